@@ -1,0 +1,6 @@
+"""The words that rlalloc's programs share: jobs, bounds, allocations, observations, messages, configuration.
+
+Nothing here imports torch, opens a ZeroMQ socket or talks to Slurm.
+"""
+
+__version__ = "0.1.0"

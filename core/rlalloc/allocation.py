@@ -1,0 +1,92 @@
+"""From three shares to an allocation inside the bounds, and back. Pure functions.
+
+A share of 0 is the lower bound and 1 the upper one; between them the scale is logarithmic, since twice as many
+is the same step wherever it starts.
+"""
+
+import math
+from collections.abc import Callable
+
+import msgspec
+
+from rlalloc.bounds import NodeShape
+from rlalloc.job import Allocation, Bounds, Range, Shares
+
+SlowdownOf = Callable[[Allocation], float]
+
+TIME_LIMIT_MARGIN = 1.15
+"""A shrunk job's time limit grows by the predicted factor and this much again."""
+
+
+def allocation_for(
+    shares: Shares, request: Allocation, bounds: Bounds, shape: NodeShape, slowdown_of: SlowdownOf
+) -> Allocation:
+    """Turn ``shares`` into nodes, GPUs, tasks, CPUs and memory that a node of ``shape`` can hold.
+
+    ``slowdown_of(allocation)`` is the predicted run time over that as submitted; where it is above 1 the time
+    limit grows with it, so that no job is killed for our decision. The limit never shrinks.
+    """
+    gpus = _nearest_count(_interpolate(shares.gpu, bounds.gpus), bounds.gpu_counts)
+    nodes, gpus_per_node = _layout(gpus, request, shape)
+    tasks_per_node = _tasks_per_node(gpus_per_node, request, bounds)
+    cpus_per_node = min(shape.cpus, _floor(_interpolate(shares.cpu, bounds.cpus_per_gpu) * gpus_per_node))
+    mem_mib = min(shape.mem_mib, _floor(_interpolate(shares.mem, bounds.mem_mib_per_gpu) * gpus_per_node))
+    sized = Allocation(
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        tasks_per_node=tasks_per_node,
+        cpus_per_task=max(1, cpus_per_node // tasks_per_node),
+        mem_mib_per_node=max(1, mem_mib),
+        time_limit_s=request.time_limit_s,
+    )
+    slowdown = slowdown_of(sized)
+    if slowdown <= 1.0:
+        return sized
+    limit_s = math.ceil(request.time_limit_s * slowdown * TIME_LIMIT_MARGIN / 60) * 60
+    return msgspec.structs.replace(sized, time_limit_s=limit_s)
+
+
+def shares_of(allocation: Allocation, bounds: Bounds) -> Shares:
+    """Return the shares that lead to ``allocation``; 1 where a range is a single point."""
+    return Shares(
+        gpu=share_in(allocation.gpus, bounds.gpus),
+        cpu=share_in(allocation.cpus_per_gpu, bounds.cpus_per_gpu),
+        mem=share_in(allocation.mem_mib_per_gpu, bounds.mem_mib_per_gpu),
+    )
+
+
+def _interpolate(share: float, bound: Range) -> float:
+    clipped = min(1.0, max(0.0, share))
+    return float(bound.minimum * (bound.maximum / bound.minimum) ** clipped)
+
+
+def share_in(value: float, bound: Range) -> float:
+    """Return where ``value`` lies in ``bound`` on a log scale, clipped to [0, 1]; 1 where it is one point."""
+    if bound.maximum <= bound.minimum:
+        return 1.0
+    share = math.log(max(value, 1e-9) / bound.minimum) / math.log(bound.maximum / bound.minimum)
+    return min(1.0, max(0.0, share))
+
+
+def _nearest_count(gpus: float, counts: tuple[int, ...]) -> int:
+    return min(counts, key=lambda count: abs(math.log(count / gpus)))
+
+
+def _floor(value: float) -> int:
+    """Round down, forgiving the error of a log and an exp: 15.999999999 means 16."""
+    return math.floor(value + 1e-6)
+
+
+def _layout(gpus: int, request: Allocation, shape: NodeShape) -> tuple[int, int]:
+    """Nodes and GPUs a node: the request's own layout for its own count, else as few nodes as can be."""
+    if gpus == request.gpus:
+        return request.nodes, request.gpus_per_node
+    if gpus <= shape.gpus:
+        return 1, gpus
+    return gpus // shape.gpus, shape.gpus
+
+
+def _tasks_per_node(gpus_per_node: int, request: Allocation, bounds: Bounds) -> int:
+    if gpus_per_node == request.gpus_per_node:
+        return request.tasks_per_node
+    return gpus_per_node if bounds.task_per_gpu else request.tasks_per_node

@@ -1,0 +1,205 @@
+"""From a request, the user's directives and the site's rule to the bounds of a job. Pure functions.
+
+A script declares what the job can live with in comment lines that sbatch ignores::
+
+    #RLALLOC gpus=1-8 cpus-per-gpu=2-8 mem-per-gpu=8G-64G
+
+Without a declared range the GPU count is fixed (invariant 2), and the request is the maximum of CPUs and
+memory.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+import msgspec
+
+from rlalloc.errors import DirectiveError
+from rlalloc.job import JOB_CLASSES, Allocation, Bounds, JobClass, Range
+
+_MEMORY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)", re.IGNORECASE)
+_MIB_PER_UNIT: Final = {"K": 1 / 1024, "M": 1.0, "": 1.0, "G": 1024.0, "T": 1024.0 * 1024.0}
+Number = TypeVar("Number", int, float)
+
+
+class Directives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the ``#RLALLOC`` lines of a script say; None where they are silent."""
+
+    gpus: tuple[int, int] | None = None
+    gpu_counts: tuple[int, ...] | None = None
+    cpus_per_gpu: tuple[float, float] | None = None
+    mem_mib_per_gpu: tuple[float, float] | None = None
+    gpu_multiple: int = 1
+    task_per_gpu: bool | None = None
+    job_class: JobClass | None = None
+
+
+class SiteBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """A site rule's floors and ranges. Floors hold for jobs whose script says nothing.
+
+    ``gpus_factor`` lets the site itself declare jobs moldable: [0.5, 2] means half to twice the request.
+    """
+
+    min_cpus_per_gpu: float | None = None
+    min_mem_mib_per_gpu: float | None = None
+    gpus_factor: tuple[float, float] | None = None
+
+
+class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one node of the partition can give to one job; the largest kind where there are several."""
+
+    gpus: int
+    cpus: int
+    mem_mib: int
+
+
+def parse_directives(text: str) -> Directives:
+    """Read ``key=value`` words, separated by blanks, as in ``gpus=1-8 launch=srun``.
+
+    Raises DirectiveError with the key, what was found and what is allowed.
+    """
+    found: dict[str, object] = {}
+    for word in text.split():
+        key, separator, value = word.partition("=")
+        reader = _READERS.get(key)
+        if reader is None or not separator:
+            raise DirectiveError(f"#RLALLOC {word!r}: write key=value, the key one of {', '.join(_READERS)}")
+        found.update(reader(value))
+    return msgspec.convert(found, Directives)
+
+
+def bounds_for(request: Allocation, directives: Directives, site: SiteBounds, shape: NodeShape) -> Bounds:
+    """Say what a job may get: never outside what its user and the site said, nor what a node can hold.
+
+    Raises DirectiveError if no workable GPU count remains.
+    """
+    gpus = _gpu_range(request, directives, site)
+    counts = _workable_counts(request, directives, gpus, shape)
+    task_per_gpu = directives.task_per_gpu
+    if task_per_gpu is None:
+        task_per_gpu = request.tasks_per_node == request.gpus_per_node > 1
+    return Bounds(
+        gpus=gpus,
+        cpus_per_gpu=_per_gpu_range(
+            request.cpus_per_gpu,
+            directives.cpus_per_gpu,
+            site.min_cpus_per_gpu,
+            shape.cpus / max(1, shape.gpus),
+        ),
+        mem_mib_per_gpu=_per_gpu_range(
+            request.mem_mib_per_gpu,
+            directives.mem_mib_per_gpu,
+            site.min_mem_mib_per_gpu,
+            shape.mem_mib / max(1, shape.gpus),
+        ),
+        gpu_counts=counts,
+        task_per_gpu=task_per_gpu,
+    )
+
+
+def _gpu_range(request: Allocation, directives: Directives, site: SiteBounds) -> Range:
+    if directives.gpus is not None:
+        return Range(*directives.gpus, minimum_from="script", maximum_from="script")
+    if site.gpus_factor is not None:
+        low, high = site.gpus_factor
+        return Range(
+            max(1, round(request.gpus * min(low, 1.0))), round(request.gpus * max(high, 1.0)), "site", "site"
+        )
+    return Range(request.gpus, request.gpus, "request", "request")
+
+
+def _workable_counts(request: Allocation, directives: Directives, gpus: Range, shape: NodeShape) -> tuple[int, ...]:
+    """List powers of two inside a node, whole nodes beyond it, and what was named."""
+    if directives.gpu_counts is not None:
+        candidates = set(directives.gpu_counts)
+    else:
+        in_node = {1 << power for power in range(shape.gpus.bit_length()) if 1 << power <= shape.gpus}
+        whole_nodes = {shape.gpus * nodes for nodes in range(1, int(gpus.maximum) // max(1, shape.gpus) + 1)}
+        candidates = in_node | whole_nodes | {int(gpus.minimum), int(gpus.maximum)}
+    workable = {
+        count
+        for count in candidates
+        if gpus.minimum <= count <= gpus.maximum
+        and count % directives.gpu_multiple == 0
+        and (count <= shape.gpus or count % shape.gpus == 0)
+    }
+    if gpus.minimum <= request.gpus <= gpus.maximum:
+        workable.add(request.gpus)  # what was submitted always works
+    if not workable:
+        raise DirectiveError(
+            f"#RLALLOC gpus={gpus.minimum:.0f}-{gpus.maximum:.0f}: no count in it is a multiple of "
+            f"{directives.gpu_multiple} and fits nodes of {shape.gpus} GPUs; widen the range"
+        )
+    return tuple(sorted(workable))
+
+
+def _per_gpu_range(
+    requested: float, declared: tuple[float, float] | None, site_floor: float | None, node_share: float
+) -> Range:
+    """Let a declared range win; else the request is the ceiling and the site's floor, if any, the floor."""
+    if declared is not None:
+        low, high = declared
+        ceiling = max(requested, node_share)
+        if high > ceiling:
+            return Range(min(low, ceiling), ceiling, "script", "node")
+        return Range(low, high, "script", "script")
+    if site_floor is not None and site_floor < requested:
+        return Range(site_floor, requested, "site", "request")
+    return Range(requested, requested, "request", "request")
+
+
+def _read_gpus(value: str) -> dict[str, object]:
+    if "," in value:
+        counts = tuple(sorted({_integer("gpus", part) for part in value.split(",")}))
+        return {"gpu_counts": counts, "gpus": (counts[0], counts[-1])}
+    return {"gpus": _range("gpus", value, _integer)}
+
+
+def _read_launch(value: str) -> dict[str, object]:
+    if value not in ("torchrun", "srun"):
+        raise DirectiveError(f"#RLALLOC launch={value}: write torchrun (a task a node) or srun (a task a GPU)")
+    return {"task_per_gpu": value == "srun"}
+
+
+def _read_class(value: str) -> dict[str, object]:
+    if value not in JOB_CLASSES:
+        raise DirectiveError(f"#RLALLOC class={value}: write one of {', '.join(JOB_CLASSES)}")
+    return {"job_class": value}
+
+
+def _range(key: str, text: str, read: Callable[[str, str], Number]) -> tuple[Number, Number]:
+    """Read ``2-8``, or ``4`` for 4-4."""
+    first, _, second = text.partition("-")
+    low, high = read(key, first), read(key, second or first)
+    if low > high:
+        raise DirectiveError(f"#RLALLOC {key}={text}: the first number must not be above the second")
+    return low, high
+
+
+def _integer(key: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise DirectiveError(f"#RLALLOC {key}: {text!r} is not a whole number of at least 1, as in {key}=1-8")
+    return int(text)
+
+
+def _number(key: str, text: str) -> float:
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text) or float(text) <= 0:
+        raise DirectiveError(f"#RLALLOC {key}: {text!r} is not a number above 0, as in {key}=2-8")
+    return float(text)
+
+
+def _memory(key: str, text: str) -> float:
+    match = _MEMORY.fullmatch(text)
+    if match is None or float(match[1]) <= 0:
+        raise DirectiveError(f"#RLALLOC {key}: {text!r} is not a size, as in {key}=8G-64G (K, M, G or T)")
+    return float(match[1]) * _MIB_PER_UNIT[match[2].upper()]
+
+
+_READERS: Final[Mapping[str, Callable[[str], dict[str, object]]]] = {
+    "gpus": _read_gpus,
+    "cpus-per-gpu": lambda value: {"cpus_per_gpu": _range("cpus-per-gpu", value, _number)},
+    "mem-per-gpu": lambda value: {"mem_mib_per_gpu": _range("mem-per-gpu", value, _memory)},
+    "gpu-multiple": lambda value: {"gpu_multiple": _integer("gpu-multiple", value)},
+    "launch": _read_launch,
+    "class": _read_class,
+}

@@ -1,0 +1,33 @@
+"""Errors of rlalloc.
+
+RlallocError
+├── ConfigError          the configuration file cannot be used
+├── DirectiveError       a ``#RLALLOC`` line in a job script cannot be understood
+├── MessageError         bytes on the wire are not one of our messages
+├── StoreError           the experience store cannot be read or written
+└── PolicyError          a policy version is missing, damaged or unfit
+"""
+
+
+class RlallocError(Exception):
+    """Base of every error that rlalloc raises on purpose; its text says what to do next."""
+
+
+class ConfigError(RlallocError):
+    """The configuration is wrong: which key, what was found, what is allowed."""
+
+
+class DirectiveError(RlallocError):
+    """A ``#RLALLOC`` directive is wrong: which key, what was found, what is allowed."""
+
+
+class MessageError(RlallocError):
+    """Bytes on the wire are not a message of this schema."""
+
+
+class StoreError(RlallocError):
+    """The experience store cannot be read or written."""
+
+
+class PolicyError(RlallocError):
+    """A policy version is missing, damaged, or made for another observation schema."""

@@ -1,0 +1,109 @@
+"""What a job asks for, what it may get, and what it gets.
+
+Memory is in MiB and durations are in seconds, as in Slurm.
+"""
+
+from typing import Literal
+
+import msgspec
+
+JobClass = Literal["train", "finetune", "serve"]
+JOB_CLASSES: tuple[JobClass, ...] = ("train", "finetune", "serve")
+Mode = Literal["off", "shadow", "enforce"]
+MODES: tuple[Mode, ...] = ("off", "shadow", "enforce")
+
+
+class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A size for a job in absolute terms: either the one submitted or the one decided.
+
+    All nodes of a job are alike: the same GPUs, tasks, CPUs and memory on each.
+    """
+
+    nodes: int
+    gpus_per_node: int
+    tasks_per_node: int
+    cpus_per_task: int
+    mem_mib_per_node: int
+    time_limit_s: int
+
+    @property
+    def gpus(self) -> int:
+        """GPUs on all nodes."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def cpus_per_node(self) -> int:
+        """CPUs on each node."""
+        return self.tasks_per_node * self.cpus_per_task
+
+    @property
+    def cpus(self) -> int:
+        """CPUs on all nodes."""
+        return self.nodes * self.cpus_per_node
+
+    @property
+    def mem_mib(self) -> int:
+        """Memory on all nodes, MiB."""
+        return self.nodes * self.mem_mib_per_node
+
+    @property
+    def cpus_per_gpu(self) -> float:
+        """CPUs per GPU (per node where there is no GPU)."""
+        return self.cpus_per_node / max(1, self.gpus_per_node)
+
+    @property
+    def mem_mib_per_gpu(self) -> float:
+        """Memory per GPU, MiB (per node where there is no GPU)."""
+        return self.mem_mib_per_node / max(1, self.gpus_per_node)
+
+    def describe(self) -> str:
+        """One line for people, such as ``2 nodes x 4 GPUs, 1 x 32 CPUs, 256000 MiB, 3600 s``."""
+        return (
+            f"{self.nodes} node{'s' if self.nodes > 1 else ''} x {self.gpus_per_node} GPUs, "
+            f"{self.tasks_per_node} x {self.cpus_per_task} CPUs, {self.mem_mib_per_node} MiB a node, "
+            f"limit {self.time_limit_s} s"
+        )
+
+
+class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The least and the most that a job may get of something, and who said so."""
+
+    minimum: float
+    maximum: float
+    minimum_from: str
+    maximum_from: str
+
+
+class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a job may get.
+
+    ``gpu_counts`` are the workable totals of GPUs inside the ``gpus`` range, ascending, never empty.
+    ``task_per_gpu`` says whether tasks follow the GPUs (srun-style launch) or the nodes (torchrun-style).
+    """
+
+    gpus: Range
+    cpus_per_gpu: Range
+    mem_mib_per_gpu: Range
+    gpu_counts: tuple[int, ...]
+    task_per_gpu: bool
+
+
+class Shares(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
+    """Three numbers in [0, 1]: where between its bounds each resource lies, on a log scale."""
+
+    gpu: float
+    cpu: float
+    mem: float
+
+
+class JobView(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One pending job as policies see it.
+
+    ``waited_s`` counts from submission. ``user_running_gpus`` is what its user holds at that moment.
+    """
+
+    job_class: JobClass
+    request: Allocation
+    bounds: Bounds
+    waited_s: float
+    user_running_gpus: int

@@ -1,0 +1,154 @@
+"""The policy store: a directory of versions, each a folder with safetensors and a manifest.
+
+::
+
+    policies/
+    ├── current -> v000003            the version that the agent serves; replaced atomically
+    ├── v000003/manifest.json         who made it, from what, how well it did, SHA-256 of each file
+    └── v000003/actor.safetensors
+
+Nothing in it can run code, and no file is used whose SHA-256 differs from its manifest's.
+"""
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rlalloc.errors import PolicyError
+from rlalloc.observation import FEATURES, SCHEMA_VERSION
+
+ACTOR_FILE: Final = "actor.safetensors"
+MANIFEST_FILE: Final = "manifest.json"
+CURRENT: Final = "current"
+_VERSION: Final = re.compile(r"v([0-9]{6,})")
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a policy version is.
+
+    ``files`` maps file names to SHA-256 in hex. ``hidden`` are the actor's hidden layer widths. ``training`` and
+    ``evaluation`` are what a person wants to know of how it was made and judged, as plain JSON.
+    """
+
+    version: str
+    parent: str | None
+    created_s: float
+    observation_schema: int
+    features: tuple[str, ...]
+    hidden: tuple[int, ...]
+    files: dict[str, str]
+    training: dict[str, object]
+    evaluation: dict[str, object]
+
+
+class PolicyStore:
+    """Versions of policies under one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def versions(self) -> tuple[str, ...]:
+        """All complete versions, oldest first."""
+        if not self.directory.is_dir():
+            return ()
+        return tuple(sorted(path.parent.name for path in self.directory.glob(f"v*/{MANIFEST_FILE}")))
+
+    def current(self) -> str | None:
+        """The version in use, or None where none was ever promoted."""
+        try:
+            return (self.directory / CURRENT).readlink().name
+        except OSError:
+            return None
+
+    def path(self, version: str) -> Path:
+        """The folder of ``version``. Raises PolicyError if the name is not a version's."""
+        if _VERSION.fullmatch(version) is None:
+            raise PolicyError(f"{version!r} is not a policy version; `rlalloc policy list` shows them")
+        return self.directory / version
+
+    def manifest(self, version: str) -> Manifest:
+        """Return the manifest of ``version``. Raises PolicyError if missing or damaged."""
+        return read_manifest(self.path(version))
+
+    def add(self, files: Mapping[str, bytes], manifest: Manifest) -> str:
+        """Store a new version, not yet in use, and return its name; version and files of ``manifest`` are set here.
+
+        A version appears whole or not at all: it is written aside and renamed.
+        """
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".new-", dir=self.directory) as aside:
+            staged = Path(aside) / "version"
+            staged.mkdir()
+            for name, content in files.items():
+                _write_durably(staged / name, content)
+            digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+            while True:
+                version = self._next_version()
+                complete = msgspec.structs.replace(manifest, version=version, files=digests)
+                _write_durably(staged / MANIFEST_FILE, msgspec.json.format(msgspec.json.encode(complete)))
+                try:
+                    staged.rename(self.directory / version)
+                except OSError as err:
+                    if (self.directory / version).exists():
+                        continue  # another trainer took the number
+                    raise PolicyError(f"cannot store {version} in {self.directory}: {err}") from err
+                return version
+
+    def promote(self, version: str) -> None:
+        """Make ``version`` the one in use, after its files were verified. Atomic."""
+        verify(self.path(version))
+        aside = self.directory / f".{CURRENT}-{os.getpid()}"
+        aside.unlink(missing_ok=True)
+        aside.symlink_to(version)
+        aside.replace(self.directory / CURRENT)
+
+    def _next_version(self) -> str:
+        taken = [int(match[1]) for path in self.directory.iterdir() if (match := _VERSION.fullmatch(path.name))]
+        return f"v{max(taken, default=0) + 1:06d}"
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Return the manifest in ``folder``. Raises PolicyError if missing or damaged."""
+    path = folder / MANIFEST_FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except OSError as err:
+        raise PolicyError(
+            f"no policy at {folder}: {err.strerror}; `rlalloc policy list` shows what there is"
+        ) from err
+    except msgspec.DecodeError as err:
+        raise PolicyError(f"{path} is damaged ({err}): promote another version") from err
+
+
+def verify(folder: Path) -> Manifest:
+    """Return the manifest of a folder whose files are as it says and fit this program's observations.
+
+    Raises PolicyError otherwise.
+    """
+    manifest = read_manifest(folder)
+    if (manifest.observation_schema, manifest.features) != (SCHEMA_VERSION, FEATURES):
+        raise PolicyError(
+            f"{folder} was trained on observation schema {manifest.observation_schema}, this program encodes "
+            f"{SCHEMA_VERSION}: train a policy with this version of rlalloc"
+        )
+    for name, digest in manifest.files.items():
+        try:
+            content = (folder / name).read_bytes()
+        except OSError as err:
+            raise PolicyError(f"{folder / name} cannot be read ({err.strerror}): promote another version") from err
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise PolicyError(f"{folder / name} differs from its manifest's SHA-256: promote another version")
+    return manifest
+
+
+def _write_durably(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,61 @@
+"""How fast a job runs on a number of GPUs, relative to one GPU: priors from published measurements.
+
+GPU scaling: best throughput at a fixed global batch by number of GPUs, from the step times that Pollux
+measured (Qiao et al., OSDI 2021; petuum/adaptdl, Apache-2.0), nodes of four GPUs. CPU sensitivity: Synergy
+(Mohan et al., OSDI 2022; msr-fiddle/synergy, MIT): language models keep full speed from 1 CPU a GPU on,
+models fed from decoded images or audio need 3 or more.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from rlalloc.job import Allocation
+
+
+class SpeedCurve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Measured speed-ups (ascending GPU counts, the first is 1) and the CPUs a GPU needs for full speed."""
+
+    gpus: tuple[int, ...]
+    speedup: tuple[float, ...]
+    cpus_per_gpu_needed: float
+
+    def at(self, gpus: int, cpus_per_gpu: float) -> float:
+        """Speed on ``gpus`` GPUs with ``cpus_per_gpu`` CPUs each, in multiples of one well-fed GPU.
+
+        Between measured counts the curve is linear in log-log; beyond the last it stays flat. Fewer CPUs than
+        needed slow it down in proportion.
+        """
+        return self._gpu_speedup(gpus) * min(1.0, cpus_per_gpu / self.cpus_per_gpu_needed)
+
+    def _gpu_speedup(self, gpus: int) -> float:
+        if gpus >= self.gpus[-1]:
+            return self.speedup[-1]
+        for (low, low_speed), (high, high_speed) in itertools.pairwise(zip(self.gpus, self.speedup, strict=True)):
+            if low <= gpus <= high:
+                weight = math.log(gpus / low) / math.log(high / low)
+                return float(low_speed * (high_speed / low_speed) ** weight)
+        return self.speedup[0]
+
+
+CURVES: Final[Mapping[str, SpeedCurve]] = {
+    "bert": SpeedCurve((1, 2, 4, 8, 16, 32, 48), (1.0, 2.0, 3.9, 6.95, 11.8, 19.6, 18.7), 1.0),
+    "imagenet": SpeedCurve((1, 2, 4, 8, 16, 32, 48), (1.0, 1.96, 3.85, 7.5, 13.5, 14.3, 16.4), 3.0),
+    "deepspeech2": SpeedCurve((1, 2, 4, 8, 16, 32), (1.0, 1.9, 3.7, 6.6, 7.5, 8.1), 3.0),
+    "cifar10": SpeedCurve((1, 2, 4, 8, 16, 32, 48), (1.0, 1.85, 3.65, 6.1, 8.2, 8.2, 7.0), 3.0),
+    "yolov3": SpeedCurve((1, 2, 4, 8, 16, 32), (1.0, 1.8, 2.9, 3.4, 4.1, 3.5), 3.0),
+}
+PRIOR: Final = CURVES["bert"]
+"""What is assumed of an LLM job of which nothing is known yet."""
+
+
+def run_time_s(
+    request: Allocation, allocation: Allocation, run_time_as_requested_s: float, curve: SpeedCurve = PRIOR
+) -> float:
+    """Run time [s] under ``allocation`` of a job that runs ``run_time_as_requested_s`` as submitted."""
+    requested = curve.at(max(1, request.gpus), request.cpus_per_gpu)
+    allotted = curve.at(max(1, allocation.gpus), allocation.cpus_per_gpu)
+    return run_time_as_requested_s * requested / allotted
