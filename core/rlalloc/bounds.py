@@ -34,7 +34,7 @@ class Directives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job_class: JobClass | None = None
 
 
-class SiteBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+class SiteBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A site rule's floors and ranges. Floors hold for jobs whose script says nothing.
 
     ``gpus_factor`` lets the site itself declare jobs moldable: [0.5, 2] means half to twice the request.

@@ -1,0 +1,239 @@
+"""The configuration: one YAML file, typed and strict, each key with its default and meaning here.
+
+``load_config`` refuses an unknown key, a wrong type or a value out of range, and says which key, what was found and
+what is allowed.
+"""
+
+import difflib
+import re
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import yaml
+
+from rlalloc.bounds import SiteBounds
+from rlalloc.errors import ConfigError
+from rlalloc.heuristics import PriceConstants
+from rlalloc.job import JOB_CLASSES, MODES, JobClass, Mode
+
+DEFAULT_PATH: Final = Path("/etc/rlalloc/rlalloc.yaml")
+
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=86400)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Fraction = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+
+
+class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Base of all sections: immutable, no unknown keys."""
+
+
+class SlurmSection(_Section, frozen=True):
+    """How Slurm is spoken to."""
+
+    backend: Literal["auto", "pyslurm", "cli"] = "auto"
+    command_timeout_s: Seconds = 10.0
+
+
+class AgentSection(_Section, frozen=True):
+    """Where the policy agent listens and how long the daemon waits for it."""
+
+    endpoint: str = "ipc:///run/rlalloc/agent.sock"
+    deadline_s: Seconds = 1.0
+    torch_threads: Count = 1
+
+
+class DaemonSection(_Section, frozen=True):
+    """The pace of rlallocd. It also wakes whenever the plugin says that a job came in."""
+
+    poll_s: Seconds = 5.0
+    outcomes_every_s: Seconds = 30.0
+    heartbeat_s: Seconds = 10.0
+
+
+class StoreSection(_Section, frozen=True):
+    """Where decisions and outcomes are kept: an SQLAlchemy URL."""
+
+    url: str = "sqlite:////var/lib/rlalloc/store.sqlite"
+
+
+class PolicySection(_Section, frozen=True):
+    """Which policy decides. ``sample`` draws from it, so that sites gather experience; ``mean`` does not."""
+
+    directory: Path = Path("/var/lib/rlalloc/policies")
+    exploration: Literal["sample", "mean"] = "sample"
+
+
+class ObjectiveSection(_Section, frozen=True):
+    """What a job's GPUs cost the others: the constants of the price in reward and heuristic."""
+
+    price: PriceConstants = PriceConstants()
+
+
+class TrainerSection(_Section, frozen=True):
+    """How ``rlalloc train run`` learns and judges."""
+
+    min_experience: Count = 20
+    held_out_fraction: Fraction = 0.3
+    steps: Count = 2000
+    seed: int = 0
+    confidence: Fraction = 0.9
+
+
+class Rule(_Section, frozen=True):
+    """Which jobs rlalloc looks at, in which mode, within which bounds. The first rule that matches a job counts.
+
+    ``partitions`` and ``accounts`` are names; "*" stands for all.
+    """
+
+    name: str
+    mode: Mode = "shadow"
+    partitions: tuple[str, ...] = ("*",)
+    accounts: tuple[str, ...] = ("*",)
+    classes: tuple[JobClass, ...] = JOB_CLASSES
+    bounds: SiteBounds = SiteBounds()
+
+
+DEFAULT_COMMANDS: Final[dict[JobClass, tuple[str, ...]]] = {
+    "serve": ("vllm serve", "vllm.entrypoints", "text-generation-launcher", "sglang.launch_server", "trtllm-serve"),
+    "finetune": ("llamafactory-cli", "axolotl", "tune run", "sft.py", "finetune"),
+    "train": ("torchrun", "torch.distributed", "deepspeed", "accelerate launch", "pretrain_gpt"),
+}
+
+
+class Config(_Section, frozen=True):
+    """The whole file. ``mode`` caps the mode of every rule, so that one word switches all of them."""
+
+    mode: Mode = "shadow"
+    grace_s: Annotated[int, msgspec.Meta(ge=5, le=3600)] = 60
+    runtime_directory: Path = Path("/run/rlalloc")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    slurm: SlurmSection = SlurmSection()
+    agent: AgentSection = AgentSection()
+    daemon: DaemonSection = DaemonSection()
+    store: StoreSection = StoreSection()
+    policy: PolicySection = PolicySection()
+    objective: ObjectiveSection = ObjectiveSection()
+    trainer: TrainerSection = TrainerSection()
+    commands: dict[JobClass, tuple[str, ...]] = msgspec.field(default_factory=lambda: dict(DEFAULT_COMMANDS))
+    rules: tuple[Rule, ...] = (Rule(name="llm"),)
+
+    def mode_of(self, rule: Rule) -> Mode:
+        """The mode in force for ``rule``: its own, but never above the file's."""
+        return MODES[min(MODES.index(self.mode), MODES.index(rule.mode))]
+
+    def rule(self, name: str) -> Rule | None:
+        """The rule of that name, or None if the file no longer has it."""
+        return next((rule for rule in self.rules if rule.name == name), None)
+
+
+def load_config(path: Path = DEFAULT_PATH) -> Config:
+    """Read and check a configuration file. Raises ConfigError with all that a person needs to mend it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as err:
+        raise ConfigError(f"{path}: {err.strerror}; name another file with --config") from err
+    except UnicodeDecodeError as err:
+        raise ConfigError(f"{path}: not UTF-8 text ({err.reason} at byte {err.start})") from err
+    return parse_config(text, str(path))
+
+
+def parse_config(text: str, source: str) -> Config:
+    """Check the text of a configuration file; ``source`` names it in errors. Raises ConfigError."""
+    try:
+        tree = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader, stricter
+    except yaml.YAMLError as err:
+        raise ConfigError(f"{source}: not valid YAML: {' '.join(str(err).split())}") from err
+    try:
+        config = msgspec.convert({} if tree is None else tree, Config)
+    except msgspec.ValidationError as err:
+        raise ConfigError(f"{source}: {_explain(str(err), tree)}") from err
+    _check_rules(config, source)
+    return config
+
+
+def config_as_yaml(config: Config) -> str:
+    """Return the whole configuration in force, defaults included, as YAML."""
+    plain = msgspec.to_builtins(config, enc_hook=str)
+    return yaml.safe_dump(plain, sort_keys=False, width=110)
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML that refuses a key given twice, and in which ``off`` is a word as in YAML 1.2 and not False."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own name and form
+        first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:bool"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.YAMLError(f"key {key!r} stands twice in one section (line {key_node.start_mark.line + 1})")
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+_StrictLoader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"true|false"), list("tf"))
+
+
+def _check_rules(config: Config, source: str) -> None:
+    names = [rule.name for rule in config.rules]
+    for number, rule in enumerate(config.rules):
+        if re.fullmatch(r"[A-Za-z0-9_-]{1,32}", rule.name) is None:
+            raise ConfigError(f"{source}: rules[{number}].name: found {rule.name!r}; use letters, digits, - and _")
+        if names.count(rule.name) > 1:
+            raise ConfigError(f"{source}: rules[{number}].name: {rule.name!r} stands twice; each rule needs its own")
+        for what, words in (("partitions", rule.partitions), ("accounts", rule.accounts)):
+            for word in words:
+                if re.fullmatch(r"\*|[^\s,=]+", word) is None:
+                    raise ConfigError(f'{source}: rules[{number}].{what}: found {word!r}; write one name, or "*"')
+    for job_class, words in config.commands.items():
+        for word in words:
+            if not word.strip() or "\n" in word:
+                raise ConfigError(f"{source}: commands.{job_class}: found {word!r}; write a part of a command line")
+
+
+_CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "mode": MODES,
+    "backend": ("auto", "pyslurm", "cli"),
+    "exploration": ("sample", "mean"),
+    "log_level": ("debug", "info", "warning", "error"),
+    "commands": JOB_CLASSES,
+    "classes": JOB_CLASSES,
+}
+
+
+def _explain(error: str, tree: Any) -> str:
+    """Turn msgspec's text into key, what was found and what is allowed."""
+    message, _, where = error.partition(" - at ")
+    path = where.removeprefix("key` in ").strip("`").removeprefix("$").removeprefix(".")
+    unknown = re.fullmatch(r"Object contains unknown field `(.+)`", message)
+    if unknown is not None:
+        allowed = _keys_at(path)
+        close = difflib.get_close_matches(unknown[1], allowed, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        prefix = f"{path}." if path else ""
+        return f"{prefix}{unknown[1]}: unknown key{hint} Allowed: {', '.join(allowed)}"
+    found = f"{path or 'the file'}: {message}; found {_value_at(tree, path)!r}"
+    choices = _CHOICES.get(re.split(r"[.\[]", path)[-1].rstrip("]."))
+    return f"{found}. Allowed: {', '.join(choices)}" if choices else found
+
+
+def _keys_at(path: str) -> list[str]:
+    struct: Any = Config
+    for part in re.findall(r"[A-Za-z_]+", path):
+        kind = next(field.type for field in msgspec.structs.fields(struct) if field.encode_name == part)
+        struct = Rule if part == "rules" else kind
+    return [field.encode_name for field in msgspec.structs.fields(struct)]
+
+
+def _value_at(tree: Any, path: str) -> Any:
+    for name, index in re.findall(r"([A-Za-z_-]+)|\[(\d+|\.\.\.)\]", path):
+        try:
+            tree = tree[name] if name else tree[int(index)]
+        except (KeyError, IndexError, TypeError, ValueError):
+            return tree
+    return tree
