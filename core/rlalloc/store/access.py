@@ -1,0 +1,190 @@
+"""Reading and writing the store."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar, get_type_hints
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from rlalloc.errors import StoreError
+from rlalloc.store.rows import (
+    OPEN_STATES,
+    Application,
+    ApplicationState,
+    Decision,
+    Experience,
+    Outcome,
+    PolicyRow,
+)
+from rlalloc.store.tables import APPLICATIONS, DECISIONS, METADATA, OUTCOMES, POLICIES
+
+Row = TypeVar("Row", bound=msgspec.Struct)
+_PLAIN = (str, int, float, bytes, bool, type(None))
+
+
+class Store:
+    """One connection pool to the store at ``url``. Every method raises StoreError if the database fails."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = sa.create_engine(url)
+        if self._engine.dialect.name == "sqlite":
+            sa.event.listen(self._engine, "connect", _use_wal)
+        with self._transaction() as connection:
+            METADATA.create_all(connection)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    def add_decisions(self, decisions: Sequence[Decision]) -> None:
+        """Write decisions, all or none."""
+        if not decisions:
+            return
+        with self._transaction() as connection:
+            connection.execute(sa.insert(DECISIONS), [_to_row(decision) for decision in decisions])
+
+    def journal(self, applications: Sequence[Application]) -> tuple[Application, ...]:
+        """Write intents before Slurm is touched; returns them with the ids that they got."""
+        with self._transaction() as connection:
+            return tuple(self._insert_application(connection, application) for application in applications)
+
+    def set_application(self, application: Application, state: ApplicationState, now_s: float, detail: str) -> None:
+        """Note how far an application has come."""
+        with self._transaction() as connection:
+            connection.execute(
+                sa.update(APPLICATIONS)
+                .where(APPLICATIONS.c.id == application.id)
+                .values(state=state, changed_s=now_s, detail=detail)
+            )
+
+    def open_applications(self) -> tuple[Application, ...]:
+        """Applications that were begun and not ended, oldest first: what a restarted daemon has to finish."""
+        query = sa.select(APPLICATIONS).where(APPLICATIONS.c.state.in_(OPEN_STATES)).order_by(APPLICATIONS.c.id)
+        return self._rows(query, Application)
+
+    def applications(self, decision_id: str) -> tuple[Application, ...]:
+        """All applications of a decision, oldest first."""
+        query = sa.select(APPLICATIONS).where(APPLICATIONS.c.decision_id == decision_id).order_by(APPLICATIONS.c.id)
+        return self._rows(query, Application)
+
+    def decisions_of(self, job_id: int) -> tuple[Decision, ...]:
+        """All decisions for a job id, oldest first; Slurm may have used the id for several jobs."""
+        query = sa.select(DECISIONS).where(DECISIONS.c.job_id == job_id).order_by(DECISIONS.c.decided_s)
+        return self._rows(query, Decision)
+
+    def recent_decisions(self, limit: int) -> tuple[Decision, ...]:
+        """The latest decisions, newest first."""
+        return self._rows(sa.select(DECISIONS).order_by(DECISIONS.c.decided_s.desc()).limit(limit), Decision)
+
+    def decided_jobs(self, since_s: float) -> frozenset[tuple[int, int]]:
+        """(job id, submit second) of all jobs submitted since ``since_s`` that have a decision."""
+        query = sa.select(DECISIONS.c.job_id, DECISIONS.c.submitted_s).where(DECISIONS.c.submitted_s >= since_s)
+        with self._transaction() as connection:
+            return frozenset((job_id, int(submitted_s)) for job_id, submitted_s in connection.execute(query))
+
+    def decisions_without_outcome(self) -> tuple[Decision, ...]:
+        """Decisions whose job is not known to have ended, oldest first."""
+        query = (
+            sa.select(DECISIONS)
+            .outerjoin(OUTCOMES, OUTCOMES.c.decision_id == DECISIONS.c.id)
+            .where(OUTCOMES.c.decision_id.is_(None))
+            .order_by(DECISIONS.c.decided_s)
+        )
+        return self._rows(query, Decision)
+
+    def add_outcomes(self, outcomes: Sequence[Outcome]) -> None:
+        """Write outcomes, all or none."""
+        if not outcomes:
+            return
+        with self._transaction() as connection:
+            connection.execute(sa.insert(OUTCOMES), [_to_row(outcome) for outcome in outcomes])
+
+    def outcome(self, decision_id: str) -> Outcome | None:
+        """The outcome of a decision, or None while there is none."""
+        rows = self._rows(sa.select(OUTCOMES).where(OUTCOMES.c.decision_id == decision_id), Outcome)
+        return rows[0] if rows else None
+
+    def experience(self) -> tuple[Experience, ...]:
+        """All decisions with an observation whose outcome has a reward, in the order of decision."""
+        outcomes = {row.decision_id: row for row in self._rows(sa.select(OUTCOMES), Outcome)}
+        query = sa.select(DECISIONS).where(DECISIONS.c.observation.is_not(None)).order_by(DECISIONS.c.decided_s)
+        return tuple(
+            Experience(decision=decision, outcome=outcomes[decision.id])
+            for decision in self._rows(query, Decision)
+            if decision.id in outcomes and outcomes[decision.id].reward is not None
+        )
+
+    def add_policy(self, policy: PolicyRow) -> None:
+        """Write what the gate said of a version."""
+        with self._transaction() as connection:
+            connection.execute(sa.insert(POLICIES), [_to_row(policy)])
+
+    def policies(self) -> tuple[PolicyRow, ...]:
+        """All versions that the trainer made here, oldest first."""
+        return self._rows(sa.select(POLICIES).order_by(POLICIES.c.created_s), PolicyRow)
+
+    def counts(self) -> dict[str, int]:
+        """Rows by table."""
+        with self._transaction() as connection:
+            return {
+                table.name: connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
+                for table in METADATA.sorted_tables
+            }
+
+    def _insert_application(self, connection: sa.Connection, application: Application) -> Application:
+        row = _to_row(application)
+        del row["id"]
+        result = connection.execute(sa.insert(APPLICATIONS).values(row))
+        key = result.inserted_primary_key
+        if key is None:
+            raise StoreError("the database did not say which id an application got: is its driver supported?")
+        return msgspec.structs.replace(application, id=int(key[0]))
+
+    def _rows(self, query: sa.Select[Any], kind: type[Row]) -> tuple[Row, ...]:
+        with self._transaction() as connection:
+            return tuple(_from_row(row, kind) for row in connection.execute(query).mappings())
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sa.Connection]:
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except SQLAlchemyError as err:
+            raise StoreError(
+                f"the store {self._engine.url.render_as_string()} failed: {err}; check store.url, disk and rights"
+            ) from err
+
+
+def _to_row(struct: msgspec.Struct) -> dict[str, Any]:
+    """Plain values as they are, structures as JSON text."""
+    return {
+        name: value if isinstance(value, _PLAIN) else msgspec.json.encode(value).decode()
+        for name, value in msgspec.structs.asdict(struct).items()
+    }
+
+
+def _from_row(row: Mapping[Any, Any], kind: type[Row]) -> Row:
+    values = {}
+    for name, hint in get_type_hints(kind).items():
+        value = row[name]
+        values[name] = msgspec.json.decode(value, type=hint) if _is_structure(hint) and value is not None else value
+    return msgspec.convert(values, kind, strict=False)
+
+
+def _is_structure(hint: Any) -> bool:
+    parts = getattr(hint, "__args__", None) or (hint,)
+    return any(part is dict or (isinstance(part, type) and issubclass(part, msgspec.Struct)) for part in parts) or (
+        getattr(hint, "__origin__", None) is dict
+    )
+
+
+def _use_wal(connection: Any, _record: object) -> None:
+    """WAL lets reports read while the daemon writes; FULL survives a power cut."""
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA busy_timeout=10000")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()

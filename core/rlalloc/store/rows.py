@@ -1,0 +1,100 @@
+"""Typed rows of the store. None means: not known, or never came to be."""
+
+from typing import Literal
+
+import msgspec
+
+from rlalloc.job import Allocation, Bounds, JobClass, Mode, Shares
+
+ApplicationState = Literal["intended", "applied", "begun", "restored", "left", "lost"]
+"""intended: journalled, Slurm perhaps touched · applied: read back as intended · begun: applied and let go ·
+restored: as submitted again and let go · left: never touched, let go · lost: the job was gone or beyond us."""
+
+OPEN_STATES: tuple[ApplicationState, ...] = ("intended", "applied")
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer for one job.
+
+    ``reason`` is empty where a policy decided, else why the job was left as submitted. ``observation`` is
+    float32 little endian under ``observation_schema``. ``queued``, the dominant shares and ``reference_s`` are
+    what the reward needs of that moment.
+    """
+
+    id: str
+    job_id: int
+    submitted_s: float
+    decided_s: float
+    user: str
+    account: str
+    partition: str
+    job_name: str
+    job_class: JobClass
+    rule: str
+    mode: Mode
+    reason: str
+    request: Allocation
+    bounds: Bounds | None = None
+    observation_schema: int | None = None
+    observation: bytes | None = None
+    queued: int | None = None
+    dominant_share_requested: float | None = None
+    dominant_share_allocated: float | None = None
+    reference_s: float | None = None
+    shares: Shares | None = None
+    log_probability: float | None = None
+    policy_version: str | None = None
+    allocation: Allocation | None = None
+
+
+class Application(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt to make a job what was decided. ``begin_s`` is the user's own begin time, 0 for at once."""
+
+    id: int
+    decision_id: str
+    job_id: int
+    state: ApplicationState
+    original: Allocation
+    intended: Allocation
+    begin_s: float
+    detail: str
+    changed_s: float
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a decided job, from sacct. Times are epoch seconds; memory is of all nodes, MiB.
+
+    ``executed_shares`` are those in effect: the policy's where it was applied, else those of the request.
+    """
+
+    decision_id: str
+    state: str
+    exit_code: str
+    eligible_s: float | None
+    started_s: float | None
+    ended_s: float
+    nodes: int
+    gpus: int
+    cpus: int
+    mem_mib: float
+    max_rss_mib: float | None
+    consumed_energy_j: float | None
+    executed_shares: Shares | None
+    reward: float | None
+
+
+class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A version that the trainer made, and what the gate said (plain JSON)."""
+
+    version: str
+    parent: str | None
+    created_s: float
+    promoted: bool
+    verdict: dict[str, object]
+
+
+class Experience(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision and its outcome, as the trainer reads them."""
+
+    decision: Decision
+    outcome: Outcome

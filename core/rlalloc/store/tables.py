@@ -1,0 +1,87 @@
+"""The store's tables.
+
+decisions      one row an answer for one job: inputs, shares, policy, allocation, or why it was left as submitted
+applications   the journal: the original and the intent of each update, written before Slurm is touched
+outcomes       what sacct says became of a decided job, and its reward
+policies       versions made by the trainer, and the gate's verdict
+"""
+
+from typing import Final
+
+from sqlalchemy import Column, Float, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Table, Text
+
+METADATA: Final = MetaData()
+
+DECISIONS: Final = Table(
+    "decisions",
+    METADATA,
+    Column("id", String(36), primary_key=True),
+    Column("job_id", Integer, nullable=False),
+    Column("submitted_s", Float, nullable=False),
+    Column("decided_s", Float, nullable=False),
+    Column("user", String(64), nullable=False),
+    Column("account", String(64), nullable=False),
+    Column("partition", String(64), nullable=False),
+    Column("job_name", Text, nullable=False),
+    Column("job_class", String(16), nullable=False),
+    Column("rule", String(32), nullable=False),
+    Column("mode", String(8), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("request", Text, nullable=False),
+    Column("bounds", Text),
+    Column("observation_schema", Integer),
+    Column("observation", LargeBinary),
+    Column("queued", Integer),
+    Column("dominant_share_requested", Float),
+    Column("dominant_share_allocated", Float),
+    Column("reference_s", Float),
+    Column("shares", Text),
+    Column("log_probability", Float),
+    Column("policy_version", String(32)),
+    Column("allocation", Text),
+    Index("decisions_by_job", "job_id", "submitted_s"),
+)
+
+APPLICATIONS: Final = Table(
+    "applications",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("decision_id", String(36), ForeignKey("decisions.id"), nullable=False),
+    Column("job_id", Integer, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("original", Text, nullable=False),
+    Column("intended", Text, nullable=False),
+    Column("begin_s", Float, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("changed_s", Float, nullable=False),
+    Index("applications_by_state", "state"),
+)
+
+OUTCOMES: Final = Table(
+    "outcomes",
+    METADATA,
+    Column("decision_id", String(36), ForeignKey("decisions.id"), primary_key=True),
+    Column("state", String(24), nullable=False),
+    Column("exit_code", String(16), nullable=False),
+    Column("eligible_s", Float),
+    Column("started_s", Float),
+    Column("ended_s", Float, nullable=False),
+    Column("nodes", Integer, nullable=False),
+    Column("gpus", Integer, nullable=False),
+    Column("cpus", Integer, nullable=False),
+    Column("mem_mib", Float, nullable=False),
+    Column("max_rss_mib", Float),
+    Column("consumed_energy_j", Float),
+    Column("executed_shares", Text),
+    Column("reward", Float),
+)
+
+POLICIES: Final = Table(
+    "policies",
+    METADATA,
+    Column("version", String(32), primary_key=True),
+    Column("parent", String(32)),
+    Column("created_s", Float, nullable=False),
+    Column("promoted", Integer, nullable=False),
+    Column("verdict", Text, nullable=False),
+)

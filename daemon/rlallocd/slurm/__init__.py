@@ -1,0 +1,27 @@
+"""Slurm, behind one package: nothing else in rlalloc runs its commands or imports pyslurm."""
+
+from rlallocd.slurm.connection import Slurm, connect
+from rlallocd.slurm.errors import SlurmError, SlurmUnavailable, UnexpectedAnswer, UpdateRefused
+from rlallocd.slurm.records import (
+    AccountingRecord,
+    ControllerConfig,
+    JobRecord,
+    NodeRecord,
+    PartitionRecord,
+    UpdatePlan,
+)
+
+__all__ = [
+    "AccountingRecord",
+    "ControllerConfig",
+    "JobRecord",
+    "NodeRecord",
+    "PartitionRecord",
+    "Slurm",
+    "SlurmError",
+    "SlurmUnavailable",
+    "UnexpectedAnswer",
+    "UpdatePlan",
+    "UpdateRefused",
+    "connect",
+]

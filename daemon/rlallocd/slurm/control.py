@@ -1,0 +1,88 @@
+"""Changing jobs, through scontrol. The one place that does: pyslurm cannot set nodes, tasks a node or MinCPUsNode."""
+
+import re
+from collections.abc import Sequence
+
+from rlallocd.slurm.commands import Commands
+from rlallocd.slurm.errors import UnexpectedAnswer
+from rlallocd.slurm.records import ControllerConfig, PartitionRecord, UpdatePlan
+
+_CLEARED = ("TresPerJob=", "TresPerTask=", "TresPerSocket=", "CpusPerTres=", "MemPerTres=")
+
+
+class Control:
+    """Updates and begins jobs, and reads what only scontrol shows."""
+
+    def __init__(self, commands: Commands) -> None:
+        self._commands = commands
+
+    def config(self) -> ControllerConfig:
+        """What slurmctld runs with. Raises SlurmError."""
+        text = self._commands.run("scontrol", "show", "config")
+        values = dict(re.findall(r"^(\w+)\s*= (.*?)\s*$", text, re.MULTILINE))
+        try:
+            version, cluster = values["SLURM_VERSION"], values["ClusterName"]
+        except KeyError as err:
+            raise UnexpectedAnswer(f"scontrol show config names no {err}") from err
+        enforce = values.get("AccountingStorageEnforce", "").split(",")
+        return ControllerConfig(
+            version=version, cluster=cluster, limits_enforced=not {"limits", "safe", "qos"}.isdisjoint(enforce)
+        )
+
+    def partitions(self) -> dict[str, PartitionRecord]:
+        """All partitions by name. Raises SlurmError."""
+        records = {}
+        for line in self._commands.run("scontrol", "show", "partition", "--oneliner").splitlines():
+            values = dict(word.split("=", 1) for word in line.split() if "=" in word)
+            if "PartitionName" in values:
+                records[values["PartitionName"]] = PartitionRecord(
+                    name=values["PartitionName"],
+                    max_time_s=_duration_s(values.get("MaxTime", "UNLIMITED")),
+                    max_nodes=int(nodes) if (nodes := values.get("MaxNodes", "")).isdigit() else None,
+                )
+        return records
+
+    def update(self, plan: UpdatePlan) -> None:
+        """Send one absolute update: it sets every field of the size and clears every other kind of TRES.
+
+        Raises UpdateRefused (parts may have been applied: read the job back) or SlurmUnavailable (it may have
+        been applied in full, too).
+        """
+        self._commands.run("scontrol", "update", f"JobId={plan.job_id}", *update_fields(plan))
+
+    def begin(self, job_ids: Sequence[int], begin_s: float) -> None:
+        """Let pending jobs start from ``begin_s`` on (0: now). Raises SlurmError."""
+        start = f"{int(begin_s)}" if begin_s else "now"
+        when = "now" if start == "now" else f"uts{start}"
+        self._commands.run(
+            "scontrol", "update", f"JobId={','.join(str(job_id) for job_id in job_ids)}", f"StartTime={when}"
+        )
+
+
+def update_fields(plan: UpdatePlan) -> tuple[str, ...]:
+    """The words of one absolute update, as measured to work for every form of submission on 22.05 and 25.11."""
+    size = plan.allocation
+    gpu = f"gres:gpu:{plan.gpu_type + ':' if plan.gpu_type else ''}{size.gpus_per_node}"
+    return (
+        f"NumNodes={size.nodes}-{size.nodes}",
+        f"NumTasks={size.nodes * size.tasks_per_node}",
+        f"TasksPerNode={size.tasks_per_node}",
+        f"CPUsPerTask={size.cpus_per_task}",
+        f"NumCPUs={size.cpus}",
+        f"MinCPUsNode={size.cpus_per_node}",
+        f"MinMemoryNode={size.mem_mib_per_node}",
+        f"TresPerNode={gpu}",
+        *_CLEARED,
+        *(("OverSubscribe=YES",) if plan.clear_exclusive else ()),
+        f"TimeLimit={size.time_limit_s // 60}",
+        f"AdminComment={plan.admin_comment}",
+    )
+
+
+def _duration_s(text: str) -> int | None:
+    """``[days-]hours:minutes:seconds``; None for UNLIMITED."""
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

@@ -1,0 +1,123 @@
+"""What Slurm says, as plain frozen structs. Memory in MiB, times in epoch seconds, durations in seconds."""
+
+from typing import Protocol
+
+import msgspec
+
+from rlalloc.job import Allocation
+
+
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One job in slurmctld's queue, pending or running.
+
+    Totals (``cpus``, ``gpus``, ``mem_mib``) are of the requested TRES. ``begin_s`` is the earliest start that was
+    asked for or, in a running job, when it became eligible. ``expected_end_s`` is start plus time limit.
+    """
+
+    job_id: int
+    name: str
+    user: str
+    account: str
+    partition: str
+    state: str
+    reason: str
+    submitted_s: int
+    begin_s: int
+    started_s: int
+    expected_end_s: int
+    time_limit_s: int
+    priority: int
+    admin_comment: str
+    nodes: int
+    tasks: int
+    cpus: int
+    gpus: int
+    mem_mib: float
+    gpu_type: str
+    is_batch: bool
+    is_array: bool
+    is_heterogeneous: bool
+    is_exclusive: bool
+    required_nodes: str
+
+    @property
+    def pending(self) -> bool:
+        """Whether it still waits."""
+        return self.state == "PENDING"
+
+    @property
+    def running(self) -> bool:
+        """Whether it holds resources."""
+        return self.state in ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED")
+
+
+class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One node. ``usable`` is false when it is down, drained, reserved for maintenance or not answering."""
+
+    name: str
+    partitions: tuple[str, ...]
+    usable: bool
+    cpus: int
+    cpus_used: int
+    mem_mib: int
+    mem_mib_used: int
+    gpus: int
+    gpus_used: int
+
+
+class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition's own limits; None is no limit."""
+
+    name: str
+    max_time_s: int | None
+    max_nodes: int | None
+
+
+class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One ended or running job in slurmdbd. None means: not recorded."""
+
+    job_id: int
+    state: str
+    exit_code: str
+    submitted_s: int
+    eligible_s: int | None
+    started_s: int | None
+    ended_s: int | None
+    nodes: int
+    cpus: int
+    gpus: int
+    mem_mib: float
+    max_rss_mib: float | None
+    consumed_energy_j: float | None
+
+
+class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What rlallocd needs to know of slurm.conf."""
+
+    version: str
+    cluster: str
+    limits_enforced: bool
+
+
+class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one job's update sets: a size in absolute terms, and how the job asked for it."""
+
+    job_id: int
+    allocation: Allocation
+    gpu_type: str
+    clear_exclusive: bool
+    admin_comment: str
+
+
+class Reader(Protocol):
+    """How jobs and nodes are read; implemented by the commands' JSON and by pyslurm."""
+
+    @property
+    def name(self) -> str:
+        """Which implementation this is, for the log."""
+
+    def jobs(self) -> tuple[JobRecord, ...]:
+        """Every job that slurmctld knows, in one call. Raises SlurmError."""
+
+    def nodes(self) -> tuple[NodeRecord, ...]:
+        """Every node, in one call. Raises SlurmError."""
