@@ -50,18 +50,28 @@ class Store:
         with self._transaction() as connection:
             return tuple(self._insert_application(connection, application) for application in applications)
 
-    def set_application(self, application: Application, state: ApplicationState, now_s: float, detail: str) -> None:
-        """Note how far an application has come."""
+    def set_applications(
+        self, applications: Sequence[Application], state: ApplicationState, now_s: float, detail: str
+    ) -> None:
+        """Note how far applications have come."""
+        if not applications:
+            return
+        ids = [application.id for application in applications]
         with self._transaction() as connection:
             connection.execute(
                 sa.update(APPLICATIONS)
-                .where(APPLICATIONS.c.id == application.id)
+                .where(APPLICATIONS.c.id.in_(ids))
                 .values(state=state, changed_s=now_s, detail=detail)
             )
 
     def open_applications(self) -> tuple[Application, ...]:
         """Applications that were begun and not ended, oldest first: what a restarted daemon has to finish."""
         query = sa.select(APPLICATIONS).where(APPLICATIONS.c.state.in_(OPEN_STATES)).order_by(APPLICATIONS.c.id)
+        return self._rows(query, Application)
+
+    def begun_since(self, since_s: float) -> tuple[Application, ...]:
+        """Applications that were let go with the decided size since ``since_s``."""
+        query = sa.select(APPLICATIONS).where(APPLICATIONS.c.state == "begun", APPLICATIONS.c.changed_s >= since_s)
         return self._rows(query, Application)
 
     def applications(self, decision_id: str) -> tuple[Application, ...]:

@@ -1,0 +1,74 @@
+"""Asking the agent: a DEALER socket, one batch at a time, never longer than a deadline."""
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+import zmq
+
+from rlalloc.errors import MessageError, RlallocError
+from rlalloc.messages import AgentState, Ask, Decide, Decided, Refused, Request, decode_reply, encode_message
+from rlalloc.observation import SCHEMA_VERSION, Observation
+
+Answer = TypeVar("Answer", Decided, AgentState)
+
+
+class AgentUnavailable(RlallocError):
+    """The agent did not answer in time, or refused; jobs go on as submitted."""
+
+
+class AgentClient:
+    """A connection to the agent at ``endpoint``. It survives the agent's restarts."""
+
+    def __init__(self, endpoint: str, deadline_s: float) -> None:
+        self._deadline_s = deadline_s
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.IMMEDIATE, 1)  # nothing is queued for an agent that is not there
+        self._socket.setsockopt(zmq.RECONNECT_IVL, 50)
+        self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        self._socket.connect(endpoint)
+
+    def decide(self, observations: Sequence[Observation], *, sample: bool) -> Decided:
+        """Ask for the shares of a batch. Raises AgentUnavailable."""
+        request = Decide(
+            request_id=str(uuid.uuid4()),
+            observation_schema=SCHEMA_VERSION,
+            jobs=len(observations),
+            observations=np.stack(observations).astype("<f4").tobytes(),
+            deadline_s=time.time() + self._deadline_s,
+            sample=sample,
+        )
+        decided = self._ask(request, Decided)
+        if len(decided.answers) != len(observations):
+            raise AgentUnavailable(f"the agent gave {len(decided.answers)} answers for {len(observations)} jobs")
+        return decided
+
+    def state(self) -> AgentState:
+        """Ask the agent how it is. Raises AgentUnavailable."""
+        return self._ask(Ask(request_id=str(uuid.uuid4())), AgentState)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def _ask(self, request: Request, kind: type[Answer]) -> Answer:
+        deadline = time.monotonic() + self._deadline_s
+        if not self._socket.poll(int(self._deadline_s * 1000), zmq.POLLOUT):
+            raise AgentUnavailable(f"no agent within {self._deadline_s:g} s; systemctl status rlalloc-agent")
+        self._socket.send(encode_message(request))
+        while (left_s := deadline - time.monotonic()) > 0 and self._socket.poll(int(left_s * 1000) + 1):
+            try:
+                reply = decode_reply(self._socket.recv())
+            except MessageError as err:
+                raise AgentUnavailable(f"the agent's answer cannot be read: {err}") from err
+            if reply.request_id != request.request_id:
+                continue  # an answer that came after its deadline
+            if isinstance(reply, Refused):
+                raise AgentUnavailable(f"the agent refused ({reply.code}): {reply.message}")
+            if not isinstance(reply, kind):
+                raise AgentUnavailable(f"the agent answered with a {type(reply).__name__}")
+            return reply
+        raise AgentUnavailable(f"the agent gave no answer in {self._deadline_s:g} s; systemctl status rlalloc-agent")

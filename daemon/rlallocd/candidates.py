@@ -1,0 +1,83 @@
+"""Which pending jobs are ours to decide, from one snapshot. Pure functions."""
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from rlalloc.bounds import bounds_for, parse_directives
+from rlalloc.config import Config, Rule
+from rlalloc.errors import DirectiveError
+from rlalloc.job import Allocation, JobView, Mode
+from rlalloc.view import ClusterView
+from rlallocd.sizes import Declined, check_form, size_of
+from rlallocd.slurm import JobRecord
+from rlallocd.tag import Tag, read_tag
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A pending job with our tag that has no decision yet, and the mode in force for it now."""
+
+    job: JobRecord
+    tag: Tag
+    mode: Mode
+
+    @property
+    def deferred_by_us(self) -> bool:
+        """Whether it still waits for the begin time that the plugin set for us."""
+        return self.mode == "enforce" and self.tag.begin > 0 and self.job.begin_s == self.tag.begin
+
+    @property
+    def begin_s(self) -> int:
+        """When it may begin: the user's own begin time if that is later than our deferral, else at once (0)."""
+        return self.tag.user_begin if self.tag.user_begin >= self.tag.begin else 0
+
+
+def find_candidates(
+    jobs: Sequence[JobRecord], config: Config, decided: Collection[tuple[int, int]]
+) -> tuple[Candidate, ...]:
+    """Pending jobs that carry our tag, in modes shadow and enforce, without a decision so far."""
+    found = []
+    for job in jobs:
+        tag = read_tag(job.admin_comment)
+        if tag is None or not job.pending or (job.job_id, job.submitted_s) in decided:
+            continue
+        mode = _mode_now(tag, config.rule(tag.rule), config)
+        if mode != "off":
+            found.append(Candidate(job, tag, mode))
+    return tuple(found)
+
+
+def job_view(candidate: Candidate, rule: Rule, cluster: ClusterView, jobs: Sequence[JobRecord]) -> JobView:
+    """What a policy sees of a candidate. Raises Declined, with the reason, if it is to run as submitted."""
+    job = candidate.job
+    check_form(job)
+    request = size_of(job)
+    try:
+        directives = parse_directives(candidate.tag.directives)
+        bounds = bounds_for(request, directives, rule.bounds, cluster.shape)
+    except DirectiveError as err:
+        raise Declined(str(err)) from err
+    return JobView(
+        job_class=directives.job_class or candidate.tag.job_class,
+        request=request,
+        bounds=bounds,
+        waited_s=max(0.0, cluster.time_s - job.submitted_s),
+        user_running_gpus=sum(other.gpus for other in jobs if other.running and other.user == job.user),
+    )
+
+
+def exceeds(allocation: Allocation, request: Allocation) -> bool:
+    """Whether an allocation takes more of anything than the request did."""
+    return (
+        allocation.nodes > request.nodes
+        or allocation.gpus > request.gpus
+        or allocation.cpus > request.cpus
+        or allocation.mem_mib > request.mem_mib
+    )
+
+
+def _mode_now(tag: Tag, rule: Rule | None, config: Config) -> Mode:
+    """The mode at submission, capped by what the configuration says by now; a rule that is gone is off."""
+    if rule is None or config.mode_of(rule) == "off":
+        return "off"
+    return "enforce" if tag.mode == "enforce" and config.mode_of(rule) == "enforce" else "shadow"

@@ -1,0 +1,52 @@
+"""From Slurm's snapshot to what policies see of a partition."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlalloc.bounds import NodeShape
+from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView
+from rlallocd.sizes import Declined
+from rlallocd.slurm import JobRecord, NodeRecord
+
+
+def partition_view(
+    partition: str, nodes: Sequence[NodeRecord], jobs: Sequence[JobRecord], now_s: float
+) -> ClusterView:
+    """The view of one partition at ``now_s``. Raises Declined if it has no usable GPU node."""
+    usable = [node for node in nodes if node.usable and node.gpus and partition in node.partitions]
+    if not usable:
+        raise Declined(f"partition {partition} has no usable GPU node")
+    largest = max(usable, key=lambda node: (node.gpus, node.cpus, node.mem_mib))
+    mine = [job for job in jobs if partition in job.partition.split(",")]
+    return ClusterView(
+        time_s=now_s,
+        shape=NodeShape(gpus=largest.gpus, cpus=largest.cpus, mem_mib=largest.mem_mib),
+        free=np.array(
+            [
+                (node.gpus - node.gpus_used, node.cpus - node.cpus_used, node.mem_mib - node.mem_mib_used)
+                for node in usable
+            ],
+            dtype=np.float64,
+        ),
+        totals=np.array([(node.gpus, node.cpus, node.mem_mib) for node in usable], dtype=np.float64).sum(axis=0),
+        releases=np.array(
+            sorted((_expected_left_s(job, now_s), job.gpus, job.cpus, job.mem_mib) for job in mine if job.running),
+            dtype=np.float64,
+        ).reshape(-1, 4),
+        queued=np.array(
+            [
+                (job.gpus, EXPECTED_FRACTION_OF_LIMIT * job.time_limit_s)
+                for job in mine
+                if job.pending and job.gpus and job.begin_s <= now_s and job.priority > 0
+            ],
+            dtype=np.float64,
+        ).reshape(-1, 2),
+    )
+
+
+def _expected_left_s(job: JobRecord, now_s: float) -> float:
+    """Seconds until a running job is expected to end: the usual part of its limit, then what is left of it."""
+    ran_s = now_s - job.started_s
+    expected_s = EXPECTED_FRACTION_OF_LIMIT * job.time_limit_s
+    return max(0.0, expected_s - ran_s if ran_s < expected_s else (job.time_limit_s - ran_s) / 2)

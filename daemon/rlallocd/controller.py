@@ -1,0 +1,145 @@
+"""The loop of rlallocd: one snapshot a cycle, decide what is new, finish what is open, collect what has ended."""
+
+import logging
+import time
+from collections import Counter
+
+from rlalloc.config import Config
+from rlalloc.errors import RlallocError, StoreError
+from rlalloc.job import Mode
+from rlalloc.store import Store
+from rlallocd.agent_client import AgentClient
+from rlallocd.apply import Applier
+from rlallocd.candidates import find_candidates
+from rlallocd.decide import Snapshot, decide
+from rlallocd.intercept import remove_intercept, write_intercept
+from rlallocd.outcomes import outcomes_of
+from rlallocd.slurm import PartitionRecord, Slurm, SlurmError
+
+_log = logging.getLogger(__name__)
+
+_WATCH_LIMITS_FOR_S = 3600.0
+_PARTITIONS_EVERY_S = 300.0
+_REMEMBER_DECIDED_FOR_S = 30 * 86400.0
+
+
+class Controller:
+    """All that one cycle does, and what it counts."""
+
+    def __init__(self, config: Config, slurm: Slurm, store: Store, agent: AgentClient) -> None:
+        self.config = config
+        self.counters: Counter[str] = Counter()
+        self._slurm = slurm
+        self._store = store
+        self._agent = agent
+        self._applier = Applier(slurm, store)
+        self._decided = set(store.decided_jobs(time.time() - _REMEMBER_DECIDED_FOR_S))
+        self._partitions: dict[str, PartitionRecord] = {}
+        self._partitions_read_s = 0.0
+        self._outcomes_read_s = 0.0
+        self._heartbeat_s = 0.0
+
+    def cycle(self) -> int:
+        """Do all that is due; returns how many jobs were decided. Never raises for what Slurm or the store do."""
+        self.counters["cycles"] += 1
+        try:
+            decided = self._decide_and_apply()
+            self._collect_outcomes()
+            self._beat()
+        except SlurmError as err:
+            self.counters["slurm_errors"] += 1
+            _log.warning("Slurm: %s", err)
+        except StoreError as err:
+            self.counters["store_errors"] += 1
+            _log.error("jobs go on as submitted: %s", err)
+        else:
+            return decided
+        return 0
+
+    def reconfigure(self, config: Config) -> None:
+        """Take up another configuration from the next cycle on; endpoint, store and directories need a restart."""
+        self.config = config
+        self._heartbeat_s = 0.0
+
+    def stop(self) -> None:
+        """Leave the cluster clean: intercept no more, and let go at once what still waits for us."""
+        remove_intercept(self.config)
+        try:
+            waiting = [
+                candidate.job.job_id
+                for candidate in find_candidates(self._slurm.jobs(), self.config, self._decided)
+                if candidate.deferred_by_us and not candidate.begin_s
+            ]
+            if waiting:
+                self._slurm.begin(waiting, 0)
+                _log.info("let %d waiting jobs go as submitted", len(waiting))
+        except RlallocError as err:
+            _log.warning("waiting jobs begin by themselves within %d s: %s", self.config.grace_s, err)
+
+    def _decide_and_apply(self) -> int:
+        snapshot = self._snapshot()
+        jobs = {job.job_id: job for job in snapshot.jobs}
+        self._applier.finish(self._store.open_applications(), jobs)
+        if self._slurm.config.limits_enforced:
+            self._applier.undo_limited(self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S), jobs)
+        candidates = find_candidates(snapshot.jobs, self.config, self._decided)
+        if not candidates:
+            return 0
+        decided = decide(candidates, snapshot, self.config, self._agent)
+        self._store.add_decisions([decision for _, decision in decided])
+        self._decided.update((decision.job_id, int(decision.submitted_s)) for _, decision in decided)
+        for _, decision in decided:
+            self.counters[f"decided_{_kind(decision.mode, decision.reason)}"] += 1
+            _log.info(
+                "%s: %s",
+                decision.mode,
+                decision.reason or (decision.allocation.describe() if decision.allocation else ""),
+                extra={
+                    "job_id": decision.job_id,
+                    "decision_id": decision.id,
+                    "policy_version": decision.policy_version or "-",
+                },
+            )
+        self._applier.apply(decided)
+        return len(decided)
+
+    def _snapshot(self) -> Snapshot:
+        now_s = time.time()
+        if now_s - self._partitions_read_s > _PARTITIONS_EVERY_S:
+            self._partitions = self._slurm.partitions()
+            self._partitions_read_s = now_s
+        return Snapshot(
+            taken_s=now_s,
+            jobs=self._slurm.jobs(),
+            nodes=self._slurm.nodes(),
+            partitions=self._partitions,
+            limits_enforced=self._slurm.config.limits_enforced,
+        )
+
+    def _collect_outcomes(self) -> None:
+        """Ask sacct for decided jobs that have no outcome yet, every ``outcomes_every_s``."""
+        now_s = time.time()
+        if now_s - self._outcomes_read_s < self.config.daemon.outcomes_every_s:
+            return
+        self._outcomes_read_s = now_s
+        waiting = self._store.decisions_without_outcome()
+        if not waiting:
+            return
+        records = self._slurm.accounting(
+            sorted({decision.job_id for decision in waiting}), min(decision.submitted_s for decision in waiting)
+        )
+        applications = {decision.id: self._store.applications(decision.id) for decision in waiting}
+        outcomes = outcomes_of(waiting, applications, records, self.config.objective.price)
+        self._store.add_outcomes(outcomes)
+        self.counters["outcomes"] += len(outcomes)
+
+    def _beat(self) -> None:
+        """Renew the intercept file: only a cycle that went well tells the plugin to go on deferring."""
+        now_s = time.time()
+        if now_s - self._heartbeat_s >= self.config.daemon.heartbeat_s:
+            write_intercept(self.config)
+            self._heartbeat_s = now_s
+
+
+def _kind(mode: Mode, reason: str) -> str:
+    return "left" if reason else mode

@@ -1,0 +1,182 @@
+"""Deciding a batch of candidates: views, one question to the agent, allocations.
+
+Nothing here touches Slurm or the store.
+"""
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from rlalloc.allocation import allocation_for, shares_of
+from rlalloc.config import Config
+from rlalloc.job import Allocation, JobView, Shares
+from rlalloc.messages import PolicyAnswer
+from rlalloc.observation import SCHEMA_VERSION, Observation, encode
+from rlalloc.store import Decision
+from rlalloc.view import ClusterView, expected_run_time_s, slowdown
+from rlallocd.agent_client import AgentClient, AgentUnavailable
+from rlallocd.candidates import Candidate, exceeds, job_view
+from rlallocd.cluster_views import partition_view
+from rlallocd.sizes import Declined, size_of
+from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord
+
+_log = logging.getLogger(__name__)
+
+LEAST_GRACE_LEFT_S = 2.0
+"""A job that may start within this time is left alone: an update must not meet a job that is starting."""
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """What one cycle knows of the cluster."""
+
+    taken_s: float
+    jobs: tuple[JobRecord, ...]
+    nodes: tuple[NodeRecord, ...]
+    partitions: Mapping[str, PartitionRecord]
+    limits_enforced: bool
+
+
+class _Question(msgspec.Struct, frozen=True):
+    candidate: Candidate
+    view: JobView
+    cluster: ClusterView
+    observation: Observation
+
+
+def decide(
+    candidates: Sequence[Candidate], snapshot: Snapshot, config: Config, agent: AgentClient
+) -> tuple[tuple[Candidate, Decision], ...]:
+    """One decision for each candidate: an allocation, or the reason why the job is left as submitted."""
+    questions: list[_Question] = []
+    decisions: list[tuple[Candidate, Decision]] = []
+    for candidate in candidates:
+        try:
+            questions.append(_question(candidate, snapshot, config))
+        except Declined as err:
+            decisions.append((candidate, _left(candidate, snapshot, str(err))))
+    return (*decisions, *_ask(questions, snapshot, config, agent))
+
+
+def executed_shares(decision: Decision, *, applied: bool) -> Shares | None:
+    """The shares that were in effect: the decided ones where they were applied, else those of the request."""
+    if decision.bounds is None:
+        return None
+    return decision.shares if applied else shares_of(decision.request, decision.bounds)
+
+
+def _question(candidate: Candidate, snapshot: Snapshot, config: Config) -> _Question:
+    job = candidate.job
+    if candidate.mode == "enforce":
+        if not candidate.deferred_by_us:
+            raise Declined("it was not waiting for rlalloc any more (the grace had passed, or its begin was changed)")
+        if candidate.tag.begin - snapshot.taken_s < LEAST_GRACE_LEFT_S:
+            raise Declined("its grace was nearly over")
+    rule = config.rule(candidate.tag.rule)
+    if rule is None:
+        raise Declined(f"the rule {candidate.tag.rule} is gone from the configuration")
+    cluster = partition_view(job.partition.split(",")[0], snapshot.nodes, snapshot.jobs, snapshot.taken_s)
+    view = job_view(candidate, rule, cluster, snapshot.jobs)
+    return _Question(candidate, view, cluster, encode(view, cluster))
+
+
+def _ask(
+    questions: Sequence[_Question], snapshot: Snapshot, config: Config, agent: AgentClient
+) -> list[tuple[Candidate, Decision]]:
+    if not questions:
+        return []
+    try:
+        decided = agent.decide(
+            [question.observation for question in questions], sample=config.policy.exploration == "sample"
+        )
+    except AgentUnavailable as err:
+        _log.warning("%d jobs go on as submitted: %s", len(questions), err)
+        return [(question.candidate, _unanswered(question, snapshot, str(err))) for question in questions]
+    return [
+        (question.candidate, _decision(question, answer, decided.policy_version, snapshot))
+        for question, answer in zip(questions, decided.answers, strict=True)
+    ]
+
+
+def _decision(question: _Question, answer: PolicyAnswer, version: str, snapshot: Snapshot) -> Decision:
+    request = question.view.request
+    allocation = allocation_for(
+        answer.shares, request, question.view.bounds, question.cluster.shape, partial(slowdown, request)
+    )
+    reason = _why_not(allocation, question, snapshot)
+    return msgspec.structs.replace(
+        _unanswered(question, snapshot, reason),
+        shares=answer.shares,
+        log_probability=answer.log_probability,
+        policy_version=version,
+        allocation=allocation if not reason else None,
+        dominant_share_allocated=question.cluster.dominant_share(allocation) if not reason else None,
+    )
+
+
+def _why_not(allocation: Allocation, question: _Question, snapshot: Snapshot) -> str:
+    """Why an allocation cannot be had, or an empty string."""
+    partition = snapshot.partitions.get(question.candidate.job.partition)
+    request = question.view.request
+    if snapshot.limits_enforced and exceeds(allocation, request):
+        return "more than the request, and this site enforces limits that rlalloc does not read yet"
+    if partition is None:
+        return ""
+    if partition.max_time_s is not None and request.time_limit_s < allocation.time_limit_s > partition.max_time_s:
+        return f"it would need a time limit of {allocation.time_limit_s} s, above the partition's"
+    if partition.max_nodes is not None and allocation.nodes > partition.max_nodes:
+        return f"it would need {allocation.nodes} nodes, above the partition's MaxNodes"
+    return ""
+
+
+def _unanswered(question: _Question, snapshot: Snapshot, reason: str) -> Decision:
+    """The decision with all that is known before a policy was asked."""
+    view, cluster = question.view, question.cluster
+    return msgspec.structs.replace(
+        _left(question.candidate, snapshot, reason),
+        job_class=view.job_class,
+        request=view.request,
+        bounds=view.bounds,
+        observation_schema=SCHEMA_VERSION,
+        observation=question.observation.astype("<f4").tobytes(),
+        queued=len(cluster.queued),
+        dominant_share_requested=cluster.dominant_share(view.request),
+        reference_s=expected_run_time_s(view.request, view.request),
+    )
+
+
+def _left(candidate: Candidate, snapshot: Snapshot, reason: str) -> Decision:
+    """A decision to leave a job as submitted."""
+    job = candidate.job
+    return Decision(
+        id=str(uuid.uuid4()),
+        job_id=job.job_id,
+        submitted_s=job.submitted_s,
+        decided_s=snapshot.taken_s,
+        user=job.user,
+        account=job.account,
+        partition=job.partition,
+        job_name=job.name,
+        job_class=candidate.tag.job_class,
+        rule=candidate.tag.rule,
+        mode=candidate.mode,
+        reason=reason,
+        request=_size_or_total(job),
+    )
+
+
+def _size_or_total(job: JobRecord) -> Allocation:
+    """The request of a job, as if on one node where its nodes differ: only to be shown."""
+    try:
+        return size_of(job)
+    except Declined:
+        return Allocation(
+            nodes=1,
+            gpus_per_node=job.gpus,
+            tasks_per_node=1,
+            cpus_per_task=job.cpus,
+            mem_mib_per_node=round(job.mem_mib),
+            time_limit_s=job.time_limit_s,
+        )

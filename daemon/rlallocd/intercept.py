@@ -1,0 +1,79 @@
+"""The two small files between rlalloc.lua in slurmctld and this daemon.
+
+``intercept`` tells the plugin what to look for. It expires: when the daemon is dead or cannot do its work, the file
+grows stale and the plugin leaves jobs alone. ``wake`` is touched by the plugin when it has deferred a job.
+"""
+
+import errno
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import inotify_simple
+
+from rlalloc.config import Config
+
+INTERCEPT_FILE: Final = "intercept"
+WAKE_FILE: Final = "wake"
+_LIVES_FOR_HEARTBEATS: Final = 3
+
+
+def intercept_text(config: Config, now_s: float) -> str:
+    """The text of the intercept file, valid for three heartbeats from ``now_s`` on."""
+    return "\n".join([*_lines(config, now_s), ""])
+
+
+def write_intercept(config: Config) -> None:
+    """Renew the intercept file, atomically. Raises OSError."""
+    path = config.runtime_directory / INTERCEPT_FILE
+    aside = path.with_suffix(".new")
+    aside.write_text(intercept_text(config, time.time()), encoding="utf-8")
+    aside.chmod(0o644)
+    aside.replace(path)
+
+
+def remove_intercept(config: Config) -> None:
+    """Tell the plugin to leave all jobs alone from now on."""
+    (config.runtime_directory / INTERCEPT_FILE).unlink(missing_ok=True)
+
+
+class WakeFile:
+    """A file descriptor that becomes readable when the plugin has touched the wake file."""
+
+    def __init__(self, runtime_directory: Path) -> None:
+        path = runtime_directory / WAKE_FILE
+        path.touch(mode=0o664)
+        self._inotify = inotify_simple.INotify(nonblocking=True)
+        flags = inotify_simple.flags
+        self._inotify.add_watch(path, flags.MODIFY | flags.ATTRIB | flags.CLOSE_WRITE)
+
+    def fileno(self) -> int:
+        """The descriptor to poll."""
+        return int(self._inotify.fileno())
+
+    def clear(self) -> None:
+        """Forget the touches so far."""
+        try:
+            self._inotify.read(timeout=0)
+        except OSError as err:
+            if err.errno not in (errno.EAGAIN, errno.EINTR):
+                raise
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._inotify.close()
+
+
+def _lines(config: Config, now_s: float) -> Iterator[str]:
+    yield "rlalloc-intercept 1"
+    yield f"expires {int(now_s + _LIVES_FOR_HEARTBEATS * config.daemon.heartbeat_s) + 1}"
+    yield f"grace {config.grace_s}"
+    for job_class, commands in config.commands.items():
+        for command in commands:
+            yield f"class {job_class} {command}"
+    for rule in config.rules:
+        yield (
+            f"rule {rule.name} {config.mode_of(rule)} partitions={','.join(rule.partitions)} "
+            f"accounts={','.join(rule.accounts)} classes={','.join(rule.classes)}"
+        )

@@ -1,0 +1,48 @@
+"""The mark that rlalloc.lua leaves in a job's AdminComment, and what we add to it.
+
+``rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=1795236700;user_begin=0;ask=gpus=1-8+cpus-per-gpu=2-8``, beside
+whatever else the site keeps in that field. Only operators can write an AdminComment, so users cannot forge it.
+"""
+
+import re
+from typing import Final
+
+import msgspec
+
+from rlalloc.job import JobClass, Mode
+
+_TAG: Final = re.compile(r"(?:^|\s)rlalloc:(v=1;\S*)")
+_NOTE: Final = re.compile(r"\s*rlalloc-decision:\S*")
+
+
+class Tag(msgspec.Struct, frozen=True):
+    """What rlalloc.lua saw at submission. ``begin`` is when we deferred the job to, 0 if we did not."""
+
+    mode: Mode
+    rule: str
+    job_class: JobClass = msgspec.field(name="class")
+    begin: int
+    user_begin: int
+    ask: str = ""
+
+    @property
+    def directives(self) -> str:
+        """The words of the script's ``#RLALLOC`` lines, separated by blanks."""
+        return self.ask.replace("+", " ")
+
+
+def read_tag(admin_comment: str) -> Tag | None:
+    """Return the tag in an AdminComment, or None if there is none that can be read."""
+    match = _TAG.search(admin_comment)
+    if match is None:
+        return None
+    pairs = dict(part.partition("=")[::2] for part in match[1].split(";"))
+    try:
+        return msgspec.convert(pairs, Tag, strict=False)
+    except msgspec.ValidationError:
+        return None
+
+
+def with_note(admin_comment: str, decision_id: str) -> str:
+    """Return the AdminComment with a note of our decision added, an earlier note replaced."""
+    return f"{_NOTE.sub('', admin_comment)} rlalloc-decision:{decision_id}".strip()
