@@ -1,0 +1,1 @@
+"""The command ``rlalloc``: all that a person types. Heavy imports stay inside the command that needs them."""

@@ -1,0 +1,131 @@
+"""``rlalloc explain JOBID``: the whole story of one job, from the store."""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+from rich.table import Table
+
+from rlalloc.job import Allocation, Bounds, Range
+from rlalloc.observation import FEATURES, SCHEMA_VERSION
+from rlalloc.store import Application, Decision, Outcome, Store
+from rlalloc_cli.terminal import CONSOLE, duration, local_time
+
+
+class Chapter(msgspec.Struct, frozen=True):
+    """One decision for the job, what was done about it and what came of it."""
+
+    decision: Decision
+    applications: tuple[Application, ...]
+    outcome: Outcome | None
+
+
+def story_of(store: Store, job_id: int) -> tuple[Chapter, ...]:
+    """All decisions ever taken for this job id, oldest first; empty if there is none."""
+    return tuple(
+        Chapter(decision, store.applications(decision.id), store.outcome(decision.id))
+        for decision in store.decisions_of(job_id)
+    )
+
+
+def story_as_json(story: Sequence[Chapter]) -> str:
+    """The story as one JSON array; observations by feature name."""
+    plain = [
+        {
+            "decision": {
+                **msgspec.to_builtins(chapter.decision),
+                "observation": named_observation(chapter.decision),
+            },
+            "applications": msgspec.to_builtins(chapter.applications),
+            "outcome": msgspec.to_builtins(chapter.outcome),
+        }
+        for chapter in story
+    ]
+    return msgspec.json.format(msgspec.json.encode(plain)).decode()
+
+
+def named_observation(decision: Decision) -> dict[str, float]:
+    """What the policy saw, by name of feature; empty where it was not asked or the encoding has changed since."""
+    if decision.observation is None or decision.observation_schema != SCHEMA_VERSION:
+        return {}
+    values = np.frombuffer(decision.observation, dtype="<f4")
+    return {name: round(float(value), 4) for name, value in zip(FEATURES, values, strict=True)}
+
+
+def print_story(story: Sequence[Chapter]) -> None:
+    """Print the story for a person."""
+    for chapter in story:
+        _print_chapter(chapter)
+
+
+def _print_chapter(chapter: Chapter) -> None:
+    decision = chapter.decision
+    table = Table(title=f"job {decision.job_id} {decision.job_name!r}", show_header=False, title_justify="left")
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("submitted", f"{local_time(decision.submitted_s)} by {decision.user}, account {decision.account}")
+    table.add_row("request", decision.request.describe())
+    table.add_row("class, rule", f"{decision.job_class}, {decision.rule} ({decision.mode}) on {decision.partition}")
+    if decision.bounds is not None:
+        for name, line in _bounds_lines(decision.bounds):
+            table.add_row(name, line)
+    table.add_row("decided", f"{local_time(decision.decided_s)}, decision {decision.id}")
+    for first, words in _observation_lines(decision):
+        table.add_row("observed" if first else "", words)
+    if decision.shares is not None and decision.log_probability is not None:
+        gpu, cpu, mem = decision.shares.gpu, decision.shares.cpu, decision.shares.mem
+        table.add_row(
+            "shares",
+            f"GPU {gpu:.3f}, CPU {cpu:.3f}, memory {mem:.3f}; log-probability {decision.log_probability:.3f}",
+        )
+        table.add_row("policy", decision.policy_version or "-")
+    table.add_row("allocation", _allocation_line(decision.request, decision.allocation, decision.mode))
+    if decision.reason:
+        table.add_row("left as submitted", decision.reason)
+    for application in chapter.applications:
+        table.add_row("applied", f"{application.state} at {local_time(application.changed_s)}: {application.detail}")
+    for name, line in _outcome_lines(decision, chapter.outcome):
+        table.add_row(name, line)
+    CONSOLE.print(table)
+
+
+def _allocation_line(request: Allocation, allocation: Allocation | None, mode: str) -> str:
+    if allocation is None:
+        return "as submitted"
+    if allocation == request:
+        return "the request itself"
+    return allocation.describe() + (" (shadow: not applied)" if mode == "shadow" else "")
+
+
+def _bounds_lines(bounds: Bounds) -> tuple[tuple[str, str], ...]:
+    counts = ", ".join(str(count) for count in bounds.gpu_counts)
+    return (
+        ("bounds: GPUs", f"{_range(bounds.gpus)}; workable: {counts}"),
+        ("bounds: CPUs/GPU", _range(bounds.cpus_per_gpu)),
+        ("bounds: MiB/GPU", _range(bounds.mem_mib_per_gpu)),
+        ("tasks follow", "the GPUs (srun)" if bounds.task_per_gpu else "the nodes (torchrun)"),
+    )
+
+
+def _range(bound: Range) -> str:
+    return f"{bound.minimum:g} (from the {bound.minimum_from}) to {bound.maximum:g} (from the {bound.maximum_from})"
+
+
+def _observation_lines(decision: Decision) -> list[tuple[bool, str]]:
+    named = named_observation(decision)
+    words = [f"{name} {value:g}" for name, value in named.items()]
+    return [(first == 0, ", ".join(words[first : first + 4])) for first in range(0, len(words), 4)]
+
+
+def _outcome_lines(decision: Decision, outcome: Outcome | None) -> tuple[tuple[str, str], ...]:
+    if outcome is None:
+        return (("outcome", "not known yet (from sacct, once the job has ended)"),)
+    started_s = outcome.started_s
+    wait = duration(started_s - decision.submitted_s if started_s else None)
+    run_time = duration(outcome.ended_s - started_s if started_s else None)
+    peak = "-" if outcome.max_rss_mib is None else f"{outcome.max_rss_mib:.0f} MiB"
+    return (
+        ("outcome", f"{outcome.state} (exit {outcome.exit_code}) at {local_time(outcome.ended_s)}"),
+        ("", f"waited {wait}, ran {run_time} on {outcome.gpus} GPUs, {outcome.cpus} CPUs, {outcome.mem_mib:.0f} MiB"),
+        ("", f"peak memory {peak}, reward {'-' if outcome.reward is None else f'{outcome.reward:.3f}'}"),
+    )

@@ -1,0 +1,108 @@
+"""``rlalloc``: the tree of commands."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from rlalloc import __version__
+from rlalloc.config import DEFAULT_PATH, Config, config_as_yaml, load_config
+from rlalloc.errors import ConfigError, RlallocError
+from rlalloc.store import Store
+from rlalloc_cli.policy import policy_app
+from rlalloc_cli.terminal import CONSOLE, fail
+
+Result = TypeVar("Result")
+ConfigOption = Annotated[Path, typer.Option("--config", envvar="RLALLOC_CONFIG", help="The configuration file.")]
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+config_app = typer.Typer(no_args_is_help=True, help="Check or show the configuration.")
+app.add_typer(config_app, name="config")
+app.add_typer(policy_app, name="policy")
+
+
+def main() -> None:
+    """Console script."""
+    _add_train()
+    app()
+
+
+@app.callback(invoke_without_command=True)
+def top(*, version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+    """Learned GPU, CPU and memory shares for pending LLM jobs on Slurm."""
+    if version:
+        CONSOLE.print(f"rlalloc {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def explain(
+    job_id: Annotated[int, typer.Argument(help="A Slurm job id.")],
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    config: ConfigOption = DEFAULT_PATH,
+) -> None:
+    """Tell one job's story: request, bounds, observation, shares, allocation, outcome."""
+    from rlalloc_cli.explain import print_story, story_as_json, story_of
+
+    story = _with_store(config, lambda store: story_of(store, job_id))
+    if not story:
+        fail(f"rlalloc has no decision for job {job_id}: it was none of its business, or ran before it", code=1)
+    if json:
+        typer.echo(story_as_json(story))
+    else:
+        print_story(story)
+
+
+@app.command()
+def status(
+    *,
+    config: ConfigOption = DEFAULT_PATH,
+) -> None:
+    """Tell how the agent and the store are, and what was decided last."""
+    from rlalloc_cli.status import print_status
+
+    loaded = _load(config)
+    _with_store(config, lambda store: print_status(loaded, store))
+
+
+@config_app.command("check")
+def config_check(config: ConfigOption = DEFAULT_PATH) -> None:
+    """Check the configuration; exit 2 with the key, what was found and what is allowed if it is wrong."""
+    _load(config)
+    CONSOLE.print(f"{config}: fine")
+
+
+@config_app.command("show")
+def config_show(config: ConfigOption = DEFAULT_PATH) -> None:
+    """Print the whole configuration in force, defaults included."""
+    typer.echo(config_as_yaml(_load(config)), nl=False)
+
+
+def _with_store(path: Path, use: Callable[[Store], Result]) -> Result:
+    config = _load(path)
+    try:
+        store = Store(config.store.url)
+        try:
+            return use(store)
+        finally:
+            store.close()
+    except RlallocError as err:
+        fail(str(err), code=1)
+
+
+def _load(path: Path) -> Config:
+    try:
+        return load_config(path)
+    except ConfigError as err:
+        fail(str(err), code=2)
+
+
+def _add_train() -> None:
+    """Mount ``rlalloc train`` where the trainer is installed; it imports torch only when it runs."""
+    try:
+        from rlalloc_trainer.cli import train_app
+    except ModuleNotFoundError:
+        return
+    app.add_typer(train_app, name="train")

@@ -1,0 +1,54 @@
+"""``rlalloc status``: the agent, the store and the latest decisions on one screen."""
+
+import time
+
+from rich.table import Table
+
+from rlalloc.config import Config
+from rlalloc.policies import PolicyStore
+from rlalloc.store import Store
+from rlalloc_cli.terminal import CONSOLE, duration, local_time
+
+_LATEST = 10
+
+
+def print_status(config: Config, store: Store) -> None:
+    """Print how things are; a dead agent is a fact to be shown, not an error."""
+    CONSOLE.print(
+        f"mode      {config.mode}; rules: {', '.join(f'{r.name} {config.mode_of(r)}' for r in config.rules)}"
+    )
+    CONSOLE.print(f"agent     {_agent_line(config)}")
+    CONSOLE.print(f"policy    in use: {PolicyStore(config.policy.directory).current() or 'the shipped one'}")
+    CONSOLE.print(f"store     {', '.join(f'{count} {table}' for table, count in sorted(store.counts().items()))}")
+    table = Table(title="latest decisions", title_justify="left")
+    for heading in ("job", "decided", "user", "class", "mode", "request", "allocation", "policy"):
+        table.add_column(heading, overflow="fold")
+    for decision in store.recent_decisions(_LATEST):
+        allocation = decision.allocation
+        table.add_row(
+            str(decision.job_id),
+            local_time(decision.decided_s),
+            decision.user,
+            decision.job_class,
+            decision.mode,
+            f"{decision.request.gpus} GPUs",
+            f"{allocation.gpus} GPUs" if allocation else f"as submitted: {decision.reason}",
+            decision.policy_version or "-",
+        )
+    CONSOLE.print(table)
+
+
+def _agent_line(config: Config) -> str:
+    from rlallocd.agent_client import AgentClient, AgentUnavailable
+
+    client = AgentClient(config.agent.endpoint, config.agent.deadline_s)
+    try:
+        state = client.state()
+    except AgentUnavailable as err:
+        return str(err)
+    finally:
+        client.close()
+    counted = ", ".join(f"{count} {name}" for name, count in sorted(state.counters.items()) if count)
+    return (
+        f"serves {state.policy_version} since {duration(time.time() - state.started_s)}; {counted or 'idle so far'}"
+    )

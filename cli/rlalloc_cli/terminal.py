@@ -1,0 +1,32 @@
+"""The terminal: one console for what was asked for, one for complaints."""
+
+from datetime import datetime
+from typing import NoReturn
+
+import typer
+from rich.console import Console
+
+CONSOLE = Console(highlight=False)
+_ERRORS = Console(stderr=True, highlight=False)
+
+
+def fail(message: str, code: int) -> NoReturn:
+    """Print a complaint and exit: 1 failed, 2 wrong use."""
+    _ERRORS.print(f"rlalloc: {message}", markup=False, soft_wrap=True)
+    raise typer.Exit(code)
+
+
+def local_time(epoch_s: float | None) -> str:
+    """A time as people at this site write it; a dash for none."""
+    if not epoch_s:
+        return "-"
+    return datetime.fromtimestamp(epoch_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as ``1:02:03``; a dash for none."""
+    if seconds is None:
+        return "-"
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}"
