@@ -12,6 +12,7 @@ import msgspec
 from rlalloc.bounds import NodeShape
 from rlalloc.job import Allocation, Bounds, Range, Shares
 
+_MIB_PER_GIB = 1024
 SlowdownOf = Callable[[Allocation], float]
 
 TIME_LIMIT_MARGIN = 1.15
@@ -29,8 +30,8 @@ def allocation_for(
     gpus = _nearest_count(_interpolate(shares.gpu, bounds.gpus), bounds.gpu_counts)
     nodes, gpus_per_node = _layout(gpus, request, shape)
     tasks_per_node = _tasks_per_node(gpus_per_node, request, bounds)
-    cpus_per_node = min(shape.cpus, _floor(_interpolate(shares.cpu, bounds.cpus_per_gpu) * gpus_per_node))
-    mem_mib = min(shape.mem_mib, _floor(_interpolate(shares.mem, bounds.mem_mib_per_gpu) * gpus_per_node))
+    cpus_per_node = min(shape.cpus, _floor(_whole(shares.cpu, bounds.cpus_per_gpu, 1) * gpus_per_node))
+    mem_mib = min(shape.mem_mib, _floor(_whole(shares.mem, bounds.mem_mib_per_gpu, _MIB_PER_GIB) * gpus_per_node))
     sized = Allocation(
         nodes=nodes,
         gpus_per_node=gpus_per_node,
@@ -53,6 +54,11 @@ def shares_of(allocation: Allocation, bounds: Bounds) -> Shares:
         cpu=share_in(allocation.cpus_per_gpu, bounds.cpus_per_gpu),
         mem=share_in(allocation.mem_mib_per_gpu, bounds.mem_mib_per_gpu),
     )
+
+
+def _whole(share: float, bound: Range, unit: int) -> float:
+    """A value in ``bound``, up to the next whole ``unit`` where there is one below the upper end."""
+    return min(bound.maximum, math.ceil(_interpolate(share, bound) / unit - 1e-6) * unit)
 
 
 def _interpolate(share: float, bound: Range) -> float:

@@ -145,7 +145,7 @@ def parse_config(text: str, source: str) -> Config:
     except yaml.YAMLError as err:
         raise ConfigError(f"{source}: not valid YAML: {' '.join(str(err).split())}") from err
     try:
-        config = msgspec.convert({} if tree is None else tree, Config)
+        config = msgspec.convert({} if tree is None else tree, Config, dec_hook=_read_path)
     except msgspec.ValidationError as err:
         raise ConfigError(f"{source}: {_explain(str(err), tree)}") from err
     _check_rules(config, source)
@@ -177,6 +177,13 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 _StrictLoader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"true|false"), list("tf"))
+
+
+def _read_path(kind: type, value: Any) -> Path:
+    """The one type in the file that msgspec does not know by itself."""
+    if kind is not Path or not isinstance(value, str) or not Path(value).is_absolute():
+        raise ValueError("Expected an absolute path")
+    return Path(value)
 
 
 def _check_rules(config: Config, source: str) -> None:

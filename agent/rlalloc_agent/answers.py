@@ -1,0 +1,130 @@
+"""From the bytes of a request to the reply to it: no sockets here."""
+
+import logging
+import time
+from collections import Counter
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rlalloc.errors import MessageError
+from rlalloc.job import Shares
+from rlalloc.messages import (
+    MAX_BATCH,
+    AgentState,
+    Ask,
+    Decide,
+    Decided,
+    PolicyAnswer,
+    Refused,
+    Reply,
+    decode_request,
+)
+from rlalloc.observation import FEATURES, SCHEMA_VERSION
+from rlalloc_agent.serving import ServedPolicy
+
+log = logging.getLogger(__name__)
+
+LARGEST_FEATURE: Final = 5.0
+"""Where encode() clips: anything beyond was not encoded by this program."""
+
+
+class RefusalError(Exception):
+    """A request that will not be answered; ``code`` is one word for programs, the text is for people."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Answerer:
+    """Answers requests with the served policy, and counts what it did.
+
+    Counters: ``decide``, ``jobs_decided``, ``ask``, and ``refused_<code>`` with the codes ``malformed``,
+    ``deadline``, ``schema``, ``batch`` and ``observation``.
+    """
+
+    def __init__(self, policy: ServedPolicy, counters: Counter[str], seed: int | None = None) -> None:
+        self._policy = policy
+        self._counters = counters
+        self._started_s = time.time()
+        self._generator = torch.Generator()
+        if seed is None:
+            self._generator.seed()
+        else:
+            self._generator.manual_seed(seed)
+
+    def answer(self, data: bytes) -> Reply:
+        """Return the reply to a request, Refused where it cannot be answered. Never raises for what is in it."""
+        request_id = ""
+        try:
+            request = _decode(data)
+            request_id = request.request_id
+            return self._state(request) if isinstance(request, Ask) else self._decide(request)
+        except RefusalError as refusal:
+            return self.refuse(request_id, refusal.code, str(refusal))
+
+    def refuse(self, request_id: str, code: str, message: str) -> Refused:
+        """Count a refusal and return the reply that says so."""
+        counter = f"refused_{code}"
+        self._counters[counter] += 1
+        log.debug("refused request %r: %s", request_id, message, extra={"counter": counter})
+        return Refused(request_id=request_id, code=code, message=message)
+
+    def _state(self, request: Ask) -> AgentState:
+        self._counters["ask"] += 1
+        return AgentState(
+            request_id=request.request_id,
+            policy_version=self._policy.version,
+            started_s=self._started_s,
+            counters=dict(self._counters),
+        )
+
+    def _decide(self, request: Decide) -> Decided:
+        observations = _observations(request)
+        late_s = time.time() - request.deadline_s
+        if not late_s <= 0.0:  # NaN is late too
+            raise RefusalError("deadline", f"nobody waits any more: the deadline was {late_s:.3f} s ago")
+        shares, log_probabilities = self._policy.actor.decide(
+            observations, sample=request.sample, generator=self._generator
+        )
+        if not (np.isfinite(shares).all() and np.isfinite(log_probabilities).all()):
+            raise RefusalError("observation", "the policy's answer to these observations is not finite")
+        self._counters["decide"] += 1
+        self._counters["jobs_decided"] += request.jobs
+        answers = tuple(
+            PolicyAnswer(Shares(*row), log_probability)
+            for row, log_probability in zip(shares.tolist(), log_probabilities.tolist(), strict=True)
+        )
+        return Decided(request_id=request.request_id, policy_version=self._policy.version, answers=answers)
+
+
+def _decode(data: bytes) -> Decide | Ask:
+    try:
+        return decode_request(data)
+    except MessageError as err:
+        raise RefusalError("malformed", str(err)) from err
+
+
+def _observations(request: Decide) -> NDArray[np.float32]:
+    """Return the rows of a request. Raises RefusalError if they are not what encode() makes."""
+    if request.observation_schema != SCHEMA_VERSION:
+        raise RefusalError(
+            "schema",
+            f"observation schema {request.observation_schema} is not served here, only {SCHEMA_VERSION}: "
+            "upgrade daemon and agent together",
+        )
+    if not 0 < request.jobs <= MAX_BATCH:
+        raise RefusalError("batch", f"a batch of {request.jobs} jobs: send 1 to {MAX_BATCH}")
+    expected = request.jobs * len(FEATURES) * 4
+    if len(request.observations) != expected:
+        raise RefusalError(
+            "observation",
+            f"{len(request.observations)} bytes of observations, {expected} expected for {request.jobs} jobs",
+        )
+    rows = np.frombuffer(request.observations, dtype="<f4").reshape(request.jobs, len(FEATURES))
+    if not (np.abs(rows) <= LARGEST_FEATURE).all():  # NaN fails the comparison too
+        raise RefusalError("observation", f"features must be finite and within ±{LARGEST_FEATURE:g}")
+    return rows.astype(np.float32)  # a copy: torch refuses memory that it may not write to

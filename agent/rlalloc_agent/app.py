@@ -1,0 +1,96 @@
+"""The program ``rlalloc-agent``: wiring, signals, and what systemd wants to hear.
+
+SIGTERM and SIGINT end it with status 0. SIGHUP tries the current policy again, also one that could not be loaded.
+"""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+
+import torch
+import zmq
+
+from rlalloc import __version__
+from rlalloc.config import DEFAULT_PATH, Config, load_config
+from rlalloc.errors import ConfigError, PolicyError
+from rlalloc.logs import configure_logging
+from rlalloc.service import notify
+from rlalloc_agent.server import PolicyServer
+from rlalloc_agent.serving import ServedPolicy
+
+log = logging.getLogger(__name__)
+
+
+class Signals:
+    """What the signals of this process asked for."""
+
+    def __init__(self) -> None:
+        self.stop = False
+        self.reload = False
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_stop)
+        signal.signal(signal.SIGHUP, self._on_reload)
+
+    def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
+        self.stop = True
+
+    def _on_reload(self, _number: int, _frame: FrameType | None) -> None:
+        self.reload = True
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the agent. Exits with 0 when stopped, 1 when it cannot serve, 2 for wrong use."""
+    options = _parse(arguments)
+    try:
+        config = load_config(options.config)
+    except ConfigError as err:
+        sys.stderr.write(f"rlalloc-agent: {err}\n")
+        sys.exit(2)
+    configure_logging(config.log_level, "rlalloc-agent")
+    try:
+        run(config, Signals())
+    except PolicyError as err:
+        log.error("cannot serve: %s", err)  # noqa: TRY400 - the text says what to do
+        sys.exit(1)
+    except zmq.ZMQError as err:
+        log.error("cannot listen at agent.endpoint %s: %s", config.agent.endpoint, err)  # noqa: TRY400
+        sys.exit(1)
+
+
+def run(config: Config, signals: Signals) -> None:
+    """Serve policies as ``config`` says until a signal. Raises PolicyError or zmq.ZMQError if that cannot be."""
+    torch.set_num_threads(config.agent.torch_threads)
+    counters: Counter[str] = Counter()
+    policy = ServedPolicy(config.policy.directory, counters)
+    before = os.umask(0o117)  # the socket is for owner and group: the daemon is another user of our group
+    try:
+        server = PolicyServer(config.agent.endpoint, policy, counters)
+    finally:
+        os.umask(before)
+
+    def each_look() -> None:
+        if signals.reload:
+            signals.reload = False
+            notify("RELOADING=1")
+            policy.refresh(again=True)
+            notify("READY=1")
+        notify("WATCHDOG=1")
+
+    with server:
+        log.info("listening at %s", config.agent.endpoint, extra={"policy_version": policy.version})
+        notify(f"READY=1\nSTATUS=serving policy {policy.version}")
+        server.serve(lambda: signals.stop, each_look)
+        notify("STOPPING=1")
+    log.info("stopped")
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="rlalloc-agent", description="Answers rlallocd with a learned policy.")
+    parser.add_argument("--config", type=Path, default=DEFAULT_PATH, metavar="FILE", help="default: %(default)s")
+    parser.add_argument("--version", action="version", version=f"rlalloc-agent {__version__}")
+    return parser.parse_args(arguments)

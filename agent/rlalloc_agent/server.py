@@ -1,0 +1,94 @@
+"""The policy server: a ZeroMQ ROUTER socket around an Answerer.
+
+Frames in: [identity, request]. Frames out: [identity, reply]. Anything else gets a Refused with the code
+``malformed``; a frame over MAX_MESSAGE_BYTES costs its sender the connection, which ZeroMQ sees to.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, Self
+
+import zmq
+
+from rlalloc.messages import MAX_MESSAGE_BYTES, encode_message
+from rlalloc_agent.answers import Answerer
+from rlalloc_agent.serving import ServedPolicy
+
+log = logging.getLogger(__name__)
+
+LOOK_EVERY_S: Final = 0.2
+"""How often the policy store is looked at, and how long a stop may take to be noticed."""
+_REQUEST_FRAMES: Final = 2
+
+
+class PolicyServer:
+    """Serves ``policy`` at ``endpoint`` from construction until closed. Raises zmq.ZMQError if it cannot bind."""
+
+    def __init__(self, endpoint: str, policy: ServedPolicy, counters: Counter[str], seed: int | None = None) -> None:
+        self._policy = policy
+        self._counters = counters
+        self._answerer = Answerer(policy, counters, seed)
+        self._context = zmq.Context()
+        self._socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+        try:
+            self._socket.bind(endpoint)
+        except zmq.ZMQError:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the socket; clients see a silence and reconnect by themselves when somebody binds again."""
+        self._socket.close()
+        self._context.term()
+
+    def serve(self, should_stop: Callable[[], bool], each_look: Callable[[], None] = lambda: None) -> None:
+        """Answer requests until ``should_stop``. ``each_look`` is called about every LOOK_EVERY_S."""
+        next_look = 0.0
+        while not should_stop():
+            if time.monotonic() >= next_look:
+                self._policy.refresh()
+                each_look()
+                next_look = time.monotonic() + LOOK_EVERY_S
+            if self._socket.poll(int(LOOK_EVERY_S * 1000)):
+                self._answer_one()
+
+    def _answer_one(self) -> None:
+        frames = self._receive()
+        if not frames:
+            return
+        if len(frames) == _REQUEST_FRAMES:
+            reply = self._answerer.answer(frames[1])
+        else:
+            reply = self._answerer.refuse("", "malformed", "send one frame a request, on a DEALER socket")
+        try:
+            self._socket.send_multipart([frames[0], encode_message(reply)], flags=zmq.NOBLOCK)
+        except zmq.ZMQError as err:
+            self._counters["replies_lost"] += 1
+            log.warning("a reply could not be sent: %s", err, extra={"counter": "replies_lost"})
+
+    def _receive(self) -> list[bytes]:
+        """Return the frames of the next message, without those after the third, or nothing if there is none."""
+        frames: list[bytes] = []
+        try:
+            more = True
+            while more:
+                frame = self._socket.recv(flags=zmq.NOBLOCK)
+                more = bool(self._socket.getsockopt(zmq.RCVMORE))
+                if len(frames) <= _REQUEST_FRAMES:
+                    frames.append(frame)
+        except zmq.Again:
+            return []
+        return frames

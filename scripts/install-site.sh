@@ -1,0 +1,223 @@
+#!/bin/bash
+# Installs rlalloc from this checkout on a site's slurmctld machine (root), or takes it away again. Restarts nothing
+# and changes no file of Slurm's: it prints what to add to slurm.conf. Run it again to upgrade.
+#
+#   --dependencies-from VENV   borrow the Python packages of another virtual environment (a development one; or one
+#                              on a machine without an index) instead of installing them
+#   --slurm-user USER          SlurmUser of slurm.conf (default: slurm)
+#   --slurm-conf-dir DIR       where slurm.conf is (default: /etc/slurm)
+#   --extras LIST              optional parts beside daemon,agent,trainer, such as mysql or postgresql
+#   --uninstall                takes away what was installed; configuration, store and policies stay
+#
+#   RLALLOC_TORCH              what pip is asked for instead of torch
+#   RLALLOC_PYTHON             the interpreter to make the environment with (default: /usr/bin/python3)
+#
+# Exit: 0 done, 1 a step failed, 2 wrong use.
+set -euo pipefail
+
+PROJECT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+PYTHON=${RLALLOC_PYTHON:-/usr/bin/python3}
+PREFIX=/opt/rlalloc
+PLUGIN=/usr/lib/rlalloc
+CONFIGURATION=/etc/rlalloc
+UNITS=/etc/systemd/system
+SYSUSERS=/etc/sysusers.d/rlalloc.conf
+TMPFILES=/etc/tmpfiles.d/rlalloc.conf
+UNIT_NAMES=(rlallocd.service rlalloc-agent.service rlalloc-train.service rlalloc-train.timer)
+
+dependencies_from=
+slurm_user=slurm
+slurm_conf_dir=/etc/slurm
+extras=daemon,agent,trainer
+uninstall=no
+WORK=
+
+say() { printf 'install-site: %s\n' "$*"; }
+
+fail() {
+    say "$1" >&2
+    exit "${2:-1}"
+}
+
+usage() { fail "$1; usage: see the head of $0" 2; }
+
+# Does what PID 1 has to know about, where PID 1 is systemd (it is not in a chroot or while an image is built).
+tell_systemd() {
+    if [ -d /run/systemd/system ]; then systemctl "$@"; fi
+}
+
+parse() {
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --uninstall)
+                uninstall=yes
+                shift
+                continue
+                ;;
+            --dependencies-from | --slurm-user | --slurm-conf-dir | --extras) [ $# -ge 2 ] || usage "$1 needs a value" ;;
+            *) usage "unknown option $1" ;;
+        esac
+        case $1 in
+            --dependencies-from) dependencies_from=$2 ;;
+            --slurm-user) slurm_user=$2 ;;
+            --slurm-conf-dir) slurm_conf_dir=$2 ;;
+            --extras) extras=$extras,$2 ;;
+        esac
+        shift 2
+    done
+}
+
+# Built from a copy, as setuptools leaves build/ in the tree and would pack what an older build left there.
+build_wheel() {
+    local builder=$1
+    shift
+    mkdir "$WORK/source" "$WORK/wheel"
+    (cd "$PROJECT" && tar -c --exclude=__pycache__ --exclude='*.egg-info' pyproject.toml README.md core daemon agent trainer) |
+        tar -x -C "$WORK/source"
+    "$builder" -m pip --disable-pip-version-check wheel --quiet --no-deps "$@" -w "$WORK/wheel" "$WORK/source"
+}
+
+install_programs() {
+    local pip=("$PREFIX/bin/python" -m pip --disable-pip-version-check --no-input) site wheel borrowed
+    say "virtual environment $PREFIX"
+    "$PREFIX/bin/python" -c 'import pip' 2>/dev/null || "$PYTHON" -m venv --clear "$PREFIX"
+    site=$("$PREFIX/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    if [ -n "$dependencies_from" ]; then
+        borrowed=$("$dependencies_from/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') ||
+            fail "no working Python in $dependencies_from/bin" 2
+        [ "${borrowed##*/lib/}" = "${site##*/lib/}" ] || fail "$dependencies_from and $PREFIX are of different Pythons" 2
+        say "packages borrowed from $borrowed"
+        build_wheel "$dependencies_from/bin/python" --no-build-isolation
+        printf '%s\n' "$borrowed" >"$site/borrowed.pth"
+        wheel=$(echo "$WORK"/wheel/*.whl)
+        "${pip[@]}" install --quiet --force-reinstall --no-deps "$wheel"
+    else
+        rm -f "$site/borrowed.pth"
+        build_wheel "$PREFIX/bin/python"
+        wheel=$(echo "$WORK"/wheel/*.whl)
+        say "packages from pip's index"
+        "${pip[@]}" install --quiet "${RLALLOC_TORCH:-torch}"
+        "${pip[@]}" install --quiet "${wheel}[$extras]"
+        "${pip[@]}" install --quiet --force-reinstall --no-deps "$wheel"
+    fi
+    ln -sfn "$PREFIX/bin/rlalloc" /usr/local/bin/rlalloc
+}
+
+install_users_and_folders() {
+    say "user rlalloc, /run/rlalloc, /var/lib/rlalloc"
+    id "$slurm_user" >/dev/null 2>&1 || fail "there is no user $slurm_user here; name SlurmUser by --slurm-user" 2
+    install -D -m 0644 "$PROJECT/systemd/rlalloc.sysusers.conf" "$SYSUSERS"
+    install -d "${TMPFILES%/*}"
+    sed -E "/^[df] /s/ slurm( +)/ $slurm_user\1/" "$PROJECT/systemd/rlalloc.tmpfiles.conf" >"$TMPFILES"
+    systemd-sysusers "$SYSUSERS"
+    systemd-tmpfiles --create "$TMPFILES"
+}
+
+install_configuration() {
+    install -d -o root -g rlalloc -m 0750 "$CONFIGURATION"
+    if [ -e "$CONFIGURATION/rlalloc.yaml" ]; then
+        say "$CONFIGURATION/rlalloc.yaml kept as it is"
+    elif [ -e "$PROJECT/etc/rlalloc.yaml" ]; then
+        say "$CONFIGURATION/rlalloc.yaml (mode: shadow, until you say otherwise)"
+        # Group only: a store's URL may hold a password.
+        install -o root -g rlalloc -m 0640 "$PROJECT/etc/rlalloc.yaml" "$CONFIGURATION/rlalloc.yaml"
+    fi
+}
+
+install_plugin() {
+    say "Slurm's side: $PLUGIN"
+    install -d -m 0755 "$PLUGIN"
+    install -m 0644 "$PROJECT/slurm_plugin/rlalloc.lua" "$PROJECT/slurm_plugin/job_submit.lua" "$PLUGIN/"
+    install -m 0755 "$PROJECT/slurm_plugin/task_prolog" "$PLUGIN/task_prolog"
+    if [ ! -d "$slurm_conf_dir" ]; then
+        say "no $slurm_conf_dir here: copy $PLUGIN/job_submit.lua to where slurm.conf is"
+    elif [ ! -e "$slurm_conf_dir/job_submit.lua" ]; then
+        install -m 0644 "$PROJECT/slurm_plugin/job_submit.lua" "$slurm_conf_dir/job_submit.lua"
+        say "$slurm_conf_dir/job_submit.lua"
+    elif ! grep -q rlalloc "$slurm_conf_dir/job_submit.lua"; then
+        say "$slurm_conf_dir/job_submit.lua is yours and stays: call rlalloc.lua from it as $PLUGIN/job_submit.lua does"
+    fi
+}
+
+install_units() {
+    local unit
+    say "units in $UNITS"
+    for unit in "${UNIT_NAMES[@]}"; do
+        sed "s/^User=slurm\$/User=$slurm_user/" "$PROJECT/systemd/$unit" >"$UNITS/$unit"
+        chmod 0644 "$UNITS/$unit"
+    done
+    tell_systemd daemon-reload
+}
+
+print_what_remains() {
+    cat <<TEXT
+
+What remains for you:
+  1. in $slurm_conf_dir/slurm.conf, on all nodes (task_prolog must be at that path on every compute node too):
+         JobSubmitPlugins=lua
+         TaskProlog=$PLUGIN/task_prolog
+     (a TaskProlog of your own can call ours and print what it prints), then: systemctl restart slurmctld
+  2. in $CONFIGURATION/rlalloc.yaml: which partitions and jobs, and the mode (shadow touches nothing); check it:
+         rlalloc config check
+  3. systemctl enable --now rlalloc-agent rlallocd
+     systemctl enable --now rlalloc-train.timer      (or etc/rlalloc.cron in /etc/cron.d, not both)
+TEXT
+}
+
+# A slurm.conf that names what is gone makes slurmctld's start, or every job's, fail.
+named_in_slurm_conf() {
+    grep -qsE "^[[:space:]]*$1" "$slurm_conf_dir/slurm.conf"
+}
+
+remove_all() {
+    local unit status=0 site_script=$slurm_conf_dir/job_submit.lua
+    for unit in "${UNIT_NAMES[@]}"; do
+        [ -e "$UNITS/$unit" ] || continue
+        say "stopping and removing $unit"
+        tell_systemd disable --now --quiet "$unit"
+        rm -f "$UNITS/$unit"
+    done
+    tell_systemd daemon-reload
+    if named_in_slurm_conf "TaskProlog=$PLUGIN/"; then
+        say "$PLUGIN/task_prolog kept: slurm.conf names it, jobs would fail without it" >&2
+        status=1
+    fi
+    if cmp -s "$site_script" "$PLUGIN/job_submit.lua"; then
+        if named_in_slurm_conf 'JobSubmitPlugins=.*lua'; then
+            say "$site_script kept: slurm.conf has JobSubmitPlugins=lua, slurmctld would not start without it" >&2
+            status=1
+        else
+            rm -f "$site_script"
+        fi
+    elif grep -qs rlalloc "$site_script"; then
+        say "$site_script calls rlalloc: take that out, then run this again" >&2
+        status=1
+    fi
+    if [ "$status" -eq 0 ]; then rm -rf "$PLUGIN"; fi
+    rm -f "$SYSUSERS" "$TMPFILES"
+    rm -rf "$PREFIX" /run/rlalloc /var/cache/rlalloc
+    if [ "$(readlink /usr/local/bin/rlalloc)" = "$PREFIX/bin/rlalloc" ]; then rm -f /usr/local/bin/rlalloc; fi
+    say "kept: $CONFIGURATION, /var/lib/rlalloc and the user rlalloc"
+    [ "$status" -eq 0 ] || say "change slurm.conf, restart slurmctld, then run this again" >&2
+    return "$status"
+}
+
+main() {
+    parse "$@"
+    [ "$(id -u)" -eq 0 ] || fail "only root can install here" 2
+    umask 022
+    if [ "$uninstall" = yes ]; then
+        remove_all
+        return
+    fi
+    WORK=$(mktemp -d)
+    trap 'rm -rf "$WORK"' EXIT
+    install_users_and_folders
+    install_programs
+    install_configuration
+    install_plugin
+    install_units
+    print_what_remains
+}
+
+main "$@"

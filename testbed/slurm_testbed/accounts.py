@@ -1,0 +1,90 @@
+"""The ordinary users of a site: Unix accounts and their associations in slurmdbd."""
+
+from __future__ import annotations
+
+import pwd
+from typing import TYPE_CHECKING
+
+from .commands import run_command
+from .errors import InvalidSpecError
+from .requirements import search_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+COMMAND_TIMEOUT_S = 30.0
+NO_HOME = "/nonexistent"  # a user's HOME is inside each site, see Site.home
+
+
+def create_unix_users(names: Sequence[str], root: Path) -> None:
+    """Create those users that do not exist, marked with the root directory's name.
+
+    The caller holds the root directory's lock.
+    """
+    for name in names:
+        try:
+            pwd.getpwnam(name)
+        except KeyError:
+            run_command(
+                [
+                    "useradd",
+                    "--no-create-home",
+                    f"--home-dir={NO_HOME}",
+                    "--user-group",
+                    "--shell=/bin/bash",
+                    f"--comment={_mark(root)}",
+                    name,
+                ],
+                timeout_s=COMMAND_TIMEOUT_S,
+                environment={"PATH": search_path()},
+            )
+
+
+def created_user_ids(root: Path) -> frozenset[int]:
+    """User ids of the users that sites under `root` created."""
+    return frozenset(entry.pw_uid for entry in _created_users(root))
+
+
+def remove_unix_users(root: Path) -> list[str]:
+    """Remove the users that sites under `root` created, and no others; returns their names.
+
+    The caller holds the root directory's lock and has ended their processes.
+    """
+    names = [entry.pw_name for entry in _created_users(root)]
+    for name in names:
+        run_command(["userdel", name], timeout_s=COMMAND_TIMEOUT_S, environment={"PATH": search_path()})
+    return names
+
+
+def register_in_slurmdbd(cluster: str, account: str, users: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Add the cluster, the account and the users' associations; raises CommandFailedError."""
+    additions = [["cluster", cluster], ["account", account, f"Cluster={cluster}"]]
+    if users:
+        names = ",".join(users)
+        additions.append(["user", names, f"Account={account}", f"DefaultAccount={account}"])
+    for addition in additions:
+        run_command(
+            ["sacctmgr", "--immediate", "--quiet", "add", *addition],
+            timeout_s=COMMAND_TIMEOUT_S,
+            environment=environment,
+        )
+
+
+def unix_identity(name: str) -> pwd.struct_passwd:
+    """Look a Unix user up; raises InvalidSpecError where there is none."""
+    try:
+        return pwd.getpwnam(name)
+    except KeyError as error:
+        raise InvalidSpecError(
+            f"no Unix user {name!r}: name it in SiteSpec.users (`up --user`), or create it"
+        ) from error
+
+
+def _created_users(root: Path) -> list[pwd.struct_passwd]:
+    return [entry for entry in pwd.getpwall() if entry.pw_gecos == _mark(root)]
+
+
+def _mark(root: Path) -> str:
+    """Return the GECOS text of users that belong to `root` (":" would end the field)."""
+    return f"slurm-testbed {str(root).replace(':', '_')}"

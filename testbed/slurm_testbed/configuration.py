@@ -1,0 +1,182 @@
+"""The text of slurm.conf and of the files beside it."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .layout import Layout, Ports
+    from .specification import Partition, SiteSpec
+
+# Time in a testbed is compressed: jobs of seconds stand for jobs of hours, so whatever Slurm does
+# "every minute" has to come every second or two, or waiting would be all that is measured.
+SCHEDULER_PARAMETERS: Mapping[str, str] = {
+    "bf_interval": "2",  # backfill pass; 30 s by default
+    "bf_resolution": "1",  # seconds; 60 would round all short jobs up to one length
+    "bf_window": "1440",  # minutes looked ahead
+    "bf_continue": "",
+    "bf_max_job_test": "1000",
+    "sched_interval": "2",  # full pass of the main scheduler; 60 s by default
+    "sched_min_interval": "50000",  # µs: a burst of submissions shares one pass
+    "batch_sched_delay": "1",  # s; 3 by default
+    "default_queue_depth": "1000",  # jobs tried at each event; 100 by default
+}
+
+
+def slurm_conf(layout: Layout, spec: SiteSpec, ports: Ports, version: tuple[int, int]) -> str:
+    """Return slurm.conf for a site; `version` is Slurm's, as (22, 5)."""
+    host = short_host_name()
+    values: dict[str, str | None] = {
+        "ClusterName": spec.name,
+        # The address in brackets: the machine's name may not resolve.
+        "SlurmctldHost": f"{host}(127.0.0.1)",
+        "SlurmctldPort": str(ports.slurmctld),
+        "SlurmUser": "root",
+        "SlurmdUser": "root",
+        "AuthType": "auth/munge",
+        "CredType": "cred/munge",
+        "AuthInfo": f"socket={layout.munge_socket}",
+        "StateSaveLocation": str(layout.state),
+        "SlurmctldPidFile": str(layout.run / "slurmctld.pid"),
+        "SlurmctldLogFile": str(layout.log / "slurmctld.log"),
+        "SlurmctldDebug": "info",
+        "SlurmdSpoolDir": f"{layout.spool}/%n",
+        "SlurmdPidFile": f"{layout.run}/slurmd-%n.pid",
+        "SlurmdLogFile": f"{layout.log}/slurmd-%n.log",
+        "SlurmdDebug": "info",
+        # A node may claim more CPUs and memory than this machine has.
+        "SlurmdParameters": "config_overrides",
+        "ReturnToService": "2",
+        "SlurmctldTimeout": "120",
+        "SlurmdTimeout": "120",
+        # Many daemons share few cores: a slow answer is not a dead peer.
+        "MessageTimeout": "30",
+        "BatchStartTimeout": "60",
+        "TCPTimeout": "10",
+        "KillWait": "5",
+        # Seconds that a finished job stays visible to squeue and scontrol.
+        "MinJobAge": "300",
+        "MailProg": "/bin/true",
+        "MpiDefault": "none",
+        "SwitchType": "switch/none" if version < (23, 11) else None,
+        "ProctrackType": "proctrack/linuxproc",
+        "TaskPlugin": "task/none",
+        "SelectType": "select/cons_tres",
+        "SelectTypeParameters": "CR_Core_Memory",
+        # Without it a job that names no memory takes the node's whole memory.
+        "DefMemPerCPU": str(max(1, spec.mem_mib_per_node // spec.cpus_per_node)),
+        "GresTypes": "gpu" if spec.gpus_per_node else None,
+        "JobAcctGatherType": "jobacct_gather/linux",
+        # Sampled often, since a task that ends between two samples has no MaxRSS.
+        "JobAcctGatherFrequency": f"task={spec.sample_s}",
+        "AccountingStorageType": "accounting_storage/slurmdbd",
+        "AccountingStorageHost": "127.0.0.1",
+        "AccountingStoragePort": str(ports.slurmdbd),
+        # The connection to slurmdbd does not look at AuthInfo; this is its place for the socket.
+        "AccountingStoragePass": str(layout.munge_socket),
+        "AccountingStorageTRES": "gres/gpu" if spec.gpus_per_node else None,
+        "AccountingStorageEnforce": spec.enforce or None,
+        "PriorityType": "priority/multifactor",
+        "PriorityWeightAge": "1000",
+        "PriorityMaxAge": "0-01:00:00",
+        "PriorityWeightFairshare": "1000",
+        "PriorityWeightJobSize": "100",
+        "PriorityDecayHalfLife": "0-06:00:00",
+        "PriorityCalcPeriod": "1",
+        "SchedulerType": "sched/backfill",
+        "SchedulerParameters": _words({**SCHEDULER_PARAMETERS, **spec.scheduler_parameters}),
+        "JobSubmitPlugins": "lua" if spec.job_submit_lua else None,
+        "TaskProlog": str(layout.etc / "task_prolog") if spec.task_prolog else None,
+        **spec.extra_slurm_conf,
+    }
+    lines = [f"{key}={value}" for key, value in values.items() if value is not None]
+    lines += [_node_line(spec, ports, host), *(_partition_line(each) for each in spec.partitions)]
+    return "\n".join([*lines, *spec.extra_slurm_lines]) + "\n"
+
+
+def slurmdbd_conf(layout: Layout, ports: Ports, password: str) -> str:
+    """Return slurmdbd.conf; slurmdbd insists that only its user can read it."""
+    values = {
+        "DbdHost": "localhost",
+        "DbdAddr": "127.0.0.1",
+        "DbdPort": str(ports.slurmdbd),
+        "SlurmUser": "root",
+        "AuthType": "auth/munge",
+        "AuthInfo": f"socket={layout.munge_socket}",
+        "PidFile": str(layout.run / "slurmdbd.pid"),
+        "LogFile": str(layout.log / "slurmdbd.log"),
+        "DebugLevel": "info",
+        "MessageTimeout": "30",
+        "StorageType": "accounting_storage/mysql",
+        "StorageHost": "127.0.0.1",
+        "StoragePort": str(ports.mariadbd),
+        "StorageUser": "slurm",
+        "StoragePass": password,
+        "StorageLoc": "slurm_acct_db",
+    }
+    return "".join(f"{key}={value}\n" for key, value in values.items())
+
+
+def gres_conf(layout: Layout, spec: SiteSpec) -> str:
+    """Return gres.conf: device files, since with `Count=` alone slurmd registers no GPU."""
+    if not spec.gpus_per_node:
+        return ""
+    last = spec.gpus_per_node - 1
+    files = "nvidia0" if last == 0 else f"nvidia[0-{last}]"
+    return "".join(
+        f"NodeName={node} Name=gpu Type={spec.gpu_type} File={layout.devices / node / files}\n"
+        for node in spec.node_names
+    )
+
+
+def cgroup_conf(version: tuple[int, int]) -> str:
+    """Return cgroup.conf: no cgroups, so that a chroot or container without them will do.
+
+    slurmd initialises a cgroup plugin even where no other plugin uses it. Before Slurm knew how
+    to switch it off, v1 was the one that touches nothing until it is used; autodetection fails
+    where /sys/fs/cgroup is not mounted.
+    """
+    return "CgroupPlugin=disabled\n" if version >= (23, 11) else "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
+
+
+def short_host_name() -> str:
+    """Return this machine's name as Slurm compares it, without a domain."""
+    return socket.gethostname().partition(".")[0]
+
+
+def _words(parameters: Mapping[str, str | None]) -> str:
+    return ",".join(f"{key}={value}" if value else key for key, value in parameters.items() if value is not None)
+
+
+def _node_line(spec: SiteSpec, ports: Ports, host: str) -> str:
+    several = spec.nodes > 1
+    sockets = 2 if spec.cpus_per_node % 2 == 0 else 1
+    words = {
+        "NodeName": f"n[1-{spec.nodes}]" if several else "n1",
+        "NodeHostname": host,
+        "NodeAddr": "127.0.0.1",
+        "Port": f"[{ports.slurmd_first}-{ports.slurmd_first + spec.nodes - 1}]" if several else ports.slurmd_first,
+        "Sockets": sockets,
+        "CoresPerSocket": spec.cpus_per_node // sockets,
+        "ThreadsPerCore": 1,
+        "RealMemory": spec.mem_mib_per_node,
+    }
+    if spec.gpus_per_node:
+        words["Gres"] = f"gpu:{spec.gpu_type}:{spec.gpus_per_node}"
+    return " ".join(f"{key}={value}" for key, value in words.items())
+
+
+def _partition_line(partition: Partition) -> str:
+    words = {
+        "PartitionName": partition.name,
+        "Nodes": partition.nodes,
+        "Default": "YES" if partition.default else "NO",
+        "MaxTime": partition.max_time,
+        "DefaultTime": partition.default_time,
+        "State": "UP",
+        **partition.options,
+    }
+    return " ".join(f"{key}={value}" for key, value in words.items())

@@ -1,0 +1,183 @@
+"""Start, find, stop and kill the daemons of one site."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .database import server_arguments
+from .errors import DaemonFailedError, InvalidSpecError
+from .logs import tail
+from .ports import listening_ports
+from .processes import command_line, is_alive, read_pid, send_signal, site_processes
+from .requirements import search_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from .layout import Layout, Ports
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+# A daemon writes its pid file shortly after its parent has returned.
+GRACE_S = 3.0
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """One daemon: its command, its files, and how to tell that it serves."""
+
+    name: str
+    program: str
+    arguments: list[str]
+    pid_file: Path
+    log_file: Path
+    is_ready: Callable[[], bool]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def site_daemons(
+    layout: Layout, ports: Ports, nodes: tuple[str, ...], slurmctld_environment: Mapping[str, str]
+) -> dict[str, Daemon]:
+    """Every daemon of a site by name, in the order in which they start."""
+    munged = [
+        "munged",
+        f"--socket={layout.munge_socket}",
+        f"--key-file={layout.secrets / 'munge.key'}",
+        f"--pid-file={layout.run / 'munge' / 'munged.pid'}",
+        f"--log-file={layout.log / 'munged.log'}",
+        f"--seed-file={layout.secrets / 'munged.seed'}",
+        "--num-threads=4",
+        "--origin=127.0.0.1",  # else it looks the machine's name up, which may not resolve
+    ]
+    # mariadbd cannot put itself into the background.
+    mariadbd = ["setsid", "--fork", *server_arguments(layout, ports)]
+    daemons = [
+        _daemon(layout, "munged", munged, layout.munge_socket.exists, layout.run / "munge" / "munged.pid"),
+        _daemon(layout, "mariadbd", mariadbd, _listens(ports.mariadbd)),
+        _daemon(layout, "slurmdbd", ["slurmdbd"], _listens(ports.slurmdbd)),
+        _daemon(
+            layout,
+            "slurmctld",
+            ["slurmctld"],
+            _listens(ports.slurmctld),
+            environment=slurmctld_environment,
+        ),
+    ]
+    for offset, node in enumerate(nodes):
+        name = f"slurmd-{node}"
+        daemons.append(_daemon(layout, name, ["slurmd", "-N", node], _listens(ports.slurmd_first + offset)))
+    return {daemon.name: daemon for daemon in daemons}
+
+
+def find_daemon(daemons: Mapping[str, Daemon], name: str) -> Daemon:
+    """Look a daemon up by name; a node's name means its slurmd. Raises InvalidSpecError."""
+    daemon = daemons.get(name) or daemons.get(f"slurmd-{name}")
+    if daemon is None:
+        raise InvalidSpecError(f"no daemon {name!r}; there are: {', '.join(daemons)}")
+    return daemon
+
+
+def daemon_pid(daemon: Daemon) -> int | None:
+    """Process id of a running daemon, else None."""
+    return read_pid(daemon.pid_file, daemon.program)
+
+
+def launch(layout: Layout, daemon: Daemon, environment: Mapping[str, str]) -> None:
+    """Start a daemon and return as soon as it runs on its own; see `await_ready`.
+
+    Raises DaemonFailedError when the command itself fails.
+    """
+    if daemon_pid(daemon) is not None:
+        raise DaemonFailedError(f"{daemon.name} runs already (pid {daemon_pid(daemon)})")
+    daemon.pid_file.unlink(missing_ok=True)
+    start_log = layout.log / f"{daemon.name}.start"
+    with start_log.open("w", encoding="utf-8") as output:
+        try:
+            status = subprocess.run(
+                daemon.arguments,
+                env={**environment, "PATH": search_path(), **daemon.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=layout.run,
+                timeout=START_TIMEOUT_S,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired as error:
+            raise _failed(layout, daemon, f"did not go to the background in {START_TIMEOUT_S:g} s") from error
+    if status != 0:
+        raise _failed(layout, daemon, f"exit status {status}")
+
+
+def await_ready(layout: Layout, daemon: Daemon) -> None:
+    """Wait until a launched daemon serves; raises DaemonFailedError when it dies or takes too long."""
+    begin = time.monotonic()
+    # Both, since mariadbd listens a moment before it writes its pid file.
+    while not ((pid := daemon_pid(daemon)) and daemon.is_ready()):
+        waited = time.monotonic() - begin
+        if waited > GRACE_S and pid is None and not _runs(layout, daemon):
+            raise _failed(layout, daemon, "died at its start")
+        if waited > START_TIMEOUT_S:
+            raise _failed(layout, daemon, f"not ready after {START_TIMEOUT_S:g} s")
+        time.sleep(0.03)
+
+
+def stop(layout: Layout, daemon: Daemon, number: signal.Signals = signal.SIGTERM) -> None:
+    """Send a running daemon a signal that ends it and wait for its end (STOP_TIMEOUT_S).
+
+    A daemon that does not run is no error. Raises DaemonFailedError when it does not end.
+    """
+    pid = daemon_pid(daemon)
+    if pid is None:
+        return
+    send_signal(pid, number)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while is_alive(pid):
+        if time.monotonic() > deadline:
+            raise _failed(layout, daemon, f"still runs {STOP_TIMEOUT_S:g} s after {number.name}")
+        time.sleep(0.03)
+
+
+def _daemon(
+    layout: Layout,
+    name: str,
+    arguments: list[str],
+    is_ready: Callable[[], bool],
+    pid_file: Path | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+) -> Daemon:
+    return Daemon(
+        name=name,
+        program=name.partition("-")[0],
+        arguments=arguments,
+        pid_file=pid_file or layout.run / f"{name}.pid",
+        log_file=layout.log / f"{name}.log",
+        is_ready=is_ready,
+        environment=environment or {},
+    )
+
+
+def _listens(port: int) -> Callable[[], bool]:
+    return lambda: port in listening_ports()
+
+
+def _runs(layout: Layout, daemon: Daemon) -> bool:
+    """Tell whether the daemon's process is there, whose pid file may not be yet."""
+    return any(
+        process.program == daemon.program and daemon.arguments[-1] in command_line(process.pid)
+        for process in site_processes(layout.directory)
+    )
+
+
+def _failed(layout: Layout, daemon: Daemon, what: str) -> DaemonFailedError:
+    said = tail(layout.log / f"{daemon.name}.start", 10)
+    return DaemonFailedError(
+        f"{daemon.name}: {what}. Its output:\n{said or '(none)'}\n"
+        f"The end of {daemon.log_file}:\n{tail(daemon.log_file, 20) or '(empty)'}"
+    )

@@ -1,0 +1,59 @@
+"""Free TCP ports for a site."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .errors import TestbedError
+from .layout import Ports
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+# Below the kernel's ephemeral range (32768-60999), out of which srun and clients take theirs.
+FIRST_PORT, LAST_PORT = 20_000, 32_000
+LISTEN_STATE = "0A"
+
+
+def listening_ports() -> set[int]:
+    """Every TCP port that a process listens on in this network namespace.
+
+    Read from /proc/net instead of connecting: Slurm's daemons log an error for each connection
+    that brings no message.
+    """
+    ports = set()
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        if not table.exists():
+            continue
+        for line in table.read_text(encoding="ascii").splitlines()[1:]:
+            words = line.split()
+            if words[3] == LISTEN_STATE:
+                ports.add(int(words[1].rpartition(":")[2], 16))
+    return ports
+
+
+def choose_ports(nodes: int, reserved: Collection[int]) -> Ports:
+    """Take a run of free neighbouring ports, none of them in `reserved`.
+
+    The caller holds the root directory's lock until the choice is recorded. The search begins at
+    a random place, since another root (in a chroot, say) keeps another lock. Raises TestbedError.
+    """
+    needed = 3 + nodes
+    taken = listening_ports() | set(reserved)
+    span = LAST_PORT - FIRST_PORT - needed
+    offset = secrets.randbelow(span)
+    for step in range(0, span, needed):
+        first = FIRST_PORT + (offset + step) % span
+        if taken.isdisjoint(range(first, first + needed)):
+            return Ports(mariadbd=first, slurmdbd=first + 1, slurmctld=first + 2, slurmd_first=first + 3)
+    raise TestbedError(
+        f"no {needed} neighbouring free ports in {FIRST_PORT}-{LAST_PORT}: stop sites that nobody uses, "
+        "see `slurm_testbed list`"
+    )
+
+
+def reserved_ports(ports: Ports, nodes: int) -> set[int]:
+    """Every port of one site."""
+    return {ports.mariadbd, ports.slurmdbd, ports.slurmctld, *range(ports.slurmd_first, ports.slurmd_first + nodes)}

@@ -1,0 +1,106 @@
+"""What a site should look like: the values a caller chooses."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .errors import InvalidSpecError
+
+DEFAULT_USERS = ("llm-alice", "llm-bob", "llm-carol")
+NAME_PATTERN = re.compile(r"[a-z][a-z0-9-]{0,30}")
+RESERVED_FILES = frozenset({"slurm.conf", "slurmdbd.conf", "gres.conf", "cgroup.conf"})
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One partition; `options` are further slurm.conf words for its line (``{"MaxTime": "60"}``)."""
+
+    name: str = "gpu"
+    nodes: str = "ALL"
+    default: bool = True
+    max_time: str = "1-00:00:00"
+    default_time: str = "01:00:00"
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SiteSpec:
+    """A site: its nodes, users and configuration. Memory in MiB.
+
+    `extra_slurm_conf` sets or replaces slurm.conf keys, and with the value None removes one;
+    `extra_slurm_lines` are appended as they are (for keys that may repeat, such as NodeName).
+    `scheduler_parameters` changes single words of SchedulerParameters in the same manner; the value
+    "" stands for a word without a value. `enforce` is AccountingStorageEnforce.
+    `job_submit_lua` is copied beside slurm.conf and switches JobSubmitPlugins=lua on; `etc_files`
+    (name → source) are copied there too, before slurmctld starts. `task_prolog` is copied likewise.
+    `slurmctld_environment` is added to slurmctld's environment, which job_submit.lua can read.
+    `sample_s` is the period of memory and CPU sampling of running tasks in seconds.
+    """
+
+    name: str = "default"
+    nodes: int = 4
+    gpus_per_node: int = 8
+    gpu_type: str = "a100"
+    cpus_per_node: int = 64
+    mem_mib_per_node: int = 512_000
+    users: tuple[str, ...] = DEFAULT_USERS
+    account: str = "llm"
+    partitions: tuple[Partition, ...] = (Partition(),)
+    enforce: str = "associations"
+    scheduler_parameters: Mapping[str, str | None] = field(default_factory=dict)
+    extra_slurm_conf: Mapping[str, str | None] = field(default_factory=dict)
+    extra_slurm_lines: tuple[str, ...] = ()
+    job_submit_lua: Path | None = None
+    etc_files: Mapping[str, Path] = field(default_factory=dict)
+    task_prolog: Path | None = None
+    slurmctld_environment: Mapping[str, str] = field(default_factory=dict)
+    sample_s: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work before anything is started (InvalidSpecError)."""
+        if not NAME_PATTERN.fullmatch(self.name):
+            raise InvalidSpecError(
+                f"site name {self.name!r}: lower-case letters, digits and hyphens, a letter first, at most 31"
+            )
+        least = {"nodes": 1, "gpus_per_node": 0, "cpus_per_node": 1, "mem_mib_per_node": 1, "sample_s": 0}
+        for name, minimum in least.items():
+            if getattr(self, name) < minimum:
+                raise InvalidSpecError(f"{name} = {getattr(self, name)}: at least {minimum}")
+        for user in self.users:
+            if not NAME_PATTERN.fullmatch(user):
+                raise InvalidSpecError(f"user name {user!r}: lower-case letters, digits and hyphens only")
+        for name, source in self.etc_files.items():
+            if "/" in name or name in RESERVED_FILES:
+                raise InvalidSpecError(f"etc_files[{name!r}]: a plain file name that the testbed does not write")
+            _require_file(source)
+        for path in (self.job_submit_lua, self.task_prolog):
+            if path is not None:
+                _require_file(path)
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """The names of all nodes: n1, n2, …."""
+        return tuple(f"n{number}" for number in range(1, self.nodes + 1))
+
+    def summary(self) -> dict[str, object]:
+        """Return the values as JSON can hold them (paths as text)."""
+        return {key: _plain(value) for key, value in dataclasses.asdict(self).items()}
+
+
+def _require_file(path: Path) -> None:
+    if not path.is_file():
+        raise InvalidSpecError(f"{path}: no such file")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(entry) for entry in value]
+    return value

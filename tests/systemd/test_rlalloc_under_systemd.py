@@ -1,0 +1,94 @@
+"""rlalloc installed as on a site: its units start, and a job is decided."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import debian_slurm
+import pytest
+from systemd_container import Container
+
+pytestmark = pytest.mark.systemd
+
+UNITS = ("rlallocd.service", "rlalloc-agent.service", "rlalloc-train.service", "rlalloc-train.timer")
+MOLDABLE = """\
+#!/bin/bash
+#SBATCH --job-name=finetune --gpus-per-node=4 --cpus-per-task=8 --mem=32G --time=60
+#RLALLOC gpus=1-4
+exec torchrun --nproc-per-node=$SLURM_GPUS_ON_NODE train.py
+"""
+
+
+def _explain(container: Container, job: int, *, limit_s: float = 30) -> dict[str, Any]:
+    """Ask until the job's decision is there."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        done = container.run("rlalloc", "explain", str(job), "--json", check=False)
+        if done.returncode == 0:
+            story: dict[str, Any] = json.loads(done.stdout)
+            return story
+        if time.monotonic() > deadline:
+            journal = container.journal("rlallocd", "rlalloc-agent", "slurmctld")
+            pytest.fail(f"job {job} has no decision: {done.stdout}{done.stderr}\n{journal}")
+        time.sleep(0.5)
+
+
+def test_systemd_analyze_finds_nothing_in_the_units(rlalloc_container: Container) -> None:
+    """`systemd-analyze verify` says nothing of any installed unit."""
+    done = rlalloc_container.run("systemd-analyze", "verify", *UNITS, check=False)
+    said = [line for line in (done.stdout + done.stderr).splitlines() if "rlalloc" in line]
+    assert (done.returncode, said) == (0, [])
+
+
+def test_folders_let_each_part_do_its_work_and_no_more(rlalloc_container: Container) -> None:
+    """Slurmctld can touch wake; the agent can make its socket, and not replace what slurmctld reads."""
+    container = rlalloc_container
+    container.run("touch", "/run/rlalloc/wake", user="slurm")
+    container.run("touch", "/run/rlalloc/intercept", user="slurm")
+    container.run("touch", "/run/rlalloc/probe.sock", user="rlalloc")
+    container.run("rm", "/run/rlalloc/probe.sock", user="rlalloc")
+    assert container.run("rm", "-f", "/run/rlalloc/intercept", user="rlalloc", check=False).returncode != 0
+    assert container.run("ls", "/var/lib/rlalloc", user=debian_slurm.USER, check=False).returncode != 0
+    container.run("touch", "/var/lib/rlalloc/policies/probe", user="rlalloc")
+    assert container.run("stat", "-c", "%G", "/var/lib/rlalloc/policies/probe").stdout == "rlalloc\n"
+    container.run("rm", "/run/rlalloc/intercept", "/var/lib/rlalloc/policies/probe")
+
+
+def test_the_installed_programs_are_the_sites_own(rlalloc_container: Container) -> None:
+    """The programs run from /opt/rlalloc, with our package in it and not the checkout's."""
+    where = "import rlalloc; print(rlalloc.__file__)"
+    done = rlalloc_container.run("/opt/rlalloc/bin/python", "-c", where, user="slurm")
+    assert done.stdout.startswith("/opt/rlalloc/lib/")
+
+
+def test_a_second_installation_changes_nothing(rlalloc_container: Container) -> None:
+    """Installing again keeps the site's configuration and its job_submit.lua."""
+    container = rlalloc_container
+    container.run("sh", "-c", "echo '# ours' >>/etc/rlalloc/rlalloc.yaml; echo '-- ours' >>/etc/slurm/job_submit.lua")
+    container.run(
+        "/srv/rlalloc/project/scripts/install-site.sh", "--dependencies-from", "/srv/rlalloc/venv", limit_s=240
+    )
+    assert container.run("tail", "-n1", "/etc/rlalloc/rlalloc.yaml").stdout == "# ours\n"
+    assert container.run("tail", "-n1", "/etc/slurm/job_submit.lua").stdout == "-- ours\n"
+
+
+def test_a_job_is_decided(rlalloc_container: Container) -> None:
+    """`systemctl start rlallocd`, then an ordinary user's job: the agent's decision on it can be explained."""
+    container = rlalloc_container
+    container.start("rlalloc-agent", "rlallocd")
+    story = _explain(container, debian_slurm.submit(container, MOLDABLE))
+    assert story["decision"]["policy_version"]
+    for unit in ("rlalloc-agent", "rlallocd"):
+        assert container.run("systemctl", "is-active", unit, check=False).stdout == "active\n"
+
+
+def test_a_killed_daemon_is_started_again(rlalloc_container: Container) -> None:
+    """After SIGKILL systemd starts rlallocd anew, and it decides again."""
+    container = rlalloc_container
+    container.start("rlalloc-agent", "rlallocd")
+    container.run("systemctl", "kill", "--signal=KILL", "rlallocd")
+    debian_slurm.wait_for(container, "systemctl", "show", "-P", "NRestarts", "rlallocd", expect="1")
+    debian_slurm.wait_for(container, "systemctl", "is-active", "rlallocd", expect="active")
+    assert _explain(container, debian_slurm.submit(container, MOLDABLE))
