@@ -163,7 +163,8 @@ class Store:
                 yield connection
         except SQLAlchemyError as err:
             raise StoreError(
-                f"the store {self._engine.url.render_as_string()} failed: {err}; check store.url, disk and rights"
+                f"the store {self._engine.url.render_as_string()} failed: {' '.join(str(err).split())}; "
+                "check store.url, disk and rights"
             ) from err
 
 

@@ -1,0 +1,98 @@
+"""What a job may get: from its request, its #RLALLOC lines and the site's rule."""
+
+import pytest
+
+from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for, parse_directives
+from rlalloc.errors import DirectiveError
+from rlalloc.job import Allocation
+
+SHAPE = NodeShape(gpus=8, cpus=64, mem_mib=512_000)
+FOUR_GPUS = Allocation(
+    nodes=1, gpus_per_node=4, tasks_per_node=1, cpus_per_task=32, mem_mib_per_node=200_000, time_limit_s=3600
+)
+
+
+def test_every_directive_is_read() -> None:
+    read = parse_directives(
+        "gpus=1-8 cpus-per-gpu=2-7.5 mem-per-gpu=512M-64G gpu-multiple=2 launch=srun class=finetune"
+    )
+    assert read == Directives(
+        gpus=(1, 8),
+        cpus_per_gpu=(2.0, 7.5),
+        mem_mib_per_gpu=(512.0, 65536.0),
+        gpu_multiple=2,
+        task_per_gpu=True,
+        job_class="finetune",
+    )
+
+
+def test_a_list_of_counts_names_the_workable_ones() -> None:
+    bounds = bounds_for(FOUR_GPUS, parse_directives("gpus=3,6"), SiteBounds(), SHAPE)
+    assert bounds.gpu_counts == (3, 4, 6)  # what was submitted always works
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("gpu=4", "write key=value, the key one of gpus"),
+        ("gpus", "write key=value"),
+        ("gpus=", "not a whole number"),
+        ("gpus=8-1", "must not be above"),
+        ("gpus=0-4", "at least 1"),
+        ("gpus=٣", "not a whole number"),
+        ("cpus-per-gpu=-3", "not a number above 0"),
+        ("mem-per-gpu=8X", "not a size"),
+        ("launch=mpi", "torchrun"),
+        ("class=hpc", "train, finetune, serve"),
+    ],
+)
+def test_a_wrong_directive_says_what_to_write(text: str, says: str) -> None:
+    with pytest.raises(DirectiveError, match=says):
+        parse_directives(text)
+
+
+def test_without_a_range_gpus_are_fixed_and_the_request_is_the_ceiling() -> None:
+    bounds = bounds_for(FOUR_GPUS, Directives(), SiteBounds(min_cpus_per_gpu=2.0), SHAPE)
+    assert bounds.gpu_counts == (4,)
+    assert (bounds.cpus_per_gpu.minimum, bounds.cpus_per_gpu.maximum) == (2.0, 8.0)
+    assert (bounds.cpus_per_gpu.minimum_from, bounds.cpus_per_gpu.maximum_from) == ("site", "request")
+    assert bounds.mem_mib_per_gpu.minimum == bounds.mem_mib_per_gpu.maximum == 50_000
+
+
+def test_a_floor_above_the_request_is_no_reason_to_give_more() -> None:
+    bounds = bounds_for(FOUR_GPUS, Directives(), SiteBounds(min_cpus_per_gpu=16.0), SHAPE)
+    assert bounds.cpus_per_gpu.minimum == bounds.cpus_per_gpu.maximum == 8.0
+
+
+def test_counts_are_powers_of_two_in_a_node_and_whole_nodes_beyond() -> None:
+    bounds = bounds_for(FOUR_GPUS, parse_directives("gpus=2-24"), SiteBounds(), SHAPE)
+    assert bounds.gpu_counts == (2, 4, 8, 16, 24)
+
+
+def test_counts_are_multiples_of_what_the_parallelism_needs() -> None:
+    bounds = bounds_for(FOUR_GPUS, parse_directives("gpus=1-16 gpu-multiple=4"), SiteBounds(), SHAPE)
+    assert bounds.gpu_counts == (4, 8, 16)
+
+
+def test_a_range_that_nothing_fits_is_refused() -> None:
+    with pytest.raises(DirectiveError, match="widen the range"):
+        bounds_for(FOUR_GPUS, parse_directives("gpus=9-15"), SiteBounds(), SHAPE)
+
+
+def test_a_site_may_declare_jobs_moldable() -> None:
+    bounds = bounds_for(FOUR_GPUS, Directives(), SiteBounds(gpus_factor=(0.5, 2.0)), SHAPE)
+    assert bounds.gpu_counts == (2, 4, 8)
+    assert bounds.gpus.minimum_from == "site"
+
+
+def test_more_than_a_node_has_is_cut_to_the_node() -> None:
+    bounds = bounds_for(FOUR_GPUS, parse_directives("cpus-per-gpu=2-100"), SiteBounds(), SHAPE)
+    assert (bounds.cpus_per_gpu.maximum, bounds.cpus_per_gpu.maximum_from) == (8.0, "node")
+
+
+def test_tasks_follow_the_gpus_where_there_was_one_a_gpu() -> None:
+    per_gpu = Allocation(
+        nodes=1, gpus_per_node=4, tasks_per_node=4, cpus_per_task=8, mem_mib_per_node=1024, time_limit_s=60
+    )
+    assert bounds_for(per_gpu, Directives(), SiteBounds(), SHAPE).task_per_gpu
+    assert not bounds_for(FOUR_GPUS, Directives(), SiteBounds(), SHAPE).task_per_gpu

@@ -1,0 +1,63 @@
+"""The configuration is strict, and says which key, what was found and what is allowed."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rlalloc.config import Config, config_as_yaml, load_config, parse_config
+from rlalloc.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_an_empty_file_is_the_defaults_and_those_are_shadow() -> None:
+    assert parse_config("", "x") == Config()
+    assert Config().mode == "shadow"
+
+
+def test_what_is_shown_can_be_read_again() -> None:
+    config = parse_config("mode: off\nrules: [{name: a, bounds: {gpus_factor: [0.5, 2]}}]", "x")
+    assert parse_config(config_as_yaml(config), "x") == config
+
+
+def test_the_shipped_file_is_valid_and_names_every_key() -> None:
+    shipped = ROOT / "etc" / "rlalloc.yaml"
+    assert load_config(shipped).mode == "shadow"
+    assert load_config(shipped) == Config()
+    named = set(re.findall(r"^\s*(?:- )?(\w+):", shipped.read_text(), re.MULTILINE))
+    assert set(re.findall(r"^\s*(?:- )?(\w+):", config_as_yaml(Config()), re.MULTILINE)) == named
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("mod: shadow", "mod: unknown key; did you mean 'mode'"),
+        ("agent: {deadline: 3}", "agent.deadline: unknown key; did you mean 'deadline_s'"),
+        ("rules: [{name: a, bounds: {foo: 1}}]", r"rules\[0\].bounds.foo: unknown key. Allowed: min_cpus_per_gpu"),
+        ("mode: on", "mode: .*'on'. Allowed: off, shadow, enforce"),
+        ("grace_s: soon", "grace_s: Expected `int`, got `str`; found 'soon'"),
+        ("grace_s: 1", "grace_s: Expected `int` >= 5; found 1"),
+        ("grace_s: 10\ngrace_s: 20", "stands twice"),
+        ("rules: [{name: a}, {name: a}]", "each rule needs its own"),
+        ("rules: [{name: 'a b'}]", "use letters, digits"),
+        ("rules: [{name: a, partitions: ['gpu, cpu']}]", r"rules\[0\].partitions"),
+        ("runtime_directory: run", "Expected an absolute path"),
+        ("commands: {hpc: [a]}", "Allowed: train, finetune, serve"),
+        ("[1, 2]", "the file: Expected `object`"),
+        ("{", "not valid YAML"),
+    ],
+)
+def test_a_wrong_file_is_explained(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        parse_config(text, "rlalloc.yaml")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nothing.yaml: No such file.*--config"):
+        load_config(tmp_path / "nothing.yaml")
+
+
+def test_the_top_mode_caps_every_rule() -> None:
+    config = parse_config("mode: shadow\nrules: [{name: a, mode: enforce}, {name: b, mode: off}]", "x")
+    assert [config.mode_of(rule) for rule in config.rules] == ["shadow", "off"]

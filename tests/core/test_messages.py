@@ -1,0 +1,54 @@
+"""Bytes on the wire: ours, or a MessageError, and nothing else."""
+
+import contextlib
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlalloc.errors import MessageError
+from rlalloc.job import Shares
+from rlalloc.messages import (
+    Ask,
+    Decide,
+    Decided,
+    PolicyAnswer,
+    Refused,
+    decode_reply,
+    decode_request,
+    encode_message,
+)
+
+DECIDE = Decide(request_id="r", observation_schema=1, jobs=1, observations=b"1234", deadline_s=1.5, sample=True)
+DECIDED = Decided(request_id="r", policy_version="v000001", answers=(PolicyAnswer(Shares(0.1, 0.2, 0.3), -1.0),))
+
+
+def test_messages_survive_the_wire() -> None:
+    assert decode_request(encode_message(DECIDE)) == DECIDE
+    assert decode_request(encode_message(Ask(request_id="x"))) == Ask(request_id="x")
+    assert decode_reply(encode_message(DECIDED)) == DECIDED
+    refused = Refused(request_id="", code="protocol", message="no")
+    assert decode_reply(encode_message(refused)) == refused
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_request_or_a_message_error(data: bytes) -> None:
+    with contextlib.suppress(MessageError):
+        decode_request(data)
+
+
+@given(st.integers(0, len(encode_message(DECIDE)) - 1))
+def test_a_truncated_request_is_refused(length: int) -> None:
+    with pytest.raises(MessageError):
+        decode_request(encode_message(DECIDE)[:length])
+
+
+def test_another_protocol_is_refused_by_number() -> None:
+    with pytest.raises(MessageError, match="protocol 2 is not spoken here"):
+        decode_request(encode_message(msgspec.structs.replace(DECIDE, protocol=2)))
+
+
+def test_deep_nesting_is_refused() -> None:
+    with pytest.raises(MessageError):
+        decode_request(b"\x91" * 100_000)

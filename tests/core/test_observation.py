@@ -1,0 +1,38 @@
+"""The encoding of a job and a cluster."""
+
+import numpy as np
+from hypothesis import given
+
+from rlalloc.allocation import allocation_for
+from rlalloc.heuristics import HEURISTICS
+from rlalloc.job import JobView
+from rlalloc.observation import FEATURES, encode, heuristic_shares
+from rlalloc.view import ClusterView
+
+from .strategies import SHAPE, cluster_views, job_views
+
+
+@given(job_views(), cluster_views())
+def test_every_observation_is_finite_and_of_one_shape(job: JobView, cluster: ClusterView) -> None:
+    observation = encode(job, cluster)
+    assert observation.shape == (len(FEATURES),)
+    assert observation.dtype == np.float32
+    assert np.isfinite(observation).all()
+
+
+@given(job_views(), cluster_views())
+def test_it_ends_with_the_base_heuristic(job: JobView, cluster: ClusterView) -> None:
+    expected = HEURISTICS["price-ef"](job, cluster)
+    found = heuristic_shares(encode(job, cluster))
+    assert np.allclose([found.gpu, found.cpu, found.mem], [expected.gpu, expected.cpu, expected.mem], atol=1e-6)
+
+
+@given(job_views(), cluster_views())
+def test_every_heuristic_stays_inside_the_bounds(job: JobView, cluster: ClusterView) -> None:
+    for heuristic in HEURISTICS.values():
+        size = allocation_for(heuristic(job, cluster), job.request, job.bounds, SHAPE, lambda _: 1.0)
+        assert size.gpus in job.bounds.gpu_counts
+
+
+def test_names_are_unique() -> None:
+    assert len(set(FEATURES)) == len(FEATURES)

@@ -1,0 +1,134 @@
+"""The store keeps what was written, and says what is open."""
+
+import sqlite3
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
+from rlalloc.errors import StoreError
+from rlalloc.job import Allocation, Shares
+from rlalloc.store import Application, Decision, Outcome, PolicyRow, Store
+
+SIZE = Allocation(
+    nodes=1, gpus_per_node=4, tasks_per_node=1, cpus_per_task=32, mem_mib_per_node=1024, time_limit_s=600
+)
+DECISION = Decision(
+    id="d1",
+    job_id=7,
+    submitted_s=1000,
+    decided_s=1001,
+    user="alice",
+    account="llm",
+    partition="gpu",
+    job_name="it's a\nname",
+    job_class="train",
+    rule="llm",
+    mode="enforce",
+    reason="",
+    request=SIZE,
+    bounds=bounds_for(SIZE, Directives(gpus=(1, 8)), SiteBounds(), NodeShape(8, 64, 512_000)),
+    observation_schema=1,
+    observation=b"\x00\x01",
+    queued=3,
+    dominant_share_requested=0.5,
+    dominant_share_allocated=0.25,
+    reference_s=264.0,
+    shares=Shares(0.1, 0.2, 0.3),
+    log_probability=-1.5,
+    policy_version="v000001",
+    allocation=msgspec.structs.replace(SIZE, gpus_per_node=2),
+)
+APPLICATION = Application(
+    id=0,
+    decision_id="d1",
+    job_id=7,
+    state="intended",
+    original=SIZE,
+    intended=SIZE,
+    begin_s=0,
+    detail="",
+    changed_s=1001,
+)
+OUTCOME = Outcome(
+    decision_id="d1",
+    state="COMPLETED",
+    exit_code="0:0",
+    eligible_s=1001,
+    started_s=1002,
+    ended_s=1100,
+    nodes=1,
+    gpus=2,
+    cpus=32,
+    mem_mib=1024,
+    max_rss_mib=None,
+    consumed_energy_j=None,
+    executed_shares=Shares(0.1, 0.2, 0.3),
+    reward=-0.5,
+)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/store.sqlite"
+
+
+def test_rows_come_back_as_they_went_in(url: str) -> None:
+    store = Store(url)
+    store.add_decisions([DECISION])
+    store.add_outcomes([OUTCOME])
+    store.add_policy(PolicyRow(version="v000001", parent=None, created_s=1, promoted=True, verdict={"why": "better"}))
+    store.close()
+    again = Store(url)
+    assert again.decisions_of(7) == (DECISION,)
+    assert again.outcome("d1") == OUTCOME
+    assert again.policies()[0].promoted is True
+    assert again.policies()[0].verdict == {"why": "better"}
+    (experience,) = again.experience()
+    assert (experience.decision, experience.outcome) == (DECISION, OUTCOME)
+    again.close()
+
+
+def test_the_journal_tells_what_is_open(url: str) -> None:
+    store = Store(url)
+    store.add_decisions([DECISION])
+    (first,) = store.journal([APPLICATION])
+    assert store.open_applications() == (first,)
+    store.set_applications([first], "applied", 1002, "read back")
+    assert store.open_applications()[0].state == "applied"
+    store.set_applications([first], "begun", 1003, "let go")
+    assert store.open_applications() == ()
+    assert store.applications("d1")[0].detail == "let go"
+    store.close()
+
+
+def test_decided_jobs_are_told_by_id_and_submission(url: str) -> None:
+    store = Store(url)
+    store.add_decisions([DECISION])
+    assert store.decided_jobs(0) == {(7, 1000)}
+    assert store.decided_jobs(2000) == frozenset()
+    assert store.decisions_without_outcome() == (DECISION,)
+    store.add_outcomes([OUTCOME])
+    assert store.decisions_without_outcome() == ()
+    store.close()
+
+
+def test_an_outcome_without_reward_is_no_experience(url: str) -> None:
+    store = Store(url)
+    store.add_decisions([DECISION])
+    store.add_outcomes([msgspec.structs.replace(OUTCOME, reward=None)])
+    assert store.experience() == ()
+    store.close()
+
+
+def test_sqlite_is_in_wal_mode(url: str, tmp_path: Path) -> None:
+    Store(url).close()
+    connection = sqlite3.connect(tmp_path / "store.sqlite")
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
+
+
+def test_a_store_that_cannot_be_had_says_which() -> None:
+    with pytest.raises(StoreError, match=r"nowhere.*check store.url"):
+        Store("sqlite:////nowhere/store.sqlite")
