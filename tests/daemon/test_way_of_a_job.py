@@ -1,0 +1,97 @@
+"""The whole way of a job on a real slurmctld, as an ordinary user: sbatch, decision, allocation, outcome."""
+
+import re
+import signal
+
+import pytest
+
+from slurm_testbed import wait_until
+
+from .conftest import MOLDABLE, Installation
+
+pytestmark = pytest.mark.slurm
+
+ENDED = {"COMPLETED"}
+
+
+def test_a_moldable_job_gets_what_was_decided_and_its_outcome_is_kept(rlalloc: Installation) -> None:
+    job_id = rlalloc.submit(MOLDABLE)
+    decision = rlalloc.decision(job_id)
+    assert decision.reason == ""
+    assert decision.policy_version is not None
+    assert decision.allocation is not None
+    assert decision.allocation.gpus in (1, 2)
+    rlalloc.site.wait_for_states([job_id], ENDED)
+
+    job = rlalloc.job(job_id)
+    gpus, cpus = decision.allocation.gpus, decision.allocation.cpus
+    assert f"gres/gpu={gpus}" in job["TRES"]
+    assert f"cpu={cpus}," in job["TRES"]
+    assert int(job["TimeLimit"].split(":")[1]) >= 10 or int(job["TimeLimit"].split(":")[0]) >= 1
+
+    output = rlalloc.output(job_id)
+    assert f"SLURM_GPUS_ON_NODE={gpus}\n" in output
+    assert f"RLALLOC_GPUS={gpus}\n" in output
+    assert f"SLURM_CPUS_PER_TASK={cpus}\n" in output
+    steps = re.findall(r"step-task 0 of 1 gpus (\S+)", output)
+    assert [len(devices.split(",")) for devices in steps] == [gpus]
+
+    story = wait_until(
+        lambda: (told := rlalloc.explain(job_id)) and told[0]["outcome"] and told, what="the outcome is kept"
+    )
+    assert story[0]["outcome"]["state"] == "COMPLETED"
+    assert story[0]["outcome"]["gpus"] == gpus
+    assert -5 <= story[0]["outcome"]["reward"] < 0
+    assert story[0]["applications"][0]["state"] == "begun"
+    assert story[0]["decision"]["bounds"]["gpus"]["minimum_from"] == "script"
+
+
+def test_a_rigid_job_keeps_its_gpus(rlalloc: Installation) -> None:
+    rigid = "\n".join(line for line in MOLDABLE.splitlines() if not line.startswith("#RLALLOC")) + "\n"
+    job_id = rlalloc.submit(rigid)
+    decision = rlalloc.decision(job_id)
+    assert decision.allocation == decision.request
+    rlalloc.site.wait_for_states([job_id], ENDED)
+    assert "gres/gpu=4" in rlalloc.job(job_id)["TRES"]
+
+
+def test_an_ordinary_job_is_not_touched(rlalloc: Installation) -> None:
+    job_id = rlalloc.submit("#!/bin/sh\ntrue\n", "--gres=gpu:1", "--mem=100")
+    rlalloc.site.wait_for_states([job_id], ENDED)
+    assert rlalloc.job(job_id).get("AdminComment", "") == ""
+    assert rlalloc.explain(job_id) == []
+
+
+def test_shadow_decides_and_touches_nothing(rlalloc: Installation) -> None:
+    rlalloc.write_config(mode="shadow")
+    rlalloc.send("rlallocd", signal.SIGHUP)
+    wait_until(lambda: " shadow " in (rlalloc.runtime / "intercept").read_text(), what="the plugin is told")
+    blocker = rlalloc.submit("#!/bin/sh\nsleep 4\n", "--nodes=2", "--exclusive", "--mem=1000")
+    job_id = rlalloc.submit(MOLDABLE)
+    decision = rlalloc.decision(job_id)
+    assert decision.mode == "shadow"
+    assert decision.allocation is not None
+    assert decision.allocation != decision.request
+    rlalloc.site.wait_for_states([blocker, job_id], ENDED)
+    job = rlalloc.job(job_id)
+    assert "gres/gpu=4" in job["TRES"]
+    assert job["EligibleTime"] == job["SubmitTime"]
+    assert rlalloc.application(decision) is None
+
+
+def test_a_wrong_directive_leaves_the_job_as_submitted_and_says_why(rlalloc: Installation) -> None:
+    job_id = rlalloc.submit(MOLDABLE.replace("gpus=1-2", "gpus=8-2"))
+    decision = rlalloc.decision(job_id)
+    assert "must not be above" in decision.reason
+    rlalloc.site.wait_for_states([job_id], ENDED)
+    assert "gres/gpu=4" in rlalloc.job(job_id)["TRES"]
+
+
+def test_a_users_own_begin_time_is_kept(rlalloc: Installation) -> None:
+    job_id = rlalloc.submit(MOLDABLE, "--begin=now+3600")
+    before = rlalloc.job(job_id)["StartTime"]
+    rlalloc.decision(job_id)
+    wait_until(lambda: "gres/gpu=4" not in rlalloc.job(job_id)["TRES"], what="it is resized")
+    job = rlalloc.job(job_id)
+    assert job["StartTime"] == before
+    assert job["JobState"] == "PENDING"

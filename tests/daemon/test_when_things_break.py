@@ -1,0 +1,203 @@
+"""A job never fares worse for our being broken: faults on a real slurmctld."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rlalloc.store import Application, Decision, Store
+from rlallocd.sizes import size_of
+from rlallocd.slurm.commands import Commands
+from rlallocd.slurm.json_reader import JsonReader
+from slurm_testbed import wait_until
+
+from .conftest import MOLDABLE, Installation, install, start_site
+
+pytestmark = pytest.mark.slurm
+
+ENDED = {"COMPLETED"}
+VETO = """
+local rlalloc = dofile("{rlalloc}")
+function slurm_job_submit(job_desc, part_list, submit_uid)
+   rlalloc.job_submit(job_desc, part_list, submit_uid)
+   return slurm.SUCCESS
+end
+function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
+   if job_desc.tres_per_node ~= nil then return slurm.ERROR end
+   return slurm.SUCCESS
+end
+return slurm.SUCCESS
+"""
+
+
+def test_without_the_agent_jobs_go_on_as_submitted(rlalloc: Installation) -> None:
+    rlalloc.stop("rlalloc-agent", signal.SIGKILL)
+    job_id = rlalloc.submit(MOLDABLE)
+    decision = rlalloc.decision(job_id)
+    assert "agent" in decision.reason
+    rlalloc.site.wait_for_states([job_id], ENDED)
+    assert "gres/gpu=4" in rlalloc.job(job_id)["TRES"]
+
+    rlalloc.start("rlalloc-agent")
+    next_id = rlalloc.submit(MOLDABLE)
+    assert rlalloc.decision(next_id).reason == ""
+
+
+def test_without_the_daemon_a_deferred_job_begins_by_itself(rlalloc: Installation) -> None:
+    rlalloc.stop("rlallocd", signal.SIGKILL)
+    job_id = rlalloc.submit(MOLDABLE)
+    assert rlalloc.job(job_id)["Reason"] == "BeginTime"
+    assert int(rlalloc.job(job_id)["Priority"]) > 0
+    rlalloc.site.wait_for_states([job_id], ENDED)
+    assert "gres/gpu=4" in rlalloc.job(job_id)["TRES"]
+
+    rlalloc.start("rlallocd")
+    next_id = rlalloc.submit(MOLDABLE)
+    assert rlalloc.decision(next_id).reason == ""
+
+
+def test_a_daemon_started_again_decides_what_still_waits(rlalloc: Installation) -> None:
+    rlalloc.write_config(grace_s=60)
+    rlalloc.send("rlallocd", signal.SIGHUP)
+    wait_until(lambda: "grace 60" in (rlalloc.runtime / "intercept").read_text(), what="the plugin is told")
+    rlalloc.stop("rlallocd", signal.SIGKILL)
+    job_id = rlalloc.submit(MOLDABLE)
+    rlalloc.start("rlallocd")
+    assert rlalloc.decision(job_id).reason == ""
+    rlalloc.site.wait_for_states([job_id], ENDED)
+
+
+def test_when_the_daemon_is_dead_for_long_jobs_are_not_even_deferred(rlalloc: Installation) -> None:
+    rlalloc.stop("rlallocd", signal.SIGKILL)
+    expires = int((rlalloc.runtime / "intercept").read_text().split("expires ")[1].split()[0])
+    wait_until(lambda: time.time() > expires + 1, what="the intercept file has expired")
+    job_id = rlalloc.submit(MOLDABLE)
+    assert rlalloc.job(job_id).get("AdminComment", "") == ""
+    rlalloc.site.wait_for_states([job_id], ENDED)
+
+
+def test_a_daemon_that_stops_lets_waiting_jobs_go(rlalloc: Installation) -> None:
+    assert rlalloc.stop("rlallocd") == 0
+    assert not (rlalloc.runtime / "intercept").exists()
+    job_id = rlalloc.submit(MOLDABLE)
+    assert rlalloc.job(job_id).get("AdminComment", "") == ""
+    rlalloc.site.wait_for_states([job_id], ENDED)
+
+
+@pytest.mark.parametrize("updated", [False, True])
+def test_killed_in_the_middle_of_a_transaction(rlalloc: Installation, *, updated: bool) -> None:
+    """Killed after the intent was journalled, or after slurmctld took the update: the journal tells how to go on."""
+    rlalloc.write_config(grace_s=60)
+    rlalloc.send("rlallocd", signal.SIGHUP)
+    wait_until(lambda: "grace 60" in (rlalloc.runtime / "intercept").read_text(), what="the plugin is told")
+    rlalloc.stop("rlalloc-agent", signal.SIGKILL)
+    rlalloc.stop("rlallocd", signal.SIGKILL)
+    job_id = rlalloc.submit(MOLDABLE)
+    _journal_an_intent(rlalloc, job_id)
+    if updated:
+        rlalloc.site.run(
+            [
+                "scontrol",
+                "update",
+                f"JobId={job_id}",
+                "NumNodes=1-1",
+                "NumTasks=1",
+                "TasksPerNode=1",
+                "CPUsPerTask=8",
+                "NumCPUs=8",
+                "MinCPUsNode=8",
+                "MinMemoryNode=51200",
+                "TresPerNode=gres:gpu:1",
+            ]
+        )
+    rlalloc.start("rlallocd")
+    decision = rlalloc.decision(job_id)
+    rlalloc.site.wait_for_states([job_id], ENDED)
+    application = rlalloc.application(decision)
+    assert application is not None
+    assert application.state == ("begun" if updated else "restored")
+    assert f"gres/gpu={1 if updated else 4}" in rlalloc.job(job_id)["TRES"]
+
+
+def test_a_site_that_vetoes_the_update_gets_its_job_as_submitted(tmp_path: Path) -> None:
+    script = tmp_path / "job_submit.lua"
+    script.write_text(VETO.format(rlalloc=Path(__file__).parents[2] / "slurm_plugin" / "rlalloc.lua"))
+    with start_site(f"veto-{os.getpid()}", script) as site:
+        vetoing = install(site)
+        vetoing.start("rlalloc-agent")
+        vetoing.start("rlallocd")
+        try:
+            job_id = vetoing.submit(MOLDABLE)
+            decision = vetoing.decision(job_id)
+            site.wait_for_states([job_id], ENDED)
+            assert "gres/gpu=4" in vetoing.job(job_id)["TRES"]
+            application = vetoing.application(decision)
+            assert application is not None
+            assert application.state == "restored"
+        finally:
+            vetoing.stop_all()
+
+
+def test_a_wrong_configuration_is_refused_on_reload(rlalloc: Installation) -> None:
+    rlalloc.config_path.write_text("mode: sometimes\n")
+    rlalloc.send("rlallocd", signal.SIGHUP)
+    wait_until(lambda: "the old configuration stays" in rlalloc.log("rlallocd"), what="the reload is refused")
+    rlalloc.write_config()
+    job_id = rlalloc.submit(MOLDABLE)
+    assert rlalloc.decision(job_id).reason == ""
+
+
+def test_slurmctld_may_come_and_go(rlalloc: Installation) -> None:
+    rlalloc.site.kill("slurmctld")
+    wait_until(lambda: "Slurm:" in rlalloc.log("rlallocd"), what="the daemon notices", timeout_s=60)
+    rlalloc.site.start_daemon("slurmctld")
+    rlalloc.site.wait_for_nodes()
+    wait_until(rlalloc.intercepting, what="rlallocd intercepts again", timeout_s=60)
+    job_id = rlalloc.submit(MOLDABLE)
+    assert rlalloc.decision(job_id).reason == ""
+    rlalloc.site.wait_for_states([job_id], ENDED)
+
+
+def _journal_an_intent(rlalloc: Installation, job_id: int) -> None:
+    """What the daemon writes before it touches Slurm: the decision of an earlier job, for this one."""
+    store = Store(rlalloc.settings["store"]["url"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLURM_CONF", rlalloc.site.environment()["SLURM_CONF"])
+        job = next(job for job in JsonReader(Commands(10)).jobs() if job.job_id == job_id)
+    intended = msgspec.structs.replace(size_of(job), gpus_per_node=1, cpus_per_task=8, mem_mib_per_node=51200)
+    decision = Decision(
+        id=f"journalled-{job_id}",
+        job_id=job_id,
+        submitted_s=job.submitted_s,
+        decided_s=time.time(),
+        user=job.user,
+        account=job.account,
+        partition=job.partition,
+        job_name=job.name,
+        job_class="train",
+        rule="llm",
+        mode="enforce",
+        reason="",
+        request=size_of(job),
+        allocation=intended,
+    )
+    store.add_decisions([decision])
+    store.journal(
+        [
+            Application(
+                id=0,
+                decision_id=decision.id,
+                job_id=job_id,
+                state="intended",
+                original=size_of(job),
+                intended=intended,
+                begin_s=0,
+                detail="",
+                changed_s=time.time(),
+            )
+        ]
+    )
+    store.close()
