@@ -41,7 +41,7 @@ def test_a_moldable_job_gets_what_was_decided_and_its_outcome_is_kept(rlalloc: I
     )
     assert story[0]["outcome"]["state"] == "COMPLETED"
     assert story[0]["outcome"]["gpus"] == gpus
-    assert -5 <= story[0]["outcome"]["reward"] < 0
+    assert -5 <= story[0]["outcome"]["reward"] <= 0
     assert story[0]["applications"][0]["state"] == "begun"
     assert story[0]["decision"]["bounds"]["gpus"]["minimum_from"] == "script"
 

@@ -13,7 +13,7 @@ CPUS: Final = 16
 MEMORY_MIB: Final = 64_000
 USER: Final = "ada"
 ACCOUNT: Final = "research"
-DATABASE_PASSWORD: Final = "of-a-container-without-network"  # noqa: S105
+DATABASE_PASSWORD: Final = "of-a-container-without-network"
 
 SLURM_CONF: Final = """\
 ClusterName=container

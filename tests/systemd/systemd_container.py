@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import IO, Final, Self
 
-LEFTOVERS: Final = Path("/var/tmp")  # noqa: S108: the name below it is random and the folder ours alone
+LEFTOVERS: Final = Path("/var/tmp")  # the name below it is random, the folder ours alone
 FOLDER_PREFIX: Final = "rlalloc-systemd-"
 # What the machine under test may have enabled, and what has no place in the container: it would wait for a network,
 # or start a service behind the test's back.

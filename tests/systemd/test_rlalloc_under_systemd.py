@@ -74,6 +74,18 @@ def test_a_second_installation_changes_nothing(rlalloc_container: Container) -> 
     assert container.run("tail", "-n1", "/etc/slurm/job_submit.lua").stdout == "-- ours\n"
 
 
+def test_the_agent_serves_and_is_reloaded(rlalloc_container: Container) -> None:
+    """`systemctl start rlalloc-agent` ends when it serves; the daemon's user, and no other, can reach its socket."""
+    container = rlalloc_container
+    container.start("rlalloc-agent")
+    container.run("systemctl", "reload", "rlalloc-agent")
+    assert container.run("systemctl", "is-active", "rlalloc-agent", check=False).stdout == "active\n"
+    connect = "import socket; socket.socket(socket.AF_UNIX).connect('/run/rlalloc/agent.sock')"
+    daemon = ("setpriv", "--reuid=slurm", "--regid=rlalloc", "--init-groups", "python3", "-c", connect)
+    container.run(*daemon)
+    assert container.run("python3", "-c", connect, user=debian_slurm.USER, check=False).returncode != 0
+
+
 def test_a_job_is_decided(rlalloc_container: Container) -> None:
     """`systemctl start rlallocd`, then an ordinary user's job: the agent's decision on it can be explained."""
     container = rlalloc_container
@@ -92,3 +104,26 @@ def test_a_killed_daemon_is_started_again(rlalloc_container: Container) -> None:
     debian_slurm.wait_for(container, "systemctl", "show", "-P", "NRestarts", "rlallocd", expect="1")
     debian_slurm.wait_for(container, "systemctl", "is-active", "rlallocd", expect="active")
     assert _explain(container, debian_slurm.submit(container, MOLDABLE))
+
+
+def test_uninstalling_never_breaks_slurm(rlalloc_container: Container) -> None:
+    """Last, as it takes rlalloc away: what slurm.conf names stays until it does not; data and configuration stay."""
+    container = rlalloc_container
+    uninstall = ("/srv/rlalloc/project/scripts/install-site.sh", "--uninstall")
+    container.run("cp", "/usr/lib/rlalloc/job_submit.lua", "/etc/slurm/job_submit.lua")
+    refused = container.run(*uninstall, check=False)
+    assert refused.returncode == 1
+    container.run("test", "-x", "/usr/lib/rlalloc/task_prolog")
+    container.run("test", "-e", "/etc/slurm/job_submit.lua")
+    container.run("sed", "-i", "/^JobSubmitPlugins=/d; /^TaskProlog=/d", "/etc/slurm/slurm.conf")
+    container.run(*uninstall)
+    for gone in (
+        "/usr/lib/rlalloc",
+        "/opt/rlalloc",
+        "/etc/slurm/job_submit.lua",
+        "/etc/systemd/system/rlallocd.service",
+    ):
+        assert container.run("test", "-e", gone, check=False).returncode == 1, gone
+    for kept in ("/etc/rlalloc/rlalloc.yaml", "/var/lib/rlalloc/policies"):
+        container.run("test", "-e", kept)
+    assert container.run("systemctl", "is-active", "rlallocd", check=False).stdout != "active\n"

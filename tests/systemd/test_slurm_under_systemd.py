@@ -13,7 +13,7 @@ pytestmark = pytest.mark.systemd
 
 
 def test_an_ordinary_users_job_runs_with_its_gpus_and_is_accounted(slurm_container: Container) -> None:
-    """sbatch by an ordinary user: the job gets its GPUs, srun works in it, sacct has its allocation."""
+    """An ordinary user runs sbatch: the job gets its GPUs, srun works in it, sacct has its allocation."""
     job = debian_slurm.submit(
         slurm_container,
         "#!/bin/bash\necho $SLURM_GPUS_ON_NODE >out\nsrun hostname >>out\n",

@@ -1,0 +1,28 @@
+"""What each package must not import (docs/architecture.md), also not through others."""
+
+import subprocess
+import sys
+
+import pytest
+
+FORBIDDEN = {
+    "rlalloc.config rlalloc.observation rlalloc.messages rlalloc.policies rlalloc.store rlalloc.reward": (
+        "torch",
+        "zmq",
+        "rlallocd",
+        "rlalloc_agent",
+        "rlalloc_trainer",
+    ),
+    "rlallocd.app": ("torch", "rlalloc_trainer", "rlalloc_agent"),
+    "rlalloc_agent.app": ("rlallocd", "rlalloc_trainer", "pyslurm"),
+    "rlalloc_trainer.cli rlalloc_trainer.retrain": ("rlallocd", "pyslurm"),
+    "rlalloc_cli.main": ("torch",),
+}
+
+
+@pytest.mark.parametrize("modules", FORBIDDEN)
+def test_nothing_forbidden_is_imported(modules: str) -> None:
+    program = f"import sys, {modules.replace(' ', ', ')}; print(*sorted(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[0] for name in done.stdout.split()}
+    assert loaded.isdisjoint(FORBIDDEN[modules])
