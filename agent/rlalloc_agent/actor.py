@@ -5,7 +5,7 @@ shares, brought back through the same map, plus what a network adds::
 
     u ~ N(atanh(clip(2·s_heuristic - 1)) + network(observation), std(observation))
 
-The network's last layer starts near zero, so an untrained actor's mean is the heuristic. Probabilities are densities
+The network's last layer starts at zero, so an untrained actor's mean is the heuristic. Probabilities are densities
 over shares: by the change of variables ``log p(s) = log N(u) - log |ds/du|``, ``ds/du = (1 - tanh²u) / 2`` (Haarnoja
 et al., 2018, appendix C; cleanrl's sac_continuous_action).
 """
@@ -35,7 +35,6 @@ LOG_STD_RANGE: Final = (-5.0, 0.0)
 """A deviation of at most 1 before the tanh: a share of 0.5 is then drawn between 0.12 and 0.88 two times in three."""
 INITIAL_LOG_STD: Final = -1.5
 """A deviation of 0.22: a share of 0.5 is drawn within ±0.11, one of 1 within ±0.01. Real jobs are at stake."""
-_INITIAL_WEIGHT: Final = 1e-3
 _EDGE: Final = 1e-6
 
 
@@ -54,9 +53,8 @@ class Actor(nn.Module):
         self.residual = nn.Linear(widths[-1], SHARES)
         self.log_std = nn.Linear(widths[-1], SHARES)
         with torch.no_grad():
-            for head in (self.residual, self.log_std):
-                head.weight.uniform_(-_INITIAL_WEIGHT, _INITIAL_WEIGHT)
-                head.bias.zero_()
+            for parameter in (*self.residual.parameters(), *self.log_std.parameters()):
+                parameter.zero_()
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation before the tanh, each of shape (jobs, 3)."""

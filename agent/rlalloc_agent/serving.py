@@ -3,6 +3,7 @@
 import logging
 import os
 from collections import Counter
+from contextlib import AbstractContextManager
 from importlib import resources
 from pathlib import Path
 from typing import Final
@@ -72,8 +73,13 @@ class ServedPolicy:
 
 def load_shipped() -> tuple[Actor, Manifest]:
     """Return the policy that ships with the agent. Raises PolicyError if the installation is damaged."""
-    with resources.as_file(resources.files("rlalloc_agent") / "shipped") as folder:
+    with shipped_folder() as folder:
         return load_actor(folder)
+
+
+def shipped_folder() -> AbstractContextManager[Path]:
+    """Give the folder of the policy that ships with the agent."""
+    return resources.as_file(resources.files("rlalloc_agent") / "shipped")
 
 
 def _warm_up(actor: Actor) -> None:

@@ -57,8 +57,12 @@ def shares_of(allocation: Allocation, bounds: Bounds) -> Shares:
 
 
 def _whole(share: float, bound: Range, unit: int) -> float:
-    """A value in ``bound``, up to the next whole ``unit`` where there is one below the upper end."""
-    return min(bound.maximum, math.ceil(_interpolate(share, bound) / unit - 1e-6) * unit)
+    """A value in ``bound``, up to the next whole ``unit`` where there is one below the upper end.
+
+    A thousandth of a unit is forgiven: shares come as float32, and 4.000002 CPUs means 4.
+    """
+    whole = math.ceil(_interpolate(share, bound) / unit - 1e-3) * unit
+    return min(bound.maximum, max(bound.minimum, whole))
 
 
 def _interpolate(share: float, bound: Range) -> float:

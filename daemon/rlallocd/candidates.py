@@ -1,4 +1,4 @@
-"""Which pending jobs are ours to decide, from one snapshot. Pure functions."""
+"""Which jobs are ours to decide, from one snapshot. Pure functions."""
 
 from collections.abc import Collection, Sequence
 
@@ -15,7 +15,7 @@ from rlallocd.tag import Tag, read_tag
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A pending job with our tag that has no decision yet, and the mode in force for it now."""
+    """A job with our tag that has no decision yet, and the mode in force for it now."""
 
     job: JobRecord
     tag: Tag
@@ -35,14 +35,17 @@ class Candidate(msgspec.Struct, frozen=True):
 def find_candidates(
     jobs: Sequence[JobRecord], config: Config, decided: Collection[tuple[int, int]]
 ) -> tuple[Candidate, ...]:
-    """Pending jobs that carry our tag, in modes shadow and enforce, without a decision so far."""
+    """Jobs that carry our tag, in modes shadow and enforce, without a decision so far.
+
+    They are pending; in shadow mode a job may have started before we saw it, and is told apart all the same.
+    """
     found = []
     for job in jobs:
         tag = read_tag(job.admin_comment)
-        if tag is None or not job.pending or (job.job_id, job.submitted_s) in decided:
+        if tag is None or (job.job_id, job.submitted_s) in decided:
             continue
         mode = _mode_now(tag, config.rule(tag.rule), config)
-        if mode != "off":
+        if (job.pending and mode != "off") or (job.running and mode == "shadow"):
             found.append(Candidate(job, tag, mode))
     return tuple(found)
 

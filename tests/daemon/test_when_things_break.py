@@ -166,7 +166,7 @@ def _journal_an_intent(rlalloc: Installation, job_id: int) -> None:
     store = Store(rlalloc.settings["store"]["url"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", rlalloc.site.environment()["SLURM_CONF"])
-        job = next(job for job in JsonReader(Commands(10)).jobs() if job.job_id == job_id)
+        job = next(job for job in JsonReader(Commands(10), "22.05.8").jobs() if job.job_id == job_id)
     intended = msgspec.structs.replace(size_of(job), gpus_per_node=1, cpus_per_task=8, mem_mib_per_node=51200)
     decision = Decision(
         id=f"journalled-{job_id}",

@@ -1,8 +1,8 @@
 """A throw-away machine with systemd as PID 1: an overlay of the running root file system, booted by systemd-nspawn.
 
 All of it lives in namespaces of its own: the overlay is mounted in a private mount namespace, the network is a
-loopback of its own, and the processes hang on the process that made it, the kernel ends them with it. What a killed
-run can leave behind is one folder, which the next one removes.
+loopback of its own, and a PID namespace around systemd-nspawn ends, by the kernel, with the process that made it.
+What a killed run can leave behind is one folder and an empty cgroup, which the next one removes.
 """
 
 from __future__ import annotations
@@ -120,7 +120,9 @@ class Container:
         self._console = (self.folder / "console.log").open("wb")
         binds = [f"--bind-ro={outside}:{inside}" for outside, inside in self._binds.items()]
         command = [
-            *("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private", "--"),
+            # nspawn's own death does not end its container, that of the namespace around it does.
+            *("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private"),
+            *("--pid", "--fork", "--kill-child", "--mount-proc", "--"),
             *("sh", "-c", _LAUNCH, "sh", *(str(self.folder / name) for name in ("upper", "work", "root"))),
             *("-D", str(self.folder / "root"), "--register=no", "--keep-unit", "--private-network"),
             *("--hostname", self.hostname, "--machine", self.folder.name, "--console=pipe"),
@@ -210,41 +212,44 @@ class Container:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _systemd_below(nspawn: int) -> int:
+def _systemd_below(process: int) -> int:
     """Return the PID, out here, of the container's PID 1; 0 while there is none."""
     try:
-        children = Path(f"/proc/{nspawn}/task/{nspawn}/children").read_text().split()
-        for child in children:
-            if Path(f"/proc/{child}/comm").read_text().strip() == "systemd":
-                return int(child)
-    except FileNotFoundError:  # it ended between two reads
-        pass
-    return 0
+        if Path(f"/proc/{process}/comm").read_text().strip() == "systemd":
+            return process
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):  # it ended between two reads
+        return 0
+    return next((found for child in children if (found := _systemd_below(int(child)))), 0)
 
 
-def _make_cgroups(name: str) -> list[Path]:
-    """Make a cgroup for the container in the hierarchies that systemd uses.
+def _cgroups(name: str) -> list[Path]:
+    """Return where the cgroup `name` below ours is, in the hierarchies that systemd uses.
 
-    With --keep-unit nspawn makes its cgroups below the caller's and leaves them there; two containers of one caller
-    would share them.
+    With --keep-unit nspawn makes its cgroups below the caller's and leaves them there, and two containers of one
+    caller would share them: so each has one of its own.
     """
     own = {}
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controller, path = line.split(":", 2)
         own[controller] = path
-    made = []
+    found = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         fields, _, tail = line.partition(" - ")
         kind, _, options = tail.split(" ", 2)
-        controller = "" if kind == "cgroup2" else "name=systemd"
-        if kind not in {"cgroup", "cgroup2"} or (kind == "cgroup" and "name=systemd" not in options.split(",")):
-            continue
-        cgroup = Path(fields.split()[4]) / own.get(controller, "/").lstrip("/") / name
-        if cgroup in made:
-            continue
+        if kind == "cgroup2" or (kind == "cgroup" and "name=systemd" in options.split(",")):
+            controller = "" if kind == "cgroup2" else "name=systemd"
+            found.append(Path(fields.split()[4]) / own.get(controller, "/").lstrip("/") / name)
+    return list(dict.fromkeys(found))
+
+
+def _make_cgroups(name: str) -> list[Path]:
+    """Make them where we may; elsewhere the container runs in the caller's."""
+    made = []
+    for cgroup in _cgroups(name):
         try:
             cgroup.mkdir()
-        except OSError:  # not ours to change here: then it runs in the caller's
+        except OSError:
             continue
         made.append(cgroup)
     return made
@@ -262,11 +267,13 @@ def _remove_cgroup(cgroup: Path) -> None:
 
 
 def _remove_leftovers() -> None:
-    """Remove the folders of containers whose owner was killed."""
+    """Remove what containers left whose owner was killed."""
     for folder in LEFTOVERS.glob(FOLDER_PREFIX + "*"):
         try:
             owner = json.loads((folder / "owner").read_text())
         except (OSError, ValueError):
             continue
         if not Path(f"/proc/{owner}").exists():
+            for cgroup in _cgroups(folder.name):
+                _remove_cgroup(cgroup)
             shutil.rmtree(folder, ignore_errors=True)

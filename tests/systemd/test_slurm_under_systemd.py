@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import debian_slurm
@@ -43,6 +47,40 @@ def test_a_closed_container_leaves_nothing_behind() -> None:
         assert container.run("cat", "/proc/1/comm").stdout == "systemd\n"
     assert not container.folder.exists()
     assert name not in Path("/proc/mounts").read_text()
-    command_lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert not [line for line in command_lines if name.encode() in line]
+    assert _processes_in_cgroup(name) == []
     assert not list(Path("/sys/fs/cgroup").glob(f"**/{name}"))
+
+
+def test_a_killed_owner_takes_the_container_with_it() -> None:
+    """After SIGKILL of the process that made a container no process of it lives on, and the next one removes the rest."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    program = (
+        "import sys, time; sys.path.insert(0, sys.argv[1]); from systemd_container import Container\n"
+        "container = Container(hostname='orphan'); container.boot(); print(container.folder, flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", program, str(Path(__file__).parent)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        folder = Path(owner.stdout.readline().strip())
+        assert folder.is_dir()
+        owner.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 5
+    while (alive := _processes_in_cgroup(folder.name)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert alive == []
+    Container().close()
+    assert not folder.exists()
+    assert not list(Path("/sys/fs/cgroup").glob(f"**/{folder.name}"))
+
+
+def _processes_in_cgroup(name: str) -> list[str]:
+    """Return the command lines of the processes whose cgroup's path has `name` in it."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if name in (process / "cgroup").read_text():
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
+            continue
+    return found

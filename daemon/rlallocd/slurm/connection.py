@@ -54,16 +54,17 @@ def connect(section: SlurmSection) -> Slurm:
 
 
 def _choose(backend: str, commands: Commands, config: ControllerConfig) -> tuple[Reader, str]:
+    json_reader = JsonReader(commands, config.version)
     if backend == "cli":
-        return JsonReader(commands), "slurm.backend is cli"
+        return json_reader, "slurm.backend is cli"
     obstacle = _pyslurm_obstacle(config.version)
     if obstacle is None:
         from rlallocd.slurm.pyslurm_reader import PyslurmReader
 
-        return PyslurmReader(), "it matches slurmctld"
+        return PyslurmReader(json_reader), "it matches slurmctld"
     if backend == "pyslurm":
         raise SlurmError(f"slurm.backend is pyslurm, but {obstacle}; set it to auto or cli")
-    return JsonReader(commands), obstacle
+    return json_reader, obstacle
 
 
 def _pyslurm_obstacle(slurm_version: str) -> str | None:

@@ -1,44 +1,61 @@
-"""Jobs and nodes from ``squeue --json`` and ``sinfo --json``.
+"""Jobs and nodes from ``squeue --json`` and, for nodes, ``sinfo --json`` (22.05) or ``scontrol show nodes --json``.
 
 The schema differs between versions (22.05: v0.0.38, plain numbers or null; 23.02 and later: ``{set, infinite,
-number}`` objects, states as lists); what is read here is what all of them have.
+number}`` objects, states as lists); what is read here is what all of them have. From 23.02 on sinfo prints its own
+table as JSON instead of nodes, and scontrol, which could not before, prints them.
 """
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
 from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.errors import UnexpectedAnswer
 from rlallocd.slurm.records import JobRecord, NodeRecord
-from rlallocd.slurm.tres import gpu_type_of, gpus_of, parse_tres
+from rlallocd.slurm.states import is_usable, job_state
+from rlallocd.slurm.tres import gpu_type_of, gpus_of, gpus_of_request, parse_tres
 
-_NOT_USABLE = frozenset({"DOWN", "DRAIN", "FAIL", "MAINTENANCE", "NOT_RESPONDING", "ERROR", "UNKNOWN", "FUTURE"})
+_Record = TypeVar("_Record")
 _GPU_REQUESTS = ("tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket")
 
 
 class JsonReader:
-    """Reads through the commands."""
+    """Reads through the commands of one version of Slurm, such as ``25.11.7``."""
 
     name = "the commands' JSON"
 
-    def __init__(self, commands: Commands) -> None:
+    def __init__(self, commands: Commands, slurm_version: str) -> None:
         self._commands = commands
+        old = slurm_version.startswith("22.05")
+        self._nodes_command = (
+            ("sinfo", "--json", "--all") if old else ("scontrol", "show", "nodes", "--json", "--all")
+        )
 
     def jobs(self) -> tuple[JobRecord, ...]:
-        """Every job in slurmctld's queue. Raises SlurmError."""
-        return tuple(job_record(job) for job in _list(self._commands.run("squeue", "--json", "--all"), "jobs"))
+        """Every job that slurmctld knows: ended ones too, for MinJobAge seconds. Raises SlurmError."""
+        return self._jobs()
+
+    def jobs_of(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
+        """Several jobs, in one call; for one of an array, all of the array. Raises SlurmError.
+
+        UpdateRefused means that none of them is in the queue any more.
+        """
+        return self._jobs(f"--jobs={','.join(str(job_id) for job_id in job_ids)}")
 
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Every node. Raises SlurmError."""
-        return tuple(node_record(node) for node in _list(self._commands.run("sinfo", "--json", "--all"), "nodes"))
+        return _read(node_record, self._commands.run(*self._nodes_command), "nodes")
+
+    def _jobs(self, *options: str) -> tuple[JobRecord, ...]:
+        return _read(job_record, self._commands.run("squeue", "--json", "--all", "--states=all", *options), "jobs")
 
 
 def job_record(job: Mapping[str, Any]) -> JobRecord:
     """Read one job of squeue's JSON, whatever the version."""
     tres = parse_tres(job.get("tres_req_str") or "")
+    nodes = _number(job.get("node_count")) or int(tres.get("node", 1))
     started_s = _number(job.get("start_time"))
     time_limit_s = _number(job.get("time_limit")) * 60
     return JobRecord(
@@ -47,7 +64,7 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         user=job.get("user_name") or str(job.get("user_id")),
         account=job.get("account") or "",
         partition=job.get("partition") or "",
-        state=_words(job.get("job_state"))[0],
+        state=job_state(_words(job.get("job_state"))),
         reason=job.get("state_reason") or "",
         submitted_s=_number(job.get("submit_time")),
         begin_s=_number(job.get("eligible_time")),
@@ -56,10 +73,11 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         time_limit_s=time_limit_s,
         priority=_number(job.get("priority")),
         admin_comment=job.get("admin_comment") or "",
-        nodes=_number(job.get("node_count")) or int(tres.get("node", 1)),
+        nodes=nodes,
         tasks=_number(job.get("tasks")) or 1,
         cpus=int(tres.get("cpu", 0)) or _number(job.get("cpus")),
-        gpus=gpus_of(tres),
+        # 22.05 counts one node in the TRES of --ntasks=4 --ntasks-per-node=2 --gpus-per-node=2.
+        gpus=max(gpus_of(tres), nodes * gpus_of_request(job.get("tres_per_node") or "")),
         mem_mib=tres.get("mem", 0.0),
         gpu_type=gpu_type_of(*(job.get(field) or "" for field in _GPU_REQUESTS)),
         is_batch=bool(job.get("batch_flag")),
@@ -72,11 +90,10 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
 
 def node_record(node: Mapping[str, Any]) -> NodeRecord:
     """Read one node of sinfo's or scontrol's JSON, whatever the version."""
-    states = {word.upper() for word in (*_words(node.get("state")), *_words(node.get("state_flags")))}
     return NodeRecord(
         name=node["name"],
         partitions=tuple(_words(node.get("partitions"))),
-        usable=not any(state.startswith(tuple(_NOT_USABLE)) for state in states),
+        usable=is_usable((*_words(node.get("state")), *_words(node.get("state_flags")))),
         cpus=_number(node.get("effective_cpus")) or _number(node.get("cpus")),
         cpus_used=_number(node.get("alloc_cpus")),
         mem_mib=_number(node.get("real_memory")),
@@ -86,13 +103,11 @@ def node_record(node: Mapping[str, Any]) -> NodeRecord:
     )
 
 
-def _list(text: str, key: str) -> list[dict[str, Any]]:
+def _read(read: Callable[[Mapping[str, Any]], _Record], text: str, key: str) -> tuple[_Record, ...]:
     try:
-        answer = msgspec.json.decode(text)
-        items: list[dict[str, Any]] = answer[key]
-    except (msgspec.DecodeError, KeyError, TypeError) as err:
-        raise UnexpectedAnswer(f"no {key!r} in Slurm's JSON, which begins {text[:80]!r}") from err
-    return items
+        return tuple(read(item) for item in msgspec.json.decode(text)[key])
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError) as err:
+        raise UnexpectedAnswer(f"cannot read {key!r} in Slurm's JSON ({err!r}), which begins {text[:80]!r}") from err
 
 
 def _number(value: Any) -> int:
@@ -105,8 +120,8 @@ def _number(value: Any) -> int:
 def _words(value: Any) -> list[str]:
     """A state or a list of names: a list in later versions, one string in earlier ones."""
     if isinstance(value, str):
-        return re.split(r"[,+ ]", value)
-    return list(value) if value else [""]
+        return [word for word in re.split(r"[,+ ]", value) if word]
+    return list(value or ())
 
 
 def _exclusive(job: Mapping[str, Any]) -> bool:

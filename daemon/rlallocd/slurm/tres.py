@@ -5,18 +5,19 @@ from collections.abc import Mapping
 
 _MIB_PER_UNIT = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _MEMORY = re.compile(r"([0-9.]+)([KMGTP]?)[cn]?")
-_GPU_REQUEST = re.compile(r"gres[:/]gpu(?::([A-Za-z_][\w-]*))?")
+# A type may begin with a digit (1080, 3g.20gb); a lone number is a count.
+_GPU_REQUEST = re.compile(r"gres[:/]gpu(?::(?!\d+$)([^:=]+))?(?:[:=](\d+))?")
 
 
 def parse_tres(text: str) -> dict[str, float]:
-    """Return counts by name; memory in MiB. Parts that are no counts are left out."""
+    """Return counts by name; memory in whole MiB. Parts that are no counts are left out."""
     counts = {}
     for part in text.split(","):
         name, _, value = part.partition("=")
         match = _MEMORY.fullmatch(value)
         if match is None:
             continue
-        counts[name] = float(match[1]) * (_MIB_PER_UNIT[match[2]] if name == "mem" else 1.0)
+        counts[name] = float(round(float(match[1]) * _MIB_PER_UNIT[match[2]])) if name == "mem" else float(match[1])
     return counts
 
 
@@ -27,12 +28,18 @@ def gpus_of(tres: Mapping[str, float]) -> int:
     return int(sum(count for name, count in tres.items() if name.startswith("gres/gpu:")))
 
 
+def gpus_of_request(request: str) -> int:
+    """GPUs of any type in a request such as ``gres:gpu:a100:4``; without a count it is one."""
+    return sum(int(match[2] or 1) for part in request.split(",") if (match := _GPU_REQUEST.fullmatch(part)))
+
+
 def gpu_type_of(*requests: str) -> str:
     """The type in ``gres:gpu:a100:4`` (22.05) or ``gres/gpu:a100:4`` (later), or an empty string."""
     for request in requests:
-        match = _GPU_REQUEST.search(request)
-        if match is not None:
-            return match[1] or ""
+        for part in request.split(","):
+            match = _GPU_REQUEST.fullmatch(part)
+            if match is not None and match[1]:
+                return match[1]
     return ""
 
 

@@ -1,0 +1,136 @@
+"""Jobs and nodes through pyslurm 25.11, where it matches slurmctld: no process and no JSON for each snapshot.
+
+This module alone imports pyslurm, and is itself imported only once ``connection`` has found that the versions match.
+Jobs of which pyslurm does not tell all are read through the commands, in one call for all of them:
+
+- ``Job.tres_per_job`` and ``tres_per_socket`` want ``name=count``, but Slurm writes ``gres/gpu:a100:4`` there, so the
+  GPU type of ``--gpus`` and ``--gpus-per-socket`` is lost;
+- ``Job.state_reason`` is Slurm's sentence for people where there is one, and then hides the name of the reason.
+
+pyslurm holds the interpreter's lock during a call and takes no time limit: slurm.conf's MessageTimeout bounds it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import pyslurm
+
+from rlallocd.slurm.errors import SlurmUnavailable, UnexpectedAnswer, UpdateRefused
+from rlallocd.slurm.json_reader import JsonReader
+from rlallocd.slurm.records import JobRecord, NodeRecord
+from rlallocd.slurm.states import is_usable
+from rlallocd.slurm.tres import gpu_type_of, gpus_of
+
+_Record = TypeVar("_Record")
+_PROTOCOL_ERRORS = (1000, 1005)  # slurm_errno.h: SLURM_UNEXPECTED_MSG_ERROR, SLURM_PROTOCOL_VERSION_ERROR
+_JOBS_PER_CALL = 1000
+
+
+class PyslurmReader:
+    """Reads through libslurm; ``json_reader`` completes what pyslurm cannot tell."""
+
+    name = "pyslurm"
+
+    def __init__(self, json_reader: JsonReader) -> None:
+        self._json_reader = json_reader
+
+    def jobs(self) -> tuple[JobRecord, ...]:
+        """Every job that slurmctld knows: ended ones too, for MinJobAge seconds. Raises SlurmError."""
+        records, told_in_full = [], []
+        for record, complete in _load(pyslurm.Jobs.load, _job):
+            records.append(record)
+            told_in_full.append(complete)
+        missing = [record.job_id for record, full in zip(records, told_in_full, strict=True) if not full]
+        others = {record.job_id: record for record in self._read_otherwise(missing)}
+        return tuple(others.get(record.job_id, record) for record in records)
+
+    def nodes(self) -> tuple[NodeRecord, ...]:
+        """Every node. Raises SlurmError."""
+        return _load(pyslurm.Nodes.load, _node_record)
+
+    def _read_otherwise(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
+        if not job_ids:
+            return ()
+        if len(job_ids) > _JOBS_PER_CALL:  # a command line has an end
+            return self._json_reader.jobs()
+        try:
+            return self._json_reader.jobs_of(job_ids)
+        except UpdateRefused:  # "Invalid job id": they have all left the queue
+            return ()
+
+
+def _load(load: Callable[[], Any], read: Callable[[Any], _Record]) -> tuple[_Record, ...]:
+    try:
+        return tuple(read(item) for item in load().values())
+    except pyslurm.RPCError as err:
+        if err.errno in _PROTOCOL_ERRORS:
+            raise UnexpectedAnswer(f"pyslurm: {err}; set slurm.backend to cli") from err
+        raise SlurmUnavailable(f"pyslurm: {err}; is Slurm up?") from err
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as err:
+        raise UnexpectedAnswer(f"pyslurm cannot read Slurm's answer ({err!r}); set slurm.backend to cli") from err
+
+
+def _job(job: Any) -> tuple[JobRecord, bool]:
+    """Read one pyslurm.Job; whether it told all."""
+    tres = _tres(job.requested_tres)
+    per_task = _tres(job.tres_per_task)
+    per_node: Mapping[str, int] = job.gres_per_node  # {"gres/gpu:a100": 4}
+    gpus = gpus_of(tres)
+    nodes = job.num_nodes or int(tres.get("node", 1))
+    started_s = job.start_time or 0
+    time_limit_s = (job.time_limit or 0) * 60
+    record = JobRecord(
+        job_id=job.id,
+        name=job.name or "",
+        user=job.user_name or str(job.user_id),
+        account=job.account or "",
+        partition=job.partition or "",
+        state=job.state,
+        reason=job.state_reason or "",
+        submitted_s=job.submit_time or 0,
+        begin_s=job.eligible_time or 0,
+        started_s=started_s,
+        expected_end_s=started_s + time_limit_s,
+        time_limit_s=time_limit_s,
+        priority=job.priority or 0,
+        admin_comment=job.admin_comment or "",
+        nodes=nodes,
+        tasks=job.ntasks or 1,
+        cpus=int(tres.get("cpu", 0)) or job.cpus,
+        gpus=max(gpus, nodes * gpus_of(per_node)),
+        mem_mib=tres.get("mem", 0.0),
+        gpu_type=gpu_type_of(*per_node, *per_task),
+        is_batch=job.is_batch_job,
+        is_array=bool(job.array_id),
+        is_heterogeneous=bool(job.heterogeneous_id),
+        is_exclusive=job.resource_sharing == "NO",
+        required_nodes=job.required_nodes or "",
+    )
+    names_gpus = gpus_of(per_node) or gpus_of(per_task)
+    return record, " " not in record.reason and bool(names_gpus or not gpus)
+
+
+def _node_record(node: Any) -> NodeRecord:
+    return NodeRecord(
+        name=node.name,
+        partitions=tuple(node.partitions),
+        usable=is_usable(node.state.split("+")),
+        cpus=node.effective_cpus or node.total_cpus,
+        cpus_used=node.allocated_cpus,
+        mem_mib=node.real_memory or 0,
+        mem_mib_used=node.allocated_memory,
+        gpus=gpus_of({f"gres/{name}": count for name, count in node.configured_gres.items()}),
+        gpus_used=gpus_of({name: count for name, count in node.allocated_tres.items() if name.startswith("gres/")}),
+    )
+
+
+def _tres(resources: Any) -> dict[str, float]:
+    """Resources as pyslurm has them, or None, as counts by Slurm's names; memory in MiB."""
+    if resources is None:
+        return {}
+    counts = {f"gres/{name}": float(resource.count) for name, resource in resources.gres.items()}
+    for name in ("cpu", "mem", "node"):
+        resource = getattr(resources, name)
+        if resource is not None:
+            counts[name] = float(resource.count)
+    return counts

@@ -1,0 +1,33 @@
+"""The states of jobs and nodes, in words that are the same for every version of Slurm and every reader."""
+
+from collections.abc import Collection, Iterable
+
+# The order of Slurm's own job_state_string (src/common/slurm_protocol_defs.c): the first of these flags that is set
+# is the state that squeue shows; without one, the base state is.
+_FLAGS_IN_ORDER = (
+    *("COMPLETING", "STAGE_OUT", "CONFIGURING", "EXPEDITING", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD"),
+    *("SPECIAL_EXIT", "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING"),
+)
+# Beginnings, as versions and commands abbreviate: DRAIN, DRAINED, DRAINING; MAINT, MAINTENANCE; INVAL, INVALID_REG.
+_NOT_USABLE = (
+    "DOWN",
+    "DRAIN",
+    "FAIL",
+    "MAINT",
+    "NOT_RESPONDING",
+    "NO_RESPOND",
+    "ERROR",
+    "UNKNOWN",
+    "FUTURE",
+    "INVAL",
+)
+
+
+def job_state(words: Collection[str]) -> str:
+    """One state as squeue shows it, from a base state and flags (``["COMPLETED", "COMPLETING"]``)."""
+    return next((flag for flag in _FLAGS_IN_ORDER if flag in words), next(iter(words), "UNKNOWN"))
+
+
+def is_usable(words: Iterable[str]) -> bool:
+    """Whether a node with this base state and these flags takes jobs."""
+    return not any(word.upper().startswith(_NOT_USABLE) for word in words)

@@ -1,0 +1,117 @@
+"""What a person types: exit codes, explanations, and one job's story."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rlalloc.job import Shares
+from rlalloc.observation import FEATURES, SCHEMA_VERSION
+from rlalloc.store import Store
+from tests.core.test_store import APPLICATION, DECISION, OUTCOME
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "rlalloc.yaml"
+    path.write_text(
+        f"store: {{url: 'sqlite:///{tmp_path}/store.sqlite'}}\n"
+        f"policy: {{directory: {tmp_path}/policies}}\n"
+        f"agent: {{endpoint: 'ipc://{tmp_path}/agent.sock', deadline_s: 0.1}}\n"
+    )
+    return path
+
+
+@pytest.fixture
+def run(config: Path) -> Run:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [Path(sys.executable).parent / "rlalloc", *words],
+            env={"RLALLOC_CONFIG": str(config), "COLUMNS": "150", "PATH": "/usr/bin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+def test_a_good_configuration_is_fine(run: Run) -> None:
+    done = run("config", "check")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_wrong_one_is_exit_2_with_the_key(run: Run, config: Path) -> None:
+    config.write_text("grace: 7\n")
+    done = run("config", "check")
+    assert done.returncode == 2
+    assert "grace: unknown key; did you mean 'grace_s'?" in done.stderr
+
+
+def test_show_prints_what_is_in_force(run: Run, config: Path, tmp_path: Path) -> None:
+    shown = run("config", "show").stdout
+    assert f"sqlite:///{tmp_path}/store.sqlite" in shown
+    assert "grace_s: 60" in shown
+    config.write_text(shown)
+    assert run("config", "check").returncode == 0
+
+
+def test_a_job_we_never_saw_is_exit_1(run: Run) -> None:
+    done = run("explain", "99")
+    assert done.returncode == 1
+    assert "no decision for job 99" in done.stderr
+
+
+def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    observation = bytes(4 * len(FEATURES))
+    store.add_decisions(
+        [msgspec.structs.replace(DECISION, observation=observation, observation_schema=SCHEMA_VERSION)]
+    )
+    (application,) = store.journal([APPLICATION])
+    store.set_applications([application], "begun", 1002, "let go with the decided size")
+    store.add_outcomes([OUTCOME])
+    store.close()
+
+    story = run("explain", "7").stdout
+    for words in (
+        "1 node x 4 GPUs",  # the request
+        "1 (from the script) to 8 (from the script); workable: 1, 2, 4, 8",
+        "queued_gpus 0",  # the observation
+        "GPU 0.100, CPU 0.200, memory 0.300; log-probability -1.500",
+        "v000001",
+        "1 node x 2 GPUs",  # the allocation
+        "begun",
+        "COMPLETED",
+        "reward -0.500",
+    ):
+        assert words in story, words
+
+    (told,) = json.loads(run("explain", "7", "--json").stdout)
+    assert told["decision"]["shares"] == msgspec.to_builtins(Shares(0.1, 0.2, 0.3))
+    assert set(told["decision"]["observation"]) == set(FEATURES)
+    assert told["outcome"]["state"] == "COMPLETED"
+
+
+def test_status_says_that_the_agent_is_dead(run: Run) -> None:
+    done = run("status")
+    assert done.returncode == 0
+    assert "no agent within" in done.stdout
+
+
+def test_policies_are_listed_and_only_versions_promoted(run: Run) -> None:
+    assert "the policy that came with rlalloc" in run("policy", "list").stdout
+    done = run("policy", "promote", "v000001")
+    assert done.returncode == 1
+    assert "no policy at" in done.stderr
+
+
+def test_wrong_use_is_exit_2(run: Run) -> None:
+    assert run("explain", "seven").returncode == 2
+    assert run("frobnicate").returncode == 2

@@ -1,0 +1,51 @@
+"""The TaskProlog by itself: which lines it prints for which environment."""
+
+import subprocess
+from pathlib import Path
+
+PROLOG = Path(__file__).parents[2] / "slurm_plugin" / "task_prolog"
+RESIZED = {
+    "RLALLOC_JOB": "1",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_GPUS_ON_NODE": "2",
+    "SLURM_TASKS_PER_NODE": "2(x2)",
+    "SLURM_CPUS_ON_NODE": "16",
+    "SLURM_CPUS_PER_TASK": "8",
+    "SLURM_MEM_PER_NODE": "65536",
+}
+
+
+def prolog(**environment: str) -> dict[str, str | None]:
+    """Variables that it sets, or unsets (None)."""
+    done = subprocess.run([PROLOG], env=environment, capture_output=True, text=True, check=True)
+    found: dict[str, str | None] = {}
+    for line in done.stdout.splitlines():
+        verb, _, rest = line.partition(" ")
+        name, _, value = rest.partition("=")
+        found[name] = value if verb == "export" else None
+    return found
+
+
+def test_stale_counts_are_set_from_the_right_ones() -> None:
+    found = prolog(
+        **RESIZED, SLURM_NTASKS="8", SLURM_NPROCS="8", SLURM_NTASKS_PER_NODE="4", SLURM_GPUS_PER_NODE="a100:4"
+    )
+    assert found["SLURM_NTASKS"] == found["SLURM_NPROCS"] == "4"
+    assert found["SLURM_NTASKS_PER_NODE"] == "2"
+    assert found["SLURM_GPUS_PER_NODE"] == "a100:2"
+    assert found["RLALLOC_GPUS"] == "4"
+    assert found["RLALLOC_MEM_MIB_PER_NODE"] == "65536"
+    assert found["SLURM_GPUS_PER_TASK"] is None
+
+
+def test_what_was_not_set_is_not_made_up() -> None:
+    found = prolog(**RESIZED)
+    assert "SLURM_NTASKS" not in found
+    assert "SLURM_GPUS" not in found
+    assert "RLALLOC_TASKS_PER_NODE" not in found
+
+
+def test_only_marked_jobs_and_only_the_batch_step() -> None:
+    assert prolog(**RESIZED | {"RLALLOC_JOB": "0"}) == {}
+    assert prolog(**RESIZED, SLURM_STEP_ID="0") == {}
+    assert prolog() == {}
