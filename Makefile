@@ -6,7 +6,7 @@ SHELL := /bin/bash
 # .venv may be a link (scripts/install-debian.sh says when); jobs of other users need where it really is.
 PYTHON = $$(readlink -f .venv)/bin/python
 # The demo and the tests run a site with users of its own: as root, else through sudo. The installation asks itself.
-AS_ROOT = $(if $(filter-out 0,$(shell id -u)),sudo -n )env PYTHONPATH=testbed:demo
+AS_ROOT = $(if $(filter-out 0,$(shell id -u)),sudo -n )env PYTHONPATH=testbed:demo SLURM_TESTBED_STARTED_BY=$(CURDIR)
 SHELL_SCRIPTS = $(wildcard .ci/run scripts/*.sh slurm_plugin/task_prolog)
 
 help:
@@ -36,4 +36,4 @@ format: install
 	@$(PYTHON) -m ruff format .
 
 down:
-	@if [ -x .venv/bin/python ]; then exec $(AS_ROOT) $(PYTHON) -m slurm_testbed down --all; fi
+	@if [ -x .venv/bin/python ]; then exec $(AS_ROOT) $(PYTHON) -m slurm_testbed down --started-by $(CURDIR); fi

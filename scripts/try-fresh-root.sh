@@ -4,7 +4,7 @@
 # own (so that no process and no mount is left). Registries are reached as this machine reaches them: its apt
 # sources, its pip configuration. The network, and so the ports, are this machine's.
 #
-#   scripts/try-fresh-root.sh [options] [TARGET ...]      default: demo test
+#   scripts/try-fresh-root.sh [options] [TARGET ...] [VARIABLE=VALUE ...]      default targets: demo test
 #   --times N        run the targets N times in a row (default: 2)
 #   --at DIR         where the clone lies in that root (default: /root/rlalloc, which other users cannot enter)
 #   --working-tree   what lies here now, instead of HEAD
@@ -14,7 +14,7 @@
 set -euo pipefail
 
 PROJECT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
-RELEASE=$(. /etc/os-release && printf %s "$VERSION_CODENAME")
+RELEASE=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
 
 times=2
 at=/root/rlalloc
@@ -48,7 +48,7 @@ pip_files() {
 pip_folders() {
     local word path files
     mapfile -t files < <(pip_files)
-    { cat /dev/null "${files[@]}"; env | grep '^PIP_' || true; } | tr ' =' '\n\n' | while read -r word; do
+    { cat /dev/null "${files[@]}"; env | grep '^PIP_' || true; } | tr -s '[:space:]=' '\n' | while read -r word; do
         case $word in
             file:///*) path=$(dirname "${word#file://}") ;;
             /*) path=$word ;;
@@ -136,7 +136,7 @@ clean_up() {
 }
 
 main() {
-    local targets=() target round status=0 began
+    local targets=() settings=() target round status=0 began
     while [ $# -gt 0 ]; do
         case $1 in
             --times | --at | --root)
@@ -147,6 +147,7 @@ main() {
             --working-tree) working_tree=yes ;;
             --keep) keep=yes ;;
             -*) fail "unknown option $1; see the head of $0" 2 ;;
+            *=*) settings+=("$1") ;;
             *) targets+=("$1") ;;
         esac
         shift
@@ -168,7 +169,7 @@ main() {
         for target in "${targets[@]}"; do
             say "round $round: make $target"
             began=$SECONDS
-            if run_inside make "$target"; then
+            if run_inside make "$target" "${settings[@]}"; then
                 say "round $round: make $target passed, $((SECONDS - began)) s"
             else
                 say "round $round: make $target FAILED, $((SECONDS - began)) s"

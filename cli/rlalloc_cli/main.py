@@ -40,7 +40,7 @@ def top(*, version: Annotated[bool, typer.Option("--version", help="Print the ve
 def explain(
     job_id: Annotated[int, typer.Argument(help="A Slurm job id.")],
     *,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON array, an element a decision.")] = False,
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
     """Tell one job's story: request, bounds, observation, shares, allocation, outcome."""

@@ -107,14 +107,21 @@ def down(
     *,
     name: Annotated[str | None, typer.Argument(help="Name of the site.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All sites.")] = False,
+    started_by: Annotated[
+        str | None, typer.Option(help="All sites started with this in SLURM_TESTBED_STARTED_BY.")
+    ] = None,
     root: Root = DEFAULT_ROOT,
 ) -> None:
     """End a site, running, crashed or half-started, and remove its directory; safe to repeat."""
     with reported_errors():
-        if every == (name is not None):
-            raise InvalidSpecError("name one site, or --all")
+        if [every, name is not None, started_by is not None].count(True) != 1:
+            raise InvalidSpecError("name one site, or --all, or --started-by")
         root = root.resolve()
-        for each in registry.site_names(root) if name is None else [name]:
+        if started_by is not None:
+            names = [record.name for record in registry.records(root) if record.started_by == started_by]
+        else:
+            names = registry.site_names(root) if name is None else [name]
+        for each in names:
             begin = time.monotonic()
             existed = (root / each).exists()
             ended = registry.remove(each, root)

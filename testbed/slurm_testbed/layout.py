@@ -131,7 +131,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Record:
-    """The content of site.json."""
+    """The content of site.json; `started_by` is what SLURM_TESTBED_STARTED_BY said when it was started."""
 
     name: str
     nodes: tuple[str, ...]
@@ -139,6 +139,7 @@ class Record:
     ports: Ports
     created: int
     spec: dict[str, Any]
+    started_by: str
 
     def write(self, path: Path) -> None:
         """Write site.json."""
@@ -157,6 +158,7 @@ class Record:
                 ports=Ports(**content["ports"]),
                 created=int(content["created"]),
                 spec=dict(content["spec"]),
+                started_by=str(content["started_by"]),
             )
         except FileNotFoundError as error:
             raise SiteNotFoundError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import time
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 REMOVAL_ATTEMPTS = 5
+STARTED_BY = "SLURM_TESTBED_STARTED_BY"
 
 
 @contextmanager
@@ -57,6 +59,7 @@ def claim(spec: SiteSpec, root: Path) -> tuple[Layout, Record]:
             ports=choose_ports(spec.nodes, reserved),
             created=int(time.time()),
             spec=spec.summary(),
+            started_by=os.environ.get(STARTED_BY, ""),
         )
         record.write(layout.record)
         create_unix_users(spec.users, root)

@@ -27,7 +27,7 @@ def _explain(container: Container, job: int, *, limit_s: float = 30) -> dict[str
     while True:
         done = container.run("rlalloc", "explain", str(job), "--json", check=False)
         if done.returncode == 0:
-            story: dict[str, Any] = json.loads(done.stdout)
+            story: dict[str, Any] = json.loads(done.stdout)[-1]
             return story
         if time.monotonic() > deadline:
             journal = container.journal("rlallocd", "rlalloc-agent", "slurmctld")
@@ -90,6 +90,7 @@ def test_a_job_is_decided(rlalloc_container: Container) -> None:
     """`systemctl start rlallocd`, then an ordinary user's job: the agent's decision on it can be explained."""
     container = rlalloc_container
     container.start("rlalloc-agent", "rlallocd")
+    debian_slurm.wait_for(container, "test", "-s", "/run/rlalloc/intercept")
     story = _explain(container, debian_slurm.submit(container, MOLDABLE))
     assert story["decision"]["policy_version"]
     for unit in ("rlalloc-agent", "rlallocd"):

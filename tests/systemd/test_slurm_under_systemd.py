@@ -52,12 +52,13 @@ def test_a_closed_container_leaves_nothing_behind() -> None:
 
 
 def test_a_killed_owner_takes_the_container_with_it() -> None:
-    """After SIGKILL of the process that made a container no process of it lives on, and the next one removes the rest."""
+    """After SIGKILL of its maker a container has no process left, and the next one removes what it left on disk."""
     if os.geteuid() != 0:
         pytest.skip("needs root")
     program = (
         "import sys, time; sys.path.insert(0, sys.argv[1]); from systemd_container import Container\n"
-        "container = Container(hostname='orphan'); container.boot(); print(container.folder, flush=True); time.sleep(60)"
+        "container = Container(hostname='orphan'); container.boot()\n"
+        "print(container.folder, flush=True); time.sleep(60)"
     )
     command = [sys.executable, "-c", program, str(Path(__file__).parent)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:

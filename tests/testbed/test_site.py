@@ -23,6 +23,7 @@ from slurm_testbed import (
     SiteExistsError,
     SiteNotFoundError,
     SiteSpec,
+    registry,
     wait_until,
 )
 from slurm_testbed.processes import site_processes
@@ -323,3 +324,14 @@ def test_values_that_cannot_work_are_refused(values: dict[str, object], message:
     """Before anything is started, with the value's name."""
     with pytest.raises(InvalidSpecError, match=message):
         SiteSpec(**values)  # type: ignore[arg-type]
+
+
+def test_down_by_who_started_it_leaves_the_others(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make down` in one checkout never ends a site of another."""
+    own = root / "owned"
+    for name, owner in (("mine", "/here"), ("theirs", "/there")):
+        monkeypatch.setenv(registry.STARTED_BY, owner)
+        registry.claim(SiteSpec(name=name), own)
+    assert command_line(own, "down", "--started-by", "/here").returncode == 0
+    assert registry.site_names(own) == ["theirs"]
+    assert command_line(own, "down", "--all").returncode == 0

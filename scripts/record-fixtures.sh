@@ -1,0 +1,68 @@
+#!/bin/bash
+# Records what the commands of a Slurm site print, for tests/daemon/fixtures/slurm-<version>/.
+#
+#   eval "$(python -m slurm_testbed env NAME)"    # or any site of your own: what counts is the environment
+#   scripts/record-fixtures.sh                    # records the site as it is
+#   scripts/record-fixtures.sh --submit-as USER   # first submits the jobs whose values the tests expect, as root on a
+#                                                 # fresh testbed site (4 nodes with 8 a100); drains its node n4
+#   INTO=FOLDER scripts/record-fixtures.sh …      # records there instead
+set -euo pipefail
+
+submit() { # NAME OPTION...: prints the job's id
+    local name=$1
+    shift
+    (cd /tmp && runuser -u "$user" -- sbatch --parsable --job-name="$name" --output=/dev/null --wrap="sleep 3600" "$@")
+}
+
+submit_jobs() {
+    local plain held past
+    past=$(cd /tmp && runuser -u "$user" -- sbatch --parsable --job-name=failed --output=/dev/null --wrap="exit 3")
+    until [[ $(sacct --noheader --parsable2 --allocations --format=State --jobs="$past") == FAILED ]]; do sleep 0.5; done
+    plain=$(submit plain --gres=gpu:2 --cpus-per-task=8 --mem=40G --time=30)
+    scontrol update JobId="$plain" AdminComment="JS1:abc another tool's; rlalloc: first 'words' | second"
+    submit typed --gres=gpu:a100:2 --cpus-per-task=8 --mem=40000M --time=30
+    submit two-nodes --nodes=2 --gpus-per-node=4 --ntasks-per-node=1 --cpus-per-task=16 --mem=100G --time=1-00:00:00
+    submit array --array=0-3%1 --gres=gpu:1 --cpus-per-task=4 --mem=8G --time=30
+    submit per-task --ntasks=2 --gpus-per-task=a100:1 --cpus-per-task=4 --mem-per-gpu=10G --time=45
+    submit pipe\|käse --ntasks=3 --cpus-per-task=2 --mem-per-cpu=1G
+    (cd /tmp && runuser -u "$user" -- salloc --quiet --no-shell --job-name=interactive --gres=gpu:1 --mem=1G --time=10)
+    until [[ $(squeue --noheader --states=RUNNING --format=%i | wc -l) == 7 ]]; do sleep 0.5; done
+    held=$(submit held --hold --gpus=a100:8 --ntasks=8 --cpus-per-task=4 --mem=64G --time=60)
+    submit dependent --dependency=afterok:"$held" --gpus=2 --nodes=1 --mem=4G --time=60
+    submit begin --begin=now+1hour --gpus-per-task=1 --ntasks=8 --cpus-per-task=4 --mem=64G --time=60
+    submit sockets --hold --nodes=1 --gpus-per-socket=a100:2 --sockets-per-node=2 --cpus-per-task=4 --mem=8G --time=60
+    submit exclusive --exclusive --nodes=3 --gpus-per-node=8 --time=60
+    submit all-memory --hold --gres=gpu:1 --mem=0 --time=60
+    submit named-nodes --hold --nodelist='n[1-2]' --nodes=2 --gpus-per-node=1 --mem=1G --time=60
+    (cd /tmp && runuser -u "$user" -- sbatch --parsable --job-name=het --output=/dev/null --wrap="sleep 3600" --hold \
+        --gpus-per-node=1 --mem=1G --time=60 : --gpus-per-node=2 --mem=1G --time=60)
+    scontrol update NodeName=n4 State=DRAIN Reason="for the record"
+}
+
+record() { # FILE COMMAND...: what the command prints, without this machine's name, kernel and directories
+    local file=$folder/$1 site=${SLURM_CONF%/etc/slurm.conf}
+    shift
+    "$@" | sed -e "s|$(hostname -s)|host|g" -e "s|$(uname -srv)|Linux|g" -e "s|$(uname -r)|kernel|g" \
+        -e "s|$site|/site|g" -e "s|${site//\//\\\\\/}|/site|g" >"$file"
+}
+
+version=$(scontrol show config | awk '$1 == "SLURM_VERSION" {print $3}')
+folder=${INTO:-$(dirname "$(readlink -f "$0")")/../tests/daemon/fixtures/slurm-$(cut -d. -f1,2 <<<"$version")}
+mkdir -p "$folder"
+if [[ ${1-} == --submit-as ]]; then
+    user=${2:?a user of the site}
+    submit_jobs
+    sleep 3 # a pass of the scheduler
+fi
+record squeue.json squeue --json --all --states=all
+if [[ $version == 22.05.* ]]; then
+    record nodes.json sinfo --json --all
+else
+    record nodes.json scontrol show nodes --json --all
+fi
+record config.txt scontrol show config
+record partitions.txt scontrol show partition --oneliner
+SLURM_TIME_FORMAT=%s record sacct.txt sacct --allusers --duplicates --noheader --parsable2 --noconvert \
+    --delimiter=$'\x1f' --starttime=now-1day \
+    --format=JobIDRaw,State,ExitCode,Submit,Eligible,Start,End,AllocTRES,MaxRSS,ConsumedEnergyRaw
+echo "recorded Slurm $version in $(readlink -f "$folder")"
