@@ -72,7 +72,7 @@ build_wheel() {
     local builder=$1
     shift
     mkdir "$WORK/source" "$WORK/wheel"
-    (cd "$PROJECT" && tar -c --exclude=__pycache__ --exclude='*.egg-info' pyproject.toml README.md core daemon agent trainer) |
+    (cd "$PROJECT" && tar -c --exclude=__pycache__ --exclude='*.egg-info' pyproject.toml README.md LICENSE core daemon agent trainer cli) |
         tar -x -C "$WORK/source"
     "$builder" -m pip --disable-pip-version-check wheel --quiet --no-deps "$@" -w "$WORK/wheel" "$WORK/source"
 }
@@ -154,6 +154,7 @@ print_what_remains() {
 
 What remains for you:
   1. in $slurm_conf_dir/slurm.conf, on all nodes (task_prolog must be at that path on every compute node too):
+         AccountingStorageTRES=gres/gpu
          JobSubmitPlugins=lua
          TaskProlog=$PLUGIN/task_prolog
      (a TaskProlog of your own can call ours and print what it prints), then: systemctl restart slurmctld

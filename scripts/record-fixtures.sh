@@ -42,8 +42,9 @@ submit_jobs() {
 record() { # FILE COMMAND...: what the command prints, without this machine's name, kernel and directories
     local file=$folder/$1 site=${SLURM_CONF%/etc/slurm.conf}
     shift
-    "$@" | sed -e "s|$(hostname -s)|host|g" -e "s|$(uname -srv)|Linux|g" -e "s|$(uname -r)|kernel|g" \
-        -e "s|$site|/site|g" -e "s|${site//\//\\\\\/}|/site|g" >"$file"
+    "$@" | sed -e "s|\b$(hostname -s)\b|host|g" -e "s|$(uname -srv)|Linux|g" -e "s|$(uname -r)|kernel|g" \
+        -e "s|$site|/site|g" -e "s|${site//\//\\\\\/}|/site|g" \
+        -e 's|^\(PluginDir *= \).*|\1/usr/lib/slurm|' >"$file"
 }
 
 version=$(scontrol show config | awk '$1 == "SLURM_VERSION" {print $3}')

@@ -3,11 +3,12 @@
 A Gaussian over ``u`` in R³ is squashed to shares ``s = (tanh(u) + 1) / 2`` in (0, 1)³. Its mean is the heuristic's
 shares, brought back through the same map, plus what a network adds::
 
-    u ~ N(atanh(clip(2·s_heuristic - 1)) + network(observation), std(observation))
+    u ~ N(b + network(observation) / √(1 - tanh²b), std(observation)),  b = atanh(clip(2·s_heuristic - 1))
 
 The network's last layer starts at zero, so an untrained actor's mean is the heuristic. Probabilities are densities
 over shares: by the change of variables ``log p(s) = log N(u) - log |ds/du|``, ``ds/du = (1 - tanh²u) / 2`` (Haarnoja
-et al., 2018, appendix C; cleanrl's sac_continuous_action).
+et al., 2018, appendix C; cleanrl's sac_continuous_action). The root of tanh's slope at the heuristic makes it as
+easy for learning to leave a share of 0 or 1, where tanh is flat, as one of 0.5.
 """
 
 import itertools
@@ -59,9 +60,10 @@ class Actor(nn.Module):
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation before the tanh, each of shape (jobs, 3)."""
         hidden = self.body(observations)
-        base = torch.atanh((2.0 * observations[:, -SHARES:] - 1.0).clamp(-MEAN_CLIP, MEAN_CLIP))
+        squashed = (2.0 * observations[:, -SHARES:] - 1.0).clamp(-MEAN_CLIP, MEAN_CLIP)
+        steepness = (1.0 - squashed**2).sqrt()
         log_std = (INITIAL_LOG_STD + self.log_std(hidden)).clamp(*LOG_STD_RANGE)
-        return base + self.residual(hidden), log_std.exp()
+        return torch.atanh(squashed) + self.residual(hidden) / steepness, log_std.exp()
 
     def sample(self, observations: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Draw shares (jobs, 3), differentiable in the parameters, and their log-densities (jobs,)."""

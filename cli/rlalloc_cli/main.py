@@ -102,7 +102,7 @@ def _load(path: Path) -> Config:
 def _add_train() -> None:
     """Mount ``rlalloc train`` where the trainer is installed; it imports torch only when it runs."""
     try:
-        from rlalloc_trainer.cli import train_app
+        from rlalloc_trainer.cli import app as train_app
     except ModuleNotFoundError:
-        return
+        return  # a node without the trainer
     app.add_typer(train_app, name="train")

@@ -55,6 +55,10 @@ def job_view(candidate: Candidate, rule: Rule, cluster: ClusterView, jobs: Seque
     job = candidate.job
     check_form(job)
     request = size_of(job)
+    if request.gpus_per_node > cluster.shape.gpus:
+        raise Declined(
+            f"{request.gpus_per_node} GPUs on a node of {cluster.shape.gpus}: say how many nodes (--nodes)"
+        )
     try:
         directives = parse_directives(candidate.tag.directives)
         bounds = bounds_for(request, directives, rule.bounds, cluster.shape)

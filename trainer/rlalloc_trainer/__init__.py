@@ -1,0 +1,1 @@
+"""How policies are made and judged: simulator, workloads, SAC, evaluation and the gate."""

@@ -49,6 +49,8 @@ def connect(section: SlurmSection) -> Slurm:
     commands = Commands(section.command_timeout_s)
     config = Control(commands).config()
     reader, why = _choose(section.backend, commands, config)
+    if not config.gpus_accounted:
+        _log.error("slurm.conf: AccountingStorageTRES lacks gres/gpu, so Slurm tells no job's GPUs: add it")
     _log.info("reading cluster %s (Slurm %s) through %s: %s", config.cluster, config.version, reader.name, why)
     return Slurm(commands, reader, config)
 

@@ -26,7 +26,10 @@ class Control:
             raise UnexpectedAnswer(f"scontrol show config names no {err}") from err
         enforce = values.get("AccountingStorageEnforce", "").split(",")
         return ControllerConfig(
-            version=version, cluster=cluster, limits_enforced=not {"limits", "safe", "qos"}.isdisjoint(enforce)
+            version=version,
+            cluster=cluster,
+            limits_enforced=not {"limits", "safe", "qos"}.isdisjoint(enforce),
+            gpus_accounted="gres/gpu" in values.get("AccountingStorageTRES", ""),
         )
 
     def partitions(self) -> dict[str, PartitionRecord]:

@@ -38,9 +38,9 @@ class JsonReader:
         return self._jobs()
 
     def jobs_of(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
-        """Several jobs, in one call; for one of an array, all of the array. Raises SlurmError.
+        """At least these jobs, in one call: 22.05 prints all, later versions those and the rest of their arrays.
 
-        UpdateRefused means that none of them is in the queue any more.
+        Raises SlurmError; UpdateRefused means that none of them is known to slurmctld any more.
         """
         return self._jobs(f"--jobs={','.join(str(job_id) for job_id in job_ids)}")
 
@@ -56,6 +56,14 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
     """Read one job of squeue's JSON, whatever the version."""
     tres = parse_tres(job.get("tres_req_str") or "")
     nodes = _number(job.get("node_count")) or int(tres.get("node", 1))
+    # 22.05 counts one node in the TRES of --ntasks=4 --ntasks-per-node=2 --gpus-per-node=2.
+    gpus = max(gpus_of(tres), nodes * gpus_of_request(job.get("tres_per_node") or ""))
+    # The TRES of a pending --cpus-per-gpu job have one CPU a task, and the memory of those where it is per CPU.
+    counted_cpus = int(tres.get("cpu", 0)) or _number(job.get("cpus"))
+    cpus = max(counted_cpus, gpus * gpus_of_request(job.get("cpus_per_tres") or ""))
+    mem_mib = tres.get("mem", 0.0)
+    if cpus > counted_cpus and not job.get("memory_per_tres"):
+        mem_mib = max(mem_mib, float(cpus * _number(job.get("memory_per_cpu"))))
     started_s = _number(job.get("start_time"))
     time_limit_s = _number(job.get("time_limit")) * 60
     return JobRecord(
@@ -75,10 +83,9 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         admin_comment=job.get("admin_comment") or "",
         nodes=nodes,
         tasks=_number(job.get("tasks")) or 1,
-        cpus=int(tres.get("cpu", 0)) or _number(job.get("cpus")),
-        # 22.05 counts one node in the TRES of --ntasks=4 --ntasks-per-node=2 --gpus-per-node=2.
-        gpus=max(gpus_of(tres), nodes * gpus_of_request(job.get("tres_per_node") or "")),
-        mem_mib=tres.get("mem", 0.0),
+        cpus=cpus,
+        gpus=gpus,
+        mem_mib=mem_mib,
         gpu_type=gpu_type_of(*(job.get(field) or "" for field in _GPU_REQUESTS)),
         is_batch=bool(job.get("batch_flag")),
         is_array=bool(_number(job.get("array_job_id"))),

@@ -7,7 +7,8 @@ Jobs of which pyslurm does not tell all are read through the commands, in one ca
   GPU type of ``--gpus`` and ``--gpus-per-socket`` is lost;
 - ``Job.state_reason`` is Slurm's sentence for people where there is one, and then hides the name of the reason.
 
-pyslurm holds the interpreter's lock during a call and takes no time limit: slurm.conf's MessageTimeout bounds it.
+pyslurm holds the interpreter's lock during a call and takes no time limit: slurm.conf's MessageTimeout bounds each
+call (tried with slurmctld stopped and killed), not slurm.command_timeout_s.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -76,6 +77,7 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
     per_task = _tres(job.tres_per_task)
     per_node: Mapping[str, int] = job.gres_per_node  # {"gres/gpu:a100": 4}
     gpus = gpus_of(tres)
+    reason = (job.state_reason or "").partition(":")[0]  # "RaisedSignal:9(Killed)"
     nodes = job.num_nodes or int(tres.get("node", 1))
     started_s = job.start_time or 0
     time_limit_s = (job.time_limit or 0) * 60
@@ -86,7 +88,7 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
         account=job.account or "",
         partition=job.partition or "",
         state=job.state,
-        reason=job.state_reason or "",
+        reason=reason,
         submitted_s=job.submit_time or 0,
         begin_s=job.eligible_time or 0,
         started_s=started_s,
@@ -97,7 +99,7 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
         nodes=nodes,
         tasks=job.ntasks or 1,
         cpus=int(tres.get("cpu", 0)) or job.cpus,
-        gpus=max(gpus, nodes * gpus_of(per_node)),
+        gpus=gpus,
         mem_mib=tres.get("mem", 0.0),
         gpu_type=gpu_type_of(*per_node, *per_task),
         is_batch=job.is_batch_job,
@@ -106,8 +108,9 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
         is_exclusive=job.resource_sharing == "NO",
         required_nodes=job.required_nodes or "",
     )
-    names_gpus = gpus_of(per_node) or gpus_of(per_task)
-    return record, " " not in record.reason and bool(names_gpus or not gpus)
+    # Of a type of digits only (gres/gpu:1080:2) pyslurm makes a count, which the total then gives away.
+    type_told = 0 < nodes * gpus_of(per_node) <= gpus or gpus_of(per_task) > 0 or not gpus
+    return record, type_told and " " not in reason
 
 
 def _node_record(node: Any) -> NodeRecord:

@@ -97,6 +97,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     cluster: str
     limits_enforced: bool
+    gpus_accounted: bool
 
 
 class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True):

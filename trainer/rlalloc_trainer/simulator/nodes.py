@@ -30,17 +30,18 @@ class Nodes:
 
         With ``spare`` (nodes, 3) they must have that much room there too.
         """
-        room = (self.free >= need).all(axis=1)
+        room = np.logical_and.reduce(self.free >= need, axis=1)
         if spare is not None:
-            room &= (spare >= need).all(axis=1)
-        nodes = np.flatnonzero(room)
+            room &= np.logical_and.reduce(spare >= need, axis=1)
+        nodes = room.nonzero()[0]
         if len(nodes) < count:
             return None
-        return nodes[np.argsort(self.free[nodes, 0], kind="stable")[:count]]
+        chosen: IntArray = nodes[self.free[nodes, 0].argsort(kind="stable")[:count]]
+        return chosen
 
     def fits_now(self, needs: FloatArray, counts: IntArray) -> NDArray[np.bool_]:
         """Say for each of many needs (jobs, 3) whether enough nodes (jobs,) have room."""
-        room = (self.free[None, :, :] >= needs[:, None, :]).all(axis=2)
+        room = np.logical_and.reduce(self.free[None, :, :] >= needs[:, None, :], axis=2)
         enough: NDArray[np.bool_] = room.sum(axis=1) >= counts
         return enough
 

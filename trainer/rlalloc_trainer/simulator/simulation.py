@@ -139,6 +139,10 @@ class Simulation:
             )
         return records
 
+    def total_jct_s(self) -> float:
+        """Summed JCT of all jobs, once all is done."""
+        return sum(finished_s - job.submit_s for finished_s, job in zip(self._finished_s, self.jobs, strict=True))
+
     def job_view(self, number: int) -> JobView:
         """The job that arrives now, as policies see it."""
         job = self.jobs[number]
@@ -210,6 +214,8 @@ class Simulation:
 
     def _backfill(self) -> None:
         behind = np.array(self.queue[1 : 1 + BACKFILL_DEPTH], dtype=np.intp)
+        if not len(behind):
+            return
         candidates = behind[self.nodes.fits_now(self._need[behind], self._count[behind])]
         if not len(candidates):
             return

@@ -1,0 +1,108 @@
+"""A promoted policy is taken up between two requests; a damaged one is not."""
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zmq
+
+from rlalloc.messages import AgentState, Decided, encode_message
+from rlalloc.policies import ACTOR_FILE, CURRENT
+from rlalloc_agent.actor import Actor
+from rlalloc_agent.serving import load_shipped
+from tests.agent.serving import (
+    Server,
+    actor_that_shifts_by,
+    add_version,
+    ask,
+    client,
+    decide_request,
+    exchange,
+    observations,
+)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait for what has to come; only failures take long."""
+    for _ in range(1000):
+        if condition():
+            return
+        time.sleep(0.01)
+    pytest.fail("it did not happen within 10 s")
+
+
+def version_in_service(socket: zmq.Socket[bytes]) -> str:
+    state = ask(socket)
+    assert isinstance(state, AgentState)
+    return state.policy_version
+
+
+def test_serves_the_shipped_policy_until_one_is_promoted(tmp_path: Path) -> None:
+    with Server(tmp_path) as server, client(server.endpoint) as socket:
+        assert version_in_service(socket) == load_shipped()[1].version
+        version = add_version(server.policies, actor_that_shifts_by(1.0))
+        assert version_in_service(socket) != version  # stored is not promoted
+        server.policies.promote(version)
+        wait_for(lambda: version_in_service(socket) == version)
+
+
+def test_takes_up_promotions_while_serving_without_losing_a_request(tmp_path: Path) -> None:
+    with Server(tmp_path) as server, client(server.endpoint) as socket:
+        answered_by = set()
+        rows = observations(1)
+        for shift in (1.0, -1.0):
+            version = add_version(server.policies, actor_that_shifts_by(shift))
+            server.policies.promote(version)
+            while version not in answered_by:
+                reply = exchange(socket, encode_message(decide_request(rows)))
+                assert isinstance(reply, Decided)
+                answered_by.add(reply.policy_version)
+                if reply.policy_version == version:
+                    expected, _ = actor_that_shifts_by(shift).decide(rows, sample=False)
+                    assert reply.answers[0].shares.gpu == pytest.approx(expected[0, 0], abs=1e-6)
+        assert server.counters["policy_load_failed"] == 0
+
+
+def test_a_damaged_version_leaves_the_old_one_in_service(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Server(tmp_path) as server, client(server.endpoint) as socket:
+        good, bad = (add_version(server.policies, Actor()) for _ in range(2))
+        server.policies.promote(good)
+        wait_for(lambda: version_in_service(socket) == good)
+        server.policies.promote(bad)
+        (server.policies.path(bad) / ACTOR_FILE).write_bytes(b"no tensors")
+        server.policies.promote(good)
+        wait_for(lambda: version_in_service(socket) == good)
+        with caplog.at_level(logging.ERROR):
+            point_current_at(server, bad)
+            wait_for(lambda: server.counters["policy_load_failed"] > 0)
+        assert version_in_service(socket) == good
+        assert "promote another version" in caplog.text
+        server.policies.promote(add_version(server.policies, Actor()))
+        wait_for(lambda: version_in_service(socket) == "v000003")
+
+
+@pytest.mark.parametrize("target", ["nowhere", "../../etc", "v999999"])
+def test_a_link_to_no_version_is_survived(tmp_path: Path, target: str) -> None:
+    with Server(tmp_path) as server, client(server.endpoint) as socket:
+        server.policies.directory.mkdir(exist_ok=True)
+        point_current_at(server, target)
+        wait_for(lambda: server.counters["policy_load_failed"] > 0)
+        assert version_in_service(socket) == load_shipped()[1].version
+
+
+def test_starts_with_the_current_version(tmp_path: Path) -> None:
+    with Server(tmp_path) as server:
+        version = add_version(server.policies, Actor())
+        server.policies.promote(version)
+    again = Server(tmp_path)
+    with again:
+        assert again.policy.version == version
+
+
+def point_current_at(server: Server, target: str) -> None:
+    """What promote() would refuse to do."""
+    aside = server.policies.directory / ".aside"
+    aside.symlink_to(target)
+    aside.replace(server.policies.directory / CURRENT)

@@ -1,0 +1,190 @@
+"""The policy server on a real socket: right answers, refusals that say why, and nothing that ends it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import zmq
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rlalloc.job import Shares
+from rlalloc.messages import (
+    MAX_BATCH,
+    MAX_MESSAGE_BYTES,
+    AgentState,
+    Ask,
+    Decided,
+    Refused,
+    decode_reply,
+    encode_message,
+)
+from rlalloc.observation import FEATURES
+from rlalloc_agent.server import PolicyServer
+from tests.agent.serving import Server, ask, client, decide_request, exchange, observations
+
+FUZZ = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("agent")) as running:
+        yield running
+
+
+@pytest.fixture
+def socket(server: Server) -> Iterator[zmq.Socket[bytes]]:
+    with client(server.endpoint) as connected:
+        yield connected
+
+
+def test_answers_a_batch_in_its_order(server: Server, socket: zmq.Socket[bytes]) -> None:
+    rows = observations(3)
+    rows[1, -3:] = (0.0, 0.5, 1.0)
+    request = decide_request(rows)
+    reply = exchange(socket, encode_message(request))
+    assert isinstance(reply, Decided)
+    assert reply.request_id == request.request_id
+    assert reply.policy_version == server.policy.version
+    expected, _ = server.policy.actor.decide(rows, sample=False)
+    answered = [(answer.shares.gpu, answer.shares.cpu, answer.shares.mem) for answer in reply.answers]
+    assert np.array(answered) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_mean_is_the_same_each_time_and_samples_differ(socket: zmq.Socket[bytes]) -> None:
+    def answers(*, sample: bool) -> Any:
+        reply = exchange(socket, encode_message(decide_request(observations(1), sample=sample)))
+        assert isinstance(reply, Decided)
+        return reply.answers
+
+    assert answers(sample=False) == answers(sample=False)
+    assert answers(sample=True) != answers(sample=True)
+
+
+def test_a_full_batch_is_answered(socket: zmq.Socket[bytes]) -> None:
+    reply = exchange(socket, encode_message(decide_request(observations(MAX_BATCH))))
+    assert isinstance(reply, Decided)
+    assert len(reply.answers) == MAX_BATCH
+
+
+def test_tells_how_it_is(server: Server, socket: zmq.Socket[bytes]) -> None:
+    exchange(socket, encode_message(decide_request(observations(2))))
+    state = ask(socket)
+    assert isinstance(state, AgentState)
+    assert state.policy_version == server.policy.version
+    assert state.counters["jobs_decided"] >= 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"observation_schema": 99}, "schema"),
+        ({"deadline_s": 1.0}, "deadline"),
+        ({"deadline_s": float("nan")}, "deadline"),
+        ({"jobs": 0}, "batch"),
+        ({"jobs": -1}, "batch"),
+        ({"jobs": MAX_BATCH + 1}, "batch"),
+        ({"jobs": 2}, "observation"),
+        ({"observations": b"\x00"}, "observation"),
+        ({"observations": np.full(len(FEATURES), np.nan, "<f4").tobytes()}, "observation"),
+        ({"observations": np.full(len(FEATURES), np.inf, "<f4").tobytes()}, "observation"),
+        ({"observations": np.full(len(FEATURES), 1e38, "<f4").tobytes()}, "observation"),
+        ({"protocol": 2}, "malformed"),
+    ],
+)
+def test_refuses_with_a_code_and_counts(
+    server: Server, socket: zmq.Socket[bytes], changes: dict[str, object], code: str
+) -> None:
+    before = server.counters[f"refused_{code}"]
+    request = decide_request(observations(1), **changes)
+    reply = exchange(socket, encode_message(request))
+    assert isinstance(reply, Refused)
+    assert reply.code == code
+    assert reply.message
+    assert reply.request_id == ("" if code == "malformed" else request.request_id)
+    assert server.counters[f"refused_{code}"] == before + 1
+
+
+@FUZZ
+@given(st.binary(max_size=400))
+def test_random_bytes_are_refused(socket: zmq.Socket[bytes], data: bytes) -> None:
+    assert isinstance(exchange(socket, data), Refused)
+
+
+@FUZZ
+@given(st.lists(st.binary(max_size=40), min_size=2, max_size=6))
+def test_random_frames_are_refused(socket: zmq.Socket[bytes], frames: list[bytes]) -> None:
+    assert isinstance(exchange(socket, *frames), Refused)
+
+
+@FUZZ
+@given(st.data())
+def test_a_request_cut_or_bent_anywhere_is_answered(socket: zmq.Socket[bytes], data: st.DataObject) -> None:
+    """Cut short: refused. A byte changed: refused, or still a request."""
+    content = bytearray(encode_message(decide_request(observations(1))))
+    place = data.draw(st.integers(0, len(content) - 1))
+    assert isinstance(exchange(socket, bytes(content[:place])), Refused)
+    content[place] ^= data.draw(st.integers(1, 255))
+    assert isinstance(exchange(socket, bytes(content)), Refused | Decided | AgentState)
+
+
+@FUZZ
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | st.text() | st.binary(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=10,
+    )
+)
+def test_any_other_msgpack_is_refused(socket: zmq.Socket[bytes], value: object) -> None:
+    assert isinstance(exchange(socket, msgspec.msgpack.encode(value)), Refused)
+
+
+@FUZZ
+@given(st.binary(min_size=4 * len(FEATURES), max_size=4 * len(FEATURES)))
+def test_any_observation_gets_finite_shares_or_a_refusal(socket: zmq.Socket[bytes], raw: bytes) -> None:
+    reply = exchange(socket, encode_message(decide_request(observations(1), observations=raw)))
+    if isinstance(reply, Decided):
+        shares: Shares = reply.answers[0].shares
+        assert all(0 <= share <= 1 for share in (shares.gpu, shares.cpu, shares.mem))
+    else:
+        assert isinstance(reply, Refused)
+
+
+def test_a_huge_frame_costs_its_sender_the_connection_only(server: Server, socket: zmq.Socket[bytes]) -> None:
+    with client(server.endpoint) as hostile:
+        hostile.setsockopt(zmq.RCVTIMEO, 300)
+        hostile.send(bytes(MAX_MESSAGE_BYTES + 1))
+        with pytest.raises(zmq.Again):
+            hostile.recv()
+    assert isinstance(ask(socket), AgentState)
+
+
+def test_deeply_nested_msgpack_is_refused(socket: zmq.Socket[bytes]) -> None:
+    assert isinstance(exchange(socket, b"\x91" * 100_000), Refused)
+
+
+def test_a_client_that_is_gone_costs_nothing(server: Server, socket: zmq.Socket[bytes]) -> None:
+    for _ in range(20):
+        with client(server.endpoint) as fleeting:
+            fleeting.send(encode_message(Ask(request_id="x")))
+    assert isinstance(ask(socket), AgentState)
+    assert server.alive
+
+
+def test_req_sockets_are_told_to_use_dealer(server: Server) -> None:
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.setsockopt(zmq.RCVTIMEO, 10_000)
+        socket.connect(server.endpoint)
+        socket.send_multipart([b"", encode_message(Ask(request_id="x"))])
+        reply = decode_reply(socket.recv())
+    assert isinstance(reply, Refused)
+    assert "DEALER" in reply.message
+
+
+def test_an_endpoint_that_cannot_be_bound_is_an_error(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(zmq.ZMQError):
+        PolicyServer(f"ipc://{tmp_path}/no/such/folder/agent.sock", server.policy, server.counters)

@@ -1,0 +1,96 @@
+"""The commands ``rlalloc train …``: how policies are made."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from rlalloc.config import DEFAULT_PATH
+from rlalloc.errors import ConfigError, RlallocError
+from rlalloc_trainer.progress import Report
+
+app = typer.Typer(
+    no_args_is_help=True, help="Make policies: from nothing in the simulator, or from this site's jobs."
+)
+log = logging.getLogger(__name__)
+
+ConfigOption = Annotated[Path, typer.Option("--config", metavar="FILE", help="The configuration file.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")]
+
+
+@app.command()
+def run(config: ConfigOption = DEFAULT_PATH, *, as_json: JsonOption = False) -> None:
+    """Train on this site's experience, judge, and promote what earns its place."""
+    from rlalloc_trainer.app import train_on_site
+
+    with _errors_end_here(), _progress(quiet=as_json) as report:
+        result = train_on_site(config, report)
+    if as_json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(result)).decode() + "\n")
+        return
+    console = Console()
+    if result.verdict is not None:
+        evidence = result.verdict.evidence
+        table = Table(title=f"Mean JCT of {result.version} over that of…, on held-out streams (below 1 is better)")
+        table.add_column("policy")
+        table.add_column(f"ratio [{evidence.confidence:.0%} interval]", justify="right")
+        for name, ratio in {evidence.current: evidence.against_current, **evidence.against_heuristics}.items():
+            table.add_row(name, str(ratio))
+        console.print(table)
+    console.print(result.reason, soft_wrap=True, highlight=False)
+
+
+@app.command()
+def policy(
+    directory: Annotated[Path, typer.Argument(help="Where the version goes: an empty or new folder.")],
+    seed: Annotated[int, typer.Option(help="All that is random follows from it.")] = 0,
+    budget: Annotated[float, typer.Option(help="Amount of work, 1 being that of the shipped policy.")] = 1.0,
+) -> None:
+    """Make a policy from nothing in the simulator: the command that made the shipped one."""
+    from rlalloc_trainer.app import train_from_nothing
+
+    with _errors_end_here(), _progress() as report:
+        manifest = train_from_nothing(directory, seed, budget, report)
+    console = Console()
+    table = Table(title="Mean JCT of the policy over that of…, on streams it has never seen (below 1 is better)")
+    table.add_column("policy")
+    table.add_column("ratio [90% interval]", justify="right")
+    for name, ratio in manifest.items():
+        table.add_row(name, str(ratio))
+    console.print(table)
+    console.print(f"Stored in {directory}.", highlight=False)
+
+
+@contextmanager
+def _errors_end_here() -> Iterator[None]:
+    """Only here an error becomes a message and an exit status: 1 failed, 2 wrong use."""
+    try:
+        yield
+    except ConfigError as err:
+        _complain(err)
+        raise typer.Exit(2) from err
+    except RlallocError as err:
+        _complain(err)
+        raise typer.Exit(1) from err
+
+
+def _complain(err: RlallocError) -> None:
+    Console(stderr=True).print(f"rlalloc train: {err}", style="red", soft_wrap=True, highlight=False)
+
+
+@contextmanager
+def _progress(*, quiet: bool = False) -> Iterator[Report]:
+    """Show a bar on a terminal's stderr; nothing elsewhere."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    console = Console(stderr=True, quiet=quiet)
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("reading", total=1.0)
+        yield lambda what, done: bar.update(task, description=what, completed=done)

@@ -1,0 +1,122 @@
+"""What a decision was worth, found by taking it again: common random numbers (LEARNING.md).
+
+At a job's arrival the simulation is copied; in the copy the job gets other shares, and everything else happens as it
+did before: the same jobs arrive, each with the allocation that it was given. The difference in the summed JCT of all
+jobs is what these shares cost everybody, without the noise of other futures. That later decisions would have
+answered to a fuller or emptier cluster is left out, which also keeps a label cheap.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rlalloc.allocation import allocation_for
+from rlalloc.heuristics import Heuristic
+from rlalloc.job import Allocation, JobView, Shares
+from rlalloc.observation import FEATURES, Observation, encode, heuristic_shares
+from rlalloc.view import ClusterView, expected_run_time_s, slowdown
+from rlalloc_trainer.replay import Transitions, single_decisions
+from rlalloc_trainer.simulator import Cluster, SimulatedJob, Simulation, by_policy, fixed
+
+LARGEST_REWARD: Final = 5.0
+_SCALE_FLOOR_S: Final = 60.0  # as in rlalloc.reward, for both to be of one size
+
+
+class LabelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``decisions`` of a stream are taken again, each with ``alternatives`` shares.
+
+    The alternatives' GPU shares are drawn uniformly from [0, 1], and so is the ``explored`` part of their CPU and
+    memory shares; the rest is the heuristic's.
+    """
+
+    decisions: int = 25
+    alternatives: int = 3
+    explored_cpu: float = 0.5
+    explored_mem: float = 0.25
+
+    @property
+    def rows(self) -> int:
+        """The most transitions that a stream gives."""
+        return self.decisions * self.alternatives
+
+
+def label(
+    cluster: Cluster,
+    jobs: Sequence[SimulatedJob],
+    policy: Heuristic,
+    settings: LabelSettings,
+    generator: np.random.Generator,
+) -> Transitions:
+    """Return (observation, shares, gain over the heuristic's shares) for decisions of a stream under ``policy``."""
+    chosen = np.sort(generator.choice(len(jobs), size=min(settings.decisions, len(jobs)), replace=False)).tolist()
+    observations: list[Observation] = []
+    base = Simulation(cluster, jobs, by_policy(_recording(policy, observations)))
+    before: dict[int, Simulation] = {}
+    for number in chosen:
+        base.run_until(number)
+        before[number] = base.clone(fixed(()))
+    base.run_until()
+    rows: list[tuple[Observation, Shares, float]] = []
+    for number in chosen:
+        retake = _Retake(before[number], number, base.allocations)
+        reference_s = retake.total_jct_s(heuristic_shares(observations[number]))
+        scale_s = _SCALE_FLOOR_S + expected_run_time_s(jobs[number].request, jobs[number].request)
+        for shares in _alternatives(observations[number], settings, generator):
+            gain = (reference_s - retake.total_jct_s(shares)) / scale_s
+            rows.append((observations[number], shares, float(np.clip(gain, -LARGEST_REWARD, LARGEST_REWARD))))
+    return _transitions(rows)
+
+
+class _Retake:
+    """One decision of a stream, to be taken again with other shares."""
+
+    def __init__(self, before: Simulation, number: int, allocations: Sequence[Allocation]) -> None:
+        self._before = before
+        self._number = number
+        self._allocations = allocations
+        self._known: dict[Allocation, float] = {}
+
+    def total_jct_s(self, shares: Shares) -> float:
+        """Summed JCT of the stream's jobs if this one gets ``shares`` and all others what they got."""
+        job = self._before.jobs[self._number]
+        allocation = allocation_for(
+            shares, job.request, job.bounds, self._before.cluster.shape, lambda size: slowdown(job.request, size)
+        )
+        if allocation not in self._known:
+            allocations = [*self._allocations[: self._number], allocation, *self._allocations[self._number + 1 :]]
+            simulation = self._before.clone(fixed(allocations))
+            simulation.run_until()
+            self._known[allocation] = simulation.total_jct_s()
+        return self._known[allocation]
+
+
+def _recording(policy: Heuristic, observations: list[Observation]) -> Heuristic:
+    def decide(job: JobView, view: ClusterView) -> Shares:
+        observations.append(encode(job, view))
+        return policy(job, view)
+
+    return decide
+
+
+def _alternatives(observation: Observation, settings: LabelSettings, generator: np.random.Generator) -> list[Shares]:
+    heuristic = heuristic_shares(observation)
+    return [
+        Shares(
+            gpu=float(generator.random()),
+            cpu=float(generator.random()) if generator.random() < settings.explored_cpu else heuristic.cpu,
+            mem=float(generator.random()) if generator.random() < settings.explored_mem else heuristic.mem,
+        )
+        for _ in range(settings.alternatives)
+    ]
+
+
+def _transitions(rows: Sequence[tuple[Observation, Shares, float]]) -> Transitions:
+    observations: NDArray[np.float32] = np.array([row[0] for row in rows], dtype=np.float32)
+    return single_decisions(
+        observations.reshape(-1, len(FEATURES)),
+        np.array([(row[1].gpu, row[1].cpu, row[1].mem) for row in rows], dtype=np.float32).reshape(-1, 3),
+        np.array([row[2] for row in rows], dtype=np.float32),
+    )

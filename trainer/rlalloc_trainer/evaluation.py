@@ -1,0 +1,149 @@
+"""Policies side by side on the same streams, with paired bootstrap intervals."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rlalloc.heuristics import HEURISTICS, Heuristic
+from rlalloc.job import JobView, Shares
+from rlalloc.observation import encode
+from rlalloc.view import ClusterView
+from rlalloc_agent.actor import Actor, actor_bytes, actor_from_bytes
+from rlalloc_trainer.simulator import Cluster, SimulatedJob, by_policy, simulate
+
+FloatArray = NDArray[np.float64]
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
+
+RESAMPLES: Final = 2000
+
+
+class Map(Protocol):
+    """As the built-in ``map``: the answers to tasks, in order, as they come."""
+
+    def __call__(self, function: Callable[[Task], Answer], tasks: Sequence[Task], /) -> Iterator[Answer]:
+        """Apply ``function`` to each of ``tasks``."""
+        ...
+
+
+class Stream(msgspec.Struct, frozen=True):
+    """Jobs and the cluster that they run on."""
+
+    cluster: Cluster
+    jobs: tuple[SimulatedJob, ...]
+
+
+class Interval(msgspec.Struct, frozen=True):
+    """An estimate with its bootstrap interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.estimate:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+class StreamResult(msgspec.Struct, frozen=True):
+    """One policy on one stream: mean seconds and sums over its jobs."""
+
+    jct_s: float
+    wait_s: float
+    gpu_s: float
+    killed: int
+    reward: float
+
+
+class ActorWeights(msgspec.Struct, frozen=True):
+    """An actor as plain bytes, to be sent to other processes."""
+
+    content: bytes
+    hidden: tuple[int, ...]
+
+    @classmethod
+    def of(cls, actor: Actor) -> "ActorWeights":
+        """Take an actor's parameters as they are now."""
+        return cls(actor_bytes(actor), actor.hidden)
+
+
+Contender = str | ActorWeights
+"""A heuristic's name, or an actor that takes its mean."""
+
+
+def policy_of(contender: Contender) -> Heuristic:
+    """Return the policy that a contender stands for."""
+    if isinstance(contender, str):
+        return HEURISTICS[contender]
+    actor = actor_from_bytes(contender.content, contender.hidden)
+
+    def decide(job: JobView, view: ClusterView) -> Shares:
+        shares, _ = actor.decide(encode(job, view)[None, :], sample=False)
+        return Shares(*shares[0].tolist())
+
+    return decide
+
+
+def run_stream(task: tuple[Contender, Stream]) -> StreamResult:
+    """Run one policy on one stream."""
+    contender, stream = task
+    records = simulate(stream.cluster, stream.jobs, by_policy(policy_of(contender)))
+    return StreamResult(
+        jct_s=float(np.mean([record.jct_s for record in records])),
+        wait_s=float(np.mean([record.start_s - record.job.submit_s for record in records])),
+        gpu_s=float(sum(record.gpu_s for record in records)),
+        killed=sum(record.state != "COMPLETED" for record in records),
+        reward=float(np.mean([record.reward() for record in records])),
+    )
+
+
+def evaluate(
+    contenders: Mapping[str, Contender], streams: Sequence[Stream], spread: Map
+) -> dict[str, list[StreamResult]]:
+    """Run every contender on every stream; results by name, in the streams' order."""
+    tasks = [(contender, stream) for contender in contenders.values() for stream in streams]
+    results = list(spread(run_stream, tasks))
+    return {name: results[row * len(streams) : (row + 1) * len(streams)] for row, name in enumerate(contenders)}
+
+
+def jct_ratio(
+    results: Sequence[StreamResult], against: Sequence[StreamResult], confidence: float, seed: int = 0
+) -> Interval:
+    """Geometric mean over streams of mean JCT over that of another policy on the same stream; below 1 is better.
+
+    The interval resamples streams (percentile bootstrap of the paired log-ratios).
+    """
+    log_ratios = np.array([math.log(one.jct_s / other.jct_s) for one, other in zip(results, against, strict=True)])
+    middle, low, high = bootstrap_mean(log_ratios, confidence, seed)
+    return Interval(math.exp(middle), math.exp(low), math.exp(high))
+
+
+def bootstrap_mean(values: FloatArray, confidence: float, seed: int = 0) -> tuple[float, float, float]:
+    """Mean of ``values`` (n,) and its percentile bootstrap interval."""
+    generator = np.random.default_rng(seed)
+    means = values[generator.integers(len(values), size=(RESAMPLES, len(values)))].mean(axis=1)
+    tail = (1.0 - confidence) / 2.0
+    low, high = np.quantile(means, (tail, 1.0 - tail))
+    return float(values.mean()), float(low), float(high)
+
+
+@contextmanager
+def processes(count: int) -> Iterator[Map]:
+    """Give a map over ``count`` processes, or the plain one for a single process. Results come in order."""
+    if count <= 1:
+        yield map
+        return
+    # spawn: a fork of a process that runs torch's threads may hang.
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
+        yield pool.map
+
+
+def _one_thread() -> None:
+    torch.set_num_threads(1)

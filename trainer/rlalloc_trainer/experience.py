@@ -1,0 +1,56 @@
+"""What a site went through, as the trainer needs it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlalloc.job import Shares
+from rlalloc.observation import FEATURES, SCHEMA_VERSION, Observation
+from rlalloc.store import Experience
+from rlalloc_trainer.replay import Transitions, single_decisions
+
+
+def usable(experiences: Sequence[Experience]) -> list[Experience]:
+    """Return those that can be learned from, in the order of decision.
+
+    Their observation is of this schema, their job started, and it is known which shares were in effect.
+    """
+    return sorted(
+        (
+            experience
+            for experience in experiences
+            if experience.decision.observation_schema == SCHEMA_VERSION
+            and experience.decision.observation is not None
+            and len(experience.decision.observation) == 4 * len(FEATURES)
+            and experience.decision.bounds is not None
+            and experience.outcome.executed_shares is not None
+            and experience.outcome.reward is not None
+            and experience.outcome.started_s is not None
+            and experience.outcome.gpus > 0
+        ),
+        key=lambda experience: experience.decision.decided_s,
+    )
+
+
+def split_by_time(
+    experiences: Sequence[Experience], held_out_fraction: float
+) -> tuple[list[Experience], list[Experience]]:
+    """Return the earlier part, to learn from, and the later part, to judge on."""
+    held_out = round(len(experiences) * held_out_fraction)
+    cut = len(experiences) - held_out
+    return list(experiences[:cut]), list(experiences[cut:])
+
+
+def observation_of(experience: Experience) -> Observation:
+    """Return the observation (features,) that a usable experience was decided on."""
+    return np.frombuffer(experience.decision.observation or b"", dtype="<f4").astype(np.float32)
+
+
+def transitions_of(experiences: Sequence[Experience]) -> Transitions:
+    """Return usable experiences as transitions: the shares in effect and the reward that came of them."""
+    executed = [experience.outcome.executed_shares or Shares(1.0, 1.0, 1.0) for experience in experiences]
+    return single_decisions(
+        np.array([observation_of(experience) for experience in experiences], np.float32).reshape(-1, len(FEATURES)),
+        np.array([(shares.gpu, shares.cpu, shares.mem) for shares in executed], np.float32).reshape(-1, 3),
+        np.array([experience.outcome.reward for experience in experiences], np.float32),
+    )

@@ -1,0 +1,155 @@
+"""A twin of the site in the simulator: its cluster, its jobs and how they scale, from its own experience."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from rlalloc.bounds import NodeShape
+from rlalloc.job import Bounds, JobClass, Range
+from rlalloc.observation import FEATURES
+from rlalloc.speed import PRIOR, SpeedCurve
+from rlalloc.store import Experience
+from rlalloc_trainer.evaluation import Stream
+from rlalloc_trainer.experience import observation_of
+from rlalloc_trainer.simulator import Cluster, SimulatedJob
+
+EXPONENT_RANGE: Final = (0.2, 1.2)
+PRIOR_WEIGHT: Final = 1.0
+"""Squared octaves of speed that the prior curve counts for against the site's own measurements."""
+MEMORY_MARGIN: Final = 0.95
+"""A job's hidden need over what its user declared enough: just below it."""
+
+
+class Site(msgspec.Struct, frozen=True):
+    """A cluster and the jobs seen on it, ascending in submission."""
+
+    cluster: Cluster
+    jobs: tuple[SimulatedJob, ...]
+
+
+def twin_of(experiences: Sequence[Experience], calibrated_on: Sequence[Experience]) -> Site:
+    """Return the twin of the partition that most usable experiences are from.
+
+    How jobs scale is fitted to ``calibrated_on``, so that what is held out stays unseen.
+    """
+    partition, _ = Counter(experience.decision.partition for experience in experiences).most_common(1)[0]
+    mine = [experience for experience in experiences if experience.decision.partition == partition]
+    exponents = scaling_exponents(calibrated_on)
+    users = {name: number for number, name in enumerate(sorted({one.decision.user for one in mine}))}
+    cluster = _cluster_of(mine[-1])
+    jobs = [
+        _job_of(one, users[one.decision.user], prior_to_the_power(exponents.get(one.decision.job_class, 1.0)))
+        for one in mine
+        if one.outcome.state != "OUT_OF_MEMORY"  # how long it would have run is not known
+    ]
+    return Site(cluster, tuple(sorted((job for job in jobs if _can_run(job, cluster)), key=lambda job: job.submit_s)))
+
+
+def scaling_exponents(experiences: Sequence[Experience]) -> dict[JobClass, float]:
+    """Return for each class the power of the prior speed-up curve that explains its run times best.
+
+    Jobs of the same user and name are taken for the same work, so only sizes explain how their run times differ: a
+    regression of log run time on log prior speed within such groups, drawn towards 1 by PRIOR_WEIGHT.
+    """
+    groups: dict[tuple[JobClass, str, str], list[tuple[float, float]]] = defaultdict(list)
+    for one in experiences:
+        run_time_s = one.outcome.ended_s - (one.outcome.started_s or one.outcome.ended_s)
+        if one.outcome.state == "COMPLETED" and run_time_s > 0:
+            decision = one.decision
+            speed = PRIOR.at(one.outcome.gpus, one.outcome.cpus / one.outcome.gpus)
+            groups[decision.job_class, decision.user, decision.job_name].append(
+                (math.log2(speed), -math.log2(run_time_s))
+            )
+    explained: dict[JobClass, float] = defaultdict(lambda: PRIOR_WEIGHT)
+    spread: dict[JobClass, float] = defaultdict(lambda: PRIOR_WEIGHT)
+    for (job_class, _, _), points in groups.items():
+        prior_speed, speed = (values - values.mean() for values in np.array(points).T)
+        explained[job_class] += float(prior_speed @ speed)
+        spread[job_class] += float(prior_speed @ prior_speed)
+    return {
+        job_class: float(np.clip(explained[job_class] / spread[job_class], *EXPONENT_RANGE)) for job_class in spread
+    }
+
+
+def prior_to_the_power(exponent: float) -> SpeedCurve:
+    """Return the prior speed-up curve with every speed-up raised to ``exponent``."""
+    return SpeedCurve(PRIOR.gpus, tuple(speed**exponent for speed in PRIOR.speedup), PRIOR.cpus_per_gpu_needed)
+
+
+def resampled(
+    site: Site, count: int, length: int, generator: np.random.Generator, pace: tuple[float, float] = (1.0, 1.0)
+) -> list[Stream]:
+    """Return ``count`` streams of ``length`` jobs, drawn with replacement, with the site's own gaps between them.
+
+    ``pace`` is the range from which each stream draws how much faster than there the jobs come.
+    """
+    submits = np.array([job.submit_s for job in site.jobs])
+    gaps = np.diff(submits) if len(submits) > 1 else np.zeros(1)
+    streams = []
+    for _ in range(count):
+        faster = generator.uniform(*pace)
+        times = np.cumsum(generator.choice(gaps, size=length)) / faster
+        drawn = generator.integers(len(site.jobs), size=length)
+        jobs = tuple(
+            msgspec.structs.replace(site.jobs[number], submit_s=float(time))
+            for number, time in zip(drawn.tolist(), times, strict=True)
+        )
+        streams.append(Stream(site.cluster, jobs))
+    return streams
+
+
+def _cluster_of(experience: Experience) -> Cluster:
+    """Read the cluster from an observation: its GPUs, and what a node has, are among the features."""
+    features = dict(zip(FEATURES, observation_of(experience).tolist(), strict=True))
+    request = experience.decision.request
+    gpus, node_gpus = round(2 ** (10 * features["cluster_gpus"])), round(2 ** (4 * features["node_gpus"]))
+    return Cluster(
+        nodes=max(1, round(gpus / node_gpus)),
+        shape=NodeShape(
+            gpus=node_gpus,
+            cpus=round(node_gpus * request.cpus_per_gpu / features["requested_cpus_per_gpu"]),
+            mem_mib=round(node_gpus * request.mem_mib_per_gpu / features["requested_mem_per_gpu"]),
+        ),
+    )
+
+
+def _job_of(experience: Experience, user: int, curve: SpeedCurve) -> SimulatedJob:
+    decision, outcome = experience.decision, experience.outcome
+    bounds = decision.bounds or _rigid(experience)
+    run_time_s = max(1.0, outcome.ended_s - (outcome.started_s or outcome.ended_s))
+    return SimulatedJob(
+        submit_s=decision.submitted_s,
+        user=user,
+        job_class=decision.job_class,
+        request=decision.request,
+        bounds=bounds,
+        work_s=run_time_s * curve.at(outcome.gpus, outcome.cpus / outcome.gpus),
+        curve=curve,
+        mem_mib_per_gpu_needed=MEMORY_MARGIN * bounds.mem_mib_per_gpu.minimum,
+    )
+
+
+def _rigid(experience: Experience) -> Bounds:
+    request = experience.decision.request
+    return Bounds(
+        gpus=Range(request.gpus, request.gpus, "request", "request"),
+        cpus_per_gpu=Range(request.cpus_per_gpu, request.cpus_per_gpu, "request", "request"),
+        mem_mib_per_gpu=Range(request.mem_mib_per_gpu, request.mem_mib_per_gpu, "request", "request"),
+        gpu_counts=(request.gpus,),
+        task_per_gpu=False,
+    )
+
+
+def _can_run(job: SimulatedJob, cluster: Cluster) -> bool:
+    shape = cluster.shape
+    return (
+        job.bounds.gpu_counts[-1] <= cluster.gpus
+        and job.request.nodes <= cluster.nodes
+        and job.request.gpus_per_node <= shape.gpus
+        and job.request.cpus_per_node <= shape.cpus
+        and job.request.mem_mib_per_node <= shape.mem_mib
+    )

@@ -1,0 +1,69 @@
+"""What a policy version consists of: the actor that the agent serves, and the critics from which training goes on."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import safetensors
+import safetensors.torch
+
+from rlalloc.errors import PolicyError
+from rlalloc.observation import FEATURES, SCHEMA_VERSION
+from rlalloc.policies import ACTOR_FILE, Manifest
+from rlalloc_agent.actor import Actor, actor_bytes, load_actor
+from rlalloc_agent.serving import shipped_folder
+from rlalloc_trainer.critic import TwinCritic
+
+CRITICS_FILE: Final = "critics.safetensors"
+
+
+class Learned(msgspec.Struct, frozen=True):
+    """An actor, its critics (None where a version has none) and the version's name."""
+
+    actor: Actor
+    critics: TwinCritic | None
+    version: str
+
+
+def version_files(actor: Actor, critics: TwinCritic) -> dict[str, bytes]:
+    """Return the files of a version by name."""
+    return {ACTOR_FILE: actor_bytes(actor), CRITICS_FILE: safetensors.torch.save(critics.state_dict())}
+
+
+def new_manifest(
+    actor: Actor, parent: str | None, training: Mapping[str, object], evaluation: Mapping[str, object]
+) -> Manifest:
+    """Return the manifest of a version that has no name and no files yet."""
+    return Manifest(
+        version="",
+        parent=parent,
+        created_s=time.time(),
+        observation_schema=SCHEMA_VERSION,
+        features=FEATURES,
+        hidden=actor.hidden,
+        files={},
+        training=dict(training),
+        evaluation=dict(evaluation),
+    )
+
+
+def load_version(folder: Path) -> Learned:
+    """Return what a version's folder holds, after its files were verified. Raises PolicyError."""
+    actor, manifest = load_actor(folder)
+    if CRITICS_FILE not in manifest.files:
+        return Learned(actor, None, manifest.version)
+    critics = TwinCritic(actor.features, actor.hidden)
+    try:
+        critics.load_state_dict(safetensors.torch.load((folder / CRITICS_FILE).read_bytes()))
+    except (safetensors.SafetensorError, RuntimeError, ValueError) as err:
+        reason = str(err).splitlines()[0]
+        raise PolicyError(f"{folder / CRITICS_FILE} does not fit its actor: {reason}") from err
+    return Learned(actor, critics, manifest.version)
+
+
+def load_shipped_version() -> Learned:
+    """Return the version that ships with the agent. Raises PolicyError if the installation is damaged."""
+    with shipped_folder() as folder:
+        return load_version(folder)
