@@ -30,10 +30,16 @@ def _journal_handler(program: str) -> logging.Handler | None:
     if "JOURNAL_STREAM" not in os.environ:
         return None
     try:
-        from systemd.journal import JournalHandler
+        import systemd.journal
     except ImportError:
         return None
-    handler: logging.Handler = JournalHandler(SYSLOG_IDENTIFIER=program)
+
+    def send(message: str, /, **fields: object) -> None:
+        """The journal takes upper-case fields only; those of Python's own records are left out."""
+        ours = {name.upper(): str(fields[name]) for name in FIELDS if name in fields}
+        systemd.journal.send(message, **ours, **{name: value for name, value in fields.items() if name.isupper()})
+
+    handler: logging.Handler = systemd.journal.JournalHandler(sender_function=send, SYSLOG_IDENTIFIER=program)
     return handler
 
 

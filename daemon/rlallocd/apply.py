@@ -77,7 +77,7 @@ class Applier:
         for application in applications:
             job = jobs[application.job_id]
             found = "; ".join(differences(job, application.intended)) or f"it waits for {job.reason}"
-            _log.warning("restoring the request: %s", found, extra=_fields(application))
+            _log.warning("job %d: restoring the request: %s", application.job_id, found, extra=_fields(application))
             self._update(application.original, job, job.admin_comment)
         again = {job.job_id: job for job in self._slurm.jobs()}
         restored: list[Application] = []
@@ -87,7 +87,9 @@ class Applier:
                 self._note_started(application, after)
             elif left := differences(after, application.original):
                 # It stays open in the journal, so that the next cycle tries again.
-                _log.error("not restored yet: %s", "; ".join(left), extra=_fields(application))
+                _log.error(
+                    "job %d: not restored yet: %s", application.job_id, "; ".join(left), extra=_fields(application)
+                )
             else:
                 restored.append(application)
         self._begin_all(restored, "restored", "the update did not come out as intended; the request was restored")
@@ -104,7 +106,7 @@ class Applier:
         try:
             self._slurm.update(plan)
         except (UpdateRefused, SlurmUnavailable) as err:
-            _log.warning("update failed: %s", err, extra={"job_id": job.job_id})
+            _log.warning("job %d: update failed: %s", job.job_id, err, extra={"job_id": job.job_id})
 
     def _begin_all(self, applications: Sequence[Application], state: ApplicationState, detail: str) -> None:
         self._begin([(application.job_id, application.begin_s) for application in applications])

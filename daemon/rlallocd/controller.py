@@ -7,7 +7,7 @@ from collections import Counter
 from rlalloc.config import Config
 from rlalloc.errors import RlallocError, StoreError
 from rlalloc.job import Mode
-from rlalloc.store import Store
+from rlalloc.store import Decision, Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.apply import Applier
 from rlallocd.candidates import find_candidates
@@ -91,9 +91,10 @@ class Controller:
         for _, decision in decided:
             self.counters[f"decided_{_kind(decision.mode, decision.reason)}"] += 1
             _log.info(
-                "%s: %s",
+                "job %d, %s: %s",
+                decision.job_id,
                 decision.mode,
-                decision.reason or (decision.allocation.describe() if decision.allocation else ""),
+                _what(decision),
                 extra={
                     "job_id": decision.job_id,
                     "decision_id": decision.id,
@@ -139,6 +140,13 @@ class Controller:
         if now_s - self._heartbeat_s >= self.config.daemon.heartbeat_s:
             write_intercept(self.config)
             self._heartbeat_s = now_s
+
+
+def _what(decision: Decision) -> str:
+    """A decision in one line of the log."""
+    if decision.allocation is None:
+        return f"as submitted: {decision.reason}"
+    return decision.allocation.describe()
 
 
 def _kind(mode: Mode, reason: str) -> str:
