@@ -1,17 +1,36 @@
--- A whole job_submit.lua for sites that have none; others call rlalloc.lua from their own (see rlalloc.lua).
+--- job_submit.lua for sites that have none: nothing but rlalloc. Belongs beside slurm.conf.
+--
+-- A site with a job_submit.lua keeps it and calls rlalloc.lua from there: see README.md. slurmctld would not start
+-- with a broken script, so a missing or broken rlalloc.lua is logged and jobs pass as they are.
 
--- rlalloc.lua stands beside this file or in /usr/lib/rlalloc. Without it, jobs pass untouched.
-local here = string.match(debug.getinfo(1, "S").source, "^@(.*/)") or ""
-local rlalloc = nil
-for _, path in ipairs({ here .. "rlalloc.lua", "/usr/lib/rlalloc/rlalloc.lua" }) do
-   local fine, module = pcall(dofile, path)
-   if fine and type(module) == "table" then
-      rlalloc = module
-      break
+local INSTALLED = "/usr/lib/rlalloc/rlalloc.lua"
+
+local function readable(path)
+   local file = io.open(path, "r")
+   if file ~= nil then
+      file:close()
    end
+   return file ~= nil
 end
-if rlalloc == nil then
-   slurm.log_error("rlalloc: rlalloc.lua was not found or is broken: all jobs pass untouched")
+
+--- rlalloc.lua from beside this file, else as installed; nil, with a line in slurmctld's log, if it cannot be used.
+local function load_rlalloc()
+   local here = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
+   local path = here .. "rlalloc.lua"
+   if not readable(path) then
+      path = INSTALLED
+   end
+   local ok, module = pcall(dofile, path)
+   if ok and type(module) == "table" and type(module.job_submit) == "function" then
+      return module
+   end
+   slurm.log_error("rlalloc: %s cannot be used, jobs pass as submitted: %s", path, tostring(module))
+   return nil
+end
+
+local loaded, rlalloc = pcall(load_rlalloc)
+if not loaded then
+   rlalloc = nil
 end
 
 function slurm_job_submit(job_desc, part_list, submit_uid)

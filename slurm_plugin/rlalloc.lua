@@ -1,265 +1,424 @@
--- rlalloc's part of slurmctld's job_submit/lua plugin: finds LLM jobs, tags them and defers them for rlallocd.
+--- rlalloc in slurmctld: recognises LLM jobs at submission, tags them and defers them for rlallocd.
 --
--- A site's own job_submit.lua calls it:
+-- A site's own job_submit.lua calls it (Slurm 22.05 and later; Lua 5.1 as on Debian 12, to 5.4):
 --
---     local rlalloc = dofile("/usr/lib/rlalloc/rlalloc.lua")
---     function slurm_job_submit(job_desc, part_list, submit_uid)
---        ... the site's own rules ...
---        rlalloc.job_submit(job_desc, part_list, submit_uid)
---        return slurm.SUCCESS
---     end
+--    local rlalloc = dofile("/usr/lib/rlalloc/rlalloc.lua")
+--    rlalloc.job_submit(job_desc, part_list, submit_uid)   -- last, before it returns slurm.SUCCESS
 --
--- It fails open: whatever goes wrong here, the job passes untouched. It runs under slurmctld's locks, so it reads one
--- small file, writes at most one, and never waits. It never sets a priority: a deferred job begins by itself.
+-- It runs under slurmctld's locks: no sockets, no waiting, one small file is read. It rejects nothing and fails
+-- open: without a valid <runtime>/intercept, or on any error, a job passes as it was submitted. README.md tells
+-- what it touches.
 
-local rlalloc = {}
+local M = {}
 
-local runtime_directory = os.getenv("RLALLOC_RUNTIME_DIRECTORY") or "/run/rlalloc"
+local RUNTIME_DIRECTORY = os.getenv("RLALLOC_RUNTIME_DIRECTORY") or ""
+if RUNTIME_DIRECTORY == "" then
+   RUNTIME_DIRECTORY = "/run/rlalloc"
+end
+local INTERCEPT_FILE = RUNTIME_DIRECTORY .. "/intercept"
+local WAKE_FILE = RUNTIME_DIRECTORY .. "/wake"
+
 local INTERCEPT_HEADER = "rlalloc-intercept 1"
-local DIRECTIVES = { gpus = true, ["cpus-per-gpu"] = true, ["mem-per-gpu"] = true,
-                     ["gpu-multiple"] = true, launch = true, class = true }
-local MAX_ASK = 400
-local MAX_SCRIPT = 262144
+local INTERCEPT_BYTES = 65536
+local SCRIPT_BYTES = 262144 -- what is searched of a script: slurmctld accepts 4 MB
+local ASK_BYTES = 400
+local SAME_ERROR_AGAIN_S = 600
 
--- Unset numbers reach Lua as NO_VAL or INFINITE of 16, 32 or 64 bits, unset strings as nil.
-local function number(value)
-   if type(value) ~= "number" or value >= 4294967293 or (value >= 65533 and value <= 65535) then
-      return nil
-   end
-   return value
-end
+local KNOWN_WORDS = {"gpus", "cpus-per-gpu", "mem-per-gpu", "gpu-multiple", "launch", "class"}
+local CLASSES = {train = true, finetune = true, serve = true}
+local MODES = {off = true, shadow = true, enforce = true}
+local TRES_FIELDS = {"tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket", "gres"}
 
-local function text(value)
-   return type(value) == "string" and value or ""
-end
+-- Slurm's marks of a number that nobody set (slurm.h): NO_VAL, INFINITE and those of 16 bits. From NO_VAL on
+-- nothing is a number: those of 64 bits reach Lua rounded.
+local NO_VAL = 4294967294
+local NO_VAL16 = 65534
+local INFINITE16 = 65535
 
-local function words_of(list)
+local function set_of(words)
    local set = {}
-   for word in string.gmatch(list, "[^,]+") do
+   for _, word in ipairs(words) do
       set[word] = true
    end
    return set
 end
 
-local function parse_rule(line)
-   local name, mode, rest = string.match(line, "^rule (%S+) (%S+) (.*)$")
-   if name == nil then
+local IS_KNOWN_WORD = set_of(KNOWN_WORDS)
+
+--- A field of the job that is text, or nil where it is unset.
+local function text_of(job_desc, field)
+   local value = job_desc[field]
+   if value == nil or value == "" then
       return nil
    end
-   local rule = { name = name, mode = mode }
-   for key, list in string.gmatch(rest, "(%w+)=(%S+)") do
-      rule[key] = words_of(list)
+   if type(value) ~= "string" then
+      error(field .. ": expected text, found a " .. type(value), 0)
    end
-   return rule
+   return value
 end
 
--- What rlallocd wants done, or nil where it is dead, stale or of another version.
-local function read_intercept()
-   local file = io.open(runtime_directory .. "/intercept", "r")
-   if file == nil then
+--- A field of the job that is a number, or nil where it is unset.
+local function number_of(job_desc, field)
+   local value = job_desc[field]
+   if value == nil then
       return nil
    end
-   local content = file:read("*a")  -- the form that Lua 5.1 knows too
-   file:close()
-   local intercept = { classes = {}, rules = {} }
-   local first = true
-   for line in string.gmatch(content, "[^\n]+") do
-      if first and line ~= INTERCEPT_HEADER then
-         return nil
-      end
-      first = false
-      local class, command = string.match(line, "^class (%S+) (.+)$")
-      if class ~= nil then
-         table.insert(intercept.classes, { class = class, command = command })
-      elseif string.match(line, "^rule ") then
-         table.insert(intercept.rules, parse_rule(line))
-      else
-         local key, value = string.match(line, "^(%l+) (%d+)$")
-         if key ~= nil then
-            intercept[key] = tonumber(value)
-         end
-      end
+   if type(value) ~= "number" then
+      error(field .. ": expected a number, found a " .. type(value), 0)
    end
-   if intercept.expires == nil or intercept.grace == nil or os.time() > intercept.expires then
+   if value >= 0 and value < NO_VAL and value ~= NO_VAL16 and value ~= INFINITE16 then
+      return value
+   end
+   return nil
+end
+
+-- The intercept file
+
+local function read_list(text, what, line)
+   if text == nil then
+      error(INTERCEPT_FILE .. ": no " .. what .. "= in: " .. line, 0)
+   end
+   local names = {}
+   for name in text:gmatch("[^,]+") do
+      names[#names + 1] = name
+   end
+   return set_of(names)
+end
+
+local function read_whole_number(text, line)
+   return tonumber(text:match("^%d+$")) or error(INTERCEPT_FILE .. ": not a whole number: " .. line, 0)
+end
+
+local READERS = {
+   expires = function(intercept, value, line)
+      intercept.expires = read_whole_number(value, line)
+   end,
+   grace = function(intercept, value, line)
+      intercept.grace = read_whole_number(value, line)
+   end,
+   class = function(intercept, value, line)
+      local name, text = value:match("^([%w_-]+) (.+)$")
+      if name == nil then
+         error(INTERCEPT_FILE .. ": not a class: " .. line, 0)
+      end
+      intercept.commands[#intercept.commands + 1] = {class = name, text = text}
+   end,
+   rule = function(intercept, value, line)
+      local name, mode, rest = value:match("^([%w._-]+) (%l+) (.+)$")
+      if not MODES[mode or ""] then
+         error(INTERCEPT_FILE .. ": not a rule: " .. line, 0)
+      end
+      intercept.rules[#intercept.rules + 1] = {
+         name = name,
+         mode = mode,
+         partitions = read_list((" " .. rest):match(" partitions=(%S*)"), "partitions", line),
+         accounts = read_list((" " .. rest:lower()):match(" accounts=(%S*)"), "accounts", line),
+         classes = read_list((" " .. rest):match(" classes=(%S*)"), "classes", line),
+      }
+   end,
+}
+
+--- What an intercept file says; nil if it is of another version. Raises an error if it is broken.
+local function parse_intercept(text)
+   if text:match("^[^\n]*") ~= INTERCEPT_HEADER then
       return nil
+   end
+   if text:sub(-1) ~= "\n" then
+      error(INTERCEPT_FILE .. ": cut short", 0)
+   end
+   local intercept = {commands = {}, rules = {}}
+   for line in text:sub(#INTERCEPT_HEADER + 2):gmatch("[^\n]+") do
+      local key, value = line:match("^(%l+) (.+)$")
+      local reader = READERS[key or ""]
+      if reader == nil then
+         error(INTERCEPT_FILE .. ": cannot read: " .. line, 0)
+      end
+      reader(intercept, value, line)
+   end
+   if intercept.expires == nil or intercept.grace == nil then
+      error(INTERCEPT_FILE .. ": no expires or no grace", 0)
    end
    return intercept
 end
 
-local function asks_for_gpus(job)
-   for _, field in ipairs({ "tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket", "gres" }) do
-      if string.find(text(job[field]), "gpu", 1, true) then
-         return true
-      end
+local last_text, last_intercept -- parsed once for each text, not once for each job
+
+--- The intercept file if it is there, readable, of our version and not expired; else nil.
+local function valid_intercept(now)
+   local file = io.open(INTERCEPT_FILE, "r")
+   if file == nil then
+      return nil
    end
-   return false
+   local text = file:read(INTERCEPT_BYTES) or ""
+   file:close()
+   if text ~= last_text then
+      last_text, last_intercept = nil, nil
+      last_intercept = parse_intercept(text)
+      last_text = text
+   end
+   if last_intercept == nil or now > last_intercept.expires then
+      return nil
+   end
+   return last_intercept
 end
 
--- The words of all #RLALLOC lines, or of a comment such as "rlalloc: gpus=1-8" (for sbatch --wrap).
-local function directive_words(job, script)
-   local words = {}
-   local function add(line)
-      for word in string.gmatch(line, "%S+") do
-         table.insert(words, word)
+-- What kind of job it is
+
+local function asks_for_gpus(job_desc)
+   for _, field in ipairs(TRES_FIELDS) do
+      for item in (text_of(job_desc, field) or ""):gmatch("[^,]+") do
+         -- gpu:2, gres:gpu:a100:2, gres/gpu=2; not gres:gpu_mem:4, nor none of them: gpu:0
+         local name, rest = item:gsub("^%s*gres[:/]", ""):match("^([^:=]+)(.*)$")
+         if name == "gpu" and not rest:match("[:=]0+$") then
+            return true
+         end
       end
    end
-   for line in string.gmatch("\n" .. script, "\n#RLALLOC[ \t]+([^\n]*)") do
-      add(line)
+   return (number_of(job_desc, "ntasks_per_tres") or 0) > 0 -- --ntasks-per-gpu alone: GPUs follow from the tasks
+end
+
+--- The words of all #RLALLOC lines, then those of a comment `rlalloc: …`; nil if there is neither.
+local function directive_words(script, comment)
+   local words
+   local function take(line)
+      words = words or {}
+      for word in line:gmatch("%S+") do
+         words[#words + 1] = word
+      end
    end
-   add(string.match(text(job.comment), "^rlalloc:%s*(.*)$") or "")
+   if script:find("#RLALLOC", 1, true) then
+      for line in ("\n" .. script):gmatch("\n#RLALLOC([^\n]*)") do
+         if line:match("^%s") or line == "" then
+            take(line)
+         end
+      end
+   end
+   local from_comment = (comment or ""):match("^%s*rlalloc:(.*)$")
+   if from_comment then
+      take(from_comment)
+   end
    return words
 end
 
--- Lines that do something: no comment may make an ordinary job an LLM job.
-local function commands_of(script)
-   local lines = {}
-   for line in string.gmatch(script, "[^\n]+") do
-      if not string.match(line, "^%s*#") then
-         table.insert(lines, line)
+--- The class of the first text of the intercept file that stands in the script outside of comment lines.
+local function class_of_commands(script, commands)
+   local code -- made only if a text stands anywhere: most scripts have none
+   for _, command in ipairs(commands) do
+      if script:find(command.text, 1, true) then
+         code = code or ("\n" .. script):gsub("\n[ \t]*#[^\n]*", "")
+         if code:find(command.text, 1, true) then
+            return command.class
+         end
       end
    end
-   return table.concat(lines, "\n")
+   return nil
 end
 
-local function class_of(intercept, words, script)
-   for _, word in ipairs(words) do
-      local class = string.match(word, "^class=(%l+)$")
-      if class ~= nil then
-         return class
+--- The class of the job; nil if it is none of our business.
+local function class_of(script, words, commands)
+   local named
+   for _, word in ipairs(words or {}) do
+      local value = word:match("^class=(.*)$")
+      if CLASSES[value or ""] then
+         named = value
       end
    end
-   local commands = commands_of(script)
-   for _, known in ipairs(intercept.classes) do
-      if string.find(commands, known.command, 1, true) then
-         return known.class
-      end
-   end
-   return #words > 0 and "train" or nil
+   return named or class_of_commands(script, commands) or (words and "train")
 end
 
-local function partitions_of(job, part_list)
-   if text(job.partition) ~= "" then
-      return job.partition
+-- Which rule holds
+
+local function partitions_of(job_desc, part_list)
+   local names = {}
+   for name in (text_of(job_desc, "partition") or ""):gmatch("[^,%s]+") do
+      names[#names + 1] = name
    end
-   for name, partition in pairs(part_list or {}) do
-      if partition.flag_default == 1 then
-         return name
+   if #names == 0 then
+      for name, partition in pairs(part_list or {}) do
+         if partition.flag_default == 1 then
+            names[1] = name
+         end
       end
    end
-   return ""
+   return names
 end
 
-local function all_in(list, set)
-   if set == nil then
-      return false
-   end
+local function all_in(names, set)
    if set["*"] then
       return true
    end
-   local any = false
-   for word in string.gmatch(list, "[^,]+") do
-      any = true
-      if not set[word] then
+   for _, name in ipairs(names) do
+      if not set[name] then
          return false
       end
    end
-   return any
+   return #names > 0
 end
 
-local function rule_for(intercept, job, part_list, class)
-   local partitions = partitions_of(job, part_list)
-   local account = text(job.account) ~= "" and job.account or text(job.default_account)
-   for _, rule in ipairs(intercept.rules) do
-      if all_in(partitions, rule.partitions) and all_in(account, rule.accounts) and all_in(class, rule.classes) then
+local function first_rule(rules, class, job_desc, part_list)
+   local partitions = partitions_of(job_desc, part_list)
+   local account = text_of(job_desc, "account") or text_of(job_desc, "default_account") or ""
+   local accounts = {account ~= "" and account:lower() or nil} -- Slurm's are lower-case; sbatch -A takes any
+   for _, rule in ipairs(rules) do
+      if
+         all_in({class}, rule.classes)
+         and all_in(partitions, rule.partitions)
+         and all_in(accounts, rule.accounts)
+      then
          return rule
       end
    end
    return nil
 end
 
--- Words that could forge a part of the tag are dropped; the daemon then sees that something is missing.
-local function ask_of(words)
-   local clean = {}
-   for _, word in ipairs(words) do
-      table.insert(clean, (string.gsub(word, "[^%w=,.%-]", "?")))
+--- Why an LLM job that a rule covers is left wholly alone; nil if it is not.
+local function reason_to_decline(job_desc, script)
+   if text_of(job_desc, "array_inx") then
+      return "an array: its tasks cannot be resized one by one before they are split"
    end
-   return string.sub(table.concat(clean, "+"), 1, MAX_ASK)
-end
-
-local function warn_of_unknown_words(words)
-   for _, word in ipairs(words) do
-      if not DIRECTIVES[string.match(word, "^([^=]+)=") or ""] then
-         slurm.log_user("rlalloc: '%s' in #RLALLOC is not understood, the job runs as submitted. "
-            .. "Known: gpus= cpus-per-gpu= mem-per-gpu= gpu-multiple= launch= class=", word)
-      end
+   if number_of(job_desc, "het_job_offset") then
+      return "heterogeneous: a half-updated one stalls its partition"
    end
-end
-
-local function why_left_alone(job, script)
-   if script == "" then
-      return "no batch script"
-   elseif not asks_for_gpus(job) then
-      return "no GPUs"
-   elseif text(job.array_inx) ~= "" then
-      return "a job array"
-   elseif number(job.het_job_offset) ~= nil then
-      return "a heterogeneous job"
-   elseif (number(job.deadline) or 0) > 0 then
-      return "a deadline"
+   if job_desc.cron_job == true then
+      return "a scrontab job: Slurm refuses to update it"
+   end
+   -- Lua is not shown the deadline itself (22.05 to 26.05), so one on sbatch's command line is not seen here.
+   if ("\n" .. script):find("\n#SBATCH[^\n]* %-%-deadline") then
+      return "a deadline: waiting could cost the job"
+   end
+   if (text_of(job_desc, "admin_comment") or ""):find("rlalloc:v=", 1, true) then
+      return "the admin comment has a tag already"
    end
    return nil
 end
 
-local function touch_wake_file()
-   local file = io.open(runtime_directory .. "/wake", "w")
+-- The tag
+
+--- The directive words as one word: joined by +, and without a character that could forge another field.
+-- A word is never dropped or cut: the daemon would act on a part of what the user said. What is bad in it stays
+-- visible as _, which the daemon refuses, and the job keeps its size.
+local function ask_of(words)
+   local clean = {}
+   for number, word in ipairs(words or {}) do
+      clean[number] = word:gsub("[^A-Za-z0-9=,._-]", "_")
+   end
+   local ask = table.concat(clean, "+")
+   if #ask > ASK_BYTES then
+      return "too-long"
+   end
+   return ask
+end
+
+local function tag_text(rule, class, begin, user_begin, words)
+   return string.format(
+      "rlalloc:v=1;mode=%s;rule=%s;class=%s;begin=%.0f;user_begin=%.0f;ask=%s",
+      rule.mode, rule.name, class, begin, user_begin, ask_of(words)
+   )
+end
+
+--- What is wrong with the words, for the user; nil if nothing is that can be seen here.
+local function complaint_about(words)
+   for _, word in ipairs(words or {}) do
+      local shown = ask_of({word}):sub(1, 60)
+      local key, value = word:match("^([^=]+)=(.+)$")
+      if not IS_KNOWN_WORD[key or ""] then
+         local known = table.concat(KNOWN_WORDS, "=, ") .. "="
+         return string.format("#RLALLOC %s: unknown; known are %s", shown, known)
+      end
+      if key == "class" and not CLASSES[value] then
+         return string.format("#RLALLOC %s: write class=train, class=finetune or class=serve", shown)
+      end
+   end
+   if ask_of(words) == "too-long" then
+      return string.format("the #RLALLOC words are longer than %d characters", ASK_BYTES)
+   end
+   return nil
+end
+
+-- What is done to the job
+
+--- Wake the daemon: it watches for a writer closing the file. Nothing is written, so that the file cannot grow
+-- (nor anything else, if a link stands in its place); where there is none, no daemon waits for it.
+local function wake_daemon()
+   local file = io.open(WAKE_FILE, "r+")
    if file ~= nil then
-      file:write("1")
       file:close()
    end
 end
 
--- When the job is to begin if nobody comes: its own time if that is later, else after the grace.
-local function defer(job, grace)
-   local user_begin = number(job.begin_time) or 0
-   local begin = math.max(user_begin, os.time() + grace)
-   job.begin_time = begin
-   job.environment["RLALLOC_JOB"] = "1"
-   return begin, user_begin
+--- Tag the job, and defer it where the mode is enforce. begin_time comes last, so that nothing half-done is deferred.
+local function intercept_job(job_desc, rule, class, words, now, grace)
+   local user_begin = number_of(job_desc, "begin_time") or 0
+   local admin_comment = text_of(job_desc, "admin_comment")
+   local enforce = rule.mode == "enforce"
+   local held = job_desc.priority == 0 -- the user's hold is the user's to release: tagged, not deferred
+   local begin = 0
+   if enforce and not held then
+      begin = math.max(user_begin, now + grace)
+   end
+   local tag = tag_text(rule, class, begin, user_begin, words)
+   if enforce then
+      job_desc.environment["RLALLOC_JOB"] = "1"
+   end
+   job_desc.admin_comment = admin_comment and (admin_comment .. " " .. tag) or tag
+   if begin > user_begin then
+      job_desc.begin_time = begin
+   end
+   if not held then
+      wake_daemon() -- in shadow too: a job that starts at once would never be decided
+   end
 end
 
-local function intercept_job(job, part_list)
-   local script = string.sub(text(job.script), 1, MAX_SCRIPT)
-   if why_left_alone(job, script) ~= nil then
-      return
+local function handle(job_desc, part_list)
+   local script = text_of(job_desc, "script")
+   if script == nil or not asks_for_gpus(job_desc) then
+      return -- interactive, or no GPUs: none of our business
    end
-   local intercept = read_intercept()
+   local now = os.time()
+   local intercept = valid_intercept(now)
    if intercept == nil then
       return
    end
-   local words = directive_words(job, script)
-   local class = class_of(intercept, words, script)
-   local rule = class and rule_for(intercept, job, part_list, class)
-   if not rule or (rule.mode ~= "shadow" and rule.mode ~= "enforce") then
+   script = script:sub(1, SCRIPT_BYTES)
+   local words = directive_words(script, text_of(job_desc, "comment"))
+   local class = class_of(script, words, intercept.commands)
+   if class == nil then
       return
    end
-   warn_of_unknown_words(words)
-   local begin, user_begin = 0, number(job.begin_time) or 0
-   local held = number(job.priority) == 0
-   if rule.mode == "enforce" and not held then
-      begin, user_begin = defer(job, intercept.grace)
+   local rule = first_rule(intercept.rules, class, job_desc, part_list)
+   if rule == nil or rule.mode == "off" then
+      return
    end
-   local tag = string.format("rlalloc:v=1;mode=%s;rule=%s;class=%s;begin=%d;user_begin=%d;ask=%s",
-      rule.mode, rule.name, class, begin, user_begin, ask_of(words))
-   local before = text(job.admin_comment)
-   job.admin_comment = before == "" and tag or (before .. " " .. tag)
-   touch_wake_file()
-end
-
-function rlalloc.job_submit(job_desc, part_list, _submit_uid)
-   local fine, problem = pcall(intercept_job, job_desc, part_list)
-   if not fine then
-      pcall(slurm.log_error, "rlalloc: a job passes untouched: %s", tostring(problem))
+   local reason = reason_to_decline(job_desc, script)
+   if reason ~= nil then
+      slurm.log_debug("rlalloc: left alone: %s", reason)
+      return
+   end
+   intercept_job(job_desc, rule, class, words, now, intercept.grace)
+   local complaint = complaint_about(words)
+   if complaint ~= nil then
+      slurm.log_user("rlalloc: %s. The job is not rejected; it keeps its size.", complaint)
    end
 end
 
-return rlalloc
+local last_error, last_error_time
+
+local function report(problem)
+   problem = tostring(problem):sub(1, 300)
+   local now = os.time()
+   if problem == last_error and now < last_error_time + SAME_ERROR_AGAIN_S then
+      return
+   end
+   last_error, last_error_time = problem, now
+   slurm.log_error("rlalloc: job passed as submitted: %s", problem)
+end
+
+--- Call it for each submission, after the site's own rules. Returns nothing, raises nothing, rejects nothing.
+function M.job_submit(job_desc, part_list, _submit_uid)
+   local ok, problem = pcall(handle, job_desc, part_list)
+   if not ok then
+      pcall(report, problem)
+   end
+end
+
+return M

@@ -61,9 +61,14 @@ class Actor(nn.Module):
         """Mean and standard deviation before the tanh, each of shape (jobs, 3)."""
         hidden = self.body(observations)
         squashed = (2.0 * observations[:, -SHARES:] - 1.0).clamp(-MEAN_CLIP, MEAN_CLIP)
-        steepness = (1.0 - squashed**2).sqrt()
+        mean = torch.atanh(squashed) + self.residual(hidden) / (1.0 - squashed**2).sqrt()
         log_std = (INITIAL_LOG_STD + self.log_std(hidden)).clamp(*LOG_STD_RANGE)
-        return torch.atanh(squashed) + self.residual(hidden) / steepness, log_std.exp()
+        return mean, log_std.exp()
+
+    def departure(self, observations: Tensor) -> Tensor:
+        """How far the network leaves the heuristic, (jobs,): the square of what it adds, summed over the shares."""
+        added: Tensor = self.residual(self.body(observations))
+        return (added**2).sum(dim=-1)
 
     def sample(self, observations: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """Draw shares (jobs, 3), differentiable in the parameters, and their log-densities (jobs,)."""

@@ -28,7 +28,7 @@ def policy_list(config: ConfigOption = DEFAULT_PATH) -> None:
         except PolicyError as err:
             table.add_row(version, "", "", "", str(err))
             continue
-        verdict = str(manifest.evaluation.get("verdict", "-"))
+        verdict = str(manifest.evaluation.get("reason", "-"))
         in_use = "yes" if version == store.current() else ""
         table.add_row(version, in_use, local_time(manifest.created_s), manifest.parent or "-", verdict)
     CONSOLE.print(table)

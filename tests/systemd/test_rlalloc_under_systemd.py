@@ -94,8 +94,8 @@ def test_a_job_is_decided(rlalloc_container: Container) -> None:
     job = debian_slurm.submit(container, MOLDABLE)
     story = _explain(container, job)
     assert story["decision"]["policy_version"]
-    logged = container.run("journalctl", "--output=json", "SYSLOG_IDENTIFIER=rlallocd", f"JOB_ID={job}").stdout.splitlines()
-    assert json.loads(logged[0])["DECISION_ID"] == story["decision"]["id"]
+    logged = container.run("journalctl", "--output=json", "SYSLOG_IDENTIFIER=rlallocd", f"JOB_ID={job}")
+    assert json.loads(logged.stdout.splitlines()[0])["DECISION_ID"] == story["decision"]["id"]
     for unit in ("rlalloc-agent", "rlallocd"):
         assert container.run("systemctl", "is-active", unit, check=False).stdout == "active\n"
 

@@ -53,7 +53,7 @@ class PretrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     seed: int = 0
     rounds: int = 3
-    streams: int = 200
+    streams: int = 240
     steps: int = 1500
     validation_streams: int = 80
     test_streams: int = 240

@@ -38,19 +38,22 @@ class SacSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     actor_after       critic steps before the first of the actor, while the critics know nothing yet
     target_entropy    of the shares' density, in nats: that of three Gaussians of deviation 0.03 in [0, 1]
     temperature       what a nat of entropy is worth in reward, at the start
+    anchor            what the actor pays, in reward, for leaving the heuristic (Actor.departure): it is to do so only
+                      for a gain that the critics are sure of; 0 is plain SAC
     """
 
     gamma: float = 0.99
     tau: float = 0.01
     batch: int = 256
-    critic_rate: float = 1e-3
+    critic_rate: float = 3e-4
     actor_rate: float = 3e-4
     temperature_rate: float = 1e-3
-    weight_decay: float = 1e-3
+    weight_decay: float = 0.1
     actor_every: int = 2
     actor_after: int = 200
     target_entropy: float = -6.3
-    temperature: float = 0.01
+    temperature: float = 0.003
+    anchor: float = 0.5
 
 
 class Losses(msgspec.Struct, frozen=True):
@@ -117,9 +120,10 @@ class Sac:
         return float(loss.detach())
 
     def _update_actor(self, observation: Tensor) -> tuple[float, float]:
-        """Move the actor down ``temperature·log π(a|s) - min Q(s, a)``, and the temperature to its target."""
+        """Move the actor up ``min Q(s, a) - temperature·log π(a|s)`` less the anchor, the entropy to its target."""
         shares, log_probability = self.actor.sample(observation, self.generator)
-        loss = (self.temperature * log_probability - self.critics.lower(observation, shares)).mean()
+        soft = self.critics.lower(observation, shares) - self.temperature * log_probability
+        loss = (self.settings.anchor * self.actor.departure(observation) - soft).mean()
         self.actor_optimizer.zero_grad()
         torch.autograd.backward(loss)
         self.actor_optimizer.step()

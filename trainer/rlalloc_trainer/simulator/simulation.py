@@ -91,17 +91,21 @@ class Simulation:
         self._first_run: dict[int, _Run] = {}
         self._finished_s = [math.inf] * len(jobs)
 
-    def clone(self, decide: Decide) -> "Simulation":
-        """Return a simulation that goes on from this very state, with decisions of its own."""
-        twin = Simulation(self.cluster, self.jobs, decide)
+    def clone(self, decide: Decide, jobs: int | None = None) -> "Simulation":
+        """Return a simulation that goes on from this very state, with decisions of its own.
+
+        With ``jobs`` only that many of the stream ever arrive; not fewer than have already.
+        """
+        stop = len(self.jobs) if jobs is None else max(jobs, self.arrived)
+        twin = Simulation(self.cluster, self.jobs[:stop], decide)
         twin.time_s, twin.arrived = self.time_s, self.arrived
         twin.nodes = self.nodes.copy()
         twin.queue, twin.running = self.queue.copy(), self.running.copy()
         twin.allocations, twin._ends = self.allocations.copy(), self._ends.copy()
-        twin._need, twin._count = self._need.copy(), self._count.copy()
+        twin._need, twin._count = self._need[:stop].copy(), self._count[:stop].copy()
         twin._queued_at_decision = self._queued_at_decision.copy()
         twin._waiting, twin._first_run = self._waiting.copy(), self._first_run.copy()
-        twin._finished_s = self._finished_s.copy()
+        twin._finished_s = self._finished_s[:stop]
         return twin
 
     def run_until(self, arrivals: int | None = None) -> None:

@@ -1,0 +1,62 @@
+"""The site's rlalloc.yaml: the file that ships with the project, with this site's paths and compressed times."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from rlalloc.job import Mode
+
+SHIPPED: Final = Path(__file__).resolve().parents[2] / "etc" / "rlalloc.yaml"
+GRACE_S: Final = 10
+HEARTBEAT_S: Final = 2
+HOUR_S: Final = 20
+"""Seconds of the demo that stand for an hour."""
+
+
+def demo_values(directory: Path, mode: Mode) -> dict[str, str]:
+    """What differs from the shipped file, by section and key."""
+    return {
+        "mode": mode,
+        "rules.mode": "enforce",
+        # Where a real site has /run/rlalloc and /var/lib/rlalloc.
+        "runtime_directory": str(directory / "run" / "rlalloc"),
+        "agent.endpoint": f"ipc://{directory}/run/rlalloc/agent.sock",
+        "store.url": f"sqlite:///{directory}/rlalloc/store.sqlite",
+        "policy.directory": str(directory / "rlalloc" / "policies"),
+        # Jobs of seconds stand for jobs of hours.
+        "grace_s": str(GRACE_S),
+        "daemon.poll_s": "2.0",
+        "daemon.outcomes_every_s": "3.0",
+        "daemon.heartbeat_s": f"{HEARTBEAT_S:.1f}",
+        "objective.horizon_s": f"{4 * HOUR_S:.1f}",
+    }
+
+
+def demo_configuration(directory: Path, mode: Mode) -> str:
+    """The text of rlalloc.yaml for a site in ``directory``."""
+    return with_values(SHIPPED.read_text(encoding="utf-8"), demo_values(directory, mode))
+
+
+def with_values(text: str, values: Mapping[str, str]) -> str:
+    """Replace values in a YAML text, comments and all else left as they are.
+
+    A key is ``key`` or ``section.key``, the section being the last line without indentation. Raises KeyError with the
+    keys that are not there.
+    """
+    left = dict(values)
+    section = ""
+    lines = []
+    for line in text.splitlines():
+        found = re.match(r"(?P<indent>[ -]*)(?P<key>\w+):(?P<value> [^#]*?)?(?P<rest>\s*(#.*)?)$", line)
+        if found is None:
+            lines.append(line)
+            continue
+        if not found["indent"]:
+            section = found["key"]
+        name = f"{section}.{found['key']}" if found["indent"] else found["key"]
+        value = left.pop(name, None)
+        lines.append(line if value is None else f"{found['indent']}{found['key']}: {value}{found['rest']}")
+    if left:
+        raise KeyError(", ".join(left))
+    return "\n".join([*lines, ""])

@@ -1,0 +1,99 @@
+"""The demo's files agree with the product that they show."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rlalloc.config import load_config
+from rlalloc.speed import CURVES
+from rlalloc_demo.configuration import demo_configuration, with_values
+from rlalloc_demo.measures import joined, summaries
+from rlalloc_demo.place import JOBS
+from rlalloc_demo.stream import Entry, Submitted, read_streams
+from rlallocd.slurm import AccountingRecord
+
+
+def test_the_stand_in_has_the_measured_speeds_of_the_product() -> None:
+    """speed.json, read by a python3 that knows nothing of rlalloc, has the figures of rlalloc.speed."""
+    table = json.loads((JOBS / "speed.json").read_text(encoding="utf-8"))["curves"]
+    assert set(table) == set(CURVES)
+    for name, curve in CURVES.items():
+        assert tuple(table[name]["gpus"]) == curve.gpus
+        assert tuple(table[name]["speedup"]) == curve.speedup
+        assert table[name]["cpus_per_gpu_needed"] == curve.cpus_per_gpu_needed
+
+
+def test_the_configuration_is_the_shipped_one_with_other_values(tmp_path: Path) -> None:
+    """It loads, in the mode asked for, and its rule would enforce."""
+    path = tmp_path / "rlalloc.yaml"
+    path.write_text(demo_configuration(tmp_path, "shadow"), encoding="utf-8")
+    config = load_config(path)
+    assert config.mode == "shadow"
+    assert config.rules[0].mode == "enforce"
+    assert config.store.url == f"sqlite:///{tmp_path}/rlalloc/store.sqlite"
+    assert config.objective.price.horizon_s == 80.0
+
+
+def test_values_are_set_by_section_and_key_and_comments_stay() -> None:
+    """The same key in another section is another key; one that is not there is an error."""
+    text = "mode: shadow  # why\nrules:\n  - name: llm\n    mode: off\n"
+    assert with_values(text, {"rules.mode": "enforce"}) == text.replace("off", "enforce")
+    assert "mode: off  # why" in with_values(text, {"mode": "off"})
+    with pytest.raises(KeyError, match="nothing"):
+        with_values(text, {"nothing": "1"})
+
+
+def test_every_job_of_the_stream_has_its_script() -> None:
+    """All parts of stream.yaml name scripts that exist, and all kinds of jobs occur."""
+    streams = read_streams()
+    entries = [
+        *streams.stream,
+        *streams.after_training,
+        *streams.without_agent,
+        *streams.without_daemon,
+        *streams.afterwards,
+    ]
+    assert all((JOBS / entry.script).is_file() for entry in entries)
+    assert {entry.kind for entry in streams.stream} == {"moldable", "rigid", "serve", "ordinary"}
+    assert any(entry.script == "gpt.sbatch" for entry in streams.stream)
+
+
+@dataclass
+class _Job:
+    """What differs between the jobs of the next test."""
+
+    job_id: int
+    start_s: int
+    end_s: int
+    gpus: int
+
+
+def test_a_summary_has_waits_runs_and_hours() -> None:
+    """Means over the jobs; GPU-hours in hours stood for, 20 seconds each."""
+    entry = Entry(at=0.0, user="llm-alice", kind="moldable", sbatch="finetune.sbatch")
+    jobs = [_Job(1, 100, 120, 8), _Job(2, 110, 150, 2)]
+    records = {
+        job.job_id: AccountingRecord(
+            job_id=job.job_id,
+            state="COMPLETED",
+            exit_code="0:0",
+            submitted_s=100,
+            eligible_s=100,
+            started_s=job.start_s,
+            ended_s=job.end_s,
+            nodes=1,
+            cpus=4,
+            gpus=job.gpus,
+            mem_mib=1.0,
+            max_rss_mib=None,
+            consumed_energy_j=None,
+        )
+        for job in jobs
+    }
+    ran = joined([Submitted(job.job_id, entry, 99.5) for job in jobs], records)
+    total = summaries(ran)["all"]
+    assert (total.wait_s, total.run_s, total.jct_s, total.makespan_s) == (5.0, 30.0, 35.0, 50)
+    assert total.gpu_hours == (8 * 20 + 2 * 40) / 20
+    assert total.states == (("COMPLETED", 2),)

@@ -1,0 +1,346 @@
+"""The plugin and the TaskProlog on a real slurmctld, jobs as an ordinary user, without the daemon.
+
+All jobs are submitted at once and looked at by each test: a site and its jobs take longer than all the tests.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from rlallocd.tag import read_tag
+from slurm_testbed import MissingSoftwareError, NotPermittedError, Site, SiteSpec, TestbedError
+from slurm_testbed.layout import DEFAULT_ROOT
+from slurm_testbed.requirements import check_requirements
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.slurm
+PLUGIN = Path(__file__).parents[2] / "slurm_plugin"
+USER = "llm-alice"
+GRACE_S = 5
+LONG_GRACE_S = 600
+ENDED = {"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"}
+
+# Writes what the job sees, and what its steps see, each task a line.
+SCRIPT = """#!/bin/bash
+#RLALLOC gpus=1-16 cpus-per-gpu=1-8
+env > "$HOME/$SLURM_JOB_ID.environment"
+srun sh -c 'echo "task $SLURM_PROCID of $SLURM_NTASKS on $SLURM_NNODES gpus $CUDA_VISIBLE_DEVICES"' \
+    > "$HOME/$SLURM_JOB_ID.tasks" 2>&1
+: torchrun train.py
+"""
+ORDINARY = '#!/bin/sh\nenv > "$HOME/$SLURM_JOB_ID.environment"\n# torchrun\n'
+
+
+class Size(NamedTuple):
+    """An allocation in the words of the absolute message (SLURM-FORMS.md)."""
+
+    nodes: int
+    tasks: int
+    cpus: int
+    gpus: int
+    mem_mib: int = 4000
+    gpu_type: str = ""
+
+    def update(self) -> list[str]:
+        kind = f"{self.gpu_type}:" if self.gpu_type else ""
+        return [
+            f"NumNodes={self.nodes}-{self.nodes}",
+            f"NumTasks={self.nodes * self.tasks}",
+            f"TasksPerNode={self.tasks}",
+            f"CPUsPerTask={self.cpus}",
+            f"NumCPUs={self.nodes * self.tasks * self.cpus}",
+            f"MinCPUsNode={self.tasks * self.cpus}",
+            f"MinMemoryNode={self.mem_mib}",
+            f"TresPerNode=gres:gpu:{kind}{self.gpus}",
+            *("TresPerJob=", "TresPerTask=", "TresPerSocket=", "CpusPerTres=", "MemPerTres="),
+            "StartTime=now",
+        ]
+
+
+# What is asked for, and the size that root gives it while it waits.
+RESIZED: dict[str, tuple[str, Size]] = {
+    "fewer GPUs on one node": ("-N1 --gres=gpu:8 --mem=8000", Size(1, 1, 4, 2)),
+    "fewer GPUs, typed": ("-N1 --gpus-per-node=a100:4", Size(1, 1, 2, 1, gpu_type="a100")),
+    "two nodes to one": ("-N2 --gpus-per-node=4 --ntasks-per-node=1 -c 4 --mem=8000", Size(1, 1, 4, 4)),
+    "more GPUs": ("-N1 --gpus=2 -c 2", Size(1, 1, 4, 8)),
+    "more nodes": ("-N1 --gres=gpu:8 --ntasks-per-node=1", Size(2, 1, 2, 8)),
+    "a task a GPU": ("-N1 --gres=gpu:4 --ntasks-per-node=4 -c 1 --mem-per-cpu=500", Size(1, 2, 2, 2)),
+    "a task a GPU, by task": ("-n 4 --gpus-per-task=1", Size(1, 2, 1, 2)),
+    "a task a GPU, by GPU": ("--gpus=4 --ntasks-per-gpu=1", Size(2, 1, 1, 1)),
+    "all per GPU": ("-N1 --gpus=4 --cpus-per-gpu=2 --mem-per-gpu=500", Size(1, 1, 3, 2)),
+}
+# As submitted: the TaskProlog must leave their environments as they are.
+UNCHANGED = {
+    "two nodes": "-N2 --gpus-per-node=2 --ntasks-per-node=1 -c 2 --mem=4000",
+    "memory per CPU": "-N1 --gres=gpu:2 -c 2 --mem-per-cpu=500",
+    "all per GPU": "-N1 --gpus=2 --cpus-per-gpu=2 --mem-per-gpu=500",
+    "tasks by GPU": "-n 2 --ntasks-per-gpu=1",
+    "uneven": "-N2 --gpus=3",
+}
+UNTOUCHED = {
+    "ordinary": (ORDINARY, "--gres=gpu:1"),
+    "no GPUs": (SCRIPT, "-n 1"),
+    "array": (SCRIPT, "--gres=gpu:1 --array=1-2"),
+}
+
+
+class Jobs:
+    """The site, its intercept file, and the jobs by name."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.runtime = site.run_directory / "rlalloc"
+        self.runtime.mkdir()
+        self.ids: dict[str, int] = {}
+        self.at_submission: dict[str, dict[str, str]] = {}
+
+    def intercept(self, grace_s: int = GRACE_S, expires_in_s: int = 3600, mode: str = "enforce") -> None:
+        lines = [
+            "rlalloc-intercept 1",
+            f"expires {int(time.time()) + expires_in_s}",
+            f"grace {grace_s}",
+            "class train torchrun",
+            "rule cpu off partitions=cpu accounts=* classes=train",
+            f"rule llm {mode} partitions=gpu accounts=llm classes=train",
+        ]
+        aside = self.runtime / "intercept.new"
+        aside.write_text("\n".join([*lines, ""]))
+        aside.replace(self.runtime / "intercept")
+
+    def submit(self, name: str, script: str, options: str) -> int:
+        job_id = self.site.sbatch(script, user=USER, options=["--time=5", *options.split()])
+        self.ids[name] = job_id
+        self.at_submission[name] = self.show(name)
+        return job_id
+
+    def show(self, name: str) -> dict[str, str]:
+        """A job's fields; of an array, those of its first line."""
+        text = self.site.run(["scontrol", "show", "job", "--oneliner", str(self.ids[name])]).splitlines()[0]
+        fields = dict(re.findall(r"(?:^| )(\w+)=(.*?)(?= \w+(?:[:/]\w+)*=|$)", text))
+        comment = re.search(r" AdminComment=(.*?) (?=OverSubscribe=|StdErr=)", text + " OverSubscribe=")
+        fields["AdminComment"] = comment[1].strip() if comment else ""
+        return fields
+
+    def environment(self, name: str) -> dict[str, str]:
+        text = (self.site.home(USER) / f"{self.ids[name]}.environment").read_text()
+        return dict(line.partition("=")[::2] for line in text.splitlines() if re.match("(SLURM|RLALLOC)_", line))
+
+    def tasks(self, name: str) -> list[str]:
+        return sorted((self.site.home(USER) / f"{self.ids[name]}.tasks").read_text().splitlines())
+
+
+@pytest.fixture(scope="module")
+def jobs() -> Iterator[Jobs]:
+    """Every job of this file, submitted, resized where it is to be, and ended where it can end."""
+    try:
+        check_requirements()
+    except (MissingSoftwareError, NotPermittedError) as error:
+        pytest.skip(str(error))
+    name = "plugin-test"
+    spec = SiteSpec(
+        name=name,
+        nodes=3,
+        job_submit_lua=PLUGIN / "job_submit.lua",
+        etc_files={"rlalloc.lua": PLUGIN / "rlalloc.lua"},
+        task_prolog=PLUGIN / "task_prolog",
+        slurmctld_environment={"RLALLOC_RUNTIME_DIRECTORY": f"{DEFAULT_ROOT.resolve()}/{name}/run/rlalloc"},
+    )
+    with Site.start(spec, replace=True) as site:
+        jobs = Jobs(site)
+        submit_all(jobs)
+        lasting = {"held", "begins tomorrow"}
+        site.wait_for_states([job_id for name, job_id in jobs.ids.items() if name not in lasting], ENDED)
+        yield jobs
+
+
+def submit_all(jobs: Jobs) -> None:
+    for name, options in UNCHANGED.items():
+        jobs.submit(f"control: {name}", SCRIPT, options)
+    jobs.intercept(expires_in_s=-1)
+    jobs.submit("expired", SCRIPT, "--gres=gpu:1")
+    jobs.intercept(mode="shadow")
+    jobs.submit("shadow", SCRIPT, "--gres=gpu:1")
+    jobs.intercept()
+    jobs.submit("deferred", SCRIPT, "--gres=gpu:1")
+    jobs.submit("begins tomorrow", SCRIPT, "--gres=gpu:1 --begin=now+1day")
+    jobs.submit("held", SCRIPT, "--gres=gpu:1 --hold")
+    for name, options in UNCHANGED.items():
+        jobs.submit(f"marked: {name}", SCRIPT, options)
+    for name, (script, options) in UNTOUCHED.items():
+        jobs.submit(name, script, options)
+    jobs.intercept(grace_s=LONG_GRACE_S)
+    for name, (options, size) in RESIZED.items():
+        job_id = jobs.submit(name, SCRIPT, options)
+        jobs.site.run(["scontrol", "update", f"job={job_id}", *size.update()])
+
+
+def test_llm_job_is_tagged_and_deferred_but_not_held(jobs: Jobs) -> None:
+    job = jobs.at_submission["deferred"]
+    tag = read_tag(job["AdminComment"])
+    assert tag is not None
+    assert (tag.mode, tag.rule, tag.job_class) == ("enforce", "llm", "train")
+    assert tag.ask == "gpus=1-16+cpus-per-gpu=1-8"
+    assert tag.user_begin == 0
+    assert job["Reason"] == "BeginTime"
+    assert int(job["Priority"]) > 0
+
+
+def test_deferred_job_begins_by_itself(jobs: Jobs) -> None:
+    """As submitted and not before the grace is over: nobody ever came for it."""
+    job = jobs.show("deferred")
+    assert job["JobState"] == "COMPLETED"
+    tag = read_tag(job["AdminComment"])
+    assert tag is not None
+    started = time.mktime(time.strptime(job["StartTime"], "%Y-%m-%dT%H:%M:%S"))
+    submitted = time.mktime(time.strptime(job["SubmitTime"], "%Y-%m-%dT%H:%M:%S"))
+    assert submitted + GRACE_S <= tag.begin <= started
+    assert tag.begin <= submitted + GRACE_S + 2
+
+
+@pytest.mark.parametrize("name", [*UNTOUCHED, "expired"])
+def test_other_jobs_are_untouched(jobs: Jobs, name: str) -> None:
+    job = jobs.at_submission[name]
+    assert job["AdminComment"] == ""
+    assert job["Reason"] != "BeginTime"
+    if name != "array":
+        assert not [key for key in jobs.environment(name) if key.startswith("RLALLOC_")]
+
+
+def test_shadow_only_tags(jobs: Jobs) -> None:
+    job = jobs.at_submission["shadow"]
+    tag = read_tag(job["AdminComment"])
+    assert tag is not None
+    assert (tag.mode, tag.begin) == ("shadow", 0)
+    assert job["Reason"] != "BeginTime"
+    assert not [key for key in jobs.environment("shadow") if key.startswith("RLALLOC_")]
+
+
+def test_hold_stays_the_users(jobs: Jobs) -> None:
+    """Held by the user, so that the user can release it, and then it runs at once."""
+    job = jobs.show("held")
+    assert (job["Priority"], job["Reason"]) == ("0", "JobHeldUser")
+    tag = read_tag(job["AdminComment"])
+    assert tag is not None
+    assert tag.begin == 0
+    jobs.site.run(["scontrol", "release", str(jobs.ids["held"])], user=USER)
+    jobs.site.wait_for_states([jobs.ids["held"]], {"COMPLETED"})
+
+
+def test_later_begin_stays_the_users(jobs: Jobs) -> None:
+    job = jobs.show("begins tomorrow")
+    tag = read_tag(job["AdminComment"])
+    assert tag is not None
+    assert tag.begin == tag.user_begin
+    assert tag.begin > time.time() + 80_000
+    assert job["Reason"] == "BeginTime"
+
+
+def test_users_can_neither_write_nor_forge_an_admin_comment(jobs: Jobs) -> None:
+    """The tag is root's to believe. What the script says stays inside ask=."""
+    forged = "rlalloc:v=1;mode=enforce;rule=evil;class=train;begin=0;user_begin=0;ask="
+    with pytest.raises(TestbedError, match="denied"):
+        jobs.site.run(
+            ["scontrol", "update", f"job={jobs.ids['begins tomorrow']}", f"AdminComment={forged}"], user=USER
+        )
+    script = SCRIPT.replace("gpus=1-16", f"gpus=1;mode=enforce {forged}")
+    jobs.intercept(mode="shadow")
+    completed = jobs.site.try_run(["sbatch", "--gres=gpu:1", "--hold"], user=USER, input=script)
+    assert completed.status == 0
+    assert "unknown; known are gpus=" in completed.error_output
+    jobs.ids["forged"] = int(completed.output.split()[-1])
+    comment = jobs.show("forged")["AdminComment"]
+    tag = read_tag(comment)
+    assert tag is not None
+    assert (tag.mode, tag.rule) == ("shadow", "llm")
+    assert comment.count("rlalloc:") == 1
+
+
+@pytest.mark.parametrize("name", RESIZED)
+def test_resized_job_sees_what_it_got(jobs: Jobs, name: str) -> None:
+    """AllocTRES, the steps that srun starts, and every variable agree."""
+    size = RESIZED[name][1]
+    job = jobs.show(name)
+    environment = jobs.environment(name)
+    tasks = jobs.tasks(name)
+    assert job["JobState"] == "COMPLETED", tasks
+    assert f",node={size.nodes}," in job["TRES"]
+    assert f"gres/gpu={size.nodes * size.gpus}" in job["TRES"]
+
+    count = size.nodes * size.tasks
+    found = [re.fullmatch(r"task (\d+) of (\d+) on (\d+) gpus ([\d,]+)", line) for line in tasks]
+    assert all(found), tasks
+    assert [(int(each[1]), int(each[2]), int(each[3])) for each in found if each] == [
+        (number, count, size.nodes) for number in range(count)
+    ]
+    by_task = "SLURM_GPUS_PER_TASK" in environment or "SLURM_NTASKS_PER_GPU" in environment
+    each_task_has = size.gpus // size.tasks if by_task else size.gpus
+    assert {len(each[4].split(",")) for each in found if each} == {each_task_has}
+
+    kind = f"{size.gpu_type}:" if size.gpu_type else ""
+    expected = {
+        "SLURM_NTASKS": count,
+        "SLURM_NPROCS": count,
+        "SLURM_NTASKS_PER_NODE": size.tasks,
+        "SLURM_GPUS": size.nodes * size.gpus,
+        "SLURM_GPUS_PER_NODE": f"{kind}{size.gpus}",
+        "SLURM_GPUS_PER_TASK": size.gpus // size.tasks,
+        "SLURM_NTASKS_PER_GPU": size.tasks // size.gpus,
+        "SLURM_CPUS_ON_NODE": size.tasks * size.cpus,
+        "SLURM_MEM_PER_NODE": size.mem_mib,
+        "RLALLOC_NODES": size.nodes,
+        "RLALLOC_GPUS": size.nodes * size.gpus,
+        "RLALLOC_GPUS_PER_NODE": size.gpus,
+        "RLALLOC_TASKS_PER_NODE": size.tasks,
+        "RLALLOC_CPUS_PER_TASK": size.cpus,
+        "RLALLOC_CPUS_PER_NODE": size.tasks * size.cpus,
+        "RLALLOC_MEM_MIB_PER_NODE": size.mem_mib,
+    }
+    assert {key: value for key, value in environment.items() if key in expected} == {
+        key: str(value) for key, value in expected.items() if key in environment
+    }
+    assert {key for key in expected if key.startswith("RLALLOC_")} <= set(environment)
+    assert not {"SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU", "RLALLOC_JOB"} & set(environment)
+
+
+@pytest.mark.parametrize("name", UNCHANGED)
+def test_job_that_was_not_resized_keeps_its_environment(jobs: Jobs, name: str) -> None:
+    """The same as without rlalloc, but for the variables that are its own and those of this one job."""
+
+    def comparable(values: dict[str, str]) -> dict[str, str]:
+        own = re.compile("RLALLOC_|SLURM_(JOB_?ID|TASK_PID|.*NODELIST|TOPOLOGY_ADDR|JOB_GPUS|GPUS_ON_NODE)|SLURMD_")
+        return {key: value for key, value in values.items() if not own.match(key)}
+
+    control, marked = jobs.environment(f"control: {name}"), jobs.environment(f"marked: {name}")
+    assert comparable(marked) == comparable(control)
+    assert "RLALLOC_GPUS" in marked
+    tasks = jobs.tasks(f"marked: {name}")
+    assert tasks
+    assert all(line.startswith("task ") for line in tasks)
+    assert len(tasks) == len(jobs.tasks(f"control: {name}"))
+
+
+def test_job_submitted_from_a_step_is_adapted_too(jobs: Jobs) -> None:
+    """It inherits SLURM_STEP_ID, so that its batch step looks like a step; it does not inherit the mark."""
+    inner = jobs.site.home(USER) / "inner.sh"
+    inner.write_text(SCRIPT)
+    inner.chmod(0o755)
+    outer = f"#!/bin/sh\nsrun -n1 sbatch --parsable --gres=gpu:1 {inner} > $HOME/inner.id 2>$HOME/inner.errors\n"
+    jobs.intercept(grace_s=1)
+    outer_id = jobs.site.sbatch(outer, user=USER, options=["--time=5"])
+    jobs.site.wait_for_states([outer_id], {"COMPLETED"})
+    jobs.ids["inner"] = int((jobs.site.home(USER) / "inner.id").read_text())
+    jobs.site.wait_for_states([jobs.ids["inner"]], {"COMPLETED"})
+    environment = jobs.environment("inner")
+    assert environment["SLURM_STEP_ID"] == "0"
+    assert environment["RLALLOC_GPUS"] == "1"
+
+
+def test_nothing_went_wrong_in_slurmctld(jobs: Jobs) -> None:
+    assert "rlalloc: job passed as submitted" not in jobs.site.log_tail("slurmctld", lines=5000)

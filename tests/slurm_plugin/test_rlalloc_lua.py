@@ -1,0 +1,410 @@
+"""rlalloc.lua alone: which jobs it takes, what it writes, and that it fails open."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rlallocd.tag import read_tag
+
+from .lua_slurm import NOW, PLUGIN, Submitted, submit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+NO_VAL = 4294967294.0
+NO_VAL16 = 65534.0
+INTERCEPT = f"""rlalloc-intercept 1
+expires {NOW + 30}
+grace 60
+class serve vllm serve
+class train torchrun
+rule big off partitions=gpu accounts=idle classes=train
+rule watch shadow partitions=gpu,gpu2 accounts=phys,Bio classes=train
+rule llm enforce partitions=* accounts=* classes=train,finetune,serve
+"""
+SCRIPT = "#!/bin/bash\n#SBATCH -N1\n#RLALLOC gpus=1-8 cpus-per-gpu=2-8\nsrun torchrun train.py\n"
+JOB: dict[str, Any] = {
+    "script": SCRIPT,
+    "tres_per_node": "gres:gpu:4",
+    "partition": None,
+    "account": None,
+    "default_account": "llm",
+    "admin_comment": None,
+    "comment": None,
+    "array_inx": None,
+    "het_job_offset": NO_VAL,
+    "begin_time": 0.0,
+    "priority": NO_VAL,
+    "ntasks_per_tres": NO_VAL16,
+    "cron_job": False,
+}
+
+
+@pytest.fixture(params=["lua5.1", "lua5.4"])
+def interpreter(request: pytest.FixtureRequest) -> str:
+    """Slurm is linked to 5.1 on Debian 12, to 5.4 elsewhere."""
+    found = shutil.which(request.param)
+    if found is None:
+        pytest.skip(f"{request.param} is not installed")
+    return found
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Path:
+    """A runtime directory with a valid intercept file."""
+    (tmp_path / "intercept").write_text(INTERCEPT)
+    (tmp_path / "wake").touch()
+    return tmp_path
+
+
+@pytest.fixture
+def submitted(interpreter: str, runtime: Path) -> Callable[..., Submitted]:
+    """Submit JOB with some fields changed."""
+
+    def call(*, partitions: Any = None, rounds: int = 1, refused: str = "", **fields: Any) -> Submitted:
+        job = {**JOB, **fields}
+        return submit(interpreter, runtime, job, partitions=partitions, rounds=rounds, refused=refused)
+
+    return call
+
+
+# What it writes
+
+
+def test_llm_job_is_tagged_and_deferred(submitted: Callable[..., Submitted]) -> None:
+    """Tag, begin time and mark, and nothing else: neither priority nor sizes."""
+    job = submitted()
+    assert job.writes == {
+        "begin_time": str(NOW + 60),
+        "admin_comment": (
+            f"rlalloc:v=1;mode=enforce;rule=llm;class=train;begin={NOW + 60};user_begin=0;"
+            "ask=gpus=1-8+cpus-per-gpu=2-8"
+        ),
+    }
+    assert job.environment == {"RLALLOC_JOB": "1"}
+    assert job.logs == []
+
+
+def test_daemon_reads_the_tag(submitted: Callable[..., Submitted]) -> None:
+    """Both ends agree on the tag's grammar, beside what was in the field before."""
+    job = submitted(admin_comment="JS1:abc= site", script=SCRIPT.replace("#RLALLOC", "#RLALLOC gpus=1,2,4"))
+    assert job.writes["admin_comment"].startswith("JS1:abc= site rlalloc:v=1;")
+    tag = read_tag(job.writes["admin_comment"])
+    assert tag is not None
+    assert (tag.mode, tag.rule, tag.job_class, tag.begin) == ("enforce", "llm", "train", NOW + 60)
+    assert tag.directives == "gpus=1,2,4 gpus=1-8 cpus-per-gpu=2-8"
+
+
+def test_shadow_touches_only_the_admin_comment(submitted: Callable[..., Submitted]) -> None:
+    job = submitted(account="phys")
+    assert list(job.writes) == ["admin_comment"]
+    assert job.environment == {}
+    assert (job.tag["mode"], job.tag["rule"], job.tag["begin"]) == ("shadow", "watch", "0")
+
+
+@pytest.mark.parametrize(
+    ("user_begin", "begin", "written"),
+    [(NOW + 10, NOW + 60, str(NOW + 60)), (NOW + 3600, NOW + 3600, None), (NOW - 100, NOW + 60, str(NOW + 60))],
+)
+def test_later_begin_of_the_user_stays(
+    submitted: Callable[..., Submitted], user_begin: int, begin: int, written: str | None
+) -> None:
+    job = submitted(begin_time=float(user_begin))
+    assert job.writes.get("begin_time") == written
+    assert (job.tag["begin"], job.tag["user_begin"]) == (str(begin), str(user_begin))
+
+
+def test_hold_stays_the_users(submitted: Callable[..., Submitted]) -> None:
+    """`sbatch --hold`: tagged and marked, as it may be resized once it is released, but not deferred."""
+    job = submitted(priority=0.0)
+    assert list(job.writes) == ["admin_comment"]
+    assert job.tag["begin"] == "0"
+    assert job.environment == {"RLALLOC_JOB": "1"}
+
+
+def test_wakes_the_daemon_for_jobs_that_may_begin(submitted: Callable[..., Submitted], runtime: Path) -> None:
+    """Inotify sees a writer closing the file, which never grows and is not made where it is missing."""
+    inotify_simple = pytest.importorskip("inotify_simple")
+    with inotify_simple.INotify() as inotify:
+        inotify.add_watch(runtime / "wake", inotify_simple.flags.CLOSE_WRITE)
+        submitted(priority=0.0)
+        submitted(array_inx="1-4")
+        assert inotify.read(timeout=0) == []
+        submitted(account="phys")
+        assert len(inotify.read(timeout=1000)) == 1
+        submitted()
+        assert len(inotify.read(timeout=1000)) == 1
+    assert (runtime / "wake").stat().st_size == 0
+    (runtime / "wake").unlink()
+    assert submitted().writes
+    assert not (runtime / "wake").exists()
+
+
+# Which jobs
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tres_per_node": "gpu:a100:2"},
+        {"tres_per_node": None, "tres_per_job": "gres/gpu:4"},
+        {"tres_per_node": None, "tres_per_task": "cpu=4,gres/gpu:a100=1"},
+        {"tres_per_node": "gres:nvme:1", "tres_per_socket": "gres:gpu:2"},
+        {"tres_per_node": None, "ntasks_per_tres": 1.0},
+    ],
+)
+def test_gpu_requests_of_all_forms_count(submitted: Callable[..., Submitted], fields: dict[str, Any]) -> None:
+    assert submitted(**fields).writes
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tres_per_node": None},
+        {"tres_per_node": "gres:gpu:0"},
+        {"tres_per_node": "gres:gpu_mem:4,gres:mps:50"},
+        {"script": None},
+        {"script": ""},
+        {"script": "#!/bin/sh\npython train.py\n"},
+        {"script": "#!/bin/sh\n  # torchrun later\n#torchrun\n#RLALLOCATION gpus=1\n ##RLALLOC gpus=1\nhostname\n"},
+        {"account": "idle"},
+        {"array_inx": "1-4"},
+        {"het_job_offset": 0.0},
+        {"het_job_offset": 1.0},
+        {"cron_job": True},
+        {"script": SCRIPT.replace("-N1", "-N1 --deadline=now+1hour")},
+        {"admin_comment": "copied rlalloc:v=1;mode=enforce;rule=llm"},
+    ],
+)
+def test_other_jobs_are_left_wholly_alone(submitted: Callable[..., Submitted], fields: dict[str, Any]) -> None:
+    job = submitted(**fields)
+    assert job.untouched
+    assert not job.messages("log_error")
+    assert not job.messages("log_user")
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("torchrun x.py\n", "train"),
+        ("vllm serve m &\ntorchrun x.py\n", "serve"),
+        ("#RLALLOC class=finetune\ntorchrun x.py\n", "finetune"),
+        ("#RLALLOC class=nonsense\nvllm serve m\n", "serve"),
+        ("#RLALLOC gpus=1-4\npython x.py\n", "train"),
+        ("#RLALLOC\tgpus=1-4\r\npython x.py\r\n", "train"),
+        ("#RLALLOC\npython x.py\n", "train"),
+        ("# vllm serve m\n\t#torchrun\n#RLALLOC gpus=1 launch=torchrun\nvllm serve m", "serve"),
+    ],
+)
+def test_class(submitted: Callable[..., Submitted], script: str, expected: str) -> None:
+    """From class=, else the first text of the file that stands in the commands, else train."""
+    assert submitted(script="#!/bin/bash\n" + script).tag["class"] == expected
+
+
+def test_comment_is_a_source_for_wrapped_jobs(submitted: Callable[..., Submitted]) -> None:
+    wrapped = "#!/bin/sh\n# This script was created by sbatch --wrap.\n\npython x.py\n"
+    job = submitted(script=wrapped, comment="rlalloc: gpus=1-8  class=serve")
+    assert job.tag["ask"] == "gpus=1-8+class=serve"
+    assert job.tag["class"] == "serve"
+    assert "comment" not in job.writes
+    assert submitted(script=wrapped, comment="see rlalloc: gpus=1-8").untouched
+
+
+@pytest.mark.parametrize(
+    ("fields", "rule"),
+    [
+        ({"partition": "gpu", "account": "bio"}, "watch"),
+        ({"partition": "gpu2,gpu", "account": "PHYS"}, "watch"),
+        ({"partition": "gpu,cpu", "account": "phys"}, "llm"),
+        ({"partition": "GPU", "account": "phys"}, "llm"),
+        ({"partition": None, "account": "phys"}, "watch"),
+        ({"account": None, "default_account": "phys"}, "watch"),
+        ({"account": None, "default_account": None}, "llm"),
+        ({"account": "phys", "partitions": {"cpu": {"flag_default": 1}, "gpu": {}}}, "llm"),
+        ({"account": "phys", "partitions": {"gpu": {"flag_default": 0}}}, "llm"),
+        ({"account": "phys", "script": SCRIPT + "#RLALLOC class=serve\n"}, "llm"),
+    ],
+)
+def test_first_rule_that_matches_holds(
+    submitted: Callable[..., Submitted], fields: dict[str, Any], rule: str
+) -> None:
+    """All of a job's partitions, its account or the user's default one, and its class."""
+    assert submitted(**fields).tag["rule"] == rule
+
+
+# Directives
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "gpus=1-8;mode=enforce;rule=evil",
+        "gpus=1-8+gpus=64",
+        "x rlalloc:v=1;mode=enforce;rule=evil;class=train;begin=0;user_begin=0;ask=",
+        "gpus=$(reboot) `id` 'a' \"b\" %s%n \\n",
+    ],
+)
+def test_script_cannot_forge_a_tag(submitted: Callable[..., Submitted], words: str) -> None:
+    """What a word may not contain becomes _, so that the daemon refuses the word and not only a part of it."""
+    job = submitted(script=f"#!/bin/sh\n#RLALLOC {words}\ntorchrun\n", account="phys")
+    comment = job.writes["admin_comment"]
+    assert comment.count("rlalloc:") == 1
+    assert comment.count(";") == 6
+    assert (job.tag["mode"], job.tag["rule"]) == ("shadow", "watch")
+    tag = read_tag(comment)
+    assert tag is not None
+    assert len(tag.directives.split()) == len(words.split())
+
+
+def test_too_many_words_are_not_cut(submitted: Callable[..., Submitted]) -> None:
+    """Half of what a user said could be something else."""
+    job = submitted(script="#!/bin/sh\n#RLALLOC gpus=1-" + "8" * 400 + "\n")
+    assert job.tag["ask"] == "too-long"
+    assert len(job.messages("log_user")) == 1
+
+
+@pytest.mark.parametrize("word", ["gpu=1-4", "gpus", "gpus=", "=4", "class=chat", "100%"])
+def test_user_reads_about_an_unknown_word(submitted: Callable[..., Submitted], word: str) -> None:
+    job = submitted(script=f"#!/bin/sh\n#RLALLOC {word}\n")
+    (message,) = job.messages("log_user")
+    assert word.replace("%", "_") in message
+    assert "class=" in message
+    assert job.writes
+
+
+# Failing open
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n",
+        INTERCEPT.replace("rlalloc-intercept 1", "rlalloc-intercept 2"),
+        INTERCEPT.replace("rlalloc-intercept 1", "rlalloc-intercept 11"),
+        INTERCEPT.replace(f"expires {NOW + 30}", f"expires {NOW - 1}"),
+    ],
+)
+def test_file_that_is_not_ours_or_expired(submitted: Callable[..., Submitted], runtime: Path, text: str) -> None:
+    """No error: that is how a site without the daemon looks."""
+    (runtime / "intercept").write_text(text)
+    job = submitted()
+    assert job.untouched
+    assert job.logs == []
+
+
+@pytest.mark.parametrize("kind", ["missing", "directory", "dangling"])
+def test_file_that_is_not_there(submitted: Callable[..., Submitted], runtime: Path, kind: str) -> None:
+    (runtime / "intercept").unlink()
+    if kind == "directory":
+        (runtime / "intercept").mkdir()
+    elif kind == "dangling":
+        (runtime / "intercept").symlink_to(runtime / "nothing")
+    job = submitted()
+    assert job.untouched
+    assert job.logs == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        INTERCEPT[:-1],
+        INTERCEPT.replace("grace 60", "grace soon"),
+        INTERCEPT.replace("grace 60\n", ""),
+        INTERCEPT.replace(f"expires {NOW + 30}", "expires inf"),
+        INTERCEPT.replace(f"expires {NOW + 30}", "expires nan"),
+        INTERCEPT.replace("enforce partitions", "Enforce partitions"),
+        INTERCEPT.replace("accounts=* ", ""),
+        INTERCEPT.replace("class train torchrun", "class train"),
+        INTERCEPT.replace("rule llm", "rules llm"),
+        INTERCEPT.replace("rule llm", "rule a;b"),
+        INTERCEPT + "x" * 100_000 + "\n",
+        "rlalloc-intercept 1\n\x00\xff\n",
+    ],
+)
+def test_broken_file(submitted: Callable[..., Submitted], runtime: Path, text: str) -> None:
+    """Untouched, and one error for however many jobs."""
+    (runtime / "intercept").write_text(text, encoding="latin-1")
+    job = submitted(rounds=3)
+    assert job.untouched
+    assert len(job.messages("log_error")) == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"script": 5.0},
+        {"script": {}},
+        {"tres_per_node": {"gpu": 1}},
+        {"begin_time": "tomorrow"},
+        {"begin_time": {}},
+        {"admin_comment": 7.0},
+        {"partition": True},
+        {"account": {}},
+        {"het_job_offset": "0"},
+        {"ntasks_per_tres": {}, "tres_per_node": None},
+        {"comment": 1.0},
+        {"array_inx": 3.0},
+        {"partitions": {"gpu": 5}},
+    ],
+)
+def test_garbage_in_a_field(submitted: Callable[..., Submitted], fields: dict[str, Any]) -> None:
+    job = submitted(**fields)
+    assert job.untouched
+    assert len(job.messages("log_error")) == 1
+
+
+@pytest.mark.parametrize("job", [None, 5.0, "job", {}])
+def test_no_job_at_all(interpreter: str, runtime: Path, job: Any) -> None:
+    assert submit(interpreter, runtime, job).untouched
+
+
+def test_binary_script(submitted: Callable[..., Submitted]) -> None:
+    """Any bytes may stand in a script, and in a directive."""
+    assert submitted(script=bytes(range(1, 256)) * 4).untouched
+    job = submitted(script=b"#!/bin/sh\n#RLALLOC gpus=\xff\x80\x01-8\n")
+    assert job.tag["ask"] == "gpus=___-8"
+
+
+@pytest.mark.parametrize("begin", [NO_VAL, 4294967295.0, 1.8446744073709552e19, -1.0, None])
+def test_unset_begin_time(submitted: Callable[..., Submitted], begin: float | None) -> None:
+    """Slurm's marks of an unset number are no times."""
+    job = submitted(begin_time=begin)
+    assert (job.tag["begin"], job.tag["user_begin"]) == (str(NOW + 60), "0")
+
+
+def test_field_that_cannot_be_written(submitted: Callable[..., Submitted]) -> None:
+    """Never deferred without a tag: the begin time comes last."""
+    job = submitted(refused="admin_comment")
+    assert job.writes == {}
+    assert len(job.messages("log_error")) == 1
+
+
+def test_long_script_takes_little_time(submitted: Callable[..., Submitted]) -> None:
+    """All of slurmctld waits for it: the largest script that Slurm takes, made to be slow to search."""
+    hostile = "#!/bin/sh\n" + ("\n" + " " * 1000 + "#torchrun") * 4000
+    assert submitted(script=hostile[:4_000_000]).untouched
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_job_submit_lua_without_a_working_module(interpreter: str, tmp_path: Path, beside: bool) -> None:
+    """Then slurmctld has to start, and jobs have to pass."""
+    shutil.copy(PLUGIN / "job_submit.lua", tmp_path)
+    if beside:
+        (tmp_path / "rlalloc.lua").write_text("this is no Lua\n")
+    else:
+        text = (tmp_path / "job_submit.lua").read_text()
+        (tmp_path / "job_submit.lua").write_text(text.replace("/usr/lib/rlalloc", str(tmp_path / "absent")))
+    program = f"""
+    errors = 0
+    slurm = {{SUCCESS = 0, log_error = function(...) errors = errors + 1; string.format(...) end}}
+    dofile("{tmp_path}/job_submit.lua")
+    assert(slurm_job_submit({{}}, {{}}, 0) == 0 and slurm_job_modify({{}}, {{}}, {{}}, 0) == 0 and errors == 1)
+    """
+    subprocess.run([interpreter, "-e", program], check=True, env=os.environ, timeout=20)

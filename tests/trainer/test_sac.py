@@ -1,0 +1,167 @@
+"""SAC learns what it should on problems with a known answer, the same way each time, and goes on where it stopped."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlalloc.observation import FEATURES
+from rlalloc_agent.actor import Actor
+from rlalloc_trainer.critic import Critic
+from rlalloc_trainer.replay import Replay, Transitions, single_decisions
+from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn, new_critics
+
+PLAIN = SacSettings(
+    anchor=0.0, critic_rate=3e-3, actor_rate=3e-3, weight_decay=0.0, actor_after=100, batch=128, tau=0.05
+)
+WIDTHS = (32, 32)
+
+
+def new_sac(settings: SacSettings = PLAIN, seed: int = 0, features: int = 8) -> Sac:
+    torch.manual_seed(seed)
+    return Sac(Actor(features, WIDTHS), settings, seed)
+
+
+def bandit(rows: int, seed: int, features: int = 8) -> Transitions:
+    """Random shares; the reward falls with the distance to a target that the first feature tells."""
+    generator = np.random.default_rng(seed)
+    observation = generator.uniform(-1, 1, (rows, features)).astype(np.float32)
+    observation[:, -3:] = 0.5
+    shares = generator.uniform(0, 1, (rows, 3)).astype(np.float32)
+    reward = -((shares - bandit_target(observation)) ** 2).sum(axis=1)
+    return single_decisions(observation, shares, reward)
+
+
+def bandit_target(observation: np.ndarray) -> np.ndarray:
+    target = np.where(observation[:, :1] > 0, [0.8, 0.3, 0.5], [0.2, 0.7, 0.5])
+    return np.asarray(target, dtype=np.float32)
+
+
+def trained_on_bandit(settings: SacSettings = PLAIN, steps: int = 700) -> tuple[Sac, list[Losses]]:
+    sac, losses = new_sac(settings), []
+    replay = Replay(4000, 8)
+    replay.add(bandit(4000, 1))
+    learn(sac, replay, steps, np.random.default_rng(0), losses.append)
+    return sac, losses
+
+
+def test_learns_a_continuous_bandit() -> None:
+    sac, losses = trained_on_bandit()
+    held_out = bandit(500, 2)
+    shares, _ = sac.actor.decide(held_out.observation, sample=False)
+    clear = np.abs(held_out.observation[:, 0]) > 0.2
+    assert np.abs(shares - bandit_target(held_out.observation))[clear].mean() < 0.08
+    assert losses[-1].critic < losses[0].critic
+
+
+def test_temperature_brings_entropy_to_its_target() -> None:
+    """Given that there is nothing to win, only the target says how random to be."""
+    settings = SacSettings(
+        anchor=0.0, actor_after=0, actor_every=1, actor_rate=3e-3, temperature_rate=0.05, target_entropy=-2.5
+    )
+    sac, replay = new_sac(settings), Replay(1000, 8)
+    nothing_to_win = bandit(1000, 1)
+    replay.add(single_decisions(nothing_to_win.observation, nothing_to_win.shares, np.zeros(1000, np.float32)))
+    losses: list[Losses] = []
+    learn(sac, replay, 400, np.random.default_rng(0), losses.append)
+    recent = [loss.entropy for loss in losses[-100:] if loss.entropy is not None]
+    assert np.mean(recent) == pytest.approx(-2.5, abs=0.4)
+
+
+def test_an_anchored_actor_stays_at_the_heuristic_where_there_is_nothing_to_win() -> None:
+    sac, replay = new_sac(SacSettings(anchor=0.5, actor_after=0)), Replay(1000, 8)
+    rows = bandit(1000, 1)
+    replay.add(single_decisions(rows.observation, rows.shares, np.zeros(1000, np.float32)))
+    learn(sac, replay, 200, np.random.default_rng(0))
+    shares, _ = sac.actor.decide(rows.observation, sample=False)
+    assert np.abs(shares - 0.5).max() < 0.03
+
+
+def test_future_rewards_count_with_gamma() -> None:
+    """Two states: whatever is done in the first leads to the second, whose reward is 1 and which ends."""
+    settings = SacSettings(
+        gamma=0.5, anchor=0.0, critic_rate=3e-3, weight_decay=0.0, temperature=1e-6, tau=0.05, actor_after=10_000
+    )
+    sac, replay = new_sac(settings, features=5), Replay(200, 5)
+    first, second = np.zeros((100, 5), np.float32), np.zeros((100, 5), np.float32)
+    first[:, 0], second[:, 1] = 1, 1
+    shares = np.random.default_rng(0).uniform(0, 1, (200, 3)).astype(np.float32)
+    replay.add(
+        Transitions(
+            observation=np.concatenate((first, second)),
+            shares=shares,
+            reward=np.repeat(np.float32([0, 1]), 100),
+            next_observation=np.concatenate((second, second)),
+            done=np.repeat(np.float32([0, 1]), 100),
+        )
+    )
+    learn(sac, replay, 600, np.random.default_rng(0))
+    with torch.no_grad():
+        values = sac.critics.lower(torch.from_numpy(np.stack((first[0], second[0]))), torch.full((2, 3), 0.5))
+    assert values.tolist() == pytest.approx([0.5, 1.0], abs=0.1)
+
+
+def test_the_same_seed_gives_the_same_parameters() -> None:
+    one, other = (trained_on_bandit(steps=150)[0] for _ in range(2))
+    for name, parameter in one.actor.state_dict().items():
+        assert torch.equal(parameter, other.actor.state_dict()[name])
+    assert one.temperature == other.temperature
+
+
+def test_saved_and_loaded_it_goes_on_exactly(tmp_path: Path) -> None:
+    sac, _ = trained_on_bandit(steps=150)
+    sac.save(tmp_path / "sac.safetensors")
+    resumed = new_sac(seed=9)
+    resumed.load(tmp_path / "sac.safetensors")
+    replay = Replay(4000, 8)
+    replay.add(bandit(4000, 1))
+    runs: list[list[Losses]] = [[], []]
+    for learner, losses in zip((sac, resumed), runs, strict=True):
+        learn(learner, replay, 20, np.random.default_rng(5), losses.append)
+    assert runs[0] == runs[1]
+    for name, parameter in sac.actor.state_dict().items():
+        assert torch.equal(parameter, resumed.actor.state_dict()[name])
+
+
+def test_making_critics_leaves_the_global_generator_alone() -> None:
+    actor = Actor(8, WIDTHS)
+    before = torch.get_rng_state()
+    new_critics(actor, seed=4)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_the_critics_gain_is_nothing_at_the_heuristic() -> None:
+    rows = torch.rand(16, len(FEATURES))
+    critic = Critic(hidden=WIDTHS)
+    assert critic.gain(rows, rows[:, -3:]).abs().max() < 1e-6
+    assert critic.gain(rows, 1 - rows[:, -3:]).abs().max() > 1e-4
+
+
+@given(st.integers(1, 50), st.lists(st.integers(1, 20), min_size=1, max_size=10))
+def test_the_buffer_keeps_the_latest(capacity: int, additions: list[int]) -> None:
+    replay, number = Replay(capacity, 1), 0
+    for count in additions:
+        rows = np.arange(number, number + count, dtype=np.float32)
+        replay.add(single_decisions(rows[:, None], np.zeros((count, 3), np.float32), rows))
+        number += count
+    kept = min(number, capacity)
+    assert len(replay) == kept
+    sampled = replay.sample(200, np.random.default_rng(0))
+    assert sampled.reward.min() >= number - kept
+    assert (sampled.observation[:, 0] == sampled.reward).all()
+
+
+def test_the_buffer_draws_evenly() -> None:
+    replay = Replay(10, 1)
+    rows = np.arange(10, dtype=np.float32)
+    replay.add(single_decisions(rows[:, None], np.zeros((10, 3), np.float32), rows))
+    counts = np.bincount(replay.sample(20_000, np.random.default_rng(0)).reward.astype(int))
+    assert counts == pytest.approx(np.full(10, 2000), rel=0.1)
+
+
+def test_an_empty_buffer_says_so() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        Replay(10, 1).sample(1, np.random.default_rng(0))
