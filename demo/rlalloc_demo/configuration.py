@@ -9,7 +9,7 @@ from rlalloc.job import Mode
 
 SHIPPED: Final = Path(__file__).resolve().parents[2] / "etc" / "rlalloc.yaml"
 GRACE_S: Final = 10
-HEARTBEAT_S: Final = 2
+HEARTBEAT_S: Final = 4
 HOUR_S: Final = 20
 """Seconds of the demo that stand for an hour."""
 

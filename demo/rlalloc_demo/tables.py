@@ -18,7 +18,8 @@ def comparison(shadow: Mapping[str, Summary], enforced: Mapping[str, Summary]) -
     """The same stream, with rlalloc in shadow mode and enforced."""
     table = Table(
         title="the same stream of jobs, as submitted (shadow mode) and sized by rlalloc (enforced); from sacct",
-        caption=f"wait, run, JCT: mean seconds; {HOUR_S} s stand for an hour, hours are those; ratio: enforced / shadow",
+        caption=f"wait, run, JCT: mean seconds; {HOUR_S} s stand for an hour (GPU-hours, CPU-hours); "
+        "ratio: enforced / shadow",
         title_justify="left",
         caption_justify="left",
     )

@@ -156,7 +156,9 @@ def jobs() -> Iterator[Jobs]:
         jobs = Jobs(site)
         submit_all(jobs)
         lasting = {"held", "begins tomorrow"}
-        site.wait_for_states([job_id for name, job_id in jobs.ids.items() if name not in lasting], ENDED)
+        site.wait_for_states(
+            [job_id for name, job_id in jobs.ids.items() if name not in lasting], ENDED, timeout_s=180
+        )
         yield jobs
 
 

@@ -69,6 +69,25 @@ def policy(
     console.print(f"Stored in {directory}.", highlight=False)
 
 
+@app.command()
+def heuristics(
+    seed: Annotated[int, typer.Option(help="All that is random follows from it.")] = 0,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of the cross-entropy method.")] = 8,
+) -> None:
+    """Tune price-EF's constants in the simulator; the result is what rlalloc.heuristics.TUNED_PRICE holds."""
+    from rlalloc_trainer.app import tune_heuristics
+
+    with _errors_end_here(), _progress() as report:
+        tuned = tune_heuristics(seed, rounds, report)
+    console = Console()
+    console.print(tuned.constants, highlight=False)
+    console.print(
+        f"Mean JCT over that as requested, on other streams: {tuned.ratio}; with DEFAULT_PRICE {tuned.default_ratio}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
 @contextmanager
 def _errors_end_here() -> Iterator[None]:
     """Only here an error becomes a message and an exit status: 1 failed, 2 wrong use."""

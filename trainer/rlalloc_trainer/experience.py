@@ -46,6 +46,12 @@ def observation_of(experience: Experience) -> Observation:
     return np.frombuffer(experience.decision.observation or b"", dtype="<f4").astype(np.float32)
 
 
+def run_time_s(experience: Experience) -> float:
+    """Return how long a usable experience's job ran."""
+    started_s, ended_s = experience.outcome.started_s, experience.outcome.ended_s
+    return ended_s - (ended_s if started_s is None else started_s)
+
+
 def transitions_of(experiences: Sequence[Experience]) -> Transitions:
     """Return usable experiences as transitions: the shares in effect and the reward that came of them."""
     executed = [experience.outcome.executed_shares or Shares(1.0, 1.0, 1.0) for experience in experiences]

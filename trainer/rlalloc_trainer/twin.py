@@ -14,7 +14,7 @@ from rlalloc.observation import FEATURES
 from rlalloc.speed import PRIOR, SpeedCurve
 from rlalloc.store import Experience
 from rlalloc_trainer.evaluation import Stream
-from rlalloc_trainer.experience import observation_of
+from rlalloc_trainer.experience import observation_of, run_time_s
 from rlalloc_trainer.simulator import Cluster, SimulatedJob
 
 EXPONENT_RANGE: Final = (0.2, 1.2)
@@ -57,13 +57,11 @@ def scaling_exponents(experiences: Sequence[Experience]) -> dict[JobClass, float
     """
     groups: dict[tuple[JobClass, str, str], list[tuple[float, float]]] = defaultdict(list)
     for one in experiences:
-        run_time_s = one.outcome.ended_s - (one.outcome.started_s or one.outcome.ended_s)
-        if one.outcome.state == "COMPLETED" and run_time_s > 0:
+        ran_s = run_time_s(one)
+        if one.outcome.state == "COMPLETED" and ran_s > 0:
             decision = one.decision
             speed = PRIOR.at(one.outcome.gpus, one.outcome.cpus / one.outcome.gpus)
-            groups[decision.job_class, decision.user, decision.job_name].append(
-                (math.log2(speed), -math.log2(run_time_s))
-            )
+            groups[decision.job_class, decision.user, decision.job_name].append((math.log2(speed), -math.log2(ran_s)))
     explained: dict[JobClass, float] = defaultdict(lambda: PRIOR_WEIGHT)
     spread: dict[JobClass, float] = defaultdict(lambda: PRIOR_WEIGHT)
     for (job_class, _, _), points in groups.items():
@@ -120,14 +118,13 @@ def _cluster_of(experience: Experience) -> Cluster:
 def _job_of(experience: Experience, user: int, curve: SpeedCurve) -> SimulatedJob:
     decision, outcome = experience.decision, experience.outcome
     bounds = decision.bounds or _rigid(experience)
-    run_time_s = max(1.0, outcome.ended_s - (outcome.started_s or outcome.ended_s))
     return SimulatedJob(
         submit_s=decision.submitted_s,
         user=user,
         job_class=decision.job_class,
         request=decision.request,
         bounds=bounds,
-        work_s=run_time_s * curve.at(outcome.gpus, outcome.cpus / outcome.gpus),
+        work_s=max(1.0, run_time_s(experience)) * curve.at(outcome.gpus, outcome.cpus / outcome.gpus),
         curve=curve,
         mem_mib_per_gpu_needed=MEMORY_MARGIN * bounds.mem_mib_per_gpu.minimum,
     )

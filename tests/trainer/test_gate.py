@@ -1,0 +1,87 @@
+"""The gate's truth table: only who is better than the policy in place, and not behind any heuristic, gets in."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from rlalloc_trainer.evaluation import Interval, StreamResult, bootstrap_mean, jct_ratio
+from rlalloc_trainer.gate import Evidence, judge
+
+BETTER = Interval(0.90, 0.85, 0.95)
+UNSURE_BETTER = Interval(0.97, 0.93, 1.01)
+SAME = Interval(1.00, 1.00, 1.00)
+UNSURE_WORSE = Interval(1.02, 0.98, 1.06)
+WORSE = Interval(1.10, 1.05, 1.15)
+
+
+def evidence(current: Interval, heuristics: list[Interval], killed: tuple[int, int] = (0, 0)) -> Evidence:
+    return Evidence(
+        candidate="the candidate",
+        current="v000001",
+        against_current=current,
+        against_heuristics={f"heuristic-{number}": ratio for number, ratio in enumerate(heuristics)},
+        killed_candidate=killed[0],
+        killed_current=killed[1],
+        held_out_jobs=18,
+        streams=40,
+        confidence=0.9,
+    )
+
+
+@pytest.mark.parametrize(
+    ("current", "heuristics", "killed", "promoted", "says"),
+    [
+        (BETTER, [BETTER, BETTER], (0, 0), True, "is promoted"),
+        (BETTER, [BETTER, UNSURE_BETTER], (0, 0), True, "0.970 [0.930, 1.010] of heuristic-1's"),
+        (BETTER, [BETTER, SAME], (0, 0), True, "is promoted"),
+        (BETTER, [BETTER, SAME], (3, 3), True, "is promoted"),
+        (BETTER, [BETTER, UNSURE_WORSE], (0, 0), False, "not heuristic-1"),
+        (BETTER, [WORSE, BETTER], (0, 0), False, "not heuristic-0"),
+        (BETTER, [BETTER, BETTER], (2, 1), False, "2 instead of 1"),
+        (UNSURE_BETTER, [BETTER], (0, 0), False, "no better than v000001"),
+        (SAME, [BETTER], (0, 0), False, "no better than v000001"),
+        (UNSURE_WORSE, [BETTER], (0, 0), False, "no better than v000001"),
+        (WORSE, [BETTER], (0, 0), False, "worse than v000001"),
+        (WORSE, [WORSE], (0, 0), False, "worse than v000001"),
+        (Interval(0.99, 0.98, 1.00), [BETTER], (0, 0), False, "no better than"),
+        (Interval(*[float("nan")] * 3), [BETTER], (0, 0), False, "not promoted"),
+    ],
+)
+def test_truth_table(
+    current: Interval, heuristics: list[Interval], killed: tuple[int, int], promoted: bool, says: str
+) -> None:
+    verdict = judge(evidence(current, heuristics, killed))
+    assert verdict.promote is promoted
+    assert says in verdict.reason
+    assert "18 held-out jobs" in verdict.reason
+
+
+def test_a_verdict_is_plain_json() -> None:
+    verdict = judge(evidence(BETTER, [BETTER]))
+    assert msgspec.json.decode(msgspec.json.encode(verdict), type=type(verdict)) == verdict
+
+
+def results(jcts: list[float]) -> list[StreamResult]:
+    return [StreamResult(jct_s=jct, wait_s=0, gpu_s=0, killed=0, reward=0) for jct in jcts]
+
+
+def test_a_ratio_is_paired_by_stream() -> None:
+    """Streams differ a thousandfold, the policies by 10% on each: the interval is a point."""
+    base = [1.0, 10.0, 1000.0]
+    ratio = jct_ratio(results([0.9 * jct for jct in base]), results(base), 0.9)
+    assert (ratio.estimate, ratio.low, ratio.high) == pytest.approx((0.9, 0.9, 0.9))
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
+    generator = np.random.default_rng(0)
+    covered = [
+        low <= 0.0 <= high for _, low, high in (bootstrap_mean(generator.normal(size=40), 0.9) for _ in range(200))
+    ]
+    assert np.mean(covered) == pytest.approx(0.9, abs=0.06)
+
+
+def test_more_confidence_is_a_wider_interval() -> None:
+    values = np.random.default_rng(0).normal(size=40)
+    _, low, high = bootstrap_mean(values, 0.8)
+    _, lower, higher = bootstrap_mean(values, 0.95)
+    assert lower < low < high < higher

@@ -1,0 +1,210 @@
+"""Retraining on a site's experience, from the store to a promoted version."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from rlalloc.config import TrainerSection
+from rlalloc.errors import PolicyError
+from rlalloc.heuristics import HEURISTICS
+from rlalloc.observation import FEATURES
+from rlalloc.policies import ACTOR_FILE, PolicyStore, verify
+from rlalloc.speed import PRIOR
+from rlalloc.store import Experience
+from rlalloc_agent.actor import Actor, load_actor
+from rlalloc_trainer import retrain as module
+from rlalloc_trainer.experience import split_by_time, transitions_of, usable
+from rlalloc_trainer.replay import Transitions
+from rlalloc_trainer.retrain import in_place, measure, retrain
+from rlalloc_trainer.twin import resampled, scaling_exponents, twin_of
+from rlalloc_trainer.versions import CRITICS_FILE, Learned, load_shipped_version, load_version
+from tests.agent.serving import add_version
+from tests.trainer.sites import CLUSTER, DEMO_LIKE, changed, experience_of, stored
+
+SMALL = TrainerSection(steps=30, min_experience=20)
+
+
+@pytest.fixture(scope="module")
+def experiences() -> list[Experience]:
+    return experience_of(DEMO_LIKE, seed=1)
+
+
+@pytest.fixture
+def few_and_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the product has it, but with little work and without starting processes."""
+    for name, value in {"TRAIN_STREAMS": 2, "HELD_OUT_STREAMS": 4, "WORKERS": 1}.items():
+        monkeypatch.setattr(module, name, value)
+    for name in ("TRAIN_STREAM_JOBS", "HELD_OUT_STREAM_JOBS"):
+        monkeypatch.setattr(module, name, 25)
+
+
+def test_too_little_experience_is_said_and_nothing_done(experiences: list[Experience], tmp_path: Path) -> None:
+    store = stored(experiences[:19], tmp_path / "store.sqlite")
+    policies = PolicyStore(tmp_path / "policies")
+    result = retrain(store, policies, SMALL)
+    assert not result.trained
+    assert result.reason.startswith("19 jobs")
+    assert "trainer.min_experience asks for 20" in result.reason
+    assert policies.versions() == ()
+    assert store.policies() == ()
+    store.close()
+
+
+@pytest.mark.usefixtures("few_and_in_this_process")
+def test_a_candidate_is_stored_with_its_verdict(experiences: list[Experience], tmp_path: Path) -> None:
+    store = stored(experiences, tmp_path / "store.sqlite")
+    policies = PolicyStore(tmp_path / "policies")
+    steps: list[float] = []
+    result = retrain(store, policies, SMALL, lambda _what, done: steps.append(done))
+    assert result.trained
+    assert result.version is not None
+    assert policies.versions() == (result.version,)
+    manifest = verify(policies.path(result.version))
+    assert manifest.parent == load_shipped_version().version
+    assert set(manifest.files) == {ACTOR_FILE, CRITICS_FILE}
+    assert manifest.evaluation["reason"] == result.reason
+    (row,) = store.policies()
+    assert (row.version, row.promoted) == (result.version, result.promoted)
+    assert row.verdict == manifest.evaluation
+    assert policies.current() == (result.version if result.promoted else None)
+    assert steps == sorted(steps)
+    assert 0 < steps[0] <= steps[-1] <= 1
+    store.close()
+
+
+@pytest.mark.usefixtures("few_and_in_this_process")
+@pytest.mark.parametrize("promote", [True, False])
+def test_only_the_gates_yes_promotes(
+    experiences: list[Experience], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, promote: bool
+) -> None:
+    judge = module.judge
+    monkeypatch.setattr(module, "judge", lambda evidence: msgspec.structs.replace(judge(evidence), promote=promote))
+    store = stored(experiences, tmp_path / "store.sqlite")
+    policies = PolicyStore(tmp_path / "policies")
+    first = retrain(store, policies, SMALL)
+    assert first.promoted is promote
+    assert policies.current() == (first.version if promote else None)
+    second = retrain(store, policies, SMALL)
+    assert second.version == "v000002"
+    expected_parent = first.version if promote else load_shipped_version().version
+    assert policies.manifest("v000002").parent == expected_parent
+    store.close()
+
+
+@pytest.mark.usefixtures("few_and_in_this_process")
+def test_the_same_seed_makes_the_same_policy(experiences: list[Experience], tmp_path: Path) -> None:
+    digests = []
+    for name in ("one", "other"):
+        store = stored(experiences, tmp_path / f"{name}.sqlite")
+        policies = PolicyStore(tmp_path / name)
+        version = retrain(store, policies, SMALL).version
+        assert version is not None
+        digests.append(policies.manifest(version).files)
+        store.close()
+    assert digests[0] == digests[1]
+
+
+def test_a_damaged_policy_in_place_is_an_error(experiences: list[Experience], tmp_path: Path) -> None:
+    policies = PolicyStore(tmp_path / "policies")
+    version = add_version(policies, Actor())
+    policies.promote(version)
+    (policies.path(version) / ACTOR_FILE).write_bytes(b"damaged")
+    with pytest.raises(PolicyError, match="promote another version"):
+        in_place(policies)
+
+
+def test_a_version_keeps_its_critics(tmp_path: Path) -> None:
+    shipped = load_shipped_version()
+    assert load_version(_stored_copy(shipped, tmp_path)).critics is not None
+    assert load_version(PolicyStore(tmp_path).path(add_version(PolicyStore(tmp_path), Actor()))).critics is None
+
+
+def _stored_copy(learned: Learned, folder: Path) -> Path:
+    from rlalloc_trainer.critic import TwinCritic
+    from rlalloc_trainer.versions import new_manifest, version_files
+
+    store = PolicyStore(folder)
+    critics = learned.critics or TwinCritic()
+    files = version_files(learned.actor, critics)
+    version = store.add(files, new_manifest(learned.actor, learned.version, {}, {}))
+    actor, _ = load_actor(store.path(version))
+    assert all(torch.equal(a, b) for a, b in zip(actor.parameters(), learned.actor.parameters(), strict=True))
+    return store.path(version)
+
+
+def test_what_cannot_be_learned_from_is_left_out(experiences: list[Experience]) -> None:
+    bad = [
+        changed(experiences[0], executed_shares=None),
+        changed(experiences[1], started_s=None),
+        changed(experiences[2], reward=None),
+        Experience(
+            decision=msgspec.structs.replace(experiences[3].decision, observation_schema=99),
+            outcome=experiences[3].outcome,
+        ),
+        Experience(
+            decision=msgspec.structs.replace(experiences[4].decision, observation=b"short"),
+            outcome=experiences[4].outcome,
+        ),
+    ]
+    assert usable([*bad, *experiences[5:]]) == experiences[5:]
+
+
+def test_the_split_is_by_time(experiences: list[Experience]) -> None:
+    shuffled = [experiences[number] for number in np.random.default_rng(0).permutation(len(experiences))]
+    train, held_out = split_by_time(usable(shuffled), 0.3)
+    assert (len(train), len(held_out)) == (42, 18)
+    assert max(one.decision.decided_s for one in train) <= min(one.decision.decided_s for one in held_out)
+
+
+def test_transitions_are_what_was_executed(experiences: list[Experience]) -> None:
+    rows: Transitions = transitions_of(experiences)
+    assert rows.observation.shape == (60, len(FEATURES))
+    assert rows.shares.shape == (60, 3)
+    assert rows.reward.tolist() == pytest.approx([one.outcome.reward for one in experiences])
+    assert rows.done.all()
+
+
+def test_the_twin_has_the_sites_cluster_and_jobs(experiences: list[Experience]) -> None:
+    site = twin_of(experiences, experiences)
+    assert site.cluster == CLUSTER
+    assert len(site.jobs) == sum(one.outcome.state != "OUT_OF_MEMORY" for one in experiences)
+    for job, one in zip(site.jobs, (e for e in experiences if e.outcome.state != "OUT_OF_MEMORY"), strict=True):
+        assert one.decision.allocation is not None
+        run_time_s = one.outcome.ended_s - (one.outcome.started_s or 0.0)
+        assert job.run_time_s(one.decision.allocation) == pytest.approx(max(1.0, run_time_s))
+
+
+def test_how_jobs_scale_is_read_from_their_run_times(experiences: list[Experience]) -> None:
+    """Jobs of one name, on 1 to 8 GPUs, that scale as the square root of the prior."""
+    made = []
+    for gpus in (1, 2, 4, 8):
+        run_time_s = 1000.0 / PRIOR.at(gpus, 4.0) ** 0.5
+        one = changed(experiences[0], gpus=gpus, cpus=4 * gpus, started_s=0.0, ended_s=run_time_s, state="COMPLETED")
+        made.append(one)
+    job_class = experiences[0].decision.job_class
+    assert scaling_exponents(made * 10)[job_class] == pytest.approx(0.5, abs=0.02)
+    assert 0.5 < scaling_exponents(made)[job_class] < 1.0
+    assert scaling_exponents([]) == {}
+
+
+def test_resampled_streams_keep_the_sites_jobs_and_pace(experiences: list[Experience]) -> None:
+    site = twin_of(experiences, experiences)
+    streams = resampled(site, 20, 50, np.random.default_rng(0))
+    works = {job.work_s for job in site.jobs}
+    assert all(job.work_s in works for stream in streams for job in stream.jobs)
+    ours = np.mean([stream.jobs[-1].submit_s / 50 for stream in streams])
+    theirs = (site.jobs[-1].submit_s - site.jobs[0].submit_s) / (len(site.jobs) - 1)
+    assert ours == pytest.approx(theirs, rel=0.2)
+
+
+def test_a_policy_against_itself_is_no_better(experiences: list[Experience]) -> None:
+    site = twin_of(experiences, experiences)
+    streams = resampled(site, 3, 20, np.random.default_rng(0))
+    current = load_shipped_version()
+    evidence = measure("price-ef", msgspec.structs.replace(current, actor=Actor()), streams, 60, SMALL, map)
+    assert evidence.against_heuristics["price-ef"].estimate == 1.0
+    assert set(evidence.against_heuristics) < set(HEURISTICS)
+    assert evidence.against_current.estimate == pytest.approx(1.0, abs=0.05)
