@@ -12,7 +12,7 @@ from rlallocd.agent_client import AgentClient
 from rlallocd.apply import Applier
 from rlallocd.candidates import find_candidates
 from rlallocd.decide import Snapshot, decide
-from rlallocd.intercept import remove_intercept, write_intercept
+from rlallocd.intercept import withdraw_intercept, write_intercept
 from rlallocd.outcomes import outcomes_of
 from rlallocd.slurm import PartitionRecord, Slurm, SlurmError
 
@@ -52,6 +52,9 @@ class Controller:
         except StoreError as err:
             self.counters["store_errors"] += 1
             _log.error("jobs go on as submitted: %s", err)
+        except OSError as err:
+            self.counters["runtime_directory_errors"] += 1
+            _log.error("the plugin cannot be told to go on, jobs run as submitted: %s", err)
         else:
             return decided
         return 0
@@ -63,8 +66,8 @@ class Controller:
 
     def stop(self) -> None:
         """Leave the cluster clean: intercept no more, and let go at once what still waits for us."""
-        remove_intercept(self.config)
         try:
+            withdraw_intercept(self.config)
             waiting = [
                 candidate.job.job_id
                 for candidate in find_candidates(self._slurm.jobs(), self.config, self._decided)
@@ -73,7 +76,7 @@ class Controller:
             if waiting:
                 self._slurm.begin(waiting, 0)
                 _log.info("let %d waiting jobs go as submitted", len(waiting))
-        except RlallocError as err:
+        except (RlallocError, OSError) as err:
             _log.warning("waiting jobs begin by themselves within %d s: %s", self.config.grace_s, err)
 
     def _decide_and_apply(self) -> int:

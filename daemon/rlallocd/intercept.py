@@ -26,16 +26,23 @@ def intercept_text(config: Config, now_s: float) -> str:
 
 def write_intercept(config: Config) -> None:
     """Renew the intercept file, atomically. Raises OSError."""
+    _write(config, time.time())
+
+
+def withdraw_intercept(config: Config) -> None:
+    """Tell the plugin to leave all jobs alone from now on, by a file long expired. Raises OSError.
+
+    The file is not removed, so that nothing that slurmctld would block on (a FIFO) can take its place.
+    """
+    _write(config, 0)
+
+
+def _write(config: Config, now_s: float) -> None:
     path = config.runtime_directory / INTERCEPT_FILE
     aside = path.with_suffix(".new")
-    aside.write_text(intercept_text(config, time.time()), encoding="utf-8")
+    aside.write_text(intercept_text(config, now_s), encoding="utf-8")
     aside.chmod(0o644)
     aside.replace(path)
-
-
-def remove_intercept(config: Config) -> None:
-    """Tell the plugin to leave all jobs alone from now on."""
-    (config.runtime_directory / INTERCEPT_FILE).unlink(missing_ok=True)
 
 
 class WakeFile:

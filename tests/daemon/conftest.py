@@ -77,9 +77,9 @@ class Installation:
             wait_until(self._agent_answers, what="the agent answers", timeout_s=60)
 
     def intercepting(self) -> bool:
-        """Whether the intercept file is there and was written by a daemon that lives."""
+        """Whether the intercept file is there and has not expired."""
         path = self.runtime / "intercept"
-        return path.exists() and time.time() - path.stat().st_mtime < 2.5
+        return path.exists() and time.time() < int(path.read_text().split("expires ")[1].split()[0])
 
     def send(self, program: str, number: signal.Signals) -> None:
         self.processes[program].send_signal(number)

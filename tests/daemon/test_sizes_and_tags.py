@@ -37,6 +37,7 @@ JOB = JobRecord(
     is_array=False,
     is_heterogeneous=False,
     is_exclusive=False,
+    has_deadline=False,
     required_nodes="",
 )
 SIZE = Allocation(
@@ -67,6 +68,7 @@ def test_unequal_nodes_or_tasks_are_declined(changes: dict[str, object]) -> None
         ({"is_heterogeneous": True}, "a heterogeneous job"),
         ({"is_batch": False}, "not a batch job"),
         ({"required_nodes": "n1"}, "names its nodes"),
+        ({"has_deadline": True}, "with a deadline"),
         ({"mem_mib": 0}, "all memory"),
         ({"time_limit_s": 0}, "without a time limit"),
     ],

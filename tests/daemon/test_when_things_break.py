@@ -81,7 +81,7 @@ def test_when_the_daemon_is_dead_for_long_jobs_are_not_even_deferred(rlalloc: In
 
 def test_a_daemon_that_stops_lets_waiting_jobs_go(rlalloc: Installation) -> None:
     assert rlalloc.stop("rlallocd") == 0
-    assert not (rlalloc.runtime / "intercept").exists()
+    assert not rlalloc.intercepting()
     job_id = rlalloc.submit(MOLDABLE)
     assert rlalloc.job(job_id).get("AdminComment", "") == ""
     rlalloc.site.wait_for_states([job_id], ENDED)

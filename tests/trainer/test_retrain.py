@@ -16,9 +16,10 @@ from rlalloc.speed import PRIOR
 from rlalloc.store import Experience
 from rlalloc_agent.actor import Actor, load_actor
 from rlalloc_trainer import retrain as module
+from rlalloc_trainer.counterfactual import Labels
 from rlalloc_trainer.experience import split_by_time, transitions_of, usable
-from rlalloc_trainer.replay import Transitions
-from rlalloc_trainer.retrain import in_place, measure, retrain
+from rlalloc_trainer.replay import Transitions, single_decisions
+from rlalloc_trainer.retrain import beyond_expectation, in_place, measure, retrain
 from rlalloc_trainer.twin import resampled, scaling_exponents, twin_of
 from rlalloc_trainer.versions import CRITICS_FILE, Learned, load_shipped_version, load_version
 from tests.agent.serving import add_version
@@ -208,3 +209,16 @@ def test_a_policy_against_itself_is_no_better(experiences: list[Experience]) -> 
     assert evidence.against_heuristics["price-ef"].estimate == 1.0
     assert set(evidence.against_heuristics) < set(HEURISTICS)
     assert evidence.against_current.estimate == pytest.approx(1.0, abs=0.05)
+
+
+def test_real_rewards_are_read_against_what_the_twin_expects() -> None:
+    """A reward that the situation explains, plus what the decision was worth: the latter remains."""
+    generator = np.random.default_rng(0)
+    observation = generator.uniform(-1, 1, (500, len(FEATURES))).astype(np.float32)
+    explained = observation[:, 3] - 2 * observation[:, 7]
+    nothing = single_decisions(observation[:0], np.zeros((0, 3), np.float32), np.zeros(0, np.float32))
+    simulated = Labels(nothing, observation, explained - 1)
+    worth = np.where(generator.random(500) < 0.5, 0.5, -0.5).astype(np.float32)
+    real = single_decisions(observation, np.zeros((500, 3), np.float32), explained + worth - 3)
+    surplus = beyond_expectation(real, [simulated]).reward
+    assert surplus == pytest.approx(worth - worth.mean(), abs=0.1)

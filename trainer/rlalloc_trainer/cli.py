@@ -82,7 +82,7 @@ def heuristics(
     console = Console()
     console.print(tuned.constants, highlight=False)
     console.print(
-        f"Mean JCT over that as requested, on other streams: {tuned.ratio}; with DEFAULT_PRICE {tuned.default_ratio}.",
+        f"Mean JCT over that as requested, on other streams: {tuned.ratio}; DEFAULT_PRICE {tuned.default_ratio}.",
         highlight=False,
         soft_wrap=True,
     )

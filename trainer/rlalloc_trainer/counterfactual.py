@@ -48,14 +48,26 @@ class LabelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.decisions * self.alternatives
 
 
+class Labels(msgspec.Struct, frozen=True):
+    """Decisions taken again, and what all decisions of the stream were worth as they were taken.
+
+    The reward of ``retaken`` is the gain over the heuristic's shares. ``observation`` (jobs, features) and ``reward``
+    (jobs,), by rlalloc.reward, are of the stream as it went.
+    """
+
+    retaken: Transitions
+    observation: NDArray[np.float32]
+    reward: NDArray[np.float32]
+
+
 def label(
     cluster: Cluster,
     jobs: Sequence[SimulatedJob],
     policy: Heuristic,
     settings: LabelSettings,
     generator: np.random.Generator,
-) -> Transitions:
-    """Return (observation, shares, gain over the heuristic's shares) for decisions of a stream under ``policy``."""
+) -> Labels:
+    """Run a stream under ``policy``, and take some of its decisions again."""
     chosen = np.sort(generator.choice(len(jobs), size=min(settings.decisions, len(jobs)), replace=False)).tolist()
     observations: list[Observation] = []
     base = Simulation(cluster, jobs, by_policy(_recording(policy, observations)))
@@ -72,7 +84,8 @@ def label(
         for shares in _alternatives(observations[number], settings, generator):
             gain = (reference_s - retake.total_jct_s(shares)) / scale_s
             rows.append((observations[number], shares, float(np.clip(gain, -LARGEST_REWARD, LARGEST_REWARD))))
-    return _transitions(rows)
+    rewards = np.array([record.reward() for record in base.records()], dtype=np.float32)
+    return Labels(_transitions(rows), np.array(observations, dtype=np.float32), rewards)
 
 
 class _Retake:

@@ -148,7 +148,8 @@ def label_stream(task: tuple[Contender, int, LabelSettings]) -> Transitions:
     """Take decisions of the stream of that number again."""
     contender, seed, settings = task
     stream = _stream(seed)
-    return label(stream.cluster, stream.jobs, policy_of(contender), settings, np.random.default_rng((seed, 3)))
+    generator = np.random.default_rng((seed, 3))
+    return label(stream.cluster, stream.jobs, policy_of(contender), settings, generator).retaken
 
 
 def _streams(first: int, count: int) -> list[Stream]:

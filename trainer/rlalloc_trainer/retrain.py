@@ -14,7 +14,7 @@ from rlalloc.config import TrainerSection
 from rlalloc.observation import FEATURES
 from rlalloc.policies import PolicyStore
 from rlalloc.store import Experience, PolicyRow, Store
-from rlalloc_trainer.counterfactual import LabelSettings, label
+from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
 from rlalloc_trainer.evaluation import (
     ActorWeights,
     Contender,
@@ -46,6 +46,7 @@ REAL_COPIES: Final = 4
 FINE_TUNING: Final = SacSettings(actor_rate=1e-4, actor_after=300)
 """Gentler than from nothing: there is a policy to lose."""
 LABELS: Final = LabelSettings(decisions=20, alternatives=3)
+RIDGE: Final = 0.01
 WORKERS: Final = 2
 
 
@@ -151,16 +152,18 @@ def _train(
     progress: Report,
 ) -> Sac:
     """Fine-tune ``start`` on the real decisions and on the twin's."""
-    real = transitions_of(train)
     replay = Replay(100_000, len(FEATURES))
-    for _ in range(REAL_COPIES):
-        replay.add(real)
     weights = ActorWeights.of(start.actor)
     streams = resampled(site, TRAIN_STREAMS, TRAIN_STREAM_JOBS, generator, TRAIN_PACE)
     tasks = [(stream, weights, settings.seed + number) for number, stream in enumerate(streams)]
-    for done, transitions in enumerate(spread(label_stream, tasks), start=1):
-        replay.add(transitions)
+    simulated = []
+    for done, labels in enumerate(spread(label_stream, tasks), start=1):
+        replay.add(labels.retaken)
+        simulated.append(labels)
         progress("simulating the site", 0.4 * done / len(tasks))
+    real = beyond_expectation(transitions_of(train), simulated)
+    for _ in range(REAL_COPIES):
+        replay.add(real)
     sac = Sac(start.actor, FINE_TUNING, settings.seed, start.critics)
 
     def each_step(_losses: Losses) -> None:
@@ -170,10 +173,26 @@ def _train(
     return sac
 
 
-def label_stream(task: tuple[Stream, Contender, int]) -> Transitions:
+def label_stream(task: tuple[Stream, Contender, int]) -> Labels:
     """Take decisions of a stream again, with random numbers of their own."""
     stream, contender, seed = task
     return label(stream.cluster, stream.jobs, policy_of(contender), LABELS, np.random.default_rng(seed))
+
+
+def beyond_expectation(real: Transitions, simulated: Sequence[Labels]) -> Transitions:
+    """Return real decisions with their rewards less what the twin's jobs in like situations lead to expect.
+
+    So they are on one scale with the twin's gains. What is expected is a ridge regression of reward on observation;
+    that the twin is kinder or harder than the site on average is taken out.
+    """
+    observation = np.concatenate([labels.observation for labels in simulated]).astype(np.float64)
+    reward = np.concatenate([labels.reward for labels in simulated]).astype(np.float64)
+    middle = observation.mean(axis=0)
+    centred = observation - middle
+    normal = centred.T @ centred + RIDGE * len(centred) * np.eye(centred.shape[1])
+    weights = np.linalg.solve(normal, centred.T @ (reward - reward.mean()))
+    surplus = real.reward - (real.observation - middle) @ weights
+    return msgspec.structs.replace(real, reward=(surplus - surplus.mean()).astype(np.float32))
 
 
 def _keep(

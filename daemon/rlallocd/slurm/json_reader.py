@@ -91,6 +91,7 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         is_array=bool(_number(job.get("array_job_id"))),
         is_heterogeneous=bool(_number(job.get("het_job_id"))),
         is_exclusive=_exclusive(job),
+        has_deadline=bool(_number(job.get("deadline"))),
         required_nodes=job.get("required_nodes") or "",
     )
 

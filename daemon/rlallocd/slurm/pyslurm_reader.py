@@ -106,6 +106,7 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
         is_array=bool(job.array_id),
         is_heterogeneous=bool(job.heterogeneous_id),
         is_exclusive=job.resource_sharing == "NO",
+        has_deadline=bool(job.deadline),
         required_nodes=job.required_nodes or "",
     )
     # Of a type of digits only (gres/gpu:1080:2) pyslurm makes a count, which the total then gives away.

@@ -38,6 +38,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_array: bool
     is_heterogeneous: bool
     is_exclusive: bool
+    has_deadline: bool
     required_nodes: str
 
     @property
