@@ -122,7 +122,7 @@ class Sac:
     def _update_actor(self, observation: Tensor) -> tuple[float, float]:
         """Move the actor up ``min Q(s, a) - temperature·log π(a|s)`` less the anchor, the entropy to its target."""
         shares, log_probability = self.actor.sample(observation, self.generator)
-        self.critics.requires_grad_(requires_grad=False)  # their gradients are not wanted here, and cost half the step
+        self.critics.requires_grad_(requires_grad=False)  # their gradients would cost half the step
         soft = self.critics.lower(observation, shares) - self.temperature * log_probability
         loss = (self.settings.anchor * self.actor.departure(observation) - soft).mean()
         self.actor_optimizer.zero_grad()
