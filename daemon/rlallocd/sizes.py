@@ -35,6 +35,7 @@ def check_form(job: JobRecord) -> None:
         (job.is_heterogeneous, "a heterogeneous job"),
         (not job.is_batch, "not a batch job"),
         (bool(job.required_nodes), "a job that names its nodes"),
+        (not job.nodes_certain, "a job whose number of nodes is left to Slurm (say --nodes)"),
         (job.has_deadline, "a job with a deadline"),
         (job.gpus == 0, "a job without GPUs"),
         (job.mem_mib == 0, "a job that asks for all memory of its nodes"),

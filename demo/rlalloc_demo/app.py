@@ -19,7 +19,7 @@ from rlalloc_demo.comparison import interesting_job, run_stream
 from rlalloc_demo.errors import DemoError
 from rlalloc_demo.faults import show_faults
 from rlalloc_demo.measures import summaries
-from rlalloc_demo.place import PROJECT, SITE_NAME, Place, build
+from rlalloc_demo.place import SITE_NAME, Place, build
 from rlalloc_demo.screen import Screen
 from rlalloc_demo.stream import read_streams
 from rlalloc_demo.tables import check_table, comparison, phase_table
@@ -132,10 +132,10 @@ def save_svg(path: Path, content: Group) -> None:
 
 def closing_words(place: Place) -> str:
     """Where to look now, and how it ends."""
-    python = f"PYTHONPATH={PROJECT}/testbed {sys.executable}"
+    python = "PYTHONPATH=testbed .venv/bin/python"
     return (
-        f"\nThe site is still up, with agent and daemon. Look around:\n"
+        f"\nThe site is still up, with agent and daemon. Look around, from this project's folder:\n"
         f'  eval "$({python} -m slurm_testbed env {SITE_NAME})"; sacct -a -X; squeue\n'
-        f"  {Path(sys.executable).parent}/rlalloc status --config {place.config_file}\n"
+        f"  .venv/bin/rlalloc status --config {place.config_file}\n"
         f"Logs: {place.site.log_directory}. Jobs' output: {place.site.directory}/home. `make down` ends all of it."
     )

@@ -21,6 +21,7 @@ from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.intercept import INTERCEPT_FILE
 from rlallocd.slurm import Slurm, connect
 from slurm_testbed import DEFAULT_ROOT, Site, SiteSpec, wait_until
+from slurm_testbed.registry import STARTED_BY
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
 PLUGIN: Final = PROJECT / "slurm_plugin"
@@ -120,6 +121,7 @@ def build(users: Sequence[str]) -> Place:
     for path in (PLUGIN / "rlalloc.lua", PLUGIN / "job_submit.lua", PLUGIN / "task_prolog"):
         if not path.is_file():
             raise DemoError(f"{path} is missing: this checkout is not complete")
+    os.environ.setdefault(STARTED_BY, str(PROJECT))  # `make down` ends the sites of this checkout
     site = Site.start(specification(users), replace=True)
     try:
         _put_scripts(site)

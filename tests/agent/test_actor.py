@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlalloc.allocation import allocation_for
@@ -21,6 +21,7 @@ from tests.agent.serving import actor_that_shifts_by, add_version, observations
 from tests.core.strategies import SHAPE, cluster_views, job_views
 
 
+@settings(deadline=None)
 @given(job_views(), cluster_views())
 def test_untrained_actor_decides_as_the_heuristic(job: JobView, view: ClusterView) -> None:
     """As long as its GPU counts are far enough apart for a share of 0.99 to mean 1."""
@@ -73,6 +74,7 @@ def test_log_probability_stays_finite_at_the_edges() -> None:
     assert bool(log_probability.isfinite().all())
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**31), st.floats(-4, 4))
 def test_samples_are_shares(seed: int, shift: float) -> None:
     generator = torch.Generator().manual_seed(seed)

@@ -38,6 +38,7 @@ JOB = JobRecord(
     is_heterogeneous=False,
     is_exclusive=False,
     has_deadline=False,
+    nodes_certain=True,
     required_nodes="",
 )
 SIZE = Allocation(
@@ -68,6 +69,7 @@ def test_unequal_nodes_or_tasks_are_declined(changes: dict[str, object]) -> None
         ({"is_heterogeneous": True}, "a heterogeneous job"),
         ({"is_batch": False}, "not a batch job"),
         ({"required_nodes": "n1"}, "names its nodes"),
+        ({"nodes_certain": False}, "left to Slurm"),
         ({"has_deadline": True}, "with a deadline"),
         ({"mem_mib": 0}, "all memory"),
         ({"time_limit_s": 0}, "without a time limit"),

@@ -52,8 +52,8 @@ JOBS: dict[str, tuple[int, int, int, int, float, str, int, str, str]] = {
     "het 2": (1, 1, 1, 2, MIB, "", HOUR, "PENDING", "JobHeldUser"),
     "failed": (1, 1, 1, 0, 8_000, "", HOUR, "FAILED", "NonZeroExitCode"),
 }
-NODES_GUESSED_BY_22_05 = {"held": 2, "sockets": 2}
-"""Slurm 22.05 guesses how many nodes a job without --nodes will take, by the cores of one socket."""
+NODES_GUESSED_BY_22_05 = {"held": 2}
+"""Slurm 22.05 guesses how many nodes a job without --nodes will take, by the cores of one socket; it is declined."""
 ADMIN_COMMENT = "JS1:abc another tool's; rlalloc: first 'words' | second"
 
 
@@ -79,6 +79,7 @@ def assert_the_jobs(jobs: tuple[JobRecord, ...], version: str) -> None:
     assert {name for name, job in found.items() if job.is_array} == {"array RUNNING", "array PENDING"}
     assert {name for name, job in found.items() if job.is_heterogeneous} == {"het 1", "het 2"}
     assert {name for name, job in found.items() if job.is_exclusive} == {"exclusive"}
+    assert {name for name, job in found.items() if not job.nodes_certain} == set(guessed)
     assert {name: job.required_nodes for name, job in found.items() if job.required_nodes} == {
         "named-nodes": "n[1-2]"
     }

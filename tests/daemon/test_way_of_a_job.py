@@ -2,6 +2,7 @@
 
 import re
 import signal
+from datetime import datetime
 
 import pytest
 
@@ -85,6 +86,19 @@ def test_a_wrong_directive_leaves_the_job_as_submitted_and_says_why(rlalloc: Ins
     assert "must not be above" in decision.reason
     rlalloc.site.wait_for_states([job_id], ENDED)
     assert "gres/gpu=4" in rlalloc.job(job_id)["TRES"]
+
+
+def test_a_jobs_age_counts_from_its_submission_and_nothing_of_its_priority_is_set(rlalloc: Installation) -> None:
+    blocker = rlalloc.submit("#!/bin/sh\nsleep 30\n", "--nodes=2", "--exclusive", "--mem=1000")
+    rlalloc.site.wait_for_states([blocker], {"RUNNING"})
+    job_id = rlalloc.submit(MOLDABLE)
+    rlalloc.decision(job_id)
+    wait_until(lambda: rlalloc.job(job_id)["Reason"] in ("Resources", "Priority"), what="it waits for resources")
+    job = rlalloc.job(job_id)
+    submitted, accrued = (datetime.fromisoformat(job[field]) for field in ("SubmitTime", "AccrueTime"))
+    assert (accrued - submitted).total_seconds() <= rlalloc.settings["grace_s"] / 2
+    assert int(job["Priority"]) > 0
+    assert job["Nice"] == "0"
 
 
 def test_a_users_own_begin_time_is_kept(rlalloc: Installation) -> None:

@@ -57,14 +57,14 @@ def test_a_policy_from_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """With a thousandth of the work: what counts here is that a version comes out."""
     monkeypatch.setattr(pretrain, "processes", lambda _count: evaluation.processes(1))
     folder = tmp_path / "made"
-    result = CliRunner().invoke(app, ["policy", str(folder), "--seed", "3", "--budget", "0.001"])
+    result = CliRunner().invoke(app, ["policy", "--directory", str(folder), "--seed", "3", "--budget", "0.001"])
     assert result.exit_code == 0, result.output
     assert "price-ef" in result.output
     manifest = verify(folder)
     assert manifest.training["settings"]["seed"] == 3
     actor, _ = load_actor(folder)
     assert sum(parameter.numel() for parameter in actor.parameters()) > 1000
-    again = CliRunner().invoke(app, ["policy", str(folder)])
+    again = CliRunner().invoke(app, ["policy", "--directory", str(folder)])
     assert again.exit_code == 1
     assert "not empty" in again.stderr
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlalloc.observation import FEATURES
@@ -140,6 +140,7 @@ def test_the_critics_gain_is_nothing_at_the_heuristic() -> None:
     assert critic.gain(rows, 1 - rows[:, -3:]).abs().max() > 1e-4
 
 
+@settings(deadline=None)
 @given(st.integers(1, 50), st.lists(st.integers(1, 20), min_size=1, max_size=10))
 def test_the_buffer_keeps_the_latest(capacity: int, additions: list[int]) -> None:
     replay, number = Replay(capacity, 1), 0

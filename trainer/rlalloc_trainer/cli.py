@@ -50,8 +50,8 @@ def run(config: ConfigOption = DEFAULT_PATH, *, as_json: JsonOption = False) -> 
 
 @app.command()
 def policy(
-    directory: Annotated[Path, typer.Argument(help="Where the version goes: an empty or new folder.")],
     seed: Annotated[int, typer.Option(help="All that is random follows from it.")] = 0,
+    directory: Annotated[Path, typer.Option(help="Where the version goes: a new or empty folder.")] = Path("policy"),
     budget: Annotated[float, typer.Option(help="Amount of work, 1 being that of the shipped policy.")] = 1.0,
 ) -> None:
     """Make a policy from nothing in the simulator: the command that made the shipped one."""

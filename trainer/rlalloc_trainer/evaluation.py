@@ -1,6 +1,8 @@
 """Policies side by side on the same streams, with paired bootstrap intervals."""
 
+import ctypes
 import math
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -24,6 +26,7 @@ Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
 RESAMPLES: Final = 2000
+_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
 class Map(Protocol):
@@ -141,9 +144,14 @@ def processes(count: int) -> Iterator[Map]:
         yield map
         return
     # spawn: a fork of a process that runs torch's threads may hang.
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
+    pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_prepare_worker)
+    try:
         yield pool.map
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
-def _one_thread() -> None:
+def _prepare_worker() -> None:
+    """Use one thread, and end with the parent: a killed trainer would leave its workers waiting for ever."""
     torch.set_num_threads(1)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

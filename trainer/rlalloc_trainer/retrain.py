@@ -43,7 +43,7 @@ TRAIN_PACE: Final = (0.7, 1.5)
 """Training streams run at other paces than the site's own too, so that a busier week is no surprise."""
 REAL_COPIES: Final = 4
 """Times that each real decision goes into the buffer: few as they are, they are the truth."""
-FINE_TUNING: Final = SacSettings(actor_rate=1e-4, actor_after=300)
+FINE_TUNING: Final = SacSettings(actor_rate=1e-4, actor_after=300, batch=128)
 """Gentler than from nothing: there is a policy to lose."""
 LABELS: Final = LabelSettings(decisions=20, alternatives=3)
 RIDGE: Final = 0.01

@@ -54,12 +54,13 @@ class Control:
         self._commands.run("scontrol", "update", f"JobId={plan.job_id}", *update_fields(plan))
 
     def begin(self, job_ids: Sequence[int], begin_s: float) -> None:
-        """Let pending jobs start from ``begin_s`` on (0: now). Raises SlurmError."""
-        start = f"{int(begin_s)}" if begin_s else "now"
-        when = "now" if start == "now" else f"uts{start}"
-        self._commands.run(
-            "scontrol", "update", f"JobId={','.join(str(job_id) for job_id in job_ids)}", f"StartTime={when}"
-        )
+        """Let pending jobs start from ``begin_s`` on (0: now). Raises SlurmError.
+
+        ResetAccrueTime, since Slurm keeps the old begin time as the moment from which a job's age counts.
+        """
+        jobs = ",".join(str(job_id) for job_id in job_ids)
+        when = f"uts{int(begin_s)}" if begin_s else "now"
+        self._commands.run("scontrol", "update", f"JobId={jobs}", f"StartTime={when}", "ResetAccrueTime")
 
 
 def update_fields(plan: UpdatePlan) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ table as JSON instead of nodes, and scontrol, which could not before, prints the
 """
 
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -55,7 +56,8 @@ class JsonReader:
 def job_record(job: Mapping[str, Any]) -> JobRecord:
     """Read one job of squeue's JSON, whatever the version."""
     tres = parse_tres(job.get("tres_req_str") or "")
-    nodes = _number(job.get("node_count")) or int(tres.get("node", 1))
+    # 22.05 guesses 2 nodes for --gpus-per-task with -N1, beside max_nodes 1.
+    nodes = min(_number(job.get("node_count")) or 1, _number(job.get("max_nodes")) or sys.maxsize)
     # 22.05 counts one node in the TRES of --ntasks=4 --ntasks-per-node=2 --gpus-per-node=2.
     gpus = max(gpus_of(tres), nodes * gpus_of_request(job.get("tres_per_node") or ""))
     # The TRES of a pending --cpus-per-gpu job have one CPU a task, and the memory of those where it is per CPU.
@@ -92,6 +94,7 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         is_heterogeneous=bool(_number(job.get("het_job_id"))),
         is_exclusive=_exclusive(job),
         has_deadline=bool(_number(job.get("deadline"))),
+        nodes_certain=nodes == int(tres.get("node", nodes)),
         required_nodes=job.get("required_nodes") or "",
     )
 

@@ -11,6 +11,7 @@ pyslurm holds the interpreter's lock during a call and takes no time limit: slur
 call (tried with slurmctld stopped and killed), not slurm.command_timeout_s.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -78,7 +79,7 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
     per_node: Mapping[str, int] = job.gres_per_node  # {"gres/gpu:a100": 4}
     gpus = gpus_of(tres)
     reason = (job.state_reason or "").partition(":")[0]  # "RaisedSignal:9(Killed)"
-    nodes = job.num_nodes or int(tres.get("node", 1))
+    nodes = min(job.num_nodes or 1, job.max_nodes or sys.maxsize)
     started_s = job.start_time or 0
     time_limit_s = (job.time_limit or 0) * 60
     record = JobRecord(
@@ -107,6 +108,7 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
         is_heterogeneous=bool(job.heterogeneous_id),
         is_exclusive=job.resource_sharing == "NO",
         has_deadline=bool(job.deadline),
+        nodes_certain=nodes == int(tres.get("node", nodes)),
         required_nodes=job.required_nodes or "",
     )
     # Of a type of digits only (gres/gpu:1080:2) pyslurm makes a count, which the total then gives away.

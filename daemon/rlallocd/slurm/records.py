@@ -12,6 +12,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     Totals (``cpus``, ``gpus``, ``mem_mib``) are of the requested TRES. ``begin_s`` is the earliest start that was
     asked for or, in a running job, when it became eligible. ``expected_end_s`` is start plus time limit.
+    ``nodes_certain`` is false where the user left the number of nodes to Slurm and Slurm only guesses it so far.
     """
 
     job_id: int
@@ -39,6 +40,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_heterogeneous: bool
     is_exclusive: bool
     has_deadline: bool
+    nodes_certain: bool
     required_nodes: str
 
     @property

@@ -1,0 +1,48 @@
+"""Work is spread over processes that give the same answers in order, and end with their parent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rlalloc_trainer.evaluation import processes
+
+
+def test_answers_come_in_order() -> None:
+    with processes(1) as spread:
+        assert list(spread(abs, [-3, 1, -2])) == [3, 1, 2]
+    with processes(2) as spread:
+        assert list(spread(abs, list(range(-20, 0)))) == list(range(20, 0, -1))
+
+
+def test_workers_of_a_killed_trainer_end() -> None:
+    program = (
+        "import os, time\n"
+        "from rlalloc_trainer.evaluation import processes\n"
+        "if __name__ == '__main__':\n"
+        "    with processes(1 + 1) as spread:\n"
+        "        print(*set(spread(eval, ['__import__(\"os\").getpid()'] * 20)), flush=True)\n"
+        "        time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        workers = [int(word) for word in parent.stdout.readline().split()]
+        assert workers
+        assert all(Path(f"/proc/{worker}").exists() for worker in workers)
+        parent.send_signal(signal.SIGKILL)
+    for _ in range(1000):
+        if not any(runs(worker) for worker in workers):
+            return
+        time.sleep(0.01)
+    for worker in workers:
+        os.kill(worker, signal.SIGKILL)
+    raise AssertionError(f"workers {workers} outlived their parent by 10 s")
+
+
+def runs(process: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
