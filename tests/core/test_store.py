@@ -1,6 +1,7 @@
 """The store keeps what was written, and says what is open."""
 
 import sqlite3
+import uuid
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,7 @@ from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
 from rlalloc.errors import StoreError
 from rlalloc.job import Allocation, Shares
 from rlalloc.store import Application, Decision, Outcome, PolicyRow, Store
+from slurm_testbed import Site
 
 SIZE = Allocation(
     nodes=1, gpus_per_node=4, tasks_per_node=1, cpus_per_task=32, mem_mib_per_node=1024, time_limit_s=600
@@ -18,7 +20,7 @@ DECISION = Decision(
     id="d1",
     job_id=7,
     submitted_s=1000,
-    decided_s=1001,
+    decided_s=1795240378.25,
     user="alice",
     account="llm",
     partition="gpu",
@@ -69,9 +71,13 @@ OUTCOME = Outcome(
 )
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/store.sqlite"
+@pytest.fixture(params=["sqlite", pytest.param("mariadb", marks=pytest.mark.slurm)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database: a file, or one of the MariaDB that a Slurm site keeps its accounting in."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/store.sqlite"
+    site: Site = request.getfixturevalue("site")
+    return site.database_url(f"store_{uuid.uuid4().hex[:12]}")
 
 
 def test_rows_come_back_as_they_went_in(url: str) -> None:
@@ -122,8 +128,8 @@ def test_an_outcome_without_reward_is_no_experience(url: str) -> None:
     store.close()
 
 
-def test_sqlite_is_in_wal_mode(url: str, tmp_path: Path) -> None:
-    Store(url).close()
+def test_sqlite_is_in_wal_mode(tmp_path: Path) -> None:
+    Store(f"sqlite:///{tmp_path}/store.sqlite").close()
     connection = sqlite3.connect(tmp_path / "store.sqlite")
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     connection.close()

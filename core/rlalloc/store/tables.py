@@ -8,7 +8,7 @@ policies       versions made by the trainer, and the gate's verdict
 
 from typing import Final
 
-from sqlalchemy import Column, Float, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy import Column, Double, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Table, Text
 
 METADATA: Final = MetaData()
 
@@ -17,8 +17,8 @@ DECISIONS: Final = Table(
     METADATA,
     Column("id", String(36), primary_key=True),
     Column("job_id", Integer, nullable=False),
-    Column("submitted_s", Float, nullable=False),
-    Column("decided_s", Float, nullable=False),
+    Column("submitted_s", Double, nullable=False),
+    Column("decided_s", Double, nullable=False),
     Column("user", String(64), nullable=False),
     Column("account", String(64), nullable=False),
     Column("partition", String(64), nullable=False),
@@ -32,11 +32,11 @@ DECISIONS: Final = Table(
     Column("observation_schema", Integer),
     Column("observation", LargeBinary),
     Column("queued", Integer),
-    Column("dominant_share_requested", Float),
-    Column("dominant_share_allocated", Float),
-    Column("reference_s", Float),
+    Column("dominant_share_requested", Double),
+    Column("dominant_share_allocated", Double),
+    Column("reference_s", Double),
     Column("shares", Text),
-    Column("log_probability", Float),
+    Column("log_probability", Double),
     Column("policy_version", String(32)),
     Column("allocation", Text),
     Index("decisions_by_job", "job_id", "submitted_s"),
@@ -51,9 +51,9 @@ APPLICATIONS: Final = Table(
     Column("state", String(16), nullable=False),
     Column("original", Text, nullable=False),
     Column("intended", Text, nullable=False),
-    Column("begin_s", Float, nullable=False),
+    Column("begin_s", Double, nullable=False),
     Column("detail", Text, nullable=False),
-    Column("changed_s", Float, nullable=False),
+    Column("changed_s", Double, nullable=False),
     Index("applications_by_state", "state"),
 )
 
@@ -63,17 +63,17 @@ OUTCOMES: Final = Table(
     Column("decision_id", String(36), ForeignKey("decisions.id"), primary_key=True),
     Column("state", String(24), nullable=False),
     Column("exit_code", String(16), nullable=False),
-    Column("eligible_s", Float),
-    Column("started_s", Float),
-    Column("ended_s", Float, nullable=False),
+    Column("eligible_s", Double),
+    Column("started_s", Double),
+    Column("ended_s", Double, nullable=False),
     Column("nodes", Integer, nullable=False),
     Column("gpus", Integer, nullable=False),
     Column("cpus", Integer, nullable=False),
-    Column("mem_mib", Float, nullable=False),
-    Column("max_rss_mib", Float),
-    Column("consumed_energy_j", Float),
+    Column("mem_mib", Double, nullable=False),
+    Column("max_rss_mib", Double),
+    Column("consumed_energy_j", Double),
     Column("executed_shares", Text),
-    Column("reward", Float),
+    Column("reward", Double),
 )
 
 POLICIES: Final = Table(
@@ -81,7 +81,7 @@ POLICIES: Final = Table(
     METADATA,
     Column("version", String(32), primary_key=True),
     Column("parent", String(32)),
-    Column("created_s", Float, nullable=False),
+    Column("created_s", Double, nullable=False),
     Column("promoted", Integer, nullable=False),
     Column("verdict", Text, nullable=False),
 )
