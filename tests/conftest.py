@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+
 from slurm_testbed import Site, SiteSpec
 
 if TYPE_CHECKING:
