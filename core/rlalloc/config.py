@@ -65,7 +65,10 @@ class PolicySection(_Section, frozen=True):
 
 
 class ObjectiveSection(_Section, frozen=True):
-    """What a job's GPUs cost the others: the constants of the price in reward and heuristic."""
+    """What a job's GPUs cost the others: the constants of the price in the reward.
+
+    The heuristic keeps constants of its own (``rlalloc.heuristics.TUNED_PRICE``): policies were trained on them.
+    """
 
     price: PriceConstants = PriceConstants()
 
