@@ -6,11 +6,17 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from slurm_testbed import Site, SiteSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+# Machines are shared and noisy: no test measures time, not even an example's.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

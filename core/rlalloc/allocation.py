@@ -30,13 +30,17 @@ def allocation_for(
     gpus = _nearest_count(_interpolate(shares.gpu, bounds.gpus), bounds.gpu_counts)
     nodes, gpus_per_node = _layout(gpus, request, shape)
     tasks_per_node = _tasks_per_node(gpus_per_node, request, bounds)
-    cpus_per_node = min(shape.cpus, _floor(_whole(shares.cpu, bounds.cpus_per_gpu, 1) * gpus_per_node))
-    mem_mib = min(shape.mem_mib, _floor(_whole(shares.mem, bounds.mem_mib_per_gpu, _MIB_PER_GIB) * gpus_per_node))
+    cpus_per_node = _on_node(
+        _whole(shares.cpu, bounds.cpus_per_gpu, 1), bounds.cpus_per_gpu, gpus_per_node, shape.cpus
+    )
+    mem_mib = _on_node(
+        _whole(shares.mem, bounds.mem_mib_per_gpu, _MIB_PER_GIB), bounds.mem_mib_per_gpu, gpus_per_node, shape.mem_mib
+    )
     sized = Allocation(
         nodes=nodes,
         gpus_per_node=gpus_per_node,
         tasks_per_node=tasks_per_node,
-        cpus_per_task=max(1, cpus_per_node // tasks_per_node),
+        cpus_per_task=_cpus_per_task(cpus_per_node, tasks_per_node, bounds, gpus_per_node, shape),
         mem_mib_per_node=max(1, mem_mib),
         time_limit_s=request.time_limit_s,
     )
@@ -54,6 +58,21 @@ def shares_of(allocation: Allocation, bounds: Bounds) -> Shares:
         cpu=share_in(allocation.cpus_per_gpu, bounds.cpus_per_gpu),
         mem=share_in(allocation.mem_mib_per_gpu, bounds.mem_mib_per_gpu),
     )
+
+
+def _cpus_per_task(
+    cpus_per_node: int, tasks_per_node: int, bounds: Bounds, gpus_per_node: int, shape: NodeShape
+) -> int:
+    """An equal part for each task: rounded down, or up where that would be below the lower bound."""
+    part = cpus_per_node // tasks_per_node
+    if part * tasks_per_node < _ceil(bounds.cpus_per_gpu.minimum * gpus_per_node):
+        part = min(part + 1, shape.cpus // tasks_per_node)
+    return max(1, part)
+
+
+def _on_node(per_gpu: float, bound: Range, gpus: int, most: int) -> int:
+    """Whole CPUs or MiB of a node: rounded down, but never below the lower bound nor above what the node has."""
+    return min(most, max(_floor(per_gpu * gpus), _ceil(bound.minimum * gpus)))
 
 
 def _whole(share: float, bound: Range, unit: int) -> float:
@@ -80,6 +99,11 @@ def share_in(value: float, bound: Range) -> float:
 
 def _nearest_count(gpus: float, counts: tuple[int, ...]) -> int:
     return min(counts, key=lambda count: abs(math.log(count / gpus)))
+
+
+def _ceil(value: float) -> int:
+    """Round up, forgiving likewise."""
+    return math.ceil(value - 1e-6)
 
 
 def _floor(value: float) -> int:

@@ -5,7 +5,7 @@ the agent can serve where learning does not win.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -19,14 +19,17 @@ CPUS_PER_GPU_ENOUGH: Final = 4.0
 """Language models keep their speed from 1 CPU a GPU on, others from 3 (Synergy, OSDI 2022); one to spare."""
 
 
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+
+
 class PriceConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Constants of the price of a share of the cluster; times in seconds."""
 
-    wait_weight: float = 1.0
-    own_price: float = 1.0
-    queue_price: float = 0.5
-    queue_power: float = 0.7
-    horizon_s: float = 14400.0
+    wait_weight: NotNegative = 1.0
+    own_price: NotNegative = 1.0
+    queue_price: NotNegative = 0.5
+    queue_power: NotNegative = 0.7
+    horizon_s: NotNegative = 14400.0
 
     def price_s(self, dominant_share: float, run_time_s: float, queued: int) -> float:
         """What others wait for a job that holds ``dominant_share`` of the cluster for ``run_time_s``."""

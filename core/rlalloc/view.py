@@ -75,6 +75,12 @@ def expected_run_time_s(request: Allocation, allocation: Allocation, curve: Spee
     return run_time_s(request, allocation, EXPECTED_FRACTION_OF_LIMIT * request.time_limit_s, curve)
 
 
+def expected_remaining_s(time_limit_s: float, elapsed_s: float) -> float:
+    """Seconds that a running job is expected to go on: the usual part of its limit, then half of what is left."""
+    expected_s = EXPECTED_FRACTION_OF_LIMIT * time_limit_s
+    return max(0.0, expected_s - elapsed_s if elapsed_s < expected_s else (time_limit_s - elapsed_s) / 2)
+
+
 def slowdown(request: Allocation, allocation: Allocation, curve: SpeedCurve = PRIOR) -> float:
     """Predicted run time under ``allocation`` over that as submitted."""
     return run_time_s(request, allocation, 1.0, curve)

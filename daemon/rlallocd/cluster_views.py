@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlalloc.bounds import NodeShape
-from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView
+from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView, expected_remaining_s
 from rlallocd.sizes import Declined
 from rlallocd.slurm import JobRecord, NodeRecord
 
@@ -31,7 +31,11 @@ def partition_view(
         ),
         totals=np.array([(node.gpus, node.cpus, node.mem_mib) for node in usable], dtype=np.float64).sum(axis=0),
         releases=np.array(
-            sorted((_expected_left_s(job, now_s), job.gpus, job.cpus, job.mem_mib) for job in mine if job.running),
+            sorted(
+                (expected_remaining_s(job.time_limit_s, now_s - job.started_s), job.gpus, job.cpus, job.mem_mib)
+                for job in mine
+                if job.running
+            ),
             dtype=np.float64,
         ).reshape(-1, 4),
         queued=np.array(
@@ -43,10 +47,3 @@ def partition_view(
             dtype=np.float64,
         ).reshape(-1, 2),
     )
-
-
-def _expected_left_s(job: JobRecord, now_s: float) -> float:
-    """Seconds until a running job is expected to end: the usual part of its limit, then what is left of it."""
-    ran_s = now_s - job.started_s
-    expected_s = EXPECTED_FRACTION_OF_LIMIT * job.time_limit_s
-    return max(0.0, expected_s - ran_s if ran_s < expected_s else (job.time_limit_s - ran_s) / 2)

@@ -30,9 +30,15 @@ def test_never_outside_the_bounds_nor_the_node(job: JobView, chosen: Shares) -> 
     assert size.cpus_per_node <= SHAPE.cpus
     assert size.mem_mib_per_node <= SHAPE.mem_mib
     assert size.gpus_per_node <= SHAPE.gpus
-    assert size.cpus_per_gpu <= max(bounds.cpus_per_gpu.maximum, size.tasks_per_node / size.gpus_per_node) + 1e-6
-    assert size.mem_mib_per_gpu <= bounds.mem_mib_per_gpu.maximum + 1e-6
-    assert size.mem_mib_per_node >= int(min(bounds.mem_mib_per_gpu.minimum * size.gpus_per_node, SHAPE.mem_mib))
+    # One CPU a task, or one MiB a node, is the smallest step: bounds are kept to that.
+    most_cpus = bounds.cpus_per_gpu.maximum * size.gpus_per_node
+    assert size.cpus_per_node < most_cpus + size.tasks_per_node + 1e-6
+    least_cpus = min(
+        bounds.cpus_per_gpu.minimum * size.gpus_per_node, SHAPE.cpus // size.tasks_per_node * size.tasks_per_node
+    )
+    assert size.cpus_per_node >= least_cpus - 1e-6
+    assert size.mem_mib_per_node < bounds.mem_mib_per_gpu.maximum * size.gpus_per_node + 1
+    assert size.mem_mib_per_node >= min(bounds.mem_mib_per_gpu.minimum * size.gpus_per_node, SHAPE.mem_mib) - 1e-3
     assert size.time_limit_s >= job.request.time_limit_s
 
 

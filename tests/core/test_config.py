@@ -43,6 +43,7 @@ def test_the_shipped_file_is_valid_and_names_every_key() -> None:
         ("rules: [{name: 'a b'}]", "use letters, digits"),
         ("rules: [{name: a, partitions: ['gpu, cpu']}]", r"rules\[0\].partitions"),
         ("runtime_directory: run", "Expected an absolute path"),
+        ("objective: {price: {queue_power: -1}}", "objective.price.queue_power: Expected `float` >= 0.0; found -1"),
         ("commands: {hpc: [a]}", "Allowed: train, finetune, serve"),
         ("[1, 2]", "the file: Expected `object`"),
         ("{", "not valid YAML"),

@@ -18,7 +18,7 @@ from rlalloc.allocation import allocation_for
 from rlalloc.bounds import NodeShape
 from rlalloc.heuristics import Heuristic
 from rlalloc.job import Allocation, JobView
-from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView, slowdown
+from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView, expected_remaining_s, slowdown
 from rlalloc_trainer.simulator.job import KILLED_FOR_ITS_SIZE, JobRecord, SimulatedJob
 from rlalloc_trainer.simulator.nodes import FloatArray, IntArray, Nodes
 
@@ -250,15 +250,6 @@ class Simulation:
         self.running[number] = run
         self._first_run.setdefault(number, run)
         heapq.heappush(self._ends, (run.end_s, number))
-
-
-def expected_remaining_s(time_limit_s: float, elapsed_s: float) -> float:
-    """Seconds that a running job is expected to go on: the usual part of its limit, then half of what is left of it.
-
-    As rlallocd.cluster_views has it, for the observations to be the same.
-    """
-    expected_s = EXPECTED_FRACTION_OF_LIMIT * time_limit_s
-    return max(0.0, expected_s - elapsed_s if elapsed_s < expected_s else (time_limit_s - elapsed_s) / 2)
 
 
 def simulate(cluster: Cluster, jobs: Sequence[SimulatedJob], decide: Decide) -> list[JobRecord]:
