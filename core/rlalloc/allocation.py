@@ -30,12 +30,8 @@ def allocation_for(
     gpus = _nearest_count(_interpolate(shares.gpu, bounds.gpus), bounds.gpu_counts)
     nodes, gpus_per_node = _layout(gpus, request, shape)
     tasks_per_node = _tasks_per_node(gpus_per_node, request, bounds)
-    cpus_per_node = _on_node(
-        _whole(shares.cpu, bounds.cpus_per_gpu, 1), bounds.cpus_per_gpu, gpus_per_node, shape.cpus
-    )
-    mem_mib = _on_node(
-        _whole(shares.mem, bounds.mem_mib_per_gpu, _MIB_PER_GIB), bounds.mem_mib_per_gpu, gpus_per_node, shape.mem_mib
-    )
+    cpus_per_node = min(shape.cpus, _of_node(shares.cpu, bounds.cpus_per_gpu, 1, gpus_per_node))
+    mem_mib = min(shape.mem_mib, _of_node(shares.mem, bounds.mem_mib_per_gpu, _MIB_PER_GIB, gpus_per_node))
     sized = Allocation(
         nodes=nodes,
         gpus_per_node=gpus_per_node,
@@ -70,9 +66,9 @@ def _cpus_per_task(
     return max(1, part)
 
 
-def _on_node(per_gpu: float, bound: Range, gpus: int, most: int) -> int:
-    """Whole CPUs or MiB of a node: rounded down, but never below the lower bound nor above what the node has."""
-    return min(most, max(_floor(per_gpu * gpus), _ceil(bound.minimum * gpus)))
+def _of_node(share: float, bound: Range, unit: int, gpus: int) -> int:
+    """CPUs or MiB for ``gpus`` GPUs, in whole ``unit`` steps a GPU: rounded down, but never below the lower bound."""
+    return max(_floor(_whole(share, bound, unit) * gpus), _ceil(bound.minimum * gpus))
 
 
 def _whole(share: float, bound: Range, unit: int) -> float:
