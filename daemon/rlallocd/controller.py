@@ -21,6 +21,8 @@ _log = logging.getLogger(__name__)
 _WATCH_LIMITS_FOR_S = 3600.0
 _PARTITIONS_EVERY_S = 300.0
 _REMEMBER_DECIDED_FOR_S = 30 * 86400.0
+_WAIT_FOR_OUTCOMES_FOR_S = 90 * 86400.0
+"""A job that slurmdbd does not show ended by then (it was purged, say) is not asked for any more."""
 
 
 class Controller:
@@ -126,7 +128,7 @@ class Controller:
         if now_s - self._outcomes_read_s < self.config.daemon.outcomes_every_s:
             return
         self._outcomes_read_s = now_s
-        waiting = self._store.decisions_without_outcome()
+        waiting = self._store.decisions_without_outcome(now_s - _WAIT_FOR_OUTCOMES_FOR_S)
         if not waiting:
             return
         records = self._slurm.accounting(

@@ -83,7 +83,7 @@ def wait_until_ended(place: Place, screen: Screen, submitted: list[Submitted]) -
 def _open_jobs(place: Place, submitted: list[Submitted]) -> list[Decision]:
     """Decisions whose job has no outcome in the store so far."""
     ids = {decision.id for decision in decisions_of(place, submitted).values()}
-    return [decision for decision in place.store.decisions_without_outcome() if decision.id in ids]
+    return [decision for decision in place.store.decisions_without_outcome(0.0) if decision.id in ids]
 
 
 def _policy_checks(ran: Mapping[str, list[Ran]], decisions: Mapping[int, Decision], served: str) -> list[Check]:

@@ -89,7 +89,7 @@ def accounted(place: Place, screen: Screen, submitted: Sequence[Submitted]) -> d
         records = {record.job_id: record for record in place.slurm.accounting(ids, since_s) if record.ended_s}
         missing = sorted(set(ids) - set(records))
         decided = {decision.id for decision in decisions_of(place, submitted).values()}
-        open_decisions = [each.job_id for each in place.store.decisions_without_outcome() if each.id in decided]
+        open_decisions = [each.job_id for each in place.store.decisions_without_outcome(0.0) if each.id in decided]
         if not missing and not open_decisions:
             return records
         if time.monotonic() > deadline:

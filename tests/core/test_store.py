@@ -114,9 +114,10 @@ def test_decided_jobs_are_told_by_id_and_submission(url: str) -> None:
     store.add_decisions([DECISION])
     assert store.decided_jobs(0) == {(7, 1000)}
     assert store.decided_jobs(2000) == frozenset()
-    assert store.decisions_without_outcome() == (DECISION,)
+    assert store.decisions_without_outcome(0) == (DECISION,)
+    assert store.decisions_without_outcome(DECISION.decided_s + 1) == ()
     store.add_outcomes([OUTCOME])
-    assert store.decisions_without_outcome() == ()
+    assert store.decisions_without_outcome(0) == ()
     store.close()
 
 

@@ -94,6 +94,7 @@ def test_a_jobs_age_counts_from_its_submission_and_nothing_of_its_priority_is_se
     job_id = rlalloc.submit(MOLDABLE)
     rlalloc.decision(job_id)
     wait_until(lambda: rlalloc.job(job_id)["Reason"] in ("Resources", "Priority"), what="it waits for resources")
+    wait_until(lambda: rlalloc.job(job_id)["AccrueTime"] != "Unknown", what="its age counts")
     job = rlalloc.job(job_id)
     submitted, accrued = (datetime.fromisoformat(job[field]) for field in ("SubmitTime", "AccrueTime"))
     assert (accrued - submitted).total_seconds() <= rlalloc.settings["grace_s"] / 2

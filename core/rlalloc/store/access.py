@@ -94,12 +94,12 @@ class Store:
         with self._transaction() as connection:
             return frozenset((job_id, int(submitted_s)) for job_id, submitted_s in connection.execute(query))
 
-    def decisions_without_outcome(self) -> tuple[Decision, ...]:
-        """Decisions whose job is not known to have ended, oldest first."""
+    def decisions_without_outcome(self, since_s: float) -> tuple[Decision, ...]:
+        """Decisions since ``since_s`` whose job is not known to have ended, oldest first."""
         query = (
             sa.select(DECISIONS)
             .outerjoin(OUTCOMES, OUTCOMES.c.decision_id == DECISIONS.c.id)
-            .where(OUTCOMES.c.decision_id.is_(None))
+            .where(OUTCOMES.c.decision_id.is_(None), DECISIONS.c.decided_s >= since_s)
             .order_by(DECISIONS.c.decided_s)
         )
         return self._rows(query, Decision)
