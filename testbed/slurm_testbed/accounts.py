@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pwd
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .commands import run_command
@@ -11,34 +12,28 @@ from .requirements import search_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 COMMAND_TIMEOUT_S = 30.0
+MARK = "slurm-testbed "
 NO_HOME = "/nonexistent"  # a user's HOME is inside each site, see Site.home
 
 
 def create_unix_users(names: Sequence[str], root: Path) -> None:
     """Create those users that do not exist, marked with the root directory's name.
 
-    The caller holds the root directory's lock.
+    Users of a root directory that is gone (its sites crashed with it) become this one's. The caller holds the root
+    directory's lock.
     """
+    mark = f"--comment={_mark(root)}"
     for name in names:
         try:
-            pwd.getpwnam(name)
+            orphaned = _is_orphan(pwd.getpwnam(name))
         except KeyError:
-            run_command(
-                [
-                    "useradd",
-                    "--no-create-home",
-                    f"--home-dir={NO_HOME}",
-                    "--user-group",
-                    "--shell=/bin/bash",
-                    f"--comment={_mark(root)}",
-                    name,
-                ],
-                timeout_s=COMMAND_TIMEOUT_S,
-                environment={"PATH": search_path()},
-            )
+            new = ["useradd", "--no-create-home", f"--home-dir={NO_HOME}", "--user-group", "--shell=/bin/bash"]
+            _run_as_root([*new, mark, name])
+        else:
+            if orphaned:
+                _run_as_root(["usermod", mark, name])
 
 
 def created_user_ids(root: Path) -> frozenset[int]:
@@ -53,7 +48,7 @@ def remove_unix_users(root: Path) -> list[str]:
     """
     names = [entry.pw_name for entry in _created_users(root)]
     for name in names:
-        run_command(["userdel", name], timeout_s=COMMAND_TIMEOUT_S, environment={"PATH": search_path()})
+        _run_as_root(["userdel", name])
     return names
 
 
@@ -85,6 +80,15 @@ def _created_users(root: Path) -> list[pwd.struct_passwd]:
     return [entry for entry in pwd.getpwall() if entry.pw_gecos == _mark(root)]
 
 
+def _is_orphan(user: pwd.struct_passwd) -> bool:
+    """Tell whether a testbed made the user whose root directory is gone."""
+    return user.pw_gecos.startswith(MARK) and not Path(user.pw_gecos.removeprefix(MARK)).exists()
+
+
 def _mark(root: Path) -> str:
     """Return the GECOS text of users that belong to `root` (":" would end the field)."""
-    return f"slurm-testbed {str(root).replace(':', '_')}"
+    return f"{MARK}{str(root).replace(':', '_')}"
+
+
+def _run_as_root(command: Sequence[str]) -> None:
+    run_command(command, timeout_s=COMMAND_TIMEOUT_S, environment={"PATH": search_path()})

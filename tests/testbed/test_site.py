@@ -26,6 +26,7 @@ from slurm_testbed import (
     registry,
     wait_until,
 )
+from slurm_testbed.accounts import create_unix_users, created_user_ids, remove_unix_users
 from slurm_testbed.processes import site_processes
 from slurm_testbed.requirements import check_requirements
 from slurm_testbed.shares import mounts_below
@@ -326,12 +327,23 @@ def test_values_that_cannot_work_are_refused(values: dict[str, object], message:
         SiteSpec(**values)  # type: ignore[arg-type]
 
 
-def test_down_by_who_started_it_leaves_the_others(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_users_of_a_testbed_that_is_gone_are_taken_over(tmp_path: Path) -> None:
+    """What a crashed run left in /etc/passwd is no obstacle, and goes with the next one."""
+    create_unix_users(["tb-orphan"], tmp_path / "gone")
+    create_unix_users(["tb-orphan"], tmp_path)
+    assert pwd.getpwnam("tb-orphan").pw_uid in created_user_ids(tmp_path)
+    assert remove_unix_users(tmp_path) == ["tb-orphan"]
+    with pytest.raises(KeyError):
+        pwd.getpwnam("tb-orphan")
+
+
+def test_down_by_who_started_it_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """`make down` in one checkout never ends a site of another."""
-    own = root / "owned"
+    own = Path(tempfile.mkdtemp(prefix="st-", dir="/var/tmp"))
     for name, owner in (("mine", "/here"), ("theirs", "/there")):
         monkeypatch.setenv(registry.STARTED_BY, owner)
         registry.claim(SiteSpec(name=name), own)
     assert command_line(own, "down", "--started-by", "/here").returncode == 0
     assert registry.site_names(own) == ["theirs"]
     assert command_line(own, "down", "--all").returncode == 0
+    shutil.rmtree(own)
