@@ -6,9 +6,10 @@ from datetime import datetime
 
 import pytest
 
+from rlalloc_testbed import Installation
 from slurm_testbed import wait_until
 
-from .conftest import MOLDABLE, Installation
+from .conftest import MOLDABLE
 
 pytestmark = pytest.mark.slurm
 

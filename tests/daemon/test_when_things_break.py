@@ -9,12 +9,13 @@ import msgspec
 import pytest
 
 from rlalloc.store import Application, Decision, Store
+from rlalloc_testbed import Installation, install, start_site
 from rlallocd.sizes import size_of
 from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.json_reader import JsonReader
 from slurm_testbed import wait_until
 
-from .conftest import MOLDABLE, Installation, install, start_site
+from .conftest import MOLDABLE
 
 pytestmark = pytest.mark.slurm
 
@@ -125,7 +126,7 @@ def test_killed_in_the_middle_of_a_transaction(rlalloc: Installation, *, updated
 def test_a_site_that_vetoes_the_update_gets_its_job_as_submitted(tmp_path: Path) -> None:
     script = tmp_path / "job_submit.lua"
     script.write_text(VETO.format(rlalloc=Path(__file__).parents[2] / "slurm_plugin" / "rlalloc.lua"))
-    with start_site(f"veto-{os.getpid()}", script) as site:
+    with start_site(f"veto-{os.getpid()}", job_submit_lua=script) as site:
         vetoing = install(site)
         vetoing.start("rlalloc-agent")
         vetoing.start("rlallocd")

@@ -1,0 +1,8 @@
+"""rlalloc on a real Slurm site: the plugin in slurmctld, the agent and the daemon as processes of their own.
+
+For tests and benchmarks; ``slurm_testbed`` makes the site itself.
+"""
+
+from rlalloc_testbed.installation import PLUGIN, USER, Installation, install, start_site
+
+__all__ = ["PLUGIN", "USER", "Installation", "install", "start_site"]
