@@ -13,8 +13,9 @@ from typing import Final
 from rlalloc.job import Allocation
 from rlalloc.store import Application, ApplicationState, Decision, Store
 from rlallocd.candidates import Candidate
+from rlallocd.plan import plan_update
 from rlallocd.sizes import differences, size_of
-from rlallocd.slurm import JobRecord, Slurm, SlurmUnavailable, UpdatePlan, UpdateRefused
+from rlallocd.slurm import JobRecord, Slurm, SlurmUnavailable, UpdateRefused
 from rlallocd.tag import with_note
 
 _log = logging.getLogger(__name__)
@@ -96,13 +97,7 @@ class Applier:
 
     def _update(self, size: Allocation, job: JobRecord, admin_comment: str) -> None:
         """Send one update. What became of it is seen when the job is read back, so a refusal is only logged."""
-        plan = UpdatePlan(
-            job_id=job.job_id,
-            allocation=size,
-            gpu_type=job.gpu_type,
-            clear_exclusive=job.is_exclusive,
-            admin_comment=admin_comment,
-        )
+        plan = plan_update(job, size, admin_comment)
         try:
             self._slurm.update(plan)
         except (UpdateRefused, SlurmUnavailable) as err:
