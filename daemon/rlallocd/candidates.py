@@ -1,5 +1,6 @@
 """Which jobs are ours to decide, from one snapshot. Pure functions."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 import msgspec
@@ -9,17 +10,22 @@ from rlalloc.config import Config, Rule
 from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation, JobView, Mode
 from rlalloc.view import ClusterView
-from rlallocd.sizes import Declined, check_form, size_of
+from rlallocd.sizes import Declined, size_on
 from rlallocd.slurm import JobRecord
 from rlallocd.tag import Tag, read_tag
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A job with our tag that has no decision yet, and the mode in force for it now."""
+    """A job with our tag that has no decision yet, and the mode in force for it now.
+
+    An array is one job, under the id that sbatch printed; it is ``split`` once some of its tasks stand in the queue
+    by themselves.
+    """
 
     job: JobRecord
     tag: Tag
     mode: Mode
+    split: bool = False
 
     @property
     def deferred_by_us(self) -> bool:
@@ -37,33 +43,31 @@ def find_candidates(
 ) -> tuple[Candidate, ...]:
     """Jobs that carry our tag, in modes shadow and enforce, without a decision so far.
 
-    They are pending; in shadow mode a job may have started before we saw it, and is told apart all the same.
+    They are pending; one in shadow mode, or declined at submission, may have started before we saw it, and is told
+    apart all the same. A requeued job was decided before, and keeps the size that it had then, as Slurm does.
     """
-    found = []
+    found: dict[int, Candidate] = {}
+    parts = Counter(job.array_job_id for job in jobs if job.array_job_id)
     for job in jobs:
         tag = read_tag(job.admin_comment)
-        if tag is None or (job.job_id, job.submitted_s) in decided:
+        if tag is None or job.restarts or job.base_id in found or (job.base_id, job.submitted_s) in decided:
             continue
         mode = _mode_now(tag, config.rule(tag.rule), config)
-        if (job.pending and mode != "off") or (job.running and mode == "shadow"):
-            found.append(Candidate(job, tag, mode))
-    return tuple(found)
+        if mode != "off" and (job.pending or (job.running and (mode == "shadow" or tag.decline))):
+            whole = msgspec.structs.replace(job, job_id=job.base_id)
+            found[job.base_id] = Candidate(whole, tag, mode, split=parts[job.array_job_id] > 1)
+    return tuple(found.values())
 
 
 def job_view(candidate: Candidate, rule: Rule, cluster: ClusterView, jobs: Sequence[JobRecord]) -> JobView:
     """What a policy sees of a candidate. Raises Declined, with the reason, if it is to run as submitted."""
     job = candidate.job
-    check_form(job)
-    request = size_of(job)
-    if request.gpus_per_node > cluster.shape.gpus:
-        raise Declined(
-            f"{request.gpus_per_node} GPUs on a node of {cluster.shape.gpus}: say how many nodes (--nodes)"
-        )
+    request = size_on(job, cluster.shape)
     try:
         directives = parse_directives(candidate.tag.directives)
         bounds = bounds_for(request, directives, rule.bounds, cluster.shape)
     except DirectiveError as err:
-        raise Declined(str(err)) from err
+        raise Declined(str(err), "directive") from err
     return JobView(
         job_class=directives.job_class or candidate.tag.job_class,
         request=request,

@@ -95,6 +95,8 @@ class Controller:
         self._decided.update((decision.job_id, int(decision.submitted_s)) for _, decision in decided)
         for _, decision in decided:
             self.counters[f"decided_{_kind(decision.mode, decision.reason)}"] += 1
+            if decision.decline_name:
+                self.counters[f"declined_{decision.decline_name}"] += 1
             _log.info(
                 "job %d, %s: %s",
                 decision.job_id,
@@ -104,6 +106,7 @@ class Controller:
                     "job_id": decision.job_id,
                     "decision_id": decision.id,
                     "policy_version": decision.policy_version or "-",
+                    "decline_name": decision.decline_name or "-",
                 },
             )
         self._applier.apply(decided)
