@@ -92,7 +92,9 @@ class Applier:
                 )
             else:
                 restored.append(application)
-        self._begin_all(restored, "restored", "the update did not come out as intended; the request was restored")
+        self._begin_all(
+            restored, "restored", "the update did not come out as intended; the size before it was restored"
+        )
 
     def _update(self, size: Allocation, job: JobRecord, admin_comment: str) -> None:
         """Send one update. What became of it is seen when the job is read back, so a refusal is only logged."""
@@ -112,11 +114,15 @@ class Applier:
         self._begin([(application.job_id, application.begin_s) for application in applications])
         self._mark(applications, state, detail)
 
-    def _begin(self, jobs: Sequence[tuple[int, float]]) -> None:
-        """Let jobs go: those without a later begin time of their own in one call."""
+    def _begin(self, jobs: Sequence[tuple[int, float | None]]) -> None:
+        """Let jobs go: those without a later begin time of their own in one call.
+
+        One without any (None) was let go before: to begin it again would set the moment from which its age counts.
+        """
         now_s = time.time()
-        self._begin_at([job_id for job_id, begin_s in jobs if begin_s <= now_s], 0)
-        for job_id, begin_s in jobs:
+        deferred = [(job_id, begin_s) for job_id, begin_s in jobs if begin_s is not None]
+        self._begin_at([job_id for job_id, begin_s in deferred if begin_s <= now_s], 0)
+        for job_id, begin_s in deferred:
             if begin_s > now_s:
                 self._begin_at([job_id], begin_s)
 
@@ -139,7 +145,7 @@ class Applier:
         elif not differences(job, application.intended):
             self._mark([application], "begun", "it started with the decided size")
         elif not differences(job, application.original):
-            self._mark([application], "left", "it started as submitted before the update")
+            self._mark([application], "left", "it started as it was before the update")
         else:
             self._mark(
                 [application], "lost", f"it started otherwise: {'; '.join(differences(job, application.intended))}"
@@ -147,7 +153,9 @@ class Applier:
 
 
 def _changes(candidate: Candidate, decision: Decision) -> bool:
-    return candidate.mode == "enforce" and decision.allocation is not None and decision.allocation != decision.request
+    if candidate.mode != "enforce" or decision.allocation is None:
+        return False
+    return candidate.begun or decision.allocation != decision.request  # again: only where the size is another
 
 
 def _application(candidate: Candidate, decision: Decision) -> Application:

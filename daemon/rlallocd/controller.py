@@ -3,18 +3,21 @@
 import logging
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 from rlalloc.config import Config
 from rlalloc.errors import RlallocError, StoreError
 from rlalloc.job import Mode
 from rlalloc.store import Decision, Store
-from rlallocd.agent_client import AgentClient
+from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.apply import Applier
-from rlallocd.candidates import find_candidates
+from rlallocd.candidates import Candidate, find_candidates, find_waiting
 from rlallocd.decide import Snapshot, decide
+from rlallocd.decide_again import JobKey, decide_again
 from rlallocd.intercept import withdraw_intercept, write_intercept
 from rlallocd.outcomes import outcomes_of
 from rlallocd.slurm import PartitionRecord, Slurm, SlurmError
+from rlallocd.waiting import Situation
 
 _log = logging.getLogger(__name__)
 
@@ -39,13 +42,17 @@ class Controller:
         self._partitions: dict[str, PartitionRecord] = {}
         self._partitions_read_s = 0.0
         self._outcomes_read_s = 0.0
+        self._waiting_read_s = 0.0
+        self._asked: dict[JobKey, Situation] = {}
         self._heartbeat_s = 0.0
 
     def cycle(self) -> int:
         """Do all that is due; returns how many jobs were decided. Never raises for what Slurm or the store do."""
         self.counters["cycles"] += 1
         try:
-            decided = self._decide_and_apply()
+            snapshot = self._snapshot()
+            decided = self._decide_and_apply(snapshot)
+            self._decide_again_and_apply(snapshot)
             self._collect_outcomes()
             self._beat()
         except SlurmError as err:
@@ -81,8 +88,7 @@ class Controller:
         except (RlallocError, OSError) as err:
             _log.warning("waiting jobs begin by themselves within %d s: %s", self.config.grace_s, err)
 
-    def _decide_and_apply(self) -> int:
-        snapshot = self._snapshot()
+    def _decide_and_apply(self, snapshot: Snapshot) -> int:
         jobs = {job.job_id: job for job in snapshot.jobs}
         self._applier.finish(self._store.open_applications(), jobs)
         if self._slurm.config.limits_enforced:
@@ -91,10 +97,37 @@ class Controller:
         if not candidates:
             return 0
         decided = decide(candidates, snapshot, self.config, self._agent)
+        self._decided.update(candidate.key for candidate, _ in decided)
+        self.counters.update(f"decided_{_kind(decision.mode, decision.reason)}" for _, decision in decided)
+        self._record_and_apply(decided)
+        return len(decided)
+
+    def _decide_again_and_apply(self, snapshot: Snapshot) -> None:
+        """Look at the jobs that still wait, every ``waiting.every_s``; without the agent they stay as they are."""
+        section = self.config.waiting
+        if not section.max_updates or snapshot.taken_s - self._waiting_read_s < section.every_s:
+            return
+        self._waiting_read_s = snapshot.taken_s
+        waiting = find_waiting(snapshot.jobs, self.config, snapshot.taken_s)
+        keys = {candidate.key for candidate in waiting}
+        self._asked = {key: situation for key, situation in self._asked.items() if key in keys}
+        if not waiting:
+            return
+        histories = self._store.histories(keys)
+        try:
+            again = decide_again(waiting, histories, self._asked, snapshot, self.config, self._agent)
+        except AgentUnavailable as err:
+            self.counters["waiting_unanswered"] += 1
+            _log.warning("waiting jobs stay as they are: %s", err)
+            return
+        self._asked.update(again.asked)
+        self.counters["waiting_asked"] += len(again.asked)
+        self.counters["waiting_updated"] += len(again.decided)
+        self._record_and_apply(again.decided)
+
+    def _record_and_apply(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
         self._store.add_decisions([decision for _, decision in decided])
-        self._decided.update((decision.job_id, int(decision.submitted_s)) for _, decision in decided)
         for _, decision in decided:
-            self.counters[f"decided_{_kind(decision.mode, decision.reason)}"] += 1
             _log.info(
                 "job %d, %s: %s",
                 decision.job_id,
@@ -107,7 +140,6 @@ class Controller:
                 },
             )
         self._applier.apply(decided)
-        return len(decided)
 
     def _snapshot(self) -> Snapshot:
         now_s = time.time()
@@ -151,6 +183,8 @@ def _what(decision: Decision) -> str:
     """A decision in one line of the log."""
     if decision.allocation is None:
         return f"as submitted: {decision.reason}"
+    if decision.predicted_gain is not None:
+        return f"{decision.allocation.describe()} while it waits, to save {decision.predicted_gain:.0%}"
     return decision.allocation.describe()
 
 

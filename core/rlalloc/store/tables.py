@@ -39,6 +39,7 @@ DECISIONS: Final = Table(
     Column("log_probability", Double),
     Column("policy_version", String(32)),
     Column("allocation", Text),
+    Column("predicted_gain", Double),
     Index("decisions_by_job", "job_id", "submitted_s"),
 )
 
@@ -51,10 +52,11 @@ APPLICATIONS: Final = Table(
     Column("state", String(16), nullable=False),
     Column("original", Text, nullable=False),
     Column("intended", Text, nullable=False),
-    Column("begin_s", Double, nullable=False),
+    Column("begin_s", Double),
     Column("detail", Text, nullable=False),
     Column("changed_s", Double, nullable=False),
     Index("applications_by_state", "state"),
+    Index("applications_by_job", "job_id"),
 )
 
 OUTCOMES: Final = Table(
