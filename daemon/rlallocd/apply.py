@@ -56,7 +56,10 @@ class Applier:
             else:
                 good.append(application)
         self._mark(good, "applied", "read back as intended")
-        self._begin_all(good, "begun", "let go with the decided size")
+        deferred = [application for application in good if application.begin_s is not None]
+        waiting = [application for application in good if application.begin_s is None]
+        self._begin_all(deferred, "begun", "let go with the decided size")
+        self._mark(waiting, "begun", "given the decided size while it waited")
         if bad:
             self._restore(bad, jobs)
 

@@ -3,6 +3,7 @@
 Nothing here touches Slurm or the store.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -28,6 +29,8 @@ from rlallocd.waiting import (
     situation_in,
     why_left_alone,
 )
+
+_log = logging.getLogger(__name__)
 
 JobKey = tuple[int, int]
 """Job id and submit second, as in ``Candidate.key``."""
@@ -111,10 +114,12 @@ def _question(
     if rule is None:
         return None
     seen = seen_from(partition.queue.index(candidate.job), partition.queue, partition.view)
+    why = why_left_alone(candidate.job, history, seen, config.waiting, snapshot.taken_s)
     then = asked_before.get(candidate.key) or situation_at(history.decisions[-1])
-    if not changed_enough(then, situation_in(seen), config.waiting.change):
-        return None
-    if why_left_alone(candidate.job, history, seen, config.waiting, snapshot.taken_s):
+    if not why and not changed_enough(then, situation_in(seen), config.waiting.change):
+        why = "nothing has changed enough"
+    if why:
+        _log.debug("job %d stays as it waits: %s", candidate.job.job_id, why, extra={"job_id": candidate.job.job_id})
         return None
     try:
         check_form(candidate.job)
