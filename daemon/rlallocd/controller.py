@@ -10,7 +10,7 @@ from rlalloc.job import Mode
 from rlalloc.store import Decision, Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.apply import Applier
-from rlallocd.candidates import find_candidates
+from rlallocd.candidates import find_candidates, find_forgotten
 from rlallocd.decide import Snapshot, decide
 from rlallocd.intercept import withdraw_intercept, write_intercept
 from rlallocd.outcomes import outcomes_of
@@ -84,7 +84,9 @@ class Controller:
     def _decide_and_apply(self) -> int:
         snapshot = self._snapshot()
         jobs = {job.job_id: job for job in snapshot.jobs}
-        self._applier.finish(self._store.open_applications(), jobs)
+        opened = self._store.open_applications()
+        self._applier.finish(opened)
+        self._applier.let_go(find_forgotten(snapshot.jobs, self._decided, {each.job_id for each in opened}))
         if self._slurm.config.limits_enforced:
             self._applier.undo_limited(self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S), jobs)
         candidates = find_candidates(snapshot.jobs, self.config, self._decided)
