@@ -24,7 +24,7 @@ _HEADS_LOOKED_BEYOND: Final = 10
 class Candidate(msgspec.Struct, frozen=True):
     """A job with our tag and the mode in force for it now.
 
-    ``begun`` says that it was decided and let go before, and waits for resources.
+    ``begun`` says that it was decided and let go before, and waits for resources: it is updated where it stands.
     """
 
     job: JobRecord
@@ -48,13 +48,8 @@ class Candidate(msgspec.Struct, frozen=True):
         return self.mode == "enforce" and not self.begun and self.tag.begin > 0 and self.job.begin_s == self.tag.begin
 
     @property
-    def begin_s(self) -> int | None:
-        """When it may begin: the user's own begin time if that is later than our deferral, else at once (0).
-
-        None for one that was let go before: what counts of its waiting is not touched.
-        """
-        if self.begun:
-            return None
+    def begin_s(self) -> int:
+        """When it may begin: the user's own begin time if that is later than our deferral, else at once (0)."""
         return self.tag.user_begin if self.tag.user_begin >= self.tag.begin else 0
 
 
@@ -74,6 +69,21 @@ def find_candidates(
         if (job.pending and mode != "off") or (job.running and mode == "shadow"):
             found.append(Candidate(job, tag, mode))
     return tuple(found)
+
+
+def find_forgotten(
+    jobs: Sequence[JobRecord], decided: Collection[tuple[int, int]], open_jobs: Collection[int]
+) -> tuple[JobRecord, ...]:
+    """Decided jobs that still wait for us though no application is open: we were stopped before we let them go."""
+    return tuple(
+        job
+        for job in jobs
+        if job.pending
+        and (tag := read_tag(job.admin_comment)) is not None
+        and job.begin_s == tag.begin > tag.user_begin
+        and (job.job_id, job.submitted_s) in decided
+        and job.job_id not in open_jobs
+    )
 
 
 def find_waiting(jobs: Sequence[JobRecord], config: Config, now_s: float) -> tuple[Candidate, ...]:

@@ -11,7 +11,7 @@ from rlalloc.job import Mode
 from rlalloc.store import Decision, Store
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.apply import Applier
-from rlallocd.candidates import Candidate, find_candidates, find_waiting
+from rlallocd.candidates import Candidate, find_candidates, find_forgotten, find_waiting
 from rlallocd.decide import Snapshot, decide
 from rlallocd.decide_again import JobKey, decide_again
 from rlallocd.intercept import withdraw_intercept, write_intercept
@@ -90,7 +90,9 @@ class Controller:
 
     def _decide_and_apply(self, snapshot: Snapshot) -> int:
         jobs = {job.job_id: job for job in snapshot.jobs}
-        self._applier.finish(self._store.open_applications(), jobs)
+        opened = self._store.open_applications()
+        self._applier.finish(opened)
+        self._applier.let_go(find_forgotten(snapshot.jobs, self._decided, {each.job_id for each in opened}))
         if self._slurm.config.limits_enforced:
             self._applier.undo_limited(self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S), jobs)
         candidates = find_candidates(snapshot.jobs, self.config, self._decided)

@@ -104,7 +104,7 @@ def test_a_job_decided_again_says_which_decision_its_outcome_belongs_to(run: Run
     first = msgspec.structs.replace(DECISION, observation=None)
     again = msgspec.structs.replace(first, id="d2", decided_s=DECISION.decided_s + 60, predicted_gain=0.4)
     store.add_decisions([first, again])
-    journal = store.journal([APPLICATION, msgspec.structs.replace(APPLICATION, decision_id="d2", begin_s=None)])
+    journal = store.journal([APPLICATION, msgspec.structs.replace(APPLICATION, decision_id="d2", begins=False)])
     store.set_applications(journal, "begun", 1002, "applied")
     store.add_outcomes([msgspec.structs.replace(OUTCOME, decision_id="d2")])
     store.close()

@@ -100,7 +100,8 @@ def _applied(number: int, size: Allocation, state: ApplicationState = "begun") -
         state=state,
         original=EIGHT,
         intended=size,
-        begin_s=0 if number == 1 else None,
+        begin_s=0,
+        begins=number == 1,
         detail="",
         changed_s=1000.0 + number,
     )
@@ -270,7 +271,7 @@ def test_waiting_jobs_are_found_in_the_order_of_the_queue() -> None:
     ]
     found = find_waiting(jobs, ENFORCE, NOW_S)
     assert [candidate.job.job_id for candidate in found] == [2, 1, 3]
-    assert all(candidate.begun and candidate.begin_s is None for candidate in found)
+    assert all(candidate.begun for candidate in found)
     assert not any(candidate.deferred_by_us for candidate in found)
 
 

@@ -81,7 +81,7 @@ def test_a_job_whose_node_went_to_another_takes_a_size_that_starts_at_once(rlall
     assert other.predicted_gain is not None
     assert other.predicted_gain >= 0.15
     assert [each.original for each in history.applications] == [one.request, first]
-    assert [each.begin_s for each in history.applications] == [0, None]
+    assert [each.begins for each in history.applications] == [True, False]
 
     story = wait_until(
         lambda: (told := rlalloc.explain(job_id)) and told[-1]["outcome"] and told, what="the outcome is kept"

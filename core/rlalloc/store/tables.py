@@ -52,9 +52,11 @@ APPLICATIONS: Final = Table(
     Column("state", String(16), nullable=False),
     Column("original", Text, nullable=False),
     Column("intended", Text, nullable=False),
-    Column("begin_s", Double),
+    Column("begin_s", Double, nullable=False),
     Column("detail", Text, nullable=False),
     Column("changed_s", Double, nullable=False),
+    Column("begins", Integer, nullable=False, server_default="1"),
+    Column("record", Text),
     Index("applications_by_state", "state"),
     Index("applications_by_job", "job_id"),
 )
