@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from slurm_testbed import Site, wait_until
 pytestmark = pytest.mark.slurm
 
 ENDED = {"COMPLETED"}
+PLUGIN = Path(__file__).parents[2] / "slurm_plugin"
 AGE_A_SECOND = 100_000 / 3600
 """PriorityWeightAge over PriorityMaxAge: what each second of waiting adds to a job's priority."""
 REQUEST = """#!/bin/sh
@@ -36,15 +38,39 @@ UNTROUBLED = "llm-carol"
 PATIENCE_S = 120.0
 
 
+VETO = """
+local rlalloc = dofile("{rlalloc}")
+function slurm_job_submit(job_desc, part_list, submit_uid)
+   rlalloc.job_submit(job_desc, part_list, submit_uid)
+   return slurm.SUCCESS
+end
+function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
+   local file = io.open("{veto}")
+   if file == nil then return slurm.SUCCESS end
+   file:close()
+   return slurm.ERROR
+end
+return slurm.SUCCESS
+"""
+
+
 @pytest.fixture(scope="module")
-def waiting_site() -> Iterator[Site]:
+def veto(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """While this file is there, the site refuses every update of a job."""
+    return tmp_path_factory.mktemp("site") / "veto"
+
+
+@pytest.fixture(scope="module")
+def waiting_site(veto: Path) -> Iterator[Site]:
+    script = veto.with_name("job_submit.lua")
+    script.write_text(VETO.format(rlalloc=PLUGIN / "rlalloc.lua", veto=veto))
     weights = {"PriorityWeightAge": "100000", "PriorityWeightPartition": "100", "PriorityWeightQOS": "100"}
-    with start_site(f"waiting-{os.getpid()}", nodes=4, extra_slurm_conf=weights) as site:
+    with start_site(f"waiting-{os.getpid()}", nodes=4, extra_slurm_conf=weights, job_submit_lua=script) as site:
         yield site
 
 
 @pytest.fixture
-def rlalloc(waiting_site: Site) -> Iterator[Installation]:
+def rlalloc(waiting_site: Site, veto: Path) -> Iterator[Installation]:
     """A fresh installation that looks at waiting jobs in every cycle; the cluster is idle before and after."""
     installation = install(
         waiting_site, grace_s=60, log_level="debug", waiting={"every_s": 0.5, "change": 0.01, "leave_alone_s": 0}
@@ -55,6 +81,7 @@ def rlalloc(waiting_site: Site) -> Iterator[Installation]:
     installation.start("rlalloc-agent")
     installation.start("rlallocd")
     yield installation
+    veto.unlink(missing_ok=True)
     installation.stop_all()
     (installation.runtime / "intercept").unlink(missing_ok=True)
     for user in (HOLDER, USER, UNTROUBLED):
@@ -154,6 +181,30 @@ def test_a_daemon_started_again_knows_how_often_a_job_was_updated(rlalloc: Insta
     _end(rlalloc, soon)
     rlalloc.site.wait_for_states([job_id], ENDED, timeout_s=PATIENCE_S)
     assert f"gres/gpu={history.size.gpus}" in rlalloc.job(job_id)["TRES"]
+
+
+def test_an_update_that_the_site_refuses_leaves_the_size_that_it_has(rlalloc: Installation, veto: Path) -> None:
+    gate = _hold(rlalloc, 0)
+    job_id = _submit(rlalloc, MOLDABLE, USER, f"--dependency=afterany:{gate}")
+    first = _size_decided(rlalloc, job_id)
+    long = [_hold(rlalloc, gpus) for gpus in (8, 8, 8, 5)]
+    veto.touch()
+    _end(rlalloc, gate)
+    tried = wait_until(
+        lambda: (history := _history(rlalloc, job_id)).further_updates and not history.is_open and history,
+        what="another size is tried",
+        timeout_s=PATIENCE_S,
+    )
+    assert tried.applications[1].state in ("left", "restored")
+    assert (tried.size, tried.in_force.id) == (first, tried.decisions[0].id)
+    assert f"gres/gpu={first.gpus}" in rlalloc.job(job_id)["TRES"]
+    _end(rlalloc, long[0])
+    rlalloc.site.wait_for_states([job_id], ENDED, timeout_s=PATIENCE_S)
+    story = wait_until(
+        lambda: (told := rlalloc.explain(job_id)) and told[0]["outcome"] and told, what="the outcome is kept"
+    )
+    assert story[0]["outcome"]["gpus"] == first.gpus
+    assert all(chapter["outcome"] is None for chapter in story[1:])
 
 
 def test_a_stream_needs_less_than_one_further_update_a_job_and_no_size_comes_back(rlalloc: Installation) -> None:
