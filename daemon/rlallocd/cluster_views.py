@@ -52,6 +52,7 @@ def queue_of(partition: str, jobs: Sequence[JobRecord], now_s: float) -> tuple[J
         and job.gpus
         and job.begin_s <= now_s
         and job.priority > 0
+        and job.reason != "Dependency"
         and partition in job.partition.split(",")
     )
     return tuple(sorted(waiting, key=lambda job: (-job.priority, job.job_id)))

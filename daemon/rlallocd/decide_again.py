@@ -27,6 +27,7 @@ from rlallocd.waiting import (
     is_new,
     situation_at,
     situation_in,
+    starts_within_s,
     why_left_alone,
 )
 
@@ -146,7 +147,13 @@ def _gains(
         history, proposed = histories[key], decisions[key].allocation
         if question.candidate.partition == name and proposed is not None and is_new(proposed, history):
             place = len(question.cluster.queued)
-            proposals[place] = Proposal(question.view.request, history.size, proposed, question.cluster)
+            proposals[place] = Proposal(
+                request=question.view.request,
+                present=history.size,
+                proposed=proposed,
+                view=question.cluster,
+                starts_within_s=starts_within_s(question.candidate.job, question.cluster.time_s),
+            )
             keys[place] = key
     gains = gains_worth_having(partition.queue, proposals, partition.view.free, min_gain)
     return {keys[place]: gain for place, gain in gains.items()}

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlalloc.allocation import allocation_for
 from rlalloc.config import WaitingSection
-from rlalloc.heuristics import expected_cost_s, smallest
+from rlalloc.heuristics import TUNED_PRICE, expected_cost_s, smallest
 from rlalloc.job import Allocation, JobView
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
 from rlalloc.store import Decision, JobHistory
@@ -32,12 +32,16 @@ class Situation(msgspec.Struct, frozen=True):
 
 
 class Proposal(msgspec.Struct, frozen=True):
-    """Another size for the job at one place of a partition's queue, and the view that the job has from there."""
+    """Another size for the job at one place of a partition's queue, and the view that the job has from there.
+
+    ``starts_within_s`` is when Slurm expects the job to start in its present size, None where it does not say.
+    """
 
     request: Allocation
     present: Allocation
     proposed: Allocation
     view: ClusterView
+    starts_within_s: float | None = None
 
 
 def situation_in(view: ClusterView) -> Situation:
@@ -68,16 +72,23 @@ def why_left_alone(
 ) -> str:
     """Why a waiting job is not to be decided again now, or an empty string."""
     changed_by_others = differences(job, history.size)
+    soon = starts_within_s(job, now_s)
     reasons = (
         (history.decisions[0].bounds is None, "it was declined"),
+        (job.is_array, "an array is decided once, for all its tasks"),
         (history.is_open, "an update has not come to its end"),
         (history.further_updates >= section.max_updates, f"it was updated {history.further_updates} times"),
         (now_s - history.decisions[-1].decided_s < section.every_s, "it was decided just now"),
         (bool(changed_by_others), f"somebody else changed it: {'; '.join(changed_by_others)}"),
-        (0 <= job.started_s - now_s <= section.leave_alone_s, "Slurm expects to start it soon"),
+        (soon is not None and soon <= section.leave_alone_s, "Slurm expects to start it soon"),
         (not len(view.queued) and view.fits_now(history.size), "it is at the head of the queue and fits"),
     )
     return next((reason for applies, reason in reasons if applies), "")
+
+
+def starts_within_s(job: JobRecord, now_s: float) -> float | None:
+    """Seconds until Slurm expects a pending job to start; None where it does not say, or that moment has passed."""
+    return job.started_s - now_s if job.started_s >= now_s else None
 
 
 def could_start_now(job: JobView, view: ClusterView) -> bool:
@@ -94,8 +105,14 @@ def is_new(proposed: Allocation, history: JobHistory) -> bool:
 
 
 def predicted_gain(proposal: Proposal, view: ClusterView) -> float:
-    """The part of the expected cost of the present size that another one saves; negative if it costs more."""
+    """The part of the expected cost of the present size that another one saves; negative if it costs more.
+
+    Slurm's own estimate reckons with whole time limits, so where it is earlier than ours it is the better one.
+    """
     present_s = expected_cost_s(proposal.request, proposal.present, view)
+    if proposal.starts_within_s is not None:
+        sooner_s = max(0.0, view.expected_wait_s(proposal.present) - proposal.starts_within_s)
+        present_s -= TUNED_PRICE.wait_weight * sooner_s
     return 1.0 - expected_cost_s(proposal.request, proposal.proposed, view) / max(1e-9, present_s)
 
 

@@ -26,6 +26,7 @@ from rlallocd.waiting import (
     predicted_gain,
     situation_at,
     situation_in,
+    starts_within_s,
     why_left_alone,
 )
 
@@ -178,6 +179,7 @@ def test_a_waiting_job_is_asked_about() -> None:
 @pytest.mark.parametrize(
     ("job", "history", "view", "why"),
     [
+        (_waiting(7, is_array=True), _history(), _view(4), "an array is decided once"),
         (_waiting(7, cpus=16), _history(), _view(4), "somebody else changed it: cpus_per_task"),
         (_waiting(7), _history(_applied(1, EIGHT, "intended")), _view(4), "not come to its end"),
         (_waiting(7, started_s=int(NOW_S) + 50), _history(), _view(4), "expects to start it soon"),
@@ -227,6 +229,17 @@ def test_the_gain_is_the_part_of_the_expected_cost_that_is_saved() -> None:
     assert predicted_gain(Proposal(EIGHT, _size(2), EIGHT, view), view) < 0
 
 
+def test_an_earlier_start_that_slurm_expects_counts_for_the_present_size() -> None:
+    view = _view(2, 0, 0, 0, freed_in_s=5000)
+    ours = Proposal(EIGHT, EIGHT, _size(2), view)
+    later, sooner = (msgspec.structs.replace(ours, starts_within_s=wait_s) for wait_s in (9000.0, 100.0))
+    assert predicted_gain(later, view) == predicted_gain(ours, view) > 0.15
+    assert predicted_gain(sooner, view) < 0
+    assert starts_within_s(_waiting(7, started_s=int(NOW_S) + 100), NOW_S) == 100
+    assert starts_within_s(_waiting(7, started_s=int(NOW_S) - 1), NOW_S) is None
+    assert starts_within_s(_waiting(7, started_s=0), NOW_S) is None
+
+
 def test_a_hole_is_given_to_one_job_only() -> None:
     """Six jobs wait for eight GPUs each and two GPUs are free: only the first is made small enough for them."""
     view = _view(2, 0, 0, 0)
@@ -273,6 +286,10 @@ def test_waiting_jobs_are_found_in_the_order_of_the_queue() -> None:
     assert [candidate.job.job_id for candidate in found] == [2, 1, 3]
     assert all(candidate.begun for candidate in found)
     assert not any(candidate.deferred_by_us for candidate in found)
+
+
+def test_a_job_that_waits_for_another_is_not_in_the_queue() -> None:
+    assert queue_of("gpu", [_waiting(1, reason="Dependency")], NOW_S) == ()
 
 
 def test_each_sees_only_those_ahead_as_before_it() -> None:
