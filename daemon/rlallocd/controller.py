@@ -9,15 +9,14 @@ from rlalloc.config import Config
 from rlalloc.errors import RlallocError, StoreError
 from rlalloc.job import Mode
 from rlalloc.store import Decision, Store
-from rlallocd.agent_client import AgentClient, AgentUnavailable
+from rlallocd.agent_client import AgentClient
 from rlallocd.apply import Applier
-from rlallocd.candidates import Candidate, find_candidates, find_forgotten, find_waiting
+from rlallocd.candidates import Candidate, find_candidates, find_forgotten
 from rlallocd.decide import Snapshot, decide
-from rlallocd.decide_again import JobKey, decide_again
 from rlallocd.intercept import withdraw_intercept, write_intercept
 from rlallocd.outcomes import outcomes_of
 from rlallocd.slurm import PartitionRecord, Slurm, SlurmError
-from rlallocd.waiting import Situation
+from rlallocd.waiting_room import WaitingRoom
 
 _log = logging.getLogger(__name__)
 
@@ -42,8 +41,7 @@ class Controller:
         self._partitions: dict[str, PartitionRecord] = {}
         self._partitions_read_s = 0.0
         self._outcomes_read_s = 0.0
-        self._waiting_read_s = 0.0
-        self._asked: dict[JobKey, Situation] = {}
+        self._waiting_room = WaitingRoom(store, agent, self.counters)
         self._heartbeat_s = 0.0
 
     def cycle(self) -> int:
@@ -99,35 +97,18 @@ class Controller:
         if not candidates:
             return 0
         decided = decide(candidates, snapshot, self.config, self._agent)
+        self._record(decided)
         self._decided.update(candidate.key for candidate, _ in decided)
         self.counters.update(f"decided_{_kind(decision.mode, decision.reason)}" for _, decision in decided)
-        self._record_and_apply(decided)
+        self._applier.apply(decided)
         return len(decided)
 
     def _decide_again_and_apply(self, snapshot: Snapshot) -> None:
-        """Look at the jobs that still wait, every ``waiting.every_s``; without the agent they stay as they are."""
-        section = self.config.waiting
-        if not section.max_updates or snapshot.taken_s - self._waiting_read_s < section.every_s:
-            return
-        self._waiting_read_s = snapshot.taken_s
-        waiting = find_waiting(snapshot.jobs, self.config, snapshot.taken_s)
-        keys = {candidate.key for candidate in waiting}
-        self._asked = {key: situation for key, situation in self._asked.items() if key in keys}
-        if not waiting:
-            return
-        histories = self._store.histories(keys)
-        try:
-            again = decide_again(waiting, histories, self._asked, snapshot, self.config, self._agent)
-        except AgentUnavailable as err:
-            self.counters["waiting_unanswered"] += 1
-            _log.warning("waiting jobs stay as they are: %s", err)
-            return
-        self._asked.update(again.asked)
-        self.counters["waiting_asked"] += len(again.asked)
-        self.counters["waiting_updated"] += len(again.decided)
-        self._record_and_apply(again.decided)
+        decided = self._waiting_room.decide(snapshot, self.config)
+        self._record(decided)
+        self._applier.apply(decided)
 
-    def _record_and_apply(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
+    def _record(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
         self._store.add_decisions([decision for _, decision in decided])
         for _, decision in decided:
             _log.info(
@@ -141,7 +122,6 @@ class Controller:
                     "policy_version": decision.policy_version or "-",
                 },
             )
-        self._applier.apply(decided)
 
     def _snapshot(self) -> Snapshot:
         now_s = time.time()
