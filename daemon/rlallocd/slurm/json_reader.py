@@ -125,25 +125,39 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         nodes_certain=nodes == int(tres.get("node", nodes)),
         required_nodes=job.get("required_nodes") or "",
         has_run=bool(job.get("tres_alloc_str")),
-        fields=_request_fields(job),
+        array_job_id=_number(job.get("array_job_id")),
+        reservation=job.get("resv_name") or "",
+        time_min_s=_number(job.get("time_minimum")) * 60,
+        restarts=_number(job.get("restart_cnt")),
+        is_scrontab="CRON_JOB" in _words(job.get("flags")),
+        is_federated=bool(job.get("federation_origin")),
+        fields=_request_fields(job, tres),
     )
 
 
-def _request_fields(job: Mapping[str, Any]) -> RequestFields:
+def _request_fields(job: Mapping[str, Any], tres: Mapping[str, float]) -> RequestFields:
+    requests = {name: job.get(name) or "" for name in (*_GPU_REQUESTS, "cpus_per_tres")}
+    tasks, tasks_per_node = _number(job.get("tasks")), _number(job.get("tasks_per_node"))
+    # The TRES count the least number of nodes (node_count is a guess), but not what follows from tasks a node.
+    min_nodes = max(int(tres.get("node", 1)), -(-tasks // tasks_per_node) if tasks_per_node else 1)
     return RequestFields(
+        min_nodes=min_nodes,
         max_nodes=_number(job.get("max_nodes")),
-        tasks_per_node=_number(job.get("tasks_per_node")),
+        tasks_per_node=tasks_per_node,
+        tasks_per_part=max(_number(job.get(f"tasks_per_{part}")) for part in ("board", "socket", "core")),
         cpus_per_task=_number(job.get("cpus_per_task")),
         min_cpus=_number(job.get("cpus")),
         min_cpus_per_node=_number(job.get("minimum_cpus_per_node")),
         mem_mib_per_node=_number(job.get("memory_per_node")),
         mem_mib_per_cpu=_number(job.get("memory_per_cpu")),
         mem_mib_per_gpu=gpus_of_request(job.get("memory_per_tres") or ""),
-        gpus_per_node=gpus_of_request(job.get("tres_per_node") or ""),
-        gpus_per_job=gpus_of_request(job.get("tres_per_job") or ""),
-        gpus_per_task=gpus_of_request(job.get("tres_per_task") or ""),
-        gpus_per_socket=gpus_of_request(job.get("tres_per_socket") or ""),
-        cpus_per_gpu=gpus_of_request(job.get("cpus_per_tres") or ""),
+        gpus_per_node=gpus_of_request(requests["tres_per_node"]),
+        gpus_per_job=gpus_of_request(requests["tres_per_job"]),
+        gpus_per_task=gpus_of_request(requests["tres_per_task"]),
+        gpus_per_socket=gpus_of_request(requests["tres_per_socket"]),
+        cpus_per_gpu=gpus_of_request(requests["cpus_per_tres"]),
+        mem_per_tres=job.get("memory_per_tres") or "",
+        **requests,
     )
 
 
