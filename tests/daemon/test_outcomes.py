@@ -18,6 +18,7 @@ AGAIN = msgspec.structs.replace(
 )
 ENDED = AccountingRecord(
     job_id=7,
+    part="",
     state="COMPLETED",
     exit_code="0:0",
     submitted_s=1000,
