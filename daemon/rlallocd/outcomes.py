@@ -1,12 +1,12 @@
 """What became of decided jobs: sacct's records joined with decisions, and their reward."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from rlalloc.heuristics import PriceConstants
 from rlalloc.reward import Consequence, reward
-from rlalloc.store import Application, Decision, Outcome
+from rlalloc.store import Application, Decision, JobHistory, Outcome
 from rlallocd.decide import executed_shares
 from rlallocd.slurm import AccountingRecord
 
@@ -29,7 +29,9 @@ def outcomes_of(
     records: Sequence[AccountingRecord],
     price: PriceConstants,
 ) -> tuple[Outcome, ...]:
-    """Outcomes of those decisions whose job has ended; the last run counts where a job was requeued.
+    """Outcomes of jobs that have ended; the last run counts where a job was requeued.
+
+    ``decisions`` are all those of each job, oldest first. Its outcome belongs to the one in force when it started.
 
     An array has one decision and so one outcome, once all its tasks have ended: from the first start to the last end,
     the size of one task, the largest memory peak of any, the energy of all, the mean of the tasks' rewards, and the
@@ -39,7 +41,7 @@ def outcomes_of(
     for record in records:
         by_job[record.job_id].append(record)
     found = []
-    for decision in decisions:
+    for decision in _in_force(decisions, applications):
         parts = _last_runs(by_job[decision.job_id], int(decision.submitted_s))
         if parts and all(part.state in ENDED and part.ended_s is not None for part in parts):
             applied = any(application.state == "begun" for application in applications.get(decision.id, ()))
@@ -58,6 +60,15 @@ def _last_runs(records: Sequence[AccountingRecord], submitted_s: int) -> list[Ac
         if record.submitted_s == submitted_s or (before is not None and before.state in _RUN_AGAIN):
             runs[record.part] = record
     return list(runs.values())
+
+
+def _in_force(decisions: Sequence[Decision], applications: Mapping[str, Sequence[Application]]) -> Iterator[Decision]:
+    jobs: defaultdict[tuple[int, float], list[Decision]] = defaultdict(list)
+    for decision in decisions:
+        jobs[decision.job_id, decision.submitted_s].append(decision)
+    for mine in jobs.values():
+        journal = sorted((each for one in mine for each in applications.get(one.id, ())), key=lambda each: each.id)
+        yield JobHistory(decisions=tuple(mine), applications=tuple(journal)).in_force
 
 
 def _outcome(

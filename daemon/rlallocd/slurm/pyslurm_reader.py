@@ -48,6 +48,10 @@ class PyslurmReader:
         others = {record.job_id: record for record in self._read_otherwise(missing)}
         return tuple(others.get(record.job_id, record) for record in records)
 
+    def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
+        """As JsonReader does: pyslurm has no attribute for the maximum of nodes or the CPUs of a node."""
+        return self._json_reader.read_back(job_ids)
+
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Every node. Raises SlurmError."""
         return _load(pyslurm.Nodes.load, _node_record)
@@ -113,6 +117,12 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
         nodes_certain=nodes == int(tres.get("node", nodes)),
         required_nodes=job.required_nodes or "",
         array_job_id=job.array_id or 0,
+        reservation=job.reservation or "",
+        time_min_s=(job.time_limit_min or 0) * 60,
+        restarts=job.requeue_count or 0,
+        is_scrontab=bool(job.is_cronjob),
+        is_federated=bool(job.federation_origin),
+        has_run=bool(job.allocated_nodes),
     )
     # Of a type of digits only (gres/gpu:1080:2) pyslurm makes a count, which the total then gives away.
     type_told = 0 < nodes * gpus_of(per_node) <= gpus or gpus_of(per_task) > 0 or not gpus

@@ -1,5 +1,6 @@
 """What Slurm says, as plain frozen structs. Memory in MiB, times in epoch seconds, durations in seconds."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -8,6 +9,8 @@ import msgspec
 class RequestFields(msgspec.Struct, frozen=True, kw_only=True):
     """The single fields in which slurmctld keeps a pending job's request; 0 or "" is unset, or not told by a reader.
 
+    An update that is refused half-way changes some of these and leaves the totals (tres_req_str) as they were, so
+    that only they tell what the job would start with.
     Counts of GPUs are of any type; the texts (``tres_per_node`` …) are Slurm's own, in the words of its version.
     ``min_nodes`` is what the job cannot do without; ``max_nodes`` is 0 where the user set no end. ``min_cpus`` is
     scontrol's NumCPUs. A job with no memory per node, CPU or GPU asks for all of its nodes' (--mem=0).
@@ -47,7 +50,9 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     Totals (``cpus``, ``gpus``, ``mem_mib``) are of the requested TRES. ``begin_s`` is the earliest start that was
     asked for or, in a running job, when it became eligible. ``expected_end_s`` is start plus time limit.
+    ``started_s`` of a pending job is the backfill scheduler's estimate, which may lie in the past by now, or 0.
     ``nodes_certain`` is false where the user left the number of nodes to Slurm and Slurm only guesses it so far.
+    ``has_run`` is true once it got nodes (a job that was cancelled while it waited has a start time, too).
     ``array_job_id`` is the id that sbatch printed for the array that the job is a task of, or the rest of; else 0.
     ``restarts`` counts how often it was requeued; ``is_federated`` is true where other clusters may run it, too.
     """
@@ -79,6 +84,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     has_deadline: bool
     nodes_certain: bool
     required_nodes: str
+    has_run: bool = False
     array_job_id: int = 0
     reservation: str = ""
     time_min_s: int = 0
@@ -182,6 +188,9 @@ class Reader(Protocol):
 
     def jobs(self) -> tuple[JobRecord, ...]:
         """Every job that slurmctld knows, in one call. Raises SlurmError."""
+
+    def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
+        """Those of these jobs that slurmctld still knows, with every request field. Raises SlurmError."""
 
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Every node, in one call. Raises SlurmError."""
