@@ -132,7 +132,8 @@ class Applier:
                 refusal = (refusals or {}).get(application.job_id, "")
                 ended.append(_restored(application) if taken_back else _left(application, refusal))
             elif finding.verdict == "as decided" and not taken_back:
-                ended.append((application, "begun", "read back as decided and let go"))
+                what_then = "let go" if application.begins else "left where it waits"
+                ended.append((application, "begun", f"read back as decided and {what_then}"))
             else:
                 wrong.append((application, finding.text or application.detail))
         self._mark([each for each, state, _ in ended if state == "begun"], "applied", "read back as decided")
@@ -219,7 +220,9 @@ class Applier:
 
 
 def _changes(candidate: Candidate, decision: Decision) -> bool:
-    return candidate.mode == "enforce" and decision.allocation is not None and decision.allocation != decision.request
+    if candidate.mode != "enforce" or decision.allocation is None:
+        return False
+    return candidate.begun or decision.allocation != decision.request  # decided again: always another size
 
 
 def _application(candidate: Candidate, decision: Decision) -> Application:

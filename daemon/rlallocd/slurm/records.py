@@ -50,6 +50,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     Totals (``cpus``, ``gpus``, ``mem_mib``) are of the requested TRES. ``begin_s`` is the earliest start that was
     asked for or, in a running job, when it became eligible. ``expected_end_s`` is start plus time limit.
+    ``started_s`` of a pending job is the backfill scheduler's estimate, which may lie in the past by now, or 0.
     ``nodes_certain`` is false where the user left the number of nodes to Slurm and Slurm only guesses it so far.
     ``has_run`` is true once it got nodes (a job that was cancelled while it waited has a start time, too).
     ``array_job_id`` is the id that sbatch printed for the array that the job is a task of, or the rest of; else 0.
