@@ -129,9 +129,12 @@ class Installation:
             store.close()
 
     def job(self, job_id: int) -> dict[str, str]:
-        """``scontrol show job`` as a dictionary."""
+        """``scontrol show job`` as a dictionary; TRES is what the job has or, while it waits, asks for."""
         text = self.site.run(["scontrol", "show", "job", str(job_id), "--oneliner"])
-        return dict(word.split("=", 1) for word in text.split() if "=" in word)
+        job = dict(word.split("=", 1) for word in text.split() if "=" in word)
+        # Since 23.02 in two fields; 22.05 has one.
+        allocated, requested = job.get("AllocTRES", "(null)"), job.get("ReqTRES", "")
+        return {"TRES": requested if allocated == "(null)" else allocated, **job}
 
     def _agent_answers(self) -> bool:
         done = subprocess.run(

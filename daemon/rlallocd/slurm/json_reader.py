@@ -2,7 +2,8 @@
 
 The schema differs between versions (22.05: v0.0.38, plain numbers or null; 23.02 and later: ``{set, infinite,
 number}`` objects, states as lists); what is read here is what all of them have. From 23.02 on sinfo prints its own
-table as JSON instead of nodes, and scontrol, which could not before, prints them.
+table as JSON instead of nodes, and scontrol, which could not before, prints them. docs/slurm-versions.md has what was
+seen of each version.
 """
 
 import re
@@ -30,8 +31,9 @@ class JsonReader:
     def __init__(self, commands: Commands, slurm_version: str) -> None:
         self._commands = commands
         old = slurm_version.startswith("22.05")
+        self._json = json_option(slurm_version)
         self._nodes_command = (
-            ("sinfo", "--json", "--all") if old else ("scontrol", "show", "nodes", "--json", "--all")
+            ("sinfo", self._json, "--all") if old else ("scontrol", "show", "nodes", self._json, "--all")
         )
 
     def jobs(self) -> tuple[JobRecord, ...]:
@@ -78,7 +80,18 @@ class JsonReader:
         }
 
     def _jobs(self, *options: str) -> tuple[JobRecord, ...]:
-        return _read(job_record, self._commands.run("squeue", "--json", "--all", "--states=all", *options), "jobs")
+        return _read(job_record, self._commands.run("squeue", self._json, "--all", "--states=all", *options), "jobs")
+
+
+def json_option(slurm_version: str) -> str:
+    """The option that makes this version's commands print JSON with all that is read here.
+
+    The schema of 26.05 (v0.0.45) does not tell --exclusive: a job's ``shared`` is always empty, and ``exclusive``,
+    which is to replace it, is not there. The schema of 25.11, which 26.05 speaks too, does.
+    """
+    match = re.match(r"(\d+)\.(\d+)", slurm_version)
+    latest = match is not None and (int(match[1]), int(match[2])) >= (26, 5)
+    return "--json=v0.0.44" if latest else "--json"
 
 
 def job_record(job: Mapping[str, Any]) -> JobRecord:
