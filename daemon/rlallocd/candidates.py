@@ -7,7 +7,7 @@ import msgspec
 from rlalloc.bounds import bounds_for, parse_directives
 from rlalloc.config import Config, Rule
 from rlalloc.errors import DirectiveError
-from rlalloc.job import Allocation, JobView, Mode
+from rlalloc.job import JobView, Mode
 from rlalloc.view import ClusterView
 from rlallocd.sizes import Declined, check_form, size_of
 from rlallocd.slurm import JobRecord
@@ -70,16 +70,6 @@ def job_view(candidate: Candidate, rule: Rule, cluster: ClusterView, jobs: Seque
         bounds=bounds,
         waited_s=max(0.0, cluster.time_s - job.submitted_s),
         user_running_gpus=sum(other.gpus for other in jobs if other.running and other.user == job.user),
-    )
-
-
-def exceeds(allocation: Allocation, request: Allocation) -> bool:
-    """Whether an allocation takes more of anything than the request did."""
-    return (
-        allocation.nodes > request.nodes
-        or allocation.gpus > request.gpus
-        or allocation.cpus > request.cpus
-        or allocation.mem_mib > request.mem_mib
     )
 
 

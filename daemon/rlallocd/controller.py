@@ -3,6 +3,7 @@
 import logging
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 from rlalloc.config import Config
 from rlalloc.errors import RlallocError, StoreError
@@ -14,12 +15,13 @@ from rlallocd.candidates import find_candidates
 from rlallocd.decide import Snapshot, decide
 from rlallocd.intercept import withdraw_intercept, write_intercept
 from rlallocd.outcomes import outcomes_of
-from rlallocd.slurm import PartitionRecord, Slurm, SlurmError
+from rlallocd.slurm import JobRecord, PartitionRecord, SiteLimits, Slurm, SlurmError
+from rlallocd.tag import read_tag
 
 _log = logging.getLogger(__name__)
 
 _WATCH_LIMITS_FOR_S = 3600.0
-_PARTITIONS_EVERY_S = 300.0
+_PARTITIONS_EVERY_S = 60.0
 _REMEMBER_DECIDED_FOR_S = 30 * 86400.0
 _WAIT_FOR_OUTCOMES_FOR_S = 90 * 86400.0
 """A job that slurmdbd does not show ended by then (it was purged, say) is not asked for any more."""
@@ -65,6 +67,8 @@ class Controller:
         """Take up another configuration from the next cycle on; endpoint, store and directories need a restart."""
         self.config = config
         self._heartbeat_s = 0.0
+        self._partitions_read_s = 0.0
+        self._slurm.forget_limits()
 
     def stop(self) -> None:
         """Leave the cluster clean: intercept no more, and let go at once what still waits for us."""
@@ -114,13 +118,33 @@ class Controller:
         if now_s - self._partitions_read_s > _PARTITIONS_EVERY_S:
             self._partitions = self._slurm.partitions()
             self._partitions_read_s = now_s
+        jobs = self._slurm.jobs()
+        config = self._slurm.config
         return Snapshot(
             taken_s=now_s,
-            jobs=self._slurm.jobs(),
+            jobs=jobs,
             nodes=self._slurm.nodes(),
             partitions=self._partitions,
-            limits_enforced=self._slurm.config.limits_enforced,
+            limits=self._limits(jobs),
+            memory_limits=(config.max_mem_mib_per_node, config.max_mem_mib_per_cpu),
         )
+
+    def _limits(self, jobs: Sequence[JobRecord]) -> SiteLimits | None:
+        """What binds the users whose jobs wait for us; None, and no job is changed, if it cannot be read."""
+        users = {
+            job.user
+            for job in jobs
+            if (job.pending or (job.running and (job.job_id, job.submitted_s) not in self._decided))
+            and read_tag(job.admin_comment)
+        }
+        if not users:
+            return None
+        try:
+            return self._slurm.limits(sorted(users))
+        except SlurmError as err:
+            self.counters["limits_unread"] += 1
+            _log.warning("jobs go on as submitted: limits cannot be read: %s", err)
+            return None
 
     def _collect_outcomes(self) -> None:
         """Ask sacct for decided jobs that have no outcome yet, every ``outcomes_every_s``."""

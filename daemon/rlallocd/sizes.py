@@ -8,7 +8,14 @@ from rlallocd.slurm import JobRecord
 
 
 class Declined(RlallocError):
-    """A job that rlalloc leaves as it was submitted; the text says why."""
+    """A job that rlalloc leaves as it was submitted; the text says why.
+
+    ``name`` is short and stable (kebab case), for counting: docs/submission-forms.md lists them all.
+    """
+
+    def __init__(self, text: str, name: str = "other") -> None:
+        super().__init__(text)
+        self.name = name
 
 
 def size_of(job: JobRecord) -> Allocation:

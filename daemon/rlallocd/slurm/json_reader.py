@@ -96,6 +96,7 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         has_deadline=bool(_number(job.get("deadline"))),
         nodes_certain=nodes == int(tres.get("node", nodes)),
         required_nodes=job.get("required_nodes") or "",
+        qos=job.get("qos") or "",
     )
 
 

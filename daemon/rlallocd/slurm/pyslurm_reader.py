@@ -110,6 +110,7 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
         has_deadline=bool(job.deadline),
         nodes_certain=nodes == int(tres.get("node", nodes)),
         required_nodes=job.required_nodes or "",
+        qos=job.qos or "",
     )
     # Of a type of digits only (gres/gpu:1080:2) pyslurm makes a count, which the total then gives away.
     type_told = 0 < nodes * gpus_of(per_node) <= gpus or gpus_of(per_task) > 0 or not gpus
