@@ -60,7 +60,8 @@ def binding_of(job: JobRecord, partition: str, partition_qos: str, site: SiteLim
     holders = [_Holder(_who(each), _scaled(each.limits, factor)) for each in chain]
     own = [holders[0]]
     for each in qos:
-        if each.limits_owners and (user_id not in each.per_user or job.account not in each.per_account):
+        users_told = user_id in each.per_user or not each.limits_users
+        if not users_told or (each.limits_accounts and job.account not in each.per_account):
             raise Declined(f"slurmctld does not tell what the user has of QOS {each.name}", "limit")
     return Binding(
         per_job=_first("MaxTRESPerJob", qos_holders, own, lambda limits: Pool(limits.max_tres)),

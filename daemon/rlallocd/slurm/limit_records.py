@@ -49,7 +49,7 @@ class QosRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One QOS.
 
     ``per_account`` and ``per_user`` are MaxTRESPerAccount by account and MaxTRESPerUser by user id. slurmctld tells
-    them only of accounts and users that have jobs in this QOS; ``limits_owners`` says whether there are any.
+    them only of those that have jobs in this QOS; ``limits_accounts`` and ``limits_users`` say whether there are any.
     ``…_running_minutes`` are MaxTRESRunMinsPerAccount and …PerUser, which later versions enforce.
     """
 
@@ -59,7 +59,8 @@ class QosRecord(msgspec.Struct, frozen=True, kw_only=True):
     limit_factor: float
     limits: Limits
     min_tres: Counts
-    limits_owners: bool
+    limits_accounts: bool
+    limits_users: bool
     per_account: Mapping[str, Pool]
     per_user: Mapping[int, Pool]
     per_account_running_minutes: Mapping[str, Pool]
