@@ -31,10 +31,10 @@ def account_obstacles(change: Change, binding: Binding, capacity: Mapping[str, i
 def _of_one_job(change: Change, binding: Binding) -> Iterator[str]:
     yield from _not_computed(change, (*binding.per_job, *binding.per_node))
     for ceiling in binding.per_job:
-        if change.changes(ceiling.tres):
+        if change.touches(ceiling.tres):
             yield from _above(ceiling, change.new(ceiling.tres))
     for ceiling in binding.per_node:
-        if change.changes(ceiling.tres) or change.changes("node"):
+        if change.touches(ceiling.tres) or change.changes("node"):
             yield from _above(ceiling, change.new(ceiling.tres) // change.allocation.nodes)
 
 
@@ -53,7 +53,7 @@ def _minutes_of_one_job(change: Change, binding: Binding) -> Iterator[str]:
         for ceiling in binding.wall:
             yield from _above(ceiling, minutes)
     for ceiling in binding.per_job_minutes:
-        if change.lengthens or change.changes(ceiling.tres):
+        if change.lengthens or change.touches(ceiling.tres):
             yield from _above(ceiling, change.new(ceiling.tres) * minutes)
 
 

@@ -4,6 +4,7 @@ from functools import cached_property
 from typing import Final
 
 from rlalloc.job import Allocation
+from rlallocd.slurm import JobRecord
 
 BILLING: Final = "billing"
 _GPU: Final = "gres/gpu"
@@ -12,18 +13,26 @@ _GPU: Final = "gres/gpu"
 class Change:
     """From the request to a decided allocation, TRES by TRES (memory in MiB)."""
 
-    def __init__(self, request: Allocation, allocation: Allocation, gpu_type: str) -> None:
+    def __init__(self, job: JobRecord, request: Allocation, allocation: Allocation) -> None:
         self.request = request
         self.allocation = allocation
-        self._gpu_type = gpu_type
+        self._gpu_type = job.gpu_type
+        self._fields = job.fields
 
     @cached_property
     def freed(self) -> frozenset[str]:
         """The TRES whose limits slurmctld does not look at any more, for ever, once an operator has changed them.
 
-        Only CPUs, memory and nodes, and only those that do change (slurmctld's _update_job sets limit_set.tres).
+        Only CPUs, memory and nodes, and only where a field of the job is set to something else (slurmctld's
+        _update_job sets limit_set.tres): memory per CPU that becomes the same per node is something else, too.
         """
-        return frozenset(tres for tres in ("cpu", "mem", "node") if self.changes(tres))
+        asked, size = self._fields, self.allocation
+        as_it_is = {
+            "cpu": asked.min_cpus == size.cpus,
+            "mem": asked.mem_mib_per_node == size.mem_mib_per_node,
+            "node": asked.min_nodes == asked.max_nodes == size.nodes,
+        }
+        return frozenset(tres for tres, same in as_it_is.items() if not same or self.changes(tres))
 
     @property
     def lengthens(self) -> bool:
@@ -47,6 +56,10 @@ class Change:
     def changes(self, tres: str) -> bool:
         """Whether the job gets another count of it."""
         return self.new(tres) != self.old(tres)
+
+    def touches(self, tres: str) -> bool:
+        """Whether its limits for one job have to be looked at: slurmctld may not do it any more."""
+        return self.changes(tres) or tres in self.freed
 
     def old(self, tres: str) -> int:
         """What the request has of a TRES; 0 of one that is not counted."""

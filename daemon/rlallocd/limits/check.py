@@ -35,7 +35,7 @@ def obstacle(job: JobRecord, request: Allocation, allocation: Allocation, site: 
     if allocation == request:
         return ""
     try:
-        return next(_obstacles(job, Change(request, allocation, job.gpu_type), site, wait_s), "")
+        return next(_obstacles(job, Change(job, request, allocation), site, wait_s), "")
     except Declined as err:
         return str(err)
 

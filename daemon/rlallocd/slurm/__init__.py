@@ -9,6 +9,7 @@ from rlallocd.slurm.records import (
     JobRecord,
     NodeRecord,
     PartitionRecord,
+    RequestFields,
     UpdatePlan,
 )
 
@@ -22,6 +23,7 @@ __all__ = [
     "PartitionRecord",
     "Pool",
     "QosRecord",
+    "RequestFields",
     "ReservationRecord",
     "SiteLimits",
     "Slurm",

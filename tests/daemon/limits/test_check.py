@@ -7,7 +7,17 @@ from rlalloc.allocation import allocation_for
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
 from rlalloc.job import Allocation, Shares
 from rlallocd.limits import SiteView, obstacle, rungs
-from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, ReservationRecord, SiteLimits
+from rlallocd.slurm import (
+    AssociationRecord,
+    JobRecord,
+    Limits,
+    NodeRecord,
+    PartitionRecord,
+    Pool,
+    RequestFields,
+    ReservationRecord,
+    SiteLimits,
+)
 from tests.daemon.test_sizes_and_tags import JOB, SIZE
 
 NODES = tuple(
@@ -74,6 +84,37 @@ def test_a_job_is_not_lengthened_into_a_reservation(start_s: int, node: str, wai
     site = msgspec.structs.replace(SITE, limits=SiteLimits(enforced=False, reservations=(maintenance,)))
     assert bool(_obstacle(LONGER, site, wait_s=wait_s)) == stands
     assert _obstacle(msgspec.structs.replace(SIZE, cpus_per_task=8), site, wait_s=wait_s) == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "stands"),
+    [
+        (RequestFields(min_nodes=2, max_nodes=2, min_cpus=64, mem_mib_per_node=100_000), False),
+        (RequestFields(min_nodes=2, max_nodes=2, min_cpus=64, mem_mib_per_cpu=3125), True),
+        (RequestFields(min_nodes=2, min_cpus=64, mem_mib_per_node=100_000), True),
+        (RequestFields(), True),
+    ],
+)
+def test_only_a_field_that_stays_as_it_is_keeps_its_shared_limits(asked: RequestFields, *, stands: bool) -> None:
+    """Only the GPUs change; but memory per CPU, say, becomes memory per node, and slurmctld looks at it no more."""
+    job = msgspec.structs.replace(JOB, fields=asked)
+    fewer_gpus = msgspec.structs.replace(SIZE, gpus_per_node=2)
+    group = Pool({"mem": 300_000, "node": 2}, {"mem": 0, "node": 0})
+    site = msgspec.structs.replace(SITE, limits=_enforced(Limits(group=group)))
+    assert bool(_obstacle(fewer_gpus, site, job)) == stands
+
+
+def test_a_shared_limit_above_the_whole_cluster_is_none() -> None:
+    fewer_cpus = msgspec.structs.replace(SIZE, cpus_per_task=8)
+    for limit, stands in ((3 * 64 - 1, True), (3 * 64, False)):
+        site = msgspec.structs.replace(SITE, limits=_enforced(Limits(group=Pool({"cpu": limit}, {"cpu": 0}))))
+        assert bool(_obstacle(fewer_cpus, site)) == stands
+
+
+def _enforced(limits: Limits) -> SiteLimits:
+    user = AssociationRecord(account="llm", user="alice", user_id=1, partition="", parent="", limits=Limits())
+    account = AssociationRecord(account="llm", user="", user_id=-1, partition="", parent="", limits=limits)
+    return SiteLimits(enforced=True, associations=(user, account))
 
 
 def test_the_ladder_goes_from_the_decision_towards_the_request() -> None:
