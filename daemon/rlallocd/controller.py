@@ -3,17 +3,18 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rlalloc.config import Config
 from rlalloc.errors import RlallocError, StoreError
 from rlalloc.job import Mode
-from rlalloc.store import Decision, Store
+from rlalloc.store import Application, Decision, Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.apply import Applier
 from rlallocd.candidates import Candidate, find_candidates, find_forgotten
 from rlallocd.decide import Snapshot, decide
 from rlallocd.intercept import withdraw_intercept, write_intercept
+from rlallocd.limits import may_be_ours
 from rlallocd.outcomes import outcomes_of
 from rlallocd.slurm import JobRecord, PartitionRecord, SiteLimits, Slurm, SlurmError
 from rlallocd.tag import read_tag
@@ -95,7 +96,8 @@ class Controller:
         self._applier.finish(opened)
         self._applier.let_go(find_forgotten(snapshot.jobs, self._decided, {each.job_id for each in opened}))
         if self._slurm.config.limits_enforced:
-            self._applier.undo_limited(self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S), jobs)
+            begun = self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S)
+            self._applier.undo_limited([each for each in begun if _may_wait_for_us(each, jobs)], jobs)
         candidates = find_candidates(snapshot.jobs, self.config, self._decided)
         if not candidates:
             return 0
@@ -182,6 +184,11 @@ class Controller:
         if now_s - self._heartbeat_s >= self.config.daemon.heartbeat_s:
             write_intercept(self.config)
             self._heartbeat_s = now_s
+
+
+def _may_wait_for_us(application: Application, jobs: Mapping[int, JobRecord]) -> bool:
+    job = jobs.get(application.job_id)
+    return job is not None and may_be_ours(job.reason, application.original, application.intended)
 
 
 def _what(decision: Decision) -> str:

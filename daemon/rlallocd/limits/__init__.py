@@ -2,5 +2,6 @@
 
 from rlallocd.limits.check import SiteView, obstacle
 from rlallocd.limits.ladder import rungs
+from rlallocd.limits.reasons import may_be_ours
 
-__all__ = ["SiteView", "obstacle", "rungs"]
+__all__ = ["SiteView", "may_be_ours", "obstacle", "rungs"]

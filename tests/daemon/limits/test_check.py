@@ -6,7 +6,7 @@ import pytest
 from rlalloc.allocation import allocation_for
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
 from rlalloc.job import Allocation, Shares
-from rlallocd.limits import SiteView, obstacle, rungs
+from rlallocd.limits import SiteView, may_be_ours, obstacle, rungs
 from rlallocd.slurm import (
     AssociationRecord,
     JobRecord,
@@ -139,3 +139,26 @@ def test_the_ladder_goes_from_the_decision_towards_the_request() -> None:
         (8, 8),
     ]
     assert steps[-1] == request
+
+
+@pytest.mark.parametrize(
+    ("reason", "changes", "ours"),
+    [
+        ("AssocGrpGRES", {"gpus_per_node": 8}, True),
+        ("MaxGRESPerAccount", {"gpus_per_node": 8}, True),
+        ("AssocGrpGRES", {"gpus_per_node": 1, "time_limit_s": 2400}, False),
+        ("QOSMaxGRESMinutesPerJob", {"gpus_per_node": 2, "time_limit_s": 2400}, True),
+        ("QOSMaxGRESMinutesPerJob", {"gpus_per_node": 2, "time_limit_s": 1200}, False),
+        ("QOSGrpCPUMinutesLimit", {"cpus_per_task": 17}, True),
+        ("QOSMinGRES", {"gpus_per_node": 1}, True),
+        ("QOSMinGRES", {"gpus_per_node": 8}, False),
+        ("AssocMaxWallDurationPerJobLimit", {"time_limit_s": 1200}, True),
+        ("AssocGrpMemLimit", {"mem_mib_per_node": 200_000}, True),
+        ("QOSMaxNodePerUserLimit", {"cpus_per_task": 17}, False),
+        ("AssocMaxJobsLimit", {"gpus_per_node": 8}, False),
+        ("BadConstraints", {"gpus_per_node": 1}, True),
+        ("Resources", {"gpus_per_node": 8}, False),
+    ],
+)
+def test_which_waiting_may_be_our_doing(reason: str, changes: dict[str, int], *, ours: bool) -> None:
+    assert may_be_ours(reason, SIZE, msgspec.structs.replace(SIZE, **changes)) == ours

@@ -1,10 +1,14 @@
-"""Every kind of limit, asked of slurmctld: rlalloc never says yes where slurmctld says no."""
+"""Every kind of limit, asked of slurmctld: rlalloc never says yes where slurmctld says no.
+
+With RLALLOC_TEST_LIMITS_ON=trixie, say, slurmctld is that of another Debian release.
+"""
 
 import os
 from collections.abc import Iterator
 
 import pytest
 
+from rlalloc_testbed.releases import require
 from slurm_testbed import Site, SiteSpec
 
 from .kinds import Level
@@ -17,12 +21,16 @@ Answers = dict[tuple[str, Level], Answer]
 
 @pytest.fixture(scope="session")
 def answers() -> Iterator[Answers]:
+    release = os.environ.get("RLALLOC_TEST_LIMITS_ON")
+    if release:
+        require(release)
     spec = SiteSpec(
         name=f"limits-{os.getpid()}",
         nodes=4,
         gpus_per_node=192,
         cpus_per_node=256,
         enforce="associations,limits,qos,safe",
+        release=release,
         extra_slurm_conf={"AccountingStorageTRES": "gres/gpu,gres/gpu:a100"},
     )
     with Site.start(spec) as site:
