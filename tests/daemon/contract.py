@@ -37,6 +37,7 @@ USUAL: Final[dict[str, Any]] = {
     "has_deadline": False,
     "nodes_certain": True,
     "required_nodes": "",
+    "qos": "normal",
 }
 MOMENTS: Final = frozenset({"job_id", "name", "submitted_s", "begin_s", "started_s", "expected_end_s", "priority"})
 """Fields that differ from run to run: `_assert_the_moments` has the rules for them."""
