@@ -27,6 +27,7 @@ from rlallocd.waiting import (
     situation_at,
     situation_in,
     starts_within_s,
+    takes_more,
     why_left_alone,
 )
 
@@ -224,6 +225,14 @@ def test_a_size_could_start_now_if_the_smallest_one_fits() -> None:
     job = JobView("train", EIGHT, bounds, 0.0, 0)
     assert could_start_now(job, _view(4))
     assert not could_start_now(job, _view(3))
+
+
+@pytest.mark.parametrize("field", ["nodes", "gpus_per_node", "cpus_per_task", "mem_mib_per_node"])
+def test_more_of_anything_is_more(field: str) -> None:
+    more = msgspec.structs.replace(_size(4), **{field: getattr(_size(4), field) + 1})
+    assert takes_more(more, _size(4))
+    assert not takes_more(_size(4), more)
+    assert not takes_more(msgspec.structs.replace(_size(4), time_limit_s=9999), _size(4))
 
 
 def test_the_gain_is_the_part_of_the_expected_cost_that_is_saved() -> None:

@@ -11,7 +11,7 @@ from rlalloc.config import Config, parse_config
 from rlalloc.store import Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.decide import Snapshot
-from rlallocd.slurm import JobRecord, NodeRecord
+from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
 from rlallocd.waiting_room import WaitingRoom
 from tests.agent.serving import Server
 
@@ -97,8 +97,8 @@ def _snapshot(jobs: Sequence[JobRecord], taken_s: float = NOW_S, free_gpus: int 
         taken_s=taken_s,
         jobs=(_running(FULL, 1001), _running(ROOMY, 1002), *jobs),
         nodes=(*_nodes(FULL, 0), *_nodes(ROOMY, free_gpus)),
-        partitions={},
-        limits_enforced=False,
+        partitions={name: PartitionRecord(name=name, max_time_s=None, max_nodes=None) for name in (FULL, ROOMY)},
+        limits=SiteLimits(enforced=False),
     )
 
 
