@@ -4,6 +4,7 @@ Real sites are this machine's own Slurm and Debian trixie's; further releases co
 pyslurm is held to it where it matches the Slurm in PATH (marker ``pyslurm``).
 """
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -81,14 +82,10 @@ def full_site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         check_requirements()
     except TestbedError as error:
         pytest.skip(str(error))
-    release = None if request.param == OWN else request.param
-    if release is not None:
-        require(release)
-    spec = SiteSpec(
-        name=f"contract-{request.param}-{os.getpid()}",
-        release=release,
-        extra_slurm_conf={"ScronParameters": "enable"},
-    )
+    spec = SiteSpec(name=f"contract-{request.param}-{os.getpid()}", extra_slurm_conf={"ScronParameters": "enable"})
+    if request.param != OWN:
+        require(request.param)
+        spec = dataclasses.replace(spec, release=request.param)
     with Site.start(spec) as site:
         environment = {"INTO": str(tmp_path_factory.mktemp("recorded"))}
         script = [str(ROOT / "scripts" / "record-fixtures.sh"), "--submit-as", "llm-alice"]

@@ -5,6 +5,7 @@ All jobs are submitted at once and looked at by each test: a site and its jobs t
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from pathlib import Path
@@ -126,7 +127,7 @@ class Jobs:
         fields = dict(re.findall(r"(?:^| )(\w+)=(.*?)(?= \w+(?:[:/]\w+)*=|$)", text))
         comment = re.search(r" AdminComment=(.*?) (?=OverSubscribe=|StdErr=)", text + " OverSubscribe=")
         fields["AdminComment"] = comment[1].strip() if comment else ""
-        return fields
+        return {"TRES": fields.get("AllocTRES", ""), **fields}  # 22.05 has TRES alone
 
     def environment(self, name: str) -> dict[str, str]:
         text = (self.site.home(USER) / f"{self.ids[name]}.environment").read_text()
@@ -143,7 +144,7 @@ def jobs() -> Iterator[Jobs]:
         check_requirements()
     except (MissingSoftwareError, NotPermittedError) as error:
         pytest.skip(str(error))
-    name = "plugin-test"
+    name = f"plugin-{os.getpid()}"
     spec = SiteSpec(
         name=name,
         nodes=3,
@@ -281,7 +282,9 @@ def test_resized_job_sees_what_it_got(jobs: Jobs, name: str) -> None:
     assert [(int(each[1]), int(each[2]), int(each[3])) for each in found if each] == [
         (number, count, size.nodes) for number in range(count)
     ]
+    # 24.05 and later say --gpus-per-task in SLURM_TRES_PER_TASK alone.
     by_task = "SLURM_GPUS_PER_TASK" in environment or "SLURM_NTASKS_PER_GPU" in environment
+    by_task = by_task or "gpu" in environment.get("SLURM_TRES_PER_TASK", "")
     each_task_has = size.gpus // size.tasks if by_task else size.gpus
     assert {len(each[4].split(",")) for each in found if each} == {each_task_has}
 
@@ -316,7 +319,9 @@ def test_job_that_was_not_resized_keeps_its_environment(jobs: Jobs, name: str) -
     """The same as without rlalloc, but for the variables that are its own and those of this one job."""
 
     def comparable(values: dict[str, str]) -> dict[str, str]:
-        own = re.compile("RLALLOC_|SLURM_(JOB_?ID|TASK_PID|.*NODELIST|TOPOLOGY_ADDR|JOB_GPUS|GPUS_ON_NODE)|SLURMD_")
+        own = re.compile(
+            "RLALLOC_|SLURM_(JOB_?ID|JOB_(START|END)_TIME|TASK_PID|.*NODELIST|TOPOLOGY_ADDR|JOB_GPUS|GPUS_ON_NODE)|SLURMD_"
+        )
         return {key: value for key, value in values.items() if not own.match(key)}
 
     control, marked = jobs.environment(f"control: {name}"), jobs.environment(f"marked: {name}")
