@@ -123,5 +123,5 @@ record config.txt scontrol show config
 record partitions.txt scontrol show partition --oneliner
 SLURM_TIME_FORMAT=%s record sacct.txt sacct --allusers --duplicates --noheader --parsable2 --noconvert \
     --delimiter=$'\x1f' --starttime=now-1day \
-    --format=JobIDRaw,State,ExitCode,Submit,Eligible,Start,End,AllocTRES,MaxRSS,ConsumedEnergyRaw
+    --format=JobID,State,ExitCode,Submit,Eligible,Start,End,AllocTRES,MaxRSS,ConsumedEnergyRaw
 echo "recorded Slurm $version in $(readlink -f "$folder")"
