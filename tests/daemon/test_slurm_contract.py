@@ -23,7 +23,7 @@ from rlallocd.slurm.json_reader import JsonReader
 from slurm_testbed import Site, SiteSpec, TestbedError
 from slurm_testbed.requirements import check_requirements
 
-from .contract import DAY, assert_the_accounts, assert_the_jobs, assert_the_nodes, by_name
+from .contract import DAY, assert_the_accounts, assert_the_jobs, assert_the_nodes, assert_the_requests, by_name
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -38,6 +38,7 @@ class Recorded(Commands):
     FILES = {"squeue": "squeue.json", "sinfo": "nodes.json", "scontrol show nodes": "nodes.json"} | {
         "scontrol show config": "config.txt",
         "scontrol show partition": "partitions.txt",
+        "--Format=JobID: ,cpus-per-task: ": "cpus-per-task.txt",
     }
 
     def __init__(self, version: str) -> None:
@@ -46,6 +47,8 @@ class Recorded(Commands):
 
     def run(self, *words: str) -> str:
         name = " ".join(words[:3]) if words[0] == "scontrol" else words[0]
+        if words[-1].startswith("--Format="):
+            name = words[-1]
         return (self._folder / self.FILES[name]).read_text(encoding="utf-8")
 
 
@@ -55,6 +58,10 @@ class TestRecordedAnswers:
         reader = JsonReader(Recorded(version), version)
         assert_the_jobs(reader.jobs(), version)
         assert_the_nodes(reader.nodes())
+
+    def test_requests(self, version: str) -> None:
+        reader = JsonReader(Recorded(version), version)
+        assert_the_requests(reader.read_back([job.job_id for job in reader.jobs()]).values(), version)
 
     def test_accounting(self, version: str) -> None:
         text = (FIXTURES / f"slurm-{version}" / "sacct.txt").read_text(encoding="utf-8")
@@ -109,6 +116,11 @@ class TestRealSites:
         assert_the_jobs(reader.jobs(), version)
         assert_the_nodes(reader.nodes())
 
+    def test_requests(self, commands: Commands) -> None:
+        version = Control(commands).config().version
+        reader = JsonReader(commands, version)
+        assert_the_requests(reader.read_back([job.job_id for job in reader.jobs()]).values(), version)
+
     def test_some_jobs_only(self, commands: Commands) -> None:
         reader = JsonReader(commands, Control(commands).config().version)
         wanted = sorted(job.job_id for job in reader.jobs() if job.name in ("plain", "held"))
@@ -136,11 +148,15 @@ class TestRealSites:
             "from rlallocd.slurm.json_reader import JsonReader\n"
             "from rlallocd.slurm.pyslurm_reader import PyslurmReader\n"
             "reader = PyslurmReader(JsonReader(Commands(30), sys.argv[1]))\n"
-            "sys.stdout.buffer.write(msgspec.json.encode((reader.jobs(), reader.nodes())))\n"
+            "jobs = reader.jobs()\n"
+            "requests = tuple(reader.read_back([job.job_id for job in jobs]).values())\n"
+            "sys.stdout.buffer.write(msgspec.json.encode((jobs, requests, reader.nodes())))\n"
         )
         text = _in_site(full_site, program, version)
-        jobs, nodes = msgspec.json.decode(text, type=tuple[tuple[JobRecord, ...], tuple[NodeRecord, ...]])
+        kinds = tuple[tuple[JobRecord, ...], tuple[JobRecord, ...], tuple[NodeRecord, ...]]
+        jobs, requests, nodes = msgspec.json.decode(text, type=kinds)
         assert_the_jobs(jobs, version)
+        assert_the_requests(requests, version)
         assert_the_nodes(nodes)
 
 
