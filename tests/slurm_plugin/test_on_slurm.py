@@ -129,6 +129,11 @@ class Jobs:
         fields["AdminComment"] = comment[1].strip() if comment else ""
         return {"TRES": fields.get("AllocTRES", ""), **fields}  # 22.05 has TRES alone
 
+    def skip_where_declined(self, options: str) -> None:
+        """After 22.05 any update of a --ntasks-per-gpu job breaks it, so the plugin leaves such jobs alone."""
+        if "--ntasks-per-gpu" in options and " 22.05" not in self.site.run(["sinfo", "--version"]):
+            pytest.skip("declined by this version's plugin: --ntasks-per-gpu")
+
     def environment(self, name: str) -> dict[str, str]:
         text = (self.site.home(USER) / f"{self.ids[name]}.environment").read_text()
         return dict(line.partition("=")[::2] for line in text.splitlines() if re.match("(SLURM|RLALLOC)_", line))
@@ -267,7 +272,8 @@ def test_users_can_neither_write_nor_forge_an_admin_comment(jobs: Jobs) -> None:
 @pytest.mark.parametrize("name", RESIZED)
 def test_resized_job_sees_what_it_got(jobs: Jobs, name: str) -> None:
     """AllocTRES, the steps that srun starts, and every variable agree."""
-    size = RESIZED[name][1]
+    options, size = RESIZED[name]
+    jobs.skip_where_declined(options)
     job = jobs.show(name)
     environment = jobs.environment(name)
     tasks = jobs.tasks(name)
@@ -319,6 +325,8 @@ def test_resized_job_sees_what_it_got(jobs: Jobs, name: str) -> None:
 @pytest.mark.parametrize("name", UNCHANGED)
 def test_job_that_was_not_resized_keeps_its_environment(jobs: Jobs, name: str) -> None:
     """The same as without rlalloc, but for the variables that are its own and those of this one job."""
+
+    jobs.skip_where_declined(UNCHANGED[name])
 
     def comparable(values: dict[str, str]) -> dict[str, str]:
         own = re.compile(

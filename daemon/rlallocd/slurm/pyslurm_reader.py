@@ -123,11 +123,6 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
         is_scrontab=bool(job.is_cronjob),
         is_federated=bool(job.federation_origin),
         has_run=bool(job.allocated_nodes),
-        reservation=job.reservation or "",
-        time_min_s=(job.time_limit_min or 0) * 60,
-        restarts=job.requeue_count,
-        is_scrontab=job.is_cronjob,
-        is_federated=bool(job.federation_origin),
     )
     # Of a type of digits only (gres/gpu:1080:2) pyslurm makes a count, which the total then gives away.
     type_told = 0 < nodes * gpus_of(per_node) <= gpus or gpus_of(per_task) > 0 or not gpus
