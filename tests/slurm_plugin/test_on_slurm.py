@@ -287,7 +287,7 @@ def test_resized_job_sees_what_it_got(jobs: Jobs, name: str) -> None:
     assert [(int(each[1]), int(each[2]), int(each[3])) for each in found if each] == [
         (number, count, size.nodes) for number in range(count)
     ]
-    # 24.05 and later: SLURM_GPUS_PER_TASK is not set, but a binding is.
+    # On 24.11 SLURM_GPUS_PER_TASK is not set, but a binding is.
     by_task = {"SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU", "SLURM_TRES_BIND"} & set(environment)
     each_task_has = size.gpus // size.tasks if by_task else size.gpus
     assert {len(each[4].split(",")) for each in found if each} == {each_task_has}
@@ -325,7 +325,6 @@ def test_resized_job_sees_what_it_got(jobs: Jobs, name: str) -> None:
 @pytest.mark.parametrize("name", UNCHANGED)
 def test_job_that_was_not_resized_keeps_its_environment(jobs: Jobs, name: str) -> None:
     """The same as without rlalloc, but for the variables that are its own and those of this one job."""
-
     jobs.skip_where_declined(UNCHANGED[name])
 
     def comparable(values: dict[str, str]) -> dict[str, str]:
