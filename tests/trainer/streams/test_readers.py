@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rlalloc_trainer.streams import StreamError
@@ -11,7 +12,8 @@ from rlalloc_trainer.streams.readers.sacct import COLUMNS
 from rlalloc_trainer.streams.readers.tres import cpu_time_s, gpus_of, parse_tres, size_mib
 from rlalloc_trainer.streams.trace import TraceJob
 
-RECORDED = Path(__file__).parent / "fixtures" / "sacct-25.11.json"
+RECORDED = Path(__file__).parent / "fixtures"
+"""What sacct printed on one-machine sites: of 25.11 seven jobs, of 22.05 the same four as text and as JSON."""
 
 
 def read(name: str, folder: Path, **files: str) -> list[TraceJob]:
@@ -103,11 +105,24 @@ def test_wrong_sacct_text(tmp_path: Path, text: str, words: str) -> None:
 
 def test_sacct_json_as_recorded() -> None:
     """From a one-machine Slurm 25.11: of seven jobs two had ended."""
-    done, failed = FORMATS["sacct-json"].read([RECORDED])
+    done, failed = FORMATS["sacct-json"].read([RECORDED / "sacct-25.11.json"])
     assert (done.gpus, done.nodes, done.cpus, done.mem_mib) == (4, 1, 16.0, 102400.0)
     assert (done.time_limit_s, done.elapsed_s, done.state) == (3600.0, 2.0, "COMPLETED")
     assert (failed.state, failed.gpus, failed.elapsed_s) == ("FAILED", 1, 0.0)
     assert done.max_rss_mib is None  # no data is not zero
+
+
+def test_sacct_as_recorded_says_the_same_as_text_and_as_json() -> None:
+    """22.05: a job of two nodes and four tasks, one that failed, one cancelled in the queue, one still running."""
+    texts = list(FORMATS["sacct"].read([RECORDED / "sacct-22.05.txt"]))
+    for text, read_job in zip(texts, FORMATS["sacct-json"].read([RECORDED / "sacct-22.05.json"]), strict=True):
+        assert msgspec.structs.replace(text, cpus_used=None) == msgspec.structs.replace(read_job, cpus_used=None)
+        assert (text.cpus_used or 0) == pytest.approx(read_job.cpus_used or 0, abs=0.001)
+    two, failed, gone = texts
+    assert (two.gpus, two.nodes, two.tasks, two.cpus, two.mem_mib) == (8, 2, 4, 16.0, 20480.0)
+    assert two.max_rss_mib == pytest.approx(4 * 3380 / 1024)
+    assert (failed.state, failed.max_rss_mib) == ("FAILED", None)
+    assert (gone.state, gone.ended_pending_s) == ("CANCELLED", 3.0)
 
 
 def test_sacct_json_of_22_05(tmp_path: Path) -> None:
