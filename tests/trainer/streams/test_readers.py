@@ -126,7 +126,7 @@ def test_sacct_as_recorded_says_the_same_as_text_and_as_json() -> None:
 
 
 def test_sacct_json_of_22_05(tmp_path: Path) -> None:
-    """Plain numbers and one state, as data_parser's predecessor wrote them; MaxRSS of a step in bytes."""
+    """Plain numbers and one state; a typed GPU, and MaxRSS of a step with two tasks in bytes."""
     count = [{"type": "cpu", "name": None, "count": 8}, {"type": "gres", "name": "gpu:a100", "count": 2}]
     job = {
         "job_id": 5,
@@ -148,6 +148,7 @@ def test_sacct_json_of_22_05(tmp_path: Path) -> None:
         "steps": [
             {
                 "step": {"name": "train"},
+                "time": {"total": {"seconds": 90, "microseconds": 0}},
                 "tasks": {"count": 2},
                 "tres": {"requested": {"max": [{"type": "mem", "name": None, "count": 1024**3}]}},
             }
