@@ -111,6 +111,8 @@ class Controller:
     def _record(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
         self._store.add_decisions([decision for _, decision in decided])
         for _, decision in decided:
+            if decision.decline_name:
+                self.counters[f"declined_{decision.decline_name}"] += 1
             _log.info(
                 "job %d, %s: %s",
                 decision.job_id,
@@ -120,6 +122,7 @@ class Controller:
                     "job_id": decision.job_id,
                     "decision_id": decision.id,
                     "policy_version": decision.policy_version or "-",
+                    "decline_name": decision.decline_name or "-",
                 },
             )
 
