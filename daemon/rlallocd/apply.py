@@ -7,11 +7,12 @@ started again; a job that nobody finishes begins by itself after its grace.
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rlalloc.job import Allocation
-from rlalloc.store import Application, ApplicationState, Decision, Store
+from rlalloc.store import OPEN_STATES, Application, ApplicationState, Decision, Store
 from rlallocd.candidates import Candidate
 from rlallocd.sizes import differences, size_of
 from rlallocd.slurm import JobRecord, Slurm, SlurmUnavailable, UpdatePlan, UpdateRefused
@@ -25,9 +26,11 @@ _LIMIT_REASONS: Final = ("QOS", "Assoc", "BadConstraints", "PartitionNodeLimit",
 class Applier:
     """Applies decisions and finishes what was left open."""
 
-    def __init__(self, slurm: Slurm, store: Store) -> None:
+    def __init__(self, slurm: Slurm, store: Store, counters: Counter[str]) -> None:
+        """``counters`` gets ``applications_<state>`` for each end that an application comes to."""
         self._slurm = slurm
         self._store = store
+        self._counters = counters
 
     def apply(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
         """Apply all decisions that change a job and begin all jobs that were deferred for us. Raises SlurmError.
@@ -131,6 +134,8 @@ class Applier:
 
     def _mark(self, applications: Sequence[Application], state: ApplicationState, detail: str) -> None:
         self._store.set_applications(applications, state, time.time(), detail)
+        if state not in OPEN_STATES:
+            self._counters[f"applications_{state}"] += len(applications)
 
     def _note_started(self, application: Application, job: JobRecord | None) -> None:
         """A job that is not pending any more: it cannot be changed, only be told apart."""

@@ -41,8 +41,7 @@ def find_candidates(
     """
     found = []
     for job in jobs:
-        tag = read_tag(job.admin_comment)
-        if tag is None or (job.job_id, job.submitted_s) in decided:
+        if (job.job_id, job.submitted_s) in decided or (tag := read_tag(job.admin_comment)) is None:
             continue
         mode = _mode_now(tag, config.rule(tag.rule), config)
         if (job.pending and mode != "off") or (job.running and mode == "shadow"):
@@ -50,7 +49,7 @@ def find_candidates(
     return tuple(found)
 
 
-def job_view(candidate: Candidate, rule: Rule, cluster: ClusterView, jobs: Sequence[JobRecord]) -> JobView:
+def job_view(candidate: Candidate, rule: Rule, cluster: ClusterView, user_running_gpus: int) -> JobView:
     """What a policy sees of a candidate. Raises Declined, with the reason, if it is to run as submitted."""
     job = candidate.job
     check_form(job)
@@ -69,7 +68,7 @@ def job_view(candidate: Candidate, rule: Rule, cluster: ClusterView, jobs: Seque
         request=request,
         bounds=bounds,
         waited_s=max(0.0, cluster.time_s - job.submitted_s),
-        user_running_gpus=sum(other.gpus for other in jobs if other.running and other.user == job.user),
+        user_running_gpus=user_running_gpus,
     )
 
 

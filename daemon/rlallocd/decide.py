@@ -19,7 +19,7 @@ from rlalloc.store import Decision
 from rlalloc.view import ClusterView, expected_run_time_s, slowdown
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.candidates import Candidate, exceeds, job_view
-from rlallocd.cluster_views import partition_view
+from rlallocd.cluster_views import ClusterViews
 from rlallocd.sizes import Declined, size_of
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord
 
@@ -50,11 +50,12 @@ def decide(
     candidates: Sequence[Candidate], snapshot: Snapshot, config: Config, agent: AgentClient
 ) -> tuple[tuple[Candidate, Decision], ...]:
     """One decision for each candidate: an allocation, or the reason why the job is left as submitted."""
+    views = ClusterViews(snapshot.nodes, snapshot.jobs, snapshot.taken_s)
     questions: list[_Question] = []
     decisions: list[tuple[Candidate, Decision]] = []
     for candidate in candidates:
         try:
-            questions.append(_question(candidate, snapshot, config))
+            questions.append(_question(candidate, views, snapshot, config))
         except Declined as err:
             decisions.append((candidate, _left(candidate, snapshot, str(err))))
     return (*decisions, *_ask(questions, snapshot, config, agent))
@@ -67,7 +68,7 @@ def executed_shares(decision: Decision, *, applied: bool) -> Shares | None:
     return decision.shares if applied else shares_of(decision.request, decision.bounds)
 
 
-def _question(candidate: Candidate, snapshot: Snapshot, config: Config) -> _Question:
+def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, config: Config) -> _Question:
     job = candidate.job
     if candidate.mode == "enforce":
         if not candidate.deferred_by_us:
@@ -77,8 +78,8 @@ def _question(candidate: Candidate, snapshot: Snapshot, config: Config) -> _Ques
     rule = config.rule(candidate.tag.rule)
     if rule is None:
         raise Declined(f"the rule {candidate.tag.rule} is gone from the configuration")
-    cluster = partition_view(job.partition.split(",")[0], snapshot.nodes, snapshot.jobs, snapshot.taken_s)
-    view = job_view(candidate, rule, cluster, snapshot.jobs)
+    cluster = views.of(job.partition.split(",")[0])
+    view = job_view(candidate, rule, cluster, views.user_running_gpus(job.user))
     return _Question(candidate, view, cluster, encode(view, cluster))
 
 

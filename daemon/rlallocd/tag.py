@@ -5,6 +5,7 @@ whatever else the site keeps in that field. Only operators can write an AdminCom
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -31,6 +32,7 @@ class Tag(msgspec.Struct, frozen=True):
         return self.ask.replace("+", " ")
 
 
+@lru_cache(maxsize=16384)
 def read_tag(admin_comment: str) -> Tag | None:
     """Return the tag in an AdminComment, or None if there is none that can be read."""
     match = _TAG.search(admin_comment)

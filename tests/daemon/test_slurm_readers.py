@@ -8,8 +8,10 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -20,10 +22,13 @@ from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.connection import _choose
 from rlallocd.slurm.control import Control
 from rlallocd.slurm.json_reader import JsonReader, job_record, node_record
+from rlallocd.slurm.squeue_reader import _COLUMNS, SqueueReader
 from rlallocd.slurm.states import is_usable, job_state
 from rlallocd.slurm.tres import gpu_type_of, gpus_of, gpus_of_request, memory_mib, parse_tres
 from slurm_testbed import Site, SiteSpec, TestbedError
 from slurm_testbed.requirements import check_requirements
+
+Found = TypeVar("Found")
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -55,6 +60,14 @@ JOBS: dict[str, tuple[int, int, int, int, float, str, int, str, str]] = {
 NODES_GUESSED_BY_22_05 = {"held": 2}
 """Slurm 22.05 guesses how many nodes a job without --nodes will take, by the cores of one socket; it is declined."""
 ADMIN_COMMENT = "JS1:abc another tool's; rlalloc: first 'words' | second"
+
+
+def poll_until_empty(read: Callable[[], list[Found]], timeout_s: float = 60) -> list[Found]:
+    """Read again until nothing is found or the time is over; returns what was found last."""
+    end = time.monotonic() + timeout_s
+    while (found := read()) and time.monotonic() < end:
+        time.sleep(0.5)
+    return found
 
 
 def by_name(jobs: tuple[JobRecord, ...]) -> dict[str, JobRecord]:
@@ -271,6 +284,131 @@ def test_json_that_cannot_be_read_is_an_unexpected_answer(text: str) -> None:
         JsonReader(Prints(text), "25.11.7").jobs()
 
 
+class PrintsColumns(Commands):
+    """A squeue that prints jobs in the columns that it is asked for, and JSON where it is asked for that."""
+
+    def __init__(self, *jobs: dict[str, str], json: str = '{"jobs": []}') -> None:
+        super().__init__(timeout_s=1)
+        self.jobs = jobs
+        self.json = json
+        self.asked: list[str] = []
+
+    def run(self, *words: str) -> str:
+        if "--json" in words:
+            self.asked.append("json")
+            return self.json
+        self.asked.append("columns")
+        columns = words[-1].removeprefix("--Format=").split(",")
+        marks = [column.split(":")[1] for column in columns]
+        return "".join("".join(map("".join, zip(job.values(), marks, strict=True))) + "\n" for job in self.jobs)
+
+
+def columns_of_a_job(**changes: str) -> dict[str, str]:
+    """What squeue 22.05 prints of a pending job of one node and one GPU."""
+    return dict.fromkeys(_COLUMNS, "N/A") | {
+        "job_id": "7",
+        "name": "llm",
+        "job_state": "PENDING",
+        "state_reason": "Resources",
+        "submit_time": "1000",
+        "time_limit": "1-02:03:00",
+        "priority": "12",
+        "admin_comment": "(null)",
+        "node_count": "1",
+        "tasks": "1",
+        "max_nodes": "1",
+        "cpus": "4",
+        "tres_req_str": "cpu=4,mem=8G,node=1,billing=4,gres/gpu=1",
+        "tres_per_node": "gres:gpu:1",
+        "batch_flag": "1",
+        "minimum_memory": "8192M",
+        "array_job_id": "7",
+        "shared": "OK",
+        **changes,
+    }
+
+
+class TestColumnsOfSqueue:
+    def test_a_job(self) -> None:
+        (job,) = SqueueReader(squeue := PrintsColumns(columns_of_a_job()), JsonReader(squeue, "22.05.8")).jobs()
+        assert (job.job_id, job.gpus, job.cpus, job.mem_mib, job.time_limit_s) == (7, 1, 4, 8 * MIB, 93_780)
+        assert (job.admin_comment, job.is_array, job.is_batch, job.is_exclusive) == ("", False, True, False)
+        assert squeue.asked == ["columns"]
+
+    @pytest.mark.parametrize("name", ["N/A", "two\nlines", "|0|", " 8 |x|PENDING", "käse"])
+    def test_no_name_of_a_job_can_break_the_columns(self, name: str) -> None:
+        squeue = PrintsColumns(columns_of_a_job(name=name), columns_of_a_job(job_id="8", array_job_id="8"))
+        first, second = SqueueReader(squeue, JsonReader(squeue, "22.05.8")).jobs()
+        assert (first.name, first.job_id, second.job_id) == (name, 7, 8)
+
+    def test_columns_are_marked_anew_in_each_call(self) -> None:
+        """Else a user who has seen squeue's command line could write the mark into a job's name."""
+        asked = []
+
+        class Listens(PrintsColumns):
+            def run(self, *words: str) -> str:
+                asked.append(words[-1])
+                return super().run(*words)
+
+        reader = SqueueReader(squeue := Listens(columns_of_a_job()), JsonReader(squeue, "22.05.8"))
+        reader.jobs()
+        reader.jobs()
+        assert asked[0] != asked[1]
+
+    @pytest.mark.parametrize(
+        ("said", "reason"),
+        [
+            ("RaisedSignal:9(Killed)", "RaisedSignal"),
+            ("ReqNodeNotAvail, UnavailableNodes:n4", "ReqNodeNotAvail"),
+            ("None", "None"),
+        ],
+    )
+    def test_what_is_added_to_a_reason_is_left_out(self, said: str, reason: str) -> None:
+        (job,) = SqueueReader(
+            squeue := PrintsColumns(columns_of_a_job(state_reason=said)), JsonReader(squeue, "22.05.8")
+        ).jobs()
+        assert job.reason == reason
+
+    @pytest.mark.parametrize(
+        "unclear",
+        [
+            {"cpus": "1", "tres_req_str": "cpu=1,mem=8G,node=1,gres/gpu=1"},  # memory per CPU or per node?
+            {"node_count": "1-4"},
+            {"state_reason": "no one knows why"},
+        ],
+    )
+    def test_what_columns_leave_open_is_read_from_the_json(self, unclear: dict[str, str]) -> None:
+        """Once for as long as the row stays the same."""
+        json = '{"jobs": [{"job_id": 7, "job_state": "PENDING", "node_count": 3}, {"job_id": 8, "node_count": 9}]}'
+        clear = columns_of_a_job(job_id="8", admin_comment="ours")
+        unclear = unclear | {"admin_comment": "ours"}
+        squeue = PrintsColumns(clear, columns_of_a_job(**unclear), json=json)
+        reader = SqueueReader(squeue, JsonReader(squeue, "22.05.8"))
+        assert [(job.job_id, job.nodes) for job in reader.jobs()] == [(8, 1), (7, 3)]
+        assert [(job.job_id, job.nodes) for job in reader.jobs()] == [(8, 1), (7, 3)]
+        assert squeue.asked == ["columns", "json", "columns"]
+        squeue.jobs = (clear, columns_of_a_job(**unclear, priority="13"))
+        reader.jobs()
+        assert squeue.asked[3:] == ["columns", "json"]
+
+    @pytest.mark.parametrize(
+        "other", [{"admin_comment": "(null)"}, {"job_state": "RUNNING", "admin_comment": "ours"}]
+    )
+    def test_but_not_of_jobs_that_we_cannot_change(self, other: dict[str, str]) -> None:
+        job = columns_of_a_job(cpus="1", tres_req_str="cpu=1,mem=8G,node=1", **other)
+        SqueueReader(squeue := PrintsColumns(job), JsonReader(squeue, "22.05.8")).jobs()
+        assert squeue.asked == ["columns"]
+
+    def test_a_job_that_left_before_its_json_was_read_is_gone(self) -> None:
+        squeue = PrintsColumns(columns_of_a_job(node_count="1-4", admin_comment="ours"))
+        assert SqueueReader(squeue, JsonReader(squeue, "22.05.8")).jobs() == ()
+
+    def test_a_squeue_without_these_columns_is_read_as_json(self) -> None:
+        squeue = Prints('{"jobs": [{"job_id": 7, "job_state": "PENDING"}]}')
+        (job,) = SqueueReader(squeue, JsonReader(squeue, "99.05.1")).jobs()
+        assert job.job_id == 7
+
+
 class TestAccountingText:
     @staticmethod
     def row(job_id: str, state: str = "COMPLETED", **values: str) -> str:
@@ -361,7 +499,7 @@ class TestChoiceOfReader:
         self.install(monkeypatch, installed)
         config = msgspec.structs.replace(self.CONFIG, version=slurm)
         reader, said = _choose("auto", Commands(1), config)
-        assert isinstance(reader, JsonReader)
+        assert isinstance(reader, SqueueReader)
         assert said == why
         with pytest.raises(SlurmError, match=f"slurm.backend is pyslurm, but {why}; set it to auto or cli"):
             _choose("pyslurm", Commands(1), config)
@@ -376,7 +514,7 @@ class TestChoiceOfReader:
         self.install(monkeypatch, installed)
         config = msgspec.structs.replace(self.CONFIG, version=slurm)
         reader, said = _choose("auto", Commands(1), config)
-        assert isinstance(reader, JsonReader)
+        assert isinstance(reader, SqueueReader)
         assert said == "pyslurm cannot be imported (No module named 'pyslurm')"
         with pytest.raises(SlurmError, match="cannot be imported"):
             _choose("pyslurm", Commands(1), config)
@@ -384,7 +522,7 @@ class TestChoiceOfReader:
     def test_the_commands_on_request(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.install(monkeypatch, "25.11.2")
         reader, said = _choose("cli", Commands(1), self.CONFIG)
-        assert isinstance(reader, JsonReader)
+        assert isinstance(reader, SqueueReader)
         assert said == "slurm.backend is cli"
 
 
@@ -419,6 +557,39 @@ class TestContract:
         reader = JsonReader(commands, version)
         assert_the_jobs(reader.jobs(), version)
         assert_the_nodes(reader.nodes())
+
+    def test_squeue_reader(self, commands: Commands, recorded_site: Site) -> None:
+        """Columns say what JSON says, also of forms that the table lacks, and say it again of unchanged rows."""
+        for options in (
+            ["--gpus=2", "--cpus-per-gpu=3", "--mem-per-cpu=100", "--job-name=two\nlines"],
+            ["--gpus=2", "--cpus-per-gpu=3", "--mem-per-gpu=1G", "--time=UNLIMITED"],
+            ["--nodes=1-4", "--gpus-per-node=1", "--mem-per-cpu=100", "--time=1-00:00:00"],
+            ["--nodes=1", "--gres=gpu:1", "--exclusive=user", "--deadline=now+3hours", "--dependency=singleton"],
+        ):
+            job_id = recorded_site.sbatch("#!/bin/sh\ntrue\n", user="llm-alice", options=["--hold", *options])
+            recorded_site.run(["scontrol", "update", f"JobId={job_id}", "AdminComment=perhaps ours"])
+        version = Control(commands).config().version
+        json_reader = JsonReader(commands, version)
+        reader = SqueueReader(commands, json_reader)
+
+        def differing() -> list[tuple[JobRecord | None, JobRecord]]:
+            said = {job.job_id: job for job in reader.jobs()}
+            return [
+                (said.get(job.job_id), job)
+                for job in json_reader.jobs()
+                if said.get(job.job_id) != job and job.state != "CANCELLED"  # an earlier run's
+            ]
+
+        try:
+            for _ in range(2):
+                # slurmctld goes on scheduling between two readings, so one moment's difference proves nothing.
+                assert poll_until_empty(differing) == []
+            assert reader.nodes() == json_reader.nodes()
+        finally:
+            added = [
+                str(job.job_id) for job in json_reader.jobs() if job.name not in {name.split()[0] for name in JOBS}
+            ]
+            recorded_site.run(["scancel", *added])
 
     def test_some_jobs_only(self, commands: Commands) -> None:
         reader = JsonReader(commands, Control(commands).config().version)

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 
 from rlallocd.slurm.errors import SlurmUnavailable, UpdateRefused
@@ -18,16 +19,25 @@ _UNREACHABLE = (
 
 
 class Commands:
-    """Runs Slurm's commands with one time limit and counts them."""
+    """Runs Slurm's commands with one time limit and counts them, calls and failures, by command."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._environment = os.environ | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
-        self.calls = 0
+        self.calls: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
 
     def run(self, *words: str) -> str:
         """Return what the command printed. Raises SlurmUnavailable, or UpdateRefused with Slurm's own words."""
-        self.calls += 1
+        command = _name(words)
+        self.calls[command] += 1
+        try:
+            return self._answer(words)
+        except (SlurmUnavailable, UpdateRefused):
+            self.errors[command] += 1
+            raise
+
+    def _answer(self, words: Sequence[str]) -> str:
         done = self._run(words)
         if done.returncode == 0:
             return done.stdout
@@ -52,3 +62,8 @@ class Commands:
             raise SlurmUnavailable(f"{words[0]} gave no answer in {self._timeout_s:g} s; is slurmctld busy?") from err
         except FileNotFoundError as err:
             raise SlurmUnavailable(f"{words[0]} is not installed or not in PATH (Debian: slurm-client)") from err
+
+
+def _name(words: Sequence[str]) -> str:
+    """What is counted as one command: of scontrol ``scontrol update`` or ``scontrol show``."""
+    return " ".join(words[:2]) if words[0] == "scontrol" else words[0]

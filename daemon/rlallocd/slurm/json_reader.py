@@ -55,7 +55,7 @@ class JsonReader:
 
 def job_record(job: Mapping[str, Any]) -> JobRecord:
     """Read one job of squeue's JSON, whatever the version."""
-    tres = parse_tres(job.get("tres_req_str") or "")
+    tres = parse_tres(job.get("tres_alloc_str") or job.get("tres_req_str") or "")
     # 22.05 guesses 2 nodes for --gpus-per-task with -N1, beside max_nodes 1.
     nodes = min(_number(job.get("node_count")) or 1, _number(job.get("max_nodes")) or sys.maxsize)
     # 22.05 counts one node in the TRES of --ntasks=4 --ntasks-per-node=2 --gpus-per-node=2.

@@ -10,8 +10,9 @@ from rlalloc.job import Allocation
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One job in slurmctld's queue, pending or running.
 
-    Totals (``cpus``, ``gpus``, ``mem_mib``) are of the requested TRES. ``begin_s`` is the earliest start that was
-    asked for or, in a running job, when it became eligible. ``expected_end_s`` is start plus time limit.
+    Totals (``cpus``, ``gpus``, ``mem_mib``) are of the requested TRES and, once it has started, of the allocated
+    ones (pyslurm: always of those requested). ``begin_s`` is the earliest start that was asked for or, in a running
+    job, when it became eligible. ``expected_end_s`` is start plus time limit.
     ``nodes_certain`` is false where the user left the number of nodes to Slurm and Slurm only guesses it so far.
     """
 
