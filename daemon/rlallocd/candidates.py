@@ -49,6 +49,21 @@ def find_candidates(
     return tuple(found)
 
 
+def find_forgotten(
+    jobs: Sequence[JobRecord], decided: Collection[tuple[int, int]], open_jobs: Collection[int]
+) -> tuple[JobRecord, ...]:
+    """Decided jobs that still wait for us though no application is open: we were stopped before we let them go."""
+    return tuple(
+        job
+        for job in jobs
+        if job.pending
+        and (tag := read_tag(job.admin_comment)) is not None
+        and job.begin_s == tag.begin > tag.user_begin
+        and (job.job_id, job.submitted_s) in decided
+        and job.job_id not in open_jobs
+    )
+
+
 def job_view(candidate: Candidate, rule: Rule, cluster: ClusterView, user_running_gpus: int) -> JobView:
     """What a policy sees of a candidate. Raises Declined, with the reason, if it is to run as submitted."""
     job = candidate.job

@@ -12,7 +12,7 @@ from rlalloc.job import Mode
 from rlalloc.store import Decision, Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.apply import Applier
-from rlallocd.candidates import find_candidates
+from rlallocd.candidates import find_candidates, find_forgotten
 from rlallocd.decide import Snapshot, decide
 from rlallocd.intercept import withdraw_intercept, write_intercept
 from rlallocd.metrics import Metrics
@@ -111,11 +111,12 @@ class Controller:
 
     def _decide_and_apply(self, snapshot: Snapshot) -> int:
         jobs = {job.job_id: job for job in snapshot.jobs}
-        unfinished = self._store.open_applications()
-        self._applier.finish(unfinished, jobs)
+        opened = self._store.open_applications()
         self.metrics.looked_at(
-            self.config.mode, taken_s=snapshot.taken_s, pending=self._pending, unfinished=len(unfinished)
+            self.config.mode, taken_s=snapshot.taken_s, pending=self._pending, unfinished=len(opened)
         )
+        self._applier.finish(opened)
+        self._applier.let_go(find_forgotten(snapshot.jobs, self._decided, {each.job_id for each in opened}))
         if self._slurm.config.limits_enforced:
             self._applier.undo_limited(self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S), jobs)
         candidates = find_candidates(snapshot.jobs, self.config, self._decided)

@@ -42,6 +42,8 @@ class Installation:
             "rules": [{"name": "llm", "mode": "enforce"}],
             **settings,
         }
+        self.environment: dict[str, str] = {}
+        """What programs get beside the site's environment, from their next start on."""
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.write_config()
 
@@ -58,7 +60,7 @@ class Installation:
         with log:
             self.processes[program] = subprocess.Popen(
                 [PROGRAMS / program, "--config", str(self.config_path)],
-                env=self.site.environment(),
+                env=self.site.environment() | self.environment,
                 stdout=log,
                 stderr=log,
             )

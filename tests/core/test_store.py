@@ -52,6 +52,8 @@ APPLICATION = Application(
     begin_s=0,
     detail="",
     changed_s=1001,
+    begins=False,
+    record='{"job_id": 7}',
 )
 OUTCOME = Outcome(
     decision_id="d1",
@@ -107,6 +109,24 @@ def test_the_journal_tells_what_is_open(url: str) -> None:
     assert store.open_applications() == ()
     assert store.applications("d1")[0].detail == "let go"
     store.close()
+
+
+def test_a_store_of_an_earlier_version_gets_its_missing_columns(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.sqlite"
+    store = Store(url)
+    store.add_decisions([DECISION])
+    store.journal([APPLICATION])
+    store.close()
+    with sqlite3.connect(tmp_path / "store.sqlite") as connection:
+        connection.execute("ALTER TABLE applications DROP COLUMN begins")
+        connection.execute("ALTER TABLE applications DROP COLUMN record")
+    connection.close()
+    again = Store(url)
+    (old,) = again.open_applications()
+    assert old == msgspec.structs.replace(APPLICATION, id=old.id, begins=True, record=None)
+    (new,) = again.journal([APPLICATION])
+    assert again.open_applications() == (old, new)
+    again.close()
 
 
 def test_decided_jobs_are_told_by_id_and_submission(url: str) -> None:

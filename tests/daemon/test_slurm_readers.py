@@ -9,19 +9,20 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 import pytest
 
-from rlallocd.slurm import ControllerConfig, JobRecord, NodeRecord, SlurmError, UnexpectedAnswer
+from rlallocd.slurm import ControllerConfig, JobRecord, NodeRecord, RequestFields, SlurmError, UnexpectedAnswer
 from rlallocd.slurm.accounting import read_accounting
 from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.connection import _choose
 from rlallocd.slurm.control import Control
 from rlallocd.slurm.json_reader import JsonReader, job_record, node_record
+from rlallocd.slurm.request_details import RequestDetails, request_details
 from rlallocd.slurm.squeue_reader import _COLUMNS, SqueueReader
 from rlallocd.slurm.states import is_usable, job_state
 from rlallocd.slurm.tres import gpu_type_of, gpus_of, gpus_of_request, memory_mib, parse_tres
@@ -68,6 +69,10 @@ def poll_until_empty(read: Callable[[], list[Found]], timeout_s: float = 60) -> 
     while (found := read()) and time.monotonic() < end:
         time.sleep(0.5)
     return found
+
+
+def without_fields(job: JobRecord | None) -> JobRecord | None:
+    return job and msgspec.structs.replace(job, fields=RequestFields())
 
 
 def by_name(jobs: tuple[JobRecord, ...]) -> dict[str, JobRecord]:
@@ -287,8 +292,9 @@ def test_json_that_cannot_be_read_is_an_unexpected_answer(text: str) -> None:
 class PrintsColumns(Commands):
     """A squeue that prints jobs in the columns that it is asked for, and JSON where it is asked for that."""
 
-    def __init__(self, *jobs: dict[str, str], json: str = '{"jobs": []}') -> None:
+    def __init__(self, *jobs: dict[str, str], json: str = '{"jobs": []}', text: str = "") -> None:
         super().__init__(timeout_s=1)
+        self.text = text
         self.jobs = jobs
         self.json = json
         self.asked: list[str] = []
@@ -301,6 +307,16 @@ class PrintsColumns(Commands):
         columns = words[-1].removeprefix("--Format=").split(",")
         marks = [column.split(":")[1] for column in columns]
         return "".join("".join(map("".join, zip(job.values(), marks, strict=True))) + "\n" for job in self.jobs)
+
+    def converse(self, *words: str, lines: Sequence[str]) -> str:
+        self.asked += lines
+        return self.text
+
+
+SHOWN = (
+    "JobId=7 JobName=llm UserId=llm-alice(1001) Reason=Resources NodeList=(null) NumNodes=2-4 NumCPUs=4 NumTasks=1 "
+    "CPUs/Task=4 TRES=cpu=4,mem=8G,node=1 MinCPUsNode=4 MinMemoryCPU=8G MinTmpDiskNode=0 Comment=NumNodes=1-7 \n"
+)
 
 
 def columns_of_a_job(**changes: str) -> dict[str, str]:
@@ -369,39 +385,61 @@ class TestColumnsOfSqueue:
         ).jobs()
         assert job.reason == reason
 
-    @pytest.mark.parametrize(
-        "unclear",
-        [
-            {"cpus": "1", "tres_req_str": "cpu=1,mem=8G,node=1,gres/gpu=1"},  # memory per CPU or per node?
-            {"node_count": "1-4"},
-            {"state_reason": "no one knows why"},
-        ],
-    )
-    def test_what_columns_leave_open_is_read_from_the_json(self, unclear: dict[str, str]) -> None:
-        """Once for as long as the row stays the same."""
-        json = '{"jobs": [{"job_id": 7, "job_state": "PENDING", "node_count": 3}, {"job_id": 8, "node_count": 9}]}'
-        clear = columns_of_a_job(job_id="8", admin_comment="ours")
-        unclear = unclear | {"admin_comment": "ours"}
-        squeue = PrintsColumns(clear, columns_of_a_job(**unclear), json=json)
+    def test_what_columns_leave_open_is_asked_for_once_of_jobs_that_may_be_ours(self) -> None:
+        """Until a part of the request changes: priority and estimates do all the time."""
+        ours = columns_of_a_job(admin_comment="ours", node_count="2", max_nodes="2")
+        squeue = PrintsColumns(columns_of_a_job(job_id="8"), ours, text=SHOWN)
         reader = SqueueReader(squeue, JsonReader(squeue, "22.05.8"))
-        assert [(job.job_id, job.nodes) for job in reader.jobs()] == [(8, 1), (7, 3)]
-        assert [(job.job_id, job.nodes) for job in reader.jobs()] == [(8, 1), (7, 3)]
-        assert squeue.asked == ["columns", "json", "columns"]
-        squeue.jobs = (clear, columns_of_a_job(**unclear, priority="13"))
+        for priority in ("12", "12", "13"):
+            squeue.jobs = (columns_of_a_job(job_id="8"), {**ours, "priority": priority})
+            _, job = reader.jobs()
+            assert (job.fields.max_nodes, job.fields.mem_mib_per_cpu, job.fields.mem_mib_per_node) == (4, 8192, 0)
+        assert squeue.asked == ["columns", "show job 7", "columns", "columns"]
+        squeue.jobs = ({**ours, "cpus": "8"},)
         reader.jobs()
-        assert squeue.asked[3:] == ["columns", "json"]
+        assert squeue.asked[4:] == ["columns", "show job 7"]
+
+    def test_and_again_whenever_a_job_is_read_back(self) -> None:
+        ours = columns_of_a_job(admin_comment="ours")
+        squeue = PrintsColumns(ours, text=SHOWN)
+        reader = SqueueReader(squeue, JsonReader(squeue, "22.05.8"))
+        assert reader.jobs()[0].fields.max_nodes == 4
+        squeue.text = SHOWN.replace("2-4", "2-2")
+        assert reader.read_back([7])[7].fields.max_nodes == 2
+        assert reader.jobs()[0].fields.max_nodes == 2
+        assert squeue.asked == ["columns", "show job 7", "columns", "show job 7", "columns"]
 
     @pytest.mark.parametrize(
-        "other", [{"admin_comment": "(null)"}, {"job_state": "RUNNING", "admin_comment": "ours"}]
+        "name", ["x NumNodes=1-99 MinMemoryNode=1", "two\nlines", "JobId=7 JobName=llm NumNodes=1-9"]
     )
-    def test_but_not_of_jobs_that_we_cannot_change(self, other: dict[str, str]) -> None:
-        job = columns_of_a_job(cpus="1", tres_req_str="cpu=1,mem=8G,node=1", **other)
-        SqueueReader(squeue := PrintsColumns(job), JsonReader(squeue, "22.05.8")).jobs()
-        assert squeue.asked == ["columns"]
+    def test_no_name_of_a_job_can_forge_what_is_shown(self, name: str) -> None:
+        squeue = PrintsColumns(text=SHOWN.replace("JobName=llm", f"JobName={name}"))
+        assert request_details(squeue, {7: name}) == {7: RequestDetails(max_nodes=4, mem_per_cpu=True)}
 
-    def test_a_job_that_left_before_its_json_was_read_is_gone(self) -> None:
-        squeue = PrintsColumns(columns_of_a_job(node_count="1-4", admin_comment="ours"))
-        assert SqueueReader(squeue, JsonReader(squeue, "22.05.8")).jobs() == ()
+    def test_nor_what_is_shown_of_another_job(self) -> None:
+        forged = "x\nJobId=7 JobName=llm NumNodes=1-99 NumCPUs=4 MinMemoryNode=1 "
+        squeue = PrintsColumns(text=SHOWN.replace("JobId=7 JobName=llm", f"JobId=6 JobName={forged}") + SHOWN)
+        assert request_details(squeue, {6: forged, 7: "llm"}) == {6: RequestDetails(max_nodes=4, mem_per_cpu=True)}
+
+    def test_a_job_that_left_before_it_was_shown_counts_as_its_columns_say(self) -> None:
+        squeue = PrintsColumns(columns_of_a_job(admin_comment="ours"))
+        (job,) = SqueueReader(squeue, JsonReader(squeue, "22.05.8")).jobs()
+        assert (job.fields.max_nodes, job.fields.mem_mib_per_node) == (1, 8192)
+
+    def test_many_at_once_are_read_from_the_json(self) -> None:
+        """As when rlallocd starts while thousands wait."""
+        ours = [columns_of_a_job(job_id=str(number), admin_comment="ours") for number in range(1, 200)]
+        json = [{"job_id": number, "job_state": "PENDING", "max_nodes": 6} for number in range(1, 200)]
+        squeue = PrintsColumns(*ours, json=msgspec.json.encode({"jobs": json}).decode())
+        jobs = SqueueReader(squeue, JsonReader(squeue, "22.05.8")).jobs()
+        assert {job.fields.max_nodes for job in jobs} == {6}
+        assert squeue.asked == ["columns", "json"]
+
+    def test_read_back_tells_only_what_was_asked_for(self) -> None:
+        squeue = PrintsColumns(columns_of_a_job(), columns_of_a_job(job_id="8"), text=SHOWN)
+        reader = SqueueReader(squeue, JsonReader(squeue, "22.05.8"))
+        assert set(reader.read_back([7, 9])) == {7}
+        assert reader.read_back([]) == {}
 
     def test_a_squeue_without_these_columns_is_read_as_json(self) -> None:
         squeue = Prints('{"jobs": [{"job_id": 7, "job_state": "PENDING"}]}')
@@ -573,17 +611,20 @@ class TestContract:
         reader = SqueueReader(commands, json_reader)
 
         def differing() -> list[tuple[JobRecord | None, JobRecord]]:
+            """Of all jobs what is not a field of the request; of pending ones, read back, those fields too."""
+            expected = {job.job_id: job for job in json_reader.jobs() if job.state != "CANCELLED"}  # an earlier run's
+            pending = [job_id for job_id, job in expected.items() if job.pending]
             said = {job.job_id: job for job in reader.jobs()}
-            return [
-                (said.get(job.job_id), job)
-                for job in json_reader.jobs()
-                if said.get(job.job_id) != job and job.state != "CANCELLED"  # an earlier run's
-            ]
+            pairs = [(without_fields(said.get(job_id)), without_fields(job)) for job_id, job in expected.items()]
+            said_again, expected_again = reader.read_back(pending), json_reader.read_back(pending)
+            pairs += [(said_again.get(job_id), job) for job_id, job in expected_again.items()]
+            return [(found, job) for found, job in pairs if found != job]
 
         try:
             for _ in range(2):
                 # slurmctld goes on scheduling between two readings, so one moment's difference proves nothing.
                 assert poll_until_empty(differing) == []
+            assert reader.read_back([99_999]) == {}
             assert reader.nodes() == json_reader.nodes()
         finally:
             added = [

@@ -34,6 +34,7 @@ class Store:
             sa.event.listen(self._engine, "connect", _use_wal)
         with self._transaction() as connection:
             METADATA.create_all(connection)
+            _add_missing_columns(connection)
 
     def close(self) -> None:
         """Close all connections."""
@@ -177,6 +178,17 @@ class Store:
                 f"the store {self._engine.url.render_as_string()} failed: {' '.join(str(err).split())}; "
                 "check store.url, disk and rights"
             ) from err
+
+
+def _add_missing_columns(connection: sa.Connection) -> None:
+    """Bring a store of an earlier version up to date; new columns may be NULL or have a default in the database."""
+    inspector = sa.inspect(connection)
+    for table in METADATA.sorted_tables:
+        present = {column["name"] for column in inspector.get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in present:
+                definition = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
+                connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {definition}"))
 
 
 def _to_row(struct: msgspec.Struct) -> dict[str, Any]:

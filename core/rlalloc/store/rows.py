@@ -6,11 +6,12 @@ import msgspec
 
 from rlalloc.job import Allocation, Bounds, JobClass, Mode, Shares
 
-ApplicationState = Literal["intended", "applied", "begun", "restored", "left", "lost"]
-"""intended: journalled, Slurm perhaps touched · applied: read back as intended · begun: applied and let go ·
-restored: as submitted again and let go · left: never touched, let go · lost: the job was gone or beyond us."""
+ApplicationState = Literal["intended", "applied", "restoring", "begun", "left", "restored", "gone", "lost"]
+"""Open: intended: journalled, Slurm perhaps touched · applied: read back as intended · restoring: being taken back.
+Ends: begun: as decided, free to start · left: as submitted, never changed · restored: as submitted again ·
+gone: left the queue before it started · lost: started as neither, and too late to change (docs/transactions.md)."""
 
-OPEN_STATES: tuple[ApplicationState, ...] = ("intended", "applied")
+OPEN_STATES: tuple[ApplicationState, ...] = ("intended", "applied", "restoring")
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +49,12 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt to make a job what was decided. ``begin_s`` is the user's own begin time, 0 for at once."""
+    """One attempt to make a job what was decided: the journal's entry.
+
+    ``original`` is the size before the update, and ``record`` Slurm's whole record of then (rlallocd's JSON), since a
+    size alone does not say in which fields it was asked for. ``begins`` says whether the job waits for us to let it
+    go, from ``begin_s`` on (the user's own begin time, 0 for at once), or only changes where it stands in the queue.
+    """
 
     id: int
     decision_id: str
@@ -59,6 +65,8 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     begin_s: float
     detail: str
     changed_s: float
+    begins: bool = True
+    record: str | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -54,6 +54,8 @@ APPLICATIONS: Final = Table(
     Column("begin_s", Double, nullable=False),
     Column("detail", Text, nullable=False),
     Column("changed_s", Double, nullable=False),
+    Column("begins", Integer, nullable=False, server_default="1"),
+    Column("record", Text),
     Index("applications_by_state", "state"),
 )
 

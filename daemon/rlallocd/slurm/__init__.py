@@ -9,6 +9,7 @@ from rlallocd.slurm.records import (
     JobRecord,
     NodeRecord,
     PartitionRecord,
+    RequestFields,
     UpdatePlan,
 )
 
@@ -20,6 +21,7 @@ __all__ = [
     "JobRecord",
     "NodeRecord",
     "PartitionRecord",
+    "RequestFields",
     "Slurm",
     "SlurmError",
     "SlurmUnavailable",

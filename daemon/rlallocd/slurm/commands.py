@@ -3,7 +3,8 @@
 import os
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from rlallocd.slurm.errors import SlurmUnavailable, UpdateRefused
 
@@ -29,29 +30,43 @@ class Commands:
 
     def run(self, *words: str) -> str:
         """Return what the command printed. Raises SlurmUnavailable, or UpdateRefused with Slurm's own words."""
+        with self._counted(words):
+            done = self._run(words)
+            if done.returncode:
+                raise UpdateRefused(f"{' '.join(words)}: {_said(done)}")
+            return done.stdout
+
+    def converse(self, *words: str, lines: Sequence[str]) -> str:
+        """Return what a command printed that reads ``lines``; to one that it refuses it prints nothing.
+
+        Raises SlurmUnavailable.
+        """
+        with self._counted((*words, *lines[0].split()[:1])):
+            return self._run(words, "\n".join((*lines, ""))).stdout
+
+    @contextmanager
+    def _counted(self, words: Sequence[str]) -> Iterator[None]:
         command = _name(words)
         self.calls[command] += 1
         try:
-            return self._answer(words)
+            yield
         except (SlurmUnavailable, UpdateRefused):
             self.errors[command] += 1
             raise
 
-    def _answer(self, words: Sequence[str]) -> str:
-        done = self._run(words)
-        if done.returncode == 0:
-            return done.stdout
-        said = " ".join((done.stderr or done.stdout).split())
-        if any(sign in said for sign in _UNREACHABLE):
-            raise SlurmUnavailable(f"{words[0]}: {said}; is Slurm up?")
-        raise UpdateRefused(f"{' '.join(words)}: {said}")
+    def _run(self, words: Sequence[str], standard_input: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a command, however it ends. Raises SlurmUnavailable."""
+        done = self._start(words, standard_input)
+        if done.returncode and any(sign in _said(done) for sign in _UNREACHABLE):
+            raise SlurmUnavailable(f"{words[0]}: {_said(done)}; is Slurm up?")
+        return done
 
-    def _run(self, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    def _start(self, words: Sequence[str], standard_input: str) -> subprocess.CompletedProcess[str]:
         try:
             return subprocess.run(
                 words,
                 env=self._environment,
-                stdin=subprocess.DEVNULL,
+                input=standard_input,
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -64,6 +79,12 @@ class Commands:
             raise SlurmUnavailable(f"{words[0]} is not installed or not in PATH (Debian: slurm-client)") from err
 
 
+def _said(done: subprocess.CompletedProcess[str]) -> str:
+    return " ".join((done.stderr or done.stdout).split())
+
+
 def _name(words: Sequence[str]) -> str:
     """What is counted as one command: of scontrol ``scontrol update`` or ``scontrol show``."""
-    return " ".join(words[:2]) if words[0] == "scontrol" else words[0]
+    if words[0] != "scontrol":
+        return words[0]
+    return " ".join([word for word in words if not word.startswith("-")][:2])

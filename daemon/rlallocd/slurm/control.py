@@ -78,7 +78,7 @@ def update_fields(plan: UpdatePlan) -> tuple[str, ...]:
         f"TresPerNode={gpu}",
         *_CLEARED,
         *(("OverSubscribe=YES",) if plan.clear_exclusive else ()),
-        f"TimeLimit={size.time_limit_s // 60}",
+        *(() if plan.keep_time_limit else (f"TimeLimit={size.time_limit_s // 60}",)),
         f"AdminComment={plan.admin_comment}",
     )
 

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from rlallocd.slurm.commands import Commands
-from rlallocd.slurm.errors import UnexpectedAnswer
-from rlallocd.slurm.records import JobRecord, NodeRecord
+from rlallocd.slurm.errors import UnexpectedAnswer, UpdateRefused
+from rlallocd.slurm.records import JobRecord, NodeRecord, RequestFields
 from rlallocd.slurm.states import is_usable, job_state
 from rlallocd.slurm.tres import gpu_type_of, gpus_of, gpus_of_request, parse_tres
 
@@ -45,9 +45,37 @@ class JsonReader:
         """
         return self._jobs(f"--jobs={','.join(str(job_id) for job_id in job_ids)}")
 
+    def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
+        """Those of these jobs that slurmctld still knows, with every request field. Raises SlurmError."""
+        if not job_ids:
+            return {}
+        wanted = set(job_ids)
+        try:
+            jobs = {job.job_id: job for job in self.jobs_of(job_ids) if job.job_id in wanted}
+            untold = [job_id for job_id, job in jobs.items() if job.pending and not job.fields.cpus_per_task]
+            return jobs | self._with_cpus_per_task({job_id: jobs[job_id] for job_id in untold})
+        except UpdateRefused:  # "Invalid job id": none of them is known any more
+            return {}
+
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Every node. Raises SlurmError."""
         return _read(node_record, self._commands.run(*self._nodes_command), "nodes")
+
+    def _with_cpus_per_task(self, jobs: Mapping[int, JobRecord]) -> dict[int, JobRecord]:
+        """The same jobs with CPUs per task, which the JSON of 22.05 always leaves out."""
+        if not jobs:
+            return {}
+        text = self._commands.run(
+            *("squeue", "--noheader", "--all", "--states=all", f"--jobs={','.join(str(job_id) for job_id in jobs)}"),
+            "--Format=JobID: ,cpus-per-task: ",
+        )
+        told = {int(job_id): int(count) for job_id, count in re.findall(r"^(\d+) +(\d+)\s*$", text, re.MULTILINE)}
+        return {
+            job_id: msgspec.structs.replace(
+                job, fields=msgspec.structs.replace(job.fields, cpus_per_task=told.get(job_id, 0))
+            )
+            for job_id, job in jobs.items()
+        }
 
     def _jobs(self, *options: str) -> tuple[JobRecord, ...]:
         return _read(job_record, self._commands.run("squeue", "--json", "--all", "--states=all", *options), "jobs")
@@ -96,6 +124,26 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         has_deadline=bool(_number(job.get("deadline"))),
         nodes_certain=nodes == int(tres.get("node", nodes)),
         required_nodes=job.get("required_nodes") or "",
+        has_run=bool(job.get("tres_alloc_str")),
+        fields=_request_fields(job),
+    )
+
+
+def _request_fields(job: Mapping[str, Any]) -> RequestFields:
+    return RequestFields(
+        max_nodes=_number(job.get("max_nodes")),
+        tasks_per_node=_number(job.get("tasks_per_node")),
+        cpus_per_task=_number(job.get("cpus_per_task")),
+        min_cpus=_number(job.get("cpus")),
+        min_cpus_per_node=_number(job.get("minimum_cpus_per_node")),
+        mem_mib_per_node=_number(job.get("memory_per_node")),
+        mem_mib_per_cpu=_number(job.get("memory_per_cpu")),
+        mem_mib_per_gpu=gpus_of_request(job.get("memory_per_tres") or ""),
+        gpus_per_node=gpus_of_request(job.get("tres_per_node") or ""),
+        gpus_per_job=gpus_of_request(job.get("tres_per_job") or ""),
+        gpus_per_task=gpus_of_request(job.get("tres_per_task") or ""),
+        gpus_per_socket=gpus_of_request(job.get("tres_per_socket") or ""),
+        cpus_per_gpu=gpus_of_request(job.get("cpus_per_tres") or ""),
     )
 
 

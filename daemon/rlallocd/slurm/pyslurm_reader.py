@@ -46,6 +46,10 @@ class PyslurmReader:
         others = {record.job_id: record for record in self._read_otherwise(missing)}
         return tuple(others.get(record.job_id, record) for record in records)
 
+    def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
+        """As JsonReader does: pyslurm has no attribute for the maximum of nodes or the CPUs of a node."""
+        return self._json_reader.read_back(job_ids)
+
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Every node. Raises SlurmError."""
         return _load(pyslurm.Nodes.load, _node_record)
@@ -110,6 +114,7 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
         has_deadline=bool(job.deadline),
         nodes_certain=nodes == int(tres.get("node", nodes)),
         required_nodes=job.required_nodes or "",
+        has_run=bool(job.allocated_nodes),
     )
     # Of a type of digits only (gres/gpu:1080:2) pyslurm makes a count, which the total then gives away.
     type_told = 0 < nodes * gpus_of(per_node) <= gpus or gpus_of(per_task) > 0 or not gpus

@@ -1,10 +1,33 @@
 """What Slurm says, as plain frozen structs. Memory in MiB, times in epoch seconds, durations in seconds."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
 
 from rlalloc.job import Allocation
+
+
+class RequestFields(msgspec.Struct, frozen=True, kw_only=True):
+    """The single fields in which slurmctld keeps a pending job's request; 0 is unset, or not told by this reader.
+
+    An update that is refused half-way changes some of these and leaves the totals (tres_req_str) as they were, so
+    that only they tell what the job would start with. ``min_cpus`` is scontrol's NumCPUs. GPU counts are of any type.
+    """
+
+    max_nodes: int = 0
+    tasks_per_node: int = 0
+    cpus_per_task: int = 0
+    min_cpus: int = 0
+    min_cpus_per_node: int = 0
+    mem_mib_per_node: int = 0
+    mem_mib_per_cpu: int = 0
+    mem_mib_per_gpu: int = 0
+    gpus_per_node: int = 0
+    gpus_per_job: int = 0
+    gpus_per_task: int = 0
+    gpus_per_socket: int = 0
+    cpus_per_gpu: int = 0
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,6 +37,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     ones (pyslurm: always of those requested). ``begin_s`` is the earliest start that was asked for or, in a running
     job, when it became eligible. ``expected_end_s`` is start plus time limit.
     ``nodes_certain`` is false where the user left the number of nodes to Slurm and Slurm only guesses it so far.
+    ``has_run`` is true once it got nodes (a job that was cancelled while it waited has a start time, too).
     """
 
     job_id: int
@@ -43,6 +67,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     has_deadline: bool
     nodes_certain: bool
     required_nodes: str
+    has_run: bool = False
+    fields: RequestFields = RequestFields()
 
     @property
     def pending(self) -> bool:
@@ -105,13 +131,17 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one job's update sets: a size in absolute terms, and how the job asked for it."""
+    """All that one job's update sets: a size in absolute terms, and how the job asked for it.
+
+    ``keep_time_limit`` leaves the job's time limit alone: it is as wanted, or somebody else's by now.
+    """
 
     job_id: int
     allocation: Allocation
     gpu_type: str
     clear_exclusive: bool
     admin_comment: str
+    keep_time_limit: bool = False
 
 
 class Reader(Protocol):
@@ -123,6 +153,9 @@ class Reader(Protocol):
 
     def jobs(self) -> tuple[JobRecord, ...]:
         """Every job that slurmctld knows, in one call. Raises SlurmError."""
+
+    def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
+        """Those of these jobs that slurmctld still knows, with every request field. Raises SlurmError."""
 
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Every node, in one call. Raises SlurmError."""

@@ -4,21 +4,22 @@ With 2,000 jobs on Slurm 22.05 ``squeue --json`` takes 0.4 s and 100 MB, these c
 the time is spent in squeue and in us, not in slurmctld. Neither can ask for what has changed alone.
 
 Each call separates columns by a mark of its own, which nobody can have put into a job's name. A row that reads as in
-the reading before stands for the same record, so that only what has changed is interpreted. Where a row cannot tell
-all, that job is read from the JSON.
+the reading before stands for the same record, so that only what has changed is interpreted. What columns cannot tell
+of the few jobs that we may change is asked for those alone (request_details).
 """
 
 import logging
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.errors import UnexpectedAnswer, UpdateRefused
 from rlallocd.slurm.json_reader import JsonReader, job_record
 from rlallocd.slurm.records import JobRecord, NodeRecord
-from rlallocd.slurm.tres import memory_mib, parse_tres
+from rlallocd.slurm.request_details import RequestDetails, request_details
+from rlallocd.slurm.tres import memory_mib
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +41,15 @@ _COLUMNS: Final = {
     "max_nodes": "MaxNodes",
     "tasks": "NumTasks",
     "cpus": "NumCPUs",
+    "qos": "QOS",
+    "resv_name": "Reservation",
+    "federation_origin": "Origin",
+    "time_minimum": "MinTime",
+    "restart_cnt": "RestartCnt",
     "tasks_per_node": "NTPerNode",
+    "tasks_per_board": "NTPerBoard",
+    "tasks_per_socket": "NTPerSocket",
+    "tasks_per_core": "NTPerCore",
     "cpus_per_task": "cpus-per-task",
     "minimum_cpus_per_node": "MinCpus",
     "minimum_memory": "MinMemory",  # per node or per CPU
@@ -65,14 +74,27 @@ _NUMBERS: Final = frozenset(
     {
         *("job_id", "submit_time", "eligible_time", "start_time", "priority", "node_count", "max_nodes", "tasks"),
         *("cpus", "batch_flag", "array_job_id", "het_job_id", "deadline"),
-        *("tasks_per_node", "cpus_per_task", "minimum_cpus_per_node"),
+        *("tasks_per_node", "tasks_per_board", "tasks_per_socket", "tasks_per_core", "restart_cnt"),
+        *("cpus_per_task", "minimum_cpus_per_node"),
     }
 )
 _NOTHING: Final = frozenset({"", "N/A", "(null)", "NONE", "Unknown"})
 _LIMIT: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 _NO_VAL: Final = 4294967294  # slurm.h
 _TAKES_WHOLE_NODES: Final = {"NO": "none"}  # --exclusive; OverSubscribe=OK is the default
+_VOLATILE: Final = frozenset(
+    {
+        *("job_state", "state_reason", "eligible_time", "start_time", "time_limit", "priority", "admin_comment"),
+        *("restart_cnt", "nodes"),
+    }
+)
+_OF_THE_REQUEST: Final = tuple(at for at, key in enumerate(_COLUMNS) if key not in _VOLATILE)
+_NAME, _STATE, _ADMIN_COMMENT = (list(_COLUMNS).index(key) for key in ("name", "job_state", "admin_comment"))
+_SHOWN_ONE_BY_ONE: Final = 100  # more than that, and the JSON of all jobs costs less
 _JOBS_PER_CALL: Final = 1000  # a command line has an end
+
+
+_Row = tuple[str, ...]
 
 
 class SqueueReader:
@@ -83,7 +105,8 @@ class SqueueReader:
     def __init__(self, commands: Commands, json_reader: JsonReader) -> None:
         self._commands = commands
         self._json_reader = json_reader
-        self._known: dict[tuple[str, ...], JobRecord] = {}
+        self._records: dict[_Row, JobRecord] = {}
+        self._details: dict[_Row, RequestDetails] = {}
         self._columns_work = True
 
     def jobs(self) -> tuple[JobRecord, ...]:
@@ -96,21 +119,37 @@ class SqueueReader:
             self._columns_work = False
             _log.warning("this version's squeue is read as JSON from now on, which is slower: %s", err)
             return self._json_reader.jobs()
-        known = {row: self._known.get(row) or _record(row) for row in rows}
-        unclear = {int(row[0]): row for row, record in known.items() if record is None}
-        if unclear:
-            known |= {unclear[job.job_id]: job for job in self._in_full(list(unclear)) if job.job_id in unclear}
-        self._known = {row: record for row, record in known.items() if record is not None}
-        return tuple(self._known.values())
+        new = [row for row in rows if row not in self._records]
+        self._read_details([row for row in new if _may_be_ours(row) and _request(row) not in self._details])
+        self._records = {row: self._records.get(row) or self._record(row) for row in rows}
+        self._details = {key: self._details[key] for row in rows if (key := _request(row)) in self._details}
+        return tuple(self._records.values())
+
+    def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
+        """Those of these jobs that slurmctld still knows, with every request field. Raises SlurmError."""
+        if not job_ids:
+            return {}
+        if not self._columns_work or len(job_ids) > _JOBS_PER_CALL:
+            return self._json_reader.read_back(job_ids)
+        try:
+            rows = self._rows(f"--jobs={','.join(str(job_id) for job_id in job_ids)}")
+        except UpdateRefused:  # "Invalid job id": none of them is known any more
+            return {}
+        wanted = {int(row[0]): row for row in rows if int(row[0]) in set(job_ids)}
+        self._read_details([row for row in wanted.values() if _is_pending(row)])
+        for row in wanted.values():
+            self._records.pop(row, None)
+        return {job_id: self._record(row) for job_id, row in wanted.items()}
 
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Every node. Raises SlurmError."""
         return self._json_reader.nodes()
 
-    def _rows(self) -> list[tuple[str, ...]]:
+    def _rows(self, *options: str) -> list[_Row]:
         mark = f"|{secrets.token_hex(4)}|"
         text = self._commands.run(
             *("squeue", "--all", "--states=all", "--noheader", "--noconvert"),
+            *options,
             f"--Format={','.join(f'{column}:{mark}' for column in _COLUMNS.values())}",
         )
         fields = text.split(mark)
@@ -122,59 +161,56 @@ class SqueueReader:
             raise UnexpectedAnswer(f"squeue printed no job id in a row: {text[:80]!r}")
         return rows
 
-    def _in_full(self, job_ids: list[int]) -> tuple[JobRecord, ...]:
-        if len(job_ids) > _JOBS_PER_CALL:
-            return self._json_reader.jobs()
-        try:
-            return self._json_reader.jobs_of(job_ids)
-        except UpdateRefused:  # "Invalid job id": they have all left the queue
-            return ()
+    def _read_details(self, rows: Sequence[_Row]) -> None:
+        """Learn what the columns of jobs that we may change do not tell."""
+        if len(rows) > _SHOWN_ONE_BY_ONE:
+            jobs = {job.job_id: job.fields for job in self._json_reader.jobs()}
+            found = {
+                job_id: RequestDetails(max_nodes=fields.max_nodes, mem_per_cpu=fields.mem_mib_per_cpu > 0)
+                for job_id, fields in jobs.items()
+            }
+        else:
+            found = request_details(self._commands, {int(row[0]): row[_NAME] for row in rows})
+        self._details |= {_request(row): found[job_id] for row in rows if (job_id := int(row[0])) in found}
+
+    def _record(self, row: _Row) -> JobRecord:
+        said = dict(zip(_COLUMNS, row, strict=True))
+        return job_record(_as_in_json(said, self._details.get(_request(row))))
 
 
-def _record(row: tuple[str, ...]) -> JobRecord | None:
-    """The record of one row, or None where only the JSON tells all."""
-    said = dict(zip(_COLUMNS, row, strict=True))
-    if _is_unclear(said):
-        return None
-    return job_record(_as_in_json(said))
+def _request(row: _Row) -> _Row:
+    """The part of a row that stays the same while a job waits."""
+    return tuple(row[at] for at in _OF_THE_REQUEST)
 
 
-def _is_unclear(said: Mapping[str, str]) -> bool:
-    """Whether a job's columns leave open what its JSON tells and we need to know.
+def _is_pending(row: _Row) -> bool:
+    return row[_STATE] == "PENDING"
 
-    Memory may be per CPU or per node; a number of nodes may be a range; a reason is a sentence where Slurm has one.
-    All that matters where we may change the job: while it is pending, with our tag in its AdminComment.
+
+def _may_be_ours(row: _Row) -> bool:
+    """Whether we may change a job: while it is pending, with our tag in its AdminComment."""
+    return _is_pending(row) and row[_ADMIN_COMMENT] not in _NOTHING
+
+
+def _as_in_json(said: Mapping[str, str], details: RequestDetails | None) -> dict[str, Any]:
+    """The columns of one job in the terms of squeue's JSON.
+
+    Without details its memory counts as per node, and its number of nodes as settled.
     """
-    if said["job_state"] != "PENDING" or said["admin_comment"] in _NOTHING:
-        return False
-    per_node, per_cpu = _memory_fits(said)
-    return per_node == per_cpu or not said["node_count"].isdigit() or re.fullmatch(r"\w+", _reason(said)) is None
-
-
-def _as_in_json(said: Mapping[str, str]) -> dict[str, Any]:
-    """The columns of one job in the terms of squeue's JSON."""
     values: dict[str, Any] = {key: "" if text in _NOTHING else text for key, text in said.items()}
     values |= {key: _number(said[key]) for key in _NUMBERS}
     values["name"] = said["name"]  # a job may be called N/A
     values["state_reason"] = _reason(said)
-    values["time_limit"] = _minutes(said["time_limit"])
-    per_node, _ = _memory_fits(said)
-    values["memory_per_node" if per_node else "memory_per_cpu"] = round(memory_mib(said["minimum_memory"]) or 0)
+    values |= {key: _minutes(said[key]) for key in ("time_limit", "time_minimum")}
+    per_cpu = details is not None and details.mem_per_cpu
+    values["memory_per_cpu" if per_cpu else "memory_per_node"] = round(memory_mib(said["minimum_memory"]) or 0)
+    if details is not None:
+        values["max_nodes"] = details.max_nodes
     values["tres_alloc_str"] = values["tres_req_str"] if values["nodes"] else ""
     values["shared"] = _TAKES_WHOLE_NODES.get(said["shared"])
     if said["array_task_id"] in _NOTHING:  # the column shows the job's own id then
         values["array_job_id"] = 0
     return values
-
-
-def _memory_fits(said: Mapping[str, str]) -> tuple[bool, bool]:
-    """Whether a job's memory makes up its total if it is per node, and if it is per CPU. Totals have three digits."""
-    least = memory_mib(said["minimum_memory"]) or 0.0
-    if not least:
-        return True, False  # --mem=0, or --mem-per-gpu: neither column nor JSON has a number
-    tres = parse_tres(said["tres_req_str"])
-    total, nodes, cpus = (tres.get(name, 0.0) for name in ("mem", "node", "cpu"))
-    return abs(least * nodes - total) <= 0.005 * total + 1, abs(least * cpus - total) <= 0.005 * total + 1
 
 
 def _reason(said: Mapping[str, str]) -> str:
