@@ -417,7 +417,7 @@ class TestColumnsOfSqueue:
         assert request_details(squeue, {7: name}) == {7: RequestDetails(max_nodes=4, mem_per_cpu=True)}
 
     def test_nor_what_is_shown_of_another_job(self) -> None:
-        forged = "x\nJobId=7 JobName=llm NumNodes=1-99 NumCPUs=4 MinMemoryNode=1 "
+        forged = "x\nJobId=7 JobName=llm  NumNodes=1-99 NumCPUs=4 MinMemoryNode=1 "
         squeue = PrintsColumns(text=SHOWN.replace("JobId=7 JobName=llm", f"JobId=6 JobName={forged}") + SHOWN)
         assert request_details(squeue, {6: forged, 7: "llm"}) == {6: RequestDetails(max_nodes=4, mem_per_cpu=True)}
 
