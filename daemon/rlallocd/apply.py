@@ -19,6 +19,7 @@ from rlalloc.store import OPEN_STATES, Application, ApplicationState, Decision, 
 from rlallocd.candidates import Candidate
 from rlallocd.decide import LEAST_GRACE_LEFT_S
 from rlallocd.findings import Finding, changed_meanwhile, judge_pending, judge_started, limit_is_ours, same_minutes
+from rlallocd.plan import plan_restoration, plan_update
 from rlallocd.sizes import size_of
 from rlallocd.slurm import JobRecord, Slurm, SlurmUnavailable, UpdatePlan, UpdateRefused
 from rlallocd.tag import read_tag, with_note
@@ -87,7 +88,7 @@ class Applier:
             if (job := jobs.get(application.job_id)) is not None
             and job.pending
             and job.reason.startswith(_LIMIT_REASONS)
-            and not judge_started(job, application.original, application.intended).text
+            and not judge_started(job, application.original, application.intended, _record(application)).text
         ]
         self._restore(limited, jobs)
 
@@ -134,7 +135,8 @@ class Applier:
                 refusal = (refusals or {}).get(application.job_id, "")
                 ended.append(_restored(application) if taken_back else _left(application, refusal))
             elif finding.verdict == "as decided" and not taken_back:
-                ended.append((application, "begun", "read back as decided and let go"))
+                what_then = "let go" if application.begins else "left where it waits"
+                ended.append((application, "begun", f"read back as decided and {what_then}"))
             else:
                 wrong.append((application, finding.text or application.detail))
         self._mark([each for each, state, _ in ended if state == "begun"], "applied", "read back as decided")
@@ -177,7 +179,7 @@ class Applier:
         elif not job.has_run:
             self._mark([application], "gone", f"{job.state} before it started")
         else:
-            started = judge_started(job, application.original, application.intended)
+            started = judge_started(job, application.original, application.intended, _record(application))
             if started.verdict == "as decided":
                 self._mark([application], "begun", "it started with the decided size")
             elif started.verdict == "as submitted":
@@ -223,7 +225,9 @@ class Applier:
 
 
 def _changes(candidate: Candidate, decision: Decision) -> bool:
-    return candidate.mode == "enforce" and decision.allocation is not None and decision.allocation != decision.request
+    if candidate.mode != "enforce" or decision.allocation is None:
+        return False
+    return candidate.begun or decision.allocation != decision.request  # decided again: always another size
 
 
 def _application(candidate: Candidate, decision: Decision) -> Application:
@@ -257,27 +261,20 @@ def _judge(job: JobRecord, application: Application) -> Finding:
 
 
 def _update_plan(application: Application, job: JobRecord) -> UpdatePlan:
-    return UpdatePlan(
-        job_id=job.job_id,
-        allocation=application.intended,
-        gpu_type=job.gpu_type,
-        clear_exclusive=job.is_exclusive,
-        admin_comment=with_note(job.admin_comment, application.decision_id),
-        keep_time_limit=same_minutes(application.intended.time_limit_s, job.time_limit_s),
-    )
+    plan = plan_update(job, application.intended, with_note(job.admin_comment, application.decision_id))
+    unchanged = same_minutes(application.intended.time_limit_s, job.time_limit_s)
+    return plan.without("TimeLimit") if unchanged else plan
 
 
 def _restoration_plan(application: Application, job: JobRecord) -> UpdatePlan:
     """The request again, whole; of the time limit only what is ours: one that others set meanwhile stays."""
-    before = _record(application) or job
-    return UpdatePlan(
-        job_id=job.job_id,
-        allocation=application.original,
-        gpu_type=before.gpu_type,
-        clear_exclusive=before.is_exclusive,
-        admin_comment=job.admin_comment,
-        keep_time_limit=not limit_is_ours(job, application.original, application.intended),
-    )
+    before = _record(application)
+    if before is None:
+        plan = plan_update(job, application.original, job.admin_comment)
+    else:
+        plan = plan_restoration(before, job.admin_comment)
+    ours = limit_is_ours(job, application.original, application.intended)
+    return plan if ours else plan.without("TimeLimit")
 
 
 def _obstacle(candidate: Candidate, latest: JobRecord | None) -> str:

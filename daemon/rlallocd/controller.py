@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from rlalloc.config import Config
@@ -12,7 +12,7 @@ from rlalloc.job import Mode
 from rlalloc.store import Decision, Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.apply import Applier
-from rlallocd.candidates import find_candidates, find_forgotten
+from rlallocd.candidates import Candidate, find_candidates, find_forgotten
 from rlallocd.decide import Snapshot, decide
 from rlallocd.intercept import withdraw_intercept, write_intercept
 from rlallocd.metrics import Metrics
@@ -20,6 +20,7 @@ from rlallocd.outcomes import outcomes_of
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, Slurm, SlurmError
 from rlallocd.tag import read_tag
 from rlallocd.timetable import CycleReport
+from rlallocd.waiting_room import WaitingRoom
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class Controller:
         self._nodes_read_s = 0.0
         self._holding: frozenset[tuple[int, int, str]] = frozenset()
         self._outcomes_read_s = 0.0
+        self._waiting_room = WaitingRoom(store, agent, self.counters)
         self._heartbeat_s = 0.0
         self._pending = 0
         self._calls = 0
@@ -67,6 +69,7 @@ class Controller:
             snapshot = self._snapshot()
             self._pending = sum(job.pending and read_tag(job.admin_comment) is not None for job in snapshot.jobs)
             decided = self._decide_and_apply(snapshot)
+            self._decide_again_and_apply(snapshot)
             self._collect_outcomes(snapshot)
             self._beat()
         except SlurmError as err:
@@ -125,12 +128,25 @@ class Controller:
         asked_s = time.monotonic()
         decided = decide(candidates, snapshot, self.config, self._agent)
         self.metrics.decision_s.observe(time.monotonic() - asked_s)
+        self._record(decided)
+        self._decided.update(candidate.key for candidate, _ in decided)
+        self.counters.update(f"decided_{_kind(decision.mode, decision.reason)}" for _, decision in decided)
+        self.counters.update("declined_other" for _, decision in decided if decision.reason)
+        self._applier.apply(decided)
+        done_s = time.time()
+        for candidate, _ in decided:
+            if candidate.deferred_by_us:
+                self.metrics.begin_s.observe(max(0.0, done_s - candidate.job.submitted_s))
+        return len(decided)
+
+    def _decide_again_and_apply(self, snapshot: Snapshot) -> None:
+        decided = self._waiting_room.decide(snapshot, self.config)
+        self._record(decided)
+        self._applier.apply(decided)
+
+    def _record(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
         self._store.add_decisions([decision for _, decision in decided])
-        self._decided.update((decision.job_id, int(decision.submitted_s)) for _, decision in decided)
         for _, decision in decided:
-            self.counters[f"decided_{_kind(decision.mode, decision.reason)}"] += 1
-            if decision.reason:
-                self.counters["declined_other"] += 1
             _log.info(
                 "job %d, %s: %s",
                 decision.job_id,
@@ -142,12 +158,6 @@ class Controller:
                     "policy_version": decision.policy_version or "-",
                 },
             )
-        self._applier.apply(decided)
-        done_s = time.time()
-        for candidate, _ in decided:
-            if candidate.deferred_by_us:
-                self.metrics.begin_s.observe(max(0.0, done_s - candidate.job.submitted_s))
-        return len(decided)
 
     def _snapshot(self) -> Snapshot:
         """All that this cycle knows of the cluster: one call for the jobs, and others seldom."""
@@ -213,6 +223,8 @@ def _what(decision: Decision) -> str:
     """A decision in one line of the log."""
     if decision.allocation is None:
         return f"as submitted: {decision.reason}"
+    if decision.predicted_gain is not None:
+        return f"{decision.allocation.describe()} while it waits, to save {decision.predicted_gain:.0%}"
     return decision.allocation.describe()
 
 

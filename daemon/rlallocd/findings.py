@@ -6,17 +6,20 @@ Totals alone do not do: an update that is refused half-way changes single fields
 (seen on 22.05: MinCPUsNode 32 → 100 and tres_req_str still of 64 CPUs).
 """
 
+import math
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
 
 from rlalloc.job import Allocation
-from rlallocd.sizes import differences
-from rlallocd.slurm import JobRecord, RequestFields
+from rlallocd.slurm import JobRecord
 
 _MEMORY_TOLERANCE: Final = 0.005
 """Slurm prints memory in totals with three digits."""
 
+_NODES_WITHOUT_END: Final = 65_533
+"""From here on a maximum of nodes is none: what plan_restoration sends for it."""
 _IMPOSSIBLE: Final = "BadConstraints"
 
 Verdict = Literal["as decided", "as submitted", "neither"]
@@ -44,13 +47,17 @@ def judge_pending(job: JobRecord, original: Allocation, intended: Allocation, be
     return Finding("as submitted" if as_submitted else "neither", text)
 
 
-def judge_started(job: JobRecord, original: Allocation, intended: Allocation) -> Finding:
+def judge_started(job: JobRecord, original: Allocation, intended: Allocation, before: JobRecord | None) -> Finding:
     """What a job started with: the totals, which are final then. Its time limit is free to be changed again."""
-    wrong = differences(job, _with_limit_of(job, intended))
+    found = {"nodes": float(job.nodes)} | _totals(job)
+    wrong = _unlike(found, _allowed(intended))
     if not wrong:
         return Finding("as decided", "")
-    as_submitted = not differences(job, _with_limit_of(job, original))
-    return Finding("as submitted" if as_submitted else "neither", "; ".join(wrong))
+    was = {name: (value,) for name, value in _totals(before).items()} if before is not None else {}
+    # How many nodes a job got that left it to Slurm is told by none of the records of before.
+    as_submitted = not _unlike(_totals(job), was) or not _unlike(found, _allowed(original))
+    text = "; ".join(f"{name} {value:g} instead of {wanted:g}" for name, (value, wanted) in wrong.items())
+    return Finding("as submitted" if as_submitted else "neither", text)
 
 
 def limit_is_ours(job: JobRecord, original: Allocation, intended: Allocation) -> bool:
@@ -67,9 +74,9 @@ def same_minutes(one_s: int, other_s: int) -> bool:
 
 def changed_meanwhile(decided_on: JobRecord, latest: JobRecord) -> str:
     """What others changed between the record that a decision is based on and a later one; empty if nothing."""
-    old, new = _totals(decided_on), _totals(latest)
-    if decided_on.fields != RequestFields():  # else this reader does not tell them
-        old, new = old | _values(decided_on), new | _values(latest)
+    values = _values if decided_on.fields.told else _totals
+    old = values(decided_on) | {"time limit (s)": decided_on.time_limit_s, "begin (s)": decided_on.begin_s}
+    new = values(latest) | {"time limit (s)": latest.time_limit_s, "begin (s)": latest.begin_s}
     # Only the reading back tells the CPUs per task on every version.
     told = [field for field in old if field != "CPUs per task" or (old[field] and new[field])]
     return "; ".join(f"{field} {old[field]:g} → {new[field]:g}" for field in told if old[field] != new[field])
@@ -84,15 +91,16 @@ class _Was(msgspec.Struct, frozen=True):
 
 def _contradictions(job: JobRecord, size: Allocation) -> dict[str, tuple[float, float]]:
     """Each field of a pending job that does not agree with a size: what was found, what would."""
-    found, allowed = _values(job), _allowed(size)
-    wrong = {
-        field: (value, allowed[field][0])
+    return _unlike(_values(job), _allowed(size))
+
+
+def _unlike(found: Mapping[str, float], allowed: Mapping[str, tuple[float, ...]]) -> dict[str, tuple[float, float]]:
+    """Fields whose value is none of those allowed: with what was found and the first that would do."""
+    return {
+        field: (value, allowed[field][0] if field in allowed else math.nan)
         for field, value in found.items()
-        if not any(_alike(field, value, good) for good in allowed[field])
+        if not any(_alike(field, value, good) for good in allowed.get(field, ()))
     }
-    if not wrong and (totals := differences(job, _with_limit_of(job, size))):
-        wrong = {f"total of {totals[0]}": (0, 0)}
-    return wrong
 
 
 def _not_as_before(job: JobRecord, original: Allocation, before: JobRecord | None) -> list[str]:
@@ -112,9 +120,6 @@ def _told(job: JobRecord, wrong: dict[str, tuple[float, float]], was: _Was, inte
     allowed = _allowed(was.size)
     parts = []
     for field, (value, wanted) in wrong.items():
-        if field not in allowed:
-            parts.append(field)
-            continue
         ours = any(_alike(field, value, good) for good in (*allowed[field], *([before[field]] if before else ())))
         parts.append(f"{field} {value:g} instead of {wanted:g}" + ("" if ours else ", changed by someone else"))
     if not same_minutes(job.time_limit_s, intended.time_limit_s):
@@ -127,21 +132,16 @@ def _told(job: JobRecord, wrong: dict[str, tuple[float, float]], was: _Was, inte
 
 
 def _totals(job: JobRecord) -> dict[str, float]:
-    return {
-        "CPUs in all": job.cpus,
-        "GPUs in all": job.gpus,
-        "MiB in all": job.mem_mib,
-        "time limit (s)": job.time_limit_s,
-        "begin (s)": job.begin_s,
-    }
+    """What Slurm counts together of a request, by names for people."""
+    return {"CPUs in all": job.cpus, "GPUs in all": job.gpus, "MiB in all": job.mem_mib}
 
 
 def _values(job: JobRecord) -> dict[str, float]:
-    """The fields of a request, by names for people."""
+    """The fields and totals of a request."""
     fields = job.fields
-    return {
-        "nodes": job.nodes,
-        "most nodes": fields.max_nodes,
+    return _totals(job) | {
+        "nodes": fields.min_nodes or job.nodes,
+        "most nodes": fields.max_nodes if fields.max_nodes < _NODES_WITHOUT_END else 0,
         "tasks": job.tasks,
         "tasks per node": fields.tasks_per_node,
         "CPUs per task": fields.cpus_per_task,
@@ -161,6 +161,9 @@ def _values(job: JobRecord) -> dict[str, float]:
 def _allowed(size: Allocation) -> dict[str, tuple[float, ...]]:
     """What the absolute message of a size leaves in each field; 0 where the field may also be unset or untold."""
     return {
+        "CPUs in all": (size.cpus,),
+        "GPUs in all": (size.gpus,),
+        "MiB in all": (size.mem_mib,),
         "nodes": (size.nodes,),
         "most nodes": (size.nodes, 0),
         "tasks": (size.nodes * size.tasks_per_node,),
@@ -183,8 +186,3 @@ def _alike(field: str, found: float, wanted: float) -> bool:
     if field.startswith("MiB") and wanted:
         return abs(found - wanted) <= _MEMORY_TOLERANCE * wanted + 1
     return found == wanted
-
-
-def _with_limit_of(job: JobRecord, size: Allocation) -> Allocation:
-    """The size with the job's own time limit, where the limit is judged on its own."""
-    return msgspec.structs.replace(size, time_limit_s=job.time_limit_s)

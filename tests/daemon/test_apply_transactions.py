@@ -20,7 +20,9 @@ from rlallocd.apply import Applier
 from rlallocd.candidates import Candidate, find_candidates
 from rlallocd.intercept import write_intercept
 from rlallocd.sizes import size_of
-from rlallocd.slurm import Slurm, UpdatePlan, connect, control
+from rlallocd.slurm import Slurm, UpdatePlan, connect
+from rlallocd.slurm.tres import parse_tres
+from rlallocd.tag import Tag
 from slurm_testbed import Site
 
 pytestmark = pytest.mark.slurm
@@ -30,6 +32,20 @@ JOB = """#!/bin/sh
 #RLALLOC gpus=1-2
 : torchrun train.py
 """
+FORMS = (
+    "-N1 --gres=gpu:4 -c8 --mem=64G",
+    "-N1 --gres=gpu:a100:4 -c8 --mem=64G",
+    "-N2 --gpus-per-node=2 --ntasks-per-node=1 -c8 --mem=64G",
+    "-N1 --gpus=4 -n4 -c2 --mem=64G",
+    "-N1 --gpus-per-task=1 -n4 -c2 --mem=64G",
+    "-N1 --gpus=4 --ntasks-per-gpu=1 -c2 --mem=64G",
+    "-N1 --gpus=4 --cpus-per-gpu=2 --mem-per-gpu=8G",
+    "-N1 --gres=gpu:4 -c8 --mem-per-cpu=4G",
+    "-N1-2 --gres=gpu:4 -c8 --mem=64G",
+    "-N1 --gres=gpu:4 -c8 --mem=64G --nodelist=n1",
+    "-N1 --gres=gpu:4 -c8 --mem=0",
+    "-N1 --gres=gpu:4 -c8 --mem=64G --exclusive",
+)
 WITHIN_S = 300
 
 
@@ -154,11 +170,7 @@ def test_an_update_in_place_that_fails_leaves_the_job_as_before_it(
     job_id = _waiting_job(engine)
     engine.applier.apply([engine.decide(engine.candidates(job_id)[0], gpus_per_node=2, cpus_per_task=16)])
     as_before = engine.size(job_id)
-    update_fields = control.update_fields
-    cut_short = [6]
-    monkeypatch.setattr(
-        control, "update_fields", lambda plan: update_fields(plan)[: cut_short.pop() if cut_short else None]
-    )
+    _cut_short(engine, monkeypatch, {job_id})
     second = engine.decide(engine.candidates(job_id)[0], gpus_per_node=1, cpus_per_task=8, mem_mib_per_node=20480)
     engine.applier.apply([second])
     application = engine.application(second[1])
@@ -172,15 +184,15 @@ def test_a_restoration_that_fails_three_times_stays_open_for_the_next_cycle(
 ) -> None:
     job_id = engine.installation.submit(JOB)
     decided = engine.decide(engine.candidates(job_id)[0], gpus_per_node=1, cpus_per_task=8)
-    update_fields = control.update_fields
+    update = engine.slurm.update
     sent: list[UpdatePlan] = []
 
-    def half(plan: UpdatePlan) -> tuple[str, ...]:
+    def fail(plan: UpdatePlan) -> None:
         sent.append(plan)
-        return update_fields(plan)[:6] if len(sent) == 1 else ("AdminComment=x",)
+        update(UpdatePlan(job_id=plan.job_id, fields=plan.fields[:5] if len(sent) == 1 else (("AdminComment", "x"),)))
 
     with monkeypatch.context() as failing:
-        failing.setattr(control, "update_fields", half)
+        failing.setattr(engine.slurm, "update", fail)
         engine.applier.apply([decided])
     assert len(sent) == 1 + apply.RESTORATIONS
     (application,) = engine.store.open_applications()
@@ -190,6 +202,57 @@ def test_a_restoration_that_fails_three_times_stays_open_for_the_next_cycle(
     assert engine.application(decided[1]).state == "restored"
     engine.site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=WITHIN_S)
     assert "gres/gpu=4" in engine.installation.job(job_id)["TRES"]
+
+
+def test_jobs_of_all_forms_are_as_decided_or_as_submitted(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each form three jobs: one as decided, one whose update is cut short and that is restored, one untouched."""
+    jobs = {
+        (form, part): engine.site.sbatch("#!/bin/sh\ntrue\n", user=USER, options=[*form.split(), "--begin=now+3600"])
+        for form in FORMS
+        for part in ("decided", "restored", "untouched")
+    }
+    records = {job.job_id: job for job in engine.slurm.jobs()}
+    decided = []
+    for (_, part), job_id in jobs.items():
+        if part != "untouched":
+            job = records[job_id]
+            tag = Tag(mode="enforce", rule="llm", job_class="train", begin=job.begin_s, user_begin=0)
+            half = max(1, size_of(job).gpus_per_node // 2)
+            candidate = Candidate(job, tag, "enforce")
+            decided.append(engine.decide(candidate, gpus_per_node=half, mem_mib_per_node=16 * 1024))
+    _cut_short(engine, monkeypatch, {job_id for (_, part), job_id in jobs.items() if part == "restored"})
+
+    engine.applier.apply(decided)
+
+    for _, decision in decided:
+        application = engine.application(decision)
+        form, part = next(key for key, job_id in jobs.items() if job_id == decision.job_id)
+        assert (form, application.state) == (form, "begun" if part == "decided" else "restored"), application.detail
+    engine.slurm.begin(list(jobs.values()), 0)
+    engine.site.wait_for_states(jobs.values(), {"COMPLETED"}, timeout_s=WITHIN_S)
+    had = {key: parse_tres(engine.installation.job(job_id)["TRES"]) for key, job_id in jobs.items()}
+    for form in FORMS:
+        assert had[form, "restored"] == had[form, "untouched"], form
+    for _, decision in decided:
+        form, part = next(key for key, job_id in jobs.items() if job_id == decision.job_id)
+        if part == "decided" and decision.allocation is not None:
+            tres = had[form, part]
+            found = (tres["node"], tres["cpu"], tres["gres/gpu"], tres["mem"])
+            size = decision.allocation
+            assert (form, *found) == (form, size.nodes, size.cpus, size.gpus, size.mem_mib)
+
+
+def _cut_short(engine: Engine, monkeypatch: pytest.MonkeyPatch, job_ids: set[int]) -> None:
+    """Let only the first words of the next update of each of these jobs arrive."""
+    update = engine.slurm.update
+
+    def cut(plan: UpdatePlan) -> None:
+        if plan.job_id in job_ids:
+            job_ids.remove(plan.job_id)
+            plan = UpdatePlan(job_id=plan.job_id, fields=plan.fields[:7])
+        update(plan)
+
+    monkeypatch.setattr(engine.slurm, "update", cut)
 
 
 def test_a_job_that_was_decided_and_not_let_go_is_let_go_by_the_next_daemon(engine: Engine) -> None:

@@ -15,6 +15,7 @@ from .test_sizes_and_tags import JOB
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "transactions.md"
 FIELDS = RequestFields(
+    min_nodes=2,
     max_nodes=2,
     tasks_per_node=2,
     cpus_per_task=16,
@@ -39,6 +40,7 @@ UPDATED = msgspec.structs.replace(
     mem_mib=50_000,
     time_limit_s=1200,
     fields=RequestFields(
+        min_nodes=1,
         max_nodes=1,
         tasks_per_node=1,
         cpus_per_task=8,
@@ -68,6 +70,7 @@ def test_the_two_ends() -> None:
 @pytest.mark.parametrize(
     "field",
     [
+        "min_nodes",
         "max_nodes",
         "tasks_per_node",
         "cpus_per_task",
@@ -86,7 +89,7 @@ def test_a_single_field_left_behind_is_neither_though_all_totals_are_right(field
     assert _verdict(ahead) == "neither"
 
 
-@pytest.mark.parametrize("field", ["nodes", "tasks", "cpus", "gpus", "mem_mib"])
+@pytest.mark.parametrize("field", ["tasks", "cpus", "gpus", "mem_mib"])
 def test_a_total_left_behind_is_neither(field: str) -> None:
     assert _verdict(msgspec.structs.replace(UPDATED, **{field: getattr(SUBMITTED, field)})) == "neither"
     assert _verdict(msgspec.structs.replace(SUBMITTED, **{field: getattr(UPDATED, field)})) == "neither"
@@ -138,9 +141,13 @@ def test_a_job_that_no_node_can_hold_is_never_as_decided() -> None:
 
 def test_what_started_is_judged_by_its_totals() -> None:
     started = msgspec.structs.replace(UPDATED, state="RUNNING", time_limit_s=60, fields=RequestFields())
-    assert judge_started(started, ORIGINAL, INTENDED).verdict == "as decided"
-    assert judge_started(SUBMITTED, ORIGINAL, INTENDED).verdict == "as submitted"
-    assert judge_started(msgspec.structs.replace(started, gpus=3), ORIGINAL, INTENDED).verdict == "neither"
+    assert judge_started(started, ORIGINAL, INTENDED, SUBMITTED).verdict == "as decided"
+    assert judge_started(SUBMITTED, ORIGINAL, INTENDED, None).verdict == "as submitted"
+    assert judge_started(msgspec.structs.replace(started, gpus=3), ORIGINAL, INTENDED, SUBMITTED).verdict == "neither"
+    # Slurm chose the number of nodes by itself.
+    spread = msgspec.structs.replace(SUBMITTED, nodes=4)
+    assert judge_started(spread, ORIGINAL, INTENDED, None).verdict == "neither"
+    assert judge_started(spread, ORIGINAL, INTENDED, SUBMITTED).verdict == "as submitted"
 
 
 def test_what_others_changed_since_the_decision_is_told() -> None:

@@ -19,7 +19,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     ``reason`` is empty where a policy decided, else why the job was left as submitted. ``observation`` is
     float32 little endian under ``observation_schema``. ``queued``, the dominant shares and ``reference_s`` are
-    what the reward needs of that moment.
+    what the reward needs of that moment. ``predicted_gain`` is None in a job's first decision; in one taken while it
+    waited, the part of the expected cost that the new size was to save.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     log_probability: float | None = None
     policy_version: str | None = None
     allocation: Allocation | None = None
+    predicted_gain: float | None = None
 
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +69,51 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     changed_s: float
     begins: bool = True
     record: str | None = None
+
+
+class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """All that was decided for one job and what was done about it, each oldest first; at least one decision."""
+
+    decisions: tuple[Decision, ...]
+    applications: tuple[Application, ...]
+
+    @property
+    def request(self) -> Allocation:
+        """What its user submitted."""
+        return self.decisions[0].request
+
+    @property
+    def in_force(self) -> Decision:
+        """The decision that made the job what it is now: the last one applied, or the first if none was."""
+        if (application := self._last_begun) is None:
+            return self.decisions[0]
+        return next(decision for decision in self.decisions if decision.id == application.decision_id)
+
+    @property
+    def size(self) -> Allocation:
+        """What the job asks for by now, as far as it is our doing."""
+        return self.request if self._last_begun is None else self._last_begun.intended
+
+    @property
+    def sizes_had(self) -> tuple[Allocation, ...]:
+        """The sizes that it waited in, or that were tried."""
+        first = self.decisions[0].id
+        unchanged = not any(each.decision_id == first and each.state == "begun" for each in self.applications)
+        return (*((self.request,) if unchanged else ()), *(each.intended for each in self.applications))
+
+    @property
+    def further_updates(self) -> int:
+        """Updates after its first decision, tried or done."""
+        return sum(each.decision_id != self.decisions[0].id for each in self.applications)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an update has not come to its end."""
+        return any(each.state in OPEN_STATES for each in self.applications)
+
+    @property
+    def _last_begun(self) -> Application | None:
+        return next((each for each in reversed(self.applications) if each.state == "begun"), None)
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -39,6 +39,7 @@ DECISIONS: Final = Table(
     Column("log_probability", Double),
     Column("policy_version", String(32)),
     Column("allocation", Text),
+    Column("predicted_gain", Double),
     Index("decisions_by_job", "job_id", "submitted_s"),
 )
 
@@ -57,6 +58,7 @@ APPLICATIONS: Final = Table(
     Column("begins", Integer, nullable=False, server_default="1"),
     Column("record", Text),
     Index("applications_by_state", "state"),
+    Index("applications_by_job", "job_id"),
 )
 
 OUTCOMES: Final = Table(

@@ -107,16 +107,16 @@ class SqueueReader:
         self._json_reader = json_reader
         self._records: dict[_Row, JobRecord] = {}
         self._details: dict[_Row, RequestDetails] = {}
-        self._columns_work = True
+        self.columns_work = True
 
     def jobs(self) -> tuple[JobRecord, ...]:
         """Every job that slurmctld knows: ended ones too, for MinJobAge seconds. Raises SlurmError."""
-        if not self._columns_work:
+        if not self.columns_work:
             return self._json_reader.jobs()
         try:
             rows = self._rows()
         except (UnexpectedAnswer, UpdateRefused) as err:
-            self._columns_work = False
+            self.columns_work = False
             _log.warning("this version's squeue is read as JSON from now on, which is slower: %s", err)
             return self._json_reader.jobs()
         new = [row for row in rows if row not in self._records]
@@ -129,7 +129,7 @@ class SqueueReader:
         """Those of these jobs that slurmctld still knows, with every request field. Raises SlurmError."""
         if not job_ids:
             return {}
-        if not self._columns_work or len(job_ids) > _JOBS_PER_CALL:
+        if not self.columns_work or len(job_ids) > _JOBS_PER_CALL:
             return self._json_reader.read_back(job_ids)
         try:
             rows = self._rows(f"--jobs={','.join(str(job_id) for job_id in job_ids)}")
