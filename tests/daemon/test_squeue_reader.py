@@ -45,6 +45,9 @@ SHOWN = (
 )
 
 
+SHOWN_DETAILS = RequestDetails(max_nodes=4, mem_per_cpu=True, is_scrontab=False)
+
+
 def columns_of_a_job(**changes: str) -> dict[str, str]:
     """What squeue 22.05 prints of a pending job of one node and one GPU."""
     return dict.fromkeys(_COLUMNS, "N/A") | {
@@ -140,12 +143,12 @@ class TestColumnsOfSqueue:
     )
     def test_no_name_of_a_job_can_forge_what_is_shown(self, name: str) -> None:
         squeue = PrintsColumns(text=SHOWN.replace("JobName=llm", f"JobName={name}"))
-        assert request_details(squeue, {7: name}) == {7: RequestDetails(max_nodes=4, mem_per_cpu=True)}
+        assert request_details(squeue, {7: name}) == {7: SHOWN_DETAILS}
 
     def test_nor_what_is_shown_of_another_job(self) -> None:
         forged = "x\nJobId=7 JobName=llm  NumNodes=1-99 NumCPUs=4 MinMemoryNode=1 "
         squeue = PrintsColumns(text=SHOWN.replace("JobId=7 JobName=llm", f"JobId=6 JobName={forged}") + SHOWN)
-        assert request_details(squeue, {6: forged, 7: "llm"}) == {6: RequestDetails(max_nodes=4, mem_per_cpu=True)}
+        assert request_details(squeue, {6: forged, 7: "llm"}) == {6: SHOWN_DETAILS}
 
     def test_a_job_that_left_before_it_was_shown_counts_as_its_columns_say(self) -> None:
         squeue = PrintsColumns(columns_of_a_job(admin_comment="ours"))

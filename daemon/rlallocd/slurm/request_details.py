@@ -13,7 +13,8 @@ import msgspec
 from rlallocd.slurm.commands import Commands
 
 _NODES: Final = re.compile(r" NumNodes=\d+(?:-(\d+))? ")
-_MEMORY: Final = re.compile(r" MinMemory(CPU|Node)=")
+_MEMORY: Final = re.compile(r" MinMemory(CPU|Node|TRES)=")
+_SCRONTAB: Final = re.compile(r" CronJob=Yes ")
 
 
 class RequestDetails(msgspec.Struct, frozen=True):
@@ -21,6 +22,7 @@ class RequestDetails(msgspec.Struct, frozen=True):
 
     max_nodes: int
     mem_per_cpu: bool
+    is_scrontab: bool
 
 
 def request_details(commands: Commands, names: Mapping[int, str]) -> dict[int, RequestDetails]:
@@ -42,8 +44,13 @@ def request_details(commands: Commands, names: Mapping[int, str]) -> dict[int, R
 
 
 def _details_after(text: str, position: int) -> RequestDetails | None:
-    nodes = _NODES.search(text, position)
-    memory = _MEMORY.search(text, nodes.end()) if nodes else None
+    line = text[position - 1 :].partition("\n")[0]
+    nodes = _NODES.search(line)
+    memory = _MEMORY.search(line, nodes.end()) if nodes else None
     if nodes is None or memory is None:
         return None
-    return RequestDetails(max_nodes=int(nodes[1] or 0), mem_per_cpu=memory[1] == "CPU")
+    return RequestDetails(
+        max_nodes=int(nodes[1] or 0),
+        mem_per_cpu=memory[1] == "CPU",
+        is_scrontab=_SCRONTAB.search(line, 0, nodes.start() + 1) is not None,
+    )

@@ -164,10 +164,13 @@ class SqueueReader:
     def _read_details(self, rows: Sequence[_Row]) -> None:
         """Learn what the columns of jobs that we may change do not tell."""
         if len(rows) > _SHOWN_ONE_BY_ONE:
-            jobs = {job.job_id: job.fields for job in self._json_reader.jobs()}
             found = {
-                job_id: RequestDetails(max_nodes=fields.max_nodes, mem_per_cpu=fields.mem_mib_per_cpu > 0)
-                for job_id, fields in jobs.items()
+                job.job_id: RequestDetails(
+                    max_nodes=job.fields.max_nodes,
+                    mem_per_cpu=job.fields.mem_mib_per_cpu > 0,
+                    is_scrontab=job.is_scrontab,
+                )
+                for job in self._json_reader.jobs()
             }
         else:
             found = request_details(self._commands, {int(row[0]): row[_NAME] for row in rows})
@@ -199,6 +202,7 @@ def _as_in_json(said: Mapping[str, str], details: RequestDetails | None) -> dict
     """
     values: dict[str, Any] = {key: "" if text in _NOTHING else text for key, text in said.items()}
     values |= {key: _number(said[key]) for key in _NUMBERS}
+    values["federation_origin"] = values["federation_origin"].removeprefix("NA")  # of a job in no federation
     values["name"] = said["name"]  # a job may be called N/A
     values["state_reason"] = _reason(said)
     values |= {key: _minutes(said[key]) for key in ("time_limit", "time_minimum")}
@@ -206,6 +210,7 @@ def _as_in_json(said: Mapping[str, str], details: RequestDetails | None) -> dict
     values["memory_per_cpu" if per_cpu else "memory_per_node"] = round(memory_mib(said["minimum_memory"]) or 0)
     if details is not None:
         values["max_nodes"] = details.max_nodes
+        values["flags"] = ["CRON_JOB"] if details.is_scrontab else []
     values["tres_alloc_str"] = values["tres_req_str"] if values["nodes"] else ""
     values["shared"] = _TAKES_WHOLE_NODES.get(said["shared"])
     if said["array_task_id"] in _NOTHING:  # the column shows the job's own id then
