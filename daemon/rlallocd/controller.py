@@ -131,7 +131,6 @@ class Controller:
         self._record(decided)
         self._decided.update(candidate.key for candidate, _ in decided)
         self.counters.update(f"decided_{_kind(decision.mode, decision.reason)}" for _, decision in decided)
-        self.counters.update("declined_other" for _, decision in decided if decision.reason)
         self._applier.apply(decided)
         done_s = time.time()
         for candidate, _ in decided:
@@ -147,6 +146,8 @@ class Controller:
     def _record(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
         self._store.add_decisions([decision for _, decision in decided])
         for _, decision in decided:
+            if decision.decline_name:
+                self.counters[f"declined_{decision.decline_name}"] += 1
             _log.info(
                 "job %d, %s: %s",
                 decision.job_id,
@@ -156,6 +157,7 @@ class Controller:
                     "job_id": decision.job_id,
                     "decision_id": decision.id,
                     "policy_version": decision.policy_version or "-",
+                    "decline_name": decision.decline_name or "-",
                 },
             )
 
@@ -199,7 +201,7 @@ class Controller:
         if now_s - self._outcomes_read_s < self.config.daemon.outcomes_every_s:
             return
         self._outcomes_read_s = now_s
-        queued = {(job.job_id, job.submitted_s) for job in snapshot.jobs if job.pending or job.running}
+        queued = {(job.base_id, job.submitted_s) for job in snapshot.jobs if job.pending or job.running}
         waiting = self._store.decisions_without_outcome(now_s - _WAIT_FOR_OUTCOMES_FOR_S, besides=queued)
         if not waiting:
             return

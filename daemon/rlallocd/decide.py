@@ -20,7 +20,7 @@ from rlalloc.view import ClusterView, expected_run_time_s, slowdown
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.candidates import Candidate, exceeds, job_view
 from rlallocd.cluster_views import ClusterViews
-from rlallocd.sizes import Declined, check_form, size_of
+from rlallocd.sizes import FORMS_DECLINED, Declined, check_form, size_of, size_on
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord
 
 _log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def decide(
         try:
             questions.append(_question(candidate, views, snapshot, config))
         except Declined as err:
-            decisions.append((candidate, _left(candidate, snapshot, str(err))))
+            decisions.append((candidate, _left(candidate, snapshot, f"{err.name}: {err}")))
     return (*decisions, *_ask(questions, snapshot, config, agent))
 
 
@@ -72,17 +72,22 @@ def executed_shares(decision: Decision, *, applied: bool) -> Shares | None:
 
 def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, config: Config) -> Question:
     job = candidate.job
-    if candidate.mode == "enforce":
+    check_form(job, declined_at_submission=candidate.tag.decline)
+    # A held job waits for somebody else: it is resized, and stays held.
+    if candidate.mode == "enforce" and not job.held:
         if not candidate.deferred_by_us:
-            raise Declined("it was not waiting for rlalloc any more (the grace had passed, or its begin was changed)")
+            raise Declined(
+                "it was not waiting for rlalloc any more (the grace had passed, or its begin was changed)", "late"
+            )
         if candidate.tag.begin - snapshot.taken_s < LEAST_GRACE_LEFT_S:
-            raise Declined("its grace was nearly over")
+            raise Declined("its grace was nearly over", "late")
+    if candidate.mode == "enforce" and candidate.split:
+        raise Declined(FORMS_DECLINED["split-array"], "split-array")
     rule = config.rule(candidate.tag.rule)
     if rule is None:
-        raise Declined(f"the rule {candidate.tag.rule} is gone from the configuration")
+        raise Declined(f"the rule {candidate.tag.rule} is gone from the configuration", "no-rule")
     cluster = views.of(job.partition.split(",")[0])
-    check_form(job)
-    view = job_view(candidate, size_of(job), rule, cluster, views.user_running_gpus(job.user))
+    view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, views.user_running_gpus(job.user))
     return Question(candidate, view, cluster, encode(view, cluster))
 
 
@@ -97,7 +102,7 @@ def _ask(
         )
     except AgentUnavailable as err:
         _log.warning("%d jobs go on as submitted: %s", len(questions), err)
-        return [(question.candidate, _unanswered(question, snapshot, str(err))) for question in questions]
+        return [(question.candidate, _unanswered(question, snapshot, f"no-agent: {err}")) for question in questions]
     return [
         (question.candidate, decision_from(question, answer, decided.policy_version, snapshot))
         for question, answer in zip(questions, decided.answers, strict=True)

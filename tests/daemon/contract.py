@@ -37,8 +37,18 @@ USUAL: Final[dict[str, Any]] = {
     "has_deadline": False,
     "nodes_certain": True,
     "required_nodes": "",
+    "reservation": "",
+    "time_min_s": 0,
+    "restarts": 0,
+    "is_scrontab": False,
+    "is_federated": False,
 }
-MOMENTS: Final = frozenset({"job_id", "name", "submitted_s", "begin_s", "started_s", "expected_end_s", "priority"})
+MOMENTS: Final = frozenset(
+    {
+        *("job_id", "name", "submitted_s", "begin_s", "started_s", "expected_end_s", "priority"),
+        *("array_job_id", "has_run", "fields"),
+    }
+)
 """Fields that differ from run to run: `_assert_the_moments` has the rules for them."""
 
 
@@ -92,12 +102,12 @@ JOBS: Final[dict[str, dict[str, Any]]] = {
     "without-a-node": {},
     "requeue": {},
     "deadline": {"has_deadline": True},
-    "time-min": {},
+    "time-min": {"time_min_s": 1800},
     "no-limit-of-time": {"time_limit_s": 0},
     "exclusive-user": {},
     "overcommitted": {},
-    "reserved": {"reason": "Reservation"},
-    "scrontab": {"reason": "BeginTime", "gpus": 1, "mem_mib": GIB, "time_limit_s": 300},
+    "reserved": {"reason": "Reservation", "reservation": "later"},
+    "scrontab": {"reason": "BeginTime", "is_scrontab": True, "gpus": 1, "mem_mib": GIB, "time_limit_s": 300},
 }
 """What differs from USUAL in the record of each job."""
 
@@ -175,6 +185,12 @@ def _assert_the_moments(found: Mapping[str, JobRecord]) -> None:
     for job in found.values():
         assert job.submitted_s > 0
         assert job.expected_end_s == job.started_s + job.time_limit_s
+        assert bool(job.array_job_id) == job.is_array
+        assert job.has_run == (job.state in ("RUNNING", "FAILED"))
+        if job.fields.told:  # not by every reader of every job
+            assert job.fields.min_nodes <= job.nodes
+            assert job.fields.max_nodes == 0 or job.fields.min_nodes <= job.fields.max_nodes
+            assert job.fields.min_cpus <= job.cpus
         if job.state == "RUNNING":
             assert 0 < job.submitted_s <= job.begin_s <= job.started_s
         if job.reason == "JobHeldUser" and job.pending:
