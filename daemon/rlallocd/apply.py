@@ -9,17 +9,19 @@ what each fault ends in.
 import itertools
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
 
-from rlalloc.store import Application, ApplicationState, Decision, Store
+from rlalloc.job import Allocation
+from rlalloc.store import OPEN_STATES, Application, ApplicationState, Decision, Store
 from rlallocd.candidates import Candidate
 from rlallocd.decide import LEAST_GRACE_LEFT_S
 from rlallocd.findings import Finding, changed_meanwhile, judge_pending, judge_started, limit_is_ours, same_minutes
 from rlallocd.plan import plan_restoration, plan_update
-from rlallocd.sizes import size_of
+from rlallocd.sizes import Declined, size_of
 from rlallocd.slurm import JobRecord, Slurm, SlurmUnavailable, UpdatePlan, UpdateRefused
 from rlallocd.tag import read_tag, with_note
 
@@ -40,9 +42,11 @@ _Item = TypeVar("_Item")
 class Applier:
     """Applies decisions and finishes what was left open."""
 
-    def __init__(self, slurm: Slurm, store: Store) -> None:
+    def __init__(self, slurm: Slurm, store: Store, counters: Counter[str]) -> None:
+        """``counters`` gets ``applications_<state>`` for each end that an application comes to."""
         self._slurm = slurm
         self._store = store
+        self._counters = counters
 
     def apply(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
         """Apply all decisions that change a job and begin all jobs that were deferred for us. Raises SlurmError.
@@ -217,6 +221,8 @@ class Applier:
 
     def _mark(self, applications: Sequence[Application], state: ApplicationState, detail: str) -> None:
         self._store.set_applications(applications, state, time.time(), detail)
+        if state not in OPEN_STATES:
+            self._counters[f"applications_{state}"] += len(applications)
 
 
 def _changes(candidate: Candidate, decision: Decision) -> bool:
@@ -233,7 +239,7 @@ def _application(candidate: Candidate, decision: Decision) -> Application:
         decision_id=decision.id,
         job_id=decision.job_id,
         state="intended",
-        original=size_of(candidate.job),
+        original=_size_before(candidate, decision),
         intended=decision.allocation,
         begin_s=candidate.begin_s,
         detail="",
@@ -241,6 +247,14 @@ def _application(candidate: Candidate, decision: Decision) -> Application:
         begins=candidate.deferred_by_us,
         record=msgspec.json.encode(candidate.job).decode(),
     )
+
+
+def _size_before(candidate: Candidate, decision: Decision) -> Allocation:
+    """The size that a job has now, on the fewest nodes that it accepts; if those are uneven, the one decided on."""
+    try:
+        return size_of(candidate.job)
+    except Declined:
+        return decision.request
 
 
 def _record(application: Application) -> JobRecord | None:

@@ -19,7 +19,7 @@ from rlalloc.store import Decision
 from rlalloc.view import ClusterView, expected_run_time_s, slowdown
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.candidates import Candidate, exceeds, job_view
-from rlallocd.cluster_views import partition_view
+from rlallocd.cluster_views import ClusterViews
 from rlallocd.sizes import FORMS_DECLINED, Declined, check_form, size_of, size_on
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord
 
@@ -52,11 +52,12 @@ def decide(
     candidates: Sequence[Candidate], snapshot: Snapshot, config: Config, agent: AgentClient
 ) -> tuple[tuple[Candidate, Decision], ...]:
     """One decision for each candidate: an allocation, or the reason why the job is left as submitted."""
+    views = ClusterViews(snapshot.nodes, snapshot.jobs, snapshot.taken_s)
     questions: list[Question] = []
     decisions: list[tuple[Candidate, Decision]] = []
     for candidate in candidates:
         try:
-            questions.append(_question(candidate, snapshot, config))
+            questions.append(_question(candidate, views, snapshot, config))
         except Declined as err:
             decisions.append((candidate, _left(candidate, snapshot, f"{err.name}: {err}")))
     return (*decisions, *_ask(questions, snapshot, config, agent))
@@ -69,7 +70,7 @@ def executed_shares(decision: Decision, *, applied: bool) -> Shares | None:
     return decision.shares if applied else shares_of(decision.request, decision.bounds)
 
 
-def _question(candidate: Candidate, snapshot: Snapshot, config: Config) -> Question:
+def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, config: Config) -> Question:
     job = candidate.job
     check_form(job, declined_at_submission=candidate.tag.decline)
     # A held job waits for somebody else: it is resized, and stays held.
@@ -85,8 +86,8 @@ def _question(candidate: Candidate, snapshot: Snapshot, config: Config) -> Quest
     rule = config.rule(candidate.tag.rule)
     if rule is None:
         raise Declined(f"the rule {candidate.tag.rule} is gone from the configuration", "no-rule")
-    cluster = partition_view(job.partition.split(",")[0], snapshot.nodes, snapshot.jobs, snapshot.taken_s)
-    view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, snapshot.jobs)
+    cluster = views.of(job.partition.split(",")[0])
+    view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, views.user_running_gpus(job.user))
     return Question(candidate, view, cluster, encode(view, cluster))
 
 

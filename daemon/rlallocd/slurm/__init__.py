@@ -2,6 +2,7 @@
 
 from rlallocd.slurm.connection import Slurm, connect
 from rlallocd.slurm.errors import SlurmError, SlurmUnavailable, UnexpectedAnswer, UpdateRefused
+from rlallocd.slurm.pace import BackOff, Budget
 from rlallocd.slurm.records import (
     AccountingRecord,
     ControllerConfig,
@@ -14,6 +15,8 @@ from rlallocd.slurm.records import (
 
 __all__ = [
     "AccountingRecord",
+    "BackOff",
+    "Budget",
     "ControllerConfig",
     "JobRecord",
     "NodeRecord",
