@@ -3,21 +3,22 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from rlalloc.config import Config
 from rlalloc.errors import RlallocError, StoreError
 from rlalloc.job import Mode
-from rlalloc.store import Decision, Store
+from rlalloc.store import Application, Decision, Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.apply import Applier
 from rlallocd.candidates import Candidate, find_candidates, find_forgotten
 from rlallocd.decide import Snapshot, decide
 from rlallocd.intercept import withdraw_intercept, write_intercept
+from rlallocd.limits import may_be_ours
 from rlallocd.metrics import Metrics
 from rlallocd.outcomes import outcomes_of
-from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, Slurm, SlurmError
+from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits, Slurm, SlurmError
 from rlallocd.tag import read_tag
 from rlallocd.timetable import CycleReport
 from rlallocd.waiting_room import WaitingRoom
@@ -26,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 _Read = TypeVar("_Read")
 _WATCH_LIMITS_FOR_S: Final = 3600.0
-_PARTITIONS_EVERY_S: Final = 300.0
+_PARTITIONS_EVERY_S: Final = 60.0
 _NODES_EVERY_S: Final = 15.0
 """What nodes have free changes as jobs start and end, which every snapshot shows; only for nodes that go down or come
 up are they read without that."""
@@ -96,6 +97,8 @@ class Controller:
         """Take up another configuration from the next cycle on; endpoint, store and directories need a restart."""
         self.config = config
         self._heartbeat_s = 0.0
+        self._partitions_read_s = 0.0
+        self._slurm.forget_limits()
 
     def stop(self) -> None:
         """Leave the cluster clean: intercept no more, and let go at once what still waits for us."""
@@ -121,7 +124,8 @@ class Controller:
         self._applier.finish(opened)
         self._applier.let_go(find_forgotten(snapshot.jobs, self._decided, {each.job_id for each in opened}))
         if self._slurm.config.limits_enforced:
-            self._applier.undo_limited(self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S), jobs)
+            begun = self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S)
+            self._applier.undo_limited([each for each in begun if _may_wait_for_us(each, jobs)], jobs)
         candidates = find_candidates(snapshot.jobs, self.config, self._decided)
         if not candidates:
             return 0
@@ -168,12 +172,14 @@ class Controller:
             self._partitions = self._read(self._slurm.partitions)
             self._partitions_read_s = now_s
         jobs = self._read(self._slurm.jobs)
+        config = self._slurm.config
         snapshot = Snapshot(
             taken_s=now_s,
             jobs=jobs,
             nodes=self._nodes_beside(jobs, now_s),
             partitions=self._partitions,
-            limits_enforced=self._slurm.config.limits_enforced,
+            limits=self._limits(jobs),
+            memory_limits=(config.max_mem_mib_per_node, config.max_mem_mib_per_cpu),
         )
         self.metrics.snapshot_s.observe(self._reading_s)
         return snapshot
@@ -194,6 +200,23 @@ class Controller:
         finally:
             self._calls += 1
             self._reading_s += time.monotonic() - asked_s
+
+    def _limits(self, jobs: Sequence[JobRecord]) -> SiteLimits | None:
+        """What binds the users whose jobs wait for us; None, and no job is changed, if it cannot be read."""
+        users = {
+            job.user
+            for job in jobs
+            if (job.pending or (job.running and (job.job_id, job.submitted_s) not in self._decided))
+            and read_tag(job.admin_comment)
+        }
+        if not users:
+            return None
+        try:
+            return self._read(lambda: self._slurm.limits(sorted(users)))
+        except SlurmError as err:
+            self.counters["limits_unread"] += 1
+            _log.warning("jobs go on as submitted: limits cannot be read: %s", err)
+            return None
 
     def _collect_outcomes(self, snapshot: Snapshot) -> None:
         """Ask sacct for decided jobs that have left the queue without an outcome yet, every ``outcomes_every_s``."""
@@ -219,6 +242,11 @@ class Controller:
         if now_s - self._heartbeat_s >= self.config.daemon.heartbeat_s:
             write_intercept(self.config)
             self._heartbeat_s = now_s
+
+
+def _may_wait_for_us(application: Application, jobs: Mapping[int, JobRecord]) -> bool:
+    job = jobs.get(application.job_id)
+    return job is not None and may_be_ours(job.reason, application.original, application.intended)
 
 
 def _what(decision: Decision) -> str:

@@ -45,6 +45,7 @@ USUAL: Final[dict[str, Any]] = {
     "restarts": 0,
     "is_scrontab": False,
     "is_federated": False,
+    "qos": "normal",
 }
 MOMENTS: Final = frozenset(
     {
