@@ -61,7 +61,11 @@ class LimitedSite:
 
 @pytest.fixture(scope="session")
 def limited_site() -> Iterator[LimitedSite]:
-    with start_site(f"enforcing-{os.getpid()}", enforce="associations,limits,qos,safe") as site:
+    # Jobs that have ended are looked at when other tests are done, however long these take.
+    kept = {"MinJobAge": "3600"}
+    with start_site(
+        f"enforcing-{os.getpid()}", enforce="associations,limits,qos,safe", extra_slurm_conf=kept
+    ) as site:
         installation = install(site, grace_s=60)
         installation.start("rlalloc-agent")
         installation.start("rlallocd")
@@ -73,15 +77,21 @@ def limited_site() -> Iterator[LimitedSite]:
 
 @pytest.fixture(scope="session")
 def timed_jobs(limited_site: LimitedSite) -> dict[str, int]:
-    """Jobs of minutes, which run while the other tests do: see test_time_limits.py."""
+    """Jobs of minutes, which run while the other tests do: see test_end_to_end_time_limits.py.
+
+    The control gets back the time limit that it was submitted with.
+    """
     work = script("gpus=1", 'if [ "$SLURM_GPUS_ON_NODE" = 4 ]; then sleep 20; else sleep 78; fi')
     trap = script("gpus=1", "trap 'exit 0' USR1\nsleep 600 & wait $!\nexit 1")
     site = limited_site.site
-    return {
+    jobs = {
         "longer": site.sbatch(work, user=WORKER, options=["--time=1"]),
         "control": site.sbatch(work, user=WORKER, options=["--time=1"]),
         "signal": site.sbatch(trap, user=WORKER, options=["--time=1", "--signal=B:USR1@270"]),
     }
+    site.wait_for_states([jobs["control"]], {"RUNNING"}, timeout_s=120)
+    site.run(["scontrol", "update", f"JobId={jobs['control']}", "TimeLimit=1"])
+    return jobs
 
 
 @pytest.fixture
