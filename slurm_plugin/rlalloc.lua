@@ -37,8 +37,8 @@ local NO_VAL = 4294967294
 local NO_VAL16 = 65534
 local INFINITE16 = 65535
 
--- Lua is told no version, but since 23.02 it knows all error numbers by name. From then on (seen on 24.11) any update of
--- a pending --ntasks-per-gpu job, were it only its begin time, leaves it with one task and one CPU.
+-- Lua is told no version, but it knows all error numbers by name in later ones than 22.05. There (seen on 24.11) any
+-- update of a pending --ntasks-per-gpu job, were it only its begin time, leaves it with one task and one CPU.
 local AFTER_22_05 = slurm ~= nil and slurm.ESLURM_INVALID_JOB_ID ~= nil
 
 local function set_of(words)

@@ -31,7 +31,7 @@ BATCH: Final = 50
 RESTORATIONS: Final = 3
 """How often a restoration is sent and verified in one cycle. What is open after that is tried in the next one."""
 
-_LIMIT_REASONS: Final = ("QOS", "Assoc", "BadConstraints", "PartitionNodeLimit", "PartitionTimeLimit")
+_LIMIT_REASONS: Final = ("QOS", "Assoc", "Max", "BadConstraints", "PartitionNodeLimit", "PartitionTimeLimit")
 _BETWEEN: Final = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 """States of a job that may become pending again, or end: it is looked at in the next cycle."""
 

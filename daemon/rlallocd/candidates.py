@@ -135,16 +135,6 @@ def job_view(
     )
 
 
-def exceeds(allocation: Allocation, request: Allocation) -> bool:
-    """Whether an allocation takes more of anything than the request did."""
-    return (
-        allocation.nodes > request.nodes
-        or allocation.gpus > request.gpus
-        or allocation.cpus > request.cpus
-        or allocation.mem_mib > request.mem_mib
-    )
-
-
 def _mode_now(tag: Tag, rule: Rule | None, config: Config) -> Mode:
     """The mode at submission, capped by what the configuration says by now; a rule that is gone is off."""
     if rule is None or config.mode_of(rule) == "off":

@@ -116,6 +116,7 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
         has_deadline=bool(job.deadline),
         nodes_certain=nodes == int(tres.get("node", nodes)),
         required_nodes=job.required_nodes or "",
+        qos=job.qos or "",
         array_job_id=job.array_id or 0,
         reservation=job.reservation or "",
         time_min_s=(job.time_limit_min or 0) * 60,
