@@ -50,11 +50,12 @@ def _obstacles(job: JobRecord, change: Change, site: SiteView, wait_s: float) ->
             yield f"slurmctld tells no partition {name}"
             return
         yield from partition_obstacles(change, job, partition, site.memory_limits)
-        nodes = frozenset(node.name for node in site.nodes if name in node.partitions)
-        yield from reservation_obstacles(change, nodes, site.limits.reservations, site.now_s, wait_s)
+        if change.lengthens and site.limits.reservations:
+            nodes = frozenset(node.name for node in site.nodes if name in node.partitions)
+            yield from reservation_obstacles(change, nodes, site.limits.reservations, site.now_s, wait_s)
         if site.limits.enforced:
             binding = binding_of(job, name, partition.qos, site.limits)
-            yield from account_obstacles(change, binding, _capacity(site.nodes))
+            yield from account_obstacles(change, binding, _capacity(site.nodes) if binding.shared else {})
 
 
 def _capacity(nodes: Sequence[NodeRecord]) -> dict[str, int]:

@@ -56,6 +56,19 @@ def test_shrunk_jobs_do_not_get_past_a_limit_that_they_share(limited: LimitedSit
     assert max(sum(start <= at < end for start, end in spans) for at, _ in spans) <= 2
 
 
+def test_limits_that_cannot_be_read_leave_jobs_as_submitted(limited: LimitedSite) -> None:
+    limited.site.kill("slurmdbd")
+    try:
+        limited.reload()
+        job_id = limited.rlalloc.submit(script("gpus=6", SLEEP), "--time=10")
+        assert "limits could not be read" in limited.rlalloc.decision(job_id).reason
+        limited.site.wait_for_states([job_id], RUNS, timeout_s=120)
+        assert limited.allocated(job_id)["gres/gpu"] == 4
+    finally:
+        limited.site.start_daemon("slurmdbd")
+        limited.reload()
+
+
 def _span(limited: LimitedSite, job_id: int) -> tuple[str, str]:
     job = limited.rlalloc.job(job_id)
     return job["StartTime"], job["EndTime"]
