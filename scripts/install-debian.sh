@@ -18,6 +18,7 @@ PACKAGES=(
     lua5.1 lua5.4                             # Slurm's job_submit/lua is linked to 5.1 here, to 5.4 elsewhere
     make procps shellcheck systemd-container util-linux
     mariadb-server munge
+    mmdebstrap patchelf                       # Slurm of other Debian releases, for the tests
     python3 python3-dev python3-venv
     slurm-client slurm-wlm slurm-wlm-basic-plugins slurmdbd
 )

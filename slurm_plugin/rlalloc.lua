@@ -22,6 +22,8 @@ local INTERCEPT_HEADER = "rlalloc-intercept 1"
 local INTERCEPT_BYTES = 65536
 local SCRIPT_BYTES = 262144 -- what is searched of a script: slurmctld accepts 4 MB
 local ASK_BYTES = 400
+local COMMENT_BYTES = 65535 -- what slurmdbd keeps of an admin comment
+local NOTE_BYTES = 64 -- what the daemon adds to it
 local SAME_ERROR_AGAIN_S = 600
 
 local KNOWN_WORDS = {"gpus", "cpus-per-gpu", "mem-per-gpu", "gpu-multiple", "launch", "class"}
@@ -271,23 +273,29 @@ local function first_rule(rules, class, job_desc, part_list)
    return nil
 end
 
---- Why an LLM job that a rule covers is left wholly alone; nil if it is not.
-local function reason_to_decline(job_desc, script)
-   if text_of(job_desc, "array_inx") then
-      return "an array: its tasks cannot be resized one by one before they are split"
-   end
+--- Whether a tag stands there already: copied from another job, or a site's own job_submit.lua called us twice.
+local function has_tag(job_desc)
+   return (text_of(job_desc, "admin_comment") or ""):find("rlalloc:v=", 1, true) ~= nil
+end
+
+--- The name under which an LLM job that a rule covers is declined here, which costs it no time; nil if it is not.
+-- The daemon declines by the same names (docs/submission-forms.md) what Lua cannot see: of a deadline there is only
+-- what the script says, since job_desc does not show the field (22.05 to 26.05).
+local function name_to_decline(job_desc, script)
    if number_of(job_desc, "het_job_offset") then
-      return "heterogeneous: a half-updated one stalls its partition"
+      return "heterogeneous"
    end
    if job_desc.cron_job == true then
-      return "a scrontab job: Slurm refuses to update it"
+      return "scrontab"
    end
-   -- Lua is not shown the deadline itself (22.05 to 26.05), so one on sbatch's command line is not seen here.
+   if text_of(job_desc, "reservation") then
+      return "reservation"
+   end
+   if number_of(job_desc, "time_min") then
+      return "time-min"
+   end
    if ("\n" .. script):find("\n#SBATCH[^\n]* %-%-deadline") then
-      return "a deadline: waiting could cost the job"
-   end
-   if (text_of(job_desc, "admin_comment") or ""):find("rlalloc:v=", 1, true) then
-      return "the admin comment has a tag already"
+      return "deadline"
    end
    return nil
 end
@@ -309,10 +317,10 @@ local function ask_of(words)
    return ask
 end
 
-local function tag_text(rule, class, begin, user_begin, words)
+local function tag_text(rule, class, begin, user_begin, words, decline)
    return string.format(
-      "rlalloc:v=1;mode=%s;rule=%s;class=%s;begin=%.0f;user_begin=%.0f;ask=%s",
-      rule.mode, rule.name, class, begin, user_begin, ask_of(words)
+      "rlalloc:v=1;mode=%s;rule=%s;class=%s;begin=%.0f;user_begin=%.0f;ask=%s%s",
+      rule.mode, rule.name, class, begin, user_begin, ask_of(words), decline and ";decline=" .. decline or ""
    )
 end
 
@@ -347,26 +355,33 @@ local function wake_daemon()
 end
 
 --- Tag the job, and defer it where the mode is enforce. begin_time comes last, so that nothing half-done is deferred.
-local function intercept_job(job_desc, rule, class, words, now, grace)
+-- A declined job is only tagged, for the daemon to record why.
+local function intercept_job(job_desc, rule, class, words, now, grace, decline)
    local user_begin = number_of(job_desc, "begin_time") or 0
    local admin_comment = text_of(job_desc, "admin_comment")
-   local enforce = rule.mode == "enforce"
+   local enforce = rule.mode == "enforce" and decline == nil
    local held = job_desc.priority == 0 -- the user's hold is the user's to release: tagged, not deferred
    local begin = 0
    if enforce and not held then
       begin = math.max(user_begin, now + grace)
    end
-   local tag = tag_text(rule, class, begin, user_begin, words)
+   local tag = tag_text(rule, class, begin, user_begin, words, decline)
+   local comment = admin_comment and (admin_comment .. " " .. tag) or tag
+   if #comment + NOTE_BYTES > COMMENT_BYTES then
+      slurm.log_info("rlalloc: job passed as submitted: its admin comment has no room for a tag")
+      return
+   end
    if enforce then
       job_desc.environment["RLALLOC_JOB"] = "1"
+      if job_desc.environment["SLURM_NTASKS"] == nil then
+         job_desc.environment["RLALLOC_NO_TASKS"] = "1" -- an update names tasks, and Slurm then adds that variable
+      end
    end
-   job_desc.admin_comment = admin_comment and (admin_comment .. " " .. tag) or tag
+   job_desc.admin_comment = comment
    if begin > user_begin then
       job_desc.begin_time = begin
    end
-   if not held then
-      wake_daemon() -- in shadow too: a job that starts at once would never be decided
-   end
+   wake_daemon() -- in shadow too: a job that starts at once would never be decided
 end
 
 local function handle(job_desc, part_list)
@@ -389,12 +404,14 @@ local function handle(job_desc, part_list)
    if rule == nil or rule.mode == "off" then
       return
    end
-   local reason = reason_to_decline(job_desc, script)
-   if reason ~= nil then
-      slurm.log_debug("rlalloc: left alone: %s", reason)
+   if has_tag(job_desc) or (number_of(job_desc, "het_job_offset") or 0) > 0 then
+      return -- of a heterogeneous job, the first component stands for all
+   end
+   local decline = name_to_decline(job_desc, script)
+   intercept_job(job_desc, rule, class, words, now, intercept.grace, decline)
+   if decline ~= nil then
       return
    end
-   intercept_job(job_desc, rule, class, words, now, intercept.grace)
    local complaint = complaint_about(words)
    if complaint ~= nil then
       slurm.log_user("rlalloc: %s. The job is not rejected; it keeps its size.", complaint)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+pytest.register_assert_rewrite("tests.daemon.contract")  # what it asserts is to be shown as a test's own
+
 # Machines are shared and noisy: no test measures time, not even an example's.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")

@@ -13,18 +13,30 @@ from rlalloc_cli.terminal import CONSOLE, duration, local_time
 
 
 class Chapter(msgspec.Struct, frozen=True):
-    """One decision for the job, what was done about it and what came of it."""
+    """One decision for the job, what was done about it and what came of it.
+
+    ``in_force`` is the id of the decision that made the job what it is: this one, or another of the same job, which
+    the outcome belongs to then.
+    """
 
     decision: Decision
     applications: tuple[Application, ...]
     outcome: Outcome | None
+    in_force: str
 
 
 def story_of(store: Store, job_id: int) -> tuple[Chapter, ...]:
     """All decisions ever taken for this job id, oldest first; empty if there is none."""
+    decisions = store.decisions_of(job_id)
+    histories = store.histories({(job_id, int(decision.submitted_s)) for decision in decisions})
     return tuple(
-        Chapter(decision, store.applications(decision.id), store.outcome(decision.id))
-        for decision in store.decisions_of(job_id)
+        Chapter(
+            decision,
+            store.applications(decision.id),
+            store.outcome(decision.id),
+            histories[job_id, int(decision.submitted_s)].in_force.id,
+        )
+        for decision in decisions
     )
 
 
@@ -36,6 +48,7 @@ def story_as_json(story: Sequence[Chapter]) -> str:
                 **msgspec.to_builtins(chapter.decision),
                 "observation": named_observation(chapter.decision),
             },
+            "in_force": chapter.in_force,
             "applications": msgspec.to_builtins(chapter.applications),
             "outcome": msgspec.to_builtins(chapter.outcome),
         }
@@ -70,6 +83,8 @@ def _print_chapter(chapter: Chapter) -> None:
         for name, line in _bounds_lines(decision.bounds):
             table.add_row(name, line)
     table.add_row("decided", f"{local_time(decision.decided_s)}, decision {decision.id}")
+    if decision.predicted_gain is not None:
+        table.add_row("while it waited", f"predicted to save {decision.predicted_gain:.0%} of what it costs")
     for first, words in _observation_lines(decision):
         table.add_row("observed" if first else "", words)
     if decision.shares is not None and decision.log_probability is not None:
@@ -84,7 +99,7 @@ def _print_chapter(chapter: Chapter) -> None:
         table.add_row("left as submitted", decision.reason)
     for application in chapter.applications:
         table.add_row("applied", f"{application.state} at {local_time(application.changed_s)}: {application.detail}")
-    for name, line in _outcome_lines(decision, chapter.outcome):
+    for name, line in _outcome_lines(chapter):
         table.add_row(name, line)
     CONSOLE.print(table)
 
@@ -117,7 +132,10 @@ def _observation_lines(decision: Decision) -> list[tuple[bool, str]]:
     return [(first == 0, ", ".join(words[first : first + 4])) for first in range(0, len(words), 4)]
 
 
-def _outcome_lines(decision: Decision, outcome: Outcome | None) -> tuple[tuple[str, str], ...]:
+def _outcome_lines(chapter: Chapter) -> tuple[tuple[str, str], ...]:
+    decision, outcome = chapter.decision, chapter.outcome
+    if outcome is None and chapter.in_force != decision.id:
+        return (("outcome", f"that of decision {chapter.in_force}, which is in force"),)
     if outcome is None:
         return (("outcome", "not known yet (from sacct, once the job has ended)"),)
     started_s = outcome.started_s

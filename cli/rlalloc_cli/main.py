@@ -100,9 +100,11 @@ def _load(path: Path) -> Config:
 
 
 def _add_train() -> None:
-    """Mount ``rlalloc train`` where the trainer is installed; it imports torch only when it runs."""
+    """Mount ``rlalloc train`` and ``simulate`` where the trainer is installed; torch is imported only in their runs."""
     try:
         from rlalloc_trainer.cli import app as train_app
+        from rlalloc_trainer.streams.cli import app as simulate_app
     except ModuleNotFoundError:
         return  # a node without the trainer
     app.add_typer(train_app, name="train")
+    app.add_typer(simulate_app, name="simulate")

@@ -51,6 +51,20 @@ class DaemonSection(_Section, frozen=True):
     heartbeat_s: Seconds = 10.0
 
 
+class WaitingSection(_Section, frozen=True):
+    """When jobs that were decided, and still wait, are decided again (only where a rule enforces).
+
+    ``change`` and ``min_gain`` are fractions; ``max_updates: 0`` never decides again.
+    """
+
+    every_s: Seconds = 30.0
+    head: Count = 20
+    change: Fraction = 0.1
+    min_gain: Fraction = 0.15
+    max_updates: Annotated[int, msgspec.Meta(ge=0, le=100)] = 3
+    leave_alone_s: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 60.0
+
+
 class StoreSection(_Section, frozen=True):
     """Where decisions and outcomes are kept: an SQLAlchemy URL."""
 
@@ -114,6 +128,7 @@ class Config(_Section, frozen=True):
     slurm: SlurmSection = SlurmSection()
     agent: AgentSection = AgentSection()
     daemon: DaemonSection = DaemonSection()
+    waiting: WaitingSection = WaitingSection()
     store: StoreSection = StoreSection()
     policy: PolicySection = PolicySection()
     objective: ObjectiveSection = ObjectiveSection()

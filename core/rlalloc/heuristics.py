@@ -5,6 +5,7 @@ the agent can serve where learning does not win.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Final
 
 import msgspec
@@ -65,18 +66,22 @@ def largest(job: JobView, _view: ClusterView) -> Shares:
     return _repair(1.0, job.bounds)
 
 
-def price_ef(job: JobView, view: ClusterView, constants: PriceConstants = TUNED_PRICE) -> Shares:
-    """Earliest finish with a price for what a size takes from others.
+def expected_cost_s(
+    request: Allocation, allocation: Allocation, view: ClusterView, constants: PriceConstants = TUNED_PRICE
+) -> float:
+    """What a job that asked for ``request`` is expected to cost in ``allocation``, in seconds.
 
-    argmin over sizes k of  w·wait(k) + T(k) + share(k)·[n0·T + λ·q^p·min(T, τ)],  share(k) the dominant share of
-    the cluster, q the length of the queue.
+    w·wait(k) + T(k) + share(k)·[n0·T + λ·q^p·min(T, τ)],  share(k) the dominant share of the cluster that size k
+    takes, q the number of other jobs that wait.
     """
+    run_s = expected_run_time_s(request, allocation)
+    price_s = constants.price_s(view.dominant_share(allocation), run_s, view.crowd)
+    return constants.wait_weight * view.expected_wait_s(allocation) + run_s + price_s
 
-    def cost_s(allocation: Allocation) -> float:
-        run_s = expected_run_time_s(job.request, allocation)
-        price_s = constants.price_s(view.dominant_share(allocation), run_s, len(view.queued))
-        return constants.wait_weight * view.expected_wait_s(allocation) + run_s + price_s
 
+def price_ef(job: JobView, view: ClusterView, constants: PriceConstants = TUNED_PRICE) -> Shares:
+    """Earliest finish with a price for what a size takes from others: the size of the least expected cost."""
+    cost_s = partial(expected_cost_s, job.request, view=view, constants=constants)
     return _repair(_cheapest_gpu_share(job, view, cost_s), job.bounds)
 
 

@@ -107,7 +107,7 @@ def _cluster_features(job: JobView, view: ClusterView) -> tuple[float, ...]:
         *(float(part) for part in free_fraction),
         float((view.free[:, 0] >= view.shape.gpus).mean()),
         float(view.free[:, 0].max()) / max(1, view.shape.gpus),
-        math.log1p(len(view.queued)) / 6,
+        math.log1p(view.crowd) / 6,
         math.log1p(float(view.queued[:, 0].sum()) / total_gpus),
         math.log1p(view.backlog_s / run_s),
         math.log1p(len(view.releases)) / 6,

@@ -27,6 +27,7 @@ class ClusterView:
     totals    (3,)        what the usable nodes have in all
     releases  (running, 4)  seconds until a running job is expected to end, then what it holds; ascending
     queued    (pending, 2)  GPUs demanded and expected run time [s] of each job waiting ahead
+    behind    jobs waiting behind: none for a job that comes in, those of lower priority for one that waits already
     """
 
     time_s: float
@@ -35,6 +36,12 @@ class ClusterView:
     totals: FloatArray
     releases: FloatArray
     queued: FloatArray
+    behind: int = 0
+
+    @property
+    def crowd(self) -> int:
+        """How many other jobs wait, ahead or behind: what a job takes, all of them have to do without."""
+        return len(self.queued) + self.behind
 
     @property
     def backlog_s(self) -> float:

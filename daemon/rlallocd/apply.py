@@ -2,24 +2,39 @@
 
 journal the original and the intent → update → read back → compare → begin, or restore, verify and begin. The journal
 says at every moment which of these steps a job is in, so that a daemon that was killed finishes them when it is
-started again; a job that nobody finishes begins by itself after its grace.
+started again; a job that nobody finishes begins by itself after its grace. docs/transactions.md has the states, and
+what each fault ends in.
 """
 
+import itertools
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, TypeVar
 
-from rlalloc.job import Allocation
+import msgspec
+
 from rlalloc.store import Application, ApplicationState, Decision, Store
 from rlallocd.candidates import Candidate
-from rlallocd.sizes import differences, size_of
+from rlallocd.decide import LEAST_GRACE_LEFT_S
+from rlallocd.findings import Finding, changed_meanwhile, judge_pending, judge_started, limit_is_ours, same_minutes
+from rlallocd.plan import plan_restoration, plan_update
+from rlallocd.sizes import size_of
 from rlallocd.slurm import JobRecord, Slurm, SlurmUnavailable, UpdatePlan, UpdateRefused
-from rlallocd.tag import with_note
+from rlallocd.tag import read_tag, with_note
 
 _log = logging.getLogger(__name__)
 
+BATCH: Final = 50
+"""Jobs that are updated before they are read back, in one call, and begun, in one more: a burst begins by and by."""
+RESTORATIONS: Final = 3
+"""How often a restoration is sent and verified in one cycle. What is open after that is tried in the next one."""
+
 _LIMIT_REASONS: Final = ("QOS", "Assoc", "BadConstraints", "PartitionNodeLimit", "PartitionTimeLimit")
+_BETWEEN: Final = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
+"""States of a job that may become pending again, or end: it is looked at in the next cycle."""
+
+_Item = TypeVar("_Item")
 
 
 class Applier:
@@ -32,122 +47,182 @@ class Applier:
     def apply(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
         """Apply all decisions that change a job and begin all jobs that were deferred for us. Raises SlurmError.
 
-        If Slurm fails on the way, the journal keeps what is open and ``finish`` goes on with it.
+        A job that is not deferred for us is updated where it stands in the queue, and verified. If Slurm fails on the
+        way, the journal keeps what is open and ``finish`` goes on with it.
         """
         changed = [(candidate, decision) for candidate, decision in decided if _changes(candidate, decision)]
         unchanged = [candidate for candidate, decision in decided if not _changes(candidate, decision)]
         applications = self._store.journal([_application(candidate, decision) for candidate, decision in changed])
         self._begin([(each.job.job_id, each.begin_s) for each in unchanged if each.deferred_by_us])
-        for application, (candidate, decision) in zip(applications, changed, strict=True):
-            self._update(application.intended, candidate.job, with_note(candidate.job.admin_comment, decision.id))
-        if applications:
-            self.finish(applications, {job.job_id: job for job in self._slurm.jobs()})
+        latest: Mapping[int, JobRecord] = {}
+        batches = _batches(zip(applications, (candidate for candidate, _ in changed), strict=True))
+        for number, batch in enumerate(batches, 1):
+            following = [application.job_id for application, _ in itertools.chain(*batches[number : number + 1])]
+            latest = self._apply_batch(batch, latest, following)
 
-    def finish(self, applications: Sequence[Application], jobs: Mapping[int, JobRecord]) -> None:
-        """Bring open applications to their end, from ``jobs`` as they were just read. Raises SlurmError."""
-        good: list[Application] = []
-        bad: list[Application] = []
-        for application in applications:
-            job = jobs.get(application.job_id)
-            if job is None or not job.pending:
-                self._note_started(application, job)
-            elif differences(job, application.intended):
-                bad.append(application)
-            else:
-                good.append(application)
-        self._mark(good, "applied", "read back as intended")
-        self._begin_all(good, "begun", "let go with the decided size")
-        if bad:
-            self._restore(bad, jobs)
+    def finish(self, applications: Sequence[Application]) -> None:
+        """Bring open applications to their end. Raises SlurmError if they cannot be read.
+
+        A change that Slurm does not answer leaves its batch open until the next cycle, and is no reason not to decide
+        other jobs.
+        """
+        for batch in _batches(applications):
+            jobs = self._slurm.read_back([application.job_id for application in batch])
+            try:
+                self._restore(self._settle(batch, jobs), jobs)
+            except SlurmUnavailable as err:
+                _log.warning("%d jobs stay open until the next cycle: %s", len(batch), err)
+
+    def let_go(self, jobs: Sequence[JobRecord]) -> None:
+        """Begin jobs that still wait for us though nothing is open for them. Raises SlurmError."""
+        self._begin([(job.job_id, 0) for job in jobs])
 
     def undo_limited(self, applications: Sequence[Application], jobs: Mapping[int, JobRecord]) -> None:
         """Give a job its request back if it now waits for a limit that only our change can have met."""
         limited = [
-            application
+            (application, f"it waits for {job.reason}")
             for application in applications
             if (job := jobs.get(application.job_id)) is not None
             and job.pending
             and job.reason.startswith(_LIMIT_REASONS)
-            and not differences(job, application.intended)
+            and not judge_started(job, application.original, application.intended, _record(application)).text
         ]
-        if limited:
-            self._restore(limited, jobs)
+        self._restore(limited, jobs)
 
-    def _restore(self, applications: Sequence[Application], jobs: Mapping[int, JobRecord]) -> None:
-        for application in applications:
-            job = jobs[application.job_id]
-            found = "; ".join(differences(job, application.intended)) or f"it waits for {job.reason}"
-            _log.warning("job %d: restoring the request: %s", application.job_id, found, extra=_fields(application))
-            self._update(application.original, job, job.admin_comment)
-        again = {job.job_id: job for job in self._slurm.jobs()}
-        restored: list[Application] = []
-        for application in applications:
-            after = again.get(application.job_id)
-            if after is None or not after.pending:
-                self._note_started(application, after)
-            elif left := differences(after, application.original):
-                # It stays open in the journal, so that the next cycle tries again.
-                _log.error(
-                    "job %d: not restored yet: %s", application.job_id, "; ".join(left), extra=_fields(application)
-                )
+    def _apply_batch(
+        self,
+        batch: Sequence[tuple[Application, Candidate]],
+        latest: Mapping[int, JobRecord],
+        following: Sequence[int],
+    ) -> dict[int, JobRecord]:
+        """Update, read back and begin or restore one batch; returns the reading, of the ``following`` jobs too.
+
+        ``latest`` is the reading of the batch before: a job that others changed since the decision is not touched.
+        """
+        updated: list[Application] = []
+        refusals: dict[int, str] = {}
+        for application, candidate in batch:
+            obstacle = _obstacle(candidate, latest.get(application.job_id))
+            if obstacle:
+                self._leave(application, latest.get(application.job_id, candidate.job), obstacle)
             else:
-                restored.append(application)
-        self._begin_all(restored, "restored", "the update did not come out as intended; the request was restored")
+                refusals[application.job_id] = self._update(_update_plan(application, candidate.job))
+                updated.append(application)
+        jobs = self._slurm.read_back([*(application.job_id for application in updated), *following])
+        self._restore(self._settle(updated, jobs, refusals), jobs)
+        return jobs
 
-    def _update(self, size: Allocation, job: JobRecord, admin_comment: str) -> None:
-        """Send one update. What became of it is seen when the job is read back, so a refusal is only logged."""
-        plan = UpdatePlan(
-            job_id=job.job_id,
-            allocation=size,
-            gpu_type=job.gpu_type,
-            clear_exclusive=job.is_exclusive,
-            admin_comment=admin_comment,
-        )
-        try:
-            self._slurm.update(plan)
-        except (UpdateRefused, SlurmUnavailable) as err:
-            _log.warning("job %d: update failed: %s", job.job_id, err, extra={"job_id": job.job_id})
+    def _settle(
+        self,
+        applications: Sequence[Application],
+        jobs: Mapping[int, JobRecord],
+        refusals: Mapping[int, str] | None = None,
+    ) -> list[tuple[Application, str]]:
+        """End what can be ended by this reading; returns what has to be restored, and why. Raises SlurmError."""
+        ended: list[tuple[Application, ApplicationState, str]] = []
+        wrong: list[tuple[Application, str]] = []
+        for application in applications:
+            job = jobs.get(application.job_id)
+            if job is None or not job.pending:
+                self._note_started(application, job)
+                continue
+            finding = _judge(job, application)
+            taken_back = application.state == "restoring"
+            if finding.verdict == "as submitted":
+                refusal = (refusals or {}).get(application.job_id, "")
+                ended.append(_restored(application) if taken_back else _left(application, refusal))
+            elif finding.verdict == "as decided" and not taken_back:
+                what_then = "let go" if application.begins else "left where it waits"
+                ended.append((application, "begun", f"read back as decided and {what_then}"))
+            else:
+                wrong.append((application, finding.text or application.detail))
+        self._mark([each for each, state, _ in ended if state == "begun"], "applied", "read back as decided")
+        if self._begin([(each.job_id, each.begin_s) for each, _, _ in ended if _deferred(jobs[each.job_id], each)]):
+            for (state, detail), group in itertools.groupby(ended, key=lambda end: end[1:]):
+                self._mark([application for application, _, _ in group], state, detail)
+        return wrong
 
-    def _begin_all(self, applications: Sequence[Application], state: ApplicationState, detail: str) -> None:
-        self._begin([(application.job_id, application.begin_s) for application in applications])
-        self._mark(applications, state, detail)
+    def _restore(self, wrong: Sequence[tuple[Application, str]], jobs: Mapping[int, JobRecord]) -> None:
+        """Send the request again and verify it, up to RESTORATIONS times; the rest stays open. Raises SlurmError."""
+        for _ in range(RESTORATIONS):
+            if not wrong:
+                return
+            restoring = [self._note_restoring(application, why) for application, why in wrong]
+            for application in restoring:
+                self._update(_restoration_plan(application, jobs[application.job_id]))
+            jobs = self._slurm.read_back([application.job_id for application in restoring])
+            wrong = self._settle(restoring, jobs)
+        for application, why in wrong:
+            _log.error("job %d: not restored yet: %s", application.job_id, why, extra=_fields(application))
 
-    def _begin(self, jobs: Sequence[tuple[int, float]]) -> None:
-        """Let jobs go: those without a later begin time of their own in one call."""
-        now_s = time.time()
-        self._begin_at([job_id for job_id, begin_s in jobs if begin_s <= now_s], 0)
-        for job_id, begin_s in jobs:
-            if begin_s > now_s:
-                self._begin_at([job_id], begin_s)
+    def _note_restoring(self, application: Application, why: str) -> Application:
+        if application.state == "restoring":
+            return application
+        _log.warning("job %d: restoring the request: %s", application.job_id, why, extra=_fields(application))
+        self._mark([application], "restoring", why)
+        return msgspec.structs.replace(application, state="restoring", detail=why)
 
-    def _begin_at(self, job_ids: Sequence[int], begin_s: float) -> None:
-        """Begin jobs; one that was cancelled or started meanwhile is no error."""
-        if not job_ids:
-            return
-        try:
-            self._slurm.begin(job_ids, begin_s)
-        except UpdateRefused as err:
-            _log.info("not all of %d jobs could be let go: %s", len(job_ids), err)
-
-    def _mark(self, applications: Sequence[Application], state: ApplicationState, detail: str) -> None:
-        self._store.set_applications(applications, state, time.time(), detail)
+    def _leave(self, application: Application, job: JobRecord, why: str) -> None:
+        """Let a job go that has not been touched."""
+        if not _deferred(job, application) or self._begin([(application.job_id, application.begin_s)]):
+            self._mark([application], "left", why)
 
     def _note_started(self, application: Application, job: JobRecord | None) -> None:
         """A job that is not pending any more: it cannot be changed, only be told apart."""
         if job is None:
-            self._mark([application], "lost", "the job had left the queue before it could be read back")
-        elif not differences(job, application.intended):
-            self._mark([application], "begun", "it started with the decided size")
-        elif not differences(job, application.original):
-            self._mark([application], "left", "it started as submitted before the update")
+            self._mark([application], "lost", "slurmctld had forgotten it before it could be read back (see sacct)")
+        elif job.state in _BETWEEN:
+            _log.info("job %d is %s: looked at again", job.job_id, job.state, extra=_fields(application))
+        elif not job.has_run:
+            self._mark([application], "gone", f"{job.state} before it started")
         else:
-            self._mark(
-                [application], "lost", f"it started otherwise: {'; '.join(differences(job, application.intended))}"
-            )
+            started = judge_started(job, application.original, application.intended, _record(application))
+            if started.verdict == "as decided":
+                self._mark([application], "begun", "it started with the decided size")
+            elif started.verdict == "as submitted":
+                state: ApplicationState = "restored" if application.state == "restoring" else "left"
+                self._mark([application], state, "it started as submitted")
+            else:
+                self._mark([application], "lost", f"it started as neither: {started.text}")
+
+    def _update(self, plan: UpdatePlan) -> str:
+        """Send one update; returns why it was refused, or an empty string. Raises SlurmUnavailable.
+
+        What became of it is seen when the job is read back. Without an answer nothing more is sent in this cycle: a
+        slurmctld that was only slow may still carry it out.
+        """
+        try:
+            self._slurm.update(plan)
+        except UpdateRefused as err:
+            _log.warning("job %d: update refused: %s", plan.job_id, err, extra={"job_id": plan.job_id})
+            return str(err)
+        return ""
+
+    def _begin(self, jobs: Sequence[tuple[int, float]]) -> bool:
+        """Let jobs go, those without a later begin time of their own in one call for a batch; whether all went."""
+        now_s = time.time()
+        at_once = [job_id for job_id, begin_s in jobs if begin_s <= now_s]
+        calls = [*((batch, 0.0) for batch in _batches(at_once)), *(([job], at) for job, at in jobs if at > now_s)]
+        refused = [job_ids for job_ids, begin_s in calls if not self._begin_at(job_ids, begin_s)]
+        return not refused
+
+    def _begin_at(self, job_ids: Sequence[int], begin_s: float) -> bool:
+        """Begin jobs. One that was cancelled or started meanwhile is no error: the next reading tells them apart."""
+        try:
+            self._slurm.begin(job_ids, begin_s)
+        except UpdateRefused as err:
+            _log.info("not all of %d jobs could be let go: %s", len(job_ids), err)
+            return False
+        return True
+
+    def _mark(self, applications: Sequence[Application], state: ApplicationState, detail: str) -> None:
+        self._store.set_applications(applications, state, time.time(), detail)
 
 
 def _changes(candidate: Candidate, decision: Decision) -> bool:
-    return candidate.mode == "enforce" and decision.allocation is not None and decision.allocation != decision.request
+    if candidate.mode != "enforce" or decision.allocation is None:
+        return False
+    return candidate.begun or decision.allocation != decision.request  # decided again: always another size
 
 
 def _application(candidate: Candidate, decision: Decision) -> Application:
@@ -163,7 +238,68 @@ def _application(candidate: Candidate, decision: Decision) -> Application:
         begin_s=candidate.begin_s,
         detail="",
         changed_s=time.time(),
+        begins=candidate.deferred_by_us,
+        record=msgspec.json.encode(candidate.job).decode(),
     )
+
+
+def _record(application: Application) -> JobRecord | None:
+    """Slurm's record of before the update; None if the journal was written by a version with another record."""
+    try:
+        return msgspec.json.decode(application.record, type=JobRecord) if application.record else None
+    except msgspec.DecodeError:
+        return None
+
+
+def _judge(job: JobRecord, application: Application) -> Finding:
+    return judge_pending(job, application.original, application.intended, _record(application))
+
+
+def _update_plan(application: Application, job: JobRecord) -> UpdatePlan:
+    plan = plan_update(job, application.intended, with_note(job.admin_comment, application.decision_id))
+    unchanged = same_minutes(application.intended.time_limit_s, job.time_limit_s)
+    return plan.without("TimeLimit") if unchanged else plan
+
+
+def _restoration_plan(application: Application, job: JobRecord) -> UpdatePlan:
+    """The request again, whole; of the time limit only what is ours: one that others set meanwhile stays."""
+    before = _record(application)
+    if before is None:
+        plan = plan_update(job, application.original, job.admin_comment)
+    else:
+        plan = plan_restoration(before, job.admin_comment)
+    ours = limit_is_ours(job, application.original, application.intended)
+    return plan if ours else plan.without("TimeLimit")
+
+
+def _obstacle(candidate: Candidate, latest: JobRecord | None) -> str:
+    """Why a job is not to be touched (any more), or an empty string."""
+    if candidate.deferred_by_us and candidate.tag.begin - time.time() < LEAST_GRACE_LEFT_S:
+        return "its grace was nearly over"
+    if latest is not None and (changed := changed_meanwhile(candidate.job, latest)):
+        return f"someone else changed it after the decision: {changed}"
+    return ""
+
+
+def _deferred(job: JobRecord, application: Application) -> bool:
+    """Whether a job waits for us, still: a begin time that its user or Slurm (a requeue) has set since is theirs."""
+    before = _record(application) or job
+    tag = read_tag(before.admin_comment) or read_tag(job.admin_comment)
+    return application.begins and tag is not None and tag.begin == job.begin_s
+
+
+def _left(application: Application, refusal: str) -> tuple[Application, ApplicationState, str]:
+    why = f"refused: {refusal}" if refusal else "slurmctld never carried it out"
+    return application, "left", f"the update changed nothing, so it goes as submitted; {why}"
+
+
+def _restored(application: Application) -> tuple[Application, ApplicationState, str]:
+    return application, "restored", f"taken back: {application.detail}"
+
+
+def _batches(items: Iterable[_Item]) -> list[list[_Item]]:
+    every = list(items)
+    return [every[first : first + BATCH] for first in range(0, len(every), BATCH)]
 
 
 def _fields(application: Application) -> dict[str, object]:

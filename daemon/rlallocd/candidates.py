@@ -1,6 +1,7 @@
 """Which jobs are ours to decide, from one snapshot. Pure functions."""
 
 from collections.abc import Collection, Sequence
+from typing import Final
 
 import msgspec
 
@@ -9,22 +10,42 @@ from rlalloc.config import Config, Rule
 from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation, JobView, Mode
 from rlalloc.view import ClusterView
-from rlallocd.sizes import Declined, check_form, size_of
+from rlallocd.cluster_views import queue_of
+from rlallocd.sizes import Declined
 from rlallocd.slurm import JobRecord
 from rlallocd.tag import Tag, read_tag
 
+WAITS_FOR_RESOURCES: Final = frozenset({"Resources", "Priority", "ReqNodeNotAvail"})
+"""Reasons for which another size can help: not a hold, a dependency, a begin time or a limit."""
+_HEADS_LOOKED_BEYOND: Final = 10
+"""So many times ``waiting.head`` jobs beyond the head are looked at for one that could start at once."""
+
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A job with our tag that has no decision yet, and the mode in force for it now."""
+    """A job with our tag and the mode in force for it now.
+
+    ``begun`` says that it was decided and let go before, and waits for resources: it is updated where it stands.
+    """
 
     job: JobRecord
     tag: Tag
     mode: Mode
+    begun: bool = False
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What tells it from other jobs: Slurm uses an id again."""
+        return self.job.job_id, self.job.submitted_s
+
+    @property
+    def partition(self) -> str:
+        """The partition that it is sized for: the first, where it names several."""
+        return self.job.partition.split(",")[0]
 
     @property
     def deferred_by_us(self) -> bool:
         """Whether it still waits for the begin time that the plugin set for us."""
-        return self.mode == "enforce" and self.tag.begin > 0 and self.job.begin_s == self.tag.begin
+        return self.mode == "enforce" and not self.begun and self.tag.begin > 0 and self.job.begin_s == self.tag.begin
 
     @property
     def begin_s(self) -> int:
@@ -50,11 +71,46 @@ def find_candidates(
     return tuple(found)
 
 
-def job_view(candidate: Candidate, rule: Rule, cluster: ClusterView, jobs: Sequence[JobRecord]) -> JobView:
-    """What a policy sees of a candidate. Raises Declined, with the reason, if it is to run as submitted."""
+def find_forgotten(
+    jobs: Sequence[JobRecord], decided: Collection[tuple[int, int]], open_jobs: Collection[int]
+) -> tuple[JobRecord, ...]:
+    """Decided jobs that still wait for us though no application is open: we were stopped before we let them go."""
+    return tuple(
+        job
+        for job in jobs
+        if job.pending
+        and (tag := read_tag(job.admin_comment)) is not None
+        and job.begin_s == tag.begin > tag.user_begin
+        and (job.job_id, job.submitted_s) in decided
+        and job.job_id not in open_jobs
+    )
+
+
+def find_waiting(jobs: Sequence[JobRecord], config: Config, now_s: float) -> tuple[Candidate, ...]:
+    """Jobs that carry our tag, in mode enforce, and wait for nothing but resources or their turn.
+
+    Of each partition those not too far from the head of its queue, in the order of the queue.
+    """
+    depth = config.waiting.head * (1 + _HEADS_LOOKED_BEYOND)
+    found = []
+    for partition in sorted({job.partition.split(",")[0] for job in jobs if job.pending}):
+        for job in queue_of(partition, jobs, now_s)[:depth]:
+            if job.partition.split(",")[0] != partition or job.reason not in WAITS_FOR_RESOURCES:
+                continue
+            tag = read_tag(job.admin_comment)
+            if tag is not None and _mode_now(tag, config.rule(tag.rule), config) == "enforce":
+                found.append(Candidate(job, tag, "enforce", begun=True))
+    return tuple(found)
+
+
+def job_view(
+    candidate: Candidate, request: Allocation, rule: Rule, cluster: ClusterView, jobs: Sequence[JobRecord]
+) -> JobView:
+    """What a policy sees of a candidate that asked for ``request``.
+
+    Raises Declined, with the reason, if it is to run as submitted.
+    """
     job = candidate.job
-    check_form(job)
-    request = size_of(job)
     if request.gpus_per_node > cluster.shape.gpus:
         raise Declined(
             f"{request.gpus_per_node} GPUs on a node of {cluster.shape.gpus}: say how many nodes (--nodes)"

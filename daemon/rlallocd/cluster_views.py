@@ -1,11 +1,12 @@
 """From Slurm's snapshot to what policies see of a partition."""
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from rlalloc.bounds import NodeShape
-from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView, expected_remaining_s
+from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView, FloatArray, expected_remaining_s
 from rlallocd.sizes import Declined
 from rlallocd.slurm import JobRecord, NodeRecord
 
@@ -38,12 +39,31 @@ def partition_view(
             ),
             dtype=np.float64,
         ).reshape(-1, 4),
-        queued=np.array(
-            [
-                (job.gpus, EXPECTED_FRACTION_OF_LIMIT * job.time_limit_s)
-                for job in mine
-                if job.pending and job.gpus and job.begin_s <= now_s and job.priority > 0
-            ],
-            dtype=np.float64,
-        ).reshape(-1, 2),
+        queued=_demands(queue_of(partition, jobs, now_s)),
     )
+
+
+def queue_of(partition: str, jobs: Sequence[JobRecord], now_s: float) -> tuple[JobRecord, ...]:
+    """The jobs that wait for GPUs of a partition, in the order in which Slurm tries them."""
+    waiting = (
+        job
+        for job in jobs
+        if job.pending
+        and job.gpus
+        and job.begin_s <= now_s
+        and job.priority > 0
+        and job.reason != "Dependency"
+        and partition in job.partition.split(",")
+    )
+    return tuple(sorted(waiting, key=lambda job: (-job.priority, job.job_id)))
+
+
+def seen_from(place: int, queue: Sequence[JobRecord], view: ClusterView) -> ClusterView:
+    """The view from this place of the queue: those ahead are before it, those behind only counted."""
+    return dataclasses.replace(view, queued=_demands(queue[:place]), behind=len(queue) - place - 1)
+
+
+def _demands(queue: Iterable[JobRecord]) -> FloatArray:
+    return np.array(
+        [(job.gpus, EXPECTED_FRACTION_OF_LIMIT * job.time_limit_s) for job in queue], dtype=np.float64
+    ).reshape(-1, 2)

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 from rlalloc.config import Config
 from rlalloc.errors import RlallocError, StoreError
@@ -10,11 +11,12 @@ from rlalloc.job import Mode
 from rlalloc.store import Decision, Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.apply import Applier
-from rlallocd.candidates import find_candidates
+from rlallocd.candidates import Candidate, find_candidates, find_forgotten
 from rlallocd.decide import Snapshot, decide
 from rlallocd.intercept import withdraw_intercept, write_intercept
 from rlallocd.outcomes import outcomes_of
 from rlallocd.slurm import PartitionRecord, Slurm, SlurmError
+from rlallocd.waiting_room import WaitingRoom
 
 _log = logging.getLogger(__name__)
 
@@ -39,13 +41,16 @@ class Controller:
         self._partitions: dict[str, PartitionRecord] = {}
         self._partitions_read_s = 0.0
         self._outcomes_read_s = 0.0
+        self._waiting_room = WaitingRoom(store, agent, self.counters)
         self._heartbeat_s = 0.0
 
     def cycle(self) -> int:
         """Do all that is due; returns how many jobs were decided. Never raises for what Slurm or the store do."""
         self.counters["cycles"] += 1
         try:
-            decided = self._decide_and_apply()
+            snapshot = self._snapshot()
+            decided = self._decide_and_apply(snapshot)
+            self._decide_again_and_apply(snapshot)
             self._collect_outcomes()
             self._beat()
         except SlurmError as err:
@@ -81,20 +86,31 @@ class Controller:
         except (RlallocError, OSError) as err:
             _log.warning("waiting jobs begin by themselves within %d s: %s", self.config.grace_s, err)
 
-    def _decide_and_apply(self) -> int:
-        snapshot = self._snapshot()
+    def _decide_and_apply(self, snapshot: Snapshot) -> int:
         jobs = {job.job_id: job for job in snapshot.jobs}
-        self._applier.finish(self._store.open_applications(), jobs)
+        opened = self._store.open_applications()
+        self._applier.finish(opened)
+        self._applier.let_go(find_forgotten(snapshot.jobs, self._decided, {each.job_id for each in opened}))
         if self._slurm.config.limits_enforced:
             self._applier.undo_limited(self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S), jobs)
         candidates = find_candidates(snapshot.jobs, self.config, self._decided)
         if not candidates:
             return 0
         decided = decide(candidates, snapshot, self.config, self._agent)
+        self._record(decided)
+        self._decided.update(candidate.key for candidate, _ in decided)
+        self.counters.update(f"decided_{_kind(decision.mode, decision.reason)}" for _, decision in decided)
+        self._applier.apply(decided)
+        return len(decided)
+
+    def _decide_again_and_apply(self, snapshot: Snapshot) -> None:
+        decided = self._waiting_room.decide(snapshot, self.config)
+        self._record(decided)
+        self._applier.apply(decided)
+
+    def _record(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
         self._store.add_decisions([decision for _, decision in decided])
-        self._decided.update((decision.job_id, int(decision.submitted_s)) for _, decision in decided)
         for _, decision in decided:
-            self.counters[f"decided_{_kind(decision.mode, decision.reason)}"] += 1
             _log.info(
                 "job %d, %s: %s",
                 decision.job_id,
@@ -106,8 +122,6 @@ class Controller:
                     "policy_version": decision.policy_version or "-",
                 },
             )
-        self._applier.apply(decided)
-        return len(decided)
 
     def _snapshot(self) -> Snapshot:
         now_s = time.time()
@@ -151,6 +165,8 @@ def _what(decision: Decision) -> str:
     """A decision in one line of the log."""
     if decision.allocation is None:
         return f"as submitted: {decision.reason}"
+    if decision.predicted_gain is not None:
+        return f"{decision.allocation.describe()} while it waits, to save {decision.predicted_gain:.0%}"
     return decision.allocation.describe()
 
 

@@ -20,7 +20,7 @@ from rlalloc.view import ClusterView, expected_run_time_s, slowdown
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.candidates import Candidate, exceeds, job_view
 from rlallocd.cluster_views import partition_view
-from rlallocd.sizes import Declined, size_of
+from rlallocd.sizes import Declined, check_form, size_of
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord
 
 _log = logging.getLogger(__name__)
@@ -39,7 +39,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     limits_enforced: bool
 
 
-class _Question(msgspec.Struct, frozen=True):
+class Question(msgspec.Struct, frozen=True):
+    """One job as a policy is asked about it, and what the answer is judged by."""
+
     candidate: Candidate
     view: JobView
     cluster: ClusterView
@@ -50,7 +52,7 @@ def decide(
     candidates: Sequence[Candidate], snapshot: Snapshot, config: Config, agent: AgentClient
 ) -> tuple[tuple[Candidate, Decision], ...]:
     """One decision for each candidate: an allocation, or the reason why the job is left as submitted."""
-    questions: list[_Question] = []
+    questions: list[Question] = []
     decisions: list[tuple[Candidate, Decision]] = []
     for candidate in candidates:
         try:
@@ -67,7 +69,7 @@ def executed_shares(decision: Decision, *, applied: bool) -> Shares | None:
     return decision.shares if applied else shares_of(decision.request, decision.bounds)
 
 
-def _question(candidate: Candidate, snapshot: Snapshot, config: Config) -> _Question:
+def _question(candidate: Candidate, snapshot: Snapshot, config: Config) -> Question:
     job = candidate.job
     if candidate.mode == "enforce":
         if not candidate.deferred_by_us:
@@ -78,12 +80,13 @@ def _question(candidate: Candidate, snapshot: Snapshot, config: Config) -> _Ques
     if rule is None:
         raise Declined(f"the rule {candidate.tag.rule} is gone from the configuration")
     cluster = partition_view(job.partition.split(",")[0], snapshot.nodes, snapshot.jobs, snapshot.taken_s)
-    view = job_view(candidate, rule, cluster, snapshot.jobs)
-    return _Question(candidate, view, cluster, encode(view, cluster))
+    check_form(job)
+    view = job_view(candidate, size_of(job), rule, cluster, snapshot.jobs)
+    return Question(candidate, view, cluster, encode(view, cluster))
 
 
 def _ask(
-    questions: Sequence[_Question], snapshot: Snapshot, config: Config, agent: AgentClient
+    questions: Sequence[Question], snapshot: Snapshot, config: Config, agent: AgentClient
 ) -> list[tuple[Candidate, Decision]]:
     if not questions:
         return []
@@ -95,12 +98,13 @@ def _ask(
         _log.warning("%d jobs go on as submitted: %s", len(questions), err)
         return [(question.candidate, _unanswered(question, snapshot, str(err))) for question in questions]
     return [
-        (question.candidate, _decision(question, answer, decided.policy_version, snapshot))
+        (question.candidate, decision_from(question, answer, decided.policy_version, snapshot))
         for question, answer in zip(questions, decided.answers, strict=True)
     ]
 
 
-def _decision(question: _Question, answer: PolicyAnswer, version: str, snapshot: Snapshot) -> Decision:
+def decision_from(question: Question, answer: PolicyAnswer, version: str, snapshot: Snapshot) -> Decision:
+    """The decision that a policy's answer makes: its allocation, or the reason why that cannot be had."""
     request = question.view.request
     allocation = allocation_for(
         answer.shares, request, question.view.bounds, question.cluster.shape, partial(slowdown, request)
@@ -116,7 +120,7 @@ def _decision(question: _Question, answer: PolicyAnswer, version: str, snapshot:
     )
 
 
-def _why_not(allocation: Allocation, question: _Question, snapshot: Snapshot) -> str:
+def _why_not(allocation: Allocation, question: Question, snapshot: Snapshot) -> str:
     """Why an allocation cannot be had, or an empty string."""
     partition = snapshot.partitions.get(question.candidate.job.partition)
     request = question.view.request
@@ -131,7 +135,7 @@ def _why_not(allocation: Allocation, question: _Question, snapshot: Snapshot) ->
     return ""
 
 
-def _unanswered(question: _Question, snapshot: Snapshot, reason: str) -> Decision:
+def _unanswered(question: Question, snapshot: Snapshot, reason: str) -> Decision:
     """The decision with all that is known before a policy was asked."""
     view, cluster = question.view, question.cluster
     return msgspec.structs.replace(
@@ -141,7 +145,7 @@ def _unanswered(question: _Question, snapshot: Snapshot, reason: str) -> Decisio
         bounds=view.bounds,
         observation_schema=SCHEMA_VERSION,
         observation=question.observation.astype("<f4").tobytes(),
-        queued=len(cluster.queued),
+        queued=cluster.crowd,
         dominant_share_requested=cluster.dominant_share(view.request),
         reference_s=expected_run_time_s(view.request, view.request),
     )

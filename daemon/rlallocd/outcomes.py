@@ -1,11 +1,12 @@
 """What became of decided jobs: sacct's records joined with decisions, and their reward."""
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from rlalloc.heuristics import PriceConstants
 from rlalloc.reward import Consequence, reward
-from rlalloc.store import Application, Decision, Outcome
+from rlalloc.store import Application, Decision, JobHistory, Outcome
 from rlallocd.decide import executed_shares
 from rlallocd.slurm import AccountingRecord
 
@@ -25,15 +26,27 @@ def outcomes_of(
     records: Sequence[AccountingRecord],
     price: PriceConstants,
 ) -> tuple[Outcome, ...]:
-    """Outcomes of those decisions whose job has ended; the last record counts where a job was requeued."""
+    """Outcomes of jobs that have ended; the last record counts where a job was requeued.
+
+    ``decisions`` are all those of each job, oldest first. Its outcome belongs to the one in force when it started.
+    """
     ended = {(record.job_id, record.submitted_s): record for record in records if record.state in ENDED}
     found = []
-    for decision in decisions:
+    for decision in _in_force(decisions, applications):
         record = ended.get((decision.job_id, int(decision.submitted_s)))
         if record is not None and record.ended_s is not None:
             applied = any(application.state == "begun" for application in applications.get(decision.id, ()))
             found.append(_outcome(decision, record, record.ended_s, price, applied=applied))
     return tuple(found)
+
+
+def _in_force(decisions: Sequence[Decision], applications: Mapping[str, Sequence[Application]]) -> Iterator[Decision]:
+    jobs: defaultdict[tuple[int, float], list[Decision]] = defaultdict(list)
+    for decision in decisions:
+        jobs[decision.job_id, decision.submitted_s].append(decision)
+    for mine in jobs.values():
+        journal = sorted((each for one in mine for each in applications.get(one.id, ())), key=lambda each: each.id)
+        yield JobHistory(decisions=tuple(mine), applications=tuple(journal)).in_force
 
 
 def _outcome(

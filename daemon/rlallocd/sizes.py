@@ -1,49 +1,95 @@
-"""Between Slurm's record of a pending job and a size in absolute terms."""
+"""Between Slurm's record of a pending job and a size in absolute terms. Pure functions."""
+
+import math
 
 import msgspec
 
+from rlalloc.bounds import NodeShape
 from rlalloc.errors import RlallocError
 from rlalloc.job import Allocation
 from rlallocd.slurm import JobRecord
 
+_MOST_NODES_TRIED = 1024
+
 
 class Declined(RlallocError):
-    """A job that rlalloc leaves as it was submitted; the text says why."""
+    """A job that rlalloc leaves as it was submitted; the text says why.
+
+    ``name`` is short and stable (kebab case), for counting: docs/submission-forms.md lists them all.
+    """
+
+    def __init__(self, text: str, name: str = "other") -> None:
+        super().__init__(text)
+        self.name = name
 
 
-def size_of(job: JobRecord) -> Allocation:
-    """The size that a job asks for at this moment. Raises Declined if it is not the same on all its nodes."""
-    for what, total in (("tasks", job.tasks), ("GPUs", job.gpus), ("CPUs", job.cpus)):
-        if total % job.nodes:
-            raise Declined(f"{total} {what} on {job.nodes} nodes: only jobs with equal nodes are resized")
-    if job.cpus % job.tasks:
-        raise Declined(f"{job.cpus} CPUs for {job.tasks} tasks: only jobs with equal tasks are resized")
+def size_of(job: JobRecord, nodes: int | None = None) -> Allocation:
+    """The size that a job asks for at this moment, on the fewest nodes that it accepts unless ``nodes`` says more.
+
+    Raises Declined if it is not the same on all its nodes.
+    """
+    asked = job.fields
+    if not asked.told:
+        return _size_of_totals(job)
+    nodes = nodes or asked.min_nodes
+    gpus_per_node = _gpus_per_node(job, nodes)
+    tasks_per_node = _even(job.tasks, nodes, "tasks")
+    cpus_per_task = _cpus_per_task(job, gpus_per_node, tasks_per_node)
     return Allocation(
-        nodes=job.nodes,
-        gpus_per_node=job.gpus // job.nodes,
-        tasks_per_node=job.tasks // job.nodes,
-        cpus_per_task=job.cpus // job.tasks,
-        mem_mib_per_node=round(job.mem_mib / job.nodes),
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        tasks_per_node=tasks_per_node,
+        cpus_per_task=cpus_per_task,
+        mem_mib_per_node=_mem_mib_per_node(job, gpus_per_node, tasks_per_node * cpus_per_task),
         time_limit_s=job.time_limit_s,
     )
 
 
+def size_on(job: JobRecord, shape: NodeShape) -> Allocation:
+    """The size that a job asks for, on the fewest nodes of ``shape`` that hold it.
+
+    Raises Declined if no number of nodes that the job accepts holds it, or its nodes would differ.
+    """
+    asked = job.fields
+    first = size_of_smallest = None
+    least = asked.min_nodes or job.nodes
+    for nodes in range(least, min(asked.max_nodes or job.fields.gpus_per_job or least, _MOST_NODES_TRIED) + 1):
+        try:
+            size = size_of(job, nodes)
+        except Declined as err:
+            first = first or err
+            continue
+        if _fits(size, shape):
+            return size
+        size_of_smallest = size_of_smallest or size
+    if size_of_smallest is not None:
+        raise Declined(f"{size_of_smallest.describe()}: no node of its partition is that large", "too-large")
+    raise first or Declined("no number of nodes fits its request", "too-large")
+
+
 def check_form(job: JobRecord) -> None:
     """Raise Declined, by name, for a form of submission that is not resized."""
+    asked = job.fields
+    overcommit = asked.told and not asked.cpus_per_tres and asked.min_cpus < job.tasks
     reasons = (
-        (job.is_array, "a job array"),
-        (job.is_heterogeneous, "a heterogeneous job"),
-        (not job.is_batch, "not a batch job"),
-        (bool(job.required_nodes), "a job that names its nodes"),
-        (not job.nodes_certain, "a job whose number of nodes is left to Slurm (say --nodes)"),
-        (job.has_deadline, "a job with a deadline"),
-        (job.gpus == 0, "a job without GPUs"),
-        (job.mem_mib == 0, "a job that asks for all memory of its nodes"),
-        (job.time_limit_s == 0, "a job without a time limit"),
+        (job.is_heterogeneous, "heterogeneous", "a heterogeneous job"),
+        (not job.is_batch, "interactive", "not a batch job"),
+        (job.is_scrontab, "scrontab", "a scrontab job, which Slurm does not let anybody update"),
+        (job.is_federated, "federation", "a job that other clusters of its federation may run, too"),
+        (bool(job.reservation), "reservation", "a job in a reservation, which is a size by itself"),
+        (job.has_deadline, "deadline", "a job with a deadline"),
+        (job.time_min_s > 0, "time-min", "a job whose time limit Slurm may shorten (--time-min)"),
+        (job.gpus == 0, "no-gpus", "a job without GPUs"),
+        (job.time_limit_s == 0, "no-time-limit", "a job without a time limit"),
+        (overcommit, "overcommit", "a job with more tasks than CPUs (--overcommit)"),
+        (asked.tasks_per_part > 0, "tasks-per-socket", "a job whose tasks are bound to sockets, cores or boards"),
+        (_names_other_gres(job), "other-gres", "a job that asks for more GRES than GPUs"),
+        (_names_several_types(job), "several-gpu-types", "a job that asks for several types of GPUs"),
+        (not asked.told and not job.nodes_certain, "nodes-unknown", "a job whose number of nodes is left to Slurm"),
     )
-    for applies, what in reasons:
+    for applies, name, what in reasons:
         if applies:
-            raise Declined(f"{what} runs as submitted")
+            raise Declined(f"{what} runs as submitted", name)
 
 
 def differences(job: JobRecord, intended: Allocation) -> tuple[str, ...]:
@@ -58,6 +104,81 @@ def differences(job: JobRecord, intended: Allocation) -> tuple[str, ...]:
         for field, wanted in msgspec.structs.asdict(intended).items()
         if not _alike(field, found := getattr(actual, field), wanted)
     )
+
+
+def _size_of_totals(job: JobRecord) -> Allocation:
+    """The size from the totals alone, where a reader tells no single fields."""
+    tasks_per_node = _even(job.tasks, job.nodes, "tasks")
+    return Allocation(
+        nodes=job.nodes,
+        gpus_per_node=_even(job.gpus, job.nodes, "GPUs"),
+        tasks_per_node=tasks_per_node,
+        cpus_per_task=_even(_even(job.cpus, job.nodes, "CPUs"), tasks_per_node, "CPUs", of="tasks"),
+        mem_mib_per_node=round(job.mem_mib / job.nodes),
+        time_limit_s=job.time_limit_s,
+    )
+
+
+def _gpus_per_node(job: JobRecord, nodes: int) -> int:
+    asked = job.fields
+    if asked.gpus_per_node:
+        return asked.gpus_per_node
+    if asked.gpus_per_job:
+        return _even(asked.gpus_per_job, nodes, "GPUs")
+    if asked.gpus_per_task:
+        return _even(asked.gpus_per_task * job.tasks, nodes, "GPUs")
+    # --gpus-per-socket, and --ntasks-per-gpu alone: only the total tells.
+    return _even(job.gpus, nodes, "GPUs")
+
+
+def _cpus_per_task(job: JobRecord, gpus_per_node: int, tasks_per_node: int) -> int:
+    """CPUs per task; where the job asked for a least number a node (--mincpus), its part of that if it is more."""
+    asked = job.fields
+    if asked.cpus_per_gpu:
+        return _even(asked.cpus_per_gpu * gpus_per_node, tasks_per_node, "CPUs", of="tasks")
+    by_total = _even(asked.min_cpus, job.tasks, "CPUs", of="tasks")
+    return max(by_total, math.ceil(asked.min_cpus_per_node / tasks_per_node))
+
+
+def _mem_mib_per_node(job: JobRecord, gpus_per_node: int, cpus_per_node: int) -> int:
+    asked = job.fields
+    if asked.mem_mib_per_gpu:
+        return asked.mem_mib_per_gpu * gpus_per_node
+    if asked.mem_mib_per_cpu:
+        return asked.mem_mib_per_cpu * cpus_per_node
+    return asked.mem_mib_per_node or round(job.mem_mib / asked.min_nodes)
+
+
+def _fits(size: Allocation, shape: NodeShape) -> bool:
+    return (
+        size.gpus_per_node <= shape.gpus
+        and size.cpus_per_node <= shape.cpus
+        and size.mem_mib_per_node <= shape.mem_mib
+    )
+
+
+def _even(total: int, parts: int, what: str, of: str = "nodes") -> int:
+    if total % parts:
+        raise Declined(f"{total} {what} for {parts} {of}: only jobs with equal {of} are resized", "uneven")
+    return total // parts
+
+
+def _names_other_gres(job: JobRecord) -> bool:
+    return any(not part.startswith("cpu") and not _is_gpu(part) for part in _requested_tres(job))
+
+
+def _names_several_types(job: JobRecord) -> bool:
+    return sum(_is_gpu(part) for part in _requested_tres(job)) > 1
+
+
+def _is_gpu(part: str) -> bool:
+    return part.replace("/", ":").replace("=", ":").startswith(("gres:gpu:", "gpu:")) or part in ("gres:gpu", "gpu")
+
+
+def _requested_tres(job: JobRecord) -> tuple[str, ...]:
+    asked = job.fields
+    requests = (asked.tres_per_node, asked.tres_per_job, asked.tres_per_task, asked.tres_per_socket)
+    return tuple(part for request in requests for part in request.split(",") if part)
 
 
 def _alike(field: str, found: int, wanted: int) -> bool:

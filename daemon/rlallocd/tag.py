@@ -2,6 +2,7 @@
 
 ``rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=1795236700;user_begin=0;ask=gpus=1-8+cpus-per-gpu=2-8``, beside
 whatever else the site keeps in that field. Only operators can write an AdminComment, so users cannot forge it.
+A job that rlalloc.lua saw and left alone has ``;decline=NAME`` in its tag, so that the daemon can say why.
 """
 
 import re
@@ -13,6 +14,8 @@ from rlalloc.job import JobClass, Mode
 
 _TAG: Final = re.compile(r"(?:^|\s)rlalloc:(v=1;\S*)")
 _NOTE: Final = re.compile(r"\s*rlalloc-decision:\S*")
+_MOST_BYTES: Final = 65_535
+"""What slurmdbd keeps of an AdminComment (MariaDB's TEXT); a longer one would be cut, or the record refused."""
 
 
 class Tag(msgspec.Struct, frozen=True):
@@ -24,6 +27,7 @@ class Tag(msgspec.Struct, frozen=True):
     begin: int
     user_begin: int
     ask: str = ""
+    decline: str = ""
 
     @property
     def directives(self) -> str:
@@ -46,3 +50,13 @@ def read_tag(admin_comment: str) -> Tag | None:
 def with_note(admin_comment: str, decision_id: str) -> str:
     """Return the AdminComment with a note of our decision added, an earlier note replaced."""
     return f"{_NOTE.sub('', admin_comment)} rlalloc-decision:{decision_id}".strip()
+
+
+def has_note(admin_comment: str) -> bool:
+    """Whether a decision of ours has been written to this AdminComment: it survives a requeue with the size."""
+    return _NOTE.search(admin_comment) is not None
+
+
+def fits_slurmdbd(admin_comment: str) -> bool:
+    """Whether slurmdbd keeps an AdminComment whole; one that it does not is not written, so that nothing is cut."""
+    return len(admin_comment.encode()) <= _MOST_BYTES

@@ -129,7 +129,8 @@ def _daemon_checks(jobs: list[Ran], decisions: Mapping[int, Decision], deferred:
 
 
 def _picked_up(place: Place, open_before: list[Decision]) -> Check:
-    lost = [f"job {decision.job_id}" for decision in open_before if place.store.outcome(decision.id) is None]
+    still_open = {decision.id for decision in place.store.decisions_without_outcome(0.0)}
+    lost = [f"job {decision.job_id}" for decision in open_before if decision.id in still_open]
     lost += [f"application {application.id}" for application in place.store.open_applications()]
     detail = f"outcomes of jobs {', '.join(str(decision.job_id) for decision in open_before) or '-'}"
     check = checks.none_of("the daemon picked up where it was", lost, detail)

@@ -67,13 +67,12 @@ def jobs_of(place: Place, submitted: Iterable[Submitted]) -> list[JobRecord]:
 
 
 def decisions_of(place: Place, submitted: Iterable[Submitted]) -> dict[int, Decision]:
-    """The decisions for these jobs, by job."""
-    found = {}
-    for each in submitted:
-        decisions = place.store.decisions_of(each.job_id)
-        if decisions:
-            found[each.job_id] = decisions[-1]
-    return found
+    """The decisions in force for these jobs, by job."""
+    ids = [each.job_id for each in submitted]
+    jobs = {
+        (job_id, int(decision.submitted_s)) for job_id in ids for decision in place.store.decisions_of(job_id)[-1:]
+    }
+    return {job_id: history.in_force for (job_id, _), history in place.store.histories(jobs).items()}
 
 
 def accounted(place: Place, screen: Screen, submitted: Sequence[Submitted]) -> dict[int, AccountingRecord]:

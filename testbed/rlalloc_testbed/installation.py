@@ -41,6 +41,8 @@ class Installation:
             "rules": [{"name": "llm", "mode": "enforce"}],
             **settings,
         }
+        self.environment: dict[str, str] = {}
+        """What programs get beside the site's environment, from their next start on."""
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.write_config()
 
@@ -57,14 +59,14 @@ class Installation:
         with log:
             self.processes[program] = subprocess.Popen(
                 [PROGRAMS / program, "--config", str(self.config_path)],
-                env=self.site.environment(),
+                env=self.site.environment() | self.environment,
                 stdout=log,
                 stderr=log,
             )
         if program == "rlallocd":
-            wait_until(self.intercepting, what="rlallocd intercepts jobs", timeout_s=30)
+            wait_until(self.intercepting, what="rlallocd intercepts jobs", timeout_s=120)
         else:
-            wait_until(self._agent_answers, what="the agent answers", timeout_s=60)
+            wait_until(self._agent_answers, what="the agent answers", timeout_s=120)
 
     def intercepting(self) -> bool:
         """Whether the intercept file is there and has not expired."""
@@ -112,7 +114,7 @@ class Installation:
         """Wait until the job has a decision, and return it."""
         store = Store(self.settings["store"]["url"])
         try:
-            found = wait_until(lambda: store.decisions_of(job_id), what=f"job {job_id} is decided", timeout_s=30)
+            found = wait_until(lambda: store.decisions_of(job_id), what=f"job {job_id} is decided", timeout_s=120)
             return found[-1]
         finally:
             store.close()
@@ -127,9 +129,12 @@ class Installation:
             store.close()
 
     def job(self, job_id: int) -> dict[str, str]:
-        """``scontrol show job`` as a dictionary."""
+        """``scontrol show job`` as a dictionary; TRES is what the job has or, while it waits, asks for."""
         text = self.site.run(["scontrol", "show", "job", str(job_id), "--oneliner"])
-        return dict(word.split("=", 1) for word in text.split() if "=" in word)
+        job = dict(word.split("=", 1) for word in text.split() if "=" in word)
+        # Since 23.02 in two fields; 22.05 has one.
+        allocated, requested = job.get("AllocTRES", "(null)"), job.get("ReqTRES", "")
+        return {"TRES": requested if allocated == "(null)" else allocated, **job}
 
     def _agent_answers(self) -> bool:
         done = subprocess.run(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from .layout import Layout, Ports
     from .specification import Partition, SiteSpec
@@ -26,11 +27,12 @@ SCHEDULER_PARAMETERS: Mapping[str, str] = {
 }
 
 
-def slurm_conf(layout: Layout, spec: SiteSpec, ports: Ports, version: tuple[int, int]) -> str:
-    """Return slurm.conf for a site; `version` is Slurm's, as (22, 5)."""
+def slurm_conf(layout: Layout, spec: SiteSpec, ports: Ports, version: tuple[int, int], plugins: Path | None) -> str:
+    """Return slurm.conf for a site; `version` is Slurm's, as (22, 5), `plugins` its PluginDir if not the built-in."""
     host = short_host_name()
     values: dict[str, str | None] = {
         "ClusterName": spec.name,
+        "PluginDir": str(plugins) if plugins else None,
         # The address in brackets: the machine's name may not resolve.
         "SlurmctldHost": f"{host}(127.0.0.1)",
         "SlurmctldPort": str(ports.slurmctld),
@@ -97,7 +99,7 @@ def slurm_conf(layout: Layout, spec: SiteSpec, ports: Ports, version: tuple[int,
     return "\n".join([*lines, *spec.extra_slurm_lines]) + "\n"
 
 
-def slurmdbd_conf(layout: Layout, ports: Ports, password: str) -> str:
+def slurmdbd_conf(layout: Layout, ports: Ports, password: str, plugins: Path | None) -> str:
     """Return slurmdbd.conf; slurmdbd insists that only its user can read it."""
     values = {
         "DbdHost": "localhost",
@@ -116,6 +118,7 @@ def slurmdbd_conf(layout: Layout, ports: Ports, password: str) -> str:
         "StorageUser": "slurm",
         "StoragePass": password,
         "StorageLoc": "slurm_acct_db",
+        **({"PluginDir": str(plugins)} if plugins else {}),
     }
     return "".join(f"{key}={value}\n" for key, value in values.items())
 

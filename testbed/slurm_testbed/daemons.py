@@ -13,13 +13,13 @@ from .errors import DaemonFailedError, InvalidSpecError
 from .logs import tail
 from .ports import listening_ports
 from .processes import command_line, is_alive, read_pid, send_signal, site_processes
-from .requirements import search_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from .layout import Layout, Ports
+    from .releases import Release
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
@@ -41,7 +41,11 @@ class Daemon:
 
 
 def site_daemons(
-    layout: Layout, ports: Ports, nodes: tuple[str, ...], slurmctld_environment: Mapping[str, str]
+    layout: Layout,
+    ports: Ports,
+    nodes: tuple[str, ...],
+    slurmctld_environment: Mapping[str, str],
+    release: Release | None,
 ) -> dict[str, Daemon]:
     """Every daemon of a site by name, in the order in which they start."""
     munged = [
@@ -68,9 +72,10 @@ def site_daemons(
             environment=slurmctld_environment,
         ),
     ]
+    slurmd = ["slurmd", *(("-d", str(release.slurmstepd)) if release else ())]
     for offset, node in enumerate(nodes):
         name = f"slurmd-{node}"
-        daemons.append(_daemon(layout, name, ["slurmd", "-N", node], _listens(ports.slurmd_first + offset)))
+        daemons.append(_daemon(layout, name, [*slurmd, "-N", node], _listens(ports.slurmd_first + offset)))
     return {daemon.name: daemon for daemon in daemons}
 
 
@@ -100,7 +105,7 @@ def launch(layout: Layout, daemon: Daemon, environment: Mapping[str, str]) -> No
         try:
             status = subprocess.run(
                 daemon.arguments,
-                env={**environment, "PATH": search_path(), **daemon.environment},
+                env={**environment, **daemon.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -5,6 +5,7 @@
     TestbedError
     ├── InvalidSpecError       the SiteSpec (or a name in a call) makes no sense
     ├── MissingSoftwareError   a program is not installed
+    ├── ReleaseUnavailableError  Slurm of another Debian release cannot be had here
     ├── NotPermittedError      not root, or the kernel forbids a mount
     ├── SiteExistsError        a site of that name is there already
     ├── SiteNotFoundError      no site of that name
@@ -28,6 +29,10 @@ class InvalidSpecError(TestbedError):
 
 class MissingSoftwareError(TestbedError):
     """Programs are not installed; the message has the apt-get line."""
+
+
+class ReleaseUnavailableError(TestbedError):
+    """Slurm of another Debian release cannot be unpacked here; a test that wants it is skipped."""
 
 
 class NotPermittedError(TestbedError):

@@ -35,9 +35,9 @@ def search_path() -> str:
     return os.pathsep.join(dict.fromkeys([*entries, *SYSTEM_DIRECTORIES]))
 
 
-def check_requirements() -> None:
-    """Raise MissingSoftwareError or NotPermittedError when a site cannot work here."""
-    path = search_path()
+def check_requirements(path: str | None = None) -> None:
+    """Raise MissingSoftwareError or NotPermittedError when a site cannot work here, with programs from `path`."""
+    path = path or search_path()
     missing = [name for name in PACKAGE_OF_PROGRAM if shutil.which(name, path=path) is None]
     if missing:
         packages = sorted({PACKAGE_OF_PROGRAM[name] for name in missing})
@@ -49,9 +49,9 @@ def check_requirements() -> None:
         raise NotPermittedError("a site needs root (several users, devices): run this with sudo")
 
 
-def slurm_version() -> tuple[int, int]:
-    """Major and minor version of the slurmctld in PATH, as (22, 5)."""
-    text = run_command(["slurmctld", "-V"], timeout_s=10, environment={"PATH": search_path()})
+def slurm_version(path: str) -> tuple[int, int]:
+    """Major and minor version of the slurmctld in `path`, as (22, 5)."""
+    text = run_command(["slurmctld", "-V"], timeout_s=10, environment={"PATH": path})
     found = re.search(r"(\d+)\.(\d+)", text)
     if found is None:
         raise MissingSoftwareError(f"slurmctld -V says {text.strip()!r}, which has no version in it")

@@ -8,7 +8,7 @@ import shutil
 import signal
 from typing import TYPE_CHECKING, Self
 
-from . import accounts, configuration, daemons, database, jobs, registry, requirements, shares
+from . import accounts, configuration, daemons, database, jobs, registry, releases, requirements, shares
 from .commands import run_command
 from .errors import InvalidSpecError, TestbedError
 from .layout import DEFAULT_ROOT, Layout, Ports, Record
@@ -40,7 +40,11 @@ class Site:
         self.ports: Ports = record.ports
         self.record = record
         self._layout = layout
-        self._daemons = daemons.site_daemons(layout, record.ports, record.nodes, record.spec["slurmctld_environment"])
+        release = record.spec.get("release")
+        self._release = None if release is None else releases.locate(release)
+        self._daemons = daemons.site_daemons(
+            layout, record.ports, record.nodes, record.spec["slurmctld_environment"], self._release
+        )
 
     @classmethod
     def start(
@@ -51,7 +55,8 @@ class Site:
         `replace` ends a site of the same name first. A site that fails to start is removed, unless
         `keep_failed`: then `down` removes it. Raises TestbedError (see errors.py).
         """
-        requirements.check_requirements()
+        release = None if spec.release is None else releases.provide(spec.release)
+        requirements.check_requirements(_path_with(release))
         root = root.resolve()
         if replace:
             registry.remove(spec.name, root)
@@ -93,7 +98,7 @@ class Site:
         change what commands do. A process started with it ends with the site.
         """
         values = {
-            "PATH": requirements.search_path(),
+            "PATH": _path_with(self._release),
             "LANG": "C.UTF-8",
             "SHELL": "/bin/bash",
             "USER": user or "root",
@@ -282,14 +287,15 @@ class Site:
 
     def _configure(self, spec: SiteSpec) -> None:
         """Write all files of etc/, the GPU devices, munge's key and MariaDB's data directory."""
-        version = requirements.slurm_version()
+        version = requirements.slurm_version(_path_with(self._release))
+        plugins = self._release.plugins if self._release else None
         database.initialise(self._layout)
         password = self._layout.database_password.read_text(encoding="ascii")
         files = {
-            "slurm.conf": configuration.slurm_conf(self._layout, spec, self.ports, version),
+            "slurm.conf": configuration.slurm_conf(self._layout, spec, self.ports, version, plugins),
             "gres.conf": configuration.gres_conf(self._layout, spec),
             "cgroup.conf": configuration.cgroup_conf(version),
-            "slurmdbd.conf": configuration.slurmdbd_conf(self._layout, self.ports, password),
+            "slurmdbd.conf": configuration.slurmdbd_conf(self._layout, self.ports, password, plugins),
         }
         for name, content in files.items():
             path = self.etc / name
@@ -327,3 +333,9 @@ class Site:
             self.wait_for_nodes()
         except TestbedError as error:
             raise TestbedError(f"{error}\nThe end of slurmctld's log:\n{self.log_tail(lines=30)}") from error
+
+
+def _path_with(release: releases.Release | None) -> str:
+    """PATH with the release's programs before this machine's own."""
+    path = requirements.search_path()
+    return path if release is None else os.pathsep.join((str(release.programs), path))

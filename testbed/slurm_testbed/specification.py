@@ -12,6 +12,7 @@ from .errors import InvalidSpecError
 
 DEFAULT_USERS = ("llm-alice", "llm-bob", "llm-carol")
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9-]{0,30}")
+RELEASE_PATTERN = re.compile(r"[a-z]+")
 RESERVED_FILES = frozenset({"slurm.conf", "slurmdbd.conf", "gres.conf", "cgroup.conf"})
 
 
@@ -39,6 +40,7 @@ class SiteSpec:
     (name → source) are copied there too, before slurmctld starts. `task_prolog` is copied likewise.
     `slurmctld_environment` is added to slurmctld's environment, which job_submit.lua can read.
     `sample_s` is the period of memory and CPU sampling of running tasks in seconds.
+    `release` is the Debian release whose Slurm runs ("trixie": 24.11, "forky": 26.05); None: the Slurm in PATH.
     """
 
     name: str = "default"
@@ -59,6 +61,7 @@ class SiteSpec:
     task_prolog: Path | None = None
     slurmctld_environment: Mapping[str, str] = field(default_factory=dict)
     sample_s: int = 1
+    release: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work before anything is started (InvalidSpecError)."""
@@ -70,16 +73,16 @@ class SiteSpec:
         for name, minimum in least.items():
             if getattr(self, name) < minimum:
                 raise InvalidSpecError(f"{name} = {getattr(self, name)}: at least {minimum}")
+        if self.release is not None and not RELEASE_PATTERN.fullmatch(self.release):
+            raise InvalidSpecError(f"release {self.release!r}: a Debian release's name, such as trixie")
         for user in self.users:
             if not NAME_PATTERN.fullmatch(user):
                 raise InvalidSpecError(f"user name {user!r}: lower-case letters, digits and hyphens only")
-        for name, source in self.etc_files.items():
+        for name in self.etc_files:
             if "/" in name or name in RESERVED_FILES:
                 raise InvalidSpecError(f"etc_files[{name!r}]: a plain file name that the testbed does not write")
-            _require_file(source)
-        for path in (self.job_submit_lua, self.task_prolog):
-            if path is not None:
-                _require_file(path)
+        for path in (*self.etc_files.values(), self.job_submit_lua, self.task_prolog):
+            _require_file(path)
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -91,8 +94,8 @@ class SiteSpec:
         return {key: _plain(value) for key, value in dataclasses.asdict(self).items()}
 
 
-def _require_file(path: Path) -> None:
-    if not path.is_file():
+def _require_file(path: Path | None) -> None:
+    if path is not None and not path.is_file():
         raise InvalidSpecError(f"{path}: no such file")
 
 

@@ -99,6 +99,25 @@ def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
     assert told["outcome"]["state"] == "COMPLETED"
 
 
+def test_a_job_decided_again_says_which_decision_its_outcome_belongs_to(run: Run, tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    first = msgspec.structs.replace(DECISION, observation=None)
+    again = msgspec.structs.replace(first, id="d2", decided_s=DECISION.decided_s + 60, predicted_gain=0.4)
+    store.add_decisions([first, again])
+    journal = store.journal([APPLICATION, msgspec.structs.replace(APPLICATION, decision_id="d2", begins=False)])
+    store.set_applications(journal, "begun", 1002, "applied")
+    store.add_outcomes([msgspec.structs.replace(OUTCOME, decision_id="d2")])
+    store.close()
+
+    story = run("explain", "7").stdout
+    assert "that of decision d2, which is in force" in story
+    assert "predicted to save 40% of what it costs" in story
+    one, other = json.loads(run("explain", "7", "--json").stdout)
+    assert one["outcome"] is None
+    assert other["outcome"]["state"] == "COMPLETED"
+    assert (one["in_force"], other["in_force"]) == ("d2", "d2")
+
+
 def test_status_says_that_the_agent_is_dead(run: Run) -> None:
     done = run("status")
     assert done.returncode == 0

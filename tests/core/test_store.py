@@ -10,7 +10,7 @@ import pytest
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
 from rlalloc.errors import StoreError
 from rlalloc.job import Allocation, Shares
-from rlalloc.store import Application, Decision, Outcome, PolicyRow, Store
+from rlalloc.store import Application, Decision, JobHistory, Outcome, PolicyRow, Store
 from slurm_testbed import Site
 
 SIZE = Allocation(
@@ -52,6 +52,8 @@ APPLICATION = Application(
     begin_s=0,
     detail="",
     changed_s=1001,
+    begins=False,
+    record='{"job_id": 7}',
 )
 OUTCOME = Outcome(
     decision_id="d1",
@@ -109,6 +111,24 @@ def test_the_journal_tells_what_is_open(url: str) -> None:
     store.close()
 
 
+def test_a_store_of_an_earlier_version_gets_its_missing_columns(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.sqlite"
+    store = Store(url)
+    store.add_decisions([DECISION])
+    store.journal([APPLICATION])
+    store.close()
+    with sqlite3.connect(tmp_path / "store.sqlite") as connection:
+        connection.execute("ALTER TABLE applications DROP COLUMN begins")
+        connection.execute("ALTER TABLE applications DROP COLUMN record")
+    connection.close()
+    again = Store(url)
+    (old,) = again.open_applications()
+    assert old == msgspec.structs.replace(APPLICATION, id=old.id, begins=True, record=None)
+    (new,) = again.journal([APPLICATION])
+    assert again.open_applications() == (old, new)
+    again.close()
+
+
 def test_decided_jobs_are_told_by_id_and_submission(url: str) -> None:
     store = Store(url)
     store.add_decisions([DECISION])
@@ -118,6 +138,31 @@ def test_decided_jobs_are_told_by_id_and_submission(url: str) -> None:
     assert store.decisions_without_outcome(DECISION.decided_s + 1) == ()
     store.add_outcomes([OUTCOME])
     assert store.decisions_without_outcome(0) == ()
+    store.close()
+
+
+def test_a_jobs_history_is_told_by_id_and_submission(url: str) -> None:
+    """The id was used before, by another job; the present one was decided twice, and its outcome is that of both."""
+    before = msgspec.structs.replace(DECISION, id="d0", submitted_s=10, decided_s=11)
+    again = msgspec.structs.replace(
+        DECISION, id="d2", decided_s=DECISION.decided_s + 60, predicted_gain=0.4, log_probability=None
+    )
+    store = Store(url)
+    store.add_decisions([DECISION, before, again])
+    (first,) = store.journal([APPLICATION])
+    assert store.histories([(7, 1000), (7, 99), (8, 1000)]) == {
+        (7, 1000): JobHistory(decisions=(DECISION, again), applications=(first,))
+    }
+    store.set_applications([first], "begun", 1002, "let go")
+    (second,) = store.journal([msgspec.structs.replace(APPLICATION, decision_id="d2", begins=False)])
+    assert not second.begins
+    assert store.histories([(7, 1000)])[7, 1000].in_force == DECISION
+    store.set_applications([second], "begun", 1062, "while it waited")
+    assert store.histories([(7, 1000)])[7, 1000].in_force == again
+
+    assert store.decisions_without_outcome(0) == (before, DECISION, again)
+    store.add_outcomes([msgspec.structs.replace(OUTCOME, decision_id="d2")])
+    assert store.decisions_without_outcome(0) == (before,)
     store.close()
 
 

@@ -3,13 +3,14 @@
 import msgspec
 import pytest
 
+from rlalloc.bounds import NodeShape
 from rlalloc.config import Config, parse_config
 from rlalloc.job import Allocation
 from rlallocd.candidates import exceeds, find_candidates
-from rlallocd.sizes import Declined, check_form, differences, size_of
-from rlallocd.slurm import JobRecord, UpdatePlan
-from rlallocd.slurm.control import update_fields
-from rlallocd.tag import read_tag
+from rlallocd.plan import plan_restoration, plan_update
+from rlallocd.sizes import Declined, check_form, differences, size_of, size_on
+from rlallocd.slurm import JobRecord, RequestFields
+from rlallocd.tag import fits_slurmdbd, has_note, read_tag, with_note
 
 TAG = "rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=2000;user_begin=0;ask=gpus=1-8"
 JOB = JobRecord(
@@ -63,22 +64,68 @@ def test_unequal_nodes_or_tasks_are_declined(changes: dict[str, object]) -> None
 
 
 @pytest.mark.parametrize(
-    ("changes", "name"),
+    ("changes", "fields", "name"),
     [
-        ({"is_array": True}, "a job array"),
-        ({"is_heterogeneous": True}, "a heterogeneous job"),
-        ({"is_batch": False}, "not a batch job"),
-        ({"required_nodes": "n1"}, "names its nodes"),
-        ({"nodes_certain": False}, "left to Slurm"),
-        ({"has_deadline": True}, "with a deadline"),
-        ({"mem_mib": 0}, "all memory"),
-        ({"time_limit_s": 0}, "without a time limit"),
+        ({"is_heterogeneous": True}, {}, "heterogeneous"),
+        ({"is_batch": False}, {}, "interactive"),
+        ({"is_scrontab": True}, {}, "scrontab"),
+        ({"is_federated": True}, {}, "federation"),
+        ({"reservation": "maintenance"}, {}, "reservation"),
+        ({"has_deadline": True}, {}, "deadline"),
+        ({"time_min_s": 60}, {}, "time-min"),
+        ({"gpus": 0}, {}, "no-gpus"),
+        ({"time_limit_s": 0}, {}, "no-time-limit"),
+        ({}, {"min_cpus": 1}, "overcommit"),
+        ({}, {"tasks_per_part": 2}, "tasks-per-socket"),
+        ({}, {"tres_per_node": "gres/gpu:4,gres/nvme:1"}, "other-gres"),
+        ({}, {"tres_per_node": "gres:gpu:a100:2,gres:gpu:h100:2"}, "several-gpu-types"),
+        ({"nodes_certain": False, "fields": RequestFields()}, None, "nodes-unknown"),
     ],
 )
-def test_forms_are_declined_by_name(changes: dict[str, object], name: str) -> None:
-    check_form(JOB)
-    with pytest.raises(Declined, match=name):
-        check_form(_with(**changes))
+def test_forms_are_declined_by_name(changes: dict[str, object], fields: dict[str, object] | None, name: str) -> None:
+    told = msgspec.structs.replace(
+        JOB, fields=RequestFields(min_cpus=64, min_nodes=2, max_nodes=2, tres_per_node="gres:gpu:4", gpus_per_node=4)
+    )
+    check_form(told)
+    if fields is not None:
+        changes = changes | {"fields": msgspec.structs.replace(told.fields, **fields)}
+    with pytest.raises(Declined) as declined:
+        check_form(msgspec.structs.replace(told, **changes))
+    assert declined.value.name == name
+
+
+def test_gpus_of_a_task_that_name_cpus_too_are_no_other_gres() -> None:
+    """24.11 writes --cpus-per-task there, too."""
+    fields = RequestFields(min_cpus=64, min_nodes=2, tres_per_task="cpu:16,gres/gpu:2", gpus_per_task=2)
+    check_form(_with(fields=fields))
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields", "nodes", "gpus_per_node"),
+    [
+        ({"tasks": 4}, {"gpus_per_job": 4}, 1, 4),
+        ({"tasks": 16}, {"gpus_per_job": 16}, 2, 8),  # Slurm says one node, which has 8
+        ({"tasks": 16}, {"gpus_per_job": 16, "min_nodes": 4}, 4, 4),
+        ({"tasks": 4}, {"gpus_per_task": 2}, 1, 8),
+        ({"tasks": 6}, {"gpus_per_job": 12, "max_nodes": 8}, 2, 6),
+        ({"tasks": 4}, {"gpus_per_node": 2, "max_nodes": 4}, 1, 2),
+    ],
+)
+def test_a_job_without_a_number_of_nodes_is_read_on_the_fewest_that_hold_it(
+    changes: dict[str, int], fields: dict[str, int], nodes: int, gpus_per_node: int
+) -> None:
+    shape = NodeShape(gpus=8, cpus=64, mem_mib=512_000)
+    asked = RequestFields(**{"min_nodes": 1, "min_cpus": 2 * changes["tasks"], "mem_mib_per_cpu": 1000} | fields)
+    size = size_on(_with(**changes, fields=asked, gpus=0), shape)
+    assert (size.nodes, size.gpus_per_node) == (nodes, gpus_per_node)
+    assert size.mem_mib_per_node == 1000 * size.cpus_per_node
+
+
+def test_a_job_that_no_node_holds_is_declined() -> None:
+    asked = RequestFields(min_nodes=1, max_nodes=1, min_cpus=8, gpus_per_job=16)
+    with pytest.raises(Declined) as declined:
+        size_on(_with(tasks=1, fields=asked), NodeShape(gpus=8, cpus=64, mem_mib=512_000))
+    assert declined.value.name == "too-large"
 
 
 def test_differences_are_told_field_by_field() -> None:
@@ -137,9 +184,9 @@ def test_exceeding_is_seen_in_every_resource() -> None:
 
 
 def test_an_update_sets_every_field_and_clears_the_other_requests() -> None:
-    plan = UpdatePlan(job_id=7, allocation=SIZE, gpu_type="a100", clear_exclusive=True, admin_comment="x")
-    fields = dict(word.split("=", 1) for word in update_fields(plan))
-    assert fields == {
+    exclusive = _with(is_exclusive=True, required_nodes="n[1-3]", nodes=3)
+    assert dict(plan_update(exclusive, SIZE, "x").fields) == {
+        "ReqNodeList": "",
         "NumNodes": "2-2",
         "NumTasks": "4",
         "TasksPerNode": "2",
@@ -157,3 +204,46 @@ def test_an_update_sets_every_field_and_clears_the_other_requests() -> None:
         "TimeLimit": "10",
         "AdminComment": "x",
     }
+
+
+def test_named_nodes_stay_where_they_are_not_too_many() -> None:
+    assert "ReqNodeList" not in dict(plan_update(_with(required_nodes="n[1-2]"), SIZE, "").fields)
+
+
+def test_a_restoration_speaks_in_the_jobs_own_terms() -> None:
+    asked = RequestFields(
+        min_nodes=1, min_cpus=8, min_cpus_per_node=2, mem_mib_per_cpu=4000, gpus_per_job=4, tres_per_job="gres:gpu:4"
+    )
+    fields = dict(plan_restoration(_with(tasks=4, fields=asked, is_exclusive=True), "x").fields)
+    assert fields["NumNodes"] == "1-65533"
+    assert (fields["NumTasks"], fields["TasksPerNode"], fields["CPUsPerTask"]) == ("4", "0", "2")
+    assert fields["MinMemoryCPU"] == "4000"
+    assert (fields["TresPerJob"], fields["TresPerNode"], fields["OverSubscribe"]) == ("gres:gpu:4", "", "NO")
+
+
+def test_what_scontrol_cannot_say_is_restored_as_a_size() -> None:
+    asked = RequestFields(min_nodes=1, max_nodes=1, min_cpus=4, mem_mib_per_node=4000)  # --ntasks-per-gpu
+    fields = dict(plan_restoration(_with(tasks=4, gpus=4, fields=asked), "").fields)
+    assert (fields["NumNodes"], fields["TresPerNode"]) == ("1-1", "gres:gpu:a100:4")
+    assert fields["MinMemoryNode"] == "4000"
+
+
+def test_a_plan_can_leave_fields_alone() -> None:
+    plan = plan_update(JOB, SIZE, "x")
+    assert dict(plan.without("TimeLimit", "AdminComment").fields) == {
+        name: value for name, value in plan.fields if name not in ("TimeLimit", "AdminComment")
+    }
+
+
+def test_notes_are_replaced_and_nothing_of_the_site_is() -> None:
+    once = with_note(JOB.admin_comment, "1")
+    assert not has_note(JOB.admin_comment)
+    assert has_note(once)
+    assert with_note(once, "2") == f"{JOB.admin_comment} rlalloc-decision:2"
+
+
+def test_an_admin_comment_without_room_is_left_as_it_is() -> None:
+    full = "x" * 65_530
+    assert fits_slurmdbd(full)
+    assert not fits_slurmdbd(with_note(full, "1"))
+    assert "AdminComment" not in dict(plan_update(JOB, SIZE, with_note(full, "1")).fields)

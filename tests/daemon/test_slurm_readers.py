@@ -1,113 +1,18 @@
-"""What is read of jobs and nodes: from recorded answers of two versions, and on a real site, by every reader.
-
-The jobs are those that scripts/record-fixtures.sh submits, so recorded and live values are held to one table.
-"""
+"""Reading Slurm, as far as it is a function of values; test_slurm_contract.py has recorded answers and real sites."""
 
 import importlib.metadata
 import importlib.util
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
 
-from rlallocd.slurm import ControllerConfig, JobRecord, NodeRecord, SlurmError, UnexpectedAnswer
+from rlallocd.slurm import ControllerConfig, SlurmError, UnexpectedAnswer
 from rlallocd.slurm.accounting import read_accounting
 from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.connection import _choose
-from rlallocd.slurm.control import Control
-from rlallocd.slurm.json_reader import JsonReader, job_record, node_record
+from rlallocd.slurm.json_reader import JsonReader, job_record, json_option
 from rlallocd.slurm.states import is_usable, job_state
 from rlallocd.slurm.tres import gpu_type_of, gpus_of, gpus_of_request, memory_mib, parse_tres
-from slurm_testbed import Site, SiteSpec, TestbedError
-from slurm_testbed.requirements import check_requirements
-
-ROOT = Path(__file__).parents[2]
-FIXTURES = Path(__file__).parent / "fixtures"
-VERSIONS = ("22.05", "25.11")
-MIB = 1024
-HOUR = 3600
-
-# name: nodes, tasks, CPUs, GPUs, MiB, GPU type, time limit, state, reason
-JOBS: dict[str, tuple[int, int, int, int, float, str, int, str, str]] = {
-    "plain": (1, 1, 8, 2, 40 * MIB, "", 1800, "RUNNING", "None"),
-    "typed": (1, 1, 8, 2, 40_000, "a100", 1800, "RUNNING", "None"),
-    "two-nodes": (2, 2, 32, 8, 200 * MIB, "", 24 * HOUR, "RUNNING", "None"),
-    "array RUNNING": (1, 1, 4, 1, 8 * MIB, "", 1800, "RUNNING", "None"),
-    "array PENDING": (1, 1, 4, 1, 8 * MIB, "", 1800, "PENDING", "JobArrayTaskLimit"),
-    "per-task": (1, 2, 8, 2, 20 * MIB, "a100", 2700, "RUNNING", "None"),
-    "pipe|käse": (1, 3, 6, 0, 6 * MIB, "", HOUR, "RUNNING", "None"),
-    "interactive": (1, 1, 1, 1, MIB, "", 600, "RUNNING", "None"),
-    "held": (1, 8, 32, 8, 64 * MIB, "a100", HOUR, "PENDING", "JobHeldUser"),
-    "dependent": (1, 1, 1, 2, 4 * MIB, "", HOUR, "PENDING", "Dependency"),
-    "begin": (1, 8, 32, 8, 64 * MIB, "", HOUR, "PENDING", "BeginTime"),
-    "sockets": (1, 2, 8, 4, 8 * MIB, "a100", HOUR, "PENDING", "JobHeldUser"),
-    "exclusive": (3, 3, 3, 24, 24_000, "", HOUR, "PENDING", "Resources"),
-    "all-memory": (1, 1, 1, 1, 500 * MIB, "", HOUR, "PENDING", "JobHeldUser"),
-    "named-nodes": (2, 2, 2, 2, 2 * MIB, "", HOUR, "PENDING", "JobHeldUser"),
-    "het 1": (1, 1, 1, 1, MIB, "", HOUR, "PENDING", "JobHeldUser"),
-    "het 2": (1, 1, 1, 2, MIB, "", HOUR, "PENDING", "JobHeldUser"),
-    "failed": (1, 1, 1, 0, 8_000, "", HOUR, "FAILED", "NonZeroExitCode"),
-}
-NODES_GUESSED_BY_22_05 = {"held": 2}
-"""Slurm 22.05 guesses how many nodes a job without --nodes will take, by the cores of one socket; it is declined."""
-ADMIN_COMMENT = "JS1:abc another tool's; rlalloc: first 'words' | second"
-
-
-def by_name(jobs: tuple[JobRecord, ...]) -> dict[str, JobRecord]:
-    """Jobs by name; an array's and a heterogeneous job's parts by what tells them apart."""
-    names = {"array": "array {0.state}", "het": "het {0.gpus}"}
-    return {names.get(job.name, "{0.name}").format(job): job for job in jobs}
-
-
-def assert_the_jobs(jobs: tuple[JobRecord, ...], version: str) -> None:
-    """Hold jobs to the table, and each to what is special about its form."""
-    found = by_name(jobs)
-    guessed = NODES_GUESSED_BY_22_05 if version.startswith("22.05") else {}
-    expected = {name: (guessed.get(name, row[0]), *row[1:]) for name, row in JOBS.items()}
-    assert {
-        name: (
-            *(job.nodes, job.tasks, job.cpus, job.gpus, job.mem_mib),
-            *(job.gpu_type, job.time_limit_s, job.state, job.reason),
-        )
-        for name, job in found.items()
-    } == expected
-    assert {name for name, job in found.items() if not job.is_batch} == {"interactive"}
-    assert {name for name, job in found.items() if job.is_array} == {"array RUNNING", "array PENDING"}
-    assert {name for name, job in found.items() if job.is_heterogeneous} == {"het 1", "het 2"}
-    assert {name for name, job in found.items() if job.is_exclusive} == {"exclusive"}
-    assert {name for name, job in found.items() if not job.nodes_certain} == set(guessed)
-    assert {name: job.required_nodes for name, job in found.items() if job.required_nodes} == {
-        "named-nodes": "n[1-2]"
-    }
-    assert {job.admin_comment for job in jobs} == {"", ADMIN_COMMENT}
-    assert found["plain"].admin_comment == ADMIN_COMMENT
-    assert {(job.user, job.account, job.partition) for job in jobs} == {("llm-alice", "llm", "gpu")}
-    assert found["held"].priority == 0 < found["plain"].priority
-    assert found["begin"].begin_s - found["begin"].submitted_s in range(HOUR - 1, HOUR + 2)
-    assert found["held"].begin_s == 0
-    for name in ("plain", "two-nodes"):
-        job = found[name]
-        assert 0 < job.submitted_s <= job.begin_s <= job.started_s
-        assert job.expected_end_s == job.started_s + job.time_limit_s
-
-
-def assert_the_nodes(nodes: tuple[NodeRecord, ...]) -> None:
-    """Hold nodes to the testbed's shape and to what the running jobs take of all of them together."""
-    assert [node.name for node in nodes] == ["n1", "n2", "n3", "n4"]
-    assert {(node.cpus, node.mem_mib, node.gpus, node.partitions) for node in nodes} == {(64, 512_000, 8, ("gpu",))}
-    assert [node.usable for node in nodes] == [True, True, True, False]
-    running = [row for row in JOBS.values() if row[7] == "RUNNING"]
-    assert sum(node.cpus_used for node in nodes) == sum(row[2] for row in running)
-    assert sum(node.gpus_used for node in nodes) == sum(row[3] for row in running)
-    assert sum(node.mem_mib_used for node in nodes) == sum(row[4] for row in running)
-
-
-def recorded(version: str, name: str) -> str:
-    return (FIXTURES / f"slurm-{version}" / name).read_text(encoding="utf-8")
 
 
 class Prints(Commands):
@@ -119,42 +24,6 @@ class Prints(Commands):
 
     def run(self, *words: str) -> str:
         return self._text
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-class TestRecordedAnswers:
-    def test_jobs(self, version: str) -> None:
-        jobs = msgspec.json.decode(recorded(version, "squeue.json"))["jobs"]
-        assert_the_jobs(tuple(job_record(job) for job in jobs), version)
-
-    def test_nodes(self, version: str) -> None:
-        nodes = msgspec.json.decode(recorded(version, "nodes.json"))["nodes"]
-        assert_the_nodes(tuple(node_record(node) for node in nodes))
-
-    def test_accounting(self, version: str) -> None:
-        """Totals are those allocated; times that have not come are None; no memory peak is not zero."""
-        records = {record.job_id: record for record in read_accounting(recorded(version, "sacct.txt"))}
-        names = by_name(
-            tuple(job_record(job) for job in msgspec.json.decode(recorded(version, "squeue.json"))["jobs"])
-        )
-        failed = records[names["failed"].job_id]
-        assert (failed.state, failed.exit_code, failed.gpus, failed.mem_mib) == ("FAILED", "3:0", 0, 8000)
-        assert failed.ended_s is not None
-        assert (failed.max_rss_mib, failed.consumed_energy_j) == (None, None)
-        large = records[names["two-nodes"].job_id]
-        assert (large.state, large.nodes, large.cpus, large.gpus) == ("RUNNING", 2, 32, 8)
-        assert large.mem_mib == 200 * MIB
-        assert large.ended_s is None
-        assert (large.submitted_s, large.started_s) == (names["two-nodes"].submitted_s, names["two-nodes"].started_s)
-
-    def test_configuration_and_partitions(self, version: str) -> None:
-        """What scontrol alone shows: the version, the cluster, whether limits are enforced, partitions' limits."""
-        config = Control(Prints(recorded(version, "config.txt"))).config()
-        assert config.version.startswith(version)
-        assert config.cluster
-        assert not config.limits_enforced
-        (gpu,) = Control(Prints(recorded(version, "partitions.txt"))).partitions().values()
-        assert (gpu.name, gpu.max_time_s, gpu.max_nodes) == ("gpu", 24 * HOUR, None)
 
 
 class TestStates:
@@ -269,6 +138,18 @@ def test_a_limit_of_infinity_is_none_that_counts() -> None:
 def test_json_that_cannot_be_read_is_an_unexpected_answer(text: str) -> None:
     with pytest.raises(UnexpectedAnswer):
         JsonReader(Prints(text), "25.11.7").jobs()
+
+
+@pytest.mark.parametrize(
+    ("version", "option"),
+    [
+        *(("22.05.8", "--json"), ("24.11.5", "--json"), ("25.11.7", "--json")),
+        *(("26.05.5", "--json=v0.0.44"), ("26.11.0-0rc1", "--json=v0.0.44")),
+    ],
+)
+def test_the_schema_that_is_asked_for(version: str, option: str) -> None:
+    """From 26.05 on that of 25.11, since its own does not tell --exclusive."""
+    assert json_option(version) == option
 
 
 class TestAccountingText:
@@ -386,83 +267,3 @@ class TestChoiceOfReader:
         reader, said = _choose("cli", Commands(1), self.CONFIG)
         assert isinstance(reader, JsonReader)
         assert said == "slurm.backend is cli"
-
-
-@pytest.fixture(scope="module")
-def recorded_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A site of its own with the table's jobs, submitted and recorded by scripts/record-fixtures.sh."""
-    try:
-        check_requirements()
-    except TestbedError as error:
-        pytest.skip(str(error))
-    with Site.start(SiteSpec(name=f"readers-{os.getpid()}")) as site:
-        environment = {"INTO": str(tmp_path_factory.mktemp("recorded"))}
-        script = [str(ROOT / "scripts" / "record-fixtures.sh"), "--submit-as", "llm-alice"]
-        site.run(script, environment=environment, timeout_s=120)
-        yield site
-
-
-@pytest.fixture
-def commands(recorded_site: Site, monkeypatch: pytest.MonkeyPatch) -> Commands:
-    """Slurm's commands, pointed to that site."""
-    monkeypatch.setenv("SLURM_CONF", str(recorded_site.etc / "slurm.conf"))
-    monkeypatch.setenv("PATH", recorded_site.environment()["PATH"])
-    return Commands(30)
-
-
-@pytest.mark.slurm
-class TestContract:
-    """Every reader says the same of a real site's jobs and nodes."""
-
-    def test_json_reader(self, commands: Commands) -> None:
-        version = Control(commands).config().version
-        reader = JsonReader(commands, version)
-        assert_the_jobs(reader.jobs(), version)
-        assert_the_nodes(reader.nodes())
-
-    def test_some_jobs_only(self, commands: Commands) -> None:
-        reader = JsonReader(commands, Control(commands).config().version)
-        wanted = sorted(job.job_id for job in reader.jobs() if job.name in ("plain", "held"))
-        found = {job.job_id for job in reader.jobs_of(wanted)}
-        assert found.issuperset(wanted)
-
-    def test_pyslurm_reader(self, commands: Commands, recorded_site: Site) -> None:
-        """In a process of its own: libslurm reads slurm.conf once, when pyslurm is imported."""
-        version = Control(commands).config().version
-        if (obstacle := _obstacle(recorded_site, version)) is not None:
-            pytest.skip(obstacle)
-        program = (
-            "import msgspec, sys\n"
-            "from rlallocd.slurm.commands import Commands\n"
-            "from rlallocd.slurm.json_reader import JsonReader\n"
-            "from rlallocd.slurm.pyslurm_reader import PyslurmReader\n"
-            "reader = PyslurmReader(JsonReader(Commands(30), sys.argv[1]))\n"
-            "sys.stdout.buffer.write(msgspec.json.encode((reader.jobs(), reader.nodes())))\n"
-        )
-        text = _in_site(recorded_site, program, version)
-        jobs, nodes = msgspec.json.decode(text, type=tuple[tuple[JobRecord, ...], tuple[NodeRecord, ...]])
-        assert_the_jobs(jobs, version)
-        assert_the_nodes(nodes)
-        json_reader = JsonReader(commands, version)
-        assert {job.job_id: job for job in jobs} == {job.job_id: job for job in json_reader.jobs()}
-        assert nodes == json_reader.nodes()
-
-
-def _obstacle(site: Site, version: str) -> str | None:
-    """Ask in another process, since importing pyslurm binds a process to one site."""
-    program = "import sys; from rlallocd.slurm import connection; print(connection._pyslurm_obstacle(sys.argv[1]))"
-    said = _in_site(site, program, version).strip()
-    return None if said == "None" else said
-
-
-def _in_site(site: Site, program: str, argument: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", program, argument],
-        env=site.environment() | {"PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout

@@ -119,7 +119,7 @@ def test_killed_in_the_middle_of_a_transaction(rlalloc: Installation, *, updated
     rlalloc.site.wait_for_states([job_id], ENDED)
     application = rlalloc.application(decision)
     assert application is not None
-    assert application.state == ("begun" if updated else "restored")
+    assert application.state == ("begun" if updated else "left")
     assert f"gres/gpu={1 if updated else 4}" in rlalloc.job(job_id)["TRES"]
 
 
@@ -137,7 +137,7 @@ def test_a_site_that_vetoes_the_update_gets_its_job_as_submitted(tmp_path: Path)
             assert "gres/gpu=4" in vetoing.job(job_id)["TRES"]
             application = vetoing.application(decision)
             assert application is not None
-            assert application.state == "restored"
+            assert application.state == "left"
         finally:
             vetoing.stop_all()
 

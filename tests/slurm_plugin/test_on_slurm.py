@@ -87,7 +87,6 @@ UNCHANGED = {
 UNTOUCHED = {
     "ordinary": (ORDINARY, "--gres=gpu:1"),
     "no GPUs": (SCRIPT, "-n 1"),
-    "array": (SCRIPT, "--gres=gpu:1 --array=1-2"),
 }
 
 
@@ -211,8 +210,7 @@ def test_other_jobs_are_untouched(jobs: Jobs, name: str) -> None:
     job = jobs.at_submission[name]
     assert job["AdminComment"] == ""
     assert job["Reason"] != "BeginTime"
-    if name != "array":
-        assert not [key for key in jobs.environment(name) if key.startswith("RLALLOC_")]
+    assert not [key for key in jobs.environment(name) if key.startswith("RLALLOC_")]
 
 
 def test_shadow_only_tags(jobs: Jobs) -> None:
@@ -307,8 +305,12 @@ def test_resized_job_sees_what_it_got(jobs: Jobs, name: str) -> None:
     assert {key: value for key, value in environment.items() if key in expected} == {
         key: str(value) for key, value in expected.items() if key in environment
     }
-    assert {key for key in expected if key.startswith("RLALLOC_")} <= set(environment)
-    assert not {"SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU", "RLALLOC_JOB"} & set(environment)
+    always = {key for key in expected if key.startswith("RLALLOC_")}
+    assert always - {"RLALLOC_TASKS_PER_NODE"} <= set(environment)
+    # A job that asked for no tasks does not learn of any: launchers would take them for the user's own word.
+    asked_for_tasks = re.search("(^| )(-n |--ntasks)", RESIZED[name][0]) is not None
+    assert ("SLURM_NTASKS" in environment) == ("RLALLOC_TASKS_PER_NODE" in environment) == asked_for_tasks
+    assert not {"SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU", "RLALLOC_JOB", "RLALLOC_NO_TASKS"} & set(environment)
 
 
 @pytest.mark.parametrize("name", UNCHANGED)

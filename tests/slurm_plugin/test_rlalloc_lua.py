@@ -43,6 +43,8 @@ JOB: dict[str, Any] = {
     "priority": NO_VAL,
     "ntasks_per_tres": NO_VAL16,
     "cron_job": False,
+    "reservation": None,
+    "time_min": NO_VAL,
 }
 
 
@@ -87,7 +89,7 @@ def test_llm_job_is_tagged_and_deferred(submitted: Callable[..., Submitted]) -> 
             "ask=gpus=1-8+cpus-per-gpu=2-8"
         ),
     }
-    assert job.environment == {"RLALLOC_JOB": "1"}
+    assert job.environment == {"RLALLOC_JOB": "1", "RLALLOC_NO_TASKS": "1"}
     assert job.logs == []
 
 
@@ -125,17 +127,52 @@ def test_hold_stays_the_users(submitted: Callable[..., Submitted]) -> None:
     job = submitted(priority=0.0)
     assert list(job.writes) == ["admin_comment"]
     assert job.tag["begin"] == "0"
-    assert job.environment == {"RLALLOC_JOB": "1"}
+    assert job.environment == {"RLALLOC_JOB": "1", "RLALLOC_NO_TASKS": "1"}
 
 
-def test_wakes_the_daemon_for_jobs_that_may_begin(submitted: Callable[..., Submitted], runtime: Path) -> None:
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"het_job_offset": 0.0}, "heterogeneous"),
+        ({"cron_job": True}, "scrontab"),
+        ({"reservation": "maintenance"}, "reservation"),
+        ({"time_min": 60.0}, "time-min"),
+        ({"script": SCRIPT.replace("-N1", "-N1 --deadline=now+1hour")}, "deadline"),
+    ],
+)
+def test_declined_job_is_only_tagged(submitted: Callable[..., Submitted], fields: dict[str, Any], name: str) -> None:
+    """It loses no time, and the daemon can say why it was left as submitted."""
+    job = submitted(**fields)
+    assert list(job.writes) == ["admin_comment"]
+    assert job.environment == {}
+    assert (job.tag["decline"], job.tag["begin"]) == (name, "0")
+    tag = read_tag(job.writes["admin_comment"])
+    assert tag is not None
+    assert tag.decline == name
+
+
+def test_array_is_deferred_as_a_whole(submitted: Callable[..., Submitted]) -> None:
+    job = submitted(array_inx="1-4")
+    assert job.tag["begin"] == job.writes["begin_time"] == str(NOW + 60)
+
+
+def test_admin_comment_without_room_for_a_tag(submitted: Callable[..., Submitted]) -> None:
+    """Nothing of the site's own is ever cut: the job passes as submitted."""
+    job = submitted(admin_comment="x" * 65_400)
+    assert job.untouched
+    assert len(job.messages("log_info")) == 1
+    assert submitted(admin_comment="x" * 65_000).writes
+
+
+def test_wakes_the_daemon_for_its_jobs(submitted: Callable[..., Submitted], runtime: Path) -> None:
     """Inotify sees a writer closing the file, which never grows and is not made where it is missing."""
     inotify_simple = pytest.importorskip("inotify_simple")
     with inotify_simple.INotify() as inotify:
         inotify.add_watch(runtime / "wake", inotify_simple.flags.CLOSE_WRITE)
-        submitted(priority=0.0)
-        submitted(array_inx="1-4")
+        submitted(account="idle")
         assert inotify.read(timeout=0) == []
+        submitted(priority=0.0)
+        assert len(inotify.read(timeout=1000)) == 1
         submitted(account="phys")
         assert len(inotify.read(timeout=1000)) == 1
         submitted()
@@ -174,11 +211,7 @@ def test_gpu_requests_of_all_forms_count(submitted: Callable[..., Submitted], fi
         {"script": "#!/bin/sh\npython train.py\n"},
         {"script": "#!/bin/sh\n  # torchrun later\n#torchrun\n#RLALLOCATION gpus=1\n ##RLALLOC gpus=1\nhostname\n"},
         {"account": "idle"},
-        {"array_inx": "1-4"},
-        {"het_job_offset": 0.0},
         {"het_job_offset": 1.0},
-        {"cron_job": True},
-        {"script": SCRIPT.replace("-N1", "-N1 --deadline=now+1hour")},
         {"admin_comment": "copied rlalloc:v=1;mode=enforce;rule=llm"},
     ],
 )
@@ -350,7 +383,7 @@ def test_broken_file(submitted: Callable[..., Submitted], runtime: Path, text: s
         {"het_job_offset": "0"},
         {"ntasks_per_tres": {}, "tres_per_node": None},
         {"comment": 1.0},
-        {"array_inx": 3.0},
+        {"reservation": 3.0},
         {"partitions": {"gpu": 5}},
     ],
 )

@@ -45,6 +45,14 @@ def test_what_was_not_set_is_not_made_up() -> None:
     assert "RLALLOC_TASKS_PER_NODE" not in found
 
 
+def test_task_counts_that_only_an_update_added_go() -> None:
+    """Launchers take SLURM_NTASKS for the user's own word."""
+    found = prolog(**RESIZED, RLALLOC_NO_TASKS="1", SLURM_NTASKS="2", SLURM_NPROCS="2")
+    assert (found["SLURM_NTASKS"], found["SLURM_NPROCS"], found["RLALLOC_NO_TASKS"]) == (None, None, None)
+    assert "RLALLOC_TASKS_PER_NODE" not in found
+    assert found["RLALLOC_CPUS_PER_TASK"] == "8"
+
+
 def test_only_marked_jobs_and_only_the_batch_step() -> None:
     assert prolog(**RESIZED | {"RLALLOC_JOB": "0"}) == {}
     assert prolog(**RESIZED, SLURM_STEP_ID="0") == {}

@@ -10,6 +10,7 @@ from rlalloc.store.rows import (
     ApplicationState,
     Decision,
     Experience,
+    JobHistory,
     Outcome,
     PolicyRow,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "ApplicationState",
     "Decision",
     "Experience",
+    "JobHistory",
     "Outcome",
     "PolicyRow",
     "Store",

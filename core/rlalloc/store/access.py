@@ -1,6 +1,7 @@
 """Reading and writing the store."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, get_type_hints
 
@@ -15,12 +16,14 @@ from rlalloc.store.rows import (
     ApplicationState,
     Decision,
     Experience,
+    JobHistory,
     Outcome,
     PolicyRow,
 )
 from rlalloc.store.tables import APPLICATIONS, DECISIONS, METADATA, OUTCOMES, POLICIES
 
 Row = TypeVar("Row", bound=msgspec.Struct)
+_IDS_PER_QUERY = 500
 _PLAIN = (str, int, float, bytes, bool, type(None))
 
 
@@ -33,6 +36,7 @@ class Store:
             sa.event.listen(self._engine, "connect", _use_wal)
         with self._transaction() as connection:
             METADATA.create_all(connection)
+            _add_missing_columns(connection)
 
     def close(self) -> None:
         """Close all connections."""
@@ -94,12 +98,47 @@ class Store:
         with self._transaction() as connection:
             return frozenset((job_id, int(submitted_s)) for job_id, submitted_s in connection.execute(query))
 
+    def histories(self, jobs: Collection[tuple[int, int]]) -> dict[tuple[int, int], JobHistory]:
+        """What was decided and done for these jobs, by (job id, submit second); nothing for one never decided."""
+        decisions: defaultdict[tuple[int, int], list[Decision]] = defaultdict(list)
+        applications: defaultdict[str, list[Application]] = defaultdict(list)
+        job_ids = sorted({job_id for job_id, _ in jobs})
+        for first in range(0, len(job_ids), _IDS_PER_QUERY):
+            some = job_ids[first : first + _IDS_PER_QUERY]
+            decided = sa.select(DECISIONS).where(DECISIONS.c.job_id.in_(some)).order_by(DECISIONS.c.decided_s)
+            for decision in self._rows(decided, Decision):
+                decisions[decision.job_id, int(decision.submitted_s)].append(decision)
+            applied = sa.select(APPLICATIONS).where(APPLICATIONS.c.job_id.in_(some)).order_by(APPLICATIONS.c.id)
+            for application in self._rows(applied, Application):
+                applications[application.decision_id].append(application)
+        return {
+            job: JobHistory(
+                decisions=tuple(decisions[job]),
+                applications=tuple(
+                    sorted(
+                        (each for decision in decisions[job] for each in applications[decision.id]),
+                        key=lambda each: each.id,
+                    )
+                ),
+            )
+            for job in jobs
+            if job in decisions
+        }
+
     def decisions_without_outcome(self, since_s: float) -> tuple[Decision, ...]:
-        """Decisions since ``since_s`` whose job is not known to have ended, oldest first."""
+        """Decisions since ``since_s`` whose job is not known to have ended, oldest first.
+
+        A job has one outcome, that of the decision in force when it started; its other decisions have none.
+        """
+        other = DECISIONS.alias("other")
+        ended = (
+            sa.select(OUTCOMES.c.decision_id)
+            .join(other, other.c.id == OUTCOMES.c.decision_id)
+            .where(other.c.job_id == DECISIONS.c.job_id, other.c.submitted_s == DECISIONS.c.submitted_s)
+        )
         query = (
             sa.select(DECISIONS)
-            .outerjoin(OUTCOMES, OUTCOMES.c.decision_id == DECISIONS.c.id)
-            .where(OUTCOMES.c.decision_id.is_(None), DECISIONS.c.decided_s >= since_s)
+            .where(DECISIONS.c.decided_s >= since_s, ~ended.exists())
             .order_by(DECISIONS.c.decided_s)
         )
         return self._rows(query, Decision)
@@ -166,6 +205,17 @@ class Store:
                 f"the store {self._engine.url.render_as_string()} failed: {' '.join(str(err).split())}; "
                 "check store.url, disk and rights"
             ) from err
+
+
+def _add_missing_columns(connection: sa.Connection) -> None:
+    """Bring a store of an earlier version up to date; new columns may be NULL or have a default in the database."""
+    inspector = sa.inspect(connection)
+    for table in METADATA.sorted_tables:
+        present = {column["name"] for column in inspector.get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in present:
+                definition = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
+                connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {definition}"))
 
 
 def _to_row(struct: msgspec.Struct) -> dict[str, Any]:

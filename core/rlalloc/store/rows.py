@@ -6,11 +6,12 @@ import msgspec
 
 from rlalloc.job import Allocation, Bounds, JobClass, Mode, Shares
 
-ApplicationState = Literal["intended", "applied", "begun", "restored", "left", "lost"]
-"""intended: journalled, Slurm perhaps touched · applied: read back as intended · begun: applied and let go ·
-restored: as submitted again and let go · left: never touched, let go · lost: the job was gone or beyond us."""
+ApplicationState = Literal["intended", "applied", "restoring", "begun", "left", "restored", "gone", "lost"]
+"""Open: intended: journalled, Slurm perhaps touched · applied: read back as intended · restoring: being taken back.
+Ends: begun: as decided, free to start · left: as submitted, never changed · restored: as submitted again ·
+gone: left the queue before it started · lost: started as neither, and too late to change (docs/transactions.md)."""
 
-OPEN_STATES: tuple[ApplicationState, ...] = ("intended", "applied")
+OPEN_STATES: tuple[ApplicationState, ...] = ("intended", "applied", "restoring")
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,7 +19,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     ``reason`` is empty where a policy decided, else why the job was left as submitted. ``observation`` is
     float32 little endian under ``observation_schema``. ``queued``, the dominant shares and ``reference_s`` are
-    what the reward needs of that moment.
+    what the reward needs of that moment. ``predicted_gain`` is None in a job's first decision; in one taken while it
+    waited, the part of the expected cost that the new size was to save.
     """
 
     id: str
@@ -45,10 +47,16 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     log_probability: float | None = None
     policy_version: str | None = None
     allocation: Allocation | None = None
+    predicted_gain: float | None = None
 
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt to make a job what was decided. ``begin_s`` is the user's own begin time, 0 for at once."""
+    """One attempt to make a job what was decided: the journal's entry.
+
+    ``original`` is the size before the update, and ``record`` Slurm's whole record of then (rlallocd's JSON), since a
+    size alone does not say in which fields it was asked for. ``begins`` says whether the job waits for us to let it
+    go, from ``begin_s`` on (the user's own begin time, 0 for at once), or only changes where it stands in the queue.
+    """
 
     id: int
     decision_id: str
@@ -59,6 +67,53 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     begin_s: float
     detail: str
     changed_s: float
+    begins: bool = True
+    record: str | None = None
+
+
+class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """All that was decided for one job and what was done about it, each oldest first; at least one decision."""
+
+    decisions: tuple[Decision, ...]
+    applications: tuple[Application, ...]
+
+    @property
+    def request(self) -> Allocation:
+        """What its user submitted."""
+        return self.decisions[0].request
+
+    @property
+    def in_force(self) -> Decision:
+        """The decision that made the job what it is now: the last one applied, or the first if none was."""
+        if (application := self._last_begun) is None:
+            return self.decisions[0]
+        return next(decision for decision in self.decisions if decision.id == application.decision_id)
+
+    @property
+    def size(self) -> Allocation:
+        """What the job asks for by now, as far as it is our doing."""
+        return self.request if self._last_begun is None else self._last_begun.intended
+
+    @property
+    def sizes_had(self) -> tuple[Allocation, ...]:
+        """The sizes that it waited in, or that were tried."""
+        first = self.decisions[0].id
+        unchanged = not any(each.decision_id == first and each.state == "begun" for each in self.applications)
+        return (*((self.request,) if unchanged else ()), *(each.intended for each in self.applications))
+
+    @property
+    def further_updates(self) -> int:
+        """Updates after its first decision, tried or done."""
+        return sum(each.decision_id != self.decisions[0].id for each in self.applications)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether an update has not come to its end."""
+        return any(each.state in OPEN_STATES for each in self.applications)
+
+    @property
+    def _last_begun(self) -> Application | None:
+        return next((each for each in reversed(self.applications) if each.state == "begun"), None)
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

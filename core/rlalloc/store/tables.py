@@ -39,6 +39,7 @@ DECISIONS: Final = Table(
     Column("log_probability", Double),
     Column("policy_version", String(32)),
     Column("allocation", Text),
+    Column("predicted_gain", Double),
     Index("decisions_by_job", "job_id", "submitted_s"),
 )
 
@@ -54,7 +55,10 @@ APPLICATIONS: Final = Table(
     Column("begin_s", Double, nullable=False),
     Column("detail", Text, nullable=False),
     Column("changed_s", Double, nullable=False),
+    Column("begins", Integer, nullable=False, server_default="1"),
+    Column("record", Text),
     Index("applications_by_state", "state"),
+    Index("applications_by_job", "job_id"),
 )
 
 OUTCOMES: Final = Table(

@@ -8,6 +8,7 @@ from rlallocd.slurm.records import (
     JobRecord,
     NodeRecord,
     PartitionRecord,
+    RequestFields,
     UpdatePlan,
 )
 
@@ -17,6 +18,7 @@ __all__ = [
     "JobRecord",
     "NodeRecord",
     "PartitionRecord",
+    "RequestFields",
     "Slurm",
     "SlurmError",
     "SlurmUnavailable",

@@ -4,6 +4,7 @@ Text with a delimiter that no name contains, instead of JSON: it is the same in 
 steps, so each job's rows are read together.
 """
 
+import re
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,8 +14,9 @@ from rlallocd.slurm.records import AccountingRecord
 from rlallocd.slurm.tres import gpus_of, memory_mib, parse_tres
 
 _DELIMITER = "\x1f"
-_FIELDS = "JobIDRaw,State,ExitCode,Submit,Eligible,Start,End,AllocTRES,MaxRSS,ConsumedEnergyRaw"
+_FIELDS = "JobID,State,ExitCode,Submit,Eligible,Start,End,AllocTRES,MaxRSS,ConsumedEnergyRaw"
 _JOBS_PER_CALL = 500
+_JOB = re.compile(r"(\d+)([_+][^.]*)?(\..+)?")  # 7, 7_1, 7_[2-9%4], 7+0, and their steps: 7_1.batch
 
 
 def accounting(commands: Commands, job_ids: Sequence[int], since_s: float) -> tuple[AccountingRecord, ...]:
@@ -38,20 +40,25 @@ def read_accounting(text: str) -> tuple[AccountingRecord, ...]:
     steps: defaultdict[int, list[list[str]]] = defaultdict(list)
     for line in text.splitlines():
         row = line.split(_DELIMITER)
-        if "." in row[0]:
+        match = _JOB.fullmatch(row[0])
+        if match is None:
+            continue
+        if match[3]:
             steps[len(jobs)].append(row)
-        elif row[0].isdigit():
+        else:
             jobs.append(row)
     return tuple(_record(row, steps[number]) for number, row in enumerate(jobs, 1))
 
 
 def _record(row: Sequence[str], steps: Sequence[Sequence[str]]) -> AccountingRecord:
-    job_id, state, exit_code, submit, eligible, start, end, alloc, _, energy = row
+    name, state, exit_code, submit, eligible, start, end, alloc, _, energy = row
     tres = parse_tres(alloc)
     peaks = [peak for step in steps if (peak := memory_mib(step[8])) is not None]
     energies = [int(step[9]) for step in (row, *steps) if step[9].isdigit() and int(step[9]) > 0]
+    base, mark, part = re.split(r"([_+]|$)", name, maxsplit=1)
     return AccountingRecord(
-        job_id=int(job_id),
+        job_id=int(base),
+        part=mark + part,
         state=state.split()[0] if state else "UNKNOWN",  # "CANCELLED by 1000"
         exit_code=exit_code,
         submitted_s=_time(submit) or 0,

@@ -31,6 +31,10 @@ class Slurm:
         """Every job that slurmctld knows."""
         return self._reader.jobs()
 
+    def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
+        """Those of these jobs that slurmctld still knows, with every field of their requests."""
+        return self._reader.read_back(job_ids)
+
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Every node."""
         return self._reader.nodes()

@@ -7,8 +7,6 @@ from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.errors import UnexpectedAnswer
 from rlallocd.slurm.records import ControllerConfig, PartitionRecord, UpdatePlan
 
-_CLEARED = ("TresPerJob=", "TresPerTask=", "TresPerSocket=", "CpusPerTres=", "MemPerTres=")
-
 
 class Control:
     """Updates and begins jobs, and reads what only scontrol shows."""
@@ -46,12 +44,14 @@ class Control:
         return records
 
     def update(self, plan: UpdatePlan) -> None:
-        """Send one absolute update: it sets every field of the size and clears every other kind of TRES.
+        """Send one update (rlallocd.plan makes them).
 
         Raises UpdateRefused (parts may have been applied: read the job back) or SlurmUnavailable (it may have
         been applied in full, too).
         """
-        self._commands.run("scontrol", "update", f"JobId={plan.job_id}", *update_fields(plan))
+        self._commands.run(
+            "scontrol", "update", f"JobId={plan.job_id}", *(f"{name}={value}" for name, value in plan.fields)
+        )
 
     def begin(self, job_ids: Sequence[int], begin_s: float) -> None:
         """Let pending jobs start from ``begin_s`` on (0: now). Raises SlurmError.
@@ -61,26 +61,6 @@ class Control:
         jobs = ",".join(str(job_id) for job_id in job_ids)
         when = f"uts{int(begin_s)}" if begin_s else "now"
         self._commands.run("scontrol", "update", f"JobId={jobs}", f"StartTime={when}", "ResetAccrueTime")
-
-
-def update_fields(plan: UpdatePlan) -> tuple[str, ...]:
-    """The words of one absolute update, as measured to work for every form of submission on 22.05 and 25.11."""
-    size = plan.allocation
-    gpu = f"gres:gpu:{plan.gpu_type + ':' if plan.gpu_type else ''}{size.gpus_per_node}"
-    return (
-        f"NumNodes={size.nodes}-{size.nodes}",
-        f"NumTasks={size.nodes * size.tasks_per_node}",
-        f"TasksPerNode={size.tasks_per_node}",
-        f"CPUsPerTask={size.cpus_per_task}",
-        f"NumCPUs={size.cpus}",
-        f"MinCPUsNode={size.cpus_per_node}",
-        f"MinMemoryNode={size.mem_mib_per_node}",
-        f"TresPerNode={gpu}",
-        *_CLEARED,
-        *(("OverSubscribe=YES",) if plan.clear_exclusive else ()),
-        f"TimeLimit={size.time_limit_s // 60}",
-        f"AdminComment={plan.admin_comment}",
-    )
 
 
 def _duration_s(text: str) -> int | None:

@@ -2,7 +2,8 @@
 
 The schema differs between versions (22.05: v0.0.38, plain numbers or null; 23.02 and later: ``{set, infinite,
 number}`` objects, states as lists); what is read here is what all of them have. From 23.02 on sinfo prints its own
-table as JSON instead of nodes, and scontrol, which could not before, prints them.
+table as JSON instead of nodes, and scontrol, which could not before, prints them. docs/slurm-versions.md has what was
+seen of each version.
 """
 
 import re
@@ -13,8 +14,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from rlallocd.slurm.commands import Commands
-from rlallocd.slurm.errors import UnexpectedAnswer
-from rlallocd.slurm.records import JobRecord, NodeRecord
+from rlallocd.slurm.errors import UnexpectedAnswer, UpdateRefused
+from rlallocd.slurm.records import JobRecord, NodeRecord, RequestFields
 from rlallocd.slurm.states import is_usable, job_state
 from rlallocd.slurm.tres import gpu_type_of, gpus_of, gpus_of_request, parse_tres
 
@@ -30,8 +31,9 @@ class JsonReader:
     def __init__(self, commands: Commands, slurm_version: str) -> None:
         self._commands = commands
         old = slurm_version.startswith("22.05")
+        self._json = json_option(slurm_version)
         self._nodes_command = (
-            ("sinfo", "--json", "--all") if old else ("scontrol", "show", "nodes", "--json", "--all")
+            ("sinfo", self._json, "--all") if old else ("scontrol", "show", "nodes", self._json, "--all")
         )
 
     def jobs(self) -> tuple[JobRecord, ...]:
@@ -45,12 +47,51 @@ class JsonReader:
         """
         return self._jobs(f"--jobs={','.join(str(job_id) for job_id in job_ids)}")
 
+    def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
+        """Those of these jobs that slurmctld still knows, with every request field. Raises SlurmError."""
+        if not job_ids:
+            return {}
+        wanted = set(job_ids)
+        try:
+            jobs = {job.job_id: job for job in self.jobs_of(job_ids) if job.job_id in wanted}
+            untold = [job_id for job_id, job in jobs.items() if job.pending and not job.fields.cpus_per_task]
+            return jobs | self._with_cpus_per_task({job_id: jobs[job_id] for job_id in untold})
+        except UpdateRefused:  # "Invalid job id": none of them is known any more
+            return {}
+
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Every node. Raises SlurmError."""
         return _read(node_record, self._commands.run(*self._nodes_command), "nodes")
 
+    def _with_cpus_per_task(self, jobs: Mapping[int, JobRecord]) -> dict[int, JobRecord]:
+        """The same jobs with CPUs per task, which the JSON of 22.05 always leaves out."""
+        if not jobs:
+            return {}
+        text = self._commands.run(
+            *("squeue", "--noheader", "--all", "--states=all", f"--jobs={','.join(str(job_id) for job_id in jobs)}"),
+            "--Format=JobID: ,cpus-per-task: ",
+        )
+        told = {int(job_id): int(count) for job_id, count in re.findall(r"^(\d+) +(\d+)\s*$", text, re.MULTILINE)}
+        return {
+            job_id: msgspec.structs.replace(
+                job, fields=msgspec.structs.replace(job.fields, cpus_per_task=told.get(job_id, 0))
+            )
+            for job_id, job in jobs.items()
+        }
+
     def _jobs(self, *options: str) -> tuple[JobRecord, ...]:
-        return _read(job_record, self._commands.run("squeue", "--json", "--all", "--states=all", *options), "jobs")
+        return _read(job_record, self._commands.run("squeue", self._json, "--all", "--states=all", *options), "jobs")
+
+
+def json_option(slurm_version: str) -> str:
+    """The option that makes this version's commands print JSON with all that is read here.
+
+    The schema of 26.05 (v0.0.45) does not tell --exclusive: a job's ``shared`` is always empty, and ``exclusive``,
+    which is to replace it, is not there. The schema of 25.11, which 26.05 speaks too, does.
+    """
+    match = re.match(r"(\d+)\.(\d+)", slurm_version)
+    latest = match is not None and (int(match[1]), int(match[2])) >= (26, 5)
+    return "--json=v0.0.44" if latest else "--json"
 
 
 def job_record(job: Mapping[str, Any]) -> JobRecord:
@@ -96,6 +137,40 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         has_deadline=bool(_number(job.get("deadline"))),
         nodes_certain=nodes == int(tres.get("node", nodes)),
         required_nodes=job.get("required_nodes") or "",
+        has_run=bool(job.get("tres_alloc_str")),
+        array_job_id=_number(job.get("array_job_id")),
+        reservation=job.get("resv_name") or "",
+        time_min_s=_number(job.get("time_minimum")) * 60,
+        restarts=_number(job.get("restart_cnt")),
+        is_scrontab="CRON_JOB" in _words(job.get("flags")),
+        is_federated=bool(job.get("federation_origin")),
+        fields=_request_fields(job, tres),
+    )
+
+
+def _request_fields(job: Mapping[str, Any], tres: Mapping[str, float]) -> RequestFields:
+    requests = {name: job.get(name) or "" for name in (*_GPU_REQUESTS, "cpus_per_tres")}
+    tasks, tasks_per_node = _number(job.get("tasks")), _number(job.get("tasks_per_node"))
+    # The TRES count the least number of nodes (node_count is a guess), but not what follows from tasks a node.
+    min_nodes = max(int(tres.get("node", 1)), -(-tasks // tasks_per_node) if tasks_per_node else 1)
+    return RequestFields(
+        min_nodes=min_nodes,
+        max_nodes=_number(job.get("max_nodes")),
+        tasks_per_node=tasks_per_node,
+        tasks_per_part=max(_number(job.get(f"tasks_per_{part}")) for part in ("board", "socket", "core")),
+        cpus_per_task=_number(job.get("cpus_per_task")),
+        min_cpus=_number(job.get("cpus")),
+        min_cpus_per_node=_number(job.get("minimum_cpus_per_node")),
+        mem_mib_per_node=_number(job.get("memory_per_node")),
+        mem_mib_per_cpu=_number(job.get("memory_per_cpu")),
+        mem_mib_per_gpu=gpus_of_request(job.get("memory_per_tres") or ""),
+        gpus_per_node=gpus_of_request(requests["tres_per_node"]),
+        gpus_per_job=gpus_of_request(requests["tres_per_job"]),
+        gpus_per_task=gpus_of_request(requests["tres_per_task"]),
+        gpus_per_socket=gpus_of_request(requests["tres_per_socket"]),
+        cpus_per_gpu=gpus_of_request(requests["cpus_per_tres"]),
+        mem_per_tres=job.get("memory_per_tres") or "",
+        **requests,
     )
 
 

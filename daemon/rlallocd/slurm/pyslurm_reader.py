@@ -5,6 +5,8 @@ Jobs of which pyslurm does not tell all are read through the commands, in one ca
 
 - ``Job.tres_per_job`` and ``tres_per_socket`` want ``name=count``, but Slurm writes ``gres/gpu:a100:4`` there, so the
   GPU type of ``--gpus`` and ``--gpus-per-socket`` is lost;
+- a pending job with our tag is one to decide, and ``Job`` has no attributes for the single fields of its request
+  (``JobRecord.fields``: least and most nodes, CPUs of a node, GPUs per job or socket);
 - ``Job.state_reason`` is Slurm's sentence for people where there is one, and then hides the name of the reason.
 
 pyslurm holds the interpreter's lock during a call and takes no time limit: slurm.conf's MessageTimeout bounds each
@@ -45,6 +47,10 @@ class PyslurmReader:
         missing = [record.job_id for record, full in zip(records, told_in_full, strict=True) if not full]
         others = {record.job_id: record for record in self._read_otherwise(missing)}
         return tuple(others.get(record.job_id, record) for record in records)
+
+    def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
+        """As JsonReader does: pyslurm has no attribute for the maximum of nodes or the CPUs of a node."""
+        return self._json_reader.read_back(job_ids)
 
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Every node. Raises SlurmError."""
@@ -110,10 +116,13 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
         has_deadline=bool(job.deadline),
         nodes_certain=nodes == int(tres.get("node", nodes)),
         required_nodes=job.required_nodes or "",
+        array_job_id=job.array_id or 0,
+        has_run=bool(job.allocated_nodes),
     )
     # Of a type of digits only (gres/gpu:1080:2) pyslurm makes a count, which the total then gives away.
     type_told = 0 < nodes * gpus_of(per_node) <= gpus or gpus_of(per_task) > 0 or not gpus
-    return record, type_told and " " not in reason
+    to_decide = record.pending and "rlalloc:" in record.admin_comment
+    return record, type_told and " " not in reason and not to_decide
 
 
 def _node_record(node: Any) -> NodeRecord:

@@ -1,10 +1,48 @@
 """What Slurm says, as plain frozen structs. Memory in MiB, times in epoch seconds, durations in seconds."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
 
-from rlalloc.job import Allocation
+
+class RequestFields(msgspec.Struct, frozen=True, kw_only=True):
+    """The single fields in which slurmctld keeps a pending job's request; 0 or "" is unset, or not told by a reader.
+
+    An update that is refused half-way changes some of these and leaves the totals (tres_req_str) as they were, so
+    that only they tell what the job would start with.
+    Counts of GPUs are of any type; the texts (``tres_per_node`` …) are Slurm's own, in the words of its version.
+    ``min_nodes`` is what the job cannot do without; ``max_nodes`` is 0 where the user set no end. ``min_cpus`` is
+    scontrol's NumCPUs. A job with no memory per node, CPU or GPU asks for all of its nodes' (--mem=0).
+    ``tasks_per_part`` is above 0 where tasks are bound to sockets, cores or boards (--ntasks-per-socket …).
+    """
+
+    min_nodes: int = 0
+    max_nodes: int = 0
+    tasks_per_node: int = 0
+    tasks_per_part: int = 0
+    cpus_per_task: int = 0
+    min_cpus: int = 0
+    min_cpus_per_node: int = 0
+    mem_mib_per_node: int = 0
+    mem_mib_per_cpu: int = 0
+    mem_mib_per_gpu: int = 0
+    gpus_per_node: int = 0
+    gpus_per_job: int = 0
+    gpus_per_task: int = 0
+    gpus_per_socket: int = 0
+    cpus_per_gpu: int = 0
+    tres_per_node: str = ""
+    tres_per_job: str = ""
+    tres_per_task: str = ""
+    tres_per_socket: str = ""
+    cpus_per_tres: str = ""
+    mem_per_tres: str = ""
+
+    @property
+    def told(self) -> bool:
+        """Whether the reader told them at all."""
+        return self.min_cpus > 0
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -12,7 +50,11 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     Totals (``cpus``, ``gpus``, ``mem_mib``) are of the requested TRES. ``begin_s`` is the earliest start that was
     asked for or, in a running job, when it became eligible. ``expected_end_s`` is start plus time limit.
+    ``started_s`` of a pending job is the backfill scheduler's estimate, which may lie in the past by now, or 0.
     ``nodes_certain`` is false where the user left the number of nodes to Slurm and Slurm only guesses it so far.
+    ``has_run`` is true once it got nodes (a job that was cancelled while it waited has a start time, too).
+    ``array_job_id`` is the id that sbatch printed for the array that the job is a task of, or the rest of; else 0.
+    ``restarts`` counts how often it was requeued; ``is_federated`` is true where other clusters may run it, too.
     """
 
     job_id: int
@@ -42,6 +84,24 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     has_deadline: bool
     nodes_certain: bool
     required_nodes: str
+    has_run: bool = False
+    array_job_id: int = 0
+    reservation: str = ""
+    time_min_s: int = 0
+    restarts: int = 0
+    is_scrontab: bool = False
+    is_federated: bool = False
+    fields: RequestFields = RequestFields()
+
+    @property
+    def base_id(self) -> int:
+        """The id that sbatch printed: the array's for a task of one."""
+        return self.array_job_id or self.job_id
+
+    @property
+    def held(self) -> bool:
+        """Whether its user or an admin holds it, which is theirs to end."""
+        return self.pending and self.reason in ("JobHeldUser", "JobHeldAdmin")
 
     @property
     def pending(self) -> bool:
@@ -77,9 +137,14 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One ended or running job in slurmdbd. None means: not recorded."""
+    """One ended or running job in slurmdbd, or one part of it. None means: not recorded.
+
+    ``job_id`` is the id that sbatch printed; ``part`` tells an array's tasks and a heterogeneous job's components
+    apart (``_7``, ``_[8-9]`` while they wait together, ``+1``) and is empty for any other job.
+    """
 
     job_id: int
+    part: str
     state: str
     exit_code: str
     submitted_s: int
@@ -104,13 +169,14 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one job's update sets: a size in absolute terms, and how the job asked for it."""
+    """All that one job's update sets: scontrol's fields with their values, in the order in which they are sent."""
 
     job_id: int
-    allocation: Allocation
-    gpu_type: str
-    clear_exclusive: bool
-    admin_comment: str
+    fields: tuple[tuple[str, str], ...]
+
+    def without(self, *names: str) -> "UpdatePlan":
+        """The same plan, but leaving these fields of the job as they are."""
+        return UpdatePlan(job_id=self.job_id, fields=tuple(field for field in self.fields if field[0] not in names))
 
 
 class Reader(Protocol):
@@ -122,6 +188,9 @@ class Reader(Protocol):
 
     def jobs(self) -> tuple[JobRecord, ...]:
         """Every job that slurmctld knows, in one call. Raises SlurmError."""
+
+    def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
+        """Those of these jobs that slurmctld still knows, with every request field. Raises SlurmError."""
 
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Every node, in one call. Raises SlurmError."""

@@ -1,0 +1,159 @@
+"""Deciding jobs again that still wait: one question to the agent for all of them, and only what pays is a decision.
+
+Nothing here touches Slurm or the store.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from rlalloc.config import Config
+from rlalloc.observation import encode
+from rlalloc.store import Decision, JobHistory
+from rlalloc.view import ClusterView
+from rlallocd.agent_client import AgentClient
+from rlallocd.candidates import Candidate, job_view
+from rlallocd.cluster_views import partition_view, queue_of, seen_from
+from rlallocd.decide import Question, Snapshot, decision_from
+from rlallocd.sizes import Declined, check_form
+from rlallocd.slurm import JobRecord
+from rlallocd.waiting import (
+    Proposal,
+    Situation,
+    changed_enough,
+    could_start_now,
+    gains_worth_having,
+    is_new,
+    situation_at,
+    situation_in,
+    starts_within_s,
+    why_left_alone,
+)
+
+_log = logging.getLogger(__name__)
+
+JobKey = tuple[int, int]
+"""Job id and submit second, as in ``Candidate.key``."""
+
+
+class DecidedAgain(msgspec.Struct, frozen=True):
+    """What came of looking at waiting jobs: those asked about, and those for which another size pays."""
+
+    asked: Mapping[JobKey, Situation]
+    decided: tuple[tuple[Candidate, Decision], ...]
+
+
+class _Partition(msgspec.Struct, frozen=True):
+    """One partition as all its waiting jobs see it."""
+
+    queue: tuple[JobRecord, ...]
+    view: ClusterView
+
+
+def decide_again(
+    waiting: Sequence[Candidate],
+    histories: Mapping[JobKey, JobHistory],
+    asked_before: Mapping[JobKey, Situation],
+    snapshot: Snapshot,
+    config: Config,
+    agent: AgentClient,
+) -> DecidedAgain:
+    """Decisions for those waiting jobs that another size serves better; all are asked about in one batch.
+
+    ``asked_before`` is the situation in which a job was last asked about, if not only when it was decided. The
+    policy is asked for its mean: what is done depends on the predicted gain, so there is no probability to speak of.
+    Raises AgentUnavailable.
+    """
+    partitions = _partitions(waiting, snapshot)
+    questions = {
+        candidate.key: question
+        for candidate in waiting
+        if (history := histories.get(candidate.key)) is not None
+        and (partition := partitions.get(candidate.partition)) is not None
+        and (question := _question(candidate, history, partition, asked_before, snapshot, config)) is not None
+    }
+    if not questions:
+        return DecidedAgain({}, ())
+    answers = agent.decide([each.observation for each in questions.values()], sample=False)
+    decisions = {
+        key: msgspec.structs.replace(
+            decision_from(question, answer, answers.policy_version, snapshot), log_probability=None
+        )
+        for (key, question), answer in zip(questions.items(), answers.answers, strict=True)
+    }
+    decided = [
+        (questions[key].candidate, msgspec.structs.replace(decisions[key], predicted_gain=gain))
+        for name, partition in partitions.items()
+        for key, gain in _gains(name, partition, questions, decisions, histories, config.waiting.min_gain).items()
+    ]
+    return DecidedAgain({key: situation_in(each.cluster) for key, each in questions.items()}, tuple(decided))
+
+
+def _partitions(waiting: Sequence[Candidate], snapshot: Snapshot) -> dict[str, _Partition]:
+    """The partitions of waiting jobs, but those without a usable node: nothing starts there, whatever its size."""
+    found = {}
+    for name in sorted({candidate.partition for candidate in waiting}):
+        try:
+            view = partition_view(name, snapshot.nodes, snapshot.jobs, snapshot.taken_s)
+        except Declined:
+            continue
+        found[name] = _Partition(queue_of(name, snapshot.jobs, snapshot.taken_s), view)
+    return found
+
+
+def _question(
+    candidate: Candidate,
+    history: JobHistory,
+    partition: _Partition,
+    asked_before: Mapping[JobKey, Situation],
+    snapshot: Snapshot,
+    config: Config,
+) -> Question | None:
+    """The question about one waiting job, or None where there is nothing to ask now."""
+    rule = config.rule(candidate.tag.rule)
+    if rule is None:
+        return None
+    seen = seen_from(partition.queue.index(candidate.job), partition.queue, partition.view)
+    why = why_left_alone(candidate.job, history, seen, config.waiting, snapshot.taken_s)
+    then = asked_before.get(candidate.key) or situation_at(history.decisions[-1])
+    if not why and not changed_enough(then, situation_in(seen), config.waiting.change):
+        why = "nothing has changed enough"
+    if why:
+        _log.debug("job %d stays as it waits: %s", candidate.job.job_id, why, extra={"job_id": candidate.job.job_id})
+        return None
+    try:
+        check_form(candidate.job)
+        view = job_view(candidate, history.request, rule, seen, snapshot.jobs)
+    except Declined:
+        return None  # since it was first decided the site, its rules or the job have changed
+    if len(seen.queued) >= config.waiting.head and not could_start_now(view, seen):
+        return None
+    return Question(candidate, view, seen, encode(view, seen))
+
+
+def _gains(
+    name: str,
+    partition: _Partition,
+    questions: Mapping[JobKey, Question],
+    decisions: Mapping[JobKey, Decision],
+    histories: Mapping[JobKey, JobHistory],
+    min_gain: float,
+) -> dict[JobKey, float]:
+    """Which of one partition's decisions pay, each with its predicted gain."""
+    proposals = {}
+    keys = {}
+    for key, question in questions.items():
+        history, proposed = histories[key], decisions[key].allocation
+        if question.candidate.partition == name and proposed is not None and is_new(proposed, history):
+            place = len(question.cluster.queued)
+            proposals[place] = Proposal(
+                request=question.view.request,
+                present=history.size,
+                proposed=proposed,
+                view=question.cluster,
+                starts_within_s=starts_within_s(question.candidate.job, question.cluster.time_s),
+            )
+            keys[place] = key
+    gains = gains_worth_having(partition.queue, proposals, partition.view.free, min_gain)
+    return {keys[place]: gain for place, gain in gains.items()}

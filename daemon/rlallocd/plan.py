@@ -1,0 +1,111 @@
+"""What one update of a pending job says: a size in absolute terms, or the job's own terms again. Pure functions.
+
+An update is not atomic and every kind of request that is left out stays in force, so both set all of them and clear
+those that are not meant. Why each field is there, with what goes wrong without it: docs/submission-forms.md.
+"""
+
+from typing import Final
+
+from rlalloc.job import Allocation
+from rlallocd.sizes import size_of
+from rlallocd.slurm import JobRecord, UpdatePlan
+from rlallocd.tag import fits_slurmdbd
+
+_NODES_WITHOUT_END: Final = 65_533
+"""What stands for "as many nodes as you like": scontrol has no word that takes an upper bound of nodes away again."""
+
+
+def plan_update(job: JobRecord, size: Allocation, admin_comment: str) -> UpdatePlan:
+    """The update that makes ``job`` ask for exactly ``size``, whatever the form in which it was submitted.
+
+    The AdminComment is left as it is where the new one would be longer than slurmdbd keeps.
+    """
+    gpu = f"gres:gpu:{job.gpu_type + ':' if job.gpu_type else ''}{size.gpus_per_node}"
+    return _plan(
+        job,
+        {
+            **_node_list(job, size),
+            "NumNodes": f"{size.nodes}-{size.nodes}",
+            "NumTasks": str(size.nodes * size.tasks_per_node),
+            "TasksPerNode": str(size.tasks_per_node),
+            "CPUsPerTask": str(size.cpus_per_task),
+            "NumCPUs": str(size.cpus),
+            "MinCPUsNode": str(size.cpus_per_node),
+            "MinMemoryNode": str(size.mem_mib_per_node),
+            "TresPerNode": gpu,
+            "TresPerJob": "",
+            "TresPerTask": "",
+            "TresPerSocket": "",
+            "CpusPerTres": "",
+            "MemPerTres": "",
+            # An exclusive job gets all GPUs and CPUs of its nodes, whatever it asks for.
+            **({"OverSubscribe": "YES"} if job.is_exclusive else {}),
+            "TimeLimit": str(size.time_limit_s // 60),
+        },
+        admin_comment,
+    )
+
+
+def plan_restoration(original: JobRecord, admin_comment: str) -> UpdatePlan:
+    """The update that gives a job back what it asked for, in its own terms as far as scontrol has fields for them.
+
+    Where it has none (see _has_own_terms), the job gets the same size in absolute terms; and a job without an upper
+    bound of nodes gets one that no cluster reaches. Raises Declined for a job whose nodes or tasks differ, which is
+    never updated.
+    """
+    asked = original.fields
+    if not _has_own_terms(original):
+        return plan_update(original, size_of(original), admin_comment)
+    return _plan(
+        original,
+        {
+            "NumNodes": f"{asked.min_nodes}-{asked.max_nodes or _NODES_WITHOUT_END}",
+            "NumTasks": str(original.tasks),
+            "TasksPerNode": str(asked.tasks_per_node),
+            "CPUsPerTask": str(asked.cpus_per_task or max(1, asked.min_cpus // original.tasks)),
+            "NumCPUs": str(asked.min_cpus),
+            "MinCPUsNode": str(asked.min_cpus_per_node),
+            **(
+                {"MinMemoryCPU": str(asked.mem_mib_per_cpu)}
+                if asked.mem_mib_per_cpu
+                else {"MinMemoryNode": str(asked.mem_mib_per_node)}
+            ),
+            "TresPerNode": asked.tres_per_node,
+            "TresPerJob": asked.tres_per_job,
+            "TresPerTask": asked.tres_per_task,
+            "TresPerSocket": "",
+            "CpusPerTres": "",
+            "MemPerTres": "",
+            **({"OverSubscribe": "NO"} if original.is_exclusive else {}),
+            **({"ReqNodeList": original.required_nodes} if original.required_nodes else {}),
+            "TimeLimit": str(original.time_limit_s // 60),
+        },
+        admin_comment,
+    )
+
+
+def _has_own_terms(job: JobRecord) -> bool:
+    """Whether scontrol can say again what was asked, as tried for every form (docs/submission-forms.md).
+
+    It has no field for --ntasks-per-gpu; it refuses TresPerSocket; memory per GPU and a least number of CPUs a node
+    (--mincpus) lose against the memory per CPU and the CPUs per task that have to be in the same message.
+    """
+    asked = job.fields
+    per_task = max(1, asked.min_cpus // job.tasks)
+    return (
+        bool(asked.tres_per_node or asked.tres_per_job or asked.tres_per_task)
+        and not (asked.tres_per_socket or asked.cpus_per_tres or asked.mem_per_tres)
+        and asked.min_cpus_per_node <= per_task * max(1, asked.tasks_per_node)
+    )
+
+
+def _node_list(job: JobRecord, size: Allocation) -> dict[str, str]:
+    """More named nodes than the job is to have would be refused: the list goes, and any nodes will do."""
+    named = job.required_nodes and size.nodes < (job.fields.min_nodes or job.nodes)
+    return {"ReqNodeList": ""} if named else {}
+
+
+def _plan(job: JobRecord, fields: dict[str, str], admin_comment: str) -> UpdatePlan:
+    if fits_slurmdbd(admin_comment):
+        fields["AdminComment"] = admin_comment
+    return UpdatePlan(job_id=job.job_id, fields=tuple(fields.items()))

@@ -1,0 +1,184 @@
+"""What every reader has to say of the jobs and nodes that scripts/record-fixtures.sh submits, on every Slurm.
+
+The table is whole: `assert_the_jobs` fails where a field of JobRecord is in neither USUAL nor MOMENTS, so a new field
+cannot be added without saying here what it is for each form of submission.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from rlallocd.slurm import AccountingRecord, JobRecord, NodeRecord
+
+GIB: Final = 1024
+HOUR: Final = 3600
+DAY: Final = 24 * HOUR
+ADMIN_COMMENT: Final = "JS1:abc another tool's; rlalloc: first 'words' | second"
+
+USUAL: Final[dict[str, Any]] = {
+    "user": "llm-alice",
+    "account": "llm",
+    "partition": "gpu",
+    "state": "PENDING",
+    "reason": "JobHeldUser",
+    "time_limit_s": HOUR,
+    "admin_comment": "",
+    "nodes": 1,
+    "tasks": 1,
+    "cpus": 1,
+    "gpus": 2,
+    "mem_mib": 2 * GIB,
+    "gpu_type": "",
+    "is_batch": True,
+    "is_array": False,
+    "is_heterogeneous": False,
+    "is_exclusive": False,
+    "has_deadline": False,
+    "nodes_certain": True,
+    "required_nodes": "",
+}
+MOMENTS: Final = frozenset({"job_id", "name", "submitted_s", "begin_s", "started_s", "expected_end_s", "priority"})
+"""Fields that differ from run to run: `_assert_the_moments` has the rules for them."""
+
+
+def _running(**values: Any) -> dict[str, Any]:
+    return {"state": "RUNNING", "reason": "None", **values}
+
+
+JOBS: Final[dict[str, dict[str, Any]]] = {
+    "failed": {"state": "FAILED", "reason": "NonZeroExitCode", "gpus": 0, "mem_mib": 8_000},
+    "cancelled": {"state": "CANCELLED"},
+    "plain": _running(cpus=8, mem_mib=40 * GIB, time_limit_s=1800, admin_comment=ADMIN_COMMENT),
+    "typed": _running(cpus=8, mem_mib=40_000, time_limit_s=1800, gpu_type="a100"),
+    "two-nodes": _running(nodes=2, tasks=2, cpus=32, gpus=8, mem_mib=200 * GIB, time_limit_s=DAY),
+    "array RUNNING": _running(cpus=4, gpus=1, mem_mib=8 * GIB, time_limit_s=1800, is_array=True),
+    "array PENDING": {
+        "reason": "JobArrayTaskLimit",
+        "cpus": 4,
+        "gpus": 1,
+        "mem_mib": 8 * GIB,
+        "time_limit_s": 1800,
+        "is_array": True,
+    },
+    "per-task": _running(tasks=2, cpus=8, mem_mib=20 * GIB, time_limit_s=2700, gpu_type="a100"),
+    "pipe|käse": _running(tasks=3, cpus=6, gpus=0, mem_mib=6 * GIB),
+    "interactive": _running(gpus=1, mem_mib=GIB, time_limit_s=600, is_batch=False),
+    "held": {"tasks": 8, "cpus": 32, "gpus": 8, "mem_mib": 64 * GIB, "gpu_type": "a100"},
+    "dependent": {"reason": "Dependency", "mem_mib": 4 * GIB},
+    "begin": {"reason": "BeginTime", "tasks": 8, "cpus": 32, "gpus": 8, "mem_mib": 64 * GIB},
+    "sockets": {"tasks": 2, "cpus": 8, "gpus": 4, "mem_mib": 8 * GIB, "gpu_type": "a100"},
+    "exclusive": {
+        "reason": "Resources",
+        "nodes": 3,
+        "tasks": 3,
+        "cpus": 3,
+        "gpus": 24,
+        "mem_mib": 24_000,
+        "is_exclusive": True,
+    },
+    "all-memory": {"gpus": 1, "mem_mib": 500 * GIB},
+    "named-nodes": {"nodes": 2, "tasks": 2, "cpus": 2, "required_nodes": "n[1-2]"},
+    "het 1": {"gpus": 1, "mem_mib": GIB, "is_heterogeneous": True},
+    "het 2": {"mem_mib": GIB, "is_heterogeneous": True},
+    "one-of-four": {"cpus": 4, "mem_mib": 8 * GIB},
+    "gpus-of-job": {"tasks": 4, "cpus": 8, "gpus": 4, "mem_mib": 16 * GIB},
+    "tasks-per-gpu": {"tasks": 4, "cpus": 4, "mem_mib": 16 * GIB},
+    "cpus-per-gpu": {"cpus": 12, "mem_mib": 16 * GIB},
+    "cpus-per-gpu-mem-per-cpu": {"cpus": 12, "mem_mib": 12 * GIB},
+    "tasks-per-node": {"nodes": 2, "tasks": 4, "cpus": 4, "gpus": 4, "mem_mib": 4 * GIB},
+    "hint": {},
+    "constraint": {},
+    "without-a-node": {},
+    "requeue": {},
+    "deadline": {"has_deadline": True},
+    "time-min": {},
+    "no-limit-of-time": {"time_limit_s": 0},
+    "exclusive-user": {},
+    "overcommitted": {},
+    "reserved": {"reason": "Reservation"},
+    "scrontab": {"reason": "BeginTime", "gpus": 1, "mem_mib": GIB, "time_limit_s": 300},
+}
+"""What differs from USUAL in the record of each job."""
+
+DIFFERENT: Final[dict[str, dict[str, dict[str, Any]]]] = {
+    "22.05": {
+        # It guesses how many nodes a job without --nodes will take, by the cores of one socket; it is declined.
+        "held": {"nodes": 2, "nodes_certain": False},
+        # It counts one node and its memory for --ntasks=4 --ntasks-per-node=2.
+        "tasks-per-node": {"mem_mib": 2 * GIB, "nodes_certain": False},
+    },
+}
+"""What a version of Slurm says otherwise, by version and job."""
+MISSING: Final[dict[str, Collection[str]]] = {"22.05": {"scrontab"}}  # Debian's 22.05 has no scrontab command
+NODES: Final = ("n1", "n2", "n3", "n4")
+
+
+def release_of(version: str) -> str:
+    """``24.11`` of ``24.11.5``."""
+    return ".".join(version.split(".")[:2])
+
+
+def by_name(jobs: Collection[JobRecord]) -> dict[str, JobRecord]:
+    """Jobs by name; an array's and a heterogeneous job's parts by what tells them apart."""
+    names = {"array": "array {0.state}", "het": "het {0.gpus}"}
+    return {names.get(job.name, "{0.name}").format(job): job for job in jobs}
+
+
+def assert_the_jobs(jobs: Collection[JobRecord], version: str) -> None:
+    """Hold every field of every job to the table."""
+    said_nothing_of = set(JobRecord.__struct_fields__) - set(USUAL) - MOMENTS
+    assert said_nothing_of == set(), "add these fields to tests/daemon/contract.py"
+    release = release_of(version)
+    expected = {
+        name: USUAL | changes | DIFFERENT.get(release, {}).get(name, {})
+        for name, changes in JOBS.items()
+        if name not in MISSING.get(release, ())
+    }
+    found = by_name(jobs)
+    assert {name: _without_moments(job) for name, job in found.items()} == expected
+    assert len(jobs) == len(found)
+    _assert_the_moments(found)
+
+
+def assert_the_nodes(nodes: Collection[NodeRecord]) -> None:
+    """Hold nodes to the testbed's shape and to what the running jobs take of all of them together."""
+    assert tuple(node.name for node in nodes) == NODES
+    assert {(node.cpus, node.mem_mib, node.gpus, node.partitions) for node in nodes} == {(64, 512_000, 8, ("gpu",))}
+    assert [node.usable for node in nodes] == [True, True, True, False]
+    running = [USUAL | changes for changes in JOBS.values() if changes.get("state") == "RUNNING"]
+    assert sum(node.cpus_used for node in nodes) == sum(job["cpus"] for job in running)
+    assert sum(node.gpus_used for node in nodes) == sum(job["gpus"] for job in running)
+    assert sum(node.mem_mib_used for node in nodes) == sum(job["mem_mib"] for job in running)
+
+
+def assert_the_accounts(records: Collection[AccountingRecord], jobs: Mapping[str, JobRecord]) -> None:
+    """Totals are those allocated; times that have not come are None; no peak of memory is not zero."""
+    by_id = {record.job_id: record for record in records}
+    failed = by_id[jobs["failed"].job_id]
+    assert (failed.state, failed.exit_code, failed.gpus, failed.mem_mib) == ("FAILED", "3:0", 0, 8000)
+    assert failed.ended_s is not None
+    assert (failed.max_rss_mib, failed.consumed_energy_j) == (None, None)
+    large = by_id[jobs["two-nodes"].job_id]
+    assert (large.state, large.nodes, large.cpus, large.gpus) == ("RUNNING", 2, 32, 8)
+    assert large.mem_mib == 200 * GIB
+    assert large.ended_s is None
+    assert (large.submitted_s, large.started_s) == (jobs["two-nodes"].submitted_s, jobs["two-nodes"].started_s)
+
+
+def _without_moments(job: JobRecord) -> dict[str, Any]:
+    return {key: value for key, value in msgspec.structs.asdict(job).items() if key not in MOMENTS}
+
+
+def _assert_the_moments(found: Mapping[str, JobRecord]) -> None:
+    assert len({job.job_id for job in found.values()} - {0}) == len(found)
+    for job in found.values():
+        assert job.submitted_s > 0
+        assert job.expected_end_s == job.started_s + job.time_limit_s
+        if job.state == "RUNNING":
+            assert 0 < job.submitted_s <= job.begin_s <= job.started_s
+        if job.reason == "JobHeldUser" and job.pending:
+            assert (job.priority, job.begin_s) == (0, 0)
+    for name in ("plain", "exclusive", "begin"):
+        assert found[name].priority > 0
+    assert found["begin"].begin_s - found["begin"].submitted_s in range(HOUR - 1, HOUR + 2)

@@ -1,0 +1,267 @@
+"""What the apply engine does of its own, on a real slurmctld: batches, updates in place, jobs that were forgotten.
+
+The engine runs inside the test, on a site whose plugin defers jobs for a daemon that is not there.
+"""
+
+import signal
+import time
+from collections.abc import Iterator
+from datetime import datetime
+
+import msgspec
+import pytest
+
+from rlalloc.config import Config, load_config
+from rlalloc.job import Allocation
+from rlalloc.store import Application, Decision, Store
+from rlalloc_testbed import USER, Installation, install
+from rlallocd import apply
+from rlallocd.apply import Applier
+from rlallocd.candidates import Candidate, find_candidates
+from rlallocd.intercept import write_intercept
+from rlallocd.sizes import size_of
+from rlallocd.slurm import Slurm, UpdatePlan, connect
+from rlallocd.slurm.tres import parse_tres
+from rlallocd.tag import Tag
+from slurm_testbed import Site
+
+pytestmark = pytest.mark.slurm
+
+JOB = """#!/bin/sh
+#SBATCH --nodes=1 --gpus-per-node=4 --ntasks-per-node=1 --cpus-per-task=32 --mem=200G --time=10
+#RLALLOC gpus=1-2
+: torchrun train.py
+"""
+FORMS = (
+    "-N1 --gres=gpu:4 -c8 --mem=64G",
+    "-N1 --gres=gpu:a100:4 -c8 --mem=64G",
+    "-N2 --gpus-per-node=2 --ntasks-per-node=1 -c8 --mem=64G",
+    "-N1 --gpus=4 -n4 -c2 --mem=64G",
+    "-N1 --gpus-per-task=1 -n4 -c2 --mem=64G",
+    "-N1 --gpus=4 --ntasks-per-gpu=1 -c2 --mem=64G",
+    "-N1 --gpus=4 --cpus-per-gpu=2 --mem-per-gpu=8G",
+    "-N1 --gres=gpu:4 -c8 --mem-per-cpu=4G",
+    "-N1-2 --gres=gpu:4 -c8 --mem=64G",
+    "-N1 --gres=gpu:4 -c8 --mem=64G --nodelist=n1",
+    "-N1 --gres=gpu:4 -c8 --mem=0",
+    "-N1 --gres=gpu:4 -c8 --mem=64G --exclusive",
+)
+WITHIN_S = 300
+
+
+class Engine:
+    """An Applier and what it works on."""
+
+    def __init__(self, installation: Installation, config: Config) -> None:
+        self.installation = installation
+        self.site = installation.site
+        self.config = config
+        self.slurm: Slurm = connect(config.slurm)
+        self.store = Store(config.store.url)
+        self.applier = Applier(self.slurm, self.store)
+
+    def candidates(self, *job_ids: int) -> list[Candidate]:
+        found = find_candidates(self.slurm.jobs(), self.config, set())
+        return [candidate for candidate in found if candidate.job.job_id in job_ids]
+
+    def decide(self, candidate: Candidate, **changes: int) -> tuple[Candidate, Decision]:
+        """A decision on this size with some changes, written as the controller does."""
+        job = candidate.job
+        decision = Decision(
+            id=f"{job.job_id}-{time.time()}",
+            job_id=job.job_id,
+            submitted_s=job.submitted_s,
+            decided_s=time.time(),
+            user=job.user,
+            account=job.account,
+            partition=job.partition,
+            job_name=job.name,
+            job_class="train",
+            rule="llm",
+            mode="enforce",
+            reason="",
+            request=size_of(job),
+            allocation=msgspec.structs.replace(size_of(job), **changes) if changes else None,
+        )
+        self.store.add_decisions([decision])
+        return candidate, decision
+
+    def application(self, decision: Decision) -> Application:
+        return self.store.applications(decision.id)[-1]
+
+    def size(self, job_id: int) -> Allocation:
+        """The size that a job asks for by now."""
+        return size_of(self.slurm.read_back([job_id])[job_id])
+
+
+@pytest.fixture
+def engine(daemon_site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    for path in daemon_site.directory.glob("store.sqlite*"):
+        path.unlink()
+    installation = install(
+        daemon_site, grace_s=200, daemon={"poll_s": 1.0, "outcomes_every_s": 3600.0, "heartbeat_s": 100.0}
+    )
+    config = load_config(installation.config_path)
+    write_intercept(config)
+    for name, value in daemon_site.environment().items():
+        monkeypatch.setenv(name, value)
+    engine = Engine(installation, config)
+    yield engine
+    engine.store.close()
+    installation.stop_all()
+    (installation.runtime / "intercept").unlink()
+    daemon_site.run(["scancel", "--user", USER])
+
+
+def test_a_burst_is_updated_read_back_and_begun_in_batches(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven jobs in batches of three; the last one's user lowers its time limit after the decision."""
+    monkeypatch.setattr(apply, "BATCH", 3)
+    jobs = [engine.installation.submit(JOB) for _ in range(7)]
+    decided = [engine.decide(candidate, gpus_per_node=1, cpus_per_task=8) for candidate in engine.candidates(*jobs)]
+    assert [decision.job_id for _, decision in decided] == jobs
+    engine.site.run(["scontrol", "update", f"JobId={jobs[-1]}", "TimeLimit=5"], user=USER)
+    calls: list[tuple[str, ...]] = []
+    run = engine.slurm._commands.run
+    monkeypatch.setattr(engine.slurm._commands, "run", lambda *words: calls.append(words) or run(*words))
+
+    engine.applier.apply(decided)
+
+    *good, changed = [engine.application(decision) for _, decision in decided]
+    assert {application.state for application in good} == {"begun"}
+    assert changed.state == "left"
+    assert "time limit (s) 600 → 300" in changed.detail
+    assert len([words for words in calls if "NumNodes=1-1" in words]) == 6
+    assert len([words for words in calls if "StartTime=now" in words]) == 3
+    assert len([words for words in calls if "--json" in words]) == 2  # the third batch has nothing to be read back
+    engine.site.wait_for_states(jobs, {"COMPLETED"}, timeout_s=WITHIN_S)
+    assert ["gres/gpu=1" in engine.installation.job(job_id)["TRES"] for job_id in jobs] == [True] * 6 + [False]
+    assert engine.installation.job(jobs[-1])["TimeLimit"] == "00:05:00"
+
+
+def _waiting_job(engine: Engine) -> int:
+    """A job that waits for something else than us."""
+    job_id = engine.installation.submit(JOB)
+    engine.site.run(["scontrol", "hold", str(job_id)])
+    engine.slurm.begin([job_id], 0)
+    return job_id
+
+
+def test_a_job_that_does_not_wait_for_us_is_updated_where_it_stands(engine: Engine) -> None:
+    job_id = _waiting_job(engine)
+    before = engine.installation.job(job_id)
+    ((candidate, decision),) = [engine.decide(each, gpus_per_node=1) for each in engine.candidates(job_id)]
+    assert not candidate.deferred_by_us
+    engine.applier.apply([(candidate, decision)])
+    application = engine.application(decision)
+    assert (application.state, application.begins) == ("begun", False)
+    assert engine.size(job_id) == application.intended
+    after = engine.installation.job(job_id)
+    for field in ("EligibleTime", "AccrueTime", "Priority", "Reason"):
+        assert after[field] == before[field], field
+    engine.site.run(["scontrol", "release", str(job_id)])
+    engine.site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=WITHIN_S)
+    assert "gres/gpu=1" in engine.installation.job(job_id)["TRES"]
+
+
+def test_an_update_in_place_that_fails_leaves_the_job_as_before_it(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resized twice; of the second update only the first words arrive."""
+    job_id = _waiting_job(engine)
+    engine.applier.apply([engine.decide(engine.candidates(job_id)[0], gpus_per_node=2, cpus_per_task=16)])
+    as_before = engine.size(job_id)
+    _cut_short(engine, monkeypatch, {job_id})
+    second = engine.decide(engine.candidates(job_id)[0], gpus_per_node=1, cpus_per_task=8, mem_mib_per_node=20480)
+    engine.applier.apply([second])
+    application = engine.application(second[1])
+    assert application.state == "restored"
+    assert application.original == as_before
+    assert engine.size(job_id) == as_before
+
+
+def test_a_restoration_that_fails_three_times_stays_open_for_the_next_cycle(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_id = engine.installation.submit(JOB)
+    decided = engine.decide(engine.candidates(job_id)[0], gpus_per_node=1, cpus_per_task=8)
+    update = engine.slurm.update
+    sent: list[UpdatePlan] = []
+
+    def fail(plan: UpdatePlan) -> None:
+        sent.append(plan)
+        update(UpdatePlan(job_id=plan.job_id, fields=plan.fields[:5] if len(sent) == 1 else (("AdminComment", "x"),)))
+
+    with monkeypatch.context() as failing:
+        failing.setattr(engine.slurm, "update", fail)
+        engine.applier.apply([decided])
+    assert len(sent) == 1 + apply.RESTORATIONS
+    (application,) = engine.store.open_applications()
+    assert application.state == "restoring"
+    assert engine.installation.job(job_id)["Reason"] in ("BeginTime", "None")
+    engine.applier.finish(engine.store.open_applications())
+    assert engine.application(decided[1]).state == "restored"
+    engine.site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=WITHIN_S)
+    assert "gres/gpu=4" in engine.installation.job(job_id)["TRES"]
+
+
+def test_jobs_of_all_forms_are_as_decided_or_as_submitted(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each form three jobs: one as decided, one whose update is cut short and that is restored, one untouched."""
+    jobs = {
+        (form, part): engine.site.sbatch("#!/bin/sh\ntrue\n", user=USER, options=[*form.split(), "--begin=now+3600"])
+        for form in FORMS
+        for part in ("decided", "restored", "untouched")
+    }
+    records = {job.job_id: job for job in engine.slurm.jobs()}
+    decided = []
+    for (_, part), job_id in jobs.items():
+        if part != "untouched":
+            job = records[job_id]
+            tag = Tag(mode="enforce", rule="llm", job_class="train", begin=job.begin_s, user_begin=0)
+            half = max(1, size_of(job).gpus_per_node // 2)
+            candidate = Candidate(job, tag, "enforce")
+            decided.append(engine.decide(candidate, gpus_per_node=half, mem_mib_per_node=16 * 1024))
+    _cut_short(engine, monkeypatch, {job_id for (_, part), job_id in jobs.items() if part == "restored"})
+
+    engine.applier.apply(decided)
+
+    for _, decision in decided:
+        application = engine.application(decision)
+        form, part = next(key for key, job_id in jobs.items() if job_id == decision.job_id)
+        assert (form, application.state) == (form, "begun" if part == "decided" else "restored"), application.detail
+    engine.slurm.begin(list(jobs.values()), 0)
+    engine.site.wait_for_states(jobs.values(), {"COMPLETED"}, timeout_s=WITHIN_S)
+    had = {key: parse_tres(engine.installation.job(job_id)["TRES"]) for key, job_id in jobs.items()}
+    for form in FORMS:
+        assert had[form, "restored"] == had[form, "untouched"], form
+    for _, decision in decided:
+        form, part = next(key for key, job_id in jobs.items() if job_id == decision.job_id)
+        if part == "decided" and decision.allocation is not None:
+            tres = had[form, part]
+            found = (tres["node"], tres["cpu"], tres["gres/gpu"], tres["mem"])
+            size = decision.allocation
+            assert (form, *found) == (form, size.nodes, size.cpus, size.gpus, size.mem_mib)
+
+
+def _cut_short(engine: Engine, monkeypatch: pytest.MonkeyPatch, job_ids: set[int]) -> None:
+    """Let only the first words of the next update of each of these jobs arrive."""
+    update = engine.slurm.update
+
+    def cut(plan: UpdatePlan) -> None:
+        if plan.job_id in job_ids:
+            job_ids.remove(plan.job_id)
+            plan = UpdatePlan(job_id=plan.job_id, fields=plan.fields[:7])
+        update(plan)
+
+    monkeypatch.setattr(engine.slurm, "update", cut)
+
+
+def test_a_job_that_was_decided_and_not_let_go_is_let_go_by_the_next_daemon(engine: Engine) -> None:
+    """Killed between the decision to leave a job as submitted and its release."""
+    job_id = engine.installation.submit(JOB)
+    ((candidate, _),) = [engine.decide(each) for each in engine.candidates(job_id)]
+    assert candidate.deferred_by_us
+    engine.installation.start("rlallocd")
+    engine.site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=WITHIN_S)
+    started = datetime.fromisoformat(engine.installation.job(job_id)["StartTime"])
+    assert started.timestamp() < candidate.tag.begin
+    engine.installation.stop("rlallocd", signal.SIGTERM)

@@ -1,0 +1,65 @@
+"""Which decision an outcome belongs to."""
+
+import msgspec
+
+from rlalloc.heuristics import DEFAULT_PRICE
+from rlalloc.job import Shares
+from rlalloc.store import Application, ApplicationState, Decision
+from rlallocd.outcomes import outcomes_of
+from rlallocd.slurm import AccountingRecord
+from tests.core.test_store import APPLICATION, DECISION, SIZE
+
+AGAIN = msgspec.structs.replace(
+    DECISION,
+    id="d2",
+    decided_s=DECISION.decided_s + 600,
+    shares=Shares(0.5, 0.5, 0.5),
+    dominant_share_allocated=0.125,
+)
+ENDED = AccountingRecord(
+    job_id=7,
+    part="",
+    state="COMPLETED",
+    exit_code="0:0",
+    submitted_s=1000,
+    eligible_s=1001,
+    started_s=int(AGAIN.decided_s) + 10,
+    ended_s=int(AGAIN.decided_s) + 110,
+    nodes=1,
+    cpus=32,
+    gpus=2,
+    mem_mib=1024,
+    max_rss_mib=None,
+    consumed_energy_j=None,
+)
+
+
+def _applied(number: int, decision: Decision, state: ApplicationState) -> Application:
+    return msgspec.structs.replace(APPLICATION, id=number, decision_id=decision.id, state=state)
+
+
+def _journal(first: ApplicationState, second: ApplicationState) -> dict[str, tuple[Application, ...]]:
+    return {"d1": (_applied(1, DECISION, first),), "d2": (_applied(2, AGAIN, second),)}
+
+
+def test_the_outcome_belongs_to_the_decision_in_force() -> None:
+    (outcome,) = outcomes_of((DECISION, AGAIN), _journal("begun", "begun"), [ENDED], DEFAULT_PRICE)
+    assert (outcome.decision_id, outcome.executed_shares) == ("d2", AGAIN.shares)
+    (earlier,) = outcomes_of((DECISION, AGAIN), _journal("begun", "restored"), [ENDED], DEFAULT_PRICE)
+    assert (earlier.decision_id, earlier.executed_shares) == ("d1", DECISION.shares)
+    # The wait that counts is the one after the decision: ten minutes more for the first.
+    assert outcome.reward is not None
+    assert earlier.reward is not None
+    assert outcome.reward > earlier.reward
+
+
+def test_where_nothing_was_applied_it_is_the_first_with_the_request() -> None:
+    (outcome,) = outcomes_of((DECISION, AGAIN), _journal("left", "lost"), [ENDED], DEFAULT_PRICE)
+    assert outcome.decision_id == "d1"
+    assert outcome.executed_shares != DECISION.shares
+
+
+def test_jobs_that_share_an_id_are_told_apart() -> None:
+    other = msgspec.structs.replace(DECISION, id="d0", submitted_s=10, request=SIZE)
+    found = outcomes_of((other, DECISION), {}, [ENDED], DEFAULT_PRICE)
+    assert [outcome.decision_id for outcome in found] == ["d1"]

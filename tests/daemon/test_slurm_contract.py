@@ -1,0 +1,167 @@
+"""One contract for all that reads Slurm: recorded answers of four versions, real sites of two, each by every reader.
+
+Real sites are this machine's own Slurm and Debian trixie's; further releases come with RLALLOC_TEST_RELEASES=forky.
+pyslurm is held to it where it matches the Slurm in PATH (marker ``pyslurm``).
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rlalloc_testbed.releases import require
+from rlallocd.slurm import JobRecord, NodeRecord
+from rlallocd.slurm.accounting import accounting, read_accounting
+from rlallocd.slurm.commands import Commands
+from rlallocd.slurm.control import Control
+from rlallocd.slurm.json_reader import JsonReader
+from slurm_testbed import Site, SiteSpec, TestbedError
+from slurm_testbed.requirements import check_requirements
+
+from .contract import DAY, assert_the_accounts, assert_the_jobs, assert_the_nodes, by_name
+
+ROOT = Path(__file__).parents[2]
+FIXTURES = Path(__file__).parent / "fixtures"
+VERSIONS = ("22.05", "24.11", "25.11", "26.05")
+OWN = "own"
+RELEASES = (OWN, "trixie", *os.environ.get("RLALLOC_TEST_RELEASES", "").split())
+
+
+class Recorded(Commands):
+    """Commands that print what those of one version have printed."""
+
+    FILES = {"squeue": "squeue.json", "sinfo": "nodes.json", "scontrol show nodes": "nodes.json"} | {
+        "scontrol show config": "config.txt",
+        "scontrol show partition": "partitions.txt",
+    }
+
+    def __init__(self, version: str) -> None:
+        super().__init__(timeout_s=1)
+        self._folder = FIXTURES / f"slurm-{version}"
+
+    def run(self, *words: str) -> str:
+        name = " ".join(words[:3]) if words[0] == "scontrol" else words[0]
+        return (self._folder / self.FILES[name]).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+class TestRecordedAnswers:
+    def test_jobs_and_nodes(self, version: str) -> None:
+        reader = JsonReader(Recorded(version), version)
+        assert_the_jobs(reader.jobs(), version)
+        assert_the_nodes(reader.nodes())
+
+    def test_accounting(self, version: str) -> None:
+        text = (FIXTURES / f"slurm-{version}" / "sacct.txt").read_text(encoding="utf-8")
+        assert_the_accounts(read_accounting(text), by_name(JsonReader(Recorded(version), version).jobs()))
+
+    def test_configuration_and_partitions(self, version: str) -> None:
+        assert_what_scontrol_tells(Control(Recorded(version)), version)
+
+
+def assert_what_scontrol_tells(control: Control, version: str) -> None:
+    """The version, the cluster, whether limits are enforced and GPUs accounted, partitions' limits."""
+    config = control.config()
+    assert config.version.startswith(version)
+    assert config.cluster
+    assert not config.limits_enforced
+    assert config.gpus_accounted
+    (gpu,) = control.partitions().values()
+    assert (gpu.name, gpu.max_time_s, gpu.max_nodes) == ("gpu", DAY, None)
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def full_site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A site with the contract's jobs, submitted and recorded by scripts/record-fixtures.sh."""
+    try:
+        check_requirements()
+    except TestbedError as error:
+        pytest.skip(str(error))
+    release = None if request.param == OWN else request.param
+    if release is not None:
+        require(release)
+    spec = SiteSpec(
+        name=f"contract-{request.param}-{os.getpid()}",
+        release=release,
+        extra_slurm_conf={"ScronParameters": "enable"},
+    )
+    with Site.start(spec) as site:
+        environment = {"INTO": str(tmp_path_factory.mktemp("recorded"))}
+        script = [str(ROOT / "scripts" / "record-fixtures.sh"), "--submit-as", "llm-alice"]
+        site.run(script, environment=environment, timeout_s=300)
+        yield site
+
+
+@pytest.fixture
+def commands(full_site: Site, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    """Slurm's commands, pointed to that site."""
+    monkeypatch.setenv("SLURM_CONF", str(full_site.etc / "slurm.conf"))
+    monkeypatch.setenv("PATH", full_site.environment()["PATH"])
+    return Commands(60)
+
+
+@pytest.mark.slurm
+class TestRealSites:
+    def test_jobs_and_nodes(self, commands: Commands) -> None:
+        version = Control(commands).config().version
+        reader = JsonReader(commands, version)
+        assert_the_jobs(reader.jobs(), version)
+        assert_the_nodes(reader.nodes())
+
+    def test_some_jobs_only(self, commands: Commands) -> None:
+        reader = JsonReader(commands, Control(commands).config().version)
+        wanted = sorted(job.job_id for job in reader.jobs() if job.name in ("plain", "held"))
+        found = {job.job_id for job in reader.jobs_of(wanted)}
+        assert found.issuperset(wanted)
+
+    def test_accounting(self, commands: Commands) -> None:
+        jobs = by_name(JsonReader(commands, Control(commands).config().version).jobs())
+        wanted = [jobs["failed"].job_id, jobs["two-nodes"].job_id]
+        assert_the_accounts(accounting(commands, wanted, since_s=jobs["failed"].submitted_s - 60), jobs)
+
+    def test_configuration_and_partitions(self, commands: Commands) -> None:
+        control = Control(commands)
+        assert_what_scontrol_tells(control, control.config().version)
+
+    @pytest.mark.pyslurm
+    def test_pyslurm(self, commands: Commands, full_site: Site) -> None:
+        """In a process of its own: libslurm reads slurm.conf once, when pyslurm is imported."""
+        version = Control(commands).config().version
+        if (obstacle := _obstacle(full_site, version)) is not None:
+            pytest.skip(obstacle)
+        program = (
+            "import msgspec, sys\n"
+            "from rlallocd.slurm.commands import Commands\n"
+            "from rlallocd.slurm.json_reader import JsonReader\n"
+            "from rlallocd.slurm.pyslurm_reader import PyslurmReader\n"
+            "reader = PyslurmReader(JsonReader(Commands(30), sys.argv[1]))\n"
+            "sys.stdout.buffer.write(msgspec.json.encode((reader.jobs(), reader.nodes())))\n"
+        )
+        text = _in_site(full_site, program, version)
+        jobs, nodes = msgspec.json.decode(text, type=tuple[tuple[JobRecord, ...], tuple[NodeRecord, ...]])
+        assert_the_jobs(jobs, version)
+        assert_the_nodes(nodes)
+
+
+def _obstacle(site: Site, version: str) -> str | None:
+    """Ask in another process, since importing pyslurm binds a process to one site."""
+    program = "import sys; from rlallocd.slurm import connection; print(connection._pyslurm_obstacle(sys.argv[1]))"
+    said = _in_site(site, program, version).strip()
+    return None if said == "None" else said
+
+
+def _in_site(site: Site, program: str, argument: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program, argument],
+        env=site.environment() | {"PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
