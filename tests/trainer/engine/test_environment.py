@@ -5,6 +5,7 @@ import warnings
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.utils.env_checker import check_env
 
 from rlalloc.observation import heuristic_shares
@@ -93,6 +94,8 @@ def test_many_simulators_are_answered_in_batches() -> None:
 
 
 def test_sac_of_stable_baselines3_trains_on_it() -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # more only get into each other's way on a busy machine
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what others' packages warn of on their import is not ours to mend
         from stable_baselines3 import SAC
@@ -105,3 +108,4 @@ def test_sac_of_stable_baselines3_trains_on_it() -> None:
     observation, _ = made.reset(seed=0)
     action, _ = model.predict(observation, deterministic=True)
     assert made.action_space.contains(action)
+    torch.set_num_threads(threads)

@@ -233,3 +233,11 @@ def test_a_clone_goes_on_as_the_original_would_and_apart_from_it() -> None:
     twin.run()
     assert twin.digest() == made.digest()
     assert made.digest() != simulator([msgspec.structs.replace(jobs[0], nice=1), *jobs[1:]]).digest()
+
+
+def test_memory_grows_with_the_jobs_and_no_faster() -> None:
+    used = []
+    for count in (100, 200, 300):
+        made = simulator([job(number, size(1)) for number in range(count)])
+        used.append(sum(array.nbytes for array in made.world))
+    assert used[1] - used[0] == used[2] - used[1] < 100 * 600

@@ -34,33 +34,40 @@ def backfill(world: World) -> bool:
     reservations = no_reservations(world, order)
     for partition in range(len(world.partitions)):
         world.partitions[partition]["reserved"] = 0
-    started, place = 0, 0
+    most = rules["bf_job_part_count_reserve"]
+    started, place, candidate = 0, 0, 0
     while left > 0 and place <= candidates[left - 1]:
         number = order[place]
         size = world.sizes[number]
         partition = world.partitions[size["partition"]]
-        most = rules["bf_job_part_count_reserve"]
-        if _can_start(world, reservations, size):
+        less_room = False
+        fits = candidates[candidate] == place
+        candidate += fits
+        if fits and _can_start(world, reservations, size):
             _mark_room_now(world, reservations, size)
             choose(world.nodes, world.room, size, world.chosen, rules["least_loaded_nodes"])
             dequeue(world, number)
             start(world, number)
             clock["backfilled"] += 1
             started += 1
+            less_room = True
             if started == rules["bf_max_job_start"]:
                 return True
         elif most == 0 or partition["reserved"] < most:
             world.jobs[number]["reason"] = RESOURCES
-            partition["reserved"] += _reserve(world, reservations, size)
+            less_room = _reserve(world, reservations, size)
+            partition["reserved"] += less_room
         place += 1
-        while left > 0 and not _can_start(world, reservations, world.sizes[order[candidates[left - 1]]]):
+        while (
+            left > 0 and less_room and not _can_start(world, reservations, world.sizes[order[candidates[left - 1]]])
+        ):
             left -= 1  # room only becomes less in a cycle
     return False
 
 
 @compiled
 def _that_fit(world: World, tested: int) -> Numbers:
-    """Places of the tested jobs that fit what is free now, reservations aside, ascending."""
+    """Places of the tested jobs that may fit what is free now, reservations aside, ascending; the last one does."""
     most_gpus = 0
     for node in range(len(world.nodes)):
         most_gpus = max(most_gpus, world.nodes[node]["gpus"])
@@ -91,7 +98,22 @@ def _that_fit(world: World, tested: int) -> Numbers:
         ):
             places[fitting] = place
             fitting += 1
+    while fitting > 0 and not _fits(world, world.sizes[world.queue[places[fitting - 1]]]):
+        fitting -= 1
     return places[:fitting]
+
+
+@compiled
+def _fits(world: World, size: Record) -> bool:
+    """Whether enough nodes have room for a job of ``size`` at this moment."""
+    nodes, mine = world.nodes, world.in_partition[size["partition"]]
+    found = 0
+    for node in range(len(nodes)):
+        if mine[node] and has_room(nodes, node, size):
+            found += 1
+            if found == size["nodes"]:
+                return True
+    return False
 
 
 @compiled

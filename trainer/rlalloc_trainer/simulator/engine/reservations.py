@@ -12,6 +12,7 @@ from rlalloc_trainer.simulator.engine.records import NOBODY, Flags, Numbers, Rea
 class Reservations(NamedTuple):
     """Chains of reserved times, one a node, ascending; ``used`` counts the links in use.
 
+    ``soonest_s`` is a time by node before which no job of this cycle can start on it.
     Gaps in which not even a job of the ``shortest_s`` time limit of this cycle has room are closed, so that chains
     stay short.
     """
@@ -21,22 +22,36 @@ class Reservations(NamedTuple):
     begin_s: Reals
     end_s: Reals
     used: Numbers
+    soonest_s: Reals
     shortest_s: float
 
 
 @compiled
 def no_reservations(world: World, order: Numbers) -> Reservations:
     """Return empty chains, with links enough for one reservation of each job."""
-    links, shortest_s = 0, math.inf
+    links, shortest_s, fewest_gpus = 0, math.inf, 1
     for place in range(len(order)):
-        links += world.sizes[order[place]]["nodes"]
-        shortest_s = min(shortest_s, float(world.sizes[order[place]]["limit_s"]))
+        size = world.sizes[order[place]]
+        links += size["nodes"]
+        shortest_s = min(shortest_s, float(size["limit_s"]))
+        fewest_gpus = min(fewest_gpus, size["gpus_per_node"])
+    soonest_s = np.full(len(world.nodes), world.clock[0]["now_s"])
+    for node in range(len(world.nodes)):
+        there = world.nodes[node]
+        slot = 0
+        free_gpus, free_cpus = there["free_gpus"], there["free_cpus"]
+        while slot < there["running"] and (free_gpus < fewest_gpus or free_cpus < 1):
+            held = world.slots[node, slot]
+            soonest_s[node] = max(soonest_s[node], held["latest_end_s"])
+            free_gpus, free_cpus = free_gpus + held["gpus"], free_cpus + held["cpus"]
+            slot += 1
     return Reservations(
         np.full(len(world.nodes), NOBODY, dtype=np.int64),
         np.empty(links, dtype=np.int64),
         np.empty(links),
         np.empty(links),
         np.zeros(1, dtype=np.int64),
+        soonest_s,
         shortest_s,
     )
 
@@ -50,7 +65,7 @@ def earliest_start(world: World, reservations: Reservations, size: Record, windo
     # The loops over nodes hand single arrays on: a whole World costs more to pass than the question itself.
     nodes, slots, usable, room = world.nodes, world.slots, world.allowed, world.room
     first, following = reservations.first, reservations.following
-    begin_s, end_s = reservations.begin_s, reservations.end_s
+    begin_s, end_s, possible_s = reservations.begin_s, reservations.end_s, reservations.soonest_s
     limit_s, wanted = float(size["limit_s"]), size["nodes"]
     _mark_usable(nodes, world.in_partition[size["partition"]], size["gpu_type"], usable)
     soonest = np.empty(wanted)
@@ -58,9 +73,9 @@ def earliest_start(world: World, reservations: Reservations, size: Record, windo
     while True:
         soonest[:] = math.inf
         for node in range(len(nodes)):
-            if not usable[node]:
-                continue
             bound_s = min(window_end_s, soonest[wanted - 1])
+            if not usable[node] or possible_s[node] > bound_s:
+                continue
             time_s = _after(first, following, begin_s, end_s, node, from_s, limit_s, bound_s)
             time_s = _freed(nodes, slots, node, size, time_s, bound_s)
             time_s = _after(first, following, begin_s, end_s, node, time_s, limit_s, bound_s)
@@ -73,6 +88,7 @@ def earliest_start(world: World, reservations: Reservations, size: Record, windo
         for node in range(len(nodes)):
             room[node] = (
                 usable[node]
+                and possible_s[node] <= start_s
                 and _after(first, following, begin_s, end_s, node, start_s, limit_s, start_s) <= start_s
                 and _freed(nodes, slots, node, size, start_s, start_s) <= start_s
             )
@@ -103,6 +119,8 @@ def add(reservations: Reservations, node: int, begin_s: float, end_s: float) -> 
         reservations.end_s[link] = max(reservations.end_s[link], reservations.end_s[after])
         after = reservations.following[after]
     reservations.following[link] = after
+    if reservations.begin_s[link] - reservations.soonest_s[node] <= reservations.shortest_s:
+        reservations.soonest_s[node] = max(reservations.soonest_s[node], reservations.end_s[link])
 
 
 @compiled
