@@ -115,6 +115,7 @@ json=--json
 if [[ $(printf '%s\n' 26.05 "$version" | sort --version-sort | head --lines=1) == 26.05 ]]; then json=--json=v0.0.44; fi
 record squeue.json squeue "$json" --all --states=all
 if [[ $version == 22.05.* ]]; then
+    record cpus-per-task.txt squeue --noheader --all --states=all '--Format=JobID: ,cpus-per-task: '
     record nodes.json sinfo "$json" --all
 else
     record nodes.json scontrol show nodes "$json" --all

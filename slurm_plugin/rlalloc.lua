@@ -37,6 +37,10 @@ local NO_VAL = 4294967294
 local NO_VAL16 = 65534
 local INFINITE16 = 65535
 
+-- Lua is told no version, but it knows all error numbers by name in later ones than 22.05. There (seen on 24.11) any
+-- update of a pending --ntasks-per-gpu job, were it only its begin time, leaves it with one task and one CPU.
+local AFTER_22_05 = slurm ~= nil and slurm.ESLURM_INVALID_JOB_ID ~= nil
+
 local function set_of(words)
    local set = {}
    for _, word in ipairs(words) do
@@ -294,6 +298,9 @@ local function name_to_decline(job_desc, script)
    if number_of(job_desc, "time_min") then
       return "time-min"
    end
+   if AFTER_22_05 and number_of(job_desc, "ntasks_per_tres") then
+      return "ntasks-per-gpu"
+   end
    if ("\n" .. script):find("\n#SBATCH[^\n]* %-%-deadline") then
       return "deadline"
    end
@@ -345,6 +352,17 @@ end
 
 -- What is done to the job
 
+--- Whether the job asks for a number of tasks, or for --hint, which makes Slurm count them. Where it does not, Slurm adds task counts to its environment
+-- once an update has named them, and the TaskProlog takes them away again.
+local function asks_for_tasks(job_desc)
+   for _, field in ipairs({"num_tasks", "ntasks_per_node", "ntasks_per_tres", "threads_per_core"}) do
+      if (number_of(job_desc, field) or 0) > 0 then
+         return true
+      end
+   end
+   return job_desc.environment["SLURM_NTASKS"] ~= nil
+end
+
 --- Wake the daemon: it watches for a writer closing the file. Nothing is written, so that the file cannot grow
 -- (nor anything else, if a link stands in its place); where there is none, no daemon waits for it.
 local function wake_daemon()
@@ -373,8 +391,8 @@ local function intercept_job(job_desc, rule, class, words, now, grace, decline)
    end
    if enforce then
       job_desc.environment["RLALLOC_JOB"] = "1"
-      if job_desc.environment["SLURM_NTASKS"] == nil then
-         job_desc.environment["RLALLOC_NO_TASKS"] = "1" -- an update names tasks, and Slurm then adds that variable
+      if not asks_for_tasks(job_desc) then
+         job_desc.environment["RLALLOC_NO_TASKS"] = "1"
       end
    end
    job_desc.admin_comment = comment

@@ -100,7 +100,7 @@ def _load(path: Path) -> Config:
 
 
 def _add_train() -> None:
-    """Mount ``rlalloc train`` and ``simulate`` where the trainer is installed; torch is imported only in their runs."""
+    """Mount ``rlalloc train`` and ``simulate`` where the trainer is installed; torch comes only when it is needed."""
     try:
         from rlalloc_trainer.cli import app as train_app
         from rlalloc_trainer.streams.cli import app as simulate_app

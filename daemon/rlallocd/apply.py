@@ -14,12 +14,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from rlalloc.job import Allocation
 from rlalloc.store import Application, ApplicationState, Decision, Store
 from rlallocd.candidates import Candidate
 from rlallocd.decide import LEAST_GRACE_LEFT_S
 from rlallocd.findings import Finding, changed_meanwhile, judge_pending, judge_started, limit_is_ours, same_minutes
 from rlallocd.plan import plan_restoration, plan_update
-from rlallocd.sizes import size_of
+from rlallocd.sizes import Declined, size_of
 from rlallocd.slurm import JobRecord, Slurm, SlurmUnavailable, UpdatePlan, UpdateRefused
 from rlallocd.tag import read_tag, with_note
 
@@ -30,7 +31,7 @@ BATCH: Final = 50
 RESTORATIONS: Final = 3
 """How often a restoration is sent and verified in one cycle. What is open after that is tried in the next one."""
 
-_LIMIT_REASONS: Final = ("QOS", "Assoc", "BadConstraints", "PartitionNodeLimit", "PartitionTimeLimit")
+_LIMIT_REASONS: Final = ("QOS", "Assoc", "Max", "BadConstraints", "PartitionNodeLimit", "PartitionTimeLimit")
 _BETWEEN: Final = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 """States of a job that may become pending again, or end: it is looked at in the next cycle."""
 
@@ -233,7 +234,7 @@ def _application(candidate: Candidate, decision: Decision) -> Application:
         decision_id=decision.id,
         job_id=decision.job_id,
         state="intended",
-        original=size_of(candidate.job),
+        original=_size_before(candidate, decision),
         intended=decision.allocation,
         begin_s=candidate.begin_s,
         detail="",
@@ -241,6 +242,14 @@ def _application(candidate: Candidate, decision: Decision) -> Application:
         begins=candidate.deferred_by_us,
         record=msgspec.json.encode(candidate.job).decode(),
     )
+
+
+def _size_before(candidate: Candidate, decision: Decision) -> Allocation:
+    """The size that a job has now, on the fewest nodes that it accepts; if those are uneven, the one decided on."""
+    try:
+        return size_of(candidate.job)
+    except Declined:
+        return decision.request
 
 
 def _record(application: Application) -> JobRecord | None:

@@ -1,5 +1,6 @@
 """Which jobs are ours to decide, from one snapshot. Pure functions."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Final
 
@@ -24,12 +25,15 @@ _HEADS_LOOKED_BEYOND: Final = 10
 class Candidate(msgspec.Struct, frozen=True):
     """A job with our tag and the mode in force for it now.
 
-    ``begun`` says that it was decided and let go before, and waits for resources: it is updated where it stands.
+    An array is one job, under the id that sbatch printed; it is ``split`` once some of its tasks stand in the queue
+    by themselves. ``begun`` says that it was decided and let go before, and waits for resources: it is updated where
+    it stands.
     """
 
     job: JobRecord
     tag: Tag
     mode: Mode
+    split: bool = False
     begun: bool = False
 
     @property
@@ -58,17 +62,20 @@ def find_candidates(
 ) -> tuple[Candidate, ...]:
     """Jobs that carry our tag, in modes shadow and enforce, without a decision so far.
 
-    They are pending; in shadow mode a job may have started before we saw it, and is told apart all the same.
+    They are pending; one in shadow mode, or declined at submission, may have started before we saw it, and is told
+    apart all the same. A requeued job was decided before, and keeps the size that it had then, as Slurm does.
     """
-    found = []
+    found: dict[int, Candidate] = {}
+    parts = Counter(job.array_job_id for job in jobs if job.array_job_id)
     for job in jobs:
         tag = read_tag(job.admin_comment)
-        if tag is None or (job.job_id, job.submitted_s) in decided:
+        if tag is None or job.restarts or job.base_id in found or (job.base_id, job.submitted_s) in decided:
             continue
         mode = _mode_now(tag, config.rule(tag.rule), config)
-        if (job.pending and mode != "off") or (job.running and mode == "shadow"):
-            found.append(Candidate(job, tag, mode))
-    return tuple(found)
+        if mode != "off" and (job.pending or (job.running and (mode == "shadow" or tag.decline))):
+            whole = msgspec.structs.replace(job, job_id=job.base_id)
+            found[job.base_id] = Candidate(whole, tag, mode, split=parts[job.array_job_id] > 1)
+    return tuple(found.values())
 
 
 def find_forgotten(
@@ -89,13 +96,16 @@ def find_forgotten(
 def find_waiting(jobs: Sequence[JobRecord], config: Config, now_s: float) -> tuple[Candidate, ...]:
     """Jobs that carry our tag, in mode enforce, and wait for nothing but resources or their turn.
 
-    Of each partition those not too far from the head of its queue, in the order of the queue.
+    Of each partition those not too far from the head of its queue, in the order of the queue. Arrays, whose tasks
+    split as they start, and requeued jobs keep the size that they have.
     """
     depth = config.waiting.head * (1 + _HEADS_LOOKED_BEYOND)
     found = []
     for partition in sorted({job.partition.split(",")[0] for job in jobs if job.pending}):
         for job in queue_of(partition, jobs, now_s)[:depth]:
             if job.partition.split(",")[0] != partition or job.reason not in WAITS_FOR_RESOURCES:
+                continue
+            if job.array_job_id or job.restarts:
                 continue
             tag = read_tag(job.admin_comment)
             if tag is not None and _mode_now(tag, config.rule(tag.rule), config) == "enforce":
@@ -111,31 +121,17 @@ def job_view(
     Raises Declined, with the reason, if it is to run as submitted.
     """
     job = candidate.job
-    if request.gpus_per_node > cluster.shape.gpus:
-        raise Declined(
-            f"{request.gpus_per_node} GPUs on a node of {cluster.shape.gpus}: say how many nodes (--nodes)"
-        )
     try:
         directives = parse_directives(candidate.tag.directives)
         bounds = bounds_for(request, directives, rule.bounds, cluster.shape)
     except DirectiveError as err:
-        raise Declined(str(err)) from err
+        raise Declined(str(err), "directive") from err
     return JobView(
         job_class=directives.job_class or candidate.tag.job_class,
         request=request,
         bounds=bounds,
         waited_s=max(0.0, cluster.time_s - job.submitted_s),
         user_running_gpus=sum(other.gpus for other in jobs if other.running and other.user == job.user),
-    )
-
-
-def exceeds(allocation: Allocation, request: Allocation) -> bool:
-    """Whether an allocation takes more of anything than the request did."""
-    return (
-        allocation.nodes > request.nodes
-        or allocation.gpus > request.gpus
-        or allocation.cpus > request.cpus
-        or allocation.mem_mib > request.mem_mib
     )
 
 

@@ -17,7 +17,7 @@ def partition_view(
     """The view of one partition at ``now_s``. Raises Declined if it has no usable GPU node."""
     usable = [node for node in nodes if node.usable and node.gpus and partition in node.partitions]
     if not usable:
-        raise Declined(f"partition {partition} has no usable GPU node")
+        raise Declined(f"partition {partition} has no usable GPU node", "no-gpu-node")
     largest = max(usable, key=lambda node: (node.gpus, node.cpus, node.mem_mib))
     mine = [job for job in jobs if partition in job.partition.split(",")]
     return ClusterView(

@@ -3,25 +3,27 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rlalloc.config import Config
 from rlalloc.errors import RlallocError, StoreError
 from rlalloc.job import Mode
-from rlalloc.store import Decision, Store
+from rlalloc.store import Application, Decision, Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.apply import Applier
 from rlallocd.candidates import Candidate, find_candidates, find_forgotten
 from rlallocd.decide import Snapshot, decide
 from rlallocd.intercept import withdraw_intercept, write_intercept
+from rlallocd.limits import may_be_ours
 from rlallocd.outcomes import outcomes_of
-from rlallocd.slurm import PartitionRecord, Slurm, SlurmError
+from rlallocd.slurm import JobRecord, PartitionRecord, SiteLimits, Slurm, SlurmError
+from rlallocd.tag import read_tag
 from rlallocd.waiting_room import WaitingRoom
 
 _log = logging.getLogger(__name__)
 
 _WATCH_LIMITS_FOR_S = 3600.0
-_PARTITIONS_EVERY_S = 300.0
+_PARTITIONS_EVERY_S = 60.0
 _REMEMBER_DECIDED_FOR_S = 30 * 86400.0
 _WAIT_FOR_OUTCOMES_FOR_S = 90 * 86400.0
 """A job that slurmdbd does not show ended by then (it was purged, say) is not asked for any more."""
@@ -70,6 +72,8 @@ class Controller:
         """Take up another configuration from the next cycle on; endpoint, store and directories need a restart."""
         self.config = config
         self._heartbeat_s = 0.0
+        self._partitions_read_s = 0.0
+        self._slurm.forget_limits()
 
     def stop(self) -> None:
         """Leave the cluster clean: intercept no more, and let go at once what still waits for us."""
@@ -92,7 +96,8 @@ class Controller:
         self._applier.finish(opened)
         self._applier.let_go(find_forgotten(snapshot.jobs, self._decided, {each.job_id for each in opened}))
         if self._slurm.config.limits_enforced:
-            self._applier.undo_limited(self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S), jobs)
+            begun = self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S)
+            self._applier.undo_limited([each for each in begun if _may_wait_for_us(each, jobs)], jobs)
         candidates = find_candidates(snapshot.jobs, self.config, self._decided)
         if not candidates:
             return 0
@@ -111,6 +116,8 @@ class Controller:
     def _record(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
         self._store.add_decisions([decision for _, decision in decided])
         for _, decision in decided:
+            if decision.decline_name:
+                self.counters[f"declined_{decision.decline_name}"] += 1
             _log.info(
                 "job %d, %s: %s",
                 decision.job_id,
@@ -120,6 +127,7 @@ class Controller:
                     "job_id": decision.job_id,
                     "decision_id": decision.id,
                     "policy_version": decision.policy_version or "-",
+                    "decline_name": decision.decline_name or "-",
                 },
             )
 
@@ -128,13 +136,33 @@ class Controller:
         if now_s - self._partitions_read_s > _PARTITIONS_EVERY_S:
             self._partitions = self._slurm.partitions()
             self._partitions_read_s = now_s
+        jobs = self._slurm.jobs()
+        config = self._slurm.config
         return Snapshot(
             taken_s=now_s,
-            jobs=self._slurm.jobs(),
+            jobs=jobs,
             nodes=self._slurm.nodes(),
             partitions=self._partitions,
-            limits_enforced=self._slurm.config.limits_enforced,
+            limits=self._limits(jobs),
+            memory_limits=(config.max_mem_mib_per_node, config.max_mem_mib_per_cpu),
         )
+
+    def _limits(self, jobs: Sequence[JobRecord]) -> SiteLimits | None:
+        """What binds the users whose jobs wait for us; None, and no job is changed, if it cannot be read."""
+        users = {
+            job.user
+            for job in jobs
+            if (job.pending or (job.running and (job.job_id, job.submitted_s) not in self._decided))
+            and read_tag(job.admin_comment)
+        }
+        if not users:
+            return None
+        try:
+            return self._slurm.limits(sorted(users))
+        except SlurmError as err:
+            self.counters["limits_unread"] += 1
+            _log.warning("jobs go on as submitted: limits cannot be read: %s", err)
+            return None
 
     def _collect_outcomes(self) -> None:
         """Ask sacct for decided jobs that have no outcome yet, every ``outcomes_every_s``."""
@@ -159,6 +187,11 @@ class Controller:
         if now_s - self._heartbeat_s >= self.config.daemon.heartbeat_s:
             write_intercept(self.config)
             self._heartbeat_s = now_s
+
+
+def _may_wait_for_us(application: Application, jobs: Mapping[int, JobRecord]) -> bool:
+    job = jobs.get(application.job_id)
+    return job is not None and may_be_ours(job.reason, application.original, application.intended)
 
 
 def _what(decision: Decision) -> str:

@@ -18,10 +18,11 @@ from rlalloc.observation import SCHEMA_VERSION, Observation, encode
 from rlalloc.store import Decision
 from rlalloc.view import ClusterView, expected_run_time_s, slowdown
 from rlallocd.agent_client import AgentClient, AgentUnavailable
-from rlallocd.candidates import Candidate, exceeds, job_view
+from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import partition_view
-from rlallocd.sizes import Declined, check_form, size_of
-from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord
+from rlallocd.limits import SiteView, obstacle, rungs
+from rlallocd.sizes import FORMS_DECLINED, Declined, check_form, size_of, size_on
+from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
 
 _log = logging.getLogger(__name__)
 
@@ -30,13 +31,29 @@ LEAST_GRACE_LEFT_S = 2.0
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What one cycle knows of the cluster."""
+    """What one cycle knows of the cluster.
+
+    ``limits`` are those of the users whose jobs wait for us, None where they could not be read; ``memory_limits`` are
+    slurm.conf's MaxMemPerNode and MaxMemPerCPU (MiB).
+    """
 
     taken_s: float
     jobs: tuple[JobRecord, ...]
     nodes: tuple[NodeRecord, ...]
     partitions: Mapping[str, PartitionRecord]
-    limits_enforced: bool
+    limits: SiteLimits | None
+    memory_limits: tuple[int | None, int | None] = (None, None)
+
+    @property
+    def site(self) -> SiteView:
+        """What of it a user's limits depend on."""
+        return SiteView(
+            now_s=self.taken_s,
+            nodes=self.nodes,
+            partitions=self.partitions,
+            limits=self.limits,
+            memory_limits=self.memory_limits,
+        )
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -58,7 +75,7 @@ def decide(
         try:
             questions.append(_question(candidate, snapshot, config))
         except Declined as err:
-            decisions.append((candidate, _left(candidate, snapshot, str(err))))
+            decisions.append((candidate, _left(candidate, snapshot, f"{err.name}: {err}")))
     return (*decisions, *_ask(questions, snapshot, config, agent))
 
 
@@ -71,17 +88,22 @@ def executed_shares(decision: Decision, *, applied: bool) -> Shares | None:
 
 def _question(candidate: Candidate, snapshot: Snapshot, config: Config) -> Question:
     job = candidate.job
-    if candidate.mode == "enforce":
+    check_form(job, declined_at_submission=candidate.tag.decline)
+    # A held job waits for somebody else: it is resized, and stays held.
+    if candidate.mode == "enforce" and not job.held:
         if not candidate.deferred_by_us:
-            raise Declined("it was not waiting for rlalloc any more (the grace had passed, or its begin was changed)")
+            raise Declined(
+                "it was not waiting for rlalloc any more (the grace had passed, or its begin was changed)", "late"
+            )
         if candidate.tag.begin - snapshot.taken_s < LEAST_GRACE_LEFT_S:
-            raise Declined("its grace was nearly over")
+            raise Declined("its grace was nearly over", "late")
+    if candidate.mode == "enforce" and candidate.split:
+        raise Declined(FORMS_DECLINED["split-array"], "split-array")
     rule = config.rule(candidate.tag.rule)
     if rule is None:
-        raise Declined(f"the rule {candidate.tag.rule} is gone from the configuration")
+        raise Declined(f"the rule {candidate.tag.rule} is gone from the configuration", "no-rule")
     cluster = partition_view(job.partition.split(",")[0], snapshot.nodes, snapshot.jobs, snapshot.taken_s)
-    check_form(job)
-    view = job_view(candidate, size_of(job), rule, cluster, snapshot.jobs)
+    view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, snapshot.jobs)
     return Question(candidate, view, cluster, encode(view, cluster))
 
 
@@ -96,7 +118,7 @@ def _ask(
         )
     except AgentUnavailable as err:
         _log.warning("%d jobs go on as submitted: %s", len(questions), err)
-        return [(question.candidate, _unanswered(question, snapshot, str(err))) for question in questions]
+        return [(question.candidate, _unanswered(question, snapshot, f"no-agent: {err}")) for question in questions]
     return [
         (question.candidate, decision_from(question, answer, decided.policy_version, snapshot))
         for question, answer in zip(questions, decided.answers, strict=True)
@@ -105,11 +127,7 @@ def _ask(
 
 def decision_from(question: Question, answer: PolicyAnswer, version: str, snapshot: Snapshot) -> Decision:
     """The decision that a policy's answer makes: its allocation, or the reason why that cannot be had."""
-    request = question.view.request
-    allocation = allocation_for(
-        answer.shares, request, question.view.bounds, question.cluster.shape, partial(slowdown, request)
-    )
-    reason = _why_not(allocation, question, snapshot)
+    allocation, reason = _allowed(question, answer.shares, snapshot)
     return msgspec.structs.replace(
         _unanswered(question, snapshot, reason),
         shares=answer.shares,
@@ -120,19 +138,29 @@ def decision_from(question: Question, answer: PolicyAnswer, version: str, snapsh
     )
 
 
-def _why_not(allocation: Allocation, question: Question, snapshot: Snapshot) -> str:
-    """Why an allocation cannot be had, or an empty string."""
-    partition = snapshot.partitions.get(question.candidate.job.partition)
-    request = question.view.request
-    if snapshot.limits_enforced and exceeds(allocation, request):
-        return "more than the request, and this site enforces limits that rlalloc does not read yet"
-    if partition is None:
-        return ""
-    if partition.max_time_s is not None and request.time_limit_s < allocation.time_limit_s > partition.max_time_s:
-        return f"it would need a time limit of {allocation.time_limit_s} s, above the partition's"
-    if partition.max_nodes is not None and allocation.nodes > partition.max_nodes:
-        return f"it would need {allocation.nodes} nodes, above the partition's MaxNodes"
-    return ""
+def _allowed(question: Question, shares: Shares, snapshot: Snapshot) -> tuple[Allocation, str]:
+    """The allocation of the decided shares or, where a limit forbids that, the nearest one towards the request.
+
+    With the reason why, where only the request itself is allowed.
+    """
+    view, cluster, job = question.view, question.cluster, question.candidate.job
+    site = snapshot.site
+
+    def allocate(each: Shares) -> Allocation:
+        return allocation_for(each, view.request, view.bounds, cluster.shape, partial(slowdown, view.request))
+
+    def why_not(allocation: Allocation) -> str:
+        return obstacle(job, view.request, allocation, site, cluster.expected_wait_s(allocation))
+
+    decided = allocate(shares)
+    reason = why_not(decided)
+    if not reason:
+        return decided, ""
+    for nearer in map(allocate, rungs(shares, decided, view.request, view.bounds)):
+        if nearer != view.request and not why_not(nearer):
+            _log.info("job %d: not %s: %s", job.job_id, decided.describe(), reason)
+            return nearer, ""
+    return decided, reason
 
 
 def _unanswered(question: Question, snapshot: Snapshot, reason: str) -> Decision:

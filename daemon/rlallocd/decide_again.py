@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from rlalloc.config import Config
+from rlalloc.job import Allocation
 from rlalloc.observation import encode
 from rlalloc.store import Decision, JobHistory
 from rlalloc.view import ClusterView
@@ -28,6 +29,7 @@ from rlallocd.waiting import (
     situation_at,
     situation_in,
     starts_within_s,
+    takes_more,
     why_left_alone,
 )
 
@@ -82,10 +84,15 @@ def decide_again(
         )
         for (key, question), answer in zip(questions.items(), answers.answers, strict=True)
     }
+    proposed = {
+        key: decision.allocation
+        for key, decision in decisions.items()
+        if decision.allocation is not None and _may_become(decision.allocation, histories[key], snapshot)
+    }
     decided = [
         (questions[key].candidate, msgspec.structs.replace(decisions[key], predicted_gain=gain))
         for name, partition in partitions.items()
-        for key, gain in _gains(name, partition, questions, decisions, histories, config.waiting.min_gain).items()
+        for key, gain in _gains(name, partition, questions, proposed, histories, config.waiting.min_gain).items()
     ]
     return DecidedAgain({key: situation_in(each.cluster) for key, each in questions.items()}, tuple(decided))
 
@@ -132,28 +139,40 @@ def _question(
     return Question(candidate, view, seen, encode(view, seen))
 
 
+def _may_become(proposed: Allocation, history: JobHistory, snapshot: Snapshot) -> bool:
+    """Whether a waiting job may be given this size, whatever it saves.
+
+    slurmctld looks no more at the group limits of a job that an operator has changed: where limits are enforced, it
+    does not grow again.
+    """
+    if not is_new(proposed, history):
+        return False
+    unlimited = snapshot.limits is not None and not snapshot.limits.enforced
+    return unlimited or not takes_more(proposed, history.size)
+
+
 def _gains(
     name: str,
     partition: _Partition,
     questions: Mapping[JobKey, Question],
-    decisions: Mapping[JobKey, Decision],
+    proposed: Mapping[JobKey, Allocation],
     histories: Mapping[JobKey, JobHistory],
     min_gain: float,
 ) -> dict[JobKey, float]:
-    """Which of one partition's decisions pay, each with its predicted gain."""
+    """Which of the sizes proposed for one partition's jobs pay, each with its predicted gain."""
     proposals = {}
     keys = {}
-    for key, question in questions.items():
-        history, proposed = histories[key], decisions[key].allocation
-        if question.candidate.partition == name and proposed is not None and is_new(proposed, history):
+    for key, allocation in proposed.items():
+        question = questions[key]
+        if question.candidate.partition == name:
             place = len(question.cluster.queued)
+            keys[place] = key
             proposals[place] = Proposal(
                 request=question.view.request,
-                present=history.size,
-                proposed=proposed,
+                present=histories[key].size,
+                proposed=allocation,
                 view=question.cluster,
                 starts_within_s=starts_within_s(question.candidate.job, question.cluster.time_s),
             )
-            keys[place] = key
     gains = gains_worth_having(partition.queue, proposals, partition.view.free, min_gain)
     return {keys[place]: gain for place, gain in gains.items()}

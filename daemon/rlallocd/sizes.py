@@ -1,6 +1,8 @@
 """Between Slurm's record of a pending job and a size in absolute terms. Pure functions."""
 
 import math
+from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -9,7 +11,7 @@ from rlalloc.errors import RlallocError
 from rlalloc.job import Allocation
 from rlallocd.slurm import JobRecord
 
-_MOST_NODES_TRIED = 1024
+_MOST_NODES_TRIED: Final = 1024
 
 
 class Declined(RlallocError):
@@ -67,29 +69,54 @@ def size_on(job: JobRecord, shape: NodeShape) -> Allocation:
     raise first or Declined("no number of nodes fits its request", "too-large")
 
 
-def check_form(job: JobRecord) -> None:
-    """Raise Declined, by name, for a form of submission that is not resized."""
+FORMS_DECLINED: Final[Mapping[str, str]] = {
+    "heterogeneous": "a heterogeneous job: a half-updated one stalls its partition",
+    "interactive": "a job without a script: its srun or salloc keeps its own idea of the size",
+    "scrontab": "a scrontab job: Slurm lets nobody update it",
+    "federation": "a job that other clusters of its federation may run, too",
+    "reservation": "a job in a reservation, which is a size and a time by itself",
+    "deadline": "a job with a deadline: waiting could cost it",
+    "time-min": "a job whose time limit Slurm may shorten (--time-min)",
+    "ntasks-per-gpu": "a job with --ntasks-per-gpu on Slurm after 22.05, where any update leaves it with one task",
+    "split-array": "an array of which some tasks stand in the queue by themselves",
+    "no-gpus": "a job without GPUs",
+    "no-time-limit": "a job without a time limit",
+    "overcommit": "a job with more tasks than CPUs (--overcommit)",
+    "tasks-per-socket": "a job whose tasks are bound to sockets, cores or boards (--ntasks-per-socket)",
+    "other-gres": "a job that asks for other GRES beside its GPUs",
+    "several-gpu-types": "a job that asks for several types of GPUs",
+    "nodes-unknown": "a job whose number of nodes is left to Slurm, which only guesses it so far",
+    "uneven": "a job whose nodes or tasks are not alike",
+    "too-large": "a job that no node of its partition holds",
+}
+"""What is not resized, by name. docs/submission-forms.md has the same list."""
+
+
+def check_form(job: JobRecord, declined_at_submission: str = "") -> None:
+    """Raise Declined, by name, for a form of submission that is not resized.
+
+    ``declined_at_submission`` is the name that rlalloc.lua left in the tag, which saw more than the record shows.
+    """
     asked = job.fields
-    overcommit = asked.told and not asked.cpus_per_tres and asked.min_cpus < job.tasks
-    reasons = (
-        (job.is_heterogeneous, "heterogeneous", "a heterogeneous job"),
-        (not job.is_batch, "interactive", "not a batch job"),
-        (job.is_scrontab, "scrontab", "a scrontab job, which Slurm does not let anybody update"),
-        (job.is_federated, "federation", "a job that other clusters of its federation may run, too"),
-        (bool(job.reservation), "reservation", "a job in a reservation, which is a size by itself"),
-        (job.has_deadline, "deadline", "a job with a deadline"),
-        (job.time_min_s > 0, "time-min", "a job whose time limit Slurm may shorten (--time-min)"),
-        (job.gpus == 0, "no-gpus", "a job without GPUs"),
-        (job.time_limit_s == 0, "no-time-limit", "a job without a time limit"),
-        (overcommit, "overcommit", "a job with more tasks than CPUs (--overcommit)"),
-        (asked.tasks_per_part > 0, "tasks-per-socket", "a job whose tasks are bound to sockets, cores or boards"),
-        (_names_other_gres(job), "other-gres", "a job that asks for more GRES than GPUs"),
-        (_names_several_types(job), "several-gpu-types", "a job that asks for several types of GPUs"),
-        (not asked.told and not job.nodes_certain, "nodes-unknown", "a job whose number of nodes is left to Slurm"),
-    )
-    for applies, name, what in reasons:
-        if applies:
-            raise Declined(f"{what} runs as submitted", name)
+    applies = {
+        "heterogeneous": job.is_heterogeneous,
+        "interactive": not job.is_batch,
+        "scrontab": job.is_scrontab,
+        "federation": job.is_federated,
+        "reservation": bool(job.reservation),
+        "deadline": job.has_deadline,
+        "time-min": job.time_min_s > 0,
+        "no-gpus": job.gpus == 0,
+        "no-time-limit": job.time_limit_s == 0,
+        "overcommit": asked.told and not asked.cpus_per_tres and asked.min_cpus < job.tasks,
+        "tasks-per-socket": asked.tasks_per_part > 0,
+        "other-gres": _names_other_gres(job),
+        "several-gpu-types": _names_several_types(job),
+        "nodes-unknown": not asked.told and not job.nodes_certain,
+    }
+    name = declined_at_submission or next((name for name, holds in applies.items() if holds), "")
+    if name:
+        raise Declined(f"{FORMS_DECLINED.get(name, 'declined at submission')} runs as submitted", name)
 
 
 def differences(job: JobRecord, intended: Allocation) -> tuple[str, ...]:

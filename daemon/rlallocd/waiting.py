@@ -104,6 +104,12 @@ def is_new(proposed: Allocation, history: JobHistory) -> bool:
     return _layout(proposed) not in {_layout(size) for size in history.sizes_had}
 
 
+def takes_more(proposed: Allocation, present: Allocation) -> bool:
+    """Whether a size takes more of anything than the present one."""
+    counts = ((size.nodes, size.gpus, size.cpus, size.mem_mib) for size in (proposed, present))
+    return any(new > old for new, old in zip(*counts, strict=True))
+
+
 def predicted_gain(proposal: Proposal, view: ClusterView) -> float:
     """The part of the expected cost of the present size that another one saves; negative if it costs more.
 

@@ -75,7 +75,10 @@ def up(  # noqa: PLR0913 - one parameter for each option of the command
     conf: Annotated[list[str], typer.Option(help="KEY=VALUE for slurm.conf (repeat).")] = [],  # noqa: B006
     job_submit: Annotated[Path | None, typer.Option(help="A job_submit.lua to install.")] = None,
     task_prolog: Annotated[Path | None, typer.Option(help="A TaskProlog to install.")] = None,
-    release: Annotated[str | None, typer.Option(help="Debian release whose Slurm runs: trixie, forky.")] = None,
+    release: Annotated[
+        str | None,
+        typer.Option(help="Debian release whose Slurm runs: trixie, forky.", envvar="SLURM_TESTBED_RELEASE"),
+    ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="End a site of that name first.")] = False,
     keep_failed: Annotated[bool, typer.Option("--keep-failed", help="Keep a site that does not start.")] = False,
     root: Root = DEFAULT_ROOT,

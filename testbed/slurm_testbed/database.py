@@ -45,7 +45,7 @@ def initialise(layout: Layout) -> None:
             "--innodb-log-file-size=8M",
         ],
         timeout_s=120,
-        environment={"PATH": search_path(), "LANG": "C.UTF-8"},
+        environment={"PATH": search_path(), "LANG": "C.UTF-8", "TMPDIR": str(layout.database_temporary)},
     )
 
 
@@ -60,6 +60,7 @@ def server_arguments(layout: Layout, ports: Ports) -> list[str]:
         "--no-defaults",
         "--user=root",
         f"--datadir={layout.database}",
+        f"--tmpdir={layout.database_temporary}",
         f"--socket={layout.database_socket}",
         f"--port={ports.mariadbd}",
         "--bind-address=127.0.0.1",

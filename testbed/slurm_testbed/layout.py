@@ -82,6 +82,11 @@ class Layout:
         return self.directory / "mysql"
 
     @property
+    def database_temporary(self) -> Path:
+        """Mariadbd's temporary files: at its start a server removes those of others in the same directory."""
+        return self.directory / "mysql-tmp"
+
+    @property
     def secrets(self) -> Path:
         """Munge's key and seed, the database password; root only."""
         return self.directory / "secret"
@@ -120,7 +125,7 @@ class Layout:
         """Make the directories; those of `users` (existing accounts) belong to them."""
         for path in (self.etc, self.run, self.log, self.spool, self.devices, self.homes, self.software):
             path.mkdir(mode=0o755)
-        for path in (self.state, self.secrets, self.run / "munge"):
+        for path in (self.state, self.secrets, self.database_temporary, self.run / "munge"):
             path.mkdir(mode=0o700)
         self.munge_socket.parent.chmod(0o755)
         for user in users:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,10 @@ DEFAULT_USERS = ("llm-alice", "llm-bob", "llm-carol")
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9-]{0,30}")
 RELEASE_PATTERN = re.compile(r"[a-z]+")
 RESERVED_FILES = frozenset({"slurm.conf", "slurmdbd.conf", "gres.conf", "cgroup.conf"})
+
+
+def _usual_release() -> str | None:
+    return os.environ.get("SLURM_TESTBED_RELEASE") or None
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,7 @@ class SiteSpec:
     `slurmctld_environment` is added to slurmctld's environment, which job_submit.lua can read.
     `sample_s` is the period of memory and CPU sampling of running tasks in seconds.
     `release` is the Debian release whose Slurm runs ("trixie": 24.11, "forky": 26.05); None: the Slurm in PATH.
+    Left out, it is what the environment variable SLURM_TESTBED_RELEASE says.
     """
 
     name: str = "default"
@@ -61,7 +67,7 @@ class SiteSpec:
     task_prolog: Path | None = None
     slurmctld_environment: Mapping[str, str] = field(default_factory=dict)
     sample_s: int = 1
-    release: str | None = None
+    release: str | None = field(default_factory=_usual_release)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work before anything is started (InvalidSpecError)."""

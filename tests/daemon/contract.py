@@ -1,7 +1,8 @@
 """What every reader has to say of the jobs and nodes that scripts/record-fixtures.sh submits, on every Slurm.
 
-The table is whole: `assert_the_jobs` fails where a field of JobRecord is in neither USUAL nor MOMENTS, so a new field
-cannot be added without saying here what it is for each form of submission.
+The tables are whole: `assert_the_jobs` fails where a field of JobRecord is in neither USUAL nor MOMENTS, and
+`assert_the_requests` where one of RequestFields has no value; so a new field cannot be added without saying here what
+it is for each form of submission.
 """
 
 from collections.abc import Collection, Mapping
@@ -9,7 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
-from rlallocd.slurm import AccountingRecord, JobRecord, NodeRecord
+from rlallocd.slurm import AccountingRecord, JobRecord, NodeRecord, RequestFields
+from rlallocd.slurm.tres import gpu_type_of, gpus_of_request
 
 GIB: Final = 1024
 HOUR: Final = 3600
@@ -37,17 +39,29 @@ USUAL: Final[dict[str, Any]] = {
     "has_deadline": False,
     "nodes_certain": True,
     "required_nodes": "",
+    "has_run": False,
+    "reservation": "",
+    "time_min_s": 0,
+    "restarts": 0,
+    "is_scrontab": False,
+    "is_federated": False,
+    "qos": "normal",
 }
-MOMENTS: Final = frozenset({"job_id", "name", "submitted_s", "begin_s", "started_s", "expected_end_s", "priority"})
-"""Fields that differ from run to run: `_assert_the_moments` has the rules for them."""
+MOMENTS: Final = frozenset(
+    {
+        *("job_id", "name", "submitted_s", "begin_s", "started_s", "expected_end_s", "priority"),
+        *("array_job_id", "fields"),
+    }
+)
+"""Fields for which `_assert_the_moments` has rules, since they differ from run to run, or `assert_the_requests`."""
 
 
 def _running(**values: Any) -> dict[str, Any]:
-    return {"state": "RUNNING", "reason": "None", **values}
+    return {"state": "RUNNING", "reason": "None", "has_run": True, **values}
 
 
 JOBS: Final[dict[str, dict[str, Any]]] = {
-    "failed": {"state": "FAILED", "reason": "NonZeroExitCode", "gpus": 0, "mem_mib": 8_000},
+    "failed": {"state": "FAILED", "has_run": True, "reason": "NonZeroExitCode", "gpus": 0, "mem_mib": 8_000},
     "cancelled": {"state": "CANCELLED"},
     "plain": _running(cpus=8, mem_mib=40 * GIB, time_limit_s=1800, admin_comment=ADMIN_COMMENT),
     "typed": _running(cpus=8, mem_mib=40_000, time_limit_s=1800, gpu_type="a100"),
@@ -92,12 +106,12 @@ JOBS: Final[dict[str, dict[str, Any]]] = {
     "without-a-node": {},
     "requeue": {},
     "deadline": {"has_deadline": True},
-    "time-min": {},
+    "time-min": {"time_min_s": 1800},
     "no-limit-of-time": {"time_limit_s": 0},
     "exclusive-user": {},
     "overcommitted": {},
-    "reserved": {"reason": "Reservation"},
-    "scrontab": {"reason": "BeginTime", "gpus": 1, "mem_mib": GIB, "time_limit_s": 300},
+    "reserved": {"reason": "Reservation", "reservation": "later"},
+    "scrontab": {"is_scrontab": True, "reason": "BeginTime", "gpus": 1, "mem_mib": GIB, "time_limit_s": 300},
 }
 """What differs from USUAL in the record of each job."""
 
@@ -111,6 +125,127 @@ DIFFERENT: Final[dict[str, dict[str, dict[str, Any]]]] = {
 }
 """What a version of Slurm says otherwise, by version and job."""
 MISSING: Final[dict[str, Collection[str]]] = {"22.05": {"scrontab"}}  # Debian's 22.05 has no scrontab command
+_FOR_FOUR_CPUS_A_TASK: Final = {"cpus_per_task": 4, "min_cpus_per_node": 4}
+USUAL_REQUEST: Final[dict[str, Any]] = dict.fromkeys(RequestFields.__struct_fields__, 0) | {
+    **dict.fromkeys(("min_nodes", "max_nodes", "cpus_per_task", "min_cpus", "min_cpus_per_node"), 1),
+    "mem_mib_per_node": 2 * GIB,
+    "gpus_per_node": 2,
+}
+REQUESTS: Final[dict[str, dict[str, Any]]] = {
+    "array PENDING": {
+        **_FOR_FOUR_CPUS_A_TASK,
+        "max_nodes": 0,
+        "min_cpus": 4,
+        "mem_mib_per_node": 8 * GIB,
+        "gpus_per_node": 1,
+    },
+    "held": {
+        **_FOR_FOUR_CPUS_A_TASK,
+        "max_nodes": 0,
+        "min_cpus": 32,
+        "mem_mib_per_node": 64 * GIB,
+        "gpus_per_node": 0,
+        "gpus_per_job": 8,
+    },
+    "dependent": {"mem_mib_per_node": 4 * GIB, "gpus_per_node": 0, "gpus_per_job": 2},
+    "begin": {
+        **_FOR_FOUR_CPUS_A_TASK,
+        "max_nodes": 0,
+        "min_cpus": 32,
+        "mem_mib_per_node": 64 * GIB,
+        "gpus_per_node": 0,
+        "gpus_per_task": 1,
+    },
+    "sockets": {
+        **_FOR_FOUR_CPUS_A_TASK,
+        "min_cpus": 8,
+        "mem_mib_per_node": 8 * GIB,
+        "gpus_per_node": 0,
+        "gpus_per_socket": 2,
+    },
+    "exclusive": {
+        "min_nodes": 3,
+        "max_nodes": 3,
+        "min_cpus": 3,
+        "mem_mib_per_node": 0,
+        "mem_mib_per_cpu": 8_000,
+        "gpus_per_node": 8,
+    },
+    "all-memory": {"mem_mib_per_node": 0, "gpus_per_node": 1},
+    "named-nodes": {"min_nodes": 2, "max_nodes": 2, "min_cpus": 2, "mem_mib_per_node": GIB, "gpus_per_node": 1},
+    "het 1": {"mem_mib_per_node": GIB, "gpus_per_node": 1},
+    "het 2": {"mem_mib_per_node": GIB},
+    "one-of-four": {
+        **_FOR_FOUR_CPUS_A_TASK,
+        "max_nodes": 4,
+        "tasks_per_node": 1,
+        "min_cpus": 4,
+        "mem_mib_per_node": 8 * GIB,
+    },
+    "gpus-of-job": {
+        "cpus_per_task": 2,
+        "min_cpus_per_node": 2,
+        "min_cpus": 8,
+        "mem_mib_per_node": 16 * GIB,
+        "gpus_per_node": 0,
+        "gpus_per_job": 4,
+    },
+    # Since 23.02 the memory of a GPU stands in the field of the node's, too.
+    "tasks-per-gpu": {
+        "min_cpus": 4,
+        "mem_mib_per_node": 8 * GIB,
+        "mem_mib_per_gpu": 8 * GIB,
+        "gpus_per_node": 0,
+        "gpus_per_job": 2,
+    },
+    "cpus-per-gpu": {
+        "min_cpus": 12,
+        "mem_mib_per_node": 8 * GIB,
+        "mem_mib_per_gpu": 8 * GIB,
+        "gpus_per_node": 0,
+        "gpus_per_job": 2,
+        "cpus_per_gpu": 6,
+    },
+    "cpus-per-gpu-mem-per-cpu": {
+        "min_cpus": 12,
+        "mem_mib_per_node": 0,
+        "mem_mib_per_cpu": GIB,
+        "gpus_per_node": 0,
+        "gpus_per_job": 2,
+        "cpus_per_gpu": 6,
+    },
+    "tasks-per-node": {
+        "min_nodes": 2,
+        "max_nodes": 0,
+        "tasks_per_node": 2,
+        "min_cpus": 4,
+        "min_cpus_per_node": 2,
+    },
+    "scrontab": {"max_nodes": 0, "mem_mib_per_node": GIB, "gpus_per_node": 1},
+}
+"""What differs from USUAL_REQUEST in the single fields of each pending job's request."""
+_NODES_UNSAID: Final = {"max_nodes": 0}
+_MEMORY_PER_CPU_INSTEAD: Final = {"mem_mib_per_node": 0, "mem_mib_per_cpu": 8_000}
+DIFFERENT_REQUESTS: Final[dict[str, dict[str, dict[str, Any]]]] = {
+    "22.05": {
+        **dict.fromkeys(("all-memory", "het 1", "het 2"), _NODES_UNSAID),
+        # The partition's DefMemPerCPU stands beside --mem-per-gpu, and CPUs per GPU are not counted yet.
+        "tasks-per-gpu": _MEMORY_PER_CPU_INSTEAD,
+        "cpus-per-gpu": {**_MEMORY_PER_CPU_INSTEAD, "min_cpus": 1},
+        "cpus-per-gpu-mem-per-cpu": {"min_cpus": 1},
+    },
+    # The number of tasks bounds that of nodes.
+    "26.05": {"held": {"max_nodes": 8}, "begin": {"max_nodes": 8}, "tasks-per-node": {"max_nodes": 2}},
+}
+_TEXTS: Final = {
+    "tres_per_node": "gpus_per_node",
+    "tres_per_job": "gpus_per_job",
+    "tres_per_task": "gpus_per_task",
+    "tres_per_socket": "gpus_per_socket",
+    "cpus_per_tres": "cpus_per_gpu",
+    "mem_per_tres": "mem_mib_per_gpu",
+}
+"""Fields that are texts in the words of each version, and the count that each has to name."""
 NODES: Final = ("n1", "n2", "n3", "n4")
 
 
@@ -141,6 +276,27 @@ def assert_the_jobs(jobs: Collection[JobRecord], version: str) -> None:
     _assert_the_moments(found)
 
 
+def assert_the_requests(jobs: Collection[JobRecord], version: str) -> None:
+    """Hold the single fields of pending jobs, as `read_back` tells them, to the tables."""
+    release = release_of(version)
+    found = {name: job for name, job in by_name(jobs).items() if job.pending}
+    expected = {
+        name: USUAL_REQUEST | REQUESTS.get(name, {}) | DIFFERENT_REQUESTS.get(release, {}).get(name, {})
+        for name, changes in JOBS.items()
+        if changes.get("state", "PENDING") == "PENDING" and name not in MISSING.get(release, ())
+    }
+    assert {name: _counts(job.fields) for name, job in found.items()} == {
+        name: {key: value for key, value in fields.items() if key not in _TEXTS} for name, fields in expected.items()
+    }
+    for name, job in found.items():
+        assert job.fields.told
+        texts = {text: getattr(job.fields, text) for text in _TEXTS}
+        assert {text: gpus_of_request(said) for text, said in texts.items()} == {
+            text: expected[name][count] for text, count in _TEXTS.items()
+        }
+        assert gpu_type_of(*texts.values()) == JOBS[name].get("gpu_type", "")
+
+
 def assert_the_nodes(nodes: Collection[NodeRecord]) -> None:
     """Hold nodes to the testbed's shape and to what the running jobs take of all of them together."""
     assert tuple(node.name for node in nodes) == NODES
@@ -166,6 +322,10 @@ def assert_the_accounts(records: Collection[AccountingRecord], jobs: Mapping[str
     assert (large.submitted_s, large.started_s) == (jobs["two-nodes"].submitted_s, jobs["two-nodes"].started_s)
 
 
+def _counts(fields: RequestFields) -> dict[str, Any]:
+    return {key: value for key, value in msgspec.structs.asdict(fields).items() if key not in _TEXTS}
+
+
 def _without_moments(job: JobRecord) -> dict[str, Any]:
     return {key: value for key, value in msgspec.structs.asdict(job).items() if key not in MOMENTS}
 
@@ -179,6 +339,10 @@ def _assert_the_moments(found: Mapping[str, JobRecord]) -> None:
             assert 0 < job.submitted_s <= job.begin_s <= job.started_s
         if job.reason == "JobHeldUser" and job.pending:
             assert (job.priority, job.begin_s) == (0, 0)
+    arrays = {name: job.array_job_id for name, job in found.items() if job.array_job_id}
+    assert set(arrays) == {"array RUNNING", "array PENDING"}
+    assert set(arrays.values()) <= {found[name].job_id for name in arrays}
+    assert {found[name].base_id for name in arrays} == set(arrays.values())
     for name in ("plain", "exclusive", "begin"):
         assert found[name].priority > 0
     assert found["begin"].begin_s - found["begin"].submitted_s in range(HOUR - 1, HOUR + 2)

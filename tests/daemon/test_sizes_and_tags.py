@@ -6,7 +6,7 @@ import pytest
 from rlalloc.bounds import NodeShape
 from rlalloc.config import Config, parse_config
 from rlalloc.job import Allocation
-from rlallocd.candidates import exceeds, find_candidates
+from rlallocd.candidates import find_candidates
 from rlallocd.plan import plan_restoration, plan_update
 from rlallocd.sizes import Declined, check_form, differences, size_of, size_on
 from rlallocd.slurm import JobRecord, RequestFields
@@ -175,12 +175,6 @@ def test_a_users_own_later_begin_is_kept() -> None:
     tag = TAG.replace("user_begin=0", "user_begin=2000")
     (found,) = find_candidates([_with(admin_comment=tag)], ENFORCE, set())
     assert found.begin_s == 2000
-
-
-def test_exceeding_is_seen_in_every_resource() -> None:
-    assert not exceeds(SIZE, SIZE)
-    for field in ("nodes", "gpus_per_node", "cpus_per_task", "mem_mib_per_node"):
-        assert exceeds(msgspec.structs.replace(SIZE, **{field: getattr(SIZE, field) + 1}), SIZE)
 
 
 def test_an_update_sets_every_field_and_clears_the_other_requests() -> None:

@@ -4,6 +4,7 @@ Real sites are this machine's own Slurm and Debian trixie's; further releases co
 pyslurm is held to it where it matches the Slurm in PATH (marker ``pyslurm``).
 """
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from rlallocd.slurm.json_reader import JsonReader
 from slurm_testbed import Site, SiteSpec, TestbedError
 from slurm_testbed.requirements import check_requirements
 
-from .contract import DAY, assert_the_accounts, assert_the_jobs, assert_the_nodes, by_name
+from .contract import DAY, assert_the_accounts, assert_the_jobs, assert_the_nodes, assert_the_requests, by_name
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -37,6 +38,7 @@ class Recorded(Commands):
     FILES = {"squeue": "squeue.json", "sinfo": "nodes.json", "scontrol show nodes": "nodes.json"} | {
         "scontrol show config": "config.txt",
         "scontrol show partition": "partitions.txt",
+        "--Format=JobID: ,cpus-per-task: ": "cpus-per-task.txt",
     }
 
     def __init__(self, version: str) -> None:
@@ -45,6 +47,8 @@ class Recorded(Commands):
 
     def run(self, *words: str) -> str:
         name = " ".join(words[:3]) if words[0] == "scontrol" else words[0]
+        if words[-1].startswith("--Format="):
+            name = words[-1]
         return (self._folder / self.FILES[name]).read_text(encoding="utf-8")
 
 
@@ -54,6 +58,10 @@ class TestRecordedAnswers:
         reader = JsonReader(Recorded(version), version)
         assert_the_jobs(reader.jobs(), version)
         assert_the_nodes(reader.nodes())
+
+    def test_requests(self, version: str) -> None:
+        reader = JsonReader(Recorded(version), version)
+        assert_the_requests(reader.read_back([job.job_id for job in reader.jobs()]).values(), version)
 
     def test_accounting(self, version: str) -> None:
         text = (FIXTURES / f"slurm-{version}" / "sacct.txt").read_text(encoding="utf-8")
@@ -81,14 +89,10 @@ def full_site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         check_requirements()
     except TestbedError as error:
         pytest.skip(str(error))
-    release = None if request.param == OWN else request.param
-    if release is not None:
-        require(release)
-    spec = SiteSpec(
-        name=f"contract-{request.param}-{os.getpid()}",
-        release=release,
-        extra_slurm_conf={"ScronParameters": "enable"},
-    )
+    spec = SiteSpec(name=f"contract-{request.param}-{os.getpid()}", extra_slurm_conf={"ScronParameters": "enable"})
+    if request.param != OWN:
+        require(request.param)
+        spec = dataclasses.replace(spec, release=request.param)
     with Site.start(spec) as site:
         environment = {"INTO": str(tmp_path_factory.mktemp("recorded"))}
         script = [str(ROOT / "scripts" / "record-fixtures.sh"), "--submit-as", "llm-alice"]
@@ -111,6 +115,11 @@ class TestRealSites:
         reader = JsonReader(commands, version)
         assert_the_jobs(reader.jobs(), version)
         assert_the_nodes(reader.nodes())
+
+    def test_requests(self, commands: Commands) -> None:
+        version = Control(commands).config().version
+        reader = JsonReader(commands, version)
+        assert_the_requests(reader.read_back([job.job_id for job in reader.jobs()]).values(), version)
 
     def test_some_jobs_only(self, commands: Commands) -> None:
         reader = JsonReader(commands, Control(commands).config().version)
@@ -139,11 +148,15 @@ class TestRealSites:
             "from rlallocd.slurm.json_reader import JsonReader\n"
             "from rlallocd.slurm.pyslurm_reader import PyslurmReader\n"
             "reader = PyslurmReader(JsonReader(Commands(30), sys.argv[1]))\n"
-            "sys.stdout.buffer.write(msgspec.json.encode((reader.jobs(), reader.nodes())))\n"
+            "jobs = reader.jobs()\n"
+            "requests = tuple(reader.read_back([job.job_id for job in jobs]).values())\n"
+            "sys.stdout.buffer.write(msgspec.json.encode((jobs, requests, reader.nodes())))\n"
         )
         text = _in_site(full_site, program, version)
-        jobs, nodes = msgspec.json.decode(text, type=tuple[tuple[JobRecord, ...], tuple[NodeRecord, ...]])
+        kinds = tuple[tuple[JobRecord, ...], tuple[JobRecord, ...], tuple[NodeRecord, ...]]
+        jobs, requests, nodes = msgspec.json.decode(text, type=kinds)
         assert_the_jobs(jobs, version)
+        assert_the_requests(requests, version)
         assert_the_nodes(nodes)
 
 

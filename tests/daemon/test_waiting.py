@@ -27,6 +27,7 @@ from rlallocd.waiting import (
     situation_at,
     situation_in,
     starts_within_s,
+    takes_more,
     why_left_alone,
 )
 
@@ -44,7 +45,8 @@ def _size(gpus: int) -> Allocation:
     return msgspec.structs.replace(EIGHT, gpus_per_node=gpus, cpus_per_task=4 * gpus, mem_mib_per_node=10_000 * gpus)
 
 
-def _waiting(job_id: int, size: Allocation = EIGHT, **changes: object) -> JobRecord:
+def waiting_job(job_id: int, size: Allocation = EIGHT, **changes: object) -> JobRecord:
+    """A pending job with our tag that was let go and waits for its turn."""
     record = msgspec.structs.replace(
         JOB,
         job_id=job_id,
@@ -113,6 +115,11 @@ def _history(*applications: Application) -> JobHistory:
     return JobHistory(decisions=decisions, applications=applications)
 
 
+def decision_for(job: JobRecord) -> Decision:
+    """A first decision for a job, as if it was taken when it came in."""
+    return _decision(1, job_id=job.job_id, submitted_s=float(job.submitted_s), partition=job.partition)
+
+
 def test_a_history_tells_the_size_in_force_and_those_that_were_had() -> None:
     as_submitted = _history()
     assert (as_submitted.size, as_submitted.sizes_had, as_submitted.further_updates) == (EIGHT, (EIGHT,), 0)
@@ -173,31 +180,31 @@ def test_the_situation_of_a_decision_is_read_from_what_the_policy_saw(free: list
 
 
 def test_a_waiting_job_is_asked_about() -> None:
-    assert why_left_alone(_waiting(7), _history(), _view(4, ahead=1), SECTION, NOW_S) == ""
+    assert why_left_alone(waiting_job(7), _history(), _view(4, ahead=1), SECTION, NOW_S) == ""
 
 
 @pytest.mark.parametrize(
     ("job", "history", "view", "why"),
     [
-        (_waiting(7, is_array=True), _history(), _view(4), "an array is decided once"),
-        (_waiting(7, cpus=16), _history(), _view(4), "somebody else changed it: cpus_per_task"),
-        (_waiting(7), _history(_applied(1, EIGHT, "intended")), _view(4), "not come to its end"),
-        (_waiting(7, started_s=int(NOW_S) + 50), _history(), _view(4), "expects to start it soon"),
-        (_waiting(7), _history(), _view(8), "at the head of the queue and fits"),
+        (waiting_job(7, is_array=True), _history(), _view(4), "an array is decided once"),
+        (waiting_job(7, cpus=16), _history(), _view(4), "somebody else changed it: cpus_per_task"),
+        (waiting_job(7), _history(_applied(1, EIGHT, "intended")), _view(4), "not come to its end"),
+        (waiting_job(7, started_s=int(NOW_S) + 50), _history(), _view(4), "expects to start it soon"),
+        (waiting_job(7), _history(), _view(8), "at the head of the queue and fits"),
         (
-            _waiting(7),
+            waiting_job(7),
             _history(*(_applied(number, EIGHT, "restored") for number in range(1, 5))),
             _view(4),
             "updated 3 times",
         ),
         (
-            _waiting(7),
+            waiting_job(7),
             JobHistory(decisions=(_decision(1, bounds=None),), applications=()),
             _view(4),
             "it was declined",
         ),
         (
-            _waiting(7),
+            waiting_job(7),
             JobHistory(decisions=(_decision(1, decided_s=NOW_S - 5),), applications=()),
             _view(4),
             "just now",
@@ -209,7 +216,7 @@ def test_others_are_left_alone(job: JobRecord, history: JobHistory, view: Cluste
 
 
 def test_an_estimate_that_has_passed_does_not_keep_a_job_from_being_asked_about() -> None:
-    late = _waiting(7, started_s=int(NOW_S) - 5)
+    late = waiting_job(7, started_s=int(NOW_S) - 5)
     assert why_left_alone(late, _history(), _view(4, ahead=1), SECTION, NOW_S) == ""
 
 
@@ -218,6 +225,14 @@ def test_a_size_could_start_now_if_the_smallest_one_fits() -> None:
     job = JobView("train", EIGHT, bounds, 0.0, 0)
     assert could_start_now(job, _view(4))
     assert not could_start_now(job, _view(3))
+
+
+@pytest.mark.parametrize("field", ["nodes", "gpus_per_node", "cpus_per_task", "mem_mib_per_node"])
+def test_more_of_anything_is_more(field: str) -> None:
+    more = msgspec.structs.replace(_size(4), **{field: getattr(_size(4), field) + 1})
+    assert takes_more(more, _size(4))
+    assert not takes_more(_size(4), more)
+    assert not takes_more(msgspec.structs.replace(_size(4), time_limit_s=9999), _size(4))
 
 
 def test_the_gain_is_the_part_of_the_expected_cost_that_is_saved() -> None:
@@ -235,15 +250,15 @@ def test_an_earlier_start_that_slurm_expects_counts_for_the_present_size() -> No
     later, sooner = (msgspec.structs.replace(ours, starts_within_s=wait_s) for wait_s in (9000.0, 100.0))
     assert predicted_gain(later, view) == predicted_gain(ours, view) > 0.15
     assert predicted_gain(sooner, view) < 0
-    assert starts_within_s(_waiting(7, started_s=int(NOW_S) + 100), NOW_S) == 100
-    assert starts_within_s(_waiting(7, started_s=int(NOW_S) - 1), NOW_S) is None
-    assert starts_within_s(_waiting(7, started_s=0), NOW_S) is None
+    assert starts_within_s(waiting_job(7, started_s=int(NOW_S) + 100), NOW_S) == 100
+    assert starts_within_s(waiting_job(7, started_s=int(NOW_S) - 1), NOW_S) is None
+    assert starts_within_s(waiting_job(7, started_s=0), NOW_S) is None
 
 
 def test_a_hole_is_given_to_one_job_only() -> None:
     """Six jobs wait for eight GPUs each and two GPUs are free: only the first is made small enough for them."""
     view = _view(2, 0, 0, 0)
-    queue = [_waiting(job_id) for job_id in range(1, 7)]
+    queue = [waiting_job(job_id) for job_id in range(1, 7)]
     proposals = {place: Proposal(EIGHT, EIGHT, _size(2), seen_from(place, queue, view)) for place in range(6)}
     gains = gains_worth_having(queue, proposals, view.free, 0.15)
     assert set(gains) == {0}
@@ -254,10 +269,10 @@ def test_a_hole_is_given_to_one_job_only() -> None:
 def test_a_job_ahead_that_fits_keeps_its_place() -> None:
     """Two GPUs are free, and a job of two GPUs, of no concern to us, is about to take them."""
     view = _view(2, 0, 0, 0)
-    queue = [_waiting(1, _size(2), admin_comment=""), _waiting(2)]
+    queue = [waiting_job(1, _size(2), admin_comment=""), waiting_job(2)]
     proposal = Proposal(EIGHT, EIGHT, _size(2), seen_from(1, queue, view))
     with_it = gains_worth_having(queue, {1: proposal}, view.free, 0.0)
-    held = [_waiting(1, _size(2), reason="JobHeldUser"), _waiting(2)]
+    held = [waiting_job(1, _size(2), reason="JobHeldUser"), waiting_job(2)]
     without = gains_worth_having(held, {1: proposal}, view.free, 0.0)
     assert without[1] > with_it.get(1, 0.0)
 
@@ -266,21 +281,21 @@ def test_a_gain_below_the_hysteresis_is_none() -> None:
     view = _view(2, 0, 0, 0)
     proposal = Proposal(EIGHT, EIGHT, _size(2), view)
     gain = predicted_gain(proposal, view)
-    assert gains_worth_having([_waiting(1)], {0: proposal}, view.free, gain + 0.01) == {}
-    assert gains_worth_having([_waiting(1)], {0: proposal}, view.free, gain - 0.01) == {0: pytest.approx(gain)}
+    assert gains_worth_having([waiting_job(1)], {0: proposal}, view.free, gain + 0.01) == {}
+    assert gains_worth_having([waiting_job(1)], {0: proposal}, view.free, gain - 0.01) == {0: pytest.approx(gain)}
 
 
 def test_waiting_jobs_are_found_in_the_order_of_the_queue() -> None:
     jobs = [
-        _waiting(1, priority=5),
-        _waiting(2, priority=9),
-        _waiting(3, priority=5),
-        _waiting(4, reason="Dependency"),
-        _waiting(5, reason="AssocGrpGRES"),
-        _waiting(6, begin_s=int(NOW_S) + 60),
-        _waiting(8, admin_comment=""),
-        _waiting(9, state="RUNNING"),
-        _waiting(10, priority=0),
+        waiting_job(1, priority=5),
+        waiting_job(2, priority=9),
+        waiting_job(3, priority=5),
+        waiting_job(4, reason="Dependency"),
+        waiting_job(5, reason="AssocGrpGRES"),
+        waiting_job(6, begin_s=int(NOW_S) + 60),
+        waiting_job(8, admin_comment=""),
+        waiting_job(9, state="RUNNING"),
+        waiting_job(10, priority=0),
     ]
     found = find_waiting(jobs, ENFORCE, NOW_S)
     assert [candidate.job.job_id for candidate in found] == [2, 1, 3]
@@ -289,11 +304,11 @@ def test_waiting_jobs_are_found_in_the_order_of_the_queue() -> None:
 
 
 def test_a_job_that_waits_for_another_is_not_in_the_queue() -> None:
-    assert queue_of("gpu", [_waiting(1, reason="Dependency")], NOW_S) == ()
+    assert queue_of("gpu", [waiting_job(1, reason="Dependency")], NOW_S) == ()
 
 
 def test_each_sees_only_those_ahead_as_before_it() -> None:
-    queue = queue_of("gpu", [_waiting(1, priority=5), _waiting(2, _size(2), priority=9), _waiting(3)], NOW_S)
+    queue = queue_of("gpu", [waiting_job(1, priority=5), waiting_job(2, _size(2), priority=9), waiting_job(3)], NOW_S)
     seen = seen_from(1, queue, _view(0, ahead=3))
     assert seen.queued[:, 0].tolist() == [2.0]
     assert (seen.behind, seen.crowd) == (1, 2)

@@ -1,5 +1,6 @@
 """Jobs that wait on a real slurmctld are decided again: in place, when it pays, a few times at most."""
 
+import itertools
 import os
 import signal
 import time
@@ -215,6 +216,11 @@ def test_a_stream_needs_less_than_one_further_update_a_job_and_no_size_comes_bac
         _size_decided(rlalloc, job_id)
     held = [_hold(rlalloc, gpus) for gpus in (5, 8, 8, 8)]
     _end(rlalloc, gate)
+    wait_until(
+        lambda: any(_history(rlalloc, job_id).further_updates for job_id in early),
+        what="one is made small enough for the three GPUs that are free",
+        timeout_s=PATIENCE_S,
+    )
     late = [_submit(rlalloc, MOLDABLE, USER) for _ in range(12)]
     jobs = [*early, *late]
     for ended, holder in zip((2, 5, 9, 14), held, strict=True):
@@ -227,7 +233,7 @@ def test_a_stream_needs_less_than_one_further_update_a_job_and_no_size_comes_bac
     assert 0 < sum(further) < len(jobs)
     assert max(further) <= 3
     for history in histories:
-        layouts = [(size.nodes, size.gpus_per_node) for size in _sizes_in_order(history)]
+        layouts = _layouts(history)
         assert len(layouts) == len(set(layouts)), history
     wait_until(lambda: not _without_outcome(rlalloc), what="all outcomes are kept", timeout_s=PATIENCE_S)
 
@@ -305,7 +311,9 @@ def _completed(rlalloc: Installation, job_ids: Sequence[int]) -> int:
     return sum(state == "COMPLETED" for state in rlalloc.site.job_states(job_ids).values())
 
 
-def _sizes_in_order(history: JobHistory) -> list[Allocation]:
-    """The sizes that a job waited in, one after the other; the first once."""
-    sizes = [each.intended for each in history.applications if each.state == "begun"]
-    return sizes if len(sizes) == len(history.decisions) else [history.request, *sizes]
+def _layouts(history: JobHistory) -> list[tuple[int, int]]:
+    """Nodes and GPUs a node that a job waited with, one after the other."""
+    begun = [each for each in history.applications if each.state == "begun"]
+    first_was_applied = begun and begun[0].decision_id == history.decisions[0].id
+    sizes = [*(() if first_was_applied else (history.request,)), *(each.intended for each in begun)]
+    return [layout for layout, _ in itertools.groupby((size.nodes, size.gpus_per_node) for size in sizes)]

@@ -77,6 +77,7 @@ def test_a_summary_has_waits_runs_and_hours() -> None:
     records = {
         job.job_id: AccountingRecord(
             job_id=job.job_id,
+            part="",
             state="COMPLETED",
             exit_code="0:0",
             submitted_s=100,

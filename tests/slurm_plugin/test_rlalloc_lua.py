@@ -45,6 +45,9 @@ JOB: dict[str, Any] = {
     "cron_job": False,
     "reservation": None,
     "time_min": NO_VAL,
+    "num_tasks": NO_VAL,
+    "ntasks_per_node": NO_VAL16,
+    "threads_per_core": NO_VAL16,
 }
 
 

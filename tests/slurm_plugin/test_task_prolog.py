@@ -53,6 +53,19 @@ def test_task_counts_that_only_an_update_added_go() -> None:
     assert found["RLALLOC_CPUS_PER_TASK"] == "8"
 
 
+def test_bindings_of_gpus_to_tasks_follow_the_counts() -> None:
+    """Else srun gives a task as many GPUs as each had in the request."""
+    size = RESIZED | {"SLURM_GPUS_ON_NODE": "4"}
+    tasks = {"SLURM_NTASKS": "4", "SLURM_TRES_BIND": "gres/gpu:per_task:1"}
+    assert prolog(**size, **tasks)["SLURM_TRES_BIND"] == "gres/gpu:per_task:2"
+    tasks["SLURM_TASKS_PER_NODE"] = "3(x2)"
+    assert prolog(**size | tasks)["SLURM_TRES_BIND"] is None
+    tasks |= {"SLURM_TASKS_PER_NODE": "8(x2)", "SLURM_TRES_BIND": "gres/gpu:single:1"}
+    assert prolog(**size | tasks)["SLURM_TRES_BIND"] == "gres/gpu:single:2"
+    tasks["SLURM_TRES_BIND"] = "gres/gpu:closest"
+    assert "SLURM_TRES_BIND" not in prolog(**size | tasks)
+
+
 def test_only_marked_jobs_and_only_the_batch_step() -> None:
     assert prolog(**RESIZED | {"RLALLOC_JOB": "0"}) == {}
     assert prolog(**RESIZED, SLURM_STEP_ID="0") == {}

@@ -1,5 +1,6 @@
 """Typed rows of the store. None means: not known, or never came to be."""
 
+import re
 from typing import Literal
 
 import msgspec
@@ -48,6 +49,12 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     policy_version: str | None = None
     allocation: Allocation | None = None
     predicted_gain: float | None = None
+
+    @property
+    def decline_name(self) -> str:
+        """The stable name that a reason begins with (docs/submission-forms.md); empty where a policy decided."""
+        name, colon, _ = self.reason.partition(": ")
+        return name if colon and re.fullmatch("[a-z0-9-]+", name) else "other" if self.reason else ""
 
 
 class Application(msgspec.Struct, frozen=True, kw_only=True):

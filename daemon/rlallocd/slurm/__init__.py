@@ -2,6 +2,7 @@
 
 from rlallocd.slurm.connection import Slurm, connect
 from rlallocd.slurm.errors import SlurmError, SlurmUnavailable, UnexpectedAnswer, UpdateRefused
+from rlallocd.slurm.limit_records import AssociationRecord, Limits, Pool, QosRecord, ReservationRecord, SiteLimits
 from rlallocd.slurm.records import (
     AccountingRecord,
     ControllerConfig,
@@ -14,11 +15,17 @@ from rlallocd.slurm.records import (
 
 __all__ = [
     "AccountingRecord",
+    "AssociationRecord",
     "ControllerConfig",
     "JobRecord",
+    "Limits",
     "NodeRecord",
     "PartitionRecord",
+    "Pool",
+    "QosRecord",
     "RequestFields",
+    "ReservationRecord",
+    "SiteLimits",
     "Slurm",
     "SlurmError",
     "SlurmUnavailable",

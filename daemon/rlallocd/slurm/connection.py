@@ -11,6 +11,8 @@ from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.control import Control
 from rlallocd.slurm.errors import SlurmError
 from rlallocd.slurm.json_reader import JsonReader
+from rlallocd.slurm.limit_reader import LimitReader
+from rlallocd.slurm.limit_records import SiteLimits
 from rlallocd.slurm.records import AccountingRecord, ControllerConfig, JobRecord, NodeRecord, PartitionRecord, Reader
 
 _log = logging.getLogger(__name__)
@@ -23,9 +25,11 @@ class Slurm:
         self._commands = commands
         self._reader = reader
         self._control = Control(commands)
+        self._limits = LimitReader(commands)
         self.config = config
         self.update = self._control.update
         self.begin = self._control.begin
+        self.forget_limits = self._limits.forget
 
     def jobs(self) -> tuple[JobRecord, ...]:
         """Every job that slurmctld knows."""
@@ -42,6 +46,10 @@ class Slurm:
     def partitions(self) -> dict[str, PartitionRecord]:
         """All partitions by name."""
         return self._control.partitions()
+
+    def limits(self, users: Sequence[str]) -> SiteLimits:
+        """The limits of these users' associations, of all accounts and QOS, and all reservations."""
+        return self._limits.read(users, enforced=self.config.limits_enforced)
 
     def accounting(self, job_ids: Sequence[int], since_s: float) -> tuple[AccountingRecord, ...]:
         """What slurmdbd knows of these jobs, submitted since ``since_s``."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.errors import UnexpectedAnswer
+from rlallocd.slurm.partition_text import read_partitions
 from rlallocd.slurm.records import ControllerConfig, PartitionRecord, UpdatePlan
 
 
@@ -26,22 +27,15 @@ class Control:
         return ControllerConfig(
             version=version,
             cluster=cluster,
-            limits_enforced=not {"limits", "safe", "qos"}.isdisjoint(enforce),
+            limits_enforced=not {"limits", "safe"}.isdisjoint(enforce),
             gpus_accounted="gres/gpu" in values.get("AccountingStorageTRES", ""),
+            max_mem_mib_per_node=_number(values.get("MaxMemPerNode", "")),
+            max_mem_mib_per_cpu=_number(values.get("MaxMemPerCPU", "")),
         )
 
     def partitions(self) -> dict[str, PartitionRecord]:
         """All partitions by name. Raises SlurmError."""
-        records = {}
-        for line in self._commands.run("scontrol", "show", "partition", "--oneliner").splitlines():
-            values = dict(word.split("=", 1) for word in line.split() if "=" in word)
-            if "PartitionName" in values:
-                records[values["PartitionName"]] = PartitionRecord(
-                    name=values["PartitionName"],
-                    max_time_s=_duration_s(values.get("MaxTime", "UNLIMITED")),
-                    max_nodes=int(nodes) if (nodes := values.get("MaxNodes", "")).isdigit() else None,
-                )
-        return records
+        return read_partitions(self._commands.run("scontrol", "show", "partition", "--oneliner", "--all"))
 
     def update(self, plan: UpdatePlan) -> None:
         """Send one update (rlallocd.plan makes them).
@@ -63,10 +57,6 @@ class Control:
         self._commands.run("scontrol", "update", f"JobId={jobs}", f"StartTime={when}", "ResetAccrueTime")
 
 
-def _duration_s(text: str) -> int | None:
-    """``[days-]hours:minutes:seconds``; None for UNLIMITED."""
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
-    if match is None:
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+def _number(text: str) -> int | None:
+    """None for UNLIMITED."""
+    return int(text) if text.isdigit() else None

@@ -137,6 +137,7 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         has_deadline=bool(_number(job.get("deadline"))),
         nodes_certain=nodes == int(tres.get("node", nodes)),
         required_nodes=job.get("required_nodes") or "",
+        qos=job.get("qos") or "",
         has_run=bool(job.get("tres_alloc_str")),
         array_job_id=_number(job.get("array_job_id")),
         reservation=job.get("resv_name") or "",

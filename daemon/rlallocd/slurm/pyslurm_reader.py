@@ -116,7 +116,13 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
         has_deadline=bool(job.deadline),
         nodes_certain=nodes == int(tres.get("node", nodes)),
         required_nodes=job.required_nodes or "",
+        qos=job.qos or "",
         array_job_id=job.array_id or 0,
+        reservation=job.reservation or "",
+        time_min_s=(job.time_limit_min or 0) * 60,
+        restarts=job.requeue_count or 0,
+        is_scrontab=bool(job.is_cronjob),
+        is_federated=bool(job.federation_origin),
         has_run=bool(job.allocated_nodes),
     )
     # Of a type of digits only (gres/gpu:1080:2) pyslurm makes a count, which the total then gives away.

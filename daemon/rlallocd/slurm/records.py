@@ -84,6 +84,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     has_deadline: bool
     nodes_certain: bool
     required_nodes: str
+    qos: str = ""
     has_run: bool = False
     array_job_id: int = 0
     reservation: str = ""
@@ -129,11 +130,26 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition's own limits; None is no limit."""
+    """A partition's own limits; None is no limit, or all names. ``qos`` is the partition's QOS, empty for none.
+
+    Where a partition sets no limit of memory, slurm.conf's holds: ControllerConfig has it.
+    """
 
     name: str
     max_time_s: int | None
     max_nodes: int | None
+    min_nodes: int = 0
+    total_nodes: int | None = None
+    total_cpus: int | None = None
+    max_cpus_per_node: int | None = None
+    max_cpus_per_socket: int | None = None
+    max_mem_mib_per_node: int | None = None
+    max_mem_mib_per_cpu: int | None = None
+    qos: str = ""
+    allow_accounts: frozenset[str] | None = None
+    deny_accounts: frozenset[str] = frozenset()
+    allow_qos: frozenset[str] | None = None
+    deny_qos: frozenset[str] = frozenset()
 
 
 class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,12 +176,14 @@ class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What rlallocd needs to know of slurm.conf."""
+    """What rlallocd needs to know of slurm.conf. ``limits_enforced``: associations' and QOS' limits bind."""
 
     version: str
     cluster: str
     limits_enforced: bool
     gpus_accounted: bool
+    max_mem_mib_per_node: int | None = None
+    max_mem_mib_per_cpu: int | None = None
 
 
 class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True):

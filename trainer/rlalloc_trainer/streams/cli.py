@@ -96,6 +96,29 @@ def generate(  # noqa: PLR0913 (the options of the command)
     _print_summary(summary, output, summary.load(settings.gpus, hours))
 
 
+@app.command()
+def sbatch(
+    stream: Annotated[Path, typer.Argument(metavar="STREAM")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="A new folder for the scripts.")],
+    *,
+    compress: Annotated[
+        float, typer.Option(min=1.0, help="Seconds of the stream that become one on the site.")
+    ] = 60.0,
+    keep: Annotated[
+        str, typer.Option(help="Which of account,partition,qos go into the scripts: the site must have them.")
+    ] = "",
+) -> None:
+    """Turn a stream into sbatch scripts that sleep, and a script that submits them in time."""
+    from rlalloc_trainer.streams.file import open_stream
+    from rlalloc_trainer.streams.sbatch import ScriptSettings, write_scripts
+
+    settings = ScriptSettings(compress, tuple(name.strip() for name in keep.split(",") if name.strip()))
+    with _errors_end_here(), open_stream(stream) as (header, jobs):
+        count = write_scripts(output, header, jobs, settings)
+    said = f"{count} scripts in {output}; start {output / 'submit.sh'} on the site."
+    Console().print(said, highlight=False, soft_wrap=True)
+
+
 def _print_summary(summary: Summary, output: Path, load: float | None = None) -> None:
     table = Table(title=str(output), show_header=False)
     median, p90, p99, mean = summary.held_s

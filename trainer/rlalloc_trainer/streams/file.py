@@ -7,14 +7,22 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Final, TypeVar
+from typing import BinaryIO, Final, TypeVar, get_args
 
 import msgspec
 
+from rlalloc.job import JOB_CLASSES
 from rlalloc_trainer.streams.errors import StreamError
-from rlalloc_trainer.streams.job import FORMAT, VERSION, Header, StreamJob
+from rlalloc_trainer.streams.job import FORMAT, VERSION, CurveName, DependencyKind, EndState, Header, StreamJob
 
 Decoded = TypeVar("Decoded")
+_WORDS: Final[dict[str, tuple[str, ...]]] = {
+    "class": JOB_CLASSES,
+    "state": get_args(EndState),
+    "kind": get_args(DependencyKind),
+    "curve": get_args(CurveName),
+}
+"""What a key's value may be where msgspec only says that it may not be what it is."""
 _MESSAGE: Final = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>[^`]*)`)?", re.DOTALL)
 _HEADER = msgspec.json.Decoder(Header)
 _JOB = msgspec.json.Decoder(StreamJob)
@@ -129,14 +137,15 @@ def _decode(path: Path, number: int, decoder: msgspec.json.Decoder[Decoded], lin
 def _explained(message: str, line: bytes) -> str:
     """Turn msgspec's words into key, found and allowed."""
     match = _MESSAGE.fullmatch(message)
-    if match is None or match["path"] is None or not message.startswith("Expected"):
-        where = f", key {match['path'].removeprefix('$').removeprefix('.')}" if match and match["path"] else ""
-        what = match["what"] if match else message
-        return f"{where or ''}: {what}"
+    if match is None or match["path"] is None:
+        return f": {message}"
     keys = re.findall(r"[^.\[\]]+", match["path"].removeprefix("$"))
-    return (
-        f", key {'.'.join(keys)}: found {_value_at(line, keys)}, allowed: {match['what'].removeprefix('Expected ')}"
-    )
+    allowed = match["what"].removeprefix("Expected ")
+    if keys and keys[-1] in _WORDS and "enum" in allowed:
+        allowed = ", ".join(_WORDS[keys[-1]])
+    elif allowed == match["what"]:
+        return f", key {'.'.join(keys)}: {allowed}" if keys else f": {allowed}"
+    return f", key {'.'.join(keys)}: found {_value_at(line, keys)}, allowed: {allowed}"
 
 
 def _value_at(line: bytes, keys: list[str]) -> str:

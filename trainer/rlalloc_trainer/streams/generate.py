@@ -40,8 +40,10 @@ day on a small cluster would now and then be one job of a month."""
 CLOSING_JOBS: Final = 8
 CLOSING_DRAWS: Final = 64
 CLOSE_ENOUGH: Final = 0.002
-"""The last jobs, eight at most, are each the nearest to what is left of the load among 64, until 0.2% are left."""
-MOST_REDRAWS: Final = 10_000
+"""The last jobs, eight at most, are each the largest of 64 that fits into what is left of the load, until it is
+0.2%."""
+MOST_REDRAWS: Final = 2_000
+"""Jobs that bring the stream no nearer to its load, before it is given up."""
 _DRAWS: Final = 21
 
 
@@ -133,14 +135,13 @@ def _to_load(draft: "_Draft", gpu_s: float) -> list[StreamJob]:
 
 
 def _closing(draft: "_Draft", left_s: float, enough_s: float) -> Iterator[StreamJob]:
-    """Few jobs, each the nearest of many to what is left."""
+    """A few jobs, each the largest of many that does not take more than is left."""
     for _ in range(CLOSING_JOBS):
-        rest_s = left_s
-        nearest = min((draft.job() for _ in range(CLOSING_DRAWS)), key=lambda job: abs(job.gpu_s - rest_s))
-        if abs(nearest.gpu_s - rest_s) >= rest_s:
-            return
-        yield nearest
-        left_s -= nearest.gpu_s
+        fitting = [job for job in (draft.job() for _ in range(CLOSING_DRAWS)) if job.gpu_s <= left_s + enough_s]
+        if fitting:
+            largest = max(fitting, key=lambda job: job.gpu_s)
+            yield largest
+            left_s -= largest.gpu_s
         if left_s <= enough_s:
             return
 

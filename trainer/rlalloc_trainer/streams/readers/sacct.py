@@ -191,7 +191,6 @@ def _json_job(path: Path, number: int, job: dict[str, Any]) -> Iterable[TraceJob
     requested, allocated = _json_tres(job["tres"]["requested"]), _json_tres(job["tres"]["allocated"])
     time = job["time"]
     limit_min = _number(time["limit"])
-    seconds = time["total"]
     steps = [step for step in job["steps"] if str(step["step"]["name"]) != "extern"]
     tasks = [int(step["tasks"]["count"]) for step in steps if step["step"]["name"] not in _NO_WORK_OF_THE_JOB]
     return _jobs(
@@ -204,7 +203,8 @@ def _json_job(path: Path, number: int, job: dict[str, Any]) -> Iterable[TraceJob
         tasks=max(tasks, default=0),
         requested=requested,
         allocated=allocated,
-        cpu_s=float(seconds["seconds"]) + float(seconds["microseconds"]) / 1e6,
+        # The job's own total is 0 in 22.05.
+        cpu_s=max(_cpu_s(job), sum(_cpu_s(step) for step in job["steps"])),
         rss_mib=max((_json_rss_mib(step) for step in steps), default=0.0),
         names=(str(job["user"]), str(job["account"]), str(job["partition"]), str(job["qos"])),
     )
@@ -215,8 +215,14 @@ def _json_tres(counts: Iterable[dict[str, Any]]) -> dict[str, float]:
     return {
         f"{part['type']}/{part['name']}" if part["name"] else str(part["type"]): float(part["count"])
         for part in counts
-        if part["count"] > 0
+        if (part["count"] or 0) > 0  # null and -2 (22.05, energy) are "unknown"
     }
+
+
+def _cpu_s(part: dict[str, Any]) -> float:
+    """CPU time of a job or a step."""
+    total = part["time"]["total"]
+    return float(total["seconds"]) + float(total["microseconds"]) / 1e6
 
 
 def _json_rss_mib(step: dict[str, Any]) -> float:

@@ -1,0 +1,69 @@
+"""Policies that need no learning, on one interface: a job and a cluster in, shares out.
+
+They are the baselines that a learned policy has to beat, the base that the actor is a residual around, and what
+the agent can serve where learning does not win.
+"""
+
+from typing import Final
+
+from rlalloc.heuristics.asked import as_requested, fixed, largest, repaired, smallest
+from rlalloc.heuristics.efficiency import adaptive_efficiency_threshold, efficiency_threshold, with_threshold
+from rlalloc.heuristics.experts import first_come_first_served, round_robin, shortest_job_first
+from rlalloc.heuristics.price import (
+    DEFAULT_PRICE,
+    TUNED_PRICE,
+    PriceConstants,
+    earliest_finish,
+    expected_cost_s,
+    price_ef,
+)
+from rlalloc.heuristics.sharing import equal_share, marginal_gain
+from rlalloc.heuristics.sizes import CPUS_PER_GPU_ENOUGH, Heuristic
+
+HEURISTICS: Final[dict[str, Heuristic]] = {
+    "as-requested": as_requested,
+    "repaired": repaired,
+    "smallest": smallest,
+    "largest": largest,
+    "price-ef": price_ef,
+}
+"""What the gate and the agent know by name."""
+
+REFERENCE_POLICIES: Final[dict[str, Heuristic]] = HEURISTICS | {
+    "fcfs": first_come_first_served,
+    "sjf": shortest_job_first,
+    "round-robin": round_robin,
+    "equal-share": equal_share,
+    "fixed-4": fixed(4),
+    "marginal-gain": marginal_gain,
+    "efficiency": efficiency_threshold,
+    "efficiency-adaptive": adaptive_efficiency_threshold,
+    "earliest-finish": earliest_finish,
+}
+"""What an evaluation can compare with."""
+
+__all__ = [
+    "CPUS_PER_GPU_ENOUGH",
+    "DEFAULT_PRICE",
+    "HEURISTICS",
+    "REFERENCE_POLICIES",
+    "TUNED_PRICE",
+    "Heuristic",
+    "PriceConstants",
+    "adaptive_efficiency_threshold",
+    "as_requested",
+    "earliest_finish",
+    "efficiency_threshold",
+    "equal_share",
+    "expected_cost_s",
+    "first_come_first_served",
+    "fixed",
+    "largest",
+    "marginal_gain",
+    "price_ef",
+    "repaired",
+    "round_robin",
+    "shortest_job_first",
+    "smallest",
+    "with_threshold",
+]

@@ -1,0 +1,66 @@
+"""Whether a user could have had a decided allocation: all limits of a site, for one job. Pure functions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from rlalloc.job import Allocation
+from rlallocd.limits.accounts import account_obstacles
+from rlallocd.limits.binding import binding_of
+from rlallocd.limits.change import Change
+from rlallocd.limits.partitions import partition_obstacles, reservation_obstacles
+from rlallocd.sizes import Declined
+from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
+
+
+class SiteView(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a site's limits at ``now_s``; ``limits`` is None where they could not be read.
+
+    ``memory_limits`` are slurm.conf's MaxMemPerNode and MaxMemPerCPU in MiB.
+    """
+
+    now_s: float
+    nodes: Sequence[NodeRecord]
+    partitions: Mapping[str, PartitionRecord]
+    limits: SiteLimits | None
+    memory_limits: tuple[int | None, int | None] = (None, None)
+
+
+def obstacle(job: JobRecord, request: Allocation, allocation: Allocation, site: SiteView, wait_s: float) -> str:
+    """Why the job may not be made ``allocation``, or an empty string.
+
+    A job that asks for several partitions must be within the limits of all of them. ``wait_s`` is how long it is
+    expected to wait.
+    """
+    if allocation == request:
+        return ""
+    try:
+        return next(_obstacles(job, Change(job, request, allocation), site, wait_s), "")
+    except Declined as err:
+        return str(err)
+
+
+def _obstacles(job: JobRecord, change: Change, site: SiteView, wait_s: float) -> Iterator[str]:
+    if site.limits is None:
+        yield "the site's limits could not be read"
+        return
+    for name in job.partition.split(","):
+        partition = site.partitions.get(name)
+        if partition is None:
+            yield f"slurmctld tells no partition {name}"
+            return
+        yield from partition_obstacles(change, job, partition, site.memory_limits)
+        nodes = frozenset(node.name for node in site.nodes if name in node.partitions)
+        yield from reservation_obstacles(change, nodes, site.limits.reservations, site.now_s, wait_s)
+        if site.limits.enforced:
+            binding = binding_of(job, name, partition.qos, site.limits)
+            yield from account_obstacles(change, binding, _capacity(site.nodes))
+
+
+def _capacity(nodes: Sequence[NodeRecord]) -> dict[str, int]:
+    """CPUs, memory (MiB) and nodes of the whole cluster."""
+    return {
+        "cpu": sum(node.cpus for node in nodes),
+        "mem": sum(node.mem_mib for node in nodes),
+        "node": len(nodes),
+    }

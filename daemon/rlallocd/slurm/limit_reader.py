@@ -1,0 +1,65 @@
+"""Limits, read through scontrol and sacctmgr: few calls, whatever the number of jobs."""
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from rlallocd.slurm.commands import Commands
+from rlallocd.slurm.limit_records import ReservationRecord, SiteLimits
+from rlallocd.slurm.limit_text import QOS_FIELDS, read_associations, read_qos, read_reservations
+
+_SETTINGS_FOR_S: Final = 60.0
+"""Reservations, and QOS' flags and factors (slurmdbd's), are read again after this time."""
+_USE_FOR_S: Final = 5.0
+"""Limits with their use (slurmctld's) are read again after this time."""
+
+
+class LimitReader:
+    """Reads what binds the jobs of some users, and keeps it for a short while."""
+
+    def __init__(self, commands: Commands) -> None:
+        self._commands = commands
+        self.forget()
+
+    def forget(self) -> None:
+        """Read all again the next time."""
+        self._settings_read_s = self._use_read_s = -_SETTINGS_FOR_S
+        self._reservations: tuple[ReservationRecord, ...] = ()
+        self._qos_text = ""
+        self._users: frozenset[str] = frozenset()
+        self._limits = SiteLimits(enforced=False)
+
+    def read(self, users: Sequence[str], *, enforced: bool) -> SiteLimits:
+        """The limits of these users, of all accounts and of all QOS, with their use some seconds ago at most.
+
+        Where nothing enforces them (``enforced`` is false), only reservations are read. Raises SlurmError.
+        """
+        now_s = time.monotonic()
+        if now_s - self._settings_read_s >= _SETTINGS_FOR_S:
+            self._read_settings(enforced=enforced)
+            self._settings_read_s, self._use_read_s = now_s, now_s - _USE_FOR_S
+        if now_s - self._use_read_s >= _USE_FOR_S or not self._users.issuperset(users):
+            limits = self._read_use(users) if enforced else SiteLimits(enforced=False)
+            self._limits = msgspec.structs.replace(limits, reservations=self._reservations)
+            self._use_read_s, self._users = now_s, frozenset(users)
+        return self._limits
+
+    def _read_settings(self, *, enforced: bool) -> None:
+        text = self._commands.run("scontrol", "show", "reservation", "--oneliner")
+        self._reservations = read_reservations(text, self._node_names)
+        if enforced:
+            self._qos_text = self._commands.run(
+                "sacctmgr", "show", "qos", "--parsable2", "--noheader", f"format={QOS_FIELDS}"
+            )
+
+    def _read_use(self, users: Sequence[str]) -> SiteLimits:
+        # "users" leaves accounts' own associations in.
+        chosen = (f"users={','.join(sorted(set(users)))}",) if users else ()
+        text = self._commands.run("scontrol", "show", "assoc_mgr", "--oneliner", *chosen, "flags=assoc,qos")
+        return SiteLimits(enforced=True, associations=read_associations(text), qos=read_qos(text, self._qos_text))
+
+    def _node_names(self, expression: str) -> frozenset[str]:
+        """``n[1-3]`` as names; scontrol does that without asking slurmctld."""
+        return frozenset(self._commands.run("scontrol", "show", "hostnames", expression).split())

@@ -1,0 +1,55 @@
+"""Reading ``scontrol show partition --oneliner``. Pure functions."""
+
+import re
+
+from rlallocd.slurm.records import PartitionRecord
+
+
+def read_partitions(text: str) -> dict[str, PartitionRecord]:
+    """All partitions by name."""
+    records = {}
+    for line in text.splitlines():
+        values = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        if "PartitionName" in values:
+            record = _partition(values)
+            records[record.name] = record
+    return records
+
+
+def _partition(values: dict[str, str]) -> PartitionRecord:
+    qos = values.get("QoS", "N/A")
+    return PartitionRecord(
+        name=values["PartitionName"],
+        max_time_s=duration_s(values.get("MaxTime", "UNLIMITED")),
+        max_nodes=_number(values.get("MaxNodes", "")),
+        min_nodes=_number(values.get("MinNodes", "")) or 0,
+        total_nodes=_number(values.get("TotalNodes", "")),
+        total_cpus=_number(values.get("TotalCPUs", "")),
+        max_cpus_per_node=_number(values.get("MaxCPUsPerNode", "")),
+        max_cpus_per_socket=_number(values.get("MaxCPUsPerSocket", "")),
+        max_mem_mib_per_node=_number(values.get("MaxMemPerNode", "")),
+        max_mem_mib_per_cpu=_number(values.get("MaxMemPerCPU", "")),
+        qos="" if qos == "N/A" else qos,
+        allow_accounts=_names(values.get("AllowAccounts", "ALL")),
+        deny_accounts=_names(values.get("DenyAccounts", "")) or frozenset(),
+        allow_qos=_names(values.get("AllowQos", "ALL")),
+        deny_qos=_names(values.get("DenyQos", "")) or frozenset(),
+    )
+
+
+def duration_s(text: str) -> int | None:
+    """``[days-]hours:minutes:seconds``; None for UNLIMITED."""
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", text)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
+
+
+def _names(text: str) -> frozenset[str] | None:
+    """The names in a list; None for ALL."""
+    return None if text == "ALL" else frozenset(name for name in text.split(",") if name)

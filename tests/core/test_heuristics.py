@@ -1,0 +1,174 @@
+"""Reference policies: what each gives in cases that can be followed by hand, and that none leaves the bounds."""
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+
+from rlalloc.allocation import allocation_for
+from rlalloc.bounds import Directives, SiteBounds, bounds_for
+from rlalloc.heuristics import (
+    HEURISTICS,
+    REFERENCE_POLICIES,
+    TUNED_PRICE,
+    Heuristic,
+    PriceConstants,
+    adaptive_efficiency_threshold,
+    earliest_finish,
+    efficiency_threshold,
+    equal_share,
+    first_come_first_served,
+    fixed,
+    marginal_gain,
+    price_ef,
+    round_robin,
+    shortest_job_first,
+    with_threshold,
+)
+from rlalloc.job import Allocation, JobView
+from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView
+
+from .strategies import SHAPE, cluster_views, job_views
+
+REQUEST = Allocation(1, 4, 1, 32, 128_000, 10_000)
+RUN_S = EXPECTED_FRACTION_OF_LIMIT * REQUEST.time_limit_s
+
+
+def job(low: int = 1, high: int = 16, request: Allocation = REQUEST) -> JobView:
+    """A moldable job that declares what a GPU needs."""
+    directives = Directives(gpus=(low, high), cpus_per_gpu=(1.0, 8.0), mem_mib_per_gpu=(1024.0, 32_000.0))
+    return JobView("train", request, bounds_for(request, directives, SiteBounds(), SHAPE), 0.0, 0)
+
+
+def cluster(
+    *,
+    nodes: int = 4,
+    free_gpus: int = 32,
+    running: int = 0,
+    queued: tuple[tuple[int, float], ...] = (),
+    behind: int = 0,
+) -> ClusterView:
+    """Nodes of SHAPE whose first ones have ``free_gpus`` GPUs; running jobs hold 4 each."""
+    nodes = 4
+    whole = np.array([SHAPE.gpus, SHAPE.cpus, SHAPE.mem_mib], dtype=np.float64)
+    free = np.tile(whole, (nodes, 1))
+    free[:, 0] = [min(8, max(0, free_gpus - 8 * number)) for number in range(nodes)]
+    return ClusterView(
+        time_s=0.0,
+        shape=SHAPE,
+        free=free,
+        totals=whole * nodes,
+        releases=np.array([(600.0 * (1 + number), 4, 16, 1e4) for number in range(running)]).reshape(-1, 4),
+        queued=np.array(queued, dtype=np.float64).reshape(-1, 2),
+        behind=behind,
+    )
+
+
+def gpus(policy: Heuristic, one: JobView, view: ClusterView) -> int:
+    return allocation_for(policy(one, view), one.request, one.bounds, SHAPE, lambda _: 1.0).gpus
+
+
+@given(job_views(), cluster_views())
+def test_no_policy_leaves_the_bounds(one: JobView, view: ClusterView) -> None:
+    for policy in REFERENCE_POLICIES.values():
+        shares = policy(one, view)
+        assert all(0 <= share <= 1 for share in (shares.gpu, shares.cpu, shares.mem))
+        assert gpus(policy, one, view) in one.bounds.gpu_counts
+
+
+def test_what_the_gate_knows_is_part_of_what_an_evaluation_can_compare_with() -> None:
+    assert list(HEURISTICS) == ["as-requested", "repaired", "smallest", "largest", "price-ef"]
+    assert HEURISTICS.items() <= REFERENCE_POLICIES.items()
+
+
+@pytest.mark.parametrize(("count", "given_"), [(1, 1), (4, 4), (7, 4), (100, 16)])
+def test_fixed(count: int, given_: int) -> None:
+    """The nearest workable count below."""
+    assert gpus(fixed(count), job(), cluster()) == given_
+
+
+def test_fixed_stays_above_the_least() -> None:
+    assert gpus(fixed(1), job(low=4), cluster()) == 4
+
+
+@pytest.mark.parametrize(("running", "waiting", "given_"), [(0, 0, 16), (3, 0, 8), (3, 3, 4), (30, 30, 1)])
+def test_equal_share(running: int, waiting: int, given_: int) -> None:
+    """32 GPUs by all jobs, this one included; those behind count too."""
+    view = cluster(running=running, queued=((4, 100.0),) * (waiting // 2), behind=waiting - waiting // 2)
+    assert gpus(equal_share, job(), view) == given_
+
+
+@pytest.mark.parametrize(("free", "waiting", "given_"), [(32, 0, 16), (8, 1, 4), (8, 7, 1), (0, 0, 1)])
+def test_round_robin(free: int, waiting: int, given_: int) -> None:
+    """The free GPUs by the waiting jobs, this one included."""
+    assert gpus(round_robin, job(), cluster(free_gpus=free, queued=((4, 100.0),) * waiting)) == given_
+
+
+@pytest.mark.parametrize(("free", "given_"), [(32, 4), (3, 2), (1, 1), (0, 4)])
+def test_first_come_first_served(free: int, given_: int) -> None:
+    """What fits now, never more than was asked; the request if nothing does."""
+    assert gpus(first_come_first_served, job(), cluster(free_gpus=free)) == given_
+
+
+@pytest.mark.parametrize(
+    ("others", "given_"), [((), 16), ((1.1, 2.0), 16), ((0.5, 2.0), 4), ((0.1, 0.2), 1), ((0.1, 0.2, 0.3, 2.0), 2)]
+)
+def test_shortest_job_first(others: tuple[float, ...], given_: int) -> None:
+    """Range 1 to 16: the share is the part of the others that are not shorter, on a log scale."""
+    assert gpus(shortest_job_first, job(), cluster(queued=tuple((4, RUN_S * other) for other in others))) == given_
+
+
+def test_marginal_gain_takes_what_nobody_else_wants() -> None:
+    assert gpus(marginal_gain, job(), cluster()) == 16
+    assert gpus(marginal_gain, job(), cluster(free_gpus=4, running=7)) == 4
+
+
+def test_marginal_gain_parts_evenly_between_equals() -> None:
+    """Four like jobs, 32 free GPUs: eight each."""
+    assert gpus(marginal_gain, job(), cluster(queued=((4, RUN_S),) * 3)) == 8
+
+
+def test_marginal_gain_gives_more_to_who_gains_more() -> None:
+    """Seven others that run far shorter leave 16 of 32 GPUs; if they run far longer, they take four each first."""
+    shorter, longer = ((4, RUN_S / 100),) * 7, ((4, RUN_S * 100),) * 7
+    assert gpus(marginal_gain, job(), cluster(queued=shorter)) == 16
+    assert gpus(marginal_gain, job(), cluster(queued=longer)) == 4
+
+
+def test_efficiency_threshold() -> None:
+    """The prior's speed-ups over linear: 0.98 on 4, 0.87 on 8, 0.74 on 16 GPUs (bert, Pollux)."""
+    one = job()
+    for threshold, count in ((0.99, 2), (0.95, 4), (0.8, 8), (0.7, 16), (0.0, 16)):
+        assert gpus(with_threshold(threshold), one, cluster()) == count
+    assert gpus(efficiency_threshold, one, cluster()) == 16
+
+
+def test_efficiency_is_measured_from_the_smallest_size() -> None:
+    """From 8 on, 16 GPUs reach 0.85 of linear."""
+    assert gpus(with_threshold(0.8), job(low=8), cluster()) == 16
+
+
+def test_the_adaptive_threshold_shrinks_jobs_as_the_queue_grows() -> None:
+    sizes = [gpus(adaptive_efficiency_threshold, job(), cluster(behind=behind)) for behind in (0, 4, 20, 400)]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == gpus(efficiency_threshold, job(), cluster())
+    assert sizes[-1] < sizes[1] <= sizes[0]
+    assert gpus(with_threshold(1.0, adaptive=True), job(), cluster()) == 2  # the prior is linear up to 2
+
+
+def test_earliest_finish_takes_all_that_makes_it_faster() -> None:
+    assert gpus(earliest_finish, job(), cluster()) == 16
+
+
+def test_earliest_finish_does_not_wait_for_more_than_it_gains() -> None:
+    """Four GPUs are free at once; eight would be only after the first of the running jobs ends."""
+    short = msgspec.structs.replace(REQUEST, time_limit_s=600)
+    assert gpus(earliest_finish, job(request=short), cluster(free_gpus=4, running=7)) == 4
+
+
+def test_a_price_makes_jobs_smaller() -> None:
+    crowded = cluster(queued=((4, RUN_S),) * 10)
+    assert gpus(price_ef, job(), crowded) < gpus(earliest_finish, job(), crowded)
+    free = PriceConstants(own_price=0.0, queue_price=0.0)
+    assert price_ef(job(), crowded, free) == earliest_finish(job(), crowded)
+    assert price_ef(job(), crowded) == price_ef(job(), crowded, TUNED_PRICE)

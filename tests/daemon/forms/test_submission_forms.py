@@ -1,0 +1,80 @@
+"""Every form of submission, changed in every way, on a real site of each version of Slurm: and the table of them."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlalloc_testbed import USER, releases, start_site
+from rlallocd.sizes import FORMS_DECLINED
+
+from .checks import problems_of
+from .document import committed_table, table_of, write_table
+from .matrix import AS_SUBMITTED, DECLINED, FEATURE, FORMS, SITE_CPUS, SITE_GPUS, SITE_MEM_MIB
+from .runs import Matrix, allocated
+
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]
+DOCUMENT = Path(__file__).parents[3] / "docs" / "submission-forms.md"
+
+
+@pytest.fixture(scope="module", params=[None, "trixie"], ids=["this-debian", "trixie"])
+def matrix(request: pytest.FixtureRequest) -> Iterator[Matrix]:
+    """All cells on a site of one version, run to their ends."""
+    release: str | None = request.param
+    if release is not None:
+        releases.require(release)
+    name = f"forms-{release or 'own'}-{os.getpid()}"
+    shape = {"gpus_per_node": SITE_GPUS, "cpus_per_node": SITE_CPUS, "mem_mib_per_node": SITE_MEM_MIB}
+    with start_site(name, nodes=8, release=release, **shape) as site, pytest.MonkeyPatch.context() as monkeypatch:
+        nodes = "NodeName=" + ",".join(site.nodes)
+        site.run(["scontrol", "update", nodes, f"AvailableFeatures={FEATURE}", f"ActiveFeatures={FEATURE}"])
+        reservation = ("ReservationName=forms", f"Nodes={site.nodes[-1]}", f"Users={USER}")
+        site.run(["scontrol", "create", "reservation", *reservation, "StartTime=now", "Duration=3:00:00"])
+        yield Matrix(site, monkeypatch)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form_gets_what_was_decided_and_sees_it_everywhere(matrix: Matrix, name: str) -> None:
+    """AllocTRES, steps and variables of each change, after a requeue, and when the request was given back."""
+    form = FORMS[name]
+    control = matrix.cells[name, AS_SUBMITTED]
+    assert control.state == "COMPLETED"
+    if control.declined:
+        assert control.declined in FORMS_DECLINED
+        return
+    if not form.spread and not form.whole_nodes:
+        assert problems_of(control, form, control) == ()
+    found = {
+        cell.change: problems
+        for (form_name, change), cell in matrix.cells.items()
+        if form_name == name and change != AS_SUBMITTED and (problems := problems_of(cell, form, control))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize("name", DECLINED)
+def test_a_form_that_is_not_resized_is_declined_by_name_and_runs(matrix: Matrix, name: str) -> None:
+    cell = matrix.cells[name, AS_SUBMITTED]
+    assert cell.declined == DECLINED[name][1]
+    assert cell.state == "COMPLETED"
+    assert allocated(cell)[0] >= 1
+
+
+def test_a_held_job_was_changed_and_stayed_held(matrix: Matrix) -> None:
+    assert matrix.held
+    assert all(matrix.held)
+
+
+def test_the_document_shows_what_was_seen(matrix: Matrix) -> None:
+    """WRITE_FORMS=1 writes it anew."""
+    version = ".".join(matrix.version.split(".")[:2])
+    seen = table_of(matrix.cells)
+    if os.environ.get("WRITE_FORMS"):
+        write_table(DOCUMENT, version, seen)
+    assert committed_table(DOCUMENT, version) == seen, "docs/submission-forms.md is old: run with WRITE_FORMS=1"
+
+
+def test_the_document_names_all_that_is_declined() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert [name for name in FORMS_DECLINED if f"| `{name}` |" not in text] == []
