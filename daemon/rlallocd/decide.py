@@ -34,7 +34,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """What one cycle knows of the cluster.
 
     ``limits`` are those of the users whose jobs wait for us, None where they could not be read; ``memory_limits`` are
-    slurm.conf's MaxMemPerNode and MaxMemPerCPU (MiB).
+    slurm.conf's MaxMemPerNode and MaxMemPerCPU (MiB). ``granted`` fills up with the sizes that this cycle decides.
     """
 
     taken_s: float
@@ -43,6 +43,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     partitions: Mapping[str, PartitionRecord]
     limits: SiteLimits | None
     memory_limits: tuple[int | None, int | None] = (None, None)
+    granted: dict[int, Allocation] = msgspec.field(default_factory=dict)
 
     @property
     def site(self) -> SiteView:
@@ -53,6 +54,8 @@ class Snapshot(msgspec.Struct, frozen=True):
             partitions=self.partitions,
             limits=self.limits,
             memory_limits=self.memory_limits,
+            jobs=self.jobs,
+            granted=self.granted,
         )
 
 
@@ -129,6 +132,8 @@ def _ask(
 def decision_from(question: Question, answer: PolicyAnswer, version: str, snapshot: Snapshot) -> Decision:
     """The decision that a policy's answer makes: its allocation, or the reason why that cannot be had."""
     allocation, reason = _allowed(question, answer.shares, snapshot)
+    if not reason and question.candidate.mode == "enforce":
+        snapshot.granted[question.candidate.job.job_id] = allocation
     return msgspec.structs.replace(
         _unanswered(question, snapshot, reason),
         shares=answer.shares,

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.errors import UnexpectedAnswer, UpdateRefused
-from rlallocd.slurm.json_reader import JsonReader, job_record
+from rlallocd.slurm.json_reader import JsonReader, exclusive_stands_apart, job_record
 from rlallocd.slurm.records import JobRecord, NodeRecord
 from rlallocd.slurm.request_details import RequestDetails, request_details
 from rlallocd.slurm.tres import memory_mib
@@ -90,6 +90,7 @@ _VOLATILE: Final = frozenset(
 )
 _OF_THE_REQUEST: Final = tuple(at for at, key in enumerate(_COLUMNS) if key not in _VOLATILE)
 _NAME, _STATE, _ADMIN_COMMENT = (list(_COLUMNS).index(key) for key in ("name", "job_state", "admin_comment"))
+_SHARED: Final = list(_COLUMNS).index("shared")
 _SHOWN_ONE_BY_ONE: Final = 100  # more than that, and the JSON of all jobs costs less
 _JOBS_PER_CALL: Final = 1000  # a command line has an end
 
@@ -108,6 +109,9 @@ class SqueueReader:
         self._records: dict[_Row, JobRecord] = {}
         self._details: dict[_Row, RequestDetails] = {}
         self.columns_work = True
+        self._exclusive_apart = exclusive_stands_apart(json_reader.slurm_version)
+        columns = _COLUMNS | ({"shared": "Exclusive"} if self._exclusive_apart else {})
+        self._columns = tuple(columns.values())
 
     def jobs(self) -> tuple[JobRecord, ...]:
         """Every job that slurmctld knows: ended ones too, for MinJobAge seconds. Raises SlurmError."""
@@ -150,7 +154,7 @@ class SqueueReader:
         text = self._commands.run(
             *("squeue", "--all", "--states=all", "--noheader", "--noconvert"),
             *options,
-            f"--Format={','.join(f'{column}:{mark}' for column in _COLUMNS.values())}",
+            f"--Format={','.join(f'{column}:{mark}' for column in self._columns)}",
         )
         fields = text.split(mark)
         width = len(_COLUMNS)
@@ -159,7 +163,7 @@ class SqueueReader:
         rows = [(fields[at].strip(), *fields[at + 1 : at + width]) for at in range(0, len(fields) - 1, width)]
         if not all(row[0].isdigit() for row in rows):
             raise UnexpectedAnswer(f"squeue printed no job id in a row: {text[:80]!r}")
-        return rows
+        return [_with_old_words(row) for row in rows] if self._exclusive_apart else rows
 
     def _read_details(self, rows: Sequence[_Row]) -> None:
         """Learn what the columns of jobs that we may change do not tell."""
@@ -179,6 +183,11 @@ class SqueueReader:
     def _record(self, row: _Row) -> JobRecord:
         said = dict(zip(_COLUMNS, row, strict=True))
         return job_record(_as_in_json(said, self._details.get(_request(row))))
+
+
+def _with_old_words(row: _Row) -> _Row:
+    """A row of 26.05, whose column Exclusive says what OverSubscribe said before."""
+    return (*row[:_SHARED], "NO" if row[_SHARED] == "NODE" else "OK", *row[_SHARED + 1 :])
 
 
 def _request(row: _Row) -> _Row:
