@@ -1,0 +1,111 @@
+"""The environment keeps gymnasium's promises, and others' algorithms learn in it."""
+
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.utils.env_checker import check_env
+
+from rlalloc.observation import heuristic_shares
+from rlalloc_trainer.simulator.engine.side_by_side import SideBySide, stacked
+from rlalloc_trainer.simulator.environment import ENVIRONMENT, ClusterEnvironment, varied_stream
+from tests.trainer.engine.by_hand import job, site, size
+
+ONE = np.ones(3, dtype=np.float32)
+
+
+def test_gymnasium_finds_it_by_name_and_its_checker_is_content() -> None:
+    made = gymnasium.make(ENVIRONMENT, jobs=8)
+    assert isinstance(made.unwrapped, ClusterEnvironment)
+    check_env(made.unwrapped, skip_render_check=True)
+
+
+def test_the_vector_form_steps_side_by_side() -> None:
+    many = gymnasium.make_vec(ENVIRONMENT, num_envs=3, jobs=6)
+    observations, _ = many.reset(seed=1)
+    assert observations.shape == many.observation_space.shape
+    ended = np.zeros(3, dtype=bool)
+    for _ in range(6):
+        observations, rewards, terminated, truncated, _ = many.step(many.action_space.sample())
+        assert np.isfinite(rewards).all()
+        assert not truncated.any()
+        ended |= terminated
+    assert ended.all()
+    many.close()
+
+
+def test_rewards_add_up_to_the_mean_jct() -> None:
+    environment = ClusterEnvironment(jobs=20)
+    observation, _ = environment.reset(seed=3)
+    total, terminated = 0.0, False
+    while not terminated:
+        shares = heuristic_shares(observation)
+        action = np.array([shares.gpu, shares.cpu, shares.mem], dtype=np.float32)
+        observation, reward, terminated, _, _ = environment.step(action)
+        total += reward
+    outcomes = environment.simulator.outcomes()
+    jct_s = float(np.mean(outcomes["finished_s"] - outcomes["submit_s"]))
+    assert total == pytest.approx(-jct_s / environment._unit_s)
+
+
+def test_the_same_seed_gives_the_same_episode() -> None:
+    digests = set()
+    for _ in range(2):
+        environment = ClusterEnvironment(jobs=10)
+        environment.reset(seed=5)
+        while not environment.step(ONE)[2]:
+            pass
+        digests.add(environment.simulator.digest())
+    assert len(digests) == 1
+
+
+def test_what_a_step_decides_is_what_the_job_gets() -> None:
+    there = site(2), [job(0, size(4), managed=True), job(1, size(2), managed=True)]
+    environment = ClusterEnvironment(lambda _: there)
+    environment.reset()
+    environment.step(np.zeros(3, dtype=np.float32))
+    environment.step(ONE)
+    sizes = environment.simulator.world.sizes
+    assert (sizes["nodes"] * sizes["gpus_per_node"]).tolist() == [1, 16]
+
+
+def test_a_stream_without_questions_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one has to be managed"):
+        ClusterEnvironment(lambda _: (site(), [job(0, size(1))])).reset()
+
+
+def test_many_simulators_are_answered_in_batches() -> None:
+    """And do what each of them would have done alone."""
+    streams = [varied_stream(seed, 12) for seed in range(4)]
+    together = SideBySide(streams)
+    batches = 0
+    for questions in together.questions():
+        batches += 1
+        assert stacked(questions).shape[0] == len(questions)
+        together.answer(questions, np.array([[0.5, 1.0, 1.0]] * len(questions)))
+    assert 12 <= batches < 48
+    for stream, simulator in zip(streams, together.simulators, strict=True):
+        alone = SideBySide([stream])
+        for questions in alone.questions():
+            alone.answer(questions, np.array([[0.5, 1.0, 1.0]] * len(questions)))
+        assert alone.simulators[0].digest() == simulator.digest()
+
+
+def test_sac_of_stable_baselines3_trains_on_it() -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # more only get into each other's way on a busy machine
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what others' packages warn of on their import is not ours to mend
+        from stable_baselines3 import SAC
+    made = gymnasium.make(ENVIRONMENT, jobs=15)
+    model = SAC("MlpPolicy", made, learning_starts=50, batch_size=32, seed=0, device="cpu", buffer_size=1000)
+    before = [parameter.detach().clone() for parameter in model.actor.parameters()]
+    model.learn(total_timesteps=250)
+    assert model.num_timesteps == 250
+    assert any((one != other).any() for one, other in zip(before, model.actor.parameters(), strict=True))
+    observation, _ = made.reset(seed=0)
+    action, _ = model.predict(observation, deterministic=True)
+    assert made.action_space.contains(action)
+    torch.set_num_threads(threads)

@@ -1,0 +1,51 @@
+"""Compilation by numba, with a cache that notices when any module of the engine has changed.
+
+numba's own cache looks only at the file of the function that it keeps: a caller would go on with a callee's old code.
+So each version of the sources has a folder of its own. Where none can be written, every process compiles again.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar, cast
+
+import numba
+from numba.core import config
+
+Compiled = TypeVar("Compiled", bound=Callable[..., object])
+
+_HERE: Final = Path(__file__).parent
+_CACHE: Final = "CACHE_DIR"
+
+
+def compiled(function: Compiled) -> Compiled:
+    """Compile ``function`` on its first call; it must not touch Python objects."""
+    # numba reads the folder when it decorates, and offers no other way to choose one.
+    previous = getattr(config, _CACHE)
+    setattr(config, _CACHE, str(_FOLDER or ""))
+    try:
+        return cast(Compiled, numba.njit(cache=_FOLDER is not None, error_model="numpy", nogil=True)(function))
+    finally:
+        setattr(config, _CACHE, previous)
+
+
+def _folder() -> Path | None:
+    """Where compiled code is kept: beside the sources, else in the user's cache; never in a folder that others own.
+
+    What is kept there is run when it is loaded, as .pyc files are, and is only as trustworthy as they are.
+    """
+    sources = b"".join(path.read_bytes() for path in sorted(_HERE.glob("*.py")))
+    name = f"engine-{hashlib.sha256(sources).hexdigest()[:12]}"
+    user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    for parent in (_HERE / "__pycache__", user_cache / "rlalloc"):
+        try:
+            (parent / name).mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(parent / name, os.W_OK):
+            return parent / name
+    return None
+
+
+_FOLDER: Final = _folder()

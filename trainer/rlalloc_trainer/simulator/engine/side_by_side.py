@@ -1,0 +1,78 @@
+"""Many simulators at once, so that a policy network answers all their questions in one batch."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlalloc.allocation import allocation_for
+from rlalloc.job import Shares
+from rlalloc.observation import FEATURES, encode
+from rlalloc.view import ClusterView, slowdown
+from rlalloc_trainer.simulator.engine.jobs import SubmittedJob, table_of
+from rlalloc_trainer.simulator.engine.parameters import SimulatedSite
+from rlalloc_trainer.simulator.engine.simulator import Simulator
+from rlalloc_trainer.simulator.engine.views import cluster_view, job_view
+
+
+class Question(NamedTuple):
+    """One job of one simulator that waits for a decision, as ``rlalloc.observation`` encodes it."""
+
+    simulator: int
+    number: int
+    view: ClusterView
+    observation: NDArray[np.float32]
+
+
+class SideBySide:
+    """Simulators that go on together: each until it asks, then one batch of questions, then one of answers."""
+
+    def __init__(self, streams: Sequence[tuple[SimulatedSite, Sequence[SubmittedJob]]]) -> None:
+        self.jobs = [jobs for _, jobs in streams]
+        self.simulators = [Simulator(site, table_of(jobs, site)) for site, jobs in streams]
+
+    def questions(self) -> Iterator[list[Question]]:
+        """Yield batches until every simulator has finished; each has to be answered before the next is taken."""
+        while True:
+            batch = [
+                self._question(place, int(number))
+                for place, simulator in enumerate(self.simulators)
+                if not simulator.finished
+                for number in simulator.run()
+            ]
+            if batch:
+                yield batch
+            elif all(simulator.finished for simulator in self.simulators):
+                return
+
+    def answer(self, questions: Sequence[Question], shares: NDArray[np.float64]) -> None:
+        """Give each asked job what its row of ``shares`` (questions, 3) means within its bounds."""
+        for question, row in zip(questions, shares, strict=True):
+            decide(
+                self.simulators[question.simulator], question, self.jobs[question.simulator], Shares(*row.tolist())
+            )
+
+    def _question(self, place: int, number: int) -> Question:
+        simulator = self.simulators[place]
+        return ask(simulator, place, number, self.jobs[place][number])
+
+
+def ask(simulator: Simulator, place: int, number: int, job: SubmittedJob) -> Question:
+    """Return the question about one job of the simulator at ``place``."""
+    view = cluster_view(simulator, number)
+    return Question(place, number, view, encode(job_view(simulator, number, job), view))
+
+
+def decide(simulator: Simulator, question: Question, jobs: Sequence[SubmittedJob], shares: Shares) -> None:
+    """Resize the asked job to ``shares``, through the same function as the daemon."""
+    job = jobs[question.number]
+    allocation = allocation_for(
+        shares, job.request, job.bounds, question.view.shape, lambda sized: slowdown(job.request, sized)
+    )
+    simulator.resize({question.number: allocation})
+
+
+def stacked(questions: Sequence[Question]) -> NDArray[np.float32]:
+    """Return the observations of a batch, shape (questions, features)."""
+    return np.stack([question.observation for question in questions]).reshape(-1, len(FEATURES))
