@@ -1,17 +1,18 @@
 # make demo · make test · make lint · make down: nothing has to be typed before or after any of them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format down
+.PHONY: help install demo test bench lint format down
 
 # .venv may be a link (scripts/install-debian.sh says when); jobs of other users need where it really is.
 PYTHON = $$(readlink -f .venv)/bin/python
 # The demo and the tests run a site with users of its own: as root, else through sudo. The installation asks itself.
-AS_ROOT = $(if $(filter-out 0,$(shell id -u)),sudo -n )env PYTHONPATH=testbed:demo SLURM_TESTBED_STARTED_BY=$(CURDIR)
+AS_ROOT = $(if $(filter-out 0,$(shell id -u)),sudo -n )env PYTHONPATH=testbed:demo:bench SLURM_TESTBED_STARTED_BY=$(CURDIR)
 SHELL_SCRIPTS = $(wildcard .ci/run scripts/*.sh slurm_plugin/task_prolog trainer/rlalloc_trainer/streams/*.sh)
 
 help:
 	@echo 'make demo    a Slurm site on this machine, and rlalloc at work on it'
 	@echo 'make test    all tests'
+	@echo 'make bench   what rlallocd costs slurmctld, and how long jobs wait for it (BENCH_ARGS=--quick)'
 	@echo 'make lint    ruff, mypy, shellcheck'
 	@echo 'make format  ruff format'
 	@echo 'make down    end what the demo or the tests left running'
@@ -25,6 +26,9 @@ demo: install
 
 test: install
 	@exec $(AS_ROOT) $(PYTHON) -m pytest -q --durations=15 $(PYTEST_ARGS)
+
+bench: install
+	@exec $(AS_ROOT) $(PYTHON) -m slurm_load $(BENCH_ARGS)
 
 lint: install
 	@$(PYTHON) -m ruff check .

@@ -29,10 +29,11 @@ class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class SlurmSection(_Section, frozen=True):
-    """How Slurm is spoken to."""
+    """How Slurm is spoken to. ``calls_per_minute`` is for reading; what jobs wait for is never delayed."""
 
     backend: Literal["auto", "pyslurm", "cli"] = "auto"
     command_timeout_s: Seconds = 10.0
+    calls_per_minute: Annotated[int, msgspec.Meta(ge=10, le=6000)] = 120
 
 
 class AgentSection(_Section, frozen=True):
@@ -49,6 +50,12 @@ class DaemonSection(_Section, frozen=True):
     poll_s: Seconds = 5.0
     outcomes_every_s: Seconds = 30.0
     heartbeat_s: Seconds = 10.0
+
+
+class MetricsSection(_Section, frozen=True):
+    """Where rlallocd serves its metrics over HTTP, as ``address:port``; empty: nowhere."""
+
+    listen: Annotated[str, msgspec.Meta(pattern=r"^$|^[A-Za-z0-9.-]+:[0-9]{1,5}$")] = "127.0.0.1:9373"
 
 
 class WaitingSection(_Section, frozen=True):
@@ -128,6 +135,7 @@ class Config(_Section, frozen=True):
     slurm: SlurmSection = SlurmSection()
     agent: AgentSection = AgentSection()
     daemon: DaemonSection = DaemonSection()
+    metrics: MetricsSection = MetricsSection()
     waiting: WaitingSection = WaitingSection()
     store: StoreSection = StoreSection()
     policy: PolicySection = PolicySection()

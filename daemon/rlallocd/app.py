@@ -1,6 +1,7 @@
 """The program rlallocd: reads the configuration, wires the parts, runs the loop until it is told to stop."""
 
 import logging
+import math
 import signal
 import time
 from pathlib import Path
@@ -18,13 +19,14 @@ from rlalloc.store import Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller
 from rlallocd.intercept import WakeFile
-from rlallocd.slurm import Slurm, SlurmUnavailable, connect
+from rlallocd.metrics import serve_metrics
+from rlallocd.slurm import BackOff, Slurm, SlurmUnavailable, connect
+from rlallocd.timetable import Timetable
 
 _log = logging.getLogger("rlallocd")
 
-_AFTER_A_WAKE_S: Final = (0.1, 0.3, 0.6, 1.2)
-"""The plugin wakes us before slurmctld has stored the job: look again after these times until it is seen."""
-_SLURM_RETRY_S: Final = 2.0
+_WATCHDOG_EVERY_S: Final = 5.0
+"""However long the timetable waits, the service manager hears from us in this time."""
 
 
 class _Signals:
@@ -56,53 +58,57 @@ def run(path: Path) -> None:
     agent = AgentClient(config.agent.endpoint, config.agent.deadline_s)
     wake = WakeFile(config.runtime_directory)
     controller = Controller(config, slurm, store, agent)
+    metrics_server = serve_metrics(config.metrics.listen, controller.metrics)
     notify("READY=1")
     _log.info("mode %s, grace %d s, poll %g s", config.mode, config.grace_s, config.daemon.poll_s)
     _loop(path, controller, wake, signals)
     notify("STOPPING=1")
     controller.stop()
+    if metrics_server is not None:
+        metrics_server.close()
     wake.close()
     agent.close()
     store.close()
 
 
 def _loop(path: Path, controller: Controller, wake: WakeFile, signals: _Signals) -> None:
-    """Cycle on every wake, and every ``poll_s`` without one."""
+    """Cycle whenever the timetable says so; calls of the plugin and signals are heard meanwhile."""
     poller = zmq.Poller()
     poller.register(wake.fileno(), zmq.POLLIN)
-    looks: list[float] = []
+    timetable = Timetable(controller.config, time.monotonic())
     while not signals.stop:
         if signals.reload:
             signals.reload = False
             _reload(path, controller)
-        wake.clear()
-        if controller.cycle():
-            looks = []
+            timetable = Timetable(controller.config, time.monotonic())
+        wait_s = timetable.wait_s(time.monotonic())
+        if wait_s > 0:
+            if _poll(poller, min(wait_s, _WATCHDOG_EVERY_S)):
+                wake.clear()
+                timetable.woken(time.monotonic())
+        else:
+            timetable.cycled(controller.cycle(), controller.config, time.monotonic())
         notify("WATCHDOG=1")
-        timeout_s = (
-            looks.pop(0) if looks else min(controller.config.daemon.poll_s, controller.config.daemon.heartbeat_s)
-        )
-        if not signals.stop and _poll(poller, timeout_s):
-            looks = list(_AFTER_A_WAKE_S)
 
 
 def _poll(poller: zmq.Poller, timeout_s: float) -> bool:
     """Whether the plugin called; a signal ends the wait early."""
     try:
-        return bool(poller.poll(int(timeout_s * 1000)))
+        return bool(poller.poll(math.ceil(timeout_s * 1000)))
     except InterruptedError:
         return False
 
 
 def _connect_patiently(section: SlurmSection, signals: _Signals) -> Slurm | None:
     """Wait for slurmctld, however long; None if told to stop meanwhile."""
+    back_off = BackOff(_WATCHDOG_EVERY_S)
     while not signals.stop:
         try:
             return connect(section)
         except SlurmUnavailable as err:
             _log.warning("waiting for slurmctld: %s", err)
             notify("WATCHDOG=1")
-            time.sleep(_SLURM_RETRY_S)
+            time.sleep(back_off.failed())
     return None
 
 

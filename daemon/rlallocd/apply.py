@@ -9,13 +9,14 @@ what each fault ends in.
 import itertools
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
 
 from rlalloc.job import Allocation
-from rlalloc.store import Application, ApplicationState, Decision, Store
+from rlalloc.store import OPEN_STATES, Application, ApplicationState, Decision, Store
 from rlallocd.candidates import Candidate
 from rlallocd.decide import LEAST_GRACE_LEFT_S
 from rlallocd.findings import Finding, changed_meanwhile, judge_pending, judge_started, limit_is_ours, same_minutes
@@ -41,9 +42,11 @@ _Item = TypeVar("_Item")
 class Applier:
     """Applies decisions and finishes what was left open."""
 
-    def __init__(self, slurm: Slurm, store: Store) -> None:
+    def __init__(self, slurm: Slurm, store: Store, counters: Counter[str]) -> None:
+        """``counters`` gets ``applications_<state>`` for each end that an application comes to."""
         self._slurm = slurm
         self._store = store
+        self._counters = counters
 
     def apply(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
         """Apply all decisions that change a job and begin all jobs that were deferred for us. Raises SlurmError.
@@ -218,6 +221,8 @@ class Applier:
 
     def _mark(self, applications: Sequence[Application], state: ApplicationState, detail: str) -> None:
         self._store.set_applications(applications, state, time.time(), detail)
+        if state not in OPEN_STATES:
+            self._counters[f"applications_{state}"] += len(applications)
 
 
 def _changes(candidate: Candidate, decision: Decision) -> bool:

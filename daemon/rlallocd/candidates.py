@@ -68,8 +68,9 @@ def find_candidates(
     found: dict[int, Candidate] = {}
     parts = Counter(job.array_job_id for job in jobs if job.array_job_id)
     for job in jobs:
-        tag = read_tag(job.admin_comment)
-        if tag is None or job.restarts or job.base_id in found or (job.base_id, job.submitted_s) in decided:
+        if job.restarts or job.base_id in found or (job.base_id, job.submitted_s) in decided:
+            continue
+        if (tag := read_tag(job.admin_comment)) is None:
             continue
         mode = _mode_now(tag, config.rule(tag.rule), config)
         if mode != "off" and (job.pending or (job.running and (mode == "shadow" or tag.decline))):
@@ -114,7 +115,7 @@ def find_waiting(jobs: Sequence[JobRecord], config: Config, now_s: float) -> tup
 
 
 def job_view(
-    candidate: Candidate, request: Allocation, rule: Rule, cluster: ClusterView, jobs: Sequence[JobRecord]
+    candidate: Candidate, request: Allocation, rule: Rule, cluster: ClusterView, user_running_gpus: int
 ) -> JobView:
     """What a policy sees of a candidate that asked for ``request``.
 
@@ -131,7 +132,7 @@ def job_view(
         request=request,
         bounds=bounds,
         waited_s=max(0.0, cluster.time_s - job.submitted_s),
-        user_running_gpus=sum(other.gpus for other in jobs if other.running and other.user == job.user),
+        user_running_gpus=user_running_gpus,
     )
 
 

@@ -1,6 +1,7 @@
-"""From Slurm's snapshot to what policies see of a partition."""
+"""From Slurm's snapshot to what policies see of partitions, each made once a snapshot however many jobs ask."""
 
 import dataclasses
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -9,6 +10,33 @@ from rlalloc.bounds import NodeShape
 from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView, FloatArray, expected_remaining_s
 from rlallocd.sizes import Declined
 from rlallocd.slurm import JobRecord, NodeRecord
+
+
+class ClusterViews:
+    """The views of all partitions at ``now_s``, and what each user holds."""
+
+    def __init__(self, nodes: Sequence[NodeRecord], jobs: Sequence[JobRecord], now_s: float) -> None:
+        self._nodes = nodes
+        self._now_s = now_s
+        self._jobs: defaultdict[str, list[JobRecord]] = defaultdict(list)
+        self._views: dict[str, ClusterView] = {}
+        self._user_running_gpus: Counter[str] = Counter()
+        for job in jobs:
+            if job.pending or job.running:
+                for partition in job.partition.split(","):
+                    self._jobs[partition].append(job)
+            if job.running:
+                self._user_running_gpus[job.user] += job.gpus
+
+    def of(self, partition: str) -> ClusterView:
+        """The view of one partition. Raises Declined if it has no usable GPU node."""
+        if partition not in self._views:
+            self._views[partition] = partition_view(partition, self._nodes, self._jobs[partition], self._now_s)
+        return self._views[partition]
+
+    def user_running_gpus(self, user: str) -> int:
+        """GPUs that a user's jobs hold, in all partitions."""
+        return self._user_running_gpus[user]
 
 
 def partition_view(

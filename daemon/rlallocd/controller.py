@@ -1,9 +1,10 @@
-"""The loop of rlallocd: one snapshot a cycle, decide what is new, finish what is open, collect what has ended."""
+"""One cycle of rlallocd: one snapshot, finish what is open, decide what is new, collect what has ended."""
 
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from rlalloc.config import Config
 from rlalloc.errors import RlallocError, StoreError
@@ -15,15 +16,21 @@ from rlallocd.candidates import Candidate, find_candidates, find_forgotten
 from rlallocd.decide import Snapshot, decide
 from rlallocd.intercept import withdraw_intercept, write_intercept
 from rlallocd.limits import may_be_ours
+from rlallocd.metrics import Metrics
 from rlallocd.outcomes import outcomes_of
-from rlallocd.slurm import JobRecord, PartitionRecord, SiteLimits, Slurm, SlurmError
+from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits, Slurm, SlurmError
 from rlallocd.tag import read_tag
+from rlallocd.timetable import CycleReport
 from rlallocd.waiting_room import WaitingRoom
 
 _log = logging.getLogger(__name__)
 
-_WATCH_LIMITS_FOR_S = 3600.0
-_PARTITIONS_EVERY_S = 60.0
+_Read = TypeVar("_Read")
+_WATCH_LIMITS_FOR_S: Final = 3600.0
+_PARTITIONS_EVERY_S: Final = 60.0
+_NODES_EVERY_S: Final = 15.0
+"""What nodes have free changes as jobs start and end, which every snapshot shows; only for nodes that go down or come
+up are they read without that."""
 _REMEMBER_DECIDED_FOR_S = 30 * 86400.0
 _WAIT_FOR_OUTCOMES_FOR_S = 90 * 86400.0
 """A job that slurmdbd does not show ended by then (it was purged, say) is not asked for any more."""
@@ -35,27 +42,39 @@ class Controller:
     def __init__(self, config: Config, slurm: Slurm, store: Store, agent: AgentClient) -> None:
         self.config = config
         self.counters: Counter[str] = Counter()
+        self.metrics = Metrics(self.counters, slurm.calls, slurm.errors)
         self._slurm = slurm
         self._store = store
         self._agent = agent
-        self._applier = Applier(slurm, store)
+        self._applier = Applier(slurm, store, self.counters)
         self._decided = set(store.decided_jobs(time.time() - _REMEMBER_DECIDED_FOR_S))
         self._partitions: dict[str, PartitionRecord] = {}
         self._partitions_read_s = 0.0
+        self._nodes: tuple[NodeRecord, ...] = ()
+        self._nodes_read_s = 0.0
+        self._holding: frozenset[tuple[int, int, str]] = frozenset()
         self._outcomes_read_s = 0.0
         self._waiting_room = WaitingRoom(store, agent, self.counters)
         self._heartbeat_s = 0.0
+        self._pending = 0
+        self._calls = 0
+        self._reading_s = 0.0
 
-    def cycle(self) -> int:
-        """Do all that is due; returns how many jobs were decided. Never raises for what Slurm or the store do."""
+    def cycle(self) -> CycleReport:
+        """Do all that is due, and say what it took. Never raises for what Slurm or the store do."""
         self.counters["cycles"] += 1
+        self._calls, self._reading_s = 0, 0.0
+        began_s = time.monotonic()
+        decided, failed = 0, False
         try:
             snapshot = self._snapshot()
+            self._pending = sum(job.pending and read_tag(job.admin_comment) is not None for job in snapshot.jobs)
             decided = self._decide_and_apply(snapshot)
             self._decide_again_and_apply(snapshot)
-            self._collect_outcomes()
+            self._collect_outcomes(snapshot)
             self._beat()
         except SlurmError as err:
+            failed = True
             self.counters["slurm_errors"] += 1
             _log.warning("Slurm: %s", err)
         except StoreError as err:
@@ -64,9 +83,15 @@ class Controller:
         except OSError as err:
             self.counters["runtime_directory_errors"] += 1
             _log.error("the plugin cannot be told to go on, jobs run as submitted: %s", err)
-        else:
-            return decided
-        return 0
+        self.metrics.cycle_s.observe(time.monotonic() - began_s)
+        return CycleReport(
+            began_s=began_s,
+            decided=decided,
+            calls=self._calls,
+            reading_s=self._reading_s,
+            failed=failed,
+            jobs_of_ours=self._pending > 0,
+        )
 
     def reconfigure(self, config: Config) -> None:
         """Take up another configuration from the next cycle on; endpoint, store and directories need a restart."""
@@ -93,6 +118,9 @@ class Controller:
     def _decide_and_apply(self, snapshot: Snapshot) -> int:
         jobs = {job.job_id: job for job in snapshot.jobs}
         opened = self._store.open_applications()
+        self.metrics.looked_at(
+            self.config.mode, taken_s=snapshot.taken_s, pending=self._pending, unfinished=len(opened)
+        )
         self._applier.finish(opened)
         self._applier.let_go(find_forgotten(snapshot.jobs, self._decided, {each.job_id for each in opened}))
         if self._slurm.config.limits_enforced:
@@ -101,11 +129,17 @@ class Controller:
         candidates = find_candidates(snapshot.jobs, self.config, self._decided)
         if not candidates:
             return 0
+        asked_s = time.monotonic()
         decided = decide(candidates, snapshot, self.config, self._agent)
+        self.metrics.decision_s.observe(time.monotonic() - asked_s)
         self._record(decided)
         self._decided.update(candidate.key for candidate, _ in decided)
         self.counters.update(f"decided_{_kind(decision.mode, decision.reason)}" for _, decision in decided)
         self._applier.apply(decided)
+        done_s = time.time()
+        for candidate, _ in decided:
+            if candidate.deferred_by_us:
+                self.metrics.begin_s.observe(max(0.0, done_s - candidate.job.submitted_s))
         return len(decided)
 
     def _decide_again_and_apply(self, snapshot: Snapshot) -> None:
@@ -132,20 +166,40 @@ class Controller:
             )
 
     def _snapshot(self) -> Snapshot:
+        """All that this cycle knows of the cluster: one call for the jobs, and others seldom."""
         now_s = time.time()
         if now_s - self._partitions_read_s > _PARTITIONS_EVERY_S:
-            self._partitions = self._slurm.partitions()
+            self._partitions = self._read(self._slurm.partitions)
             self._partitions_read_s = now_s
-        jobs = self._slurm.jobs()
+        jobs = self._read(self._slurm.jobs)
         config = self._slurm.config
-        return Snapshot(
+        snapshot = Snapshot(
             taken_s=now_s,
             jobs=jobs,
-            nodes=self._slurm.nodes(),
+            nodes=self._nodes_beside(jobs, now_s),
             partitions=self._partitions,
             limits=self._limits(jobs),
             memory_limits=(config.max_mem_mib_per_node, config.max_mem_mib_per_cpu),
         )
+        self.metrics.snapshot_s.observe(self._reading_s)
+        return snapshot
+
+    def _nodes_beside(self, jobs: tuple[JobRecord, ...], now_s: float) -> tuple[NodeRecord, ...]:
+        """The nodes as last read, or read again where a job has started or ended since."""
+        holding = frozenset((job.job_id, job.started_s, job.state) for job in jobs if job.running)
+        if holding != self._holding or now_s - self._nodes_read_s > _NODES_EVERY_S:
+            self._nodes = self._read(self._slurm.nodes)
+            self._nodes_read_s, self._holding = now_s, holding
+        return self._nodes
+
+    def _read(self, read: Callable[[], _Read]) -> _Read:
+        """Make one call of those that the pace counts."""
+        asked_s = time.monotonic()
+        try:
+            return read()
+        finally:
+            self._calls += 1
+            self._reading_s += time.monotonic() - asked_s
 
     def _limits(self, jobs: Sequence[JobRecord]) -> SiteLimits | None:
         """What binds the users whose jobs wait for us; None, and no job is changed, if it cannot be read."""
@@ -158,19 +212,20 @@ class Controller:
         if not users:
             return None
         try:
-            return self._slurm.limits(sorted(users))
+            return self._read(lambda: self._slurm.limits(sorted(users)))
         except SlurmError as err:
             self.counters["limits_unread"] += 1
             _log.warning("jobs go on as submitted: limits cannot be read: %s", err)
             return None
 
-    def _collect_outcomes(self) -> None:
-        """Ask sacct for decided jobs that have no outcome yet, every ``outcomes_every_s``."""
+    def _collect_outcomes(self, snapshot: Snapshot) -> None:
+        """Ask sacct for decided jobs that have left the queue without an outcome yet, every ``outcomes_every_s``."""
         now_s = time.time()
         if now_s - self._outcomes_read_s < self.config.daemon.outcomes_every_s:
             return
         self._outcomes_read_s = now_s
-        waiting = self._store.decisions_without_outcome(now_s - _WAIT_FOR_OUTCOMES_FOR_S)
+        queued = {(job.base_id, job.submitted_s) for job in snapshot.jobs if job.pending or job.running}
+        waiting = self._store.decisions_without_outcome(now_s - _WAIT_FOR_OUTCOMES_FOR_S, besides=queued)
         if not waiting:
             return
         records = self._slurm.accounting(
@@ -179,7 +234,7 @@ class Controller:
         applications = {decision.id: self._store.applications(decision.id) for decision in waiting}
         outcomes = outcomes_of(waiting, applications, records, self.config.objective.price)
         self._store.add_outcomes(outcomes)
-        self.counters["outcomes"] += len(outcomes)
+        self.counters.update(f"outcomes_{outcome.state}" for outcome in outcomes)
 
     def _beat(self) -> None:
         """Renew the intercept file: only a cycle that went well tells the plugin to go on deferring."""

@@ -19,7 +19,7 @@ from rlalloc.store import Decision
 from rlalloc.view import ClusterView, expected_run_time_s, slowdown
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.candidates import Candidate, job_view
-from rlallocd.cluster_views import partition_view
+from rlallocd.cluster_views import ClusterViews
 from rlallocd.limits import SiteView, obstacle, rungs
 from rlallocd.sizes import FORMS_DECLINED, Declined, check_form, size_of, size_on
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
@@ -34,7 +34,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """What one cycle knows of the cluster.
 
     ``limits`` are those of the users whose jobs wait for us, None where they could not be read; ``memory_limits`` are
-    slurm.conf's MaxMemPerNode and MaxMemPerCPU (MiB).
+    slurm.conf's MaxMemPerNode and MaxMemPerCPU (MiB). ``granted`` fills up with the sizes that this cycle decides.
     """
 
     taken_s: float
@@ -43,6 +43,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     partitions: Mapping[str, PartitionRecord]
     limits: SiteLimits | None
     memory_limits: tuple[int | None, int | None] = (None, None)
+    granted: dict[int, Allocation] = msgspec.field(default_factory=dict)
 
     @property
     def site(self) -> SiteView:
@@ -53,6 +54,8 @@ class Snapshot(msgspec.Struct, frozen=True):
             partitions=self.partitions,
             limits=self.limits,
             memory_limits=self.memory_limits,
+            jobs=self.jobs,
+            granted=self.granted,
         )
 
 
@@ -69,11 +72,12 @@ def decide(
     candidates: Sequence[Candidate], snapshot: Snapshot, config: Config, agent: AgentClient
 ) -> tuple[tuple[Candidate, Decision], ...]:
     """One decision for each candidate: an allocation, or the reason why the job is left as submitted."""
+    views = ClusterViews(snapshot.nodes, snapshot.jobs, snapshot.taken_s)
     questions: list[Question] = []
     decisions: list[tuple[Candidate, Decision]] = []
     for candidate in candidates:
         try:
-            questions.append(_question(candidate, snapshot, config))
+            questions.append(_question(candidate, views, snapshot, config))
         except Declined as err:
             decisions.append((candidate, _left(candidate, snapshot, f"{err.name}: {err}")))
     return (*decisions, *_ask(questions, snapshot, config, agent))
@@ -86,7 +90,7 @@ def executed_shares(decision: Decision, *, applied: bool) -> Shares | None:
     return decision.shares if applied else shares_of(decision.request, decision.bounds)
 
 
-def _question(candidate: Candidate, snapshot: Snapshot, config: Config) -> Question:
+def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, config: Config) -> Question:
     job = candidate.job
     check_form(job, declined_at_submission=candidate.tag.decline)
     # A held job waits for somebody else: it is resized, and stays held.
@@ -102,8 +106,8 @@ def _question(candidate: Candidate, snapshot: Snapshot, config: Config) -> Quest
     rule = config.rule(candidate.tag.rule)
     if rule is None:
         raise Declined(f"the rule {candidate.tag.rule} is gone from the configuration", "no-rule")
-    cluster = partition_view(job.partition.split(",")[0], snapshot.nodes, snapshot.jobs, snapshot.taken_s)
-    view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, snapshot.jobs)
+    cluster = views.of(job.partition.split(",")[0])
+    view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, views.user_running_gpus(job.user))
     return Question(candidate, view, cluster, encode(view, cluster))
 
 
@@ -128,6 +132,8 @@ def _ask(
 def decision_from(question: Question, answer: PolicyAnswer, version: str, snapshot: Snapshot) -> Decision:
     """The decision that a policy's answer makes: its allocation, or the reason why that cannot be had."""
     allocation, reason = _allowed(question, answer.shares, snapshot)
+    if not reason and question.candidate.mode == "enforce":
+        snapshot.granted[question.candidate.job.job_id] = allocation
     return msgspec.structs.replace(
         _unanswered(question, snapshot, reason),
         shares=answer.shares,

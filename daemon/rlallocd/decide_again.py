@@ -15,7 +15,7 @@ from rlalloc.store import Decision, JobHistory
 from rlalloc.view import ClusterView
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate, job_view
-from rlallocd.cluster_views import partition_view, queue_of, seen_from
+from rlallocd.cluster_views import ClusterViews, queue_of, seen_from
 from rlallocd.decide import Question, Snapshot, decision_from
 from rlallocd.sizes import Declined, check_form
 from rlallocd.slurm import JobRecord
@@ -67,13 +67,14 @@ def decide_again(
     policy is asked for its mean: what is done depends on the predicted gain, so there is no probability to speak of.
     Raises AgentUnavailable.
     """
-    partitions = _partitions(waiting, snapshot)
+    views = ClusterViews(snapshot.nodes, snapshot.jobs, snapshot.taken_s)
+    partitions = _partitions(waiting, snapshot, views)
     questions = {
         candidate.key: question
         for candidate in waiting
         if (history := histories.get(candidate.key)) is not None
         and (partition := partitions.get(candidate.partition)) is not None
-        and (question := _question(candidate, history, partition, asked_before, snapshot, config)) is not None
+        and (question := _question(candidate, history, partition, views, asked_before, snapshot, config)) is not None
     }
     if not questions:
         return DecidedAgain({}, ())
@@ -97,12 +98,12 @@ def decide_again(
     return DecidedAgain({key: situation_in(each.cluster) for key, each in questions.items()}, tuple(decided))
 
 
-def _partitions(waiting: Sequence[Candidate], snapshot: Snapshot) -> dict[str, _Partition]:
+def _partitions(waiting: Sequence[Candidate], snapshot: Snapshot, views: ClusterViews) -> dict[str, _Partition]:
     """The partitions of waiting jobs, but those without a usable node: nothing starts there, whatever its size."""
     found = {}
     for name in sorted({candidate.partition for candidate in waiting}):
         try:
-            view = partition_view(name, snapshot.nodes, snapshot.jobs, snapshot.taken_s)
+            view = views.of(name)
         except Declined:
             continue
         found[name] = _Partition(queue_of(name, snapshot.jobs, snapshot.taken_s), view)
@@ -113,6 +114,7 @@ def _question(
     candidate: Candidate,
     history: JobHistory,
     partition: _Partition,
+    views: ClusterViews,
     asked_before: Mapping[JobKey, Situation],
     snapshot: Snapshot,
     config: Config,
@@ -131,7 +133,7 @@ def _question(
         return None
     try:
         check_form(candidate.job)
-        view = job_view(candidate, history.request, rule, seen, snapshot.jobs)
+        view = job_view(candidate, history.request, rule, seen, views.user_running_gpus(candidate.job.user))
     except Declined:
         return None  # since it was first decided the site, its rules or the job have changed
     if len(seen.queued) >= config.waiting.head and not could_start_now(view, seen):

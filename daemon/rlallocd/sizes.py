@@ -116,7 +116,7 @@ def check_form(job: JobRecord, declined_at_submission: str = "") -> None:
     }
     name = declined_at_submission or next((name for name, holds in applies.items() if holds), "")
     if name:
-        raise Declined(f"{FORMS_DECLINED.get(name, 'declined at submission')} runs as submitted", name)
+        raise Declined(f"{FORMS_DECLINED.get(name, 'declined at submission')}; it runs as submitted", name)
 
 
 def differences(job: JobRecord, intended: Allocation) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ A job that rlalloc.lua saw and left alone has ``;decline=NAME`` in its tag, so t
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -35,6 +36,7 @@ class Tag(msgspec.Struct, frozen=True):
         return self.ask.replace("+", " ")
 
 
+@lru_cache(maxsize=16384)
 def read_tag(admin_comment: str) -> Tag | None:
     """Return the tag in an AdminComment, or None if there is none that can be read."""
     match = _TAG.search(admin_comment)

@@ -36,6 +36,7 @@ class Installation:
             "runtime_directory": str(self.runtime),
             "agent": {"endpoint": f"ipc://{self.runtime}/agent.sock", "deadline_s": 2.0},
             "daemon": {"poll_s": 1.0, "outcomes_every_s": 1.0, "heartbeat_s": 2.0},
+            "metrics": {"listen": ""},
             "store": {"url": f"sqlite:///{self.store_path}"},
             "policy": {"directory": str(site.directory / "policies"), "exploration": "mean"},
             "rules": [{"name": "llm", "mode": "enforce"}],

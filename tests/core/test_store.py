@@ -136,6 +136,8 @@ def test_decided_jobs_are_told_by_id_and_submission(url: str) -> None:
     assert store.decided_jobs(2000) == frozenset()
     assert store.decisions_without_outcome(0) == (DECISION,)
     assert store.decisions_without_outcome(DECISION.decided_s + 1) == ()
+    assert store.decisions_without_outcome(0, besides={(7, 999), (8, 1000)}) == (DECISION,)
+    assert store.decisions_without_outcome(0, besides={(7, 1000)}) == ()
     store.add_outcomes([OUTCOME])
     assert store.decisions_without_outcome(0) == ()
     store.close()

@@ -1,7 +1,7 @@
 """The faults that are injected into a transaction, and what each ends in: the table of docs/transactions.md."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from rlalloc.store import ApplicationState
@@ -32,7 +32,9 @@ class Fault:
     afterwards: Afterwards = "nothing"
     minutes: int | None = None
     """The time limit that somebody else set and that is to stay."""
-    starts: bool = field(default=True)
+    starts: bool = True
+    kept: bool = False
+    """Whether slurmctld has to have written the job to its disk before the fault: it does so some seconds later."""
 
 
 HALF: Final = 'only "NumNodes NumTasks TasksPerNode CPUsPerTask NumCPUs" "$@"'
@@ -162,14 +164,16 @@ SLURMCTLD: Final = (
     ),
     Fault(
         "slurmctld is killed -9 before the update",
-        {"update1": 'saved; slurmctld_ends KILL; really "$@"'},
+        {"update1": 'slurmctld_ends KILL; really "$@"'},
         ("left", "begun"),
+        kept=True,
         afterwards="start slurmctld",
     ),
     Fault(
         "slurmctld is killed -9 after the update",
-        {"update1": 'saved; real "$@"; slurmctld_ends KILL'},
+        {"update1": 'real "$@"; slurmctld_ends KILL'},
         ("left", "begun"),
+        kept=True,
         afterwards="start slurmctld",
     ),
     Fault(

@@ -54,16 +54,11 @@ slurmctld_ends() {
    process=$(cat "$SLURMCTLD_PID"); kill "-$1" "$process"
    while kill -0 "$process" 2>/dev/null; do sleep 0.1; done
 }
-# slurmctld writes its state a few seconds after a change; what a SIGKILL catches before is not there afterwards.
-saved() {
-   touch "$SCRIPTS/now"
-   until [ "$JOB_STATE" -nt "$SCRIPTS/now" ]; do sleep 0.2; done
-}
 """
 
 WRAPPER: Final = """#!/bin/sh
 # In place of scontrol: {scripts}/<job>/update1, update2, …, begin1, … take the place of these calls for a job.
-export REAL_SCONTROL='{real}' SLURMCTLD_PID='{slurmctld_pid}' JOB_STATE='{job_state}' DAEMON="${{DAEMON:-$PPID}}"
+export REAL_SCONTROL='{real}' SLURMCTLD_PID='{slurmctld_pid}' DAEMON="${{DAEMON:-$PPID}}"
 case "$*" in
 "update JobId="*" NumNodes="*) step=update ;;
 "update JobId="*" StartTime="*) step=begin ;;
@@ -98,6 +93,7 @@ class FaultyScontrol:
 
     def __init__(self, site: Site) -> None:
         self._scripts = site.directory / "faults"
+        self._job_state = _state_directory(site) / "job_state"
         self._scripts.mkdir(exist_ok=True)
         directory = site.directory / "faulty"
         directory.mkdir(exist_ok=True)
@@ -112,7 +108,6 @@ class FaultyScontrol:
                 scripts=self._scripts,
                 prelude=prelude,
                 slurmctld_pid=site.run_directory / "slurmctld.pid",
-                job_state=_state_directory(site) / "job_state",
             )
         )
         program.chmod(0o755)
@@ -124,6 +119,10 @@ class FaultyScontrol:
         directory.mkdir()
         for step, script in scripts.items():
             (directory / step).write_text(script + "\n")
+
+    def is_kept(self, job_name: str) -> bool:
+        """Whether slurmctld has written a job of this name to its state directory."""
+        return job_name.encode() in self._job_state.read_bytes()
 
     def has_run(self, job_id: int, step: str) -> bool:
         """Whether a script was called: else the test has tested nothing."""

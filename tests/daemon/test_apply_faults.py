@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import pytest
 
@@ -35,7 +36,7 @@ function slurm_job_modify(job_desc, job_rec, part_list, modify_uid)
 end
 return slurm.SUCCESS
 """
-PATIENT_S, IMPATIENT_S = 60, 8
+PATIENT_S, IMPATIENT_S = 60, 10
 """Time limits of a call to Slurm: above all that the scripts wait for; and for cases that wait for its end."""
 WITHIN_S = 300
 """Nothing here takes long; this is for a machine that is ten times slower."""
@@ -131,9 +132,15 @@ def submit(rlalloc: Installation, faulty: FaultyScontrol, faults: Sequence[Fault
     """Submit a job for each fault and inject it, while rlallocd is stopped; then let it go on."""
     rlalloc.send("rlallocd", signal.SIGSTOP)
     try:
-        jobs = {fault.name: rlalloc.submit(fault.job, *fault.options) for fault in faults}
+        names = {fault.name: f"kept-{time.time_ns()}" for fault in faults if fault.kept}
+        jobs = {
+            fault.name: rlalloc.submit(fault.job, f"--job-name={names.get(fault.name, 'fault')}", *fault.options)
+            for fault in faults
+        }
         for fault in faults:
             faulty.inject(jobs[fault.name], fault.scripts)
+            if fault.kept:
+                wait_until(partial(faulty.is_kept, names[fault.name]), what="the job is kept", timeout_s=WITHIN_S)
     finally:
         rlalloc.send("rlallocd", signal.SIGCONT)
     return jobs

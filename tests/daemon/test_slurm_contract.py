@@ -8,8 +8,10 @@ import dataclasses
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -20,11 +22,13 @@ from rlallocd.slurm.accounting import accounting, read_accounting
 from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.control import Control
 from rlallocd.slurm.json_reader import JsonReader
+from rlallocd.slurm.squeue_reader import SqueueReader
 from slurm_testbed import Site, SiteSpec, TestbedError
 from slurm_testbed.requirements import check_requirements
 
 from .contract import DAY, assert_the_accounts, assert_the_jobs, assert_the_nodes, assert_the_requests, by_name
 
+Found = TypeVar("Found")
 ROOT = Path(__file__).parents[2]
 FIXTURES = Path(__file__).parent / "fixtures"
 VERSIONS = ("22.05", "24.11", "25.11", "26.05")
@@ -121,6 +125,17 @@ class TestRealSites:
         reader = JsonReader(commands, version)
         assert_the_requests(reader.read_back([job.job_id for job in reader.jobs()]).values(), version)
 
+    def test_columns(self, commands: Commands) -> None:
+        """Columns say what the JSON says, and say it again of unchanged rows."""
+        json_reader = JsonReader(commands, Control(commands).config().version)
+        reader = SqueueReader(commands, json_reader)
+        for _ in range(2):
+            # slurmctld goes on scheduling between two readings, so one moment's difference proves nothing.
+            assert poll_until_empty(lambda: differing(reader, json_reader)) == []
+        assert reader.columns_work
+        assert reader.read_back([99_999]) == {}
+        assert reader.nodes() == json_reader.nodes()
+
     def test_some_jobs_only(self, commands: Commands) -> None:
         reader = JsonReader(commands, Control(commands).config().version)
         wanted = sorted(job.job_id for job in reader.jobs() if job.name in ("plain", "held"))
@@ -158,6 +173,61 @@ class TestRealSites:
         assert_the_jobs(jobs, version)
         assert_the_requests(requests, version)
         assert_the_nodes(nodes)
+
+    def test_columns(self, commands: Commands, full_site: Site) -> None:
+        """Columns say what the JSON says, also of further forms, and say it again of unchanged rows.
+
+        The last test: what it has cancelled stays in the queue.
+        """
+        for options in FURTHER_FORMS:
+            job_id = full_site.sbatch("#!/bin/sh\ntrue\n", user="llm-alice", options=["--hold", *options])
+            full_site.run(["scontrol", "update", f"JobId={job_id}", "AdminComment=perhaps ours"])
+        json_reader = JsonReader(commands, Control(commands).config().version)
+        reader = SqueueReader(commands, json_reader)
+        try:
+            for _ in range(2):
+                # slurmctld goes on scheduling between two readings, so one moment's difference proves nothing.
+                assert poll_until_empty(lambda: differing(reader, json_reader)) == []
+            assert reader.columns_work
+            assert reader.read_back([99_999]) == {}
+            assert reader.nodes() == json_reader.nodes()
+        finally:
+            full_site.run(["scancel", "--state=PENDING", f"--name={FURTHER}"])
+
+
+def differing(reader: SqueueReader, json_reader: JsonReader) -> list[str]:
+    """What columns say otherwise than JSON: of all jobs what is no single field, of pending ones, read back, all."""
+    jobs = {job.job_id: job for job in json_reader.jobs()}
+    in_columns = {job.job_id: job for job in reader.jobs()}
+    pending = json_reader.read_back([job_id for job_id, job in jobs.items() if job.pending])
+    read_back = reader.read_back(list(pending))
+    return [
+        *(text for job_id, job in jobs.items() for text in _differences(in_columns.get(job_id), job, _untold(job))),
+        *(text for job_id, job in pending.items() for text in _differences(read_back.get(job_id), job, set())),
+    ]
+
+
+def _untold(job: JobRecord) -> set[str]:
+    """What columns leave open and is not asked for: single fields; of jobs that cannot be ours what hangs on them."""
+    return {"fields"} if job.admin_comment else {"fields", "mem_mib", "is_scrontab"}
+
+
+def _differences(found: JobRecord | None, expected: JobRecord, besides: set[str]) -> list[str]:
+    if found is None:
+        return [f"{expected.name}: missing"]
+    return [
+        f"{expected.name}: {field}: {getattr(found, field)!r} instead of {value!r}"
+        for field, value in msgspec.structs.asdict(expected).items()
+        if getattr(found, field) != value and field not in besides
+    ]
+
+
+def poll_until_empty(read: Callable[[], list[Found]], timeout_s: float = 20) -> list[Found]:
+    """Read again until nothing is found or the time is over; returns what was found last."""
+    end = time.monotonic() + timeout_s
+    while (found := read()) and time.monotonic() < end:
+        time.sleep(0.5)
+    return found
 
 
 def _obstacle(site: Site, version: str) -> str | None:

@@ -11,6 +11,7 @@ from rlallocd.slurm.accounting import read_accounting
 from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.connection import _choose
 from rlallocd.slurm.json_reader import JsonReader, job_record, json_option
+from rlallocd.slurm.squeue_reader import SqueueReader
 from rlallocd.slurm.states import is_usable, job_state
 from rlallocd.slurm.tres import gpu_type_of, gpus_of, gpus_of_request, memory_mib, parse_tres
 
@@ -242,7 +243,7 @@ class TestChoiceOfReader:
         self.install(monkeypatch, installed)
         config = msgspec.structs.replace(self.CONFIG, version=slurm)
         reader, said = _choose("auto", Commands(1), config)
-        assert isinstance(reader, JsonReader)
+        assert isinstance(reader, SqueueReader)
         assert said == why
         with pytest.raises(SlurmError, match=f"slurm.backend is pyslurm, but {why}; set it to auto or cli"):
             _choose("pyslurm", Commands(1), config)
@@ -257,7 +258,7 @@ class TestChoiceOfReader:
         self.install(monkeypatch, installed)
         config = msgspec.structs.replace(self.CONFIG, version=slurm)
         reader, said = _choose("auto", Commands(1), config)
-        assert isinstance(reader, JsonReader)
+        assert isinstance(reader, SqueueReader)
         assert said == "pyslurm cannot be imported (No module named 'pyslurm')"
         with pytest.raises(SlurmError, match="cannot be imported"):
             _choose("pyslurm", Commands(1), config)
@@ -265,5 +266,5 @@ class TestChoiceOfReader:
     def test_the_commands_on_request(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.install(monkeypatch, "25.11.2")
         reader, said = _choose("cli", Commands(1), self.CONFIG)
-        assert isinstance(reader, JsonReader)
+        assert isinstance(reader, SqueueReader)
         assert said == "slurm.backend is cli"

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 import msgspec
@@ -125,10 +126,13 @@ class Store:
             if job in decisions
         }
 
-    def decisions_without_outcome(self, since_s: float) -> tuple[Decision, ...]:
+    def decisions_without_outcome(
+        self, since_s: float, *, besides: Collection[tuple[int, int]] = ()
+    ) -> tuple[Decision, ...]:
         """Decisions since ``since_s`` whose job is not known to have ended, oldest first.
 
         A job has one outcome, that of the decision in force when it started; its other decisions have none.
+        ``besides`` are jobs, by id and submit second, that are known not to have ended.
         """
         other = DECISIONS.alias("other")
         ended = (
@@ -141,7 +145,12 @@ class Store:
             .where(DECISIONS.c.decided_s >= since_s, ~ended.exists())
             .order_by(DECISIONS.c.decided_s)
         )
-        return self._rows(query, Decision)
+        with self._transaction() as connection:
+            return tuple(
+                _from_row(row, Decision)
+                for row in connection.execute(query).mappings()
+                if (row["job_id"], int(row["submitted_s"])) not in besides
+            )
 
     def add_outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """Write outcomes, all or none."""
@@ -228,10 +237,14 @@ def _to_row(struct: msgspec.Struct) -> dict[str, Any]:
 
 def _from_row(row: Mapping[Any, Any], kind: type[Row]) -> Row:
     values = {}
-    for name, hint in get_type_hints(kind).items():
+    for name, hint in _type_hints(kind).items():
         value = row[name]
         values[name] = msgspec.json.decode(value, type=hint) if _is_structure(hint) and value is not None else value
     return msgspec.convert(values, kind, strict=False)
+
+
+_type_hints = cache(get_type_hints)
+"""Made once a class: making them takes longer than a query."""
 
 
 def _is_structure(hint: Any) -> bool:

@@ -10,21 +10,26 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+import msgspec
+
 from rlallocd.limits.binding import Binding, Ceiling
 from rlallocd.limits.change import BILLING, Change
 
 _TIMES_MINUTES: Final = ("MaxTRESMins", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESRunMins")
 
 
-def account_obstacles(change: Change, binding: Binding, capacity: Mapping[str, int]) -> Iterator[str]:
+def account_obstacles(
+    change: Change, binding: Binding, capacity: Mapping[str, int], claimed_gpus: int = 0
+) -> Iterator[str]:
     """Every limit that a change would break, in words.
 
     ``capacity`` is what the whole cluster has of CPUs, memory and nodes: a shared limit above it cannot be met.
+    ``claimed_gpus`` are what others of the same user or account wait for: a job must not grow in their way.
     """
     yield from _of_one_job(change, binding)
     yield from _least(change, binding)
     yield from _minutes_of_one_job(change, binding)
-    yield from _shared(change, binding, capacity)
+    yield from _shared(change, binding, capacity, claimed_gpus)
     yield from _shared_minutes(change, binding)
 
 
@@ -57,14 +62,16 @@ def _minutes_of_one_job(change: Change, binding: Binding) -> Iterator[str]:
             yield from _above(ceiling, change.new(ceiling.tres) * minutes)
 
 
-def _shared(change: Change, binding: Binding, capacity: Mapping[str, int]) -> Iterator[str]:
+def _shared(change: Change, binding: Binding, capacity: Mapping[str, int], claimed_gpus: int) -> Iterator[str]:
     yield from _not_computed(change, binding.shared)
     for ceiling in binding.shared:
         if ceiling.tres in change.freed:
             if ceiling.limit < capacity[ceiling.tres]:
                 yield _frees(ceiling)
         elif change.new(ceiling.tres) > change.old(ceiling.tres):
-            yield from _above(ceiling, change.new(ceiling.tres))
+            # Of what is counted, only GPUs are not among the freed.
+            claimed = msgspec.structs.replace(ceiling, used=ceiling.used + claimed_gpus)
+            yield from _above(claimed, change.new(ceiling.tres))
 
 
 def _shared_minutes(change: Change, binding: Binding) -> Iterator[str]:
@@ -92,7 +99,7 @@ def _not_computed(change: Change, ceilings: Iterable[Ceiling]) -> Iterator[str]:
 
 def _above(ceiling: Ceiling, count: int) -> Iterator[str]:
     if ceiling.used + count > ceiling.limit:
-        in_use = f" with {ceiling.used} in use" if ceiling.used else ""
+        in_use = f" with {ceiling.used} in use or waited for" if ceiling.used else ""
         yield f"{count} {ceiling.tres}{in_use} is above {ceiling.name}, {ceiling.limit}"
 
 

@@ -42,13 +42,11 @@ def reservation_obstacles(
     now_s: float,
     wait_s: float,
 ) -> Iterator[str]:
-    """Each reservation on one of ``nodes`` that only the longer time limit would run into.
+    """Each reservation on one of ``nodes`` that only the longer time limit of a change would run into.
 
     slurmctld starts no job that may still run when a reservation of its nodes begins. ``wait_s`` is how long the job
     is expected to wait before it starts. One that the request runs into as well is no obstacle: it waits either way.
     """
-    if not change.lengthens:
-        return
     for reservation in reservations:
         fits_as_submitted = now_s + change.request.time_limit_s <= reservation.start_s
         fits = now_s + wait_s + change.allocation.time_limit_s <= reservation.start_s

@@ -3,6 +3,7 @@
 from rlallocd.slurm.connection import Slurm, connect
 from rlallocd.slurm.errors import SlurmError, SlurmUnavailable, UnexpectedAnswer, UpdateRefused
 from rlallocd.slurm.limit_records import AssociationRecord, Limits, Pool, QosRecord, ReservationRecord, SiteLimits
+from rlallocd.slurm.pace import BackOff, Budget
 from rlallocd.slurm.records import (
     AccountingRecord,
     ControllerConfig,
@@ -16,6 +17,8 @@ from rlallocd.slurm.records import (
 __all__ = [
     "AccountingRecord",
     "AssociationRecord",
+    "BackOff",
+    "Budget",
     "ControllerConfig",
     "JobRecord",
     "Limits",

@@ -14,6 +14,7 @@ from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.limit_reader import LimitReader
 from rlallocd.slurm.limit_records import SiteLimits
 from rlallocd.slurm.records import AccountingRecord, ControllerConfig, JobRecord, NodeRecord, PartitionRecord, Reader
+from rlallocd.slurm.squeue_reader import SqueueReader
 
 _log = logging.getLogger(__name__)
 
@@ -27,6 +28,8 @@ class Slurm:
         self._control = Control(commands)
         self._limits = LimitReader(commands)
         self.config = config
+        self.calls = commands.calls
+        self.errors = commands.errors
         self.update = self._control.update
         self.begin = self._control.begin
         self.forget_limits = self._limits.forget
@@ -70,7 +73,7 @@ def connect(section: SlurmSection) -> Slurm:
 def _choose(backend: str, commands: Commands, config: ControllerConfig) -> tuple[Reader, str]:
     json_reader = JsonReader(commands, config.version)
     if backend == "cli":
-        return json_reader, "slurm.backend is cli"
+        return SqueueReader(commands, json_reader), "slurm.backend is cli"
     obstacle = _pyslurm_obstacle(config.version)
     if obstacle is None:
         from rlallocd.slurm.pyslurm_reader import PyslurmReader
@@ -78,7 +81,7 @@ def _choose(backend: str, commands: Commands, config: ControllerConfig) -> tuple
         return PyslurmReader(json_reader), "it matches slurmctld"
     if backend == "pyslurm":
         raise SlurmError(f"slurm.backend is pyslurm, but {obstacle}; set it to auto or cli")
-    return json_reader, obstacle
+    return SqueueReader(commands, json_reader), obstacle
 
 
 def _pyslurm_obstacle(slurm_version: str) -> str | None:

@@ -30,6 +30,7 @@ class JsonReader:
 
     def __init__(self, commands: Commands, slurm_version: str) -> None:
         self._commands = commands
+        self.slurm_version = slurm_version
         old = slurm_version.startswith("22.05")
         self._json = json_option(slurm_version)
         self._nodes_command = (
@@ -89,14 +90,18 @@ def json_option(slurm_version: str) -> str:
     The schema of 26.05 (v0.0.45) does not tell --exclusive: a job's ``shared`` is always empty, and ``exclusive``,
     which is to replace it, is not there. The schema of 25.11, which 26.05 speaks too, does.
     """
+    return "--json=v0.0.44" if exclusive_stands_apart(slurm_version) else "--json"
+
+
+def exclusive_stands_apart(slurm_version: str) -> bool:
+    """Whether this version tells --exclusive apart from OverSubscribe: 26.05 and later."""
     match = re.match(r"(\d+)\.(\d+)", slurm_version)
-    latest = match is not None and (int(match[1]), int(match[2])) >= (26, 5)
-    return "--json=v0.0.44" if latest else "--json"
+    return match is not None and (int(match[1]), int(match[2])) >= (26, 5)
 
 
 def job_record(job: Mapping[str, Any]) -> JobRecord:
     """Read one job of squeue's JSON, whatever the version."""
-    tres = parse_tres(job.get("tres_req_str") or "")
+    tres = parse_tres(job.get("tres_alloc_str") or job.get("tres_req_str") or "")
     # 22.05 guesses 2 nodes for --gpus-per-task with -N1, beside max_nodes 1.
     nodes = min(_number(job.get("node_count")) or 1, _number(job.get("max_nodes")) or sys.maxsize)
     # 22.05 counts one node in the TRES of --ntasks=4 --ntasks-per-node=2 --gpus-per-node=2.

@@ -55,10 +55,16 @@ class LimitReader:
             )
 
     def _read_use(self, users: Sequence[str]) -> SiteLimits:
+        asked_s = time.time()
         # "users" leaves accounts' own associations in.
         chosen = (f"users={','.join(sorted(set(users)))}",) if users else ()
         text = self._commands.run("scontrol", "show", "assoc_mgr", "--oneliner", *chosen, "flags=assoc,qos")
-        return SiteLimits(enforced=True, associations=read_associations(text), qos=read_qos(text, self._qos_text))
+        return SiteLimits(
+            enforced=True,
+            read_s=asked_s,
+            associations=read_associations(text),
+            qos=read_qos(text, self._qos_text),
+        )
 
     def _node_names(self, expression: str) -> frozenset[str]:
         """``n[1-3]`` as names; scontrol does that without asking slurmctld."""

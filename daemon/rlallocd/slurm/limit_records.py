@@ -77,9 +77,13 @@ class ReservationRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SiteLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """All that binds a job beside its partition. ``enforced`` says whether associations and QOS do."""
+    """All that binds a job beside its partition. ``enforced`` says whether associations and QOS do.
+
+    ``read_s`` is when their use was read, in epoch seconds.
+    """
 
     enforced: bool
+    read_s: float = 0.0
     associations: tuple[AssociationRecord, ...] = ()
     qos: Mapping[str, QosRecord] = {}
     reservations: tuple[ReservationRecord, ...] = ()

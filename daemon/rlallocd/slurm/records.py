@@ -48,8 +48,9 @@ class RequestFields(msgspec.Struct, frozen=True, kw_only=True):
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One job in slurmctld's queue, pending or running.
 
-    Totals (``cpus``, ``gpus``, ``mem_mib``) are of the requested TRES. ``begin_s`` is the earliest start that was
-    asked for or, in a running job, when it became eligible. ``expected_end_s`` is start plus time limit.
+    Totals (``cpus``, ``gpus``, ``mem_mib``) are of the requested TRES and, once it has started, of the allocated
+    ones (pyslurm: always of those requested). ``begin_s`` is the earliest start that was asked for or, in a running
+    job, when it became eligible. ``expected_end_s`` is start plus time limit.
     ``started_s`` of a pending job is the backfill scheduler's estimate, which may lie in the past by now, or 0.
     ``nodes_certain`` is false where the user left the number of nodes to Slurm and Slurm only guesses it so far.
     ``has_run`` is true once it got nodes (a job that was cancelled while it waited has a start time, too).

@@ -111,6 +111,28 @@ def test_a_shared_limit_above_the_whole_cluster_is_none() -> None:
         assert bool(_obstacle(fewer_cpus, site)) == stands
 
 
+@pytest.mark.parametrize(
+    ("changes", "granted", "stands"),
+    [
+        ({}, {}, False),  # 10 of its own and 8 of the other are the limit
+        ({"gpus": 9}, {}, True),
+        ({}, {8: msgspec.structs.replace(SIZE, gpus_per_node=5)}, True),
+        ({"gpus": 9, "reason": "Dependency"}, {}, False),
+        ({"gpus": 9, "user": "bob", "account": "other"}, {}, False),
+        ({"gpus": 9, "state": "RUNNING", "started_s": 99}, {}, False),  # counted in what is used already
+        ({"gpus": 9, "state": "RUNNING", "started_s": 100}, {}, True),
+    ],
+)
+def test_a_job_does_not_grow_in_the_way_of_others(
+    changes: dict[str, object], granted: dict[int, Allocation], *, stands: bool
+) -> None:
+    other = msgspec.structs.replace(JOB, job_id=8, **({"gpus": 8} | changes))
+    limits = msgspec.structs.replace(_enforced(Limits(group=Pool({"gres/gpu": 18}, {}))), read_s=100.5)
+    site = msgspec.structs.replace(SITE, limits=limits, jobs=(JOB, other), granted=granted)
+    larger = msgspec.structs.replace(SIZE, gpus_per_node=5)
+    assert bool(_obstacle(larger, site)) == stands
+
+
 def _enforced(limits: Limits) -> SiteLimits:
     user = AssociationRecord(account="llm", user="alice", user_id=1, partition="", parent="", limits=Limits())
     account = AssociationRecord(account="llm", user="", user_id=-1, partition="", parent="", limits=limits)

@@ -30,8 +30,16 @@ def test_a_job_does_not_grow_to_wait_for_a_limit_that_it_would_not_have_met(limi
     limited.reload()
     second = limited.rlalloc.submit(script("gpus=6", SLEEP), "--time=10")
     limited.site.wait_for_states([second], RUNS, timeout_s=120)
-    assert "4 in use is above GrpTRES" in limited.rlalloc.decision(second).reason.replace("with ", "")
+    assert "above GrpTRES of user llm-alice, 9" in limited.rlalloc.decision(second).reason
     assert limited.allocated(second)["gres/gpu"] == 4
+
+
+def test_jobs_of_one_moment_do_not_grow_in_each_others_way(limited: LimitedSite) -> None:
+    """One may have its fifth GPU; if both had, one of them would have to wait for the other."""
+    limited.set_limit("GrpTRES=gres/gpu=9")
+    jobs = [limited.rlalloc.submit(script("gpus=5", SLEEP), "--time=10") for _ in range(2)]
+    limited.site.wait_for_states(jobs, RUNS, timeout_s=120)
+    assert sorted(limited.allocated(job_id)["gres/gpu"] for job_id in jobs) in ([4, 4], [4, 5])
 
 
 def test_a_job_above_a_limit_does_not_slip_below_our_update(limited: LimitedSite) -> None:
@@ -54,6 +62,19 @@ def test_shrunk_jobs_do_not_get_past_a_limit_that_they_share(limited: LimitedSit
     assert [limited.allocated(job_id)["cpu"] for job_id in jobs] == [8] * 5
     spans = [_span(limited, job_id) for job_id in jobs]
     assert max(sum(start <= at < end for start, end in spans) for at, _ in spans) <= 2
+
+
+def test_limits_that_cannot_be_read_leave_jobs_as_submitted(limited: LimitedSite) -> None:
+    limited.site.kill("slurmdbd")
+    try:
+        limited.reload()
+        job_id = limited.rlalloc.submit(script("gpus=6", SLEEP), "--time=10")
+        assert "limits could not be read" in limited.rlalloc.decision(job_id).reason
+        limited.site.wait_for_states([job_id], RUNS, timeout_s=120)
+        assert limited.allocated(job_id)["gres/gpu"] == 4
+    finally:
+        limited.site.start_daemon("slurmdbd")
+        limited.reload()
 
 
 def _span(limited: LimitedSite, job_id: int) -> tuple[str, str]:

@@ -1,0 +1,80 @@
+"""The measured place: a site with a long queue, rlallocd and rlalloc-agent with their default settings."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from rlalloc.store import Store
+from rlalloc_testbed import USER, Installation, install, start_site
+from slurm_testbed import wait_until
+
+NODES: Final = 4
+JOB: Final = """#!/bin/sh
+#SBATCH --nodes=1 --gpus-per-node=4 --ntasks-per-node=1 --cpus-per-task=32 --mem=200G --time=10 --output=/dev/null
+#RLALLOC gpus=1-2 cpus-per-gpu=2-8
+: torchrun train.py
+"""
+"""A moldable training job: each one is decided, resized, verified and begun."""
+_FILLER: Final = "#!/bin/sh\nsleep 86400\n"
+_AT_ONCE: Final = 2
+_PATIENCE_S: Final = 300.0
+
+
+@contextmanager
+def measured_place() -> Iterator[Installation]:
+    """A full cluster, on which no job can start, with rlalloc enforced and all else at its default."""
+    with start_site(f"bench-{os.getpid()}", nodes=NODES) as site:
+        rlalloc = install(site, grace_s=60, daemon={}, agent={"endpoint": f"ipc://{site.run_directory}/agent.sock"})
+        site.sbatch(
+            _FILLER, user=USER, options=[f"--nodes={NODES}", "--exclusive", "--mem=1000", "--time=1-00:00:00"]
+        )
+        (site.home(USER) / "job.sh").write_text(JOB)
+        try:
+            rlalloc.start("rlalloc-agent")
+            rlalloc.start("rlallocd")
+            yield rlalloc
+        finally:
+            rlalloc.stop_all()
+
+
+def submit(rlalloc: Installation, jobs: int) -> list[int]:
+    """Submit jobs through sbatch as fast as it goes; returns their ids."""
+    loop = f"for i in $(seq {jobs // _AT_ONCE}); do sbatch --parsable job.sh; done"
+    text = rlalloc.site.run(
+        ["sh", "-c", " & ".join([f"({loop})"] * _AT_ONCE) + "; wait"], user=USER, timeout_s=_PATIENCE_S
+    )
+    return sorted(int(line) for line in text.split())
+
+
+def wait_until_begun(rlalloc: Installation, job_ids: list[int]) -> None:
+    """Wait until the journal shows the end of each job's application. Asks the store, not slurmctld."""
+    wanted = set(job_ids)
+    wait_until(lambda: wanted <= begun(rlalloc), what="all jobs to be begun", timeout_s=_PATIENCE_S, interval_s=0.5)
+
+
+def begun(rlalloc: Installation) -> set[int]:
+    """The jobs that were let go with the decided size, by the journal."""
+    store = Store(rlalloc.settings["store"]["url"])
+    try:
+        return {application.job_id for application in store.begun_since(0)}
+    finally:
+        store.close()
+
+
+def waiting_for_us(rlalloc: Installation) -> int:
+    """Jobs that slurmctld still shows as deferred."""
+    return rlalloc.site.run(["squeue", "--noheader", "--states=PENDING", "--format=%r"]).split().count("BeginTime")
+
+
+def commit() -> str:
+    """The commit that is measured, with a plus where files differ from it."""
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty=+"], capture_output=True, text=True, check=False, cwd=_here()
+    )
+    return done.stdout.strip() or "unknown"
+
+
+def _here() -> str:
+    return os.path.dirname(__file__)  # noqa: PTH120 - a string is what subprocess wants

@@ -1,0 +1,132 @@
+"""What rlallocd tells Prometheus; each metric is described in docs/metrics.md."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, Gauge, Histogram, start_http_server
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from rlalloc.job import MODES, Mode
+
+_log = logging.getLogger(__name__)
+
+_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0)
+
+_PLAIN: Final = {
+    "cycles": ("rlallocd_cycles", "Cycles of the loop."),
+    "store_errors": ("rlallocd_store_errors", "Cycles that failed for the store."),
+    "runtime_directory_errors": ("rlallocd_intercept_errors", "Cycles that could not renew the intercept file."),
+    "slurm_errors": ("rlallocd_failed_cycles", "Cycles that failed for Slurm."),
+}
+"""Key of the controller's counters: metric and its meaning."""
+_LABELLED: Final = {
+    "decided": ("rlallocd_decided", "mode", "Jobs decided; left: as submitted, for a reason."),
+    "declined": ("rlallocd_declined", "name", "Jobs left as submitted, by the name of the reason."),
+    "applications": ("rlallocd_applications", "state", "Applications of a decision, by the end that they came to."),
+    "outcomes": ("rlallocd_outcomes", "state", "Decided jobs that have ended, by the state that sacct shows."),
+}
+"""What stands before the first underscore of a key (``declined_deadline``): metric, its label, its meaning."""
+
+
+class Metrics:
+    """All metrics of one daemon. ``counters`` are the controller's; the others are Slurm's commands, by command."""
+
+    def __init__(
+        self, counters: Mapping[str, int], slurm_calls: Mapping[str, int], slurm_errors: Mapping[str, int]
+    ) -> None:
+        self.registry = CollectorRegistry()
+        self.registry.register(_Counters(counters, slurm_calls, slurm_errors))
+        self.cycle_s = self._histogram("rlallocd_cycle_seconds", "One cycle, from its snapshot to its last call.")
+        self.snapshot_s = self._histogram("rlallocd_snapshot_seconds", "Reading jobs, nodes and partitions.")
+        self.decision_s = self._histogram("rlallocd_decision_seconds", "Views, the agent's answer and allocations.")
+        self.begin_s = self._histogram("rlallocd_begin_seconds", "From a job's submission until it was let go.")
+        self._pending = self._gauge("rlallocd_pending_jobs", "Pending jobs with our tag, when last read.")
+        self._open = self._gauge("rlallocd_open_applications", "Applications that were not finished a cycle ago.")
+        self._taken = self._gauge("rlallocd_snapshot_timestamp_seconds", "When the queue was last read.")
+        self._mode = Gauge(
+            "rlallocd_mode", "1 for the mode in force, 0 for the others.", ["mode"], registry=self.registry
+        )
+
+    def looked_at(self, mode: Mode, *, taken_s: float, pending: int, unfinished: int) -> None:
+        """Note what the snapshot taken at ``taken_s`` showed."""
+        self._pending.set(pending)
+        self._open.set(unfinished)
+        self._taken.set(taken_s)
+        for each in MODES:
+            self._mode.labels(each).set(each == mode)
+
+    def _histogram(self, name: str, meaning: str) -> Histogram:
+        return Histogram(name, meaning, buckets=_SECONDS, registry=self.registry)
+
+    def _gauge(self, name: str, meaning: str) -> Gauge:
+        return Gauge(name, meaning, registry=self.registry)
+
+
+class MetricsServer:
+    """Serves metrics over HTTP, in a thread of its own."""
+
+    def __init__(self, server: WSGIServer) -> None:
+        self._server = server
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self._server.server_port
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def serve_metrics(listen: str, metrics: Metrics) -> MetricsServer | None:
+    """Serve ``metrics`` at ``address:port``; None, with a line in the log, where that cannot be had or is not wanted.
+
+    Nobody's jobs depend on metrics: the daemon goes on without them.
+    """
+    if not listen:
+        return None
+    address, _, port = listen.rpartition(":")
+    try:
+        server, _ = start_http_server(int(port), address, metrics.registry)
+    except (OSError, OverflowError) as err:
+        _log.error("no metrics: cannot listen at %s (%s); set metrics.listen to a free port", listen, err)
+        return None
+    _log.info("metrics at http://%s:%d/metrics", address, server.server_port)
+    return MetricsServer(server)
+
+
+class _Counters(Collector):
+    """Counters as they are kept elsewhere, read when Prometheus asks."""
+
+    def __init__(
+        self, counters: Mapping[str, int], slurm_calls: Mapping[str, int], slurm_errors: Mapping[str, int]
+    ) -> None:
+        self._counters = counters
+        self._slurm_calls = slurm_calls
+        self._slurm_errors = slurm_errors
+
+    def collect(self) -> Iterator[Metric]:
+        counters = dict(self._counters)  # the loop's thread goes on counting
+        for key, (name, meaning) in _PLAIN.items():
+            yield CounterMetricFamily(name, meaning, value=counters.get(key, 0))
+        for prefix, (name, label, meaning) in _LABELLED.items():
+            found = {key.partition("_")[2]: count for key, count in counters.items() if key.startswith(f"{prefix}_")}
+            yield _family(name, label, meaning, found.items())
+        yield _family(
+            "rlallocd_slurm_calls", "command", "Calls of Slurm's commands.", dict(self._slurm_calls).items()
+        )
+        yield _family(
+            "rlallocd_slurm_errors", "command", "Calls that failed or were refused.", dict(self._slurm_errors).items()
+        )
+
+
+def _family(name: str, label: str, meaning: str, counts: Iterable[tuple[str, int]]) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, meaning, labels=[label])
+    for value, count in counts:
+        family.add_metric([value], count)
+    return family

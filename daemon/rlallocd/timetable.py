@@ -1,0 +1,71 @@
+"""When the next cycle comes. No I/O: times are seconds of one monotonic clock."""
+
+from typing import Final
+
+import msgspec
+
+from rlalloc.config import Config
+from rlallocd.slurm import BackOff, Budget
+
+AFTER_A_WAKE_S: Final = (0.1, 0.3, 0.6, 1.2)
+"""The plugin wakes us before slurmctld has stored the job: look after these times until it is seen. The first look
+waits a little, so that it finds the job and others that come with it."""
+SHARE_OF_TIME: Final = 1 / 3
+"""The most of our time that readings may take: a slurmctld that answers slowly is asked more seldom."""
+_LONGEST_BACK_OFF_S: Final = 30.0
+"""Or a quarter of the grace: jobs that were deferred shall still be decided in time."""
+
+
+class CycleReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a cycle tells the timetable. ``calls`` and ``reading_s`` are of the snapshot and the outcomes alone."""
+
+    began_s: float
+    decided: int
+    calls: int
+    reading_s: float
+    failed: bool
+    jobs_of_ours: bool
+
+
+class Timetable:
+    """Cycles on a call of the plugin and, without one, every ``poll_s``; fewer where slurmctld suffers."""
+
+    def __init__(self, config: Config, now_s: float) -> None:
+        self._budget = Budget(config.slurm.calls_per_minute, now_s)
+        self._back_off = BackOff(min(_LONGEST_BACK_OFF_S, config.grace_s / 4))
+        self._looks: list[float] = []
+        self._woken_s = now_s
+        self._due_s = now_s
+        self._not_before_s = now_s
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds from now until the next cycle is due."""
+        return max(0.0, self._due_s - now_s, self._not_before_s - now_s)
+
+    def woken(self, now_s: float) -> None:
+        """The plugin has called."""
+        self._looks = list(AFTER_A_WAKE_S)
+        self._woken_s = now_s
+        self._due_s = min(self._due_s, now_s + self._looks.pop(0))
+
+    def cycled(self, report: CycleReport, config: Config, now_s: float) -> None:
+        """A cycle is over: plan the next."""
+        self._budget.spend(report.calls, now_s)
+        rest_s = report.reading_s * (1 / SHARE_OF_TIME - 1)
+        if report.failed:
+            rest_s = max(rest_s, self._back_off.failed())
+        else:
+            self._back_off.succeeded()
+        self._not_before_s = max(now_s + rest_s, self._budget.free_at_s())
+        if report.decided and report.began_s - self._woken_s >= AFTER_A_WAKE_S[0]:
+            self._looks = []  # of a call that came later than that, the job may not have been stored yet
+        if report.failed:
+            self._due_s = self._not_before_s
+        else:
+            self._due_s = now_s + (self._looks.pop(0) if self._looks else _idle_s(report, config))
+
+
+def _idle_s(report: CycleReport, config: Config) -> float:
+    """Until the next cycle without a call: with no job of ours in the queue only the heartbeat needs one."""
+    heartbeat_s = config.daemon.heartbeat_s
+    return min(config.daemon.poll_s, heartbeat_s) if report.jobs_of_ours else heartbeat_s

@@ -1,0 +1,75 @@
+"""What policies see of a partition, from jobs and nodes as Slurm tells them."""
+
+import msgspec
+import pytest
+
+from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT
+from rlallocd.cluster_views import ClusterViews
+from rlallocd.sizes import Declined
+from rlallocd.slurm import JobRecord, NodeRecord
+from rlallocd.slurm.json_reader import job_record
+
+NOW_S = 10_000
+NODE = NodeRecord(
+    name="n1",
+    partitions=("gpu", "all"),
+    usable=True,
+    cpus=64,
+    cpus_used=8,
+    mem_mib=512_000,
+    mem_mib_used=40_960,
+    gpus=8,
+    gpus_used=2,
+)
+DOWN = msgspec.structs.replace(NODE, name="n2", usable=False)
+
+
+def job(job_id: int, state: str, *, gpus: int = 1, partition: str = "gpu", user: str = "alice") -> JobRecord:
+    return job_record(
+        {
+            "job_id": job_id,
+            "job_state": state,
+            "partition": partition,
+            "user_name": user,
+            "priority": 5,
+            "tres_req_str": f"cpu=4,mem=1G,node=1,gres/gpu={gpus}",
+            "time_limit": 60,
+            "node_count": 1,
+            "start_time": NOW_S - 600 if state == "RUNNING" else 0,
+            "eligible_time": NOW_S - 700,
+        }
+    )
+
+
+def test_a_view_holds_what_is_free_what_ends_and_what_waits() -> None:
+    jobs = [job(1, "RUNNING", gpus=2), job(2, "PENDING", gpus=4), job(3, "COMPLETED"), job(4, "PENDING", gpus=0)]
+    view = ClusterViews([NODE, DOWN], jobs, NOW_S).of("gpu")
+    assert view.free.tolist() == [[6, 56, 471_040]]
+    assert view.totals.tolist() == [8, 64, 512_000]
+    assert view.releases[:, 1:].tolist() == [[2, 4, 1024]]
+    assert view.queued.tolist() == [[4, EXPECTED_FRACTION_OF_LIMIT * 3600]]
+
+
+def test_a_job_of_several_partitions_waits_in_each() -> None:
+    views = ClusterViews([NODE], [job(1, "PENDING", partition="gpu,all"), job(2, "PENDING", partition="all")], NOW_S)
+    assert (len(views.of("gpu").queued), len(views.of("all").queued)) == (1, 2)
+
+
+def test_a_view_is_made_once() -> None:
+    views = ClusterViews([NODE], [], NOW_S)
+    assert views.of("gpu") is views.of("gpu")
+
+
+def test_a_users_gpus_count_in_all_partitions() -> None:
+    jobs = [job(1, "RUNNING", gpus=2), job(2, "RUNNING", gpus=3, partition="all"), job(3, "PENDING", gpus=4)]
+    views = ClusterViews([NODE], [*jobs, job(4, "RUNNING", gpus=5, user="bob")], NOW_S)
+    assert (views.user_running_gpus("alice"), views.user_running_gpus("bob"), views.user_running_gpus("eve")) == (
+        5,
+        5,
+        0,
+    )
+
+
+def test_a_partition_without_a_usable_node_is_declined() -> None:
+    with pytest.raises(Declined, match="no usable GPU node"):
+        ClusterViews([DOWN], [], NOW_S).of("gpu")

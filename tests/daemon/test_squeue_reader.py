@@ -1,0 +1,178 @@
+"""Columns of squeue say what its JSON says; what they leave open is asked for. On real sites: test_slurm_contract."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from rlallocd.slurm.commands import Commands
+from rlallocd.slurm.json_reader import JsonReader
+from rlallocd.slurm.request_details import RequestDetails, request_details
+from rlallocd.slurm.squeue_reader import _COLUMNS, SqueueReader
+
+MIB = 1024
+
+
+class PrintsColumns(Commands):
+    """A squeue that prints jobs in the columns that it is asked for, and JSON where it is asked for that."""
+
+    def __init__(self, *jobs: dict[str, str], json: str = '{"jobs": []}', text: str = "") -> None:
+        super().__init__(timeout_s=1)
+        self.text = text
+        self.jobs = jobs
+        self.json = json
+        self.asked: list[str] = []
+
+    def run(self, *words: str) -> str:
+        if any(word.startswith("--json") for word in words):
+            self.asked.append("json")
+            return self.json
+        self.asked.append("columns")
+        if not self.jobs and self.text:
+            return self.text
+        columns = words[-1].removeprefix("--Format=").split(",")
+        marks = [column.split(":")[1] for column in columns]
+        return "".join("".join(map("".join, zip(job.values(), marks, strict=True))) + "\n" for job in self.jobs)
+
+    def converse(self, *words: str, lines: Sequence[str]) -> str:
+        self.asked += lines
+        return self.text
+
+
+SHOWN = (
+    "JobId=7 JobName=llm UserId=llm-alice(1001) Reason=Resources NodeList=(null) NumNodes=2-4 NumCPUs=4 NumTasks=1 "
+    "CPUs/Task=4 TRES=cpu=4,mem=8G,node=1 MinCPUsNode=4 MinMemoryCPU=8G MinTmpDiskNode=0 Comment=NumNodes=1-7 \n"
+)
+
+
+SHOWN_DETAILS = RequestDetails(max_nodes=4, mem_per_cpu=True, is_scrontab=False)
+
+
+def columns_of_a_job(**changes: str) -> dict[str, str]:
+    """What squeue 22.05 prints of a pending job of one node and one GPU."""
+    return dict.fromkeys(_COLUMNS, "N/A") | {
+        "job_id": "7",
+        "name": "llm",
+        "job_state": "PENDING",
+        "state_reason": "Resources",
+        "submit_time": "1000",
+        "time_limit": "1-02:03:00",
+        "priority": "12",
+        "admin_comment": "(null)",
+        "node_count": "1",
+        "tasks": "1",
+        "max_nodes": "1",
+        "cpus": "4",
+        "tres_req_str": "cpu=4,mem=8G,node=1,billing=4,gres/gpu=1",
+        "tres_per_node": "gres:gpu:1",
+        "batch_flag": "1",
+        "minimum_memory": "8192M",
+        "array_job_id": "7",
+        "shared": "OK",
+        **changes,
+    }
+
+
+class TestColumnsOfSqueue:
+    def test_a_job(self) -> None:
+        (job,) = SqueueReader(squeue := PrintsColumns(columns_of_a_job()), JsonReader(squeue, "22.05.8")).jobs()
+        assert (job.job_id, job.gpus, job.cpus, job.mem_mib, job.time_limit_s) == (7, 1, 4, 8 * MIB, 93_780)
+        assert (job.admin_comment, job.is_array, job.is_batch, job.is_exclusive) == ("", False, True, False)
+        assert squeue.asked == ["columns"]
+
+    @pytest.mark.parametrize("name", ["N/A", "two\nlines", "|0|", " 8 |x|PENDING", "käse"])
+    def test_no_name_of_a_job_can_break_the_columns(self, name: str) -> None:
+        squeue = PrintsColumns(columns_of_a_job(name=name), columns_of_a_job(job_id="8", array_job_id="8"))
+        first, second = SqueueReader(squeue, JsonReader(squeue, "22.05.8")).jobs()
+        assert (first.name, first.job_id, second.job_id) == (name, 7, 8)
+
+    def test_columns_are_marked_anew_in_each_call(self) -> None:
+        """Else a user who has seen squeue's command line could write the mark into a job's name."""
+        asked = []
+
+        class Listens(PrintsColumns):
+            def run(self, *words: str) -> str:
+                asked.append(words[-1])
+                return super().run(*words)
+
+        reader = SqueueReader(squeue := Listens(columns_of_a_job()), JsonReader(squeue, "22.05.8"))
+        reader.jobs()
+        reader.jobs()
+        assert asked[0] != asked[1]
+
+    @pytest.mark.parametrize(
+        ("said", "reason"),
+        [
+            ("RaisedSignal:9(Killed)", "RaisedSignal"),
+            ("ReqNodeNotAvail, UnavailableNodes:n4", "ReqNodeNotAvail"),
+            ("None", "None"),
+        ],
+    )
+    def test_what_is_added_to_a_reason_is_left_out(self, said: str, reason: str) -> None:
+        (job,) = SqueueReader(
+            squeue := PrintsColumns(columns_of_a_job(state_reason=said)), JsonReader(squeue, "22.05.8")
+        ).jobs()
+        assert job.reason == reason
+
+    def test_what_columns_leave_open_is_asked_for_once_of_jobs_that_may_be_ours(self) -> None:
+        """Until a part of the request changes: priority and estimates do all the time."""
+        ours = columns_of_a_job(admin_comment="ours", node_count="2", max_nodes="2")
+        squeue = PrintsColumns(columns_of_a_job(job_id="8"), ours, text=SHOWN)
+        reader = SqueueReader(squeue, JsonReader(squeue, "22.05.8"))
+        for priority in ("12", "12", "13"):
+            squeue.jobs = (columns_of_a_job(job_id="8"), {**ours, "priority": priority})
+            _, job = reader.jobs()
+            assert (job.fields.max_nodes, job.fields.mem_mib_per_cpu, job.fields.mem_mib_per_node) == (4, 8192, 0)
+        assert squeue.asked == ["columns", "show job 7", "columns", "columns"]
+        squeue.jobs = ({**ours, "cpus": "8"},)
+        reader.jobs()
+        assert squeue.asked[4:] == ["columns", "show job 7"]
+
+    def test_and_again_whenever_a_job_is_read_back(self) -> None:
+        ours = columns_of_a_job(admin_comment="ours")
+        squeue = PrintsColumns(ours, text=SHOWN)
+        reader = SqueueReader(squeue, JsonReader(squeue, "22.05.8"))
+        assert reader.jobs()[0].fields.max_nodes == 4
+        squeue.text = SHOWN.replace("2-4", "2-2")
+        assert reader.read_back([7])[7].fields.max_nodes == 2
+        assert reader.jobs()[0].fields.max_nodes == 2
+        assert squeue.asked == ["columns", "show job 7", "columns", "show job 7", "columns"]
+
+    @pytest.mark.parametrize(
+        "name", ["x NumNodes=1-99 MinMemoryNode=1", "two\nlines", "JobId=7 JobName=llm NumNodes=1-9"]
+    )
+    def test_no_name_of_a_job_can_forge_what_is_shown(self, name: str) -> None:
+        squeue = PrintsColumns(text=SHOWN.replace("JobName=llm", f"JobName={name}"))
+        assert request_details(squeue, {7: name}) == {7: SHOWN_DETAILS}
+
+    def test_nor_what_is_shown_of_another_job(self) -> None:
+        forged = "x\nJobId=7 JobName=llm  NumNodes=1-99 NumCPUs=4 MinMemoryNode=1 "
+        squeue = PrintsColumns(text=SHOWN.replace("JobId=7 JobName=llm", f"JobId=6 JobName={forged}") + SHOWN)
+        assert request_details(squeue, {6: forged, 7: "llm"}) == {6: SHOWN_DETAILS}
+
+    def test_a_job_that_left_before_it_was_shown_counts_as_its_columns_say(self) -> None:
+        squeue = PrintsColumns(columns_of_a_job(admin_comment="ours"))
+        (job,) = SqueueReader(squeue, JsonReader(squeue, "22.05.8")).jobs()
+        assert (job.fields.max_nodes, job.fields.mem_mib_per_node) == (1, 8192)
+
+    def test_many_at_once_are_read_from_the_json(self) -> None:
+        """As when rlallocd starts while thousands wait."""
+        ours = [columns_of_a_job(job_id=str(number), admin_comment="ours") for number in range(1, 200)]
+        json = [{"job_id": number, "job_state": "PENDING", "max_nodes": 6} for number in range(1, 200)]
+        squeue = PrintsColumns(*ours, json=msgspec.json.encode({"jobs": json}).decode())
+        jobs = SqueueReader(squeue, JsonReader(squeue, "22.05.8")).jobs()
+        assert {job.fields.max_nodes for job in jobs} == {6}
+        assert squeue.asked == ["columns", "json"]
+
+    def test_read_back_tells_only_what_was_asked_for(self) -> None:
+        squeue = PrintsColumns(columns_of_a_job(), columns_of_a_job(job_id="8"), text=SHOWN)
+        reader = SqueueReader(squeue, JsonReader(squeue, "22.05.8"))
+        assert set(reader.read_back([7, 9])) == {7}
+        assert reader.read_back([]) == {}
+
+    def test_a_squeue_without_these_columns_is_read_as_json(self) -> None:
+        squeue = PrintsColumns(json='{"jobs": [{"job_id": 7, "job_state": "PENDING"}]}', text="no columns")
+        reader = SqueueReader(squeue, JsonReader(squeue, "99.05.1"))
+        assert [job.job_id for job in reader.jobs()] == [7]
+        assert [job.job_id for job in reader.jobs()] == [7]
+        assert squeue.asked == ["columns", "json", "json"]
