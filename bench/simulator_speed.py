@@ -118,7 +118,7 @@ def draw(measured: Sequence[Measured], path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(10, 5), layout="constrained")
     marks = dict(zip(sorted({each.nodes for each in measured}), "os^Dv", strict=False))
     colours = dict(zip(KINDS, ("tab:grey", "tab:green", "tab:orange", "tab:red"), strict=True))
     for kind in KINDS:
@@ -130,7 +130,7 @@ def draw(measured: Sequence[Measured], path: Path) -> None:
     axes.set(xscale="symlog", yscale="log", xlabel="mean length of the queue [jobs]", ylabel="jobs a second")
     axes.set_title("The simulator on one core, load 1")
     axes.grid(visible=True, which="both", alpha=0.3)
-    axes.legend(fontsize=7, ncols=2)
+    figure.legend(loc="outside right upper", fontsize=7)
     figure.savefig(path, dpi=150)
 
 

@@ -10,7 +10,7 @@ expected run time as requested: an episode's rewards add up to minus the mean JC
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import gymnasium
 import numpy as np
@@ -44,8 +44,6 @@ def varied_stream(seed: int, jobs: int = 100) -> tuple[SimulatedSite, list[Submi
 
 class ClusterEnvironment(gymnasium.Env[Observation, Action]):
     """One simulated site. ``stream_of`` makes the streams; each reset draws another seed for it."""
-
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
 
     def __init__(self, stream_of: StreamOf | None = None, jobs: int = 100) -> None:
         """``jobs`` is the length of the streams where ``stream_of`` is not given."""
