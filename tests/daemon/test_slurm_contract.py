@@ -138,17 +138,6 @@ class TestRealSites:
         reader = JsonReader(commands, version)
         assert_the_requests(reader.read_back([job.job_id for job in reader.jobs()]).values(), version)
 
-    def test_columns(self, commands: Commands) -> None:
-        """Columns say what the JSON says, and say it again of unchanged rows."""
-        json_reader = JsonReader(commands, Control(commands).config().version)
-        reader = SqueueReader(commands, json_reader)
-        for _ in range(2):
-            # slurmctld goes on scheduling between two readings, so one moment's difference proves nothing.
-            assert poll_until_empty(lambda: differing(reader, json_reader)) == []
-        assert reader.columns_work
-        assert reader.read_back([99_999]) == {}
-        assert reader.nodes() == json_reader.nodes()
-
     def test_some_jobs_only(self, commands: Commands) -> None:
         reader = JsonReader(commands, Control(commands).config().version)
         wanted = sorted(job.job_id for job in reader.jobs() if job.name in ("plain", "held"))
@@ -186,6 +175,26 @@ class TestRealSites:
         assert_the_jobs(jobs, version)
         assert_the_requests(requests, version)
         assert_the_nodes(nodes)
+
+    def test_columns(self, commands: Commands, full_site: Site) -> None:
+        """Columns say what the JSON says, also of further forms, and say it again of unchanged rows.
+
+        The last test: what it has cancelled stays in the queue.
+        """
+        for options in FURTHER_FORMS:
+            job_id = full_site.sbatch("#!/bin/sh\ntrue\n", user="llm-alice", options=["--hold", *options])
+            full_site.run(["scontrol", "update", f"JobId={job_id}", "AdminComment=perhaps ours"])
+        json_reader = JsonReader(commands, Control(commands).config().version)
+        reader = SqueueReader(commands, json_reader)
+        try:
+            for _ in range(2):
+                # slurmctld goes on scheduling between two readings, so one moment's difference proves nothing.
+                assert poll_until_empty(lambda: differing(reader, json_reader)) == []
+            assert reader.columns_work
+            assert reader.read_back([99_999]) == {}
+            assert reader.nodes() == json_reader.nodes()
+        finally:
+            full_site.run(["scancel", "--state=PENDING", f"--name={FURTHER}"])
 
 
 def differing(reader: SqueueReader, json_reader: JsonReader) -> list[str]:
