@@ -147,7 +147,7 @@ def decision_from(question: Question, answer: PolicyAnswer, version: str, snapsh
 def _allowed(question: Question, shares: Shares, snapshot: Snapshot) -> tuple[Allocation, str]:
     """The allocation of the decided shares or, where a limit forbids that, the nearest one towards the request.
 
-    With the reason why, where only the request itself is allowed.
+    With the reason why, by name, where only the request itself is allowed.
     """
     view, cluster, job = question.view, question.cluster, question.candidate.job
     site = snapshot.site
@@ -166,7 +166,7 @@ def _allowed(question: Question, shares: Shares, snapshot: Snapshot) -> tuple[Al
         if nearer != view.request and not why_not(nearer):
             _log.info("job %d: not %s: %s", job.job_id, decided.describe(), reason)
             return nearer, ""
-    return decided, reason
+    return decided, f"limit: {reason}"
 
 
 def _unanswered(question: Question, snapshot: Snapshot, reason: str) -> Decision:

@@ -32,7 +32,13 @@ def values(text: str) -> dict[str, float]:
 @pytest.fixture
 def metrics() -> Metrics:
     counters = Counter(
-        cycles=3, decided_enforce=2, decided_left=1, declined_deadline=1, applications_begun=2, outcomes_COMPLETED=4
+        cycles=3,
+        decided_enforce=2,
+        decided_left=1,
+        declined_deadline=1,
+        applications_begun=2,
+        outcomes_COMPLETED=4,
+        waiting_asked=5,
     )
     return Metrics(counters, Counter({"squeue": 3, "scontrol update": 2}), Counter({"squeue": 1}))
 
@@ -60,6 +66,7 @@ def test_counters_are_those_of_the_controller(metrics: Metrics) -> None:
     assert found["rlallocd_declined_total{name=deadline}"] == 1
     assert found["rlallocd_applications_total{state=begun}"] == 2
     assert found["rlallocd_outcomes_total{state=COMPLETED}"] == 4
+    assert found["rlallocd_waiting_total{step=asked}"] == 5
     assert found["rlallocd_slurm_calls_total{command=scontrol update}"] == 2
     assert found["rlallocd_slurm_errors_total{command=squeue}"] == 1
 

@@ -188,7 +188,8 @@ class Matrix:
 
         wait_until(lambda: back() == waiting, what="jobs requeue themselves", timeout_s=400, interval_s=3)
         with contextlib.suppress(UpdateRefused):  # on a slow machine the two minutes are over for some
-            self.control.begin(sorted(waiting), 0)
+            # At once, slurmd would refuse the last ones ("Job credential revoked").
+            self.control.begin(sorted(waiting), time.time() + 5)
 
     def _collect(self) -> None:
         ids = {cell.job_id: cell for cell in self.cells.values() if cell.change == AS_SUBMITTED or not cell.declined}
