@@ -6,6 +6,7 @@ So each version of the sources has a folder of its own. Where none can be writte
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar, cast
@@ -40,12 +41,20 @@ def _folder() -> Path | None:
     user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
     for parent in (_HERE / "__pycache__", user_cache / "rlalloc"):
         try:
-            (parent / name).mkdir(parents=True, exist_ok=True)
+            if not (parent / name).is_dir():
+                _forget_others(parent)
+                (parent / name).mkdir(parents=True, exist_ok=True)
         except OSError:
             continue
         if os.access(parent / name, os.W_OK):
             return parent / name
     return None
+
+
+def _forget_others(parent: Path) -> None:
+    """Remove what earlier versions of the sources left; a process that still runs them compiles again."""
+    for folder in parent.glob("engine-*"):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 _FOLDER: Final = _folder()
