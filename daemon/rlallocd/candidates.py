@@ -1,6 +1,5 @@
 """Which jobs are ours to decide, from one snapshot. Pure functions."""
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Final
 
@@ -66,7 +65,6 @@ def find_candidates(
     apart all the same. A requeued job was decided before, and keeps the size that it had then, as Slurm does.
     """
     found: dict[int, Candidate] = {}
-    parts = Counter(job.array_job_id for job in jobs if job.array_job_id)
     for job in jobs:
         if job.restarts or job.base_id in found or (job.base_id, job.submitted_s) in decided:
             continue
@@ -75,7 +73,7 @@ def find_candidates(
         mode = _mode_now(tag, config.rule(tag.rule), config)
         if mode != "off" and (job.pending or (job.running and (mode == "shadow" or tag.decline))):
             whole = msgspec.structs.replace(job, job_id=job.base_id)
-            found[job.base_id] = Candidate(whole, tag, mode, split=parts[job.array_job_id] > 1)
+            found[job.base_id] = Candidate(whole, tag, mode, split=job.is_split)
     return tuple(found.values())
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.errors import UnexpectedAnswer, UpdateRefused
-from rlallocd.slurm.records import JobRecord, NodeRecord, RequestFields
+from rlallocd.slurm.records import JobRecord, NodeRecord, RequestFields, with_splits
 from rlallocd.slurm.states import is_usable, job_state
 from rlallocd.slurm.tres import gpu_type_of, gpus_of, gpus_of_request, parse_tres
 
@@ -81,7 +81,8 @@ class JsonReader:
         }
 
     def _jobs(self, *options: str) -> tuple[JobRecord, ...]:
-        return _read(job_record, self._commands.run("squeue", self._json, "--all", "--states=all", *options), "jobs")
+        text = self._commands.run("squeue", self._json, "--all", "--states=all", *options)
+        return with_splits(_read(job_record, text, "jobs"))
 
 
 def json_option(slurm_version: str) -> str:

@@ -21,7 +21,7 @@ import pyslurm
 
 from rlallocd.slurm.errors import SlurmUnavailable, UnexpectedAnswer, UpdateRefused
 from rlallocd.slurm.json_reader import JsonReader
-from rlallocd.slurm.records import JobRecord, NodeRecord
+from rlallocd.slurm.records import JobRecord, NodeRecord, with_splits
 from rlallocd.slurm.states import is_usable
 from rlallocd.slurm.tres import gpu_type_of, gpus_of
 
@@ -46,7 +46,7 @@ class PyslurmReader:
             told_in_full.append(complete)
         missing = [record.job_id for record, full in zip(records, told_in_full, strict=True) if not full]
         others = {record.job_id: record for record in self._read_otherwise(missing)}
-        return tuple(others.get(record.job_id, record) for record in records)
+        return with_splits(others.get(record.job_id, record) for record in records)
 
     def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
         """As JsonReader does: pyslurm has no attribute for the maximum of nodes or the CPUs of a node."""

@@ -1,6 +1,7 @@
 """What Slurm says, as plain frozen structs. Memory in MiB, times in epoch seconds, durations in seconds."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -55,6 +56,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     ``nodes_certain`` is false where the user left the number of nodes to Slurm and Slurm only guesses it so far.
     ``has_run`` is true once it got nodes (a job that was cancelled while it waited has a start time, too).
     ``array_job_id`` is the id that sbatch printed for the array that the job is a task of, or the rest of; else 0.
+    ``is_split`` is true once some tasks of that array stand in the queue by themselves.
     ``restarts`` counts how often it was requeued; ``is_federated`` is true where other clusters may run it, too.
     """
 
@@ -88,6 +90,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     qos: str = ""
     has_run: bool = False
     array_job_id: int = 0
+    is_split: bool = False
     reservation: str = ""
     time_min_s: int = 0
     restarts: int = 0
@@ -114,6 +117,15 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     def running(self) -> bool:
         """Whether it holds resources."""
         return self.state in ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED")
+
+
+def with_splits(jobs: Iterable[JobRecord]) -> tuple[JobRecord, ...]:
+    """The same jobs, those of arrays of which there are several records marked as split."""
+    records = tuple(jobs)
+    parts = Counter(job.array_job_id for job in records if job.array_job_id)
+    return tuple(
+        msgspec.structs.replace(job, is_split=True) if parts[job.array_job_id] > 1 else job for job in records
+    )
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ so that one process shows several jobs, each by a message of its own that costs 
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -14,15 +15,21 @@ from rlallocd.slurm.commands import Commands
 
 _NODES: Final = re.compile(r" NumNodes=\d+(?:-(\d+))? ")
 _MEMORY: Final = re.compile(r" MinMemory(CPU|Node|TRES)=")
+_ARRAY: Final = re.compile(r"^JobId=(\d+) ArrayJobId=(\d+) ", re.MULTILINE)
 _SCRONTAB: Final = re.compile(r" CronJob=Yes ")
 
 
 class RequestDetails(msgspec.Struct, frozen=True):
-    """The most nodes that a job may get (0: its user set no end), and whether its memory is per CPU or per node."""
+    """The most nodes that a job may get (0: its user set no end), and whether its memory is per CPU or per node.
+
+    ``is_split`` tells of an array some of whose tasks stand in the queue by themselves: squeue shows those that are
+    pending as if they were still one job (but for 22.05's --array-unique, which later versions do not have).
+    """
 
     max_nodes: int
     mem_per_cpu: bool
     is_scrontab: bool
+    is_split: bool = False
 
 
 def request_details(commands: Commands, names: Mapping[int, str]) -> dict[int, RequestDetails]:
@@ -34,12 +41,15 @@ def request_details(commands: Commands, names: Mapping[int, str]) -> dict[int, R
     if not names:
         return {}
     text = commands.converse("scontrol", "--oneliner", lines=[f"show job {job_id}" for job_id in names])
+    array_of = {int(job_id): int(array) for job_id, array in _ARRAY.findall(text)}
+    parts = Counter(array_of.values())
     found = {}
     for job_id, name in names.items():
         heads = re.finditer(rf"^JobId={job_id} (?:\w+=\S+ )*?JobName={re.escape(name)} ", text, re.MULTILINE)
         shown = {_details_after(text, head.end()) for head in heads}
         if len(shown) == 1 and (details := shown.pop()) is not None:
-            found[job_id] = details
+            is_split = parts[array_of.get(job_id, 0)] > 1
+            found[job_id] = msgspec.structs.replace(details, is_split=is_split)
     return found
 
 

@@ -14,10 +14,12 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.errors import UnexpectedAnswer, UpdateRefused
 from rlallocd.slurm.json_reader import JsonReader, exclusive_stands_apart, job_record
-from rlallocd.slurm.records import JobRecord, NodeRecord
+from rlallocd.slurm.records import JobRecord, NodeRecord, with_splits
 from rlallocd.slurm.request_details import RequestDetails, request_details
 from rlallocd.slurm.tres import memory_mib
 
@@ -127,7 +129,7 @@ class SqueueReader:
         self._read_details([row for row in new if _may_be_ours(row) and _request(row) not in self._details])
         self._records = {row: self._records.get(row) or self._record(row) for row in rows}
         self._details = {key: self._details[key] for row in rows if (key := _request(row)) in self._details}
-        return tuple(self._records.values())
+        return with_splits(self._records.values())
 
     def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
         """Those of these jobs that slurmctld still knows, with every request field. Raises SlurmError."""
@@ -173,6 +175,7 @@ class SqueueReader:
                     max_nodes=job.fields.max_nodes,
                     mem_per_cpu=job.fields.mem_mib_per_cpu > 0,
                     is_scrontab=job.is_scrontab,
+                    is_split=job.is_split,
                 )
                 for job in self._json_reader.jobs()
             }
@@ -182,7 +185,9 @@ class SqueueReader:
 
     def _record(self, row: _Row) -> JobRecord:
         said = dict(zip(_COLUMNS, row, strict=True))
-        return job_record(_as_in_json(said, self._details.get(_request(row))))
+        details = self._details.get(_request(row))
+        record = job_record(_as_in_json(said, details))
+        return msgspec.structs.replace(record, is_split=True) if details is not None and details.is_split else record
 
 
 def _with_old_words(row: _Row) -> _Row:
