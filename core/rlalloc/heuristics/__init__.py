@@ -9,6 +9,7 @@ from typing import Final
 from rlalloc.heuristics.asked import as_requested, fixed, largest, repaired, smallest
 from rlalloc.heuristics.efficiency import adaptive_efficiency_threshold, efficiency_threshold, with_threshold
 from rlalloc.heuristics.experts import first_come_first_served, round_robin, shortest_job_first
+from rlalloc.heuristics.order import MOST_NICE, Ordered
 from rlalloc.heuristics.price import (
     DEFAULT_PRICE,
     TUNED_PRICE,
@@ -46,9 +47,11 @@ __all__ = [
     "CPUS_PER_GPU_ENOUGH",
     "DEFAULT_PRICE",
     "HEURISTICS",
+    "MOST_NICE",
     "REFERENCE_POLICIES",
     "TUNED_PRICE",
     "Heuristic",
+    "Ordered",
     "PriceConstants",
     "adaptive_efficiency_threshold",
     "as_requested",
