@@ -12,7 +12,7 @@ from rlalloc.heuristics.sizes import Heuristic
 SHORTEST_FIRST: Final = "+shortest-first"
 """What a name ends with where the policy's decisions also set ``nice`` (``Ordered``)."""
 SOLVER_POLICIES: Final[dict[str, Heuristic]] = {"cp-sat": window_packing}
-"""Those that want OR-Tools; a decision takes tenths of a second."""
+"""Those that want OR-Tools; a decision takes about a tenth of a second."""
 
 
 def policy_named(name: str) -> Heuristic:
