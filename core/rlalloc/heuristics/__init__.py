@@ -9,6 +9,7 @@ from typing import Final
 from rlalloc.heuristics.asked import as_requested, fixed, largest, repaired, smallest
 from rlalloc.heuristics.efficiency import adaptive_efficiency_threshold, efficiency_threshold, with_threshold
 from rlalloc.heuristics.experts import first_come_first_served, round_robin, shortest_job_first
+from rlalloc.heuristics.order import MOST_NICE, Ordered
 from rlalloc.heuristics.price import (
     DEFAULT_PRICE,
     TUNED_PRICE,
@@ -17,7 +18,7 @@ from rlalloc.heuristics.price import (
     expected_cost_s,
     price_ef,
 )
-from rlalloc.heuristics.sharing import equal_share, marginal_gain
+from rlalloc.heuristics.sharing import afs_l, equal_share, marginal_gain
 from rlalloc.heuristics.sizes import CPUS_PER_GPU_ENOUGH, Heuristic
 
 HEURISTICS: Final[dict[str, Heuristic]] = {
@@ -36,6 +37,7 @@ REFERENCE_POLICIES: Final[dict[str, Heuristic]] = HEURISTICS | {
     "equal-share": equal_share,
     "fixed-4": fixed(4),
     "marginal-gain": marginal_gain,
+    "afs-l": afs_l,
     "efficiency": efficiency_threshold,
     "efficiency-adaptive": adaptive_efficiency_threshold,
     "earliest-finish": earliest_finish,
@@ -46,11 +48,14 @@ __all__ = [
     "CPUS_PER_GPU_ENOUGH",
     "DEFAULT_PRICE",
     "HEURISTICS",
+    "MOST_NICE",
     "REFERENCE_POLICIES",
     "TUNED_PRICE",
     "Heuristic",
+    "Ordered",
     "PriceConstants",
     "adaptive_efficiency_threshold",
+    "afs_l",
     "as_requested",
     "earliest_finish",
     "efficiency_threshold",
