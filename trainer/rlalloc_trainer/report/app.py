@@ -72,13 +72,14 @@ def run_stream(path: Path, names: Sequence[str], backfill: str, report: Report) 
     histories = {}
     for place, (name, policy) in enumerate(policies.items()):
         try:
-            simulator = RecordedSimulator(site, jobs, node_names)
+            simulator = RecordedSimulator(site, jobs, node_names, _part_of(report, name, place, len(policies)))
         except ValueError as err:
             raise StreamError(
                 f"{path}: {err}; make the stream for a larger cluster (--nodes, --gpus-per-node, --cpus-per-node, "
                 "--mem-per-node of rlalloc simulate convert or generate)"
             ) from err
-        drive(simulator, jobs, policy, _part_of(report, name, place, len(policies)))
+        drive(simulator, jobs, policy)
+        report(name, (place + 1) / len(policies))
         histories[name] = simulator.history()
     measures = {name: measure(history) for name, history in histories.items()}
     return Reported(stream=path.name, header=header, backfill=backfill, histories=histories, measures=measures)
@@ -120,16 +121,16 @@ def draw(reported: Reported, folder: Path | None, html: Path | None) -> list[Pat
 
 def _pictures(reported: Reported) -> dict[str, Picture]:
     """Pictures by the name of their file."""
-    from rlalloc_trainer.report.pictures import draw_cdfs, draw_gantt, draw_timeline
+    from rlalloc_trainer.report.pictures import draw_cdfs, draw_gantt, draw_timeline, shown_until_s
 
     histories = reported.histories
-    until_s = max(history.end_s for history in histories.values())
+    until_s = shown_until_s(histories)
     policies = ", ".join(histories)
     made = {
         "timeline": Picture(
             "Queue and use over time",
             f"Queue length and GPUs, CPUs and memory held: {policies}",
-            draw_timeline(histories),
+            draw_timeline(histories, until_s),
         ),
         "cdf": Picture("Wait and JCT", f"Distributions of wait and JCT: {policies}", draw_cdfs(histories)),
     }

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -16,6 +17,10 @@ from rlalloc_trainer.streams.cli import errors_end_here
 
 if TYPE_CHECKING:
     from rlalloc_trainer.report.app import Reported
+
+LABEL_WIDTH: Final = 32
+COLUMN_WIDTH: Final = 16
+"""Characters that the table takes for its labels, and for a policy with a long name."""
 
 
 def run(
@@ -49,19 +54,28 @@ def run(
 
 
 def _print(reported: "Reported") -> None:
+    """Print the table; on a terminal that is too narrow for all policies, several tables."""
     console = Console()
     for fact in reported.facts:
         console.print(fact, highlight=False, soft_wrap=True, markup=False)
-    table = Table(title=f"{reported.stream}, simulated")
-    table.add_column("")
-    for name in reported.measures:
-        table.add_column(name, justify="right", no_wrap=True)
+    policies = len(reported.measures)
+    at_once = max(1, (console.width - LABEL_WIDTH) // COLUMN_WIDTH) if console.is_terminal else policies
+    wide = Console(width=max(console.width, LABEL_WIDTH + COLUMN_WIDTH * min(at_once, policies)))
+    for first in range(0, policies, at_once):
+        wide.print(_table(reported, slice(first, first + at_once)))
+
+
+def _table(reported: "Reported", shown: slice) -> Table:
+    table = Table(title=escape(f"{reported.stream}, simulated"))
+    table.add_column("", no_wrap=True)
+    for name in [*reported.measures][shown]:
+        table.add_column(escape(name), justify="right", overflow="fold")
     for group, members in groupby(reported.rows, key=lambda row: row.group):
         table.add_section()
-        table.add_row(group, style="bold")
+        table.add_row(escape(group), style="bold")
         for row in members:
-            table.add_row(f"  {row.label}", *row.cells)
-    console.print(table)
+            table.add_row(f"  {escape(row.label)}", *row.cells[shown])
+    return table
 
 
 @contextmanager

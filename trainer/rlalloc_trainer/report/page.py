@@ -32,6 +32,7 @@ DEFINITIONS: Final = {
     "bounded slowdown": "JCT over the time that the job takes alone as its user asked for it, at least 10 s; never "
     "below 1",
     "held": "what jobs held over what all nodes have, from the first submission to the last end",
+    "held while jobs come": "the same until the last submission, without the tail of the last long jobs",
     "fragmentation": "share of all GPU time in which GPUs were idle while a job waited that asked for no more GPUs, "
     "CPUs and memory than were free on all nodes together",
     "worst user over mean": "the largest of the users' mean bounded slowdowns over the mean of all jobs",

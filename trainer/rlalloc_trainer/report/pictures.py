@@ -15,6 +15,7 @@ mpl.use("Agg")
 import numpy as np
 from matplotlib import pyplot
 from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgb
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -52,24 +53,38 @@ _MARKS: Final = (
 )  # fmt: skip
 
 
+def shown_until_s(histories: Histories) -> float:
+    """Where axes of time end: at the last end, or where 98% of the jobs have ended if that leaves out a long tail."""
+    last_s = max(history.end_s for history in histories.values())
+    begin_s = min(history.begin_s for history in histories.values())
+    ends_s = [[job.end_s for job in history.jobs if job.end_s is not None] for history in histories.values()]
+    most_s = max((float(np.quantile(ends, 0.98)) for ends in ends_s if ends), default=last_s)
+    return most_s if most_s - begin_s < 0.7 * (last_s - begin_s) else last_s
+
+
 def draw_gantt(history: History, title: str, until_s: float) -> bytes:
-    """Draw who held which nodes when, coloured by how the run ended; return a PNG.
+    """Draw who held which nodes when, coloured by how the run ended, jobs in different shades; return a PNG.
 
     Two charts of different policies compare by eye if both are drawn until the same ``until_s``.
     """
     lanes = lanes_of(history)
     figure, axes = pyplot.subplots(figsize=(12, min(16.0, max(3.2, 1.4 + 0.35 * len(lanes)))), layout="constrained")
-    unit_s, unit = _unit(until_s - history.begin_s)
+    unit_s, _ = _unit(until_s - history.begin_s)
+    thinnest = (until_s - history.begin_s) / unit_s / 1200  # what is shorter than a pixel can be seen too
     corners, colours = [], []
     for bar in bars(history):
         run = history.runs[bar.run]
         left, right = ((time_s - history.begin_s) / unit_s for time_s in (run.start_s, run.end_s))
+        right = max(right, left + thinnest)
         low, high = bar.lane, bar.lane + bar.lanes
         corners.append(((left, low), (left, high), (right, high), (right, low)))
-        colours.append(STATE_COLOURS[run.state])
-    edge = 0.4 if len(corners) <= 1500 else 0.0
-    axes.add_collection(PolyCollection(corners, facecolors=colours, edgecolors="white", linewidths=edge))
-    axes.set(xlim=(0, (until_s - history.begin_s) / unit_s), ylim=(sum(lanes), 0), xlabel=f"time [{unit}]")
+        colours.append(_shade(STATE_COLOURS[run.state], run.job))
+    axes.add_collection(PolyCollection(corners, facecolors=colours, linewidths=0))
+    axes.set(
+        xlim=(0, max(1.0, until_s - history.begin_s) / unit_s),
+        ylim=(sum(lanes), 0),
+        xlabel=_time_label(history, until_s),
+    )
     _name_nodes(axes, lanes, history.node_names)
     there = {run.state for run in history.runs}
     axes.legend(
@@ -84,12 +99,11 @@ def draw_gantt(history: History, title: str, until_s: float) -> bytes:
     return _png(figure)
 
 
-def draw_timeline(histories: Histories) -> bytes:
+def draw_timeline(histories: Histories, until_s: float) -> bytes:
     """Draw queue length and what jobs hold of GPUs, CPUs and memory over time, a line a policy; return a PNG."""
     begin_s = min(history.begin_s for history in histories.values())
-    end_s = max(history.end_s for history in histories.values())
-    unit_s, unit = _unit(end_s - begin_s)
-    edges_s = np.linspace(begin_s, max(end_s, begin_s + 1.0), BINS + 1)
+    unit_s, _ = _unit(until_s - begin_s)
+    edges_s = np.linspace(begin_s, max(until_s, begin_s + 1.0), BINS + 1)
     middle = ((edges_s[1:] + edges_s[:-1]) / 2 - begin_s) / unit_s
     figure, panels = pyplot.subplots(4, 1, figsize=(12, 9), sharex=True, layout="constrained")
     for place, (name, history) in enumerate(histories.items()):
@@ -106,8 +120,9 @@ def draw_timeline(histories: Histories) -> bytes:
         axes.set_ylim(0, 103)
     for axes in panels:
         axes.grid(visible=True, alpha=0.3)
-    panels[-1].set_xlabel(f"time [{unit}], means of {(edges_s[1] - edges_s[0]) / 60:.3g} min")
-    panels[-1].set_xlim(0, (end_s - begin_s) / unit_s)
+    longest = max(histories.values(), key=lambda history: history.end_s)
+    panels[-1].set_xlabel(f"{_time_label(longest, until_s)}, means of {(edges_s[1] - edges_s[0]) / 60:.3g} min")
+    panels[-1].set_xlim(0, float(edges_s[-1] - begin_s) / unit_s)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=5, frameon=False)
     return _png(figure)
 
@@ -128,7 +143,7 @@ def draw_cdfs(histories: Histories) -> bytes:
         marks = [(time_s, text) for time_s, text in _MARKS if time_s <= 1.5 * longest_s]
         axes.set_xticks([time_s for time_s, _ in marks], [text for _, text in marks], fontsize=9)
         axes.set_xticks([], minor=True)
-        axes.set(xlabel=f"{what} (at most {LEAST_S:g} s at the left edge)", ylim=(0, 1.01))
+        axes.set(xlabel=f"{what}, logarithmic; less than {LEAST_S:g} s counts as that", ylim=(0, 1.01))
         axes.grid(visible=True, alpha=0.3)
     panels[0].set_ylabel("share of the jobs that ran")
     panels[0].yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{share:.0%}"))
@@ -167,6 +182,21 @@ def _unit(span_s: float) -> tuple[float, str]:
         if span_s >= 3 * unit_s:
             return unit_s, name
     return 1.0, "seconds"
+
+
+def _shade(colour: str, job: int) -> tuple[float, ...]:
+    """One of three shades of ``colour``, so that jobs beside each other can be told apart."""
+    white = 0.22 * (job % 3)
+    return tuple(channel + white * (1 - channel) for channel in to_rgb(colour))
+
+
+def _time_label(history: History, until_s: float) -> str:
+    """The label of an axis of time, which says what lies beyond its end."""
+    unit_s, unit = _unit(until_s - history.begin_s)
+    beyond = sum(run.end_s > until_s for run in history.runs)
+    if not beyond:
+        return f"time [{unit}]"
+    return f"time [{unit}]; {beyond} runs end later, the last at {(history.end_s - history.begin_s) / unit_s:.1f}"
 
 
 def _png(figure: "Figure") -> bytes:

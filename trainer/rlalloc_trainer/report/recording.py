@@ -1,7 +1,7 @@
 """A simulator that remembers what happened, for pictures; the engine keeps but one record a job, without places."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,22 +28,28 @@ class RecordedSimulator(Simulator):
     Looking costs some 50 microseconds an event. A clone does not record.
     """
 
-    def __init__(self, site: SimulatedSite, jobs: Sequence[SubmittedJob], node_names: Sequence[str] = ()) -> None:
-        """Without names nodes are numbered. Raises ValueError as Simulator and table_of do."""
+    def __init__(
+        self,
+        site: SimulatedSite,
+        jobs: Sequence[SubmittedJob],
+        node_names: Sequence[str] = (),
+        report: Callable[[float], None] | None = None,
+    ) -> None:
+        """Raises ValueError as Simulator and table_of do.
+
+        Without names nodes are numbered. ``report`` is told what part of the jobs has ended, 0 to 1, about every
+        hundredth.
+        """
         super().__init__(site, table_of(jobs, site))
         self._submitted = jobs
         self._node_names = tuple(node_names) or tuple(f"node{number}" for number in range(site.node_count))
+        self._report = report
+        self._reported = 0.0
         self._runs: list[Run] = []
         self._waits: list[Wait] = []
         self._holdings: dict[int, _Holding] = {}
         self._queued_since_s: dict[int, float] = {}
         self._queued: Flags = np.zeros(len(jobs), dtype=np.bool_)
-
-    @property
-    def done(self) -> float:
-        """The part of the jobs that have ended, 0 to 1."""
-        jobs = len(self._submitted)
-        return float(self.world.clock[0]["ended"]) / jobs if jobs else 1.0
 
     def run(self, until_s: float = math.inf) -> Numbers:
         """As Simulator.run."""
@@ -53,6 +59,7 @@ class RecordedSimulator(Simulator):
                 return super().run(until_s)
             asked = super().run(event_s)
             self._look()
+            self._tell()
             if len(asked):
                 return asked
         return np.empty(0, dtype=np.int64)
@@ -83,6 +90,14 @@ class RecordedSimulator(Simulator):
     def _look(self) -> None:
         self._look_at_nodes()
         self._look_at_queue()
+
+    def _tell(self) -> None:
+        if self._report is None:
+            return
+        ended = float(self.world.clock[0]["ended"]) / max(1, len(self._submitted))
+        if ended >= self._reported + 0.01:
+            self._reported = ended
+            self._report(ended)
 
     def _look_at_nodes(self) -> None:
         world = self.world

@@ -66,7 +66,7 @@ _FIGURES: Final[Mapping[str, Mapping[str, _TextOf]]] = {
         "makespan [h:mm:ss]": lambda of: duration(of.makespan_s),
         "GPU-hours": lambda of: f"{of.gpu_hours:,.1f}",
         "GPUs held": lambda of: _share(of.gpu_use),
-        "GPUs held until the last submission": lambda of: _share(of.gpu_use_arriving),
+        "GPUs held while jobs come": lambda of: _share(of.gpu_use_arriving),
         "CPUs held": lambda of: _share(of.cpu_use),
         "memory held": lambda of: _share(of.mem_use),
         "fragmentation": lambda of: _share(of.fragmentation),
