@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rlalloc_trainer.report.app import Reported
 
 LABEL_WIDTH: Final = 32
-COLUMN_WIDTH: Final = 16
+COLUMN_WIDTH: Final = 18
 """Characters that the table takes for its labels, and for a policy with a long name."""
 
 
