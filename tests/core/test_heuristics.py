@@ -3,17 +3,21 @@
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from rlalloc.allocation import allocation_for
 from rlalloc.bounds import Directives, SiteBounds, bounds_for
 from rlalloc.heuristics import (
     HEURISTICS,
+    MOST_NICE,
     REFERENCE_POLICIES,
     TUNED_PRICE,
     Heuristic,
+    Ordered,
     PriceConstants,
     adaptive_efficiency_threshold,
+    afs_l,
     earliest_finish,
     efficiency_threshold,
     equal_share,
@@ -22,10 +26,12 @@ from rlalloc.heuristics import (
     marginal_gain,
     price_ef,
     round_robin,
+    sharing,
     shortest_job_first,
     with_threshold,
 )
 from rlalloc.job import Allocation, JobView
+from rlalloc.speed import PRIOR
 from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView
 
 from .strategies import SHAPE, cluster_views, job_views
@@ -74,6 +80,8 @@ def test_no_policy_leaves_the_bounds(one: JobView, view: ClusterView) -> None:
         shares = policy(one, view)
         assert all(0 <= share <= 1 for share in (shares.gpu, shares.cpu, shares.mem))
         assert gpus(policy, one, view) in one.bounds.gpu_counts
+        assert 0 <= Ordered(policy).nice(one, one.request) <= MOST_NICE
+        assert Ordered(policy)(one, view) == shares
 
 
 def test_what_the_gate_knows_is_part_of_what_an_evaluation_can_compare_with() -> None:
@@ -133,6 +141,46 @@ def test_marginal_gain_gives_more_to_who_gains_more() -> None:
     shorter, longer = ((4, RUN_S / 100),) * 7, ((4, RUN_S * 100),) * 7
     assert gpus(marginal_gain, job(), cluster(queued=shorter)) == 16
     assert gpus(marginal_gain, job(), cluster(queued=longer)) == 4
+
+
+def test_afs_l_takes_what_nobody_else_wants() -> None:
+    assert gpus(afs_l, job(), cluster()) == 16
+    assert gpus(afs_l, job(), cluster(free_gpus=4, running=7)) == 4
+
+
+def test_afs_l_parts_evenly_between_equals() -> None:
+    """Four like jobs, 32 free GPUs: eight each."""
+    assert gpus(afs_l, job(), cluster(queued=((4, RUN_S),) * 3)) == 8
+
+
+def test_afs_l_gives_a_first_gpu_to_the_shorter() -> None:
+    """Two GPUs, three jobs: one of the others goes before if it is shorter, both if both are."""
+    longer, shorter = (1, 100 * RUN_S), (1, RUN_S / 100)
+    at_least_two = job(low=2)
+    view = cluster(free_gpus=2, running=200, queued=(longer, longer))
+    assert sharing.claims(at_least_two, view)[2] == 2.0
+    assert gpus(afs_l, job(), view) == 2
+    assert gpus(afs_l, job(), cluster(free_gpus=2, running=200, queued=(shorter, shorter))) == 1
+
+
+@given(st.integers(1, 32), st.integers(1, 32), st.floats(1, 1e6), st.floats(1, 1e6))
+def test_afs_l_leaves_the_smaller_sum_of_both_completion_times(
+    gpus_a: int, gpus_b: int, work_a: float, work_b: float
+) -> None:
+    """Of two jobs with GPUs and one more to give; once the shorter has ended, the longer gets that one."""
+
+    def speed(count: int) -> float:
+        return PRIOR.at(count, 8.0)
+
+    if work_a / speed(gpus_a) > work_b / speed(gpus_b):
+        gpus_a, gpus_b, work_a, work_b = gpus_b, gpus_a, work_b, work_a
+    now_a, more_a, now_b, more_b = speed(gpus_a), speed(gpus_a + 1), speed(gpus_b), speed(gpus_b + 1)
+    end_a_with_more = work_a / more_a
+    to_a = end_a_with_more + end_a_with_more + (work_b - now_b * end_a_with_more) / more_b
+    to_b = work_a / now_a + work_b / more_b
+    assume(abs(to_a - to_b) > 1e-9 * to_a)
+    first = sharing._first_of_two(0, 1, [work_a, work_b], [(gpus_a,), (gpus_b,)], [0, 0])
+    assert first == (0 if to_a < to_b else 1)
 
 
 def test_efficiency_threshold() -> None:

@@ -18,7 +18,7 @@ from rlalloc.heuristics.price import (
     expected_cost_s,
     price_ef,
 )
-from rlalloc.heuristics.sharing import equal_share, marginal_gain
+from rlalloc.heuristics.sharing import afs_l, equal_share, marginal_gain
 from rlalloc.heuristics.sizes import CPUS_PER_GPU_ENOUGH, Heuristic
 
 HEURISTICS: Final[dict[str, Heuristic]] = {
@@ -37,6 +37,7 @@ REFERENCE_POLICIES: Final[dict[str, Heuristic]] = HEURISTICS | {
     "equal-share": equal_share,
     "fixed-4": fixed(4),
     "marginal-gain": marginal_gain,
+    "afs-l": afs_l,
     "efficiency": efficiency_threshold,
     "efficiency-adaptive": adaptive_efficiency_threshold,
     "earliest-finish": earliest_finish,
@@ -54,6 +55,7 @@ __all__ = [
     "Ordered",
     "PriceConstants",
     "adaptive_efficiency_threshold",
+    "afs_l",
     "as_requested",
     "earliest_finish",
     "efficiency_threshold",

@@ -27,13 +27,14 @@ def largest(job: JobView, _view: ClusterView) -> Shares:
 
 
 def fixed(gpus: int) -> Heuristic:
-    """Return a policy that gives every job ``gpus`` GPUs, or the nearest below that its bounds allow.
-
-    The baseline "fixed policy" of Dadizadeh Dargiry, 2025 (Adaptive Optimization of Resource Allocation in Parallel
-    Processing of Large Language Models).
-    """
+    """Return a policy that gives every job ``gpus`` GPUs, or the nearest below that its bounds allow."""
 
     def give(job: JobView, _view: ClusterView) -> Shares:
+        """The same number of GPUs for every job, or the nearest below that its bounds allow.
+
+        The baseline "fixed policy" of Dadizadeh Dargiry, 2025 (Adaptive Optimization of Resource Allocation in
+        Parallel Processing of Large Language Models).
+        """
         return at_most(gpus, job)
 
     return give

@@ -10,6 +10,8 @@ from rlalloc.view import ClusterView
 
 THRESHOLD: Final = 0.6
 """Least efficiency, over that of the smallest size; not tuned."""
+ADAPTIVE_THRESHOLD: Final = 0.6
+"""The same of the adaptive one, for an empty queue."""
 JOBS_PER_NODE_FOR_HALF: Final = 2.0
 """Waiting jobs a node at which the adaptive threshold has come half of the way to 1; not tuned."""
 
@@ -25,13 +27,18 @@ def efficiency_threshold(job: JobView, _view: ClusterView, threshold: float = TH
     return shares_for_count(max(good, default=counts[0]), job.bounds)
 
 
-def adaptive_efficiency_threshold(job: JobView, view: ClusterView, threshold: float = THRESHOLD) -> Shares:
+def adaptive_efficiency_threshold(
+    job: JobView,
+    view: ClusterView,
+    threshold: float = ADAPTIVE_THRESHOLD,
+    jobs_per_node_for_half: float = JOBS_PER_NODE_FOR_HALF,
+) -> Shares:
     """The same with a threshold that rises to 1 as the queue grows: jobs shrink under load.
 
     Rosti et al., 1994 (Robust Partitioning Policies of Multiprocessor Systems): sizes that follow the queue.
     """
     nodes = max(1, len(view.free))
-    pressure = view.crowd / (view.crowd + JOBS_PER_NODE_FOR_HALF * nodes)
+    pressure = view.crowd / (view.crowd + jobs_per_node_for_half * nodes)
     return efficiency_threshold(job, view, threshold + (1.0 - threshold) * pressure)
 
 

@@ -1,6 +1,8 @@
 """Policies that part the GPUs between the jobs there are."""
 
+import functools
 import heapq
+import math
 
 from rlalloc.heuristics.sizes import at_most
 from rlalloc.job import JobView, Shares
@@ -25,13 +27,7 @@ def marginal_gain(job: JobView, view: ClusterView) -> Shares:
     Of the others that wait, their GPUs and expected run times are known; how they scale is the prior's curve. Sizes
     of the others are powers of two.
     """
-    waiting = 1 + len(view.queued)
-    capacity = max(float(view.free[:, 0].sum()), float(view.totals[0]) * waiting / (waiting + len(view.releases)))
-    works_s = [
-        EXPECTED_FRACTION_OF_LIMIT * job.request.time_limit_s * _speed(max(1, job.request.gpus)),
-        *(float(run_s) * _speed(max(1, int(gpus))) for gpus, run_s in view.queued),
-    ]
-    ladders = [job.bounds.gpu_counts] + [_powers_of_two(int(view.totals[0]))] * (waiting - 1)
+    works_s, ladders, capacity = claims(job, view)
     held = [ladder[0] for ladder in ladders]
     left = capacity - sum(held)
     gains = [
@@ -53,6 +49,77 @@ def marginal_gain(job: JobView, view: ClusterView) -> Shares:
     return at_most(held[0], job)
 
 
+def afs_l(job: JobView, view: ClusterView) -> Shares:
+    """GPUs go one step at a time to the waiting job that wins all comparisons of two by the rule of AFS-L.
+
+    AFS-L: Hwang et al., NSDI 2021 (Elastic Resource Sharing for Distributed Deep Learning), section 4: between a job
+    a that would end first and a longer job b, at speeds p now and p' with one GPU more, b goes first if
+    (p'b - pb) / p'b > (p'a - pa) / pa; of two without GPUs, the shorter. That is who leaves the smaller sum of both
+    completion times, if b gets no more than the GPU at stake once a has ended ("apathetic" to what the future
+    brings). As with ``marginal_gain`` running jobs keep what they have, and the others' scaling is the prior's; a
+    step goes on to the next workable count.
+    """
+    works_s, ladders, capacity = claims(job, view)
+    steps = [-1] * len(ladders)
+    left, open_ = capacity, list(range(len(ladders)))
+    while True:
+        open_ = [number for number in open_ if _next_step(ladders[number], steps[number]) <= left]
+        if not open_:
+            break
+        top = open_[0]
+        for number in open_[1:]:
+            top = _first_of_two(top, number, works_s, ladders, steps)
+        left -= _next_step(ladders[top], steps[top])
+        steps[top] += 1
+        if top == 0 and steps[0] + 1 == len(ladders[0]):
+            break  # only this job's size is asked for, and it has all that it may get
+    return at_most(ladders[0][max(0, steps[0])], job)
+
+
+def claims(job: JobView, view: ClusterView) -> tuple[list[float], list[tuple[int, ...]], float]:
+    """What is to be shared out: works [s on one GPU] and workable counts of all that wait, this job first; GPUs.
+
+    Sizes of the others are powers of two. The GPUs are those that are free, or the part of all by number of jobs if
+    that is more.
+    """
+    waiting = 1 + len(view.queued)
+    capacity = max(float(view.free[:, 0].sum()), float(view.totals[0]) * waiting / (waiting + len(view.releases)))
+    works_s = [
+        EXPECTED_FRACTION_OF_LIMIT * job.request.time_limit_s * _speed(max(1, job.request.gpus)),
+        *(float(run_s) * _speed(max(1, int(gpus))) for gpus, run_s in view.queued),
+    ]
+    return works_s, [job.bounds.gpu_counts] + [_powers_of_two(int(view.totals[0]))] * (waiting - 1), capacity
+
+
+def _first_of_two(one: int, two: int, works_s: list[float], ladders: list[tuple[int, ...]], steps: list[int]) -> int:
+    if steps[one] < 0 and steps[two] < 0:
+        return one if works_s[one] <= works_s[two] else two
+    shorter, longer = one, two
+    if _length_s(works_s[one], ladders[one], steps[one]) > _length_s(works_s[two], ladders[two], steps[two]):
+        shorter, longer = two, one
+    if steps[shorter] < 0:
+        return shorter  # its gain is without bound
+    shorter_gpus = ladders[shorter][steps[shorter]]
+    longer_gpus = ladders[longer][steps[longer]] if steps[longer] >= 0 else 0
+    gain_of_longer = 1.0 - (_speed(longer_gpus) if longer_gpus else 0.0) / _speed(longer_gpus + 1)
+    gain_of_shorter = _speed(shorter_gpus + 1) / _speed(shorter_gpus) - 1.0
+    return longer if gain_of_longer > gain_of_shorter else shorter
+
+
+def _length_s(work_s: float, ladder: tuple[int, ...], step: int) -> float:
+    return work_s / _speed(ladder[max(0, step)])
+
+
+def _next_step(ladder: tuple[int, ...], step: int) -> float:
+    """GPUs to the next workable count; infinite at the end, and where more GPUs are slower."""
+    if step + 1 >= len(ladder):
+        return math.inf
+    if step < 0:
+        return ladder[0]
+    now, then = ladder[step], ladder[step + 1]
+    return then - now if _speed(then) > _speed(now) else math.inf
+
+
 def _gain(work_s: float, ladder: tuple[int, ...], step: int, number: int) -> tuple[float, int, int] | None:
     """Minus the seconds saved a GPU by the step up from ``ladder[step]``, for a heap; None at its end."""
     if step + 1 >= len(ladder):
@@ -66,5 +133,6 @@ def _powers_of_two(most: int) -> tuple[int, ...]:
     return tuple(1 << power for power in range(max(1, most).bit_length()))
 
 
+@functools.cache
 def _speed(gpus: int) -> float:
     return PRIOR.at(gpus, PRIOR.cpus_per_gpu_needed)

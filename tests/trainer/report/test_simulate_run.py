@@ -102,7 +102,7 @@ def test_the_same_stream_gives_the_same_bytes(stream: Path, tmp_path: Path) -> N
     ("arguments", "code", "words"),
     [
         (("nowhere.jsonl",), 2, "name a stream that rlalloc simulate convert or generate made"),
-        (("STREAM", "--policy", "best"), 2, "--policy best: write one of as-submitted, as-requested"),
+        (("STREAM", "--policy", "best"), 2, "no policy 'best': write one of as-requested"),
         (("STREAM", "--backfill", "fast"), 2, "--backfill fast: write one of easy, conservative, none"),
         (("HOMELESS",), 2, "the header names no cluster"),
         (("EMPTY",), 2, "there is no job in it"),

@@ -6,8 +6,9 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from rlalloc.errors import RlallocError
-from rlalloc.heuristics import REFERENCE_POLICIES, Heuristic
+from rlalloc.errors import PolicyError, RlallocError
+from rlalloc.heuristics import Heuristic
+from rlalloc.heuristics.named import policy_named
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.report.history import History
 from rlalloc_trainer.report.measures import Measures, measure
@@ -146,9 +147,10 @@ def _pictures(reported: Reported) -> dict[str, Picture]:
 def _policy(name: str) -> Heuristic | None:
     if name == AS_SUBMITTED:
         return None
-    if name not in REFERENCE_POLICIES:
-        raise StreamError(f"--policy {name}: write one of {AS_SUBMITTED}, {', '.join(REFERENCE_POLICIES)}")
-    return REFERENCE_POLICIES[name]
+    try:
+        return policy_named(name)
+    except PolicyError as err:
+        raise StreamError(f"--policy: {err}; {AS_SUBMITTED} is without rlalloc") from err
 
 
 def _site_and_jobs(

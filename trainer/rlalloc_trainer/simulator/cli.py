@@ -1,0 +1,134 @@
+"""The commands ``rlalloc simulate policies|compare|tune``: reference policies on the compiled engine."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from rlalloc.errors import PolicyError, RlallocError
+from rlalloc_trainer.progress import Report
+from rlalloc_trainer.streams.errors import StreamError
+
+SeedOption = Annotated[int, typer.Option(min=0, help="All that is random follows from it.")]
+ProcessesOption = Annotated[int, typer.Option(min=1, help="Processes that share the work.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add them to ``rlalloc simulate``."""
+    for command in (policies, compare, tune):
+        app.command()(command)
+
+
+def policies() -> None:
+    """List the reference policies and where each comes from."""
+    from rlalloc.heuristics.named import SHORTEST_FIRST, described
+
+    table = Table(show_lines=True)
+    table.add_column("policy", no_wrap=True)
+    table.add_column("what it gives, and its source")
+    for name, (what, source) in described().items():
+        table.add_row(name, f"{what}\n{source}" if source else what)
+    console = Console()
+    console.print(table, highlight=False, markup=False)
+    console.print(f"Each also in shortest-first order: NAME{SHORTEST_FIRST}.", highlight=False)
+
+
+def compare(
+    *,
+    policy: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="As often as wanted; without it, all but cp-sat.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="A shipped model of streams, or a file that fit wrote.")] = "philly",
+    loads: Annotated[str, typer.Option(help="Offered GPU loads.")] = "0.6,1.0,1.5",
+    streams: Annotated[int, typer.Option(min=1, help="Streams for each load, the same for every policy.")] = 10,
+    hours: Annotated[float, typer.Option(min=0.01, help="Of submissions in a stream.")] = 24.0,
+    nodes: Annotated[int, typer.Option(min=1, help="Of 8 GPUs, 96 CPUs and 768,000 MiB.")] = 8,
+    seed: SeedOption = 0,
+    processes: ProcessesOption = 1,
+) -> None:
+    """Compare policies by load on generated streams: mean JCT over that as requested, paired."""
+    from rlalloc.heuristics import REFERENCE_POLICIES
+    from rlalloc.heuristics.named import SHORTEST_FIRST
+    from rlalloc_trainer import evaluation
+    from rlalloc_trainer.simulator import comparison
+
+    names = policy or [each for name in REFERENCE_POLICIES for each in (name, name + SHORTEST_FIRST)]
+    with _errors_end_here(), _progress() as report, evaluation.processes(processes) as spread:
+        settings = comparison.ComparisonSettings(
+            model=model, loads=_loads(loads), streams=streams, hours=hours, nodes=nodes, seed=seed
+        )
+        compared = comparison.compare(names, settings, spread, report)
+    table = Table(title=f"Mean JCT over that as requested [{comparison.CONFIDENCE:.0%} interval], by load")
+    table.add_column("policy", no_wrap=True)
+    for load in settings.loads:
+        table.add_column(f"{load:g}", justify="right", no_wrap=True)
+    for name, results in compared.items():
+        seconds = name in (comparison.BASELINE, comparison.LOWER_BOUND)
+        table.add_row(name, *(f"{each.ratio}" + (f" = {each.jct_s:,.0f} s" if seconds else "") for each in results))
+    Console(width=None if Console().is_terminal else 120).print(table, highlight=False)
+
+
+def tune(
+    policy: Annotated[str, typer.Argument(metavar="POLICY")] = "price-ef",
+    *,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of the cross-entropy method.")] = 8,
+    candidates: Annotated[int, typer.Option(min=2, help="Constants tried a round.")] = 20,
+    streams: Annotated[int, typer.Option(min=1, help="Streams that each is tried on.")] = 24,
+    test_streams: Annotated[int, typer.Option(min=1, help="Other streams that the result is judged on.")] = 80,
+    seed: SeedOption = 0,
+    processes: ProcessesOption = 1,
+) -> None:
+    """Tune a policy's constants and print them with what they gain on streams that they were not tuned on."""
+    from rlalloc_trainer import evaluation
+    from rlalloc_trainer.simulator import tuning
+
+    settings = tuning.TuningSettings(
+        seed=seed, rounds=rounds, candidates=candidates, streams=streams, test_streams=test_streams
+    )
+    with _errors_end_here(), _progress() as report, evaluation.processes(processes) as spread:
+        tuned = tuning.tune(policy, settings, spread, report)
+    table = Table(title=f"{policy}: mean JCT over that as requested, on {test_streams} other streams")
+    for column in ("constants", "", f"ratio [{tuning.CONFIDENCE:.0%} interval]"):
+        table.add_column(column, justify="left")
+    for what, values, ratio in (
+        ("tuned", tuned.values, tuned.ratio),
+        ("in use", tuned.in_use, tuned.in_use_ratio),
+    ):
+        table.add_row(what, "\n".join(f"{name} {value:.4g}" for name, value in values.items()), str(ratio))
+    Console().print(table, highlight=False)
+
+
+def _loads(text: str) -> tuple[float, ...]:
+    try:
+        loads = tuple(float(part) for part in text.split(","))
+    except ValueError as err:
+        raise StreamError(f"--loads {text}: write numbers with commas between them, as 0.6,1.0,1.5") from err
+    if not all(0 < load <= 100 for load in loads):
+        raise StreamError(f"--loads {text}: write loads above 0 and up to 100")
+    return loads
+
+
+@contextmanager
+def _errors_end_here() -> Iterator[None]:
+    """Only here an error becomes a message and an exit status: 1 failed, 2 wrong use."""
+    try:
+        yield
+    except RlallocError as err:
+        Console(stderr=True).print(
+            f"rlalloc simulate: {err}", style="red", soft_wrap=True, highlight=False, markup=False
+        )
+        raise typer.Exit(2 if isinstance(err, StreamError | PolicyError) else 1) from err
+
+
+@contextmanager
+def _progress() -> Iterator[Report]:
+    """Show a bar on a terminal's stderr; nothing elsewhere."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task("reading", total=1.0)
+        yield lambda what, done: bar.update(task, description=what, completed=done)

@@ -1,0 +1,109 @@
+"""Policies by load on generated streams: every policy runs the same streams, and ratios are paired."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from rlalloc.heuristics.named import policy_named
+from rlalloc_trainer.evaluation import Interval, Map, bootstrap_mean
+from rlalloc_trainer.progress import Report
+from rlalloc_trainer.simulator.driving import drive
+from rlalloc_trainer.simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
+from rlalloc_trainer.simulator.from_stream import site_of, submitted_from
+from rlalloc_trainer.simulator.lower_bound import mean_jct_bound_s
+from rlalloc_trainer.streams.generate import GeneratorSettings, generate
+from rlalloc_trainer.streams.job import NodeGroup
+from rlalloc_trainer.streams.model import load_model
+
+BASELINE: Final = "as-requested"
+LOWER_BOUND: Final = "lower bound"
+CONFIDENCE: Final = 0.9
+
+
+class ComparisonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """For each of ``loads``, ``streams`` streams of ``hours`` from a model of streams, on ``nodes`` alike nodes."""
+
+    model: str = "philly"
+    loads: tuple[float, ...] = (0.6, 1.0, 1.5)
+    streams: int = 10
+    hours: float = 24.0
+    nodes: int = 8
+    gpus_per_node: int = 8
+    cpus_per_node: int = 96
+    mem_mib_per_node: int = 768_000
+    seed: int = 0
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """One policy at one load: mean JCT [s], and over that as requested on the same streams (geometric mean)."""
+
+    jct_s: float
+    ratio: Interval
+
+
+class _Task(msgspec.Struct, frozen=True):
+    policy: str
+    settings: ComparisonSettings
+    load: float
+    seed: int
+
+
+def compare(
+    policies: Sequence[str], settings: ComparisonSettings, spread: Map, report: Report
+) -> dict[str, list[Compared]]:
+    """Return how each policy fares, by name and in the order of loads; the baseline first, the lower bound last.
+
+    Deterministic for a seed. Raises PolicyError for a name that is not known, StreamError for a model.
+    """
+    load_model(settings.model)
+    names = list(dict.fromkeys((BASELINE, *policies)))
+    for name in names:
+        policy_named(name)
+    names.append(LOWER_BOUND)
+    seeds = range(settings.seed, settings.seed + settings.streams)
+    # Streams outside, policies inside: each stream is generated once.
+    tasks = [
+        _Task(policy=name, settings=settings, load=load, seed=seed)
+        for load in settings.loads
+        for seed in seeds
+        for name in names
+    ]
+    means = []
+    for mean_s in spread(mean_jct_s, tasks):
+        means.append(mean_s)
+        report(f"load {tasks[len(means) - 1].load:g}", len(means) / len(tasks))
+    table = np.array(means).reshape(len(settings.loads), settings.streams, len(names))
+    logarithms = np.log(table) - np.log(table[:, :, :1])
+    return {
+        name: [
+            Compared(
+                float(table[row, :, column].mean()),
+                Interval(*np.exp(bootstrap_mean(logarithms[row, :, column], CONFIDENCE)).tolist()),
+            )
+            for row in range(len(settings.loads))
+        ]
+        for column, name in enumerate(names)
+    }
+
+
+def mean_jct_s(task: _Task) -> float:
+    """Mean JCT of one stream under one policy [s], or what no policy comes below."""
+    site, jobs = _stream(task.settings, task.load, task.seed)
+    if task.policy == LOWER_BOUND:
+        return mean_jct_bound_s(site, jobs)
+    outcomes = drive(Simulator(site, table_of(jobs, site)), jobs, policy_named(task.policy)).outcomes
+    return float((outcomes["finished_s"] - outcomes["submit_s"]).mean())
+
+
+@lru_cache(maxsize=2)
+def _stream(settings: ComparisonSettings, load: float, seed: int) -> tuple[SimulatedSite, list[SubmittedJob]]:
+    nodes = NodeGroup(
+        "node", settings.nodes, settings.gpus_per_node, settings.cpus_per_node, settings.mem_mib_per_node
+    )
+    made = GeneratorSettings(cluster=nodes, hours=settings.hours, load=load, seed=seed)
+    jobs = list(generate(load_model(settings.model), made))
+    site = site_of(made.description, jobs)
+    return site, submitted_from(jobs, site)

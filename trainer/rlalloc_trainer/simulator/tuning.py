@@ -1,0 +1,166 @@
+"""Constants of reference policies, tuned on the compiled engine by the cross-entropy method (Rubinstein, 1999).
+
+A Gaussian over the constants' logarithms (logits for shares) is drawn from, and the best quarter refits it, on new
+streams each round. What comes out is printed: constants change by hand, since observations contain price-EF, and a
+learned policy is good only for the constants that it was trained with.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rlalloc.errors import PolicyError
+from rlalloc.heuristics import (
+    DEFAULT_PRICE,
+    TUNED_PRICE,
+    Heuristic,
+    PriceConstants,
+    adaptive_efficiency_threshold,
+    as_requested,
+    efficiency_threshold,
+    price_ef,
+)
+from rlalloc.heuristics.efficiency import ADAPTIVE_THRESHOLD, JOBS_PER_NODE_FOR_HALF, THRESHOLD
+from rlalloc_trainer.evaluation import Interval, Map, bootstrap_mean
+from rlalloc_trainer.progress import Report
+from rlalloc_trainer.simulator.driving import drive
+from rlalloc_trainer.simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
+from rlalloc_trainer.simulator.environment import varied_stream
+
+TUNING_SEEDS: Final = 900_000
+TEST_SEEDS: Final = 950_000
+ELITE: Final = 0.25
+CONFIDENCE: Final = 0.9
+Values = dict[str, float]
+
+
+class Tunable(msgspec.Struct, frozen=True):
+    """A policy's constants: where tuning starts, what is in use, which are shares in (0, 1), and the policy."""
+
+    start: Values
+    in_use: Values
+    shares: frozenset[str]
+    policy: Callable[[Values], Heuristic]
+
+    def values(self, point: NDArray[np.float64]) -> Values:
+        """Return the constants at a point of the space that is drawn from."""
+        return {
+            name: float(1.0 / (1.0 + np.exp(-coordinate)) if name in self.shares else np.exp(coordinate))
+            for name, coordinate in zip(self.start, point, strict=True)
+        }
+
+    def point(self, values: Mapping[str, float]) -> NDArray[np.float64]:
+        """Return where the constants lie in that space."""
+        return np.array(
+            [
+                np.log(value / (1.0 - value)) if name in self.shares else np.log(value)
+                for name, value in values.items()
+            ]
+        )
+
+
+TUNABLE: Final[Mapping[str, Tunable]] = {
+    "price-ef": Tunable(
+        start=msgspec.structs.asdict(DEFAULT_PRICE),
+        in_use=msgspec.structs.asdict(TUNED_PRICE),
+        shares=frozenset(),
+        policy=lambda values: partial(price_ef, constants=PriceConstants(**values)),
+    ),
+    "efficiency": Tunable(
+        start={"threshold": 0.6},
+        in_use={"threshold": THRESHOLD},
+        shares=frozenset({"threshold"}),
+        policy=lambda values: partial(efficiency_threshold, threshold=values["threshold"]),
+    ),
+    "efficiency-adaptive": Tunable(
+        start={"threshold": 0.6, "jobs_per_node_for_half": 2.0},
+        in_use={"threshold": ADAPTIVE_THRESHOLD, "jobs_per_node_for_half": JOBS_PER_NODE_FOR_HALF},
+        shares=frozenset({"threshold"}),
+        policy=lambda values: partial(
+            adaptive_efficiency_threshold,
+            threshold=values["threshold"],
+            jobs_per_node_for_half=values["jobs_per_node_for_half"],
+        ),
+    ),
+}
+
+
+class TuningSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``rounds`` of ``candidates`` constants on ``streams`` streams each; ``test_streams`` others to report on."""
+
+    seed: int = 0
+    rounds: int = 8
+    candidates: int = 20
+    streams: int = 24
+    test_streams: int = 80
+    jobs: int = 100
+
+
+class Tuned(msgspec.Struct, frozen=True):
+    """Constants; mean JCT over that as requested with them and with those in use, on streams not tuned on."""
+
+    values: Values
+    ratio: Interval
+    in_use: Values
+    in_use_ratio: Interval
+
+
+class _Task(msgspec.Struct, frozen=True):
+    policy: str
+    values: Values | None
+    stream: int
+    jobs: int
+
+
+def tune(name: str, settings: TuningSettings, spread: Map, report: Report) -> Tuned:
+    """Return tuned constants of the policy ``name``. Deterministic for a seed. Raises PolicyError for others."""
+    if name not in TUNABLE:
+        raise PolicyError(f"policy {name!r} has no constants to tune: write one of {', '.join(TUNABLE)}")
+    tunable = TUNABLE[name]
+    generator = np.random.default_rng(settings.seed)
+    middle = tunable.point(tunable.start)
+    deviation = np.full(len(middle), 1.0)
+    for number in range(settings.rounds):
+        drawn = generator.normal(middle, deviation, size=(settings.candidates, len(middle)))
+        first = TUNING_SEEDS + (settings.seed * settings.rounds + number) * settings.streams
+        seeds = range(first, first + settings.streams)
+        candidates = [tunable.values(row) for row in drawn]
+        scores = _log_ratios(name, candidates, seeds, settings.jobs, spread).mean(axis=1)
+        elite = drawn[np.argsort(scores)[: max(2, round(ELITE * settings.candidates))]]
+        middle = elite.mean(axis=0)
+        deviation = 0.7 * elite.std(axis=0) + 0.3 * deviation  # not too narrow before much is seen
+        report(f"round {number + 1}", 0.9 * (number + 1) / settings.rounds)
+    values = tunable.values(middle)
+    seeds = range(TEST_SEEDS, TEST_SEEDS + settings.test_streams)
+    tuned, in_use = _log_ratios(name, [values, tunable.in_use], seeds, settings.jobs, spread)
+    return Tuned(values, _interval(tuned), tunable.in_use, _interval(in_use))
+
+
+def mean_jct_s(task: _Task) -> float:
+    """Mean JCT of a stream [s] under the policy with these constants, or as requested with None."""
+    site, jobs = _stream(task.stream, task.jobs)
+    policy = as_requested if task.values is None else TUNABLE[task.policy].policy(task.values)
+    outcomes = drive(Simulator(site, table_of(jobs, site)), jobs, policy).outcomes
+    return float((outcomes["finished_s"] - outcomes["submit_s"]).mean())
+
+
+@lru_cache(maxsize=128)
+def _stream(number: int, jobs: int) -> tuple[SimulatedSite, list[SubmittedJob]]:
+    """Of varied sites, loads and time scales: what the shipped policy was trained and judged on."""
+    return varied_stream(number, jobs)
+
+
+def _log_ratios(name: str, candidates: Sequence[Values], seeds: range, jobs: int, spread: Map) -> NDArray[np.float64]:
+    """Logarithms of mean JCT over that as requested, shape (candidates, streams)."""
+    tasks = [_Task(name, values, seed, jobs) for values in (None, *candidates) for seed in seeds]
+    means = np.log(list(spread(mean_jct_s, tasks))).reshape(1 + len(candidates), len(seeds))
+    ratios: NDArray[np.float64] = means[1:] - means[0]
+    return ratios
+
+
+def _interval(log_ratios: NDArray[np.float64]) -> Interval:
+    return Interval(*np.exp(bootstrap_mean(log_ratios, CONFIDENCE)).tolist())
