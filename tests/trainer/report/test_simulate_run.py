@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from rlalloc_trainer.report.app import BACKFILLS
-from rlalloc_trainer.report.cli import run
+from rlalloc_trainer.report.cli import _that_fit, run
 from rlalloc_trainer.report.page import Picture, page
 from rlalloc_trainer.report.table import Row
 from rlalloc_trainer.streams.cli import app as streams_app
@@ -28,7 +28,7 @@ def stream(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def command() -> typer.Typer:
-    alone = typer.Typer()
+    alone = typer.Typer(add_completion=False)
     alone.command("run")(run)
     return alone
 
@@ -126,6 +126,14 @@ def test_wrong_use(stream: Path, tmp_path: Path, arguments: tuple[str, ...], cod
     result = simulate(*(places.get(argument, argument) for argument in arguments))
     assert result.exit_code == code, result.output
     assert words in result.stderr
+
+
+def test_a_narrow_terminal_gets_several_tables() -> None:
+    """Each holds what fits, at least one policy, and none is left out."""
+    names = ["as-submitted", "repaired", "price-ef", "a-name-that-is-longer-than-a-column", "sjf"]
+    assert _that_fit(names, 200) == [slice(0, 5)]
+    assert _that_fit(names, 90) == [slice(0, 3), slice(3, 5)]
+    assert _that_fit(names, 10) == [slice(place, place + 1) for place in range(5)]
 
 
 def test_the_page_escapes_what_comes_from_files() -> None:

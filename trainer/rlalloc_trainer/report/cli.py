@@ -1,6 +1,6 @@
 """The command ``rlalloc simulate run``."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rlalloc_trainer.report.app import Reported
 
 LABEL_WIDTH: Final = 32
-COLUMN_WIDTH: Final = 18
-"""Characters that the table takes for its labels, and for a policy with a long name."""
+CELL_WIDTH: Final = 18
+"""Characters that the table takes for its labels, and for the figures of a policy, borders included."""
 
 
 def run(
@@ -58,11 +58,25 @@ def _print(reported: "Reported") -> None:
     console = Console()
     for fact in reported.facts:
         console.print(fact, highlight=False, soft_wrap=True, markup=False)
-    policies = len(reported.measures)
-    at_once = max(1, (console.width - LABEL_WIDTH) // COLUMN_WIDTH) if console.is_terminal else policies
-    wide = Console(width=max(console.width, LABEL_WIDTH + COLUMN_WIDTH * min(at_once, policies)))
-    for first in range(0, policies, at_once):
-        wide.print(_table(reported, slice(first, first + at_once)))
+    names = [*reported.measures]
+    for shown in _that_fit(names, console.width) if console.is_terminal else [slice(None)]:
+        width = LABEL_WIDTH + sum(map(_column_width, names[shown]))
+        Console(width=max(console.width, width)).print(_table(reported, shown))
+
+
+def _that_fit(names: Sequence[str], width: int) -> list[slice]:
+    """Divide the policies among tables of at most ``width`` characters, one a table at least."""
+    first, taken, parts = 0, LABEL_WIDTH, []
+    for place, name in enumerate(names):
+        if place > first and taken + _column_width(name) > width:
+            parts.append(slice(first, place))
+            first, taken = place, LABEL_WIDTH
+        taken += _column_width(name)
+    return [*parts, slice(first, len(names))]
+
+
+def _column_width(name: str) -> int:
+    return max(CELL_WIDTH, len(name) + 3)
 
 
 def _table(reported: "Reported", shown: slice) -> Table:

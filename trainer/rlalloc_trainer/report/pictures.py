@@ -70,21 +70,22 @@ def draw_gantt(history: History, title: str, until_s: float) -> bytes:
     """
     lanes = lanes_of(history)
     figure, axes = pyplot.subplots(figsize=(12, min(16.0, max(3.2, 1.4 + 0.35 * len(lanes)))), layout="constrained")
-    unit_s, _ = _unit(until_s - history.begin_s)
-    thinnest = (until_s - history.begin_s) / unit_s / 1200  # what is shorter than a pixel can be seen too
+    begin_s = history.begin_s
+    unit_s, _ = _unit(until_s - begin_s)
+    thinnest = (until_s - begin_s) / unit_s / 1200  # what is shorter than a pixel can be seen too
     corners, colours = [], []
     for bar in bars(history):
         run = history.runs[bar.run]
-        left, right = ((time_s - history.begin_s) / unit_s for time_s in (run.start_s, run.end_s))
+        left, right = ((time_s - begin_s) / unit_s for time_s in (run.start_s, run.end_s))
         right = max(right, left + thinnest)
         low, high = bar.lane, bar.lane + bar.lanes
         corners.append(((left, low), (left, high), (right, high), (right, low)))
         colours.append(_shade(STATE_COLOURS[run.state], run.job))
     axes.add_collection(PolyCollection(corners, facecolors=colours, linewidths=0))
     axes.set(
-        xlim=(0, max(1.0, until_s - history.begin_s) / unit_s),
+        xlim=(0, max(1.0, until_s - begin_s) / unit_s),
         ylim=(sum(lanes), 0),
-        xlabel=_time_label(history.begin_s, until_s, history.end_s),
+        xlabel=_time_label(begin_s, until_s, history.end_s),
     )
     axes.set_ylabel("nodes, a lane a GPU" if any(node.gpus for node in history.nodes) else "nodes, a lane a CPU")
     _name_nodes(axes, lanes, history.node_names)
