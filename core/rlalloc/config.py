@@ -33,7 +33,7 @@ class SlurmSection(_Section, frozen=True):
 
     backend: Literal["auto", "pyslurm", "cli"] = "auto"
     command_timeout_s: Seconds = 10.0
-    calls_per_minute: Annotated[int, msgspec.Meta(ge=10, le=6000)] = 120
+    calls_per_minute: Annotated[int, msgspec.Meta(ge=10, le=6000)] = 240
 
 
 class AgentSection(_Section, frozen=True):

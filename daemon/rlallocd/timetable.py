@@ -10,7 +10,7 @@ from rlallocd.slurm import BackOff, Budget
 AFTER_A_WAKE_S: Final = (0.1, 0.3, 0.6, 1.2)
 """The plugin wakes us before slurmctld has stored the job: look after these times until it is seen. The first look
 waits a little, so that it finds the job and others that come with it."""
-SHARE_OF_TIME: Final = 1 / 3
+SHARE_OF_TIME: Final = 1 / 2
 """The most of our time that readings may take: a slurmctld that answers slowly is asked more seldom."""
 _LONGEST_BACK_OFF_S: Final = 30.0
 """Or a quarter of the grace: jobs that were deferred shall still be decided in time."""
@@ -51,12 +51,13 @@ class Timetable:
     def cycled(self, report: CycleReport, config: Config, now_s: float) -> None:
         """A cycle is over: plan the next."""
         self._budget.spend(report.calls, now_s)
-        rest_s = report.reading_s * (1 / SHARE_OF_TIME - 1)
+        back_off_s = 0.0
         if report.failed:
-            rest_s = max(rest_s, self._back_off.failed())
+            back_off_s = self._back_off.failed()
         else:
             self._back_off.succeeded()
-        self._not_before_s = max(now_s + rest_s, self._budget.free_at_s())
+        rested_s = report.began_s + report.reading_s / SHARE_OF_TIME  # deciding and updating is rest from reading
+        self._not_before_s = max(rested_s, now_s + back_off_s, self._budget.free_at_s())
         if report.decided and report.began_s - self._woken_s >= AFTER_A_WAKE_S[0]:
             self._looks = []  # of a call that came later than that, the job may not have been stored yet
         if report.failed:

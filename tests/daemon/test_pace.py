@@ -116,11 +116,17 @@ class TestTimetable:
         assert timetable.wait_s(0.2) < 1
 
     def test_a_slow_slurmctld_is_asked_more_seldom(self) -> None:
-        """Readings take at most a third of the time, however often the plugin calls."""
+        """Readings take at most half of the time, however often the plugin calls."""
         timetable = Timetable(self.CONFIG, 0)
         timetable.cycled(report(reading_s=4), self.CONFIG, 4)
         timetable.woken(4)
-        assert timetable.wait_s(4) == pytest.approx(8)
+        assert timetable.wait_s(4) == pytest.approx(4)
+
+    def test_a_cycle_that_went_on_with_updates_needs_no_rest(self) -> None:
+        timetable = Timetable(self.CONFIG, 0)
+        timetable.cycled(report(reading_s=1), self.CONFIG, 9)
+        timetable.woken(9)
+        assert timetable.wait_s(9) == pytest.approx(FIRST_LOOK_S)
 
     def test_a_slurmctld_that_does_not_answer_is_left_alone_for_longer_and_longer(self) -> None:
         timetable = Timetable(self.CONFIG, 0)
