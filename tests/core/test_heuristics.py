@@ -30,6 +30,7 @@ from rlalloc.heuristics import (
     shortest_job_first,
     with_threshold,
 )
+from rlalloc.heuristics.efficiency import ADAPTIVE_THRESHOLD
 from rlalloc.job import Allocation, JobView
 from rlalloc.speed import PRIOR
 from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView
@@ -188,7 +189,7 @@ def test_efficiency_threshold() -> None:
     one = job()
     for threshold, count in ((0.99, 2), (0.95, 4), (0.8, 8), (0.7, 16), (0.0, 16)):
         assert gpus(with_threshold(threshold), one, cluster()) == count
-    assert gpus(efficiency_threshold, one, cluster()) == 16
+    assert gpus(efficiency_threshold, one, cluster()) == 4  # 0.89: between the two
 
 
 def test_efficiency_is_measured_from_the_smallest_size() -> None:
@@ -199,7 +200,7 @@ def test_efficiency_is_measured_from_the_smallest_size() -> None:
 def test_the_adaptive_threshold_shrinks_jobs_as_the_queue_grows() -> None:
     sizes = [gpus(adaptive_efficiency_threshold, job(), cluster(behind=behind)) for behind in (0, 4, 20, 400)]
     assert sizes == sorted(sizes, reverse=True)
-    assert sizes[0] == gpus(efficiency_threshold, job(), cluster())
+    assert sizes[0] == gpus(with_threshold(ADAPTIVE_THRESHOLD), job(), cluster())
     assert sizes[-1] < sizes[1] <= sizes[0]
     assert gpus(with_threshold(1.0, adaptive=True), job(), cluster()) == 2  # the prior is linear up to 2
 

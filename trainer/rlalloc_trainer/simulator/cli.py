@@ -67,9 +67,11 @@ def compare(
     for load in settings.loads:
         table.add_column(f"{load:g}", justify="right", no_wrap=True)
     for name, results in compared.items():
-        seconds = name in (comparison.BASELINE, comparison.LOWER_BOUND)
-        table.add_row(name, *(f"{each.ratio}" + (f" = {each.jct_s:,.0f} s" if seconds else "") for each in results))
-    Console(width=None if Console().is_terminal else 120).print(table, highlight=False)
+        table.add_row(name, *(str(each.ratio) for each in results), end_section=name == names[-1])
+    as_requested = compared[comparison.BASELINE]
+    table.add_row("as requested, seconds", *(f"{each.jct_s:,.0f}" for each in as_requested))
+    terminal = Console()
+    Console(width=None if terminal.is_terminal else 120).print(table, highlight=False)
 
 
 def tune(
