@@ -103,10 +103,12 @@ def _add_train() -> None:
     """Mount ``rlalloc train`` and ``simulate`` where the trainer is installed; torch comes only when it is needed."""
     try:
         from rlalloc_trainer.cli import app as train_app
+        from rlalloc_trainer.report.cli import run as run_stream
         from rlalloc_trainer.simulator.cli import add_commands as add_policy_commands
         from rlalloc_trainer.streams.cli import app as simulate_app
     except ModuleNotFoundError:
         return  # a node without the trainer
     app.add_typer(train_app, name="train")
+    simulate_app.command("run")(run_stream)
     add_policy_commands(simulate_app)
     app.add_typer(simulate_app, name="simulate")

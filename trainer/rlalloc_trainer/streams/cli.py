@@ -45,7 +45,7 @@ def convert(  # noqa: PLR0913 (the options of the command)
     """Turn a recorded trace into a stream; what it lacks is filled by a seeded model."""
     from rlalloc_trainer.streams.app import ConvertSettings, convert_trace
 
-    with _errors_end_here():
+    with errors_end_here():
         settings = ConvertSettings(nodes, gpus_per_node, cpus_per_node, mem_per_node, moldable, utc_offset, seed)
         summary = convert_trace(source, trace, settings, output)
     _print_summary(summary, output)
@@ -59,7 +59,7 @@ def fit(
     """Fit a model to a stream: arrivals, sizes, durations, users, ends, over-asking."""
     from rlalloc_trainer.streams.app import fit_stream
 
-    with _errors_end_here():
+    with errors_end_here():
         model = fit_stream(stream, output, f"rlalloc simulate fit {stream.name} -o {output.name}")
     Console().print(
         f"{output}: {model.jobs} jobs with GPUs in {model.hours:g} hours; {model.cpu_jobs_left_out} without left out",
@@ -89,7 +89,7 @@ def generate(  # noqa: PLR0913 (the options of the command)
     from rlalloc_trainer.streams.generate import GeneratorSettings
     from rlalloc_trainer.streams.job import NodeGroup
 
-    with _errors_end_here():
+    with errors_end_here():
         cluster = NodeGroup("node", nodes, gpus_per_node, cpus_per_node, mem_per_node, gpu_type)
         settings = GeneratorSettings(cluster=cluster, hours=hours, load=load, seed=seed)
         summary = generate_stream(model, settings, output)
@@ -113,7 +113,7 @@ def sbatch(
     from rlalloc_trainer.streams.sbatch import ScriptSettings, write_scripts
 
     settings = ScriptSettings(compress, tuple(name.strip() for name in keep.split(",") if name.strip()))
-    with _errors_end_here(), open_stream(stream) as (header, jobs):
+    with errors_end_here(), open_stream(stream) as (header, jobs):
         count = write_scripts(output, header, jobs, settings)
     said = f"{count} scripts in {output}; start {output / 'submit.sh'} on the site."
     Console().print(said, highlight=False, soft_wrap=True)
@@ -138,7 +138,7 @@ def _print_summary(summary: Summary, output: Path, load: float | None = None) ->
 
 
 @contextmanager
-def _errors_end_here() -> Iterator[None]:
+def errors_end_here() -> Iterator[None]:
     """Only here an error becomes a message and an exit status: 1 failed, 2 wrong use."""
     try:
         yield

@@ -27,7 +27,7 @@ def advance(world: World, until_s: float) -> int:
     """Go on until all is done (FINISHED), ``until_s`` (REACHED) or a question (ASKS, see ``world.asked``)."""
     clock = world.clock[0]
     while True:
-        time_s = _next_time(world)
+        time_s = next_time(world)
         if time_s > until_s or math.isinf(time_s):
             if math.isinf(until_s):
                 return FINISHED
@@ -76,7 +76,8 @@ def _next_tick(now_s: float, interval_s: float, last_s: float) -> float:
 
 
 @compiled
-def _next_time(world: World) -> float:
+def next_time(world: World) -> float:
+    """When the next thing happens; infinite if nothing will."""
     clock = world.clock[0]
     time_s = min(clock["next_pass_s"], clock["next_full_pass_s"], clock["next_backfill_s"])
     time_s = min(time_s, clock["next_calculation_s"], clock["next_review_s"])

@@ -11,7 +11,7 @@ from rlalloc.job import Allocation
 from rlalloc_trainer.simulator.engine import answers
 from rlalloc_trainer.simulator.engine.jobs import JobTable, size_of
 from rlalloc_trainer.simulator.engine.parameters import SimulatedSite, rules_of
-from rlalloc_trainer.simulator.engine.progress import ASKS, FINISHED, advance
+from rlalloc_trainer.simulator.engine.progress import ASKS, FINISHED, advance, next_time
 from rlalloc_trainer.simulator.engine.records import (
     ACCOUNT,
     CLOCK,
@@ -58,6 +58,11 @@ class Simulator:
     def now_s(self) -> float:
         """The time that the simulation has reached."""
         return float(self.world.clock[0]["now_s"])
+
+    @property
+    def next_s(self) -> float:
+        """When the next thing happens, not before ``now_s``; infinite if nothing will."""
+        return max(self.now_s, float(next_time(self.world)))
 
     def run(self, until_s: float = math.inf) -> Numbers:
         """Run until jobs need a decision and return their numbers; none if all is done or ``until_s`` is reached."""
