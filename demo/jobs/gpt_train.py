@@ -94,6 +94,9 @@ def main() -> int:
         if rank == 0 and (step == 1 or step % REPORT_EVERY == 0):
             speed = step * GLOBAL_BATCH * CONTEXT / (time.monotonic() - began)
             print(f"step {step:3}  loss {losses[-1]:.3f}  {speed:,.0f} tokens/s on {world} processes", flush=True)
+    # All end together: a process whose peers have gone already may abort in gloo's threads.
+    del model
+    dist.barrier()
     dist.destroy_process_group()
     return 0 if losses[-1] < losses[0] else 1
 
