@@ -88,6 +88,7 @@ class Applier:
             for application in applications
             if (job := jobs.get(application.job_id)) is not None
             and job.pending
+            and not job.is_split  # Slurm refuses to change the rest of an array as a whole
             and job.reason.startswith(_LIMIT_REASONS)
             and not judge_started(job, application.original, application.intended, _record(application)).text
         ]

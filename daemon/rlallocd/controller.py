@@ -29,8 +29,8 @@ _Read = TypeVar("_Read")
 _WATCH_LIMITS_FOR_S: Final = 3600.0
 _PARTITIONS_EVERY_S: Final = 60.0
 _NODES_EVERY_S: Final = 15.0
-"""What nodes have free changes as jobs start and end, which every snapshot shows; only for nodes that go down or come
-up are they read without that."""
+"""What nodes have free changes as jobs start and end, which every snapshot shows; only for nodes that go down are
+they read without that. One that is down may come up at any moment: then they are read each time."""
 _REMEMBER_DECIDED_FOR_S = 30 * 86400.0
 _WAIT_FOR_OUTCOMES_FOR_S = 90 * 86400.0
 """A job that slurmdbd does not show ended by then (it was purged, say) is not asked for any more."""
@@ -187,7 +187,8 @@ class Controller:
     def _nodes_beside(self, jobs: tuple[JobRecord, ...], now_s: float) -> tuple[NodeRecord, ...]:
         """The nodes as last read, or read again where a job has started or ended since."""
         holding = frozenset((job.job_id, job.started_s, job.state) for job in jobs if job.running)
-        if holding != self._holding or now_s - self._nodes_read_s > _NODES_EVERY_S:
+        old = now_s - self._nodes_read_s > _NODES_EVERY_S or not all(node.usable for node in self._nodes)
+        if old or holding != self._holding:
             self._nodes = self._read(self._slurm.nodes)
             self._nodes_read_s, self._holding = now_s, holding
         return self._nodes
