@@ -283,7 +283,6 @@ def test_down_cleans_a_crashed_site(root: Path, tmp_path: Path) -> None:
         Site.attach("crash", root)
 
 
-@pytest.mark.skipif(shutil.which("unshare") is None, reason="no unshare")
 def test_a_host_name_that_does_not_resolve_is_no_matter() -> None:
     """A site starts and runs jobs where the machine's name is unknown; with it go its users."""
     own = Path(tempfile.mkdtemp(prefix="st-", dir="/var/tmp"))

@@ -1,7 +1,6 @@
 """A stream as scripts: what they ask of Slurm, and how long they sleep in the size that they got."""
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -140,7 +139,6 @@ def test_submissions_come_in_time_and_in_slurms_numbers(tmp_path: Path) -> None:
     assert (tmp_path / "cancelled").read_text() == "scancel --state=PENDING 102\n"
 
 
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
 def test_scripts_are_clean(tmp_path: Path) -> None:
     ends = (End(), End("FAILED", 1.0), End("CANCELLED", 1.0))
     folder = written(tmp_path, *(changed(id=number, end=end) for number, end in enumerate(ends, 1)))
