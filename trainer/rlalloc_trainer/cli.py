@@ -2,20 +2,17 @@
 
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from rlalloc.config import DEFAULT_PATH
-from rlalloc.errors import ConfigError, RlallocError
-from rlalloc_trainer.progress import Report
+from rlalloc.errors import ConfigError
+from rlalloc_trainer.terminal import errors_end_here, progress_bar
 
 app = typer.Typer(
     no_args_is_help=True, help="Make policies: from nothing in the simulator, or from this site's jobs."
@@ -31,7 +28,7 @@ def run(config: ConfigOption = DEFAULT_PATH, *, as_json: JsonOption = False) -> 
     """Train on this site's experience, judge, and promote what earns its place."""
     from rlalloc_trainer.app import train_on_site
 
-    with _errors_end_here(), _progress(quiet=as_json) as report:
+    with errors_end_here("train", ConfigError), progress_bar(quiet=as_json) as report:
         result = train_on_site(config, report)
     if as_json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(result)).decode() + "\n")
@@ -57,7 +54,7 @@ def policy(
     """Make a policy from nothing in the simulator: the command that made the shipped one."""
     from rlalloc_trainer.app import train_from_nothing
 
-    with _errors_end_here(), _progress() as report:
+    with errors_end_here("train", ConfigError), progress_bar() as report:
         manifest = train_from_nothing(directory, seed, budget, report)
     console = Console()
     table = Table(title="Mean JCT of the policy over that of…, on streams it has never seen (below 1 is better)")
@@ -77,7 +74,7 @@ def heuristics(
     """Tune price-EF's constants in the simulator; the result is what rlalloc.heuristics.TUNED_PRICE holds."""
     from rlalloc_trainer.app import tune_heuristics
 
-    with _errors_end_here(), _progress() as report:
+    with errors_end_here("train", ConfigError), progress_bar() as report:
         tuned = tune_heuristics(seed, rounds, report)
     console = Console()
     console.print(tuned.constants, highlight=False)
@@ -86,30 +83,3 @@ def heuristics(
         highlight=False,
         soft_wrap=True,
     )
-
-
-@contextmanager
-def _errors_end_here() -> Iterator[None]:
-    """Only here an error becomes a message and an exit status: 1 failed, 2 wrong use."""
-    try:
-        yield
-    except ConfigError as err:
-        _complain(err)
-        raise typer.Exit(2) from err
-    except RlallocError as err:
-        _complain(err)
-        raise typer.Exit(1) from err
-
-
-def _complain(err: RlallocError) -> None:
-    Console(stderr=True).print(f"rlalloc train: {err}", style="red", soft_wrap=True, highlight=False)
-
-
-@contextmanager
-def _progress(*, quiet: bool = False) -> Iterator[Report]:
-    """Show a bar on a terminal's stderr; nothing elsewhere."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    console = Console(stderr=True, quiet=quiet)
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task("reading", total=1.0)
-        yield lambda what, done: bar.update(task, description=what, completed=done)

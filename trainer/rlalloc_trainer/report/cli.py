@@ -1,7 +1,6 @@
 """The command ``rlalloc simulate run``."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -9,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from rlalloc_trainer.progress import Report
-from rlalloc_trainer.streams.cli import errors_end_here
+from rlalloc.errors import PolicyError
+from rlalloc_trainer.streams.errors import StreamError
+from rlalloc_trainer.terminal import errors_end_here, progress_bar
 
 if TYPE_CHECKING:
     from rlalloc_trainer.report.app import Reported
@@ -42,8 +41,8 @@ def run(
     """Run a stream on the simulated site that it describes; print what came of it, and draw it."""
     from rlalloc_trainer.report.app import AS_SUBMITTED, draw, run_stream, write_json
 
-    with errors_end_here():
-        with _progress() as report:
+    with errors_end_here("simulate", StreamError, PolicyError):
+        with progress_bar() as report:
             reported = run_stream(stream, policy or [AS_SUBMITTED], backfill, report)
         _print(reported)
         if json is not None:
@@ -90,13 +89,3 @@ def _table(reported: "Reported", shown: slice) -> Table:
         for row in members:
             table.add_row(f"  {escape(row.label)}", *row.cells[shown])
     return table
-
-
-@contextmanager
-def _progress() -> Iterator[Report]:
-    """Show a bar on a terminal's stderr; nothing elsewhere."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("reading", total=1.0)
-        yield lambda what, done: bar.update(task, description=what, completed=done)

@@ -1,17 +1,14 @@
 """The commands ``rlalloc simulate policies|compare|tune``: reference policies on the compiled engine."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from rlalloc.errors import PolicyError, RlallocError
-from rlalloc_trainer.progress import Report
+from rlalloc.errors import PolicyError
 from rlalloc_trainer.streams.errors import StreamError
+from rlalloc_trainer.terminal import errors_end_here, progress_bar
 
 SeedOption = Annotated[int, typer.Option(min=0, help="All that is random follows from it.")]
 ProcessesOption = Annotated[int, typer.Option(min=1, help="Processes that share the work.")]
@@ -57,7 +54,11 @@ def compare(
     from rlalloc_trainer.simulator import comparison
 
     names = policy or [each for name in REFERENCE_POLICIES for each in (name, name + SHORTEST_FIRST)]
-    with _errors_end_here(), _progress() as report, evaluation.processes(processes) as spread:
+    with (
+        errors_end_here("simulate", StreamError, PolicyError),
+        progress_bar() as report,
+        evaluation.processes(processes) as spread,
+    ):
         settings = comparison.ComparisonSettings(
             model=model, loads=_loads(loads), streams=streams, hours=hours, nodes=nodes, seed=seed
         )
@@ -91,7 +92,11 @@ def tune(
     settings = tuning.TuningSettings(
         seed=seed, rounds=rounds, candidates=candidates, streams=streams, test_streams=test_streams
     )
-    with _errors_end_here(), _progress() as report, evaluation.processes(processes) as spread:
+    with (
+        errors_end_here("simulate", StreamError, PolicyError),
+        progress_bar() as report,
+        evaluation.processes(processes) as spread,
+    ):
         tuned = tuning.tune(policy, settings, spread, report)
     table = Table(title=f"{policy}: mean JCT over that as requested, on {test_streams} other streams")
     for column in ("constants", "", f"ratio [{tuning.CONFIDENCE:.0%} interval]"):
@@ -112,25 +117,3 @@ def _loads(text: str) -> tuple[float, ...]:
     if not all(0 < load <= 100 for load in loads):
         raise StreamError(f"--loads {text}: write loads above 0 and up to 100")
     return loads
-
-
-@contextmanager
-def _errors_end_here() -> Iterator[None]:
-    """Only here an error becomes a message and an exit status: 1 failed, 2 wrong use."""
-    try:
-        yield
-    except RlallocError as err:
-        Console(stderr=True).print(
-            f"rlalloc simulate: {err}", style="red", soft_wrap=True, highlight=False, markup=False
-        )
-        raise typer.Exit(2 if isinstance(err, StreamError | PolicyError) else 1) from err
-
-
-@contextmanager
-def _progress() -> Iterator[Report]:
-    """Show a bar on a terminal's stderr; nothing elsewhere."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("reading", total=1.0)
-        yield lambda what, done: bar.update(task, description=what, completed=done)

@@ -1,7 +1,5 @@
 """The commands ``rlalloc simulate convert|fit|generate|sbatch``: streams of jobs."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +7,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rlalloc.errors import RlallocError
 from rlalloc_trainer.streams.errors import StreamError
 from rlalloc_trainer.streams.summary import Summary
+from rlalloc_trainer.terminal import errors_end_here
 
 app = typer.Typer(no_args_is_help=True, help="Streams of jobs for the simulator, benchmarks and test sites.")
 
@@ -45,7 +43,7 @@ def convert(  # noqa: PLR0913 (the options of the command)
     """Turn a recorded trace into a stream; what it lacks is filled by a seeded model."""
     from rlalloc_trainer.streams.app import ConvertSettings, convert_trace
 
-    with errors_end_here():
+    with errors_end_here("simulate", StreamError):
         settings = ConvertSettings(nodes, gpus_per_node, cpus_per_node, mem_per_node, moldable, utc_offset, seed)
         summary = convert_trace(source, trace, settings, output)
     _print_summary(summary, output)
@@ -59,7 +57,7 @@ def fit(
     """Fit a model to a stream: arrivals, sizes, durations, users, ends, over-asking."""
     from rlalloc_trainer.streams.app import fit_stream
 
-    with errors_end_here():
+    with errors_end_here("simulate", StreamError):
         model = fit_stream(stream, output, f"rlalloc simulate fit {stream.name} -o {output.name}")
     Console().print(
         f"{output}: {model.jobs} jobs with GPUs in {model.hours:g} hours; {model.cpu_jobs_left_out} without left out",
@@ -89,7 +87,7 @@ def generate(  # noqa: PLR0913 (the options of the command)
     from rlalloc_trainer.streams.generate import GeneratorSettings
     from rlalloc_trainer.streams.job import NodeGroup
 
-    with errors_end_here():
+    with errors_end_here("simulate", StreamError):
         cluster = NodeGroup("node", nodes, gpus_per_node, cpus_per_node, mem_per_node, gpu_type)
         settings = GeneratorSettings(cluster=cluster, hours=hours, load=load, seed=seed)
         summary = generate_stream(model, settings, output)
@@ -113,7 +111,7 @@ def sbatch(
     from rlalloc_trainer.streams.sbatch import ScriptSettings, write_scripts
 
     settings = ScriptSettings(compress, tuple(name.strip() for name in keep.split(",") if name.strip()))
-    with errors_end_here(), open_stream(stream) as (header, jobs):
+    with errors_end_here("simulate", StreamError), open_stream(stream) as (header, jobs):
         count = write_scripts(output, header, jobs, settings)
     said = f"{count} scripts in {output}; start {output / 'submit.sh'} on the site."
     Console().print(said, highlight=False, soft_wrap=True)
@@ -135,15 +133,3 @@ def _print_summary(summary: Summary, output: Path, load: float | None = None) ->
     for name, value in rows.items():
         table.add_row(name, value)
     Console().print(table)
-
-
-@contextmanager
-def errors_end_here() -> Iterator[None]:
-    """Only here an error becomes a message and an exit status: 1 failed, 2 wrong use."""
-    try:
-        yield
-    except RlallocError as err:
-        Console(stderr=True).print(
-            f"rlalloc simulate: {err}", style="red", soft_wrap=True, highlight=False, markup=False
-        )
-        raise typer.Exit(2 if isinstance(err, StreamError) else 1) from err
