@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from rlalloc.tres import gpu_type_of, gpus_of_request
 from rlallocd.slurm import AccountingRecord, JobRecord, NodeRecord, RequestFields
-from rlallocd.slurm.tres import gpu_type_of, gpus_of_request
 
 GIB: Final = 1024
 HOUR: Final = 3600

@@ -14,8 +14,8 @@ import pytest
 
 from rlalloc.job import Allocation
 from rlalloc.store import OPEN_STATES, Application, Store
+from rlalloc.tres import gpus_of, gpus_of_request, memory_mib, parse_tres
 from rlalloc_testbed import PLUGIN, Installation, install, start_site
-from rlallocd.slurm.tres import gpus_of, gpus_of_request, memory_mib, parse_tres
 from slurm_testbed import Site, wait_until
 
 from .fault_cases import AT_ONCE, KILLED, NO_ANSWER, REQUEUED, SLURMCTLD, SUBMITTED_MINUTES, Fault

@@ -15,6 +15,7 @@ import pytest
 from rlalloc.config import Config, load_config
 from rlalloc.job import Allocation
 from rlalloc.store import Application, Decision, Store
+from rlalloc.tres import parse_tres
 from rlalloc_testbed import USER, Installation, install
 from rlallocd import apply
 from rlallocd.apply import Applier
@@ -22,7 +23,6 @@ from rlallocd.candidates import Candidate, find_candidates
 from rlallocd.intercept import write_intercept
 from rlallocd.sizes import size_of
 from rlallocd.slurm import Slurm, UpdatePlan, connect
-from rlallocd.slurm.tres import parse_tres
 from rlallocd.tag import Tag
 from slurm_testbed import Site
 

@@ -6,6 +6,7 @@ import importlib.util
 import msgspec
 import pytest
 
+from rlalloc.tres import gpu_type_of, gpus_of, gpus_of_request, memory_mib, parse_tres
 from rlallocd.slurm import ControllerConfig, SlurmError, UnexpectedAnswer
 from rlallocd.slurm.accounting import read_accounting
 from rlallocd.slurm.commands import Commands
@@ -13,7 +14,6 @@ from rlallocd.slurm.connection import _choose
 from rlallocd.slurm.json_reader import JsonReader, job_record, json_option
 from rlallocd.slurm.squeue_reader import SqueueReader
 from rlallocd.slurm.states import is_usable, job_state
-from rlallocd.slurm.tres import gpu_type_of, gpus_of, gpus_of_request, memory_mib, parse_tres
 
 
 class Prints(Commands):

@@ -9,9 +9,9 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 
+from rlalloc.tres import gpus_of, memory_mib, parse_tres
 from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.records import AccountingRecord
-from rlallocd.slurm.tres import gpus_of, memory_mib, parse_tres
 
 _DELIMITER = "\x1f"
 _FIELDS = "JobID,State,ExitCode,Submit,Eligible,Start,End,AllocTRES,MaxRSS,ConsumedEnergyRaw"

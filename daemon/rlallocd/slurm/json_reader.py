@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from rlalloc.tres import gpu_type_of, gpus_of, gpus_of_request, parse_tres
 from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.errors import UnexpectedAnswer, UpdateRefused
 from rlallocd.slurm.records import JobRecord, NodeRecord, RequestFields, with_splits
 from rlallocd.slurm.states import is_usable, job_state
-from rlallocd.slurm.tres import gpu_type_of, gpus_of, gpus_of_request, parse_tres
 
 _Record = TypeVar("_Record")
 _GPU_REQUESTS = ("tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket")

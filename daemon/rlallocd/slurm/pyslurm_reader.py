@@ -19,11 +19,11 @@ from typing import Any, TypeVar
 
 import pyslurm
 
+from rlalloc.tres import gpu_type_of, gpus_of
 from rlallocd.slurm.errors import SlurmUnavailable, UnexpectedAnswer, UpdateRefused
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.records import JobRecord, NodeRecord, with_splits
 from rlallocd.slurm.states import is_usable
-from rlallocd.slurm.tres import gpu_type_of, gpus_of
 
 _Record = TypeVar("_Record")
 _PROTOCOL_ERRORS = (1000, 1005)  # slurm_errno.h: SLURM_UNEXPECTED_MSG_ERROR, SLURM_PROTOCOL_VERSION_ERROR

@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import msgspec
 
+from rlalloc.tres import memory_mib
 from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.errors import UnexpectedAnswer, UpdateRefused
 from rlallocd.slurm.json_reader import JsonReader, exclusive_stands_apart, job_record
 from rlallocd.slurm.records import JobRecord, NodeRecord, with_splits
 from rlallocd.slurm.request_details import RequestDetails, request_details
-from rlallocd.slurm.tres import memory_mib
 
 _log = logging.getLogger(__name__)
 

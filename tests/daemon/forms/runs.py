@@ -12,6 +12,7 @@ import pytest
 
 from rlalloc.bounds import NodeShape
 from rlalloc.job import Allocation
+from rlalloc.tres import gpus_of, parse_tres
 from rlalloc_testbed import USER
 from rlallocd.plan import plan_restoration, plan_update
 from rlallocd.sizes import Declined, check_form, size_on
@@ -19,7 +20,6 @@ from rlallocd.slurm import JobRecord, SlurmError, UpdateRefused
 from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.control import Control
 from rlallocd.slurm.json_reader import JsonReader
-from rlallocd.slurm.tres import gpus_of, parse_tres
 from rlallocd.tag import read_tag, with_note
 from slurm_testbed import Site, wait_until
 

@@ -6,10 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rlalloc.tres import parse_tres
 from rlalloc_trainer.streams import StreamError
 from rlalloc_trainer.streams.readers import FORMATS
 from rlalloc_trainer.streams.readers.sacct import COLUMNS
-from rlalloc_trainer.streams.readers.tres import cpu_time_s, gpus_of, parse_tres, size_mib
+from rlalloc_trainer.streams.readers.tres import cpu_time_s, gpus_and_type
 from rlalloc_trainer.streams.trace import TraceJob
 
 RECORDED = Path(__file__).parent / "fixtures"
@@ -174,12 +175,11 @@ def test_wrong_sacct_json(tmp_path: Path, text: str, words: str) -> None:
     [("cpu=4,gres/gpu=2", (2, "")), ("gres/gpu:a100=2,gres/gpu:h100=1", (3, "")), ("gres/gpu:h100=4", (4, "h100"))],
 )
 def test_gpus_of_tres(text: str, gpus: tuple[int, str]) -> None:
-    assert gpus_of(parse_tres(text)) == gpus
+    assert gpus_and_type(parse_tres(text)) == gpus
 
 
 def test_sizes_and_times_of_sacct() -> None:
     assert parse_tres("mem=1.5G,billing=3,energy=x") == {"mem": 1536.0, "billing": 3.0}
-    assert [size_mib(text) for text in ("2048K", "1048576", "0", "")] == [2.0, 1.0, None, None]
     assert [cpu_time_s(text) for text in ("01:30.5", "1:00:00", "2-00:00:01", "?")] == [90.5, 3600.0, 172801.0, None]
 
 

@@ -15,9 +15,10 @@ from typing import Any, Final
 
 import msgspec
 
+from rlalloc.tres import memory_mib, parse_tres
 from rlalloc_trainer.streams.errors import StreamError
 from rlalloc_trainer.streams.readers.table import Row, read_table, wall_clock_s
-from rlalloc_trainer.streams.readers.tres import cpu_time_s, gpus_of, parse_tres, size_mib
+from rlalloc_trainer.streams.readers.tres import cpu_time_s, gpus_and_type
 from rlalloc_trainer.streams.trace import TraceJob, TraceState
 
 COLUMNS: Final = (
@@ -77,7 +78,7 @@ def _text_job(row: Row, steps: Sequence[Row]) -> Iterable[TraceJob]:
     requested, allocated = parse_tres(row.text("ReqTRES")), parse_tres(row.text("AllocTRES"))
     limit = row.text("TimelimitRaw")
     rss = [
-        (size_mib(step.text("MaxRSS")) or 0.0) * max(1.0, step.optional("NTasks") or 1.0)
+        (memory_mib(step.text("MaxRSS")) or 0.0) * max(1.0, step.optional("NTasks") or 1.0)
         for step in steps
         if not step.text("JobIDRaw").endswith(".extern")
     ]
@@ -136,9 +137,9 @@ def _jobs(  # noqa: PLR0913 (what the two forms of sacct have in common)
     if submit_s is None:
         return
     never_ran = elapsed_s == 0 and state == "CANCELLED"
-    gpus, gpu_type = gpus_of(requested)
+    gpus, gpu_type = gpus_and_type(requested)
     if not gpus:
-        gpus, gpu_type = gpus_of(allocated)
+        gpus, gpu_type = gpus_and_type(allocated)
     yield TraceJob(
         key=key,
         submit_s=submit_s,

@@ -1,4 +1,4 @@
-"""Slurm's TRES strings, such as ``cpu=32,mem=200G,node=1,gres/gpu=4,gres/gpu:a100=4``."""
+"""Slurm's TRES strings as its commands print them, such as ``cpu=32,mem=200G,node=1,gres/gpu=4,gres/gpu:a100=4``."""
 
 import re
 from collections.abc import Mapping
