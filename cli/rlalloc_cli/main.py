@@ -100,8 +100,9 @@ def _load(path: Path) -> Config:
 
 
 def _add_train() -> None:
-    """Mount ``rlalloc train`` and ``simulate`` where the trainer is installed; torch comes only when it is needed."""
+    """Mount the trainer's commands where it is installed; torch comes only when it is needed."""
     try:
+        from rlalloc_trainer.benchmark.cli import evaluate
         from rlalloc_trainer.cli import app as train_app
         from rlalloc_trainer.report.cli import run as run_stream
         from rlalloc_trainer.simulator.cli import add_commands as add_policy_commands
@@ -112,3 +113,4 @@ def _add_train() -> None:
     simulate_app.command("run")(run_stream)
     add_policy_commands(simulate_app)
     app.add_typer(simulate_app, name="simulate")
+    app.command()(evaluate)

@@ -4,8 +4,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from rlalloc_trainer.evaluation import Interval, StreamResult, bootstrap_mean, jct_ratio
+from rlalloc_trainer.evaluation import StreamResult, jct_ratio
 from rlalloc_trainer.gate import Evidence, judge
+from rlalloc_trainer.intervals import Interval, bootstrap_mean
 
 BETTER = Interval(0.90, 0.85, 0.95)
 UNSURE_BETTER = Interval(0.97, 0.93, 1.01)

@@ -23,7 +23,6 @@ from rlalloc_trainer.critic import TwinCritic
 from rlalloc_trainer.evaluation import (
     ActorWeights,
     Contender,
-    Interval,
     Map,
     Stream,
     StreamResult,
@@ -32,6 +31,7 @@ from rlalloc_trainer.evaluation import (
     policy_of,
     processes,
 )
+from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.replay import Replay, Transitions
 from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn

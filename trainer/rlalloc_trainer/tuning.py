@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.heuristics import DEFAULT_PRICE, PriceConstants, as_requested, price_ef
-from rlalloc_trainer.evaluation import Interval, Map, bootstrap_mean, processes
+from rlalloc_trainer.evaluation import Map, processes
+from rlalloc_trainer.intervals import Interval, ratio_of
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.simulator import by_policy, simulate
 from rlalloc_trainer.workload import generate, varied
@@ -87,4 +88,4 @@ def _constants(logarithms: NDArray[np.float64]) -> PriceConstants:
 
 
 def _interval(log_ratios: NDArray[np.float64]) -> Interval:
-    return Interval(*np.exp(bootstrap_mean(log_ratios, CONFIDENCE)).tolist())
+    return ratio_of([log_ratios], CONFIDENCE)
