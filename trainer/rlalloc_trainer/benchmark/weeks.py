@@ -84,8 +84,8 @@ def thinned(jobs: Sequence[StreamJob], cluster: ClusterDescription, hours: float
 
     Jobs of more than half of the cluster's GPUs, or of more than a quarter of the GPU time, are left out, as in
     generated streams: on a cluster a twentieth of the trace's, one of them would be the whole result. So are jobs
-    that run longer than LONGEST_PART of ``hours``: a stream begins with an empty cluster, and with jobs of weeks in it
-    a nominal load of 1 would never fill it (Philly's longest jobs have most of its GPU time).
+    that run longer than LONGEST_PART of ``hours``: a stream begins with an empty cluster, and with jobs of weeks in
+    it a nominal load of 1 would never fill it (Philly's longest jobs have most of its GPU time).
     """
     wanted_s = cluster.gpus * hours * 3600.0
     chosen, held_s = [], 0.0
