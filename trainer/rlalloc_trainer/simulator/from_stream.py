@@ -1,7 +1,7 @@
 """From a stream's file (docs/streams.md) to the engine's input."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -10,6 +10,13 @@ from rlalloc_trainer.simulator.engine import NodeKind, PartitionKind, SimulatedS
 from rlalloc_trainer.streams import ClusterDescription, StreamJob
 
 DEFAULT_PARTITION: Final = "gpu"
+
+
+class Stream(NamedTuple):
+    """A site and the jobs that are submitted to it, ascending in submission."""
+
+    site: SimulatedSite
+    jobs: tuple[SubmittedJob, ...]
 
 
 def site_of(cluster: ClusterDescription, jobs: Sequence[StreamJob]) -> SimulatedSite:

@@ -65,12 +65,15 @@ def ask(simulator: Simulator, place: int, number: int, job: SubmittedJob) -> Que
 
 
 def decide(simulator: Simulator, question: Question, jobs: Sequence[SubmittedJob], shares: Shares) -> None:
-    """Resize the asked job to ``shares``, through the same function as the daemon."""
+    """Resize the asked job to ``shares``, through the same function as the daemon; left if no node holds it."""
     job = jobs[question.number]
     allocation = allocation_for(
         shares, job.request, job.bounds, question.view.shape, lambda sized: slowdown(job.request, sized)
     )
-    simulator.resize({question.number: allocation})
+    try:
+        simulator.resize({question.number: allocation})
+    except ValueError:
+        simulator.leave([question.number])
 
 
 def stacked(questions: Sequence[Question]) -> NDArray[np.float32]:
