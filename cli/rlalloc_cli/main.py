@@ -24,7 +24,7 @@ app.add_typer(policy_app, name="policy")
 
 def main() -> None:
     """Console script."""
-    _add_train()
+    mount_trainer()
     app()
 
 
@@ -99,7 +99,7 @@ def _load(path: Path) -> Config:
         fail(str(err), code=2)
 
 
-def _add_train() -> None:
+def mount_trainer() -> None:
     """Mount the trainer's commands where it is installed; torch comes only when it is needed."""
     try:
         from rlalloc_trainer.benchmark.cli import evaluate

@@ -63,7 +63,7 @@ def test_a_verdict_is_plain_json() -> None:
 
 
 def results(jcts: list[float]) -> list[StreamResult]:
-    return [StreamResult(jct_s=jct, wait_s=0, gpu_s=0, killed=0, reward=0) for jct in jcts]
+    return [StreamResult(jct_s=jct, wait_s=0, gpu_s=0, killed=0) for jct in jcts]
 
 
 def test_a_ratio_is_paired_by_stream() -> None:

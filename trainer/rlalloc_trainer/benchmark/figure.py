@@ -44,8 +44,9 @@ def _panel(axes: Axes, comparison: Comparison, shown: Sequence[Side], workload: 
             loads,
             [ratio.estimate for ratio in ratios],
             yerr=[
-                [ratio.estimate - ratio.low for ratio in ratios],
-                [ratio.high - ratio.estimate for ratio in ratios],
+                # Alike weeks make intervals of no width, where rounding may turn the sign.
+                [ratio.estimate - min(ratio.low, ratio.estimate) for ratio in ratios],
+                [max(ratio.high, ratio.estimate) - ratio.estimate for ratio in ratios],
             ],
             label=f"{side[0]}, {SETTING_NAMES[side[1]]}",
             color=f"C{names.index(side[0])}",

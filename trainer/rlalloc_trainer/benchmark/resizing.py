@@ -47,13 +47,10 @@ class ResizingSimulator(Simulator):
         """As Simulator.run, with a look at the running jobs every hour."""
         while not self.finished:
             asked = super().run(min(until_s, self._next_look_s))
-            if len(asked) or self.finished or self._next_look_s > until_s:
+            if len(asked) or self.finished or until_s < self._next_look_s:
                 return asked
             self._look()
-            idle_until_s = self.next_s
-            if math.isinf(idle_until_s):
-                return super().run(until_s)
-            self._next_look_s = (math.floor(max(self._next_look_s, idle_until_s) / EVERY_S) + 1) * EVERY_S
+            self._next_look_s += EVERY_S
         return np.empty(0, dtype=np.int64)
 
     def _look(self) -> None:
