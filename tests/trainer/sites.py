@@ -107,7 +107,7 @@ def _experience(stream: Stream, number: int, outcome: np.void, decided: _Decided
         reference_s=consequence.reference_s,
         shares=shares_of(allocation, job.bounds),
         log_probability=0.0,
-        policy_version="shipped-1",
+        policy_version="shipped-2",
         allocation=allocation,
     )
     executed = Outcome(

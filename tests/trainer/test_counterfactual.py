@@ -8,7 +8,7 @@ import pytest
 
 from rlalloc.allocation import allocation_for
 from rlalloc.heuristics import price_ef
-from rlalloc.job import Shares
+from rlalloc.job import SHARES, Shares
 from rlalloc.observation import FEATURES, heuristic_shares
 from rlalloc.view import expected_run_time_s, slowdown
 from rlalloc_trainer import counterfactual
@@ -50,7 +50,7 @@ def test_a_gain_is_what_running_the_whole_stream_again_would_say(number: int) ->
     """To the end of the stream, each job in the size that it was given, but one."""
     stream = crowded(number)
     driven = drive(Simulator(stream.site, table_of(stream.jobs, stream.site)), stream.jobs, price_ef)
-    settings = LabelSettings(decisions=10, horizon=math.inf, explored_mem=0.0)
+    settings = LabelSettings(decisions=10, horizon=math.inf, explored_mem=0.0, explored_urgency=0.0)
     labels = label(stream, price_ef, settings, np.random.default_rng(0))
     numbers = numbers_of(labels, stream)
     assert np.abs(labels.gain).max() > 0
@@ -167,12 +167,12 @@ def test_the_same_seed_gives_the_same_labels(settings: LabelSettings) -> None:
 def test_labels_are_of_the_promised_shape() -> None:
     labels = label(crowded(), price_ef, SMALL, np.random.default_rng(1))
     assert labels.observation.shape == (18, len(FEATURES))
-    assert labels.shares.shape == (18, 3)
+    assert labels.shares.shape == (18, SHARES)
     assert labels.gain.shape == (18, len(TERMS))
 
 
 def test_a_transition_weighs_the_terms_and_is_cut() -> None:
-    rows = np.zeros((3, len(FEATURES)), np.float32), np.zeros((3, 3), np.float32)
+    rows = np.zeros((3, len(FEATURES)), np.float32), np.zeros((3, SHARES), np.float32)
     labels = Labels(*rows, np.array([[1, 2], [30, 0], [0, -30]], np.float32))
     transitions = labels.transitions((0.5, 0.25))
     assert transitions.reward.tolist() == [1.0, LARGEST_REWARD, -LARGEST_REWARD]

@@ -17,15 +17,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rlalloc.allocation import allocation_for
 from rlalloc.heuristics import Heuristic
-from rlalloc.job import Allocation, Shares
+from rlalloc.job import SHARES, Allocation, Shares
 from rlalloc.observation import FEATURES, Observation, encode, heuristic_shares
-from rlalloc.view import expected_run_time_s, slowdown
+from rlalloc.view import expected_run_time_s
 from rlalloc_trainer.replay import Transitions, single_decisions
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import Simulator, SubmittedJob, table_of
 from rlalloc_trainer.simulator.engine.records import Numbers, Reals, Records
+from rlalloc_trainer.simulator.engine.side_by_side import answer_of, decide
 from rlalloc_trainer.simulator.engine.views import cluster_view, job_view
 from rlalloc_trainer.simulator.from_stream import Stream
 
@@ -44,7 +44,7 @@ class LabelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decides all that come after again, which takes it many times as long; without, each gets what it was given.
 
     The alternatives' GPU shares are drawn uniformly from [0, 1], and so is the ``explored`` part of their CPU and
-    memory shares; the rest is the heuristic's.
+    memory shares, and of their urgency where the site lets it count; the rest is the heuristic's.
     """
 
     decisions: int = 25
@@ -54,6 +54,7 @@ class LabelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     redecide: bool = False
     explored_cpu: float = 0.4
     explored_mem: float = 0.15
+    explored_urgency: float = 0.5
 
     @property
     def rows(self) -> int:
@@ -101,6 +102,7 @@ def label(stream: Stream, policy: Heuristic, settings: LabelSettings, generator:
             moments.append(_Moment(simulator.clone(), waiting[0], waiting[1:]))
 
     sizes = drive(simulator, stream.jobs, policy, before=keep).sizes
+    urgency = stream.site.interception.urgency.nice_band > 0
     rows: list[tuple[Observation, Shares, Reals]] = []
     for moment in moments:
         futures = _futures(moment, stream, sizes, settings, generator)
@@ -108,7 +110,7 @@ def label(stream: Stream, policy: Heuristic, settings: LabelSettings, generator:
         heuristic = heuristic_shares(retake.observation)
         rows.extend(
             (retake.observation, shares, retake.gain(shares, heuristic))
-            for shares in _alternatives(heuristic, settings, generator)
+            for shares in _alternatives(heuristic, settings, generator, urgency=urgency)
         )
     return _labels(rows)
 
@@ -136,11 +138,10 @@ class _Retake:
     def __init__(
         self, moment: _Moment, job: SubmittedJob, futures: Sequence[_Future], policy: Heuristic | None
     ) -> None:
-        self._job = job_view(moment.before, moment.number, job)
-        self._view = cluster_view(moment.before, moment.number)
+        self._job, self._view = job, cluster_view(moment.before, moment.number)
         self._moment, self._futures, self._policy = moment, futures, policy
-        self._known: dict[Allocation, Reals] = {}
-        self.observation = encode(self._job, self._view)
+        self._known: dict[tuple[Allocation, int], Reals] = {}
+        self.observation = encode(job_view(moment.before, moment.number, job), self._view)
 
     def gain(self, shares: Shares, reference: Shares) -> Reals:
         """What ``shares`` were worth more than ``reference``, by term, in what a decision of this job can change.
@@ -153,21 +154,15 @@ class _Retake:
 
     def _costs(self, shares: Shares) -> Reals:
         """What all jobs went through with this one in ``shares``, by term, averaged over the futures."""
-        job = self._job
-        allocation = allocation_for(
-            shares, job.request, job.bounds, self._view.shape, lambda size: slowdown(job.request, size)
-        )
-        if allocation not in self._known:
-            self._known[allocation] = np.mean([self._in(future, allocation) for future in self._futures], axis=0)
-        return self._known[allocation]
+        answer = answer_of(self._moment.before.site, self._job, self._view, shares)
+        if answer not in self._known:
+            self._known[answer] = np.mean([self._in(future, shares) for future in self._futures], axis=0)
+        return self._known[answer]
 
-    def _in(self, future: _Future, allocation: Allocation) -> Reals:
-        simulator, number = future.before.clone(), self._moment.number
-        try:
-            simulator.resize({number: allocation}, nice={number: int(future.sizes[number, -1])})
-        except ValueError:  # more than the site has: it goes as it was submitted, as rlallocd would leave it
-            simulator.leave([number])
-        simulator.resize_all(np.array(self._moment.others, dtype=np.int64), future.sizes[self._moment.others])
+    def _in(self, future: _Future, shares: Shares) -> Reals:
+        simulator, others = future.before.clone(), self._moment.others
+        decide(simulator, self._moment.number, self._job, self._view, shares)
+        simulator.resize_all(np.array(others, dtype=np.int64), future.sizes[others])
         if self._policy is None:
             simulator.run_answered(future.sizes)
         else:
@@ -209,20 +204,32 @@ def _drawn_again(
     return _Future(before.clone(arrivals), jobs, sizes[order], arrivals)
 
 
-def _alternatives(heuristic: Shares, settings: LabelSettings, generator: np.random.Generator) -> list[Shares]:
+def _alternatives(
+    heuristic: Shares, settings: LabelSettings, generator: np.random.Generator, *, urgency: bool
+) -> list[Shares]:
+    explored = {
+        "gpu": 1.0,
+        "cpu": settings.explored_cpu,
+        "mem": settings.explored_mem,
+        "urgency": settings.explored_urgency if urgency else 0.0,
+    }
+    # One draw for whether and one for where, used or not: what is explored does not depend on the site.
+    draws = generator.random((settings.alternatives, 2, len(explored)))
     return [
         Shares(
-            gpu=float(generator.random()),
-            cpu=float(generator.random()) if generator.random() < settings.explored_cpu else heuristic.cpu,
-            mem=float(generator.random()) if generator.random() < settings.explored_mem else heuristic.mem,
+            **{
+                name: float(where) if whether < part else getattr(heuristic, name)
+                for (name, part), whether, where in zip(explored.items(), row[0], row[1], strict=True)
+            }
         )
-        for _ in range(settings.alternatives)
+        for row in draws
     ]
 
 
 def _labels(rows: Sequence[tuple[Observation, Shares, Reals]]) -> Labels:
+    shares = [msgspec.structs.astuple(answer) for _, answer, _ in rows]
     return Labels(
         np.array([observation for observation, _, _ in rows], dtype=np.float32).reshape(-1, len(FEATURES)),
-        np.array([(shares.gpu, shares.cpu, shares.mem) for _, shares, _ in rows], dtype=np.float32).reshape(-1, 3),
+        np.array(shares, dtype=np.float32).reshape(-1, SHARES),
         np.array([gain for _, _, gain in rows], dtype=np.float32).reshape(-1, len(TERMS)),
     )

@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 import torch
 
-from rlalloc.heuristics import HEURISTICS, Heuristic
+from rlalloc.heuristics import Heuristic
+from rlalloc.heuristics.named import policy_named
 from rlalloc.job import JobView, Shares
 from rlalloc.observation import encode
 from rlalloc.view import ClusterView
@@ -64,13 +65,13 @@ class ActorWeights(msgspec.Struct, frozen=True):
 
 
 Contender = str | ActorWeights
-"""A heuristic's name, or an actor that takes its mean."""
+"""A reference policy's name (``rlalloc.heuristics.named``), or an actor that takes its mean."""
 
 
 def policy_of(contender: Contender) -> Heuristic:
     """Return the policy that a contender stands for."""
     if isinstance(contender, str):
-        return HEURISTICS[contender]
+        return policy_named(contender)
     actor = actor_from_bytes(contender.content, contender.hidden)
 
     def decide(job: JobView, view: ClusterView) -> Shares:

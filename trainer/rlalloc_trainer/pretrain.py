@@ -38,9 +38,16 @@ from rlalloc_trainer.simulator.from_stream import Stream
 from rlalloc_trainer.simulator.training_streams import TEST, TRAINING, VALIDATION, training_stream
 from rlalloc_trainer.versions import new_manifest, version_files
 
-RIVALS: Final = ("as-requested", "repaired", "price-ef")
-BASE: Final = "price-ef"
-VERSION: Final = "shipped-1"
+BASE: Final = "price-ef+shortest-first"
+"""What the actor is a residual around: rlalloc.heuristics.BASE."""
+RIVALS: Final = (
+    "as-requested",
+    "repaired",
+    "efficiency-adaptive+shortest-first",
+    "marginal-gain+shortest-first",
+    BASE,
+)
+VERSION: Final = "shipped-3"
 LEARNING_SHARE: Final = 0.5
 """Of the time of a round; the progress bar's estimate."""
 

@@ -1,8 +1,8 @@
 """The streams that policies are trained, tuned and chosen on: one seeded function of a number.
 
 Each is drawn from a shipped model of a trace (``rlalloc_trainer.streams.models``) for a cluster of its own: 2 to 64
-nodes of several shapes, offered loads of 0.6 to 1.5, EASY or conservative backfill, and every second one in a time of
-its own, since a policy has to serve sites whose jobs run for minutes as well as those whose jobs run for days.
+nodes of several shapes, offered loads of 0.6 to 1.5, EASY or conservative backfill, with and without urgency, and
+every second one in a time of its own, since a policy has to serve sites of jobs of minutes as well as of days.
 """
 
 import math
@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from rlalloc_trainer.simulator.engine import SchedulerParameters
-from rlalloc_trainer.simulator.from_stream import Stream, site_of, submitted_from
+from rlalloc_trainer.simulator.from_stream import Stream, site_of, submitted_from, with_urgency
 from rlalloc_trainer.streams.generate import GeneratorSettings, generate
 from rlalloc_trainer.streams.job import End, NodeGroup, StreamJob
 from rlalloc_trainer.streams.model import load_model
@@ -66,6 +66,7 @@ def training_stream(number: int, jobs: int | None = None) -> Stream:
     # Slurm's default is conservative; EASY is what most sites with long queues set for the time that it saves.
     reserved = int(generator.integers(2))
     site = msgspec.structs.replace(site, scheduler=SchedulerParameters(bf_job_part_count_reserve=reserved))
+    site = with_urgency(site) if generator.random() < 0.5 else site
     return Stream(site, tuple(submitted_from(made, site)))
 
 
