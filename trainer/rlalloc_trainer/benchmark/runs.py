@@ -15,7 +15,7 @@ from typing import Final, Literal
 import msgspec
 
 from rlalloc.errors import RlallocError
-from rlalloc.heuristics import Heuristic, Ordered
+from rlalloc.heuristics import Ordered
 from rlalloc_trainer.benchmark.contenders import Contender
 from rlalloc_trainer.benchmark.figures import StreamFigures, figures_of
 from rlalloc_trainer.benchmark.resizing import ResizingSimulator
@@ -25,7 +25,7 @@ from rlalloc_trainer.evaluation import Map
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
-from rlalloc_trainer.simulator.from_stream import site_of, submitted_from
+from rlalloc_trainer.simulator.from_stream import site_of, submitted_from, with_urgency
 from rlalloc_trainer.streams.errors import StreamError
 
 Setting = Literal["sizes", "urgency", "requeue"]
@@ -101,16 +101,22 @@ def run_stream(task: Task) -> Results:
         figures = _kept(kept)
         if figures is None:
             site, jobs = _stream(task.stream)
-            figures = run(contender.policy(), setting, site, jobs)
+            figures = run(contender, setting, site, jobs)
             _keep(kept, figures)
         results[contender.name, setting] = figures
     return results
 
 
-def run(policy: Heuristic, setting: Setting, site: SimulatedSite, jobs: Sequence[SubmittedJob]) -> StreamFigures:
-    """Run one stream under one policy. A policy that sets an order by its own keeps it in every setting."""
-    if setting != "sizes" and not isinstance(policy, Ordered):
-        policy = Ordered(policy)
+def run(contender: Contender, setting: Setting, site: SimulatedSite, jobs: Sequence[SubmittedJob]) -> StreamFigures:
+    """Run one stream under one policy.
+
+    Where the site lets urgency count, a heuristic puts shorter jobs first; a learned policy has one of its own.
+    """
+    policy = contender.policy()
+    if setting != "sizes":
+        site = with_urgency(site)
+        if contender.weights is None and not isinstance(policy, Ordered):
+            policy = Ordered(policy)
     simulator = (
         ResizingSimulator(site, jobs, policy) if setting == "requeue" else Simulator(site, table_of(jobs, site))
     )
