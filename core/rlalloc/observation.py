@@ -1,24 +1,25 @@
 """A job and the cluster as numbers for the policy network: one encoding for daemon, agent, trainer and simulator.
 
-Every feature is without a unit and near [-1, 1], so that one policy serves clusters of any size. The last three are
-the base heuristic's shares: the actor is a residual around them.
+Every feature is without a unit and near [-1, 1], so that one policy serves clusters of any size. The last SHARES are
+the base heuristic's answer: the actor is a residual around it.
 """
 
 import functools
 import math
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.allocation import share_in
 from rlalloc.bounds import NodeShape
-from rlalloc.heuristics import price_ef
+from rlalloc.heuristics import BASE
 from rlalloc.heuristics.sizes import sizes_of
-from rlalloc.job import JOB_CLASSES, Allocation, Bounds, JobClass, JobView, Shares
+from rlalloc.job import JOB_CLASSES, SHARES, Allocation, Bounds, JobClass, JobView, Shares
 from rlalloc.view import ClusterView, expected_run_time_s
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 """Raised whenever a feature changes its place or meaning; policies name the schema that they were trained on."""
 
 FEATURES: Final = (
@@ -52,6 +53,7 @@ FEATURES: Final = (
     "heuristic_gpu_share",
     "heuristic_cpu_share",
     "heuristic_mem_share",
+    "heuristic_urgency",
 )
 Observation = NDArray[np.float32]
 """Shape (len(FEATURES),)."""
@@ -59,23 +61,20 @@ Observation = NDArray[np.float32]
 
 def encode(job: JobView, view: ClusterView) -> Observation:
     """Encode one pending job on one cluster; shape (len(FEATURES),), float32, finite."""
-    heuristic = price_ef(job, view)
+    heuristic = BASE(job, view)
     values = (
         *_request_features(job.job_class, job.request, job.bounds, view.shape),
         *_job_features(job, view),
         *_cluster_features(job, view),
         *_trade_off_features(job, view),
-        heuristic.gpu,
-        heuristic.cpu,
-        heuristic.mem,
+        *msgspec.structs.astuple(heuristic),
     )
     return np.clip(np.array(values, dtype=np.float32), -5.0, 5.0)
 
 
 def heuristic_shares(observation: Observation) -> Shares:
     """Return the base heuristic's shares that ``observation`` ends with."""
-    gpu, cpu, mem = (float(value) for value in observation[-3:])
-    return Shares(gpu, cpu, mem)
+    return Shares(*observation[-SHARES:].tolist())
 
 
 @functools.lru_cache(maxsize=4096)

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from rlalloc.allocation import allocation_for, share_in
+from rlalloc.allocation import share_in, size_for
 from rlalloc.bounds import NodeShape
 from rlalloc.job import Allocation, Bounds, JobView, Shares
 from rlalloc.view import ClusterView
@@ -40,9 +40,7 @@ def sizes_of(request: Allocation, bounds: Bounds, shape: NodeShape) -> Sizes:
     """What a job that asked for ``request`` may get on nodes of ``shape``; kept, for they ask again."""
     counts = bounds.gpu_counts
     shares = tuple(shares_for_count(count, bounds) for count in counts)
-    return Sizes(
-        counts, shares, tuple(allocation_for(each, request, bounds, shape, lambda _: 1.0) for each in shares)
-    )
+    return Sizes(counts, shares, tuple(size_for(each, request, bounds, shape) for each in shares))
 
 
 def at_most(gpus: float, job: JobView) -> Shares:
