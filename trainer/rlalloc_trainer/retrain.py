@@ -5,15 +5,16 @@ adds what they cannot tell: what would have become of other shares. Both go into
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
 from rlalloc.config import TrainerSection
 from rlalloc.observation import FEATURES
-from rlalloc.policies import PolicyStore
+from rlalloc.policies import Answering, PolicyStore
 from rlalloc.store import Experience, PolicyRow, Store
+from rlalloc_trainer.answering import BASE, by_wait, choose_where
 from rlalloc_trainer.counterfactual import LabelSettings, label
 from rlalloc_trainer.evaluation import (
     ActorWeights,
@@ -38,6 +39,8 @@ CANDIDATE: Final = "the candidate"
 RIVALS: Final = ("as-requested", "repaired", "price-ef")
 TRAIN_STREAMS: Final = 24
 TRAIN_STREAM_JOBS: Final = 60
+CHOICE_STREAMS: Final = 24
+"""Streams on which it is chosen where the candidate answers: of the earlier experience, drawn anew."""
 HELD_OUT_STREAMS: Final = 40
 HELD_OUT_STREAM_JOBS: Final = 60
 TRAIN_PACE: Final = (0.7, 1.5)
@@ -60,6 +63,13 @@ class Retrained(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None = None
     promoted: bool = False
     verdict: Verdict | None = None
+
+
+class Candidate(NamedTuple):
+    """What was trained, and where it answers."""
+
+    sac: Sac
+    answers: Answering
 
 
 def retrain(store: Store, policies: PolicyStore, settings: TrainerSection, progress: Report = silent) -> Retrained:
@@ -89,11 +99,15 @@ def retrain(store: Store, policies: PolicyStore, settings: TrainerSection, progr
     generator = np.random.default_rng(settings.seed)
     with processes(WORKERS) as spread:
         sac = _train(train, site, in_place(policies), settings, generator, spread, progress)
+        progress("choosing where it answers", 0.7)
+        known = resampled(site, CHOICE_STREAMS, TRAIN_STREAM_JOBS, generator, TRAIN_PACE)
+        answers, _ = choose_where(ActorWeights.of(sac.actor), known, spread)
+        progress("judging", 0.8)
         streams = resampled(unseen, HELD_OUT_STREAMS, HELD_OUT_STREAM_JOBS, generator)
-        progress("judging", 0.7)
-        verdict = judge(measure(ActorWeights.of(sac.actor), current, streams, len(unseen.jobs), settings, spread))
+        candidate = ActorWeights.of(sac.actor, answers)
+        verdict = judge(measure(candidate, current, streams, len(unseen.jobs), settings, spread))
     progress("storing", 0.99)
-    version = _keep(sac, current, verdict, policies, store, settings)
+    version = _keep(Candidate(sac, answers), current, verdict, policies, store, settings)
     return Retrained(
         trained=True,
         reason=verdict.reason,
@@ -121,7 +135,7 @@ def measure(
     """Run the candidate, the policy in place and the heuristics on the same streams."""
     contenders: dict[str, Contender] = {
         CANDIDATE: candidate,
-        current.version: ActorWeights.of(current.actor),
+        current.version: current.weights,
         **{name: name for name in RIVALS},
     }
     results = evaluate(contenders, streams, spread)
@@ -130,11 +144,23 @@ def measure(
         for name in contenders
         if name != CANDIDATE
     }
+    thirds = by_wait(results[BASE])
     return Evidence(
         candidate=CANDIDATE,
         current=current.version,
         against_current=against.pop(current.version),
         against_heuristics=against,
+        by_third={
+            third: {
+                name: jct_ratio(
+                    [results[CANDIDATE][row] for row in rows],
+                    [results[name][row] for row in rows],
+                    settings.confidence,
+                )
+                for name in RIVALS
+            }
+            for third, rows in thirds.items()
+        },
         killed_candidate=sum(result.killed for result in results[CANDIDATE]),
         killed_current=sum(result.killed for result in results[current.version]),
         held_out_jobs=held_out_jobs,
@@ -199,7 +225,7 @@ def beyond_expectation(real: Transitions, simulated: Sequence[Observed]) -> Tran
 
 
 def _keep(
-    sac: Sac,
+    candidate: Candidate,
     current: Learned,
     verdict: Verdict,
     policies: PolicyStore,
@@ -207,9 +233,10 @@ def _keep(
     settings: TrainerSection,
 ) -> str:
     """Store the candidate whatever the verdict, promote it if that says so, and return its name."""
+    sac = candidate.sac
     training = {"settings": msgspec.to_builtins(sac.settings), "steps": sac.steps, "seed": settings.seed}
     plain: dict[str, object] = msgspec.to_builtins(verdict)
-    manifest = new_manifest(sac.actor, current.version, training, plain)
+    manifest = new_manifest(sac.actor, current.version, training, plain, candidate.answers)
     version = policies.add(version_files(sac.actor, sac.critics), manifest)
     if verdict.promote:
         policies.promote(version)
