@@ -1,7 +1,8 @@
 """A job and the cluster as numbers for the policy network: one encoding for daemon, agent, trainer and simulator.
 
-Every feature is without a unit and near [-1, 1], so that one policy serves clusters of any size. The last three are
-the base heuristic's shares: the actor is a residual around them.
+Every feature is without a unit and near [-1, 1], so that one policy serves clusters of any size. The weights of the
+site's objective are among them, so that one policy serves whatever a site wants. The last three are the base
+heuristic's shares: the actor is a residual around them.
 """
 
 import math
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from rlalloc.allocation import allocation_for, share_in
 from rlalloc.heuristics import price_ef
 from rlalloc.job import JOB_CLASSES, Allocation, JobView, Shares
+from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
+from rlalloc.objective.weights import features_of
 from rlalloc.view import ClusterView, expected_run_time_s
 
 SCHEMA_VERSION: Final = 1
@@ -46,6 +49,7 @@ FEATURES: Final = (
     "running_jobs",
     "freed_within_run_time",
     *(f"{what}_{size}" for size in ("least", "requested", "most") for what in ("wait", "run_time", "dominant")),
+    *(f"weight_{name}" for name in TERM_NAMES),
     "heuristic_gpu_share",
     "heuristic_cpu_share",
     "heuristic_mem_share",
@@ -54,13 +58,18 @@ Observation = NDArray[np.float32]
 """Shape (len(FEATURES),)."""
 
 
-def encode(job: JobView, view: ClusterView) -> Observation:
-    """Encode one pending job on one cluster; shape (len(FEATURES),), float32, finite."""
+WEIGHT_FEATURES: Final = slice(FEATURES.index(f"weight_{TERM_NAMES[0]}"), FEATURES.index("heuristic_gpu_share"))
+"""Where an observation has the objective's weights (``rlalloc.objective.weights.features_of``)."""
+
+
+def encode(job: JobView, view: ClusterView, objective: Weights = DEFAULT_WEIGHTS) -> Observation:
+    """Encode a pending job on a cluster for a site of that objective; shape (len(FEATURES),), float32, finite."""
     heuristic = price_ef(job, view)
     values = (
         *_job_features(job, view),
         *_cluster_features(job, view),
         *_trade_off_features(job, view, heuristic),
+        *features_of(objective.array).tolist(),
         heuristic.gpu,
         heuristic.cpu,
         heuristic.mem,
