@@ -5,17 +5,20 @@ of its terms' costs, or of their differences where a simulator takes the decisio
 what was seen once has a reward for any weights (``reward``). The weights are inputs of the policy (``weights``).
 """
 
-from rlalloc.objective.consequences import Consequences, PowerModel, Resources
-from rlalloc.objective.terms import TERMS, Term, costs_of
+from rlalloc.objective.consequences import DEFAULT_POWER, Consequences, PowerModel, Resources
+from rlalloc.objective.terms import REWARDS, TERMS, Setting, Term, costs_of
 from rlalloc.objective.weights import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 
 __all__ = [
+    "DEFAULT_POWER",
     "DEFAULT_WEIGHTS",
+    "REWARDS",
     "TERMS",
     "TERM_NAMES",
     "Consequences",
     "PowerModel",
     "Resources",
+    "Setting",
     "Term",
     "Weights",
     "costs_of",
