@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from rlalloc.config import ObjectiveSection
-from rlalloc.objective import TERM_NAMES, Resources, Weights
+from rlalloc.errors import PluginError
+from rlalloc.objective import REWARDS, TERM_NAMES, Resources, Weights
 from rlalloc.store import Circumstances, Decision
 from rlallocd.slurm import AccountingRecord
 from rlallocd.worth import costs_of_run, mean_costs, reward_of
@@ -65,6 +66,20 @@ def test_decisions_of_an_earlier_version_have_their_rewards() -> None:
 def test_a_run_that_never_began_costs_nothing_known() -> None:
     record = msgspec.structs.replace(TASK, started_s=None)
     assert costs_of_run(KNOWN, record, ObjectiveSection(), pytest.fail, applied=False) is None
+
+
+def test_a_plug_in_that_fails_costs_the_reward_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(REWARDS, "get", lambda _: lambda of, at: 1 / 0)
+    objective = ObjectiveSection(plugin_weights={"gold": 0.5})
+    failed: list[PluginError] = []
+    found = costs_of_run(KNOWN, MEASURED, objective, failed.append, applied=False)
+    assert found == costs() | {"gold": None}
+    assert reward_of(found, objective) is None
+    assert "gold" in str(failed[0])
+    monkeypatch.setattr(REWARDS, "get", lambda _: lambda of, at: of.gpu_s)
+    paid = costs(objective=objective)
+    assert paid["gold"] == paid["gpu_held"]
+    assert reward_of(paid, objective) == pytest.approx(-120 / SCALE_S - 0.5 * 200 / SCALE_S)
 
 
 def test_the_mean_of_tasks_is_known_where_all_are() -> None:
