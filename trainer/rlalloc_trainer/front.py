@@ -1,8 +1,8 @@
 """What one policy that is told the weights reaches, against policies that were each trained for one weight.
 
 All learn from the same labels with as many gradient steps each, and run the same validation streams. A point is a
-policy at one weight of a term beside completion time: mean JCT, and the mean cost by that term, both over those of the
-base heuristic on the same streams.
+policy at one weight of a term beside completion time: mean JCT, and the mean cost by that term, both over those of
+the base heuristic on the same streams.
 """
 
 from collections.abc import Sequence
@@ -33,8 +33,9 @@ BASE: Final = "price-ef"
 CONFIDENCE: Final = 0.9
 TOLD: Final = "one policy, told the weight"
 SINGLE: Final = "a policy for each weight"
-SIMULATING, LEARNING: Final = 0.2, 0.4
-"""Parts of the time; the progress bar's estimate. The rest is judging."""
+SIMULATED: Final = 0.2
+LEARNED: Final = 0.4
+"""How much of the time has passed by then; the progress bar's estimate."""
 
 
 class FrontSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -72,7 +73,7 @@ def front(settings: FrontSettings, spread: Map, report: Report) -> Front:
     draws: list[Draw] = [draw_weights, *(always(site) for site in sites)]
     actors = []
     for number, draw in enumerate(draws):
-        report("learning", SIMULATING + (LEARNING - SIMULATING) * number / len(draws))
+        report("learning", SIMULATED + (LEARNED - SIMULATED) * number / len(draws))
         actors.append(_learned(settings, labels, draw))
     contenders: list[Contender] = [BASE]
     contenders += [msgspec.structs.replace(actors[0], objective=site) for site in sites]
@@ -108,7 +109,8 @@ def costs_of_stream(task: tuple[Contender, int]) -> FloatArray:
     stream = training_stream(number)
     simulator = Simulator(stream.site, table_of(stream.jobs, stream.site))
     drive(simulator, stream.jobs, policy_of(contender))
-    return costs_of(consequences_of(simulator, KnownBefore.of(stream.jobs)), setting_of(stream.site)).mean(axis=0)
+    became = consequences_of(simulator, KnownBefore.of(stream.jobs))
+    return np.asarray(costs_of(became, setting_of(stream.site)).mean(axis=0))
 
 
 def _labels(settings: FrontSettings, spread: Map, report: Report) -> list[Labels]:
@@ -117,7 +119,7 @@ def _labels(settings: FrontSettings, spread: Map, report: Report) -> list[Labels
     made = []
     for labels in spread(label_stream, tasks):
         made.append(labels)
-        report("simulating", SIMULATING * len(made) / len(tasks))
+        report("simulating", SIMULATED * len(made) / len(tasks))
     return made
 
 
@@ -142,7 +144,7 @@ def _measured(contenders: Sequence[Contender], settings: FrontSettings, spread: 
     found = []
     for costs in spread(costs_of_stream, tasks):
         found.append(costs)
-        report("judging", LEARNING + (1 - LEARNING) * len(found) / len(tasks))
+        report("judging", LEARNED + (1 - LEARNED) * len(found) / len(tasks))
     return np.array(found).reshape(len(contenders), len(streams), len(TERM_NAMES))
 
 

@@ -6,7 +6,7 @@ one policy learns for all of them (Abels et al., ICML 2019, "Dynamic Weights in 
 Learning"; relabelling as in Andrychowicz et al., NeurIPS 2017, "Hindsight Experience Replay").
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -56,6 +56,16 @@ def always(weights: Weights) -> Draw:
     return lambda count, _: np.tile(weights.array, (count, 1))
 
 
+def mostly(weights: Weights) -> Draw:
+    """Learn for one site's weights half of the time, and for whatever it may want later in the other half."""
+
+    def draw(count: int, generator: np.random.Generator) -> FloatArray:
+        mine = generator.random(count) < 0.5
+        return np.where(mine[:, None], weights.array, draw_weights(count, generator))
+
+    return draw
+
+
 def told(observation: SingleArray, weights: FloatArray) -> SingleArray:
     """Return observations (rows, features) with the weights (terms,) or (rows, terms) of other sites in them."""
     other = observation.copy()
@@ -64,13 +74,20 @@ def told(observation: SingleArray, weights: FloatArray) -> SingleArray:
 
 
 class Hindsight:
-    """A replay buffer of the latest ``capacity`` labels, each drawn with weights of its own."""
+    """A replay buffer of the latest ``capacity`` labels, each drawn with weights of its own.
 
-    def __init__(self, capacity: int, features: int, shares: int, draw: Draw = draw_weights) -> None:
+    ``further`` are weights of terms beside our own (plug-ins'), always the same: the policy is not told of them.
+    Where a term of a label is not known (NaN), it is drawn without that term.
+    """
+
+    def __init__(
+        self, capacity: int, features: int, shares: int, draw: Draw = draw_weights, further: Sequence[float] = ()
+    ) -> None:
         self._observation = np.zeros((capacity, features), dtype=np.float32)
         self._shares = np.zeros((capacity, shares), dtype=np.float32)
-        self._gain = np.zeros((capacity, len(TERM_NAMES)), dtype=np.float32)
+        self._gain = np.zeros((capacity, len(TERM_NAMES) + len(further)), dtype=np.float32)
         self._draw = draw
+        self._further = np.array(further, dtype=np.float64)
         self._added = 0
 
     def __len__(self) -> int:
@@ -87,6 +104,10 @@ class Hindsight:
         if not len(self):
             raise ValueError("there are no labels to draw from: add some first")
         rows = generator.integers(len(self), size=count)
-        weights = self._draw(count, generator)
-        reward = rewards(self._gain[rows].astype(np.float64), weights).astype(np.float32)
+        gain = self._gain[rows].astype(np.float64)
+        ours = len(TERM_NAMES)
+        weights = np.where(np.isnan(gain[:, :ours]), 0.0, self._draw(count, generator))
+        weights[~weights.any(axis=1)] = DEFAULT_WEIGHTS.array
+        all_weights = np.concatenate((weights, np.tile(self._further, (count, 1))), axis=1)
+        reward = rewards(np.nan_to_num(gain), all_weights).astype(np.float32)
         return single_decisions(told(self._observation[rows], weights), self._shares[rows], reward)

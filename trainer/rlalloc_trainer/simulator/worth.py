@@ -34,6 +34,10 @@ class KnownBefore:
             np.array([job.curve.at(max(1, job.request.gpus), job.request.cpus_per_gpu) for job in jobs]),
         )
 
+    def rows(self, order: Numbers) -> "KnownBefore":
+        """The same of the jobs in another order."""
+        return KnownBefore(self.serving[order], self.reference_s[order], self.speed_requested[order])
+
 
 def setting_of(site: SimulatedSite, power: PowerModel = DEFAULT_POWER) -> Setting:
     """What is the same for all jobs of a simulated site; at least one of each resource."""
