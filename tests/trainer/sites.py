@@ -5,12 +5,13 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import pytest
 
 from rlalloc.allocation import shares_of
+from rlalloc.config import ObjectiveSection
 from rlalloc.heuristics import as_requested, price_ef
 from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.observation import SCHEMA_VERSION, encode
-from rlalloc.reward import Consequence, reward
 from rlalloc.store import Decision, Experience, Outcome, Store
 from rlalloc.view import ClusterView, expected_run_time_s
 from rlalloc_trainer.simulator.driving import drive
@@ -20,6 +21,8 @@ from rlalloc_trainer.simulator.from_stream import Stream, site_of, submitted_fro
 from rlalloc_trainer.streams.generate import GeneratorSettings, generate
 from rlalloc_trainer.streams.job import End, NodeGroup
 from rlalloc_trainer.streams.model import load_model
+from rlallocd.slurm import AccountingRecord
+from rlallocd.worth import costs_of_run, reward_of
 
 NODES = NodeGroup("node", count=4, gpus=8, cpus=64, mem_mib=512_000)
 

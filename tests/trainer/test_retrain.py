@@ -11,14 +11,15 @@ from rlalloc.config import TrainerSection
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import HEURISTICS
 from rlalloc.job import SHARES
+from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES
 from rlalloc.observation import FEATURES
 from rlalloc.policies import ACTOR_FILE, PolicyStore, verify
+from rlalloc.reward import rewards
 from rlalloc.speed import PRIOR
 from rlalloc.store import Experience
 from rlalloc_agent.actor import Actor, load_actor
 from rlalloc_trainer import retrain as module
 from rlalloc_trainer.experience import costs_of, observations_of, shares_of, split_by_time, usable
-from rlalloc_trainer.replay import Transitions, single_decisions
 from rlalloc_trainer.retrain import beyond_expectation, in_place, measure, retrain
 from rlalloc_trainer.simulator.consequences import Observed
 from rlalloc_trainer.twin import resampled, scaling_exponents, twin_of

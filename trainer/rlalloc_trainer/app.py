@@ -9,7 +9,8 @@ from rlalloc.errors import PolicyError
 from rlalloc.logs import configure_logging
 from rlalloc.policies import PolicyStore
 from rlalloc.store import Store
-from rlalloc_trainer.evaluation import Interval
+from rlalloc_trainer.evaluation import Interval, processes
+from rlalloc_trainer.front import Front, FrontSettings, draw_front, front
 from rlalloc_trainer.pretrain import PretrainSettings, pretrain
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.retrain import Retrained, retrain
@@ -34,3 +35,16 @@ def train_from_nothing(directory: Path, seed: int, budget: float, report: Report
     torch.set_num_threads(1)
     settings = PretrainSettings(seed=seed).scaled(budget)
     return pretrain(settings, directory, report)
+
+
+def make_front(settings: FrontSettings, png: Path | None, workers: int, report: Report) -> Front:
+    """Train and run what a front is made of, and draw it at ``png``. Raises PolicyError."""
+    torch.set_num_threads(1)
+    with processes(workers) as spread:
+        found = front(settings, spread, report)
+    if png is not None:
+        try:
+            draw_front(found, settings.term, png)
+        except OSError as err:
+            raise PolicyError(f"{png}: {err.strerror}; name a file in a folder that you may write to") from err
+    return found
