@@ -9,8 +9,9 @@ from rlalloc.errors import PolicyError
 from rlalloc.logs import configure_logging
 from rlalloc.policies import PolicyStore
 from rlalloc.store import Store
-from rlalloc_trainer.evaluation import Interval, processes
+from rlalloc_trainer.evaluation import processes
 from rlalloc_trainer.front import Front, FrontSettings, draw_front, front
+from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.pretrain import PretrainSettings, pretrain
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.retrain import Retrained, retrain

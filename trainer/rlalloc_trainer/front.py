@@ -20,8 +20,9 @@ from rlalloc.objective.consequences import FloatArray
 from rlalloc.observation import FEATURES
 from rlalloc_agent.actor import HIDDEN, Actor
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
-from rlalloc_trainer.evaluation import ActorWeights, Contender, Interval, Map, bootstrap_mean, policy_of
+from rlalloc_trainer.evaluation import ActorWeights, Contender, Map, policy_of
 from rlalloc_trainer.hindsight import Draw, Hindsight, always, draw_weights
+from rlalloc_trainer.intervals import Interval, ratio_of
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn
 from rlalloc_trainer.simulator.driving import drive
@@ -153,7 +154,7 @@ def _ratio(costs: FloatArray, base: FloatArray) -> Interval:
     some = (costs > 0) & (base > 0)
     if not some.any():
         raise PolicyError("no stream costs anything by this term: choose another one, or more streams")
-    return Interval(*np.exp(bootstrap_mean(np.log(costs[some] / base[some]), CONFIDENCE)).tolist())
+    return ratio_of([np.log(costs[some] / base[some])], CONFIDENCE)
 
 
 def draw_front(found: Front, term: str, path: Path) -> None:

@@ -24,7 +24,6 @@ from rlalloc_trainer.critic import TwinCritic
 from rlalloc_trainer.evaluation import (
     ActorWeights,
     Contender,
-    Interval,
     Map,
     StreamResult,
     evaluate,
@@ -33,6 +32,7 @@ from rlalloc_trainer.evaluation import (
     processes,
 )
 from rlalloc_trainer.hindsight import Hindsight
+from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn
 from rlalloc_trainer.simulator.from_stream import Stream

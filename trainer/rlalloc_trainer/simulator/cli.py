@@ -60,7 +60,7 @@ def compare(
         evaluation.processes(processes) as spread,
     ):
         settings = comparison.ComparisonSettings(
-            model=model, loads=_loads(loads), streams=streams, hours=hours, nodes=nodes, seed=seed
+            model=model, loads=loads_of(loads), streams=streams, hours=hours, nodes=nodes, seed=seed
         )
         compared = comparison.compare(names, settings, spread, report)
     table = Table(title=f"Mean JCT over that as requested [{comparison.CONFIDENCE:.0%} interval], by load")
@@ -109,7 +109,8 @@ def tune(
     Console().print(table, highlight=False)
 
 
-def _loads(text: str) -> tuple[float, ...]:
+def loads_of(text: str) -> tuple[float, ...]:
+    """Read loads with commas between them. Raises StreamError."""
     try:
         loads = tuple(float(part) for part in text.split(","))
     except ValueError as err:
