@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from rlalloc.errors import PolicyError
+from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES
 from rlalloc.policies import MANIFEST_FILE
 from rlalloc_agent.actor import HIDDEN, Actor
@@ -24,7 +25,6 @@ from rlalloc_trainer.curves import draw_curves, write_tensorboard
 from rlalloc_trainer.evaluation import (
     ActorWeights,
     Contender,
-    Interval,
     Map,
     StreamResult,
     jct_ratio,
@@ -32,8 +32,9 @@ from rlalloc_trainer.evaluation import (
     processes,
     run_stream,
 )
+from rlalloc_trainer.hindsight import Hindsight
+from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.progress import Report
-from rlalloc_trainer.replay import Replay
 from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn
 from rlalloc_trainer.simulator.training_streams import TEST, TRAINING, VALIDATION, training_stream
 from rlalloc_trainer.training_folder import Curve, RoundOutcome, TrainingFolder
@@ -127,7 +128,7 @@ def _rounds(
 ) -> list[RoundOutcome]:
     """Train all rounds that are not done yet, and return how each went."""
     outcomes = folder.outcomes()
-    replay = Replay(settings.rounds * settings.streams * settings.labels.rows, len(FEATURES))
+    replay = Hindsight(settings.rounds * settings.streams * settings.labels.rows, len(FEATURES), SHARES)
     base = _run("validation-base", BASE, VALIDATION, settings.validation_streams, folder, spread)
     for number in range(1, settings.rounds + 1):
         share = 0.9 / settings.rounds
@@ -137,7 +138,7 @@ def _rounds(
 
         policy: Contender = BASE if number == 1 else ActorWeights.of(sac.actor)
         for labels in _labels(number, policy, settings, folder, spread, progress):
-            replay.add(labels.transitions())
+            replay.add(labels.observation, labels.shares, labels.gain)
         if number <= len(outcomes):
             folder.load_sac(number, sac)
             continue
@@ -176,7 +177,9 @@ def label_stream(task: tuple[Contender, int, LabelSettings]) -> Labels:
     return label(training_stream(number), policy_of(contender), settings, generator)
 
 
-def _learn(number: int, sac: Sac, replay: Replay, settings: PretrainSettings, progress: Report) -> dict[str, Curve]:
+def _learn(
+    number: int, sac: Sac, replay: Hindsight, settings: PretrainSettings, progress: Report
+) -> dict[str, Curve]:
     """Take a round's gradient steps; return SAC's figures on the way, averaged over CURVE_STEPS steps each."""
     losses: list[Losses] = []
     points: dict[str, list[tuple[int, float]]] = {name: [] for name in CURVES}

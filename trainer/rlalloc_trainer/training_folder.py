@@ -22,7 +22,8 @@ import safetensors.numpy
 
 from rlalloc.errors import PolicyError
 from rlalloc_trainer.counterfactual import Labels
-from rlalloc_trainer.evaluation import Interval, StreamResult
+from rlalloc_trainer.evaluation import StreamResult
+from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.sac import Sac
 
 SETTINGS_FILE: Final = "settings.json"
