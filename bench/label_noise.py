@@ -3,9 +3,9 @@
     python bench/label_noise.py [--streams 6] [--futures 8]
 
 Takes the same decisions of training streams again in several futures, and prints how well one half of the futures
-agrees with the other (correlation over decisions and shares): of gains as they are, and of gains that were cut to ±5 as
-rewards are. Then it lets the base heuristic decide all later jobs again instead of giving each what it was given, and
-prints labels a second of either, and how well they agree. docs/learning.md has figures.
+agrees with the other (correlation over decisions and shares): of gains as they are, and of gains that were cut to ±5
+as rewards are. Then it lets the base heuristic decide all later jobs again instead of giving each what it was given,
+and prints labels a second of either, and how well they agree. docs/learning.md has figures.
 """
 
 import argparse
@@ -30,9 +30,7 @@ def main() -> None:
     parser.add_argument("--futures", type=int, default=8)
     arguments = parser.parse_args()
     gains(LabelSettings(decisions=1, alternatives=1, terms=ONE_TERM), 1)  # compiled before anything is timed
-    print(
-        f"{'horizon':>8} {'rows':>5} {'noise':>7} {'halves agree':>13} {'cut first':>10} {'one with the rest, cut':>23}"
-    )
+    print(f"{'horizon':>8} {'rows':>5} {'noise':>7} {'halves agree':>13} {'cut first':>10} {'one and the rest':>17}")
     for horizon in (0.5, 2.0):
         settings = LabelSettings(
             decisions=10, alternatives=3, futures=arguments.futures, horizon=horizon, terms=ONE_TERM
@@ -43,19 +41,15 @@ def main() -> None:
         cut = rows.clip(-LARGEST_REWARD, LARGEST_REWARD)
         print(
             f"{horizon:>8} {len(rows):>5} {rows.std(axis=1).mean():>7.1f} {agreement(*halves(rows)):>13.2f} "
-            f"{agreement(*halves(cut)):>10.2f} {agreement(cut[:, 0], cut[:, 1:].mean(axis=1)):>23.2f}",
+            f"{agreement(*halves(cut)):>10.2f} {agreement(cut[:, 0], cut[:, 1:].mean(axis=1)):>17.2f}",
             flush=True,
         )
     fixed, fixed_s = gains(LabelSettings(terms=ONE_TERM), arguments.streams)
     again, again_s = gains(LabelSettings(redecide=True, terms=ONE_TERM), arguments.streams)
-    print(
-        f"later jobs as they were given: {len(fixed) / fixed_s:.0f} labels/s; decided again: {len(again) / again_s:.0f}"
-    )
+    print(f"later jobs in the sizes that they were given: {len(fixed) / fixed_s:.0f} labels/s")
+    print(f"later jobs decided again: {len(again) / again_s:.0f} labels/s")
     fixed, again = (each.clip(-LARGEST_REWARD, LARGEST_REWARD) for each in (fixed, again))
-    print(
-        f"cut gains of both: correlation {agreement(fixed, again):.3f}, means {fixed.mean():.3f} and {again.mean():.3f}, "
-        f"of one sign {(np.sign(fixed) == np.sign(again)).mean():.1%}"
-    )
+    print(f"both, cut: correlation {agreement(fixed, again):.3f}, means {fixed.mean():.3f} and {again.mean():.3f}")
 
 
 def gains(settings: LabelSettings, streams: int) -> tuple[NDArray[np.float64], float]:
