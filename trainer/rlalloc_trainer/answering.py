@@ -8,6 +8,7 @@ the heuristic alone: what comes out is never behind it on the streams that it wa
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,7 +32,7 @@ def choose_where(
     weights: ActorWeights, streams: Sequence[Stream], spread: Map
 ) -> tuple[Answering, dict[str, Interval]]:
     """Return where the network answers, and each way's mean JCT over that of the heuristic under it."""
-    ways: dict[str, Contender] = {way.describe(): ActorWeights(weights.content, weights.hidden, way) for way in WAYS}
+    ways: dict[str, Contender] = {way.describe(): msgspec.structs.replace(weights, answers=way) for way in WAYS}
     results = evaluate({BASE: BASE, **ways}, streams, spread)
     thirds = by_wait(results[BASE])
     ratios = {

@@ -16,6 +16,7 @@ import torch
 from rlalloc.heuristics import Heuristic
 from rlalloc.heuristics.named import policy_named
 from rlalloc.job import JobView, Shares
+from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.observation import encode
 from rlalloc.policies import EVERYWHERE, Answering
 from rlalloc.view import ClusterView
@@ -55,16 +56,19 @@ class StreamResult(msgspec.Struct, frozen=True):
 
 
 class ActorWeights(msgspec.Struct, frozen=True):
-    """An actor as plain bytes, to be sent to other processes."""
+    """An actor as plain bytes, to be sent to other processes, and the objective of the site that it decides for."""
 
     content: bytes
     hidden: tuple[int, ...]
+    objective: Weights = DEFAULT_WEIGHTS
     answers: Answering = EVERYWHERE
 
     @classmethod
-    def of(cls, actor: Actor, answers: Answering = EVERYWHERE) -> "ActorWeights":
+    def of(
+        cls, actor: Actor, objective: Weights = DEFAULT_WEIGHTS, answers: Answering = EVERYWHERE
+    ) -> "ActorWeights":
         """Take an actor's parameters as they are now; the base heuristic answers where ``answers`` does not."""
-        return cls(actor_bytes(actor), actor.hidden, answers)
+        return cls(actor_bytes(actor), actor.hidden, objective, answers)
 
 
 Contender = str | ActorWeights
@@ -78,7 +82,7 @@ def policy_of(contender: Contender) -> Heuristic:
     policy = PartlyLearned(actor_from_bytes(contender.content, contender.hidden), contender.answers)
 
     def decide(job: JobView, view: ClusterView) -> Shares:
-        shares, _ = policy.decide(encode(job, view)[None, :], sample=False)
+        shares, _ = policy.decide(encode(job, view, contender.objective)[None, :], sample=False)
         return Shares(*shares[0].tolist())
 
     return decide

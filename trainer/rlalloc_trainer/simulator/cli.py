@@ -48,12 +48,12 @@ def compare(
     processes: ProcessesOption = 1,
 ) -> None:
     """Compare policies by load on generated streams: mean JCT over that as requested, paired."""
-    from rlalloc.heuristics import REFERENCE_POLICIES
-    from rlalloc.heuristics.named import SHORTEST_FIRST
+    from rlalloc.heuristics.named import EXPERTS, SHORTEST_FIRST, SOLVER_POLICIES
     from rlalloc_trainer import evaluation
     from rlalloc_trainer.simulator import comparison
 
-    names = policy or [each for name in REFERENCE_POLICIES for each in (name, name + SHORTEST_FIRST)]
+    quick = [name for name in EXPERTS.names() if name not in SOLVER_POLICIES]
+    names = policy or [each for name in quick for each in (name, name + SHORTEST_FIRST)]
     with (
         errors_end_here("simulate", StreamError, PolicyError),
         progress_bar() as report,
