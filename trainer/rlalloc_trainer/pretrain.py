@@ -65,9 +65,9 @@ class PretrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     seed: int = 0
     rounds: int = 3
-    streams: int = 240
-    steps: int = 1500
-    validation_streams: int = 80
+    streams: int = 600
+    steps: int = 6000
+    validation_streams: int = 120
     test_streams: int = 240
     confidence: float = 0.9
     labels: LabelSettings = LabelSettings()
