@@ -60,15 +60,15 @@ class ActorWeights(msgspec.Struct, frozen=True):
 
     content: bytes
     hidden: tuple[int, ...]
-    objective: Weights = DEFAULT_WEIGHTS
     answers: Answering = EVERYWHERE
+    objective: Weights = DEFAULT_WEIGHTS
 
     @classmethod
     def of(
-        cls, actor: Actor, objective: Weights = DEFAULT_WEIGHTS, answers: Answering = EVERYWHERE
+        cls, actor: Actor, answers: Answering = EVERYWHERE, objective: Weights = DEFAULT_WEIGHTS
     ) -> "ActorWeights":
         """Take an actor's parameters as they are now; the base heuristic answers where ``answers`` does not."""
-        return cls(actor_bytes(actor), actor.hidden, objective, answers)
+        return cls(actor_bytes(actor), actor.hidden, answers, objective)
 
 
 Contender = str | ActorWeights

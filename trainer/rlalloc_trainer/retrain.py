@@ -112,10 +112,10 @@ def retrain(
         sac = _train(train, site, in_place(policies), settings, objective, generator, spread, progress)
         progress("choosing where it answers", 0.7)
         known = resampled(site, CHOICE_STREAMS, TRAIN_STREAM_JOBS, generator, TRAIN_PACE)
-        answers, _ = choose_where(ActorWeights.of(sac.actor, objective.weights), known, spread)
+        answers, _ = choose_where(ActorWeights.of(sac.actor, objective=objective.weights), known, spread)
         progress("judging", 0.8)
         streams = resampled(unseen, HELD_OUT_STREAMS, HELD_OUT_STREAM_JOBS, generator)
-        candidate = ActorWeights.of(sac.actor, objective.weights, answers)
+        candidate = ActorWeights.of(sac.actor, answers, objective.weights)
         found = measure(candidate, current, streams, len(unseen.jobs), settings, spread, objective.weights)
         verdict = judge(found)
     progress("storing", 0.99)
@@ -148,7 +148,7 @@ def measure(
     """Run the candidate, the policy in place and the heuristics on the same streams."""
     contenders: dict[str, Contender] = {
         CANDIDATE: candidate,
-        current.version: current.weights(objective),
+        current.version: msgspec.structs.replace(current.weights, objective=objective),
         **{name: name for name in RIVALS},
     }
     results = evaluate(contenders, streams, spread)
@@ -196,7 +196,7 @@ def _train(
     terms = (*TERM_NAMES, *objective.plugin_weights)
     further = tuple(objective.plugin_weights.values())
     replay = Hindsight(100_000, len(FEATURES), SHARES, mostly(objective.weights), further)
-    weights = ActorWeights.of(start.actor, objective.weights)
+    weights = ActorWeights.of(start.actor, objective=objective.weights)
     streams = resampled(site, TRAIN_STREAMS, TRAIN_STREAM_JOBS, generator, TRAIN_PACE)
     labels = msgspec.structs.replace(LABELS, terms=terms)
     tasks = [(stream, weights, labels, settings.seed + number) for number, stream in enumerate(streams)]

@@ -10,7 +10,6 @@ import safetensors
 import safetensors.torch
 
 from rlalloc.errors import PolicyError
-from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
 from rlalloc.policies import ACTOR_FILE, EVERYWHERE, Answering, Manifest
 from rlalloc_agent.actor import Actor, actor_bytes, load_actor
@@ -29,9 +28,10 @@ class Learned(msgspec.Struct, frozen=True):
     version: str
     answers: Answering = EVERYWHERE
 
-    def weights(self, objective: Weights = DEFAULT_WEIGHTS) -> ActorWeights:
-        """The policy as it is served for an objective, to be sent to other processes."""
-        return ActorWeights.of(self.actor, objective, self.answers)
+    @property
+    def weights(self) -> ActorWeights:
+        """The policy as it is served, to be sent to other processes."""
+        return ActorWeights.of(self.actor, self.answers)
 
 
 def version_files(actor: Actor, critics: Critics) -> dict[str, bytes]:

@@ -39,7 +39,7 @@ class Contender(msgspec.Struct, frozen=True):
         """What a cached result belongs to: the name of a heuristic (its code is digested elsewhere), or weights."""
         if self.weights is None:
             return f"heuristic {self.name}"
-        shape = repr((self.weights.hidden, self.weights.objective, self.weights.answers))
+        shape = repr((self.weights.hidden, self.weights.answers))
         return "actor " + hashlib.sha256(self.weights.content + shape.encode()).hexdigest()
 
     def policy(self) -> Heuristic:
@@ -68,4 +68,4 @@ def contender_named(name: str, store: PolicyStore | None) -> Contender:
 
 
 def _learned(name: str, learned: Learned) -> Contender:
-    return Contender(name, learned.weights())
+    return Contender(name, learned.weights)
