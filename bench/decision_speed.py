@@ -2,8 +2,8 @@
 
     python bench/decision_speed.py [--quick]
 
-Every run: streams of 400 jobs on clusters of several shapes (``rlalloc_trainer.workload.varied``), every job decided
-once, loads of 0.6 to 1.5. Timed is all that a decision costs: the simulator goes on to the next question, the view
+Every run: streams that policies are trained on, of about 400 jobs each (``simulator.training_streams``), on clusters
+of several shapes; every job is decided when it comes, some again while they wait. Timed is all that a decision costs: the simulator goes on to the next question, the view
 of the cluster is made, the policy answers, the answer becomes a size and is applied. Time is that of the process; the
 best of three. docs/simulator.md has figures.
 """
@@ -21,7 +21,7 @@ from rlalloc_agent.serving import load_shipped
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
 from rlalloc_trainer.simulator.engine.side_by_side import SideBySide, stacked
-from rlalloc_trainer.simulator.environment import varied_stream
+from rlalloc_trainer.simulator.training_streams import training_stream
 
 POLICIES: Final = ("as-requested", "price-ef", "price-ef+shortest-first", "efficiency-adaptive")
 BATCHES: Final = (1, 8, 32)
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one stream for each policy")
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
-    streams = [varied_stream(seed, 400) for seed in range(1 if quick else max(BATCHES))]
+    streams = [training_stream(seed, 400) for seed in range(1 if quick else max(BATCHES))]
     few = streams[:8]
     print(f"{'policy':<34} {'decisions':>9} {'a second':>9} {'us each':>8}")
     for name in POLICIES:

@@ -10,10 +10,9 @@ from rlalloc.logs import configure_logging
 from rlalloc.policies import PolicyStore
 from rlalloc.store import Store
 from rlalloc_trainer.evaluation import Interval
-from rlalloc_trainer.pretrain import PretrainSettings, pretrain
+from rlalloc_trainer.pretrain import TRAINING_FOLDER, PretrainSettings, pretrain
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.retrain import Retrained, retrain
-from rlalloc_trainer.tuning import Tuned, TuningSettings, tune
 
 
 def train_on_site(config_path: Path, report: Report) -> Retrained:
@@ -28,15 +27,15 @@ def train_on_site(config_path: Path, report: Report) -> Retrained:
         store.close()
 
 
-def train_from_nothing(directory: Path, seed: int, budget: float, report: Report) -> dict[str, Interval]:
-    """Make a policy in ``directory`` and return how it compares. Raises PolicyError if the folder is in use."""
-    if directory.exists() and any(directory.iterdir()):
-        raise PolicyError(f"{directory} is not empty: name a new folder")
+def train_from_nothing(
+    directory: Path, seed: int, budget: float, workers: int, report: Report
+) -> dict[str, Interval]:
+    """Make a policy in ``directory``, or go on with it, and return how it compares.
+
+    Raises PolicyError if the folder is in use for something else, or for a policy that is done.
+    """
+    if directory.exists() and any(entry.name != TRAINING_FOLDER for entry in directory.iterdir()):
+        raise PolicyError(f"{directory} is not empty: name a new folder, or one with an unfinished training in it")
     torch.set_num_threads(1)
     settings = PretrainSettings(seed=seed).scaled(budget)
-    return pretrain(settings, directory, report)
-
-
-def tune_heuristics(seed: int, rounds: int, report: Report) -> Tuned:
-    """Tune the constants of price-EF."""
-    return tune(TuningSettings(seed=seed, rounds=rounds), report)
+    return pretrain(settings, directory, report, workers)

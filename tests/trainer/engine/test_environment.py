@@ -14,7 +14,8 @@ from gymnasium.utils.env_checker import check_env
 from rlalloc.job import SHARES
 from rlalloc.observation import heuristic_shares
 from rlalloc_trainer.simulator.engine.side_by_side import SideBySide, stacked
-from rlalloc_trainer.simulator.environment import ENVIRONMENT, ClusterEnvironment, varied_stream
+from rlalloc_trainer.simulator.environment import ENVIRONMENT, ClusterEnvironment
+from rlalloc_trainer.simulator.training_streams import training_stream
 from tests.trainer.engine.by_hand import job, site, size
 
 FULL_NAME = f"{ClusterEnvironment.__module__}:{ENVIRONMENT}"
@@ -35,14 +36,16 @@ def test_the_vector_forms_step_side_by_side(mode: str, options: dict[str, str]) 
     alone = [ClusterEnvironment(jobs=6) for _ in range(2)]
     for place, one in enumerate(alone):
         np.testing.assert_array_equal(observations[place], one.reset(seed=1 + place)[0])
-    for number in range(6):
+    ended = False
+    while not ended:  # until the first is done: the next step would begin another stream
         observations, rewards, terminated, truncated, _ = many.step(np.stack([ONE, ONE / 2]))
-        assert terminated.all() == (number == 5)
         assert not truncated.any()
         for place, one in enumerate(alone):
-            observation, reward, *_ = one.step(ONE / (1 + place))
+            observation, reward, done, *_ = one.step(ONE / (1 + place))
             np.testing.assert_array_equal(observations[place], observation)
             assert rewards[place] == pytest.approx(reward)
+            assert terminated[place] == done
+        ended = bool(terminated.any())
     many.close()
 
 
@@ -94,14 +97,15 @@ def test_a_stream_without_questions_is_refused() -> None:
 
 def test_many_simulators_are_answered_in_batches() -> None:
     """And do what each of them would have done alone."""
-    streams = [varied_stream(seed, 12) for seed in range(4)]
+    streams = [training_stream(seed, 12) for seed in range(4)]
     together = SideBySide(streams)
     batches = 0
     for questions in together.questions():
         batches += 1
         assert stacked(questions).shape[0] == len(questions)
         together.answer(questions, np.array([[0.5, 1.0, 1.0, 1.0]] * len(questions)))
-    assert 12 <= batches < 48
+    lengths = [len(stream.jobs) for stream in streams]
+    assert max(lengths) <= batches < sum(lengths)
     for stream, simulator in zip(streams, together.simulators, strict=True):
         alone = SideBySide([stream])
         for questions in alone.questions():
