@@ -10,7 +10,7 @@ from rlalloc.allocation import allocation_for
 from rlalloc.job import Shares
 from rlalloc.observation import FEATURES, encode
 from rlalloc.urgency import nice_for
-from rlalloc.view import ClusterView, slowdown
+from rlalloc.view import ClusterView, expected_run_time_s, slowdown
 from rlalloc_trainer.simulator.engine.jobs import SubmittedJob, table_of
 from rlalloc_trainer.simulator.engine.parameters import SimulatedSite
 from rlalloc_trainer.simulator.engine.simulator import Simulator
@@ -72,8 +72,9 @@ def decide(simulator: Simulator, number: int, job: SubmittedJob, view: ClusterVi
     allocation = allocation_for(
         shares, job.request, job.bounds, view.shape, lambda sized: slowdown(job.request, sized)
     )
-    nice = job.nice + nice_for(shares.urgency, simulator.site.interception.urgency)
-    simulator.resize({number: allocation}, nice={number: nice})
+    rules = simulator.site.interception.urgency
+    patience_s = rules.patience_s(expected_run_time_s(job.request, allocation))
+    simulator.resize({number: allocation}, nice={number: (nice_for(shares.urgency, rules), patience_s)})
 
 
 def stacked(questions: Sequence[Question]) -> NDArray[np.float32]:
