@@ -20,7 +20,7 @@ RIGID = """#!/bin/sh
 : torchrun train.py
 """
 MOLDABLE = RIGID + "#RLALLOC gpus=1-4\n"
-LONG, SHORT, OWN_NICE = "--time=20:00:00", "--time=5", 5
+LONG, SHORT, OWN_NICE = "--time=5:00:00", "--time=5", 5
 MULTIFACTOR_ONLY = ("WeightAge", "MaxAge", "WeightFairshare", "WeightJobSize", "DecayHalfLife", "CalcPeriod")
 BASIC = {f"Priority{key}": None for key in MULTIFACTOR_ONLY} | {"PriorityType": "priority/basic"}
 NODES = {"basic_site": 1, "daemon_site": 2}
