@@ -17,21 +17,21 @@ from rlalloc.speed import PRIOR
 from rlalloc.store import Experience
 from rlalloc_agent.actor import Actor, load_actor
 from rlalloc_trainer import retrain as module
-from rlalloc_trainer.counterfactual import Labels
 from rlalloc_trainer.experience import split_by_time, transitions_of, usable
 from rlalloc_trainer.replay import Transitions, single_decisions
 from rlalloc_trainer.retrain import beyond_expectation, in_place, measure, retrain
+from rlalloc_trainer.simulator.consequences import Observed
 from rlalloc_trainer.twin import resampled, scaling_exponents, twin_of
 from rlalloc_trainer.versions import CRITICS_FILE, Learned, load_shipped_version, load_version
 from tests.agent.serving import add_version
-from tests.trainer.sites import CLUSTER, DEMO_LIKE, changed, experience_of, stored
+from tests.trainer.sites import NODES, changed, experience_of, site_stream, stored
 
 SMALL = TrainerSection(steps=30, min_experience=20)
 
 
 @pytest.fixture(scope="module")
 def experiences() -> list[Experience]:
-    return experience_of(DEMO_LIKE, seed=1)
+    return experience_of(site_stream(1))
 
 
 @pytest.fixture
@@ -170,13 +170,14 @@ def test_transitions_are_what_was_executed(experiences: list[Experience]) -> Non
 
 
 def test_the_twin_has_the_sites_cluster_and_jobs(experiences: list[Experience]) -> None:
-    site = twin_of(experiences, experiences)
-    assert site.cluster == CLUSTER
-    assert len(site.jobs) == sum(one.outcome.state != "OUT_OF_MEMORY" for one in experiences)
-    for job, one in zip(site.jobs, (e for e in experiences if e.outcome.state != "OUT_OF_MEMORY"), strict=True):
+    site, jobs = twin_of(experiences, experiences)
+    assert [(kind.count, kind.shape) for kind in site.nodes] == [(NODES.count, NODES.shape)]
+    assert len(jobs) == sum(one.outcome.state != "OUT_OF_MEMORY" for one in experiences)
+    for job, one in zip(jobs, (e for e in experiences if e.outcome.state != "OUT_OF_MEMORY"), strict=True):
         assert one.decision.allocation is not None
         run_time_s = one.outcome.ended_s - (one.outcome.started_s or 0.0)
-        assert job.run_time_s(one.decision.allocation) == pytest.approx(max(1.0, run_time_s))
+        size = one.decision.allocation
+        assert job.work_s / job.curve.at(size.gpus, size.cpus_per_gpu) == pytest.approx(max(1.0, run_time_s))
 
 
 def test_how_jobs_scale_is_read_from_their_run_times(experiences: list[Experience]) -> None:
@@ -217,8 +218,7 @@ def test_real_rewards_are_read_against_what_the_twin_expects() -> None:
     generator = np.random.default_rng(0)
     observation = generator.uniform(-1, 1, (500, len(FEATURES))).astype(np.float32)
     explained = observation[:, 3] - 2 * observation[:, 7]
-    nothing = single_decisions(observation[:0], np.zeros((0, SHARES), np.float32), np.zeros(0, np.float32))
-    simulated = Labels(nothing, observation, explained - 1)
+    simulated = Observed(observation, explained - 1)
     worth = np.where(generator.random(500) < 0.5, 0.5, -0.5).astype(np.float32)
     real = single_decisions(observation, np.zeros((500, SHARES), np.float32), explained + worth - 3)
     surplus = beyond_expectation(real, [simulated]).reward

@@ -13,7 +13,6 @@ from rlalloc_trainer.evaluation import Interval
 from rlalloc_trainer.pretrain import PretrainSettings, pretrain
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.retrain import Retrained, retrain
-from rlalloc_trainer.tuning import Tuned, TuningSettings, tune
 
 
 def train_on_site(config_path: Path, report: Report) -> Retrained:
@@ -35,8 +34,3 @@ def train_from_nothing(directory: Path, seed: int, budget: float, report: Report
     torch.set_num_threads(1)
     settings = PretrainSettings(seed=seed).scaled(budget)
     return pretrain(settings, directory, report)
-
-
-def tune_heuristics(seed: int, rounds: int, report: Report) -> Tuned:
-    """Tune the constants of price-EF."""
-    return tune(TuningSettings(seed=seed, rounds=rounds), report)

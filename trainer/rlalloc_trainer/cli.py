@@ -64,22 +64,3 @@ def policy(
         table.add_row(name, str(ratio))
     console.print(table)
     console.print(f"Stored in {directory}.", highlight=False)
-
-
-@app.command()
-def heuristics(
-    seed: Annotated[int, typer.Option(help="All that is random follows from it.")] = 0,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of the cross-entropy method.")] = 8,
-) -> None:
-    """Tune price-EF's constants in the simulator; the result is what rlalloc.heuristics.TUNED_PRICE holds."""
-    from rlalloc_trainer.app import tune_heuristics
-
-    with errors_end_here("train", ConfigError), progress_bar() as report:
-        tuned = tune_heuristics(seed, rounds, report)
-    console = Console()
-    console.print(tuned.constants, highlight=False)
-    console.print(
-        f"Mean JCT over that as requested, on other streams: {tuned.ratio}; DEFAULT_PRICE {tuned.default_ratio}.",
-        highlight=False,
-        soft_wrap=True,
-    )

@@ -14,12 +14,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rlalloc.heuristics import HEURISTICS, Heuristic
+from rlalloc.heuristics import Heuristic
+from rlalloc.heuristics.named import policy_named
 from rlalloc.job import JobView, Shares
 from rlalloc.observation import encode
 from rlalloc.view import ClusterView
 from rlalloc_agent.actor import Actor, actor_bytes, actor_from_bytes
-from rlalloc_trainer.simulator import Cluster, SimulatedJob, by_policy, simulate
+from rlalloc_trainer.simulator.driving import drive
+from rlalloc_trainer.simulator.engine import Simulator, table_of
+from rlalloc_trainer.simulator.engine.records import OUT_OF_MEMORY, TIMEOUT
+from rlalloc_trainer.simulator.from_stream import Stream
 
 FloatArray = NDArray[np.float64]
 Task = TypeVar("Task")
@@ -37,13 +41,6 @@ class Map(Protocol):
         ...
 
 
-class Stream(msgspec.Struct, frozen=True):
-    """Jobs and the cluster that they run on."""
-
-    cluster: Cluster
-    jobs: tuple[SimulatedJob, ...]
-
-
 class Interval(msgspec.Struct, frozen=True):
     """An estimate with its bootstrap interval."""
 
@@ -56,13 +53,16 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class StreamResult(msgspec.Struct, frozen=True):
-    """One policy on one stream: mean seconds and sums over its jobs."""
+    """One policy on one stream: means over its jobs in seconds, GPU-seconds of all runs, and jobs that were killed.
+
+    The wait is until the first start, of jobs that started. Killed are those whose first run hit its time limit or
+    ran out of memory, also where their users had asked for too little.
+    """
 
     jct_s: float
     wait_s: float
     gpu_s: float
     killed: int
-    reward: float
 
 
 class ActorWeights(msgspec.Struct, frozen=True):
@@ -78,13 +78,13 @@ class ActorWeights(msgspec.Struct, frozen=True):
 
 
 Contender = str | ActorWeights
-"""A heuristic's name, or an actor that takes its mean."""
+"""A reference policy's name (``rlalloc.heuristics.named``), or an actor that takes its mean."""
 
 
 def policy_of(contender: Contender) -> Heuristic:
     """Return the policy that a contender stands for."""
     if isinstance(contender, str):
-        return HEURISTICS[contender]
+        return policy_named(contender)
     actor = actor_from_bytes(contender.content, contender.hidden)
 
     def decide(job: JobView, view: ClusterView) -> Shares:
@@ -97,13 +97,13 @@ def policy_of(contender: Contender) -> Heuristic:
 def run_stream(task: tuple[Contender, Stream]) -> StreamResult:
     """Run one policy on one stream."""
     contender, stream = task
-    records = simulate(stream.cluster, stream.jobs, by_policy(policy_of(contender)))
+    simulator = Simulator(stream.site, table_of(stream.jobs, stream.site))
+    outcomes = drive(simulator, stream.jobs, policy_of(contender)).outcomes
     return StreamResult(
-        jct_s=float(np.mean([record.jct_s for record in records])),
-        wait_s=float(np.mean([record.start_s - record.job.submit_s for record in records])),
-        gpu_s=float(sum(record.gpu_s for record in records)),
-        killed=sum(record.state != "COMPLETED" for record in records),
-        reward=float(np.mean([record.reward() for record in records])),
+        jct_s=float(np.mean(outcomes["finished_s"] - outcomes["submit_s"])),
+        wait_s=float(np.nanmean(outcomes["first_start_s"] - outcomes["submit_s"])),
+        gpu_s=float(outcomes["held_gpu_s"].sum()),
+        killed=int(np.isin(outcomes["first_state"], (TIMEOUT, OUT_OF_MEMORY)).sum()),
     )
 
 

@@ -14,12 +14,11 @@ from rlalloc.config import TrainerSection
 from rlalloc.observation import FEATURES
 from rlalloc.policies import PolicyStore
 from rlalloc.store import Experience, PolicyRow, Store
-from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
+from rlalloc_trainer.counterfactual import LabelSettings, label
 from rlalloc_trainer.evaluation import (
     ActorWeights,
     Contender,
     Map,
-    Stream,
     evaluate,
     jct_ratio,
     policy_of,
@@ -30,7 +29,9 @@ from rlalloc_trainer.gate import Evidence, Verdict, judge
 from rlalloc_trainer.progress import Report, silent
 from rlalloc_trainer.replay import Replay, Transitions
 from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn
-from rlalloc_trainer.twin import Site, resampled, twin_of
+from rlalloc_trainer.simulator.consequences import Observed, observed
+from rlalloc_trainer.simulator.from_stream import Stream
+from rlalloc_trainer.twin import resampled, twin_of
 from rlalloc_trainer.versions import Learned, load_shipped_version, load_version, new_manifest, version_files
 
 CANDIDATE: Final = "the candidate"
@@ -144,7 +145,7 @@ def measure(
 
 def _train(
     train: Sequence[Experience],
-    site: Site,
+    site: Stream,
     start: Learned,
     settings: TrainerSection,
     generator: np.random.Generator,
@@ -157,9 +158,9 @@ def _train(
     streams = resampled(site, TRAIN_STREAMS, TRAIN_STREAM_JOBS, generator, TRAIN_PACE)
     tasks = [(stream, weights, settings.seed + number) for number, stream in enumerate(streams)]
     simulated = []
-    for done, labels in enumerate(spread(label_stream, tasks), start=1):
-        replay.add(labels.retaken)
-        simulated.append(labels)
+    for done, (retaken, as_it_went) in enumerate(spread(label_stream, tasks), start=1):
+        replay.add(retaken)
+        simulated.append(as_it_went)
         progress("simulating the site", 0.4 * done / len(tasks))
     real = beyond_expectation(transitions_of(train), simulated)
     for _ in range(REAL_COPIES):
@@ -173,20 +174,22 @@ def _train(
     return sac
 
 
-def label_stream(task: tuple[Stream, Contender, int]) -> Labels:
-    """Take decisions of a stream again, with random numbers of their own."""
+def label_stream(task: tuple[Stream, Contender, int]) -> tuple[Transitions, Observed]:
+    """Take decisions of a stream again, with random numbers of their own; return also how the stream itself went."""
     stream, contender, seed = task
-    return label(stream.cluster, stream.jobs, policy_of(contender), LABELS, np.random.default_rng(seed))
+    policy = policy_of(contender)
+    retaken = label(stream, policy, LABELS, np.random.default_rng(seed)).transitions()
+    return retaken, observed(stream, policy)
 
 
-def beyond_expectation(real: Transitions, simulated: Sequence[Labels]) -> Transitions:
+def beyond_expectation(real: Transitions, simulated: Sequence[Observed]) -> Transitions:
     """Return real decisions with their rewards less what the twin's jobs in like situations lead to expect.
 
     So they are on one scale with the twin's gains. What is expected is a ridge regression of reward on observation;
     that the twin is kinder or harder than the site on average is taken out.
     """
-    observation = np.concatenate([labels.observation for labels in simulated]).astype(np.float64)
-    reward = np.concatenate([labels.reward for labels in simulated]).astype(np.float64)
+    observation = np.concatenate([each.observation for each in simulated]).astype(np.float64)
+    reward = np.concatenate([each.reward for each in simulated]).astype(np.float64)
     middle = observation.mean(axis=0)
     centred = observation - middle
     normal = centred.T @ centred + RIDGE * len(centred) * np.eye(centred.shape[1])

@@ -12,7 +12,8 @@ from gymnasium.utils.env_checker import check_env
 from rlalloc.job import SHARES
 from rlalloc.observation import heuristic_shares
 from rlalloc_trainer.simulator.engine.side_by_side import SideBySide, stacked
-from rlalloc_trainer.simulator.environment import ENVIRONMENT, ClusterEnvironment, varied_stream
+from rlalloc_trainer.simulator.environment import ENVIRONMENT, ClusterEnvironment
+from rlalloc_trainer.simulator.training_streams import training_stream
 from tests.trainer.engine.by_hand import job, site, size
 
 ONE = np.ones(SHARES, dtype=np.float32)
@@ -28,8 +29,8 @@ def test_the_vector_form_steps_side_by_side() -> None:
     many = gymnasium.make_vec(ENVIRONMENT, num_envs=3, jobs=6)
     observations, _ = many.reset(seed=1)
     assert observations.shape == many.observation_space.shape
-    ended = np.zeros(SHARES, dtype=bool)
-    for _ in range(6):
+    ended = np.zeros(3, dtype=bool)
+    for _ in range(60):
         observations, rewards, terminated, truncated, _ = many.step(many.action_space.sample())
         assert np.isfinite(rewards).all()
         assert not truncated.any()
@@ -80,14 +81,15 @@ def test_a_stream_without_questions_is_refused() -> None:
 
 def test_many_simulators_are_answered_in_batches() -> None:
     """And do what each of them would have done alone."""
-    streams = [varied_stream(seed, 12) for seed in range(4)]
+    streams = [training_stream(seed, 12) for seed in range(4)]
     together = SideBySide(streams)
     batches = 0
     for questions in together.questions():
         batches += 1
         assert stacked(questions).shape[0] == len(questions)
         together.answer(questions, np.array([[0.5, 1.0, 1.0, 1.0]] * len(questions)))
-    assert 12 <= batches < 48
+    lengths = [len(stream.jobs) for stream in streams]
+    assert max(lengths) <= batches < sum(lengths)
     for stream, simulator in zip(streams, together.simulators, strict=True):
         alone = SideBySide([stream])
         for questions in alone.questions():
