@@ -4,6 +4,7 @@ A share of 0 is the lower bound and 1 the upper one; between them the scale is l
 is the same step wherever it starts.
 """
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -27,12 +28,23 @@ def allocation_for(
     ``slowdown_of(allocation)`` is the predicted run time over that as submitted; where it is above 1 the time
     limit grows with it, so that no job is killed for our decision. The limit never shrinks.
     """
+    sized = size_for(shares, request, bounds, shape)
+    slowdown = slowdown_of(sized)
+    if slowdown <= 1.0:
+        return sized
+    limit_s = math.ceil(request.time_limit_s * slowdown * TIME_LIMIT_MARGIN / 60) * 60
+    return msgspec.structs.replace(sized, time_limit_s=limit_s)
+
+
+@functools.lru_cache(maxsize=8192)
+def size_for(shares: Shares, request: Allocation, bounds: Bounds, shape: NodeShape) -> Allocation:
+    """Likewise, with the time limit of the request; kept, for heuristics, encoding and decision ask for the same."""
     gpus = _nearest_count(_interpolate(shares.gpu, bounds.gpus), bounds.gpu_counts)
     nodes, gpus_per_node = _layout(gpus, request, shape)
     tasks_per_node = _tasks_per_node(gpus_per_node, request, bounds)
     cpus_per_node = min(shape.cpus, _of_node(shares.cpu, bounds.cpus_per_gpu, 1, gpus_per_node))
     mem_mib = min(shape.mem_mib, _of_node(shares.mem, bounds.mem_mib_per_gpu, _MIB_PER_GIB, gpus_per_node))
-    sized = Allocation(
+    return Allocation(
         nodes=nodes,
         gpus_per_node=gpus_per_node,
         tasks_per_node=tasks_per_node,
@@ -40,11 +52,6 @@ def allocation_for(
         mem_mib_per_node=max(1, mem_mib),
         time_limit_s=request.time_limit_s,
     )
-    slowdown = slowdown_of(sized)
-    if slowdown <= 1.0:
-        return sized
-    limit_s = math.ceil(request.time_limit_s * slowdown * TIME_LIMIT_MARGIN / 60) * 60
-    return msgspec.structs.replace(sized, time_limit_s=limit_s)
 
 
 def shares_of(allocation: Allocation, bounds: Bounds) -> Shares:
@@ -81,6 +88,8 @@ def _whole(share: float, bound: Range, unit: int) -> float:
 
 
 def _interpolate(share: float, bound: Range) -> float:
+    if bound.maximum == bound.minimum:
+        return float(bound.minimum)
     clipped = min(1.0, max(0.0, share))
     return float(bound.minimum * (bound.maximum / bound.minimum) ** clipped)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rlalloc.allocation import allocation_for
+from rlalloc.allocation import size_for
 from rlalloc.heuristics.sizes import Heuristic
 from rlalloc.job import JobView, Shares
 from rlalloc.urgency import urgency_of_run_time
@@ -25,5 +25,5 @@ class Ordered:
     def __call__(self, job: JobView, view: ClusterView) -> Shares:
         """Return the policy's shares with an urgency on a log scale of the run time that is expected with them."""
         shares = self.policy(job, view)
-        size = allocation_for(shares, job.request, job.bounds, view.shape, lambda _: 1.0)
+        size = size_for(shares, job.request, job.bounds, view.shape)
         return msgspec.structs.replace(shares, urgency=urgency_of_run_time(expected_run_time_s(job.request, size)))
