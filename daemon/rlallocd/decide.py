@@ -132,7 +132,11 @@ def _ask(
     return [
         (
             question.candidate,
-            with_nice(decision_from(question, answer, decided.policy_version, snapshot), question, config.urgency),
+            with_nice(
+                decision_from(question, answer, decided.policy_version, snapshot),
+                question.candidate.job,
+                config.urgency,
+            ),
         )
         for question, answer in zip(questions, decided.answers, strict=True)
     ]
@@ -153,13 +157,13 @@ def decision_from(question: Question, answer: PolicyAnswer, version: str, snapsh
     )
 
 
-def with_nice(decision: Decision, question: Question, rules: UrgencyRules) -> Decision:
+def with_nice(decision: Decision, job: JobRecord, rules: UrgencyRules) -> Decision:
     """The same decision with what its urgency adds to the job's nice, where the site lets urgency count.
 
     Not to an array: the rest of one whose tasks have started cannot be updated as a whole, and would keep it.
     """
     size = decision.allocation
-    if not rules.nice_band or size is None or decision.shares is None or question.candidate.job.is_array:
+    if not rules.nice_band or size is None or decision.shares is None or job.is_array:
         return decision
     return msgspec.structs.replace(
         decision,

@@ -8,8 +8,12 @@ import msgspec
 import pytest
 
 from rlalloc.config import Config, parse_config
+from rlalloc.job import Shares
 from rlalloc.store import Application, JobHistory, Store
+from rlalloc.urgency import UrgencyRules
+from rlalloc.view import expected_run_time_s
 from rlallocd import easing
+from rlallocd.decide import with_nice
 from rlallocd.easing import Added, Easing, added_by, falls_of, nice_due
 from rlallocd.findings import AddedNice
 from rlallocd.slurm import JobRecord, UpdateRefused
@@ -47,6 +51,28 @@ def history_of(job: JobRecord, added: AddedNice = ADDED.nice, state: str = "begu
         added_nice=added.added,
     )
     return JobHistory(decisions=(decision,), applications=(application,))
+
+
+def test_what_is_added_at_the_decision() -> None:
+    """A quarter of the band for an urgency of 0.75; patience is in run times of the decided size."""
+    job, rules = waiting_job(7), UrgencyRules(nice_band=80, patience=2)
+    half = msgspec.structs.replace(EIGHT, gpus_per_node=4)
+    decision = msgspec.structs.replace(decision_for(job), shares=Shares(0, 0, 0, 0.75), allocation=half)
+    added = with_nice(decision, job, rules)
+    assert (added.nice, added.patience_s) == (20, rules.patience_s(expected_run_time_s(EIGHT, half)))
+    assert added == msgspec.structs.replace(decision, nice=added.nice, patience_s=added.patience_s)
+    most_urgent = msgspec.structs.replace(decision, shares=Shares(0, 0, 0, 1.0))
+    assert with_nice(most_urgent, job, rules).nice == 0
+
+
+def test_nothing_is_added_to_arrays_nor_where_it_is_not_allowed_or_nothing_was_decided() -> None:
+    job, rules = waiting_job(7), UrgencyRules(nice_band=80)
+    decision = msgspec.structs.replace(decision_for(job), shares=Shares(0, 0, 0, 0), allocation=EIGHT)
+    array = msgspec.structs.replace(job, is_array=True)
+    left = msgspec.structs.replace(decision, allocation=None)
+    assert with_nice(decision, job, UrgencyRules()) == decision
+    assert with_nice(decision, array, rules) == decision
+    assert with_nice(left, job, rules) == left
 
 
 @pytest.mark.parametrize(
