@@ -177,7 +177,9 @@ def label_stream(task: tuple[Contender, int, LabelSettings]) -> Labels:
     return label(training_stream(number), policy_of(contender), settings, generator)
 
 
-def _learn(number: int, sac: Sac, replay: Hindsight, settings: PretrainSettings, progress: Report) -> dict[str, Curve]:
+def _learn(
+    number: int, sac: Sac, replay: Hindsight, settings: PretrainSettings, progress: Report
+) -> dict[str, Curve]:
     """Take a round's gradient steps; return SAC's figures on the way, averaged over CURVE_STEPS steps each."""
     losses: list[Losses] = []
     points: dict[str, list[tuple[int, float]]] = {name: [] for name in CURVES}
