@@ -17,8 +17,8 @@ _QUEUED = FEATURES.index("queued_gpus")
 class PartlyLearned:
     """``actor`` where ``answers`` says so. Elsewhere an untrained actor, whose mean is the base heuristic.
 
-    So the heuristic's decisions have probabilities too, and what is tried around it can be learned from. Where it wins
-    was found for the default objective; of any other one the heuristic knows nothing, and the actor answers.
+    So the heuristic's decisions have probabilities too, and what is tried around it can be learned from. Where it
+    wins was found for the default objective; of any other one the heuristic knows nothing, and the actor answers.
     """
 
     def __init__(self, actor: Actor, answers: Answering) -> None:

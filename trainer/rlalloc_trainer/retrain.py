@@ -17,6 +17,7 @@ from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.observation import FEATURES
 from rlalloc.policies import Answering, PolicyStore
 from rlalloc.store import Experience, PolicyRow, Store
+from rlalloc_agent.actor import Actor
 from rlalloc_trainer.answering import BASE, by_wait, choose_where
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
 from rlalloc_trainer.evaluation import (
@@ -72,7 +73,7 @@ class Retrained(msgspec.Struct, frozen=True, kw_only=True):
 class Candidate(NamedTuple):
     """What was trained, and where it answers."""
 
-    sac: Sac
+    sac: Sac[Actor]
     answers: Answering
 
 
@@ -190,7 +191,7 @@ def _train(
     generator: np.random.Generator,
     spread: Map,
     progress: Report,
-) -> Sac:
+) -> Sac[Actor]:
     """Fine-tune ``start`` on the real decisions and on the twin's, mostly for the site's objective."""
     terms = (*TERM_NAMES, *objective.plugin_weights)
     further = tuple(objective.plugin_weights.values())
