@@ -59,7 +59,9 @@ def test_the_outcome_belongs_to_the_decision_in_force() -> None:
 def test_an_urgency_that_did_not_count_was_the_fullest() -> None:
     """The job kept its place, whatever its policy had answered."""
     plain = msgspec.structs.replace(DECISION, nice=None, patience_s=None)
-    (outcome,) = outcomes_of((plain,), {"d1": (_applied(1, plain, "begun"),)}, [ENDED], DEFAULT_PRICE)
+    (outcome,) = outcomes_of(
+        (plain,), {"d1": (_applied(1, plain, "begun"),)}, [ENDED], ObjectiveSection(), pytest.fail
+    )
     assert plain.shares is not None
     assert plain.shares.urgency < 1.0
     assert outcome.executed_shares == msgspec.structs.replace(plain.shares, urgency=1.0)

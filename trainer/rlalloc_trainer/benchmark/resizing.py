@@ -60,9 +60,9 @@ class ResizingSimulator(Simulator):
         for number in np.flatnonzero(may).tolist():
             allocation = self._better(number)
             if allocation is not None:
-                nice = int(self.world.jobs[number]["nice"])
+                added = int(jobs[number]["added_nice"]), float(jobs[number]["patience_s"])
                 self.requeue(number)
-                self.resize({number: allocation}, nice={number: nice})
+                self.resize({number: allocation}, nice={number: added})
 
     def _better(self, number: int) -> Allocation | None:
         """Return the size that clearly pays for a running job, or None."""
