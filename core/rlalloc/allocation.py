@@ -1,4 +1,4 @@
-"""From three shares to an allocation inside the bounds, and back. Pure functions.
+"""From shares to an allocation inside the bounds, and back; urgency is no part of it. Pure functions.
 
 A share of 0 is the lower bound and 1 the upper one; between them the scale is logarithmic, since twice as many
 is the same step wherever it starts.
@@ -48,7 +48,7 @@ def allocation_for(
 
 
 def shares_of(allocation: Allocation, bounds: Bounds) -> Shares:
-    """Return the shares that lead to ``allocation``; 1 where a range is a single point."""
+    """Return the shares that lead to ``allocation``, 1 where a range is a single point, and the fullest urgency."""
     return Shares(
         gpu=share_in(allocation.gpus, bounds.gpus),
         cpu=share_in(allocation.cpus_per_gpu, bounds.cpus_per_gpu),

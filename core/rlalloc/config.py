@@ -16,6 +16,7 @@ from rlalloc.bounds import SiteBounds
 from rlalloc.errors import ConfigError
 from rlalloc.heuristics import PriceConstants
 from rlalloc.job import JOB_CLASSES, MODES, JobClass, Mode
+from rlalloc.urgency import UrgencyRules
 
 DEFAULT_PATH: Final = Path("/etc/rlalloc/rlalloc.yaml")
 
@@ -137,6 +138,7 @@ class Config(_Section, frozen=True):
     daemon: DaemonSection = DaemonSection()
     metrics: MetricsSection = MetricsSection()
     waiting: WaitingSection = WaitingSection()
+    urgency: UrgencyRules = UrgencyRules()
     store: StoreSection = StoreSection()
     policy: PolicySection = PolicySection()
     objective: ObjectiveSection = ObjectiveSection()

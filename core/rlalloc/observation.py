@@ -1,21 +1,22 @@
 """A job and the cluster as numbers for the policy network: one encoding for daemon, agent, trainer and simulator.
 
-Every feature is without a unit and near [-1, 1], so that one policy serves clusters of any size. The last three are
-the base heuristic's shares: the actor is a residual around them.
+Every feature is without a unit and near [-1, 1], so that one policy serves clusters of any size. The last SHARES are
+the base heuristic's answer: the actor is a residual around it.
 """
 
 import math
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.allocation import allocation_for, share_in
-from rlalloc.heuristics import price_ef
-from rlalloc.job import JOB_CLASSES, Allocation, JobView, Shares
+from rlalloc.heuristics import BASE
+from rlalloc.job import JOB_CLASSES, SHARES, Allocation, JobView, Shares
 from rlalloc.view import ClusterView, expected_run_time_s
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 """Raised whenever a feature changes its place or meaning; policies name the schema that they were trained on."""
 
 FEATURES: Final = (
@@ -49,6 +50,7 @@ FEATURES: Final = (
     "heuristic_gpu_share",
     "heuristic_cpu_share",
     "heuristic_mem_share",
+    "heuristic_urgency",
 )
 Observation = NDArray[np.float32]
 """Shape (len(FEATURES),)."""
@@ -56,22 +58,19 @@ Observation = NDArray[np.float32]
 
 def encode(job: JobView, view: ClusterView) -> Observation:
     """Encode one pending job on one cluster; shape (len(FEATURES),), float32, finite."""
-    heuristic = price_ef(job, view)
+    heuristic = BASE(job, view)
     values = (
         *_job_features(job, view),
         *_cluster_features(job, view),
         *_trade_off_features(job, view, heuristic),
-        heuristic.gpu,
-        heuristic.cpu,
-        heuristic.mem,
+        *msgspec.structs.astuple(heuristic),
     )
     return np.clip(np.array(values, dtype=np.float32), -5.0, 5.0)
 
 
 def heuristic_shares(observation: Observation) -> Shares:
     """Return the base heuristic's shares that ``observation`` ends with."""
-    gpu, cpu, mem = (float(value) for value in observation[-3:])
-    return Shares(gpu, cpu, mem)
+    return Shares(*observation[-SHARES:].tolist())
 
 
 def _job_features(job: JobView, view: ClusterView) -> tuple[float, ...]:

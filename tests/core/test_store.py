@@ -37,10 +37,12 @@ DECISION = Decision(
     dominant_share_requested=0.5,
     dominant_share_allocated=0.25,
     reference_s=264.0,
-    shares=Shares(0.1, 0.2, 0.3),
+    shares=Shares(0.1, 0.2, 0.3, 0.4),
     log_probability=-1.5,
     policy_version="v000001",
     allocation=msgspec.structs.replace(SIZE, gpus_per_node=2),
+    nice=12,
+    patience_s=1056.0,
 )
 APPLICATION = Application(
     id=0,
@@ -54,6 +56,8 @@ APPLICATION = Application(
     changed_s=1001,
     begins=False,
     record='{"job_id": 7}',
+    own_nice=-3,
+    added_nice=12,
 )
 OUTCOME = Outcome(
     decision_id="d1",
@@ -68,7 +72,7 @@ OUTCOME = Outcome(
     mem_mib=1024,
     max_rss_mib=None,
     consumed_energy_j=None,
-    executed_shares=Shares(0.1, 0.2, 0.3),
+    executed_shares=Shares(0.1, 0.2, 0.3, 0.4),
     reward=-0.5,
 )
 
@@ -96,6 +100,16 @@ def test_rows_come_back_as_they_went_in(url: str) -> None:
     (experience,) = again.experience()
     assert (experience.decision, experience.outcome) == (DECISION, OUTCOME)
     again.close()
+
+
+def test_shares_of_before_there_was_an_urgency_can_be_read(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    store.add_decisions([DECISION])
+    with sqlite3.connect(tmp_path / "store.sqlite") as connection:
+        connection.execute("UPDATE decisions SET shares = '[0.1,0.2,0.3]', nice = NULL, patience_s = NULL")
+    (decision,) = store.decisions_of(7)
+    assert (decision.shares, decision.nice) == (Shares(0.1, 0.2, 0.3, 1.0), None)
+    store.close()
 
 
 def test_the_journal_tells_what_is_open(url: str) -> None:

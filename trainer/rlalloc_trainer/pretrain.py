@@ -15,9 +15,10 @@ import numpy as np
 import torch
 
 from rlalloc.errors import PolicyError
+from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES
 from rlalloc.policies import MANIFEST_FILE
-from rlalloc_agent.actor import HIDDEN, SHARES, Actor, actor_from_bytes
+from rlalloc_agent.actor import HIDDEN, Actor, actor_from_bytes
 from rlalloc_trainer.counterfactual import LabelSettings, label
 from rlalloc_trainer.critic import Critics
 from rlalloc_trainer.evaluation import (
@@ -40,7 +41,7 @@ from rlalloc_trainer.workload import generate, varied
 
 RIVALS: Final = ("as-requested", "repaired", "price-ef")
 BASE: Final = "price-ef"
-VERSION: Final = "shipped-1"
+VERSION: Final = "shipped-2"
 VALIDATION_SEEDS: Final = 500_000
 TEST_SEEDS: Final = 900_000
 """Streams are numbered: those for training from seed · 1000 + 1,000,000, for validation and test from here."""

@@ -11,10 +11,11 @@ import msgspec
 import numpy as np
 
 from rlalloc.config import TrainerSection
+from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES
 from rlalloc.policies import PolicyStore
 from rlalloc.store import Experience, PolicyRow, Store
-from rlalloc_agent.actor import SHARES, Actor
+from rlalloc_agent.actor import Actor
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
 from rlalloc_trainer.evaluation import (
     ActorWeights,

@@ -40,6 +40,8 @@ DECISIONS: Final = Table(
     Column("policy_version", String(32)),
     Column("allocation", Text),
     Column("predicted_gain", Double),
+    Column("nice", Integer),
+    Column("patience_s", Double),
     Index("decisions_by_job", "job_id", "submitted_s"),
 )
 
@@ -57,6 +59,8 @@ APPLICATIONS: Final = Table(
     Column("changed_s", Double, nullable=False),
     Column("begins", Integer, nullable=False, server_default="1"),
     Column("record", Text),
+    Column("own_nice", Integer),
+    Column("added_nice", Integer),
     Index("applications_by_state", "state"),
     Index("applications_by_job", "job_id"),
 )

@@ -14,6 +14,8 @@ from typing import Final, TypeVar, cast
 import numba
 from numba.core import config
 
+from rlalloc import urgency
+
 Compiled = TypeVar("Compiled", bound=Callable[..., object])
 
 _HERE: Final = Path(__file__).parent
@@ -36,7 +38,8 @@ def _folder() -> Path | None:
 
     What is kept there is run when it is loaded, as .pyc files are, and is only as trustworthy as they are.
     """
-    sources = b"".join(path.read_bytes() for path in sorted(_HERE.glob("*.py")))
+    files = (*sorted(_HERE.glob("*.py")), Path(urgency.__file__))  # all that is compiled
+    sources = b"".join(path.read_bytes() for path in files)
     name = f"engine-{hashlib.sha256(sources).hexdigest()[:12]}"
     user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
     for parent in (_HERE / "__pycache__", user_cache / "rlalloc"):
