@@ -1,5 +1,7 @@
 """The replay buffer: transitions in numpy arrays, sampled uniformly."""
 
+from typing import Protocol
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +37,14 @@ def single_decisions(observation: FloatArray, shares: FloatArray, reward: FloatA
         next_observation=observation,
         done=np.ones(len(reward), dtype=np.float32),
     )
+
+
+class Buffer(Protocol):
+    """What can be learned from."""
+
+    def sample(self, count: int, generator: np.random.Generator) -> Transitions:
+        """Draw ``count`` transitions."""
+        ...
 
 
 class Replay:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rlalloc_agent.actor import Actor
 from rlalloc_trainer.critic import TwinCritic
-from rlalloc_trainer.replay import Replay, Transitions
+from rlalloc_trainer.replay import Buffer, Transitions
 
 _NETWORKS: Final = ("actor", "critics", "targets")
 _OPTIMIZERS: Final = ("critic_optimizer", "actor_optimizer", "temperature_optimizer")
@@ -178,7 +178,7 @@ def new_critics(actor: Actor, seed: int) -> TwinCritic:
 
 def learn(
     sac: Sac,
-    replay: Replay,
+    replay: Buffer,
     steps: int,
     generator: np.random.Generator,
     each_step: Callable[[Losses], None] = lambda _: None,

@@ -9,7 +9,8 @@ import numpy as np
 
 from rlalloc.heuristics.named import policy_named
 from rlalloc.urgency import UrgencyRules
-from rlalloc_trainer.evaluation import Interval, Map, bootstrap_mean
+from rlalloc_trainer.evaluation import Map
+from rlalloc_trainer.intervals import Interval, ratio_of
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
@@ -86,7 +87,7 @@ def compare(
         name: [
             Compared(
                 float(table[row, :, column].mean()),
-                Interval(*np.exp(bootstrap_mean(logarithms[row, :, column], CONFIDENCE)).tolist()),
+                ratio_of([logarithms[row, :, column]], CONFIDENCE),
             )
             for row in range(len(settings.loads))
         ]

@@ -57,19 +57,19 @@ def drive(
                     decided += 1
                 else:
                     left += 1
-            sizes[asked] = sizes_now(simulator)[asked]
+            sizes[asked] = sizes_now(simulator, asked)
         if report is not None and jobs:
             report(float(simulator.world.clock[0]["ended"]) / len(jobs))
     return Driven(simulator.outcomes(), sizes, decided, left)
 
 
-def sizes_now(simulator: Simulator) -> Numbers:
-    """Return what each job asks for or holds at this moment, shape (jobs, 7), columns SIZE_FIELDS."""
-    world = simulator.world
-    columns = [world.sizes[name] for name in SIZE_FIELDS[:-2]]
-    patience_s = world.jobs["patience_s"]
+def sizes_now(simulator: Simulator, numbers: Numbers | slice = slice(None)) -> Numbers:
+    """Return what each of these jobs asks for or holds at this moment, shape (jobs, 7), columns SIZE_FIELDS."""
+    sizes, jobs = simulator.world.sizes[numbers], simulator.world.jobs
+    patience_s = jobs["patience_s"][numbers]
     patience_s = np.where(np.isfinite(patience_s), patience_s, 0.0)
-    return np.stack([*columns, world.jobs["added_nice"], patience_s], axis=1).astype(np.int64)
+    columns = [sizes[name] for name in SIZE_FIELDS[:-2]]
+    return np.stack([*columns, jobs["added_nice"][numbers], patience_s], axis=1).astype(np.int64)
 
 
 def _decide(simulator: Simulator, number: int, submitted: SubmittedJob, policy: Heuristic) -> bool:

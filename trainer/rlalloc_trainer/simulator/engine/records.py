@@ -215,7 +215,7 @@ class World(NamedTuple):
 
     ``queue`` holds the pending jobs in the order of their priority. The agenda is a binary heap of jobs and nodes
     (node n is number jobs + n) by the time of the next thing that happens to them: ``agenda`` the heap,
-    ``agenda_place`` where each stands in it (or NOBODY), ``agenda_s`` the times. ``gpus_free_s`` (nodes, GPUs + 1) is
+    ``agenda_place`` where each stands in it (or NOBODY), ``agenda_s`` the times. ``gpus_free_s`` (GPUs + 1, nodes) is
     when so many GPUs of a node are free, as its running jobs' time limits have it: -inf for now, inf for never.
     ``room``, ``chosen`` and ``allowed`` are room to work in.
     """

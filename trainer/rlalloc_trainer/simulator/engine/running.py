@@ -278,7 +278,7 @@ def _foresee_free_gpus(nodes: Records, slots: Records, gpus_free_s: Reals, node:
     free, time_s, slot = there["free_gpus"], -math.inf, 0
     while True:
         while gpus <= free:
-            gpus_free_s[node, gpus] = time_s
+            gpus_free_s[gpus, node] = time_s
             gpus += 1
         if gpus > there["gpus"]:
             return

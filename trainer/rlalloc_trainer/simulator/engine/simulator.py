@@ -161,7 +161,7 @@ def _world_of(site: SimulatedSite, table: JobTable) -> World:
         sizes=table.sizes.copy(),
         nodes=nodes,
         slots=np.zeros((count, int(nodes["cpus"].max())), dtype=SLOT),
-        gpus_free_s=np.where(np.arange(nodes["gpus"].max() + 1) <= nodes["gpus"][:, None], -math.inf, math.inf),
+        gpus_free_s=np.where(np.arange(nodes["gpus"].max() + 1)[:, None] <= nodes["gpus"], -math.inf, math.inf),
         holds=holds,
         partitions=partitions,
         in_partition=in_partition,
