@@ -20,7 +20,7 @@ from rlalloc.observation import FEATURES
 from rlalloc.policies import MANIFEST_FILE
 from rlalloc_agent.actor import HIDDEN, Actor
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
-from rlalloc_trainer.critic import TwinCritic
+from rlalloc_trainer.critic import Critics
 from rlalloc_trainer.curves import draw_curves, write_tensorboard
 from rlalloc_trainer.evaluation import (
     ActorWeights,
@@ -65,9 +65,9 @@ class PretrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     seed: int = 0
     rounds: int = 3
-    streams: int = 240
-    steps: int = 1500
-    validation_streams: int = 80
+    streams: int = 600
+    steps: int = 6000
+    validation_streams: int = 120
     test_streams: int = 240
     confidence: float = 0.9
     labels: LabelSettings = LabelSettings()
@@ -124,7 +124,7 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report, worker
 
 
 def _rounds(
-    settings: PretrainSettings, sac: Sac, folder: TrainingFolder, spread: Map, report: Report
+    settings: PretrainSettings, sac: Sac[Actor], folder: TrainingFolder, spread: Map, report: Report
 ) -> list[RoundOutcome]:
     """Train all rounds that are not done yet, and return how each went."""
     outcomes = folder.outcomes()
@@ -178,7 +178,7 @@ def label_stream(task: tuple[Contender, int, LabelSettings]) -> Labels:
 
 
 def _learn(
-    number: int, sac: Sac, replay: Hindsight, settings: PretrainSettings, progress: Report
+    number: int, sac: Sac[Actor], replay: Hindsight, settings: PretrainSettings, progress: Report
 ) -> dict[str, Curve]:
     """Take a round's gradient steps; return SAC's figures on the way, averaged over CURVE_STEPS steps each."""
     losses: list[Losses] = []
@@ -237,7 +237,7 @@ def _means(results: Sequence[StreamResult]) -> dict[str, float]:
 def _write(
     directory: Path,
     actor: Actor,
-    critics: TwinCritic,
+    critics: Critics,
     training: dict[str, object],
     evaluation: dict[str, object],
 ) -> None:
