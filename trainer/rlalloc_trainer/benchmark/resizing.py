@@ -24,7 +24,6 @@ from rlalloc.allocation import allocation_for
 from rlalloc.heuristics import Heuristic, expected_cost_s
 from rlalloc.job import Allocation, JobView
 from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView, expected_remaining_s, slowdown
-from rlalloc_trainer.simulator.driving import sizes_now
 from rlalloc_trainer.simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
 from rlalloc_trainer.simulator.engine.records import NOBODY, RUNNING, Numbers
 from rlalloc_trainer.simulator.engine.views import cluster_view, job_view
@@ -61,9 +60,8 @@ class ResizingSimulator(Simulator):
         for number in np.flatnonzero(may).tolist():
             allocation = self._better(number)
             if allocation is not None:
-                nice, patience_s = sizes_now(self)[number, -2:].tolist()
                 self.requeue(number)
-                self.resize({number: allocation}, nice={number: (nice, patience_s)})
+                self.resize({number: allocation})  # a requeued job has its turn: only its own nice is left
 
     def _better(self, number: int) -> Allocation | None:
         """Return the size that clearly pays for a running job, or None."""
