@@ -34,13 +34,20 @@ def choose_where(
     """Return where the network answers, and each way's mean JCT over that of the heuristic under it."""
     ways: dict[str, Contender] = {way.describe(): msgspec.structs.replace(weights, answers=way) for way in WAYS}
     results = evaluate({BASE: BASE, **ways}, streams, spread)
-    thirds = by_wait(results[BASE])
+    return best_of({way: results[way.describe()] for way in WAYS}, results[BASE])
+
+
+def best_of(
+    ways: Mapping[Answering, Sequence[StreamResult]], base: Sequence[StreamResult]
+) -> tuple[Answering, dict[str, Interval]]:
+    """Return the best of the ways to serve a network by its results, and each way's ratio to the heuristic's."""
+    thirds = by_wait(base)
     ratios = {
         way: {
-            name: jct_ratio(_those(results[way.describe()], rows), _those(results[BASE], rows), CONFIDENCE)
-            for name, rows in {"all": np.arange(len(streams)), **thirds}.items()
+            name: jct_ratio(_those(results, rows), _those(base, rows), CONFIDENCE)
+            for name, rows in {"all": np.arange(len(base)), **thirds}.items()
         }
-        for way in WAYS
+        for way, results in ways.items()
     }
     return best_way(ratios), {way.describe(): by_third["all"] for way, by_third in ratios.items()}
 
