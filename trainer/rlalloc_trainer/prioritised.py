@@ -102,16 +102,23 @@ class PrioritisedReplay:
 
         Raises ValueError if there are none.
         """
+        rows, weights = self.draw(count, generator)
+        expert = rows >= self._capacity
+        transitions = self._own.replay.take(rows[~expert])
+        if self._experts:
+            transitions = _joined(transitions, self._experts.replay.take(rows[expert] - self._capacity))
+        return Drawn(transitions, weights, rows, expert)
+
+    def draw(self, count: int, generator: np.random.Generator) -> tuple[Rows, Weights]:
+        """Draw ``count`` rows, the demonstrations' last, and their weights; both (count,)."""
         experts = self._experts_in(count)
-        own_rows, own_weights = self._own.draw(count - experts, self.beta, generator)
-        rows, weights, transitions = own_rows, own_weights, self._own.replay.take(own_rows)
+        rows, weights = self._own.draw(count - experts, self.beta, generator)
         if self._experts and experts:
             expert_rows, expert_weights = self._experts.draw(experts, self.beta, generator)
-            rows = np.concatenate((own_rows, expert_rows + self._capacity))
-            weights = np.concatenate((own_weights, expert_weights))
-            transitions = _joined(transitions, self._experts.replay.take(expert_rows))
+            rows = np.concatenate((rows, expert_rows + self._capacity))
+            weights = np.concatenate((weights, expert_weights))
         self._batches += 1
-        return Drawn(transitions, (weights / weights.max()).astype(np.float32), rows, rows >= self._capacity)
+        return rows, (weights / weights.max()).astype(np.float32)
 
     def prioritise(self, rows: Rows, errors: NDArray[np.floating]) -> None:
         """Take up new TD errors (rows,), in reward, of the ``rows`` of a batch. Raises ValueError for NaN."""

@@ -55,9 +55,9 @@ class SumTree:
         nodes = rows + self._leaves
         self._nodes[nodes] = priorities
         for _ in range(self._levels):
+            sums = self._nodes.take(nodes) + self._nodes.take(nodes ^ 1)
             nodes >>= 1
-            left = nodes << 1
-            self._nodes[nodes] = self._nodes.take(left) + self._nodes.take(left + 1)
+            self._nodes[nodes] = sums
 
     def find(self, targets: Numbers) -> Rows:
         """Return the rows (count,) whose part of the cumulative priorities holds ``targets`` (count,), in [0, total).
