@@ -1,16 +1,10 @@
 """The replay buffer: transitions in numpy arrays, sampled uniformly."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float32]
-Rows = NDArray[np.int64]
-State = Mapping[str, NDArray[Any]]
-"""What a buffer holds, as named arrays, for safetensors or npz to keep."""
 
 
 class Transitions(msgspec.Struct, frozen=True):
@@ -58,38 +52,16 @@ class Replay:
     def __len__(self) -> int:
         return min(self._added, self._capacity)
 
-    def add(self, transitions: Transitions) -> Rows:
-        """Append transitions, at most ``capacity``; the oldest give way. Returns the rows (count,) that they took."""
+    def add(self, transitions: Transitions) -> None:
+        """Append transitions; the oldest give way."""
         rows = (self._added + np.arange(len(transitions))) % self._capacity
         for name in Transitions.__struct_fields__:
             getattr(self._arrays, name)[rows] = getattr(transitions, name)
         self._added += len(transitions)
-        return rows
-
-    def take(self, rows: Rows) -> Transitions:
-        """Return the transitions of ``rows``, in that order; copies."""
-        return Transitions(
-            *(getattr(self._arrays, name).take(rows, axis=0) for name in Transitions.__struct_fields__)
-        )
 
     def sample(self, count: int, generator: np.random.Generator) -> Transitions:
         """Draw ``count`` transitions, each equally likely, with replacement. Raises ValueError from an empty one."""
         if not len(self):
             raise ValueError("the replay buffer is empty: add transitions first")
-        return self.take(generator.integers(len(self), size=count))
-
-    @property
-    def nbytes(self) -> int:
-        """Memory that is held, in bytes."""
-        return sum(getattr(self._arrays, name).nbytes for name in Transitions.__struct_fields__)
-
-    def state(self) -> State:
-        """Return all that ``restore`` needs; views, to be written before anything is added."""
-        kept = {name: getattr(self._arrays, name)[: len(self)] for name in Transitions.__struct_fields__}
-        return {**kept, "added": np.array(self._added)}
-
-    def restore(self, state: State) -> None:
-        """Take up what ``state`` of a buffer of the same capacity and features gave."""
-        self._added = int(state["added"])
-        for name in Transitions.__struct_fields__:
-            getattr(self._arrays, name)[: len(self)] = state[name]
+        rows = generator.integers(len(self), size=count)
+        return Transitions(*(getattr(self._arrays, name)[rows] for name in Transitions.__struct_fields__))
