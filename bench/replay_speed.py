@@ -21,6 +21,7 @@ from rlalloc_trainer.replay import Replay, Transitions, single_decisions
 from rlalloc_trainer.sum_tree import SumTree
 
 DEMONSTRATIONS: Final = 50_000
+SHARES: Final = 3
 
 
 def main() -> None:
@@ -35,9 +36,9 @@ def main() -> None:
 
     tree = SumTree(count)
     tree.set(np.arange(count), generator.exponential(1.0, count) + 1e-3)
-    uniform = Replay(count, len(FEATURES))
+    uniform = Replay(count, len(FEATURES), SHARES)
     replay = PrioritisedReplay(
-        count, len(FEATURES), PrioritySettings(), random_transitions(DEMONSTRATIONS, generator)
+        count, len(FEATURES), SHARES, PrioritySettings(), random_transitions(DEMONSTRATIONS, generator)
     )
     filled = 0
     while filled < count:
@@ -89,7 +90,7 @@ def random_transitions(count: int, generator: np.random.Generator) -> Transition
     """Transitions of as many features as rlalloc's observations have."""
     return single_decisions(
         generator.random((count, len(FEATURES)), dtype=np.float32),
-        generator.random((count, 3), dtype=np.float32),
+        generator.random((count, SHARES), dtype=np.float32),
         generator.random(count, dtype=np.float32),
     )
 

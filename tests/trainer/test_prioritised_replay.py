@@ -25,7 +25,7 @@ def replay_of(
 ) -> PrioritisedReplay:
     """``rows`` from 0 on, demonstrations from 1000 on."""
     shown = numbered(demonstrations, 1000) if demonstrations else None
-    replay = PrioritisedReplay(capacity or max(1, rows), 1, settings, shown)
+    replay = PrioritisedReplay(capacity or max(1, rows), 1, 3, settings, shown)
     if rows:
         replay.add(numbered(rows))
     return replay
@@ -199,7 +199,7 @@ def test_saved_and_restored_it_goes_on_exactly(tmp_path: Path) -> None:
 
 def test_a_million_transitions_in_bounded_memory() -> None:
     """Memory is taken at the start: 356 bytes a transition of 40 features, whatever is added."""
-    replay = PrioritisedReplay(1_000_000, 40, PrioritySettings())
+    replay = PrioritisedReplay(1_000_000, 40, 3, PrioritySettings())
     before = replay.nbytes
     assert before / 1_000_000 < 360
     replay.add(single_decisions(*(np.zeros(shape, np.float32) for shape in ((1000, 40), (1000, 3), (1000,)))))

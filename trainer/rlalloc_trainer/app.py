@@ -37,6 +37,19 @@ def train_from_nothing(directory: Path, seed: int, budget: float, report: Report
     return pretrain(settings, directory, report)
 
 
+def record_demonstrations(
+    path: Path, experts: tuple[str, ...], streams: int, jobs: int, report: Report
+) -> tuple[int, float]:
+    """Record what experts decide; return how many decisions and a stream's mean return. Raises PolicyError."""
+    from rlalloc_trainer.imitation.demonstrations import Recorded, record, write_demonstrations
+    from rlalloc_trainer.simulator.environment import ClusterEnvironment
+
+    demonstrations = record(ClusterEnvironment(jobs=jobs), Recorded(experts=experts, streams=streams), report)
+    write_demonstrations(demonstrations, path)
+    transitions = demonstrations.transitions
+    return len(transitions), float(transitions.reward.sum()) / streams
+
+
 def tune_heuristics(seed: int, rounds: int, report: Report) -> Tuned:
     """Tune the constants of price-EF."""
     return tune(TuningSettings(seed=seed, rounds=rounds), report)

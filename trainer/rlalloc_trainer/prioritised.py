@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rlalloc_trainer.replay import Replay, Rows, State, Transitions
+from rlalloc_trainer.replay import Replay, Rows, State, Transitions, joined
 from rlalloc_trainer.sum_tree import Numbers, SumTree
 
 Weights = NDArray[np.float32]
@@ -66,17 +66,18 @@ class PrioritisedReplay:
         self,
         capacity: int,
         features: int,
+        actions: int,
         settings: PrioritySettings,
         demonstrations: Transitions | None = None,
     ) -> None:
         self.settings = settings
         self._capacity = capacity
-        self._own = _Part(capacity, features)
+        self._own = _Part(capacity, features, actions)
         self._experts: _Part | None = None
         self._largest = 1.0
         self._batches = 0
         if demonstrations is not None and len(demonstrations):
-            self._experts = _Part(len(demonstrations), features)
+            self._experts = _Part(len(demonstrations), features, actions)
             self._experts.add(demonstrations, self._largest)
 
     def __len__(self) -> int:
@@ -106,7 +107,7 @@ class PrioritisedReplay:
         expert = rows >= self._capacity
         transitions = self._own.replay.take(rows[~expert])
         if self._experts:
-            transitions = _joined(transitions, self._experts.replay.take(rows[expert] - self._capacity))
+            transitions = joined((transitions, self._experts.replay.take(rows[expert] - self._capacity)))
         return Drawn(transitions, weights, rows, expert)
 
     def draw(self, count: int, generator: np.random.Generator) -> tuple[Rows, Weights]:
@@ -138,7 +139,7 @@ class PrioritisedReplay:
 
     def restore(self, state: State) -> None:
         """Take up what ``state`` gave, of a buffer of the same capacity, settings and demonstrations."""
-        self._largest, self._batches = float(state["largest"]), int(state["batches"])
+        self._largest, self._batches = state["largest"].item(), state["batches"].item()
         for name, part in zip(("own", "experts"), self._parts(), strict=False):
             prefix = f"{name}/"
             part.restore({key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)})
@@ -156,8 +157,8 @@ class PrioritisedReplay:
 class _Part:
     """Transitions and their priorities."""
 
-    def __init__(self, capacity: int, features: int) -> None:
-        self.replay = Replay(capacity, features)
+    def __init__(self, capacity: int, features: int, actions: int) -> None:
+        self.replay = Replay(capacity, features, actions)
         self.tree = SumTree(capacity)
 
     def add(self, transitions: Transitions, priority: float) -> None:
@@ -189,9 +190,3 @@ def importance_weights(probabilities: Numbers, count: int, beta: float) -> Numbe
     With ``beta`` = 1, the weighted mean of a batch is, on average, the mean over all ``count``.
     """
     return (count * probabilities) ** -beta
-
-
-def _joined(first: Transitions, second: Transitions) -> Transitions:
-    return Transitions(
-        *(np.concatenate((getattr(first, name), getattr(second, name))) for name in Transitions.__struct_fields__)
-    )
