@@ -146,7 +146,7 @@ def online_settings(arm: Arm) -> OnlineSettings:
     Four steps for each update: more updates on the same noisy returns only learn them by heart.
     """
     return OnlineSettings(
-        look_ahead=JOBS, random_steps=0 if arm.warm_start else 1000, learning_starts=1000, train_every=4
+        look_ahead=JOBS, random_steps=0 if arm.warm_start else None, learning_starts=1000, train_every=4
     )
 
 

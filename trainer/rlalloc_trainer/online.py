@@ -38,8 +38,9 @@ class OnlineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gamma            discount of what follows a step
     look_ahead       n of the n-step returns; 1 is plain SAC
     capacity         transitions that are remembered
-    random_steps     steps with uniformly random shares, at first; none where the actor knows something already
     learning_starts  steps before anything is learned
+    random_steps     steps with uniformly random shares, at first: until learning starts (None), or none (0) where the
+                     actor knows something already
     train_every      environment steps from one training to the next
     gradient_steps   batches learned from at each training
     """
@@ -47,8 +48,8 @@ class OnlineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gamma: float = 0.99
     look_ahead: int = 1
     capacity: int = 100_000
-    random_steps: int = 100
     learning_starts: int = 100
+    random_steps: int | None = None
     train_every: int = 1
     gradient_steps: int = 1
 
@@ -120,7 +121,8 @@ class OnlineTraining(Generic[ActorKind]):
 
     def _choose(self) -> FloatArray:
         """Shares for all environments (environments, actions): drawn from the actor, at first evenly."""
-        if self.steps < self.settings.random_steps:
+        settings = self.settings
+        if self.steps < (settings.learning_starts if settings.random_steps is None else settings.random_steps):
             return self.generator.random((len(self._running), self.sac.actor.actions), dtype=np.float32)
         observations = np.stack([episodes.observation for episodes in self._running])
         shares, _ = self.sac.actor.decide(observations, sample=True, generator=self.sac.generator)
