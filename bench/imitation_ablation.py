@@ -85,12 +85,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--every", type=int, default=500, help="steps between evaluations")
+    parser.add_argument("--arms", type=int, default=len(ARMS), help="only the first so many")
     parser.add_argument("--plot", type=Path, help="a PNG to draw to")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.directory.mkdir(parents=True, exist_ok=True)
-    runs: dict[str, list[Run]] = {name: [] for name in ARMS}
-    for number, (name, arm) in enumerate(ARMS.items()):
+    runs: dict[str, list[Run]] = {}
+    for number, (name, arm) in enumerate(list(ARMS.items())[: arguments.arms]):
         for seed in range(arguments.seeds):
             path = arguments.directory / f"{number}-{seed}-{arguments.steps}.json"
             if not path.exists():
@@ -101,7 +102,7 @@ def main() -> None:
             run = msgspec.json.decode(path.read_bytes(), type=Run)
             if run.arm != arm:
                 raise SystemExit(f"{path} is of other settings: name another --directory")
-            runs[name].append(run)
+            runs.setdefault(name, []).append(run)
     experts = {name: expert_return(name) for name in ("price-ef", *RLALLOC4LM)}
     print("\n".join(table(runs, experts)))
     if arguments.plot:
