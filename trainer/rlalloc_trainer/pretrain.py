@@ -40,8 +40,6 @@ from rlalloc_trainer.simulator.training_streams import TEST, TRAINING, VALIDATIO
 from rlalloc_trainer.training_folder import Curve, RoundOutcome, TrainingFolder
 from rlalloc_trainer.versions import new_manifest, version_files
 
-BASE: Final = "price-ef+shortest-first"
-"""What the actor is a residual around: rlalloc.heuristics.BASE."""
 RIVALS: Final = (
     "as-requested",
     "repaired",
@@ -51,6 +49,7 @@ RIVALS: Final = (
 )
 VERSION: Final = "shipped-3"
 TRAINING_FOLDER: Final = "training"
+VALIDATION_BASE: Final = "validation-base"
 STREAMS_A_SEED: Final = 10_000
 """Numbers of training streams that a seed has for itself."""
 SIMULATING: Final = 0.6
