@@ -2,15 +2,16 @@
 
     python bench/decision_speed.py [--quick]
 
-Every run: streams of 400 jobs on clusters of several shapes (``rlalloc_trainer.workload.varied``), every job decided
-once, loads of 0.6 to 1.5. Timed is all that a decision costs: the simulator goes on to the next question, the view
-of the cluster is made, the policy answers, the answer becomes a size and is applied. Time is that of the process; the
-best of three. docs/simulator.md has figures.
+Every run: streams that policies are trained on, of about 400 jobs each (``simulator.training_streams``), on clusters
+of several shapes; every job is decided when it comes. Timed is all that a decision costs: the simulator goes on to
+the next question, the view of the cluster is made, the policy answers, the answer becomes a size and is applied. Time
+is that of the process; the best of three. docs/simulator.md has figures.
 """
 
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import torch
@@ -19,13 +20,13 @@ from rlalloc.heuristics.named import policy_named
 from rlalloc_agent.actor import Actor
 from rlalloc_agent.serving import load_shipped
 from rlalloc_trainer.simulator.driving import drive
-from rlalloc_trainer.simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
+from rlalloc_trainer.simulator.engine import Simulator, table_of
 from rlalloc_trainer.simulator.engine.side_by_side import SideBySide, stacked
-from rlalloc_trainer.simulator.environment import varied_stream
+from rlalloc_trainer.simulator.from_stream import Stream
+from rlalloc_trainer.simulator.training_streams import training_stream
 
 POLICIES: Final = ("as-requested", "price-ef", "price-ef+shortest-first", "efficiency-adaptive")
 BATCHES: Final = (1, 8, 32)
-Streams = Sequence[tuple[SimulatedSite, list[SubmittedJob]]]
 
 
 def main() -> None:
@@ -34,23 +35,23 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one stream for each policy")
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
-    streams = [varied_stream(seed, 400) for seed in range(1 if quick else max(BATCHES))]
+    streams = [training_stream(seed, 400) for seed in range(1 if quick else max(BATCHES))]
     few = streams[:8]
     print(f"{'policy':<34} {'decisions':>9} {'a second':>9} {'us each':>8}")
     for name in POLICIES:
-        show(name, lambda name=name: driven(few, name))
+        show(name, partial(driven, few, name))
     actor, _ = load_shipped()
     for batch in BATCHES[: 1 if quick else None]:
-        show(f"shipped network, batches of {batch}", lambda batch=batch: answered(streams[:batch], actor))
+        show(f"shipped network, batches of {batch}", partial(answered, streams[:batch], actor))
 
 
-def driven(streams: Streams, name: str) -> int:
+def driven(streams: Sequence[Stream], name: str) -> int:
     """Run all streams under a policy and return how many decisions it took."""
     policy = policy_named(name)
     return sum(drive(Simulator(site, table_of(jobs, site)), jobs, policy).decided for site, jobs in streams)
 
 
-def answered(streams: Streams, actor: Actor) -> int:
+def answered(streams: Sequence[Stream], actor: Actor) -> int:
     """Run all streams side by side under the network and return how many decisions it took."""
     together, decisions = SideBySide(streams), 0
     for questions in together.questions():

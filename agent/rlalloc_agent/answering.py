@@ -4,17 +4,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rlalloc.observation import FEATURES
+from rlalloc.objective import DEFAULT_WEIGHTS
+from rlalloc.objective.weights import features_of
+from rlalloc.observation import FEATURES, WEIGHT_FEATURES
 from rlalloc.policies import Answering
 from rlalloc_agent.actor import Actor
 
+_DEFAULT_OBJECTIVE = features_of(DEFAULT_WEIGHTS.array)
 _QUEUED = FEATURES.index("queued_gpus")
 
 
 class PartlyLearned:
     """``actor`` where ``answers`` says so. Elsewhere an untrained actor, whose mean is the base heuristic.
 
-    So the heuristic's decisions have probabilities too, and what is tried around it can be learned from.
+    So the heuristic's decisions have probabilities too, and what is tried around it can be learned from. Where it
+    wins was found for the default objective; of any other one the heuristic knows nothing, and the actor answers.
     """
 
     def __init__(self, actor: Actor, answers: Answering) -> None:
@@ -32,7 +36,7 @@ class PartlyLearned:
         if not sample:
             # To the last digit: an actor keeps shares of 0 and 1 off the flat ends of tanh.
             shares[:] = observations[:, -shares.shape[1] :]
-        learned = self.answers.at(pressure_of(observations))
+        learned = self.answers.at(pressure_of(observations)) | other_objective(observations)
         if learned.any():
             shares[learned], log_probabilities[learned] = self.actor.decide(
                 observations[learned], sample=sample, generator=generator
@@ -43,3 +47,9 @@ class PartlyLearned:
 def pressure_of(observations: NDArray[np.float32]) -> NDArray[np.float64]:
     """GPUs that the jobs waiting ahead ask for, over all of the partition's, (jobs,)."""
     return np.expm1(observations[:, _QUEUED].astype(np.float64))
+
+
+def other_objective(observations: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Whether an observation is of a site with other weights than the default ones, (jobs,)."""
+    told = observations[:, WEIGHT_FEATURES]
+    return np.asarray((np.abs(told - _DEFAULT_OBJECTIVE) > 1e-6).any(axis=1))

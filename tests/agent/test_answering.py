@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from rlalloc.job import SHARES
-from rlalloc.observation import FEATURES
+from rlalloc.objective import DEFAULT_WEIGHTS, Weights
+from rlalloc.objective.weights import features_of
+from rlalloc.observation import FEATURES, WEIGHT_FEATURES
 from rlalloc.policies import EVERYWHERE, NOWHERE, Answering, PolicyStore
 from rlalloc_agent.actor import Actor, actor_bytes
 from rlalloc_agent.answering import PartlyLearned, pressure_of
@@ -19,6 +21,7 @@ from rlalloc_agent.serving import ServedPolicy, load_shipped
 def observations(*pressures: float) -> np.ndarray:
     rows = np.random.default_rng(0).uniform(0.1, 0.9, size=(len(pressures), len(FEATURES))).astype(np.float32)
     rows[:, FEATURES.index("queued_gpus")] = np.log1p(pressures)
+    rows[:, WEIGHT_FEATURES] = features_of(DEFAULT_WEIGHTS.array)
     return rows
 
 
@@ -59,6 +62,14 @@ def test_each_row_is_answered_by_who_should(answers: Answering, learned: list[bo
         with torch.no_grad():
             density = float(who.log_probability(one, there)[0])
         assert log_probabilities[row] == pytest.approx(density, abs=1e-3)
+
+
+def test_another_objective_is_for_the_network() -> None:
+    rows, actor = observations(0.0, 0.6), shifting_actor()
+    rows[0, WEIGHT_FEATURES] = features_of(Weights(energy=0.1).array)
+    shares, _ = PartlyLearned(actor, NOWHERE).decide(rows, sample=False)
+    assert shares[0] == pytest.approx(actor.decide(rows[:1], sample=False)[0][0])
+    assert shares[1] == pytest.approx(rows[1, -SHARES:])
 
 
 def test_the_agent_serves_what_the_manifest_says(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ class _Retake:
     ) -> None:
         self._job, self._view = job, cluster_view(moment.before, moment.number)
         self._moment, self._futures, self._counted, self._policy = moment, futures, counted, policy
-        self._known: dict[tuple[Allocation, int], Reals] = {}
+        self._known: dict[tuple[Allocation, tuple[int, float]], Reals] = {}
         self.observation = encode(job_view(moment.before, moment.number, job), self._view)
 
     def gains(self, shares: Shares, reference: Shares) -> Reals:

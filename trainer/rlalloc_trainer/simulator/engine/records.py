@@ -79,12 +79,15 @@ JOB: Final = np.dtype(
         ("requested_cpus_per_node", "i4"),
         ("requested_mem_mib_per_node", "i4"),
         ("requested_limit_s", "i4"),
+        ("own_nice", "i4"),
         ("stop_state", "i1"),
         ("managed", "b1"),  # waits for a decision
         ("resumes", "b1"),  # goes on from a checkpoint after a requeue
         ("requeues", "b1"),  # Slurm may requeue it when a node fails
         # What becomes of it.
-        ("nice", "i4"),
+        ("nice", "i4"),  # its user's own, and what is left of the added one
+        ("added_nice", "i4"),  # by rlalloc, for its urgency
+        ("patience_s", "f8"),  # of waiting, after which nothing is left of that; infinite if it stays
         ("state", "i1"),
         ("reason", "i1"),
         ("resized", "b1"),
