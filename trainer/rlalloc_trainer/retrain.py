@@ -18,7 +18,7 @@ from rlalloc.observation import FEATURES
 from rlalloc.policies import Answering, PolicyStore
 from rlalloc.store import Experience, PolicyRow, Store
 from rlalloc_agent.actor import Actor
-from rlalloc_trainer.answering import BASE, by_wait, choose_where
+from rlalloc_trainer.answering import by_wait, choose_where
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
 from rlalloc_trainer.evaluation import (
     ActorWeights,
@@ -157,7 +157,7 @@ def measure(
         for name in contenders
         if name != CANDIDATE
     }
-    thirds = by_wait(results[BASE])
+    thirds = by_wait(results[RIVALS[0]])
     return Evidence(
         candidate=CANDIDATE,
         current=current.version,
