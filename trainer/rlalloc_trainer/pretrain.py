@@ -49,7 +49,6 @@ RIVALS: Final = (
 )
 VERSION: Final = "shipped-3"
 TRAINING_FOLDER: Final = "training"
-VALIDATION_BASE: Final = "validation-base"
 STREAMS_A_SEED: Final = 10_000
 """Numbers of training streams that a seed has for itself."""
 SIMULATING: Final = 0.6

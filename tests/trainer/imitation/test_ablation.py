@@ -31,14 +31,21 @@ def test_a_target_is_reached_by_the_smoothed_return() -> None:
     assert ablation.steps_until(run([-1.0, -1.0]), -0.75) == np.inf
 
 
+def test_a_target_that_is_lost_again_was_not_kept() -> None:
+    falls = run([-0.5, -0.5, -1.0, -1.0, -0.4, -0.4, -0.4])
+    assert ablation.steps_until(falls, -0.75) == 0
+    assert ablation.kept_from(falls, -0.75) == 500  # smoothed: -0.83 at 300, -0.80 at 400
+    assert ablation.kept_from(run([-0.5, -1.0]), -0.6) == np.inf
+
+
 def test_the_table_compares_with_plain_sac() -> None:
     """Plain SAC ends at -0.7, which it reaches after 400 steps on average; the other after 100, or never."""
     plain = [run([-1.0, -0.9, -0.7, -0.7, -0.7])] * 2
     other = [run([-1.0, -0.2, -0.2, -0.2, -0.2], 50), run([-1.0] * 5, 50)]
     lines = ablation.table({ablation.PLAIN: plain, "other": other}, {"expert": -0.5})
     assert "ends at -0.700 after 400 steps; experts: expert -0.500" in lines[0]
-    assert lines[-2].startswith(f"| {ablation.PLAIN} | -0.700 ± 0.000 | 400 ± 0 | 0% | 400 | 0% | 0 |")
-    assert lines[-1].startswith("| other | -0.600 ± 0.566 | 250 ± 212 | 38% | 300 | 25% | 1 |")
+    assert lines[-2] == f"| {ablation.PLAIN} | -0.700 ± 0.000 | 400 ± 0 | 0% | 400 | 0% | 400 ± 0 | -1.000 | 0 |"
+    assert lines[-1] == "| other | -0.600 ± 0.566 | 250 ± 212 | 38% | 300 | 25% | 250 ± 212 | -1.000 | 1 |"
 
 
 def test_a_run_is_the_same_each_time_and_starts_at_the_clone() -> None:
