@@ -11,6 +11,7 @@ is that of the process; the best of three. docs/simulator.md has figures.
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import torch
@@ -19,13 +20,13 @@ from rlalloc.heuristics.named import policy_named
 from rlalloc_agent.actor import Actor
 from rlalloc_agent.serving import load_shipped
 from rlalloc_trainer.simulator.driving import drive
-from rlalloc_trainer.simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
+from rlalloc_trainer.simulator.engine import Simulator, table_of
 from rlalloc_trainer.simulator.engine.side_by_side import SideBySide, stacked
+from rlalloc_trainer.simulator.from_stream import Stream
 from rlalloc_trainer.simulator.training_streams import training_stream
 
 POLICIES: Final = ("as-requested", "price-ef", "price-ef+shortest-first", "efficiency-adaptive")
 BATCHES: Final = (1, 8, 32)
-Streams = Sequence[tuple[SimulatedSite, list[SubmittedJob]]]
 
 
 def main() -> None:
@@ -38,19 +39,19 @@ def main() -> None:
     few = streams[:8]
     print(f"{'policy':<34} {'decisions':>9} {'a second':>9} {'us each':>8}")
     for name in POLICIES:
-        show(name, lambda name=name: driven(few, name))
+        show(name, partial(driven, few, name))
     actor, _ = load_shipped()
     for batch in BATCHES[: 1 if quick else None]:
-        show(f"shipped network, batches of {batch}", lambda batch=batch: answered(streams[:batch], actor))
+        show(f"shipped network, batches of {batch}", partial(answered, streams[:batch], actor))
 
 
-def driven(streams: Streams, name: str) -> int:
+def driven(streams: Sequence[Stream], name: str) -> int:
     """Run all streams under a policy and return how many decisions it took."""
     policy = policy_named(name)
     return sum(drive(Simulator(site, table_of(jobs, site)), jobs, policy).decided for site, jobs in streams)
 
 
-def answered(streams: Streams, actor: Actor) -> int:
+def answered(streams: Sequence[Stream], actor: Actor) -> int:
     """Run all streams side by side under the network and return how many decisions it took."""
     together, decisions = SideBySide(streams), 0
     for questions in together.questions():

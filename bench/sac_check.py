@@ -40,7 +40,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """What both learn, and with which settings. ``rate`` is Adam's for actor, critics and temperature alike."""
 
     environment: str
-    options: dict[str, int] = {}
+    options: dict[str, Any] = {}
     steps: int
     every: int
     hidden: tuple[int, ...] = (64, 64)
@@ -118,7 +118,7 @@ def ours(task: Task, seed: int) -> Curve:
 
     def act(observations: NDArray[np.float32]) -> NDArray[np.float32]:
         shares, _ = training.sac.actor.decide(observations, sample=False)
-        return (space.low + shares * (space.high - space.low)).astype(np.float32)
+        return np.asarray(space.low + shares * (space.high - space.low), dtype=np.float32)
 
     return _curve(task, training.run, act)
 
