@@ -51,7 +51,6 @@ VERSION: Final = "shipped-3"
 VALIDATION_BASE: Final = "validation-base"
 """Under what name the heuristic's results on the validation streams are kept."""
 TRAINING_FOLDER: Final = "training"
-VALIDATION_BASE: Final = "validation-base"
 STREAMS_A_SEED: Final = 10_000
 """Numbers of training streams that a seed has for itself."""
 SIMULATING: Final = 0.6
