@@ -48,6 +48,8 @@ RIVALS: Final = (
     BASE,
 )
 VERSION: Final = "shipped-3"
+VALIDATION_BASE: Final = "validation-base"
+"""Under what name the heuristic's results on the validation streams are kept."""
 TRAINING_FOLDER: Final = "training"
 STREAMS_A_SEED: Final = 10_000
 """Numbers of training streams that a seed has for itself."""
