@@ -20,7 +20,7 @@ from rlalloc.observation import FEATURES
 from rlalloc.policies import MANIFEST_FILE
 from rlalloc_agent.actor import HIDDEN, Actor, actor_from_bytes
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
-from rlalloc_trainer.critic import TwinCritic
+from rlalloc_trainer.critic import Critics
 from rlalloc_trainer.evaluation import (
     ActorWeights,
     Contender,
@@ -83,7 +83,7 @@ class _Best(msgspec.Struct, frozen=True):
     ratio: float
     round_number: int
     actor: ActorWeights
-    critics: TwinCritic
+    critics: Critics
 
 
 def pretrain(settings: PretrainSettings, directory: Path, report: Report) -> dict[str, Interval]:
@@ -173,7 +173,7 @@ def _means(results: Sequence[StreamResult]) -> dict[str, float]:
 def _write(
     directory: Path,
     actor: Actor,
-    critics: TwinCritic,
+    critics: Critics,
     training: dict[str, object],
     evaluation: dict[str, object],
 ) -> None:

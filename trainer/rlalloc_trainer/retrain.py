@@ -17,6 +17,7 @@ from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.observation import FEATURES
 from rlalloc.policies import PolicyStore
 from rlalloc.store import Experience, PolicyRow, Store
+from rlalloc_agent.actor import Actor
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
 from rlalloc_trainer.evaluation import (
     ActorWeights,
@@ -165,7 +166,7 @@ def _train(
     generator: np.random.Generator,
     spread: Map,
     progress: Report,
-) -> Sac:
+) -> Sac[Actor]:
     """Fine-tune ``start`` on the real decisions and on the twin's, mostly for the site's objective."""
     terms = (*TERM_NAMES, *objective.plugin_weights)
     further = tuple(objective.plugin_weights.values())
@@ -222,7 +223,7 @@ def beyond_expectation(
 
 
 def _keep(
-    sac: Sac,
+    sac: Sac[Actor],
     current: Learned,
     verdict: Verdict,
     policies: PolicyStore,
