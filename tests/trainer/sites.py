@@ -5,12 +5,13 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import pytest
 
 from rlalloc.allocation import shares_of
+from rlalloc.config import ObjectiveSection
 from rlalloc.heuristics import as_requested, price_ef
 from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.observation import SCHEMA_VERSION, encode
-from rlalloc.reward import Consequence, reward
 from rlalloc.store import Decision, Experience, Outcome, Store
 from rlalloc.view import ClusterView, expected_run_time_s
 from rlalloc_trainer.simulator.driving import drive
@@ -20,6 +21,8 @@ from rlalloc_trainer.simulator.from_stream import Stream, site_of, submitted_fro
 from rlalloc_trainer.streams.generate import GeneratorSettings, generate
 from rlalloc_trainer.streams.job import End, NodeGroup
 from rlalloc_trainer.streams.model import load_model
+from rlallocd.slurm import AccountingRecord
+from rlallocd.worth import costs_of_run, reward_of
 
 NODES = NodeGroup("node", count=4, gpus=8, cpus=64, mem_mib=512_000)
 
@@ -76,14 +79,6 @@ def _experience(stream: Stream, number: int, outcome: np.void, decided: _Decided
         mem_mib_per_node=mem_mib,
         time_limit_s=limit_s,
     )
-    consequence = Consequence(
-        state=STATE_NAMES[outcome["first_state"]],
-        wait_s=float(outcome["first_start_s"] - outcome["submit_s"]),
-        run_time_s=float(outcome["first_end_s"] - outcome["first_start_s"]),
-        dominant_share=decided.view.dominant_share(allocation),
-        queued=int(outcome["queued"]),
-        reference_s=expected_run_time_s(job.request, job.request),
-    )
     decision = Decision(
         id=f"d{number}",
         job_id=number + 1,
@@ -101,18 +96,36 @@ def _experience(stream: Stream, number: int, outcome: np.void, decided: _Decided
         bounds=job.bounds,
         observation_schema=SCHEMA_VERSION,
         observation=decided.observation.astype("<f4").tobytes(),
-        queued=consequence.queued,
-        dominant_share_requested=consequence.dominant_share,
-        dominant_share_allocated=consequence.dominant_share,
-        reference_s=consequence.reference_s,
+        queued=int(outcome["queued"]),
+        dominant_share_requested=decided.view.dominant_share(allocation),
+        dominant_share_allocated=decided.view.dominant_share(allocation),
+        reference_s=expected_run_time_s(job.request, job.request),
         shares=shares_of(allocation, job.bounds),
         log_probability=0.0,
         policy_version="shipped-2",
         allocation=allocation,
     )
+    record = AccountingRecord(
+        job_id=number + 1,
+        part="",
+        state=STATE_NAMES[outcome["first_state"]],
+        exit_code="0:0",
+        submitted_s=int(job.submit_s),
+        eligible_s=int(job.submit_s),
+        started_s=round(outcome["first_start_s"]),
+        ended_s=round(outcome["first_end_s"]),
+        nodes=allocation.nodes,
+        cpus=allocation.cpus,
+        gpus=allocation.gpus,
+        mem_mib=float(allocation.mem_mib),
+        max_rss_mib=None,
+        consumed_energy_j=None,
+    )
+    costs = costs_of_run(decision, record, ObjectiveSection(), pytest.fail, applied=True)
+    assert costs is not None
     executed = Outcome(
         decision_id=decision.id,
-        state=consequence.state,
+        state=record.state,
         exit_code="0:0",
         eligible_s=job.submit_s,
         started_s=float(outcome["first_start_s"]),
@@ -124,7 +137,8 @@ def _experience(stream: Stream, number: int, outcome: np.void, decided: _Decided
         max_rss_mib=None,
         consumed_energy_j=None,
         executed_shares=shares_of(allocation, job.bounds),
-        reward=reward(consequence),
+        reward=reward_of(costs, ObjectiveSection()),
+        costs=costs,
     )
     return Experience(decision=decision, outcome=executed)
 

@@ -9,15 +9,17 @@ import pytest
 from rlalloc.allocation import allocation_for
 from rlalloc.heuristics import BASE, price_ef
 from rlalloc.job import SHARES, Shares
+from rlalloc.objective import TERM_NAMES
 from rlalloc.observation import FEATURES, heuristic_shares
 from rlalloc.view import expected_run_time_s, slowdown
 from rlalloc_trainer import counterfactual
-from rlalloc_trainer.counterfactual import LARGEST_REWARD, TERMS, Labels, LabelSettings, label
+from rlalloc_trainer.counterfactual import LabelSettings, label
 from rlalloc_trainer.simulator.driving import drive, sizes_now
 from rlalloc_trainer.simulator.engine import Simulator, table_of
 from rlalloc_trainer.simulator.engine.jobs import size_of
 from rlalloc_trainer.simulator.from_stream import Stream
 from rlalloc_trainer.simulator.training_streams import training_stream
+from rlalloc_trainer.simulator.worth import KnownBefore
 from tests.trainer.engine.by_hand import job, site, size
 
 SMALL = LabelSettings(decisions=6)
@@ -42,7 +44,9 @@ def test_alone_on_the_cluster_the_gain_is_the_jobs_own() -> None:
     chosen = counts[np.abs(np.log2(counts)[None] - 4 * labels.shares[:, :1]).argmin(axis=1)]
     heuristic = round(16 ** heuristic_shares(labels.observation[0]).gpu)
     scale_s = 60.0 + expected_run_time_s(stream.jobs[0].request, stream.jobs[0].request)
-    assert labels.gain[:, 0] == pytest.approx((4000 / heuristic - 4000 / chosen) / scale_s, abs=1e-4)
+    assert labels.gain[:, TERM_NAMES.index("jct")] == pytest.approx(
+        (4000 / heuristic - 4000 / chosen) / scale_s, abs=1e-4
+    )
 
 
 @pytest.mark.parametrize("number", [3, 4, 5])
@@ -64,14 +68,15 @@ def test_a_gain_is_what_running_the_whole_stream_again_would_say(number: int) ->
             lambda sized, asked=asked: slowdown(asked.request, sized),
         )
         sizes = driven.sizes.copy()
-        sizes[place, :5] = list(size_of(allocation).values())
+        patience_s = stream.site.interception.urgency.patience_s(expected_run_time_s(asked.request, allocation))
+        sizes[place, :5], sizes[place, 6] = list(size_of(allocation).values()), patience_s
         again = Simulator(stream.site, table_of(stream.jobs, stream.site))
         again.run_answered(sizes)
         difference = total_jct_s(driven.outcomes) - total_jct_s(again.outcomes())
-        assert np.sign(labels.gain[row, 0]) == np.sign(round(difference, 3))
+        assert np.sign(labels.gain[row, TERM_NAMES.index("jct")]) == np.sign(round(difference, 3))
 
 
-def numbers_of(labels: Labels, stream: Stream) -> list[int]:
+def numbers_of(labels: counterfactual.Labels, stream: Stream) -> list[int]:
     """Which job each row is about: the observations of a run name it."""
     seen: dict[bytes, int] = {}
     asked = [0]
@@ -134,7 +139,9 @@ def test_other_futures_bring_the_same_jobs_at_the_same_times_in_another_order() 
     moment = counterfactual._Moment(simulator, number, [])
     sizes = sizes_now(simulator)
     settings = LabelSettings(futures=3, horizon=math.inf)
-    own, *others = counterfactual._futures(moment, stream, sizes, settings, np.random.default_rng(0))
+    own, *others = counterfactual._futures(
+        moment, stream, KnownBefore.of(stream.jobs), sizes, settings, np.random.default_rng(0)
+    )
     came = own.before.world.jobs
     for other in others:
         drawn = other.before.world.jobs
@@ -168,15 +175,27 @@ def test_labels_are_of_the_promised_shape() -> None:
     labels = label(crowded(), price_ef, SMALL, np.random.default_rng(1))
     assert labels.observation.shape == (18, len(FEATURES))
     assert labels.shares.shape == (18, SHARES)
-    assert labels.gain.shape == (18, len(TERMS))
+    assert labels.gain.shape == (18, len(TERM_NAMES))
 
 
-def test_a_transition_weighs_the_terms_and_is_cut() -> None:
-    rows = np.zeros((3, len(FEATURES)), np.float32), np.zeros((3, SHARES), np.float32)
-    labels = Labels(*rows, np.array([[1, 2], [30, 0], [0, -30]], np.float32))
-    transitions = labels.transitions((0.5, 0.25))
-    assert transitions.reward.tolist() == [1.0, LARGEST_REWARD, -LARGEST_REWARD]
-    assert transitions.done.all()
+def test_terms_are_counted_side_by_side() -> None:
+    """What a term gains does not depend on which others are counted, and each job's own part can be computed."""
+    settings = msgspec.structs.replace(SMALL, terms=("gpu_held", "jct"))
+    two, all_of_them = (label(crowded(), price_ef, each, np.random.default_rng(1)) for each in (settings, SMALL))
+    columns = [TERM_NAMES.index(name) for name in settings.terms]
+    np.testing.assert_array_equal(two.gain, all_of_them.gain[:, columns])
+
+
+def test_more_gpus_alone_on_the_cluster_waste_more() -> None:
+    """Scaling linearly, they hold the same GPU time and less time in all; nobody waits, and nothing is killed."""
+    settings = LabelSettings(decisions=20, alternatives=5, explored_cpu=0.0, explored_mem=0.0)
+    labels = label(lonely_jobs(20), price_ef, settings, np.random.default_rng(0))
+    gain = dict(zip(TERM_NAMES, labels.gain.T, strict=True))
+    for name in ("gpu_held", "gpu_waste", "wait", "latency", "out_of_memory", "timeout"):
+        assert gain[name] == pytest.approx(0, abs=1e-3)
+    assert np.abs(gain["jct"]).max() > 0.1
+    spread = gain["network"] != 0
+    assert (np.sign(gain["network"][spread]) == -np.sign(gain["jct"][spread])).all()
 
 
 def test_a_stream_shorter_than_its_decisions_gives_what_it_has() -> None:

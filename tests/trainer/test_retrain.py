@@ -11,14 +11,15 @@ from rlalloc.config import TrainerSection
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import HEURISTICS
 from rlalloc.job import SHARES
+from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES
 from rlalloc.observation import FEATURES
 from rlalloc.policies import ACTOR_FILE, PolicyStore, verify
+from rlalloc.reward import rewards
 from rlalloc.speed import PRIOR
 from rlalloc.store import Experience
 from rlalloc_agent.actor import Actor, load_actor
 from rlalloc_trainer import retrain as module
-from rlalloc_trainer.experience import split_by_time, transitions_of, usable
-from rlalloc_trainer.replay import Transitions, single_decisions
+from rlalloc_trainer.experience import costs_of, observations_of, shares_of, split_by_time, usable
 from rlalloc_trainer.retrain import beyond_expectation, in_place, measure, retrain
 from rlalloc_trainer.simulator.consequences import Observed
 from rlalloc_trainer.twin import resampled, scaling_exponents, twin_of
@@ -125,11 +126,11 @@ def test_a_version_keeps_its_critics(tmp_path: Path) -> None:
 
 
 def _stored_copy(learned: Learned, folder: Path) -> Path:
-    from rlalloc_trainer.critic import TwinCritic
+    from rlalloc_trainer.critic import ResidualCritics
     from rlalloc_trainer.versions import new_manifest, version_files
 
     store = PolicyStore(folder)
-    critics = learned.critics or TwinCritic()
+    critics = learned.critics or ResidualCritics(learned.actor.features, learned.actor.actions, learned.actor.hidden)
     files = version_files(learned.actor, critics)
     version = store.add(files, new_manifest(learned.actor, learned.version, {}, {}))
     actor, _ = load_actor(store.path(version))
@@ -141,7 +142,7 @@ def test_what_cannot_be_learned_from_is_left_out(experiences: list[Experience]) 
     bad = [
         changed(experiences[0], executed_shares=None),
         changed(experiences[1], started_s=None),
-        changed(experiences[2], reward=None),
+        changed(experiences[2], costs=None),
         Experience(
             decision=msgspec.structs.replace(experiences[3].decision, observation_schema=99),
             outcome=experiences[3].outcome,
@@ -161,12 +162,14 @@ def test_the_split_is_by_time(experiences: list[Experience]) -> None:
     assert max(one.decision.decided_s for one in train) <= min(one.decision.decided_s for one in held_out)
 
 
-def test_transitions_are_what_was_executed(experiences: list[Experience]) -> None:
-    rows: Transitions = transitions_of(experiences)
-    assert rows.observation.shape == (60, len(FEATURES))
-    assert rows.shares.shape == (60, SHARES)
-    assert rows.reward.tolist() == pytest.approx([one.outcome.reward for one in experiences])
-    assert rows.done.all()
+def test_what_was_executed_and_what_it_cost(experiences: list[Experience]) -> None:
+    assert observations_of(experiences).shape == (60, len(FEATURES))
+    assert shares_of(experiences).shape == (60, SHARES)
+    cost = costs_of(experiences, (*TERM_NAMES, "gold"))
+    assert cost.shape == (60, len(TERM_NAMES) + 1)
+    assert np.isnan(cost[:, -1]).all()
+    expected = [one.outcome.reward for one in experiences]
+    assert rewards(-cost[:, :-1], DEFAULT_WEIGHTS.array) == pytest.approx(expected)
 
 
 def test_the_twin_has_the_sites_cluster_and_jobs(experiences: list[Experience]) -> None:
@@ -214,12 +217,13 @@ def test_a_policy_against_itself_is_no_better(experiences: list[Experience]) -> 
 
 
 def test_real_rewards_are_read_against_what_the_twin_expects() -> None:
-    """A reward that the situation explains, plus what the decision was worth: the latter remains."""
+    """A cost that the situation explains, less what the decision was worth: the latter remains, term by term."""
     generator = np.random.default_rng(0)
     observation = generator.uniform(-1, 1, (500, len(FEATURES))).astype(np.float32)
-    explained = observation[:, 3] - 2 * observation[:, 7]
-    simulated = Observed(observation, explained - 1)
-    worth = np.where(generator.random(500) < 0.5, 0.5, -0.5).astype(np.float32)
-    real = single_decisions(observation, np.zeros((500, SHARES), np.float32), explained + worth - 3)
-    surplus = beyond_expectation(real, [simulated]).reward
-    assert surplus == pytest.approx(worth - worth.mean(), abs=0.15)
+    explained = 2 * observation[:, 7] - observation[:, 3]
+    simulated = Observed(observation, np.stack((explained + 1, explained), axis=1))
+    worth = np.where(generator.random(500) < 0.5, 0.5, -0.5)
+    cost = np.stack((explained + 3 - worth, np.full(500, np.nan)), axis=1)
+    gain = beyond_expectation(observation, cost, [simulated])
+    assert gain[:, 0] == pytest.approx(worth - worth.mean(), abs=0.15)
+    assert np.isnan(gain[:, 1]).all()

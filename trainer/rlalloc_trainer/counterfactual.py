@@ -5,13 +5,14 @@ The difference in what all jobs together went through is what these shares cost 
 futures. The jobs that come after are each given what they were given (``redecide`` lets the policy decide them again
 in the changed cluster), for some time, and then the cluster drains.
 
-One future is one sample of what may come. ``futures`` averages over more: what comes later is drawn again from the
-rest of the stream, at the same times, the same draw for all alternatives.
+One future is one sample of what may come. With more ``futures`` what comes later is drawn again from the rest of the
+stream, at the same times, the same draw for all alternatives; each is a label of its own. They are not averaged: one
+job more or less in front of a long one makes gains so heavy-tailed that a mean of eight says little, while gains that
+were cut to ±5 one by one agree (``bench/label_noise.py``), and it is those that critics learn the mean of.
 """
 
 import math
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 import numpy as np
@@ -19,21 +20,17 @@ from numpy.typing import NDArray
 
 from rlalloc.heuristics import Heuristic
 from rlalloc.job import SHARES, Allocation, Shares
+from rlalloc.objective import TERM_NAMES, Setting, costs_of
+from rlalloc.objective.consequences import SCALE_FLOOR_S
 from rlalloc.observation import FEATURES, Observation, encode, heuristic_shares
 from rlalloc.view import expected_run_time_s
-from rlalloc_trainer.replay import Transitions, single_decisions
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import Simulator, SubmittedJob, table_of
-from rlalloc_trainer.simulator.engine.records import Numbers, Reals, Records
+from rlalloc_trainer.simulator.engine.records import Numbers, Reals
 from rlalloc_trainer.simulator.engine.side_by_side import answer_of, decide
 from rlalloc_trainer.simulator.engine.views import cluster_view, job_view
 from rlalloc_trainer.simulator.from_stream import Stream
-
-TERMS: Final = ("jct",)
-"""What is counted of an outcome, and kept of each label apart from the others."""
-JCT_ALONE: Final = (1.0,)
-LARGEST_REWARD: Final = 5.0
-_SCALE_FLOOR_S: Final = 60.0  # as in rlalloc.reward
+from rlalloc_trainer.simulator.worth import KnownBefore, consequences_of, setting_of
 
 
 class LabelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,6 +42,8 @@ class LabelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     The alternatives' GPU shares are drawn uniformly from [0, 1], and so is the ``explored`` part of their CPU and
     memory shares, and of their urgency where the site lets it count; the rest is the heuristic's.
+
+    ``terms`` are those of the objective that are counted (``rlalloc.objective.TERM_NAMES``, and plug-ins').
     """
 
     decisions: int = 25
@@ -55,41 +54,34 @@ class LabelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     explored_cpu: float = 0.4
     explored_mem: float = 0.15
     explored_urgency: float = 0.5
+    terms: tuple[str, ...] = TERM_NAMES
 
     @property
     def rows(self) -> int:
         """The most labels that a stream gives."""
-        return self.decisions * self.alternatives
+        return self.decisions * self.alternatives * self.futures
 
 
 class Labels(msgspec.Struct, frozen=True):
     """Decisions taken again.
 
     ``observation`` (rows, features), ``shares`` (rows, shares), ``gain`` (rows, terms): what these shares were worth
-    more than the heuristic's, by each of TERMS, over what a decision of that job can change.
+    more than the heuristic's, by each term of the objective, over what a decision of that job can change.
     """
 
     observation: NDArray[np.float32]
     shares: NDArray[np.float32]
     gain: NDArray[np.float32]
 
-    def transitions(self, weights: Sequence[float] = JCT_ALONE) -> Transitions:
-        """Return them as transitions whose reward is the weighted gain, cut to ±5."""
-        reward = self.gain @ np.array(weights, dtype=np.float32)
-        return single_decisions(self.observation, self.shares, np.clip(reward, -LARGEST_REWARD, LARGEST_REWARD))
-
-
-def costs(outcomes: Records) -> Reals:
-    """What jobs went through, shape (terms,): ``jct`` is the seconds that they spent in the system, summed."""
-    return np.array([float((outcomes["finished_s"] - outcomes["submit_s"]).sum())])
-
 
 def label(stream: Stream, policy: Heuristic, settings: LabelSettings, generator: np.random.Generator) -> Labels:
     """Run a stream under ``policy``, and take some of its decisions again.
 
-    Raises ValueError if more than one future is asked of a stream whose jobs depend on each other.
+    Raises ValueError if more than one future is asked of a stream whose jobs depend on each other, PluginError where
+    a term of a plug-in cannot be had.
     """
     simulator = Simulator(stream.site, table_of(stream.jobs, stream.site))
+    known, setting = KnownBefore.of(stream.jobs), setting_of(stream.site)
     if settings.futures > 1 and len(simulator.world.links):
         raise ValueError("jobs that depend on each other cannot be drawn again: ask for one future")
     open_to = [number for number, job in enumerate(stream.jobs) if job.managed and len(job.bounds.gpu_counts) > 1]
@@ -105,14 +97,16 @@ def label(stream: Stream, policy: Heuristic, settings: LabelSettings, generator:
     urgency = stream.site.interception.urgency.nice_band > 0
     rows: list[tuple[Observation, Shares, Reals]] = []
     for moment in moments:
-        futures = _futures(moment, stream, sizes, settings, generator)
-        retake = _Retake(moment, stream.jobs[moment.number], futures, policy if settings.redecide else None)
+        futures = _futures(moment, stream, known, sizes, settings, generator)
+        counted = _Counted(setting, settings.terms)
+        retake = _Retake(moment, stream.jobs[moment.number], futures, counted, policy if settings.redecide else None)
         heuristic = heuristic_shares(retake.observation)
         rows.extend(
-            (retake.observation, shares, retake.gain(shares, heuristic))
+            (retake.observation, shares, gain)
             for shares in _alternatives(heuristic, settings, generator, urgency=urgency)
+            for gain in retake.gains(shares, heuristic)
         )
-    return _labels(rows)
+    return _labels(rows, len(settings.terms))
 
 
 class _Moment(msgspec.Struct, frozen=True):
@@ -128,35 +122,48 @@ class _Future(msgspec.Struct, frozen=True):
 
     before: Simulator
     jobs: Sequence[SubmittedJob]
+    known: KnownBefore
     sizes: Numbers
     arrivals: int
+
+
+class _Counted(msgspec.Struct, frozen=True):
+    """Where, and by which terms of the objective, what jobs go through is counted."""
+
+    setting: Setting
+    terms: tuple[str, ...]
 
 
 class _Retake:
     """One decision, to be taken again with other shares in the same futures; a ``policy`` decides the later ones."""
 
     def __init__(
-        self, moment: _Moment, job: SubmittedJob, futures: Sequence[_Future], policy: Heuristic | None
+        self,
+        moment: _Moment,
+        job: SubmittedJob,
+        futures: Sequence[_Future],
+        counted: _Counted,
+        policy: Heuristic | None,
     ) -> None:
         self._job, self._view = job, cluster_view(moment.before, moment.number)
-        self._moment, self._futures, self._policy = moment, futures, policy
+        self._moment, self._futures, self._counted, self._policy = moment, futures, counted, policy
         self._known: dict[tuple[Allocation, tuple[int, float]], Reals] = {}
         self.observation = encode(job_view(moment.before, moment.number, job), self._view)
 
-    def gain(self, shares: Shares, reference: Shares) -> Reals:
-        """What ``shares`` were worth more than ``reference``, by term, in what a decision of this job can change.
+    def gains(self, shares: Shares, reference: Shares) -> Reals:
+        """What ``shares`` were worth more than ``reference``, in what a decision of this job can change.
 
-        A longer job and a longer queue have more to gain (LEARNING.md).
+        Shape (futures, terms). A longer job and a longer queue have more to gain (LEARNING.md).
         """
         request = self._job.request
-        scale_s = _SCALE_FLOOR_S + expected_run_time_s(request, request)
+        scale_s = SCALE_FLOOR_S + expected_run_time_s(request, request)
         return (self._costs(reference) - self._costs(shares)) / (scale_s * math.sqrt(1 + len(self._view.queued)))
 
     def _costs(self, shares: Shares) -> Reals:
-        """What all jobs went through with this one in ``shares``, by term, averaged over the futures."""
+        """What all jobs went through with this one in ``shares``, shape (futures, terms)."""
         answer = answer_of(self._moment.before.site, self._job, self._view, shares)
         if answer not in self._known:
-            self._known[answer] = np.mean([self._in(future, shares) for future in self._futures], axis=0)
+            self._known[answer] = np.stack([self._in(future, shares) for future in self._futures])
         return self._known[answer]
 
     def _in(self, future: _Future, shares: Shares) -> Reals:
@@ -167,28 +174,32 @@ class _Retake:
             simulator.run_answered(future.sizes)
         else:
             drive(simulator, future.jobs, self._policy)
-        return costs(simulator.outcomes()[: future.arrivals])
+        became = consequences_of(simulator, future.known, future.arrivals)
+        return np.asarray(costs_of(became, self._counted.setting, self._counted.terms).sum(axis=0))
 
 
 def _futures(
-    moment: _Moment, stream: Stream, sizes: Numbers, settings: LabelSettings, generator: np.random.Generator
+    moment: _Moment,
+    stream: Stream,
+    known: KnownBefore,
+    sizes: Numbers,
+    settings: LabelSettings,
+    generator: np.random.Generator,
 ) -> list[_Future]:
     """The stream's own future first, then others."""
     submits_s = moment.before.world.jobs["submit_s"]
     run_s = np.mean([expected_run_time_s(job.request, job.request) for job in stream.jobs])
     until_s = moment.before.now_s + settings.horizon * run_s
     arrivals = int(np.searchsorted(submits_s, until_s, side="right"))
-    own = _Future(moment.before.clone(arrivals), stream.jobs, sizes, arrivals)
-    return [own, *(_drawn_again(moment, stream, sizes, arrivals, generator) for _ in range(1, settings.futures))]
+    own = _Future(moment.before.clone(arrivals), stream.jobs, known, sizes, arrivals)
+    return [own, *(_drawn_again(moment, own, generator) for _ in range(1, settings.futures))]
 
 
-def _drawn_again(
-    moment: _Moment, stream: Stream, sizes: Numbers, arrivals: int, generator: np.random.Generator
-) -> _Future:
+def _drawn_again(moment: _Moment, own: _Future, generator: np.random.Generator) -> _Future:
     """Let jobs of the rest of the stream come in another order, at the times at which jobs came."""
     world = moment.before.world
     first = int(world.clock[0]["arrived"])
-    order = np.arange(len(stream.jobs))
+    order = np.arange(len(own.jobs))
     order[first:] = first + generator.permutation(len(order) - first)
     later_s = world.jobs["submit_s"] - world.jobs["submit_s"][order]
     before = moment.before.clone()
@@ -198,10 +209,10 @@ def _drawn_again(
     for name in ("begin_s", "cancel_s"):
         before.world.jobs[name] += later_s
     jobs = [
-        msgspec.structs.replace(stream.jobs[place], submit_s=float(submit_s))
+        msgspec.structs.replace(own.jobs[place], submit_s=float(submit_s))
         for place, submit_s in zip(order.tolist(), world.jobs["submit_s"], strict=True)
     ]
-    return _Future(before.clone(arrivals), jobs, sizes[order], arrivals)
+    return _Future(before.clone(own.arrivals), jobs, own.known.rows(order), own.sizes[order], own.arrivals)
 
 
 def _alternatives(
@@ -226,10 +237,10 @@ def _alternatives(
     ]
 
 
-def _labels(rows: Sequence[tuple[Observation, Shares, Reals]]) -> Labels:
+def _labels(rows: Sequence[tuple[Observation, Shares, Reals]], terms: int) -> Labels:
     shares = [msgspec.structs.astuple(answer) for _, answer, _ in rows]
     return Labels(
         np.array([observation for observation, _, _ in rows], dtype=np.float32).reshape(-1, len(FEATURES)),
         np.array(shares, dtype=np.float32).reshape(-1, SHARES),
-        np.array([gain for _, _, gain in rows], dtype=np.float32).reshape(-1, len(TERMS)),
+        np.array([gain for _, _, gain in rows], dtype=np.float32).reshape(-1, terms),
     )

@@ -12,24 +12,25 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from rlalloc.heuristics import Heuristic
 from rlalloc.heuristics.named import policy_named
 from rlalloc.job import JobView, Shares
+from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.observation import encode
+from rlalloc.policies import EVERYWHERE, Answering
 from rlalloc.view import ClusterView
 from rlalloc_agent.actor import Actor, actor_bytes, actor_from_bytes
+from rlalloc_agent.answering import PartlyLearned
+from rlalloc_trainer.intervals import Interval, ratio_of
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import Simulator, table_of
 from rlalloc_trainer.simulator.engine.records import OUT_OF_MEMORY, TIMEOUT
 from rlalloc_trainer.simulator.from_stream import Stream
 
-FloatArray = NDArray[np.float64]
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
-RESAMPLES: Final = 2000
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
@@ -39,17 +40,6 @@ class Map(Protocol):
     def __call__(self, function: Callable[[Task], Answer], tasks: Sequence[Task], /) -> Iterator[Answer]:
         """Apply ``function`` to each of ``tasks``."""
         ...
-
-
-class Interval(msgspec.Struct, frozen=True):
-    """An estimate with its bootstrap interval."""
-
-    estimate: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.estimate:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
 class StreamResult(msgspec.Struct, frozen=True):
@@ -66,15 +56,19 @@ class StreamResult(msgspec.Struct, frozen=True):
 
 
 class ActorWeights(msgspec.Struct, frozen=True):
-    """An actor as plain bytes, to be sent to other processes."""
+    """An actor as plain bytes, to be sent to other processes, and the objective of the site that it decides for."""
 
     content: bytes
     hidden: tuple[int, ...]
+    answers: Answering = EVERYWHERE
+    objective: Weights = DEFAULT_WEIGHTS
 
     @classmethod
-    def of(cls, actor: Actor) -> "ActorWeights":
-        """Take an actor's parameters as they are now."""
-        return cls(actor_bytes(actor), actor.hidden)
+    def of(
+        cls, actor: Actor, answers: Answering = EVERYWHERE, objective: Weights = DEFAULT_WEIGHTS
+    ) -> "ActorWeights":
+        """Take an actor's parameters as they are now; the base heuristic answers where ``answers`` does not."""
+        return cls(actor_bytes(actor), actor.hidden, answers, objective)
 
 
 Contender = str | ActorWeights
@@ -85,10 +79,10 @@ def policy_of(contender: Contender) -> Heuristic:
     """Return the policy that a contender stands for."""
     if isinstance(contender, str):
         return policy_named(contender)
-    actor = actor_from_bytes(contender.content, contender.hidden)
+    policy = PartlyLearned(actor_from_bytes(contender.content, contender.hidden), contender.answers)
 
     def decide(job: JobView, view: ClusterView) -> Shares:
-        shares, _ = actor.decide(encode(job, view)[None, :], sample=False)
+        shares, _ = policy.decide(encode(job, view, contender.objective)[None, :], sample=False)
         return Shares(*shares[0].tolist())
 
     return decide
@@ -124,17 +118,7 @@ def jct_ratio(
     The interval resamples streams (percentile bootstrap of the paired log-ratios).
     """
     log_ratios = np.array([math.log(one.jct_s / other.jct_s) for one, other in zip(results, against, strict=True)])
-    middle, low, high = bootstrap_mean(log_ratios, confidence, seed)
-    return Interval(math.exp(middle), math.exp(low), math.exp(high))
-
-
-def bootstrap_mean(values: FloatArray, confidence: float, seed: int = 0) -> tuple[float, float, float]:
-    """Mean of ``values`` (n,) and its percentile bootstrap interval."""
-    generator = np.random.default_rng(seed)
-    means = values[generator.integers(len(values), size=(RESAMPLES, len(values)))].mean(axis=1)
-    tail = (1.0 - confidence) / 2.0
-    low, high = np.quantile(means, (tail, 1.0 - tail))
-    return float(values.mean()), float(low), float(high)
+    return ratio_of([log_ratios], confidence, seed)
 
 
 @contextmanager

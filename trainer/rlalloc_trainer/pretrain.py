@@ -15,16 +15,16 @@ import numpy as np
 import torch
 
 from rlalloc.errors import PolicyError
+from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES
 from rlalloc.policies import MANIFEST_FILE
 from rlalloc_agent.actor import HIDDEN, Actor
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
-from rlalloc_trainer.critic import TwinCritic
+from rlalloc_trainer.critic import Critics
 from rlalloc_trainer.curves import draw_curves, write_tensorboard
 from rlalloc_trainer.evaluation import (
     ActorWeights,
     Contender,
-    Interval,
     Map,
     StreamResult,
     jct_ratio,
@@ -32,8 +32,9 @@ from rlalloc_trainer.evaluation import (
     processes,
     run_stream,
 )
+from rlalloc_trainer.hindsight import Hindsight
+from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.progress import Report
-from rlalloc_trainer.replay import Replay
 from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn
 from rlalloc_trainer.simulator.training_streams import TEST, TRAINING, VALIDATION, training_stream
 from rlalloc_trainer.training_folder import Curve, RoundOutcome, TrainingFolder
@@ -64,9 +65,9 @@ class PretrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     seed: int = 0
     rounds: int = 3
-    streams: int = 240
-    steps: int = 1500
-    validation_streams: int = 80
+    streams: int = 600
+    steps: int = 6000
+    validation_streams: int = 120
     test_streams: int = 240
     confidence: float = 0.9
     labels: LabelSettings = LabelSettings()
@@ -123,11 +124,11 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report, worker
 
 
 def _rounds(
-    settings: PretrainSettings, sac: Sac, folder: TrainingFolder, spread: Map, report: Report
+    settings: PretrainSettings, sac: Sac[Actor], folder: TrainingFolder, spread: Map, report: Report
 ) -> list[RoundOutcome]:
     """Train all rounds that are not done yet, and return how each went."""
     outcomes = folder.outcomes()
-    replay = Replay(settings.rounds * settings.streams * settings.labels.rows, len(FEATURES))
+    replay = Hindsight(settings.rounds * settings.streams * settings.labels.rows, len(FEATURES), SHARES)
     base = _run("validation-base", BASE, VALIDATION, settings.validation_streams, folder, spread)
     for number in range(1, settings.rounds + 1):
         share = 0.9 / settings.rounds
@@ -137,7 +138,7 @@ def _rounds(
 
         policy: Contender = BASE if number == 1 else ActorWeights.of(sac.actor)
         for labels in _labels(number, policy, settings, folder, spread, progress):
-            replay.add(labels.transitions())
+            replay.add(labels.observation, labels.shares, labels.gain)
         if number <= len(outcomes):
             folder.load_sac(number, sac)
             continue
@@ -176,7 +177,9 @@ def label_stream(task: tuple[Contender, int, LabelSettings]) -> Labels:
     return label(training_stream(number), policy_of(contender), settings, generator)
 
 
-def _learn(number: int, sac: Sac, replay: Replay, settings: PretrainSettings, progress: Report) -> dict[str, Curve]:
+def _learn(
+    number: int, sac: Sac[Actor], replay: Hindsight, settings: PretrainSettings, progress: Report
+) -> dict[str, Curve]:
     """Take a round's gradient steps; return SAC's figures on the way, averaged over CURVE_STEPS steps each."""
     losses: list[Losses] = []
     points: dict[str, list[tuple[int, float]]] = {name: [] for name in CURVES}
@@ -234,7 +237,7 @@ def _means(results: Sequence[StreamResult]) -> dict[str, float]:
 def _write(
     directory: Path,
     actor: Actor,
-    critics: TwinCritic,
+    critics: Critics,
     training: dict[str, object],
     evaluation: dict[str, object],
 ) -> None:

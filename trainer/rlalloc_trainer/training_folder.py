@@ -21,8 +21,10 @@ import msgspec
 import safetensors.numpy
 
 from rlalloc.errors import PolicyError
+from rlalloc_agent.actor import Actor
 from rlalloc_trainer.counterfactual import Labels
-from rlalloc_trainer.evaluation import Interval, StreamResult
+from rlalloc_trainer.evaluation import StreamResult
+from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.sac import Sac
 
 SETTINGS_FILE: Final = "settings.json"
@@ -68,11 +70,11 @@ class TrainingFolder:
         """Keep what a round found on a stream."""
         self._write(self._labels_path(number, stream), safetensors.numpy.save(msgspec.structs.asdict(labels)))
 
-    def load_sac(self, number: int, sac: Sac) -> None:
+    def load_sac(self, number: int, sac: Sac[Actor]) -> None:
         """Let ``sac`` be what it was after a round that is done."""
         sac.load(self._round(number) / "sac.safetensors")
 
-    def keep_round(self, outcome: RoundOutcome, sac: Sac) -> None:
+    def keep_round(self, outcome: RoundOutcome, sac: Sac[Actor]) -> None:
         """Keep how a round went and what SAC is after it."""
         aside = self._round(outcome.number) / ".sac.safetensors"
         sac.save(aside)

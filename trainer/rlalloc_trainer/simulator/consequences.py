@@ -1,34 +1,45 @@
-"""What became of decisions in the simulator, in the words of ``rlalloc.reward``: as a site would have recorded it."""
+"""What decisions cost in the simulator as a site would have recorded it: of each job alone, the others estimated."""
 
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rlalloc.heuristics import Heuristic
+from rlalloc.heuristics import DEFAULT_PRICE, Heuristic, PriceConstants
 from rlalloc.job import JobView, Shares
+from rlalloc.objective import TERM_NAMES, costs_of
+from rlalloc.objective.consequences import FloatArray
 from rlalloc.observation import FEATURES, encode
-from rlalloc.reward import Consequence, reward
-from rlalloc.view import ClusterView, expected_run_time_s
-from rlalloc_trainer.simulator.driving import Driven, drive
+from rlalloc.view import ClusterView
+from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import Simulator, table_of
-from rlalloc_trainer.simulator.engine.records import COMPLETED, OUT_OF_MEMORY, STATE_NAMES, TIMEOUT
+from rlalloc_trainer.simulator.engine.records import COMPLETED, OUT_OF_MEMORY, TIMEOUT
 from rlalloc_trainer.simulator.from_stream import Stream
+from rlalloc_trainer.simulator.worth import KnownBefore, consequences_of, setting_of
 
 SAY_SOMETHING: Final = (COMPLETED, TIMEOUT, OUT_OF_MEMORY)
 """Ends of a run that tell what its size was worth; a job that its user cancelled or whose program failed does not."""
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """Decisions as a site would store them: ``observation`` (decisions, features) and ``reward`` (decisions,)."""
+    """Decisions as a site would store them.
+
+    ``observation`` (decisions, features), and ``cost`` (decisions, terms) over each job's scale.
+    """
 
     observation: NDArray[np.float32]
-    reward: NDArray[np.float32]
+    cost: FloatArray
 
 
-def observed(stream: Stream, policy: Heuristic) -> Observed:
-    """Run a stream under ``policy`` and return the decisions whose outcomes say something."""
+def observed(
+    stream: Stream, policy: Heuristic, terms: tuple[str, ...] = TERM_NAMES, price: PriceConstants = DEFAULT_PRICE
+) -> Observed:
+    """Run a stream under ``policy`` and return the decisions whose outcomes say something.
+
+    Of a job that ran more than once the first run counts. Raises PluginError where a plug-in's term cannot be had.
+    """
     observations = np.full((len(stream.jobs), len(FEATURES)), np.nan, dtype=np.float32)
     totals = np.ones((len(stream.jobs), 3))
     asked = [-1]
@@ -42,21 +53,20 @@ def observed(stream: Stream, policy: Heuristic) -> Observed:
 
     simulator = Simulator(stream.site, table_of(stream.jobs, stream.site))
     driven = drive(simulator, stream.jobs, observing, before=remember)
-    said = np.isin(driven.outcomes["first_state"], SAY_SOMETHING) & np.isfinite(driven.outcomes["first_end_s"])
+    outcomes = driven.outcomes
+    said = np.isin(outcomes["first_state"], SAY_SOMETHING) & np.isfinite(outcomes["first_end_s"])
     numbers = np.flatnonzero(said & np.isfinite(observations[:, 0]))
-    rewards = [_reward(stream, driven, int(number), totals[number]) for number in numbers]
-    return Observed(observations[numbers], np.array(rewards, dtype=np.float32))
-
-
-def _reward(stream: Stream, driven: Driven, number: int, totals: NDArray[np.float64]) -> float:
-    outcome, request = driven.outcomes[number], stream.jobs[number].request
-    nodes, *per_node = driven.sizes[number, :4]
-    consequence = Consequence(
-        state=STATE_NAMES[outcome["first_state"]],
-        wait_s=float(outcome["first_start_s"] - outcome["submit_s"]),
-        run_time_s=float(outcome["first_end_s"] - outcome["first_start_s"]),
-        dominant_share=float((nodes * np.array(per_node) / np.maximum(totals, 1.0)).max()),
-        queued=int(outcome["queued"]),
-        reference_s=expected_run_time_s(request, request),
+    first = outcomes[numbers]
+    run_s = first["first_end_s"] - first["first_start_s"]
+    held = driven.sizes[numbers, :1] * driven.sizes[numbers, 1:4]
+    shares = (held / np.maximum(totals[numbers], 1.0)).max(axis=1)
+    others_s = [
+        price.price_s(share, seconds, queued)
+        for share, seconds, queued in zip(shares.tolist(), run_s.tolist(), first["queued"].tolist(), strict=True)
+    ]
+    became = consequences_of(simulator, KnownBefore.of(stream.jobs)).rows(numbers)
+    became = replace(
+        became, jct_s=became.wait_s + run_s, run_time_s=run_s, others_s=np.array(others_s, dtype=np.float64)
     )
-    return reward(consequence)
+    cost = costs_of(became, setting_of(stream.site), terms) / became.scale_s[:, None]
+    return Observed(observations[numbers], cost)

@@ -25,7 +25,8 @@ from rlalloc.heuristics import (
     price_ef,
 )
 from rlalloc.heuristics.efficiency import ADAPTIVE_THRESHOLD, JOBS_PER_NODE_FOR_HALF, THRESHOLD
-from rlalloc_trainer.evaluation import Interval, Map, bootstrap_mean
+from rlalloc_trainer.evaluation import Map
+from rlalloc_trainer.intervals import Interval, ratio_of
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import Simulator, table_of
@@ -162,4 +163,4 @@ def _log_ratios(name: str, candidates: Sequence[Values], seeds: range, jobs: int
 
 
 def _interval(log_ratios: NDArray[np.float64]) -> Interval:
-    return Interval(*np.exp(bootstrap_mean(log_ratios, CONFIDENCE)).tolist())
+    return ratio_of([log_ratios], CONFIDENCE)
