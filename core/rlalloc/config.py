@@ -19,6 +19,7 @@ from rlalloc.job import JOB_CLASSES, MODES, JobClass, Mode
 from rlalloc.objective import PowerModel, Weights
 from rlalloc.objective.terms import REWARDS, TERMS
 from rlalloc.objective.weights import NotNegative
+from rlalloc.urgency import UrgencyRules
 
 DEFAULT_PATH: Final = Path("/etc/rlalloc/rlalloc.yaml")
 
@@ -145,6 +146,7 @@ class Config(_Section, frozen=True):
     daemon: DaemonSection = DaemonSection()
     metrics: MetricsSection = MetricsSection()
     waiting: WaitingSection = WaitingSection()
+    urgency: UrgencyRules = UrgencyRules()
     store: StoreSection = StoreSection()
     policy: PolicySection = PolicySection()
     objective: ObjectiveSection = ObjectiveSection()
