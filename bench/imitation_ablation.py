@@ -220,8 +220,7 @@ def table(runs: Mapping[str, Sequence[Run]], experts: Mapping[str, float]) -> li
         f"plain SAC ends at {target:.3f} after {budget:,} steps; experts: "
         + ", ".join(f"{name} {worth:.3f}" for name, worth in experts.items()),
         "",
-        f"| {len(runs[PLAIN])} seeds | end | until {target:.3f} | fewer | with shown | fewer | kept from | lowest "
-        "| never |",
+        f"| {len(runs[PLAIN])} seeds | end | until {target:.3f} | fewer | + shown | fewer | kept | lowest | never |",
         "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name, those in runs.items():
