@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from rlalloc.config import Config
-from rlalloc.errors import RlallocError, StoreError
+from rlalloc.errors import PluginError, RlallocError, StoreError
 from rlalloc.job import Mode
 from rlalloc.store import Application, Decision, Store
 from rlallocd.agent_client import AgentClient
@@ -233,9 +233,13 @@ class Controller:
             sorted({decision.job_id for decision in waiting}), min(decision.submitted_s for decision in waiting)
         )
         applications = {decision.id: self._store.applications(decision.id) for decision in waiting}
-        outcomes = outcomes_of(waiting, applications, records, self.config.objective.price)
+        outcomes = outcomes_of(waiting, applications, records, self.config.objective, self._plugin_failed)
         self._store.add_outcomes(outcomes)
         self.counters.update(f"outcomes_{outcome.state}" for outcome in outcomes)
+
+    def _plugin_failed(self, err: PluginError) -> None:
+        self.counters["plugin_errors"] += 1
+        _log.error("outcomes have no reward: %s", err)
 
     def _beat(self) -> None:
         """Renew the intercept file: only a cycle that went well tells the plugin to go on deferring."""

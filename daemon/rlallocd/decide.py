@@ -14,8 +14,9 @@ from rlalloc.allocation import allocation_for, shares_of
 from rlalloc.config import Config
 from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.messages import PolicyAnswer
+from rlalloc.objective import Resources
 from rlalloc.observation import SCHEMA_VERSION, Observation, encode
-from rlalloc.store import Decision
+from rlalloc.store import Circumstances, Decision
 from rlalloc.view import ClusterView, expected_run_time_s, slowdown
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.candidates import Candidate, job_view
@@ -108,7 +109,7 @@ def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, con
         raise Declined(f"the rule {candidate.tag.rule} is gone from the configuration", "no-rule")
     cluster = views.of(job.partition.split(",")[0])
     view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, views.user_running_gpus(job.user))
-    return Question(candidate, view, cluster, encode(view, cluster))
+    return Question(candidate, view, cluster, encode(view, cluster, config.objective.weights))
 
 
 def _ask(
@@ -182,6 +183,11 @@ def _unanswered(question: Question, snapshot: Snapshot, reason: str) -> Decision
         queued=cluster.crowd,
         dominant_share_requested=cluster.dominant_share(view.request),
         reference_s=expected_run_time_s(view.request, view.request),
+        circumstances=Circumstances(
+            cluster=Resources(*cluster.totals.tolist()),
+            node_gpus=cluster.shape.gpus,
+            user_running_gpus=view.user_running_gpus,
+        ),
     )
 
 

@@ -165,6 +165,7 @@ class TestAccountingText:
             "alloc": "billing=8,cpu=8,gres/gpu=2,mem=40960M,node=1",
             "rss": "",
             "energy": "",
+            "usage": "",
             **values,
         }
         return "\x1f".join((job_id, state, *fields.values()))
@@ -191,6 +192,19 @@ class TestAccountingText:
         first, second = read_accounting("\n".join(rows) + "\n")
         assert (first.max_rss_mib, first.consumed_energy_j) == (10_240, 4000)
         assert (second.max_rss_mib, second.consumed_energy_j) == (None, None)
+
+    def test_cpu_time_is_of_all_steps_and_memory_of_the_largest(self) -> None:
+        """As 22.05 prints it with --noconvert: memory in bytes, summed over a step's tasks."""
+        rows = [
+            self.row("7"),
+            self.row("7.batch", usage="cpu=00:00:10,energy=0,fs/disk=32990,mem=12521472,pages=2,vmem=226529280"),
+            self.row("7.0", usage="cpu=1-02:00:01,energy=0,mem=427819008,pages=0"),
+            self.row("8"),
+            self.row("8.batch"),
+        ]
+        first, second = read_accounting("\n".join(rows))
+        assert (first.cpu_s_used, first.mem_mib_used) == (26 * 3600 + 11, 408)
+        assert (second.cpu_s_used, second.mem_mib_used) == (None, None)
 
     def test_a_requeued_job_has_a_record_for_each_run(self) -> None:
         rows = [

@@ -4,8 +4,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from rlalloc_trainer.evaluation import Interval, StreamResult, bootstrap_mean, jct_ratio
+from rlalloc_trainer.evaluation import StreamResult, jct_ratio
 from rlalloc_trainer.gate import Evidence, judge
+from rlalloc_trainer.intervals import Interval, bootstrap_mean
 
 BETTER = Interval(0.90, 0.85, 0.95)
 UNSURE_BETTER = Interval(0.97, 0.93, 1.01)
@@ -62,7 +63,7 @@ def test_a_verdict_is_plain_json() -> None:
 
 
 def results(jcts: list[float]) -> list[StreamResult]:
-    return [StreamResult(jct_s=jct, wait_s=0, gpu_s=0, killed=0, reward=0) for jct in jcts]
+    return [StreamResult(jct_s=jct, wait_s=0, gpu_s=0, killed=0) for jct in jcts]
 
 
 def test_a_ratio_is_paired_by_stream() -> None:

@@ -9,11 +9,12 @@ from rlalloc.errors import PolicyError
 from rlalloc.logs import configure_logging
 from rlalloc.policies import PolicyStore
 from rlalloc.store import Store
-from rlalloc_trainer.evaluation import Interval
+from rlalloc_trainer.evaluation import processes
+from rlalloc_trainer.front import Front, FrontSettings, draw_front, front
+from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.pretrain import PretrainSettings, pretrain
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.retrain import Retrained, retrain
-from rlalloc_trainer.tuning import Tuned, TuningSettings, tune
 
 
 def train_on_site(config_path: Path, report: Report) -> Retrained:
@@ -23,7 +24,7 @@ def train_on_site(config_path: Path, report: Report) -> Retrained:
     torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
     store = Store(config.store.url)
     try:
-        return retrain(store, PolicyStore(config.policy.directory), config.trainer, report)
+        return retrain(store, PolicyStore(config.policy.directory), config.trainer, report, config.objective)
     finally:
         store.close()
 
@@ -50,6 +51,14 @@ def record_demonstrations(
     return len(transitions), float(transitions.reward.sum()) / streams
 
 
-def tune_heuristics(seed: int, rounds: int, report: Report) -> Tuned:
-    """Tune the constants of price-EF."""
-    return tune(TuningSettings(seed=seed, rounds=rounds), report)
+def make_front(settings: FrontSettings, png: Path | None, workers: int, report: Report) -> Front:
+    """Train and run what a front is made of, and draw it at ``png``. Raises PolicyError."""
+    torch.set_num_threads(1)
+    with processes(workers) as spread:
+        found = front(settings, spread, report)
+    if png is not None:
+        try:
+            draw_front(found, settings.term, png)
+        except OSError as err:
+            raise PolicyError(f"{png}: {err.strerror}; name a file in a folder that you may write to") from err
+    return found

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from rlalloc_trainer.evaluation import Interval
+from rlalloc_trainer.intervals import Interval
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):

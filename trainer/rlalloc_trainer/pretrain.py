@@ -15,35 +15,40 @@ import numpy as np
 import torch
 
 from rlalloc.errors import PolicyError
+from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES
 from rlalloc.policies import MANIFEST_FILE
-from rlalloc_agent.actor import HIDDEN, SHARES, Actor, actor_from_bytes
-from rlalloc_trainer.counterfactual import LabelSettings, label
+from rlalloc_agent.actor import HIDDEN, Actor, actor_from_bytes
+from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
 from rlalloc_trainer.critic import Critics
 from rlalloc_trainer.evaluation import (
     ActorWeights,
     Contender,
-    Interval,
     Map,
-    Stream,
     StreamResult,
     evaluate,
     jct_ratio,
     policy_of,
     processes,
 )
+from rlalloc_trainer.hindsight import Hindsight
+from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.progress import Report
-from rlalloc_trainer.replay import Replay, Transitions
 from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn
+from rlalloc_trainer.simulator.from_stream import Stream
+from rlalloc_trainer.simulator.training_streams import TEST, TRAINING, VALIDATION, training_stream
 from rlalloc_trainer.versions import new_manifest, version_files
-from rlalloc_trainer.workload import generate, varied
 
-RIVALS: Final = ("as-requested", "repaired", "price-ef")
-BASE: Final = "price-ef"
-VERSION: Final = "shipped-1"
-VALIDATION_SEEDS: Final = 500_000
-TEST_SEEDS: Final = 900_000
-"""Streams are numbered: those for training from seed · 1000 + 1,000,000, for validation and test from here."""
+BASE: Final = "price-ef+shortest-first"
+"""What the actor is a residual around: rlalloc.heuristics.BASE."""
+RIVALS: Final = (
+    "as-requested",
+    "repaired",
+    "efficiency-adaptive+shortest-first",
+    "marginal-gain+shortest-first",
+    BASE,
+)
+VERSION: Final = "shipped-3"
 LEARNING_SHARE: Final = 0.5
 """Of the time of a round; the progress bar's estimate."""
 
@@ -87,13 +92,13 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report) -> dic
     with processes(2) as spread:
         best, history = _rounds(settings, spread, report)
         report("testing on unseen streams", 0.9)
-        streams = _streams(TEST_SEEDS, settings.test_streams)
+        streams = _streams(TEST, settings.test_streams)
         results = evaluate({VERSION: best.actor, **{name: name for name in RIVALS}}, streams, spread)
     ratios = {name: jct_ratio(results[VERSION], results[name], settings.confidence) for name in RIVALS}
     actor = actor_from_bytes(best.actor.content, best.actor.hidden)
     training = {"settings": msgspec.to_builtins(settings), "chosen_round": best.round_number, "rounds": history}
     evaluation = {
-        "workload": "rlalloc_trainer.workload.varied, seeds from 900000",
+        "workload": f"rlalloc_trainer.simulator.training_streams, from number {TEST}",
         "streams": len(streams),
         "confidence": settings.confidence,
         "jct_ratio": msgspec.to_builtins(ratios),
@@ -105,19 +110,19 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report) -> dic
 
 def _rounds(settings: PretrainSettings, spread: Map, report: Report) -> tuple[_Best, list[dict[str, float]]]:
     sac = Sac(Actor(len(FEATURES), HIDDEN), settings.sac, settings.seed)
-    replay = Replay(settings.rounds * settings.streams * settings.labels.rows, len(FEATURES), SHARES)
+    replay = Hindsight(settings.rounds * settings.streams * settings.labels.rows, len(FEATURES), SHARES)
     generator = np.random.default_rng(settings.seed)
-    validation = _streams(VALIDATION_SEEDS, settings.validation_streams)
+    validation = _streams(VALIDATION, settings.validation_streams)
     heuristic = evaluate({BASE: BASE}, validation, spread)[BASE]
     best: _Best | None = None
     history = []
     policy: Contender = BASE
     for number in range(settings.rounds):
-        first = 1_000_000 + 1000 * settings.seed + number * settings.streams
+        first = TRAINING + 1000 * settings.seed + number * settings.streams
         before = 0.9 * number / settings.rounds
         tasks = [(policy, first + index, settings.labels) for index in range(settings.streams)]
-        for done, transitions in enumerate(spread(label_stream, tasks), start=1):
-            replay.add(transitions)
+        for done, labels in enumerate(spread(label_stream, tasks), start=1):
+            replay.add(labels.observation, labels.shares, labels.gain)
             report(f"round {number + 1}: simulating", before + 0.45 * done / len(tasks) / settings.rounds)
 
         losses: list[float] = []
@@ -144,21 +149,15 @@ def _rounds(settings: PretrainSettings, spread: Map, report: Report) -> tuple[_B
     return best, history
 
 
-def label_stream(task: tuple[Contender, int, LabelSettings]) -> Transitions:
+def label_stream(task: tuple[Contender, int, LabelSettings]) -> Labels:
     """Take decisions of the stream of that number again."""
-    contender, seed, settings = task
-    stream = _stream(seed)
-    generator = np.random.default_rng((seed, 3))
-    return label(stream.cluster, stream.jobs, policy_of(contender), settings, generator).retaken
+    contender, number, settings = task
+    generator = np.random.default_rng((number, 3))
+    return label(training_stream(number), policy_of(contender), settings, generator)
 
 
 def _streams(first: int, count: int) -> list[Stream]:
-    return [_stream(first + index) for index in range(count)]
-
-
-def _stream(seed: int) -> Stream:
-    workload = varied(seed)
-    return Stream(workload.cluster, tuple(generate(workload, seed)))
+    return [training_stream(first + index) for index in range(count)]
 
 
 def _means(results: Sequence[StreamResult]) -> dict[str, float]:
@@ -168,7 +167,6 @@ def _means(results: Sequence[StreamResult]) -> dict[str, float]:
         "wait_s": float(np.mean([result.wait_s for result in results])),
         "gpu_hours": float(np.mean([result.gpu_s for result in results])) / 3600.0,
         "killed": float(np.mean([result.killed for result in results])),
-        "reward": float(np.mean([result.reward for result in results])),
     }
 
 

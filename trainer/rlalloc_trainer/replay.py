@@ -1,6 +1,7 @@
 """The replay buffer: transitions in numpy arrays, sampled uniformly."""
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -46,6 +47,14 @@ def joined(parts: Sequence[Transitions]) -> Transitions:
     return Transitions(
         *(np.concatenate([getattr(part, name) for part in parts]) for name in Transitions.__struct_fields__)
     )
+
+
+class Buffer(Protocol):
+    """What can be learned from."""
+
+    def sample(self, count: int, generator: np.random.Generator) -> Transitions:
+        """Draw ``count`` transitions."""
+        ...
 
 
 class Replay:

@@ -21,7 +21,7 @@ from torch import Tensor
 from rlalloc_agent.actor import Actor
 from rlalloc_agent.tanh_gaussian import TanhGaussian, draw, squash
 from rlalloc_trainer.critic import Critics, PlainCritics, ResidualCritics, lower_bound
-from rlalloc_trainer.replay import FloatArray, Replay, Transitions
+from rlalloc_trainer.replay import Buffer, FloatArray, Transitions
 
 ActorKind = TypeVar("ActorKind", bound=TanhGaussian)
 _NETWORKS: Final = ("actor", "critics", "targets")
@@ -42,7 +42,7 @@ class SacSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                       2021); with two critics, 1 is the lower of both
     actor_every       critic steps for one of actor and temperature (delayed updates, Fujimoto et al., 2018)
     actor_after       critic steps before the first of the actor, while the critics know nothing yet
-    target_entropy    of the shares' density, in nats: that of three Gaussians of deviation 0.03 in [0, 1]
+    target_entropy    of the shares' density, in nats: that of four Gaussians of deviation 0.03 in [0, 1]
     temperature       what a nat of entropy is worth in reward, at the start
     anchor            what the actor pays, in reward, for leaving the heuristic (Actor.departure): it is to do so only
                       for a gain that the critics are sure of; 0 is plain SAC
@@ -58,7 +58,7 @@ class SacSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deviations: float = 1.0
     actor_every: int = 2
     actor_after: int = 200
-    target_entropy: float = -6.3
+    target_entropy: float = -8.4
     temperature: float = 0.003
     anchor: float = 0.5
 
@@ -243,7 +243,7 @@ def new_critics(actor: TanhGaussian, members: int, seed: int) -> Critics:
 
 def learn(
     sac: Sac[ActorKind],
-    replay: Replay,
+    replay: Buffer,
     steps: int,
     generator: np.random.Generator,
     each_step: Callable[[Losses], None] = lambda _: None,

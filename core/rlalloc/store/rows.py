@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from rlalloc.job import Allocation, Bounds, JobClass, Mode, Shares
+from rlalloc.objective import Resources
 
 ApplicationState = Literal["intended", "applied", "restoring", "begun", "left", "restored", "gone", "lost"]
 """Open: intended: journalled, Slurm perhaps touched · applied: read back as intended · restoring: being taken back.
@@ -15,13 +16,24 @@ gone: left the queue before it started · lost: started as neither, and too late
 OPEN_STATES: tuple[ApplicationState, ...] = ("intended", "applied", "restoring")
 
 
+class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
+    """What the terms of the objective need of the moment of a decision.
+
+    The partition in all, the GPUs of its largest node, and those that the job's user held.
+    """
+
+    cluster: Resources
+    node_gpus: int
+    user_running_gpus: int
+
+
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """One answer for one job.
 
     ``reason`` is empty where a policy decided, else why the job was left as submitted. ``observation`` is
-    float32 little endian under ``observation_schema``. ``queued``, the dominant shares and ``reference_s`` are
-    what the reward needs of that moment. ``predicted_gain`` is None in a job's first decision; in one taken while it
-    waited, the part of the expected cost that the new size was to save.
+    float32 little endian under ``observation_schema``. ``queued``, the dominant shares, ``reference_s`` and
+    ``circumstances`` are what the reward needs of that moment. ``predicted_gain`` is None in a job's first decision;
+    in one taken while it waited, the part of the expected cost that the new size was to save.
     """
 
     id: str
@@ -49,6 +61,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     policy_version: str | None = None
     allocation: Allocation | None = None
     predicted_gain: float | None = None
+    circumstances: Circumstances | None = None
 
     @property
     def decline_name(self) -> str:
@@ -126,7 +139,10 @@ class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a decided job, from sacct. Times are epoch seconds; memory is of all nodes, MiB.
 
-    ``executed_shares`` are those in effect: the policy's where it was applied, else those of the request.
+    ``cpu_s_used`` and ``mem_mib_used`` (the sum of its tasks' peaks) are None where Slurm did not gather them.
+    ``costs`` are those of the objective's terms by name, over the job's scale (rlalloc.reward), so that a reward for
+    any weights can be made of them; None where one is not known. ``executed_shares`` are those in effect: the
+    policy's where it was applied, else those of the request.
     """
 
     decision_id: str
@@ -143,6 +159,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     consumed_energy_j: float | None
     executed_shares: Shares | None
     reward: float | None
+    cpu_s_used: float | None = None
+    mem_mib_used: float | None = None
+    costs: dict[str, float | None] | None = None
 
 
 class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,6 +40,7 @@ DECISIONS: Final = Table(
     Column("policy_version", String(32)),
     Column("allocation", Text),
     Column("predicted_gain", Double),
+    Column("circumstances", Text),
     Index("decisions_by_job", "job_id", "submitted_s"),
 )
 
@@ -78,6 +79,9 @@ OUTCOMES: Final = Table(
     Column("consumed_energy_j", Double),
     Column("executed_shares", Text),
     Column("reward", Double),
+    Column("cpu_s_used", Double),
+    Column("mem_mib_used", Double),
+    Column("costs", Text),
 )
 
 POLICIES: Final = Table(

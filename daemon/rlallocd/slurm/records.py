@@ -169,7 +169,8 @@ class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One ended or running job in slurmdbd, or one part of it. None means: not recorded.
 
     ``job_id`` is the id that sbatch printed; ``part`` tells an array's tasks and a heterogeneous job's components
-    apart (``_7``, ``_[8-9]`` while they wait together, ``+1``) and is empty for any other job.
+    apart (``_7``, ``_[8-9]`` while they wait together, ``+1``) and is empty for any other job. ``cpu_s_used`` is of
+    all its steps; ``mem_mib_used`` adds up the peaks of a step's tasks, in the step where that is most.
     """
 
     job_id: int
@@ -186,6 +187,8 @@ class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
     mem_mib: float
     max_rss_mib: float | None
     consumed_energy_j: float | None
+    cpu_s_used: float | None = None
+    mem_mib_used: float | None = None
 
 
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,8 @@ from rlalloc_trainer.replay import Transitions, single_decisions
 from rlalloc_trainer.sac import Sac, plain_settings
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import Simulator, table_of
-from rlalloc_trainer.simulator.environment import ClusterEnvironment, varied_stream
+from rlalloc_trainer.simulator.environment import ClusterEnvironment
+from rlalloc_trainer.simulator.training_streams import training_stream
 
 WIDTHS = (32, 32)
 
@@ -48,20 +49,22 @@ def test_a_demonstration_is_what_the_expert_does() -> None:
     """The same stream, driven by the same expert outside the environment, ends the same."""
     environment = ClusterEnvironment(jobs=12)
     shown = record(environment, Recorded(experts=("sjf",), streams=1, first=7)).transitions
-    site, jobs = varied_stream(7, 12)
+    site, jobs = training_stream(7, 12)
     simulator = Simulator(site, table_of(jobs, site))
     drive(simulator, jobs, policy_named("sjf"))
     assert environment.simulator.digest() == simulator.digest()
-    assert len(shown) == 12
-    assert shown.discount.tolist() == pytest.approx([0.99] * 11 + [0.0])
+    assert len(shown) >= len(jobs) > 1
+    assert shown.discount.tolist() == pytest.approx([0.99] * (len(shown) - 1) + [0.0])
     assert (shown.next_observation[:-1] == shown.observation[1:]).all()
 
 
 def test_experts_take_turns_by_stream() -> None:
     environment = ClusterEnvironment(jobs=5)
     both = record(environment, Recorded(experts=("smallest", "largest"), streams=2)).transitions
-    assert (both.shares[:5, 0] == 0.0).all()
-    assert (both.shares[5:, 0] == 1.0).all()
+    first = int(np.flatnonzero(both.discount == 0.0)[0]) + 1
+    assert (both.shares[:first, 0] == 0.0).all()
+    assert (both.shares[first:, 0] == 1.0).all()
+    assert (both.discount == 0.0).sum() == 2
 
 
 def test_demonstrations_come_back_from_a_file(tmp_path: Path) -> None:
@@ -125,7 +128,7 @@ def test_the_command_records_what_an_expert_does(tmp_path: Path) -> None:
     ]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0
-    assert result.stdout.startswith("8 decisions, mean return -")
+    assert "decisions, mean return -" in result.stdout
     assert read_demonstrations(path).recorded.experts == ("sjf", "fcfs")
     refused = CliRunner().invoke(app, ["demonstrate", "--expert", "nobody", "-o", str(path)])
     assert refused.exit_code == 1

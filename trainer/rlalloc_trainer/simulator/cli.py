@@ -48,19 +48,19 @@ def compare(
     processes: ProcessesOption = 1,
 ) -> None:
     """Compare policies by load on generated streams: mean JCT over that as requested, paired."""
-    from rlalloc.heuristics import REFERENCE_POLICIES
-    from rlalloc.heuristics.named import SHORTEST_FIRST
+    from rlalloc.heuristics.named import EXPERTS, SHORTEST_FIRST, SOLVER_POLICIES
     from rlalloc_trainer import evaluation
     from rlalloc_trainer.simulator import comparison
 
-    names = policy or [each for name in REFERENCE_POLICIES for each in (name, name + SHORTEST_FIRST)]
+    quick = [name for name in EXPERTS.names() if name not in SOLVER_POLICIES]
+    names = policy or [each for name in quick for each in (name, name + SHORTEST_FIRST)]
     with (
         errors_end_here("simulate", StreamError, PolicyError),
         progress_bar() as report,
         evaluation.processes(processes) as spread,
     ):
         settings = comparison.ComparisonSettings(
-            model=model, loads=_loads(loads), streams=streams, hours=hours, nodes=nodes, seed=seed
+            model=model, loads=loads_of(loads), streams=streams, hours=hours, nodes=nodes, seed=seed
         )
         compared = comparison.compare(names, settings, spread, report)
     table = Table(title=f"Mean JCT over that as requested [{comparison.CONFIDENCE:.0%} interval], by load")
@@ -109,7 +109,8 @@ def tune(
     Console().print(table, highlight=False)
 
 
-def _loads(text: str) -> tuple[float, ...]:
+def loads_of(text: str) -> tuple[float, ...]:
+    """Read loads with commas between them. Raises StreamError."""
     try:
         loads = tuple(float(part) for part in text.split(","))
     except ValueError as err:

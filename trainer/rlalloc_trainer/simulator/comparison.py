@@ -8,11 +8,12 @@ import msgspec
 import numpy as np
 
 from rlalloc.heuristics.named import policy_named
-from rlalloc_trainer.evaluation import Interval, Map, bootstrap_mean
+from rlalloc_trainer.evaluation import Map
+from rlalloc_trainer.intervals import Interval, ratio_of
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
-from rlalloc_trainer.simulator.from_stream import site_of, submitted_from
+from rlalloc_trainer.simulator.from_stream import site_of, submitted_from, with_urgency
 from rlalloc_trainer.simulator.lower_bound import mean_jct_bound_s
 from rlalloc_trainer.streams.generate import GeneratorSettings, generate
 from rlalloc_trainer.streams.job import NodeGroup
@@ -81,7 +82,7 @@ def compare(
         name: [
             Compared(
                 float(table[row, :, column].mean()),
-                Interval(*np.exp(bootstrap_mean(logarithms[row, :, column], CONFIDENCE)).tolist()),
+                ratio_of([logarithms[row, :, column]], CONFIDENCE),
             )
             for row in range(len(settings.loads))
         ]
@@ -105,5 +106,5 @@ def _stream(settings: ComparisonSettings, load: float, seed: int) -> tuple[Simul
     )
     made = GeneratorSettings(cluster=nodes, hours=settings.hours, load=load, seed=seed)
     jobs = list(generate(load_model(settings.model), made))
-    site = site_of(made.description, jobs)
+    site = with_urgency(site_of(made.description, jobs))
     return site, submitted_from(jobs, site)

@@ -1,9 +1,11 @@
 """What rlalloc does to jobs: a new size, leaving one as it is, a requeue."""
 
+import math
+
 from rlalloc_trainer.simulator.engine.compiled import compiled
 from rlalloc_trainer.simulator.engine.placement import could_hold
 from rlalloc_trainer.simulator.engine.priority import dequeue
-from rlalloc_trainer.simulator.engine.progress import wake
+from rlalloc_trainer.simulator.engine.progress import ASKS, advance, wake
 from rlalloc_trainer.simulator.engine.records import DEFERRED, NOBODY, PENDING, RUNNING, Numbers, Record, World
 from rlalloc_trainer.simulator.engine.running import await_turn, defer
 from rlalloc_trainer.simulator.engine.running import requeue as _requeue
@@ -42,6 +44,22 @@ def resize(world: World, numbers: Numbers, sizes: Numbers) -> int:
             or size["limit_s"] != job["requested_limit_s"]
         )
         _let_go(world, number)
+    return NOBODY
+
+
+@compiled
+def run_answered(world: World, sizes: Numbers) -> int:
+    """Go on until all is done, each question answered by its job's row of ``sizes`` (jobs, 6).
+
+    Return the first job whose row no nodes could hold, or NOBODY.
+    """
+    clock = world.clock[0]
+    while advance(world, math.inf) == ASKS:
+        asked = world.asked[: clock["asked"]].copy()
+        clock["asked"] = 0
+        unholdable = resize(world, asked, sizes[asked])
+        if unholdable != NOBODY:
+            return unholdable
     return NOBODY
 
 

@@ -23,7 +23,6 @@ from rlalloc_trainer.simulator.engine.records import (
     Reals,
     Records,
 )
-from rlalloc_trainer.simulator.job import SimulatedJob
 
 DependencyKind = Literal["after", "afterany", "afternotok", "afterok"]
 
@@ -155,21 +154,6 @@ def curve_table(curves: Sequence[SpeedCurve]) -> tuple[Numbers, Reals, Reals]:
         gpus[row, : len(curve.gpus)] = curve.gpus
         speedup[row, : len(curve.gpus)] = curve.speedup
     return points, gpus, speedup
-
-
-def from_simulated(job: SimulatedJob, *, managed: bool = False) -> SubmittedJob:
-    """Return a job of the first simulator as one of this engine's."""
-    return SubmittedJob(
-        submit_s=job.submit_s,
-        user=job.user,
-        job_class=job.job_class,
-        request=job.request,
-        bounds=job.bounds,
-        work_s=job.work_s,
-        curve=job.curve,
-        mem_mib_per_gpu_needed=job.mem_mib_per_gpu_needed,
-        managed=managed,
-    )
 
 
 _COPIED: Final = tuple(

@@ -84,10 +84,15 @@ class Simulator:
 
     def resize_all(self, numbers: Numbers, sizes: Numbers) -> None:
         """Likewise, for ``sizes`` (jobs, 6) with the columns SIZE_FIELDS. Raises ValueError likewise."""
-        number = answers.resize(self.world, numbers, sizes)
-        if number != NOBODY:
-            size = dict(zip(SIZE_FIELDS, sizes[list(numbers).index(number)].tolist(), strict=True))
-            raise ValueError(f"job {number} could never run as {size}: stay within what the partition's nodes have")
+        self._refuse(answers.resize(self.world, numbers, sizes), numbers, sizes)
+
+    def run_answered(self, sizes: Numbers) -> None:
+        """Run to the end, answering each question by the job's row of ``sizes`` (jobs, 6), columns SIZE_FIELDS.
+
+        All of it in compiled code. Raises ValueError if no nodes could ever hold a size that was asked for.
+        """
+        self._refuse(answers.run_answered(self.world, sizes), np.arange(len(sizes)), sizes)
+        self.finished = True
 
     def leave(self, numbers: Sequence[int] | Numbers) -> None:
         """Let waiting jobs go as they are."""
@@ -102,14 +107,19 @@ class Simulator:
         """What has become of every job so far: a copy of their records (``records.JOB``)."""
         return self.world.jobs.copy()
 
-    def clone(self) -> "Simulator":
-        """Return a simulation that goes on from this very state, independent of this one."""
+    def clone(self, arrivals: int | None = None) -> "Simulator":
+        """Return a simulation that goes on from this very state, independent of this one.
+
+        With ``arrivals`` only so many jobs of the stream ever come; not fewer than have come already.
+        """
         twin = Simulator.__new__(Simulator)
         twin.site, twin.finished = self.site, self.finished
         twin.world = World._make(
             array if name in _NEVER_COPIED else array.copy()
             for name, array in zip(World._fields, self.world, strict=True)
         )
+        if arrivals is not None:
+            twin.world.jobs["submit_s"][max(arrivals, int(twin.world.clock[0]["arrived"])) :] = math.inf
         return twin
 
     def digest(self) -> str:
@@ -118,6 +128,11 @@ class Simulator:
         for name in self.world.jobs.dtype.names or ():
             digest.update(np.ascontiguousarray(self.world.jobs[name]).tobytes())
         return digest.hexdigest()
+
+    def _refuse(self, number: int, numbers: Numbers, sizes: Numbers) -> None:
+        if number != NOBODY:
+            size = dict(zip(SIZE_FIELDS, sizes[list(numbers).index(number)].tolist(), strict=True))
+            raise ValueError(f"job {number} could never run as {size}: stay within what the partition's nodes have")
 
     def _nice(self, number: int, nice: Mapping[int, int]) -> int:
         return nice.get(number, int(self.world.jobs[number]["nice"]))
@@ -146,6 +161,7 @@ def _world_of(site: SimulatedSite, table: JobTable) -> World:
         sizes=table.sizes.copy(),
         nodes=nodes,
         slots=np.zeros((count, int(nodes["cpus"].max())), dtype=SLOT),
+        gpus_free_s=np.where(np.arange(nodes["gpus"].max() + 1) <= nodes["gpus"][:, None], -math.inf, math.inf),
         holds=holds,
         partitions=partitions,
         in_partition=in_partition,
@@ -165,7 +181,7 @@ def _world_of(site: SimulatedSite, table: JobTable) -> World:
         curve_speedup=table.curve_speedup,
         chosen=np.zeros(count, dtype=np.int64),
         allowed=np.zeros(count, dtype=np.bool_),
-        room=np.zeros(count, dtype=np.bool_),
+        room=np.zeros(count, dtype=np.int64),
     )
 
 
