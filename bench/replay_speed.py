@@ -15,13 +15,13 @@ from typing import Final
 
 import numpy as np
 
+from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES
 from rlalloc_trainer.prioritised import PrioritisedReplay, PrioritySettings
 from rlalloc_trainer.replay import Replay, Transitions, single_decisions
 from rlalloc_trainer.sum_tree import SumTree
 
 DEMONSTRATIONS: Final = 50_000
-SHARES: Final = 3
 
 
 def main() -> None:

