@@ -136,7 +136,7 @@ class OnlineTraining(Generic[ActorKind]):
             "episode_rewards": np.array([episode.total_reward for episode in self.episodes], dtype=np.float64),
         }
         safetensors.numpy.save_file(
-            {key: np.ascontiguousarray(array) for key, array in arrays.items()}, folder / LOOP_FILE
+            {key: np.asarray(array, order="C") for key, array in arrays.items()}, folder / LOOP_FILE
         )
 
     def load(self, folder: Path) -> None:
