@@ -50,12 +50,17 @@ def policy(
     seed: Annotated[int, typer.Option(help="All that is random follows from it.")] = 0,
     directory: Annotated[Path, typer.Option(help="Where the version goes: a new or empty folder.")] = Path("policy"),
     budget: Annotated[float, typer.Option(help="Amount of work, 1 being that of the shipped policy.")] = 1.0,
+    workers: Annotated[int, typer.Option("--processes", min=1, help="Processes that share the work.")] = 2,
 ) -> None:
-    """Make a policy from nothing in the simulator: the command that made the shipped one."""
+    """Make a policy from nothing in the simulator: the command that made the shipped one.
+
+    A training that was interrupted goes on where it was if the same command is given again. Learning curves are in
+    DIRECTORY/training: curves.png, and tensorboard --logdir DIRECTORY/training/tensorboard shows them as it learns.
+    """
     from rlalloc_trainer.app import train_from_nothing
 
     with errors_end_here("train", ConfigError), progress_bar() as report:
-        manifest = train_from_nothing(directory, seed, budget, report)
+        manifest = train_from_nothing(directory, seed, budget, workers, report)
     console = Console()
     table = Table(title="Mean JCT of the policy over that of…, on streams it has never seen (below 1 is better)")
     table.add_column("policy")
@@ -64,6 +69,21 @@ def policy(
         table.add_row(name, str(ratio))
     console.print(table)
     console.print(f"Stored in {directory}.", highlight=False)
+
+
+@app.command()
+def demonstrate(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where demonstrations go.")],
+    expert: Annotated[list[str] | None, typer.Option(help="Who demonstrates (price-ef); several take turns.")] = None,
+    streams: Annotated[int, typer.Option(min=1, help="Streams that are decided.")] = 100,
+    jobs: Annotated[int, typer.Option(min=1, help="Jobs of a stream.")] = 30,
+) -> None:
+    """Record what experts decide in the simulator, to learn from."""
+    from rlalloc_trainer.app import record_demonstrations
+
+    with errors_end_here("train", ConfigError), progress_bar() as report:
+        decisions, mean_return = record_demonstrations(output, tuple(expert or ["price-ef"]), streams, jobs, report)
+    Console().print(f"{decisions:,} decisions, mean return {mean_return:.3f}: {output}", highlight=False)
 
 
 @app.command("front")
