@@ -40,7 +40,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """What both learn, and with which settings. ``rate`` is Adam's for actor, critics and temperature alike."""
 
     environment: str
-    options: dict[str, int] = {}
+    options: dict[str, Any] = {}
     steps: int
     every: int
     hidden: tuple[int, ...] = (64, 64)
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="a PNG to draw to")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    console = Console()
+    console = Console(width=110)  # the table's, also where nobody looks
     found: dict[str, dict[str, list[Curve]]] = {}
     for name in arguments.task or TASKS:
         found[name] = {library: [] for library in LIBRARIES}
@@ -118,7 +118,7 @@ def ours(task: Task, seed: int) -> Curve:
 
     def act(observations: NDArray[np.float32]) -> NDArray[np.float32]:
         shares, _ = training.sac.actor.decide(observations, sample=False)
-        return (space.low + shares * (space.high - space.low)).astype(np.float32)
+        return np.asarray(space.low + shares * (space.high - space.low), dtype=np.float32)
 
     return _curve(task, training.run, act)
 
@@ -190,7 +190,7 @@ def comparison(name: str, curves: dict[str, list[Curve]]) -> Table:
         pooled, apart = pooled_deviation(one, two), abs(one.mean() - two.mean())
         table.add_row(
             label,
-            *(f"{each.mean():.3f} ± {each.std(ddof=1):.3f}" for each in (one, two)),
+            *(f"{each.mean():.4g} ± {each.std(ddof=1):.2g}" for each in (one, two)),
             f"{apart / pooled:.2f}",
             f"{permutation_p(one, two):.2f}",
             "yes" if apart <= one.std(ddof=1) + two.std(ddof=1) else "no",

@@ -19,6 +19,7 @@ from rlalloc.job import JOB_CLASSES, MODES, JobClass, Mode
 from rlalloc.objective import PowerModel, Weights
 from rlalloc.objective.terms import REWARDS, TERMS
 from rlalloc.objective.weights import NotNegative
+from rlalloc.urgency import UrgencyRules
 
 DEFAULT_PATH: Final = Path("/etc/rlalloc/rlalloc.yaml")
 
@@ -145,6 +146,7 @@ class Config(_Section, frozen=True):
     daemon: DaemonSection = DaemonSection()
     metrics: MetricsSection = MetricsSection()
     waiting: WaitingSection = WaitingSection()
+    urgency: UrgencyRules = UrgencyRules()
     store: StoreSection = StoreSection()
     policy: PolicySection = PolicySection()
     objective: ObjectiveSection = ObjectiveSection()
@@ -222,7 +224,7 @@ def _read_path(kind: type, value: Any) -> Path:
 
 
 def _check_objective(objective: ObjectiveSection, source: str) -> None:
-    if not any((*msgspec.structs.astuple(objective.weights), *objective.plugin_weights.values())):
+    if not any(msgspec.structs.astuple(objective.weights)):  # plug-ins' alone would leave nothing to tell the policy
         raise ConfigError(f"{source}: objective.weights: all are 0; give at least one term a weight")
     for name in objective.plugin_weights:
         if name in TERMS:

@@ -5,10 +5,13 @@
 ``rlalloc.metrics``   figures (history) -> float
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Generic, TypeVar, cast
 
 from rlalloc.errors import PluginError
@@ -57,6 +60,18 @@ class Registry(Generic[Kind]):
                 f"{self.describe(name)} is {type(found).__name__}: the entry point has to name a function"
             )
         return cast(Kind, found)
+
+    def fingerprint(self) -> str:
+        """What changes with the plug-ins that are installed: who they are, and their modules' SHA-256."""
+        digest = hashlib.sha256()
+        for name in self.plugins():
+            for point in _entry_points(self.group)[name]:
+                digest.update(_words(point).encode())
+                with self.errors_named(name):
+                    spec = find_spec(point.module)
+                if spec is not None and spec.origin is not None and Path(spec.origin).is_file():
+                    digest.update(Path(spec.origin).read_bytes())
+        return digest.hexdigest()
 
     def describe(self, name: str) -> str:
         """A plug-in and where it comes from, for messages."""

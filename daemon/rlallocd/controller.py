@@ -14,6 +14,7 @@ from rlallocd.agent_client import AgentClient
 from rlallocd.apply import Applier
 from rlallocd.candidates import Candidate, find_candidates, find_forgotten
 from rlallocd.decide import Snapshot, decide
+from rlallocd.easing import Easing
 from rlallocd.intercept import withdraw_intercept, write_intercept
 from rlallocd.limits import may_be_ours
 from rlallocd.metrics import Metrics
@@ -55,6 +56,7 @@ class Controller:
         self._holding: frozenset[tuple[int, int, str]] = frozenset()
         self._outcomes_read_s = 0.0
         self._waiting_room = WaitingRoom(store, agent, self.counters)
+        self._easing = Easing(slurm, store, self.counters)
         self._heartbeat_s = 0.0
         self._pending = 0
         self._calls = 0
@@ -101,17 +103,19 @@ class Controller:
         self._slurm.forget_limits()
 
     def stop(self) -> None:
-        """Leave the cluster clean: intercept no more, and let go at once what still waits for us."""
+        """Leave the cluster clean: intercept no more, let go at once what still waits for us, and give nices back."""
         try:
             withdraw_intercept(self.config)
+            jobs = self._slurm.jobs()
             waiting = [
                 candidate.job.job_id
-                for candidate in find_candidates(self._slurm.jobs(), self.config, self._decided)
+                for candidate in find_candidates(jobs, self.config, self._decided)
                 if candidate.deferred_by_us and not candidate.begin_s
             ]
             if waiting:
                 self._slurm.begin(waiting, 0)
                 _log.info("let %d waiting jobs go as submitted", len(waiting))
+            self._easing.give_back(jobs, time.time())
         except (RlallocError, OSError) as err:
             _log.warning("waiting jobs begin by themselves within %d s: %s", self.config.grace_s, err)
 
@@ -146,6 +150,8 @@ class Controller:
         decided = self._waiting_room.decide(snapshot, self.config)
         self._record(decided)
         self._applier.apply(decided)
+        open_jobs = {decision.job_id for _, decision in decided}
+        self._easing.ease(snapshot.jobs, self.config, snapshot.taken_s, open_jobs)
 
     def _record(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
         self._store.add_decisions([decision for _, decision in decided])
@@ -260,7 +266,7 @@ def _what(decision: Decision) -> str:
         return f"as submitted: {decision.reason}"
     if decision.predicted_gain is not None:
         return f"{decision.allocation.describe()} while it waits, to save {decision.predicted_gain:.0%}"
-    return decision.allocation.describe()
+    return decision.allocation.describe() + (f", nice +{decision.nice}" if decision.nice else "")
 
 
 def _kind(mode: Mode, reason: str) -> str:

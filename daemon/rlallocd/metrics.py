@@ -29,7 +29,7 @@ _LABELLED: Final = {
     "declined": ("rlallocd_declined", "name", "Jobs left as submitted, by the name of the reason."),
     "applications": ("rlallocd_applications", "state", "Applications of a decision, by the end that they came to."),
     "outcomes": ("rlallocd_outcomes", "state", "Decided jobs that have ended, by the state that sacct shows."),
-    "waiting": ("rlallocd_waiting", "step", "Waiting jobs asked about again and updated; rounds left unanswered."),
+    "waiting": ("rlallocd_waiting", "step", "Waiting jobs asked about, updated, eased, stuck; rounds unanswered."),
 }
 """What stands before the first underscore of a key (``declined_deadline``): metric, its label, its meaning."""
 

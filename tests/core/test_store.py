@@ -45,6 +45,8 @@ DECISION = Decision(
     circumstances=Circumstances(
         cluster=Resources(gpus=32, cpus=256, mem_mib=2_048_000), node_gpus=8, user_running_gpus=4
     ),
+    nice=12,
+    patience_s=1056.0,
 )
 APPLICATION = Application(
     id=0,
@@ -58,6 +60,8 @@ APPLICATION = Application(
     changed_s=1001,
     begins=False,
     record='{"job_id": 7}',
+    own_nice=-3,
+    added_nice=12,
 )
 OUTCOME = Outcome(
     decision_id="d1",
@@ -103,6 +107,16 @@ def test_rows_come_back_as_they_went_in(url: str) -> None:
     (experience,) = again.experience()
     assert (experience.decision, experience.outcome) == (DECISION, OUTCOME)
     again.close()
+
+
+def test_shares_of_before_there_was_an_urgency_can_be_read(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    store.add_decisions([DECISION])
+    with sqlite3.connect(tmp_path / "store.sqlite") as connection:
+        connection.execute("UPDATE decisions SET shares = '[0.1,0.2,0.3]', nice = NULL, patience_s = NULL")
+    (decision,) = store.decisions_of(7)
+    assert (decision.shares, decision.nice) == (Shares(0.1, 0.2, 0.3, 1.0), None)
+    store.close()
 
 
 def test_the_journal_tells_what_is_open(url: str) -> None:

@@ -56,6 +56,17 @@ def test_the_outcome_belongs_to_the_decision_in_force() -> None:
     assert outcome.reward > earlier.reward
 
 
+def test_an_urgency_that_did_not_count_was_the_fullest() -> None:
+    """The job kept its place, whatever its policy had answered."""
+    plain = msgspec.structs.replace(DECISION, nice=None, patience_s=None)
+    (outcome,) = outcomes_of(
+        (plain,), {"d1": (_applied(1, plain, "begun"),)}, [ENDED], ObjectiveSection(), pytest.fail
+    )
+    assert plain.shares is not None
+    assert plain.shares.urgency < 1.0
+    assert outcome.executed_shares == msgspec.structs.replace(plain.shares, urgency=1.0)
+
+
 def test_where_nothing_was_applied_it_is_the_first_with_the_request() -> None:
     (outcome,) = outcomes_of((DECISION, AGAIN), _journal("left", "lost"), [ENDED], ObjectiveSection(), pytest.fail)
     assert outcome.decision_id == "d1"

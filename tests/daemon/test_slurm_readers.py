@@ -127,6 +127,12 @@ def test_gpus_a_node_count_on_every_node() -> None:
     assert job_record(job).gpus == 4
 
 
+@pytest.mark.parametrize(("said", "nice"), [(None, 0), (0, 0), (20, 20), (-5, -5), (4294967291, -5)])
+def test_a_nice_has_a_sign(said: int | None, nice: int) -> None:
+    """22.05 leaves 0 out and prints a negative one without its sign."""
+    assert job_record({"job_id": 7, "nice": said}).nice == nice
+
+
 def test_a_limit_of_infinity_is_none_that_counts() -> None:
     unlimited: list[object] = [None, {"set": False, "infinite": True, "number": 0}]
     for value in unlimited:

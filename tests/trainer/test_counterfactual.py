@@ -68,7 +68,8 @@ def test_a_gain_is_what_running_the_whole_stream_again_would_say(number: int) ->
             lambda sized, asked=asked: slowdown(asked.request, sized),
         )
         sizes = driven.sizes.copy()
-        sizes[place, :5] = list(size_of(allocation).values())
+        patience_s = stream.site.interception.urgency.patience_s(expected_run_time_s(asked.request, allocation))
+        sizes[place, :5], sizes[place, 6] = list(size_of(allocation).values()), patience_s
         again = Simulator(stream.site, table_of(stream.jobs, stream.site))
         again.run_answered(sizes)
         difference = total_jct_s(driven.outcomes) - total_jct_s(again.outcomes())

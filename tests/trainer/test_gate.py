@@ -57,6 +57,17 @@ def test_truth_table(
     assert "18 held-out jobs" in verdict.reason
 
 
+def test_being_behind_where_the_site_is_busy_is_enough_to_be_refused() -> None:
+    """Better over all, and surely worse in a third: refused; perhaps worse there: not."""
+    sound = evidence(BETTER, [BETTER])
+    for busy, promoted in ((WORSE, False), (UNSURE_WORSE, True)):
+        verdict = judge(
+            msgspec.structs.replace(sound, by_third={"calm": {"price-ef": BETTER}, "busy": {"price-ef": busy}})
+        )
+        assert verdict.promote is promoted
+        assert ("behind price-ef where the site is busy" in verdict.reason) is not promoted
+
+
 def test_a_verdict_is_plain_json() -> None:
     verdict = judge(evidence(BETTER, [BETTER]))
     assert msgspec.json.decode(msgspec.json.encode(verdict), type=type(verdict)) == verdict

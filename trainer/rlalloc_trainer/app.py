@@ -12,7 +12,7 @@ from rlalloc.store import Store
 from rlalloc_trainer.evaluation import processes
 from rlalloc_trainer.front import Front, FrontSettings, draw_front, front
 from rlalloc_trainer.intervals import Interval
-from rlalloc_trainer.pretrain import PretrainSettings, pretrain
+from rlalloc_trainer.pretrain import TRAINING_FOLDER, PretrainSettings, pretrain
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.retrain import Retrained, retrain
 
@@ -29,26 +29,18 @@ def train_on_site(config_path: Path, report: Report) -> Retrained:
         store.close()
 
 
-def train_from_nothing(directory: Path, seed: int, budget: float, report: Report) -> dict[str, Interval]:
-    """Make a policy in ``directory`` and return how it compares. Raises PolicyError if the folder is in use."""
-    if directory.exists() and any(directory.iterdir()):
-        raise PolicyError(f"{directory} is not empty: name a new folder")
+def train_from_nothing(
+    directory: Path, seed: int, budget: float, workers: int, report: Report
+) -> dict[str, Interval]:
+    """Make a policy in ``directory``, or go on with it, and return how it compares.
+
+    Raises PolicyError if the folder is in use for something else, or for a policy that is done.
+    """
+    if directory.exists() and any(entry.name != TRAINING_FOLDER for entry in directory.iterdir()):
+        raise PolicyError(f"{directory} is not empty: name a new folder, or one with an unfinished training in it")
     torch.set_num_threads(1)
     settings = PretrainSettings(seed=seed).scaled(budget)
-    return pretrain(settings, directory, report)
-
-
-def record_demonstrations(
-    path: Path, experts: tuple[str, ...], streams: int, jobs: int, report: Report
-) -> tuple[int, float]:
-    """Record what experts decide; return how many decisions and a stream's mean return. Raises PolicyError."""
-    from rlalloc_trainer.imitation.demonstrations import Recorded, record, write_demonstrations
-    from rlalloc_trainer.simulator.environment import ClusterEnvironment
-
-    demonstrations = record(ClusterEnvironment(jobs=jobs), Recorded(experts=experts, streams=streams), report)
-    write_demonstrations(demonstrations, path)
-    transitions = demonstrations.transitions
-    return len(transitions), float(transitions.reward.sum()) / streams
+    return pretrain(settings, directory, report, workers)
 
 
 def make_front(settings: FrontSettings, png: Path | None, workers: int, report: Report) -> Front:
@@ -62,3 +54,16 @@ def make_front(settings: FrontSettings, png: Path | None, workers: int, report: 
         except OSError as err:
             raise PolicyError(f"{png}: {err.strerror}; name a file in a folder that you may write to") from err
     return found
+
+
+def record_demonstrations(
+    path: Path, experts: tuple[str, ...], streams: int, jobs: int, report: Report
+) -> tuple[int, float]:
+    """Record what experts decide; return how many decisions and a stream's mean return. Raises PolicyError."""
+    from rlalloc_trainer.imitation.demonstrations import Recorded, record, write_demonstrations
+    from rlalloc_trainer.simulator.environment import ClusterEnvironment
+
+    demonstrations = record(ClusterEnvironment(jobs=jobs), Recorded(experts=experts, streams=streams), report)
+    write_demonstrations(demonstrations, path)
+    transitions = demonstrations.transitions
+    return len(transitions), float(transitions.reward.sum()) / streams

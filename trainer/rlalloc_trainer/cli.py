@@ -50,12 +50,17 @@ def policy(
     seed: Annotated[int, typer.Option(help="All that is random follows from it.")] = 0,
     directory: Annotated[Path, typer.Option(help="Where the version goes: a new or empty folder.")] = Path("policy"),
     budget: Annotated[float, typer.Option(help="Amount of work, 1 being that of the shipped policy.")] = 1.0,
+    workers: Annotated[int, typer.Option("--processes", min=1, help="Processes that share the work.")] = 2,
 ) -> None:
-    """Make a policy from nothing in the simulator: the command that made the shipped one."""
+    """Make a policy from nothing in the simulator: the command that made the shipped one.
+
+    A training that was interrupted goes on where it was if the same command is given again. Learning curves are in
+    DIRECTORY/training: curves.png, and tensorboard --logdir DIRECTORY/training/tensorboard shows them as it learns.
+    """
     from rlalloc_trainer.app import train_from_nothing
 
     with errors_end_here("train", ConfigError), progress_bar() as report:
-        manifest = train_from_nothing(directory, seed, budget, report)
+        manifest = train_from_nothing(directory, seed, budget, workers, report)
     console = Console()
     table = Table(title="Mean JCT of the policy over that of…, on streams it has never seen (below 1 is better)")
     table.add_column("policy")

@@ -5,8 +5,10 @@ The difference in what all jobs together went through is what these shares cost 
 futures. The jobs that come after are each given what they were given (``redecide`` lets the policy decide them again
 in the changed cluster), for some time, and then the cluster drains.
 
-One future is one sample of what may come. ``futures`` averages over more: what comes later is drawn again from the
-rest of the stream, at the same times, the same draw for all alternatives.
+One future is one sample of what may come. With more ``futures`` what comes later is drawn again from the rest of the
+stream, at the same times, the same draw for all alternatives; each is a label of its own. They are not averaged: one
+job more or less in front of a long one makes gains so heavy-tailed that a mean of eight says little, while gains that
+were cut to ±5 one by one agree (``bench/label_noise.py``), and it is those that critics learn the mean of.
 """
 
 import math
@@ -57,7 +59,7 @@ class LabelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def rows(self) -> int:
         """The most labels that a stream gives."""
-        return self.decisions * self.alternatives
+        return self.decisions * self.alternatives * self.futures
 
 
 class Labels(msgspec.Struct, frozen=True):
@@ -100,8 +102,9 @@ def label(stream: Stream, policy: Heuristic, settings: LabelSettings, generator:
         retake = _Retake(moment, stream.jobs[moment.number], futures, counted, policy if settings.redecide else None)
         heuristic = heuristic_shares(retake.observation)
         rows.extend(
-            (retake.observation, shares, retake.gain(shares, heuristic))
+            (retake.observation, shares, gain)
             for shares in _alternatives(heuristic, settings, generator, urgency=urgency)
+            for gain in retake.gains(shares, heuristic)
         )
     return _labels(rows, len(settings.terms))
 
@@ -144,23 +147,23 @@ class _Retake:
     ) -> None:
         self._job, self._view = job, cluster_view(moment.before, moment.number)
         self._moment, self._futures, self._counted, self._policy = moment, futures, counted, policy
-        self._known: dict[tuple[Allocation, int], Reals] = {}
+        self._known: dict[tuple[Allocation, tuple[int, float]], Reals] = {}
         self.observation = encode(job_view(moment.before, moment.number, job), self._view)
 
-    def gain(self, shares: Shares, reference: Shares) -> Reals:
-        """What ``shares`` were worth more than ``reference``, by term, in what a decision of this job can change.
+    def gains(self, shares: Shares, reference: Shares) -> Reals:
+        """What ``shares`` were worth more than ``reference``, in what a decision of this job can change.
 
-        A longer job and a longer queue have more to gain (LEARNING.md).
+        Shape (futures, terms). A longer job and a longer queue have more to gain (LEARNING.md).
         """
         request = self._job.request
         scale_s = SCALE_FLOOR_S + expected_run_time_s(request, request)
         return (self._costs(reference) - self._costs(shares)) / (scale_s * math.sqrt(1 + len(self._view.queued)))
 
     def _costs(self, shares: Shares) -> Reals:
-        """What all jobs went through with this one in ``shares``, by term, averaged over the futures."""
+        """What all jobs went through with this one in ``shares``, shape (futures, terms)."""
         answer = answer_of(self._moment.before.site, self._job, self._view, shares)
         if answer not in self._known:
-            self._known[answer] = np.mean([self._in(future, shares) for future in self._futures], axis=0)
+            self._known[answer] = np.stack([self._in(future, shares) for future in self._futures])
         return self._known[answer]
 
     def _in(self, future: _Future, shares: Shares) -> Reals:

@@ -18,8 +18,10 @@ from rlalloc.heuristics.named import policy_named
 from rlalloc.job import JobView, Shares
 from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.observation import encode
+from rlalloc.policies import EVERYWHERE, Answering
 from rlalloc.view import ClusterView
 from rlalloc_agent.actor import Actor, actor_bytes, actor_from_bytes
+from rlalloc_agent.answering import PartlyLearned
 from rlalloc_trainer.intervals import Interval, ratio_of
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import Simulator, table_of
@@ -58,12 +60,15 @@ class ActorWeights(msgspec.Struct, frozen=True):
 
     content: bytes
     hidden: tuple[int, ...]
+    answers: Answering = EVERYWHERE
     objective: Weights = DEFAULT_WEIGHTS
 
     @classmethod
-    def of(cls, actor: Actor, objective: Weights = DEFAULT_WEIGHTS) -> "ActorWeights":
-        """Take an actor's parameters as they are now."""
-        return cls(actor_bytes(actor), actor.hidden, objective)
+    def of(
+        cls, actor: Actor, answers: Answering = EVERYWHERE, objective: Weights = DEFAULT_WEIGHTS
+    ) -> "ActorWeights":
+        """Take an actor's parameters as they are now; the base heuristic answers where ``answers`` does not."""
+        return cls(actor_bytes(actor), actor.hidden, answers, objective)
 
 
 Contender = str | ActorWeights
@@ -74,10 +79,10 @@ def policy_of(contender: Contender) -> Heuristic:
     """Return the policy that a contender stands for."""
     if isinstance(contender, str):
         return policy_named(contender)
-    actor = actor_from_bytes(contender.content, contender.hidden)
+    policy = PartlyLearned(actor_from_bytes(contender.content, contender.hidden), contender.answers)
 
     def decide(job: JobView, view: ClusterView) -> Shares:
-        shares, _ = actor.decide(encode(job, view, contender.objective)[None, :], sample=False)
+        shares, _ = policy.decide(encode(job, view, contender.objective)[None, :], sample=False)
         return Shares(*shares[0].tolist())
 
     return decide

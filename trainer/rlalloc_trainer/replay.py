@@ -42,19 +42,19 @@ def single_decisions(observation: FloatArray, shares: FloatArray, reward: FloatA
     )
 
 
-def joined(parts: Sequence[Transitions]) -> Transitions:
-    """Return the rows of all ``parts``, of which there is at least one, in their order."""
-    return Transitions(
-        *(np.concatenate([getattr(part, name) for part in parts]) for name in Transitions.__struct_fields__)
-    )
-
-
 class Buffer(Protocol):
     """What can be learned from."""
 
     def sample(self, count: int, generator: np.random.Generator) -> Transitions:
         """Draw ``count`` transitions."""
         ...
+
+
+def joined(parts: Sequence[Transitions]) -> Transitions:
+    """Return the rows of all ``parts``, of which there is at least one, in their order."""
+    return Transitions(
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in Transitions.__struct_fields__)
+    )
 
 
 class Replay:

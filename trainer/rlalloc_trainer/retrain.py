@@ -5,7 +5,7 @@ adds what they cannot tell: what would have become of other shares. Both go into
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,9 +15,10 @@ from rlalloc.config import ObjectiveSection, TrainerSection
 from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.observation import FEATURES
-from rlalloc.policies import PolicyStore
+from rlalloc.policies import Answering, PolicyStore
 from rlalloc.store import Experience, PolicyRow, Store
 from rlalloc_agent.actor import Actor
+from rlalloc_trainer.answering import by_wait, choose_where
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
 from rlalloc_trainer.evaluation import (
     ActorWeights,
@@ -42,6 +43,8 @@ CANDIDATE: Final = "the candidate"
 RIVALS: Final = ("as-requested", "repaired", "price-ef")
 TRAIN_STREAMS: Final = 24
 TRAIN_STREAM_JOBS: Final = 60
+CHOICE_STREAMS: Final = 24
+"""Streams on which it is chosen where the candidate answers: of the earlier experience, drawn anew."""
 HELD_OUT_STREAMS: Final = 40
 HELD_OUT_STREAM_JOBS: Final = 60
 TRAIN_PACE: Final = (0.7, 1.5)
@@ -65,6 +68,13 @@ class Retrained(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None = None
     promoted: bool = False
     verdict: Verdict | None = None
+
+
+class Candidate(NamedTuple):
+    """What was trained, and where it answers."""
+
+    sac: Sac[Actor]
+    answers: Answering
 
 
 def retrain(
@@ -100,13 +110,16 @@ def retrain(
     generator = np.random.default_rng(settings.seed)
     with processes(WORKERS) as spread:
         sac = _train(train, site, in_place(policies), settings, objective, generator, spread, progress)
+        progress("choosing where it answers", 0.7)
+        known = resampled(site, CHOICE_STREAMS, TRAIN_STREAM_JOBS, generator, TRAIN_PACE)
+        answers, _ = choose_where(ActorWeights.of(sac.actor, objective=objective.weights), known, spread)
+        progress("judging", 0.8)
         streams = resampled(unseen, HELD_OUT_STREAMS, HELD_OUT_STREAM_JOBS, generator)
-        progress("judging", 0.7)
-        candidate = ActorWeights.of(sac.actor, objective.weights)
+        candidate = ActorWeights.of(sac.actor, answers, objective.weights)
         found = measure(candidate, current, streams, len(unseen.jobs), settings, spread, objective.weights)
         verdict = judge(found)
     progress("storing", 0.99)
-    version = _keep(sac, current, verdict, policies, store, settings)
+    version = _keep(Candidate(sac, answers), current, verdict, policies, store, settings)
     return Retrained(
         trained=True,
         reason=verdict.reason,
@@ -135,7 +148,7 @@ def measure(
     """Run the candidate, the policy in place and the heuristics on the same streams."""
     contenders: dict[str, Contender] = {
         CANDIDATE: candidate,
-        current.version: ActorWeights.of(current.actor, objective),
+        current.version: msgspec.structs.replace(current.weights, objective=objective),
         **{name: name for name in RIVALS},
     }
     results = evaluate(contenders, streams, spread)
@@ -144,11 +157,23 @@ def measure(
         for name in contenders
         if name != CANDIDATE
     }
+    thirds = by_wait(results[RIVALS[0]])
     return Evidence(
         candidate=CANDIDATE,
         current=current.version,
         against_current=against.pop(current.version),
         against_heuristics=against,
+        by_third={
+            third: {
+                name: jct_ratio(
+                    [results[CANDIDATE][row] for row in rows],
+                    [results[name][row] for row in rows],
+                    settings.confidence,
+                )
+                for name in RIVALS
+            }
+            for third, rows in thirds.items()
+        },
         killed_candidate=sum(result.killed for result in results[CANDIDATE]),
         killed_current=sum(result.killed for result in results[current.version]),
         held_out_jobs=held_out_jobs,
@@ -171,7 +196,7 @@ def _train(
     terms = (*TERM_NAMES, *objective.plugin_weights)
     further = tuple(objective.plugin_weights.values())
     replay = Hindsight(100_000, len(FEATURES), SHARES, mostly(objective.weights), further)
-    weights = ActorWeights.of(start.actor, objective.weights)
+    weights = ActorWeights.of(start.actor, objective=objective.weights)
     streams = resampled(site, TRAIN_STREAMS, TRAIN_STREAM_JOBS, generator, TRAIN_PACE)
     labels = msgspec.structs.replace(LABELS, terms=terms)
     tasks = [(stream, weights, labels, settings.seed + number) for number, stream in enumerate(streams)]
@@ -223,7 +248,7 @@ def beyond_expectation(
 
 
 def _keep(
-    sac: Sac[Actor],
+    candidate: Candidate,
     current: Learned,
     verdict: Verdict,
     policies: PolicyStore,
@@ -231,9 +256,10 @@ def _keep(
     settings: TrainerSection,
 ) -> str:
     """Store the candidate whatever the verdict, promote it if that says so, and return its name."""
+    sac = candidate.sac
     training = {"settings": msgspec.to_builtins(sac.settings), "steps": sac.steps, "seed": settings.seed}
     plain: dict[str, object] = msgspec.to_builtins(verdict)
-    manifest = new_manifest(sac.actor, current.version, training, plain)
+    manifest = new_manifest(sac.actor, current.version, training, plain, candidate.answers)
     version = policies.add(version_files(sac.actor, sac.critics), manifest)
     if verdict.promote:
         policies.promote(version)

@@ -147,12 +147,17 @@ class Sac(Generic[ActorKind]):
 
     @torch.no_grad()
     def _target(self, reward: Tensor, following: Tensor, discount: Tensor, temperature: float) -> Tensor:
-        """``r + discount·(lower Q'(s', a') - temperature·log π(a'|s'))``, a' drawn from the actor, (rows,)."""
+        """``r + discount·(lower Q'(s', a') - temperature·log π(a'|s'))``, a' drawn from the actor, (rows,).
+
+        π is the density over actions in [-1, 1], as in the paper: over shares in [0, 1] entropy would always be a
+        loss, and values would have to come down by ``temperature·log 2`` for each action and each step ahead.
+        """
         if not bool(discount.any()):
             return reward
         shares, log_probability = self.actor.sample(following, self.generator)
         lower = lower_bound(self.targets(following, shares), self.settings.deviations)
-        return reward + discount * (lower - temperature * log_probability)
+        entropy = self.actor.actions * math.log(2.0) - log_probability
+        return reward + discount * (lower + temperature * entropy)
 
     def _update_critics(
         self, observation: Tensor, shares: Tensor, target: Tensor, weights: Tensor | None

@@ -33,7 +33,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     ``reason`` is empty where a policy decided, else why the job was left as submitted. ``observation`` is
     float32 little endian under ``observation_schema``. ``queued``, the dominant shares, ``reference_s`` and
     ``circumstances`` are what the reward needs of that moment. ``predicted_gain`` is None in a job's first decision;
-    in one taken while it waited, the part of the expected cost that the new size was to save.
+    in one taken while it waited, the part of the expected cost that the new size was to save. ``nice`` is what was to
+    be added to the job's own for its urgency, and ``patience_s`` the wait in which that falls to nothing; None where
+    urgency did not count.
     """
 
     id: str
@@ -62,6 +64,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     allocation: Allocation | None = None
     predicted_gain: float | None = None
     circumstances: Circumstances | None = None
+    nice: int | None = None
+    patience_s: float | None = None
 
     @property
     def decline_name(self) -> str:
@@ -76,6 +80,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     ``original`` is the size before the update, and ``record`` Slurm's whole record of then (rlallocd's JSON), since a
     size alone does not say in which fields it was asked for. ``begins`` says whether the job waits for us to let it
     go, from ``begin_s`` on (the user's own begin time, 0 for at once), or only changes where it stands in the queue.
+    ``own_nice`` is the job's nice before, ``added_nice`` what is added to it; None: it is left as it is.
     """
 
     id: int
@@ -89,6 +94,8 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     changed_s: float
     begins: bool = True
     record: str | None = None
+    own_nice: int | None = None
+    added_nice: int | None = None
 
 
 class JobHistory(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,6 +41,8 @@ DECISIONS: Final = Table(
     Column("allocation", Text),
     Column("predicted_gain", Double),
     Column("circumstances", Text),
+    Column("nice", Integer),
+    Column("patience_s", Double),
     Index("decisions_by_job", "job_id", "submitted_s"),
 )
 
@@ -58,6 +60,8 @@ APPLICATIONS: Final = Table(
     Column("changed_s", Double, nullable=False),
     Column("begins", Integer, nullable=False, server_default="1"),
     Column("record", Text),
+    Column("own_nice", Integer),
+    Column("added_nice", Integer),
     Index("applications_by_state", "state"),
     Index("applications_by_job", "job_id"),
 )

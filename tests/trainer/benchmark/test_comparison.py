@@ -2,6 +2,7 @@
 
 import math
 
+import msgspec
 import pytest
 
 from rlalloc_trainer.benchmark.comparison import LEAST_JOBS, Comparison
@@ -146,3 +147,17 @@ def test_settings_are_sides_of_their_own() -> None:
     assert comparison.ratio(("shipped", setting), ("shipped", "sizes")).estimate == pytest.approx(0.8)
     with pytest.raises(KeyError):
         comparison.ratio(("nobody", "sizes"), ("shipped", "sizes"))
+
+
+def test_further_figures_are_means_of_workloads_where_there_are_any() -> None:
+    def with_further(value: float | None) -> Results:
+        return {("a", "sizes"): msgspec.structs.replace(figures(1.0), further={"mine": value, "none": None})}
+
+    streams = [
+        (key("one", 0, 1.0), with_further(1.0)),
+        (key("one", 1, 1.0), with_further(3.0)),
+        (key("one", 2, 1.0), with_further(None)),
+        (key("other", 0, 1.0), with_further(8.0)),
+    ]
+    comparison = Comparison(streams)
+    assert comparison.further(("a", "sizes")) == {"mine": 5.0, "none": None}

@@ -1,5 +1,7 @@
 """The environment keeps gymnasium's promises, and others' algorithms learn in it."""
 
+import subprocess
+import sys
 import warnings
 
 import gymnasium
@@ -16,6 +18,7 @@ from rlalloc_trainer.simulator.environment import ENVIRONMENT, ClusterEnvironmen
 from rlalloc_trainer.simulator.training_streams import training_stream
 from tests.trainer.engine.by_hand import job, site, size
 
+FULL_NAME = f"{ClusterEnvironment.__module__}:{ENVIRONMENT}"
 ONE = np.ones(SHARES, dtype=np.float32)
 
 
@@ -25,18 +28,31 @@ def test_gymnasium_finds_it_by_name_and_its_checker_is_content() -> None:
     check_env(made.unwrapped, skip_render_check=True)
 
 
-def test_the_vector_form_steps_side_by_side() -> None:
-    many = gymnasium.make_vec(ENVIRONMENT, num_envs=3, jobs=6)
+@pytest.mark.parametrize(("mode", "options"), [("sync", {}), ("async", {"context": "spawn"})])
+def test_the_vector_forms_step_side_by_side(mode: str, options: dict[str, str]) -> None:
+    """Each part under gymnasium's passive checker; with the same seed both are the single form, side by side."""
+    many = gymnasium.make_vec(ENVIRONMENT, num_envs=2, vectorization_mode=mode, vector_kwargs=options, jobs=6)
     observations, _ = many.reset(seed=1)
-    assert observations.shape == many.observation_space.shape
-    ended = np.zeros(3, dtype=bool)
-    for _ in range(60):
-        observations, rewards, terminated, truncated, _ = many.step(many.action_space.sample())
-        assert np.isfinite(rewards).all()
+    alone = [ClusterEnvironment(jobs=6) for _ in range(2)]
+    for place, one in enumerate(alone):
+        np.testing.assert_array_equal(observations[place], one.reset(seed=1 + place)[0])
+    ended = False
+    while not ended:  # until the first is done: the next step would begin another stream
+        observations, rewards, terminated, truncated, _ = many.step(np.stack([ONE, ONE / 2]))
         assert not truncated.any()
-        ended |= terminated
-    assert ended.all()
+        for place, one in enumerate(alone):
+            observation, reward, done, *_ = one.step(ONE / (1 + place))
+            np.testing.assert_array_equal(observations[place], observation)
+            assert rewards[place] == pytest.approx(reward)
+            assert terminated[place] == done
+        ended = bool(terminated.any())
     many.close()
+
+
+def test_a_fresh_process_finds_it_by_its_full_name() -> None:
+    """Gymnasium 1.0 and later load no plugins: the module is named with it, and is imported then."""
+    code = f"import gymnasium; gymnasium.make({FULL_NAME!r}, jobs=1); gymnasium.make_vec({ENVIRONMENT!r}, jobs=1)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_rewards_add_up_to_the_mean_jct() -> None:

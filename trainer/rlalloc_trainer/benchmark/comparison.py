@@ -84,6 +84,15 @@ class Comparison:
             values[key.workload.name].append(float(getattr(results[side], measured)))
         return float(np.mean([np.mean(each) for each in values.values()])) if values else math.nan
 
+    def further(self, side: Side) -> dict[str, float | None]:
+        """Return the means of the further figures by name, likewise; None where no stream has one."""
+        values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        for key, results in self._at(None, None):
+            for name, value in results[side].further.items():
+                values[name][key.workload.name] += [] if value is None else [value]
+        means = {name: [np.mean(each) for each in of.values() if each] for name, of in values.items()}
+        return {name: float(np.mean(each)) if each else None for name, each in means.items()}
+
     def worst_user(
         self, side: Side, against: Side, *, loads: Iterable[float] | None = None
     ) -> tuple[float, str] | None:
@@ -96,8 +105,8 @@ class Comparison:
             with_s = _together(results[side] for results in streams)
             without_s = _together(results[against] for results in streams)
             for user, sums in with_s.items():
-                if sums.jobs >= LEAST_JOBS:
-                    before = without_s[user]
+                before = without_s.get(user)
+                if before is not None and sums.jobs >= LEAST_JOBS:
                     ratio = (sums.jct_s / sums.jobs) / (before.jct_s / before.jobs)
                     ratios.append((ratio, f"{user} of {workload} at load {load:g}"))
         return max(ratios, default=None)

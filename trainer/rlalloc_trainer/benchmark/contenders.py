@@ -39,7 +39,8 @@ class Contender(msgspec.Struct, frozen=True):
         """What a cached result belongs to: the name of a heuristic (its code is digested elsewhere), or weights."""
         if self.weights is None:
             return f"heuristic {self.name}"
-        return "actor " + hashlib.sha256(self.weights.content + repr(self.weights.hidden).encode()).hexdigest()
+        shape = repr((self.weights.hidden, self.weights.answers))
+        return "actor " + hashlib.sha256(self.weights.content + shape.encode()).hexdigest()
 
     def policy(self) -> Heuristic:
         """Return what decides."""
@@ -67,4 +68,4 @@ def contender_named(name: str, store: PolicyStore | None) -> Contender:
 
 
 def _learned(name: str, learned: Learned) -> Contender:
-    return Contender(name, ActorWeights.of(learned.actor))
+    return Contender(name, learned.weights)

@@ -26,7 +26,7 @@ class StreamFigures(msgspec.Struct, frozen=True, kw_only=True):
     ``jct_*`` and ``bounded_slowdown`` count every job that ended, also one cancelled while it waited, so that all
     policies are measured over the same jobs. ``wait_s`` is of those that started. ``gpu_use`` is GPU time held over
     what there was from the first submission to the last end. ``killed`` counts jobs whose first run, or end, was a
-    kill for time or memory; ``requeues`` counts runs.
+    kill for time or memory; ``requeues`` counts runs. ``further`` are those of ``report.metrics``, plug-ins' too.
     """
 
     jobs: int
@@ -40,6 +40,7 @@ class StreamFigures(msgspec.Struct, frozen=True, kw_only=True):
     killed: int
     requeues: int
     users: dict[str, UserSum]
+    further: dict[str, float | None] = {}
 
 
 def figures_of(outcomes: Records, jobs: Sequence[SubmittedJob], site: SimulatedSite) -> StreamFigures:

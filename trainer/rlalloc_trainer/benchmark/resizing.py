@@ -60,9 +60,8 @@ class ResizingSimulator(Simulator):
         for number in np.flatnonzero(may).tolist():
             allocation = self._better(number)
             if allocation is not None:
-                nice = int(self.world.jobs[number]["nice"])
                 self.requeue(number)
-                self.resize({number: allocation}, nice={number: nice})
+                self.resize({number: allocation})  # a requeued job has its turn: only its own nice is left
 
     def _better(self, number: int) -> Allocation | None:
         """Return the size that clearly pays for a running job, or None."""

@@ -16,6 +16,7 @@ import msgspec
 
 from rlalloc.errors import RlallocError
 from rlalloc.heuristics import Ordered
+from rlalloc.heuristics.named import EXPERTS
 from rlalloc_trainer.benchmark.contenders import Contender
 from rlalloc_trainer.benchmark.figures import StreamFigures, figures_of
 from rlalloc_trainer.benchmark.resizing import ResizingSimulator
@@ -23,9 +24,11 @@ from rlalloc_trainer.benchmark.weeks import at_load
 from rlalloc_trainer.benchmark.workloads import Workload
 from rlalloc_trainer.evaluation import Map
 from rlalloc_trainer.progress import Report
+from rlalloc_trainer.report.metrics import METRICS, measure_further
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
 from rlalloc_trainer.simulator.from_stream import site_of, submitted_from, with_urgency
+from rlalloc_trainer.simulator.worth import KnownBefore, consequences_of, setting_of
 from rlalloc_trainer.streams.errors import StreamError
 
 Setting = Literal["sizes", "urgency", "requeue"]
@@ -120,17 +123,21 @@ def run(contender: Contender, setting: Setting, site: SimulatedSite, jobs: Seque
     simulator = (
         ResizingSimulator(site, jobs, policy) if setting == "requeue" else Simulator(site, table_of(jobs, site))
     )
-    return figures_of(drive(simulator, jobs, policy).outcomes, jobs, site)
+    figures = figures_of(drive(simulator, jobs, policy).outcomes, jobs, site)
+    further = measure_further(consequences_of(simulator, KnownBefore.of(jobs)), setting_of(site))
+    return msgspec.structs.replace(figures, further=further)
 
 
 @functools.cache
 def code_digest() -> str:
-    """SHA-256 over the sources that results depend on."""
+    """SHA-256 over the sources that results depend on, plug-ins' included."""
     digest = hashlib.sha256()
     for package, folder in DIGESTED:
         with resources.as_file(resources.files(package)) as root:
             for path in sorted((root / folder).rglob("*.py")):
                 digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    for registry in (EXPERTS, METRICS):
+        digest.update(registry.fingerprint().encode())
     return digest.hexdigest()
 
 

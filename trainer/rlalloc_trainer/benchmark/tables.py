@@ -39,6 +39,7 @@ def tables(comparison: Comparison, policy: str) -> list[Table]:
     return [
         *(_overview(comparison, setting) for setting in settings),
         *(_by_workload(comparison, setting) for setting in settings if len(comparison.workloads) > 1),
+        *(_further(comparison, setting) for setting in settings),
         *(_against(comparison, policy, setting) for setting in settings),
         _targets(comparison, policy),
     ]
@@ -104,6 +105,17 @@ def _by_workload(comparison: Comparison, setting: Setting) -> Table:
         ("policy", *comparison.workloads),
         rows,
     )
+
+
+def _further(comparison: Comparison, setting: Setting) -> Table:
+    figures = {side[0]: comparison.further(side) for side in _sides(comparison, setting)}
+    names = tuple(dict.fromkeys(name for each in figures.values() for name in each))
+    rows = []
+    for policy, each in figures.items():
+        values = [each.get(name) for name in names]
+        rows.append((policy, *("-" if value is None else f"{value:,.4g}" for value in values)))
+    title = f"{SETTING_NAMES[setting]}: further figures (docs/extending.md), means over streams"
+    return Table(title, ("policy", *names), tuple(rows))
 
 
 def _against(comparison: Comparison, policy: str, setting: Setting) -> Table:

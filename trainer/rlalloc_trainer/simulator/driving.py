@@ -18,7 +18,7 @@ class Driven:
     """A stream that has been run to its end.
 
     outcomes   what became of each job (``records.JOB``), in the stream's order
-    sizes      (jobs, 6) what each was given when it was last decided, columns SIZE_FIELDS; else as submitted
+    sizes      (jobs, 7) what each was given when it was last decided, columns SIZE_FIELDS; else as submitted
     decided    decisions that were applied
     left       questions whose answer no node could hold: those jobs went on as they were
     """
@@ -57,17 +57,19 @@ def drive(
                     decided += 1
                 else:
                     left += 1
-            sizes[asked] = sizes_now(simulator)[asked]
+            sizes[asked] = sizes_now(simulator, asked)
         if report is not None and jobs:
             report(float(simulator.world.clock[0]["ended"]) / len(jobs))
     return Driven(simulator.outcomes(), sizes, decided, left)
 
 
-def sizes_now(simulator: Simulator) -> Numbers:
-    """Return what each job asks for or holds at this moment, shape (jobs, 6), columns SIZE_FIELDS."""
-    world = simulator.world
-    columns = [world.sizes[name] for name in SIZE_FIELDS[:-1]]
-    return np.stack([*columns, world.jobs["nice"]], axis=1).astype(np.int64)
+def sizes_now(simulator: Simulator, numbers: Numbers | slice = slice(None)) -> Numbers:
+    """Return what each of these jobs asks for or holds at this moment, shape (jobs, 7), columns SIZE_FIELDS."""
+    sizes, jobs = simulator.world.sizes[numbers], simulator.world.jobs
+    patience_s = jobs["patience_s"][numbers]
+    patience_s = np.where(np.isfinite(patience_s), patience_s, 0.0)
+    columns = [sizes[name] for name in SIZE_FIELDS[:-2]]
+    return np.stack([*columns, jobs["added_nice"][numbers], patience_s], axis=1).astype(np.int64)
 
 
 def _decide(simulator: Simulator, number: int, submitted: SubmittedJob, policy: Heuristic) -> bool:

@@ -30,7 +30,11 @@ def gather_nodes(nodes: Records, mine: Flags) -> tuple[Reals, Reals, Numbers]:
         usable += 1
         gpus, cpus, mem_mib = there["gpus"], there["cpus"], there["mem_mib"]
         totals[0], totals[1], totals[2] = totals[0] + gpus, totals[1] + cpus, totals[2] + mem_mib
-        largest[0], largest[1], largest[2] = max((largest[0], largest[1], largest[2]), (gpus, cpus, mem_mib))
+        is_larger = gpus > largest[0] or (
+            gpus == largest[0] and (cpus > largest[1] or (cpus == largest[1] and mem_mib > largest[2]))
+        )
+        if is_larger:
+            largest[0], largest[1], largest[2] = gpus, cpus, mem_mib
     return free[:usable], totals, largest
 
 

@@ -93,6 +93,7 @@ def empty_records(count: int) -> Records:
     records["stop_state"] = STATE_NAMES.index("COMPLETED")
     records["first_hold"] = records["first_dependant"] = NOBODY
     records["requeues"] = True
+    records["patience_s"] = math.inf
     records["state"] = FUTURE
     for name in _UNKNOWN_YET:
         records[name] = math.nan
@@ -122,6 +123,7 @@ def table_of(jobs: Sequence[SubmittedJob], site: SimulatedSite) -> JobTable:
         record = records[number]
         for name in _COPIED:
             record[name] = getattr(job, name)
+        record["own_nice"] = job.nice
         record["curve"] = curves.setdefault(job.curve, len(curves))
         record["cpus_per_gpu_needed"] = job.curve.cpus_per_gpu_needed
         record["stop_state"] = STATE_NAMES.index(job.stop_state)

@@ -10,7 +10,7 @@ from rlalloc.allocation import allocation_for
 from rlalloc.job import Allocation, Shares
 from rlalloc.observation import FEATURES, encode
 from rlalloc.urgency import nice_for
-from rlalloc.view import ClusterView, slowdown
+from rlalloc.view import ClusterView, expected_run_time_s, slowdown
 from rlalloc_trainer.simulator.engine.jobs import SubmittedJob, table_of
 from rlalloc_trainer.simulator.engine.parameters import SimulatedSite
 from rlalloc_trainer.simulator.engine.simulator import Simulator
@@ -75,12 +75,19 @@ def decide(simulator: Simulator, number: int, job: SubmittedJob, view: ClusterVi
     return True
 
 
-def answer_of(site: SimulatedSite, job: SubmittedJob, view: ClusterView, shares: Shares) -> tuple[Allocation, int]:
-    """Return the size and the nice that ``shares`` mean, through the same functions as the daemon."""
+def answer_of(
+    site: SimulatedSite, job: SubmittedJob, view: ClusterView, shares: Shares
+) -> tuple[Allocation, tuple[int, float]]:
+    """Return what ``shares`` mean, through the same functions as the daemon.
+
+    The size; what is added to nice, and the seconds of waiting in which that falls to nothing.
+    """
     allocation = allocation_for(
         shares, job.request, job.bounds, view.shape, lambda sized: slowdown(job.request, sized)
     )
-    return allocation, job.nice + nice_for(shares.urgency, site.interception.urgency)
+    rules = site.interception.urgency
+    patience_s = rules.patience_s(expected_run_time_s(job.request, allocation))
+    return allocation, (nice_for(shares.urgency, rules), patience_s)
 
 
 def stacked(questions: Sequence[Question]) -> NDArray[np.float32]:
