@@ -224,7 +224,7 @@ def _read_path(kind: type, value: Any) -> Path:
 
 
 def _check_objective(objective: ObjectiveSection, source: str) -> None:
-    if not any((*msgspec.structs.astuple(objective.weights), *objective.plugin_weights.values())):
+    if not any(msgspec.structs.astuple(objective.weights)):  # plug-ins' alone would leave nothing to tell the policy
         raise ConfigError(f"{source}: objective.weights: all are 0; give at least one term a weight")
     for name in objective.plugin_weights:
         if name in TERMS:

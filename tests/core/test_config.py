@@ -50,6 +50,10 @@ def test_the_shipped_file_is_valid_and_names_every_key() -> None:
             "objective: {weights: {jct: 0, out_of_memory: 0, timeout: 0}}",
             "all are 0; give at least one term a weight",
         ),
+        (
+            "objective: {weights: {jct: 0, out_of_memory: 0, timeout: 0}, plugin_weights: {gold: 1}}",
+            "all are 0; give at least one term a weight",
+        ),
         ("objective: {plugin_weights: {energy: 1}}", "write it in objective.weights"),
         ("objective: {plugin_weights: {gold: 1}}", "gold: no installed distribution brings it .*rlalloc.rewards"),
         ("commands: {hpc: [a]}", "Allowed: train, finetune, serve"),

@@ -53,6 +53,7 @@ def test_a_small_front() -> None:
     settings = FrontSettings(
         term="gpu_held",
         weights=(0.0, 1.0),
+        jobs=30,
         streams=1,
         steps=2,
         validation_streams=1,

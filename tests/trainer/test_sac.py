@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES
 from rlalloc_agent.actor import Actor
-from rlalloc_trainer.critic import ResidualCritics
+from rlalloc_trainer.critic import PlainCritics, ResidualCritics
 from rlalloc_trainer.replay import Replay, Transitions, single_decisions
 from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn, new_critics
 
@@ -103,6 +103,32 @@ def test_what_follows_counts_by_its_discount() -> None:
     with torch.no_grad():
         values = sac.critics(torch.from_numpy(np.stack((first[0], second[0]))), torch.full((2, SHARES), 0.5))
     assert values.mean(dim=0).tolist() == pytest.approx([0.5, 1.0], abs=0.1)
+
+
+def test_a_row_of_weight_nothing_teaches_nothing() -> None:
+    """And errors say which rows the critics were wrong about."""
+    rows, surprise = bandit(64, 1), np.zeros(64, np.float32)
+    surprise[0] = 50.0
+    wrong = single_decisions(rows.observation, rows.shares, rows.reward + surprise)
+    weights = np.ones(64, np.float32)
+    weights[0] = 0.0
+    one, other = new_sac(), new_sac()
+    losses = one.update(rows, weights), other.update(wrong, weights)
+    assert losses[0].critic == losses[1].critic
+    assert losses[1].errors[0] == pytest.approx(50.0, abs=2.0)
+    for one_part, other_part in zip(one.critics.parameters(), other.critics.parameters(), strict=True):
+        assert torch.equal(one_part, other_part)
+
+
+@pytest.mark.parametrize("members", [1, 2, 5])
+def test_an_ensemble_computes_what_its_members_would_alone(members: int) -> None:
+    critics = PlainCritics(4, 2, WIDTHS, members)
+    observations, shares = torch.rand(7, 4), torch.rand(7, 2)
+    together = critics(observations, shares)
+    for member in range(members):
+        alone = PlainCritics(4, 2, WIDTHS, 1)
+        alone.load_state_dict({name: value[member : member + 1] for name, value in critics.state_dict().items()})
+        torch.testing.assert_close(alone(observations, shares)[0], together[member])
 
 
 def test_the_same_seed_gives_the_same_parameters() -> None:

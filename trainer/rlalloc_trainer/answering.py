@@ -8,6 +8,7 @@ the heuristic alone: what comes out is never behind it on the streams that it wa
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,7 +17,7 @@ from rlalloc_trainer.evaluation import ActorWeights, Contender, Map, StreamResul
 from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.simulator.from_stream import Stream
 
-BASE: Final = "price-ef"
+BASE: Final = "price-ef+shortest-first"
 """The heuristic that observations end with, and that answers where a network does not."""
 PRESSURE: Final = 0.5
 """Half of the cluster's GPUs asked for by jobs that wait ahead: between a queue that comes and goes and one that
@@ -31,15 +32,22 @@ def choose_where(
     weights: ActorWeights, streams: Sequence[Stream], spread: Map
 ) -> tuple[Answering, dict[str, Interval]]:
     """Return where the network answers, and each way's mean JCT over that of the heuristic under it."""
-    ways: dict[str, Contender] = {way.describe(): ActorWeights(weights.content, weights.hidden, way) for way in WAYS}
+    ways: dict[str, Contender] = {way.describe(): msgspec.structs.replace(weights, answers=way) for way in WAYS}
     results = evaluate({BASE: BASE, **ways}, streams, spread)
-    thirds = by_wait(results[BASE])
+    return best_of({way: results[way.describe()] for way in WAYS}, results[BASE])
+
+
+def best_of(
+    ways: Mapping[Answering, Sequence[StreamResult]], base: Sequence[StreamResult]
+) -> tuple[Answering, dict[str, Interval]]:
+    """Return the best of the ways to serve a network by its results, and each way's ratio to the heuristic's."""
+    thirds = by_wait(base)
     ratios = {
         way: {
-            name: jct_ratio(_those(results[way.describe()], rows), _those(results[BASE], rows), CONFIDENCE)
-            for name, rows in {"all": np.arange(len(streams)), **thirds}.items()
+            name: jct_ratio(_those(results, rows), _those(base, rows), CONFIDENCE)
+            for name, rows in {"all": np.arange(len(base)), **thirds}.items()
         }
-        for way in WAYS
+        for way, results in ways.items()
     }
     return best_way(ratios), {way.describe(): by_third["all"] for way, by_third in ratios.items()}
 

@@ -54,3 +54,16 @@ def make_front(settings: FrontSettings, png: Path | None, workers: int, report: 
         except OSError as err:
             raise PolicyError(f"{png}: {err.strerror}; name a file in a folder that you may write to") from err
     return found
+
+
+def record_demonstrations(
+    path: Path, experts: tuple[str, ...], streams: int, jobs: int, report: Report
+) -> tuple[int, float]:
+    """Record what experts decide; return how many decisions and a stream's mean return. Raises PolicyError."""
+    from rlalloc_trainer.imitation.demonstrations import Recorded, record, write_demonstrations
+    from rlalloc_trainer.simulator.environment import ClusterEnvironment
+
+    demonstrations = record(ClusterEnvironment(jobs=jobs), Recorded(experts=experts, streams=streams), report)
+    write_demonstrations(demonstrations, path)
+    transitions = demonstrations.transitions
+    return len(transitions), float(transitions.reward.sum()) / streams

@@ -71,6 +71,21 @@ def policy(
     console.print(f"Stored in {directory}.", highlight=False)
 
 
+@app.command()
+def demonstrate(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where demonstrations go.")],
+    expert: Annotated[list[str] | None, typer.Option(help="Who demonstrates (price-ef); several take turns.")] = None,
+    streams: Annotated[int, typer.Option(min=1, help="Streams that are decided.")] = 100,
+    jobs: Annotated[int, typer.Option(min=1, help="Jobs of a stream.")] = 30,
+) -> None:
+    """Record what experts decide in the simulator, to learn from."""
+    from rlalloc_trainer.app import record_demonstrations
+
+    with errors_end_here("train", ConfigError), progress_bar() as report:
+        decisions, mean_return = record_demonstrations(output, tuple(expert or ["price-ef"]), streams, jobs, report)
+    Console().print(f"{decisions:,} decisions, mean return {mean_return:.3f}: {output}", highlight=False)
+
+
 @app.command("front")
 def front_command(
     term: Annotated[

@@ -40,11 +40,12 @@ LEARNED: Final = 0.4
 
 
 class FrontSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``weights`` of ``term`` beside a completion time of weight 1; amounts of work."""
+    """``weights`` of ``term`` beside a completion time of weight 1; streams of ``jobs`` each, and amounts of work."""
 
     term: str = "gpu_held"
     weights: tuple[float, ...] = (0.0, 0.03, 0.1, 0.3, 1.0)
     seed: int = 0
+    jobs: int = 100
     streams: int = 60
     steps: int = 1500
     validation_streams: int = 24
@@ -98,16 +99,16 @@ def site_weights(term: str, weight: float) -> Weights:
     return msgspec.structs.replace(Weights(), **{term: weight})
 
 
-def label_stream(task: tuple[int, LabelSettings]) -> Labels:
-    """Take decisions of the stream of that number again."""
-    number, settings = task
-    return label(training_stream(number), policy_of(BASE), settings, np.random.default_rng((number, 3)))
+def label_stream(task: tuple[int, int, LabelSettings]) -> Labels:
+    """Take decisions of the stream of that number, and of so many jobs, again."""
+    number, jobs, settings = task
+    return label(training_stream(number, jobs), policy_of(BASE), settings, np.random.default_rng((number, 3)))
 
 
-def costs_of_stream(task: tuple[Contender, int]) -> FloatArray:
-    """Run a policy on the stream of that number and return the mean costs of its jobs by term, (terms,)."""
-    contender, number = task
-    stream = training_stream(number)
+def costs_of_stream(task: tuple[Contender, int, int]) -> FloatArray:
+    """Run a policy on the stream of that number and of so many jobs; return their mean costs by term, (terms,)."""
+    contender, number, jobs = task
+    stream = training_stream(number, jobs)
     simulator = Simulator(stream.site, table_of(stream.jobs, stream.site))
     drive(simulator, stream.jobs, policy_of(contender))
     became = consequences_of(simulator, KnownBefore.of(stream.jobs))
@@ -116,7 +117,7 @@ def costs_of_stream(task: tuple[Contender, int]) -> FloatArray:
 
 def _labels(settings: FrontSettings, spread: Map, report: Report) -> list[Labels]:
     first = TRAINING + 1000 * settings.seed
-    tasks = [(first + number, settings.labels) for number in range(settings.streams)]
+    tasks = [(first + number, settings.jobs, settings.labels) for number in range(settings.streams)]
     made = []
     for labels in spread(label_stream, tasks):
         made.append(labels)
@@ -141,7 +142,7 @@ def _ignore(_: Losses) -> None:
 def _measured(contenders: Sequence[Contender], settings: FrontSettings, spread: Map, report: Report) -> FloatArray:
     """Mean costs (contenders, streams, terms)."""
     streams = range(VALIDATION, VALIDATION + settings.validation_streams)
-    tasks = [(contender, number) for contender in contenders for number in streams]
+    tasks = [(contender, number, settings.jobs) for contender in contenders for number in streams]
     found = []
     for costs in spread(costs_of_stream, tasks):
         found.append(costs)

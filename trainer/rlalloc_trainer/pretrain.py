@@ -17,10 +17,10 @@ import torch
 from rlalloc.errors import PolicyError
 from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES
-from rlalloc.policies import MANIFEST_FILE
+from rlalloc.policies import MANIFEST_FILE, Answering, Manifest
 from rlalloc_agent.actor import HIDDEN, Actor
+from rlalloc_trainer.answering import BASE, WAYS, best_of
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
-from rlalloc_trainer.critic import Critics
 from rlalloc_trainer.curves import draw_curves, write_tensorboard
 from rlalloc_trainer.evaluation import (
     ActorWeights,
@@ -40,8 +40,6 @@ from rlalloc_trainer.simulator.training_streams import TEST, TRAINING, VALIDATIO
 from rlalloc_trainer.training_folder import Curve, RoundOutcome, TrainingFolder
 from rlalloc_trainer.versions import new_manifest, version_files
 
-BASE: Final = "price-ef+shortest-first"
-"""What the actor is a residual around: rlalloc.heuristics.BASE."""
 RIVALS: Final = (
     "as-requested",
     "repaired",
@@ -50,6 +48,8 @@ RIVALS: Final = (
     BASE,
 )
 VERSION: Final = "shipped-3"
+VALIDATION_BASE: Final = "validation-base"
+"""Under what name the heuristic's results on the validation streams are kept."""
 TRAINING_FOLDER: Final = "training"
 STREAMS_A_SEED: Final = 10_000
 """Numbers of training streams that a seed has for itself."""
@@ -100,17 +100,21 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report, worker
         outcomes = _rounds(settings, sac, folder, spread, report)
         best = min(outcomes, key=lambda outcome: outcome.validation.estimate)
         folder.load_sac(best.number, sac)
-        report("testing on unseen streams", 0.9)
-        contenders: dict[str, Contender] = {VERSION: ActorWeights.of(sac.actor), **{name: name for name in RIVALS}}
+        report("choosing where it answers", 0.9)
+        answers, ways = _where(sac.actor, settings, folder, spread)
+        report("testing on unseen streams", 0.92)
+        chosen = ActorWeights.of(sac.actor, answers)
+        contenders: dict[str, Contender] = {VERSION: chosen, **{name: name for name in RIVALS}}
         results = {}
         for number, (name, contender) in enumerate(contenders.items()):
             results[name] = _run(f"test-{name}", contender, TEST, settings.test_streams, folder, spread)
-            report("testing on unseen streams", 0.9 + 0.1 * (number + 1) / len(contenders))
+            report("testing on unseen streams", 0.92 + 0.08 * (number + 1) / len(contenders))
     ratios = {name: jct_ratio(results[VERSION], results[name], settings.confidence) for name in RIVALS}
     training = {
         "settings": msgspec.to_builtins(settings),
         "chosen_round": best.number,
         "rounds": [_summary(outcome) for outcome in outcomes],
+        "where_it_answers": msgspec.to_builtins(ways),
     }
     evaluation = {
         "workload": f"rlalloc_trainer.simulator.training_streams, from number {TEST}",
@@ -119,8 +123,21 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report, worker
         "jct_ratio": msgspec.to_builtins(ratios),
         "mean_over_streams": {name: _means(results[name]) for name in results},
     }
-    _write(directory, sac.actor, sac.critics, training, evaluation)
+    manifest = new_manifest(sac.actor, None, training, evaluation, answers)
+    _write(directory, version_files(sac.actor, sac.critics), manifest)
     return ratios
+
+
+def _where(
+    actor: Actor, settings: PretrainSettings, folder: TrainingFolder, spread: Map
+) -> tuple[Answering, dict[str, Interval]]:
+    """Choose where the network answers on the validation streams, on which the heuristic has been run already."""
+    streams = settings.validation_streams
+    ways = {
+        way: _run(f"validation-way-{number}", ActorWeights.of(actor, way), VALIDATION, streams, folder, spread)
+        for number, way in enumerate(WAYS)
+    }
+    return best_of(ways, _run(VALIDATION_BASE, BASE, VALIDATION, streams, folder, spread))
 
 
 def _rounds(
@@ -129,7 +146,7 @@ def _rounds(
     """Train all rounds that are not done yet, and return how each went."""
     outcomes = folder.outcomes()
     replay = Hindsight(settings.rounds * settings.streams * settings.labels.rows, len(FEATURES), SHARES)
-    base = _run("validation-base", BASE, VALIDATION, settings.validation_streams, folder, spread)
+    base = _run(VALIDATION_BASE, BASE, VALIDATION, settings.validation_streams, folder, spread)
     for number in range(1, settings.rounds + 1):
         share = 0.9 / settings.rounds
 
@@ -236,14 +253,11 @@ def _means(results: Sequence[StreamResult]) -> dict[str, float]:
 
 def _write(
     directory: Path,
-    actor: Actor,
-    critics: Critics,
-    training: dict[str, object],
-    evaluation: dict[str, object],
+    files: dict[str, bytes],
+    manifest: Manifest,
 ) -> None:
-    files = version_files(actor, critics)
     manifest = msgspec.structs.replace(
-        new_manifest(actor, None, training, evaluation),
+        manifest,
         version=VERSION,
         files={name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
     )

@@ -18,7 +18,7 @@ from rlalloc.observation import FEATURES
 from rlalloc.policies import Answering, PolicyStore
 from rlalloc.store import Experience, PolicyRow, Store
 from rlalloc_agent.actor import Actor
-from rlalloc_trainer.answering import BASE, by_wait, choose_where
+from rlalloc_trainer.answering import by_wait, choose_where
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
 from rlalloc_trainer.evaluation import (
     ActorWeights,
@@ -112,7 +112,7 @@ def retrain(
         sac = _train(train, site, in_place(policies), settings, objective, generator, spread, progress)
         progress("choosing where it answers", 0.7)
         known = resampled(site, CHOICE_STREAMS, TRAIN_STREAM_JOBS, generator, TRAIN_PACE)
-        answers, _ = choose_where(ActorWeights.of(sac.actor), known, spread)
+        answers, _ = choose_where(ActorWeights.of(sac.actor, objective=objective.weights), known, spread)
         progress("judging", 0.8)
         streams = resampled(unseen, HELD_OUT_STREAMS, HELD_OUT_STREAM_JOBS, generator)
         candidate = ActorWeights.of(sac.actor, answers, objective.weights)
@@ -157,7 +157,7 @@ def measure(
         for name in contenders
         if name != CANDIDATE
     }
-    thirds = by_wait(results[BASE])
+    thirds = by_wait(results[RIVALS[0]])
     return Evidence(
         candidate=CANDIDATE,
         current=current.version,

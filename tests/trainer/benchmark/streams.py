@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rlalloc_trainer.benchmark.weeks import Stream
+from rlalloc_trainer.benchmark.weeks import WeekStream
 from rlalloc_trainer.streams import Checkpoint, ClusterDescription, Needs, NodeGroup, Request, StreamJob
 
 CLUSTER = ClusterDescription(nodes=(NodeGroup("n", 2, 8, 64, 512_000),))
@@ -30,9 +30,9 @@ def stream_job(number: int, submit_s: float, *, gpus: int, run_s: float, user: s
     )
 
 
-def stream_of(submits_s: Sequence[float], *, gpus: int, run_s: float) -> Stream:
+def stream_of(submits_s: Sequence[float], *, gpus: int, run_s: float) -> WeekStream:
     """Jobs alike, submitted at ``submits_s``."""
-    return Stream(
+    return WeekStream(
         CLUSTER,
         tuple(stream_job(number, at, gpus=gpus, run_s=run_s) for number, at in enumerate(submits_s, 1)),
     )

@@ -36,15 +36,16 @@ def test_the_vector_forms_step_side_by_side(mode: str, options: dict[str, str]) 
     alone = [ClusterEnvironment(jobs=6) for _ in range(2)]
     for place, one in enumerate(alone):
         np.testing.assert_array_equal(observations[place], one.reset(seed=1 + place)[0])
-    for _ in range(60):
+    ended = False
+    while not ended:  # until the first is done: the next step would begin another stream
         observations, rewards, terminated, truncated, _ = many.step(np.stack([ONE, ONE / 2]))
         assert not truncated.any()
-        if terminated.any():  # what comes next is of another stream
-            break
         for place, one in enumerate(alone):
-            observation, reward, *_ = one.step(ONE / (1 + place))
+            observation, reward, done, *_ = one.step(ONE / (1 + place))
             np.testing.assert_array_equal(observations[place], observation)
             assert rewards[place] == pytest.approx(reward)
+            assert terminated[place] == done
+        ended = bool(terminated.any())
     many.close()
 
 

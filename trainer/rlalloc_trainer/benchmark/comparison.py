@@ -105,8 +105,8 @@ class Comparison:
             with_s = _together(results[side] for results in streams)
             without_s = _together(results[against] for results in streams)
             for user, sums in with_s.items():
-                if sums.jobs >= LEAST_JOBS:
-                    before = without_s[user]
+                before = without_s.get(user)
+                if before is not None and sums.jobs >= LEAST_JOBS:
                     ratio = (sums.jct_s / sums.jobs) / (before.jct_s / before.jobs)
                     ratios.append((ratio, f"{user} of {workload} at load {load:g}"))
         return max(ratios, default=None)

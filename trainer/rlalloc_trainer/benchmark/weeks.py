@@ -38,14 +38,14 @@ DRAWN_LOAD: Final = 8.0
 """Of a generated stream, before it is thinned."""
 
 
-class Stream(msgspec.Struct, frozen=True):
+class WeekStream(msgspec.Struct, frozen=True):
     """Jobs in order of submission, and the cluster that they come to."""
 
     cluster: ClusterDescription
     jobs: tuple[StreamJob, ...]
 
 
-def at_load(stream: Stream, load: float) -> Stream:
+def at_load(stream: WeekStream, load: float) -> WeekStream:
     """Return the same jobs, their arrivals scaled so that the GPU time they ask for is ``load`` of what there is.
 
     The load is over the time from the first to the last submission. Dependencies are left out: what a job waits for
@@ -57,7 +57,7 @@ def at_load(stream: Stream, load: float) -> Stream:
     if not (offered > 0 and last_s > first_s):
         raise StreamError("a load wants jobs that hold GPUs and come one after the other: take a longer stream")
     stretch = offered / load / (last_s - first_s)
-    return Stream(
+    return WeekStream(
         stream.cluster,
         tuple(
             msgspec.structs.replace(
@@ -68,7 +68,9 @@ def at_load(stream: Stream, load: float) -> Stream:
     )
 
 
-def generated(model: str, request_node: NodeGroup, cluster: ClusterDescription, hours: float, seed: int) -> Stream:
+def generated(
+    model: str, request_node: NodeGroup, cluster: ClusterDescription, hours: float, seed: int
+) -> WeekStream:
     """Draw a stream of ``hours`` at a load of 1; its users ask for nodes like ``request_node``.
 
     More is drawn than is wanted, and thinned by the same rules as a trace.
@@ -79,7 +81,7 @@ def generated(model: str, request_node: NodeGroup, cluster: ClusterDescription, 
     return thinned(list(generate(load_model(model), settings)), cluster, hours, seed)
 
 
-def thinned(jobs: Sequence[StreamJob], cluster: ClusterDescription, hours: float, seed: int) -> Stream:
+def thinned(jobs: Sequence[StreamJob], cluster: ClusterDescription, hours: float, seed: int) -> WeekStream:
     """Return a random part of ``jobs`` that offers ``cluster`` a load of 1 for ``hours``; all, if they are fewer.
 
     Jobs of more than half of the cluster's GPUs, or of more than a quarter of the GPU time, are left out, as in
@@ -99,7 +101,7 @@ def thinned(jobs: Sequence[StreamJob], cluster: ClusterDescription, hours: float
         held_s += job.gpu_s
         if held_s >= wanted_s:
             break
-    return Stream(cluster, tuple(jobs[place] for place in sorted(chosen)))
+    return WeekStream(cluster, tuple(jobs[place] for place in sorted(chosen)))
 
 
 @functools.lru_cache(maxsize=8)
@@ -121,7 +123,7 @@ def window(jobs: Sequence[StreamJob], part: int, hours: float) -> list[StreamJob
 
 
 @functools.lru_cache(maxsize=4)
-def pieces_of_file(path: Path) -> tuple[Stream, ...]:
+def pieces_of_file(path: Path) -> tuple[WeekStream, ...]:
     """Cut a stream's file into its weeks; into days where it has fewer than two.
 
     Pieces without two jobs that hold GPUs are left out. Raises StreamError where the header names no cluster.
@@ -139,7 +141,7 @@ def pieces_of_file(path: Path) -> tuple[Stream, ...]:
     pieces = [piece for _, piece in sorted(by_piece.items()) if sum(job.gpu_s > 0 for job in piece) > 1]
     if not pieces:
         raise StreamError(f"{path}: no week or day of it has two jobs with GPUs")
-    return tuple(Stream(header.cluster, tuple(piece)) for piece in pieces)
+    return tuple(WeekStream(header.cluster, tuple(piece)) for piece in pieces)
 
 
 @functools.lru_cache(maxsize=1)

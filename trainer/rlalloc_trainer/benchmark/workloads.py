@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from rlalloc_trainer.benchmark.weeks import Stream, generated, philly_week, pieces_of_file, thinned, window
+from rlalloc_trainer.benchmark.weeks import WeekStream, generated, philly_week, pieces_of_file, thinned, window
 from rlalloc_trainer.streams import ClusterDescription
 from rlalloc_trainer.streams.errors import StreamError
 from rlalloc_trainer.streams.job import NodeGroup
@@ -47,7 +47,7 @@ class PhillyWeeks(msgspec.Struct, frozen=True, tag="philly-weeks"):
     parts: int = 2
     hours: float = 96.0
 
-    def stream(self, week: int, part: int) -> Stream:
+    def stream(self, week: int, part: int) -> WeekStream:
         """Return the stream of one window, as the trace has it in time."""
         jobs = window(philly_week(self.path, week), part, self.hours)
         return thinned(jobs, self.cluster, self.hours, 100 * week + part)
@@ -64,7 +64,7 @@ class GeneratedWeeks(msgspec.Struct, frozen=True, tag="generated"):
     weeks: tuple[int, ...]
     parts: int = 1
 
-    def stream(self, week: int, part: int) -> Stream:
+    def stream(self, week: int, part: int) -> WeekStream:
         """Return the stream of one seed, at a load of 1."""
         return generated(self.model, self.asked_for, self.cluster, self.hours, week + part)
 
@@ -78,7 +78,7 @@ class FileWeeks(msgspec.Struct, frozen=True, tag="file"):
     weeks: tuple[int, ...]
     parts: int = 1
 
-    def stream(self, week: int, part: int) -> Stream:
+    def stream(self, week: int, part: int) -> WeekStream:
         """Return one of its pieces, as the file has it in time."""
         del part  # a piece is one stream
         return pieces_of_file(self.path)[week]

@@ -17,11 +17,12 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from rlalloc.job import SHARES, Shares
+from rlalloc.job import SHARES, JobView, Shares
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
-from rlalloc.view import expected_run_time_s
+from rlalloc.view import ClusterView, expected_run_time_s
 from rlalloc_trainer.simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
 from rlalloc_trainer.simulator.engine.side_by_side import Question, ask, decide
+from rlalloc_trainer.simulator.engine.views import job_view
 from rlalloc_trainer.simulator.training_streams import training_stream
 
 ENVIRONMENT: Final = "rlalloc/Cluster-v0"
@@ -72,6 +73,12 @@ class ClusterEnvironment(gymnasium.Env[Observation, Action]):
     def simulator(self) -> Simulator:
         """The simulator of the present episode."""
         return self._simulator
+
+    @property
+    def asked(self) -> tuple[JobView, ClusterView]:
+        """The job that the last observation is of, and its cluster: what a heuristic answers to."""
+        number = self._question.number
+        return job_view(self._simulator, number, self._jobs[number]), self._question.view
 
     def _go_on(self) -> bool:
         """Go to the next job that needs a decision; False at the end, where the last observation stays."""
