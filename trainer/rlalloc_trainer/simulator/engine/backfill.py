@@ -15,9 +15,10 @@ import numpy as np
 
 from rlalloc_trainer.simulator.engine.compiled import compiled
 from rlalloc_trainer.simulator.engine.placement import choose, has_room
+from rlalloc_trainer.simulator.engine.prediction import predicted_start
 from rlalloc_trainer.simulator.engine.priority import dequeue
 from rlalloc_trainer.simulator.engine.records import NOBODY, RESOURCES, Numbers, Reals, Record, World
-from rlalloc_trainer.simulator.engine.reservations import Reservations, add, earliest_start, no_reservations
+from rlalloc_trainer.simulator.engine.reservations import Reservations, add, no_reservations
 from rlalloc_trainer.simulator.engine.running import start
 
 
@@ -152,7 +153,7 @@ def _reserved_by(first: Numbers, begin_s: Reals, node: int, time_s: float) -> bo
 def _reserve(world: World, reservations: Reservations, size: Record) -> bool:
     """Reserve nodes for a job of ``size`` at its earliest start; False if that is beyond bf_window."""
     clock, rules = world.clock[0], world.rules[0]
-    start_s = earliest_start(world, reservations, size, clock["now_s"] + rules["bf_window"])
+    start_s = predicted_start(world, reservations, size, clock["now_s"] + rules["bf_window"])
     if math.isinf(start_s):
         return False
     if not choose(world.nodes, world.room, size, world.chosen, rules["least_loaded_nodes"]):

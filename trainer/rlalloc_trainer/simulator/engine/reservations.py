@@ -57,8 +57,10 @@ def no_reservations(world: World, order: Numbers) -> Reservations:
 
 
 @compiled
-def earliest_start(world: World, reservations: Reservations, size: Record, window_end_s: float) -> float:
-    """Earliest time when enough nodes together can hold a job of ``size``; infinite if after ``window_end_s``.
+def earliest_start(
+    world: World, reservations: Reservations, size: Record, window_end_s: float, from_s: float
+) -> float:
+    """Earliest time from ``from_s`` on when enough nodes together can hold a job; infinite if after ``window_end_s``.
 
     The nodes that can hold it then are marked in ``world.room``.
     """
@@ -69,7 +71,6 @@ def earliest_start(world: World, reservations: Reservations, size: Record, windo
     limit_s, wanted = float(size["limit_s"]), size["nodes"]
     _mark_usable(nodes, world.in_partition[size["partition"]], size["gpu_type"], usable)
     soonest = np.empty(wanted)
-    from_s = world.clock[0]["now_s"]
     while True:
         soonest[:] = math.inf
         for node in range(len(nodes)):
