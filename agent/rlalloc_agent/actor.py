@@ -1,6 +1,6 @@
-"""The SAC actor: from an observation to three shares, as a residual around the base heuristic.
+"""The SAC actor: from an observation to shares (urgency among them), as a residual around the base heuristic.
 
-A Gaussian over ``u`` in R³ is squashed to shares ``s = (tanh(u) + 1) / 2`` in (0, 1)³. Its mean is the heuristic's
+A Gaussian over ``u`` in R⁴ is squashed to shares ``s = (tanh(u) + 1) / 2`` in (0, 1)⁴. Its mean is the heuristic's
 shares, brought back through the same map, plus what a network adds::
 
     u ~ N(b + network(observation) / √(1 - tanh²b), std(observation)),  b = atanh(clip(2·s_heuristic - 1))
@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rlalloc.errors import PolicyError
+from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES
 from rlalloc.policies import ACTOR_FILE, Manifest, verify
 
-SHARES: Final = 3
 HIDDEN: Final = (128, 128)
 MEAN_CLIP: Final = 0.98
 """A heuristic share of 1 becomes 0.99: near enough that the GPU count stays the same for ranges up to 1-64 on nodes
@@ -58,7 +58,7 @@ class Actor(nn.Module):
                 parameter.zero_()
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation before the tanh, each of shape (jobs, 3)."""
+        """Mean and standard deviation before the tanh, each of shape (jobs, SHARES)."""
         hidden = self.body(observations)
         squashed = (2.0 * observations[:, -SHARES:] - 1.0).clamp(-MEAN_CLIP, MEAN_CLIP)
         mean = torch.atanh(squashed) + self.residual(hidden) / (1.0 - squashed**2).sqrt()
@@ -71,14 +71,14 @@ class Actor(nn.Module):
         return (added**2).sum(dim=-1)
 
     def sample(self, observations: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """Draw shares (jobs, 3), differentiable in the parameters, and their log-densities (jobs,)."""
+        """Draw shares (jobs, SHARES), differentiable in the parameters, and their log-densities (jobs,)."""
         mean, std = self(observations)
         noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype)
         unsquashed = mean + std * noise
         return _squash(unsquashed), _log_density(unsquashed, mean, std)
 
     def mean(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """The squashed mean (jobs, 3) and its log-density (jobs,)."""
+        """The squashed mean (jobs, SHARES) and its log-density (jobs,)."""
         mean, std = self(observations)
         return _squash(mean), _log_density(mean, mean, std)
 
@@ -91,7 +91,7 @@ class Actor(nn.Module):
     def decide(
         self, observations: NDArray[np.float32], *, sample: bool, generator: torch.Generator | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Shares (jobs, 3) and log-densities (jobs,) for rows of observations, outside of any training."""
+        """Shares (jobs, SHARES) and log-densities (jobs,) for rows of observations, outside of any training."""
         with torch.inference_mode():
             rows = torch.from_numpy(observations)
             shares, log_probability = self.sample(rows, generator) if sample else self.mean(rows)

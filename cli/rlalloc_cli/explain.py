@@ -88,10 +88,10 @@ def _print_chapter(chapter: Chapter) -> None:
     for first, words in _observation_lines(decision):
         table.add_row("observed" if first else "", words)
     if decision.shares is not None and decision.log_probability is not None:
-        gpu, cpu, mem = decision.shares.gpu, decision.shares.cpu, decision.shares.mem
+        shares = decision.shares
+        sizes = f"GPU {shares.gpu:.3f}, CPU {shares.cpu:.3f}, memory {shares.mem:.3f}"
         table.add_row(
-            "shares",
-            f"GPU {gpu:.3f}, CPU {cpu:.3f}, memory {mem:.3f}; log-probability {decision.log_probability:.3f}",
+            "shares", f"{sizes}, urgency {shares.urgency:.3f}; log-probability {decision.log_probability:.3f}"
         )
         table.add_row("policy", decision.policy_version or "-")
     table.add_row("allocation", _allocation_line(decision.request, decision.allocation, decision.mode))

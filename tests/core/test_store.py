@@ -37,7 +37,7 @@ DECISION = Decision(
     dominant_share_requested=0.5,
     dominant_share_allocated=0.25,
     reference_s=264.0,
-    shares=Shares(0.1, 0.2, 0.3),
+    shares=Shares(0.1, 0.2, 0.3, 0.4),
     log_probability=-1.5,
     policy_version="v000001",
     allocation=msgspec.structs.replace(SIZE, gpus_per_node=2),
@@ -68,7 +68,7 @@ OUTCOME = Outcome(
     mem_mib=1024,
     max_rss_mib=None,
     consumed_energy_j=None,
-    executed_shares=Shares(0.1, 0.2, 0.3),
+    executed_shares=Shares(0.1, 0.2, 0.3, 0.4),
     reward=-0.5,
 )
 

@@ -68,7 +68,7 @@ def _experience(number: int, record: JobRecord, observation: np.ndarray) -> Expe
         reference_s=record.reference_s,
         shares=shares_of(allocation, job.bounds),
         log_probability=0.0,
-        policy_version="shipped-1",
+        policy_version="shipped-2",
         allocation=allocation,
     )
     outcome = Outcome(

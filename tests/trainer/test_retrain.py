@@ -10,6 +10,7 @@ import torch
 from rlalloc.config import TrainerSection
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import HEURISTICS
+from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES
 from rlalloc.policies import ACTOR_FILE, PolicyStore, verify
 from rlalloc.speed import PRIOR
@@ -163,7 +164,7 @@ def test_the_split_is_by_time(experiences: list[Experience]) -> None:
 def test_transitions_are_what_was_executed(experiences: list[Experience]) -> None:
     rows: Transitions = transitions_of(experiences)
     assert rows.observation.shape == (60, len(FEATURES))
-    assert rows.shares.shape == (60, 3)
+    assert rows.shares.shape == (60, SHARES)
     assert rows.reward.tolist() == pytest.approx([one.outcome.reward for one in experiences])
     assert rows.done.all()
 
@@ -216,9 +217,9 @@ def test_real_rewards_are_read_against_what_the_twin_expects() -> None:
     generator = np.random.default_rng(0)
     observation = generator.uniform(-1, 1, (500, len(FEATURES))).astype(np.float32)
     explained = observation[:, 3] - 2 * observation[:, 7]
-    nothing = single_decisions(observation[:0], np.zeros((0, 3), np.float32), np.zeros(0, np.float32))
+    nothing = single_decisions(observation[:0], np.zeros((0, SHARES), np.float32), np.zeros(0, np.float32))
     simulated = Labels(nothing, observation, explained - 1)
     worth = np.where(generator.random(500) < 0.5, 0.5, -0.5).astype(np.float32)
-    real = single_decisions(observation, np.zeros((500, 3), np.float32), explained + worth - 3)
+    real = single_decisions(observation, np.zeros((500, SHARES), np.float32), explained + worth - 3)
     surplus = beyond_expectation(real, [simulated]).reward
     assert surplus == pytest.approx(worth - worth.mean(), abs=0.15)

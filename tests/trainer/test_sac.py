@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES
 from rlalloc_agent.actor import Actor
 from rlalloc_trainer.critic import Critic
@@ -29,14 +30,14 @@ def bandit(rows: int, seed: int, features: int = 8) -> Transitions:
     """Random shares; the reward falls with the distance to a target that the first feature tells."""
     generator = np.random.default_rng(seed)
     observation = generator.uniform(-1, 1, (rows, features)).astype(np.float32)
-    observation[:, -3:] = 0.5
-    shares = generator.uniform(0, 1, (rows, 3)).astype(np.float32)
+    observation[:, -SHARES:] = 0.5
+    shares = generator.uniform(0, 1, (rows, SHARES)).astype(np.float32)
     reward = -((shares - bandit_target(observation)) ** 2).sum(axis=1)
     return single_decisions(observation, shares, reward)
 
 
 def bandit_target(observation: np.ndarray) -> np.ndarray:
-    target = np.where(observation[:, :1] > 0, [0.8, 0.3, 0.5], [0.2, 0.7, 0.5])
+    target = np.where(observation[:, :1] > 0, [0.8, 0.3, 0.5, 0.4], [0.2, 0.7, 0.5, 0.4])
     return np.asarray(target, dtype=np.float32)
 
 
@@ -88,7 +89,7 @@ def test_future_rewards_count_with_gamma() -> None:
     sac, replay = new_sac(settings, features=5), Replay(200, 5)
     first, second = np.zeros((100, 5), np.float32), np.zeros((100, 5), np.float32)
     first[:, 0], second[:, 1] = 1, 1
-    shares = np.random.default_rng(0).uniform(0, 1, (200, 3)).astype(np.float32)
+    shares = np.random.default_rng(0).uniform(0, 1, (200, SHARES)).astype(np.float32)
     replay.add(
         Transitions(
             observation=np.concatenate((first, second)),
@@ -100,7 +101,7 @@ def test_future_rewards_count_with_gamma() -> None:
     )
     learn(sac, replay, 600, np.random.default_rng(0))
     with torch.no_grad():
-        values = sac.critics.lower(torch.from_numpy(np.stack((first[0], second[0]))), torch.full((2, 3), 0.5))
+        values = sac.critics.lower(torch.from_numpy(np.stack((first[0], second[0]))), torch.full((2, SHARES), 0.5))
     assert values.tolist() == pytest.approx([0.5, 1.0], abs=0.1)
 
 
@@ -136,8 +137,8 @@ def test_making_critics_leaves_the_global_generator_alone() -> None:
 def test_the_critics_gain_is_nothing_at_the_heuristic() -> None:
     rows = torch.rand(16, len(FEATURES))
     critic = Critic(hidden=WIDTHS)
-    assert critic.gain(rows, rows[:, -3:]).abs().max() < 1e-6
-    assert critic.gain(rows, 1 - rows[:, -3:]).abs().max() > 1e-4
+    assert critic.gain(rows, rows[:, -SHARES:]).abs().max() < 1e-6
+    assert critic.gain(rows, 1 - rows[:, -SHARES:]).abs().max() > 1e-4
 
 
 @settings(deadline=None)
@@ -146,7 +147,7 @@ def test_the_buffer_keeps_the_latest(capacity: int, additions: list[int]) -> Non
     replay, number = Replay(capacity, 1), 0
     for count in additions:
         rows = np.arange(number, number + count, dtype=np.float32)
-        replay.add(single_decisions(rows[:, None], np.zeros((count, 3), np.float32), rows))
+        replay.add(single_decisions(rows[:, None], np.zeros((count, SHARES), np.float32), rows))
         number += count
     kept = min(number, capacity)
     assert len(replay) == kept
@@ -158,7 +159,7 @@ def test_the_buffer_keeps_the_latest(capacity: int, additions: list[int]) -> Non
 def test_the_buffer_draws_evenly() -> None:
     replay = Replay(10, 1)
     rows = np.arange(10, dtype=np.float32)
-    replay.add(single_decisions(rows[:, None], np.zeros((10, 3), np.float32), rows))
+    replay.add(single_decisions(rows[:, None], np.zeros((10, SHARES), np.float32), rows))
     counts = np.bincount(replay.sample(20_000, np.random.default_rng(0)).reward.astype(int))
     assert counts == pytest.approx(np.full(10, 2000), rel=0.1)
 

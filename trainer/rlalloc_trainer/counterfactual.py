@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rlalloc.allocation import allocation_for
 from rlalloc.heuristics import Heuristic
-from rlalloc.job import Allocation, JobView, Shares
+from rlalloc.job import SHARES, Allocation, JobView, Shares
 from rlalloc.observation import FEATURES, Observation, encode, heuristic_shares
 from rlalloc.view import ClusterView, expected_run_time_s, slowdown
 from rlalloc_trainer.replay import Transitions, single_decisions
@@ -33,7 +33,7 @@ class LabelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     (a deviation of 2.0 with 100 jobs, 1.75 with 40, 1.2 with 5).
 
     The alternatives' GPU shares are drawn uniformly from [0, 1], and so is the ``explored`` part of their CPU and
-    memory shares; the rest is the heuristic's.
+    memory shares; the rest is the heuristic's, and so is the urgency, which this simulator knows nothing of.
     """
 
     decisions: int = 25
@@ -133,6 +133,7 @@ def _alternatives(observation: Observation, settings: LabelSettings, generator: 
             gpu=float(generator.random()),
             cpu=float(generator.random()) if generator.random() < settings.explored_cpu else heuristic.cpu,
             mem=float(generator.random()) if generator.random() < settings.explored_mem else heuristic.mem,
+            urgency=heuristic.urgency,
         )
         for _ in range(settings.alternatives)
     ]
@@ -142,6 +143,6 @@ def _transitions(rows: Sequence[tuple[Observation, Shares, float]]) -> Transitio
     observations: NDArray[np.float32] = np.array([row[0] for row in rows], dtype=np.float32)
     return single_decisions(
         observations.reshape(-1, len(FEATURES)),
-        np.array([(row[1].gpu, row[1].cpu, row[1].mem) for row in rows], dtype=np.float32).reshape(-1, 3),
+        np.array([msgspec.structs.astuple(row[1]) for row in rows], dtype=np.float32).reshape(-1, SHARES),
         np.array([row[2] for row in rows], dtype=np.float32),
     )

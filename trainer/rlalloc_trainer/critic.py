@@ -1,14 +1,12 @@
 """The critics of SAC: what shares are worth for an observation."""
 
 from collections.abc import Sequence
-from typing import Final
 
 import torch
 from torch import Tensor, nn
 
+from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES
-
-SHARES: Final = 3
 
 
 class Critic(nn.Module):
@@ -16,7 +14,7 @@ class Critic(nn.Module):
 
     V takes up how dear a job is whatever it gets, which is most of the reward's spread; A has only to tell what
     leaving the heuristic's shares changes, and is nothing where one does not leave them (LEARNING.md: the critic on
-    the difference to the heuristic). The heuristic's shares are the observation's last three features.
+    the difference to the heuristic). The heuristic's shares are the observation's last features.
     """
 
     def __init__(self, features: int = len(FEATURES), hidden: Sequence[int] = (128, 128)) -> None:
@@ -25,7 +23,7 @@ class Critic(nn.Module):
         self.advantage = _perceptron(features + SHARES, hidden)
 
     def forward(self, observations: Tensor, shares: Tensor) -> Tensor:
-        """Values (rows,) of shares (rows, 3) for observations (rows, features)."""
+        """Values (rows,) of shares (rows, SHARES) for observations (rows, features)."""
         value: Tensor = self.value(observations).squeeze(-1) + self.gain(observations, shares)
         return value
 

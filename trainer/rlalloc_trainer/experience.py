@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
-from rlalloc.job import Shares
+from rlalloc.job import SHARES, Shares
 from rlalloc.observation import FEATURES, SCHEMA_VERSION, Observation
 from rlalloc.store import Experience
 from rlalloc_trainer.replay import Transitions, single_decisions
@@ -57,6 +58,6 @@ def transitions_of(experiences: Sequence[Experience]) -> Transitions:
     executed = [experience.outcome.executed_shares or Shares(1.0, 1.0, 1.0) for experience in experiences]
     return single_decisions(
         np.array([observation_of(experience) for experience in experiences], np.float32).reshape(-1, len(FEATURES)),
-        np.array([(shares.gpu, shares.cpu, shares.mem) for shares in executed], np.float32).reshape(-1, 3),
+        np.array([msgspec.structs.astuple(shares) for shares in executed], np.float32).reshape(-1, SHARES),
         np.array([experience.outcome.reward for experience in experiences], np.float32),
     )

@@ -40,7 +40,7 @@ from rlalloc_trainer.workload import generate, varied
 
 RIVALS: Final = ("as-requested", "repaired", "price-ef")
 BASE: Final = "price-ef"
-VERSION: Final = "shipped-1"
+VERSION: Final = "shipped-2"
 VALIDATION_SEEDS: Final = 500_000
 TEST_SEEDS: Final = 900_000
 """Streams are numbered: those for training from seed · 1000 + 1,000,000, for validation and test from here."""

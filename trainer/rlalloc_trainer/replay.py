@@ -4,13 +4,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rlalloc.job import SHARES
+
 FloatArray = NDArray[np.float32]
 
 
 class Transitions(msgspec.Struct, frozen=True):
     """Some transitions, row by row.
 
-    ``observation`` (rows, features) · ``shares`` (rows, 3), those in effect · ``reward`` (rows,) ·
+    ``observation`` (rows, features) · ``shares`` (rows, SHARES), those in effect · ``reward`` (rows,) ·
     ``next_observation`` (rows, features) · ``done`` (rows,), 1 where nothing follows.
     """
 
@@ -41,7 +43,7 @@ class Replay:
     def __init__(self, capacity: int, features: int) -> None:
         self._arrays = Transitions(
             observation=np.zeros((capacity, features), dtype=np.float32),
-            shares=np.zeros((capacity, 3), dtype=np.float32),
+            shares=np.zeros((capacity, SHARES), dtype=np.float32),
             reward=np.zeros(capacity, dtype=np.float32),
             next_observation=np.zeros((capacity, features), dtype=np.float32),
             done=np.zeros(capacity, dtype=np.float32),

@@ -36,7 +36,7 @@ class SacSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weight_decay      of the critics (AdamW): small data sets are learned by heart otherwise
     actor_every       critic steps for one of actor and temperature (delayed updates, Fujimoto et al., 2018)
     actor_after       critic steps before the first of the actor, while the critics know nothing yet
-    target_entropy    of the shares' density, in nats: that of three Gaussians of deviation 0.03 in [0, 1]
+    target_entropy    of the shares' density, in nats: that of four Gaussians of deviation 0.03 in [0, 1]
     temperature       what a nat of entropy is worth in reward, at the start
     anchor            what the actor pays, in reward, for leaving the heuristic (Actor.departure): it is to do so only
                       for a gain that the critics are sure of; 0 is plain SAC
@@ -51,7 +51,7 @@ class SacSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weight_decay: float = 0.1
     actor_every: int = 2
     actor_after: int = 200
-    target_entropy: float = -6.3
+    target_entropy: float = -8.4
     temperature: float = 0.003
     anchor: float = 0.5
 

@@ -10,7 +10,7 @@ from rlalloc.heuristics.packing import solver_is_there, window_packing
 from rlalloc.heuristics.sizes import Heuristic
 
 SHORTEST_FIRST: Final = "+shortest-first"
-"""What a name ends with where the policy's decisions also set ``nice`` (``Ordered``)."""
+"""What a name ends with where the policy's urgency is not always 1 (``Ordered``)."""
 SOLVER_POLICIES: Final[dict[str, Heuristic]] = {"cp-sat": window_packing}
 """Those that want OR-Tools; a decision takes about a tenth of a second."""
 

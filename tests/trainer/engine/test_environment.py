@@ -3,17 +3,19 @@
 import warnings
 
 import gymnasium
+import msgspec
 import numpy as np
 import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
 
+from rlalloc.job import SHARES
 from rlalloc.observation import heuristic_shares
 from rlalloc_trainer.simulator.engine.side_by_side import SideBySide, stacked
 from rlalloc_trainer.simulator.environment import ENVIRONMENT, ClusterEnvironment, varied_stream
 from tests.trainer.engine.by_hand import job, site, size
 
-ONE = np.ones(3, dtype=np.float32)
+ONE = np.ones(SHARES, dtype=np.float32)
 
 
 def test_gymnasium_finds_it_by_name_and_its_checker_is_content() -> None:
@@ -26,7 +28,7 @@ def test_the_vector_form_steps_side_by_side() -> None:
     many = gymnasium.make_vec(ENVIRONMENT, num_envs=3, jobs=6)
     observations, _ = many.reset(seed=1)
     assert observations.shape == many.observation_space.shape
-    ended = np.zeros(3, dtype=bool)
+    ended = np.zeros(SHARES, dtype=bool)
     for _ in range(6):
         observations, rewards, terminated, truncated, _ = many.step(many.action_space.sample())
         assert np.isfinite(rewards).all()
@@ -42,7 +44,7 @@ def test_rewards_add_up_to_the_mean_jct() -> None:
     total, terminated = 0.0, False
     while not terminated:
         shares = heuristic_shares(observation)
-        action = np.array([shares.gpu, shares.cpu, shares.mem], dtype=np.float32)
+        action = np.array(msgspec.structs.astuple(shares), dtype=np.float32)
         observation, reward, terminated, _, _ = environment.step(action)
         total += reward
     outcomes = environment.simulator.outcomes()
@@ -65,7 +67,7 @@ def test_what_a_step_decides_is_what_the_job_gets() -> None:
     there = site(2), [job(0, size(4), managed=True), job(1, size(2), managed=True)]
     environment = ClusterEnvironment(lambda _: there)
     environment.reset()
-    environment.step(np.zeros(3, dtype=np.float32))
+    environment.step(np.zeros(SHARES, dtype=np.float32))
     environment.step(ONE)
     sizes = environment.simulator.world.sizes
     assert (sizes["nodes"] * sizes["gpus_per_node"]).tolist() == [1, 16]
@@ -84,12 +86,12 @@ def test_many_simulators_are_answered_in_batches() -> None:
     for questions in together.questions():
         batches += 1
         assert stacked(questions).shape[0] == len(questions)
-        together.answer(questions, np.array([[0.5, 1.0, 1.0]] * len(questions)))
+        together.answer(questions, np.array([[0.5, 1.0, 1.0, 1.0]] * len(questions)))
     assert 12 <= batches < 48
     for stream, simulator in zip(streams, together.simulators, strict=True):
         alone = SideBySide([stream])
         for questions in alone.questions():
-            alone.answer(questions, np.array([[0.5, 1.0, 1.0]] * len(questions)))
+            alone.answer(questions, np.array([[0.5, 1.0, 1.0, 1.0]] * len(questions)))
         assert alone.simulators[0].digest() == simulator.digest()
 
 

@@ -15,7 +15,7 @@ def test_backfill_comes_an_interval_after_its_last_cycle_and_at_once_if_that_was
 
 
 def test_a_reservation_starts_at_the_last_end_of_its_window() -> None:
-    """The waiting job fits at 600 s; the window from 630 to 660 s also has the end at 640 s, which lets one pass it."""
+    """The waiting job fits at 600 s; its window, 630 to 660 s, also has the end at 640 s: a job can pass it."""
     jobs = [
         job(0, size(4, 600), 600),
         job(0, size(3, 640), 640),
@@ -29,7 +29,7 @@ def test_a_reservation_starts_at_the_last_end_of_its_window() -> None:
 
 
 def test_windows_double() -> None:
-    """From the first end, at 60 s, they reach to 120, 150 and 210 s: 155 s is taken together with 200 s."""
+    """From the first end, at 60 s, they reach to 120, 150, 210 s: 155 s goes with 200 s."""
     jobs = [
         job(0, size(2, 60), 60),
         job(0, size(2, 155), 155),

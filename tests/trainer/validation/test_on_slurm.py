@@ -1,4 +1,4 @@
-"""A short stream on a real site, rlalloc enforced, and the engine beside it: structure and order, no tight figures."""
+"""A short stream on a real site, rlalloc enforced, and the engine beside it: structure and order, no figures."""
 
 from pathlib import Path
 

@@ -17,7 +17,7 @@ from rlalloc_trainer.report.recording import RecordedSimulator
 from rlalloc_trainer.report.table import Row, rows
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import SchedulerParameters, SimulatedSite, SubmittedJob
-from rlalloc_trainer.simulator.from_stream import site_of, submitted_from
+from rlalloc_trainer.simulator.from_stream import site_of, submitted_from, with_urgency
 from rlalloc_trainer.streams.errors import StreamError
 from rlalloc_trainer.streams.file import read_stream
 from rlalloc_trainer.streams.job import ClusterDescription, Header
@@ -164,7 +164,7 @@ def _site_and_jobs(
     if not stream:
         raise StreamError(f"{path}: there is no job in it; make a stream with rlalloc simulate generate")
     try:
-        site = msgspec.structs.replace(site_of(header.cluster, stream), scheduler=scheduler)
+        site = msgspec.structs.replace(with_urgency(site_of(header.cluster, stream)), scheduler=scheduler)
         return header, site, submitted_from(stream, site), _names(header.cluster)
     except ValueError as err:
         raise StreamError(f"{path}: {err}") from err

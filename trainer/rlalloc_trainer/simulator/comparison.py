@@ -12,7 +12,7 @@ from rlalloc_trainer.evaluation import Interval, Map, bootstrap_mean
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
-from rlalloc_trainer.simulator.from_stream import site_of, submitted_from
+from rlalloc_trainer.simulator.from_stream import site_of, submitted_from, with_urgency
 from rlalloc_trainer.simulator.lower_bound import mean_jct_bound_s
 from rlalloc_trainer.streams.generate import GeneratorSettings, generate
 from rlalloc_trainer.streams.job import NodeGroup
@@ -105,5 +105,5 @@ def _stream(settings: ComparisonSettings, load: float, seed: int) -> tuple[Simul
     )
     made = GeneratorSettings(cluster=nodes, hours=settings.hours, load=load, seed=seed)
     jobs = list(generate(load_model(settings.model), made))
-    site = site_of(made.description, jobs)
+    site = with_urgency(site_of(made.description, jobs))
     return site, submitted_from(jobs, site)

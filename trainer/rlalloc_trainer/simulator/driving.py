@@ -3,11 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rlalloc.allocation import allocation_for
-from rlalloc.heuristics import Heuristic, Ordered
-from rlalloc.view import slowdown
+from rlalloc.heuristics import Heuristic
 from rlalloc_trainer.simulator.engine import Simulator, SubmittedJob
 from rlalloc_trainer.simulator.engine.records import Records
+from rlalloc_trainer.simulator.engine.side_by_side import decide
 from rlalloc_trainer.simulator.engine.views import cluster_view, job_view
 
 
@@ -33,8 +32,8 @@ def drive(
 ) -> Driven:
     """Run ``simulator``, whose stream is ``jobs``, to its end and return what became of it. Deterministic.
 
-    A job's shares become a size through the same function as in the daemon. With an ``Ordered`` policy the job's
-    ``nice`` grows by the policy's. None stands for no rlalloc at all: jobs go on as submitted. ``report`` is told
+    A job's shares become a size and, where the site lets urgency count, a nice, through the same functions as in the
+    daemon. None stands for no rlalloc at all: jobs go on as submitted. ``report`` is told
     after each batch of questions what part of the jobs has ended, 0 to 1.
     """
     decided = left = 0
@@ -56,12 +55,8 @@ def drive(
 def _decide(simulator: Simulator, number: int, submitted: SubmittedJob, policy: Heuristic) -> bool:
     """Ask the policy and apply its answer; False where no nodes could hold it, and the job is left as it is."""
     job, view = job_view(simulator, number, submitted), cluster_view(simulator, number)
-    allocation = allocation_for(
-        policy(job, view), job.request, job.bounds, view.shape, lambda sized: slowdown(job.request, sized)
-    )
-    nice = submitted.nice + (policy.nice(job, allocation) if isinstance(policy, Ordered) else 0)
     try:
-        simulator.resize({number: allocation}, nice={number: nice})
+        decide(simulator, number, submitted, view, policy(job, view))
     except ValueError:
         simulator.leave([number])
         return False

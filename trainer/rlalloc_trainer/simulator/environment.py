@@ -3,9 +3,10 @@
 ``gymnasium.make("rlalloc_trainer.simulator.environment:rlalloc/Cluster-v0")`` imports it by itself.
 
 An episode is one stream of jobs on one site; a step is the decision for one job. The observation is the one of
-``rlalloc.observation`` (``info["schema"]`` is its version), an action three shares. A step's reward is minus the
-seconds that all jobs together have spent in the system since the step before, over the number of jobs and their mean
-expected run time as requested: an episode's rewards add up to minus the mean JCT in that unit.
+``rlalloc.observation`` (``info["schema"]`` is its version), an action the numbers of ``rlalloc.job.Shares``, of which
+urgency counts only where the site lets it (``Interception.urgency``). A step's reward is minus the seconds that all
+jobs together have spent in the system since the step before, over the number of jobs and their mean expected run time
+as requested: an episode's rewards add up to minus the mean JCT in that unit.
 """
 
 from collections import deque
@@ -16,7 +17,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from rlalloc.job import Shares
+from rlalloc.job import SHARES, Shares
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
 from rlalloc.view import expected_run_time_s
 from rlalloc_trainer.simulator.engine import NodeKind, SimulatedSite, Simulator, SubmittedJob, UserKind
@@ -48,7 +49,7 @@ class ClusterEnvironment(gymnasium.Env[Observation, Action]):
     def __init__(self, stream_of: StreamOf | None = None, jobs: int = 100) -> None:
         """``jobs`` is the length of the streams where ``stream_of`` is not given."""
         self.observation_space = gymnasium.spaces.Box(-5.0, 5.0, (len(FEATURES),), np.float32)
-        self.action_space = gymnasium.spaces.Box(0.0, 1.0, (3,), np.float32)
+        self.action_space = gymnasium.spaces.Box(0.0, 1.0, (SHARES,), np.float32)
         self._stream_of = stream_of or (lambda seed: varied_stream(seed, jobs))
         self._asked: deque[int] = deque()
 
@@ -71,7 +72,8 @@ class ClusterEnvironment(gymnasium.Env[Observation, Action]):
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Decide the job that the last observation is of, and go on to the next."""
         shares = np.clip(np.asarray(action, dtype=np.float64), 0.0, 1.0)
-        decide(self._simulator, self._question, self._jobs, Shares(*shares.tolist()))
+        number = self._question.number
+        decide(self._simulator, number, self._jobs[number], self._question.view, Shares(*shares.tolist()))
         goes_on = self._go_on()
         passed_s = self._job_seconds()
         reward = -(passed_s - self._passed_s) / (self._unit_s * len(self._jobs))

@@ -20,7 +20,7 @@ from rlalloc_trainer.validation.simulated import simulate
 
 MOVED_BY_S: Final = 0.5
 """Submissions are moved by up to so much, either way."""
-TIMES: Final = 6
+TIMES: Final = 5
 
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,70 +12,81 @@ import math
 import numpy as np
 
 from rlalloc_trainer.simulator.engine.compiled import compiled
-from rlalloc_trainer.simulator.engine.records import Record, World
-from rlalloc_trainer.simulator.engine.reservations import Reservations, earliest_start
+from rlalloc_trainer.simulator.engine.placement import has_type
+from rlalloc_trainer.simulator.engine.records import Numbers, Record, World
+from rlalloc_trainer.simulator.engine.reservations import Reservations, earliest_start, free_of_reservations
 
 
 @compiled
-def predicted_start(world: World, reservations: Reservations, size: Record, window_end_s: float) -> float:
+def predicted_start(world: World, reservations: Reservations, size: Record, window_end_s: float) -> tuple[float, int]:
     """As ``reservations.earliest_start``, in slurmctld's windows of ``prediction_window`` (0: at exact ends)."""
     window_s = world.rules[0]["prediction_window"]
     from_s = world.clock[0]["now_s"]
     while True:
-        start_s = earliest_start(world, reservations, size, window_end_s, from_s)
+        start_s, found = earliest_start(world, reservations, size, window_end_s, from_s)
         if window_s <= 0.0 or math.isinf(start_s):
-            return start_s
-        grouped_s = _end_of_window(world, _freed_for(world, size), window_s)
+            return start_s, found
+        open_to_it = _open_to(world, reservations, size, start_s)
+        grouped_s = _end_of_window(world, open_to_it, _freed_for(world, open_to_it, size), window_s)
         if grouped_s > window_end_s:
-            return math.inf
+            return math.inf, 0
         if grouped_s <= start_s:
-            return start_s
+            return start_s, found
         from_s = grouped_s
 
 
 @compiled
-def _freed_for(world: World, size: Record) -> float:
-    """When so many nodes of ``world.room`` as ``size`` wants have room for it by the running jobs' limits alone."""
+def _open_to(world: World, reservations: Reservations, size: Record, start_s: float) -> Numbers:
+    """The nodes that are not reserved for others while a job of ``size`` would run from ``start_s`` on."""
+    nodes, mine = world.nodes, world.in_partition[size["partition"]]
+    found = np.empty(len(nodes), dtype=np.int64)
+    count = 0
+    for node in range(len(nodes)):
+        usable = mine[node] and nodes[node]["up"] and has_type(nodes, node, size["gpu_type"])
+        if usable and free_of_reservations(reservations, node, start_s, float(size["limit_s"])):
+            found[count] = node
+            count += 1
+    return found[:count]
+
+
+@compiled
+def _freed_for(world: World, nodes: Numbers, size: Record) -> float:
+    """When so many of ``nodes`` as ``size`` wants have room for it, by running jobs' limits alone."""
     soonest_s = np.full(size["nodes"], math.inf)
-    for node in range(len(world.nodes)):
-        if not world.room[node]:
-            continue
+    latest = len(soonest_s) - 1
+    for node in nodes:
         there = world.nodes[node]
         gpus, cpus, mem_mib = there["free_gpus"], there["free_cpus"], there["free_mem_mib"]
         time_s, slot = world.clock[0]["now_s"], 0
         while gpus < size["gpus_per_node"] or cpus < size["cpus_per_node"] or mem_mib < size["mem_mib_per_node"]:
+            if slot == there["running"]:
+                time_s = math.inf
+                break
             held = world.slots[node, slot]
             gpus, cpus, mem_mib = gpus + held["gpus"], cpus + held["cpus"], mem_mib + held["mem_mib"]
             time_s = max(time_s, held["latest_end_s"])
             slot += 1
-        latest = len(soonest_s) - 1
         if time_s < soonest_s[latest]:
             soonest_s[latest] = time_s
             soonest_s.sort()
-    return float(soonest_s[-1])
+    return float(soonest_s[latest])
 
 
 @compiled
-def _end_of_window(world: World, time_s: float, window_s: float) -> float:
-    """The last end by time limit, on the nodes of ``world.room``, in the window that ``time_s`` is in.
-
-    ``time_s`` itself if it is not after now.
-    """
-    now_s = world.clock[0]["now_s"]
-    if time_s <= now_s:
+def _end_of_window(world: World, nodes: Numbers, time_s: float, window_s: float) -> float:
+    """The last end by time limit on ``nodes`` in the window that ``time_s`` is in; ``time_s`` if that is now."""
+    if time_s <= world.clock[0]["now_s"]:
         return time_s
     first_s = math.inf
-    for node in range(len(world.nodes)):
-        if world.room[node] and world.nodes[node]["running"] > 0:
+    for node in nodes:
+        if world.nodes[node]["running"] > 0:
             first_s = min(first_s, world.slots[node, 0]["latest_end_s"])
     begin_s = (math.floor(first_s / window_s) + 1.0) * window_s
     reach_s = window_s
     while time_s > begin_s + reach_s:
         reach_s *= 2.0
     last_s = time_s
-    for node in range(len(world.nodes)):
-        if not world.room[node]:
-            continue
+    for node in nodes:
         for slot in range(world.nodes[node]["running"]):
             end_s = world.slots[node, slot]["latest_end_s"]
             if end_s <= begin_s + reach_s:

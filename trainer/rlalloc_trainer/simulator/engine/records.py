@@ -212,13 +212,16 @@ class World(NamedTuple):
 
     ``queue`` holds the pending jobs in the order of their priority. The agenda is a binary heap of jobs and nodes
     (node n is number jobs + n) by the time of the next thing that happens to them: ``agenda`` the heap,
-    ``agenda_place`` where each stands in it (or NOBODY), ``agenda_s`` the times.
+    ``agenda_place`` where each stands in it (or NOBODY), ``agenda_s`` the times. ``gpus_free_s`` (nodes, GPUs + 1) is
+    when so many GPUs of a node are free, as its running jobs' time limits have it: -inf for now, inf for never.
+    ``room``, ``chosen`` and ``allowed`` are room to work in.
     """
 
     jobs: Records
     sizes: Records
     nodes: Records
     slots: Records
+    gpus_free_s: Reals
     holds: Records
     partitions: Records
     in_partition: Flags
@@ -238,4 +241,4 @@ class World(NamedTuple):
     curve_speedup: Reals
     chosen: Numbers
     allowed: Flags
-    room: Flags
+    room: Numbers

@@ -6,15 +6,17 @@ from typing import NamedTuple
 import numpy as np
 
 from rlalloc_trainer.simulator.engine.compiled import compiled
+from rlalloc_trainer.simulator.engine.placement import has_type
 from rlalloc_trainer.simulator.engine.records import NOBODY, Flags, Numbers, Reals, Record, Records, World
 
 
 class Reservations(NamedTuple):
     """Chains of reserved times, one a node, ascending; ``used`` counts the links in use.
 
-    ``soonest_s`` is a time by node before which no job of this cycle can start on it.
-    Gaps in which not even a job of the ``shortest_s`` time limit of this cycle has room are closed, so that chains
-    stay short.
+    ``soonest_s`` (GPUs + 1, nodes) is a time before which no job of this cycle that needs so many GPUs of a node can
+    start on it, for the numbers of GPUs in ``asked``; infinite for a node that is down. Most nodes are out of the
+    question by it alone. Gaps in which not even a job of the ``shortest_s`` time limit of this cycle has room are
+    closed, so that chains stay short. ``first_s`` is when the first reservation of each node begins.
     """
 
     first: Numbers
@@ -22,36 +24,39 @@ class Reservations(NamedTuple):
     begin_s: Reals
     end_s: Reals
     used: Numbers
+    first_s: Reals
     soonest_s: Reals
+    asked: Flags
     shortest_s: float
 
 
 @compiled
 def no_reservations(world: World, order: Numbers) -> Reservations:
     """Return empty chains, with links enough for one reservation of each job."""
-    links, shortest_s, fewest_gpus = 0, math.inf, 1
+    nodes, kinds = len(world.nodes), world.gpus_free_s.shape[1]
+    asked = np.zeros(kinds, dtype=np.bool_)
+    links, shortest_s = 0, math.inf
     for place in range(len(order)):
         size = world.sizes[order[place]]
         links += size["nodes"]
         shortest_s = min(shortest_s, float(size["limit_s"]))
-        fewest_gpus = min(fewest_gpus, size["gpus_per_node"])
-    soonest_s = np.full(len(world.nodes), world.clock[0]["now_s"])
-    for node in range(len(world.nodes)):
-        there = world.nodes[node]
-        slot = 0
-        free_gpus, free_cpus = there["free_gpus"], there["free_cpus"]
-        while slot < there["running"] and (free_gpus < fewest_gpus or free_cpus < 1):
-            held = world.slots[node, slot]
-            soonest_s[node] = max(soonest_s[node], held["latest_end_s"])
-            free_gpus, free_cpus = free_gpus + held["gpus"], free_cpus + held["cpus"]
-            slot += 1
+        asked[size["gpus_per_node"]] = True
+    soonest_s = np.empty((kinds, nodes))
+    now_s = world.clock[0]["now_s"]
+    for gpus in range(kinds):
+        if asked[gpus]:
+            for node in range(nodes):
+                free_s = max(now_s, world.gpus_free_s[node, gpus])
+                soonest_s[gpus, node] = free_s if world.nodes[node]["up"] else math.inf
     return Reservations(
-        np.full(len(world.nodes), NOBODY, dtype=np.int64),
+        np.full(nodes, NOBODY, dtype=np.int64),
         np.empty(links, dtype=np.int64),
         np.empty(links),
         np.empty(links),
         np.zeros(1, dtype=np.int64),
+        np.full(nodes, math.inf),
         soonest_s,
+        asked,
         shortest_s,
     )
 
@@ -59,49 +64,102 @@ def no_reservations(world: World, order: Numbers) -> Reservations:
 @compiled
 def earliest_start(
     world: World, reservations: Reservations, size: Record, window_end_s: float, from_s: float
-) -> float:
+) -> tuple[float, int]:
     """Earliest time from ``from_s`` on when enough nodes together can hold a job; infinite if after ``window_end_s``.
 
-    The nodes that can hold it then are marked in ``world.room``.
+    Also returned: how many nodes can hold it then, which are put into ``world.room``, ascending.
     """
+    if size["nodes"] == 1:
+        return _earliest_on_one(world, reservations, size, window_end_s, from_s)
+    return _earliest_on_several(world, reservations, size, window_end_s, from_s)
+
+
+@compiled
+def _earliest_on_one(
+    world: World, reservations: Reservations, size: Record, window_end_s: float, from_s: float
+) -> tuple[float, int]:
     # The loops over nodes hand single arrays on: a whole World costs more to pass than the question itself.
-    nodes, slots, usable, room = world.nodes, world.slots, world.allowed, world.room
+    nodes, slots, room, mine = world.nodes, world.slots, world.room, world.in_partition[size["partition"]]
     first, following = reservations.first, reservations.following
-    begin_s, end_s, possible_s = reservations.begin_s, reservations.end_s, reservations.soonest_s
+    begin_s, end_s = reservations.begin_s, reservations.end_s
+    soonest_s = reservations.soonest_s[size["gpus_per_node"]]
+    # A good guess first: each node that cannot be sooner costs one comparison then.
+    limit_s, gpu_type = float(size["limit_s"]), size["gpu_type"]
+    guess, best_s = NOBODY, window_end_s
+    for node in range(len(soonest_s)):
+        if soonest_s[node] < best_s and mine[node] and has_type(nodes, node, gpu_type):
+            guess, best_s = node, soonest_s[node]
+    best_s = window_end_s
+    if guess != NOBODY:
+        time_s = _freed(nodes, slots, guess, size, max(from_s, soonest_s[guess]), best_s)
+        best_s = min(best_s, _after(first, following, begin_s, end_s, guess, time_s, limit_s, best_s))
+    found = 0
+    for node in range(len(soonest_s)):
+        if soonest_s[node] > best_s or not mine[node] or not has_type(nodes, node, gpu_type):
+            continue
+        time_s = _freed(nodes, slots, node, size, max(from_s, soonest_s[node]), best_s)
+        time_s = _after(first, following, begin_s, end_s, node, time_s, limit_s, best_s)
+        if time_s > best_s:
+            continue
+        if time_s < best_s:
+            best_s, found = time_s, 0
+        room[found] = node
+        found += 1
+    return (best_s if found > 0 else math.inf), found
+
+
+@compiled
+def _earliest_on_several(
+    world: World, reservations: Reservations, size: Record, window_end_s: float, from_s: float
+) -> tuple[float, int]:
+    nodes, slots, room = world.nodes, world.slots, world.room
+    mine, gpu_type = world.in_partition[size["partition"]], size["gpu_type"]
+    first, following = reservations.first, reservations.following
+    begin_s, end_s = reservations.begin_s, reservations.end_s
+    possible_s = reservations.soonest_s[size["gpus_per_node"]]
     limit_s, wanted = float(size["limit_s"]), size["nodes"]
-    _mark_usable(nodes, world.in_partition[size["partition"]], size["gpu_type"], usable)
     soonest = np.empty(wanted)
     while True:
         soonest[:] = math.inf
         for node in range(len(nodes)):
             bound_s = min(window_end_s, soonest[wanted - 1])
-            if not usable[node] or possible_s[node] > bound_s:
+            if possible_s[node] > bound_s or not mine[node] or not has_type(nodes, node, gpu_type):
                 continue
-            time_s = _after(first, following, begin_s, end_s, node, from_s, limit_s, bound_s)
-            time_s = _freed(nodes, slots, node, size, time_s, bound_s)
+            time_s = _freed(nodes, slots, node, size, max(from_s, possible_s[node]), bound_s)
             time_s = _after(first, following, begin_s, end_s, node, time_s, limit_s, bound_s)
             if time_s <= bound_s:
                 _insert(soonest, wanted, time_s)
         start_s = soonest[wanted - 1]
         if math.isinf(start_s):
-            return math.inf
+            return math.inf, 0
         together = 0
         for node in range(len(nodes)):
-            room[node] = (
-                usable[node]
-                and possible_s[node] <= start_s
+            if (
+                possible_s[node] <= start_s
+                and mine[node]
+                and has_type(nodes, node, gpu_type)
                 and _after(first, following, begin_s, end_s, node, start_s, limit_s, start_s) <= start_s
                 and _freed(nodes, slots, node, size, start_s, start_s) <= start_s
-            )
-            together += room[node]
+            ):
+                room[together] = node
+                together += 1
         if together >= wanted:
-            return float(start_s)
+            return float(start_s), together
         from_s = start_s  # some nodes are reserved again by then: look for a later time
 
 
 @compiled
-def add(reservations: Reservations, node: int, begin_s: float, end_s: float) -> None:
-    """Reserve ``node``, as part of a reservation that it touches if there is one."""
+def free_of_reservations(reservations: Reservations, node: int, time_s: float, limit_s: float) -> bool:
+    """Whether ``node`` is reserved for nobody from ``time_s`` on for ``limit_s``."""
+    first, following = reservations.first, reservations.following
+    begin_s, end_s = reservations.begin_s, reservations.end_s
+    return bool(_after(first, following, begin_s, end_s, node, time_s, limit_s, time_s) <= time_s)
+
+
+@compiled
+def add(reservations: Reservations, node: int, begin_s: float, end_s: float) -> bool:
+    """Reserve ``node``, as part of a reservation that it touches if there is one; return whether it is the first."""
+    sooner = begin_s < reservations.first_s[node]
     before, after = NOBODY, reservations.first[node]
     while after != NOBODY and reservations.begin_s[after] < begin_s:
         before, after = after, reservations.following[after]
@@ -114,22 +172,42 @@ def add(reservations: Reservations, node: int, begin_s: float, end_s: float) -> 
         reservations.begin_s[link], reservations.end_s[link] = begin_s, end_s
         if before == NOBODY:
             reservations.first[node] = link
+            reservations.first_s[node] = begin_s
         else:
             reservations.following[before] = link
     while after != NOBODY and reservations.begin_s[after] - reservations.end_s[link] <= reservations.shortest_s:
         reservations.end_s[link] = max(reservations.end_s[link], reservations.end_s[after])
         after = reservations.following[after]
     reservations.following[link] = after
-    if reservations.begin_s[link] - reservations.soonest_s[node] <= reservations.shortest_s:
-        reservations.soonest_s[node] = max(reservations.soonest_s[node], reservations.end_s[link])
+    for gpus in range(len(reservations.asked)):
+        if reservations.asked[gpus]:
+            _postpone(reservations, node, gpus)
+    return bool(sooner)
 
 
 @compiled
-def _mark_usable(nodes: Records, mine: Flags, gpu_type: int, usable: Flags) -> None:
-    for node in range(len(nodes)):
-        usable[node] = (
-            mine[node] and nodes[node]["up"] and (gpu_type == NOBODY or nodes[node]["gpu_type"] == gpu_type)
-        )
+def now_holds(world: World, reservations: Reservations, node: int) -> None:
+    """Take into account that a job has been started on ``node`` in this cycle."""
+    for gpus in range(len(reservations.asked)):
+        if reservations.asked[gpus]:
+            reservations.soonest_s[gpus, node] = max(
+                reservations.soonest_s[gpus, node], world.gpus_free_s[node, gpus]
+            )
+            _postpone(reservations, node, gpus)
+
+
+@compiled
+def _postpone(reservations: Reservations, node: int, gpus: int) -> None:
+    reservations.soonest_s[gpus, node] = _after(
+        reservations.first,
+        reservations.following,
+        reservations.begin_s,
+        reservations.end_s,
+        node,
+        reservations.soonest_s[gpus, node],
+        reservations.shortest_s,
+        math.inf,
+    )
 
 
 @compiled

@@ -24,6 +24,7 @@ from rlalloc_trainer.simulator.engine.records import (
     TIMEOUT,
     Numbers,
     Reals,
+    Records,
     World,
 )
 
@@ -225,6 +226,7 @@ def _hold(world: World, number: int) -> None:
         held["latest_end_s"], held["job"] = latest_end_s, number
         held["gpus"], held["cpus"] = size["gpus_per_node"], size["cpus_per_node"]
         held["mem_mib"] = size["mem_mib_per_node"]
+        _foresee_free_gpus(world.nodes, world.slots, world.gpus_free_s, node)
         link = clock["free_hold"]
         clock["free_hold"] = world.holds[link]["next"]
         world.holds[link]["node"], world.holds[link]["next"] = node, job["first_hold"]
@@ -249,10 +251,27 @@ def _release(world: World, number: int) -> None:
         there["running"] -= 1
         for later in range(slot, there["running"]):
             _copy_slot(world, node, later + 1, later)
+        _foresee_free_gpus(world.nodes, world.slots, world.gpus_free_s, node)
         job["first_hold"] = world.holds[link]["next"]
         world.holds[link]["next"] = clock["free_hold"]
         clock["free_hold"] = link
     _count(world, number, -1)
+
+
+@compiled
+def _foresee_free_gpus(nodes: Records, slots: Records, gpus_free_s: Reals, node: int) -> None:
+    """Set when each number of GPUs of ``node`` will be free, at the time limits of what runs there."""
+    there = nodes[node]
+    gpus: int = 0
+    free, time_s, slot = there["free_gpus"], -math.inf, 0
+    while True:
+        while gpus <= free:
+            gpus_free_s[node, gpus] = time_s
+            gpus += 1
+        if gpus > there["gpus"]:
+            return
+        free, time_s = free + slots[node, slot]["gpus"], slots[node, slot]["latest_end_s"]
+        slot += 1
 
 
 @compiled

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from rlalloc.allocation import allocation_for
 from rlalloc.job import Shares
 from rlalloc.observation import FEATURES, encode
+from rlalloc.urgency import nice_for
 from rlalloc.view import ClusterView, slowdown
 from rlalloc_trainer.simulator.engine.jobs import SubmittedJob, table_of
 from rlalloc_trainer.simulator.engine.parameters import SimulatedSite
@@ -47,11 +48,10 @@ class SideBySide:
                 return
 
     def answer(self, questions: Sequence[Question], shares: NDArray[np.float64]) -> None:
-        """Give each asked job what its row of ``shares`` (questions, 3) means within its bounds."""
+        """Give each asked job what its row of ``shares`` (questions, SHARES) means within its bounds."""
         for question, row in zip(questions, shares, strict=True):
-            decide(
-                self.simulators[question.simulator], question, self.jobs[question.simulator], Shares(*row.tolist())
-            )
+            job = self.jobs[question.simulator][question.number]
+            decide(self.simulators[question.simulator], question.number, job, question.view, Shares(*row.tolist()))
 
     def _question(self, place: int, number: int) -> Question:
         simulator = self.simulators[place]
@@ -64,13 +64,16 @@ def ask(simulator: Simulator, place: int, number: int, job: SubmittedJob) -> Que
     return Question(place, number, view, encode(job_view(simulator, number, job), view))
 
 
-def decide(simulator: Simulator, question: Question, jobs: Sequence[SubmittedJob], shares: Shares) -> None:
-    """Resize the asked job to ``shares``, through the same function as the daemon."""
-    job = jobs[question.number]
+def decide(simulator: Simulator, number: int, job: SubmittedJob, view: ClusterView, shares: Shares) -> None:
+    """Give the asked job what ``shares`` mean for its size and its nice, through the same functions as the daemon.
+
+    Raises ValueError if no nodes could ever hold it.
+    """
     allocation = allocation_for(
-        shares, job.request, job.bounds, question.view.shape, lambda sized: slowdown(job.request, sized)
+        shares, job.request, job.bounds, view.shape, lambda sized: slowdown(job.request, sized)
     )
-    simulator.resize({question.number: allocation})
+    nice = job.nice + nice_for(shares.urgency, simulator.site.interception.urgency)
+    simulator.resize({number: allocation}, nice={number: nice})
 
 
 def stacked(questions: Sequence[Question]) -> NDArray[np.float32]:

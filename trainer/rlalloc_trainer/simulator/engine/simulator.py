@@ -146,6 +146,7 @@ def _world_of(site: SimulatedSite, table: JobTable) -> World:
         sizes=table.sizes.copy(),
         nodes=nodes,
         slots=np.zeros((count, int(nodes["cpus"].max())), dtype=SLOT),
+        gpus_free_s=np.where(np.arange(nodes["gpus"].max() + 1) <= nodes["gpus"][:, None], -math.inf, math.inf),
         holds=holds,
         partitions=partitions,
         in_partition=in_partition,
@@ -165,7 +166,7 @@ def _world_of(site: SimulatedSite, table: JobTable) -> World:
         curve_speedup=table.curve_speedup,
         chosen=np.zeros(count, dtype=np.int64),
         allowed=np.zeros(count, dtype=np.bool_),
-        room=np.zeros(count, dtype=np.bool_),
+        room=np.zeros(count, dtype=np.int64),
     )
 
 
