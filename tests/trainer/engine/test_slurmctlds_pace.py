@@ -9,9 +9,10 @@ def test_backfill_comes_an_interval_after_its_last_cycle_and_at_once_if_that_was
         job(0, size(4, 1000), 1000),
         job(100, size(8, 1000), 1000),
         job(101, size(1, 100), 50),
-        job(200, size(1, 100), 50),
+        job(215, size(1, 100), 50),
     ]
-    assert starts(jobs, site(1)) == [0, 1000, 130, 200]
+    # The third one's end wakes backfill at 180 s; by 215 s that is more than 30 s ago.
+    assert starts(jobs, site(1)) == [0, 1000, 130, 215]
 
 
 def test_a_reservation_starts_at_the_last_end_of_its_window() -> None:

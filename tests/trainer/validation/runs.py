@@ -11,7 +11,7 @@ SIZE = Allocation(
 )
 
 
-def ran(number: int, submitted_s: float, started_s: float, ended_s: float, **changes: object) -> RanJob:
+def ran(number: int, submitted_s: float, started_s: float | None, ended_s: float, **changes: object) -> RanJob:
     plain = RanJob(
         number=number,
         submitted_s=submitted_s,

@@ -39,7 +39,7 @@ def test_figures() -> None:
 
 
 def test_a_job_that_never_started_waited_until_its_end() -> None:
-    real = [ran(1, 5, 0, 25, started_s=None, state="CANCELLED"), ran(2, 6, 30, 40)]
+    real = [ran(1, 5, None, 25, state="CANCELLED"), ran(2, 6, 30, 40)]
     assert real[0].wait_s == real[0].jct_s == 20
     assert figures_of(pairs(real, real)).wait_error_s == (0, 0)
 

@@ -80,5 +80,6 @@ def _held(run: Run) -> tuple[Reals, Reals]:
 
 
 def _summed(changes: Sequence[tuple[float, float]]) -> tuple[Reals, Reals]:
-    ordered = np.array(sorted(changes), dtype=np.float64)
+    # In one second what comes is counted before what goes: nothing falls below 0.
+    ordered = np.array(sorted(changes, key=lambda change: (change[0], -change[1])), dtype=np.float64)
     return ordered[:, 0], np.cumsum(ordered[:, 1])
