@@ -12,6 +12,7 @@ from rlalloc_trainer.terminal import errors_end_here, progress_bar
 
 if TYPE_CHECKING:
     from rlalloc_trainer.validation.app import Validated
+    from rlalloc_trainer.validation.comparison import Compared
 
 WIDTH: Final = 118
 SHOWN: Final = 5
@@ -66,7 +67,7 @@ def _print(validated: "Validated") -> None:
     console = Console(width=None if terminal.is_terminal else WIDTH, highlight=False)
     console.print(_table(validated))
     for compared in validated.compared:
-        console.print(_differences(validated, compared.mode))
+        _print_differences(console, compared, float(validated.settings.bf_interval_s))
     for text in validated.missed:
         console.print(f"missed: {text}", markup=False)
 
@@ -110,18 +111,20 @@ def _table(validated: "Validated") -> Table:
     return table
 
 
-def _differences(validated: "Validated", mode: str) -> Table:
+def _print_differences(console: Console, compared: "Compared", interval_s: float) -> None:
     from rlalloc_trainer.validation.reasons import WORDS, counts, explain
 
-    compared = next(each for each in validated.compared if each.mode == mode)
-    explained = explain(compared.pairs, float(validated.settings.bf_interval_s))
-    found = ", ".join(f"{WORDS[reason]}: {count}" for reason, count in counts(explained).most_common())
-    title = f"{mode}: {len(explained)} of {compared.figures.jobs} waits differ by more than an interval. {found}"
-    table = Table(title=title, title_justify="left")
-    for name in ("job", "wait real", "engine", "why"):
+    explained = explain(compared.pairs, interval_s)
+    found = "; ".join(f"{WORDS[reason]}: {count}" for reason, count in counts(explained).most_common())
+    differ = f"{len(explained)} of {compared.figures.jobs} waits differ by more than an interval"
+    console.print(f"{compared.mode}: {differ}{': ' if found else ''}{found}.", markup=False)
+    if not explained:
+        return
+    table = Table()
+    for name in ("job", "wait real, s", "engine, s", "why"):
         table.add_column(name, justify="left" if name == "why" else "right")
     for each in explained[:SHOWN]:
         pair = each.pair
         why = f"{WORDS[each.reason]}: {each.detail}" if each.detail else WORDS[each.reason]
         table.add_row(str(pair.real.number), f"{pair.real.wait_s:.0f}", f"{pair.simulated.wait_s:.0f}", why)
-    return table
+    console.print(table)
