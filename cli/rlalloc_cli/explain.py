@@ -94,6 +94,9 @@ def _print_chapter(chapter: Chapter) -> None:
             "shares", f"{sizes}, urgency {shares.urgency:.3f}; log-probability {decision.log_probability:.3f}"
         )
         table.add_row("policy", decision.policy_version or "-")
+    if decision.nice is not None and decision.patience_s is not None:
+        falls = f"falling to nothing while it waits, within {duration(decision.patience_s)}"
+        table.add_row("nice", f"+{decision.nice}, {falls}" if decision.nice else "+0: it keeps its place")
     table.add_row("allocation", _allocation_line(decision.request, decision.allocation, decision.mode))
     if decision.reason:
         table.add_row("left as submitted", decision.reason)

@@ -1,7 +1,8 @@
 """A job and the cluster as numbers for the policy network: one encoding for daemon, agent, trainer and simulator.
 
-Every feature is without a unit and near [-1, 1], so that one policy serves clusters of any size. The last SHARES are
-the base heuristic's answer: the actor is a residual around it.
+Every feature is without a unit and near [-1, 1], so that one policy serves clusters of any size. The weights of the
+site's objective are among them, so that one policy serves whatever a site wants. The last SHARES are the base
+heuristic's answer: the actor is a residual around it.
 """
 
 import functools
@@ -17,6 +18,8 @@ from rlalloc.bounds import NodeShape
 from rlalloc.heuristics import BASE
 from rlalloc.heuristics.sizes import sizes_of
 from rlalloc.job import JOB_CLASSES, SHARES, Allocation, Bounds, JobClass, JobView, Shares
+from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
+from rlalloc.objective.weights import features_of
 from rlalloc.view import ClusterView, expected_run_time_s
 
 SCHEMA_VERSION: Final = 2
@@ -50,6 +53,7 @@ FEATURES: Final = (
     "running_jobs",
     "freed_within_run_time",
     *(f"{what}_{size}" for size in ("least", "requested", "most") for what in ("wait", "run_time", "dominant")),
+    *(f"weight_{name}" for name in TERM_NAMES),
     "heuristic_gpu_share",
     "heuristic_cpu_share",
     "heuristic_mem_share",
@@ -59,14 +63,19 @@ Observation = NDArray[np.float32]
 """Shape (len(FEATURES),)."""
 
 
-def encode(job: JobView, view: ClusterView) -> Observation:
-    """Encode one pending job on one cluster; shape (len(FEATURES),), float32, finite."""
+WEIGHT_FEATURES: Final = slice(FEATURES.index(f"weight_{TERM_NAMES[0]}"), FEATURES.index("heuristic_gpu_share"))
+"""Where an observation has the objective's weights (``rlalloc.objective.weights.features_of``)."""
+
+
+def encode(job: JobView, view: ClusterView, objective: Weights = DEFAULT_WEIGHTS) -> Observation:
+    """Encode a pending job on a cluster for a site of that objective; shape (len(FEATURES),), float32, finite."""
     heuristic = BASE(job, view)
     values = (
         *_request_features(job.job_class, job.request, job.bounds, view.shape),
         *_job_features(job, view),
         *_cluster_features(job, view),
         *_trade_off_features(job, view),
+        *_weight_features(objective),
         *msgspec.structs.astuple(heuristic),
     )
     return np.clip(np.array(values, dtype=np.float32), -5.0, 5.0)
@@ -97,6 +106,12 @@ def _request_features(
         bounds.mem_mib_per_gpu.minimum / node_mem_per_gpu,
         math.log10(max(1.0, request.time_limit_s / 60)) / 4,
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _weight_features(objective: Weights) -> tuple[float, ...]:
+    """A site has one objective at a time."""
+    return tuple(features_of(objective.array).tolist())
 
 
 def _job_features(job: JobView, view: ClusterView) -> tuple[float, ...]:

@@ -85,6 +85,7 @@ def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
         "1 (from the script) to 8 (from the script); workable: 1, 2, 4, 8",
         "queued_gpus 0",  # the observation
         "GPU 0.100, CPU 0.200, memory 0.300, urgency 0.400; log-probability -1.500",
+        "+12, falling to nothing while it waits, within 0:17:36",
         "v000001",
         "1 node x 2 GPUs",  # the allocation
         "begun",

@@ -11,29 +11,40 @@ import safetensors.torch
 
 from rlalloc.errors import PolicyError
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
-from rlalloc.policies import ACTOR_FILE, Manifest
+from rlalloc.policies import ACTOR_FILE, EVERYWHERE, Answering, Manifest
 from rlalloc_agent.actor import Actor, actor_bytes, load_actor
 from rlalloc_agent.serving import shipped_folder
-from rlalloc_trainer.critic import TwinCritic
+from rlalloc_trainer.critic import Critics, ResidualCritics
+from rlalloc_trainer.evaluation import ActorWeights
 
 CRITICS_FILE: Final = "critics.safetensors"
 
 
 class Learned(msgspec.Struct, frozen=True):
-    """An actor, its critics (None where a version has none) and the version's name."""
+    """An actor, its critics (None where a version has none), the version's name, and where the actor answers."""
 
     actor: Actor
-    critics: TwinCritic | None
+    critics: Critics | None
     version: str
+    answers: Answering = EVERYWHERE
+
+    @property
+    def weights(self) -> ActorWeights:
+        """The policy as it is served, to be sent to other processes."""
+        return ActorWeights.of(self.actor, self.answers)
 
 
-def version_files(actor: Actor, critics: TwinCritic) -> dict[str, bytes]:
+def version_files(actor: Actor, critics: Critics) -> dict[str, bytes]:
     """Return the files of a version by name."""
     return {ACTOR_FILE: actor_bytes(actor), CRITICS_FILE: safetensors.torch.save(critics.state_dict())}
 
 
 def new_manifest(
-    actor: Actor, parent: str | None, training: Mapping[str, object], evaluation: Mapping[str, object]
+    actor: Actor,
+    parent: str | None,
+    training: Mapping[str, object],
+    evaluation: Mapping[str, object],
+    answers: Answering = EVERYWHERE,
 ) -> Manifest:
     """Return the manifest of a version that has no name and no files yet."""
     return Manifest(
@@ -46,6 +57,7 @@ def new_manifest(
         files={},
         training=dict(training),
         evaluation=dict(evaluation),
+        answers=answers,
     )
 
 
@@ -53,14 +65,16 @@ def load_version(folder: Path) -> Learned:
     """Return what a version's folder holds, after its files were verified. Raises PolicyError."""
     actor, manifest = load_actor(folder)
     if CRITICS_FILE not in manifest.files:
-        return Learned(actor, None, manifest.version)
-    critics = TwinCritic(actor.features, actor.hidden)
+        return Learned(actor, None, manifest.version, manifest.answers)
     try:
-        critics.load_state_dict(safetensors.torch.load((folder / CRITICS_FILE).read_bytes()))
-    except (safetensors.SafetensorError, RuntimeError, ValueError) as err:
+        tensors = safetensors.torch.load((folder / CRITICS_FILE).read_bytes())
+        members = max(len(tensor) for tensor in tensors.values())  # each has the members in front
+        critics = ResidualCritics(actor.features, actor.actions, actor.hidden, members)
+        critics.load_state_dict(tensors)
+    except (safetensors.SafetensorError, RuntimeError, ValueError, TypeError) as err:
         reason = str(err).splitlines()[0]
         raise PolicyError(f"{folder / CRITICS_FILE} does not fit its actor: {reason}") from err
-    return Learned(actor, critics, manifest.version)
+    return Learned(actor, critics, manifest.version, manifest.answers)
 
 
 def load_shipped_version() -> Learned:

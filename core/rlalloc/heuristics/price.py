@@ -33,7 +33,7 @@ class PriceConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 DEFAULT_PRICE: Final = PriceConstants()
 """What rewards charge."""
 TUNED_PRICE: Final = PriceConstants(own_price=15.0, queue_price=8.0, queue_power=0.78)
-"""What price-EF charges: found in the simulator by the cross-entropy method (``rlalloc train heuristics``). On
+"""What price-EF charges: found in the simulator by the cross-entropy method (``rlalloc simulate tune price-ef``). On
 streams that it was not tuned on, mean JCT over that as requested is 0.69, with DEFAULT_PRICE 0.77. Much dearer than
 what one decision costs the jobs that wait, for it stands in for those that are yet to come."""
 NO_PRICE: Final = PriceConstants(own_price=0.0, queue_price=0.0)

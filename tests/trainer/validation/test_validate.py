@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rlalloc.heuristics import price_ef
-from rlalloc_cli.main import _add_train, app
+from rlalloc_cli.main import app, mount_trainer
 from rlalloc_trainer.streams import read_stream
 from rlalloc_trainer.validation.app import prepare
 from rlalloc_trainer.validation.contention import contention
@@ -16,6 +16,7 @@ from rlalloc_trainer.validation.recorded import RanJob, Run, write_run
 from rlalloc_trainer.validation.settings import MODES, STREAM_FILE, Mode, ValidationSettings
 from rlalloc_trainer.validation.simulated import launch_s_of, simulate
 
+mount_trainer()
 SMALL = ValidationSettings(jobs=60, nodes=3, submit_for_s=120, load=1.2)
 NOON_S = 1_800_000_000.0
 
@@ -96,8 +97,6 @@ def ran_later(job: RanJob, by_s: float) -> RanJob:
 
 
 def invoke(*words: object) -> tuple[int, str]:
-    if not any(command.name == "simulate" for command in app.registered_groups):
-        _add_train()
     done = CliRunner().invoke(app, ["simulate", "validate", *map(str, words)])
     return done.exit_code, done.output
 

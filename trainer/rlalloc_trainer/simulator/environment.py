@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from rlalloc.job import SHARES, Shares
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
 from rlalloc.view import expected_run_time_s
-from rlalloc_trainer.simulator.engine import NodeKind, SimulatedSite, Simulator, SubmittedJob, UserKind
-from rlalloc_trainer.simulator.engine.jobs import from_simulated, table_of
+from rlalloc_trainer.simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
 from rlalloc_trainer.simulator.engine.side_by_side import Question, ask, decide
+from rlalloc_trainer.simulator.training_streams import training_stream
 
 ENVIRONMENT: Final = "rlalloc/Cluster-v0"
 Observation = NDArray[np.float32]
@@ -31,26 +31,14 @@ StreamOf = Callable[[int], tuple[SimulatedSite, Sequence[SubmittedJob]]]
 """From a seed to a site and its jobs, of which at least one has to be managed."""
 
 
-def varied_stream(seed: int, jobs: int = 100) -> tuple[SimulatedSite, list[SubmittedJob]]:
-    """Return the stream of that number of ``rlalloc_trainer.workload.varied``, all jobs managed."""
-    from rlalloc_trainer.workload import generate, varied
-
-    workload = varied(seed, jobs)
-    site = SimulatedSite(
-        nodes=(NodeKind(count=workload.cluster.nodes, shape=workload.cluster.shape),),
-        users=tuple(UserKind(name=f"user{number}") for number in range(workload.users)),
-    )
-    return site, [from_simulated(job, managed=True) for job in generate(workload, seed)]
-
-
 class ClusterEnvironment(gymnasium.Env[Observation, Action]):
     """One simulated site. ``stream_of`` makes the streams; each reset draws another seed for it."""
 
     def __init__(self, stream_of: StreamOf | None = None, jobs: int = 100) -> None:
-        """``jobs`` is the length of the streams where ``stream_of`` is not given."""
+        """``jobs`` is about the length of the streams where ``stream_of`` is not given: ``training_stream``'s."""
         self.observation_space = gymnasium.spaces.Box(-5.0, 5.0, (len(FEATURES),), np.float32)
         self.action_space = gymnasium.spaces.Box(0.0, 1.0, (SHARES,), np.float32)
-        self._stream_of = stream_of or (lambda seed: varied_stream(seed, jobs))
+        self._stream_of = stream_of or (lambda seed: training_stream(seed, jobs))
         self._asked: deque[int] = deque()
 
     def reset(

@@ -1,7 +1,7 @@
 """From a stream's file (docs/streams.md) to the engine's input."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -11,8 +11,15 @@ from rlalloc_trainer.simulator.engine import NodeKind, PartitionKind, SimulatedS
 from rlalloc_trainer.streams import ClusterDescription, StreamJob
 
 DEFAULT_PARTITION: Final = "gpu"
-SIMULATED_URGENCY: Final = UrgencyRules(nice_band=100)
+SIMULATED_URGENCY: Final = UrgencyRules(nice_band=1000)
 """What comparisons let urgency do: with priority/basic a job is passed by at most so many later ones."""
+
+
+class Stream(NamedTuple):
+    """A site and the jobs that are submitted to it, ascending in submission."""
+
+    site: SimulatedSite
+    jobs: tuple[SubmittedJob, ...]
 
 
 def site_of(cluster: ClusterDescription, jobs: Sequence[StreamJob]) -> SimulatedSite:

@@ -99,8 +99,8 @@ def compare_recorded(folder: Path, modes: Sequence[Mode], report: Report) -> Val
 def shipped_policy() -> Heuristic:
     """The policy that the agent serves on a site without any of its own, always its mean. Raises PolicyError."""
     torch.set_num_threads(1)
-    actor, _ = load_shipped()
-    return policy_of(ActorWeights.of(actor))
+    actor, manifest = load_shipped()
+    return policy_of(ActorWeights.of(actor, manifest.answers))
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -16,10 +16,17 @@ import numpy as np
 
 from rlalloc_trainer.simulator.engine.compiled import compiled
 from rlalloc_trainer.simulator.engine.placement import choose, has_room
-from rlalloc_trainer.simulator.engine.prediction import predicted_start
+from rlalloc_trainer.simulator.engine.prediction import in_windows
 from rlalloc_trainer.simulator.engine.priority import dequeue
-from rlalloc_trainer.simulator.engine.records import RESOURCES, Numbers, Reals, Record, World
-from rlalloc_trainer.simulator.engine.reservations import Reservations, add, no_reservations, now_holds
+from rlalloc_trainer.simulator.engine.records import RESOURCES, Flags, Numbers, Reals, Record, Records, World
+from rlalloc_trainer.simulator.engine.reservations import (
+    add,
+    earliest_on_one,
+    earliest_on_several,
+    get_to_know,
+    no_reservations,
+    now_holds,
+)
 from rlalloc_trainer.simulator.engine.running import start
 
 
@@ -35,7 +42,7 @@ class Openings(NamedTuple):
 
 
 @compiled
-def backfill(world: World) -> bool:
+def backfill(world: World) -> bool:  # noqa: C901, PLR0912, PLR0915 (parts of the loop would have to be handed a World)
     """Start what can start without delaying those before it; return whether a limit cut the cycle short."""
     clock, rules = world.clock[0], world.rules[0]
     clock["backfills"] += 1
@@ -48,22 +55,28 @@ def backfill(world: World) -> bool:
     reservations = no_reservations(world, order)
     for partition in range(len(world.partitions)):
         world.partitions[partition]["reserved"] = 0
-    most = rules["bf_job_part_count_reserve"]
+    # The loop hands single arrays on: a whole World costs more to pass than the question itself.
+    nodes, sizes, room, chosen, in_partition = world.nodes, world.sizes, world.room, world.chosen, world.in_partition
+    slots, chains, known = world.slots, reservations.chains, reservations.known
+    now_s, most, lln = clock["now_s"], rules["bf_job_part_count_reserve"], rules["least_loaded_nodes"]
+    window_end_s, grain_s = now_s + rules["bf_window"], rules["bf_resolution"]
+    windows = rules["prediction_window"] > 0.0
     started, place, candidate = 0, 0, 0
     while left > 0 and place <= candidates[left - 1]:
         number = order[place]
-        size = world.sizes[number]
-        partition = world.partitions[size["partition"]]
+        size = sizes[number]
+        partition, mine = world.partitions[size["partition"]], in_partition[size["partition"]]
         less_room = False  # for whoever would start now
-        fits = candidates[candidate] == place
-        candidate += fits
-        found = _find_room_now(world, openings, reservations, size, len(world.nodes)) if fits else 0
-        if fits and found >= size["nodes"]:
-            choose(world.nodes, world.room, found, size, world.chosen, rules["least_loaded_nodes"])
+        found: int = 0
+        if candidates[candidate] == place:
+            candidate += 1
+            found = _find_room_now(nodes, mine, chains.first_s, openings, size, now_s, room, len(nodes))
+        if found >= size["nodes"]:
+            choose(nodes, room, found, size, chosen, lln)
             dequeue(world, number)
             start(world, number)
             for taken in range(size["nodes"]):
-                now_holds(world, reservations, world.chosen[taken])
+                now_holds(world, reservations, chosen[taken])
             clock["backfilled"] += 1
             started += 1
             less_room = True
@@ -71,20 +84,60 @@ def backfill(world: World) -> bool:
                 return True
         elif most == 0 or partition["reserved"] < most:
             world.jobs[number]["reason"] = RESOURCES
-            made, less_room = _reserve(world, reservations, size)
-            partition["reserved"] += made
+            gpus = size["gpus_per_node"]
+            if not known[gpus]:
+                get_to_know(world, reservations, gpus)
+            if size["nodes"] == 1:
+                row = reservations.soonest_s[gpus]
+                start_s, found = earliest_on_one(nodes, slots, mine, chains, row, size, room, window_end_s)
+            else:
+                start_s, found = earliest_on_several(world, reservations, size, now_s, window_end_s)
+            if windows:
+                start_s, found = in_windows(world, reservations, size, start_s, found, window_end_s)
+            if found > 0:
+                choose(nodes, room, found, size, chosen, lln)
+                begin_s = math.floor(start_s / grain_s) * grain_s
+                end_s = math.floor((start_s + size["limit_s"]) / grain_s) * grain_s
+                for taken in range(size["nodes"]):
+                    less_room |= add(reservations, chosen[taken], begin_s, end_s)
+                partition["reserved"] += 1
         place += 1
         if less_room:
-            _look_again(world, openings, reservations)
-            while left > 0 and not _can_start(world, openings, reservations, order[candidates[left - 1]]):
-                left -= 1  # room only becomes less in a cycle
+            left = _without_blocked(world, openings, chains.first_s, order, candidates[:left])
     return False
+
+
+@compiled
+def _without_blocked(world: World, openings: Openings, first_s: Reals, order: Numbers, candidates: Numbers) -> int:
+    """How many candidates are left when those at the end are dropped that cannot start any more.
+
+    None of them will in this cycle: room only becomes less.
+    """
+    nodes, sizes, room, until_s = world.nodes, world.sizes, world.room, openings.until_s
+    now_s = world.clock[0]["now_s"]
+    until_s[:] = -math.inf
+    for place in range(len(openings.nodes)):
+        node = openings.nodes[place]
+        gpus = nodes[node]["free_gpus"]
+        until_s[gpus] = max(until_s[gpus], first_s[node])
+    for gpus in range(len(until_s) - 2, -1, -1):
+        until_s[gpus] = max(until_s[gpus], until_s[gpus + 1])
+    left = len(candidates)
+    while left > 0:
+        size = sizes[order[candidates[left - 1]]]
+        if until_s[size["gpus_per_node"]] > now_s + size["limit_s"]:
+            mine = world.in_partition[size["partition"]]
+            wanted = size["nodes"]
+            if _find_room_now(nodes, mine, first_s, openings, size, now_s, room, wanted) == wanted:
+                break
+        left -= 1
+    return left
 
 
 @compiled
 def _openings(world: World) -> Openings:
     nodes = world.nodes
-    until_s = np.full(world.gpus_free_s.shape[1], -math.inf)
+    until_s = np.full(len(world.gpus_free_s), -math.inf)
     open_nodes = np.empty(len(nodes), dtype=np.int64)
     count = 0
     for node in range(len(nodes)):
@@ -96,19 +149,6 @@ def _openings(world: World) -> Openings:
     for gpus in range(len(until_s) - 2, -1, -1):
         until_s[gpus] = max(until_s[gpus], until_s[gpus + 1])
     return Openings(open_nodes[:count], until_s)
-
-
-@compiled
-def _look_again(world: World, openings: Openings, reservations: Reservations) -> None:
-    """Bring ``openings.until_s`` up to date after a start or a reservation."""
-    nodes, until_s, first_s = world.nodes, openings.until_s, reservations.first_s
-    until_s[:] = -math.inf
-    for place in range(len(openings.nodes)):
-        node = openings.nodes[place]
-        gpus = nodes[node]["free_gpus"]
-        until_s[gpus] = max(until_s[gpus], first_s[node])
-    for gpus in range(len(until_s) - 2, -1, -1):
-        until_s[gpus] = max(until_s[gpus], until_s[gpus + 1])
 
 
 @compiled
@@ -161,50 +201,29 @@ def _fits(world: World, openings: Openings, size: Record) -> bool:
 
 
 @compiled
-def _can_start(world: World, openings: Openings, reservations: Reservations, number: int) -> bool:
-    """Whether enough nodes have room for job ``number`` from now to its limit."""
-    size = world.sizes[number]
-    if openings.until_s[size["gpus_per_node"]] <= world.clock[0]["now_s"] + size["limit_s"]:
-        return False
-    return bool(_find_room_now(world, openings, reservations, size, size["nodes"]) == size["nodes"])
+def _find_room_now(
+    nodes: Records,
+    mine: Flags,
+    first_s: Reals,
+    openings: Openings,
+    size: Record,
+    now_s: float,
+    room: Numbers,
+    enough: int,
+) -> int:
+    """Put into ``room`` the nodes among ``mine`` where a job of this ``size`` could run from now to its limit.
 
-
-@compiled
-def _find_room_now(world: World, openings: Openings, reservations: Reservations, size: Record, enough: int) -> int:
-    """Put into ``world.room`` the nodes where a job of this ``size`` could run from now to its limit.
-
-    Return how many there are; the search ends when there are ``enough``.
+    Return how many there are; the search ends when there are ``enough``. ``first_s`` is when each node is reserved.
     """
-    nodes, mine, room = world.nodes, world.in_partition[size["partition"]], world.room
-    limit_at_s = world.clock[0]["now_s"] + size["limit_s"]
+    limit_at_s, found = now_s + size["limit_s"], 0
     if openings.until_s[size["gpus_per_node"]] <= limit_at_s:
         return 0
-    found = 0
-    for place in range(len(openings.nodes)):
-        node = openings.nodes[place]
-        if reservations.first_s[node] > limit_at_s and mine[node] and has_room(nodes, node, size):
+    open_nodes = openings.nodes
+    for place in range(len(open_nodes)):
+        node = open_nodes[place]
+        if first_s[node] > limit_at_s and mine[node] and has_room(nodes, node, size):
             room[found] = node
             found += 1
             if found == enough:
                 break
     return found
-
-
-@compiled
-def _reserve(world: World, reservations: Reservations, size: Record) -> tuple[bool, bool]:
-    """Reserve nodes for a job of ``size`` at its earliest start, unless that is beyond bf_window.
-
-    Return whether that was done, and whether it is the first reservation of one of them.
-    """
-    clock, rules = world.clock[0], world.rules[0]
-    start_s, found = predicted_start(world, reservations, size, clock["now_s"] + rules["bf_window"])
-    if math.isinf(start_s):
-        return False, False
-    choose(world.nodes, world.room, found, size, world.chosen, rules["least_loaded_nodes"])
-    grain_s = rules["bf_resolution"]
-    begin_s = math.floor(start_s / grain_s) * grain_s
-    end_s = math.floor((start_s + size["limit_s"]) / grain_s) * grain_s
-    sooner = False
-    for place in range(size["nodes"]):
-        sooner |= add(reservations, world.chosen[place], begin_s, end_s)
-    return True, sooner

@@ -12,9 +12,11 @@ from rlalloc_trainer.simulator.engine.records import NOBODY, Flags, Numbers, Rec
 
 
 @compiled
-def has_type(nodes: Records, node: int, gpu_type: int) -> bool:
-    """Whether the GPUs of ``node`` are of this type (NOBODY: any)."""
-    return bool(gpu_type == NOBODY or nodes[node]["gpu_type"] == gpu_type)
+def is_type(there: int, asked: int) -> bool:
+    """Whether GPUs of the type ``there`` will do for who has asked for that type (NOBODY: any)."""
+    if asked == NOBODY:
+        return True
+    return bool(asked == there)
 
 
 @compiled
@@ -26,7 +28,7 @@ def has_room(nodes: Records, node: int, size: Record) -> bool:
         and there["free_cpus"] >= size["cpus_per_node"]
         and there["free_mem_mib"] >= size["mem_mib_per_node"]
         and there["up"]
-        and has_type(nodes, node, size["gpu_type"])
+        and is_type(there["gpu_type"], size["gpu_type"])
     )
 
 
@@ -38,7 +40,7 @@ def could_hold(nodes: Records, node: int, size: Record) -> bool:
         there["gpus"] >= size["gpus_per_node"]
         and there["cpus"] >= size["cpus_per_node"]
         and there["mem_mib"] >= size["mem_mib_per_node"]
-        and has_type(nodes, node, size["gpu_type"])
+        and is_type(there["gpu_type"], size["gpu_type"])
     )
 
 

@@ -12,27 +12,27 @@ import math
 import numpy as np
 
 from rlalloc_trainer.simulator.engine.compiled import compiled
-from rlalloc_trainer.simulator.engine.placement import has_type
+from rlalloc_trainer.simulator.engine.placement import is_type
 from rlalloc_trainer.simulator.engine.records import Numbers, Record, World
-from rlalloc_trainer.simulator.engine.reservations import Reservations, earliest_start, free_of_reservations
+from rlalloc_trainer.simulator.engine.reservations import Reservations, earliest_on_several, free_of_reservations
 
 
 @compiled
-def predicted_start(world: World, reservations: Reservations, size: Record, window_end_s: float) -> tuple[float, int]:
-    """As ``reservations.earliest_start``, in slurmctld's windows of ``prediction_window`` (0: at exact ends)."""
+def in_windows(
+    world: World, reservations: Reservations, size: Record, start_s: float, found: int, window_end_s: float
+) -> tuple[float, int]:
+    """From the earliest start of a job to the one that slurmctld predicts, in windows of ``prediction_window``.
+
+    Takes and returns what ``reservations.earliest_on_several`` does; the nodes are in ``world.room``.
+    """
     window_s = world.rules[0]["prediction_window"]
-    from_s = world.clock[0]["now_s"]
-    while True:
-        start_s, found = earliest_start(world, reservations, size, window_end_s, from_s)
-        if window_s <= 0.0 or math.isinf(start_s):
-            return start_s, found
+    while found > 0:
         open_to_it = _open_to(world, reservations, size, start_s)
         grouped_s = _end_of_window(world, open_to_it, _freed_for(world, open_to_it, size), window_s)
-        if grouped_s > window_end_s:
-            return math.inf, 0
         if grouped_s <= start_s:
             return start_s, found
-        from_s = grouped_s
+        start_s, found = earliest_on_several(world, reservations, size, grouped_s, window_end_s)
+    return math.inf, 0
 
 
 @compiled
@@ -42,8 +42,8 @@ def _open_to(world: World, reservations: Reservations, size: Record, start_s: fl
     found = np.empty(len(nodes), dtype=np.int64)
     count = 0
     for node in range(len(nodes)):
-        usable = mine[node] and nodes[node]["up"] and has_type(nodes, node, size["gpu_type"])
-        if usable and free_of_reservations(reservations, node, start_s, float(size["limit_s"])):
+        usable = mine[node] and nodes[node]["up"] and is_type(nodes[node]["gpu_type"], size["gpu_type"])
+        if usable and free_of_reservations(reservations.chains, node, start_s, float(size["limit_s"])):
             found[count] = node
             count += 1
     return found[:count]

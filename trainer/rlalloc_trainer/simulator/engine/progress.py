@@ -153,6 +153,10 @@ def _job_comes_due(world: World, number: int) -> None:
         if world.rules[0]["backfill"]:
             clock["next_backfill_s"] = min(unchanged_s, tick_s)
         _at_next_full_pass(world)
+    elif job["state"] == PENDING:  # its nice falls
+        dequeue(world, number)
+        await_turn(world, number)
+        wake(world)
 
 
 @compiled

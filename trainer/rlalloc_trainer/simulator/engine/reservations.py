@@ -6,98 +6,90 @@ from typing import NamedTuple
 import numpy as np
 
 from rlalloc_trainer.simulator.engine.compiled import compiled
-from rlalloc_trainer.simulator.engine.placement import has_type
+from rlalloc_trainer.simulator.engine.placement import is_type
 from rlalloc_trainer.simulator.engine.records import NOBODY, Flags, Numbers, Reals, Record, Records, World
 
 
-class Reservations(NamedTuple):
-    """Chains of reserved times, one a node, ascending; ``used`` counts the links in use.
-
-    ``soonest_s`` (GPUs + 1, nodes) is a time before which no job of this cycle that needs so many GPUs of a node can
-    start on it, for the numbers of GPUs in ``asked``; infinite for a node that is down. Most nodes are out of the
-    question by it alone. Gaps in which not even a job of the ``shortest_s`` time limit of this cycle has room are
-    closed, so that chains stay short. ``first_s`` is when the first reservation of each node begins.
-    """
+class Chains(NamedTuple):
+    """Chains of reserved times, one a node, ascending. ``first_s`` is when the first one of each node begins."""
 
     first: Numbers
     following: Numbers
     begin_s: Reals
     end_s: Reals
-    used: Numbers
     first_s: Reals
+
+
+class Reservations(NamedTuple):
+    """The chains of one cycle; ``used`` counts their links in use.
+
+    ``soonest_s`` (GPUs + 1, nodes) is a time before which no job of this cycle that needs so many GPUs of a node can
+    start on it, infinite for a node that is down; rows are filled when the first job needs them (``known``). Most
+    nodes are out of the question by it alone. Gaps in which not even a job of the ``shortest_s`` time limit of this
+    cycle has room are closed, so that chains stay short.
+    """
+
+    chains: Chains
+    used: Numbers
     soonest_s: Reals
-    asked: Flags
+    known: Flags
     shortest_s: float
 
 
 @compiled
 def no_reservations(world: World, order: Numbers) -> Reservations:
     """Return empty chains, with links enough for one reservation of each job."""
-    nodes, kinds = len(world.nodes), world.gpus_free_s.shape[1]
-    asked = np.zeros(kinds, dtype=np.bool_)
+    nodes, kinds = len(world.nodes), len(world.gpus_free_s)
     links, shortest_s = 0, math.inf
     for place in range(len(order)):
         size = world.sizes[order[place]]
         links += size["nodes"]
         shortest_s = min(shortest_s, float(size["limit_s"]))
-        asked[size["gpus_per_node"]] = True
-    soonest_s = np.empty((kinds, nodes))
-    now_s = world.clock[0]["now_s"]
-    for gpus in range(kinds):
-        if asked[gpus]:
-            for node in range(nodes):
-                free_s = max(now_s, world.gpus_free_s[node, gpus])
-                soonest_s[gpus, node] = free_s if world.nodes[node]["up"] else math.inf
-    return Reservations(
+    chains = Chains(
         np.full(nodes, NOBODY, dtype=np.int64),
         np.empty(links, dtype=np.int64),
         np.empty(links),
         np.empty(links),
-        np.zeros(1, dtype=np.int64),
         np.full(nodes, math.inf),
-        soonest_s,
-        asked,
-        shortest_s,
+    )
+    return Reservations(
+        chains, np.zeros(1, dtype=np.int64), np.empty((kinds, nodes)), np.zeros(kinds, dtype=np.bool_), shortest_s
     )
 
 
 @compiled
-def earliest_start(
-    world: World, reservations: Reservations, size: Record, window_end_s: float, from_s: float
+def earliest_on_one(
+    nodes: Records,
+    slots: Records,
+    mine: Flags,
+    chains: Chains,
+    soonest_s: Reals,
+    size: Record,
+    room: Numbers,
+    window_end_s: float,
 ) -> tuple[float, int]:
-    """Earliest time from ``from_s`` on when enough nodes together can hold a job; infinite if after ``window_end_s``.
+    """Earliest time when a node can hold a job of ``size``; infinite if after ``window_end_s``.
 
-    Also returned: how many nodes can hold it then, which are put into ``world.room``, ascending.
+    Also returned: how many nodes can hold it then, which are put into ``room``, ascending. ``mine`` are the nodes of
+    its partition, ``soonest_s`` the row of its number of GPUs.
     """
-    if size["nodes"] == 1:
-        return _earliest_on_one(world, reservations, size, window_end_s, from_s)
-    return _earliest_on_several(world, reservations, size, window_end_s, from_s)
-
-
-@compiled
-def _earliest_on_one(
-    world: World, reservations: Reservations, size: Record, window_end_s: float, from_s: float
-) -> tuple[float, int]:
-    # The loops over nodes hand single arrays on: a whole World costs more to pass than the question itself.
-    nodes, slots, room, mine = world.nodes, world.slots, world.room, world.in_partition[size["partition"]]
-    first, following = reservations.first, reservations.following
-    begin_s, end_s = reservations.begin_s, reservations.end_s
-    soonest_s = reservations.soonest_s[size["gpus_per_node"]]
+    # Single arrays are handed on: all of them cost more to pass than the question itself.
+    first, following, begin_s, end_s = chains.first, chains.following, chains.begin_s, chains.end_s
     # A good guess first: each node that cannot be sooner costs one comparison then.
     limit_s, gpu_type = float(size["limit_s"]), size["gpu_type"]
     guess, best_s = NOBODY, window_end_s
     for node in range(len(soonest_s)):
-        if soonest_s[node] < best_s and mine[node] and has_type(nodes, node, gpu_type):
+        if soonest_s[node] < best_s and mine[node] and is_type(nodes[node]["gpu_type"], gpu_type):
             guess, best_s = node, soonest_s[node]
     best_s = window_end_s
     if guess != NOBODY:
-        time_s = _freed(nodes, slots, guess, size, max(from_s, soonest_s[guess]), best_s)
+        time_s = _freed(nodes, slots, guess, size, soonest_s[guess], best_s)
         best_s = min(best_s, _after(first, following, begin_s, end_s, guess, time_s, limit_s, best_s))
     found = 0
     for node in range(len(soonest_s)):
-        if soonest_s[node] > best_s or not mine[node] or not has_type(nodes, node, gpu_type):
+        if soonest_s[node] > best_s or not mine[node] or not is_type(nodes[node]["gpu_type"], gpu_type):
             continue
-        time_s = _freed(nodes, slots, node, size, max(from_s, soonest_s[node]), best_s)
+        time_s = _freed(nodes, slots, node, size, soonest_s[node], best_s)
         time_s = _after(first, following, begin_s, end_s, node, time_s, limit_s, best_s)
         if time_s > best_s:
             continue
@@ -109,13 +101,14 @@ def _earliest_on_one(
 
 
 @compiled
-def _earliest_on_several(
-    world: World, reservations: Reservations, size: Record, window_end_s: float, from_s: float
+def earliest_on_several(
+    world: World, reservations: Reservations, size: Record, from_s: float, window_end_s: float
 ) -> tuple[float, int]:
+    """Likewise, from ``from_s`` on, for a job of any number of nodes; into ``world.room``."""
     nodes, slots, room = world.nodes, world.slots, world.room
     mine, gpu_type = world.in_partition[size["partition"]], size["gpu_type"]
-    first, following = reservations.first, reservations.following
-    begin_s, end_s = reservations.begin_s, reservations.end_s
+    chains = reservations.chains
+    first, following, begin_s, end_s = chains.first, chains.following, chains.begin_s, chains.end_s
     possible_s = reservations.soonest_s[size["gpus_per_node"]]
     limit_s, wanted = float(size["limit_s"]), size["nodes"]
     soonest = np.empty(wanted)
@@ -123,7 +116,7 @@ def _earliest_on_several(
         soonest[:] = math.inf
         for node in range(len(nodes)):
             bound_s = min(window_end_s, soonest[wanted - 1])
-            if possible_s[node] > bound_s or not mine[node] or not has_type(nodes, node, gpu_type):
+            if possible_s[node] > bound_s or not mine[node] or not is_type(nodes[node]["gpu_type"], gpu_type):
                 continue
             time_s = _freed(nodes, slots, node, size, max(from_s, possible_s[node]), bound_s)
             time_s = _after(first, following, begin_s, end_s, node, time_s, limit_s, bound_s)
@@ -137,7 +130,7 @@ def _earliest_on_several(
             if (
                 possible_s[node] <= start_s
                 and mine[node]
-                and has_type(nodes, node, gpu_type)
+                and is_type(nodes[node]["gpu_type"], gpu_type)
                 and _after(first, following, begin_s, end_s, node, start_s, limit_s, start_s) <= start_s
                 and _freed(nodes, slots, node, size, start_s, start_s) <= start_s
             ):
@@ -149,62 +142,78 @@ def _earliest_on_several(
 
 
 @compiled
-def free_of_reservations(reservations: Reservations, node: int, time_s: float, limit_s: float) -> bool:
+def free_of_reservations(chains: Chains, node: int, time_s: float, limit_s: float) -> bool:
     """Whether ``node`` is reserved for nobody from ``time_s`` on for ``limit_s``."""
-    first, following = reservations.first, reservations.following
-    begin_s, end_s = reservations.begin_s, reservations.end_s
+    first, following, begin_s, end_s = chains.first, chains.following, chains.begin_s, chains.end_s
     return bool(_after(first, following, begin_s, end_s, node, time_s, limit_s, time_s) <= time_s)
 
 
 @compiled
 def add(reservations: Reservations, node: int, begin_s: float, end_s: float) -> bool:
     """Reserve ``node``, as part of a reservation that it touches if there is one; return whether it is the first."""
-    sooner = begin_s < reservations.first_s[node]
-    before, after = NOBODY, reservations.first[node]
-    while after != NOBODY and reservations.begin_s[after] < begin_s:
-        before, after = after, reservations.following[after]
-    if before != NOBODY and begin_s - reservations.end_s[before] <= reservations.shortest_s:
+    chains, shortest_s = reservations.chains, reservations.shortest_s
+    first, following, begins_s, ends_s = chains.first, chains.following, chains.begin_s, chains.end_s
+    before, after = NOBODY, first[node]
+    while after != NOBODY and begins_s[after] < begin_s:
+        before, after = after, following[after]
+    if before != NOBODY and begin_s - ends_s[before] <= shortest_s:
         link = before
-        reservations.end_s[link] = max(reservations.end_s[link], end_s)
+        ends_s[link] = max(ends_s[link], end_s)
     else:
         link = reservations.used[0]
         reservations.used[0] += 1
-        reservations.begin_s[link], reservations.end_s[link] = begin_s, end_s
+        begins_s[link], ends_s[link] = begin_s, end_s
         if before == NOBODY:
-            reservations.first[node] = link
-            reservations.first_s[node] = begin_s
+            first[node] = link
         else:
-            reservations.following[before] = link
-    while after != NOBODY and reservations.begin_s[after] - reservations.end_s[link] <= reservations.shortest_s:
-        reservations.end_s[link] = max(reservations.end_s[link], reservations.end_s[after])
-        after = reservations.following[after]
-    reservations.following[link] = after
-    for gpus in range(len(reservations.asked)):
-        if reservations.asked[gpus]:
-            _postpone(reservations, node, gpus)
+            following[before] = link
+    while after != NOBODY and begins_s[after] - ends_s[link] <= shortest_s:
+        ends_s[link] = max(ends_s[link], ends_s[after])
+        after = following[after]
+    following[link] = after
+    soonest_s, known = reservations.soonest_s, reservations.known
+    for gpus in range(len(known)):
+        if known[gpus] and begins_s[link] <= soonest_s[gpus, node] + shortest_s:
+            soonest_s[gpus, node] = _after(
+                first, following, begins_s, ends_s, node, soonest_s[gpus, node], shortest_s, math.inf
+            )
+    sooner = begin_s < chains.first_s[node]
+    if sooner:
+        chains.first_s[node] = begin_s
     return bool(sooner)
 
 
 @compiled
 def now_holds(world: World, reservations: Reservations, node: int) -> None:
     """Take into account that a job has been started on ``node`` in this cycle."""
-    for gpus in range(len(reservations.asked)):
-        if reservations.asked[gpus]:
-            reservations.soonest_s[gpus, node] = max(
-                reservations.soonest_s[gpus, node], world.gpus_free_s[node, gpus]
-            )
-            _postpone(reservations, node, gpus)
+    for gpus in range(len(reservations.known)):
+        if reservations.known[gpus]:
+            _set_soonest(world, reservations, node, gpus)
 
 
 @compiled
-def _postpone(reservations: Reservations, node: int, gpus: int) -> None:
+def get_to_know(world: World, reservations: Reservations, gpus: int) -> None:
+    """Fill the row of ``soonest_s`` for jobs that need so many GPUs of a node."""
+    nodes, free_s, soonest_s = world.nodes, world.gpus_free_s[gpus], reservations.soonest_s[gpus]
+    first, now_s = reservations.chains.first, world.clock[0]["now_s"]
+    for node in range(len(nodes)):
+        soonest_s[node] = max(now_s, free_s[node]) if nodes[node]["up"] else math.inf
+        if first[node] != NOBODY:
+            _set_soonest(world, reservations, node, gpus)
+    reservations.known[gpus] = True
+
+
+@compiled
+def _set_soonest(world: World, reservations: Reservations, node: int, gpus: int) -> None:
+    chains = reservations.chains
+    free_s = world.gpus_free_s[gpus, node] if world.nodes[node]["up"] else math.inf
     reservations.soonest_s[gpus, node] = _after(
-        reservations.first,
-        reservations.following,
-        reservations.begin_s,
-        reservations.end_s,
+        chains.first,
+        chains.following,
+        chains.begin_s,
+        chains.end_s,
         node,
-        reservations.soonest_s[gpus, node],
+        max(world.clock[0]["now_s"], free_s),
         reservations.shortest_s,
         math.inf,
     )

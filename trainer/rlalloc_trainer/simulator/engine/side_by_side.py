@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.allocation import allocation_for
-from rlalloc.job import Shares
+from rlalloc.job import Allocation, Shares
 from rlalloc.observation import FEATURES, encode
 from rlalloc.urgency import nice_for
-from rlalloc.view import ClusterView, slowdown
+from rlalloc.view import ClusterView, expected_run_time_s, slowdown
 from rlalloc_trainer.simulator.engine.jobs import SubmittedJob, table_of
 from rlalloc_trainer.simulator.engine.parameters import SimulatedSite
 from rlalloc_trainer.simulator.engine.simulator import Simulator
@@ -64,16 +64,30 @@ def ask(simulator: Simulator, place: int, number: int, job: SubmittedJob) -> Que
     return Question(place, number, view, encode(job_view(simulator, number, job), view))
 
 
-def decide(simulator: Simulator, number: int, job: SubmittedJob, view: ClusterView, shares: Shares) -> None:
-    """Give the asked job what ``shares`` mean for its size and its nice, through the same functions as the daemon.
+def decide(simulator: Simulator, number: int, job: SubmittedJob, view: ClusterView, shares: Shares) -> bool:
+    """Give the asked job what ``shares`` mean; False where no nodes could ever hold that, and it is left as it is."""
+    allocation, nice = answer_of(simulator.site, job, view, shares)
+    try:
+        simulator.resize({number: allocation}, nice={number: nice})
+    except ValueError:
+        simulator.leave([number])
+        return False
+    return True
 
-    Raises ValueError if no nodes could ever hold it.
+
+def answer_of(
+    site: SimulatedSite, job: SubmittedJob, view: ClusterView, shares: Shares
+) -> tuple[Allocation, tuple[int, float]]:
+    """Return what ``shares`` mean, through the same functions as the daemon.
+
+    The size; what is added to nice, and the seconds of waiting in which that falls to nothing.
     """
     allocation = allocation_for(
         shares, job.request, job.bounds, view.shape, lambda sized: slowdown(job.request, sized)
     )
-    nice = job.nice + nice_for(shares.urgency, simulator.site.interception.urgency)
-    simulator.resize({number: allocation}, nice={number: nice})
+    rules = site.interception.urgency
+    patience_s = rules.patience_s(expected_run_time_s(job.request, allocation))
+    return allocation, (nice_for(shares.urgency, rules), patience_s)
 
 
 def stacked(questions: Sequence[Question]) -> NDArray[np.float32]:
