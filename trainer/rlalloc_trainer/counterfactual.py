@@ -161,7 +161,7 @@ class _Retake:
 
     def _costs(self, shares: Shares) -> Reals:
         """What all jobs went through with this one in ``shares``, shape (futures, terms)."""
-        answer = answer_of(self._moment.before.site, self._job, self._view, shares)
+        answer = answer_of(self._moment.before.site.interception.urgency, self._job, self._view, shares)
         if answer not in self._known:
             self._known[answer] = np.stack([self._in(future, shares) for future in self._futures])
         return self._known[answer]

@@ -26,8 +26,8 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
         list[str] | None,
         typer.Argument(
             metavar="[POLICY]...",
-            help="shipped, a version of the store, a folder, or a name of rlalloc simulate policies. The first is "
-            "judged; alone, against the usual heuristics.",
+            help="shipped, a version of the store, a folder, or a name of rlalloc simulate policies; any "
+            "of them with planned: in front. The first is judged; alone, against the usual heuristics.",
         ),
     ] = None,
     *,

@@ -1,4 +1,4 @@
-"""Who is compared: heuristics by name, and learned policies by version, folder, or as shipped."""
+"""Who is compared: heuristics by name, learned policies by version, folder, or as shipped; each also planned."""
 
 import hashlib
 from pathlib import Path
@@ -7,13 +7,18 @@ from typing import Final
 import msgspec
 
 from rlalloc.errors import PolicyError
-from rlalloc.heuristics import Heuristic
+from rlalloc.heuristics import Heuristic, Ordered
 from rlalloc.heuristics.named import policy_named
 from rlalloc.policies import MANIFEST_FILE, PolicyStore
+from rlalloc.urgency import UrgencyRules
 from rlalloc_trainer.evaluation import ActorWeights, policy_of
+from rlalloc_trainer.planning import Planned, PlanningSettings
 from rlalloc_trainer.versions import Learned, load_shipped_version, load_version
 
 SHIPPED: Final = "shipped"
+PLANNED: Final = "planned:"
+"""What a name begins with where the policy plans."""
+NO_URGENCY: Final = UrgencyRules()
 BASELINE: Final = "as-requested"
 SCEPTICS: Final = (
     "repaired",
@@ -29,29 +34,53 @@ SCEPTICS: Final = (
 
 
 class Contender(msgspec.Struct, frozen=True):
-    """A policy that can be sent to another process. ``weights`` is None for a heuristic."""
+    """A policy that can be sent to another process. ``weights`` is None for a heuristic.
+
+    With ``planning`` its answers are tried in rollouts first.
+    """
 
     name: str
     weights: ActorWeights | None = None
+    planning: PlanningSettings | None = None
 
     @property
     def digest(self) -> str:
         """What a cached result belongs to: the name of a heuristic (its code is digested elsewhere), or weights."""
+        plan = "" if self.planning is None else f" {msgspec.json.encode(self.planning).decode()}"
         if self.weights is None:
-            return f"heuristic {self.name}"
+            return f"heuristic {self.name}{plan}"
         shape = repr((self.weights.hidden, self.weights.answers))
-        return "actor " + hashlib.sha256(self.weights.content + shape.encode()).hexdigest()
+        return "actor " + hashlib.sha256(self.weights.content + shape.encode()).hexdigest() + plan
 
-    def policy(self) -> Heuristic:
-        """Return what decides."""
-        return policy_named(self.name) if self.weights is None else policy_of(self.weights)
+    def policy(self, urgency: UrgencyRules = NO_URGENCY) -> Heuristic:
+        """Return what decides on a site with these rules, new: one that plans remembers a stream's jobs.
+
+        Where urgency counts a heuristic puts shorter jobs first; a learned policy has an urgency of its own.
+        """
+        if self.weights is not None:
+            base = policy_of(self.weights)
+        else:
+            base = policy_named(self.name.removeprefix(PLANNED))
+            if urgency.nice_band > 0 and not isinstance(base, Ordered):
+                base = Ordered(base)
+        if self.planning is None:
+            return base
+        future = msgspec.structs.replace(self.planning.future, urgency=urgency)
+        return Planned(base, msgspec.structs.replace(self.planning, future=future))
 
 
 def contender_named(name: str, store: PolicyStore | None) -> Contender:
     """Return the contender: ``shipped``, a folder with a manifest, a version of the store, or a heuristic.
 
+    With PLANNED in front of it, the same with rollouts (``rlalloc_trainer.planning``).
+
     Raises PolicyError if there is none of that name, or its files are damaged.
     """
+    if name.startswith(PLANNED):
+        base = contender_named(name.removeprefix(PLANNED), store)
+        if base.planning is not None:
+            raise PolicyError(f"no policy {name!r}: write {PLANNED} once")
+        return Contender(name, base.weights, PlanningSettings())
     if name == SHIPPED:
         return _learned(name, load_shipped_version())
     if (Path(name) / MANIFEST_FILE).is_file():

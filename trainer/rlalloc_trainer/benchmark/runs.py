@@ -15,7 +15,6 @@ from typing import Final, Literal
 import msgspec
 
 from rlalloc.errors import RlallocError
-from rlalloc.heuristics import Ordered
 from rlalloc.heuristics.named import EXPERTS
 from rlalloc_trainer.benchmark.contenders import Contender
 from rlalloc_trainer.benchmark.figures import StreamFigures, figures_of
@@ -39,6 +38,7 @@ DIGESTED: Final = (
     ("rlalloc_trainer", "simulator"),
     ("rlalloc_trainer", "streams"),
     ("rlalloc_trainer", "benchmark"),
+    ("rlalloc_trainer", "planning"),
 )
 """Packages, and folders in them, on whose sources a result depends."""
 
@@ -111,15 +111,10 @@ def run_stream(task: Task) -> Results:
 
 
 def run(contender: Contender, setting: Setting, site: SimulatedSite, jobs: Sequence[SubmittedJob]) -> StreamFigures:
-    """Run one stream under one policy.
-
-    Where the site lets urgency count, a heuristic puts shorter jobs first; a learned policy has one of its own.
-    """
-    policy = contender.policy()
+    """Run one stream under one policy."""
     if setting != "sizes":
         site = with_urgency(site)
-        if contender.weights is None and not isinstance(policy, Ordered):
-            policy = Ordered(policy)
+    policy = contender.policy(site.interception.urgency)
     simulator = (
         ResizingSimulator(site, jobs, policy) if setting == "requeue" else Simulator(site, table_of(jobs, site))
     )

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.allocation import allocation_for
-from rlalloc.job import Allocation, Shares
+from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.observation import FEATURES, encode
-from rlalloc.urgency import nice_for
+from rlalloc.urgency import UrgencyRules, nice_for
 from rlalloc.view import ClusterView, expected_run_time_s, slowdown
 from rlalloc_trainer.simulator.engine.jobs import SubmittedJob, table_of
 from rlalloc_trainer.simulator.engine.parameters import SimulatedSite
@@ -66,7 +66,7 @@ def ask(simulator: Simulator, place: int, number: int, job: SubmittedJob) -> Que
 
 def decide(simulator: Simulator, number: int, job: SubmittedJob, view: ClusterView, shares: Shares) -> bool:
     """Give the asked job what ``shares`` mean; False where no nodes could ever hold that, and it is left as it is."""
-    allocation, nice = answer_of(simulator.site, job, view, shares)
+    allocation, nice = answer_of(simulator.site.interception.urgency, job, view, shares)
     try:
         simulator.resize({number: allocation}, nice={number: nice})
     except ValueError:
@@ -76,7 +76,7 @@ def decide(simulator: Simulator, number: int, job: SubmittedJob, view: ClusterVi
 
 
 def answer_of(
-    site: SimulatedSite, job: SubmittedJob, view: ClusterView, shares: Shares
+    rules: UrgencyRules, job: SubmittedJob | JobView, view: ClusterView, shares: Shares
 ) -> tuple[Allocation, tuple[int, float]]:
     """Return what ``shares`` mean, through the same functions as the daemon.
 
@@ -85,7 +85,6 @@ def answer_of(
     allocation = allocation_for(
         shares, job.request, job.bounds, view.shape, lambda sized: slowdown(job.request, sized)
     )
-    rules = site.interception.urgency
     patience_s = rules.patience_s(expected_run_time_s(job.request, allocation))
     return allocation, (nice_for(shares.urgency, rules), patience_s)
 

@@ -1,0 +1,94 @@
+"""What a planned decision takes, by the size of the cluster, against what its rollouts were counted for.
+
+    python bench/planning_latency.py [--decisions 60] [--budget 0.5]
+
+Streams of the Philly model at a load of 1.5, under price-EF; some of its decisions, evenly spread, are also planned
+with all workable counts as candidates, and timed, on the process's clock. ``counted`` is what ``rlalloc_trainer.planning.budget``
+takes such decisions to cost, which is how the latency budget becomes a number of futures: the longest may not be
+above the budget. docs/planning.md has figures.
+"""
+
+import argparse
+import time
+from typing import Final
+
+import numpy as np
+
+from rlalloc.heuristics import price_ef
+from rlalloc.job import JobView, Shares
+from rlalloc.view import ClusterView
+from rlalloc_trainer.planning import Planned, PlanningSettings
+from rlalloc_trainer.planning.budget import Rollouts
+from rlalloc_trainer.simulator.driving import drive
+from rlalloc_trainer.simulator.engine import Simulator, table_of
+from rlalloc_trainer.simulator.from_stream import site_of, submitted_from
+from rlalloc_trainer.streams.generate import GeneratorSettings, generate
+from rlalloc_trainer.streams.job import NodeGroup
+from rlalloc_trainer.streams.model import load_model
+
+NODES: Final = (4, 16, 64, 256)
+JOBS: Final = 2000
+LOAD: Final = 1.5
+
+
+class Timed:
+    """Price-EF; every ``every``-th decision is planned too, and how long that took is kept."""
+
+    def __init__(self, settings: PlanningSettings, every: int) -> None:
+        self._planned, self._every, self._asked = Planned(price_ef, settings), every, 0
+        self.took_s: list[float] = []
+        self.rollouts: list[Rollouts] = []
+
+    def __call__(self, job: JobView, view: ClusterView) -> Shares:
+        """Return price-EF's shares."""
+        self._asked += 1
+        if self._asked % self._every == 0:
+            begin_s = time.process_time()
+            self._planned(job, view)
+            took_s = time.process_time() - begin_s
+            if self._planned.last is not None:
+                self.took_s.append(took_s)
+                self.rollouts.append(self._planned.last)
+        return price_ef(job, view)
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(description="Latency of planned decisions by the size of the cluster.")
+    parser.add_argument("--decisions", type=int, default=60)
+    parser.add_argument("--budget", type=float, default=PlanningSettings().latency_budget)
+    arguments = parser.parse_args()
+    settings = PlanningSettings(latency_budget=arguments.budget)
+    timed(4, settings, 5)  # compiled before anything is timed
+    print(f"budget {arguments.budget:g} s; ms a decision")
+    print(
+        f"{'nodes':>6} {'decisions':>9} {'jobs':>5} {'futures':>8} {'counted':>8} {'p50':>6} {'p95':>6} {'longest':>8}"
+    )
+    for nodes in NODES:
+        seen = timed(nodes, settings, arguments.decisions)
+        took_ms = 1000 * np.array(seen.took_s)
+        jobs, futures, counted_s = (
+            float(np.mean([getattr(each, name) for each in seen.rollouts]))
+            for name in ("jobs", "futures", "counted_s")
+        )
+        print(
+            f"{nodes:>6} {len(took_ms):>9} {jobs:>5.0f} {futures:>8.1f} {1000 * counted_s:>8.0f} "
+            f"{np.median(took_ms):>6.0f} {np.percentile(took_ms, 95):>6.0f} {took_ms.max():>8.0f}",
+            flush=True,
+        )
+
+
+def timed(nodes: int, settings: PlanningSettings, decisions: int) -> Timed:
+    """Run a stream on so many nodes of eight GPUs."""
+    group = NodeGroup("node", nodes, 8, 96, 768_000)
+    made = GeneratorSettings(cluster=group, hours=24.0, load=LOAD, seed=1)
+    jobs = list(generate(load_model("philly"), made))[:JOBS]
+    site = site_of(made.description, jobs)
+    submitted = submitted_from(jobs, site)
+    policy = Timed(settings, max(1, len(submitted) // decisions))
+    drive(Simulator(site, table_of(submitted, site)), submitted, policy)
+    return policy
+
+
+if __name__ == "__main__":
+    main()
