@@ -2,10 +2,10 @@
 
     python bench/planning_latency.py [--decisions 60] [--budget 0.5]
 
-Streams of the Philly model at a load of 1.5, under price-EF; some of its decisions, evenly spread, are also planned
-with all workable counts as candidates, and timed, on the process's clock. ``counted`` is what ``rlalloc_trainer.planning.budget``
-takes such decisions to cost, which is how the latency budget becomes a number of futures: the longest may not be
-above the budget. docs/planning.md has figures.
+Streams of the Philly model at a load of 1.5, under price-EF; some of its decisions, evenly spread, are also planned,
+and timed on the process's clock. ``counted`` is what ``rlalloc_trainer.planning.budget`` takes them to cost, which is
+how the latency budget becomes a number of futures: the longest may not be above the budget. docs/planning.md has
+figures.
 """
 
 import argparse
@@ -61,9 +61,8 @@ def main() -> None:
     settings = PlanningSettings(latency_budget=arguments.budget)
     timed(4, settings, 5)  # compiled before anything is timed
     print(f"budget {arguments.budget:g} s; ms a decision")
-    print(
-        f"{'nodes':>6} {'decisions':>9} {'jobs':>5} {'futures':>8} {'counted':>8} {'p50':>6} {'p95':>6} {'longest':>8}"
-    )
+    columns = ("decisions", "jobs", "futures", "counted", "p50", "p95", "longest")
+    print(f"{'nodes':>6} " + " ".join(f"{name:>9}" for name in columns))
     for nodes in NODES:
         seen = timed(nodes, settings, arguments.decisions)
         took_ms = 1000 * np.array(seen.took_s)
@@ -71,11 +70,9 @@ def main() -> None:
             float(np.mean([getattr(each, name) for each in seen.rollouts]))
             for name in ("jobs", "futures", "counted_s")
         )
-        print(
-            f"{nodes:>6} {len(took_ms):>9} {jobs:>5.0f} {futures:>8.1f} {1000 * counted_s:>8.0f} "
-            f"{np.median(took_ms):>6.0f} {np.percentile(took_ms, 95):>6.0f} {took_ms.max():>8.0f}",
-            flush=True,
-        )
+        median, late = np.percentile(took_ms, (50, 95))
+        figures = (len(took_ms), jobs, futures, 1000 * counted_s, median, late, took_ms.max())
+        print(f"{nodes:>6} " + " ".join(f"{figure:>9.0f}" for figure in figures), flush=True)
 
 
 def timed(nodes: int, settings: PlanningSettings, decisions: int) -> Timed:

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-# Upper ends of what bench/planning_latency.py measured, and half as much again.
+# Together about twice the longest decisions that bench/planning_latency.py measured.
 DECISION_S: Final = 0.005
 NODE_S: Final = 0.00003
 FUTURE_S: Final = 0.0015
