@@ -1,0 +1,74 @@
+"""The best choice, known to nobody in practice: value iteration over the model that the jobs really follow."""
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import RegularGridInterpolator
+
+from rlalloc_trainer.parallelism.environment import GAPS_S, MOST_IN_USE, in_use_next, rewards
+from rlalloc_trainer.parallelism.performance import Consequences, FloatArray, consequences
+
+DISCOUNT: Final = 0.8
+"""Of everybody in the comparison: about five jobs ahead count."""
+_PLACES: Final = 7
+_SIZES: Final = 12
+_TOLERANCE: Final = 1e-3
+
+
+class Oracle:
+    """Action values by value iteration on a grid of what is in use, linear in between.
+
+    The size of the next job and the time until it comes are averaged over their distributions (sizes at the middles
+    of 12 equal parts). The value of an optimal decision is off by at most ``tolerance / (1 - discount)``, apart from
+    the grid.
+    """
+
+    def __init__(self, places: int = _PLACES, tolerance: float = _TOLERANCE) -> None:
+        axis = np.linspace(0.0, MOST_IN_USE, places)
+        in_use = np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), axis=-1)
+        sizes = (np.arange(_SIZES) + 0.5) / _SIZES
+        situations = np.empty((places, places, places, _SIZES, 4))
+        situations[..., :3], situations[..., 3] = in_use[..., None, :], sizes
+        seen = consequences(situations)
+        reward, following = rewards(seen), _followers(situations, seen)
+        self._value = RegularGridInterpolator((axis,) * 3, np.zeros((places,) * 3))
+        change = np.inf
+        while change > tolerance:
+            value = (reward + DISCOUNT * self._value(following).mean(axis=0)).max(axis=-1).mean(axis=-1)
+            change = float(np.abs(value - self._value.values).max())
+            self._value = RegularGridInterpolator((axis,) * 3, value)
+
+    def values(self, situations: FloatArray) -> FloatArray:
+        """Return what each plan is worth (..., plans) in ``situations`` (..., 4), decided as well as can be after."""
+        seen = consequences(situations)
+        worth: FloatArray = rewards(seen) + DISCOUNT * self._value(_followers(situations, seen)).mean(axis=0)
+        return worth
+
+    def choose(self, situations: FloatArray) -> NDArray[np.int64]:
+        """Return the number of the best plan for each of ``situations``."""
+        return self.values(situations).argmax(axis=-1)
+
+
+def _followers(situations: FloatArray, seen: Consequences) -> FloatArray:
+    """What is in use when the next job comes, (gaps, ..., plans, 3)."""
+    return np.stack([in_use_next(situations, seen, gap_s) for gap_s in GAPS_S])
+
+
+Chooser = Callable[[FloatArray], NDArray[np.int64]]
+"""From situations (..., 4) to the numbers of plans (...)."""
+
+
+def fixed_plans() -> Chooser:
+    """Return the fixed policy: for each model size the plan that is best on a cluster that is a third in use.
+
+    It is what a site's documentation would say; it never looks at the cluster.
+    """
+
+    def choose(situations: FloatArray) -> NDArray[np.int64]:
+        usual = situations.copy()
+        usual[..., :3] = 1.0 / 3.0
+        return rewards(consequences(usual)).argmax(axis=-1)
+
+    return choose
