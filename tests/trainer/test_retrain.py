@@ -124,11 +124,11 @@ def test_a_version_keeps_its_critics(tmp_path: Path) -> None:
 
 
 def _stored_copy(learned: Learned, folder: Path) -> Path:
-    from rlalloc_trainer.critic import TwinCritic
+    from rlalloc_trainer.critic import ResidualCritics
     from rlalloc_trainer.versions import new_manifest, version_files
 
     store = PolicyStore(folder)
-    critics = learned.critics or TwinCritic()
+    critics = learned.critics or ResidualCritics(learned.actor.features, learned.actor.actions, learned.actor.hidden)
     files = version_files(learned.actor, critics)
     version = store.add(files, new_manifest(learned.actor, learned.version, {}, {}))
     actor, _ = load_actor(store.path(version))
@@ -165,7 +165,7 @@ def test_transitions_are_what_was_executed(experiences: list[Experience]) -> Non
     assert rows.observation.shape == (60, len(FEATURES))
     assert rows.shares.shape == (60, 3)
     assert rows.reward.tolist() == pytest.approx([one.outcome.reward for one in experiences])
-    assert rows.done.all()
+    assert not rows.discount.any()
 
 
 def test_the_twin_has_the_sites_cluster_and_jobs(experiences: list[Experience]) -> None:

@@ -1,62 +1,112 @@
-"""The critics of SAC: what shares are worth for an observation."""
+"""The critics of SAC: what shares are worth for an observation, by several networks that were learned apart.
 
+All of an ensemble's networks are computed at once: a layer's weights are one tensor with the members in front.
+"""
+
+import itertools
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Final
 
 import torch
 from torch import Tensor, nn
 
-from rlalloc.observation import FEATURES
 
-SHARES: Final = 3
+class Critics(nn.Module, ABC):
+    """An ensemble of ``members`` critics."""
+
+    def __init__(self, members: int) -> None:
+        super().__init__()
+        self.members = members
+
+    @abstractmethod
+    def forward(self, observations: Tensor, shares: Tensor) -> Tensor:
+        """Values (members, rows) of shares (rows, actions) for observations (rows, features)."""
 
 
-class Critic(nn.Module):
+class PlainCritics(Critics):
+    """``Q(s, a)`` as it is: one perceptron each. It sees shares between -1 and 1."""
+
+    def __init__(self, features: int, actions: int, hidden: Sequence[int], members: int = 2) -> None:
+        super().__init__(members)
+        self.value = EnsemblePerceptron(members, features + actions, hidden)
+
+    def forward(self, observations: Tensor, shares: Tensor) -> Tensor:
+        """Values (members, rows) of shares (rows, actions) for observations (rows, features)."""
+        values: Tensor = self.value(torch.cat((observations, 2.0 * shares - 1.0), dim=-1))
+        return values
+
+
+class ResidualCritics(Critics):
     """``Q(s, a) = V(s) + A(s, a) - A(s, a_heuristic)``.
 
     V takes up how dear a job is whatever it gets, which is most of the reward's spread; A has only to tell what
     leaving the heuristic's shares changes, and is nothing where one does not leave them (LEARNING.md: the critic on
-    the difference to the heuristic). The heuristic's shares are the observation's last three features.
+    the difference to the heuristic). The heuristic's shares are the observation's last features.
     """
 
-    def __init__(self, features: int = len(FEATURES), hidden: Sequence[int] = (128, 128)) -> None:
-        super().__init__()
-        self.value = _perceptron(features, hidden)
-        self.advantage = _perceptron(features + SHARES, hidden)
+    def __init__(self, features: int, actions: int, hidden: Sequence[int], members: int = 2) -> None:
+        super().__init__(members)
+        self.value = EnsemblePerceptron(members, features, hidden)
+        self.advantage = EnsemblePerceptron(members, features + actions, hidden)
 
     def forward(self, observations: Tensor, shares: Tensor) -> Tensor:
-        """Values (rows,) of shares (rows, 3) for observations (rows, features)."""
-        value: Tensor = self.value(observations).squeeze(-1) + self.gain(observations, shares)
-        return value
+        """Values (members, rows) of shares (rows, actions) for observations (rows, features)."""
+        values: Tensor = self.value(observations) + self.gain(observations, shares)
+        return values
 
     def gain(self, observations: Tensor, shares: Tensor) -> Tensor:
-        """What ``shares`` are worth more than the heuristic's, (rows,)."""
-        chosen = self.advantage(torch.cat((observations, shares), dim=-1))
-        heuristic = self.advantage(torch.cat((observations, observations[:, -SHARES:]), dim=-1))
-        difference: Tensor = (chosen - heuristic).squeeze(-1)
+        """What ``shares`` are worth more than the heuristic's, (members, rows)."""
+        chosen = torch.cat((observations, shares), dim=-1)
+        heuristic = torch.cat((observations, observations[:, -shares.shape[-1] :]), dim=-1)
+        difference: Tensor = self.advantage(chosen) - self.advantage(heuristic)
         return difference
 
 
-class TwinCritic(nn.Module):
-    """Two critics, learned apart; the lower of both is believed (Fujimoto et al., 2018)."""
+class EnsemblePerceptron(nn.Sequential):
+    """``members`` perceptrons with ReLUs side by side, each from (rows, inputs) to a number a row."""
 
-    def __init__(self, features: int = len(FEATURES), hidden: Sequence[int] = (128, 128)) -> None:
+    def __init__(self, members: int, inputs: int, hidden: Sequence[int]) -> None:
+        modules: list[nn.Module] = []
+        for wide, narrow in itertools.pairwise((inputs, *hidden)):
+            modules += [EnsembleLinear(members, wide, narrow), nn.ReLU()]
+        super().__init__(*modules, EnsembleLinear(members, hidden[-1], 1))
+        self.members = members
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return numbers (members, rows) for rows (rows, inputs), the same for every member."""
+        numbers = rows.expand(self.members, -1, -1)
+        for module in self:
+            numbers = module(numbers)
+        return numbers.squeeze(-1)
+
+
+class EnsembleLinear(nn.Module):
+    """``members`` linear layers side by side, from (members, rows, inputs) to (members, rows, outputs).
+
+    Initial weights and biases are nn.Linear's: uniform within ±1/√inputs.
+    """
+
+    def __init__(self, members: int, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.first = Critic(features, hidden)
-        self.second = Critic(features, hidden)
+        bound = 1.0 / math.sqrt(inputs)
+        self.weight = nn.Parameter(torch.empty(members, inputs, outputs).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(members, 1, outputs).uniform_(-bound, bound))
 
-    def forward(self, observations: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-        """Both values, (rows,) each."""
-        return self.first(observations, shares), self.second(observations, shares)
-
-    def lower(self, observations: Tensor, shares: Tensor) -> Tensor:
-        """The lower of both values (rows,)."""
-        return torch.minimum(*self(observations, shares))
+    def forward(self, rows: Tensor) -> Tensor:
+        """Return each member's outputs for its rows."""
+        return torch.baddbmm(self.bias, rows, self.weight)
 
 
-def _perceptron(inputs: int, hidden: Sequence[int]) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for width in hidden:
-        layers += [nn.Linear(inputs, width), nn.ReLU()]
-        inputs = width
-    return nn.Sequential(*layers, nn.Linear(inputs, 1))
+def lower_bound(values: Tensor, deviations: float) -> Tensor:
+    """Return what values (members, rows) are trusted to reach, (rows,): the mean less so many deviations.
+
+    Of two, one deviation below the mean is the lower one: the clipped double Q of Fujimoto et al. (2018), computed
+    without the root, whose slope has no end where they agree. More members and deviations: An et al. (2021).
+    """
+    if len(values) == 2 and deviations == 1.0:
+        return torch.minimum(values[0], values[1])
+    if len(values) == 1 or deviations == 0.0:
+        return values.mean(dim=0)
+    spread = (values.var(dim=0, correction=0) + 1e-12).sqrt()
+    return values.mean(dim=0) - deviations * spread

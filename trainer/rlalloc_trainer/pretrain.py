@@ -17,9 +17,9 @@ import torch
 from rlalloc.errors import PolicyError
 from rlalloc.observation import FEATURES
 from rlalloc.policies import MANIFEST_FILE
-from rlalloc_agent.actor import HIDDEN, Actor, actor_from_bytes
+from rlalloc_agent.actor import HIDDEN, SHARES, Actor, actor_from_bytes
 from rlalloc_trainer.counterfactual import LabelSettings, label
-from rlalloc_trainer.critic import TwinCritic
+from rlalloc_trainer.critic import Critics
 from rlalloc_trainer.evaluation import (
     ActorWeights,
     Contender,
@@ -78,7 +78,7 @@ class _Best(msgspec.Struct, frozen=True):
     ratio: float
     round_number: int
     actor: ActorWeights
-    critics: TwinCritic
+    critics: Critics
 
 
 def pretrain(settings: PretrainSettings, directory: Path, report: Report) -> dict[str, Interval]:
@@ -105,7 +105,7 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report) -> dic
 
 def _rounds(settings: PretrainSettings, spread: Map, report: Report) -> tuple[_Best, list[dict[str, float]]]:
     sac = Sac(Actor(len(FEATURES), HIDDEN), settings.sac, settings.seed)
-    replay = Replay(settings.rounds * settings.streams * settings.labels.rows, len(FEATURES))
+    replay = Replay(settings.rounds * settings.streams * settings.labels.rows, len(FEATURES), SHARES)
     generator = np.random.default_rng(settings.seed)
     validation = _streams(VALIDATION_SEEDS, settings.validation_streams)
     heuristic = evaluate({BASE: BASE}, validation, spread)[BASE]
@@ -175,7 +175,7 @@ def _means(results: Sequence[StreamResult]) -> dict[str, float]:
 def _write(
     directory: Path,
     actor: Actor,
-    critics: TwinCritic,
+    critics: Critics,
     training: dict[str, object],
     evaluation: dict[str, object],
 ) -> None:

@@ -1,5 +1,7 @@
 """The replay buffer: transitions in numpy arrays, sampled uniformly."""
 
+from collections.abc import Mapping
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -10,15 +12,16 @@ FloatArray = NDArray[np.float32]
 class Transitions(msgspec.Struct, frozen=True):
     """Some transitions, row by row.
 
-    ``observation`` (rows, features) · ``shares`` (rows, 3), those in effect · ``reward`` (rows,) ·
-    ``next_observation`` (rows, features) · ``done`` (rows,), 1 where nothing follows.
+    ``observation`` (rows, features) · ``shares`` (rows, actions), those in effect · ``reward`` (rows,), of one step
+    or of several, discounted · ``next_observation`` (rows, features), the one after these steps · ``discount``
+    (rows,), what its value counts: gamma to the power of the steps, 0 where nothing follows.
     """
 
     observation: FloatArray
     shares: FloatArray
     reward: FloatArray
     next_observation: FloatArray
-    done: FloatArray
+    discount: FloatArray
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -31,20 +34,20 @@ def single_decisions(observation: FloatArray, shares: FloatArray, reward: FloatA
         shares=shares,
         reward=reward,
         next_observation=observation,
-        done=np.ones(len(reward), dtype=np.float32),
+        discount=np.zeros(len(reward), dtype=np.float32),
     )
 
 
 class Replay:
     """The latest ``capacity`` transitions. Memory is taken once, at the start."""
 
-    def __init__(self, capacity: int, features: int) -> None:
+    def __init__(self, capacity: int, features: int, actions: int) -> None:
         self._arrays = Transitions(
             observation=np.zeros((capacity, features), dtype=np.float32),
-            shares=np.zeros((capacity, 3), dtype=np.float32),
+            shares=np.zeros((capacity, actions), dtype=np.float32),
             reward=np.zeros(capacity, dtype=np.float32),
             next_observation=np.zeros((capacity, features), dtype=np.float32),
-            done=np.zeros(capacity, dtype=np.float32),
+            discount=np.zeros(capacity, dtype=np.float32),
         )
         self._capacity = capacity
         self._added = 0
@@ -65,3 +68,14 @@ class Replay:
             raise ValueError("the replay buffer is empty: add transitions first")
         rows = generator.integers(len(self), size=count)
         return Transitions(*(getattr(self._arrays, name)[rows] for name in Transitions.__struct_fields__))
+
+    def state(self) -> dict[str, NDArray[np.generic]]:
+        """Return what ``restore`` needs, by name: the rows in use and how many were ever added."""
+        rows = {name: getattr(self._arrays, name)[: len(self)] for name in Transitions.__struct_fields__}
+        return {**rows, "added": np.array(self._added)}
+
+    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+        """Take up what ``state`` gave. Raises ValueError if it does not fit this buffer's shape."""
+        self._added = int(state["added"])
+        for name in Transitions.__struct_fields__:
+            getattr(self._arrays, name)[: len(self)] = state[name]

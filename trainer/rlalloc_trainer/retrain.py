@@ -14,6 +14,7 @@ from rlalloc.config import TrainerSection
 from rlalloc.observation import FEATURES
 from rlalloc.policies import PolicyStore
 from rlalloc.store import Experience, PolicyRow, Store
+from rlalloc_agent.actor import SHARES, Actor
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
 from rlalloc_trainer.evaluation import (
     ActorWeights,
@@ -150,9 +151,9 @@ def _train(
     generator: np.random.Generator,
     spread: Map,
     progress: Report,
-) -> Sac:
+) -> Sac[Actor]:
     """Fine-tune ``start`` on the real decisions and on the twin's."""
-    replay = Replay(100_000, len(FEATURES))
+    replay = Replay(100_000, len(FEATURES), SHARES)
     weights = ActorWeights.of(start.actor)
     streams = resampled(site, TRAIN_STREAMS, TRAIN_STREAM_JOBS, generator, TRAIN_PACE)
     tasks = [(stream, weights, settings.seed + number) for number, stream in enumerate(streams)]
@@ -196,7 +197,7 @@ def beyond_expectation(real: Transitions, simulated: Sequence[Labels]) -> Transi
 
 
 def _keep(
-    sac: Sac,
+    sac: Sac[Actor],
     current: Learned,
     verdict: Verdict,
     policies: PolicyStore,

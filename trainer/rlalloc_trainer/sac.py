@@ -1,14 +1,16 @@
-"""Soft actor-critic (Haarnoja et al., 2018) with twin critics and automatic temperature, in plain torch.
+"""Soft actor-critic (Haarnoja et al., 2018) with an ensemble of critics and automatic temperature, in plain torch.
 
 It reads like cleanrl's ``sac_continuous_action``: the critics learn the soft value of what was done, the actor learns
-to do what the lower critic values, less what its certainty costs, and the temperature keeps the entropy at a target.
-A decision of rlalloc ends its episode (``done = 1``), but nothing here depends on that.
+to do what the critics agree on that it is worth, less what its certainty costs, and the temperature keeps the entropy
+at a target. How far the future counts stands in the transitions (rlalloc_trainer.n_step); a decision of rlalloc ends
+its episode, but nothing here depends on that. docs/sac.md says where each part comes from and how it was checked.
 """
 
+import math
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -17,23 +19,27 @@ import torch
 from torch import Tensor
 
 from rlalloc_agent.actor import Actor
-from rlalloc_trainer.critic import TwinCritic
-from rlalloc_trainer.replay import Replay, Transitions
+from rlalloc_agent.tanh_gaussian import TanhGaussian, draw
+from rlalloc_trainer.critic import Critics, PlainCritics, ResidualCritics, lower_bound
+from rlalloc_trainer.replay import FloatArray, Replay, Transitions
 
+ActorKind = TypeVar("ActorKind", bound=TanhGaussian)
 _NETWORKS: Final = ("actor", "critics", "targets")
-_OPTIMIZERS: Final = ("critic_optimizer", "actor_optimizer", "temperature_optimizer")
+_OPTIMIZERS: Final = ("critic_optimizer", "actor_optimizer")
 
 
 class SacSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The hyperparameters.
+    """The hyperparameters, as rlalloc uses them; ``plain_settings`` has those of the paper.
 
-    gamma             discount of what follows a decision
     tau               part of the critics that the target networks take over at each step (polyak averaging)
     batch             transitions a step
     critic_rate       Adam's learning rate of the critics
     actor_rate        Adam's learning rate of the actor: lower, for it should follow critics that have settled
     temperature_rate  Adam's learning rate of the temperature
     weight_decay      of the critics (AdamW): small data sets are learned by heart otherwise
+    critics           networks in the ensemble (2: twin critics, Fujimoto et al., 2018)
+    deviations        standard deviations below the ensemble's mean that are believed, critic.lower_bound (An et al.,
+                      2021); with two critics, 1 is the lower of both
     actor_every       critic steps for one of actor and temperature (delayed updates, Fujimoto et al., 2018)
     actor_after       critic steps before the first of the actor, while the critics know nothing yet
     target_entropy    of the shares' density, in nats: that of three Gaussians of deviation 0.03 in [0, 1]
@@ -42,13 +48,14 @@ class SacSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                       for a gain that the critics are sure of; 0 is plain SAC
     """
 
-    gamma: float = 0.99
     tau: float = 0.01
     batch: int = 256
     critic_rate: float = 3e-4
     actor_rate: float = 3e-4
     temperature_rate: float = 1e-3
     weight_decay: float = 0.1
+    critics: int = 2
+    deviations: float = 1.0
     actor_every: int = 2
     actor_after: int = 200
     target_entropy: float = -6.3
@@ -56,87 +63,120 @@ class SacSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     anchor: float = 0.5
 
 
+def plain_settings(actions: int) -> SacSettings:
+    """Return SAC's settings of Haarnoja et al. (2018b, table 1) for that many actions; stable-baselines3's too.
+
+    Their target of minus one nat for each action holds for actions in [-1, 1], whose density is half of ours.
+    """
+    return SacSettings(
+        tau=0.005,
+        temperature_rate=3e-4,
+        weight_decay=0.0,
+        actor_every=1,
+        actor_after=0,
+        target_entropy=-actions * (1.0 + math.log(2.0)),
+        temperature=1.0,
+        anchor=0.0,
+    )
+
+
 class Losses(msgspec.Struct, frozen=True):
-    """What one step came to. The actor's figures are None where it was not its turn."""
+    """What one step came to. The actor's figures are None where it was not its turn.
+
+    ``critic`` is the squared error, summed over the critics. ``errors`` (rows,) are the sizes of each row's temporal
+    difference errors, averaged over the critics: priorities for a replay that wants them.
+    """
 
     critic: float
     actor: float | None
     entropy: float | None
     temperature: float
+    errors: FloatArray
 
 
-class Sac:
+class Sac(Generic[ActorKind]):
     """Actor, critics, targets, temperature and their optimisers. The same seed and data give the same parameters."""
 
-    def __init__(self, actor: Actor, settings: SacSettings, seed: int, critics: TwinCritic | None = None) -> None:
+    def __init__(self, actor: ActorKind, settings: SacSettings, seed: int, critics: Critics | None = None) -> None:
         self.settings = settings
         self.actor = actor.train()
         self.generator = torch.Generator().manual_seed(seed)
-        self.critics = critics or new_critics(actor, seed)
+        self.critics = critics or new_critics(actor, settings.critics, seed)
         self.targets = deepcopy(self.critics).requires_grad_(requires_grad=False)
-        self.log_temperature = torch.tensor(float(np.log(settings.temperature)), requires_grad=True)
+        self.log_temperature = torch.tensor(math.log(settings.temperature), requires_grad=True)
         self.critic_optimizer = torch.optim.AdamW(
-            self.critics.parameters(), lr=settings.critic_rate, weight_decay=settings.weight_decay
+            self.critics.parameters(), lr=settings.critic_rate, weight_decay=settings.weight_decay, fused=True
         )
-        self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), lr=settings.actor_rate)
-        self.temperature_optimizer = torch.optim.Adam([self.log_temperature], lr=settings.temperature_rate)
+        self.actor_optimizer = torch.optim.Adam(
+            [
+                {"params": list(self.actor.parameters()), "lr": settings.actor_rate},
+                {"params": [self.log_temperature], "lr": settings.temperature_rate},
+            ],
+            fused=True,
+        )
         self.steps = 0
 
     @property
     def temperature(self) -> float:
         """What a nat of entropy is worth in reward."""
-        return float(self.log_temperature.detach().exp())
+        return math.exp(self.log_temperature.item())
 
-    def update(self, batch: Transitions) -> Losses:
-        """Take one gradient step on a batch."""
-        observation, shares, reward, following, done = (
+    def update(self, batch: Transitions, weights: FloatArray | None = None) -> Losses:
+        """Take one gradient step on a batch, whose rows count by ``weights`` (rows,), all alike if there are none."""
+        observation, shares, reward, following, discount = (
             torch.from_numpy(getattr(batch, name)) for name in Transitions.__struct_fields__
         )
-        critic_loss = self._update_critics(observation, shares, reward, following, done)
+        row_weights = None if weights is None else torch.from_numpy(weights)
+        temperature = self.temperature
+        target = self._target(reward, following, discount, temperature)
+        critic_loss, errors = self._update_critics(observation, shares, target, row_weights)
         self.steps += 1
         actor_loss = entropy = None
         if self.steps > self.settings.actor_after and self.steps % self.settings.actor_every == 0:
-            actor_loss, entropy = self._update_actor(observation)
+            actor_loss, entropy = self._update_actor(observation, temperature)
         with torch.no_grad():
-            for target, learned in zip(self.targets.parameters(), self.critics.parameters(), strict=True):
-                target.lerp_(learned, self.settings.tau)
-        return Losses(critic_loss, actor_loss, entropy, self.temperature)
+            for target_part, learned in zip(self.targets.parameters(), self.critics.parameters(), strict=True):
+                target_part.lerp_(learned, self.settings.tau)
+        return Losses(critic_loss, actor_loss, entropy, self.temperature, errors)
+
+    @torch.no_grad()
+    def _target(self, reward: Tensor, following: Tensor, discount: Tensor, temperature: float) -> Tensor:
+        """``r + discount·(lower Q'(s', a') - temperature·log π(a'|s'))``, a' drawn from the actor, (rows,)."""
+        if not bool(discount.any()):
+            return reward
+        shares, log_probability = self.actor.sample(following, self.generator)
+        lower = lower_bound(self.targets(following, shares), self.settings.deviations)
+        return reward + discount * (lower - temperature * log_probability)
 
     def _update_critics(
-        self, observation: Tensor, shares: Tensor, reward: Tensor, following: Tensor, done: Tensor
-    ) -> float:
-        """Move both critics towards ``r + gamma·(1 - done)·(min Q'(s', a') - temperature·log π(a'|s'))``."""
-        with torch.no_grad():
-            target = reward
-            if not bool(done.all()):
-                next_shares, next_log_probability = self.actor.sample(following, self.generator)
-                soft = self.targets.lower(following, next_shares) - self.temperature * next_log_probability
-                target = reward + self.settings.gamma * (1.0 - done) * soft
-        first, second = self.critics(observation, shares)
-        loss = torch.nn.functional.mse_loss(first, target) + torch.nn.functional.mse_loss(second, target)
+        self, observation: Tensor, shares: Tensor, target: Tensor, weights: Tensor | None
+    ) -> tuple[float, FloatArray]:
+        """Move each critic towards the target; return the loss and each row's error."""
+        errors = self.critics(observation, shares) - target
+        squares = errors**2 if weights is None else weights * errors**2
+        loss = squares.mean(dim=-1).sum()
         self.critic_optimizer.zero_grad()
         torch.autograd.backward(loss)
         self.critic_optimizer.step()
-        return float(loss.detach())
+        return loss.item(), errors.detach().abs().mean(dim=0).numpy()
 
-    def _update_actor(self, observation: Tensor) -> tuple[float, float]:
-        """Move the actor up ``min Q(s, a) - temperature·log π(a|s)`` less the anchor, the entropy to its target."""
-        shares, log_probability = self.actor.sample(observation, self.generator)
-        self.critics.requires_grad_(requires_grad=False)  # their gradients would cost half the step
-        soft = self.critics.lower(observation, shares) - self.temperature * log_probability
-        loss = (self.settings.anchor * self.actor.departure(observation) - soft).mean()
+    def _update_actor(self, observation: Tensor, temperature: float) -> tuple[float, float]:
+        """Move the actor up ``lower Q(s, a) - temperature·log π(a|s)`` less the anchor, the entropy to its target."""
+        mean, std = self.actor(observation)
+        shares, log_probability = draw(mean, std, self.generator)
+        lower = lower_bound(self.critics(observation, shares), self.settings.deviations)
+        loss = (temperature * log_probability - lower).mean()
+        if self.settings.anchor:
+            loss = loss + self.settings.anchor * self.actor.departure(observation, mean).mean()
+        entropy = -log_probability.detach().mean()
+        temperature_loss = self.log_temperature * (entropy - self.settings.target_entropy)
         self.actor_optimizer.zero_grad()
-        torch.autograd.backward(loss)
+        learned = [*self.actor.parameters(), self.log_temperature]
+        torch.autograd.backward(loss + temperature_loss, inputs=learned)  # the critics' gradients would cost as much
         self.actor_optimizer.step()
-        self.critics.requires_grad_(requires_grad=True)
-        excess = -log_probability.detach() - self.settings.target_entropy
-        temperature_loss = (self.log_temperature.exp() * excess).mean()
-        self.temperature_optimizer.zero_grad()
-        torch.autograd.backward(temperature_loss)
-        self.temperature_optimizer.step()
-        return float(loss.detach()), float(-log_probability.detach().mean())
+        return loss.item(), entropy.item()
 
-    def copy_of_critics(self) -> TwinCritic:
+    def copy_of_critics(self) -> Critics:
         """Return the critics as they are now, independent of further steps."""
         return deepcopy(self.critics)
 
@@ -169,15 +209,16 @@ class Sac:
             optimizer.load_state_dict(optimizer.state_dict() | {"state": states})
 
 
-def new_critics(actor: Actor, seed: int) -> TwinCritic:
-    """Return critics with fresh weights for ``actor``'s observations; the global generator is left as it was."""
+def new_critics(actor: TanhGaussian, members: int, seed: int) -> Critics:
+    """Return critics with fresh weights that fit ``actor``; the global generator is left as it was."""
+    kind = ResidualCritics if isinstance(actor, Actor) else PlainCritics
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return TwinCritic(actor.features, actor.hidden)
+        return kind(actor.features, actor.actions, actor.hidden, members)
 
 
 def learn(
-    sac: Sac,
+    sac: Sac[ActorKind],
     replay: Replay,
     steps: int,
     generator: np.random.Generator,

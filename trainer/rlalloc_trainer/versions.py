@@ -14,7 +14,7 @@ from rlalloc.observation import FEATURES, SCHEMA_VERSION
 from rlalloc.policies import ACTOR_FILE, Manifest
 from rlalloc_agent.actor import Actor, actor_bytes, load_actor
 from rlalloc_agent.serving import shipped_folder
-from rlalloc_trainer.critic import TwinCritic
+from rlalloc_trainer.critic import Critics, ResidualCritics
 
 CRITICS_FILE: Final = "critics.safetensors"
 
@@ -23,11 +23,11 @@ class Learned(msgspec.Struct, frozen=True):
     """An actor, its critics (None where a version has none) and the version's name."""
 
     actor: Actor
-    critics: TwinCritic | None
+    critics: Critics | None
     version: str
 
 
-def version_files(actor: Actor, critics: TwinCritic) -> dict[str, bytes]:
+def version_files(actor: Actor, critics: Critics) -> dict[str, bytes]:
     """Return the files of a version by name."""
     return {ACTOR_FILE: actor_bytes(actor), CRITICS_FILE: safetensors.torch.save(critics.state_dict())}
 
@@ -54,10 +54,12 @@ def load_version(folder: Path) -> Learned:
     actor, manifest = load_actor(folder)
     if CRITICS_FILE not in manifest.files:
         return Learned(actor, None, manifest.version)
-    critics = TwinCritic(actor.features, actor.hidden)
     try:
-        critics.load_state_dict(safetensors.torch.load((folder / CRITICS_FILE).read_bytes()))
-    except (safetensors.SafetensorError, RuntimeError, ValueError) as err:
+        tensors = safetensors.torch.load((folder / CRITICS_FILE).read_bytes())
+        members = max(len(tensor) for tensor in tensors.values())  # each has the members in front
+        critics = ResidualCritics(actor.features, actor.actions, actor.hidden, members)
+        critics.load_state_dict(tensors)
+    except (safetensors.SafetensorError, RuntimeError, ValueError, TypeError) as err:
         reason = str(err).splitlines()[0]
         raise PolicyError(f"{folder / CRITICS_FILE} does not fit its actor: {reason}") from err
     return Learned(actor, critics, manifest.version)
