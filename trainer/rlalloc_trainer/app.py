@@ -9,7 +9,8 @@ from rlalloc.errors import PolicyError
 from rlalloc.logs import configure_logging
 from rlalloc.policies import PolicyStore
 from rlalloc.store import Store
-from rlalloc_trainer.evaluation import Interval
+from rlalloc_trainer.evaluation import Interval, processes
+from rlalloc_trainer.parallelism.comparison import Compared, ComparisonSettings, compare
 from rlalloc_trainer.pretrain import PretrainSettings, pretrain
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.retrain import Retrained, retrain
@@ -40,3 +41,9 @@ def train_from_nothing(directory: Path, seed: int, budget: float, report: Report
 def tune_heuristics(seed: int, rounds: int, report: Report) -> Tuned:
     """Tune the constants of price-EF."""
     return tune(TuningSettings(seed=seed, rounds=rounds), report)
+
+
+def compare_parallelism(seeds: int, folder: Path, workers: int, report: Report) -> dict[str, Compared]:
+    """Return a row of the table for each policy that chooses GPU counts and parallelism."""
+    with processes(workers) as spread:
+        return compare(ComparisonSettings(seeds=seeds), spread, folder, report)

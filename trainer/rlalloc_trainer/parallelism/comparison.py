@@ -1,24 +1,44 @@
 """The table of Dadizadeh Dargiry: the fixed policy, SARSA, Q-learning and SAC against the oracle's choices."""
 
+import hashlib
 from collections.abc import Callable, Sequence
-from typing import Final
+from pathlib import Path
+from typing import Final, Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rlalloc_trainer.evaluation import Map
 from rlalloc_trainer.parallelism.environment import DECISIONS, Step, begin, first_situations
-from rlalloc_trainer.parallelism.oracle import Chooser
+from rlalloc_trainer.parallelism.fixed import FixedPlans
+from rlalloc_trainer.parallelism.learned import learn_sac
+from rlalloc_trainer.parallelism.oracle import Oracle
 from rlalloc_trainer.parallelism.performance import FloatArray
-from rlalloc_trainer.parallelism.plans import PLANS
+from rlalloc_trainer.parallelism.tables import TableSettings, learn_table
+from rlalloc_trainer.progress import Report
 
+Learner = Literal["sarsa", "q-learning", "sac"]
+LEARNERS: Final[tuple[Learner, ...]] = ("sarsa", "q-learning", "sac")
 EPISODES: Final = 40
 JUDGED_BY: Final = 900_000
 """The seed of the episodes for judging; nothing learns on them."""
 JOULES_A_KWH: Final = 3.6e6
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+Chooser = Callable[[FloatArray], NDArray[np.int64]]
+"""From situations (n, 4) to the numbers of plans (n,)."""
+
+
+class ComparisonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``seeds`` runs of each learner. Tables get 25 times as many decisions as SAC: they cost them less time."""
+
+    seeds: int = 10
+    tables: TableSettings = TableSettings()
+    sac_decisions: int = 48_000
+
+
+class Figures(msgspec.Struct, frozen=True):
     """One policy, over the same episodes as all others.
 
     ``accuracy``, ``precision`` and ``f1`` (both averaged over the plans that the oracle takes, each counting alike)
@@ -38,11 +58,60 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """What policies are asked: situations (n, 4) on the oracle's way, its choices (n,), all plans' worth (n, plans)."""
+    """What policies are asked: the oracle's situations (n, 4), its choices (n,), each plan's worth (n, plans)."""
 
     situations: FloatArray
     best: NDArray[np.int64]
     worth: FloatArray
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """A row: the mean over seeds and its standard deviation, which is nothing for those who do not learn."""
+
+    mean: Figures
+    deviation: Figures
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One learner with one seed."""
+
+    learner: Learner
+    seed: int
+    settings: ComparisonSettings
+
+
+def compare(settings: ComparisonSettings, spread: Map, folder: Path, report: Report) -> dict[str, Compared]:
+    """Return a row for the fixed policy, each learner and the oracle.
+
+    What a run came to is kept in ``folder``, and taken from there the next time. Deterministic.
+    """
+    examination, oracle = examination_by(Oracle())
+    rows = {"fixed": [examine(FixedPlans(examination.situations, examination.worth).choose, examination)]}
+    runs = [Run(learner, seed, settings) for learner in LEARNERS for seed in range(settings.seeds)]
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = [run for run in runs if not _kept(folder, run).exists()]
+    report("learning", 1.0 - len(missing) / len(runs))
+    for done, (run, figures) in enumerate(zip(missing, spread(learn_and_examine, missing), strict=True), start=1):
+        _kept(folder, run).write_bytes(msgspec.json.encode(figures))
+        report(f"{run.learner}, seed {run.seed}", 1.0 - (len(missing) - done) / len(runs))
+    for run in runs:
+        rows.setdefault(run.learner, []).append(msgspec.json.decode(_kept(folder, run).read_bytes(), type=Figures))
+    return {name: _summary(row) for name, row in {**rows, "oracle": [oracle]}.items()}
+
+
+def learn_and_examine(run: Run) -> Figures:
+    """Return the figures of one learner with one seed."""
+    examination, _ = examination_by(Oracle())
+    if run.learner == "sac":
+        return examine(learn_sac(run.settings.sac_decisions, run.seed).choose, examination)
+    return examine(learn_table(run.learner, run.settings.tables, run.seed).choose, examination)
+
+
+def examination_by(oracle: Oracle) -> tuple[Examination, Figures]:
+    """Return the examination on the oracle's own way, and the oracle's figures."""
+    _, situations = play(oracle.choose)
+    examination = Examination(situations, oracle.choose(situations), oracle.values(situations))
+    return examination, examine(oracle.choose, examination)
 
 
 def examine(choose: Chooser, examination: Examination) -> Figures:
@@ -78,10 +147,20 @@ def play(choose: Chooser) -> tuple[Step, FloatArray]:
 
 
 def macro_scores(truth: NDArray[np.int64], chosen: NDArray[np.int64]) -> tuple[float, float]:
-    """Return precision and F1, each the mean over the plans in ``truth``; a plan never chosen has a precision of 0."""
+    """Return precision and F1, each the mean over the plans in ``truth``; of a plan never chosen it is 0."""
     precisions, scores = [], []
     for plan in np.unique(truth):
         right = float(((truth == plan) & (chosen == plan)).sum())
         precisions.append(right / max(1.0, float((chosen == plan).sum())))
         scores.append(2.0 * right / float((truth == plan).sum() + (chosen == plan).sum()))
     return float(np.mean(precisions)), float(np.mean(scores))
+
+
+def _kept(folder: Path, run: Run) -> Path:
+    settings = hashlib.sha256(msgspec.json.encode(run.settings)).hexdigest()[:12]
+    return folder / f"{run.learner}-{run.seed}-{settings}.json"
+
+
+def _summary(rows: Sequence[Figures]) -> Compared:
+    columns = np.array([msgspec.structs.astuple(row) for row in rows])
+    return Compared(Figures(*columns.mean(axis=0).tolist()), Figures(*columns.std(axis=0).tolist()))

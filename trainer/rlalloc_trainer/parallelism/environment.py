@@ -27,7 +27,7 @@ SHARES: Final = 1 + len(KINDS)
 
 
 class Step(NamedTuple):
-    """What became of decisions: their rewards, the jobs' run times [s] and energies [J] (n,), what comes next (n, 4)."""
+    """Rewards of decisions, run times [s] and energies [J] of their jobs, each (n,), and what comes next (n, 4)."""
 
     reward: FloatArray
     run_s: FloatArray
@@ -43,7 +43,7 @@ def first_situations(count: int, generator: np.random.Generator) -> FloatArray:
 
 
 def begin(situations: FloatArray, plans: NDArray[np.int64], generator: np.random.Generator) -> Step:
-    """Begin the jobs of ``situations`` (n, 4) by ``plans`` (n,), each in a world of its own, and wait for the next."""
+    """Begin the jobs of ``situations`` (n, 4) by ``plans`` (n,), each in its own world, and wait for the next."""
     seen, rows = consequences(situations), np.arange(len(situations))
     in_use = in_use_next(situations, seen, generator.choice(GAPS_S, len(situations)))[rows, plans]
     return Step(
@@ -79,9 +79,12 @@ class PlanEnvironment(gymnasium.Env[Situation, np.int64]):
         self.action_space = gymnasium.spaces.Discrete(len(PLANS))
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        self,
+        *,
+        seed: int | None = None,
+        options: dict[str, Any] | None = None,  # noqa: ARG002 - gymnasium's
     ) -> tuple[Situation, dict[str, Any]]:
-        """Begin an episode."""
+        """Begin an episode; there are no ``options``."""
         super().reset(seed=seed)
         self._decided = 0
         self._situation = first_situations(1, self.np_random)

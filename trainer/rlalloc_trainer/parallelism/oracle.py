@@ -1,6 +1,5 @@
 """The best choice, known to nobody in practice: value iteration over the model that the jobs really follow."""
 
-from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -48,27 +47,10 @@ class Oracle:
 
     def choose(self, situations: FloatArray) -> NDArray[np.int64]:
         """Return the number of the best plan for each of ``situations``."""
-        return self.values(situations).argmax(axis=-1)
+        best: NDArray[np.int64] = self.values(situations).argmax(axis=-1)
+        return best
 
 
 def _followers(situations: FloatArray, seen: Consequences) -> FloatArray:
     """What is in use when the next job comes, (gaps, ..., plans, 3)."""
     return np.stack([in_use_next(situations, seen, gap_s) for gap_s in GAPS_S])
-
-
-Chooser = Callable[[FloatArray], NDArray[np.int64]]
-"""From situations (..., 4) to the numbers of plans (...)."""
-
-
-def fixed_plans() -> Chooser:
-    """Return the fixed policy: for each model size the plan that is best on a cluster that is a third in use.
-
-    It is what a site's documentation would say; it never looks at the cluster.
-    """
-
-    def choose(situations: FloatArray) -> NDArray[np.int64]:
-        usual = situations.copy()
-        usual[..., :3] = 1.0 / 3.0
-        return rewards(consequences(usual)).argmax(axis=-1)
-
-    return choose

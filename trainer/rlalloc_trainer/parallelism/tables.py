@@ -25,10 +25,10 @@ class TableSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     walkers  episodes that go on side by side, all learning the same table
     """
 
-    episodes: int = 4000
-    rate: float = 0.05
-    explore: float = 0.2
-    walkers: int = 20
+    episodes: int = 30_000
+    rate: float = 0.02
+    explore: float = 0.4
+    walkers: int = 100
 
 
 class Table:
@@ -39,13 +39,15 @@ class Table:
 
     def choose(self, situations: FloatArray) -> NDArray[np.int64]:
         """Return the number of the plan that is worth most, for each of ``situations`` (n, 4)."""
-        return self.values[rows_of(situations)].argmax(axis=-1)
+        best: NDArray[np.int64] = self.values[rows_of(situations)].argmax(axis=-1)
+        return best
 
 
 def rows_of(situations: FloatArray) -> NDArray[np.int64]:
     """Return the row of the table (n,) for each of ``situations`` (n, 4)."""
     bins = np.minimum((situations * np.array(BINS)).astype(np.int64), np.array(BINS) - 1)
-    return np.ravel_multi_index(tuple(bins.T), BINS)
+    rows: NDArray[np.int64] = np.ravel_multi_index(tuple(bins.T), BINS)
+    return rows
 
 
 def learn_table(method: Method, settings: TableSettings, seed: int) -> Table:
