@@ -151,7 +151,7 @@ def test_precision_and_f1_by_hand() -> None:
 def test_a_comparison_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     asked = []
 
-    def spread(function, tasks):  # noqa: ANN001, ANN202 - the signature of Map
+    def spread(function, tasks):
         asked.extend(tasks)
         return map(function, tasks)
 

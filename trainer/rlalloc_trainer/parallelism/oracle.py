@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import RegularGridInterpolator
 
-from rlalloc_trainer.parallelism.environment import GAPS_S, MOST_IN_USE, in_use_next, rewards
+from rlalloc_trainer.parallelism.environment import GAPS_S, MOST_IN_USE, NEIGHBOURS, in_use_next, rewards
 from rlalloc_trainer.parallelism.performance import Consequences, FloatArray, consequences
 
 DISCOUNT: Final = 0.8
@@ -52,5 +52,5 @@ class Oracle:
 
 
 def _followers(situations: FloatArray, seen: Consequences) -> FloatArray:
-    """What is in use when the next job comes, (gaps, ..., plans, 3)."""
-    return np.stack([in_use_next(situations, seen, gap_s) for gap_s in GAPS_S])
+    """What is in use when the next job comes, (cases, ..., plans, 3)."""
+    return np.stack([in_use_next(situations, seen, gap_s, other) for gap_s in GAPS_S for other in NEIGHBOURS])
