@@ -2,8 +2,8 @@
 
     python bench/simulator_speed.py [--quick] [--plot simulator_speed.png]
 
-Every run: nodes of 8 GPUs, the jobs of ``rlalloc_trainer.workload`` (1 to 32 GPUs, run times with a median of half an
-hour), as requested. A queue of the wanted length is submitted at the start; then jobs come at a load of 1, three for
+Every run: nodes of 8 GPUs, the jobs of ``plain_jobs`` (1 to 32 GPUs, run times with a median of half an hour), as
+requested. A queue of the wanted length is submitted at the start; then jobs come at a load of 1, three for
 each that waited, at least 6,000. Only those are timed: from the second job's arrival until the last one has come.
 Time is that of the process, so that others on the machine count as little as they can. docs/simulator.md has figures.
 """
@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
+from plain_jobs import USERS, plain_jobs
 from rlalloc.bounds import NodeShape
-from rlalloc_trainer.simulator import Cluster
 from rlalloc_trainer.simulator.engine import (
     JobTable,
     NodeKind,
@@ -26,10 +26,8 @@ from rlalloc_trainer.simulator.engine import (
     SimulatedSite,
     Simulator,
     UserKind,
-    from_simulated,
     table_of,
 )
-from rlalloc_trainer.workload import Workload, generate
 
 SHAPE: Final = NodeShape(gpus=8, cpus=64, mem_mib=512_000)
 KINDS: Final = {
@@ -74,17 +72,16 @@ def main() -> None:
 def stream(nodes: int, queue: int, seed: int = 0) -> tuple[JobTable, SimulatedSite]:
     """Return a stream at load 1 behind ``queue`` jobs that wait from the start, and its site."""
     coming = max(6000, 3 * queue)
-    workload = Workload(cluster=Cluster(nodes, SHAPE), jobs=coming)
-    arriving = generate(workload, seed)
+    arriving = plain_jobs(nodes, SHAPE, coming, 1.0, seed)
     filling = _filling(nodes)
-    waiting = generate(msgspec.structs.replace(workload, jobs=filling + queue), seed + 1)
+    waiting = plain_jobs(nodes, SHAPE, filling + queue, 1.0, seed + 1)
     first = [msgspec.structs.replace(job, submit_s=0.0) for job in waiting]
     later = [msgspec.structs.replace(job, submit_s=job.submit_s + 1.0) for job in arriving]
     site = SimulatedSite(
         nodes=(NodeKind(count=nodes, shape=SHAPE),),
-        users=tuple(UserKind(name=f"user{number}") for number in range(workload.users)),
+        users=tuple(UserKind(name=f"user{number}") for number in range(USERS)),
     )
-    return table_of([from_simulated(job) for job in [*first, *later]], site), site
+    return table_of([*first, *later], site), site
 
 
 def _filling(nodes: int) -> int:

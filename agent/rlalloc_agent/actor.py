@@ -1,4 +1,4 @@
-"""The SAC actor: from an observation to three shares, as a residual around the base heuristic.
+"""The SAC actor: from an observation to shares (urgency among them), as a residual around the base heuristic.
 
 The mean of its squashed Gaussian (rlalloc_agent.tanh_gaussian) is the heuristic's shares, brought back through the
 same map, plus what a network adds::
@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from rlalloc.errors import PolicyError
+from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES
 from rlalloc.policies import ACTOR_FILE, Manifest, verify
 from rlalloc_agent.tanh_gaussian import TanhGaussian, layers
 
-SHARES: Final = 3
 HIDDEN: Final = (128, 128)
 MEAN_CLIP: Final = 0.98
 """A heuristic share of 1 becomes 0.99: near enough that the GPU count stays the same for ranges up to 1-64 on nodes

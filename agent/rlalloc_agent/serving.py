@@ -13,6 +13,7 @@ import torch
 from rlalloc.errors import PolicyError
 from rlalloc.policies import CURRENT, Manifest, PolicyStore
 from rlalloc_agent.actor import Actor, load_actor
+from rlalloc_agent.answering import PartlyLearned
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +21,7 @@ _ABSENT: Final = (0, 0)
 
 
 class ServedPolicy:
-    """The actor that answers, and its version. It follows the policy store's ``current`` link.
+    """The policy that answers, and its version. It follows the policy store's ``current`` link.
 
     ``counters`` counts ``policy_loaded`` and ``policy_load_failed``. Raises PolicyError only if the policy that
     ships with the agent is needed and damaged.
@@ -30,7 +31,8 @@ class ServedPolicy:
         self._store = PolicyStore(directory)
         self._counters = counters
         self._seen = _ABSENT
-        self.actor, manifest = load_shipped()
+        actor, manifest = load_shipped()
+        self.actor = PartlyLearned(actor, manifest.answers)
         self.version = manifest.version
         self.refresh()
 
@@ -59,8 +61,9 @@ class ServedPolicy:
             )
             return
         self._counters["policy_loaded"] += 1
-        self.actor, self.version = actor, manifest.version
-        log.info("serving policy %s", self.version, extra={"policy_version": self.version})
+        self.actor, self.version = PartlyLearned(actor, manifest.answers), manifest.version
+        where = manifest.answers.describe()
+        log.info("serving policy %s (%s)", self.version, where, extra={"policy_version": self.version})
 
     def _link(self) -> tuple[int, int]:
         """What changes whenever the link is replaced; promotion makes a new one each time."""

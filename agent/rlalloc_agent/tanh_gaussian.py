@@ -49,7 +49,7 @@ class TanhGaussian(nn.Module, ABC):
     def mean(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """The squashed mean (rows, actions) and its log-density (rows,)."""
         mean, std = self(observations)
-        return _squash(mean), _log_density(mean, mean, std)
+        return squash(mean), _log_density(mean, mean, std)
 
     def log_probability(self, observations: Tensor, shares: Tensor) -> Tensor:
         """Log-density (rows,) of given shares; those at the very edge of [0, 1] count as 1e-6 inside it."""
@@ -71,7 +71,7 @@ def draw(mean: Tensor, std: Tensor, generator: torch.Generator | None = None) ->
     """Draw shares (rows, actions), differentiable in ``mean`` and ``std``, and their log-densities (rows,)."""
     noise = torch.randn(mean.shape, generator=generator, dtype=mean.dtype)
     unsquashed = mean + std * noise
-    return _squash(unsquashed), _log_density(unsquashed, mean, std)
+    return squash(unsquashed), _log_density(unsquashed, mean, std)
 
 
 def layers(features: int, hidden: Sequence[int]) -> nn.Sequential:
@@ -82,7 +82,8 @@ def layers(features: int, hidden: Sequence[int]) -> nn.Sequential:
     return nn.Sequential(*modules)
 
 
-def _squash(unsquashed: Tensor) -> Tensor:
+def squash(unsquashed: Tensor) -> Tensor:
+    """Shares in (0, 1) for any numbers."""
     return (torch.tanh(unsquashed) + 1.0) / 2.0
 
 

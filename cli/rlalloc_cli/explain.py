@@ -88,12 +88,15 @@ def _print_chapter(chapter: Chapter) -> None:
     for first, words in _observation_lines(decision):
         table.add_row("observed" if first else "", words)
     if decision.shares is not None and decision.log_probability is not None:
-        gpu, cpu, mem = decision.shares.gpu, decision.shares.cpu, decision.shares.mem
+        shares = decision.shares
+        sizes = f"GPU {shares.gpu:.3f}, CPU {shares.cpu:.3f}, memory {shares.mem:.3f}"
         table.add_row(
-            "shares",
-            f"GPU {gpu:.3f}, CPU {cpu:.3f}, memory {mem:.3f}; log-probability {decision.log_probability:.3f}",
+            "shares", f"{sizes}, urgency {shares.urgency:.3f}; log-probability {decision.log_probability:.3f}"
         )
         table.add_row("policy", decision.policy_version or "-")
+    if decision.nice is not None and decision.patience_s is not None:
+        falls = f"falling to nothing while it waits, within {duration(decision.patience_s)}"
+        table.add_row("nice", f"+{decision.nice}, {falls}" if decision.nice else "+0: it keeps its place")
     table.add_row("allocation", _allocation_line(decision.request, decision.allocation, decision.mode))
     if decision.reason:
         table.add_row("left as submitted", decision.reason)

@@ -24,7 +24,7 @@ app.add_typer(policy_app, name="policy")
 
 def main() -> None:
     """Console script."""
-    _add_train()
+    mount_trainer()
     app()
 
 
@@ -99,9 +99,10 @@ def _load(path: Path) -> Config:
         fail(str(err), code=2)
 
 
-def _add_train() -> None:
-    """Mount ``rlalloc train`` and ``simulate`` where the trainer is installed; torch comes only when it is needed."""
+def mount_trainer() -> None:
+    """Mount the trainer's commands where it is installed; torch comes only when it is needed."""
     try:
+        from rlalloc_trainer.benchmark.cli import evaluate
         from rlalloc_trainer.cli import app as train_app
         from rlalloc_trainer.report.cli import run as run_stream
         from rlalloc_trainer.simulator.cli import add_commands as add_policy_commands
@@ -112,3 +113,4 @@ def _add_train() -> None:
     simulate_app.command("run")(run_stream)
     add_policy_commands(simulate_app)
     app.add_typer(simulate_app, name="simulate")
+    app.command()(evaluate)

@@ -1,9 +1,10 @@
-"""From three shares to an allocation inside the bounds, and back. Pure functions.
+"""From shares to an allocation inside the bounds, and back; urgency is no part of it. Pure functions.
 
 A share of 0 is the lower bound and 1 the upper one; between them the scale is logarithmic, since twice as many
 is the same step wherever it starts.
 """
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -27,19 +28,7 @@ def allocation_for(
     ``slowdown_of(allocation)`` is the predicted run time over that as submitted; where it is above 1 the time
     limit grows with it, so that no job is killed for our decision. The limit never shrinks.
     """
-    gpus = _nearest_count(_interpolate(shares.gpu, bounds.gpus), bounds.gpu_counts)
-    nodes, gpus_per_node = _layout(gpus, request, shape)
-    tasks_per_node = _tasks_per_node(gpus_per_node, request, bounds)
-    cpus_per_node = min(shape.cpus, _of_node(shares.cpu, bounds.cpus_per_gpu, 1, gpus_per_node))
-    mem_mib = min(shape.mem_mib, _of_node(shares.mem, bounds.mem_mib_per_gpu, _MIB_PER_GIB, gpus_per_node))
-    sized = Allocation(
-        nodes=nodes,
-        gpus_per_node=gpus_per_node,
-        tasks_per_node=tasks_per_node,
-        cpus_per_task=_cpus_per_task(cpus_per_node, tasks_per_node, bounds, gpus_per_node, shape),
-        mem_mib_per_node=max(1, mem_mib),
-        time_limit_s=request.time_limit_s,
-    )
+    sized = size_for(shares, request, bounds, shape)
     slowdown = slowdown_of(sized)
     if slowdown <= 1.0:
         return sized
@@ -47,8 +36,26 @@ def allocation_for(
     return msgspec.structs.replace(sized, time_limit_s=limit_s)
 
 
+@functools.lru_cache(maxsize=8192)
+def size_for(shares: Shares, request: Allocation, bounds: Bounds, shape: NodeShape) -> Allocation:
+    """Likewise, with the time limit of the request; kept, for heuristics, encoding and decision ask for the same."""
+    gpus = _nearest_count(_interpolate(shares.gpu, bounds.gpus), bounds.gpu_counts)
+    nodes, gpus_per_node = _layout(gpus, request, shape)
+    tasks_per_node = _tasks_per_node(gpus_per_node, request, bounds)
+    cpus_per_node = min(shape.cpus, _of_node(shares.cpu, bounds.cpus_per_gpu, 1, gpus_per_node))
+    mem_mib = min(shape.mem_mib, _of_node(shares.mem, bounds.mem_mib_per_gpu, _MIB_PER_GIB, gpus_per_node))
+    return Allocation(
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        tasks_per_node=tasks_per_node,
+        cpus_per_task=_cpus_per_task(cpus_per_node, tasks_per_node, bounds, gpus_per_node, shape),
+        mem_mib_per_node=max(1, mem_mib),
+        time_limit_s=request.time_limit_s,
+    )
+
+
 def shares_of(allocation: Allocation, bounds: Bounds) -> Shares:
-    """Return the shares that lead to ``allocation``; 1 where a range is a single point."""
+    """Return the shares that lead to ``allocation``, 1 where a range is a single point, and the fullest urgency."""
     return Shares(
         gpu=share_in(allocation.gpus, bounds.gpus),
         cpu=share_in(allocation.cpus_per_gpu, bounds.cpus_per_gpu),
@@ -81,6 +88,8 @@ def _whole(share: float, bound: Range, unit: int) -> float:
 
 
 def _interpolate(share: float, bound: Range) -> float:
+    if bound.maximum == bound.minimum:
+        return float(bound.minimum)
     clipped = min(1.0, max(0.0, share))
     return float(bound.minimum * (bound.maximum / bound.minimum) ** clipped)
 

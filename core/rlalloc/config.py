@@ -16,6 +16,10 @@ from rlalloc.bounds import SiteBounds
 from rlalloc.errors import ConfigError
 from rlalloc.heuristics import PriceConstants
 from rlalloc.job import JOB_CLASSES, MODES, JobClass, Mode
+from rlalloc.objective import PowerModel, Weights
+from rlalloc.objective.terms import REWARDS, TERMS
+from rlalloc.objective.weights import NotNegative
+from rlalloc.urgency import UrgencyRules
 
 DEFAULT_PATH: Final = Path("/etc/rlalloc/rlalloc.yaml")
 
@@ -86,11 +90,16 @@ class PolicySection(_Section, frozen=True):
 
 
 class ObjectiveSection(_Section, frozen=True):
-    """What a job's GPUs cost the others: the constants of the price in the reward.
+    """What the site wants (docs/objective.md): weights of the terms, which the policy is told with every question.
 
-    The heuristic keeps constants of its own (``rlalloc.heuristics.TUNED_PRICE``): policies were trained on them.
+    ``plugin_weights`` are of terms that plug-ins bring; they count in rewards, and no policy is told. ``price`` is
+    what a real job's GPUs are estimated to cost the others; the heuristic keeps constants of its own
+    (``rlalloc.heuristics.TUNED_PRICE``): policies were trained on them.
     """
 
+    weights: Weights = Weights()
+    plugin_weights: dict[str, NotNegative] = msgspec.field(default_factory=dict)
+    power: PowerModel = PowerModel()
     price: PriceConstants = PriceConstants()
 
 
@@ -137,6 +146,7 @@ class Config(_Section, frozen=True):
     daemon: DaemonSection = DaemonSection()
     metrics: MetricsSection = MetricsSection()
     waiting: WaitingSection = WaitingSection()
+    urgency: UrgencyRules = UrgencyRules()
     store: StoreSection = StoreSection()
     policy: PolicySection = PolicySection()
     objective: ObjectiveSection = ObjectiveSection()
@@ -174,6 +184,7 @@ def parse_config(text: str, source: str) -> Config:
         config = msgspec.convert({} if tree is None else tree, Config, dec_hook=_read_path)
     except msgspec.ValidationError as err:
         raise ConfigError(f"{source}: {_explain(str(err), tree)}") from err
+    _check_objective(config.objective, source)
     _check_rules(config, source)
     return config
 
@@ -210,6 +221,20 @@ def _read_path(kind: type, value: Any) -> Path:
     if kind is not Path or not isinstance(value, str) or not Path(value).is_absolute():
         raise ValueError("Expected an absolute path")
     return Path(value)
+
+
+def _check_objective(objective: ObjectiveSection, source: str) -> None:
+    if not any(msgspec.structs.astuple(objective.weights)):  # plug-ins' alone would leave nothing to tell the policy
+        raise ConfigError(f"{source}: objective.weights: all are 0; give at least one term a weight")
+    for name in objective.plugin_weights:
+        if name in TERMS:
+            raise ConfigError(f"{source}: objective.plugin_weights.{name}: write it in objective.weights")
+        if name not in REWARDS.plugins():
+            there = ", ".join(REWARDS.plugins()) or "none"
+            raise ConfigError(
+                f"{source}: objective.plugin_weights.{name}: no installed distribution brings it (rlalloc.rewards: "
+                f"{there}); install it beside rlallocd, or take the line out"
+            )
 
 
 def _check_rules(config: Config, source: str) -> None:

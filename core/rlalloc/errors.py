@@ -5,7 +5,8 @@ RlallocError
 ├── DirectiveError       a ``#RLALLOC`` line in a job script cannot be understood
 ├── MessageError         bytes on the wire are not one of our messages
 ├── StoreError           the experience store cannot be read or written
-└── PolicyError          a policy version is missing, damaged or unfit
+├── PolicyError          a policy version is missing, damaged or unfit
+└── PluginError          an installed plug-in cannot be used
 """
 
 
@@ -31,3 +32,7 @@ class StoreError(RlallocError):
 
 class PolicyError(RlallocError):
     """A policy version is missing, damaged, or made for another observation schema."""
+
+
+class PluginError(RlallocError):
+    """An expert, reward or metric of another distribution is missing, cannot be imported or answers wrong."""

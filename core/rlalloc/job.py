@@ -3,7 +3,7 @@
 Memory is in MiB and durations are in seconds, as in Slurm.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -89,11 +89,21 @@ class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Shares(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):
-    """Three numbers in [0, 1]: where between its bounds each resource lies, on a log scale."""
+    """What a policy answers: numbers in [0, 1].
+
+    ``gpu``, ``cpu``, ``mem`` say where between its bounds each resource lies, on a log scale. ``urgency`` is the
+    place in the queue, 1 the soonest: less is patience, and counts only where the site lets it (``rlalloc.urgency``).
+    Answers stored before there was an urgency have none: those jobs kept their place.
+    """
 
     gpu: float
     cpu: float
     mem: float
+    urgency: float = 1.0
+
+
+SHARES: Final = len(Shares.__struct_fields__)
+"""How many numbers a policy answers: the dimensions of its actions."""
 
 
 class JobView(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,21 +1,28 @@
 """A job and the cluster as numbers for the policy network: one encoding for daemon, agent, trainer and simulator.
 
-Every feature is without a unit and near [-1, 1], so that one policy serves clusters of any size. The last three are
-the base heuristic's shares: the actor is a residual around them.
+Every feature is without a unit and near [-1, 1], so that one policy serves clusters of any size. The weights of the
+site's objective are among them, so that one policy serves whatever a site wants. The last SHARES are the base
+heuristic's answer: the actor is a residual around it.
 """
 
+import functools
 import math
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rlalloc.allocation import allocation_for, share_in
-from rlalloc.heuristics import price_ef
-from rlalloc.job import JOB_CLASSES, Allocation, JobView, Shares
+from rlalloc.allocation import share_in
+from rlalloc.bounds import NodeShape
+from rlalloc.heuristics import BASE
+from rlalloc.heuristics.sizes import sizes_of
+from rlalloc.job import JOB_CLASSES, SHARES, Allocation, Bounds, JobClass, JobView, Shares
+from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
+from rlalloc.objective.weights import features_of
 from rlalloc.view import ClusterView, expected_run_time_s
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 """Raised whenever a feature changes its place or meaning; policies name the schema that they were trained on."""
 
 FEATURES: Final = (
@@ -46,40 +53,48 @@ FEATURES: Final = (
     "running_jobs",
     "freed_within_run_time",
     *(f"{what}_{size}" for size in ("least", "requested", "most") for what in ("wait", "run_time", "dominant")),
+    *(f"weight_{name}" for name in TERM_NAMES),
     "heuristic_gpu_share",
     "heuristic_cpu_share",
     "heuristic_mem_share",
+    "heuristic_urgency",
 )
 Observation = NDArray[np.float32]
 """Shape (len(FEATURES),)."""
 
 
-def encode(job: JobView, view: ClusterView) -> Observation:
-    """Encode one pending job on one cluster; shape (len(FEATURES),), float32, finite."""
-    heuristic = price_ef(job, view)
+WEIGHT_FEATURES: Final = slice(FEATURES.index(f"weight_{TERM_NAMES[0]}"), FEATURES.index("heuristic_gpu_share"))
+"""Where an observation has the objective's weights (``rlalloc.objective.weights.features_of``)."""
+
+
+def encode(job: JobView, view: ClusterView, objective: Weights = DEFAULT_WEIGHTS) -> Observation:
+    """Encode a pending job on a cluster for a site of that objective; shape (len(FEATURES),), float32, finite."""
+    heuristic = BASE(job, view)
     values = (
+        *_request_features(job.job_class, job.request, job.bounds, view.shape),
         *_job_features(job, view),
         *_cluster_features(job, view),
-        *_trade_off_features(job, view, heuristic),
-        heuristic.gpu,
-        heuristic.cpu,
-        heuristic.mem,
+        *_trade_off_features(job, view),
+        *_weight_features(objective),
+        *msgspec.structs.astuple(heuristic),
     )
     return np.clip(np.array(values, dtype=np.float32), -5.0, 5.0)
 
 
 def heuristic_shares(observation: Observation) -> Shares:
     """Return the base heuristic's shares that ``observation`` ends with."""
-    gpu, cpu, mem = (float(value) for value in observation[-3:])
-    return Shares(gpu, cpu, mem)
+    return Shares(*observation[-SHARES:].tolist())
 
 
-def _job_features(job: JobView, view: ClusterView) -> tuple[float, ...]:
-    request, bounds = job.request, job.bounds
-    node_cpus_per_gpu = view.shape.cpus / max(1, view.shape.gpus)
-    node_mem_per_gpu = view.shape.mem_mib / max(1, view.shape.gpus)
+@functools.lru_cache(maxsize=4096)
+def _request_features(
+    job_class: JobClass, request: Allocation, bounds: Bounds, shape: NodeShape
+) -> tuple[float, ...]:
+    """What does not change while a job waits."""
+    node_cpus_per_gpu = shape.cpus / max(1, shape.gpus)
+    node_mem_per_gpu = shape.mem_mib / max(1, shape.gpus)
     return (
-        *(float(job.job_class == name) for name in JOB_CLASSES),
+        *(float(job_class == name) for name in JOB_CLASSES),
         math.log2(request.gpus) / 6,
         math.log2(bounds.gpu_counts[0]) / 6,
         math.log2(bounds.gpu_counts[-1]) / 6,
@@ -90,50 +105,54 @@ def _job_features(job: JobView, view: ClusterView) -> tuple[float, ...]:
         request.mem_mib_per_gpu / node_mem_per_gpu,
         bounds.mem_mib_per_gpu.minimum / node_mem_per_gpu,
         math.log10(max(1.0, request.time_limit_s / 60)) / 4,
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _weight_features(objective: Weights) -> tuple[float, ...]:
+    """A site has one objective at a time."""
+    return tuple(features_of(objective.array).tolist())
+
+
+def _job_features(job: JobView, view: ClusterView) -> tuple[float, ...]:
+    return (
         math.log1p(max(0.0, job.waited_s) / 60) / 8,
-        float(bounds.task_per_gpu),
-        job.user_running_gpus / max(1.0, view.totals[0]),
+        float(job.bounds.task_per_gpu),
+        job.user_running_gpus / max(1.0, float(view.totals[0])),
     )
 
 
 def _cluster_features(job: JobView, view: ClusterView) -> tuple[float, ...]:
-    total_gpus = max(1.0, float(view.totals[0]))
-    free_fraction = view.free.sum(axis=0) / np.maximum(view.totals, 1.0)
+    total_gpus, total_cpus, total_mem = (max(1.0, total) for total in view.totals.tolist())
+    free_gpus, free_cpus, free_mem = view.free_in_all.tolist()
+    free_by_node, node_gpus = view.free[:, 0], view.shape.gpus
     run_s = max(1.0, expected_run_time_s(job.request, job.request))
-    soon = view.releases[view.releases[:, 0] <= run_s, 1].sum()
     return (
         math.log2(total_gpus) / 10,
-        math.log2(max(1, view.shape.gpus)) / 4,
-        *(float(part) for part in free_fraction),
-        float((view.free[:, 0] >= view.shape.gpus).mean()),
-        float(view.free[:, 0].max()) / max(1, view.shape.gpus),
+        math.log2(max(1, node_gpus)) / 4,
+        free_gpus / total_gpus,
+        free_cpus / total_cpus,
+        free_mem / total_mem,
+        np.count_nonzero(free_by_node >= node_gpus) / len(free_by_node),
+        float(free_by_node.max()) / max(1, node_gpus),
         math.log1p(view.crowd) / 6,
-        math.log1p(float(view.queued[:, 0].sum()) / total_gpus),
+        math.log1p(view.queued_gpus / total_gpus),
         math.log1p(view.backlog_s / run_s),
         math.log1p(len(view.releases)) / 6,
-        float(soon) / total_gpus,
+        view.freed_gpus_within(run_s) / total_gpus,
     )
 
 
-def _trade_off_features(job: JobView, view: ClusterView, heuristic: Shares) -> tuple[float, ...]:
+def _trade_off_features(job: JobView, view: ClusterView) -> tuple[float, ...]:
     """Wait, run time and dominant share at the least, the requested and the most GPUs."""
     run_as_requested_s = max(1.0, expected_run_time_s(job.request, job.request))
-
-    def at(allocation: Allocation) -> tuple[float, float, float]:
-        return (
-            math.log1p(view.expected_wait_s(allocation) / run_as_requested_s),
+    sizes = sizes_of(job.request, job.bounds, view.shape).allocations
+    features: list[float] = []
+    compared = (sizes[0], job.request, sizes[-1])
+    for allocation, wait_s in zip(compared, view.expected_waits_s(compared), strict=True):
+        features += (
+            math.log1p(wait_s / run_as_requested_s),
             math.log2(expected_run_time_s(job.request, allocation) / run_as_requested_s) / 3,
             view.dominant_share(allocation),
         )
-
-    least, most = (
-        allocation_for(
-            Shares(gpu_share, heuristic.cpu, heuristic.mem),
-            job.request,
-            job.bounds,
-            view.shape,
-            lambda _: 1.0,
-        )
-        for gpu_share in (0.0, 1.0)
-    )
-    return (*at(least), *at(job.request), *at(most))
+    return tuple(features)

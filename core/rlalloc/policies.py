@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from rlalloc.errors import PolicyError
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
@@ -29,11 +31,45 @@ CURRENT: Final = "current"
 _VERSION: Final = re.compile(r"v([0-9]{6,})")
 
 
+class Answering(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a policy's network answers; elsewhere its base heuristic does.
+
+    By the pressure on the partition: GPUs that the jobs waiting ahead ask for, over all its GPUs (``pressure_of``).
+    ``below`` is None where there is no end.
+    """
+
+    at_least: float = 0.0
+    below: float | None = None
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether no decision is left to the heuristic."""
+        return self.at_least <= 0.0 and self.below is None
+
+    def at(self, pressure: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Whether the network answers at each ``pressure``."""
+        return (pressure >= self.at_least) & (pressure < (np.inf if self.below is None else self.below))
+
+    def describe(self) -> str:
+        """Say it in a few words, for people."""
+        if self.everywhere:
+            return "everywhere"
+        if self.below is not None and self.below <= self.at_least:
+            return "nowhere: the heuristic answers"
+        end = "" if self.below is None else f" and below {self.below:g}"
+        return f"where the pressure is at least {self.at_least:g}{end}"
+
+
+EVERYWHERE: Final = Answering()
+NOWHERE: Final = Answering(below=0.0)
+
+
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a policy version is.
 
     ``files`` maps file names to SHA-256 in hex. ``hidden`` are the actor's hidden layer widths. ``training`` and
-    ``evaluation`` are what a person wants to know of how it was made and judged, as plain JSON.
+    ``evaluation`` are what a person wants to know of how it was made and judged, as plain JSON. ``answers`` says
+    where the actor is asked at all.
     """
 
     version: str
@@ -45,6 +81,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     files: dict[str, str]
     training: dict[str, object]
     evaluation: dict[str, object]
+    answers: Answering = EVERYWHERE
 
 
 class PolicyStore:

@@ -1,44 +1,34 @@
-"""What an outcome was worth. Pure functions.
+"""What a decision was worth: the weighted sum of what it cost by each term of the objective. Pure functions.
 
-The cost of a decision is what its job's owner waited from then on, plus the price that price-EF puts on what the job
-took from others, both as they came to be and not as they were estimated::
+A cost is divided by a scale that does not depend on the decision, so that minutes of a short job and hours of a
+long one count alike; weights by the largest of them, so that rewards stay on one scale. By default::
 
-    cost = (end - decided) + share·[n0·T + λ·q^p·min(T, τ)]
+    reward = -(end - decided + share·[n0·T + λ·q^p·min(T, τ)]) / (60 s + expected run time as submitted)
 
-It is divided by a scale that does not depend on the decision, so that minutes of a short job and hours of a long one
-count alike. A job that was killed for its size (OUT_OF_MEMORY, TIMEOUT) gets the worst reward there is.
+what the job's owner waited from then on, and the price that price-EF puts on what the job took from the others, both
+as they came to be. A job that was killed for its size (OUT_OF_MEMORY, TIMEOUT) gets the worst reward there is.
+
+Where a simulator takes a decision again, the difference in costs of *all* jobs stands in the sum's place, and what
+the others wait is counted instead of estimated.
 """
 
 from typing import Final
 
-import msgspec
+import numpy as np
 
-from rlalloc.heuristics import DEFAULT_PRICE, PriceConstants
+from rlalloc.objective.consequences import FloatArray
+from rlalloc.objective.weights import relative
 
-WORST_REWARD: Final = -5.0
-_SCALE_FLOOR_S: Final = 60.0
-_KILLED_FOR_ITS_SIZE: Final = frozenset({"OUT_OF_MEMORY", "TIMEOUT"})
+LARGEST_REWARD: Final = 5.0
+WORST_REWARD: Final = -LARGEST_REWARD
 
 
-class Consequence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What became of one decision.
+def rewards(scaled: FloatArray, weights: FloatArray) -> FloatArray:
+    """Return rewards (rows,) in [-5, 5] of gains, or costs below zero, in scales (rows, terms).
 
-    ``wait_s`` counts from the decision to the start. ``queued`` jobs waited when it was taken. ``reference_s`` is
-    the run time expected as submitted, known before the decision.
+    ``weights`` are (terms,), or (rows, terms) for each row its own. What is not known (NaN) does not count where its
+    weight is 0; else the reward is NaN, too.
     """
-
-    state: str
-    wait_s: float
-    run_time_s: float
-    dominant_share: float
-    queued: int
-    reference_s: float
-
-
-def reward(consequence: Consequence, price: PriceConstants = DEFAULT_PRICE) -> float:
-    """Return a number in [-5, 0]; 0 would be a job that ended at once and took nothing from anybody."""
-    if consequence.state in _KILLED_FOR_ITS_SIZE:
-        return WORST_REWARD
-    taken_s = price.price_s(consequence.dominant_share, consequence.run_time_s, consequence.queued)
-    cost_s = consequence.wait_s + consequence.run_time_s + taken_s
-    return max(WORST_REWARD, -cost_s / (_SCALE_FLOOR_S + consequence.reference_s))
+    share = np.broadcast_to(relative(weights), scaled.shape)
+    counted = np.where(share == 0.0, 0.0, scaled * share)
+    return np.asarray(np.clip(counted.sum(axis=-1), WORST_REWARD, LARGEST_REWARD), dtype=np.float64)

@@ -6,7 +6,7 @@ measured (Qiao et al., OSDI 2021; petuum/adaptdl, Apache-2.0), nodes of four GPU
 models fed from decoded images or audio need 3 or more.
 """
 
-import itertools
+import bisect
 import math
 from collections.abc import Mapping
 from typing import Final
@@ -34,11 +34,13 @@ class SpeedCurve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _gpu_speedup(self, gpus: int) -> float:
         if gpus >= self.gpus[-1]:
             return self.speedup[-1]
-        for (low, low_speed), (high, high_speed) in itertools.pairwise(zip(self.gpus, self.speedup, strict=True)):
-            if low <= gpus <= high:
-                weight = math.log(gpus / low) / math.log(high / low)
-                return float(low_speed * (high_speed / low_speed) ** weight)
-        return self.speedup[0]
+        if gpus < self.gpus[0]:
+            return self.speedup[0]
+        point = max(1, bisect.bisect_left(self.gpus, gpus))
+        low, high = self.gpus[point - 1], self.gpus[point]
+        weight = math.log(gpus / low) / math.log(high / low)
+        low_speed = self.speedup[point - 1]
+        return float(low_speed * (self.speedup[point] / low_speed) ** weight)
 
 
 CURVES: Final[Mapping[str, SpeedCurve]] = {

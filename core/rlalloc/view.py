@@ -4,7 +4,10 @@ The daemon makes a view from Slurm's snapshot and the simulator from its own sta
 observation encoding know of the cluster is in it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,17 +46,37 @@ class ClusterView:
         """How many other jobs wait, ahead or behind: what a job takes, all of them have to do without."""
         return len(self.queued) + self.behind
 
-    @property
+    @cached_property
     def backlog_s(self) -> float:
         """Seconds that the whole partition would need to work off the queue."""
         if self.queued.size == 0:
             return 0.0
         return float((self.queued[:, 0] * self.queued[:, 1]).sum() / max(1.0, self.totals[0]))
 
+    @cached_property
+    def queued_gpus(self) -> float:
+        """GPUs that all those ahead ask for."""
+        return float(np.add.reduce(self.queued[:, 0]))
+
+    def freed_gpus_within(self, seconds: float) -> float:
+        """GPUs of the jobs that are expected to end within so many seconds."""
+        place = int(self.releases[:, 0].searchsorted(seconds, side="right"))
+        return float(np.add.reduce(self.releases[:place, 1]))
+
+    @cached_property
+    def free_in_all(self) -> FloatArray:
+        """What all nodes together have left, shape (3,)."""
+        return np.asarray(np.add.reduce(self.free, axis=0))
+
     def fits_now(self, allocation: Allocation) -> bool:
         """Whether enough nodes have room for ``allocation`` at this moment."""
-        need = (allocation.gpus_per_node, allocation.cpus_per_node, allocation.mem_mib_per_node)
-        return int((self.free >= np.array(need)).all(axis=1).sum()) >= allocation.nodes
+        return self.fit_now((allocation,))[0]
+
+    def fit_now(self, allocations: Sequence[Allocation]) -> list[bool]:
+        """Likewise, of each."""
+        needs = np.array([(each.gpus_per_node, each.cpus_per_node, each.mem_mib_per_node) for each in allocations])
+        with_room = np.logical_and.reduce(self.free[:, None, :] >= needs, axis=2).sum(axis=0).tolist()
+        return [nodes >= each.nodes for nodes, each in zip(with_room, allocations, strict=True)]
 
     def expected_wait_s(self, allocation: Allocation) -> float:
         """Seconds until ``allocation`` could start: none if it fits, else releases and the queue before it.
@@ -61,20 +84,42 @@ class ClusterView:
         An estimate: fragmentation and backfill are left out. If running jobs never free enough, the limit of
         the last one stands in for the unknown.
         """
-        if self.fits_now(allocation):
-            return 0.0
-        need = np.array([allocation.gpus, allocation.cpus, allocation.mem_mib], dtype=np.float64)
-        available = self.free.sum(axis=0) + np.cumsum(self.releases[:, 1:], axis=0)
-        enough = (available >= need).all(axis=1)
-        if enough.any():
-            return float(self.releases[int(enough.argmax()), 0]) + self.backlog_s
-        last = float(self.releases[-1, 0]) if len(self.releases) else 0.0
-        return last + self.backlog_s
+        return self.expected_waits_s((allocation,))[0]
+
+    def expected_waits_s(self, allocations: Sequence[Allocation]) -> list[float]:
+        """Likewise, of each: a size costs little beside the first."""
+        fit = self.fit_now(allocations)
+        if all(fit):
+            return [0.0] * len(fit)
+        needs = np.array([(each.gpus, each.cpus, each.mem_mib) for each in allocations], dtype=np.float64)
+        # What is available only grows: the first time when there is enough of a resource is found by bisection.
+        first = np.zeros(len(needs), dtype=np.int64)
+        for resource, available in enumerate(self._available):
+            first = np.maximum(first, available.searchsorted(needs[:, resource]))
+        last = len(self.releases) - 1
+        return [
+            0.0 if fits else (self._ends_s[min(place, last)] if last >= 0 else 0.0) + self.backlog_s
+            for fits, place in zip(fit, first.tolist(), strict=True)
+        ]
 
     def dominant_share(self, allocation: Allocation) -> float:
         """The largest part of the partition's GPUs, CPUs or memory that ``allocation`` takes (Ghodsi 2011)."""
-        need = np.array([allocation.gpus, allocation.cpus, allocation.mem_mib], dtype=np.float64)
-        return float((need / np.maximum(self.totals, 1.0)).max())
+        gpus, cpus, mem_mib = self._totals
+        return max(allocation.gpus / gpus, allocation.cpus / cpus, allocation.mem_mib / mem_mib)
+
+    @cached_property
+    def _totals(self) -> tuple[float, float, float]:
+        gpus, cpus, mem_mib = (max(1.0, total) for total in self.totals.tolist())
+        return gpus, cpus, mem_mib
+
+    @cached_property
+    def _available(self) -> FloatArray:
+        """What is free after each release, shape (3, running)."""
+        return self.free_in_all[:, None] + np.add.accumulate(self.releases[:, 1:].T, axis=1)
+
+    @cached_property
+    def _ends_s(self) -> list[float]:
+        return cast(list[float], self.releases[:, 0].tolist())
 
 
 def expected_run_time_s(request: Allocation, allocation: Allocation, curve: SpeedCurve = PRIOR) -> float:

@@ -19,8 +19,16 @@ from rlalloc.job import Allocation
 from rlalloc.store import OPEN_STATES, Application, ApplicationState, Decision, Store
 from rlallocd.candidates import Candidate
 from rlallocd.decide import LEAST_GRACE_LEFT_S
-from rlallocd.findings import Finding, changed_meanwhile, judge_pending, judge_started, limit_is_ours, same_minutes
-from rlallocd.plan import plan_restoration, plan_update
+from rlallocd.findings import (
+    AddedNice,
+    Finding,
+    changed_meanwhile,
+    judge_pending,
+    judge_started,
+    limit_is_ours,
+    same_minutes,
+)
+from rlallocd.plan import plan_nice, plan_restoration, plan_update
 from rlallocd.sizes import Declined, size_of
 from rlallocd.slurm import JobRecord, Slurm, SlurmUnavailable, UpdatePlan, UpdateRefused
 from rlallocd.tag import read_tag, with_note
@@ -229,7 +237,8 @@ class Applier:
 def _changes(candidate: Candidate, decision: Decision) -> bool:
     if candidate.mode != "enforce" or decision.allocation is None:
         return False
-    return candidate.begun or decision.allocation != decision.request  # decided again: always another size
+    # Decided again: always another size.
+    return candidate.begun or decision.allocation != decision.request or bool(decision.nice)
 
 
 def _application(candidate: Candidate, decision: Decision) -> Application:
@@ -247,11 +256,18 @@ def _application(candidate: Candidate, decision: Decision) -> Application:
         changed_s=time.time(),
         begins=candidate.deferred_by_us,
         record=msgspec.json.encode(candidate.job).decode(),
+        own_nice=candidate.job.nice if decision.nice else None,
+        added_nice=decision.nice or None,
     )
 
 
 def _size_before(candidate: Candidate, decision: Decision) -> Allocation:
-    """The size that a job has now, on the fewest nodes that it accepts; if those are uneven, the one decided on."""
+    """The size that a job has now, on the fewest nodes that it accepts; if those are uneven, the one decided on.
+
+    So is that of a job that keeps what it asked for: nothing of it is changed but its nice.
+    """
+    if not candidate.begun and decision.allocation == decision.request:
+        return decision.request
     try:
         return size_of(candidate.job)
     except Declined:
@@ -267,24 +283,40 @@ def _record(application: Application) -> JobRecord | None:
 
 
 def _judge(job: JobRecord, application: Application) -> Finding:
-    return judge_pending(job, application.original, application.intended, _record(application))
+    return judge_pending(
+        job, application.original, application.intended, _record(application), added_nice(application)
+    )
+
+
+def added_nice(application: Application) -> AddedNice | None:
+    """What an application adds to a job's nice; None where it leaves that as it is."""
+    if application.own_nice is None or application.added_nice is None:
+        return None
+    return AddedNice(application.own_nice, application.added_nice)
 
 
 def _update_plan(application: Application, job: JobRecord) -> UpdatePlan:
-    plan = plan_update(job, application.intended, with_note(job.admin_comment, application.decision_id))
-    unchanged = same_minutes(application.intended.time_limit_s, job.time_limit_s)
-    return plan.without("TimeLimit") if unchanged else plan
+    comment, nice = with_note(job.admin_comment, application.decision_id), added_nice(application)
+    if nice is not None and application.intended == application.original:
+        return plan_nice(job, nice.own + nice.added, comment)
+    plan = plan_update(job, application.intended, comment)
+    if same_minutes(application.intended.time_limit_s, job.time_limit_s):
+        plan = plan.without("TimeLimit")
+    return plan if nice is None else plan.with_nice(nice.own + nice.added)
 
 
 def _restoration_plan(application: Application, job: JobRecord) -> UpdatePlan:
-    """The request again, whole; of the time limit only what is ours: one that others set meanwhile stays."""
-    before = _record(application)
+    """The request again, whole; of time limit and nice only what is ours: those that others set meanwhile stay."""
+    before, nice = _record(application), added_nice(application)
+    if nice is not None and application.intended == application.original:
+        return plan_nice(job, nice.own, job.admin_comment)
     if before is None:
         plan = plan_update(job, application.original, job.admin_comment)
     else:
         plan = plan_restoration(before, job.admin_comment)
-    ours = limit_is_ours(job, application.original, application.intended)
-    return plan if ours else plan.without("TimeLimit")
+    if not limit_is_ours(job, application.original, application.intended):
+        plan = plan.without("TimeLimit")
+    return plan if nice is None or not nice.is_in(job) else plan.with_nice(nice.own)
 
 
 def _obstacle(candidate: Candidate, latest: JobRecord | None) -> str:

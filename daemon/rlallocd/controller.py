@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from rlalloc.config import Config
-from rlalloc.errors import RlallocError, StoreError
+from rlalloc.errors import PluginError, RlallocError, StoreError
 from rlalloc.job import Mode
 from rlalloc.store import Application, Decision, Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.apply import Applier
 from rlallocd.candidates import Candidate, find_candidates, find_forgotten
 from rlallocd.decide import Snapshot, decide
+from rlallocd.easing import Easing
 from rlallocd.intercept import withdraw_intercept, write_intercept
 from rlallocd.limits import may_be_ours
 from rlallocd.metrics import Metrics
@@ -55,6 +56,7 @@ class Controller:
         self._holding: frozenset[tuple[int, int, str]] = frozenset()
         self._outcomes_read_s = 0.0
         self._waiting_room = WaitingRoom(store, agent, self.counters)
+        self._easing = Easing(slurm, store, self.counters)
         self._heartbeat_s = 0.0
         self._pending = 0
         self._calls = 0
@@ -101,17 +103,19 @@ class Controller:
         self._slurm.forget_limits()
 
     def stop(self) -> None:
-        """Leave the cluster clean: intercept no more, and let go at once what still waits for us."""
+        """Leave the cluster clean: intercept no more, let go at once what still waits for us, and give nices back."""
         try:
             withdraw_intercept(self.config)
+            jobs = self._slurm.jobs()
             waiting = [
                 candidate.job.job_id
-                for candidate in find_candidates(self._slurm.jobs(), self.config, self._decided)
+                for candidate in find_candidates(jobs, self.config, self._decided)
                 if candidate.deferred_by_us and not candidate.begin_s
             ]
             if waiting:
                 self._slurm.begin(waiting, 0)
                 _log.info("let %d waiting jobs go as submitted", len(waiting))
+            self._easing.give_back(jobs, time.time())
         except (RlallocError, OSError) as err:
             _log.warning("waiting jobs begin by themselves within %d s: %s", self.config.grace_s, err)
 
@@ -146,6 +150,8 @@ class Controller:
         decided = self._waiting_room.decide(snapshot, self.config)
         self._record(decided)
         self._applier.apply(decided)
+        open_jobs = {decision.job_id for _, decision in decided}
+        self._easing.ease(snapshot.jobs, self.config, snapshot.taken_s, open_jobs)
 
     def _record(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
         self._store.add_decisions([decision for _, decision in decided])
@@ -233,9 +239,13 @@ class Controller:
             sorted({decision.job_id for decision in waiting}), min(decision.submitted_s for decision in waiting)
         )
         applications = {decision.id: self._store.applications(decision.id) for decision in waiting}
-        outcomes = outcomes_of(waiting, applications, records, self.config.objective.price)
+        outcomes = outcomes_of(waiting, applications, records, self.config.objective, self._plugin_failed)
         self._store.add_outcomes(outcomes)
         self.counters.update(f"outcomes_{outcome.state}" for outcome in outcomes)
+
+    def _plugin_failed(self, err: PluginError) -> None:
+        self.counters["plugin_errors"] += 1
+        _log.error("outcomes have no reward: %s", err)
 
     def _beat(self) -> None:
         """Renew the intercept file: only a cycle that went well tells the plugin to go on deferring."""
@@ -256,7 +266,7 @@ def _what(decision: Decision) -> str:
         return f"as submitted: {decision.reason}"
     if decision.predicted_gain is not None:
         return f"{decision.allocation.describe()} while it waits, to save {decision.predicted_gain:.0%}"
-    return decision.allocation.describe()
+    return decision.allocation.describe() + (f", nice +{decision.nice}" if decision.nice else "")
 
 
 def _kind(mode: Mode, reason: str) -> str:

@@ -14,8 +14,10 @@ from rlalloc.allocation import allocation_for, shares_of
 from rlalloc.config import Config
 from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.messages import PolicyAnswer
+from rlalloc.objective import Resources
 from rlalloc.observation import SCHEMA_VERSION, Observation, encode
-from rlalloc.store import Decision
+from rlalloc.store import Circumstances, Decision
+from rlalloc.urgency import UrgencyRules, nice_for
 from rlalloc.view import ClusterView, expected_run_time_s, slowdown
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.candidates import Candidate, job_view
@@ -84,10 +86,15 @@ def decide(
 
 
 def executed_shares(decision: Decision, *, applied: bool) -> Shares | None:
-    """The shares that were in effect: the decided ones where they were applied, else those of the request."""
+    """The shares that were in effect: the decided ones where they were applied, else those of the request.
+
+    An urgency that did not count is 1: the job kept its place.
+    """
     if decision.bounds is None:
         return None
-    return decision.shares if applied else shares_of(decision.request, decision.bounds)
+    if not applied or decision.shares is None:
+        return shares_of(decision.request, decision.bounds)
+    return decision.shares if decision.nice is not None else msgspec.structs.replace(decision.shares, urgency=1.0)
 
 
 def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, config: Config) -> Question:
@@ -108,7 +115,7 @@ def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, con
         raise Declined(f"the rule {candidate.tag.rule} is gone from the configuration", "no-rule")
     cluster = views.of(job.partition.split(",")[0])
     view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, views.user_running_gpus(job.user))
-    return Question(candidate, view, cluster, encode(view, cluster))
+    return Question(candidate, view, cluster, encode(view, cluster, config.objective.weights))
 
 
 def _ask(
@@ -124,7 +131,14 @@ def _ask(
         _log.warning("%d jobs go on as submitted: %s", len(questions), err)
         return [(question.candidate, _unanswered(question, snapshot, f"no-agent: {err}")) for question in questions]
     return [
-        (question.candidate, decision_from(question, answer, decided.policy_version, snapshot))
+        (
+            question.candidate,
+            with_nice(
+                decision_from(question, answer, decided.policy_version, snapshot),
+                question.candidate.job,
+                config.urgency,
+            ),
+        )
         for question, answer in zip(questions, decided.answers, strict=True)
     ]
 
@@ -141,6 +155,21 @@ def decision_from(question: Question, answer: PolicyAnswer, version: str, snapsh
         policy_version=version,
         allocation=allocation if not reason else None,
         dominant_share_allocated=question.cluster.dominant_share(allocation) if not reason else None,
+    )
+
+
+def with_nice(decision: Decision, job: JobRecord, rules: UrgencyRules) -> Decision:
+    """The same decision with what its urgency adds to the job's nice, where the site lets urgency count.
+
+    Not to an array: the rest of one whose tasks have started cannot be updated as a whole, and would keep it.
+    """
+    size = decision.allocation
+    if not rules.nice_band or size is None or decision.shares is None or job.is_array:
+        return decision
+    return msgspec.structs.replace(
+        decision,
+        nice=nice_for(decision.shares.urgency, rules),
+        patience_s=rules.patience_s(expected_run_time_s(decision.request, size)),
     )
 
 
@@ -182,6 +211,11 @@ def _unanswered(question: Question, snapshot: Snapshot, reason: str) -> Decision
         queued=cluster.crowd,
         dominant_share_requested=cluster.dominant_share(view.request),
         reference_s=expected_run_time_s(view.request, view.request),
+        circumstances=Circumstances(
+            cluster=Resources(*cluster.totals.tolist()),
+            node_gpus=cluster.shape.gpus,
+            user_running_gpus=view.user_running_gpus,
+        ),
     )
 
 

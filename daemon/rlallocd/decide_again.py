@@ -138,7 +138,7 @@ def _question(
         return None  # since it was first decided the site, its rules or the job have changed
     if len(seen.queued) >= config.waiting.head and not could_start_now(view, seen):
         return None
-    return Question(candidate, view, seen, encode(view, seen))
+    return Question(candidate, view, seen, encode(view, seen, config.objective.weights))
 
 
 def _may_become(proposed: Allocation, history: JobHistory, snapshot: Snapshot) -> bool:

@@ -13,6 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from rlalloc.job import Allocation
+from rlalloc.urgency import is_left_of
 from rlallocd.slurm import JobRecord
 
 _MEMORY_TOLERANCE: Final = 0.005
@@ -25,6 +26,17 @@ _IMPOSSIBLE: Final = "BadConstraints"
 Verdict = Literal["as decided", "as submitted", "neither"]
 
 
+class AddedNice(msgspec.Struct, frozen=True):
+    """What an update adds to a job's own nice for its urgency; it falls by steps while the job waits."""
+
+    own: int
+    added: int
+
+    def is_in(self, job: JobRecord) -> bool:
+        """Whether a job has it, whole or what a step left of it. Any other nice is its own, or somebody else's."""
+        return is_left_of(job.nice - self.own, self.added)
+
+
 class Finding(msgspec.Struct, frozen=True):
     """What a job was found to be, and in words what is not as decided (empty if it is)."""
 
@@ -32,8 +44,20 @@ class Finding(msgspec.Struct, frozen=True):
     text: str
 
 
-def judge_pending(job: JobRecord, original: Allocation, intended: Allocation, before: JobRecord | None) -> Finding:
-    """What a pending job would start with. ``before`` is its record before the update, if the journal has it."""
+def judge_pending(
+    job: JobRecord,
+    original: Allocation,
+    intended: Allocation,
+    before: JobRecord | None,
+    nice: AddedNice | None = None,
+) -> Finding:
+    """What a pending job would start with. ``before`` is its record before the update, if the journal has it.
+
+    A ``nice`` that was to be added and is not there makes no difference: Slurm ignores it where an operator has set
+    the job's priority, and others may have set one of their own. One that is there and the size is not, is neither.
+    """
+    if intended == original:
+        return _judge_nice(job, original, before, nice)
     impossible = job.reason == _IMPOSSIBLE and (before is None or before.reason != _IMPOSSIBLE)
     wrong = _contradictions(job, intended)
     if not wrong and not impossible and same_minutes(job.time_limit_s, intended.time_limit_s):
@@ -41,10 +65,24 @@ def judge_pending(job: JobRecord, original: Allocation, intended: Allocation, be
     text = _told(job, wrong, _Was(original, before), intended)
     if impossible:
         text = "; ".join(part for part in (text, f"no node could hold it ({_IMPOSSIBLE})") if part)
+    nice_stays = nice is not None and nice.is_in(job)
+    if nice_stays:
+        text = "; ".join(part for part in (text, f"nice {job.nice}") if part)
     as_submitted = (
-        not impossible and not _not_as_before(job, original, before) and not limit_is_ours(job, original, intended)
+        not impossible
+        and not nice_stays
+        and not _not_as_before(job, original, before)
+        and not limit_is_ours(job, original, intended)
     )
     return Finding("as submitted" if as_submitted else "neither", text)
+
+
+def _judge_nice(job: JobRecord, size: Allocation, before: JobRecord | None, nice: AddedNice | None) -> Finding:
+    """What came of an update that leaves the size as it is."""
+    ours = nice is not None and nice.is_in(job)
+    if changed := _not_as_before(job, size, before):
+        return Finding("neither" if ours else "as submitted", f"changed by someone else: {', '.join(changed)}")
+    return Finding("as decided", "") if ours else Finding("as submitted", f"its nice is {job.nice}")
 
 
 def judge_started(job: JobRecord, original: Allocation, intended: Allocation, before: JobRecord | None) -> Finding:
@@ -75,8 +113,10 @@ def same_minutes(one_s: int, other_s: int) -> bool:
 def changed_meanwhile(decided_on: JobRecord, latest: JobRecord) -> str:
     """What others changed between the record that a decision is based on and a later one; empty if nothing."""
     values = _values if decided_on.fields.told else _totals
-    old = values(decided_on) | {"time limit (s)": decided_on.time_limit_s, "begin (s)": decided_on.begin_s}
-    new = values(latest) | {"time limit (s)": latest.time_limit_s, "begin (s)": latest.begin_s}
+    old, new = (
+        values(job) | {"time limit (s)": job.time_limit_s, "begin (s)": job.begin_s, "nice": job.nice}
+        for job in (decided_on, latest)
+    )
     # Only the reading back tells the CPUs per task on every version.
     told = [field for field in old if field != "CPUs per task" or (old[field] and new[field])]
     return "; ".join(f"{field} {old[field]:g} → {new[field]:g}" for field in told if old[field] != new[field])

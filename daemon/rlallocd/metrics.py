@@ -20,6 +20,7 @@ _PLAIN: Final = {
     "cycles": ("rlallocd_cycles", "Cycles of the loop."),
     "store_errors": ("rlallocd_store_errors", "Cycles that failed for the store."),
     "runtime_directory_errors": ("rlallocd_intercept_errors", "Cycles that could not renew the intercept file."),
+    "plugin_errors": ("rlallocd_plugin_errors", "Outcomes without a reward, for a term of a plug-in failed."),
     "slurm_errors": ("rlallocd_failed_cycles", "Cycles that failed for Slurm."),
 }
 """Key of the controller's counters: metric and its meaning."""
@@ -28,7 +29,7 @@ _LABELLED: Final = {
     "declined": ("rlallocd_declined", "name", "Jobs left as submitted, by the name of the reason."),
     "applications": ("rlallocd_applications", "state", "Applications of a decision, by the end that they came to."),
     "outcomes": ("rlallocd_outcomes", "state", "Decided jobs that have ended, by the state that sacct shows."),
-    "waiting": ("rlallocd_waiting", "step", "Waiting jobs asked about again and updated; rounds left unanswered."),
+    "waiting": ("rlallocd_waiting", "step", "Waiting jobs asked about, updated, eased, stuck; rounds unanswered."),
 }
 """What stands before the first underscore of a key (``declined_deadline``): metric, its label, its meaning."""
 

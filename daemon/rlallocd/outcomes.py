@@ -1,14 +1,15 @@
 """What became of decided jobs: sacct's records joined with decisions, and their reward."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from rlalloc.heuristics import PriceConstants
-from rlalloc.reward import Consequence, reward
+from rlalloc.config import ObjectiveSection
+from rlalloc.errors import PluginError
 from rlalloc.store import Application, Decision, JobHistory, Outcome
 from rlallocd.decide import executed_shares
 from rlallocd.slurm import AccountingRecord
+from rlallocd.worth import costs_of_run, mean_costs, reward_of
 
 ENDED: Final = frozenset(
     {
@@ -27,15 +28,18 @@ def outcomes_of(
     decisions: Sequence[Decision],
     applications: Mapping[str, Sequence[Application]],
     records: Sequence[AccountingRecord],
-    price: PriceConstants,
+    objective: ObjectiveSection,
+    plugin_failed: Callable[[PluginError], None],
 ) -> tuple[Outcome, ...]:
     """Outcomes of jobs that have ended; the last run counts where a job was requeued.
 
     ``decisions`` are all those of each job, oldest first. Its outcome belongs to the one in force when it started.
 
     An array has one decision and so one outcome, once all its tasks have ended: from the first start to the last end,
-    the size of one task, the largest memory peak of any, the energy of all, the mean of the tasks' rewards, and the
+    the size of one task, the largest memory peak of any, the energy of all, the mean of the tasks' costs, and the
     state that tells most of the size (else the first that is not COMPLETED).
+
+    ``plugin_failed`` is told where a term of a plug-in cannot be had; it is then not known.
     """
     by_job: defaultdict[int, list[AccountingRecord]] = defaultdict(list)
     for record in records:
@@ -45,7 +49,7 @@ def outcomes_of(
         parts = _last_runs(by_job[decision.job_id], int(decision.submitted_s))
         if parts and all(part.state in ENDED and part.ended_s is not None for part in parts):
             applied = any(application.state == "begun" for application in applications.get(decision.id, ()))
-            found.append(_outcome(decision, parts, price, applied=applied))
+            found.append(_outcome(decision, parts, objective, plugin_failed, applied=applied))
     return tuple(found)
 
 
@@ -72,10 +76,22 @@ def _in_force(decisions: Sequence[Decision], applications: Mapping[str, Sequence
 
 
 def _outcome(
-    decision: Decision, parts: Sequence[AccountingRecord], price: PriceConstants, *, applied: bool
+    decision: Decision,
+    parts: Sequence[AccountingRecord],
+    objective: ObjectiveSection,
+    plugin_failed: Callable[[PluginError], None],
+    *,
+    applied: bool,
 ) -> Outcome:
     worst = max(parts, key=lambda part: (part.state in _KILLED_FOR_ITS_SIZE, part.state != "COMPLETED"))
-    rewards = [value for part in parts if (value := _reward(decision, part, price, applied=applied)) is not None]
+    telling = [part for part in parts if part.state in _TELLS_OF_THE_SIZE]
+    costs = mean_costs(
+        [
+            known
+            for part in telling
+            if (known := costs_of_run(decision, part, objective, plugin_failed, applied=applied)) is not None
+        ]
+    )
     return Outcome(
         decision_id=decision.id,
         state=worst.state,
@@ -90,7 +106,10 @@ def _outcome(
         max_rss_mib=max((part.max_rss_mib for part in parts if part.max_rss_mib is not None), default=None),
         consumed_energy_j=_sum(part.consumed_energy_j for part in parts),
         executed_shares=executed_shares(decision, applied=applied),
-        reward=sum(rewards) / len(rewards) if rewards else None,
+        reward=reward_of(costs, objective) if costs is not None else None,
+        cpu_s_used=_sum(part.cpu_s_used for part in parts),
+        mem_mib_used=max((part.mem_mib_used for part in parts if part.mem_mib_used is not None), default=None),
+        costs=costs,
     )
 
 
@@ -101,25 +120,3 @@ def _least(times_s: Iterable[int | None]) -> int | None:
 def _sum(energies_j: Iterable[float | None]) -> float | None:
     known = [energy_j for energy_j in energies_j if energy_j is not None]
     return sum(known) if known else None
-
-
-def _reward(decision: Decision, record: AccountingRecord, price: PriceConstants, *, applied: bool) -> float | None:
-    share = decision.dominant_share_allocated if applied else decision.dominant_share_requested
-    if (
-        record.state not in _TELLS_OF_THE_SIZE
-        or record.started_s is None
-        or record.ended_s is None
-        or share is None
-        or decision.queued is None
-        or decision.reference_s is None
-    ):
-        return None
-    consequence = Consequence(
-        state=record.state,
-        wait_s=max(0.0, record.started_s - decision.decided_s),
-        run_time_s=record.ended_s - record.started_s,
-        dominant_share=share,
-        queued=decision.queued,
-        reference_s=decision.reference_s,
-    )
-    return reward(consequence, price)

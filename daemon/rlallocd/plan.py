@@ -46,6 +46,11 @@ def plan_update(job: JobRecord, size: Allocation, admin_comment: str) -> UpdateP
     )
 
 
+def plan_nice(job: JobRecord, nice: int, admin_comment: str) -> UpdatePlan:
+    """The update that changes nothing of ``job`` but its nice: for one that keeps its size."""
+    return _plan(job, {"Nice": str(nice)}, admin_comment)
+
+
 def plan_restoration(original: JobRecord, admin_comment: str) -> UpdatePlan:
     """The update that gives a job back what it asked for, in its own terms as far as scontrol has fields for them.
 

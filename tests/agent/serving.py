@@ -9,11 +9,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import msgspec
 import numpy as np
 import torch
 import zmq
 
-from rlalloc.job import Shares
+from rlalloc.job import SHARES, Shares
 from rlalloc.messages import Ask, Decide, Reply, decode_reply, encode_message
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
 from rlalloc.policies import ACTOR_FILE, Manifest, PolicyStore
@@ -25,7 +26,7 @@ FAR_AWAY_S = 4e9
 """A deadline in the year 2096."""
 
 
-HEURISTIC = Shares(1.0, 0.5, 0.0)
+HEURISTIC = Shares(1.0, 0.5, 0.0, 0.7)
 
 
 class Server:
@@ -89,7 +90,7 @@ def decide_request(rows: np.ndarray, /, **changes: object) -> Decide:
 
 def observations(jobs: int, heuristic: Shares = HEURISTIC, seed: int = 0) -> np.ndarray:
     rows = np.random.default_rng(seed).uniform(-1, 1, size=(jobs, len(FEATURES))).astype(np.float32)
-    rows[:, -3:] = (heuristic.gpu, heuristic.cpu, heuristic.mem)
+    rows[:, -SHARES:] = msgspec.structs.astuple(heuristic)
     return rows
 
 

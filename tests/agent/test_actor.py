@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rlalloc.allocation import allocation_for
 from rlalloc.errors import PolicyError
-from rlalloc.heuristics import HEURISTICS
-from rlalloc.job import JobView, Shares
+from rlalloc.heuristics import BASE
+from rlalloc.job import SHARES, JobView, Shares
 from rlalloc.observation import FEATURES, encode
 from rlalloc.policies import ACTOR_FILE, PolicyStore
 from rlalloc.view import ClusterView, slowdown
@@ -29,20 +29,21 @@ def test_untrained_actor_decides_as_the_heuristic(job: JobView, view: ClusterVie
     shares, _ = Actor().decide(observation[None, :], sample=False)
     mine, base = (
         allocation_for(each, job.request, job.bounds, SHAPE, lambda size: slowdown(job.request, size))
-        for each in (Shares(*shares[0].tolist()), HEURISTICS["price-ef"](job, view))
+        for each in (Shares(*shares[0].tolist()), BASE(job, view))
     )
+    assert shares[0, 3] == pytest.approx(BASE(job, view).urgency, abs=0.011)
     assert mine.gpus == base.gpus
     assert mine.mem_mib_per_gpu == pytest.approx(base.mem_mib_per_gpu, rel=0.05, abs=1100)
 
 
 def test_mean_is_the_heuristic_but_for_the_clip() -> None:
-    shares, _ = Actor().decide(observations(4, Shares(1.0, 0.3, 0.0)), sample=False)
-    assert shares == pytest.approx(np.tile([(1 + MEAN_CLIP) / 2, 0.3, (1 - MEAN_CLIP) / 2], (4, 1)), abs=1e-6)
+    shares, _ = Actor().decide(observations(4, Shares(1.0, 0.3, 0.0, 0.8)), sample=False)
+    assert shares == pytest.approx(np.tile([(1 + MEAN_CLIP) / 2, 0.3, (1 - MEAN_CLIP) / 2, 0.8], (4, 1)), abs=1e-6)
 
 
 def test_log_probability_is_that_of_torchs_transformed_distribution() -> None:
     actor = actor_that_shifts_by(0.3).double()
-    rows = torch.from_numpy(observations(64, Shares(0.8, 0.5, 0.1))).double()
+    rows = torch.from_numpy(observations(64, Shares(0.8, 0.5, 0.1, 0.6))).double()
     mean, std = actor(rows)
     reference = torch.distributions.TransformedDistribution(
         torch.distributions.Normal(mean, std),
@@ -59,9 +60,9 @@ def test_log_probability_is_that_of_torchs_transformed_distribution() -> None:
 def test_density_integrates_to_one() -> None:
     """Over the unit cube of shares, summed on a grid."""
     actor = Actor().double()
-    row = torch.from_numpy(observations(1, Shares(0.6, 0.5, 0.4))).double()
-    axis = (torch.arange(80, dtype=torch.float64) + 0.5) / 80
-    grid = torch.cartesian_prod(axis, axis, axis)
+    row = torch.from_numpy(observations(1, Shares(0.6, 0.5, 0.4, 0.5))).double()
+    axis = (torch.arange(24, dtype=torch.float64) + 0.5) / 24
+    grid = torch.cartesian_prod(*(axis for _ in range(SHARES)))
     with torch.no_grad():
         density = actor.log_probability(row.expand(len(grid), -1), grid).exp()
     assert float(density.mean()) == pytest.approx(1.0, abs=1e-3)
@@ -70,7 +71,7 @@ def test_density_integrates_to_one() -> None:
 def test_log_probability_stays_finite_at_the_edges() -> None:
     actor = Actor()
     rows = torch.from_numpy(observations(2))
-    log_probability = actor.log_probability(rows, torch.tensor([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]))
+    log_probability = actor.log_probability(rows, torch.tensor([[0.0] * SHARES, [1.0] * SHARES]))
     assert bool(log_probability.isfinite().all())
 
 

@@ -11,7 +11,7 @@ import zmq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlalloc.job import Shares
+from rlalloc.job import SHARES, Shares
 from rlalloc.messages import (
     MAX_BATCH,
     MAX_MESSAGE_BYTES,
@@ -43,14 +43,14 @@ def socket(server: Server) -> Iterator[zmq.Socket[bytes]]:
 
 def test_answers_a_batch_in_its_order(server: Server, socket: zmq.Socket[bytes]) -> None:
     rows = observations(3)
-    rows[1, -3:] = (0.0, 0.5, 1.0)
+    rows[1, -SHARES:] = (0.0, 0.5, 1.0, 0.2)
     request = decide_request(rows)
     reply = exchange(socket, encode_message(request))
     assert isinstance(reply, Decided)
     assert reply.request_id == request.request_id
     assert reply.policy_version == server.policy.version
     expected, _ = server.policy.actor.decide(rows, sample=False)
-    answered = [(answer.shares.gpu, answer.shares.cpu, answer.shares.mem) for answer in reply.answers]
+    answered = [msgspec.structs.astuple(answer.shares) for answer in reply.answers]
     assert np.array(answered) == pytest.approx(expected, abs=1e-6)
 
 

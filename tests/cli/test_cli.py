@@ -84,7 +84,8 @@ def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
         "1 node x 4 GPUs",  # the request
         "1 (from the script) to 8 (from the script); workable: 1, 2, 4, 8",
         "queued_gpus 0",  # the observation
-        "GPU 0.100, CPU 0.200, memory 0.300; log-probability -1.500",
+        "GPU 0.100, CPU 0.200, memory 0.300, urgency 0.400; log-probability -1.500",
+        "+12, falling to nothing while it waits, within 0:17:36",
         "v000001",
         "1 node x 2 GPUs",  # the allocation
         "begun",
@@ -94,7 +95,7 @@ def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
         assert words in story, words
 
     (told,) = json.loads(run("explain", "7", "--json").stdout)
-    assert told["decision"]["shares"] == msgspec.to_builtins(Shares(0.1, 0.2, 0.3))
+    assert told["decision"]["shares"] == msgspec.to_builtins(Shares(0.1, 0.2, 0.3, 0.4))
     assert set(told["decision"]["observation"]) == set(FEATURES)
     assert told["outcome"]["state"] == "COMPLETED"
 

@@ -9,7 +9,7 @@ from rlalloc.view import ClusterView
 
 SHAPE = NodeShape(gpus=8, cpus=64, mem_mib=512_000)
 unit = st.floats(0, 1)
-shares = st.builds(Shares, unit, unit, unit)
+shares = st.builds(Shares, unit, unit, unit, unit)
 
 
 @st.composite

@@ -44,6 +44,18 @@ def test_the_shipped_file_is_valid_and_names_every_key() -> None:
         ("rules: [{name: a, partitions: ['gpu, cpu']}]", r"rules\[0\].partitions"),
         ("runtime_directory: run", "Expected an absolute path"),
         ("objective: {price: {queue_power: -1}}", "objective.price.queue_power: Expected `float` >= 0.0; found -1"),
+        ("objective: {weights: {jtc: 1}}", "objective.weights.jtc: unknown key; did you mean 'jct'"),
+        ("objective: {weights: {jct: -1}}", "objective.weights.jct: Expected `float` >= 0.0; found -1"),
+        (
+            "objective: {weights: {jct: 0, out_of_memory: 0, timeout: 0}}",
+            "all are 0; give at least one term a weight",
+        ),
+        (
+            "objective: {weights: {jct: 0, out_of_memory: 0, timeout: 0}, plugin_weights: {gold: 1}}",
+            "all are 0; give at least one term a weight",
+        ),
+        ("objective: {plugin_weights: {energy: 1}}", "write it in objective.weights"),
+        ("objective: {plugin_weights: {gold: 1}}", "gold: no installed distribution brings it .*rlalloc.rewards"),
         ("commands: {hpc: [a]}", "Allowed: train, finetune, serve"),
         ("[1, 2]", "the file: Expected `object`"),
         ("{", "not valid YAML"),

@@ -10,7 +10,6 @@ from rlalloc.allocation import allocation_for
 from rlalloc.bounds import Directives, SiteBounds, bounds_for
 from rlalloc.heuristics import (
     HEURISTICS,
-    MOST_NICE,
     REFERENCE_POLICIES,
     TUNED_PRICE,
     Heuristic,
@@ -79,10 +78,11 @@ def gpus(policy: Heuristic, one: JobView, view: ClusterView) -> int:
 def test_no_policy_leaves_the_bounds(one: JobView, view: ClusterView) -> None:
     for policy in REFERENCE_POLICIES.values():
         shares = policy(one, view)
-        assert all(0 <= share <= 1 for share in (shares.gpu, shares.cpu, shares.mem))
+        assert all(0 <= share <= 1 for share in msgspec.structs.astuple(shares))
         assert gpus(policy, one, view) in one.bounds.gpu_counts
-        assert 0 <= Ordered(policy).nice(one, one.request) <= MOST_NICE
-        assert Ordered(policy)(one, view) == shares
+        ordered = Ordered(policy)(one, view)
+        assert 0 <= ordered.urgency <= shares.urgency == 1.0
+        assert msgspec.structs.replace(ordered, urgency=1.0) == shares
 
 
 def test_what_the_gate_knows_is_part_of_what_an_evaluation_can_compare_with() -> None:

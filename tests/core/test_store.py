@@ -10,7 +10,8 @@ import pytest
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
 from rlalloc.errors import StoreError
 from rlalloc.job import Allocation, Shares
-from rlalloc.store import Application, Decision, JobHistory, Outcome, PolicyRow, Store
+from rlalloc.objective import Resources
+from rlalloc.store import Application, Circumstances, Decision, JobHistory, Outcome, PolicyRow, Store
 from slurm_testbed import Site
 
 SIZE = Allocation(
@@ -37,10 +38,15 @@ DECISION = Decision(
     dominant_share_requested=0.5,
     dominant_share_allocated=0.25,
     reference_s=264.0,
-    shares=Shares(0.1, 0.2, 0.3),
+    shares=Shares(0.1, 0.2, 0.3, 0.4),
     log_probability=-1.5,
     policy_version="v000001",
     allocation=msgspec.structs.replace(SIZE, gpus_per_node=2),
+    circumstances=Circumstances(
+        cluster=Resources(gpus=32, cpus=256, mem_mib=2_048_000), node_gpus=8, user_running_gpus=4
+    ),
+    nice=12,
+    patience_s=1056.0,
 )
 APPLICATION = Application(
     id=0,
@@ -54,6 +60,8 @@ APPLICATION = Application(
     changed_s=1001,
     begins=False,
     record='{"job_id": 7}',
+    own_nice=-3,
+    added_nice=12,
 )
 OUTCOME = Outcome(
     decision_id="d1",
@@ -68,8 +76,11 @@ OUTCOME = Outcome(
     mem_mib=1024,
     max_rss_mib=None,
     consumed_energy_j=None,
-    executed_shares=Shares(0.1, 0.2, 0.3),
+    executed_shares=Shares(0.1, 0.2, 0.3, 0.4),
     reward=-0.5,
+    cpu_s_used=12.5,
+    mem_mib_used=700.0,
+    costs={"jct": 0.5, "mem_waste": None},
 )
 
 
@@ -96,6 +107,16 @@ def test_rows_come_back_as_they_went_in(url: str) -> None:
     (experience,) = again.experience()
     assert (experience.decision, experience.outcome) == (DECISION, OUTCOME)
     again.close()
+
+
+def test_shares_of_before_there_was_an_urgency_can_be_read(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    store.add_decisions([DECISION])
+    with sqlite3.connect(tmp_path / "store.sqlite") as connection:
+        connection.execute("UPDATE decisions SET shares = '[0.1,0.2,0.3]', nice = NULL, patience_s = NULL")
+    (decision,) = store.decisions_of(7)
+    assert (decision.shares, decision.nice) == (Shares(0.1, 0.2, 0.3, 1.0), None)
+    store.close()
 
 
 def test_the_journal_tells_what_is_open(url: str) -> None:
@@ -126,6 +147,24 @@ def test_a_store_of_an_earlier_version_gets_its_missing_columns(tmp_path: Path) 
     assert old == msgspec.structs.replace(APPLICATION, id=old.id, begins=True, record=None)
     (new,) = again.journal([APPLICATION])
     assert again.open_applications() == (old, new)
+    again.close()
+
+
+def test_decisions_and_outcomes_of_an_earlier_version_are_kept(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.sqlite"
+    store = Store(url)
+    store.add_decisions([DECISION])
+    store.add_outcomes([OUTCOME])
+    store.close()
+    with sqlite3.connect(tmp_path / "store.sqlite") as connection:
+        connection.execute("ALTER TABLE decisions DROP COLUMN circumstances")
+        for column in ("cpu_s_used", "mem_mib_used", "costs"):
+            connection.execute(f"ALTER TABLE outcomes DROP COLUMN {column}")
+    connection.close()
+    again = Store(url)
+    (experience,) = again.experience()
+    assert experience.decision == msgspec.structs.replace(DECISION, circumstances=None)
+    assert experience.outcome == msgspec.structs.replace(OUTCOME, cpu_s_used=None, mem_mib_used=None, costs=None)
     again.close()
 
 

@@ -26,6 +26,7 @@ USUAL: Final[dict[str, Any]] = {
     "reason": "JobHeldUser",
     "time_limit_s": HOUR,
     "admin_comment": "",
+    "nice": 0,
     "nodes": 1,
     "tasks": 1,
     "cpus": 1,

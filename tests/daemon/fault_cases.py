@@ -33,6 +33,8 @@ class Fault:
     minutes: int | None = None
     """The time limit that somebody else set and that is to stay."""
     starts: bool = True
+    nice: int | None = None
+    """The nice that it has in the end, if not what the end says: the one added, or its own."""
     kept: bool = False
     """Whether slurmctld has to have written the job to its disk before the fault: it does so some seconds later."""
 
@@ -47,6 +49,11 @@ AT_ONCE: Final = (
     Fault("applied but for CPUsPerTask", {"update1": 'without CPUsPerTask "$@"'}, ("restored",)),
     Fault("applied but for MinCPUsNode", {"update1": 'without MinCPUsNode "$@"'}, ("restored",)),
     Fault("applied but for TresPerNode", {"update1": 'without TresPerNode "$@"; refuse'}, ("restored",)),
+    Fault("applied but for Nice", {"update1": 'without Nice "$@"'}, ("begun",), nice=0),
+    Fault("refused after Nice", {"update1": 'only Nice "$@"; refuse'}, ("restored",)),
+    Fault(
+        "its user sets another nice after the update", {"update1": 'real "$@"; as_user Nice=1'}, ("begun",), nice=1
+    ),
     Fault("only memory and GPUs are applied", {"update1": f"{MEMORY_AND_GPUS}; refuse"}, ("restored",)),
     Fault(
         "half applied, and slurmctld says that no node can hold it",

@@ -70,6 +70,7 @@ def rlalloc(fault_site: Site, faulty: FaultyScontrol) -> Iterator[Installation]:
         grace_s=200,
         slurm={"command_timeout_s": PATIENT_S},
         daemon={"poll_s": 1.0, "outcomes_every_s": 3600.0, "heartbeat_s": 60.0},
+        urgency={"nice_band": 1000, "patience": 1000.0},
     )
     installation.environment = faulty.environment
     installation.start("rlalloc-agent")
@@ -176,6 +177,9 @@ def assert_ended(rlalloc: Installation, faulty: FaultyScontrol, job_id: int, fau
     size = application.intended if application.state == "begun" else application.original
     job = rlalloc.job(job_id)
     assert what_it_had(job) == as_it_should_have(size), application.detail
+    assert application.added_nice
+    nice = application.added_nice if application.state == "begun" else 0
+    assert int(job["Nice"]) == (nice if fault.nice is None else fault.nice)
     minutes = fault.minutes or size.time_limit_s // 60
     assert job["TimeLimit"] == f"{minutes // 60:02}:{minutes % 60:02}:00"
     assert (size.time_limit_s == SUBMITTED_MINUTES * 60) or application.state == "begun"

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from rlalloc.job import Allocation
-from rlallocd.findings import changed_meanwhile, judge_pending, judge_started, limit_is_ours
+from rlallocd.findings import AddedNice, changed_meanwhile, judge_pending, judge_started, limit_is_ours
 from rlallocd.slurm import JobRecord, RequestFields
 
 from .fault_cases import FAULTS
@@ -139,6 +139,35 @@ def test_a_job_that_no_node_can_hold_is_never_as_decided() -> None:
     assert _verdict(submitted_so, submitted_so) == "as submitted"
 
 
+@pytest.mark.parametrize(
+    ("nice", "with_size", "without_size"),
+    [
+        (47, "as decided", "neither"),  # all of it
+        (26, "as decided", "neither"),  # what a step left of it
+        (5, "as decided", "as submitted"),  # its own: Slurm ignored ours, or never got it
+        (9, "as decided", "as submitted"),  # somebody else's, and no business of ours
+    ],
+)
+def test_a_nice_of_ours_goes_with_the_size_of_ours(nice: int, with_size: str, without_size: str) -> None:
+    added = AddedNice(own=5, added=42)
+    before = msgspec.structs.replace(SUBMITTED, nice=5)
+    for job, verdict in ((UPDATED, with_size), (SUBMITTED, without_size)):
+        found = judge_pending(msgspec.structs.replace(job, nice=nice), ORIGINAL, INTENDED, before, added)
+        assert found.verdict == verdict
+        assert ("nice" in found.text) == (verdict == "neither")
+
+
+def test_where_only_the_nice_changes_it_alone_decides() -> None:
+    added = AddedNice(own=0, added=42)
+
+    def verdict(job: JobRecord, nice: int) -> str:
+        return judge_pending(msgspec.structs.replace(job, nice=nice), ORIGINAL, ORIGINAL, SUBMITTED, added).verdict
+
+    assert [verdict(SUBMITTED, nice) for nice in (0, 42, 7)] == ["as submitted", "as decided", "as submitted"]
+    by_others = _fields(SUBMITTED, min_cpus_per_node=20)
+    assert [verdict(by_others, nice) for nice in (0, 42)] == ["as submitted", "neither"]
+
+
 def test_what_started_is_judged_by_its_totals() -> None:
     started = msgspec.structs.replace(UPDATED, state="RUNNING", time_limit_s=60, fields=RequestFields())
     assert judge_started(started, ORIGINAL, INTENDED, SUBMITTED).verdict == "as decided"
@@ -156,6 +185,7 @@ def test_what_others_changed_since_the_decision_is_told() -> None:
         "time limit (s) 600 → 300"
     )
     assert changed_meanwhile(SUBMITTED, _fields(SUBMITTED, min_cpus_per_node=20)) == "CPUs per node 32 → 20"
+    assert changed_meanwhile(SUBMITTED, msgspec.structs.replace(SUBMITTED, nice=-3)) == "nice 0 → -3"
     # One reader tells no single fields, and only the reading back tells the CPUs per task on every version.
     assert changed_meanwhile(JOB, SUBMITTED) == ""
     assert changed_meanwhile(_fields(SUBMITTED, cpus_per_task=0), SUBMITTED) == ""

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from rlalloc.heuristics import DEFAULT_PRICE
+from rlalloc.config import ObjectiveSection
 from rlalloc.job import Allocation
 from rlalloc.store import Decision
 from rlallocd.outcomes import outcomes_of
@@ -53,15 +53,15 @@ def _task(**changes: object) -> AccountingRecord:
 
 
 def _outcomes(*records: AccountingRecord) -> tuple[object, ...]:
-    return outcomes_of([DECISION], {}, records, DEFAULT_PRICE)
+    return outcomes_of([DECISION], {}, records, ObjectiveSection(), pytest.fail)
 
 
 def test_an_array_has_one_outcome_once_all_its_tasks_have_ended() -> None:
     second = _task(part="_2", started_s=300, ended_s=500, max_rss_mib=500.0, consumed_energy_j=5.0)
     assert _outcomes(TASK, second, _task(part="_[3-9]", state="PENDING", started_s=None, ended_s=None)) == ()
-    (alone,) = outcomes_of([DECISION], {}, [TASK], DEFAULT_PRICE)
-    (late,) = outcomes_of([DECISION], {}, [second], DEFAULT_PRICE)
-    (both,) = outcomes_of([DECISION], {}, [TASK, second], DEFAULT_PRICE)
+    (alone,) = outcomes_of([DECISION], {}, [TASK], ObjectiveSection(), pytest.fail)
+    (late,) = outcomes_of([DECISION], {}, [second], ObjectiveSection(), pytest.fail)
+    (both,) = outcomes_of([DECISION], {}, [TASK, second], ObjectiveSection(), pytest.fail)
     assert (both.started_s, both.ended_s, both.gpus, both.max_rss_mib) == (110, 500, 2, 500.0)
     assert both.consumed_energy_j == 5.0
     assert alone.reward is not None
@@ -82,7 +82,8 @@ def test_the_state_of_an_array_is_the_one_that_tells_most(states: list[str], sta
         [DECISION],
         {},
         [_task(part=f"_{number}", state=each) for number, each in enumerate(states)],
-        DEFAULT_PRICE,
+        ObjectiveSection(),
+        pytest.fail,
     )
     assert found.state == state
 
@@ -92,14 +93,22 @@ def test_of_a_requeued_job_the_last_run_counts() -> None:
     assert _outcomes(first) == ()
     assert _outcomes(first, _task(part="", submitted_s=210, state="PENDING", started_s=None, ended_s=None)) == ()
     (found,) = outcomes_of(
-        [DECISION], {}, [first, _task(part="", submitted_s=210, started_s=400, ended_s=450)], DEFAULT_PRICE
+        [DECISION],
+        {},
+        [first, _task(part="", submitted_s=210, started_s=400, ended_s=450)],
+        ObjectiveSection(),
+        pytest.fail,
     )
     assert (found.started_s, found.ended_s) == (400, 450)
 
 
 def test_a_later_job_of_the_same_id_is_another() -> None:
     (found,) = outcomes_of(
-        [DECISION], {}, [_task(part=""), _task(part="", submitted_s=9000, ended_s=9100)], DEFAULT_PRICE
+        [DECISION],
+        {},
+        [_task(part=""), _task(part="", submitted_s=9000, ended_s=9100)],
+        ObjectiveSection(),
+        pytest.fail,
     )
     assert found.ended_s == 210
 

@@ -127,6 +127,12 @@ def test_gpus_a_node_count_on_every_node() -> None:
     assert job_record(job).gpus == 4
 
 
+@pytest.mark.parametrize(("said", "nice"), [(None, 0), (0, 0), (20, 20), (-5, -5), (4294967291, -5)])
+def test_a_nice_has_a_sign(said: int | None, nice: int) -> None:
+    """22.05 leaves 0 out and prints a negative one without its sign."""
+    assert job_record({"job_id": 7, "nice": said}).nice == nice
+
+
 def test_a_limit_of_infinity_is_none_that_counts() -> None:
     unlimited: list[object] = [None, {"set": False, "infinite": True, "number": 0}]
     for value in unlimited:
@@ -165,6 +171,7 @@ class TestAccountingText:
             "alloc": "billing=8,cpu=8,gres/gpu=2,mem=40960M,node=1",
             "rss": "",
             "energy": "",
+            "usage": "",
             **values,
         }
         return "\x1f".join((job_id, state, *fields.values()))
@@ -191,6 +198,19 @@ class TestAccountingText:
         first, second = read_accounting("\n".join(rows) + "\n")
         assert (first.max_rss_mib, first.consumed_energy_j) == (10_240, 4000)
         assert (second.max_rss_mib, second.consumed_energy_j) == (None, None)
+
+    def test_cpu_time_is_of_all_steps_and_memory_of_the_largest(self) -> None:
+        """As 22.05 prints it with --noconvert: memory in bytes, summed over a step's tasks."""
+        rows = [
+            self.row("7"),
+            self.row("7.batch", usage="cpu=00:00:10,energy=0,fs/disk=32990,mem=12521472,pages=2,vmem=226529280"),
+            self.row("7.0", usage="cpu=1-02:00:01,energy=0,mem=427819008,pages=0"),
+            self.row("8"),
+            self.row("8.batch"),
+        ]
+        first, second = read_accounting("\n".join(rows))
+        assert (first.cpu_s_used, first.mem_mib_used) == (26 * 3600 + 11, 408)
+        assert (second.cpu_s_used, second.mem_mib_used) == (None, None)
 
     def test_a_requeued_job_has_a_record_for_each_run(self) -> None:
         rows = [

@@ -80,6 +80,12 @@ class TestColumnsOfSqueue:
         assert (job.admin_comment, job.is_array, job.is_batch, job.is_exclusive) == ("", False, True, False)
         assert squeue.asked == ["columns"]
 
+    @pytest.mark.parametrize("nice", [-5, 0, 70])
+    def test_a_nice_has_a_sign(self, nice: int) -> None:
+        squeue = PrintsColumns(columns_of_a_job(nice=str(nice)))
+        (job,) = SqueueReader(squeue, JsonReader(squeue, "22.05.8")).jobs()
+        assert job.nice == nice
+
     @pytest.mark.parametrize("name", ["N/A", "two\nlines", "|0|", " 8 |x|PENDING", "käse"])
     def test_no_name_of_a_job_can_break_the_columns(self, name: str) -> None:
         squeue = PrintsColumns(columns_of_a_job(name=name), columns_of_a_job(job_id="8", array_job_id="8"))

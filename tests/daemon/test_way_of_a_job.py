@@ -4,8 +4,12 @@ import re
 import signal
 from datetime import datetime
 
+import numpy as np
 import pytest
 
+from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
+from rlalloc.objective.weights import features_of
+from rlalloc.observation import WEIGHT_FEATURES
 from rlalloc_testbed import Installation
 from slurm_testbed import wait_until
 
@@ -44,8 +48,25 @@ def test_a_moldable_job_gets_what_was_decided_and_its_outcome_is_kept(rlalloc: I
     assert story[0]["outcome"]["state"] == "COMPLETED"
     assert story[0]["outcome"]["gpus"] == gpus
     assert -5 <= story[0]["outcome"]["reward"] <= 0
+    costs = story[0]["outcome"]["costs"]
+    assert tuple(costs) == TERM_NAMES
+    assert costs["jct"] >= costs["wait"] >= 0
     assert story[0]["applications"][0]["state"] == "begun"
     assert story[0]["decision"]["bounds"]["gpus"]["minimum_from"] == "script"
+
+
+def test_another_objective_is_told_after_a_reload(rlalloc: Installation) -> None:
+    def told(job_id: int) -> np.ndarray:
+        observation = rlalloc.decision(job_id).observation
+        assert observation is not None
+        return np.frombuffer(observation, dtype="<f4")[WEIGHT_FEATURES]
+
+    np.testing.assert_allclose(told(rlalloc.submit(MOLDABLE)), features_of(DEFAULT_WEIGHTS.array))
+    rlalloc.write_config(objective={"weights": {"energy": 0.1}})
+    rlalloc.send("rlallocd", signal.SIGHUP)
+    wait_until(lambda: "configuration read again" in rlalloc.log("rlallocd"), what="the configuration is read again")
+    after = told(rlalloc.submit(MOLDABLE))
+    np.testing.assert_allclose(after, features_of(Weights(energy=0.1).array), rtol=1e-6)
 
 
 def test_a_rigid_job_keeps_its_gpus(rlalloc: Installation) -> None:

@@ -1,39 +1,64 @@
 """A site's experience, made by the simulator: what rlallocd would have stored."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import numpy as np
+import pytest
 
 from rlalloc.allocation import shares_of
-from rlalloc.bounds import NodeShape
-from rlalloc.heuristics import HEURISTICS
-from rlalloc.job import Allocation
+from rlalloc.config import ObjectiveSection
+from rlalloc.heuristics import as_requested, price_ef
+from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.observation import SCHEMA_VERSION, encode
 from rlalloc.store import Decision, Experience, Outcome, Store
-from rlalloc_trainer.simulator import Cluster, JobRecord, Simulation, by_policy
-from rlalloc_trainer.workload import Workload, generate
+from rlalloc.view import ClusterView, expected_run_time_s
+from rlalloc_trainer.simulator.driving import drive
+from rlalloc_trainer.simulator.engine import Simulator, table_of
+from rlalloc_trainer.simulator.engine.records import STATE_NAMES
+from rlalloc_trainer.simulator.from_stream import Stream, site_of, submitted_from
+from rlalloc_trainer.streams.generate import GeneratorSettings, generate
+from rlalloc_trainer.streams.job import End, NodeGroup
+from rlalloc_trainer.streams.model import load_model
+from rlallocd.slurm import AccountingRecord
+from rlallocd.worth import costs_of_run, reward_of
 
-CLUSTER = Cluster(4, NodeShape(gpus=8, cpus=64, mem_mib=512_000))
-DEMO_LIKE = Workload(cluster=CLUSTER, jobs=60, load=1.2, median_run_s=30.0, run_log_deviation=0.8)
+NODES = NodeGroup("node", count=4, gpus=8, cpus=64, mem_mib=512_000)
 
 
-def experience_of(workload: Workload, seed: int, policy: str = "price-ef") -> list[Experience]:
-    """Run a stream and describe it as the store does; every second job is in shadow mode's hands."""
-    jobs = generate(workload, seed)
-    observations: list[np.ndarray] = []
-    decide = by_policy(HEURISTICS[policy])
+def site_stream(seed: int, jobs: int = 60) -> Stream:
+    """Jobs that all complete, on four nodes."""
+    settings = GeneratorSettings(NODES, hours=24.0, load=1.5, seed=seed)
+    made = [msgspec.structs.replace(job, end=End()) for job in generate(load_model("philly"), settings)][:jobs]
+    site = site_of(settings.description, made)
+    return Stream(site, tuple(submitted_from(made, site)))
 
-    def observe(number: int, simulation: Simulation) -> Allocation:
-        observations.append(encode(simulation.job_view(number), simulation.cluster_view()))
-        return decide(number, simulation) if number % 2 else jobs[number].request
 
-    simulation = Simulation(workload.cluster, jobs, observe)
-    simulation.run_until()
+def experience_of(stream: Stream) -> list[Experience]:
+    """Run a stream under price-EF and describe it as the store does; every second job is in shadow mode's hands."""
+    decided: dict[int, _Decided] = {}
+    asked = [0]
+
+    def remember(waiting: list[int]) -> None:
+        asked[0] = waiting[0]
+
+    def policy(job: JobView, view: ClusterView) -> Shares:
+        decided[asked[0]] = _Decided(encode(job, view), view)
+        return price_ef(job, view) if asked[0] % 2 else as_requested(job, view)
+
+    simulator = Simulator(stream.site, table_of(stream.jobs, stream.site))
+    driven = drive(simulator, stream.jobs, policy, before=remember)
     return [
-        _experience(number, record, observation)
-        for number, (record, observation) in enumerate(zip(simulation.records(), observations, strict=True))
+        _experience(stream, number, driven.outcomes[number], decided[number], driven.sizes[number])
+        for number in range(len(stream.jobs))
     ]
+
+
+@dataclass(frozen=True, eq=False)
+class _Decided:
+    observation: np.ndarray
+    view: ClusterView
 
 
 def stored(experiences: list[Experience], path: Path) -> Store:
@@ -43,14 +68,23 @@ def stored(experiences: list[Experience], path: Path) -> Store:
     return store
 
 
-def _experience(number: int, record: JobRecord, observation: np.ndarray) -> Experience:
-    job, allocation = record.job, record.allocation
+def _experience(stream: Stream, number: int, outcome: np.void, decided: _Decided, size: np.ndarray) -> Experience:
+    job = stream.jobs[number]
+    nodes, gpus, cpus, mem_mib, limit_s = size[:5].tolist()
+    allocation = Allocation(
+        nodes=nodes,
+        gpus_per_node=gpus,
+        tasks_per_node=1,
+        cpus_per_task=cpus,
+        mem_mib_per_node=mem_mib,
+        time_limit_s=limit_s,
+    )
     decision = Decision(
         id=f"d{number}",
         job_id=number + 1,
         submitted_s=job.submit_s,
         decided_s=job.submit_s,
-        user=f"user{job.user}",
+        user=stream.site.users[job.user].name,
         account="llm",
         partition="gpu",
         job_name=f"job{number % 10}",
@@ -61,23 +95,41 @@ def _experience(number: int, record: JobRecord, observation: np.ndarray) -> Expe
         request=job.request,
         bounds=job.bounds,
         observation_schema=SCHEMA_VERSION,
-        observation=observation.astype("<f4").tobytes(),
-        queued=record.queued,
-        dominant_share_requested=record.dominant_share,
-        dominant_share_allocated=record.dominant_share,
-        reference_s=record.reference_s,
+        observation=decided.observation.astype("<f4").tobytes(),
+        queued=int(outcome["queued"]),
+        dominant_share_requested=decided.view.dominant_share(allocation),
+        dominant_share_allocated=decided.view.dominant_share(allocation),
+        reference_s=expected_run_time_s(job.request, job.request),
         shares=shares_of(allocation, job.bounds),
         log_probability=0.0,
-        policy_version="shipped-1",
+        policy_version="shipped-2",
         allocation=allocation,
     )
-    outcome = Outcome(
+    record = AccountingRecord(
+        job_id=number + 1,
+        part="",
+        state=STATE_NAMES[outcome["first_state"]],
+        exit_code="0:0",
+        submitted_s=int(job.submit_s),
+        eligible_s=int(job.submit_s),
+        started_s=round(outcome["first_start_s"]),
+        ended_s=round(outcome["first_end_s"]),
+        nodes=allocation.nodes,
+        cpus=allocation.cpus,
+        gpus=allocation.gpus,
+        mem_mib=float(allocation.mem_mib),
+        max_rss_mib=None,
+        consumed_energy_j=None,
+    )
+    costs = costs_of_run(decision, record, ObjectiveSection(), pytest.fail, applied=True)
+    assert costs is not None
+    executed = Outcome(
         decision_id=decision.id,
         state=record.state,
         exit_code="0:0",
         eligible_s=job.submit_s,
-        started_s=record.start_s,
-        ended_s=record.end_s,
+        started_s=float(outcome["first_start_s"]),
+        ended_s=float(outcome["first_end_s"]),
         nodes=allocation.nodes,
         gpus=allocation.gpus,
         cpus=allocation.cpus,
@@ -85,9 +137,10 @@ def _experience(number: int, record: JobRecord, observation: np.ndarray) -> Expe
         max_rss_mib=None,
         consumed_energy_j=None,
         executed_shares=shares_of(allocation, job.bounds),
-        reward=record.reward(),
+        reward=reward_of(costs, ObjectiveSection()),
+        costs=costs,
     )
-    return Experience(decision=decision, outcome=outcome)
+    return Experience(decision=decision, outcome=executed)
 
 
 def changed(experience: Experience, **outcome: object) -> Experience:

@@ -7,15 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 from rlalloc.config import load_config
-from rlalloc.heuristics import PriceConstants
 from rlalloc.policies import verify
 from rlalloc.store import Store
 from rlalloc_agent.actor import load_actor
-from rlalloc_trainer import evaluation, pretrain, tuning
+from rlalloc_trainer import evaluation, pretrain, retrain
 from rlalloc_trainer.cli import app
-from rlalloc_trainer.progress import silent
-from rlalloc_trainer.tuning import TuningSettings
-from tests.trainer.sites import DEMO_LIKE, experience_of, stored
+from rlalloc_trainer.simulator.training_streams import training_stream
+from tests.trainer.sites import experience_of, site_stream, stored
 
 
 @pytest.fixture
@@ -35,8 +33,10 @@ def test_too_little_experience_is_no_failure(config: Path) -> None:
     assert "0 jobs with an outcome to learn from" in result.output
 
 
-def test_a_run_prints_its_verdict_as_json(config: Path) -> None:
-    stored(experience_of(DEMO_LIKE, 2)[:30], config.parent / "store.sqlite").close()
+def test_a_run_prints_its_verdict_as_json(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"TRAIN_STREAMS": 2, "HELD_OUT_STREAMS": 3, "WORKERS": 1}.items():
+        monkeypatch.setattr(retrain, name, value)
+    stored(experience_of(site_stream(2))[:30], config.parent / "store.sqlite").close()
     result = CliRunner().invoke(app, ["run", "--config", str(config), "--json"])
     assert result.exit_code == 0
     verdict = json.loads(result.stdout)
@@ -56,6 +56,7 @@ def test_a_wrong_configuration_is_wrong_use(tmp_path: Path) -> None:
 def test_a_policy_from_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a thousandth of the work: what counts here is that a version comes out."""
     monkeypatch.setattr(pretrain, "processes", lambda _count: evaluation.processes(1))
+    monkeypatch.setattr(pretrain, "training_stream", lambda number: training_stream(number, 20))
     folder = tmp_path / "made"
     result = CliRunner().invoke(app, ["policy", "--directory", str(folder), "--seed", "3", "--budget", "0.001"])
     assert result.exit_code == 0, result.output
@@ -67,13 +68,3 @@ def test_a_policy_from_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     again = CliRunner().invoke(app, ["policy", "--directory", str(folder)])
     assert again.exit_code == 1
     assert "not empty" in again.stderr
-
-
-def test_heuristics_can_be_tuned() -> None:
-    settings = TuningSettings(rounds=1, candidates=3, streams=2, test_streams=2)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tuning, "processes", lambda _count: evaluation.processes(1))
-        one, other = (tuning.tune(settings, silent) for _ in range(2))
-    assert one == other
-    assert one.constants != PriceConstants()
-    assert 0 < one.ratio.low <= one.ratio.estimate <= one.ratio.high

@@ -1,74 +1,210 @@
 """Decisions taken again are worth what they change, and nothing where they change nothing."""
 
+import math
+
 import msgspec
 import numpy as np
 import pytest
 
-from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
-from rlalloc.heuristics import HEURISTICS
-from rlalloc.job import Allocation
+from rlalloc.allocation import allocation_for
+from rlalloc.heuristics import BASE, price_ef
+from rlalloc.job import SHARES, Shares
+from rlalloc.objective import TERM_NAMES
 from rlalloc.observation import FEATURES, heuristic_shares
-from rlalloc.speed import PRIOR
-from rlalloc_trainer.counterfactual import LARGEST_REWARD, LabelSettings, label
-from rlalloc_trainer.simulator import Cluster, SimulatedJob
-from rlalloc_trainer.workload import generate, varied
+from rlalloc.view import expected_run_time_s, slowdown
+from rlalloc_trainer import counterfactual
+from rlalloc_trainer.counterfactual import LabelSettings, label
+from rlalloc_trainer.simulator.driving import drive, sizes_now
+from rlalloc_trainer.simulator.engine import Simulator, table_of
+from rlalloc_trainer.simulator.engine.jobs import size_of
+from rlalloc_trainer.simulator.from_stream import Stream
+from rlalloc_trainer.simulator.training_streams import training_stream
+from rlalloc_trainer.simulator.worth import KnownBefore
+from tests.trainer.engine.by_hand import job, site, size
 
-ALONE = Cluster(1, NodeShape(gpus=8, cpus=64, mem_mib=64_000))
-PRICE_EF = HEURISTICS["price-ef"]
+SMALL = LabelSettings(decisions=6)
 
 
-def lonely_jobs(count: int) -> list[SimulatedJob]:
-    """Jobs so far apart that each has the cluster for itself; on 1 to 8 GPUs."""
-    request = Allocation(
-        nodes=1, gpus_per_node=4, tasks_per_node=1, cpus_per_task=4, mem_mib_per_node=4000, time_limit_s=6000
-    )
-    return [
-        SimulatedJob(
-            submit_s=1e6 * number,
-            user=0,
-            job_class="train",
-            request=request,
-            bounds=bounds_for(request, Directives(gpus=(1, 8)), SiteBounds(), ALONE.shape),
-            work_s=4000.0,
-            curve=PRIOR,
-            mem_mib_per_gpu_needed=100.0,
-        )
-        for number in range(count)
-    ]
+def lonely_jobs(count: int) -> Stream:
+    """Jobs so far apart that each has the site for itself; on 1 to 16 GPUs, scaling linearly."""
+    jobs = tuple(job(1e6 * number, size(4, 6000), 1000.0, managed=True) for number in range(count))
+    return Stream(site(), jobs)
+
+
+def crowded(number: int = 3) -> Stream:
+    return training_stream(number, 60)
 
 
 def test_alone_on_the_cluster_the_gain_is_the_jobs_own() -> None:
     """More GPUs than the heuristic's are a gain, fewer a loss, and as many are nothing."""
     settings = LabelSettings(decisions=20, alternatives=5, explored_cpu=0.0, explored_mem=0.0)
-    labels = label(ALONE, lonely_jobs(20), PRICE_EF, settings, np.random.default_rng(0)).retaken
-    heuristic = heuristic_shares(labels.observation[0]).gpu
-    steps = np.round(3 * labels.shares[:, 0]) - round(3 * heuristic)  # counts 1, 2, 4, 8
-    assert np.sign(labels.reward).tolist() == np.sign(steps).tolist()
-
-
-def test_the_same_seed_gives_the_same_labels() -> None:
-    workload = varied(5, jobs=40)
-    settings = LabelSettings(decisions=6)
-    one, other = (
-        label(workload.cluster, generate(workload, 5), PRICE_EF, settings, np.random.default_rng(1)) for _ in range(2)
+    stream = lonely_jobs(20)
+    labels = label(stream, price_ef, settings, np.random.default_rng(0))
+    counts = np.array(stream.jobs[0].bounds.gpu_counts)
+    chosen = counts[np.abs(np.log2(counts)[None] - 4 * labels.shares[:, :1]).argmin(axis=1)]
+    heuristic = round(16 ** heuristic_shares(labels.observation[0]).gpu)
+    scale_s = 60.0 + expected_run_time_s(stream.jobs[0].request, stream.jobs[0].request)
+    assert labels.gain[:, TERM_NAMES.index("jct")] == pytest.approx(
+        (4000 / heuristic - 4000 / chosen) / scale_s, abs=1e-4
     )
-    assert (one.retaken.reward == other.retaken.reward).all()
-    assert (one.retaken.shares == other.retaken.shares).all()
 
 
-def test_labels_are_of_the_promised_shape_and_size() -> None:
-    workload = varied(6, jobs=40)
-    settings = LabelSettings(decisions=6, alternatives=2)
-    labels = label(workload.cluster, generate(workload, 6), PRICE_EF, settings, np.random.default_rng(1))
-    assert len(labels.retaken) == settings.rows == 12
-    assert labels.retaken.observation.shape == (12, len(FEATURES))
-    assert np.abs(labels.retaken.reward).max() <= LARGEST_REWARD
-    assert labels.observation.shape == (40, len(FEATURES))
-    assert ((labels.reward <= 0) & (labels.reward >= -5)).all()
+@pytest.mark.parametrize("number", [3, 4, 5])
+def test_a_gain_is_what_running_the_whole_stream_again_would_say(number: int) -> None:
+    """To the end of the stream, each job in the size that it was given, but one."""
+    stream = crowded(number)
+    driven = drive(Simulator(stream.site, table_of(stream.jobs, stream.site)), stream.jobs, BASE)
+    settings = LabelSettings(decisions=10, horizon=math.inf, explored_mem=0.0, explored_urgency=0.0)
+    labels = label(stream, BASE, settings, np.random.default_rng(0))
+    numbers = numbers_of(labels, stream)
+    assert np.abs(labels.gain).max() > 0
+    for row, (place, shares) in enumerate(zip(numbers, labels.shares, strict=True)):
+        asked = stream.jobs[place]
+        allocation = allocation_for(
+            Shares(*(float(share) for share in shares)),
+            asked.request,
+            asked.bounds,
+            stream.site.nodes[0].shape,
+            lambda sized, asked=asked: slowdown(asked.request, sized),
+        )
+        sizes = driven.sizes.copy()
+        patience_s = stream.site.interception.urgency.patience_s(expected_run_time_s(asked.request, allocation))
+        sizes[place, :5], sizes[place, 6] = list(size_of(allocation).values()), patience_s
+        again = Simulator(stream.site, table_of(stream.jobs, stream.site))
+        again.run_answered(sizes)
+        difference = total_jct_s(driven.outcomes) - total_jct_s(again.outcomes())
+        assert np.sign(labels.gain[row, TERM_NAMES.index("jct")]) == np.sign(round(difference, 3))
+
+
+def numbers_of(labels: counterfactual.Labels, stream: Stream) -> list[int]:
+    """Which job each row is about: the observations of a run name it."""
+    seen: dict[bytes, int] = {}
+    asked = [0]
+
+    def remember(waiting: list[int]) -> None:
+        asked[0] = waiting[0]
+
+    def policy(one, view):
+        seen[counterfactual.encode(one, view).tobytes()] = asked[0]
+        return BASE(one, view)
+
+    drive(Simulator(stream.site, table_of(stream.jobs, stream.site)), stream.jobs, policy, before=remember)
+    assert len(seen) == len(stream.jobs)
+    return [seen[observation.tobytes()] for observation in labels.observation]
+
+
+def total_jct_s(outcomes: np.ndarray) -> float:
+    return float((outcomes["finished_s"] - outcomes["submit_s"]).sum())
+
+
+def test_answers_given_beforehand_are_as_good_as_asked_for() -> None:
+    """Byte by byte, also from the middle of a stream on."""
+    stream = crowded()
+    clones: list[Simulator] = []
+    simulator = Simulator(stream.site, table_of(stream.jobs, stream.site))
+    middle = len(stream.jobs) // 2
+
+    def keep(waiting: list[int]) -> None:
+        if waiting == [middle]:
+            clones.append(simulator.clone())
+
+    driven = drive(simulator, stream.jobs, price_ef, before=keep)
+    (again,) = clones
+    again.resize_all(np.array([middle]), driven.sizes[[middle]])
+    again.run_answered(driven.sizes)
+    assert again.finished
+    assert again.digest() == simulator.digest()
+
+
+def test_a_size_that_no_node_holds_is_refused() -> None:
+    stream = lonely_jobs(3)
+    simulator = Simulator(stream.site, table_of(stream.jobs, stream.site))
+    sizes = sizes_now(simulator)
+    sizes[1, 0] = 3
+    with pytest.raises(ValueError, match="job 1 could never run"):
+        simulator.run_answered(sizes)
+
+
+def test_a_clone_can_end_the_arrivals() -> None:
+    stream = lonely_jobs(5)
+    simulator = Simulator(stream.site, table_of(stream.jobs, stream.site)).clone(2)
+    assert drive(simulator, stream.jobs, price_ef).decided == 2
+    assert np.isfinite(simulator.outcomes()["finished_s"]).sum() == 2
+
+
+def test_other_futures_bring_the_same_jobs_at_the_same_times_in_another_order() -> None:
+    stream = crowded()
+    simulator = Simulator(stream.site, table_of(stream.jobs, stream.site))
+    number = int(simulator.run()[0])
+    moment = counterfactual._Moment(simulator, number, [])
+    sizes = sizes_now(simulator)
+    settings = LabelSettings(futures=3, horizon=math.inf)
+    own, *others = counterfactual._futures(
+        moment, stream, KnownBefore.of(stream.jobs), sizes, settings, np.random.default_rng(0)
+    )
+    came = own.before.world.jobs
+    for other in others:
+        drawn = other.before.world.jobs
+        assert (drawn["submit_s"] == came["submit_s"]).all()
+        assert (drawn["work_s"] != came["work_s"]).any()
+        assert sorted(drawn["work_s"]) == sorted(came["work_s"])
+        assert (drawn["work_s"][: number + 1] == came["work_s"][: number + 1]).all()
+        assert [one.work_s for one in other.jobs] == drawn["work_s"].tolist()
+        assert [one.submit_s for one in other.jobs] == drawn["submit_s"].tolist()
+        patience = drawn["cancel_s"] - drawn["submit_s"]
+        assert sorted(patience) == pytest.approx(sorted(came["cancel_s"] - came["submit_s"]))
+        assert (other.sizes[:, 4] == drawn["requested_limit_s"]).all()
+
+
+def test_jobs_that_depend_on_each_other_have_one_future() -> None:
+    stream = Stream(site(), (job(0, size(1), managed=True), job(1, size(1), dependencies=(("afterok", 0),))))
+    assert len(label(stream, price_ef, SMALL, np.random.default_rng(0)).gain) == 3
+    with pytest.raises(ValueError, match="ask for one future"):
+        label(stream, price_ef, LabelSettings(futures=2), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("settings", [SMALL, LabelSettings(decisions=6, futures=3), LabelSettings(2, redecide=True)])
+def test_the_same_seed_gives_the_same_labels(settings: LabelSettings) -> None:
+    one, other = (label(crowded(), price_ef, settings, np.random.default_rng(1)) for _ in range(2))
+    assert len(one.gain) == settings.rows
+    assert (one.gain == other.gain).all()
+    assert (one.shares == other.shares).all()
+
+
+def test_labels_are_of_the_promised_shape() -> None:
+    labels = label(crowded(), price_ef, SMALL, np.random.default_rng(1))
+    assert labels.observation.shape == (18, len(FEATURES))
+    assert labels.shares.shape == (18, SHARES)
+    assert labels.gain.shape == (18, len(TERM_NAMES))
+
+
+def test_terms_are_counted_side_by_side() -> None:
+    """What a term gains does not depend on which others are counted, and each job's own part can be computed."""
+    settings = msgspec.structs.replace(SMALL, terms=("gpu_held", "jct"))
+    two, all_of_them = (label(crowded(), price_ef, each, np.random.default_rng(1)) for each in (settings, SMALL))
+    columns = [TERM_NAMES.index(name) for name in settings.terms]
+    np.testing.assert_array_equal(two.gain, all_of_them.gain[:, columns])
+
+
+def test_more_gpus_alone_on_the_cluster_waste_more() -> None:
+    """Scaling linearly, they hold the same GPU time and less time in all; nobody waits, and nothing is killed."""
+    settings = LabelSettings(decisions=20, alternatives=5, explored_cpu=0.0, explored_mem=0.0)
+    labels = label(lonely_jobs(20), price_ef, settings, np.random.default_rng(0))
+    gain = dict(zip(TERM_NAMES, labels.gain.T, strict=True))
+    for name in ("gpu_held", "gpu_waste", "wait", "latency", "out_of_memory", "timeout"):
+        assert gain[name] == pytest.approx(0, abs=1e-3)
+    assert np.abs(gain["jct"]).max() > 0.1
+    spread = gain["network"] != 0
+    assert (np.sign(gain["network"][spread]) == -np.sign(gain["jct"][spread])).all()
 
 
 def test_a_stream_shorter_than_its_decisions_gives_what_it_has() -> None:
-    settings = msgspec.structs.replace(LabelSettings(), decisions=50)
-    labels = label(ALONE, lonely_jobs(3), PRICE_EF, settings, np.random.default_rng(0))
-    assert len(labels.retaken) == 3 * settings.alternatives
-    assert labels.reward == pytest.approx(np.full(3, labels.reward[0]))
+    settings = msgspec.structs.replace(SMALL, decisions=50)
+    assert len(label(lonely_jobs(3), price_ef, settings, np.random.default_rng(0)).gain) == 3 * settings.alternatives
+
+
+def test_a_job_without_a_choice_is_not_asked_about() -> None:
+    fixed = job(0, size(4), managed=True)
+    bounds = msgspec.structs.replace(fixed.bounds, gpu_counts=(4,))
+    stream = Stream(site(), (msgspec.structs.replace(fixed, bounds=bounds), job(1, size(4))))
+    assert len(label(stream, price_ef, SMALL, np.random.default_rng(0)).gain) == 0

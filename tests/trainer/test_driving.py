@@ -1,12 +1,13 @@
 """A policy drives the engine: sizes, nice and what is left alone, in cases that can be followed by hand."""
 
-import msgspec
 import pytest
 
-from rlalloc.heuristics import MOST_NICE, Ordered, as_requested, largest, smallest
+from rlalloc.heuristics import Ordered, as_requested, largest, smallest
 from rlalloc.job import JobView, Shares
+from rlalloc.urgency import UrgencyRules
 from rlalloc.view import ClusterView
 from rlalloc_trainer.simulator.driving import drive
+from rlalloc_trainer.simulator.from_stream import with_urgency
 from tests.trainer.engine.by_hand import job, simulator, site, size, states
 
 
@@ -59,7 +60,7 @@ def test_a_policy_sees_the_job_and_the_cluster() -> None:
 
 def test_shortest_first_lets_a_short_job_pass() -> None:
     """While one job holds the only node, a long and then a short one come: in order of coming, or by length."""
-    there = site(nodes=1)
+    there = with_urgency(site(nodes=1))
     jobs = [
         job(0, size(8, 60), 50, managed=True),
         job(1, size(8, 200_000), 90_000, managed=True),
@@ -67,24 +68,21 @@ def test_shortest_first_lets_a_short_job_pass() -> None:
     ]
     in_turn = drive(simulator(jobs, there), jobs, as_requested).outcomes["start_s"]
     by_length = drive(simulator(jobs, there), jobs, Ordered(as_requested)).outcomes["start_s"]
-    assert in_turn.argsort().tolist() == [0, 1, 2]
+    not_allowed = drive(simulator(jobs, site(nodes=1)), jobs, Ordered(as_requested)).outcomes["start_s"]
+    assert in_turn.argsort().tolist() == not_allowed.argsort().tolist() == [0, 1, 2]
     assert by_length.argsort().tolist() == [0, 2, 1]
 
 
 def test_a_users_own_nice_stays() -> None:
     jobs = [job(0, size(8, 60), 50, managed=True, nice=7)]
     for policy in (as_requested, Ordered(as_requested)):
-        assert drive(simulator(jobs), jobs, policy).outcomes["nice"][0] == 7
+        assert drive(simulator(jobs, with_urgency(site())), jobs, policy).outcomes["nice"][0] == 7
 
 
-def test_no_job_is_passed_by_more_than_the_bound() -> None:
-    """A job of a month gets all of the nice, and no more; half of the log scale gets half of it."""
-    ordered = Ordered(as_requested, most=40)
-    one = JobView("train", size(8, 10_000_000), job(0, size(8)).bounds, 0.0, 0)
-    assert ordered.nice(one, one.request) == 40
-    middle = msgspec.structs.replace(one, request=size(8, round((60 * 604_800) ** 0.5 / 0.44)))
-    assert ordered.nice(middle, middle.request) == 20
-    assert Ordered(as_requested).most == MOST_NICE
+def test_a_job_that_is_not_urgent_gets_nice_on_top_of_its_users() -> None:
+    jobs = [job(0, size(8, 10_000_000), 50, managed=True, nice=7)]
+    there = with_urgency(site(), UrgencyRules(nice_band=40))
+    assert drive(simulator(jobs, there), jobs, Ordered(as_requested)).outcomes["nice"][0] == 47
 
 
 def test_progress_ends_at_all() -> None:

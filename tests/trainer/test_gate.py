@@ -4,8 +4,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from rlalloc_trainer.evaluation import Interval, StreamResult, bootstrap_mean, jct_ratio
+from rlalloc_trainer.evaluation import StreamResult, jct_ratio
 from rlalloc_trainer.gate import Evidence, judge
+from rlalloc_trainer.intervals import Interval, bootstrap_mean
 
 BETTER = Interval(0.90, 0.85, 0.95)
 UNSURE_BETTER = Interval(0.97, 0.93, 1.01)
@@ -56,13 +57,24 @@ def test_truth_table(
     assert "18 held-out jobs" in verdict.reason
 
 
+def test_being_behind_where_the_site_is_busy_is_enough_to_be_refused() -> None:
+    """Better over all, and surely worse in a third: refused; perhaps worse there: not."""
+    sound = evidence(BETTER, [BETTER])
+    for busy, promoted in ((WORSE, False), (UNSURE_WORSE, True)):
+        verdict = judge(
+            msgspec.structs.replace(sound, by_third={"calm": {"price-ef": BETTER}, "busy": {"price-ef": busy}})
+        )
+        assert verdict.promote is promoted
+        assert ("behind price-ef where the site is busy" in verdict.reason) is not promoted
+
+
 def test_a_verdict_is_plain_json() -> None:
     verdict = judge(evidence(BETTER, [BETTER]))
     assert msgspec.json.decode(msgspec.json.encode(verdict), type=type(verdict)) == verdict
 
 
 def results(jcts: list[float]) -> list[StreamResult]:
-    return [StreamResult(jct_s=jct, wait_s=0, gpu_s=0, killed=0, reward=0) for jct in jcts]
+    return [StreamResult(jct_s=jct, wait_s=0, gpu_s=0, killed=0) for jct in jcts]
 
 
 def test_a_ratio_is_paired_by_stream() -> None:

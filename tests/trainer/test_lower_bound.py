@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rlalloc.heuristics import REFERENCE_POLICIES, Ordered
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import NodeFailure, SubmittedJob
+from rlalloc_trainer.simulator.from_stream import with_urgency
 from rlalloc_trainer.simulator.lower_bound import mean_jct_bound_s, shortest_remaining_first
 from tests.trainer.engine.by_hand import job, simulator, site, size
 
@@ -48,7 +49,7 @@ def test_no_policy_comes_below(jobs: list[SubmittedJob]) -> None:
     bound_s = mean_jct_bound_s(SITE, jobs)
     for policy in REFERENCE_POLICIES.values():
         for ordered in (policy, Ordered(policy)):
-            outcomes = drive(simulator(jobs, SITE), jobs, ordered).outcomes
+            outcomes = drive(simulator(jobs, with_urgency(SITE)), jobs, ordered).outcomes
             assert bound_s <= (outcomes["finished_s"] - outcomes["submit_s"]).mean() * (1 + 1e-9) + 1e-6
 
 

@@ -10,27 +10,29 @@ import torch
 from rlalloc.config import TrainerSection
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import HEURISTICS
+from rlalloc.job import SHARES
+from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES
 from rlalloc.observation import FEATURES
 from rlalloc.policies import ACTOR_FILE, PolicyStore, verify
+from rlalloc.reward import rewards
 from rlalloc.speed import PRIOR
 from rlalloc.store import Experience
 from rlalloc_agent.actor import Actor, load_actor
 from rlalloc_trainer import retrain as module
-from rlalloc_trainer.counterfactual import Labels
-from rlalloc_trainer.experience import split_by_time, transitions_of, usable
-from rlalloc_trainer.replay import Transitions, single_decisions
+from rlalloc_trainer.experience import costs_of, observations_of, shares_of, split_by_time, usable
 from rlalloc_trainer.retrain import beyond_expectation, in_place, measure, retrain
+from rlalloc_trainer.simulator.consequences import Observed
 from rlalloc_trainer.twin import resampled, scaling_exponents, twin_of
 from rlalloc_trainer.versions import CRITICS_FILE, Learned, load_shipped_version, load_version
 from tests.agent.serving import add_version
-from tests.trainer.sites import CLUSTER, DEMO_LIKE, changed, experience_of, stored
+from tests.trainer.sites import NODES, changed, experience_of, site_stream, stored
 
 SMALL = TrainerSection(steps=30, min_experience=20)
 
 
 @pytest.fixture(scope="module")
 def experiences() -> list[Experience]:
-    return experience_of(DEMO_LIKE, seed=1)
+    return experience_of(site_stream(1))
 
 
 @pytest.fixture
@@ -140,7 +142,7 @@ def test_what_cannot_be_learned_from_is_left_out(experiences: list[Experience]) 
     bad = [
         changed(experiences[0], executed_shares=None),
         changed(experiences[1], started_s=None),
-        changed(experiences[2], reward=None),
+        changed(experiences[2], costs=None),
         Experience(
             decision=msgspec.structs.replace(experiences[3].decision, observation_schema=99),
             outcome=experiences[3].outcome,
@@ -160,22 +162,25 @@ def test_the_split_is_by_time(experiences: list[Experience]) -> None:
     assert max(one.decision.decided_s for one in train) <= min(one.decision.decided_s for one in held_out)
 
 
-def test_transitions_are_what_was_executed(experiences: list[Experience]) -> None:
-    rows: Transitions = transitions_of(experiences)
-    assert rows.observation.shape == (60, len(FEATURES))
-    assert rows.shares.shape == (60, 3)
-    assert rows.reward.tolist() == pytest.approx([one.outcome.reward for one in experiences])
-    assert not rows.discount.any()
+def test_what_was_executed_and_what_it_cost(experiences: list[Experience]) -> None:
+    assert observations_of(experiences).shape == (60, len(FEATURES))
+    assert shares_of(experiences).shape == (60, SHARES)
+    cost = costs_of(experiences, (*TERM_NAMES, "gold"))
+    assert cost.shape == (60, len(TERM_NAMES) + 1)
+    assert np.isnan(cost[:, -1]).all()
+    expected = [one.outcome.reward for one in experiences]
+    assert rewards(-cost[:, :-1], DEFAULT_WEIGHTS.array) == pytest.approx(expected)
 
 
 def test_the_twin_has_the_sites_cluster_and_jobs(experiences: list[Experience]) -> None:
-    site = twin_of(experiences, experiences)
-    assert site.cluster == CLUSTER
-    assert len(site.jobs) == sum(one.outcome.state != "OUT_OF_MEMORY" for one in experiences)
-    for job, one in zip(site.jobs, (e for e in experiences if e.outcome.state != "OUT_OF_MEMORY"), strict=True):
+    site, jobs = twin_of(experiences, experiences)
+    assert [(kind.count, kind.shape) for kind in site.nodes] == [(NODES.count, NODES.shape)]
+    assert len(jobs) == sum(one.outcome.state != "OUT_OF_MEMORY" for one in experiences)
+    for job, one in zip(jobs, (e for e in experiences if e.outcome.state != "OUT_OF_MEMORY"), strict=True):
         assert one.decision.allocation is not None
         run_time_s = one.outcome.ended_s - (one.outcome.started_s or 0.0)
-        assert job.run_time_s(one.decision.allocation) == pytest.approx(max(1.0, run_time_s))
+        size = one.decision.allocation
+        assert job.work_s / job.curve.at(size.gpus, size.cpus_per_gpu) == pytest.approx(max(1.0, run_time_s))
 
 
 def test_how_jobs_scale_is_read_from_their_run_times(experiences: list[Experience]) -> None:
@@ -212,13 +217,13 @@ def test_a_policy_against_itself_is_no_better(experiences: list[Experience]) -> 
 
 
 def test_real_rewards_are_read_against_what_the_twin_expects() -> None:
-    """A reward that the situation explains, plus what the decision was worth: the latter remains."""
+    """A cost that the situation explains, less what the decision was worth: the latter remains, term by term."""
     generator = np.random.default_rng(0)
     observation = generator.uniform(-1, 1, (500, len(FEATURES))).astype(np.float32)
-    explained = observation[:, 3] - 2 * observation[:, 7]
-    nothing = single_decisions(observation[:0], np.zeros((0, 3), np.float32), np.zeros(0, np.float32))
-    simulated = Labels(nothing, observation, explained - 1)
-    worth = np.where(generator.random(500) < 0.5, 0.5, -0.5).astype(np.float32)
-    real = single_decisions(observation, np.zeros((500, 3), np.float32), explained + worth - 3)
-    surplus = beyond_expectation(real, [simulated]).reward
-    assert surplus == pytest.approx(worth - worth.mean(), abs=0.15)
+    explained = 2 * observation[:, 7] - observation[:, 3]
+    simulated = Observed(observation, np.stack((explained + 1, explained), axis=1))
+    worth = np.where(generator.random(500) < 0.5, 0.5, -0.5)
+    cost = np.stack((explained + 3 - worth, np.full(500, np.nan)), axis=1)
+    gain = beyond_expectation(observation, cost, [simulated])
+    assert gain[:, 0] == pytest.approx(worth - worth.mean(), abs=0.15)
+    assert np.isnan(gain[:, 1]).all()

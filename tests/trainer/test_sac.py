@@ -8,9 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES
 from rlalloc_agent.actor import Actor
-from rlalloc_trainer.critic import ResidualCritics
+from rlalloc_trainer.critic import PlainCritics, ResidualCritics
 from rlalloc_trainer.replay import Replay, Transitions, single_decisions
 from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn, new_critics
 
@@ -29,20 +30,20 @@ def bandit(rows: int, seed: int, features: int = 8) -> Transitions:
     """Random shares; the reward falls with the distance to a target that the first feature tells."""
     generator = np.random.default_rng(seed)
     observation = generator.uniform(-1, 1, (rows, features)).astype(np.float32)
-    observation[:, -3:] = 0.5
-    shares = generator.uniform(0, 1, (rows, 3)).astype(np.float32)
+    observation[:, -SHARES:] = 0.5
+    shares = generator.uniform(0, 1, (rows, SHARES)).astype(np.float32)
     reward = -((shares - bandit_target(observation)) ** 2).sum(axis=1)
     return single_decisions(observation, shares, reward)
 
 
 def bandit_target(observation: np.ndarray) -> np.ndarray:
-    target = np.where(observation[:, :1] > 0, [0.8, 0.3, 0.5], [0.2, 0.7, 0.5])
+    target = np.where(observation[:, :1] > 0, [0.8, 0.3, 0.5, 0.4], [0.2, 0.7, 0.5, 0.4])
     return np.asarray(target, dtype=np.float32)
 
 
 def trained_on_bandit(settings: SacSettings = PLAIN, steps: int = 700) -> tuple[Sac, list[Losses]]:
     sac, losses = new_sac(settings), []
-    replay = Replay(4000, 8, 3)
+    replay = Replay(4000, 8, SHARES)
     replay.add(bandit(4000, 1))
     learn(sac, replay, steps, np.random.default_rng(0), losses.append)
     return sac, losses
@@ -62,7 +63,7 @@ def test_temperature_brings_entropy_to_its_target() -> None:
     settings = SacSettings(
         anchor=0.0, actor_after=0, actor_every=1, actor_rate=3e-3, temperature_rate=0.05, target_entropy=-2.5
     )
-    sac, replay = new_sac(settings), Replay(1000, 8, 3)
+    sac, replay = new_sac(settings), Replay(1000, 8, SHARES)
     nothing_to_win = bandit(1000, 1)
     replay.add(single_decisions(nothing_to_win.observation, nothing_to_win.shares, np.zeros(1000, np.float32)))
     losses: list[Losses] = []
@@ -72,7 +73,7 @@ def test_temperature_brings_entropy_to_its_target() -> None:
 
 
 def test_an_anchored_actor_stays_at_the_heuristic_where_there_is_nothing_to_win() -> None:
-    sac, replay = new_sac(SacSettings(anchor=0.5, actor_after=0)), Replay(1000, 8, 3)
+    sac, replay = new_sac(SacSettings(anchor=0.5, actor_after=0)), Replay(1000, 8, SHARES)
     rows = bandit(1000, 1)
     replay.add(single_decisions(rows.observation, rows.shares, np.zeros(1000, np.float32)))
     learn(sac, replay, 200, np.random.default_rng(0))
@@ -85,10 +86,10 @@ def test_what_follows_counts_by_its_discount() -> None:
     settings = SacSettings(
         anchor=0.0, critic_rate=3e-3, weight_decay=0.0, temperature=1e-6, tau=0.05, actor_after=10_000
     )
-    sac, replay = new_sac(settings, features=5), Replay(200, 5, 3)
+    sac, replay = new_sac(settings, features=5), Replay(200, 5, SHARES)
     first, second = np.zeros((100, 5), np.float32), np.zeros((100, 5), np.float32)
     first[:, 0], second[:, 1] = 1, 1
-    shares = np.random.default_rng(0).uniform(0, 1, (200, 3)).astype(np.float32)
+    shares = np.random.default_rng(0).uniform(0, 1, (200, SHARES)).astype(np.float32)
     replay.add(
         Transitions(
             observation=np.concatenate((first, second)),
@@ -100,8 +101,34 @@ def test_what_follows_counts_by_its_discount() -> None:
     )
     learn(sac, replay, 600, np.random.default_rng(0))
     with torch.no_grad():
-        values = sac.critics(torch.from_numpy(np.stack((first[0], second[0]))), torch.full((2, 3), 0.5))
+        values = sac.critics(torch.from_numpy(np.stack((first[0], second[0]))), torch.full((2, SHARES), 0.5))
     assert values.mean(dim=0).tolist() == pytest.approx([0.5, 1.0], abs=0.1)
+
+
+def test_a_row_of_weight_nothing_teaches_nothing() -> None:
+    """And errors say which rows the critics were wrong about."""
+    rows, surprise = bandit(64, 1), np.zeros(64, np.float32)
+    surprise[0] = 50.0
+    wrong = single_decisions(rows.observation, rows.shares, rows.reward + surprise)
+    weights = np.ones(64, np.float32)
+    weights[0] = 0.0
+    one, other = new_sac(), new_sac()
+    losses = one.update(rows, weights), other.update(wrong, weights)
+    assert losses[0].critic == losses[1].critic
+    assert losses[1].errors[0] == pytest.approx(50.0, abs=2.0)
+    for one_part, other_part in zip(one.critics.parameters(), other.critics.parameters(), strict=True):
+        assert torch.equal(one_part, other_part)
+
+
+@pytest.mark.parametrize("members", [1, 2, 5])
+def test_an_ensemble_computes_what_its_members_would_alone(members: int) -> None:
+    critics = PlainCritics(4, 2, WIDTHS, members)
+    observations, shares = torch.rand(7, 4), torch.rand(7, 2)
+    together = critics(observations, shares)
+    for member in range(members):
+        alone = PlainCritics(4, 2, WIDTHS, 1)
+        alone.load_state_dict({name: value[member : member + 1] for name, value in critics.state_dict().items()})
+        torch.testing.assert_close(alone(observations, shares)[0], together[member])
 
 
 def test_the_same_seed_gives_the_same_parameters() -> None:
@@ -116,7 +143,7 @@ def test_saved_and_loaded_it_goes_on_exactly(tmp_path: Path) -> None:
     sac.save(tmp_path / "sac.safetensors")
     resumed = new_sac(seed=9)
     resumed.load(tmp_path / "sac.safetensors")
-    replay = Replay(4000, 8, 3)
+    replay = Replay(4000, 8, SHARES)
     replay.add(bandit(4000, 1))
     runs: list[list[Losses]] = [[], []]
     for learner, losses in zip((sac, resumed), runs, strict=True):
@@ -135,18 +162,18 @@ def test_making_critics_leaves_the_global_generator_alone() -> None:
 
 def test_the_critics_gain_is_nothing_at_the_heuristic() -> None:
     rows = torch.rand(16, len(FEATURES))
-    critics = ResidualCritics(len(FEATURES), 3, WIDTHS)
-    assert critics.gain(rows, rows[:, -3:]).abs().max() < 1e-6
-    assert critics.gain(rows, 1 - rows[:, -3:]).abs().max() > 1e-4
+    critics = ResidualCritics(len(FEATURES), SHARES, WIDTHS)
+    assert critics.gain(rows, rows[:, -SHARES:]).abs().max() < 1e-6
+    assert critics.gain(rows, 1 - rows[:, -SHARES:]).abs().max() > 1e-4
 
 
 @settings(deadline=None)
 @given(st.integers(1, 50), st.lists(st.integers(1, 20), min_size=1, max_size=10))
 def test_the_buffer_keeps_the_latest(capacity: int, additions: list[int]) -> None:
-    replay, number = Replay(capacity, 1, 3), 0
+    replay, number = Replay(capacity, 1, SHARES), 0
     for count in additions:
         rows = np.arange(number, number + count, dtype=np.float32)
-        replay.add(single_decisions(rows[:, None], np.zeros((count, 3), np.float32), rows))
+        replay.add(single_decisions(rows[:, None], np.zeros((count, SHARES), np.float32), rows))
         number += count
     kept = min(number, capacity)
     assert len(replay) == kept
@@ -156,13 +183,13 @@ def test_the_buffer_keeps_the_latest(capacity: int, additions: list[int]) -> Non
 
 
 def test_the_buffer_draws_evenly() -> None:
-    replay = Replay(10, 1, 3)
+    replay = Replay(10, 1, SHARES)
     rows = np.arange(10, dtype=np.float32)
-    replay.add(single_decisions(rows[:, None], np.zeros((10, 3), np.float32), rows))
+    replay.add(single_decisions(rows[:, None], np.zeros((10, SHARES), np.float32), rows))
     counts = np.bincount(replay.sample(20_000, np.random.default_rng(0)).reward.astype(int))
     assert counts == pytest.approx(np.full(10, 2000), rel=0.1)
 
 
 def test_an_empty_buffer_says_so() -> None:
     with pytest.raises(ValueError, match="empty"):
-        Replay(10, 1, 3).sample(1, np.random.default_rng(0))
+        Replay(10, 1, SHARES).sample(1, np.random.default_rng(0))

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rlalloc.config import DEFAULT_PATH
-from rlalloc.errors import ConfigError
+from rlalloc.errors import ConfigError, PolicyError
 from rlalloc_trainer.terminal import errors_end_here, progress_bar
 
 app = typer.Typer(
@@ -50,12 +50,17 @@ def policy(
     seed: Annotated[int, typer.Option(help="All that is random follows from it.")] = 0,
     directory: Annotated[Path, typer.Option(help="Where the version goes: a new or empty folder.")] = Path("policy"),
     budget: Annotated[float, typer.Option(help="Amount of work, 1 being that of the shipped policy.")] = 1.0,
+    workers: Annotated[int, typer.Option("--processes", min=1, help="Processes that share the work.")] = 2,
 ) -> None:
-    """Make a policy from nothing in the simulator: the command that made the shipped one."""
+    """Make a policy from nothing in the simulator: the command that made the shipped one.
+
+    A training that was interrupted goes on where it was if the same command is given again. Learning curves are in
+    DIRECTORY/training: curves.png, and tensorboard --logdir DIRECTORY/training/tensorboard shows them as it learns.
+    """
     from rlalloc_trainer.app import train_from_nothing
 
     with errors_end_here("train", ConfigError), progress_bar() as report:
-        manifest = train_from_nothing(directory, seed, budget, report)
+        manifest = train_from_nothing(directory, seed, budget, workers, report)
     console = Console()
     table = Table(title="Mean JCT of the policy over that of…, on streams it has never seen (below 1 is better)")
     table.add_column("policy")
@@ -67,22 +72,67 @@ def policy(
 
 
 @app.command()
-def heuristics(
-    seed: Annotated[int, typer.Option(help="All that is random follows from it.")] = 0,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of the cross-entropy method.")] = 8,
+def demonstrate(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where demonstrations go.")],
+    expert: Annotated[list[str] | None, typer.Option(help="Who demonstrates (price-ef); several take turns.")] = None,
+    streams: Annotated[int, typer.Option(min=1, help="Streams that are decided.")] = 100,
+    jobs: Annotated[int, typer.Option(min=1, help="Jobs of a stream.")] = 30,
 ) -> None:
-    """Tune price-EF's constants in the simulator; the result is what rlalloc.heuristics.TUNED_PRICE holds."""
-    from rlalloc_trainer.app import tune_heuristics
+    """Record what experts decide in the simulator, to learn from."""
+    from rlalloc_trainer.app import record_demonstrations
 
     with errors_end_here("train", ConfigError), progress_bar() as report:
-        tuned = tune_heuristics(seed, rounds, report)
-    console = Console()
-    console.print(tuned.constants, highlight=False)
-    console.print(
-        f"Mean JCT over that as requested, on other streams: {tuned.ratio}; DEFAULT_PRICE {tuned.default_ratio}.",
-        highlight=False,
-        soft_wrap=True,
-    )
+        decisions, mean_return = record_demonstrations(output, tuple(expert or ["price-ef"]), streams, jobs, report)
+    Console().print(f"{decisions:,} decisions, mean return {mean_return:.3f}: {output}", highlight=False)
+
+
+@app.command("front")
+def front_command(
+    term: Annotated[
+        str, typer.Argument(metavar="TERM", help="A term of the objective (docs/objective.md).")
+    ] = "energy",
+    *,
+    weights: Annotated[str, typer.Option(help="Weights of TERM beside jct 1.")] = "0,0.03,0.1,0.3,1",
+    seed: Annotated[int, typer.Option(help="All that is random follows from it.")] = 0,
+    streams: Annotated[int, typer.Option(min=1, help="Simulated streams to learn from.")] = 60,
+    steps: Annotated[int, typer.Option(min=1, help="Gradient steps of each policy.")] = 1500,
+    validation_streams: Annotated[int, typer.Option(min=1, help="Streams to judge on.")] = 24,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the front there.")] = None,
+    processes: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 1,
+) -> None:
+    """Show what one policy reaches that is told the weights, against a policy for each weight."""
+    from rlalloc_trainer.app import make_front
+    from rlalloc_trainer.front import BASE, CONFIDENCE, FrontSettings
+
+    with errors_end_here("train", ConfigError, PolicyError):
+        settings = FrontSettings(
+            term=term,
+            weights=_weights(weights),
+            seed=seed,
+            streams=streams,
+            steps=steps,
+            validation_streams=validation_streams,
+        )
+        with progress_bar() as report:
+            found = make_front(settings, png, processes, report)
+    table = Table(title=f"Over those of {BASE}, on {validation_streams} streams [{CONFIDENCE:.0%} interval]")
+    for column in (f"weight of {term}", *(f"{name}: {what}" for name in found for what in ("mean JCT", term))):
+        table.add_column(column, justify="right")
+    for points in zip(*found.values(), strict=True):
+        cells = [str(interval) for point in points for interval in (point.jct, point.cost)]
+        table.add_row(f"{points[0].weight:g}", *cells)
+    terminal = Console()
+    Console(width=None if terminal.is_terminal else 140).print(table, highlight=False)
+
+
+def _weights(text: str) -> tuple[float, ...]:
+    try:
+        weights = tuple(float(part) for part in text.split(","))
+    except ValueError as err:
+        raise PolicyError(f"--weights {text}: write numbers with commas between them, as 0,0.1,1") from err
+    if not all(0 <= weight <= 1e6 for weight in weights):
+        raise PolicyError(f"--weights {text}: write weights from 0 to 1000000")
+    return weights
 
 
 @app.command()

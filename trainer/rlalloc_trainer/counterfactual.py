@@ -1,147 +1,246 @@
 """What a decision was worth, found by taking it again: common random numbers (LEARNING.md).
 
-At a job's arrival the simulation is copied; in the copy the job gets other shares, and everything else happens as it
-did before: the same jobs arrive, each with the allocation that it was given. The difference in the summed JCT of all
-jobs is what these shares cost everybody, without the noise of other futures. That later decisions would have
-answered to a fuller or emptier cluster is left out, which also keeps a label cheap.
+At a decision the simulation is copied; in the copy the job gets other shares, and everything else happens as before.
+The difference in what all jobs together went through is what these shares cost everybody, without the noise of other
+futures. The jobs that come after are each given what they were given (``redecide`` lets the policy decide them again
+in the changed cluster), for some time, and then the cluster drains.
+
+One future is one sample of what may come. With more ``futures`` what comes later is drawn again from the rest of the
+stream, at the same times, the same draw for all alternatives; each is a label of its own. They are not averaged: one
+job more or less in front of a long one makes gains so heavy-tailed that a mean of eight says little, while gains that
+were cut to ±5 one by one agree (``bench/label_noise.py``), and it is those that critics learn the mean of.
 """
 
 import math
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rlalloc.allocation import allocation_for
 from rlalloc.heuristics import Heuristic
-from rlalloc.job import Allocation, JobView, Shares
+from rlalloc.job import SHARES, Allocation, Shares
+from rlalloc.objective import TERM_NAMES, Setting, costs_of
+from rlalloc.objective.consequences import SCALE_FLOOR_S
 from rlalloc.observation import FEATURES, Observation, encode, heuristic_shares
-from rlalloc.view import ClusterView, expected_run_time_s, slowdown
-from rlalloc_trainer.replay import Transitions, single_decisions
-from rlalloc_trainer.simulator import Cluster, SimulatedJob, Simulation, by_policy, fixed
-
-LARGEST_REWARD: Final = 5.0
-_SCALE_FLOOR_S: Final = 60.0  # as in rlalloc.reward
+from rlalloc.view import expected_run_time_s
+from rlalloc_trainer.simulator.driving import drive
+from rlalloc_trainer.simulator.engine import Simulator, SubmittedJob, table_of
+from rlalloc_trainer.simulator.engine.records import Numbers, Reals
+from rlalloc_trainer.simulator.engine.side_by_side import answer_of, decide
+from rlalloc_trainer.simulator.engine.views import cluster_view, job_view
+from rlalloc_trainer.simulator.from_stream import Stream
+from rlalloc_trainer.simulator.worth import KnownBefore, consequences_of, setting_of
 
 
 class LabelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``decisions`` of a stream are taken again, each with ``alternatives`` shares.
+    """``decisions`` of a stream are taken again, each with ``alternatives`` shares, in ``futures`` futures.
 
-    ``horizon`` more jobs arrive after one, then the cluster drains: too few flatter large sizes, and more add noise
-    (a deviation of 2.0 with 100 jobs, 1.75 with 40, 1.2 with 5).
+    Only those that leave a choice of GPUs. Jobs come for ``horizon`` times the mean expected run time of the stream's
+    jobs, then the cluster drains: too few flatter large sizes, and more add noise. With ``redecide`` the policy
+    decides all that come after again, which takes it many times as long; without, each gets what it was given.
 
     The alternatives' GPU shares are drawn uniformly from [0, 1], and so is the ``explored`` part of their CPU and
-    memory shares; the rest is the heuristic's.
+    memory shares, and of their urgency where the site lets it count; the rest is the heuristic's.
+
+    ``terms`` are those of the objective that are counted (``rlalloc.objective.TERM_NAMES``, and plug-ins').
     """
 
     decisions: int = 25
     alternatives: int = 3
-    horizon: int = 30
+    futures: int = 1
+    horizon: float = 2.0
+    redecide: bool = False
     explored_cpu: float = 0.4
     explored_mem: float = 0.15
+    explored_urgency: float = 0.5
+    terms: tuple[str, ...] = TERM_NAMES
 
     @property
     def rows(self) -> int:
-        """The most transitions that a stream gives."""
-        return self.decisions * self.alternatives
+        """The most labels that a stream gives."""
+        return self.decisions * self.alternatives * self.futures
 
 
 class Labels(msgspec.Struct, frozen=True):
-    """Decisions taken again, and what all decisions of the stream were worth as they were taken.
+    """Decisions taken again.
 
-    The reward of ``retaken`` is the gain over the heuristic's shares. ``observation`` (jobs, features) and ``reward``
-    (jobs,), by rlalloc.reward, are of the stream as it went.
+    ``observation`` (rows, features), ``shares`` (rows, shares), ``gain`` (rows, terms): what these shares were worth
+    more than the heuristic's, by each term of the objective, over what a decision of that job can change.
     """
 
-    retaken: Transitions
     observation: NDArray[np.float32]
-    reward: NDArray[np.float32]
+    shares: NDArray[np.float32]
+    gain: NDArray[np.float32]
 
 
-def label(
-    cluster: Cluster,
-    jobs: Sequence[SimulatedJob],
-    policy: Heuristic,
-    settings: LabelSettings,
-    generator: np.random.Generator,
-) -> Labels:
-    """Run a stream under ``policy``, and take some of its decisions again."""
-    chosen = np.sort(generator.choice(len(jobs), size=min(settings.decisions, len(jobs)), replace=False)).tolist()
-    observations: list[Observation] = []
-    base = Simulation(cluster, jobs, by_policy(_recording(policy, observations)))
-    before: dict[int, Simulation] = {}
-    for number in chosen:
-        base.run_until(number)
-        before[number] = base.clone(fixed(()))
-    base.run_until()
-    rows: list[tuple[Observation, Shares, float]] = []
-    for number in chosen:
-        retake = _Retake(before[number], number, base.allocations, number + 1 + settings.horizon)
-        reference_s = retake.total_jct_s(heuristic_shares(observations[number]))
-        scale_s = retake.scale_s()
-        for shares in _alternatives(observations[number], settings, generator):
-            gain = (reference_s - retake.total_jct_s(shares)) / scale_s
-            rows.append((observations[number], shares, float(np.clip(gain, -LARGEST_REWARD, LARGEST_REWARD))))
-    rewards = np.array([record.reward() for record in base.records()], dtype=np.float32)
-    return Labels(_transitions(rows), np.array(observations, dtype=np.float32), rewards)
+def label(stream: Stream, policy: Heuristic, settings: LabelSettings, generator: np.random.Generator) -> Labels:
+    """Run a stream under ``policy``, and take some of its decisions again.
+
+    Raises ValueError if more than one future is asked of a stream whose jobs depend on each other, PluginError where
+    a term of a plug-in cannot be had.
+    """
+    simulator = Simulator(stream.site, table_of(stream.jobs, stream.site))
+    known, setting = KnownBefore.of(stream.jobs), setting_of(stream.site)
+    if settings.futures > 1 and len(simulator.world.links):
+        raise ValueError("jobs that depend on each other cannot be drawn again: ask for one future")
+    open_to = [number for number, job in enumerate(stream.jobs) if job.managed and len(job.bounds.gpu_counts) > 1]
+    chosen = set(generator.permutation(open_to)[: settings.decisions].tolist())
+    moments: list[_Moment] = []
+
+    def keep(waiting: list[int]) -> None:
+        if waiting[0] in chosen:
+            chosen.remove(waiting[0])
+            moments.append(_Moment(simulator.clone(), waiting[0], waiting[1:]))
+
+    sizes = drive(simulator, stream.jobs, policy, before=keep).sizes
+    urgency = stream.site.interception.urgency.nice_band > 0
+    rows: list[tuple[Observation, Shares, Reals]] = []
+    for moment in moments:
+        futures = _futures(moment, stream, known, sizes, settings, generator)
+        counted = _Counted(setting, settings.terms)
+        retake = _Retake(moment, stream.jobs[moment.number], futures, counted, policy if settings.redecide else None)
+        heuristic = heuristic_shares(retake.observation)
+        rows.extend(
+            (retake.observation, shares, gain)
+            for shares in _alternatives(heuristic, settings, generator, urgency=urgency)
+            for gain in retake.gains(shares, heuristic)
+        )
+    return _labels(rows, len(settings.terms))
+
+
+class _Moment(msgspec.Struct, frozen=True):
+    """A simulation as it was before a decision, whose decision that was, and which others were asked for with it."""
+
+    before: Simulator
+    number: int
+    others: list[int]
+
+
+class _Future(msgspec.Struct, frozen=True):
+    """What comes after a moment: the simulation before it, its jobs, what each will be given, how many will come."""
+
+    before: Simulator
+    jobs: Sequence[SubmittedJob]
+    known: KnownBefore
+    sizes: Numbers
+    arrivals: int
+
+
+class _Counted(msgspec.Struct, frozen=True):
+    """Where, and by which terms of the objective, what jobs go through is counted."""
+
+    setting: Setting
+    terms: tuple[str, ...]
 
 
 class _Retake:
-    """One decision of a stream, to be taken again with other shares."""
+    """One decision, to be taken again with other shares in the same futures; a ``policy`` decides the later ones."""
 
-    def __init__(self, before: Simulation, number: int, allocations: Sequence[Allocation], arrivals: int) -> None:
-        self._before = before
-        self._arrivals = arrivals
-        self._number = number
-        self._allocations = allocations
-        self._known: dict[Allocation, float] = {}
+    def __init__(
+        self,
+        moment: _Moment,
+        job: SubmittedJob,
+        futures: Sequence[_Future],
+        counted: _Counted,
+        policy: Heuristic | None,
+    ) -> None:
+        self._job, self._view = job, cluster_view(moment.before, moment.number)
+        self._moment, self._futures, self._counted, self._policy = moment, futures, counted, policy
+        self._known: dict[tuple[Allocation, tuple[int, float]], Reals] = {}
+        self.observation = encode(job_view(moment.before, moment.number, job), self._view)
 
-    def scale_s(self) -> float:
-        """What gains are measured in: a longer job and a longer queue have more to gain (LEARNING.md)."""
-        request = self._before.jobs[self._number].request
-        queued = len(self._before.queue)
-        return (_SCALE_FLOOR_S + expected_run_time_s(request, request)) * math.sqrt(1 + queued)
+    def gains(self, shares: Shares, reference: Shares) -> Reals:
+        """What ``shares`` were worth more than ``reference``, in what a decision of this job can change.
 
-    def total_jct_s(self, shares: Shares) -> float:
-        """Summed JCT of the stream's jobs if this one gets ``shares`` and all others what they got."""
-        job = self._before.jobs[self._number]
-        allocation = allocation_for(
-            shares, job.request, job.bounds, self._before.cluster.shape, lambda size: slowdown(job.request, size)
-        )
-        if allocation not in self._known:
-            allocations = [*self._allocations[: self._number], allocation, *self._allocations[self._number + 1 :]]
-            simulation = self._before.clone(fixed(allocations), self._arrivals)
-            simulation.run_until()
-            self._known[allocation] = simulation.total_jct_s()
-        return self._known[allocation]
+        Shape (futures, terms). A longer job and a longer queue have more to gain (LEARNING.md).
+        """
+        request = self._job.request
+        scale_s = SCALE_FLOOR_S + expected_run_time_s(request, request)
+        return (self._costs(reference) - self._costs(shares)) / (scale_s * math.sqrt(1 + len(self._view.queued)))
+
+    def _costs(self, shares: Shares) -> Reals:
+        """What all jobs went through with this one in ``shares``, shape (futures, terms)."""
+        answer = answer_of(self._moment.before.site, self._job, self._view, shares)
+        if answer not in self._known:
+            self._known[answer] = np.stack([self._in(future, shares) for future in self._futures])
+        return self._known[answer]
+
+    def _in(self, future: _Future, shares: Shares) -> Reals:
+        simulator, others = future.before.clone(), self._moment.others
+        decide(simulator, self._moment.number, self._job, self._view, shares)
+        simulator.resize_all(np.array(others, dtype=np.int64), future.sizes[others])
+        if self._policy is None:
+            simulator.run_answered(future.sizes)
+        else:
+            drive(simulator, future.jobs, self._policy)
+        became = consequences_of(simulator, future.known, future.arrivals)
+        return np.asarray(costs_of(became, self._counted.setting, self._counted.terms).sum(axis=0))
 
 
-def _recording(policy: Heuristic, observations: list[Observation]) -> Heuristic:
-    def decide(job: JobView, view: ClusterView) -> Shares:
-        observations.append(encode(job, view))
-        return policy(job, view)
+def _futures(
+    moment: _Moment,
+    stream: Stream,
+    known: KnownBefore,
+    sizes: Numbers,
+    settings: LabelSettings,
+    generator: np.random.Generator,
+) -> list[_Future]:
+    """The stream's own future first, then others."""
+    submits_s = moment.before.world.jobs["submit_s"]
+    run_s = np.mean([expected_run_time_s(job.request, job.request) for job in stream.jobs])
+    until_s = moment.before.now_s + settings.horizon * run_s
+    arrivals = int(np.searchsorted(submits_s, until_s, side="right"))
+    own = _Future(moment.before.clone(arrivals), stream.jobs, known, sizes, arrivals)
+    return [own, *(_drawn_again(moment, own, generator) for _ in range(1, settings.futures))]
 
-    return decide
+
+def _drawn_again(moment: _Moment, own: _Future, generator: np.random.Generator) -> _Future:
+    """Let jobs of the rest of the stream come in another order, at the times at which jobs came."""
+    world = moment.before.world
+    first = int(world.clock[0]["arrived"])
+    order = np.arange(len(own.jobs))
+    order[first:] = first + generator.permutation(len(order) - first)
+    later_s = world.jobs["submit_s"] - world.jobs["submit_s"][order]
+    before = moment.before.clone()
+    before.world.jobs[:] = world.jobs[order]
+    before.world.sizes[:] = world.sizes[order]
+    before.world.jobs["submit_s"] = world.jobs["submit_s"]
+    for name in ("begin_s", "cancel_s"):
+        before.world.jobs[name] += later_s
+    jobs = [
+        msgspec.structs.replace(own.jobs[place], submit_s=float(submit_s))
+        for place, submit_s in zip(order.tolist(), world.jobs["submit_s"], strict=True)
+    ]
+    return _Future(before.clone(own.arrivals), jobs, own.known.rows(order), own.sizes[order], own.arrivals)
 
 
-def _alternatives(observation: Observation, settings: LabelSettings, generator: np.random.Generator) -> list[Shares]:
-    heuristic = heuristic_shares(observation)
+def _alternatives(
+    heuristic: Shares, settings: LabelSettings, generator: np.random.Generator, *, urgency: bool
+) -> list[Shares]:
+    explored = {
+        "gpu": 1.0,
+        "cpu": settings.explored_cpu,
+        "mem": settings.explored_mem,
+        "urgency": settings.explored_urgency if urgency else 0.0,
+    }
+    # One draw for whether and one for where, used or not: what is explored does not depend on the site.
+    draws = generator.random((settings.alternatives, 2, len(explored)))
     return [
         Shares(
-            gpu=float(generator.random()),
-            cpu=float(generator.random()) if generator.random() < settings.explored_cpu else heuristic.cpu,
-            mem=float(generator.random()) if generator.random() < settings.explored_mem else heuristic.mem,
+            **{
+                name: float(where) if whether < part else getattr(heuristic, name)
+                for (name, part), whether, where in zip(explored.items(), row[0], row[1], strict=True)
+            }
         )
-        for _ in range(settings.alternatives)
+        for row in draws
     ]
 
 
-def _transitions(rows: Sequence[tuple[Observation, Shares, float]]) -> Transitions:
-    observations: NDArray[np.float32] = np.array([row[0] for row in rows], dtype=np.float32)
-    return single_decisions(
-        observations.reshape(-1, len(FEATURES)),
-        np.array([(row[1].gpu, row[1].cpu, row[1].mem) for row in rows], dtype=np.float32).reshape(-1, 3),
-        np.array([row[2] for row in rows], dtype=np.float32),
+def _labels(rows: Sequence[tuple[Observation, Shares, Reals]], terms: int) -> Labels:
+    shares = [msgspec.structs.astuple(answer) for _, answer, _ in rows]
+    return Labels(
+        np.array([observation for observation, _, _ in rows], dtype=np.float32).reshape(-1, len(FEATURES)),
+        np.array(shares, dtype=np.float32).reshape(-1, SHARES),
+        np.array([gain for _, _, gain in rows], dtype=np.float32).reshape(-1, terms),
     )

@@ -69,7 +69,7 @@ class EnsemblePerceptron(nn.Sequential):
     def __init__(self, members: int, inputs: int, hidden: Sequence[int]) -> None:
         modules: list[nn.Module] = []
         for wide, narrow in itertools.pairwise((inputs, *hidden)):
-            modules += [EnsembleLinear(members, wide, narrow), nn.ReLU()]
+            modules += [EnsembleLinear(members, wide, narrow), nn.ReLU(inplace=True)]
         super().__init__(*modules, EnsembleLinear(members, hidden[-1], 1))
         self.members = members
 

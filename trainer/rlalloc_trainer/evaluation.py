@@ -12,20 +12,25 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from rlalloc.heuristics import HEURISTICS, Heuristic
+from rlalloc.heuristics import Heuristic
+from rlalloc.heuristics.named import policy_named
 from rlalloc.job import JobView, Shares
+from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.observation import encode
+from rlalloc.policies import EVERYWHERE, Answering
 from rlalloc.view import ClusterView
 from rlalloc_agent.actor import Actor, actor_bytes, actor_from_bytes
-from rlalloc_trainer.simulator import Cluster, SimulatedJob, by_policy, simulate
+from rlalloc_agent.answering import PartlyLearned
+from rlalloc_trainer.intervals import Interval, ratio_of
+from rlalloc_trainer.simulator.driving import drive
+from rlalloc_trainer.simulator.engine import Simulator, table_of
+from rlalloc_trainer.simulator.engine.records import OUT_OF_MEMORY, TIMEOUT
+from rlalloc_trainer.simulator.from_stream import Stream
 
-FloatArray = NDArray[np.float64]
 Task = TypeVar("Task")
 Answer = TypeVar("Answer")
 
-RESAMPLES: Final = 2000
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
@@ -37,58 +42,47 @@ class Map(Protocol):
         ...
 
 
-class Stream(msgspec.Struct, frozen=True):
-    """Jobs and the cluster that they run on."""
-
-    cluster: Cluster
-    jobs: tuple[SimulatedJob, ...]
-
-
-class Interval(msgspec.Struct, frozen=True):
-    """An estimate with its bootstrap interval."""
-
-    estimate: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.estimate:.3f} [{self.low:.3f}, {self.high:.3f}]"
-
-
 class StreamResult(msgspec.Struct, frozen=True):
-    """One policy on one stream: mean seconds and sums over its jobs."""
+    """One policy on one stream: means over its jobs in seconds, GPU-seconds of all runs, and jobs that were killed.
+
+    The wait is until the first start, of jobs that started. Killed are those whose first run hit its time limit or
+    ran out of memory, also where their users had asked for too little.
+    """
 
     jct_s: float
     wait_s: float
     gpu_s: float
     killed: int
-    reward: float
 
 
 class ActorWeights(msgspec.Struct, frozen=True):
-    """An actor as plain bytes, to be sent to other processes."""
+    """An actor as plain bytes, to be sent to other processes, and the objective of the site that it decides for."""
 
     content: bytes
     hidden: tuple[int, ...]
+    answers: Answering = EVERYWHERE
+    objective: Weights = DEFAULT_WEIGHTS
 
     @classmethod
-    def of(cls, actor: Actor) -> "ActorWeights":
-        """Take an actor's parameters as they are now."""
-        return cls(actor_bytes(actor), actor.hidden)
+    def of(
+        cls, actor: Actor, answers: Answering = EVERYWHERE, objective: Weights = DEFAULT_WEIGHTS
+    ) -> "ActorWeights":
+        """Take an actor's parameters as they are now; the base heuristic answers where ``answers`` does not."""
+        return cls(actor_bytes(actor), actor.hidden, answers, objective)
 
 
 Contender = str | ActorWeights
-"""A heuristic's name, or an actor that takes its mean."""
+"""A reference policy's name (``rlalloc.heuristics.named``), or an actor that takes its mean."""
 
 
 def policy_of(contender: Contender) -> Heuristic:
     """Return the policy that a contender stands for."""
     if isinstance(contender, str):
-        return HEURISTICS[contender]
-    actor = actor_from_bytes(contender.content, contender.hidden)
+        return policy_named(contender)
+    policy = PartlyLearned(actor_from_bytes(contender.content, contender.hidden), contender.answers)
 
     def decide(job: JobView, view: ClusterView) -> Shares:
-        shares, _ = actor.decide(encode(job, view)[None, :], sample=False)
+        shares, _ = policy.decide(encode(job, view, contender.objective)[None, :], sample=False)
         return Shares(*shares[0].tolist())
 
     return decide
@@ -97,13 +91,13 @@ def policy_of(contender: Contender) -> Heuristic:
 def run_stream(task: tuple[Contender, Stream]) -> StreamResult:
     """Run one policy on one stream."""
     contender, stream = task
-    records = simulate(stream.cluster, stream.jobs, by_policy(policy_of(contender)))
+    simulator = Simulator(stream.site, table_of(stream.jobs, stream.site))
+    outcomes = drive(simulator, stream.jobs, policy_of(contender)).outcomes
     return StreamResult(
-        jct_s=float(np.mean([record.jct_s for record in records])),
-        wait_s=float(np.mean([record.start_s - record.job.submit_s for record in records])),
-        gpu_s=float(sum(record.gpu_s for record in records)),
-        killed=sum(record.state != "COMPLETED" for record in records),
-        reward=float(np.mean([record.reward() for record in records])),
+        jct_s=float(np.mean(outcomes["finished_s"] - outcomes["submit_s"])),
+        wait_s=float(np.nanmean(outcomes["first_start_s"] - outcomes["submit_s"])),
+        gpu_s=float(outcomes["held_gpu_s"].sum()),
+        killed=int(np.isin(outcomes["first_state"], (TIMEOUT, OUT_OF_MEMORY)).sum()),
     )
 
 
@@ -124,17 +118,7 @@ def jct_ratio(
     The interval resamples streams (percentile bootstrap of the paired log-ratios).
     """
     log_ratios = np.array([math.log(one.jct_s / other.jct_s) for one, other in zip(results, against, strict=True)])
-    middle, low, high = bootstrap_mean(log_ratios, confidence, seed)
-    return Interval(math.exp(middle), math.exp(low), math.exp(high))
-
-
-def bootstrap_mean(values: FloatArray, confidence: float, seed: int = 0) -> tuple[float, float, float]:
-    """Mean of ``values`` (n,) and its percentile bootstrap interval."""
-    generator = np.random.default_rng(seed)
-    means = values[generator.integers(len(values), size=(RESAMPLES, len(values)))].mean(axis=1)
-    tail = (1.0 - confidence) / 2.0
-    low, high = np.quantile(means, (tail, 1.0 - tail))
-    return float(values.mean()), float(low), float(high)
+    return ratio_of([log_ratios], confidence, seed)
 
 
 @contextmanager

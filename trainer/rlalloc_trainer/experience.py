@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from rlalloc.job import Shares
+from rlalloc.job import SHARES, Shares
 from rlalloc.observation import FEATURES, SCHEMA_VERSION, Observation
 from rlalloc.store import Experience
-from rlalloc_trainer.replay import Transitions, single_decisions
 
 
 def usable(experiences: Sequence[Experience]) -> list[Experience]:
@@ -24,7 +25,7 @@ def usable(experiences: Sequence[Experience]) -> list[Experience]:
             and len(experience.decision.observation) == 4 * len(FEATURES)
             and experience.decision.bounds is not None
             and experience.outcome.executed_shares is not None
-            and experience.outcome.reward is not None
+            and experience.outcome.costs is not None
             and experience.outcome.started_s is not None
             and experience.outcome.gpus > 0
         ),
@@ -52,11 +53,19 @@ def run_time_s(experience: Experience) -> float:
     return ended_s - (ended_s if started_s is None else started_s)
 
 
-def transitions_of(experiences: Sequence[Experience]) -> Transitions:
-    """Return usable experiences as transitions: the shares in effect and the reward that came of them."""
+def shares_of(experiences: Sequence[Experience]) -> NDArray[np.float32]:
+    """Return the shares (rows, SHARES) that were in effect in usable experiences."""
     executed = [experience.outcome.executed_shares or Shares(1.0, 1.0, 1.0) for experience in experiences]
-    return single_decisions(
-        np.array([observation_of(experience) for experience in experiences], np.float32).reshape(-1, len(FEATURES)),
-        np.array([(shares.gpu, shares.cpu, shares.mem) for shares in executed], np.float32).reshape(-1, 3),
-        np.array([experience.outcome.reward for experience in experiences], np.float32),
-    )
+    return np.array([msgspec.structs.astuple(shares) for shares in executed], np.float32).reshape(-1, SHARES)
+
+
+def observations_of(experiences: Sequence[Experience]) -> NDArray[np.float32]:
+    """Return the observations (rows, features) of usable experiences."""
+    rows = [observation_of(experience) for experience in experiences]
+    return np.array(rows, np.float32).reshape(-1, len(FEATURES))
+
+
+def costs_of(experiences: Sequence[Experience], terms: Sequence[str]) -> NDArray[np.float64]:
+    """Return what usable experiences cost by term (rows, terms), over each job's scale; NaN where it is not known."""
+    rows = [[(experience.outcome.costs or {}).get(name) for name in terms] for experience in experiences]
+    return np.array(rows, dtype=np.float64).reshape(-1, len(terms))

@@ -1,27 +1,34 @@
 """Whether a candidate earns its place. Pure functions of what was measured (invariant 5).
 
 A candidate is promoted only if, on data that it was not trained on, its mean JCT is below that of the policy in place
-with the whole interval, it is not behind the best heuristic, and no more jobs were killed for their size.
+with the whole interval, it is not behind the best heuristic, also not with the whole interval where the site is calm
+or where it is busy, and no more jobs were killed for their size.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
-from rlalloc_trainer.evaluation import Interval
+from rlalloc_trainer.intervals import Interval
+
+BEHIND: Final = 1.001
+"""A heuristic that is served as a policy goes through single precision, which may cost it some bytes of memory."""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """What was measured on held-out data. Ratios are of mean JCT, candidate over the other; below 1 is better.
 
     ``killed_*`` count jobs that ran out of memory or time on these streams. ``held_out_jobs`` are the real jobs that
-    the streams were drawn from.
+    the streams were drawn from. ``by_third`` has the ratios to heuristics in the streams where jobs wait least, usual
+    and most (``answering.by_wait``), by the name of the third and the heuristic's.
     """
 
     candidate: str
     current: str
     against_current: Interval
     against_heuristics: dict[str, Interval]
+    by_third: dict[str, dict[str, Interval]] = {}
     killed_candidate: int
     killed_current: int
     held_out_jobs: int
@@ -64,8 +71,15 @@ def _refusal(evidence: Evidence) -> str | None:
         how = "it is no better than" if ratio.low <= 1.0 else "it is worse than"
         return f"{how} {evidence.current}, mean JCT {ratio} of its on {_what(evidence)}"
     name, best = hardest_heuristic(evidence.against_heuristics)
-    if best.estimate > 1.0:
+    if best.estimate > BEHIND:
         return f"it beats {evidence.current} ({ratio}) but not {name}, mean JCT {best} of its on {_what(evidence)}"
+    for third, against in evidence.by_third.items():
+        name, best = hardest_heuristic(against)
+        if best.low > 1.0:
+            return (
+                f"it is behind {name} where the site is {third}, mean JCT {best} of its on a third of "
+                f"{_what(evidence)}"
+            )
     if evidence.killed_candidate > evidence.killed_current:
         return (
             f"it lets more jobs run out of memory or time than {evidence.current}, {evidence.killed_candidate} "

@@ -21,8 +21,10 @@ import torch
 from numpy.typing import NDArray
 
 from rlalloc_trainer.episodes import Episodes, as_bytes, from_bytes
+from rlalloc_trainer.imitation.cloning import CloningTerm
 from rlalloc_trainer.n_step import NStepReturns
 from rlalloc_trainer.plain_actor import PlainActor
+from rlalloc_trainer.prioritised import PrioritisedReplay
 from rlalloc_trainer.replay import FloatArray, Replay
 from rlalloc_trainer.sac import ActorKind, Losses, Sac, SacSettings
 
@@ -36,7 +38,9 @@ class OnlineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gamma            discount of what follows a step
     look_ahead       n of the n-step returns; 1 is plain SAC
     capacity         transitions that are remembered
-    learning_starts  steps with uniformly random shares before anything is learned
+    learning_starts  steps before anything is learned
+    random_steps     steps with uniformly random shares, at first: until learning starts (None), or none (0) where the
+                     actor knows something already
     train_every      environment steps from one training to the next
     gradient_steps   batches learned from at each training
     """
@@ -45,6 +49,7 @@ class OnlineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     look_ahead: int = 1
     capacity: int = 100_000
     learning_starts: int = 100
+    random_steps: int | None = None
     train_every: int = 1
     gradient_steps: int = 1
 
@@ -63,14 +68,19 @@ class OnlineTraining(Generic[ActorKind]):
         self,
         sac: Sac[ActorKind],
         environments: Sequence[gymnasium.Env[Any, Any]],
-        replay: Replay,
+        replay: Replay | PrioritisedReplay,
         settings: OnlineSettings,
         seed: int,
+        cloning: CloningTerm | None = None,
     ) -> None:
-        """The replay has to be empty, or hold transitions of the same discount, such as demonstrations."""
+        """The replay has to be empty, or hold transitions of the same discount, such as demonstrations.
+
+        ``cloning`` is what the actor pays for leaving the demonstrations of a prioritised replay.
+        """
         self.sac = sac
         self.replay = replay
         self.settings = settings
+        self.cloning = cloning
         self.steps = 0
         self.episodes: list[Episode] = []
         self.generator = np.random.default_rng(seed)
@@ -111,14 +121,22 @@ class OnlineTraining(Generic[ActorKind]):
 
     def _choose(self) -> FloatArray:
         """Shares for all environments (environments, actions): drawn from the actor, at first evenly."""
-        if self.steps < self.settings.learning_starts:
+        settings = self.settings
+        if self.steps < (settings.learning_starts if settings.random_steps is None else settings.random_steps):
             return self.generator.random((len(self._running), self.sac.actor.actions), dtype=np.float32)
         observations = np.stack([episodes.observation for episodes in self._running])
         shares, _ = self.sac.actor.decide(observations, sample=True, generator=self.sac.generator)
         return shares.astype(np.float32)
 
     def _update(self) -> Losses:
-        return self.sac.update(self.replay.sample(self.sac.settings.batch, self.generator))
+        """Learn from one batch; a prioritised replay is told how far off the critics were."""
+        if isinstance(self.replay, Replay):
+            return self.sac.update(self.replay.sample(self.sac.settings.batch, self.generator))
+        drawn = self.replay.sample(self.sac.settings.batch, self.generator)
+        pays = self.cloning.payments(drawn.expert, self.steps) if self.cloning else None
+        losses = self.sac.update(drawn.transitions, drawn.weights, pays)
+        self.replay.prioritise(drawn.rows, losses.errors)
+        return losses
 
     def save(self, folder: Path) -> None:
         """Write all that ``load`` needs into ``folder``."""
@@ -136,7 +154,7 @@ class OnlineTraining(Generic[ActorKind]):
             "episode_rewards": np.array([episode.total_reward for episode in self.episodes], dtype=np.float64),
         }
         safetensors.numpy.save_file(
-            {key: np.ascontiguousarray(array) for key, array in arrays.items()}, folder / LOOP_FILE
+            {key: np.asarray(array, order="C") for key, array in arrays.items()}, folder / LOOP_FILE
         )
 
     def load(self, folder: Path) -> None:

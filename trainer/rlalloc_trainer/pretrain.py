@@ -6,7 +6,7 @@ that nothing was chosen on.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,37 +15,49 @@ import numpy as np
 import torch
 
 from rlalloc.errors import PolicyError
+from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES
-from rlalloc.policies import MANIFEST_FILE
-from rlalloc_agent.actor import HIDDEN, SHARES, Actor, actor_from_bytes
-from rlalloc_trainer.counterfactual import LabelSettings, label
-from rlalloc_trainer.critic import Critics
+from rlalloc.policies import MANIFEST_FILE, Answering, Manifest
+from rlalloc_agent.actor import HIDDEN, Actor
+from rlalloc_trainer.answering import BASE, WAYS, best_of
+from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
+from rlalloc_trainer.curves import draw_curves, write_tensorboard
 from rlalloc_trainer.evaluation import (
     ActorWeights,
     Contender,
-    Interval,
     Map,
-    Stream,
     StreamResult,
-    evaluate,
     jct_ratio,
     policy_of,
     processes,
+    run_stream,
 )
+from rlalloc_trainer.hindsight import Hindsight
+from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.progress import Report
-from rlalloc_trainer.replay import Replay, Transitions
 from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn
+from rlalloc_trainer.simulator.training_streams import TEST, TRAINING, VALIDATION, training_stream
+from rlalloc_trainer.training_folder import Curve, RoundOutcome, TrainingFolder
 from rlalloc_trainer.versions import new_manifest, version_files
-from rlalloc_trainer.workload import generate, varied
 
-RIVALS: Final = ("as-requested", "repaired", "price-ef")
-BASE: Final = "price-ef"
-VERSION: Final = "shipped-1"
-VALIDATION_SEEDS: Final = 500_000
-TEST_SEEDS: Final = 900_000
-"""Streams are numbered: those for training from seed · 1000 + 1,000,000, for validation and test from here."""
-LEARNING_SHARE: Final = 0.5
-"""Of the time of a round; the progress bar's estimate."""
+RIVALS: Final = (
+    "as-requested",
+    "repaired",
+    "efficiency-adaptive+shortest-first",
+    "marginal-gain+shortest-first",
+    BASE,
+)
+VERSION: Final = "shipped-3"
+VALIDATION_BASE: Final = "validation-base"
+"""Under what name the heuristic's results on the validation streams are kept."""
+TRAINING_FOLDER: Final = "training"
+STREAMS_A_SEED: Final = 10_000
+"""Numbers of training streams that a seed has for itself."""
+SIMULATING: Final = 0.6
+LEARNING: Final = 0.3
+"""Of the time of a round; the progress bar's estimate. The rest is validation."""
+CURVES: Final = ("critic", "actor", "entropy", "temperature")
+CURVE_STEPS: Final = 25
 
 
 class PretrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -53,9 +65,9 @@ class PretrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     seed: int = 0
     rounds: int = 3
-    streams: int = 240
-    steps: int = 1500
-    validation_streams: int = 80
+    streams: int = 600
+    steps: int = 6000
+    validation_streams: int = 120
     test_streams: int = 240
     confidence: float = 0.9
     labels: LabelSettings = LabelSettings()
@@ -72,93 +84,161 @@ class PretrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         )
 
 
-class _Best(msgspec.Struct, frozen=True):
-    """The best round so far; ``ratio`` is its mean JCT over price-EF's on the validation streams."""
+def pretrain(settings: PretrainSettings, directory: Path, report: Report, workers: int = 2) -> dict[str, Interval]:
+    """Make a policy version in ``directory`` and return its mean JCT over that of each rival on test streams.
 
-    ratio: float
-    round_number: int
-    actor: ActorWeights
-    critics: Critics
-
-
-def pretrain(settings: PretrainSettings, directory: Path, report: Report) -> dict[str, Interval]:
-    """Make a policy version in ``directory`` and return its mean JCT over that of each rival on test streams."""
+    What is done is kept in ``directory``/training: a training that was interrupted goes on there, to the same bytes.
+    The work is spread over ``workers`` processes, whatever their number with the same result. Raises PolicyError if
+    another training is there.
+    """
+    if settings.rounds < 1:
+        raise PolicyError("no round was trained: ask for at least one")
+    folder = TrainingFolder(directory / TRAINING_FOLDER, settings)
     torch.manual_seed(settings.seed)
-    with processes(2) as spread:
-        best, history = _rounds(settings, spread, report)
-        report("testing on unseen streams", 0.9)
-        streams = _streams(TEST_SEEDS, settings.test_streams)
-        results = evaluate({VERSION: best.actor, **{name: name for name in RIVALS}}, streams, spread)
+    sac = Sac(Actor(len(FEATURES), HIDDEN), settings.sac, settings.seed)
+    with processes(workers) as spread:
+        outcomes = _rounds(settings, sac, folder, spread, report)
+        best = min(outcomes, key=lambda outcome: outcome.validation.estimate)
+        folder.load_sac(best.number, sac)
+        report("choosing where it answers", 0.9)
+        answers, ways = _where(sac.actor, settings, folder, spread)
+        report("testing on unseen streams", 0.92)
+        chosen = ActorWeights.of(sac.actor, answers)
+        contenders: dict[str, Contender] = {VERSION: chosen, **{name: name for name in RIVALS}}
+        results = {}
+        for number, (name, contender) in enumerate(contenders.items()):
+            results[name] = _run(f"test-{name}", contender, TEST, settings.test_streams, folder, spread)
+            report("testing on unseen streams", 0.92 + 0.08 * (number + 1) / len(contenders))
     ratios = {name: jct_ratio(results[VERSION], results[name], settings.confidence) for name in RIVALS}
-    actor = actor_from_bytes(best.actor.content, best.actor.hidden)
-    training = {"settings": msgspec.to_builtins(settings), "chosen_round": best.round_number, "rounds": history}
+    training = {
+        "settings": msgspec.to_builtins(settings),
+        "chosen_round": best.number,
+        "rounds": [_summary(outcome) for outcome in outcomes],
+        "where_it_answers": msgspec.to_builtins(ways),
+    }
     evaluation = {
-        "workload": "rlalloc_trainer.workload.varied, seeds from 900000",
-        "streams": len(streams),
+        "workload": f"rlalloc_trainer.simulator.training_streams, from number {TEST}",
+        "streams": settings.test_streams,
         "confidence": settings.confidence,
         "jct_ratio": msgspec.to_builtins(ratios),
         "mean_over_streams": {name: _means(results[name]) for name in results},
     }
-    _write(directory, actor, best.critics, training, evaluation)
+    manifest = new_manifest(sac.actor, None, training, evaluation, answers)
+    _write(directory, version_files(sac.actor, sac.critics), manifest)
     return ratios
 
 
-def _rounds(settings: PretrainSettings, spread: Map, report: Report) -> tuple[_Best, list[dict[str, float]]]:
-    sac = Sac(Actor(len(FEATURES), HIDDEN), settings.sac, settings.seed)
-    replay = Replay(settings.rounds * settings.streams * settings.labels.rows, len(FEATURES), SHARES)
-    generator = np.random.default_rng(settings.seed)
-    validation = _streams(VALIDATION_SEEDS, settings.validation_streams)
-    heuristic = evaluate({BASE: BASE}, validation, spread)[BASE]
-    best: _Best | None = None
-    history = []
-    policy: Contender = BASE
-    for number in range(settings.rounds):
-        first = 1_000_000 + 1000 * settings.seed + number * settings.streams
-        before = 0.9 * number / settings.rounds
-        tasks = [(policy, first + index, settings.labels) for index in range(settings.streams)]
-        for done, transitions in enumerate(spread(label_stream, tasks), start=1):
-            replay.add(transitions)
-            report(f"round {number + 1}: simulating", before + 0.45 * done / len(tasks) / settings.rounds)
-
-        losses: list[float] = []
-
-        def each_step(step: Losses, before: float = before, losses: list[float] = losses) -> None:
-            losses.append(step.critic)
-            report("learning", before + (0.45 + 0.4 * len(losses) / settings.steps) / settings.rounds)
-
-        learn(sac, replay, settings.steps, generator, each_step)
-        policy = ActorWeights.of(sac.actor)
-        ratio = jct_ratio(evaluate({"": policy}, validation, spread)[""], heuristic, settings.confidence)
-        history.append(
-            {
-                "validation_ratio": ratio.estimate,
-                "critic_loss": float(np.mean(losses)),
-                "temperature": sac.temperature,
-                "labels": float(len(replay)),
-            }
-        )
-        if best is None or ratio.estimate < best.ratio:
-            best = _Best(ratio.estimate, number + 1, policy, sac.copy_of_critics())
-    if best is None:
-        raise PolicyError("no round was trained: ask for at least one")
-    return best, history
+def _where(
+    actor: Actor, settings: PretrainSettings, folder: TrainingFolder, spread: Map
+) -> tuple[Answering, dict[str, Interval]]:
+    """Choose where the network answers on the validation streams, on which the heuristic has been run already."""
+    streams = settings.validation_streams
+    ways = {
+        way: _run(f"validation-way-{number}", ActorWeights.of(actor, way), VALIDATION, streams, folder, spread)
+        for number, way in enumerate(WAYS)
+    }
+    return best_of(ways, _run(VALIDATION_BASE, BASE, VALIDATION, streams, folder, spread))
 
 
-def label_stream(task: tuple[Contender, int, LabelSettings]) -> Transitions:
+def _rounds(
+    settings: PretrainSettings, sac: Sac[Actor], folder: TrainingFolder, spread: Map, report: Report
+) -> list[RoundOutcome]:
+    """Train all rounds that are not done yet, and return how each went."""
+    outcomes = folder.outcomes()
+    replay = Hindsight(settings.rounds * settings.streams * settings.labels.rows, len(FEATURES), SHARES)
+    base = _run(VALIDATION_BASE, BASE, VALIDATION, settings.validation_streams, folder, spread)
+    for number in range(1, settings.rounds + 1):
+        share = 0.9 / settings.rounds
+
+        def progress(what: str, part: float, number: int = number, share: float = share) -> None:
+            report(f"round {number}: {what}", share * (number - 1 + part))
+
+        policy: Contender = BASE if number == 1 else ActorWeights.of(sac.actor)
+        for labels in _labels(number, policy, settings, folder, spread, progress):
+            replay.add(labels.observation, labels.shares, labels.gain)
+        if number <= len(outcomes):
+            folder.load_sac(number, sac)
+            continue
+        curves = _learn(number, sac, replay, settings, progress)
+        name = f"validation-round-{number}"
+        results = _run(name, ActorWeights.of(sac.actor), VALIDATION, settings.validation_streams, folder, spread)
+        ratio = jct_ratio(results, base, settings.confidence)
+        outcomes.append(RoundOutcome(number=number, validation=ratio, labels=len(replay), curves=curves))
+        folder.keep_round(outcomes[-1], sac)
+        write_tensorboard(outcomes[-1], sac.steps, folder.path / "tensorboard")
+        draw_curves(outcomes, folder.path / "curves.png")
+    return outcomes
+
+
+def _labels(
+    number: int, policy: Contender, settings: PretrainSettings, folder: TrainingFolder, spread: Map, progress: Report
+) -> Iterator[Labels]:
+    """Yield the labels of a round's streams in their order: those kept, and those yet to be made."""
+    first = TRAINING + STREAMS_A_SEED * settings.seed + (number - 1) * settings.streams
+    numbers = range(first, first + settings.streams)
+    tasks = [(policy, each, settings.labels) for each in numbers if folder.labels(number, each) is None]
+    fresh = spread(label_stream, tasks)
+    for done, each in enumerate(numbers, start=1):
+        labels = folder.labels(number, each)
+        if labels is None:
+            labels = next(fresh)
+            folder.keep_labels(number, each, labels)
+        yield labels
+        progress("simulating", SIMULATING * done / len(numbers))
+
+
+def label_stream(task: tuple[Contender, int, LabelSettings]) -> Labels:
     """Take decisions of the stream of that number again."""
-    contender, seed, settings = task
-    stream = _stream(seed)
-    generator = np.random.default_rng((seed, 3))
-    return label(stream.cluster, stream.jobs, policy_of(contender), settings, generator).retaken
+    contender, number, settings = task
+    generator = np.random.default_rng((number, 3))
+    return label(training_stream(number), policy_of(contender), settings, generator)
 
 
-def _streams(first: int, count: int) -> list[Stream]:
-    return [_stream(first + index) for index in range(count)]
+def _learn(
+    number: int, sac: Sac[Actor], replay: Hindsight, settings: PretrainSettings, progress: Report
+) -> dict[str, Curve]:
+    """Take a round's gradient steps; return SAC's figures on the way, averaged over CURVE_STEPS steps each."""
+    losses: list[Losses] = []
+    points: dict[str, list[tuple[int, float]]] = {name: [] for name in CURVES}
+
+    def each_step(step: Losses) -> None:
+        losses.append(step)
+        if sac.steps % CURVE_STEPS == 0:
+            for name in CURVES:
+                known = [value for each in losses if (value := getattr(each, name)) is not None]
+                if known:
+                    points[name].append((sac.steps, float(np.mean(known))))
+            losses.clear()
+            done = sac.steps - (number - 1) * settings.steps
+            progress("learning", SIMULATING + LEARNING * done / settings.steps)
+
+    learn(sac, replay, settings.steps, np.random.default_rng((settings.seed, number)), each_step)
+    return {
+        name: Curve(tuple(step for step, _ in found), tuple(value for _, value in found))
+        for name, found in points.items()
+    }
 
 
-def _stream(seed: int) -> Stream:
-    workload = varied(seed)
-    return Stream(workload.cluster, tuple(generate(workload, seed)))
+def _run(
+    name: str, contender: Contender, first: int, streams: int, folder: TrainingFolder, spread: Map
+) -> list[StreamResult]:
+    """Run a policy on the streams from number ``first`` on, unless that is done."""
+    results = folder.results(name)
+    if results is None:
+        results = list(spread(run_numbered, [(contender, first + index) for index in range(streams)]))
+        folder.keep_results(name, results)
+    return results
+
+
+def run_numbered(task: tuple[Contender, int]) -> StreamResult:
+    """Run a policy on the stream of that number."""
+    contender, number = task
+    return run_stream((contender, training_stream(number)))
+
+
+def _summary(outcome: RoundOutcome) -> dict[str, object]:
+    ends = {name: curve.values[-1] for name, curve in outcome.curves.items() if curve.values}
+    return {"validation_ratio": msgspec.to_builtins(outcome.validation), "labels": outcome.labels, **ends}
 
 
 def _means(results: Sequence[StreamResult]) -> dict[str, float]:
@@ -168,20 +248,16 @@ def _means(results: Sequence[StreamResult]) -> dict[str, float]:
         "wait_s": float(np.mean([result.wait_s for result in results])),
         "gpu_hours": float(np.mean([result.gpu_s for result in results])) / 3600.0,
         "killed": float(np.mean([result.killed for result in results])),
-        "reward": float(np.mean([result.reward for result in results])),
     }
 
 
 def _write(
     directory: Path,
-    actor: Actor,
-    critics: Critics,
-    training: dict[str, object],
-    evaluation: dict[str, object],
+    files: dict[str, bytes],
+    manifest: Manifest,
 ) -> None:
-    files = version_files(actor, critics)
     manifest = msgspec.structs.replace(
-        new_manifest(actor, None, training, evaluation),
+        manifest,
         version=VERSION,
         files={name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
     )

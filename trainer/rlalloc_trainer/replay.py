@@ -1,12 +1,16 @@
 """The replay buffer: transitions in numpy arrays, sampled uniformly."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float32]
+Rows = NDArray[np.int64]
+State = Mapping[str, NDArray[np.generic]]
+"""What a buffer holds, as named arrays, for safetensors or npz to keep."""
 
 
 class Transitions(msgspec.Struct, frozen=True):
@@ -38,6 +42,21 @@ def single_decisions(observation: FloatArray, shares: FloatArray, reward: FloatA
     )
 
 
+class Buffer(Protocol):
+    """What can be learned from."""
+
+    def sample(self, count: int, generator: np.random.Generator) -> Transitions:
+        """Draw ``count`` transitions."""
+        ...
+
+
+def joined(parts: Sequence[Transitions]) -> Transitions:
+    """Return the rows of all ``parts``, of which there is at least one, in their order."""
+    return Transitions(
+        *(np.concatenate([getattr(part, name) for part in parts]) for name in Transitions.__struct_fields__)
+    )
+
+
 class Replay:
     """The latest ``capacity`` transitions. Memory is taken once, at the start."""
 
@@ -55,26 +74,36 @@ class Replay:
     def __len__(self) -> int:
         return min(self._added, self._capacity)
 
-    def add(self, transitions: Transitions) -> None:
-        """Append transitions; the oldest give way."""
+    def add(self, transitions: Transitions) -> Rows:
+        """Append transitions, at most ``capacity``; the oldest give way. Returns the rows (count,) that they took."""
         rows = (self._added + np.arange(len(transitions))) % self._capacity
         for name in Transitions.__struct_fields__:
             getattr(self._arrays, name)[rows] = getattr(transitions, name)
         self._added += len(transitions)
+        return rows
+
+    def take(self, rows: Rows) -> Transitions:
+        """Return the transitions of ``rows`` (count,), in that order; copies."""
+        arrays = (getattr(self._arrays, name) for name in Transitions.__struct_fields__)
+        return Transitions(*(array.take(rows, axis=0) for array in arrays))
 
     def sample(self, count: int, generator: np.random.Generator) -> Transitions:
         """Draw ``count`` transitions, each equally likely, with replacement. Raises ValueError from an empty one."""
         if not len(self):
             raise ValueError("the replay buffer is empty: add transitions first")
-        rows = generator.integers(len(self), size=count)
-        return Transitions(*(getattr(self._arrays, name)[rows] for name in Transitions.__struct_fields__))
+        return self.take(generator.integers(len(self), size=count))
 
-    def state(self) -> dict[str, NDArray[np.generic]]:
+    @property
+    def nbytes(self) -> int:
+        """Memory that is held, in bytes."""
+        return sum(getattr(self._arrays, name).nbytes for name in Transitions.__struct_fields__)
+
+    def state(self) -> State:
         """Return what ``restore`` needs, by name: the rows in use and how many were ever added."""
         rows = {name: getattr(self._arrays, name)[: len(self)] for name in Transitions.__struct_fields__}
         return {**rows, "added": np.array(self._added)}
 
-    def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
+    def restore(self, state: State) -> None:
         """Take up what ``state`` gave. Raises ValueError if it does not fit this buffer's shape."""
         self._added = int(state["added"])
         for name in Transitions.__struct_fields__:

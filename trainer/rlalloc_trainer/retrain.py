@@ -5,39 +5,46 @@ adds what they cannot tell: what would have become of other shares. Both go into
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
-from rlalloc.config import TrainerSection
+from rlalloc.config import ObjectiveSection, TrainerSection
+from rlalloc.job import SHARES
+from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.observation import FEATURES
-from rlalloc.policies import PolicyStore
+from rlalloc.policies import Answering, PolicyStore
 from rlalloc.store import Experience, PolicyRow, Store
-from rlalloc_agent.actor import SHARES, Actor
+from rlalloc_agent.actor import Actor
+from rlalloc_trainer.answering import by_wait, choose_where
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
 from rlalloc_trainer.evaluation import (
     ActorWeights,
     Contender,
     Map,
-    Stream,
     evaluate,
     jct_ratio,
     policy_of,
     processes,
 )
-from rlalloc_trainer.experience import split_by_time, transitions_of, usable
+from rlalloc_trainer.experience import costs_of, observations_of, shares_of, split_by_time, usable
 from rlalloc_trainer.gate import Evidence, Verdict, judge
+from rlalloc_trainer.hindsight import Hindsight, mostly
 from rlalloc_trainer.progress import Report, silent
-from rlalloc_trainer.replay import Replay, Transitions
 from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn
-from rlalloc_trainer.twin import Site, resampled, twin_of
+from rlalloc_trainer.simulator.consequences import Observed, observed
+from rlalloc_trainer.simulator.from_stream import Stream
+from rlalloc_trainer.twin import resampled, twin_of
 from rlalloc_trainer.versions import Learned, load_shipped_version, load_version, new_manifest, version_files
 
 CANDIDATE: Final = "the candidate"
 RIVALS: Final = ("as-requested", "repaired", "price-ef")
 TRAIN_STREAMS: Final = 24
 TRAIN_STREAM_JOBS: Final = 60
+CHOICE_STREAMS: Final = 24
+"""Streams on which it is chosen where the candidate answers: of the earlier experience, drawn anew."""
 HELD_OUT_STREAMS: Final = 40
 HELD_OUT_STREAM_JOBS: Final = 60
 TRAIN_PACE: Final = (0.7, 1.5)
@@ -49,6 +56,7 @@ FINE_TUNING: Final = SacSettings(actor_rate=1e-4, actor_after=300, batch=128)
 LABELS: Final = LabelSettings(decisions=20, alternatives=3)
 RIDGE: Final = 0.01
 WORKERS: Final = 2
+DEFAULT_OBJECTIVE: Final = ObjectiveSection()
 
 
 class Retrained(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,10 +70,23 @@ class Retrained(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict | None = None
 
 
-def retrain(store: Store, policies: PolicyStore, settings: TrainerSection, progress: Report = silent) -> Retrained:
+class Candidate(NamedTuple):
+    """What was trained, and where it answers."""
+
+    sac: Sac[Actor]
+    answers: Answering
+
+
+def retrain(
+    store: Store,
+    policies: PolicyStore,
+    settings: TrainerSection,
+    progress: Report = silent,
+    objective: ObjectiveSection = DEFAULT_OBJECTIVE,
+) -> Retrained:
     """Train on the stored experience, judge, store the candidate, and promote it if the gate says so.
 
-    Raises StoreError or PolicyError.
+    Raises StoreError, PolicyError, or PluginError where a term of the objective cannot be had.
     """
     experiences = usable(store.experience())
     if len(experiences) < settings.min_experience:
@@ -88,12 +109,17 @@ def retrain(store: Store, policies: PolicyStore, settings: TrainerSection, progr
     current = in_place(policies)
     generator = np.random.default_rng(settings.seed)
     with processes(WORKERS) as spread:
-        sac = _train(train, site, in_place(policies), settings, generator, spread, progress)
+        sac = _train(train, site, in_place(policies), settings, objective, generator, spread, progress)
+        progress("choosing where it answers", 0.7)
+        known = resampled(site, CHOICE_STREAMS, TRAIN_STREAM_JOBS, generator, TRAIN_PACE)
+        answers, _ = choose_where(ActorWeights.of(sac.actor, objective=objective.weights), known, spread)
+        progress("judging", 0.8)
         streams = resampled(unseen, HELD_OUT_STREAMS, HELD_OUT_STREAM_JOBS, generator)
-        progress("judging", 0.7)
-        verdict = judge(measure(ActorWeights.of(sac.actor), current, streams, len(unseen.jobs), settings, spread))
+        candidate = ActorWeights.of(sac.actor, answers, objective.weights)
+        found = measure(candidate, current, streams, len(unseen.jobs), settings, spread, objective.weights)
+        verdict = judge(found)
     progress("storing", 0.99)
-    version = _keep(sac, current, verdict, policies, store, settings)
+    version = _keep(Candidate(sac, answers), current, verdict, policies, store, settings)
     return Retrained(
         trained=True,
         reason=verdict.reason,
@@ -117,11 +143,12 @@ def measure(
     held_out_jobs: int,
     settings: TrainerSection,
     spread: Map,
+    objective: Weights = DEFAULT_WEIGHTS,
 ) -> Evidence:
     """Run the candidate, the policy in place and the heuristics on the same streams."""
     contenders: dict[str, Contender] = {
         CANDIDATE: candidate,
-        current.version: ActorWeights.of(current.actor),
+        current.version: msgspec.structs.replace(current.weights, objective=objective),
         **{name: name for name in RIVALS},
     }
     results = evaluate(contenders, streams, spread)
@@ -130,11 +157,23 @@ def measure(
         for name in contenders
         if name != CANDIDATE
     }
+    thirds = by_wait(results[RIVALS[0]])
     return Evidence(
         candidate=CANDIDATE,
         current=current.version,
         against_current=against.pop(current.version),
         against_heuristics=against,
+        by_third={
+            third: {
+                name: jct_ratio(
+                    [results[CANDIDATE][row] for row in rows],
+                    [results[name][row] for row in rows],
+                    settings.confidence,
+                )
+                for name in RIVALS
+            }
+            for third, rows in thirds.items()
+        },
         killed_candidate=sum(result.killed for result in results[CANDIDATE]),
         killed_current=sum(result.killed for result in results[current.version]),
         held_out_jobs=held_out_jobs,
@@ -145,26 +184,31 @@ def measure(
 
 def _train(
     train: Sequence[Experience],
-    site: Site,
+    site: Stream,
     start: Learned,
     settings: TrainerSection,
+    objective: ObjectiveSection,
     generator: np.random.Generator,
     spread: Map,
     progress: Report,
 ) -> Sac[Actor]:
-    """Fine-tune ``start`` on the real decisions and on the twin's."""
-    replay = Replay(100_000, len(FEATURES), SHARES)
-    weights = ActorWeights.of(start.actor)
+    """Fine-tune ``start`` on the real decisions and on the twin's, mostly for the site's objective."""
+    terms = (*TERM_NAMES, *objective.plugin_weights)
+    further = tuple(objective.plugin_weights.values())
+    replay = Hindsight(100_000, len(FEATURES), SHARES, mostly(objective.weights), further)
+    weights = ActorWeights.of(start.actor, objective=objective.weights)
     streams = resampled(site, TRAIN_STREAMS, TRAIN_STREAM_JOBS, generator, TRAIN_PACE)
-    tasks = [(stream, weights, settings.seed + number) for number, stream in enumerate(streams)]
+    labels = msgspec.structs.replace(LABELS, terms=terms)
+    tasks = [(stream, weights, labels, settings.seed + number) for number, stream in enumerate(streams)]
     simulated = []
-    for done, labels in enumerate(spread(label_stream, tasks), start=1):
-        replay.add(labels.retaken)
-        simulated.append(labels)
+    for done, (retaken, as_it_went) in enumerate(spread(label_stream, tasks), start=1):
+        replay.add(retaken.observation, retaken.shares, retaken.gain)
+        simulated.append(as_it_went)
         progress("simulating the site", 0.4 * done / len(tasks))
-    real = beyond_expectation(transitions_of(train), simulated)
+    observation = observations_of(train)
+    gain = beyond_expectation(observation, costs_of(train, terms), simulated)
     for _ in range(REAL_COPIES):
-        replay.add(real)
+        replay.add(observation, shares_of(train), gain)
     sac = Sac(start.actor, FINE_TUNING, settings.seed, start.critics)
 
     def each_step(_losses: Losses) -> None:
@@ -174,30 +218,37 @@ def _train(
     return sac
 
 
-def label_stream(task: tuple[Stream, Contender, int]) -> Labels:
-    """Take decisions of a stream again, with random numbers of their own."""
-    stream, contender, seed = task
-    return label(stream.cluster, stream.jobs, policy_of(contender), LABELS, np.random.default_rng(seed))
+def label_stream(task: tuple[Stream, Contender, LabelSettings, int]) -> tuple[Labels, Observed]:
+    """Take decisions of a stream again, with random numbers of their own; return also how the stream itself went."""
+    stream, contender, settings, seed = task
+    policy = policy_of(contender)
+    retaken = label(stream, policy, settings, np.random.default_rng(seed))
+    return retaken, observed(stream, policy, settings.terms)
 
 
-def beyond_expectation(real: Transitions, simulated: Sequence[Labels]) -> Transitions:
-    """Return real decisions with their rewards less what the twin's jobs in like situations lead to expect.
+def beyond_expectation(
+    observation: NDArray[np.float32], cost: NDArray[np.float64], simulated: Sequence[Observed]
+) -> NDArray[np.float32]:
+    """Return what real decisions (rows, features) gained by term, over what the twin's jobs lead to expect.
 
-    So they are on one scale with the twin's gains. What is expected is a ridge regression of reward on observation;
-    that the twin is kinder or harder than the site on average is taken out.
+    ``cost`` (rows, terms) is what they did cost. So they are on one scale with the twin's gains. What is expected in
+    such a situation is a ridge regression of cost on observation; that the twin is kinder or harder than the site on
+    average is taken out. What is not known (NaN) stays so.
     """
-    observation = np.concatenate([labels.observation for labels in simulated]).astype(np.float64)
-    reward = np.concatenate([labels.reward for labels in simulated]).astype(np.float64)
-    middle = observation.mean(axis=0)
-    centred = observation - middle
+    seen = np.concatenate([each.observation for each in simulated]).astype(np.float64)
+    paid = np.concatenate([each.cost for each in simulated])
+    middle = seen.mean(axis=0)
+    centred = seen - middle
     normal = centred.T @ centred + RIDGE * len(centred) * np.eye(centred.shape[1])
-    weights = np.linalg.solve(normal, centred.T @ (reward - reward.mean()))
-    surplus = real.reward - (real.observation - middle) @ weights
-    return msgspec.structs.replace(real, reward=(surplus - surplus.mean()).astype(np.float32))
+    weights = np.linalg.solve(normal, centred.T @ (paid - paid.mean(axis=0)))
+    surplus = (observation - middle) @ weights - cost
+    known = ~np.isnan(surplus)
+    mean = np.where(known, surplus, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    return np.asarray(surplus - mean, dtype=np.float32)
 
 
 def _keep(
-    sac: Sac[Actor],
+    candidate: Candidate,
     current: Learned,
     verdict: Verdict,
     policies: PolicyStore,
@@ -205,9 +256,10 @@ def _keep(
     settings: TrainerSection,
 ) -> str:
     """Store the candidate whatever the verdict, promote it if that says so, and return its name."""
+    sac = candidate.sac
     training = {"settings": msgspec.to_builtins(sac.settings), "steps": sac.steps, "seed": settings.seed}
     plain: dict[str, object] = msgspec.to_builtins(verdict)
-    manifest = new_manifest(sac.actor, current.version, training, plain)
+    manifest = new_manifest(sac.actor, current.version, training, plain, candidate.answers)
     version = policies.add(version_files(sac.actor, sac.critics), manifest)
     if verdict.promote:
         policies.promote(version)

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from rlalloc_agent.actor import Actor
-from rlalloc_agent.tanh_gaussian import TanhGaussian, draw
+from rlalloc_agent.tanh_gaussian import TanhGaussian, draw, squash
 from rlalloc_trainer.critic import Critics, PlainCritics, ResidualCritics, lower_bound
-from rlalloc_trainer.replay import FloatArray, Replay, Transitions
+from rlalloc_trainer.replay import Buffer, FloatArray, Transitions
 
 ActorKind = TypeVar("ActorKind", bound=TanhGaussian)
 _NETWORKS: Final = ("actor", "critics", "targets")
@@ -42,7 +42,7 @@ class SacSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                       2021); with two critics, 1 is the lower of both
     actor_every       critic steps for one of actor and temperature (delayed updates, Fujimoto et al., 2018)
     actor_after       critic steps before the first of the actor, while the critics know nothing yet
-    target_entropy    of the shares' density, in nats: that of three Gaussians of deviation 0.03 in [0, 1]
+    target_entropy    of the shares' density, in nats: that of four Gaussians of deviation 0.03 in [0, 1]
     temperature       what a nat of entropy is worth in reward, at the start
     anchor            what the actor pays, in reward, for leaving the heuristic (Actor.departure): it is to do so only
                       for a gain that the critics are sure of; 0 is plain SAC
@@ -58,7 +58,7 @@ class SacSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deviations: float = 1.0
     actor_every: int = 2
     actor_after: int = 200
-    target_entropy: float = -6.3
+    target_entropy: float = -8.4
     temperature: float = 0.003
     anchor: float = 0.5
 
@@ -121,8 +121,13 @@ class Sac(Generic[ActorKind]):
         """What a nat of entropy is worth in reward."""
         return math.exp(self.log_temperature.item())
 
-    def update(self, batch: Transitions, weights: FloatArray | None = None) -> Losses:
-        """Take one gradient step on a batch, whose rows count by ``weights`` (rows,), all alike if there are none."""
+    def update(
+        self, batch: Transitions, weights: FloatArray | None = None, cloning: FloatArray | None = None
+    ) -> Losses:
+        """Take one gradient step on a batch, whose rows count by ``weights`` (rows,), all alike if there are none.
+
+        ``cloning`` (rows,) is what the actor pays for leaving a row's shares: 0 where it was not demonstrated.
+        """
         observation, shares, reward, following, discount = (
             torch.from_numpy(getattr(batch, name)) for name in Transitions.__struct_fields__
         )
@@ -133,7 +138,8 @@ class Sac(Generic[ActorKind]):
         self.steps += 1
         actor_loss = entropy = None
         if self.steps > self.settings.actor_after and self.steps % self.settings.actor_every == 0:
-            actor_loss, entropy = self._update_actor(observation, temperature)
+            pays = None if cloning is None else torch.from_numpy(cloning)
+            actor_loss, entropy = self._update_actor(observation, temperature, shares, pays)
         with torch.no_grad():
             for target_part, learned in zip(self.targets.parameters(), self.critics.parameters(), strict=True):
                 target_part.lerp_(learned, self.settings.tau)
@@ -141,12 +147,17 @@ class Sac(Generic[ActorKind]):
 
     @torch.no_grad()
     def _target(self, reward: Tensor, following: Tensor, discount: Tensor, temperature: float) -> Tensor:
-        """``r + discount·(lower Q'(s', a') - temperature·log π(a'|s'))``, a' drawn from the actor, (rows,)."""
+        """``r + discount·(lower Q'(s', a') - temperature·log π(a'|s'))``, a' drawn from the actor, (rows,).
+
+        π is the density over actions in [-1, 1], as in the paper: over shares in [0, 1] entropy would always be a
+        loss, and values would have to come down by ``temperature·log 2`` for each action and each step ahead.
+        """
         if not bool(discount.any()):
             return reward
         shares, log_probability = self.actor.sample(following, self.generator)
         lower = lower_bound(self.targets(following, shares), self.settings.deviations)
-        return reward + discount * (lower - temperature * log_probability)
+        entropy = self.actor.actions * math.log(2.0) - log_probability
+        return reward + discount * (lower + temperature * entropy)
 
     def _update_critics(
         self, observation: Tensor, shares: Tensor, target: Tensor, weights: Tensor | None
@@ -160,7 +171,9 @@ class Sac(Generic[ActorKind]):
         self.critic_optimizer.step()
         return loss.item(), errors.detach().abs().mean(dim=0).numpy()
 
-    def _update_actor(self, observation: Tensor, temperature: float) -> tuple[float, float]:
+    def _update_actor(
+        self, observation: Tensor, temperature: float, demonstrated: Tensor, cloning: Tensor | None
+    ) -> tuple[float, float]:
         """Move the actor up ``lower Q(s, a) - temperature·log π(a|s)`` less the anchor, the entropy to its target."""
         mean, std = self.actor(observation)
         shares, log_probability = draw(mean, std, self.generator)
@@ -168,6 +181,8 @@ class Sac(Generic[ActorKind]):
         loss = (temperature * log_probability - lower).mean()
         if self.settings.anchor:
             loss = loss + self.settings.anchor * self.actor.departure(observation, mean).mean()
+        if cloning is not None:
+            loss = loss + self._left_demonstrations(observation, squash(mean), demonstrated, cloning)
         entropy = -log_probability.detach().mean()
         temperature_loss = self.log_temperature * (entropy - self.settings.target_entropy)
         self.actor_optimizer.zero_grad()
@@ -175,6 +190,20 @@ class Sac(Generic[ActorKind]):
         torch.autograd.backward(loss + temperature_loss, inputs=learned)  # the critics' gradients would cost as much
         self.actor_optimizer.step()
         return loss.item(), entropy.item()
+
+    def _left_demonstrations(
+        self, observation: Tensor, shares: Tensor, demonstrated: Tensor, cloning: Tensor
+    ) -> Tensor:
+        """What the actor pays for mean ``shares`` (rows, actions) that are not the demonstrated ones.
+
+        The squared distance, but only where the critics value the demonstrated ones higher: the Q-filter of Nair et
+        al. (2018). The mean is over all demonstrated rows, so that the filter lowers it.
+        """
+        with torch.no_grad():
+            worth = lower_bound(self.critics(observation, shares), self.settings.deviations)
+            demonstrated_worth = lower_bound(self.critics(observation, demonstrated), self.settings.deviations)
+            pays = cloning * (demonstrated_worth > worth) / (cloning > 0.0).sum()
+        return (pays * ((shares - demonstrated) ** 2).sum(dim=-1)).sum()
 
     def copy_of_critics(self) -> Critics:
         """Return the critics as they are now, independent of further steps."""
@@ -219,7 +248,7 @@ def new_critics(actor: TanhGaussian, members: int, seed: int) -> Critics:
 
 def learn(
     sac: Sac[ActorKind],
-    replay: Replay,
+    replay: Buffer,
     steps: int,
     generator: np.random.Generator,
     each_step: Callable[[Losses], None] = lambda _: None,

@@ -13,9 +13,9 @@ from rlalloc.job import Bounds, JobClass, Range
 from rlalloc.observation import FEATURES
 from rlalloc.speed import PRIOR, SpeedCurve
 from rlalloc.store import Experience
-from rlalloc_trainer.evaluation import Stream
 from rlalloc_trainer.experience import observation_of, run_time_s
-from rlalloc_trainer.simulator import Cluster, SimulatedJob
+from rlalloc_trainer.simulator.engine import NodeKind, SimulatedSite, SubmittedJob, UserKind
+from rlalloc_trainer.simulator.from_stream import Stream
 
 EXPONENT_RANGE: Final = (0.2, 1.2)
 PRIOR_WEIGHT: Final = 1.0
@@ -24,15 +24,8 @@ MEMORY_MARGIN: Final = 0.95
 """A job's hidden need over what its user declared enough: just below it."""
 
 
-class Site(msgspec.Struct, frozen=True):
-    """A cluster and the jobs seen on it, ascending in submission."""
-
-    cluster: Cluster
-    jobs: tuple[SimulatedJob, ...]
-
-
-def twin_of(experiences: Sequence[Experience], calibrated_on: Sequence[Experience]) -> Site:
-    """Return the twin of the partition that most usable experiences are from.
+def twin_of(experiences: Sequence[Experience], calibrated_on: Sequence[Experience]) -> Stream:
+    """Return the twin of the partition that most usable experiences are from, and the jobs seen there.
 
     How jobs scale is fitted to ``calibrated_on``, so that what is held out stays unseen.
     """
@@ -40,13 +33,14 @@ def twin_of(experiences: Sequence[Experience], calibrated_on: Sequence[Experienc
     mine = [experience for experience in experiences if experience.decision.partition == partition]
     exponents = scaling_exponents(calibrated_on)
     users = {name: number for number, name in enumerate(sorted({one.decision.user for one in mine}))}
-    cluster = _cluster_of(mine[-1])
+    nodes = _nodes_of(mine[-1])
+    site = SimulatedSite(nodes=(nodes,), users=tuple(UserKind(name=name) for name in users))
     jobs = [
         _job_of(one, users[one.decision.user], prior_to_the_power(exponents.get(one.decision.job_class, 1.0)))
         for one in mine
         if one.outcome.state != "OUT_OF_MEMORY"  # how long it would have run is not known
     ]
-    return Site(cluster, tuple(sorted((job for job in jobs if _can_run(job, cluster)), key=lambda job: job.submit_s)))
+    return Stream(site, tuple(sorted((job for job in jobs if _can_run(job, nodes)), key=lambda job: job.submit_s)))
 
 
 def scaling_exponents(experiences: Sequence[Experience]) -> dict[JobClass, float]:
@@ -79,7 +73,7 @@ def prior_to_the_power(exponent: float) -> SpeedCurve:
 
 
 def resampled(
-    site: Site, count: int, length: int, generator: np.random.Generator, pace: tuple[float, float] = (1.0, 1.0)
+    site: Stream, count: int, length: int, generator: np.random.Generator, pace: tuple[float, float] = (1.0, 1.0)
 ) -> list[Stream]:
     """Return ``count`` streams of ``length`` jobs, drawn with replacement, with the site's own gaps between them.
 
@@ -96,17 +90,17 @@ def resampled(
             msgspec.structs.replace(site.jobs[number], submit_s=float(time))
             for number, time in zip(drawn.tolist(), times, strict=True)
         )
-        streams.append(Stream(site.cluster, jobs))
+        streams.append(Stream(site.site, jobs))
     return streams
 
 
-def _cluster_of(experience: Experience) -> Cluster:
-    """Read the cluster from an observation: its GPUs, and what a node has, are among the features."""
+def _nodes_of(experience: Experience) -> NodeKind:
+    """Read the nodes from an observation: its GPUs, and what a node has, are among the features."""
     features = dict(zip(FEATURES, observation_of(experience).tolist(), strict=True))
     request = experience.decision.request
     gpus, node_gpus = round(2 ** (10 * features["cluster_gpus"])), round(2 ** (4 * features["node_gpus"]))
-    return Cluster(
-        nodes=max(1, round(gpus / node_gpus)),
+    return NodeKind(
+        count=max(1, round(gpus / node_gpus)),
         shape=NodeShape(
             gpus=node_gpus,
             cpus=round(node_gpus * request.cpus_per_gpu / features["requested_cpus_per_gpu"]),
@@ -115,10 +109,10 @@ def _cluster_of(experience: Experience) -> Cluster:
     )
 
 
-def _job_of(experience: Experience, user: int, curve: SpeedCurve) -> SimulatedJob:
+def _job_of(experience: Experience, user: int, curve: SpeedCurve) -> SubmittedJob:
     decision, outcome = experience.decision, experience.outcome
     bounds = decision.bounds or _rigid(experience)
-    return SimulatedJob(
+    return SubmittedJob(
         submit_s=decision.submitted_s,
         user=user,
         job_class=decision.job_class,
@@ -127,6 +121,7 @@ def _job_of(experience: Experience, user: int, curve: SpeedCurve) -> SimulatedJo
         work_s=max(1.0, run_time_s(experience)) * curve.at(outcome.gpus, outcome.cpus / outcome.gpus),
         curve=curve,
         mem_mib_per_gpu_needed=MEMORY_MARGIN * bounds.mem_mib_per_gpu.minimum,
+        managed=True,
     )
 
 
@@ -141,11 +136,11 @@ def _rigid(experience: Experience) -> Bounds:
     )
 
 
-def _can_run(job: SimulatedJob, cluster: Cluster) -> bool:
-    shape = cluster.shape
+def _can_run(job: SubmittedJob, nodes: NodeKind) -> bool:
+    shape = nodes.shape
     return (
-        job.bounds.gpu_counts[-1] <= cluster.gpus
-        and job.request.nodes <= cluster.nodes
+        job.bounds.gpu_counts[-1] <= nodes.count * shape.gpus
+        and job.request.nodes <= nodes.count
         and job.request.gpus_per_node <= shape.gpus
         and job.request.cpus_per_node <= shape.cpus
         and job.request.mem_mib_per_node <= shape.mem_mib

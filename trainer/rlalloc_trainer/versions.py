@@ -11,20 +11,27 @@ import safetensors.torch
 
 from rlalloc.errors import PolicyError
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
-from rlalloc.policies import ACTOR_FILE, Manifest
+from rlalloc.policies import ACTOR_FILE, EVERYWHERE, Answering, Manifest
 from rlalloc_agent.actor import Actor, actor_bytes, load_actor
 from rlalloc_agent.serving import shipped_folder
 from rlalloc_trainer.critic import Critics, ResidualCritics
+from rlalloc_trainer.evaluation import ActorWeights
 
 CRITICS_FILE: Final = "critics.safetensors"
 
 
 class Learned(msgspec.Struct, frozen=True):
-    """An actor, its critics (None where a version has none) and the version's name."""
+    """An actor, its critics (None where a version has none), the version's name, and where the actor answers."""
 
     actor: Actor
     critics: Critics | None
     version: str
+    answers: Answering = EVERYWHERE
+
+    @property
+    def weights(self) -> ActorWeights:
+        """The policy as it is served, to be sent to other processes."""
+        return ActorWeights.of(self.actor, self.answers)
 
 
 def version_files(actor: Actor, critics: Critics) -> dict[str, bytes]:
@@ -33,7 +40,11 @@ def version_files(actor: Actor, critics: Critics) -> dict[str, bytes]:
 
 
 def new_manifest(
-    actor: Actor, parent: str | None, training: Mapping[str, object], evaluation: Mapping[str, object]
+    actor: Actor,
+    parent: str | None,
+    training: Mapping[str, object],
+    evaluation: Mapping[str, object],
+    answers: Answering = EVERYWHERE,
 ) -> Manifest:
     """Return the manifest of a version that has no name and no files yet."""
     return Manifest(
@@ -46,6 +57,7 @@ def new_manifest(
         files={},
         training=dict(training),
         evaluation=dict(evaluation),
+        answers=answers,
     )
 
 
@@ -53,7 +65,7 @@ def load_version(folder: Path) -> Learned:
     """Return what a version's folder holds, after its files were verified. Raises PolicyError."""
     actor, manifest = load_actor(folder)
     if CRITICS_FILE not in manifest.files:
-        return Learned(actor, None, manifest.version)
+        return Learned(actor, None, manifest.version, manifest.answers)
     try:
         tensors = safetensors.torch.load((folder / CRITICS_FILE).read_bytes())
         members = max(len(tensor) for tensor in tensors.values())  # each has the members in front
@@ -62,7 +74,7 @@ def load_version(folder: Path) -> Learned:
     except (safetensors.SafetensorError, RuntimeError, ValueError, TypeError) as err:
         reason = str(err).splitlines()[0]
         raise PolicyError(f"{folder / CRITICS_FILE} does not fit its actor: {reason}") from err
-    return Learned(actor, critics, manifest.version)
+    return Learned(actor, critics, manifest.version, manifest.answers)
 
 
 def load_shipped_version() -> Learned:

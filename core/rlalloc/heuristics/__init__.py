@@ -9,7 +9,7 @@ from typing import Final
 from rlalloc.heuristics.asked import as_requested, fixed, largest, repaired, smallest
 from rlalloc.heuristics.efficiency import adaptive_efficiency_threshold, efficiency_threshold, with_threshold
 from rlalloc.heuristics.experts import first_come_first_served, round_robin, shortest_job_first
-from rlalloc.heuristics.order import MOST_NICE, Ordered
+from rlalloc.heuristics.order import Ordered
 from rlalloc.heuristics.price import (
     DEFAULT_PRICE,
     TUNED_PRICE,
@@ -30,6 +30,9 @@ HEURISTICS: Final[dict[str, Heuristic]] = {
 }
 """What the gate and the agent know by name."""
 
+BASE: Final[Heuristic] = Ordered(price_ef)
+"""What the actor is a residual around, and what every observation ends with."""
+
 REFERENCE_POLICIES: Final[dict[str, Heuristic]] = HEURISTICS | {
     "fcfs": first_come_first_served,
     "sjf": shortest_job_first,
@@ -45,10 +48,10 @@ REFERENCE_POLICIES: Final[dict[str, Heuristic]] = HEURISTICS | {
 """What an evaluation can compare with."""
 
 __all__ = [
+    "BASE",
     "CPUS_PER_GPU_ENOUGH",
     "DEFAULT_PRICE",
     "HEURISTICS",
-    "MOST_NICE",
     "REFERENCE_POLICIES",
     "TUNED_PRICE",
     "Heuristic",

@@ -12,7 +12,9 @@ from rlalloc.view import ClusterView, expected_run_time_s
 
 def first_come_first_served(job: JobView, view: ClusterView) -> Shares:
     """Who comes first takes what there is: the most GPUs up to the request that fit now, else what was asked."""
-    fitting = [count for count, size in sizes_of(job, view) if count <= job.request.gpus and view.fits_now(size)]
+    sizes = sizes_of(job.request, job.bounds, view.shape)
+    fit = view.fit_now(sizes.allocations)
+    fitting = [count for count, fits in zip(sizes.counts, fit, strict=True) if fits and count <= job.request.gpus]
     return at_most(max(fitting), job) if fitting else as_requested(job, view)
 
 

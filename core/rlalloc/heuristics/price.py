@@ -3,12 +3,12 @@
 From a prototype before this project: a size is worth its own wait and run time plus what the others wait for it.
 """
 
-from functools import partial
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
 
-from rlalloc.heuristics.sizes import cheapest_gpu_share, repaired_shares
+from rlalloc.heuristics.sizes import sizes_of
 from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.view import ClusterView, expected_run_time_s
 
@@ -33,7 +33,7 @@ class PriceConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 DEFAULT_PRICE: Final = PriceConstants()
 """What rewards charge."""
 TUNED_PRICE: Final = PriceConstants(own_price=15.0, queue_price=8.0, queue_power=0.78)
-"""What price-EF charges: found in the simulator by the cross-entropy method (``rlalloc train heuristics``). On
+"""What price-EF charges: found in the simulator by the cross-entropy method (``rlalloc simulate tune price-ef``). On
 streams that it was not tuned on, mean JCT over that as requested is 0.69, with DEFAULT_PRICE 0.77. Much dearer than
 what one decision costs the jobs that wait, for it stands in for those that are yet to come."""
 NO_PRICE: Final = PriceConstants(own_price=0.0, queue_price=0.0)
@@ -47,15 +47,26 @@ def expected_cost_s(
     w·wait(k) + T(k) + share(k)·[n0·T + λ·q^p·min(T, τ)],  share(k) the dominant share of the cluster that size k
     takes, q the number of other jobs that wait.
     """
-    run_s = expected_run_time_s(request, allocation)
-    price_s = constants.price_s(view.dominant_share(allocation), run_s, view.crowd)
-    return constants.wait_weight * view.expected_wait_s(allocation) + run_s + price_s
+    return expected_costs_s(request, (allocation,), view, constants)[0]
+
+
+def expected_costs_s(
+    request: Allocation, allocations: Sequence[Allocation], view: ClusterView, constants: PriceConstants = TUNED_PRICE
+) -> list[float]:
+    """Likewise, in each of ``allocations``."""
+    costs = []
+    for allocation, wait_s in zip(allocations, view.expected_waits_s(allocations), strict=True):
+        run_s = expected_run_time_s(request, allocation)
+        price_s = constants.price_s(view.dominant_share(allocation), run_s, view.crowd)
+        costs.append(constants.wait_weight * wait_s + run_s + price_s)
+    return costs
 
 
 def price_ef(job: JobView, view: ClusterView, constants: PriceConstants = TUNED_PRICE) -> Shares:
     """Earliest finish with a price for what a size takes from others: the size of the least expected cost."""
-    cost_s = partial(expected_cost_s, job.request, view=view, constants=constants)
-    return repaired_shares(cheapest_gpu_share(job, view, cost_s), job.bounds)
+    sizes = sizes_of(job.request, job.bounds, view.shape)
+    costs_s = expected_costs_s(job.request, sizes.allocations, view, constants)
+    return min(zip(costs_s, (-count for count in sizes.counts), sizes.shares, strict=True))[2]  # the larger at a tie
 
 
 def earliest_finish(job: JobView, view: ClusterView) -> Shares:

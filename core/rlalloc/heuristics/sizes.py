@@ -1,9 +1,11 @@
 """What the policies have in common: the sizes that a job may get, and the shares that lead to one."""
 
-from collections.abc import Callable, Iterator
-from typing import Final
+import functools
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
-from rlalloc.allocation import allocation_for, share_in
+from rlalloc.allocation import share_in, size_for
+from rlalloc.bounds import NodeShape
 from rlalloc.job import Allocation, Bounds, JobView, Shares
 from rlalloc.view import ClusterView
 
@@ -25,17 +27,20 @@ def shares_for_count(count: int, bounds: Bounds) -> Shares:
     return repaired_shares(share_in(count, bounds.gpus), bounds)
 
 
-def sizes_of(job: JobView, view: ClusterView) -> Iterator[tuple[int, Allocation]]:
-    """Workable GPU counts, ascending, and the repaired allocation of each."""
-    for count in job.bounds.gpu_counts:
-        shares = shares_for_count(count, job.bounds)
-        yield count, allocation_for(shares, job.request, job.bounds, view.shape, lambda _: 1.0)
+class Sizes(NamedTuple):
+    """The workable GPU counts of a job, ascending; the shares that lead to each, and the allocation, repaired."""
+
+    counts: tuple[int, ...]
+    shares: tuple[Shares, ...]
+    allocations: tuple[Allocation, ...]
 
 
-def cheapest_gpu_share(job: JobView, view: ClusterView, cost_s: Callable[[Allocation], float]) -> float:
-    """Share of the cheapest workable GPU count, its CPUs and memory repaired; the larger one at a tie."""
-    costs = [(cost_s(allocation), -count) for count, allocation in sizes_of(job, view)]
-    return share_in(-min(costs)[1], job.bounds.gpus)
+@functools.lru_cache(maxsize=4096)
+def sizes_of(request: Allocation, bounds: Bounds, shape: NodeShape) -> Sizes:
+    """What a job that asked for ``request`` may get on nodes of ``shape``; kept, for they ask again."""
+    counts = bounds.gpu_counts
+    shares = tuple(shares_for_count(count, bounds) for count in counts)
+    return Sizes(counts, shares, tuple(size_for(each, request, bounds, shape) for each in shares))
 
 
 def at_most(gpus: float, job: JobView) -> Shares:

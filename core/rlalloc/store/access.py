@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import sqlalchemy as sa
@@ -248,10 +248,9 @@ _type_hints = cache(get_type_hints)
 
 
 def _is_structure(hint: Any) -> bool:
-    parts = getattr(hint, "__args__", None) or (hint,)
-    return any(part is dict or (isinstance(part, type) and issubclass(part, msgspec.Struct)) for part in parts) or (
-        getattr(hint, "__origin__", None) is dict
-    )
+    parts = (hint,) if get_origin(hint) is dict else get_args(hint) or (hint,)
+    kinds = [get_origin(part) or part for part in parts]
+    return any(kind is dict or (isinstance(kind, type) and issubclass(kind, msgspec.Struct)) for kind in kinds)
 
 
 def _use_wal(connection: Any, _record: object) -> None:

@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from rlalloc.job import Allocation, Bounds, JobClass, Mode, Shares
+from rlalloc.objective import Resources
 
 ApplicationState = Literal["intended", "applied", "restoring", "begun", "left", "restored", "gone", "lost"]
 """Open: intended: journalled, Slurm perhaps touched · applied: read back as intended · restoring: being taken back.
@@ -15,13 +16,26 @@ gone: left the queue before it started · lost: started as neither, and too late
 OPEN_STATES: tuple[ApplicationState, ...] = ("intended", "applied", "restoring")
 
 
+class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
+    """What the terms of the objective need of the moment of a decision.
+
+    The partition in all, the GPUs of its largest node, and those that the job's user held.
+    """
+
+    cluster: Resources
+    node_gpus: int
+    user_running_gpus: int
+
+
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """One answer for one job.
 
     ``reason`` is empty where a policy decided, else why the job was left as submitted. ``observation`` is
-    float32 little endian under ``observation_schema``. ``queued``, the dominant shares and ``reference_s`` are
-    what the reward needs of that moment. ``predicted_gain`` is None in a job's first decision; in one taken while it
-    waited, the part of the expected cost that the new size was to save.
+    float32 little endian under ``observation_schema``. ``queued``, the dominant shares, ``reference_s`` and
+    ``circumstances`` are what the reward needs of that moment. ``predicted_gain`` is None in a job's first decision;
+    in one taken while it waited, the part of the expected cost that the new size was to save. ``nice`` is what was to
+    be added to the job's own for its urgency, and ``patience_s`` the wait in which that falls to nothing; None where
+    urgency did not count.
     """
 
     id: str
@@ -49,6 +63,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     policy_version: str | None = None
     allocation: Allocation | None = None
     predicted_gain: float | None = None
+    circumstances: Circumstances | None = None
+    nice: int | None = None
+    patience_s: float | None = None
 
     @property
     def decline_name(self) -> str:
@@ -63,6 +80,7 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     ``original`` is the size before the update, and ``record`` Slurm's whole record of then (rlallocd's JSON), since a
     size alone does not say in which fields it was asked for. ``begins`` says whether the job waits for us to let it
     go, from ``begin_s`` on (the user's own begin time, 0 for at once), or only changes where it stands in the queue.
+    ``own_nice`` is the job's nice before, ``added_nice`` what is added to it; None: it is left as it is.
     """
 
     id: int
@@ -76,6 +94,8 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
     changed_s: float
     begins: bool = True
     record: str | None = None
+    own_nice: int | None = None
+    added_nice: int | None = None
 
 
 class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,7 +146,10 @@ class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a decided job, from sacct. Times are epoch seconds; memory is of all nodes, MiB.
 
-    ``executed_shares`` are those in effect: the policy's where it was applied, else those of the request.
+    ``cpu_s_used`` and ``mem_mib_used`` (the sum of its tasks' peaks) are None where Slurm did not gather them.
+    ``costs`` are those of the objective's terms by name, over the job's scale (rlalloc.reward), so that a reward for
+    any weights can be made of them; None where one is not known. ``executed_shares`` are those in effect: the
+    policy's where it was applied, else those of the request.
     """
 
     decision_id: str
@@ -143,6 +166,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     consumed_energy_j: float | None
     executed_shares: Shares | None
     reward: float | None
+    cpu_s_used: float | None = None
+    mem_mib_used: float | None = None
+    costs: dict[str, float | None] | None = None
 
 
 class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,6 +40,9 @@ DECISIONS: Final = Table(
     Column("policy_version", String(32)),
     Column("allocation", Text),
     Column("predicted_gain", Double),
+    Column("circumstances", Text),
+    Column("nice", Integer),
+    Column("patience_s", Double),
     Index("decisions_by_job", "job_id", "submitted_s"),
 )
 
@@ -57,6 +60,8 @@ APPLICATIONS: Final = Table(
     Column("changed_s", Double, nullable=False),
     Column("begins", Integer, nullable=False, server_default="1"),
     Column("record", Text),
+    Column("own_nice", Integer),
+    Column("added_nice", Integer),
     Index("applications_by_state", "state"),
     Index("applications_by_job", "job_id"),
 )
@@ -78,6 +83,9 @@ OUTCOMES: Final = Table(
     Column("consumed_energy_j", Double),
     Column("executed_shares", Text),
     Column("reward", Double),
+    Column("cpu_s_used", Double),
+    Column("mem_mib_used", Double),
+    Column("costs", Text),
 )
 
 POLICIES: Final = Table(

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import msgspec
+
 from rlalloc.allocation import share_in, shares_of
 from rlalloc.job import Allocation, Bounds, Shares
 
@@ -18,5 +20,5 @@ def rungs(decided: Shares, allocation: Allocation, request: Allocation, bounds: 
     if allocation.gpus > request.gpus:
         counts.reverse()
     gpu_shares = [share_in(count, bounds.gpus) for count in counts]
-    yield from (Shares(gpu, decided.cpu, decided.mem) for gpu in gpu_shares[1:])
-    yield from (Shares(gpu, as_submitted.cpu, as_submitted.mem) for gpu in gpu_shares)
+    yield from (msgspec.structs.replace(decided, gpu=gpu) for gpu in gpu_shares[1:])
+    yield from (msgspec.structs.replace(as_submitted, gpu=gpu, urgency=decided.urgency) for gpu in gpu_shares)

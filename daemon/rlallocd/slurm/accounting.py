@@ -1,7 +1,7 @@
 """Outcomes from sacct.
 
-Text with a delimiter that no name contains, instead of JSON: it is the same in all versions. Peak memory is on the
-steps, so each job's rows are read together.
+Text with a delimiter that no name contains, instead of JSON: it is the same in all versions. Peak memory and use are
+on the steps, so each job's rows are read together.
 """
 
 import re
@@ -14,8 +14,10 @@ from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.records import AccountingRecord
 
 _DELIMITER = "\x1f"
-_FIELDS = "JobID,State,ExitCode,Submit,Eligible,Start,End,AllocTRES,MaxRSS,ConsumedEnergyRaw"
+_FIELDS = "JobID,State,ExitCode,Submit,Eligible,Start,End,AllocTRES,MaxRSS,ConsumedEnergyRaw,TRESUsageInTot"
+_COLUMNS = len(_FIELDS.split(","))
 _JOBS_PER_CALL = 500
+_CPU_TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)")
 _JOB = re.compile(r"(\d+)([_+][^.]*)?(\..+)?")  # 7, 7_1, 7_[2-9%4], 7+0, and their steps: 7_1.batch
 
 
@@ -40,6 +42,7 @@ def read_accounting(text: str) -> tuple[AccountingRecord, ...]:
     steps: defaultdict[int, list[list[str]]] = defaultdict(list)
     for line in text.splitlines():
         row = line.split(_DELIMITER)
+        row += [""] * (_COLUMNS - len(row))  # recorded when fewer were asked for
         match = _JOB.fullmatch(row[0])
         if match is None:
             continue
@@ -51,8 +54,11 @@ def read_accounting(text: str) -> tuple[AccountingRecord, ...]:
 
 
 def _record(row: Sequence[str], steps: Sequence[Sequence[str]]) -> AccountingRecord:
-    name, state, exit_code, submit, eligible, start, end, alloc, _, energy = row
+    name, state, exit_code, submit, eligible, start, end, alloc, _, energy, _ = row
     tres = parse_tres(alloc)
+    uses = [dict(part.split("=", 1) for part in step[10].split(",") if "=" in part) for step in steps]
+    cpu_times_s = [used_s for use in uses if (used_s := _cpu_time_s(use.get("cpu", ""))) is not None]
+    memory = [used_mib for use in uses if (used_mib := memory_mib(use.get("mem", ""))) is not None]
     peaks = [peak for step in steps if (peak := memory_mib(step[8])) is not None]
     energies = [int(step[9]) for step in (row, *steps) if step[9].isdigit() and int(step[9]) > 0]
     base, mark, part = re.split(r"([_+]|$)", name, maxsplit=1)
@@ -70,9 +76,20 @@ def _record(row: Sequence[str], steps: Sequence[Sequence[str]]) -> AccountingRec
         gpus=gpus_of(tres),
         mem_mib=tres.get("mem", 0.0),
         max_rss_mib=max(peaks, default=None),
+        cpu_s_used=sum(cpu_times_s) if cpu_times_s else None,
+        mem_mib_used=max(memory, default=None),
         consumed_energy_j=float(max(energies)) if energies and energy.isdigit() else None,
     )
 
 
 def _time(text: str) -> int | None:
     return int(text) if text.isdigit() else None
+
+
+def _cpu_time_s(text: str) -> float | None:
+    """``1-02:03:04`` in seconds; None where nothing was gathered (JobAcctGatherType=jobacct_gather/none)."""
+    match = _CPU_TIME.fullmatch(text)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)

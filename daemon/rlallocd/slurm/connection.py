@@ -32,6 +32,7 @@ class Slurm:
         self.errors = commands.errors
         self.update = self._control.update
         self.begin = self._control.begin
+        self.set_nice = self._control.set_nice
         self.forget_limits = self._limits.forget
 
     def jobs(self) -> tuple[JobRecord, ...]:

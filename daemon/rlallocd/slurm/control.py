@@ -47,6 +47,11 @@ class Control:
             "scontrol", "update", f"JobId={plan.job_id}", *(f"{name}={value}" for name, value in plan.fields)
         )
 
+    def set_nice(self, job_ids: Sequence[int], nice: int) -> None:
+        """Set the nice of jobs, all in one call. Raises SlurmError; UpdateRefused: of some of them only, perhaps."""
+        jobs = ",".join(str(job_id) for job_id in job_ids)
+        self._commands.run("scontrol", "update", f"JobId={jobs}", f"Nice={nice}")
+
     def begin(self, job_ids: Sequence[int], begin_s: float) -> None:
         """Let pending jobs start from ``begin_s`` on (0: now). Raises SlurmError.
 

@@ -151,6 +151,7 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         restarts=_number(job.get("restart_cnt")),
         is_scrontab="CRON_JOB" in _words(job.get("flags")),
         is_federated=bool(job.get("federation_origin")),
+        nice=_signed(_number(job.get("nice"))),
         fields=_request_fields(job, tres),
     )
 
@@ -208,6 +209,11 @@ def _number(value: Any) -> int:
     if isinstance(value, Mapping):
         return int(value["number"]) if value.get("set") and not value.get("infinite") else 0
     return int(value) if value is not None else 0
+
+
+def _signed(number: int) -> int:
+    """A nice: 22.05 prints a negative one as a number of 32 bits without a sign."""
+    return number - 2**32 if number >= 2**31 else number
 
 
 def _words(value: Any) -> list[str]:

@@ -57,6 +57,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     ``has_run`` is true once it got nodes (a job that was cancelled while it waited has a start time, too).
     ``array_job_id`` is the id that sbatch printed for the array that the job is a task of, or the rest of; else 0.
     ``is_split`` is true once some tasks of that array stand in the queue by themselves.
+    ``nice`` is what its priority is lowered by, its user's own and what was added.
     ``restarts`` counts how often it was requeued; ``is_federated`` is true where other clusters may run it, too.
     """
 
@@ -96,6 +97,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     is_scrontab: bool = False
     is_federated: bool = False
+    nice: int = 0
     fields: RequestFields = RequestFields()
 
     @property
@@ -169,7 +171,8 @@ class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One ended or running job in slurmdbd, or one part of it. None means: not recorded.
 
     ``job_id`` is the id that sbatch printed; ``part`` tells an array's tasks and a heterogeneous job's components
-    apart (``_7``, ``_[8-9]`` while they wait together, ``+1``) and is empty for any other job.
+    apart (``_7``, ``_[8-9]`` while they wait together, ``+1``) and is empty for any other job. ``cpu_s_used`` is of
+    all its steps; ``mem_mib_used`` adds up the peaks of a step's tasks, in the step where that is most.
     """
 
     job_id: int
@@ -186,6 +189,8 @@ class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
     mem_mib: float
     max_rss_mib: float | None
     consumed_energy_j: float | None
+    cpu_s_used: float | None = None
+    mem_mib_used: float | None = None
 
 
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,6 +213,10 @@ class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True):
     def without(self, *names: str) -> "UpdatePlan":
         """The same plan, but leaving these fields of the job as they are."""
         return UpdatePlan(job_id=self.job_id, fields=tuple(field for field in self.fields if field[0] not in names))
+
+    def with_nice(self, nice: int) -> "UpdatePlan":
+        """The same plan, which also sets the job's nice."""
+        return UpdatePlan(job_id=self.job_id, fields=(*self.fields, ("Nice", str(nice))))
 
 
 class Reader(Protocol):

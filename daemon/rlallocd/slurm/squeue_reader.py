@@ -38,6 +38,7 @@ _COLUMNS: Final = {
     "start_time": "StartTime",
     "time_limit": "TimeLimit",
     "priority": "PriorityLong",
+    "nice": "Nice",
     "admin_comment": "admin_comment",
     "node_count": "NumNodes",
     "max_nodes": "MaxNodes",
@@ -87,6 +88,7 @@ _TAKES_WHOLE_NODES: Final = {"NO": "none"}  # --exclusive; OverSubscribe=OK is t
 _VOLATILE: Final = frozenset(
     {
         *("job_state", "state_reason", "eligible_time", "start_time", "time_limit", "priority", "admin_comment"),
+        "nice",
         *("restart_cnt", "nodes"),
     }
 )
@@ -220,6 +222,7 @@ def _as_in_json(said: Mapping[str, str], details: RequestDetails | None) -> dict
     values["name"] = said["name"]  # a job may be called N/A
     values["state_reason"] = _reason(said)
     values |= {key: _minutes(said[key]) for key in ("time_limit", "time_minimum")}
+    values["nice"] = int(said["nice"]) if said["nice"].removeprefix("-").isdigit() else 0
     per_cpu = details is not None and details.mem_per_cpu
     values["memory_per_cpu" if per_cpu else "memory_per_node"] = round(memory_mib(said["minimum_memory"]) or 0)
     if details is not None:

@@ -1,19 +1,25 @@
 """The environment keeps gymnasium's promises, and others' algorithms learn in it."""
 
+import subprocess
+import sys
 import warnings
 
 import gymnasium
+import msgspec
 import numpy as np
 import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
 
+from rlalloc.job import SHARES
 from rlalloc.observation import heuristic_shares
 from rlalloc_trainer.simulator.engine.side_by_side import SideBySide, stacked
-from rlalloc_trainer.simulator.environment import ENVIRONMENT, ClusterEnvironment, varied_stream
+from rlalloc_trainer.simulator.environment import ENVIRONMENT, ClusterEnvironment
+from rlalloc_trainer.simulator.training_streams import training_stream
 from tests.trainer.engine.by_hand import job, site, size
 
-ONE = np.ones(3, dtype=np.float32)
+FULL_NAME = f"{ClusterEnvironment.__module__}:{ENVIRONMENT}"
+ONE = np.ones(SHARES, dtype=np.float32)
 
 
 def test_gymnasium_finds_it_by_name_and_its_checker_is_content() -> None:
@@ -22,18 +28,31 @@ def test_gymnasium_finds_it_by_name_and_its_checker_is_content() -> None:
     check_env(made.unwrapped, skip_render_check=True)
 
 
-def test_the_vector_form_steps_side_by_side() -> None:
-    many = gymnasium.make_vec(ENVIRONMENT, num_envs=3, jobs=6)
+@pytest.mark.parametrize(("mode", "options"), [("sync", {}), ("async", {"context": "spawn"})])
+def test_the_vector_forms_step_side_by_side(mode: str, options: dict[str, str]) -> None:
+    """Each part under gymnasium's passive checker; with the same seed both are the single form, side by side."""
+    many = gymnasium.make_vec(ENVIRONMENT, num_envs=2, vectorization_mode=mode, vector_kwargs=options, jobs=6)
     observations, _ = many.reset(seed=1)
-    assert observations.shape == many.observation_space.shape
-    ended = np.zeros(3, dtype=bool)
-    for _ in range(6):
-        observations, rewards, terminated, truncated, _ = many.step(many.action_space.sample())
-        assert np.isfinite(rewards).all()
+    alone = [ClusterEnvironment(jobs=6) for _ in range(2)]
+    for place, one in enumerate(alone):
+        np.testing.assert_array_equal(observations[place], one.reset(seed=1 + place)[0])
+    ended = False
+    while not ended:  # until the first is done: the next step would begin another stream
+        observations, rewards, terminated, truncated, _ = many.step(np.stack([ONE, ONE / 2]))
         assert not truncated.any()
-        ended |= terminated
-    assert ended.all()
+        for place, one in enumerate(alone):
+            observation, reward, done, *_ = one.step(ONE / (1 + place))
+            np.testing.assert_array_equal(observations[place], observation)
+            assert rewards[place] == pytest.approx(reward)
+            assert terminated[place] == done
+        ended = bool(terminated.any())
     many.close()
+
+
+def test_a_fresh_process_finds_it_by_its_full_name() -> None:
+    """Gymnasium 1.0 and later load no plugins: the module is named with it, and is imported then."""
+    code = f"import gymnasium; gymnasium.make({FULL_NAME!r}, jobs=1); gymnasium.make_vec({ENVIRONMENT!r}, jobs=1)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_rewards_add_up_to_the_mean_jct() -> None:
@@ -42,7 +61,7 @@ def test_rewards_add_up_to_the_mean_jct() -> None:
     total, terminated = 0.0, False
     while not terminated:
         shares = heuristic_shares(observation)
-        action = np.array([shares.gpu, shares.cpu, shares.mem], dtype=np.float32)
+        action = np.array(msgspec.structs.astuple(shares), dtype=np.float32)
         observation, reward, terminated, _, _ = environment.step(action)
         total += reward
     outcomes = environment.simulator.outcomes()
@@ -65,7 +84,7 @@ def test_what_a_step_decides_is_what_the_job_gets() -> None:
     there = site(2), [job(0, size(4), managed=True), job(1, size(2), managed=True)]
     environment = ClusterEnvironment(lambda _: there)
     environment.reset()
-    environment.step(np.zeros(3, dtype=np.float32))
+    environment.step(np.zeros(SHARES, dtype=np.float32))
     environment.step(ONE)
     sizes = environment.simulator.world.sizes
     assert (sizes["nodes"] * sizes["gpus_per_node"]).tolist() == [1, 16]
@@ -78,18 +97,19 @@ def test_a_stream_without_questions_is_refused() -> None:
 
 def test_many_simulators_are_answered_in_batches() -> None:
     """And do what each of them would have done alone."""
-    streams = [varied_stream(seed, 12) for seed in range(4)]
+    streams = [training_stream(seed, 12) for seed in range(4)]
     together = SideBySide(streams)
     batches = 0
     for questions in together.questions():
         batches += 1
         assert stacked(questions).shape[0] == len(questions)
-        together.answer(questions, np.array([[0.5, 1.0, 1.0]] * len(questions)))
-    assert 12 <= batches < 48
+        together.answer(questions, np.array([[0.5, 1.0, 1.0, 1.0]] * len(questions)))
+    lengths = [len(stream.jobs) for stream in streams]
+    assert max(lengths) <= batches < sum(lengths)
     for stream, simulator in zip(streams, together.simulators, strict=True):
         alone = SideBySide([stream])
         for questions in alone.questions():
-            alone.answer(questions, np.array([[0.5, 1.0, 1.0]] * len(questions)))
+            alone.answer(questions, np.array([[0.5, 1.0, 1.0, 1.0]] * len(questions)))
         assert alone.simulators[0].digest() == simulator.digest()
 
 

@@ -129,6 +129,13 @@ def check(made: Simulator) -> None:
     queue = world.queue[: clock["queued"]].tolist()
     assert len(queue) == len(pending)
     assert set(queue) == pending
+    priorities = jobs["priority"][queue]
+    assert (np.diff(priorities) <= 0).all()
+    added = jobs["nice"] - jobs["own_nice"]
+    for number in pending:
+        assert 0 <= added[number] <= jobs[number]["added_nice"]
+        if clock["now_s"] - jobs[number]["accrue_s"] >= jobs[number]["patience_s"]:
+            assert added[number] == 0
     waits = (jobs["state"] == PENDING) | (jobs["state"] == DEFERRED)
     assert (jobs["reason"][waits] != NO_REASON).all()
 
@@ -144,7 +151,8 @@ def drive(there: SimulatedSite, jobs: list[SubmittedJob], draw: st.DataObject) -
         for number in asked.tolist():
             answer = draw.draw(st.sampled_from(["leave", "resize", "ignore"]))
             if answer == "resize":
-                made.resize({number: draw.draw(sizes())}, {number: draw.draw(st.integers(0, 5))})
+                nice = draw.draw(st.tuples(st.integers(0, 50), st.just(0) | st.integers(60, 2000)))
+                made.resize({number: draw.draw(sizes())}, {number: nice})
             elif answer == "leave":
                 made.leave([number])
         running = np.flatnonzero(made.outcomes()["state"] == RUNNING)

@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlalloc.heuristics import Ordered, as_requested
 from rlalloc.speed import CURVES
-from rlalloc_trainer.simulator.engine import Interception, NodeFailure, SchedulerParameters
+from rlalloc.urgency import UrgencyRules
+from rlalloc_trainer.simulator.driving import drive
+from rlalloc_trainer.simulator.engine import Interception, NodeFailure, PriorityParameters, SchedulerParameters
 from rlalloc_trainer.simulator.engine.jobs import curve_table
 from rlalloc_trainer.simulator.engine.running import speed
+from rlalloc_trainer.simulator.from_stream import with_urgency
 from tests.trainer.engine.by_hand import job, reasons, simulator, site, size, starts, states
 
 
@@ -86,9 +90,38 @@ def test_pending_jobs_are_asked_for_again_and_a_decision_can_let_them_start() ->
 
 def test_a_nice_decision_lets_others_pass() -> None:
     made = simulator([job(0, size(8)), job(1, size(8), managed=True), job(2, size(8))], site(1))
-    made.resize({1: size(8)}, nice={1: 5} if made.run().tolist() == [1] else {})
+    made.resize({1: size(8)}, nice={1: (5, 0)} if made.run().tolist() == [1] else {})
     made.run()
     assert made.outcomes()["start_s"].tolist() == [0, 200, 100]
+
+
+def test_what_is_added_to_nice_falls_to_nothing_and_a_users_own_stays() -> None:
+    """In four steps of 100 s, here while a job of 1,000 s holds the node."""
+    made = simulator([job(0, size(8, 1000), 1000), job(10, size(8), managed=True, nice=3)], site(1))
+    made.resize({1: size(8)}, nice={1: (42, 400)} if made.run().tolist() == [1] else {})
+    seen = []
+    for until_s in (10, 109, 110, 209, 210, 310, 409, 410, 900):
+        made.run(until_s)
+        seen.append(int(made.world.jobs["nice"][1]))
+    assert seen == [45, 45, 34, 34, 24, 13, 13, 3, 3]
+
+
+@pytest.mark.parametrize("priority", ["basic", "multifactor"])
+@pytest.mark.parametrize("backfill", [False, True])
+def test_a_long_job_under_a_stream_of_short_ones_starts_within_the_limit(priority: str, backfill: bool) -> None:
+    """One node, and a new job of 100 s every 90 s; each takes all of it. Without a limit the long one comes last."""
+    weights = PriorityParameters(type="multifactor", weight_age=1e5, weight_qos=2e4)
+    order = weights if priority == "multifactor" else PriorityParameters()
+    plain = site(1, priority=order, scheduler=SchedulerParameters(backfill=backfill))
+    ours = {"managed": True, "qos_factor": 1.0}
+    shorts = [job(90 * number, size(8), 100, **ours) for number in range(1, 100)]
+    jobs = [job(0, size(8), 100), job(1, size(8, 172_800), 50_000, **ours), *shorts]
+    waited_s = []
+    for limit_s in (3600.0, 30 * 86_400.0):
+        there = with_urgency(plain, UrgencyRules(nice_band=10_000, patience=1000, starvation_limit_s=limit_s))
+        waited_s.append(drive(simulator(jobs, there), jobs, Ordered(as_requested)).outcomes["start_s"][1] - 1)
+    assert 300 < waited_s[0] <= 3600 + 100 + 60  # the one that runs, and a pass of the scheduler
+    assert waited_s[1] > 9000
 
 
 def test_a_decision_that_no_node_can_hold_is_refused() -> None:

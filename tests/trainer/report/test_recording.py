@@ -9,7 +9,7 @@ from rlalloc.heuristics import REFERENCE_POLICIES
 from rlalloc_trainer.report import RecordedSimulator, Run, Wait, measure
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import Interception, NodeFailure, Simulator, SubmittedJob, table_of
-from rlalloc_trainer.simulator.environment import varied_stream
+from rlalloc_trainer.simulator.training_streams import training_stream
 from tests.trainer.engine.by_hand import job, site, size
 
 
@@ -71,7 +71,7 @@ def test_a_job_cancelled_while_it_waits_has_no_run() -> None:
 @pytest.mark.parametrize("policy", [None, "price-ef", "smallest"])
 def test_recording_changes_nothing_and_misses_nothing(policy: str | None) -> None:
     """Outcomes are the plain simulator's to the byte; what the engine counted agrees with the runs seen."""
-    there, jobs = varied_stream(7, 150)
+    there, jobs = training_stream(7, 150)
     there = msgspec.structs.replace(there, interception=Interception(grace=30.0, decision_interval=5.0))
     heuristic = REFERENCE_POLICIES[policy] if policy else None
     plain, parts = Simulator(there, table_of(jobs, there)), list[float]()

@@ -12,12 +12,14 @@ from rlalloc.heuristics.named import policy_named
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.report.history import History
 from rlalloc_trainer.report.measures import Measures, measure
+from rlalloc_trainer.report.metrics import mean_costs, measure_further
 from rlalloc_trainer.report.page import Picture, page
 from rlalloc_trainer.report.recording import RecordedSimulator
 from rlalloc_trainer.report.table import Row, rows
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import SchedulerParameters, SimulatedSite, SubmittedJob
-from rlalloc_trainer.simulator.from_stream import site_of, submitted_from
+from rlalloc_trainer.simulator.from_stream import site_of, submitted_from, with_urgency
+from rlalloc_trainer.simulator.worth import KnownBefore, consequences_of, setting_of
 from rlalloc_trainer.streams.errors import StreamError
 from rlalloc_trainer.streams.file import read_stream
 from rlalloc_trainer.streams.job import ClusterDescription, Header
@@ -61,16 +63,17 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
         return rows([*self.measures.values()])
 
 
-def run_stream(path: Path, names: Sequence[str], backfill: str, report: Report) -> Reported:
-    """Run the stream at ``path`` under each of the policies.
+def run_stream(path: Path, names: Sequence[str], backfill: str, report: Report, *, terms: bool = False) -> Reported:
+    """Run the stream at ``path`` under each of the policies; with ``terms``, also say what each of them cost.
 
-    Raises StreamError where the file, a policy's name or the kind of backfill is wrong.
+    Raises StreamError where the file, a policy's name or the kind of backfill is wrong, PluginError for a plug-in.
     """
     policies = {name: _policy(name) for name in names}
     if backfill not in BACKFILLS:
         raise StreamError(f"--backfill {backfill}: write one of {', '.join(get_args(Backfill))}")
     header, site, jobs, node_names = _site_and_jobs(path, BACKFILLS[backfill])
-    histories = {}
+    histories, further, costs = {}, {}, {}
+    known, setting = KnownBefore.of(jobs), setting_of(site)
     for place, (name, policy) in enumerate(policies.items()):
         try:
             simulator = RecordedSimulator(site, jobs, node_names, _part_of(report, name, place, len(policies)))
@@ -82,7 +85,13 @@ def run_stream(path: Path, names: Sequence[str], backfill: str, report: Report) 
         drive(simulator, jobs, policy)
         report(name, (place + 1) / len(policies))
         histories[name] = simulator.history()
-    measures = {name: measure(history) for name, history in histories.items()}
+        consequences = consequences_of(simulator, known)
+        further[name] = measure_further(consequences, setting)
+        costs[name] = mean_costs(consequences, setting) if terms else {}
+    measures = {
+        name: msgspec.structs.replace(measure(history), further=further[name], terms=costs[name])
+        for name, history in histories.items()
+    }
     return Reported(stream=path.name, header=header, backfill=backfill, histories=histories, measures=measures)
 
 
@@ -164,7 +173,7 @@ def _site_and_jobs(
     if not stream:
         raise StreamError(f"{path}: there is no job in it; make a stream with rlalloc simulate generate")
     try:
-        site = msgspec.structs.replace(site_of(header.cluster, stream), scheduler=scheduler)
+        site = msgspec.structs.replace(with_urgency(site_of(header.cluster, stream)), scheduler=scheduler)
         return header, site, submitted_from(stream, site), _names(header.cluster)
     except ValueError as err:
         raise StreamError(f"{path}: {err}") from err

@@ -36,6 +36,9 @@ def run(
         Path | None, typer.Option(metavar="FILE", help="Write table and pictures as one self-contained page.")
     ] = None,
     png: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write the pictures there.")] = None,
+    terms: Annotated[
+        bool, typer.Option("--terms", help="Also print the mean cost of each of the objective's terms.")
+    ] = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the figures, in seconds.")] = None,
 ) -> None:
     """Run a stream on the simulated site that it describes; print what came of it, and draw it."""
@@ -43,7 +46,7 @@ def run(
 
     with errors_end_here("simulate", StreamError, PolicyError):
         with progress_bar() as report:
-            reported = run_stream(stream, policy or [AS_SUBMITTED], backfill, report)
+            reported = run_stream(stream, policy or [AS_SUBMITTED], backfill, report, terms=terms)
         _print(reported)
         if json is not None:
             write_json(reported, json)

@@ -39,7 +39,8 @@ class Measures(msgspec.Struct, frozen=True):
     ``jct_s``, ``wait_s`` (until the first start) and ``bounded_slowdown`` are of the jobs that ran and ended. Uses
     are what jobs held over what all nodes have, from the first submission to the last end (``makespan_s``);
     ``gpu_use_arriving`` until the last submission, without the tail in which the last long jobs run alone.
-    Timeouts, kills for memory and requeues are counted by runs: a job may have several.
+    Timeouts, kills for memory and requeues are counted by runs: a job may have several. ``further`` are those of
+    ``metrics``, ``terms`` the mean costs of the objective's terms, each by name.
     """
 
     jobs: int
@@ -61,10 +62,12 @@ class Measures(msgspec.Struct, frozen=True):
     requeues: int
     worst_user: float | None
     jain_index: float | None
+    further: dict[str, float | None] = {}
+    terms: dict[str, float | None] = {}
 
 
 def measure(history: History) -> Measures:
-    """Return the figures of ``history``."""
+    """Return the figures of ``history``, but for the further ones and the terms."""
     ran = [job for job in history.jobs if job.first_start_s is not None and job.end_s is not None]
     slowdowns = [bounded_slowdown(job) for job in ran]
     worst_user, jain = fairness([job.user for job in ran], slowdowns)

@@ -76,7 +76,7 @@ class RecordedSimulator(Simulator):
                 JobEnd(
                     user=users[job.user],
                     submit_s=job.submit_s,
-                    alone_s=_alone_s(job),
+                    alone_s=alone_s(job),
                     first_start_s=_time(record["first_start_s"]),
                     end_s=_time(record["finished_s"]),
                     state=STATE_NAMES[record["state"]],
@@ -162,7 +162,7 @@ class RecordedSimulator(Simulator):
         self._queued = queued
 
 
-def _alone_s(job: SubmittedJob) -> float:
+def alone_s(job: SubmittedJob) -> float:
     """How long a job runs as requested if nothing but its own end, its limit or its user ends it."""
     speed = job.curve.at(max(1, job.request.gpus), job.request.cpus_per_gpu)
     return min(job.stops_at * job.work_s / speed, float(job.request.time_limit_s), job.cancel_after_s)

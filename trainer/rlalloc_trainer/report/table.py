@@ -22,6 +22,12 @@ def rows(measures: Sequence[Measures]) -> list[Row]:
     for group, figures in _FIGURES.items():
         for label, text_of in figures.items():
             made.append(Row(group, label, tuple(text_of(each) for each in measures)))
+    for group in ("further", "terms"):
+        names = getattr(measures[0], group) if measures else ()
+        made.extend(
+            Row(_TITLES[group], name, tuple(_number(getattr(each, group)[name]) for each in measures))
+            for name in names
+        )
     return made
 
 
@@ -38,10 +44,15 @@ def _factor(value: float | None) -> str:
     return DASH if value is None else f"{value:,.2f}"
 
 
+def _number(value: float | None) -> str:
+    return DASH if value is None else f"{value:,.4g}"
+
+
 def _share(value: float | None) -> str:
     return DASH if value is None else f"{value:.1%}"
 
 
+_TITLES: Final = {"further": "further", "terms": "objective's terms [s a job]"}
 _TextOf = Callable[[Measures], str]
 _FIGURES: Final[Mapping[str, Mapping[str, _TextOf]]] = {
     "JCT [h:mm:ss]": {

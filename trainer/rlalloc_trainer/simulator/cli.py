@@ -34,7 +34,7 @@ def policies() -> None:
     console.print(f"Each also in shortest-first order: NAME{SHORTEST_FIRST}.", highlight=False)
 
 
-def compare(
+def compare(  # noqa: PLR0913 (the options of the command)
     *,
     policy: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="As often as wanted; without it, all but cp-sat.")
@@ -44,23 +44,32 @@ def compare(
     streams: Annotated[int, typer.Option(min=1, help="Streams for each load, the same for every policy.")] = 10,
     hours: Annotated[float, typer.Option(min=0.01, help="Of submissions in a stream.")] = 24.0,
     nodes: Annotated[int, typer.Option(min=1, help="Of 8 GPUs, 96 CPUs and 768,000 MiB.")] = 8,
+    nice_band: Annotated[int, typer.Option(min=0, help="The most that urgency adds to a job's nice.")] = 1000,
+    patience: Annotated[float, typer.Option(min=0.01, help="Expected run times in which that falls to nothing.")] = 4,
     seed: SeedOption = 0,
     processes: ProcessesOption = 1,
 ) -> None:
     """Compare policies by load on generated streams: mean JCT over that as requested, paired."""
-    from rlalloc.heuristics import REFERENCE_POLICIES
-    from rlalloc.heuristics.named import SHORTEST_FIRST
+    from rlalloc.heuristics.named import EXPERTS, SHORTEST_FIRST, SOLVER_POLICIES
+    from rlalloc.urgency import UrgencyRules
     from rlalloc_trainer import evaluation
     from rlalloc_trainer.simulator import comparison
 
-    names = policy or [each for name in REFERENCE_POLICIES for each in (name, name + SHORTEST_FIRST)]
+    quick = [name for name in EXPERTS.names() if name not in SOLVER_POLICIES]
+    names = policy or [each for name in quick for each in (name, name + SHORTEST_FIRST)]
     with (
         errors_end_here("simulate", StreamError, PolicyError),
         progress_bar() as report,
         evaluation.processes(processes) as spread,
     ):
         settings = comparison.ComparisonSettings(
-            model=model, loads=_loads(loads), streams=streams, hours=hours, nodes=nodes, seed=seed
+            model=model,
+            loads=loads_of(loads),
+            streams=streams,
+            hours=hours,
+            nodes=nodes,
+            seed=seed,
+            urgency=UrgencyRules(nice_band=nice_band, patience=patience),
         )
         compared = comparison.compare(names, settings, spread, report)
     table = Table(title=f"Mean JCT over that as requested [{comparison.CONFIDENCE:.0%} interval], by load")
@@ -109,7 +118,8 @@ def tune(
     Console().print(table, highlight=False)
 
 
-def _loads(text: str) -> tuple[float, ...]:
+def loads_of(text: str) -> tuple[float, ...]:
+    """Read loads with commas between them. Raises StreamError."""
     try:
         loads = tuple(float(part) for part in text.split(","))
     except ValueError as err:

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rlalloc.allocation import allocation_for
-from rlalloc.heuristics import Heuristic, Ordered
-from rlalloc.view import slowdown
+import numpy as np
+
+from rlalloc.heuristics import Heuristic
 from rlalloc_trainer.simulator.engine import Simulator, SubmittedJob
-from rlalloc_trainer.simulator.engine.records import Records
+from rlalloc_trainer.simulator.engine.records import Numbers, Records
+from rlalloc_trainer.simulator.engine.side_by_side import decide
+from rlalloc_trainer.simulator.engine.simulator import SIZE_FIELDS
 from rlalloc_trainer.simulator.engine.views import cluster_view, job_view
 
 
@@ -16,11 +18,13 @@ class Driven:
     """A stream that has been run to its end.
 
     outcomes   what became of each job (``records.JOB``), in the stream's order
+    sizes      (jobs, 7) what each was given when it was last decided, columns SIZE_FIELDS; else as submitted
     decided    decisions that were applied
     left       questions whose answer no node could hold: those jobs went on as they were
     """
 
     outcomes: Records
+    sizes: Numbers
     decided: int
     left: int
 
@@ -30,39 +34,45 @@ def drive(
     jobs: Sequence[SubmittedJob],
     policy: Heuristic | None,
     report: Callable[[float], None] | None = None,
+    before: Callable[[list[int]], None] | None = None,
 ) -> Driven:
     """Run ``simulator``, whose stream is ``jobs``, to its end and return what became of it. Deterministic.
 
-    A job's shares become a size through the same function as in the daemon. With an ``Ordered`` policy the job's
-    ``nice`` grows by the policy's. None stands for no rlalloc at all: jobs go on as submitted. ``report`` is told
-    after each batch of questions what part of the jobs has ended, 0 to 1.
+    A job's shares become a size and, where the site lets urgency count, a nice, through the same functions as in the
+    daemon. None stands for no rlalloc at all: jobs go on as submitted. ``report`` is told after each batch of
+    questions what part of the jobs has ended, 0 to 1. ``before`` is told before each decision which jobs of the batch
+    still wait for theirs, that job first.
     """
     decided = left = 0
+    sizes = sizes_now(simulator)
     while not simulator.finished:
         asked = simulator.run()
         if policy is None:
             simulator.leave(asked)
         else:
-            for number in asked.tolist():
+            for place, number in enumerate(asked.tolist()):
+                if before is not None:
+                    before(asked[place:].tolist())
                 if _decide(simulator, number, jobs[number], policy):
                     decided += 1
                 else:
                     left += 1
+            sizes[asked] = sizes_now(simulator, asked)
         if report is not None and jobs:
             report(float(simulator.world.clock[0]["ended"]) / len(jobs))
-    return Driven(simulator.outcomes(), decided, left)
+    return Driven(simulator.outcomes(), sizes, decided, left)
+
+
+def sizes_now(simulator: Simulator, numbers: Numbers | slice = slice(None)) -> Numbers:
+    """Return what each of these jobs asks for or holds at this moment, shape (jobs, 7), columns SIZE_FIELDS."""
+    sizes, jobs = simulator.world.sizes[numbers], simulator.world.jobs
+    patience_s = jobs["patience_s"][numbers]
+    patience_s = np.where(np.isfinite(patience_s), patience_s, 0.0)
+    columns = [sizes[name] for name in SIZE_FIELDS[:-2]]
+    return np.stack([*columns, jobs["added_nice"][numbers], patience_s], axis=1).astype(np.int64)
 
 
 def _decide(simulator: Simulator, number: int, submitted: SubmittedJob, policy: Heuristic) -> bool:
     """Ask the policy and apply its answer; False where no nodes could hold it, and the job is left as it is."""
     job, view = job_view(simulator, number, submitted), cluster_view(simulator, number)
-    allocation = allocation_for(
-        policy(job, view), job.request, job.bounds, view.shape, lambda sized: slowdown(job.request, sized)
-    )
-    nice = submitted.nice + (policy.nice(job, allocation) if isinstance(policy, Ordered) else 0)
-    try:
-        simulator.resize({number: allocation}, nice={number: nice})
-    except ValueError:
-        simulator.leave([number])
-        return False
-    return True
+    return decide(simulator, number, submitted, view, policy(job, view))

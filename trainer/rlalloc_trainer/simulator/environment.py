@@ -3,9 +3,10 @@
 ``gymnasium.make("rlalloc_trainer.simulator.environment:rlalloc/Cluster-v0")`` imports it by itself.
 
 An episode is one stream of jobs on one site; a step is the decision for one job. The observation is the one of
-``rlalloc.observation`` (``info["schema"]`` is its version), an action three shares. A step's reward is minus the
-seconds that all jobs together have spent in the system since the step before, over the number of jobs and their mean
-expected run time as requested: an episode's rewards add up to minus the mean JCT in that unit.
+``rlalloc.observation`` (``info["schema"]`` is its version), an action the numbers of ``rlalloc.job.Shares``, of which
+urgency counts only where the site lets it (``Interception.urgency``). A step's reward is minus the seconds that all
+jobs together have spent in the system since the step before, over the number of jobs and their mean expected run time
+as requested: an episode's rewards add up to minus the mean JCT in that unit.
 """
 
 from collections import deque
@@ -16,12 +17,13 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from rlalloc.job import Shares
+from rlalloc.job import SHARES, JobView, Shares
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
-from rlalloc.view import expected_run_time_s
-from rlalloc_trainer.simulator.engine import NodeKind, SimulatedSite, Simulator, SubmittedJob, UserKind
-from rlalloc_trainer.simulator.engine.jobs import from_simulated, table_of
+from rlalloc.view import ClusterView, expected_run_time_s
+from rlalloc_trainer.simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
 from rlalloc_trainer.simulator.engine.side_by_side import Question, ask, decide
+from rlalloc_trainer.simulator.engine.views import job_view
+from rlalloc_trainer.simulator.training_streams import training_stream
 
 ENVIRONMENT: Final = "rlalloc/Cluster-v0"
 Observation = NDArray[np.float32]
@@ -30,26 +32,14 @@ StreamOf = Callable[[int], tuple[SimulatedSite, Sequence[SubmittedJob]]]
 """From a seed to a site and its jobs, of which at least one has to be managed."""
 
 
-def varied_stream(seed: int, jobs: int = 100) -> tuple[SimulatedSite, list[SubmittedJob]]:
-    """Return the stream of that number of ``rlalloc_trainer.workload.varied``, all jobs managed."""
-    from rlalloc_trainer.workload import generate, varied
-
-    workload = varied(seed, jobs)
-    site = SimulatedSite(
-        nodes=(NodeKind(count=workload.cluster.nodes, shape=workload.cluster.shape),),
-        users=tuple(UserKind(name=f"user{number}") for number in range(workload.users)),
-    )
-    return site, [from_simulated(job, managed=True) for job in generate(workload, seed)]
-
-
 class ClusterEnvironment(gymnasium.Env[Observation, Action]):
     """One simulated site. ``stream_of`` makes the streams; each reset draws another seed for it."""
 
     def __init__(self, stream_of: StreamOf | None = None, jobs: int = 100) -> None:
-        """``jobs`` is the length of the streams where ``stream_of`` is not given."""
+        """``jobs`` is about the length of the streams where ``stream_of`` is not given: ``training_stream``'s."""
         self.observation_space = gymnasium.spaces.Box(-5.0, 5.0, (len(FEATURES),), np.float32)
-        self.action_space = gymnasium.spaces.Box(0.0, 1.0, (3,), np.float32)
-        self._stream_of = stream_of or (lambda seed: varied_stream(seed, jobs))
+        self.action_space = gymnasium.spaces.Box(0.0, 1.0, (SHARES,), np.float32)
+        self._stream_of = stream_of or (lambda seed: training_stream(seed, jobs))
         self._asked: deque[int] = deque()
 
     def reset(
@@ -71,7 +61,8 @@ class ClusterEnvironment(gymnasium.Env[Observation, Action]):
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Decide the job that the last observation is of, and go on to the next."""
         shares = np.clip(np.asarray(action, dtype=np.float64), 0.0, 1.0)
-        decide(self._simulator, self._question, self._jobs, Shares(*shares.tolist()))
+        number = self._question.number
+        decide(self._simulator, number, self._jobs[number], self._question.view, Shares(*shares.tolist()))
         goes_on = self._go_on()
         passed_s = self._job_seconds()
         reward = -(passed_s - self._passed_s) / (self._unit_s * len(self._jobs))
@@ -82,6 +73,12 @@ class ClusterEnvironment(gymnasium.Env[Observation, Action]):
     def simulator(self) -> Simulator:
         """The simulator of the present episode."""
         return self._simulator
+
+    @property
+    def asked(self) -> tuple[JobView, ClusterView]:
+        """The job that the last observation is of, and its cluster: what a heuristic answers to."""
+        number = self._question.number
+        return job_view(self._simulator, number, self._jobs[number]), self._question.view
 
     def _go_on(self) -> bool:
         """Go to the next job that needs a decision; False at the end, where the last observation stays."""

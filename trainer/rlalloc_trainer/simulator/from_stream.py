@@ -1,15 +1,25 @@
 """From a stream's file (docs/streams.md) to the engine's input."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from rlalloc.bounds import NodeShape
+from rlalloc.urgency import UrgencyRules
 from rlalloc_trainer.simulator.engine import NodeKind, PartitionKind, SimulatedSite, SubmittedJob, UserKind
 from rlalloc_trainer.streams import ClusterDescription, StreamJob
 
 DEFAULT_PARTITION: Final = "gpu"
+SIMULATED_URGENCY: Final = UrgencyRules(nice_band=1000)
+"""What comparisons let urgency do: with priority/basic a job is passed by at most so many later ones."""
+
+
+class Stream(NamedTuple):
+    """A site and the jobs that are submitted to it, ascending in submission."""
+
+    site: SimulatedSite
+    jobs: tuple[SubmittedJob, ...]
 
 
 def site_of(cluster: ClusterDescription, jobs: Sequence[StreamJob]) -> SimulatedSite:
@@ -34,6 +44,11 @@ def site_of(cluster: ClusterDescription, jobs: Sequence[StreamJob]) -> Simulated
         partitions=tuple(PartitionKind(name=name) for name in partitions),
         users=tuple(UserKind(name=name, account=account) for name, account in users),
     )
+
+
+def with_urgency(site: SimulatedSite, rules: UrgencyRules = SIMULATED_URGENCY) -> SimulatedSite:
+    """Return the same site, on which urgency counts: for policies whose urgency is not always 1."""
+    return msgspec.structs.replace(site, interception=msgspec.structs.replace(site.interception, urgency=rules))
 
 
 def submitted_from(

@@ -25,14 +25,15 @@ from rlalloc.heuristics import (
     price_ef,
 )
 from rlalloc.heuristics.efficiency import ADAPTIVE_THRESHOLD, JOBS_PER_NODE_FOR_HALF, THRESHOLD
-from rlalloc_trainer.evaluation import Interval, Map, bootstrap_mean
+from rlalloc_trainer.evaluation import Map
+from rlalloc_trainer.intervals import Interval, ratio_of
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.simulator.driving import drive
-from rlalloc_trainer.simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
-from rlalloc_trainer.simulator.environment import varied_stream
+from rlalloc_trainer.simulator.engine import Simulator, table_of
+from rlalloc_trainer.simulator.from_stream import Stream
+from rlalloc_trainer.simulator.training_streams import TUNING, training_stream
 
-TUNING_SEEDS: Final = 900_000
-TEST_SEEDS: Final = 950_000
+TEST_STREAMS: Final = TUNING + 50_000
 ELITE: Final = 0.25
 CONFIDENCE: Final = 0.9
 Values = dict[str, float]
@@ -126,7 +127,7 @@ def tune(name: str, settings: TuningSettings, spread: Map, report: Report) -> Tu
     deviation = np.full(len(middle), 1.0)
     for number in range(settings.rounds):
         drawn = generator.normal(middle, deviation, size=(settings.candidates, len(middle)))
-        first = TUNING_SEEDS + (settings.seed * settings.rounds + number) * settings.streams
+        first = TUNING + (settings.seed * settings.rounds + number) * settings.streams
         seeds = range(first, first + settings.streams)
         candidates = [tunable.values(row) for row in drawn]
         scores = _log_ratios(name, candidates, seeds, settings.jobs, spread).mean(axis=1)
@@ -135,7 +136,7 @@ def tune(name: str, settings: TuningSettings, spread: Map, report: Report) -> Tu
         deviation = 0.7 * elite.std(axis=0) + 0.3 * deviation  # not too narrow before much is seen
         report(f"round {number + 1}", 0.9 * (number + 1) / settings.rounds)
     values = tunable.values(middle)
-    seeds = range(TEST_SEEDS, TEST_SEEDS + settings.test_streams)
+    seeds = range(TEST_STREAMS, TEST_STREAMS + settings.test_streams)
     tuned, in_use = _log_ratios(name, [values, tunable.in_use], seeds, settings.jobs, spread)
     return Tuned(values, _interval(tuned), tunable.in_use, _interval(in_use))
 
@@ -149,9 +150,8 @@ def mean_jct_s(task: _Task) -> float:
 
 
 @lru_cache(maxsize=128)
-def _stream(number: int, jobs: int) -> tuple[SimulatedSite, list[SubmittedJob]]:
-    """Of varied sites, loads and time scales: what the shipped policy was trained and judged on."""
-    return varied_stream(number, jobs)
+def _stream(number: int, jobs: int) -> Stream:
+    return training_stream(number, jobs)
 
 
 def _log_ratios(name: str, candidates: Sequence[Values], seeds: range, jobs: int, spread: Map) -> NDArray[np.float64]:
@@ -163,4 +163,4 @@ def _log_ratios(name: str, candidates: Sequence[Values], seeds: range, jobs: int
 
 
 def _interval(log_ratios: NDArray[np.float64]) -> Interval:
-    return Interval(*np.exp(bootstrap_mean(log_ratios, CONFIDENCE)).tolist())
+    return ratio_of([log_ratios], CONFIDENCE)

@@ -1,6 +1,6 @@
 """The engine: a Slurm cluster as compiled code runs it. docs/simulator.md says what it simulates and what not."""
 
-from rlalloc_trainer.simulator.engine.jobs import JobTable, SubmittedJob, from_simulated, table_of
+from rlalloc_trainer.simulator.engine.jobs import JobTable, SubmittedJob, table_of
 from rlalloc_trainer.simulator.engine.parameters import (
     Interception,
     NodeFailure,
@@ -25,6 +25,5 @@ __all__ = [
     "Simulator",
     "SubmittedJob",
     "UserKind",
-    "from_simulated",
     "table_of",
 ]

@@ -1,9 +1,11 @@
 """What rlalloc does to jobs: a new size, leaving one as it is, a requeue."""
 
+import math
+
 from rlalloc_trainer.simulator.engine.compiled import compiled
 from rlalloc_trainer.simulator.engine.placement import could_hold
 from rlalloc_trainer.simulator.engine.priority import dequeue
-from rlalloc_trainer.simulator.engine.progress import wake
+from rlalloc_trainer.simulator.engine.progress import ASKS, advance, wake
 from rlalloc_trainer.simulator.engine.records import DEFERRED, NOBODY, PENDING, RUNNING, Numbers, Record, World
 from rlalloc_trainer.simulator.engine.running import await_turn, defer
 from rlalloc_trainer.simulator.engine.running import requeue as _requeue
@@ -13,8 +15,9 @@ from rlalloc_trainer.simulator.engine.running import requeue as _requeue
 def resize(world: World, numbers: Numbers, sizes: Numbers) -> int:
     """Give waiting jobs new sizes and let them go; return the first that no nodes could ever hold, or NOBODY.
 
-    ``sizes`` (jobs, 6) has nodes, and GPUs, CPUs and MiB a node, the time limit [s] and nice. Jobs that wait no more
-    are left as they are, as slurmctld would refuse the update. Nothing changes if one cannot be held.
+    ``sizes`` (jobs, 7) has nodes, and GPUs, CPUs and MiB a node, the time limit [s], what is added to nice and the
+    seconds in which that falls to nothing (0: never). Jobs that wait no more are left as they are, as slurmctld would
+    refuse the update. Nothing changes if one cannot be held.
     """
     trial = world.sizes[:1].copy()
     for row in range(len(numbers)):
@@ -33,7 +36,8 @@ def resize(world: World, numbers: Numbers, sizes: Numbers) -> int:
         size = world.sizes[number]
         _set_size(size, sizes[row])
         size["names_tasks"] = True  # the daemon's update sets TasksPerNode
-        job["nice"] = sizes[row, 5]
+        job["added_nice"] = sizes[row, 5]
+        job["patience_s"] = sizes[row, 6] if sizes[row, 6] > 0 else math.inf
         job["resized"] = (
             size["nodes"] != job["requested_nodes"]
             or size["gpus_per_node"] != job["requested_gpus_per_node"]
@@ -42,6 +46,22 @@ def resize(world: World, numbers: Numbers, sizes: Numbers) -> int:
             or size["limit_s"] != job["requested_limit_s"]
         )
         _let_go(world, number)
+    return NOBODY
+
+
+@compiled
+def run_answered(world: World, sizes: Numbers) -> int:
+    """Go on until all is done, each question answered by its job's row of ``sizes`` (jobs, 7).
+
+    Return the first job whose row no nodes could hold, or NOBODY.
+    """
+    clock = world.clock[0]
+    while advance(world, math.inf) == ASKS:
+        asked = world.asked[: clock["asked"]].copy()
+        clock["asked"] = 0
+        unholdable = resize(world, asked, sizes[asked])
+        if unholdable != NOBODY:
+            return unholdable
     return NOBODY
 
 

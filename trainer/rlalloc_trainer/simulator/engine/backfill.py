@@ -10,23 +10,43 @@ at. That saves most of the work and changes no result.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from rlalloc_trainer.simulator.engine.compiled import compiled
 from rlalloc_trainer.simulator.engine.placement import choose, has_room
 from rlalloc_trainer.simulator.engine.priority import dequeue
-from rlalloc_trainer.simulator.engine.records import NOBODY, RESOURCES, Numbers, Reals, Record, World
-from rlalloc_trainer.simulator.engine.reservations import Reservations, add, earliest_start, no_reservations
+from rlalloc_trainer.simulator.engine.records import RESOURCES, Flags, Numbers, Reals, Record, Records, World
+from rlalloc_trainer.simulator.engine.reservations import (
+    add,
+    earliest_on_one,
+    earliest_on_several,
+    get_to_know,
+    no_reservations,
+    now_holds,
+)
 from rlalloc_trainer.simulator.engine.running import start
 
 
+class Openings(NamedTuple):
+    """What is free at the moment of a cycle.
+
+    ``nodes`` are those with anything free that a job could use, ascending. ``until_s`` is by number of GPUs until
+    when a node that has so many free is not reserved, at most: whoever would run for longer cannot start.
+    """
+
+    nodes: Numbers
+    until_s: Reals
+
+
 @compiled
-def backfill(world: World) -> bool:
+def backfill(world: World) -> bool:  # noqa: C901, PLR0912, PLR0915 (parts of the loop would have to be handed a World)
     """Start what can start without delaying those before it; return whether a limit cut the cycle short."""
     clock, rules = world.clock[0], world.rules[0]
     clock["backfills"] += 1
-    candidates = _that_fit(world, min(clock["queued"], rules["bf_max_job_test"]))
+    openings = _openings(world)
+    candidates = _that_fit(world, openings, min(clock["queued"], rules["bf_max_job_test"]))
     left = len(candidates)
     if left == 0:
         return False
@@ -34,20 +54,27 @@ def backfill(world: World) -> bool:
     reservations = no_reservations(world, order)
     for partition in range(len(world.partitions)):
         world.partitions[partition]["reserved"] = 0
-    most = rules["bf_job_part_count_reserve"]
+    # The loop hands single arrays on: a whole World costs more to pass than the question itself.
+    nodes, sizes, room, chosen, in_partition = world.nodes, world.sizes, world.room, world.chosen, world.in_partition
+    slots, chains, known = world.slots, reservations.chains, reservations.known
+    now_s, most, lln = clock["now_s"], rules["bf_job_part_count_reserve"], rules["least_loaded_nodes"]
+    window_end_s, grain_s = now_s + rules["bf_window"], rules["bf_resolution"]
     started, place, candidate = 0, 0, 0
     while left > 0 and place <= candidates[left - 1]:
         number = order[place]
-        size = world.sizes[number]
-        partition = world.partitions[size["partition"]]
-        less_room = False
-        fits = candidates[candidate] == place
-        candidate += fits
-        if fits and _can_start(world, reservations, size):
-            _mark_room_now(world, reservations, size)
-            choose(world.nodes, world.room, size, world.chosen, rules["least_loaded_nodes"])
+        size = sizes[number]
+        partition, mine = world.partitions[size["partition"]], in_partition[size["partition"]]
+        less_room = False  # for whoever would start now
+        found: int = 0
+        if candidates[candidate] == place:
+            candidate += 1
+            found = _find_room_now(nodes, mine, chains.first_s, openings, size, now_s, room, len(nodes))
+        if found >= size["nodes"]:
+            choose(nodes, room, found, size, chosen, lln)
             dequeue(world, number)
             start(world, number)
+            for taken in range(size["nodes"]):
+                now_holds(world, reservations, chosen[taken])
             clock["backfilled"] += 1
             started += 1
             less_room = True
@@ -55,34 +82,86 @@ def backfill(world: World) -> bool:
                 return True
         elif most == 0 or partition["reserved"] < most:
             world.jobs[number]["reason"] = RESOURCES
-            less_room = _reserve(world, reservations, size)
-            partition["reserved"] += less_room
+            gpus = size["gpus_per_node"]
+            if not known[gpus]:
+                get_to_know(world, reservations, gpus)
+            if size["nodes"] == 1:
+                row = reservations.soonest_s[gpus]
+                start_s, found = earliest_on_one(nodes, slots, mine, chains, row, size, room, window_end_s)
+            else:
+                start_s, found = earliest_on_several(world, reservations, size, window_end_s)
+            if found > 0:
+                choose(nodes, room, found, size, chosen, lln)
+                begin_s = math.floor(start_s / grain_s) * grain_s
+                end_s = math.floor((start_s + size["limit_s"]) / grain_s) * grain_s
+                for taken in range(size["nodes"]):
+                    less_room |= add(reservations, chosen[taken], begin_s, end_s)
+                partition["reserved"] += 1
         place += 1
-        while (
-            left > 0 and less_room and not _can_start(world, reservations, world.sizes[order[candidates[left - 1]]])
-        ):
-            left -= 1  # room only becomes less in a cycle
+        if less_room:
+            left = _without_blocked(world, openings, chains.first_s, order, candidates[:left])
     return False
 
 
 @compiled
-def _that_fit(world: World, tested: int) -> Numbers:
+def _without_blocked(world: World, openings: Openings, first_s: Reals, order: Numbers, candidates: Numbers) -> int:
+    """How many candidates are left when those at the end are dropped that cannot start any more.
+
+    None of them will in this cycle: room only becomes less.
+    """
+    nodes, sizes, room, until_s = world.nodes, world.sizes, world.room, openings.until_s
+    now_s = world.clock[0]["now_s"]
+    until_s[:] = -math.inf
+    for place in range(len(openings.nodes)):
+        node = openings.nodes[place]
+        gpus = nodes[node]["free_gpus"]
+        until_s[gpus] = max(until_s[gpus], first_s[node])
+    for gpus in range(len(until_s) - 2, -1, -1):
+        until_s[gpus] = max(until_s[gpus], until_s[gpus + 1])
+    left = len(candidates)
+    while left > 0:
+        size = sizes[order[candidates[left - 1]]]
+        if until_s[size["gpus_per_node"]] > now_s + size["limit_s"]:
+            mine = world.in_partition[size["partition"]]
+            wanted = size["nodes"]
+            if _find_room_now(nodes, mine, first_s, openings, size, now_s, room, wanted) == wanted:
+                break
+        left -= 1
+    return left
+
+
+@compiled
+def _openings(world: World) -> Openings:
+    nodes = world.nodes
+    until_s = np.full(len(world.gpus_free_s), -math.inf)
+    open_nodes = np.empty(len(nodes), dtype=np.int64)
+    count = 0
+    for node in range(len(nodes)):
+        there = nodes[node]
+        if there["up"] and there["free_cpus"] > 0:  # a job has a CPU of each of its nodes at least
+            open_nodes[count] = node
+            count += 1
+            until_s[there["free_gpus"]] = math.inf
+    for gpus in range(len(until_s) - 2, -1, -1):
+        until_s[gpus] = max(until_s[gpus], until_s[gpus + 1])
+    return Openings(open_nodes[:count], until_s)
+
+
+@compiled
+def _that_fit(world: World, openings: Openings, tested: int) -> Numbers:
     """Places of the tested jobs that may fit what is free now, reservations aside, ascending; the last one does."""
-    most_gpus = 0
-    for node in range(len(world.nodes)):
-        most_gpus = max(most_gpus, world.nodes[node]["gpus"])
     # What nodes with at least so many free GPUs have: an upper bound for a quick no.
-    count = np.zeros(most_gpus + 1, dtype=np.int64)
-    cpus = np.zeros(most_gpus + 1, dtype=np.int64)
-    mem_mib = np.zeros(most_gpus + 1, dtype=np.int64)
-    for node in range(len(world.nodes)):
-        there = world.nodes[node]
-        if there["up"]:
-            free = there["free_gpus"]
-            count[free] += 1
-            cpus[free] = max(cpus[free], there["free_cpus"])
-            mem_mib[free] = max(mem_mib[free], there["free_mem_mib"])
-    for gpus in range(most_gpus - 1, -1, -1):
+    kinds = len(openings.until_s)
+    count = np.zeros(kinds, dtype=np.int64)
+    cpus = np.zeros(kinds, dtype=np.int64)
+    mem_mib = np.zeros(kinds, dtype=np.int64)
+    for place in range(len(openings.nodes)):
+        there = world.nodes[openings.nodes[place]]
+        free = there["free_gpus"]
+        count[free] += 1
+        cpus[free] = max(cpus[free], there["free_cpus"])
+        mem_mib[free] = max(mem_mib[free], there["free_mem_mib"])
+    for gpus in range(kinds - 2, -1, -1):
         count[gpus] += count[gpus + 1]
         cpus[gpus] = max(cpus[gpus], cpus[gpus + 1])
         mem_mib[gpus] = max(mem_mib[gpus], mem_mib[gpus + 1])
@@ -98,17 +177,18 @@ def _that_fit(world: World, tested: int) -> Numbers:
         ):
             places[fitting] = place
             fitting += 1
-    while fitting > 0 and not _fits(world, world.sizes[world.queue[places[fitting - 1]]]):
+    while fitting > 0 and not _fits(world, openings, world.sizes[world.queue[places[fitting - 1]]]):
         fitting -= 1
     return places[:fitting]
 
 
 @compiled
-def _fits(world: World, size: Record) -> bool:
+def _fits(world: World, openings: Openings, size: Record) -> bool:
     """Whether enough nodes have room for a job of ``size`` at this moment."""
     nodes, mine = world.nodes, world.in_partition[size["partition"]]
     found = 0
-    for node in range(len(nodes)):
+    for place in range(len(openings.nodes)):
+        node = openings.nodes[place]
         if mine[node] and has_room(nodes, node, size):
             found += 1
             if found == size["nodes"]:
@@ -117,49 +197,29 @@ def _fits(world: World, size: Record) -> bool:
 
 
 @compiled
-def _can_start(world: World, reservations: Reservations, size: Record) -> bool:
-    """Whether enough nodes have room for a job of ``size`` from now to its limit."""
-    nodes, mine = world.nodes, world.in_partition[size["partition"]]
-    first, begin_s = reservations.first, reservations.begin_s
-    limit_at_s = world.clock[0]["now_s"] + size["limit_s"]
-    found = 0
-    for node in range(len(nodes)):
-        if mine[node] and has_room(nodes, node, size) and not _reserved_by(first, begin_s, node, limit_at_s):
+def _find_room_now(
+    nodes: Records,
+    mine: Flags,
+    first_s: Reals,
+    openings: Openings,
+    size: Record,
+    now_s: float,
+    room: Numbers,
+    enough: int,
+) -> int:
+    """Put into ``room`` the nodes among ``mine`` where a job of this ``size`` could run from now to its limit.
+
+    Return how many there are; the search ends when there are ``enough``. ``first_s`` is when each node is reserved.
+    """
+    limit_at_s, found = now_s + size["limit_s"], 0
+    if openings.until_s[size["gpus_per_node"]] <= limit_at_s:
+        return 0
+    open_nodes = openings.nodes
+    for place in range(len(open_nodes)):
+        node = open_nodes[place]
+        if first_s[node] > limit_at_s and mine[node] and has_room(nodes, node, size):
+            room[found] = node
             found += 1
-            if found == size["nodes"]:
-                return True
-    return False
-
-
-@compiled
-def _mark_room_now(world: World, reservations: Reservations, size: Record) -> None:
-    """Mark the nodes where a job of this ``size`` could run from now to its limit."""
-    nodes, mine, room = world.nodes, world.in_partition[size["partition"]], world.room
-    first, begin_s = reservations.first, reservations.begin_s
-    limit_at_s = world.clock[0]["now_s"] + size["limit_s"]
-    for node in range(len(nodes)):
-        room[node] = mine[node] and has_room(nodes, node, size) and not _reserved_by(first, begin_s, node, limit_at_s)
-
-
-@compiled
-def _reserved_by(first: Numbers, begin_s: Reals, node: int, time_s: float) -> bool:
-    """Whether ``node`` is reserved from ``time_s`` or earlier on."""
-    link = first[node]
-    return bool(link != NOBODY and begin_s[link] <= time_s)
-
-
-@compiled
-def _reserve(world: World, reservations: Reservations, size: Record) -> bool:
-    """Reserve nodes for a job of ``size`` at its earliest start; False if that is beyond bf_window."""
-    clock, rules = world.clock[0], world.rules[0]
-    start_s = earliest_start(world, reservations, size, clock["now_s"] + rules["bf_window"])
-    if math.isinf(start_s):
-        return False
-    if not choose(world.nodes, world.room, size, world.chosen, rules["least_loaded_nodes"]):
-        return False
-    grain_s = rules["bf_resolution"]
-    begin_s = math.floor(start_s / grain_s) * grain_s
-    end_s = math.floor((start_s + size["limit_s"]) / grain_s) * grain_s
-    for place in range(size["nodes"]):
-        add(reservations, world.chosen[place], begin_s, end_s)
-    return True
+            if found == enough:
+                break
+    return found

@@ -14,6 +14,9 @@ from typing import Final, TypeVar, cast
 import numba
 from numba.core import config
 
+import rlalloc.urgency
+import rlalloc.view
+
 Compiled = TypeVar("Compiled", bound=Callable[..., object])
 
 _HERE: Final = Path(__file__).parent
@@ -36,7 +39,8 @@ def _folder() -> Path | None:
 
     What is kept there is run when it is loaded, as .pyc files are, and is only as trustworthy as they are.
     """
-    sources = b"".join(path.read_bytes() for path in sorted(_HERE.glob("*.py")))
+    modules = (rlalloc.view.__file__, rlalloc.urgency.__file__)  # what is compiled, too, and of which constants
+    sources = b"".join(path.read_bytes() for path in (*sorted(_HERE.glob("*.py")), *map(Path, modules)))
     name = f"engine-{hashlib.sha256(sources).hexdigest()[:12]}"
     user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
     for parent in (_HERE / "__pycache__", user_cache / "rlalloc"):

@@ -23,7 +23,6 @@ from rlalloc_trainer.simulator.engine.records import (
     Reals,
     Records,
 )
-from rlalloc_trainer.simulator.job import SimulatedJob
 
 DependencyKind = Literal["after", "afterany", "afternotok", "afterok"]
 
@@ -94,6 +93,7 @@ def empty_records(count: int) -> Records:
     records["stop_state"] = STATE_NAMES.index("COMPLETED")
     records["first_hold"] = records["first_dependant"] = NOBODY
     records["requeues"] = True
+    records["patience_s"] = math.inf
     records["state"] = FUTURE
     for name in _UNKNOWN_YET:
         records[name] = math.nan
@@ -123,6 +123,7 @@ def table_of(jobs: Sequence[SubmittedJob], site: SimulatedSite) -> JobTable:
         record = records[number]
         for name in _COPIED:
             record[name] = getattr(job, name)
+        record["own_nice"] = job.nice
         record["curve"] = curves.setdefault(job.curve, len(curves))
         record["cpus_per_gpu_needed"] = job.curve.cpus_per_gpu_needed
         record["stop_state"] = STATE_NAMES.index(job.stop_state)
@@ -155,21 +156,6 @@ def curve_table(curves: Sequence[SpeedCurve]) -> tuple[Numbers, Reals, Reals]:
         gpus[row, : len(curve.gpus)] = curve.gpus
         speedup[row, : len(curve.gpus)] = curve.speedup
     return points, gpus, speedup
-
-
-def from_simulated(job: SimulatedJob, *, managed: bool = False) -> SubmittedJob:
-    """Return a job of the first simulator as one of this engine's."""
-    return SubmittedJob(
-        submit_s=job.submit_s,
-        user=job.user,
-        job_class=job.job_class,
-        request=job.request,
-        bounds=job.bounds,
-        work_s=job.work_s,
-        curve=job.curve,
-        mem_mib_per_gpu_needed=job.mem_mib_per_gpu_needed,
-        managed=managed,
-    )
 
 
 _COPIED: Final = tuple(

@@ -30,9 +30,8 @@ def main_pass(world: World, depth: int) -> bool:
             return True
         tried += 1
         _allow(world, size["partition"], failed)
-        if find_room(world.nodes, world.allowed, size, world.room) >= size["nodes"] and choose(
-            world.nodes, world.room, size, world.chosen, world.rules[0]["least_loaded_nodes"]
-        ):
+        found = find_room(world.nodes, world.allowed, size, world.room)
+        if choose(world.nodes, world.room, found, size, world.chosen, world.rules[0]["least_loaded_nodes"]):
             dequeue(world, number)
             start(world, number)
         else:

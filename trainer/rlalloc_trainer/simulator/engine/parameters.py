@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from rlalloc.bounds import NodeShape
+from rlalloc.urgency import UrgencyRules
 from rlalloc_trainer.simulator.engine.records import Records
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
@@ -73,6 +74,8 @@ class Interception(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     resubmit_killed: bool = True
     out_of_memory_after: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.2
     """Part of its run time after which a job with too little memory is killed; an assumption."""
+    urgency: UrgencyRules = UrgencyRules()
+    """What the site lets a policy's urgency do to the order of its queue."""
 
 
 class NodeKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -12,6 +12,14 @@ from rlalloc_trainer.simulator.engine.records import NOBODY, Flags, Numbers, Rec
 
 
 @compiled
+def is_type(there: int, asked: int) -> bool:
+    """Whether GPUs of the type ``there`` will do for who has asked for that type (NOBODY: any)."""
+    if asked == NOBODY:
+        return True
+    return bool(asked == there)
+
+
+@compiled
 def has_room(nodes: Records, node: int, size: Record) -> bool:
     """Whether ``node`` can hold its part of a job of this ``size`` at this moment."""
     there = nodes[node]
@@ -20,7 +28,7 @@ def has_room(nodes: Records, node: int, size: Record) -> bool:
         and there["free_cpus"] >= size["cpus_per_node"]
         and there["free_mem_mib"] >= size["mem_mib_per_node"]
         and there["up"]
-        and (size["gpu_type"] == NOBODY or there["gpu_type"] == size["gpu_type"])
+        and is_type(there["gpu_type"], size["gpu_type"])
     )
 
 
@@ -32,64 +40,64 @@ def could_hold(nodes: Records, node: int, size: Record) -> bool:
         there["gpus"] >= size["gpus_per_node"]
         and there["cpus"] >= size["cpus_per_node"]
         and there["mem_mib"] >= size["mem_mib_per_node"]
-        and (size["gpu_type"] == NOBODY or there["gpu_type"] == size["gpu_type"])
+        and is_type(there["gpu_type"], size["gpu_type"])
     )
 
 
 @compiled
-def find_room(nodes: Records, allowed: Flags, size: Record, room: Flags) -> int:
-    """Mark in ``room`` the allowed nodes with room for a job of ``size`` and return how many there are."""
+def find_room(nodes: Records, allowed: Flags, size: Record, room: Numbers) -> int:
+    """Put into ``room`` the allowed nodes with room for a job of ``size``, ascending; return how many there are."""
     found = 0
     for node in range(len(nodes)):
-        room[node] = allowed[node] and has_room(nodes, node, size)
-        found += room[node]
+        if allowed[node] and has_room(nodes, node, size):
+            room[found] = node
+            found += 1
     return found
 
 
 @compiled
-def choose(nodes: Records, room: Flags, size: Record, chosen: Numbers, least_loaded: bool) -> bool:
-    """Fill ``chosen`` with as many of the nodes in ``room`` as ``size`` wants; False if there are too few.
+def choose(nodes: Records, room: Numbers, found: int, size: Record, chosen: Numbers, least_loaded: bool) -> bool:
+    """Fill ``chosen`` with as many of the ``found`` nodes in ``room`` as ``size`` wants; False if there are too few.
 
-    ``room`` is used up.
+    ``room`` (ascending) is used up.
     """
-    wanted = size["nodes"]
-    taken = 0
+    wanted, taken = size["nodes"], 0
+    if found < wanted:
+        return False
     while taken < wanted:
+        missing = wanted - taken
         if least_loaded:
-            first = _least_loaded(nodes, room)
-            last = first
+            first = _least_loaded(nodes, room, found)
+            end = first + 1
         else:
-            first, last = _best_set(nodes, room, size, wanted - taken)
-        if first == NOBODY:
-            return False
-        if wanted - taken == 1 and not size["names_tasks"]:
-            first = _fewest_cpus(nodes, room, first, last)
-        node = first
-        while node <= last and taken < wanted:
-            room[node] = False
-            chosen[taken] = node
+            first, end = _best_set(nodes, room, found, size, missing)
+            if missing == 1 and not size["names_tasks"]:
+                first = _fewest_cpus(nodes, room, first, end)
+            end = min(end, first + missing)
+        for place in range(first, end):
+            chosen[taken] = room[place]
             taken += 1
-            node += 1
+        if taken < wanted:
+            for place in range(end, found):
+                room[place - end + first] = room[place]
+            found -= end - first
     return True
 
 
 @compiled
-def _best_set(nodes: Records, room: Flags, size: Record, wanted: int) -> tuple[int, int]:
-    """First and last node of the best set of consecutive nodes in ``room``, (NOBODY, NOBODY) if there is none."""
-    best_first, best_last = NOBODY, NOBODY
+def _best_set(nodes: Records, room: Numbers, found: int, size: Record, wanted: int) -> tuple[int, int]:
+    """Where in ``room`` the best set of consecutive nodes begins and ends."""
+    best_first, best_end = 0, 0
     best_weight, best_cpus, best_enough = 0, 0, False
-    node, count = 0, len(nodes)
-    while node < count:
-        if not room[node]:
-            node += 1
-            continue
-        first, weight = node, nodes[node]["weight"]
+    place = 0
+    while place < found:
+        first, weight = place, nodes[room[place]]["weight"]
         cpus: int = 0
-        while node < count and room[node] and nodes[node]["weight"] == weight:
-            cpus += size["cpus_per_node"] if size["names_tasks"] else nodes[node]["free_cpus"]
-            node += 1
-        enough = node - first >= wanted
-        if best_first == NOBODY or weight < best_weight:
+        while place < found and room[place] - room[first] == place - first and nodes[room[place]]["weight"] == weight:
+            cpus += size["cpus_per_node"] if size["names_tasks"] else nodes[room[place]]["free_cpus"]
+            place += 1
+        enough = place - first >= wanted
+        if best_end == 0 or weight < best_weight:
             better = True
         elif weight > best_weight:
             better = False
@@ -98,31 +106,28 @@ def _best_set(nodes: Records, room: Flags, size: Record, wanted: int) -> tuple[i
         else:
             better = not best_enough and cpus > best_cpus
         if better:
-            best_first, best_last = first, node - 1
+            best_first, best_end = first, place
             best_weight, best_cpus, best_enough = weight, cpus, enough
-    return best_first, best_last
+    return best_first, best_end
 
 
 @compiled
-def _fewest_cpus(nodes: Records, room: Flags, first: int, last: int) -> int:
+def _fewest_cpus(nodes: Records, room: Numbers, first: int, end: int) -> int:
     best = first
-    for node in range(first, last + 1):
-        if room[node] and nodes[node]["free_cpus"] < nodes[best]["free_cpus"]:
-            best = node
+    for place in range(first, end):
+        if nodes[room[place]]["free_cpus"] < nodes[room[best]]["free_cpus"]:
+            best = place
     return best
 
 
 @compiled
-def _least_loaded(nodes: Records, room: Flags) -> int:
-    """The node of the lowest weight and, among equals, with the most free CPUs (CR_LLN)."""
-    best = NOBODY
-    for node in range(len(nodes)):
-        if room[node] and (
-            best == NOBODY
-            or nodes[node]["weight"] < nodes[best]["weight"]
-            or (
-                nodes[node]["weight"] == nodes[best]["weight"] and nodes[node]["free_cpus"] > nodes[best]["free_cpus"]
-            )
+def _least_loaded(nodes: Records, room: Numbers, found: int) -> int:
+    """Where the node of the lowest weight and, among equals, with the most free CPUs is (CR_LLN)."""
+    best = 0
+    for place in range(1, found):
+        one, other = nodes[room[place]], nodes[room[best]]
+        if one["weight"] < other["weight"] or (
+            one["weight"] == other["weight"] and one["free_cpus"] > other["free_cpus"]
         ):
-            best = node
+            best = place
     return best

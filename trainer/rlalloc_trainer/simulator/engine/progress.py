@@ -141,6 +141,10 @@ def _job_comes_due(world: World, number: int) -> None:
         await_turn(world, number)
         _arm(world)
         _at_next_full_pass(world)
+    elif job["state"] == PENDING:  # its nice falls
+        dequeue(world, number)
+        await_turn(world, number)
+        wake(world)
 
 
 @compiled

@@ -79,12 +79,15 @@ JOB: Final = np.dtype(
         ("requested_cpus_per_node", "i4"),
         ("requested_mem_mib_per_node", "i4"),
         ("requested_limit_s", "i4"),
+        ("own_nice", "i4"),
         ("stop_state", "i1"),
         ("managed", "b1"),  # waits for a decision
         ("resumes", "b1"),  # goes on from a checkpoint after a requeue
         ("requeues", "b1"),  # Slurm may requeue it when a node fails
         # What becomes of it.
-        ("nice", "i4"),
+        ("nice", "i4"),  # its user's own, and what is left of the added one
+        ("added_nice", "i4"),  # by rlalloc, for its urgency
+        ("patience_s", "f8"),  # of waiting, after which nothing is left of that; infinite if it stays
         ("state", "i1"),
         ("reason", "i1"),
         ("resized", "b1"),
@@ -212,13 +215,16 @@ class World(NamedTuple):
 
     ``queue`` holds the pending jobs in the order of their priority. The agenda is a binary heap of jobs and nodes
     (node n is number jobs + n) by the time of the next thing that happens to them: ``agenda`` the heap,
-    ``agenda_place`` where each stands in it (or NOBODY), ``agenda_s`` the times.
+    ``agenda_place`` where each stands in it (or NOBODY), ``agenda_s`` the times. ``gpus_free_s`` (GPUs + 1, nodes) is
+    when so many GPUs of a node are free, as its running jobs' time limits have it: -inf for now, inf for never.
+    ``room``, ``chosen`` and ``allowed`` are room to work in.
     """
 
     jobs: Records
     sizes: Records
     nodes: Records
     slots: Records
+    gpus_free_s: Reals
     holds: Records
     partitions: Records
     in_partition: Flags
@@ -238,4 +244,4 @@ class World(NamedTuple):
     curve_speedup: Reals
     chosen: Numbers
     allowed: Flags
-    room: Flags
+    room: Numbers

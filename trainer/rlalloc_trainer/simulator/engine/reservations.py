@@ -6,129 +6,211 @@ from typing import NamedTuple
 import numpy as np
 
 from rlalloc_trainer.simulator.engine.compiled import compiled
+from rlalloc_trainer.simulator.engine.placement import is_type
 from rlalloc_trainer.simulator.engine.records import NOBODY, Flags, Numbers, Reals, Record, Records, World
 
 
-class Reservations(NamedTuple):
-    """Chains of reserved times, one a node, ascending; ``used`` counts the links in use.
-
-    ``soonest_s`` is a time by node before which no job of this cycle can start on it.
-    Gaps in which not even a job of the ``shortest_s`` time limit of this cycle has room are closed, so that chains
-    stay short.
-    """
+class Chains(NamedTuple):
+    """Chains of reserved times, one a node, ascending. ``first_s`` is when the first one of each node begins."""
 
     first: Numbers
     following: Numbers
     begin_s: Reals
     end_s: Reals
+    first_s: Reals
+
+
+class Reservations(NamedTuple):
+    """The chains of one cycle; ``used`` counts their links in use.
+
+    ``soonest_s`` (GPUs + 1, nodes) is a time before which no job of this cycle that needs so many GPUs of a node can
+    start on it, infinite for a node that is down; rows are filled when the first job needs them (``known``). Most
+    nodes are out of the question by it alone. Gaps in which not even a job of the ``shortest_s`` time limit of this
+    cycle has room are closed, so that chains stay short.
+    """
+
+    chains: Chains
     used: Numbers
     soonest_s: Reals
+    known: Flags
     shortest_s: float
 
 
 @compiled
 def no_reservations(world: World, order: Numbers) -> Reservations:
     """Return empty chains, with links enough for one reservation of each job."""
-    links, shortest_s, fewest_gpus = 0, math.inf, 1
+    nodes, kinds = len(world.nodes), len(world.gpus_free_s)
+    links, shortest_s = 0, math.inf
     for place in range(len(order)):
         size = world.sizes[order[place]]
         links += size["nodes"]
         shortest_s = min(shortest_s, float(size["limit_s"]))
-        fewest_gpus = min(fewest_gpus, size["gpus_per_node"])
-    soonest_s = np.full(len(world.nodes), world.clock[0]["now_s"])
-    for node in range(len(world.nodes)):
-        there = world.nodes[node]
-        slot = 0
-        free_gpus, free_cpus = there["free_gpus"], there["free_cpus"]
-        while slot < there["running"] and (free_gpus < fewest_gpus or free_cpus < 1):
-            held = world.slots[node, slot]
-            soonest_s[node] = max(soonest_s[node], held["latest_end_s"])
-            free_gpus, free_cpus = free_gpus + held["gpus"], free_cpus + held["cpus"]
-            slot += 1
-    return Reservations(
-        np.full(len(world.nodes), NOBODY, dtype=np.int64),
+    chains = Chains(
+        np.full(nodes, NOBODY, dtype=np.int64),
         np.empty(links, dtype=np.int64),
         np.empty(links),
         np.empty(links),
-        np.zeros(1, dtype=np.int64),
-        soonest_s,
-        shortest_s,
+        np.full(nodes, math.inf),
+    )
+    return Reservations(
+        chains, np.zeros(1, dtype=np.int64), np.empty((kinds, nodes)), np.zeros(kinds, dtype=np.bool_), shortest_s
     )
 
 
 @compiled
-def earliest_start(world: World, reservations: Reservations, size: Record, window_end_s: float) -> float:
-    """Earliest time when enough nodes together can hold a job of ``size``; infinite if after ``window_end_s``.
+def earliest_on_one(
+    nodes: Records,
+    slots: Records,
+    mine: Flags,
+    chains: Chains,
+    soonest_s: Reals,
+    size: Record,
+    room: Numbers,
+    window_end_s: float,
+) -> tuple[float, int]:
+    """Earliest time when a node can hold a job of ``size``; infinite if after ``window_end_s``.
 
-    The nodes that can hold it then are marked in ``world.room``.
+    Also returned: how many nodes can hold it then, which are put into ``room``, ascending. ``mine`` are the nodes of
+    its partition, ``soonest_s`` the row of its number of GPUs.
     """
-    # The loops over nodes hand single arrays on: a whole World costs more to pass than the question itself.
-    nodes, slots, usable, room = world.nodes, world.slots, world.allowed, world.room
-    first, following = reservations.first, reservations.following
-    begin_s, end_s, possible_s = reservations.begin_s, reservations.end_s, reservations.soonest_s
+    # Single arrays are handed on: all of them cost more to pass than the question itself.
+    first, following, begin_s, end_s = chains.first, chains.following, chains.begin_s, chains.end_s
+    # A good guess first: each node that cannot be sooner costs one comparison then.
+    limit_s, gpu_type = float(size["limit_s"]), size["gpu_type"]
+    guess, best_s = NOBODY, window_end_s
+    for node in range(len(soonest_s)):
+        if soonest_s[node] < best_s and mine[node] and is_type(nodes[node]["gpu_type"], gpu_type):
+            guess, best_s = node, soonest_s[node]
+    best_s = window_end_s
+    if guess != NOBODY:
+        time_s = _freed(nodes, slots, guess, size, soonest_s[guess], best_s)
+        best_s = min(best_s, _after(first, following, begin_s, end_s, guess, time_s, limit_s, best_s))
+    found = 0
+    for node in range(len(soonest_s)):
+        if soonest_s[node] > best_s or not mine[node] or not is_type(nodes[node]["gpu_type"], gpu_type):
+            continue
+        time_s = _freed(nodes, slots, node, size, soonest_s[node], best_s)
+        time_s = _after(first, following, begin_s, end_s, node, time_s, limit_s, best_s)
+        if time_s > best_s:
+            continue
+        if time_s < best_s:
+            best_s, found = time_s, 0
+        room[found] = node
+        found += 1
+    return (best_s if found > 0 else math.inf), found
+
+
+@compiled
+def earliest_on_several(
+    world: World, reservations: Reservations, size: Record, window_end_s: float
+) -> tuple[float, int]:
+    """Likewise, for a job of several nodes; into ``world.room``."""
+    nodes, slots, room = world.nodes, world.slots, world.room
+    mine, gpu_type = world.in_partition[size["partition"]], size["gpu_type"]
+    chains = reservations.chains
+    first, following, begin_s, end_s = chains.first, chains.following, chains.begin_s, chains.end_s
+    possible_s = reservations.soonest_s[size["gpus_per_node"]]
     limit_s, wanted = float(size["limit_s"]), size["nodes"]
-    _mark_usable(nodes, world.in_partition[size["partition"]], size["gpu_type"], usable)
     soonest = np.empty(wanted)
     from_s = world.clock[0]["now_s"]
     while True:
         soonest[:] = math.inf
         for node in range(len(nodes)):
             bound_s = min(window_end_s, soonest[wanted - 1])
-            if not usable[node] or possible_s[node] > bound_s:
+            if possible_s[node] > bound_s or not mine[node] or not is_type(nodes[node]["gpu_type"], gpu_type):
                 continue
-            time_s = _after(first, following, begin_s, end_s, node, from_s, limit_s, bound_s)
-            time_s = _freed(nodes, slots, node, size, time_s, bound_s)
+            time_s = _freed(nodes, slots, node, size, max(from_s, possible_s[node]), bound_s)
             time_s = _after(first, following, begin_s, end_s, node, time_s, limit_s, bound_s)
             if time_s <= bound_s:
                 _insert(soonest, wanted, time_s)
         start_s = soonest[wanted - 1]
         if math.isinf(start_s):
-            return math.inf
+            return math.inf, 0
         together = 0
         for node in range(len(nodes)):
-            room[node] = (
-                usable[node]
-                and possible_s[node] <= start_s
+            if (
+                possible_s[node] <= start_s
+                and mine[node]
+                and is_type(nodes[node]["gpu_type"], gpu_type)
                 and _after(first, following, begin_s, end_s, node, start_s, limit_s, start_s) <= start_s
                 and _freed(nodes, slots, node, size, start_s, start_s) <= start_s
-            )
-            together += room[node]
+            ):
+                room[together] = node
+                together += 1
         if together >= wanted:
-            return float(start_s)
+            return float(start_s), together
         from_s = start_s  # some nodes are reserved again by then: look for a later time
 
 
 @compiled
-def add(reservations: Reservations, node: int, begin_s: float, end_s: float) -> None:
-    """Reserve ``node``, as part of a reservation that it touches if there is one."""
-    before, after = NOBODY, reservations.first[node]
-    while after != NOBODY and reservations.begin_s[after] < begin_s:
-        before, after = after, reservations.following[after]
-    if before != NOBODY and begin_s - reservations.end_s[before] <= reservations.shortest_s:
+def add(reservations: Reservations, node: int, begin_s: float, end_s: float) -> bool:
+    """Reserve ``node``, as part of a reservation that it touches if there is one; return whether it is the first."""
+    chains, shortest_s = reservations.chains, reservations.shortest_s
+    first, following, begins_s, ends_s = chains.first, chains.following, chains.begin_s, chains.end_s
+    before, after = NOBODY, first[node]
+    while after != NOBODY and begins_s[after] < begin_s:
+        before, after = after, following[after]
+    if before != NOBODY and begin_s - ends_s[before] <= shortest_s:
         link = before
-        reservations.end_s[link] = max(reservations.end_s[link], end_s)
+        ends_s[link] = max(ends_s[link], end_s)
     else:
         link = reservations.used[0]
         reservations.used[0] += 1
-        reservations.begin_s[link], reservations.end_s[link] = begin_s, end_s
+        begins_s[link], ends_s[link] = begin_s, end_s
         if before == NOBODY:
-            reservations.first[node] = link
+            first[node] = link
         else:
-            reservations.following[before] = link
-    while after != NOBODY and reservations.begin_s[after] - reservations.end_s[link] <= reservations.shortest_s:
-        reservations.end_s[link] = max(reservations.end_s[link], reservations.end_s[after])
-        after = reservations.following[after]
-    reservations.following[link] = after
-    if reservations.begin_s[link] - reservations.soonest_s[node] <= reservations.shortest_s:
-        reservations.soonest_s[node] = max(reservations.soonest_s[node], reservations.end_s[link])
+            following[before] = link
+    while after != NOBODY and begins_s[after] - ends_s[link] <= shortest_s:
+        ends_s[link] = max(ends_s[link], ends_s[after])
+        after = following[after]
+    following[link] = after
+    soonest_s, known = reservations.soonest_s, reservations.known
+    for gpus in range(len(known)):
+        if known[gpus] and begins_s[link] <= soonest_s[gpus, node] + shortest_s:
+            soonest_s[gpus, node] = _after(
+                first, following, begins_s, ends_s, node, soonest_s[gpus, node], shortest_s, math.inf
+            )
+    sooner = begin_s < chains.first_s[node]
+    if sooner:
+        chains.first_s[node] = begin_s
+    return bool(sooner)
 
 
 @compiled
-def _mark_usable(nodes: Records, mine: Flags, gpu_type: int, usable: Flags) -> None:
+def now_holds(world: World, reservations: Reservations, node: int) -> None:
+    """Take into account that a job has been started on ``node`` in this cycle."""
+    for gpus in range(len(reservations.known)):
+        if reservations.known[gpus]:
+            _set_soonest(world, reservations, node, gpus)
+
+
+@compiled
+def get_to_know(world: World, reservations: Reservations, gpus: int) -> None:
+    """Fill the row of ``soonest_s`` for jobs that need so many GPUs of a node."""
+    nodes, free_s, soonest_s = world.nodes, world.gpus_free_s[gpus], reservations.soonest_s[gpus]
+    first, now_s = reservations.chains.first, world.clock[0]["now_s"]
     for node in range(len(nodes)):
-        usable[node] = (
-            mine[node] and nodes[node]["up"] and (gpu_type == NOBODY or nodes[node]["gpu_type"] == gpu_type)
-        )
+        soonest_s[node] = max(now_s, free_s[node]) if nodes[node]["up"] else math.inf
+        if first[node] != NOBODY:
+            _set_soonest(world, reservations, node, gpus)
+    reservations.known[gpus] = True
+
+
+@compiled
+def _set_soonest(world: World, reservations: Reservations, node: int, gpus: int) -> None:
+    chains = reservations.chains
+    free_s = world.gpus_free_s[gpus, node] if world.nodes[node]["up"] else math.inf
+    reservations.soonest_s[gpus, node] = _after(
+        chains.first,
+        chains.following,
+        chains.begin_s,
+        chains.end_s,
+        node,
+        max(world.clock[0]["now_s"], free_s),
+        reservations.shortest_s,
+        math.inf,
+    )
 
 
 @compiled

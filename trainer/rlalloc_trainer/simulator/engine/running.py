@@ -2,6 +2,7 @@
 
 import math
 
+from rlalloc.urgency import STEPS, nice_left, steps_taken
 from rlalloc_trainer.simulator.engine.agenda import cancel_plan, plan
 from rlalloc_trainer.simulator.engine.compiled import compiled
 from rlalloc_trainer.simulator.engine.dependencies import NEVER, tell_dependants
@@ -24,8 +25,11 @@ from rlalloc_trainer.simulator.engine.records import (
     TIMEOUT,
     Numbers,
     Reals,
+    Records,
     World,
 )
+
+_steps_taken, _nice_left = compiled(steps_taken), compiled(nice_left)
 
 
 @compiled
@@ -103,6 +107,7 @@ def requeue(world: World, number: int) -> None:
     _release(world, number)
     _settle_work(world, number, False)
     job["restarts"] += 1
+    job["added_nice"] = 0
     job["accrue_s"] = clock["now_s"] + world.rules[0]["requeue_delay"]
     defer(world, number, job["accrue_s"])
 
@@ -119,16 +124,30 @@ def defer(world: World, number: int, begin_s: float) -> None:
 def await_turn(world: World, number: int) -> None:
     """Put an eligible job into the queue, if it depends on nothing any more."""
     job = world.jobs[number]
-    if math.isfinite(job["cancel_s"]):
-        plan(world, number, max(world.clock[0]["now_s"], job["cancel_s"]))
-    else:
-        cancel_plan(world, number)
+    next_s = job["cancel_s"]
     if job["unmet"] > 0:
         job["state"] = DEFERRED
         job["reason"] = DEPENDENCY if job["unmet"] < NEVER else DEPENDENCY_NEVER_SATISFIED
     else:
         job["state"], job["reason"] = PENDING, PRIORITY
+        next_s = min(next_s, _ease(world, number))
         enqueue(world, number)
+    if math.isfinite(next_s):
+        plan(world, number, max(world.clock[0]["now_s"], next_s))
+    else:
+        cancel_plan(world, number)
+
+
+@compiled
+def _ease(world: World, number: int) -> float:
+    """Let a job's nice fall with its wait (rlalloc.urgency); return when it falls next, infinite if it does not."""
+    job = world.jobs[number]
+    steps = _steps_taken(world.clock[0]["now_s"] - job["accrue_s"], job["patience_s"])
+    left = _nice_left(job["added_nice"], steps)
+    job["nice"] = job["own_nice"] + left
+    if left == 0:
+        return math.inf
+    return float(job["accrue_s"] + job["patience_s"] * (steps + 1) / STEPS)
 
 
 @compiled
@@ -151,6 +170,7 @@ def _as_requested(world: World, number: int) -> None:
     size["mem_mib_per_node"] = job["requested_mem_mib_per_node"]
     size["limit_s"] = job["requested_limit_s"]
     job["resized"] = False
+    job["added_nice"] = 0
 
 
 @compiled
@@ -218,6 +238,7 @@ def _hold(world: World, number: int) -> None:
         held["latest_end_s"], held["job"] = latest_end_s, number
         held["gpus"], held["cpus"] = size["gpus_per_node"], size["cpus_per_node"]
         held["mem_mib"] = size["mem_mib_per_node"]
+        _foresee_free_gpus(world.nodes, world.slots, world.gpus_free_s, node)
         link = clock["free_hold"]
         clock["free_hold"] = world.holds[link]["next"]
         world.holds[link]["node"], world.holds[link]["next"] = node, job["first_hold"]
@@ -242,10 +263,27 @@ def _release(world: World, number: int) -> None:
         there["running"] -= 1
         for later in range(slot, there["running"]):
             _copy_slot(world, node, later + 1, later)
+        _foresee_free_gpus(world.nodes, world.slots, world.gpus_free_s, node)
         job["first_hold"] = world.holds[link]["next"]
         world.holds[link]["next"] = clock["free_hold"]
         clock["free_hold"] = link
     _count(world, number, -1)
+
+
+@compiled
+def _foresee_free_gpus(nodes: Records, slots: Records, gpus_free_s: Reals, node: int) -> None:
+    """Set when each number of GPUs of ``node`` will be free, at the time limits of what runs there."""
+    there = nodes[node]
+    gpus: int = 0
+    free, time_s, slot = there["free_gpus"], -math.inf, 0
+    while True:
+        while gpus <= free:
+            gpus_free_s[gpus, node] = time_s
+            gpus += 1
+        if gpus > there["gpus"]:
+            return
+        free, time_s = free + slots[node, slot]["gpus"], slots[node, slot]["latest_end_s"]
+        slot += 1
 
 
 @compiled

@@ -7,9 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.allocation import allocation_for
-from rlalloc.job import Shares
+from rlalloc.job import Allocation, Shares
 from rlalloc.observation import FEATURES, encode
-from rlalloc.view import ClusterView, slowdown
+from rlalloc.urgency import nice_for
+from rlalloc.view import ClusterView, expected_run_time_s, slowdown
 from rlalloc_trainer.simulator.engine.jobs import SubmittedJob, table_of
 from rlalloc_trainer.simulator.engine.parameters import SimulatedSite
 from rlalloc_trainer.simulator.engine.simulator import Simulator
@@ -47,11 +48,10 @@ class SideBySide:
                 return
 
     def answer(self, questions: Sequence[Question], shares: NDArray[np.float64]) -> None:
-        """Give each asked job what its row of ``shares`` (questions, 3) means within its bounds."""
+        """Give each asked job what its row of ``shares`` (questions, SHARES) means within its bounds."""
         for question, row in zip(questions, shares, strict=True):
-            decide(
-                self.simulators[question.simulator], question, self.jobs[question.simulator], Shares(*row.tolist())
-            )
+            job = self.jobs[question.simulator][question.number]
+            decide(self.simulators[question.simulator], question.number, job, question.view, Shares(*row.tolist()))
 
     def _question(self, place: int, number: int) -> Question:
         simulator = self.simulators[place]
@@ -64,13 +64,30 @@ def ask(simulator: Simulator, place: int, number: int, job: SubmittedJob) -> Que
     return Question(place, number, view, encode(job_view(simulator, number, job), view))
 
 
-def decide(simulator: Simulator, question: Question, jobs: Sequence[SubmittedJob], shares: Shares) -> None:
-    """Resize the asked job to ``shares``, through the same function as the daemon."""
-    job = jobs[question.number]
+def decide(simulator: Simulator, number: int, job: SubmittedJob, view: ClusterView, shares: Shares) -> bool:
+    """Give the asked job what ``shares`` mean; False where no nodes could ever hold that, and it is left as it is."""
+    allocation, nice = answer_of(simulator.site, job, view, shares)
+    try:
+        simulator.resize({number: allocation}, nice={number: nice})
+    except ValueError:
+        simulator.leave([number])
+        return False
+    return True
+
+
+def answer_of(
+    site: SimulatedSite, job: SubmittedJob, view: ClusterView, shares: Shares
+) -> tuple[Allocation, tuple[int, float]]:
+    """Return what ``shares`` mean, through the same functions as the daemon.
+
+    The size; what is added to nice, and the seconds of waiting in which that falls to nothing.
+    """
     allocation = allocation_for(
-        shares, job.request, job.bounds, question.view.shape, lambda sized: slowdown(job.request, sized)
+        shares, job.request, job.bounds, view.shape, lambda sized: slowdown(job.request, sized)
     )
-    simulator.resize({question.number: allocation})
+    rules = site.interception.urgency
+    patience_s = rules.patience_s(expected_run_time_s(job.request, allocation))
+    return allocation, (nice_for(shares.urgency, rules), patience_s)
 
 
 def stacked(questions: Sequence[Question]) -> NDArray[np.float32]:

@@ -30,7 +30,7 @@ from rlalloc_trainer.simulator.engine.records import (
 _NEVER_COPIED: Final = frozenset(
     {"in_partition", "failures", "links", "rules", "curve_points", "curve_gpus", "curve_speedup"}
 )
-SIZE_FIELDS: Final = ("nodes", "gpus_per_node", "cpus_per_node", "mem_mib_per_node", "limit_s", "nice")
+SIZE_FIELDS: Final = ("nodes", "gpus_per_node", "cpus_per_node", "mem_mib_per_node", "limit_s", "nice", "patience_s")
 """Columns of the sizes that ``Simulator.resize_all`` takes."""
 
 
@@ -75,19 +75,27 @@ class Simulator:
         clock["asked"] = 0
         return asked
 
-    def resize(self, sizes: Mapping[int, Allocation], nice: Mapping[int, int] | None = None) -> None:
-        """Give waiting jobs these sizes and let them go. Raises ValueError if no nodes could ever hold one."""
-        rows = [
-            (*size_of(allocation).values(), self._nice(number, nice or {})) for number, allocation in sizes.items()
-        ]
-        self.resize_all(np.array(list(sizes), dtype=np.int64), np.array(rows, dtype=np.int64).reshape(-1, 6))
+    def resize(self, sizes: Mapping[int, Allocation], nice: Mapping[int, tuple[int, float]] | None = None) -> None:
+        """Give waiting jobs these sizes and let them go. Raises ValueError if no nodes could ever hold one.
+
+        ``nice`` has what is added to a job's own, and the seconds of waiting in which that falls to nothing.
+        """
+        added = nice or {}
+        rows = [(*size_of(allocation).values(), *added.get(number, (0, 0))) for number, allocation in sizes.items()]
+        table = np.array(rows, dtype=np.int64).reshape(-1, len(SIZE_FIELDS))
+        self.resize_all(np.array(list(sizes), dtype=np.int64), table)
 
     def resize_all(self, numbers: Numbers, sizes: Numbers) -> None:
-        """Likewise, for ``sizes`` (jobs, 6) with the columns SIZE_FIELDS. Raises ValueError likewise."""
-        number = answers.resize(self.world, numbers, sizes)
-        if number != NOBODY:
-            size = dict(zip(SIZE_FIELDS, sizes[list(numbers).index(number)].tolist(), strict=True))
-            raise ValueError(f"job {number} could never run as {size}: stay within what the partition's nodes have")
+        """Likewise, for ``sizes`` (jobs, 7) with the columns SIZE_FIELDS. Raises ValueError likewise."""
+        self._refuse(answers.resize(self.world, numbers, sizes), numbers, sizes)
+
+    def run_answered(self, sizes: Numbers) -> None:
+        """Run to the end, answering each question by the job's row of ``sizes`` (jobs, 7), columns SIZE_FIELDS.
+
+        All of it in compiled code. Raises ValueError if no nodes could ever hold a size that was asked for.
+        """
+        self._refuse(answers.run_answered(self.world, sizes), np.arange(len(sizes)), sizes)
+        self.finished = True
 
     def leave(self, numbers: Sequence[int] | Numbers) -> None:
         """Let waiting jobs go as they are."""
@@ -102,14 +110,19 @@ class Simulator:
         """What has become of every job so far: a copy of their records (``records.JOB``)."""
         return self.world.jobs.copy()
 
-    def clone(self) -> "Simulator":
-        """Return a simulation that goes on from this very state, independent of this one."""
+    def clone(self, arrivals: int | None = None) -> "Simulator":
+        """Return a simulation that goes on from this very state, independent of this one.
+
+        With ``arrivals`` only so many jobs of the stream ever come; not fewer than have come already.
+        """
         twin = Simulator.__new__(Simulator)
         twin.site, twin.finished = self.site, self.finished
         twin.world = World._make(
             array if name in _NEVER_COPIED else array.copy()
             for name, array in zip(World._fields, self.world, strict=True)
         )
+        if arrivals is not None:
+            twin.world.jobs["submit_s"][max(arrivals, int(twin.world.clock[0]["arrived"])) :] = math.inf
         return twin
 
     def digest(self) -> str:
@@ -119,8 +132,10 @@ class Simulator:
             digest.update(np.ascontiguousarray(self.world.jobs[name]).tobytes())
         return digest.hexdigest()
 
-    def _nice(self, number: int, nice: Mapping[int, int]) -> int:
-        return nice.get(number, int(self.world.jobs[number]["nice"]))
+    def _refuse(self, number: int, numbers: Numbers, sizes: Numbers) -> None:
+        if number != NOBODY:
+            size = dict(zip(SIZE_FIELDS, sizes[list(numbers).index(number)].tolist(), strict=True))
+            raise ValueError(f"job {number} could never run as {size}: stay within what the partition's nodes have")
 
 
 def _world_of(site: SimulatedSite, table: JobTable) -> World:
@@ -146,6 +161,7 @@ def _world_of(site: SimulatedSite, table: JobTable) -> World:
         sizes=table.sizes.copy(),
         nodes=nodes,
         slots=np.zeros((count, int(nodes["cpus"].max())), dtype=SLOT),
+        gpus_free_s=np.where(np.arange(nodes["gpus"].max() + 1)[:, None] <= nodes["gpus"], -math.inf, math.inf),
         holds=holds,
         partitions=partitions,
         in_partition=in_partition,
@@ -165,7 +181,7 @@ def _world_of(site: SimulatedSite, table: JobTable) -> World:
         curve_speedup=table.curve_speedup,
         chosen=np.zeros(count, dtype=np.int64),
         allowed=np.zeros(count, dtype=np.bool_),
-        room=np.zeros(count, dtype=np.bool_),
+        room=np.zeros(count, dtype=np.int64),
     )
 
 

@@ -1,0 +1,55 @@
+"""A learned policy that answers only where it was found to win; elsewhere its base heuristic answers."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rlalloc.objective import DEFAULT_WEIGHTS
+from rlalloc.objective.weights import features_of
+from rlalloc.observation import FEATURES, WEIGHT_FEATURES
+from rlalloc.policies import Answering
+from rlalloc_agent.actor import Actor
+
+_DEFAULT_OBJECTIVE = features_of(DEFAULT_WEIGHTS.array)
+_QUEUED = FEATURES.index("queued_gpus")
+
+
+class PartlyLearned:
+    """``actor`` where ``answers`` says so. Elsewhere an untrained actor, whose mean is the base heuristic.
+
+    So the heuristic's decisions have probabilities too, and what is tried around it can be learned from. Where it
+    wins was found for the default objective; of any other one the heuristic knows nothing, and the actor answers.
+    """
+
+    def __init__(self, actor: Actor, answers: Answering) -> None:
+        self.actor = actor
+        self.answers = answers
+        self._heuristic = Actor(actor.features, actor.hidden).eval()
+
+    def decide(
+        self, observations: NDArray[np.float32], *, sample: bool, generator: torch.Generator | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Shares (jobs, SHARES) and log-densities (jobs,), as Actor.decide."""
+        if self.answers.everywhere:
+            return self.actor.decide(observations, sample=sample, generator=generator)
+        shares, log_probabilities = self._heuristic.decide(observations, sample=sample, generator=generator)
+        if not sample:
+            # To the last digit: an actor keeps shares of 0 and 1 off the flat ends of tanh.
+            shares[:] = observations[:, -shares.shape[1] :]
+        learned = self.answers.at(pressure_of(observations)) | other_objective(observations)
+        if learned.any():
+            shares[learned], log_probabilities[learned] = self.actor.decide(
+                observations[learned], sample=sample, generator=generator
+            )
+        return shares, log_probabilities
+
+
+def pressure_of(observations: NDArray[np.float32]) -> NDArray[np.float64]:
+    """GPUs that the jobs waiting ahead ask for, over all of the partition's, (jobs,)."""
+    return np.expm1(observations[:, _QUEUED].astype(np.float64))
+
+
+def other_objective(observations: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Whether an observation is of a site with other weights than the default ones, (jobs,)."""
+    told = observations[:, WEIGHT_FEATURES]
+    return np.asarray((np.abs(told - _DEFAULT_OBJECTIVE) > 1e-6).any(axis=1))

@@ -1,0 +1,137 @@
+"""``rlalloc evaluate`` as a person types it, and what it keeps."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner, Result
+
+from rlalloc.errors import PolicyError
+from rlalloc.heuristics import largest
+from rlalloc_agent.serving import shipped_folder
+from rlalloc_cli.main import app, mount_trainer
+from rlalloc_trainer.benchmark import runs
+from rlalloc_trainer.benchmark.contenders import Contender, contender_named
+from rlalloc_trainer.benchmark.figures import StreamFigures
+from rlalloc_trainer.benchmark.workloads import workload_of_file
+from rlalloc_trainer.progress import silent
+from rlalloc_trainer.streams import Header, write_stream
+from tests.trainer.benchmark.streams import CLUSTER, stream_job
+
+mount_trainer()
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Path:
+    """Two days of five jobs each, of two users."""
+    path = tmp_path / "site.jsonl"
+    jobs = [
+        stream_job(number, 86_400.0 * (number > 5) + 900.0 * number, gpus=4, run_s=3000.0, user="ab"[number % 2])
+        for number in range(1, 11)
+    ]
+    write_stream(path, Header(cluster=CLUSTER), jobs)
+    return path
+
+
+def evaluate(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["evaluate", *(str(argument) for argument in arguments)])
+
+
+def test_from_policies_and_a_stream_to_a_table_and_a_figure(stream: Path, tmp_path: Path) -> None:
+    """A learned policy, a heuristic and the baseline, in every setting; the second time nothing is run again."""
+    told = ("--stream", stream, "--only", "site", "--loads", "0.8,1.5", "--workers", 1, "-o", tmp_path / "out")
+    result = evaluate("shipped", "price-ef", *told)
+    assert result.exit_code == 0, result.output
+    for words in ("sizes only", "sizes and urgency", "requeue an hour", "Targets for shipped", "price-ef"):
+        assert words in result.output
+    content = json.loads((tmp_path / "out" / "evaluation.json").read_text())
+    assert len(content["streams"]) == 4
+    assert len(content["streams"][0]["results"]) == 3 * 3
+    assert all(each["figures"]["jobs"] == 5 for each in content["streams"][0]["results"])
+    assert (tmp_path / "out" / "evaluation.png").read_bytes().startswith(b"\x89PNG")
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / runs_folder()).iterdir()}
+    assert len(kept) == 4 * 9
+    assert evaluate("shipped", "price-ef", *told).output == result.output
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+def runs_folder() -> str:
+    from rlalloc_trainer.benchmark.app import KEPT
+
+    return KEPT
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("nobody",), "no policy 'nobody'"),
+        (("price-ef", "--only", "moon"), "--only moon: write one of Philly model, Kalos model, shifted cluster"),
+        (("price-ef", "--settings", "sizes,magic"), "--settings magic: write one or more of sizes, urgency, requeue"),
+        (("price-ef", "--weeks", "train"), "--weeks train: write test or validation"),
+        (("price-ef", "--philly", "absent.csv"), "absent.csv: No such file or directory"),
+        (("price-ef", "--loads", "much"), "--loads much"),
+    ],
+)
+def test_wrong_use_says_what_to_write(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    result = evaluate(*arguments, "-o", tmp_path)
+    assert result.exit_code == 2
+    assert words in " ".join(result.output.split())
+
+
+def test_an_interrupted_run_goes_on_where_it_was(
+    stream: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third run breaks; afterwards only what is missing is run, and a cut-off file is run again."""
+    plain_run, ran = runs.run, [0]
+
+    def breaking(*arguments: object) -> StreamFigures:
+        ran[0] += 1
+        if ran[0] == 3:
+            raise KeyboardInterrupt
+        return plain_run(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(runs, "run", breaking)
+    told = ([workload_of_file("site", stream)], (1.0,), [Contender("largest"), Contender("as-requested")], ("sizes",))
+    with pytest.raises(KeyboardInterrupt):
+        list(runs.run_all(*told, tmp_path / "kept", map, silent))
+    whole = list(runs.run_all(*told, tmp_path / "kept", map, silent))
+    assert ran[0] == 3 + 2
+    cut = next((tmp_path / "kept").iterdir())
+    cut.write_bytes(cut.read_bytes()[:20])
+    assert list(runs.run_all(*told, tmp_path / "kept", map, silent)) == whole
+    assert ran[0] == 3 + 2 + 1
+
+
+def test_what_a_result_is_kept_under(stream: Path, tmp_path: Path) -> None:
+    """Another policy, setting, load, week, file or program: another result. Where the file lies does not matter."""
+    workload = workload_of_file("site", stream)
+    task = runs.Task(runs.StreamKey(workload, 0, 0, 1.0), (), (), tmp_path, "code")
+    one = Contender("largest")
+
+    def name(task: runs.Task, contender: Contender = one, setting: runs.Setting = "sizes") -> str:
+        return runs._name_of(task, contender, setting)
+
+    replace = msgspec.structs.replace
+    moved = replace(task, stream=replace(task.stream, workload=replace(workload, path=Path("elsewhere"))))
+    assert name(moved) == name(task)
+    others = [
+        name(task),
+        name(task, Contender("smallest")),
+        name(task, contender_named("shipped", None)),
+        name(task, setting="urgency"),
+        name(replace(task, stream=replace(task.stream, load=1.2))),
+        name(replace(task, stream=replace(task.stream, week=1))),
+        name(replace(task, stream=replace(task.stream, workload=replace(workload, digest="other")))),
+        name(replace(task, code="other")),
+    ]
+    assert len(set(others)) == len(others)
+
+
+def test_a_policy_by_each_of_its_names(tmp_path: Path) -> None:
+    with shipped_folder() as folder:
+        assert contender_named(str(folder), None).digest == contender_named("shipped", None).digest
+    assert contender_named("price-ef+shortest-first", None).weights is None
+    assert contender_named("largest", None).policy() is largest
+    with pytest.raises(PolicyError, match="or shipped, the folder of a policy"):
+        contender_named("v000001", None)

@@ -1,0 +1,222 @@
+"""Demonstrations are what experts do, cloning leads to them, and the Q-filter decides how long."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import gymnasium
+import msgspec
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from rlalloc.errors import PolicyError
+from rlalloc.heuristics.named import policy_named
+from rlalloc.observation import FEATURES
+from rlalloc_agent.actor import Actor
+from rlalloc_trainer.cli import app
+from rlalloc_trainer.imitation.cloning import CloningTerm, WarmStart, clone
+from rlalloc_trainer.imitation.demonstrations import (
+    Recorded,
+    read_demonstrations,
+    record,
+    write_demonstrations,
+)
+from rlalloc_trainer.imitation.experts import AroundExpert, expert_shares
+from rlalloc_trainer.online import OnlineSettings, OnlineTraining
+from rlalloc_trainer.plain_actor import PlainActor
+from rlalloc_trainer.prioritised import PrioritisedReplay, PrioritySettings
+from rlalloc_trainer.replay import Transitions, single_decisions
+from rlalloc_trainer.sac import Sac, plain_settings
+from rlalloc_trainer.simulator.driving import drive
+from rlalloc_trainer.simulator.engine import Simulator, table_of
+from rlalloc_trainer.simulator.environment import ClusterEnvironment
+from rlalloc_trainer.simulator.training_streams import training_stream
+
+WIDTHS = (32, 32)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """The networks are small: on a busy machine threads wait for each other longer than they compute."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_a_demonstration_is_what_the_expert_does() -> None:
+    """The same stream, driven by the same expert outside the environment, ends the same."""
+    environment = ClusterEnvironment(jobs=12)
+    shown = record(environment, Recorded(experts=("sjf",), streams=1, first=7)).transitions
+    site, jobs = training_stream(7, 12)
+    simulator = Simulator(site, table_of(jobs, site))
+    drive(simulator, jobs, policy_named("sjf"))
+    assert environment.simulator.digest() == simulator.digest()
+    assert len(shown) >= len(jobs) > 1
+    assert shown.discount.tolist() == pytest.approx([0.99] * (len(shown) - 1) + [0.0])
+    assert (shown.next_observation[:-1] == shown.observation[1:]).all()
+
+
+def test_experts_take_turns_by_stream() -> None:
+    environment = ClusterEnvironment(jobs=5)
+    both = record(environment, Recorded(experts=("smallest", "largest"), streams=2)).transitions
+    first = int(np.flatnonzero(both.discount == 0.0)[0]) + 1
+    assert (both.shares[:first, 0] == 0.0).all()
+    assert (both.shares[first:, 0] == 1.0).all()
+    assert (both.discount == 0.0).sum() == 2
+
+
+def test_demonstrations_come_back_from_a_file(tmp_path: Path) -> None:
+    recorded = Recorded(experts=("fcfs", "round-robin"), streams=2, look_ahead=3)
+    shown = record(ClusterEnvironment(jobs=6), recorded)
+    write_demonstrations(shown, tmp_path / "shown.safetensors")
+    read = read_demonstrations(tmp_path / "shown.safetensors")
+    assert read.recorded == recorded
+    for name in Transitions.__struct_fields__:
+        assert (getattr(read.transitions, name) == getattr(shown.transitions, name)).all()
+
+
+def test_files_that_are_no_demonstrations_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "shown.safetensors"
+    path.write_bytes(b"something else")
+    with pytest.raises(PolicyError, match="holds no demonstrations"):
+        read_demonstrations(path)
+    shown = record(ClusterEnvironment(jobs=3), Recorded(experts=("sjf",), streams=1))
+    older = msgspec.structs.replace(shown, recorded=msgspec.structs.replace(shown.recorded, schema=0))
+    write_demonstrations(older, path)
+    with pytest.raises(PolicyError, match="of observation schema 0"):
+        read_demonstrations(path)
+
+
+def test_unknown_experts_and_environments_are_named() -> None:
+    with pytest.raises(PolicyError, match="no policy 'nobody'"):
+        record(ClusterEnvironment(jobs=3), Recorded(experts=("nobody",), streams=1))
+    with pytest.raises(TypeError, match="Cluster-v0"):
+        AroundExpert(gymnasium.make("Pendulum-v1"), "sjf")
+
+
+@pytest.mark.parametrize("expert", ["sjf", "efficiency-adaptive"])
+def test_an_untrained_residual_actor_is_its_expert(expert: str) -> None:
+    environment = AroundExpert(ClusterEnvironment(jobs=15), expert)
+    actor = Actor(len(FEATURES), WIDTHS)
+    observation, _ = environment.reset(options={"stream": 3})
+    ended, seen = False, []
+    while not ended:
+        (shares,), _ = actor.decide(observation[None], sample=False)
+        wanted = expert_shares(environment.unwrapped, policy_named(expert))
+        assert shares == pytest.approx(np.clip(wanted, 0.01, 0.99), abs=1e-5)
+        seen.append(wanted[0])
+        observation, _, ended, _, _ = environment.step(wanted)
+    assert len(set(seen)) > 1  # it was no matter of a constant
+
+
+def test_the_command_records_what_an_expert_does(tmp_path: Path) -> None:
+    path = tmp_path / "shown.safetensors"
+    arguments = [
+        "demonstrate",
+        "--expert",
+        "sjf",
+        "--expert",
+        "fcfs",
+        "--streams",
+        "2",
+        "--jobs",
+        "4",
+        "-o",
+        str(path),
+    ]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0
+    assert "decisions, mean return -" in result.stdout
+    assert read_demonstrations(path).recorded.experts == ("sjf", "fcfs")
+    refused = CliRunner().invoke(app, ["demonstrate", "--expert", "nobody", "-o", str(path)])
+    assert refused.exit_code == 1
+    assert "no policy 'nobody'" in refused.stderr
+
+
+def demonstrated(rows: int, seed: int, actions: int = 3) -> Transitions:
+    """An expert that answers to the first feature; its reward is 1."""
+    observation = np.random.default_rng(seed).uniform(-1, 1, (rows, 4)).astype(np.float32)
+    shares = np.repeat(0.5 + 0.4 * observation[:, :1], actions, axis=1)
+    return single_decisions(observation, shares, np.ones(rows, np.float32))
+
+
+def plain_actor(seed: int = 0) -> PlainActor:
+    torch.manual_seed(seed)
+    return PlainActor(4, 3, WIDTHS)
+
+
+def test_cloning_leads_to_the_expert_on_what_it_never_saw() -> None:
+    actor, held_out = plain_actor(), demonstrated(300, 2)
+    clone(actor, demonstrated(1000, 1), WarmStart(steps=400, rate=3e-3), np.random.default_rng(0))
+    shares, _ = actor.decide(held_out.observation, sample=False)
+    assert np.abs(shares - held_out.shares).max() < 0.06
+
+
+def test_cloning_leaves_exploration() -> None:
+    actor, rows = plain_actor(), torch.from_numpy(demonstrated(100, 1).observation)
+    before = actor(rows)[1].mean()
+    clone(actor, demonstrated(1000, 1), WarmStart(steps=400, rate=3e-3), np.random.default_rng(0))
+    assert actor(rows)[1].mean() > 0.5 * before
+
+
+def test_the_cloning_term_fades() -> None:
+    term = CloningTerm(weight=2.0, fades_after=100)
+    rows = np.array([True, False])
+    assert [term.payments(rows, step) is None for step in (0, 99, 100, 500)] == [False, False, True, True]
+    assert term.payments(rows, 50).tolist() == [1.0, 0.0]
+    assert term.payments(np.array([False]), 0) is None
+
+
+def distance_after_training(value_of_expert: float, payment: float) -> float:
+    """Train on rows whose reward is ``value_of_expert`` at the expert's shares, 0 elsewhere, on demonstrated ones.
+
+    The actor would not move otherwise: its critics have learned before, and its temperature is next to nothing.
+    """
+    settings = msgspec.structs.replace(
+        plain_settings(3), temperature=1e-6, temperature_rate=0.0, critic_rate=3e-3, actor_rate=3e-3, actor_after=150
+    )
+    sac = Sac(plain_actor(), settings, seed=0)
+    shown, generator = demonstrated(128, 1), np.random.default_rng(0)
+    distances = None
+    for _ in range(250):
+        tried = generator.random((128, 3), dtype=np.float32)
+        observation = np.concatenate((shown.observation, shown.observation))
+        shares = np.concatenate((shown.shares, tried))
+        off = ((tried - shown.shares) ** 2).sum(axis=1)
+        reward = np.concatenate((np.full(128, value_of_expert), value_of_expert * (1.0 - off))).astype(np.float32)
+        cloning = np.concatenate((np.full(128, payment), np.zeros(128))).astype(np.float32)
+        sac.update(single_decisions(observation, shares, reward), cloning=cloning if payment else None)
+    distances, _ = sac.actor.decide(shown.observation, sample=False)
+    return float(((distances - shown.shares) ** 2).sum(axis=1).mean())
+
+
+def test_the_q_filter_follows_a_good_expert_and_leaves_a_bad_one() -> None:
+    """A bad expert's term changes nothing at all, for its shares are never valued higher."""
+    good, bad = distance_after_training(1.0, 1.0), distance_after_training(-1.0, 1.0)
+    assert good < 0.02
+    assert bad > 0.3
+
+
+def test_training_with_demonstrations_goes_on_exactly_where_it_stopped(tmp_path: Path) -> None:
+    """Prioritised replay, demonstrations and cloning term included."""
+
+    def new() -> OnlineTraining[PlainActor]:
+        environment = ClusterEnvironment(jobs=8)
+        shown = record(ClusterEnvironment(jobs=8), Recorded(experts=("price-ef",), streams=2)).transitions
+        features, actions = shown.observation.shape[1], shown.shares.shape[1]
+        torch.manual_seed(0)
+        sac = Sac(PlainActor(features, actions, WIDTHS), plain_settings(actions), seed=0)
+        replay = PrioritisedReplay(200, features, actions, PrioritySettings(batches_to_one=50), shown)
+        settings = OnlineSettings(random_steps=5, learning_starts=5)
+        return OnlineTraining(sac, [environment], replay, settings, 0, CloningTerm(fades_after=30))
+
+    whole, first, second = new(), new(), new()
+    whole.run(40)
+    first.run(20)
+    first.save(tmp_path)
+    second.load(tmp_path)
+    second.run(20)
+    for name, parameter in whole.sac.actor.state_dict().items():
+        assert torch.equal(parameter, second.sac.actor.state_dict()[name])

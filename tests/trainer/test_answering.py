@@ -1,0 +1,71 @@
+"""Where a network answers: chosen by what it wins, never where it is behind its heuristic."""
+
+import pytest
+import torch
+
+from rlalloc.policies import EVERYWHERE, NOWHERE, Answering
+from rlalloc_agent.actor import Actor
+from rlalloc_trainer.answering import WAYS, best_of, best_way, by_wait, choose_where
+from rlalloc_trainer.evaluation import ActorWeights, StreamResult
+from rlalloc_trainer.intervals import Interval
+from rlalloc_trainer.simulator.training_streams import VALIDATION, training_stream
+
+PRESSED, CALM = WAYS[1], WAYS[2]
+
+
+def ratios(everything: float, *thirds: float) -> dict[str, Interval]:
+    names = ("all", "calm", "usual", "busy")
+    return {
+        name: Interval(value, value - 0.01, value + 0.01)
+        for name, value in zip(names, (everything, *thirds), strict=True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("measured", "chosen"),
+    [
+        ({EVERYWHERE: ratios(0.95, 0.99, 0.95, 0.91), PRESSED: ratios(0.96, 1.0, 0.96, 0.92)}, EVERYWHERE),
+        ({EVERYWHERE: ratios(0.95, 1.02, 0.95, 0.88), PRESSED: ratios(0.96, 1.0, 0.96, 0.92)}, PRESSED),
+        ({EVERYWHERE: ratios(1.05, 0.95, 1.0, 1.2), CALM: ratios(0.98, 0.95, 0.99, 1.0)}, CALM),
+        ({EVERYWHERE: ratios(1.05, 1.02, 1.0, 1.2), CALM: ratios(1.01, 0.95, 0.99, 1.1)}, NOWHERE),
+        ({EVERYWHERE: ratios(1.0, 1.0, 1.0, 1.0)}, NOWHERE),
+        ({EVERYWHERE: ratios(*[float("nan")] * 4)}, NOWHERE),
+    ],
+    ids=["wins", "loses where it is calm", "loses where it is busy", "loses", "is the heuristic", "was not measured"],
+)
+def test_the_best_way_behind_nowhere(measured: dict[Answering, dict[str, Interval]], chosen: Answering) -> None:
+    assert best_way(measured) == chosen
+
+
+def test_thirds_are_by_how_much_of_the_jct_is_waiting() -> None:
+    waits = [5.0, 0.0, 9.0, 1.0, 8.0, 4.0]
+    results = [result(10.0, wait) for wait in waits]
+    thirds = {name: sorted(rows.tolist()) for name, rows in by_wait(results).items()}
+    assert thirds == {"calm": [1, 3], "usual": [0, 5], "busy": [2, 4]}
+    assert set(by_wait(results[:1])) == {"calm"}
+
+
+def test_every_way_is_run_and_only_one_that_wins_is_taken() -> None:
+    """An actor that always asks for the least GPUs: not the heuristic, and asked at most where that is better."""
+    actor = Actor()
+    with torch.no_grad():
+        actor.residual.bias[0] = -8.0
+    streams = [training_stream(VALIDATION + number, 60) for number in (0, 1, 2)]
+    answers, measured = choose_where(ActorWeights.of(actor), streams, map)
+    assert set(measured) == {way.describe() for way in WAYS}
+    assert measured["everywhere"].estimate != pytest.approx(1.0, abs=1e-3)
+    assert answers == NOWHERE or measured[answers.describe()].estimate < 1.0
+
+
+def test_by_results() -> None:
+    """Ahead over all, behind where jobs wait least: asked under pressure only."""
+    base = [result(100.0, wait) for wait in (0.0, 50.0, 90.0)]
+    everywhere = [result(jct, 50.0) for jct in (110.0, 90.0, 80.0)]
+    pressed = [result(jct, 50.0) for jct in (100.0, 95.0, 85.0)]
+    answers, measured = best_of({EVERYWHERE: everywhere, PRESSED: pressed}, base)
+    assert answers == PRESSED
+    assert measured["everywhere"].estimate == pytest.approx((1.1 * 0.9 * 0.8) ** (1 / 3))
+
+
+def result(jct_s: float, wait_s: float) -> StreamResult:
+    return StreamResult(jct_s=jct_s, wait_s=wait_s, gpu_s=0.0, killed=0)

@@ -1,0 +1,87 @@
+"""A policy from nothing: the same seed gives the same bytes, also if the training was killed on the way."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rlalloc.errors import PolicyError
+from rlalloc.policies import verify
+from rlalloc_trainer import pretrain as module
+from rlalloc_trainer.counterfactual import LabelSettings
+from rlalloc_trainer.pretrain import PretrainSettings, pretrain
+from rlalloc_trainer.progress import silent
+from rlalloc_trainer.sac import SacSettings
+from rlalloc_trainer.simulator.training_streams import training_stream
+
+SMALL = PretrainSettings(
+    rounds=2,
+    streams=2,
+    steps=50,
+    validation_streams=2,
+    test_streams=2,
+    labels=LabelSettings(decisions=3, alternatives=2),
+    sac=SacSettings(actor_after=10),
+)
+
+
+class Killed(BaseException):
+    """As by a signal."""
+
+
+@pytest.fixture(autouse=True)
+def short_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "training_stream", lambda number: training_stream(number, 15))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "training_stream", lambda number: training_stream(number, 15))
+        pretrain(SMALL, folder, silent, workers=1)
+    return folder
+
+
+@pytest.mark.parametrize("stage", ["round 1: simulating", "round 1: learning", "round 2: simulating", "testing"])
+def test_a_training_that_was_killed_goes_on_to_the_same_bytes(stage: str, whole: Path, tmp_path: Path) -> None:
+    def kill(what: str, _done: float) -> None:
+        if what.startswith(stage):
+            raise Killed
+
+    with pytest.raises(Killed):
+        pretrain(SMALL, tmp_path, kill, workers=1)
+    assert not (tmp_path / "manifest.json").exists()
+    pretrain(SMALL, tmp_path, silent, workers=1)
+    assert verify(tmp_path).files == verify(whole).files
+    assert verify(tmp_path).evaluation == verify(whole).evaluation
+
+
+def test_what_is_done_is_not_done_again(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all of it done nothing is simulated at all."""
+    monkeypatch.setattr(module, "training_stream", None)
+    before = verify(whole)
+    pretrain(SMALL, whole, silent, workers=1)
+    assert verify(whole).files == before.files
+
+
+def test_other_settings_do_not_go_on_in_the_same_folder(whole: Path) -> None:
+    with pytest.raises(PolicyError, match="other settings"):
+        pretrain(msgspec.structs.replace(SMALL, steps=51), whole, silent, workers=1)
+
+
+def test_progress_is_told_in_order(tmp_path: Path) -> None:
+    parts: list[float] = []
+    pretrain(SMALL, tmp_path, lambda _, part: parts.append(part), workers=1)
+    assert parts == sorted(parts)
+    assert parts[-1] == 1.0
+
+
+def test_curves_are_there_for_people_and_tensorboard(whole: Path) -> None:
+    assert (whole / "training" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert len(list((whole / "training" / "tensorboard").glob("events*"))) == 2
+
+
+def test_a_round_at_least(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="at least one"):
+        pretrain(msgspec.structs.replace(SMALL, rounds=0), tmp_path, silent)

@@ -1,0 +1,79 @@
+"""Where a learned policy answers, and where its base heuristic goes on: chosen on streams kept for choosing.
+
+A network that wins where the cluster is full may lose where it is empty, or the other way round. Ways to serve it are
+run on the same streams; the best of those that are not behind the heuristic in any third of the streams is taken, or
+the heuristic alone: what comes out is never behind it on the streams that it was chosen on.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rlalloc.policies import EVERYWHERE, NOWHERE, Answering
+from rlalloc_trainer.evaluation import ActorWeights, Contender, Map, StreamResult, evaluate, jct_ratio
+from rlalloc_trainer.intervals import Interval
+from rlalloc_trainer.simulator.from_stream import Stream
+
+BASE: Final = "price-ef+shortest-first"
+"""The heuristic that observations end with, and that answers where a network does not."""
+PRESSURE: Final = 0.5
+"""Half of the cluster's GPUs asked for by jobs that wait ahead: between a queue that comes and goes and one that
+stays."""
+WAYS: Final = (EVERYWHERE, Answering(at_least=PRESSURE), Answering(below=PRESSURE))
+"""Ways to serve a network, beside not at all."""
+THIRDS: Final = ("calm", "usual", "busy")
+CONFIDENCE: Final = 0.9
+
+
+def choose_where(
+    weights: ActorWeights, streams: Sequence[Stream], spread: Map
+) -> tuple[Answering, dict[str, Interval]]:
+    """Return where the network answers, and each way's mean JCT over that of the heuristic under it."""
+    ways: dict[str, Contender] = {way.describe(): msgspec.structs.replace(weights, answers=way) for way in WAYS}
+    results = evaluate({BASE: BASE, **ways}, streams, spread)
+    return best_of({way: results[way.describe()] for way in WAYS}, results[BASE])
+
+
+def best_of(
+    ways: Mapping[Answering, Sequence[StreamResult]], base: Sequence[StreamResult]
+) -> tuple[Answering, dict[str, Interval]]:
+    """Return the best of the ways to serve a network by its results, and each way's ratio to the heuristic's."""
+    thirds = by_wait(base)
+    ratios = {
+        way: {
+            name: jct_ratio(_those(results, rows), _those(base, rows), CONFIDENCE)
+            for name, rows in {"all": np.arange(len(base)), **thirds}.items()
+        }
+        for way, results in ways.items()
+    }
+    return best_way(ratios), {way.describe(): by_third["all"] for way, by_third in ratios.items()}
+
+
+def best_way(ratios: Mapping[Answering, Mapping[str, Interval]]) -> Answering:
+    """Return the way of the least ratio among those above 1 nowhere; NOWHERE if there is none.
+
+    ``ratios`` has each way's mean JCT over the heuristic's, over all streams ("all") and in each third.
+    """
+    wins = {
+        way: by_third["all"].estimate
+        for way, by_third in ratios.items()
+        if all(ratio.estimate <= 1.0 for ratio in by_third.values()) and by_third["all"].estimate < 1.0
+    }
+    return min(wins, key=lambda way: wins[way], default=NOWHERE)
+
+
+def by_wait(results: Sequence[StreamResult]) -> dict[str, NDArray[np.intp]]:
+    """Divide streams into thirds by the part of their JCT that is waiting: places in ``results`` by name.
+
+    Of fewer than three streams some thirds are empty, and left out.
+    """
+    waiting = np.array([result.wait_s / result.jct_s for result in results])
+    parts = np.array_split(np.argsort(waiting, kind="stable"), len(THIRDS))
+    return {name: rows for name, rows in zip(THIRDS, parts, strict=True) if len(rows)}
+
+
+def _those(results: Sequence[StreamResult], rows: NDArray[np.intp]) -> list[StreamResult]:
+    return [results[row] for row in rows.tolist()]

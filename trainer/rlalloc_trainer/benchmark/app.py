@@ -1,0 +1,132 @@
+"""Wiring of ``rlalloc evaluate``: names and files in, runs side by side, tables and a figure out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, get_args
+
+import msgspec
+import torch
+
+from rlalloc.errors import RlallocError
+from rlalloc.policies import PolicyStore
+from rlalloc_trainer.benchmark.comparison import Comparison
+from rlalloc_trainer.benchmark.contenders import BASELINE, SCEPTICS, SHIPPED, contender_named
+from rlalloc_trainer.benchmark.runs import SETTINGS, Setting, run_all
+from rlalloc_trainer.benchmark.tables import Table, tables
+from rlalloc_trainer.benchmark.targets import Target, targets
+from rlalloc_trainer.benchmark.workloads import LOADS, Split, Workload, workload_of_file, workloads
+from rlalloc_trainer.evaluation import processes
+from rlalloc_trainer.progress import Report
+from rlalloc_trainer.streams.errors import StreamError
+
+QUICK_LOADS: Final = (0.6, 1.0, 1.5)
+KEPT: Final = "streams"
+
+
+class EvaluationSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``rlalloc evaluate`` was told.
+
+    The first of ``policies`` is judged; if it is alone, against all of SCEPTICS. ``output`` gets the tables, the
+    figure and the kept runs. ``files`` are streams to compare on too, ``only`` names of workloads to keep.
+    """
+
+    policies: tuple[str, ...] = (SHIPPED,)
+    philly: Path | None = None
+    files: tuple[Path, ...] = ()
+    only: tuple[str, ...] = ()
+    split: Split = "test"
+    loads: tuple[float, ...] | None = None
+    settings: tuple[str, ...] | None = None
+    quick: bool = False
+    store: Path | None = None
+    output: Path = Path("evaluation")
+    workers: int = 2
+
+
+class Evaluated(msgspec.Struct, frozen=True):
+    """What came out: the tables for people, the targets, and what was written."""
+
+    streams: int
+    tables: list[Table]
+    targets: list[Target]
+    written: list[Path]
+
+
+def evaluate(settings: EvaluationSettings, report: Report) -> Evaluated:
+    """Run what has not been run yet, and write and return the result.
+
+    Raises PolicyError for a policy, StreamError for a workload or an option, RlallocError where a file cannot be
+    written.
+    """
+    torch.set_num_threads(1)
+    names = settings.policies if len(settings.policies) > 1 else (*settings.policies, *SCEPTICS)
+    store = None if settings.store is None else PolicyStore(settings.store)
+    contenders = [contender_named(name, store) for name in dict.fromkeys((*names, BASELINE))]
+    chosen = _settings(settings)
+    # The baseline is what ratios are of: as requested, and the order as it is.
+    needed = list(dict.fromkeys(("sizes", *chosen)))
+    compared_on = _workloads(settings)
+    loads = settings.loads or (QUICK_LOADS if settings.quick else LOADS)
+    with processes(settings.workers) as spread:
+        streams = list(run_all(compared_on, loads, contenders, needed, settings.output / KEPT, spread, report))
+    comparison = Comparison(streams)
+    judged = settings.policies[0]
+    made = tables(comparison, judged)
+    result = Evaluated(len(streams), made, targets(comparison, judged), [])
+    written = _write(settings, comparison, judged, result)
+    return msgspec.structs.replace(result, written=written)
+
+
+def _workloads(settings: EvaluationSettings) -> list[Workload]:
+    known: list[Workload] = [
+        *workloads(settings.split, settings.philly, quick=settings.quick),
+        *(workload_of_file(path.stem, path) for path in settings.files),
+    ]
+    names = [workload.name for workload in known]
+    if unknown := set(settings.only) - set(names):
+        raise StreamError(f"--only {min(unknown)}: write one of {', '.join(names)}")
+    return [workload for workload in known if not settings.only or workload.name in settings.only]
+
+
+def _settings(settings: EvaluationSettings) -> Sequence[Setting]:
+    if settings.settings is None:
+        return SETTINGS[:2] if settings.quick else SETTINGS
+    if unknown := set(settings.settings) - set(SETTINGS):
+        raise StreamError(f"--settings {min(unknown)}: write one or more of {', '.join(get_args(Setting))}")
+    return [setting for setting in SETTINGS if setting in settings.settings]
+
+
+def _write(settings: EvaluationSettings, comparison: Comparison, judged: str, result: Evaluated) -> list[Path]:
+    from rlalloc_trainer.benchmark.figure import draw
+
+    text = "\n".join(table.markdown() for table in result.tables)
+    content = {
+        "settings": settings,
+        "targets": result.targets,
+        "tables": result.tables,
+        "streams": [
+            {
+                "workload": key.workload.name,
+                "week": key.week,
+                "part": key.part,
+                "load": key.load,
+                "results": [
+                    {"policy": name, "setting": setting, "figures": figures}
+                    for (name, setting), figures in results.items()
+                ],
+            }
+            for key, results in comparison.streams
+        ],
+    }
+    files = {
+        "evaluation.md": text.encode(),
+        "evaluation.json": msgspec.json.format(msgspec.json.encode(content, enc_hook=str)) + b"\n",
+        "evaluation.png": draw(comparison, judged),
+    }
+    for name, data in files.items():
+        path = settings.output / name
+        try:
+            path.write_bytes(data)
+        except OSError as err:
+            raise RlallocError(f"{path}: {err.strerror}; name an --output folder that you may write to") from err
+    return [settings.output / name for name in files]

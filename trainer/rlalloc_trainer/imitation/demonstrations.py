@@ -1,0 +1,103 @@
+"""Demonstrations: what experts did in the environment and what came of it, recorded to a file and read again.
+
+A file is safetensors (nothing in it can run code): the arrays of ``Transitions`` under their names, and who
+demonstrated what as metadata. What was recorded for another observation schema is refused.
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+import gymnasium
+import msgspec
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from rlalloc.errors import PolicyError
+from rlalloc.heuristics.named import policy_named
+from rlalloc.observation import SCHEMA_VERSION
+from rlalloc_trainer.imitation.experts import cluster_of, expert_shares
+from rlalloc_trainer.n_step import NStepReturns
+from rlalloc_trainer.progress import Report, silent
+from rlalloc_trainer.replay import Transitions, joined
+
+FIRST_STREAM: Final = 2_000_000
+"""Streams are numbered; demonstrations are from here on, away from those of training, validation and test."""
+
+
+class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where demonstrations come from.
+
+    experts     by name; each in turn has a stream
+    streams     how many, numbered from ``first``
+    schema      of the observations
+    gamma       discount of a step
+    look_ahead  n of the n-step returns
+    """
+
+    experts: tuple[str, ...]
+    streams: int
+    first: int = FIRST_STREAM
+    schema: int = SCHEMA_VERSION
+    gamma: float = 0.99
+    look_ahead: int = 1
+
+
+class Demonstrations(msgspec.Struct, frozen=True):
+    """Transitions, the experts' shares in ``shares``, and where they come from."""
+
+    recorded: Recorded
+    transitions: Transitions
+
+
+def record(environment: gymnasium.Env[Any, Any], recorded: Recorded, report: Report = silent) -> Demonstrations:
+    """Let experts decide streams of a ClusterEnvironment, whatever its wrappers. The same arguments give the same.
+
+    Raises PolicyError if there is no such expert, ValueError if there are no streams.
+    """
+    if recorded.streams < 1 or not recorded.experts:
+        raise ValueError(f"{recorded}: name at least one expert and one stream")
+    experts = [policy_named(name) for name in recorded.experts]
+    cluster = cluster_of(environment)
+    returns = NStepReturns(recorded.look_ahead, recorded.gamma)
+    parts = []
+    for index in range(recorded.streams):
+        observation, _ = environment.reset(options={"stream": recorded.first + index})
+        ended = False
+        while not ended:
+            shares = expert_shares(cluster, experts[index % len(experts)])
+            following, reward, terminated, truncated, _ = environment.step(shares)
+            parts.append(
+                returns.add(observation, shares, float(reward), following, terminated=terminated, truncated=truncated)
+            )
+            observation, ended = following, terminated or truncated
+        report("recording demonstrations", (index + 1) / recorded.streams)
+    return Demonstrations(recorded, joined(parts))
+
+
+def write_demonstrations(demonstrations: Demonstrations, path: Path) -> None:
+    """Write demonstrations to ``path``."""
+    arrays = {
+        name: np.ascontiguousarray(getattr(demonstrations.transitions, name))
+        for name in Transitions.__struct_fields__
+    }
+    metadata = {"recorded": msgspec.json.encode(demonstrations.recorded).decode()}
+    safetensors.numpy.save_file(arrays, path, metadata=metadata)
+
+
+def read_demonstrations(path: Path) -> Demonstrations:
+    """Return what ``write_demonstrations`` wrote. Raises PolicyError if it is damaged or of another schema."""
+    try:
+        with safetensors.safe_open(path, framework="np") as file:
+            recorded = msgspec.json.decode(file.metadata()["recorded"], type=Recorded)
+            transitions = Transitions(*(file.get_tensor(name) for name in Transitions.__struct_fields__))
+    except (OSError, safetensors.SafetensorError, msgspec.MsgspecError, KeyError, TypeError) as err:
+        raise PolicyError(
+            f"{path} holds no demonstrations ({err}): record it with rlalloc train demonstrate"
+        ) from err
+    if recorded.schema != SCHEMA_VERSION:
+        raise PolicyError(
+            f"{path} is of observation schema {recorded.schema}, this is {SCHEMA_VERSION}: record it again with "
+            "rlalloc train demonstrate"
+        )
+    return Demonstrations(recorded, transitions)

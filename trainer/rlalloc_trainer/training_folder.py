@@ -1,0 +1,113 @@
+"""The folder of a training from nothing: what is done so far, so that one that was killed goes on where it was.
+
+::
+
+    training/
+    ├── settings.json                       another training does not go on in it
+    ├── round-1/labels-1000000.safetensors  the decisions of a stream that were taken again
+    ├── round-1/sac.safetensors             all of SAC after the round
+    ├── round-1/outcome.json                how it went
+    └── results-NAME.json                   a policy on the validation or the test streams
+
+Files appear whole or not at all. All that is random in a step follows from the seed and the step, so that what is
+made after an interruption is the same, byte for byte.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import safetensors.numpy
+
+from rlalloc.errors import PolicyError
+from rlalloc_agent.actor import Actor
+from rlalloc_trainer.counterfactual import Labels
+from rlalloc_trainer.evaluation import StreamResult
+from rlalloc_trainer.intervals import Interval
+from rlalloc_trainer.sac import Sac
+
+SETTINGS_FILE: Final = "settings.json"
+
+
+class Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A figure of SAC over the gradient steps of the whole training: ``values`` at ``steps``."""
+
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+class RoundOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How a round went: its mean JCT over the base's on the validation streams, and SAC's figures on the way."""
+
+    number: int
+    validation: Interval
+    labels: int
+    curves: dict[str, Curve]
+
+
+class TrainingFolder:
+    """What a training has done so far, under one folder."""
+
+    def __init__(self, path: Path, settings: msgspec.Struct) -> None:
+        """Open the folder or make it. Raises PolicyError if another training is in it."""
+        self.path = path
+        wanted = msgspec.json.format(msgspec.json.encode(settings)) + b"\n"
+        if not (path / SETTINGS_FILE).exists():
+            self._write(path / SETTINGS_FILE, wanted)
+        elif (path / SETTINGS_FILE).read_bytes() != wanted:
+            raise PolicyError(
+                f"{path} holds a training with other settings ({path / SETTINGS_FILE}): give the same ones to go on "
+                "with it, else name another folder"
+            )
+
+    def labels(self, number: int, stream: int) -> Labels | None:
+        """Return what a round found on a stream, or None if it has not been there."""
+        path = self._labels_path(number, stream)
+        return Labels(**safetensors.numpy.load_file(path)) if path.exists() else None
+
+    def keep_labels(self, number: int, stream: int, labels: Labels) -> None:
+        """Keep what a round found on a stream."""
+        self._write(self._labels_path(number, stream), safetensors.numpy.save(msgspec.structs.asdict(labels)))
+
+    def load_sac(self, number: int, sac: Sac[Actor]) -> None:
+        """Let ``sac`` be what it was after a round that is done."""
+        sac.load(self._round(number) / "sac.safetensors")
+
+    def keep_round(self, outcome: RoundOutcome, sac: Sac[Actor]) -> None:
+        """Keep how a round went and what SAC is after it."""
+        aside = self._round(outcome.number) / ".sac.safetensors"
+        sac.save(aside)
+        aside.replace(aside.with_name("sac.safetensors"))
+        self._write(self._round(outcome.number) / "outcome.json", msgspec.json.encode(outcome))
+
+    def outcomes(self) -> list[RoundOutcome]:
+        """Return the outcomes of the rounds that are done, in order."""
+        found: list[RoundOutcome] = []
+        while (path := self._round(len(found) + 1) / "outcome.json").exists():
+            found.append(msgspec.json.decode(path.read_bytes(), type=RoundOutcome))
+        return found
+
+    def results(self, name: str) -> list[StreamResult] | None:
+        """Return how a policy did, or None if it has not been run."""
+        path = self.path / f"results-{name}.json"
+        return msgspec.json.decode(path.read_bytes(), type=list[StreamResult]) if path.exists() else None
+
+    def keep_results(self, name: str, results: Sequence[StreamResult]) -> None:
+        """Keep how a policy did."""
+        self._write(self.path / f"results-{name}.json", msgspec.json.encode(results))
+
+    def _round(self, number: int) -> Path:
+        return self.path / f"round-{number}"
+
+    def _labels_path(self, number: int, stream: int) -> Path:
+        return self._round(number) / f"labels-{stream}.safetensors"
+
+    def _write(self, path: Path, content: bytes) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            aside = path.with_name(f".{path.name}")
+            aside.write_bytes(content)
+            aside.replace(path)
+        except OSError as err:
+            raise PolicyError(f"cannot write {path}: {err.strerror}; make room, and give the command again") from err
