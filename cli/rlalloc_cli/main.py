@@ -107,10 +107,12 @@ def mount_trainer() -> None:
         from rlalloc_trainer.report.cli import run as run_stream
         from rlalloc_trainer.simulator.cli import add_commands as add_policy_commands
         from rlalloc_trainer.streams.cli import app as simulate_app
+        from rlalloc_trainer.validation.cli import validate
     except ModuleNotFoundError:
         return  # a node without the trainer
     app.add_typer(train_app, name="train")
     simulate_app.command("run")(run_stream)
+    simulate_app.command("validate")(validate)
     add_policy_commands(simulate_app)
     app.add_typer(simulate_app, name="simulate")
     app.command()(evaluate)

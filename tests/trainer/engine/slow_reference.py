@@ -44,7 +44,7 @@ def starts_of(
     window_s: float = 86_400.0,
 ) -> list[float]:
     """Run all jobs and return their starts; ``reserve_for`` None reserves for every job."""
-    now_s, last_cycle_s = 0.0, -1.0
+    now_s, last_cycle_s = 0.0, -math.inf
     changed = True
     while any(math.isnan(job.start_s) for job in jobs):
         pending = [job for job in jobs if job.submit_s <= now_s and math.isnan(job.start_s)]
@@ -54,11 +54,11 @@ def starts_of(
             changed = True
             while pending and (where := _room(pending[0], running, nodes, capacity)) is not None:
                 _start(pending.pop(0), where, now_s, running)
-        if changed and now_s % interval_s == 0 and now_s > last_cycle_s:
+        if changed and now_s >= last_cycle_s + interval_s:
             changed, last_cycle_s = False, now_s
             _cycle(pending, running, nodes, capacity, now_s, reserve_for, resolution_s, now_s + window_s)
         coming = [time for job in jobs for time in (job.submit_s, job.end_s) if time > now_s]
-        ticks = [math.floor(now_s / interval_s + 1) * interval_s] if changed else []
+        ticks = [last_cycle_s + interval_s] if changed else []
         now_s = min(coming + ticks)
     return [job.start_s for job in jobs]
 

@@ -224,12 +224,12 @@ def test_shipped_models_name_source_and_command() -> None:
 
 
 def test_the_shipped_philly_is_like_philly() -> None:
-    """Figures of the trace (philly.csv): 93.2% on one GPU, median 1,144 s, 90th percentile 11,264 s."""
+    """Figures of its weeks 40, 42, 45, 48 (philly.csv): 93.6% on one GPU, median 1,273 s, 90th percentile 11,104 s."""
     jobs = list(generate(load_model("philly"), GeneratorSettings(CLUSTER, hours=24.0 * 7, seed=3)))
-    assert sum(job.request.gpus == 1 for job in jobs) / len(jobs) == pytest.approx(0.932, abs=0.015)
+    assert sum(job.request.gpus == 1 for job in jobs) / len(jobs) == pytest.approx(0.936, abs=0.015)
     held = [job.held_s for job in jobs]
-    assert np.median(held) == pytest.approx(1144, rel=0.1)
-    assert np.quantile(held, 0.9) == pytest.approx(11264, rel=0.15)
+    assert np.median(held) == pytest.approx(1273, rel=0.1)
+    assert np.quantile(held, 0.9) == pytest.approx(11104, rel=0.15)
 
 
 def test_no_gpus_no_model() -> None:
@@ -242,7 +242,7 @@ def test_no_size_fits() -> None:
     tiny = msgspec.structs.replace(CLUSTER, count=1)
     model = load_model("philly")
     large = msgspec.structs.replace(model, groups=model.groups[-1:])
-    with pytest.raises(StreamError, match=r"smallest jobs .* have 64 GPUs.*cluster's 8: give it more nodes"):
+    with pytest.raises(StreamError, match=r"smallest jobs .* have 16 GPUs.*cluster's 8: give it more nodes"):
         list(generate(large, GeneratorSettings(tiny, hours=1.0)))
 
 

@@ -7,7 +7,6 @@ very same jobs with their arrivals nearer together or further apart.
 import functools
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -27,9 +26,8 @@ from rlalloc_trainer.streams.job import NodeGroup
 from rlalloc_trainer.streams.model import load_model
 from rlalloc_trainer.streams.readers import FORMATS
 from rlalloc_trainer.streams.trace import TraceJob
+from rlalloc_trainer.streams.weeks import DAY_S, WEEK_S, iso_week, monday_s
 
-DAY_S: Final = 86_400.0
-WEEK_S: Final = 7 * DAY_S
 WINDOW_FROM_DAYS: Final = (0.0, 3.0)
 """A week of a trace gives two windows, that overlap on Thursday where they are of four days."""
 
@@ -108,11 +106,11 @@ def thinned(jobs: Sequence[StreamJob], cluster: ClusterDescription, hours: float
 def philly_week(path: Path, week: int) -> tuple[StreamJob, ...]:
     """Return the jobs of an ISO week of Philly, from Monday's midnight on. Raises StreamError if there are none."""
     trace_format = FORMATS["philly-csv"]
-    trace = [job for job in _trace("philly-csv", path) if _iso_week(job.submit_s) == week]
+    trace = [job for job in _trace("philly-csv", path) if iso_week(job.submit_s) == week]
     if not trace:
         raise StreamError(f"{path}: no job of ISO week {week}; name the table of the whole trace")
     zero_s, jobs = complete(trace, trace_format.assumptions, week)
-    offset_s = zero_s - _monday_s(zero_s)
+    offset_s = zero_s - monday_s(zero_s)
     return tuple(msgspec.structs.replace(job, submit_s=job.submit_s + offset_s) for job in jobs)
 
 
@@ -134,7 +132,7 @@ def pieces_of_file(path: Path) -> tuple[WeekStream, ...]:
     if not jobs:
         raise StreamError(f"{path}: there is no job in it")
     piece_s = WEEK_S if jobs[-1].submit_s - jobs[0].submit_s >= 2 * WEEK_S else DAY_S
-    begins_s = _monday_s(header.time_zero_s) - header.time_zero_s if header.time_zero_s and piece_s == WEEK_S else 0.0
+    begins_s = monday_s(header.time_zero_s) - header.time_zero_s if header.time_zero_s and piece_s == WEEK_S else 0.0
     by_piece: dict[int, list[StreamJob]] = {}
     for job in jobs:
         by_piece.setdefault(math.floor((job.submit_s - begins_s) / piece_s), []).append(job)
@@ -147,12 +145,3 @@ def pieces_of_file(path: Path) -> tuple[WeekStream, ...]:
 @functools.lru_cache(maxsize=1)
 def _trace(name: str, path: Path) -> tuple[TraceJob, ...]:
     return tuple(FORMATS[name].read([path]))
-
-
-def _iso_week(epoch_s: float) -> int:
-    return datetime.fromtimestamp(epoch_s, UTC).isocalendar().week
-
-
-def _monday_s(epoch_s: float) -> float:
-    """The midnight of the Monday before; the epoch began on a Thursday."""
-    return epoch_s - (epoch_s + 3 * DAY_S) % WEEK_S

@@ -15,10 +15,11 @@ from rlalloc_trainer.streams.job import ClusterDescription, Header, NodeGroup
 from rlalloc_trainer.streams.model import StreamModel, load_model, save_model
 from rlalloc_trainer.streams.readers import FORMATS
 from rlalloc_trainer.streams.summary import Summary, summarise
+from rlalloc_trainer.streams.weeks import of_weeks
 
 
 class ConvertSettings(msgspec.Struct, frozen=True):
-    """What ``convert`` was told. None leaves the format's own assumption."""
+    """What ``convert`` was told. None leaves the format's own assumption; no ``weeks`` are all of them."""
 
     nodes: int | None = None
     gpus_per_node: int | None = None
@@ -27,6 +28,7 @@ class ConvertSettings(msgspec.Struct, frozen=True):
     moldable: float | None = None
     utc_offset_s: int = 0
     seed: int = 0
+    weeks: tuple[int, ...] = ()
 
 
 def convert_trace(name: str, paths: Sequence[Path], settings: ConvertSettings, output: Path) -> Summary:
@@ -38,9 +40,11 @@ def convert_trace(name: str, paths: Sequence[Path], settings: ConvertSettings, o
     trace = list(trace_format.read(paths))
     if not trace:
         raise StreamError(f"{', '.join(map(str, paths))}: no job in it has ended; name more of the trace")
+    if settings.weeks:
+        trace = of_weeks(trace, settings.weeks)
     zero_s, jobs = complete(trace, assumptions, settings.seed)
     header = Header(
-        origin=f"{trace_format.source}; rlalloc simulate convert --from {name} --seed {settings.seed}",
+        origin=f"{trace_format.source}; rlalloc simulate convert --from {name} {_told(settings)}",
         modelled=modelled(trace),
         time_zero_s=trace_format.time_zero_s(zero_s),
         utc_offset_s=settings.utc_offset_s,
@@ -49,6 +53,10 @@ def convert_trace(name: str, paths: Sequence[Path], settings: ConvertSettings, o
     write_stream(output, header, jobs)
     with open_stream(output) as (_, written):
         return summarise(written)
+
+
+def _told(settings: ConvertSettings) -> str:
+    return " ".join([f"--seed {settings.seed}", *(f"--week {week}" for week in settings.weeks)])
 
 
 def fit_stream(path: Path, output: Path, command: str) -> StreamModel:

@@ -39,12 +39,17 @@ def convert(  # noqa: PLR0913 (the options of the command)
         float | None, typer.Option(min=0, max=1, help="Share of jobs that get a range of GPUs; no trace has one.")
     ] = None,
     utc_offset: Annotated[int, typer.Option(metavar="SECONDS", help="Of the site's clock, for sacct's epochs.")] = 0,
+    week: Annotated[
+        list[int] | None, typer.Option(min=1, max=53, help="Only this ISO week; may be given again.")
+    ] = None,
 ) -> None:
     """Turn a recorded trace into a stream; what it lacks is filled by a seeded model."""
     from rlalloc_trainer.streams.app import ConvertSettings, convert_trace
 
     with errors_end_here("simulate", StreamError):
-        settings = ConvertSettings(nodes, gpus_per_node, cpus_per_node, mem_per_node, moldable, utc_offset, seed)
+        settings = ConvertSettings(
+            nodes, gpus_per_node, cpus_per_node, mem_per_node, moldable, utc_offset, seed, tuple(week or ())
+        )
         summary = convert_trace(source, trace, settings, output)
     _print_summary(summary, output)
 

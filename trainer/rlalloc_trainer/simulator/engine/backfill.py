@@ -16,6 +16,7 @@ import numpy as np
 
 from rlalloc_trainer.simulator.engine.compiled import compiled
 from rlalloc_trainer.simulator.engine.placement import choose, has_room
+from rlalloc_trainer.simulator.engine.prediction import in_windows
 from rlalloc_trainer.simulator.engine.priority import dequeue
 from rlalloc_trainer.simulator.engine.records import RESOURCES, Flags, Numbers, Reals, Record, Records, World
 from rlalloc_trainer.simulator.engine.reservations import (
@@ -59,6 +60,7 @@ def backfill(world: World) -> bool:  # noqa: C901, PLR0912, PLR0915 (parts of th
     slots, chains, known = world.slots, reservations.chains, reservations.known
     now_s, most, lln = clock["now_s"], rules["bf_job_part_count_reserve"], rules["least_loaded_nodes"]
     window_end_s, grain_s = now_s + rules["bf_window"], rules["bf_resolution"]
+    windows = rules["prediction_window"] > 0.0
     started, place, candidate = 0, 0, 0
     while left > 0 and place <= candidates[left - 1]:
         number = order[place]
@@ -89,7 +91,9 @@ def backfill(world: World) -> bool:  # noqa: C901, PLR0912, PLR0915 (parts of th
                 row = reservations.soonest_s[gpus]
                 start_s, found = earliest_on_one(nodes, slots, mine, chains, row, size, room, window_end_s)
             else:
-                start_s, found = earliest_on_several(world, reservations, size, window_end_s)
+                start_s, found = earliest_on_several(world, reservations, size, now_s, window_end_s)
+            if windows:
+                start_s, found = in_windows(world, reservations, size, start_s, found, window_end_s)
             if found > 0:
                 choose(nodes, room, found, size, chosen, lln)
                 begin_s = math.floor(start_s / grain_s) * grain_s

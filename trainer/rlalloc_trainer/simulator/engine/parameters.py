@@ -25,6 +25,10 @@ class SchedulerParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
     ``bf_job_part_count_reserve`` 1 makes backfill EASY (only the first job of a partition holds a reservation), 0
     conservative (each tested job holds one). ``sched_min_interval`` is 2 microseconds in Slurm, here 0.
+
+    The last three are 0 here, for most matter only where jobs last minutes. Slurm's ``batch_sched_delay`` is 3 s. The
+    others are no parameters of Slurm but fixed in it: ``prediction_window`` 30 s (prediction.py) and
+    ``time_limit_interval`` 30 s, between slurmctld's looks for jobs that have reached their time limits.
     """
 
     backfill: bool = True
@@ -39,6 +43,9 @@ class SchedulerParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     default_queue_depth: Count = 100
     least_loaded_nodes: bool = False
     """CR_LLN of SelectTypeParameters."""
+    batch_sched_delay: NotNegative = 0.0
+    prediction_window: NotNegative = 0.0
+    time_limit_interval: NotNegative = 0.0
 
 
 class PriorityParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -76,6 +83,16 @@ class Interception(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """Part of its run time after which a job with too little memory is killed; an assumption."""
     urgency: UrgencyRules = UrgencyRules()
     """What the site lets a policy's urgency do to the order of its queue."""
+
+
+class NodeOverhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What real nodes need beside the jobs' own time, in seconds; 0 unless it was measured.
+
+    ``launch`` is from slurmctld's start of a job to the first line of its script (prolog, slurmd, slurmstepd), and
+    part of the job's run time.
+    """
+
+    launch: NotNegative = 0.0
 
 
 class NodeKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -124,6 +141,7 @@ class SimulatedSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     scheduler: SchedulerParameters = SchedulerParameters()
     priority: PriorityParameters = PriorityParameters()
     interception: Interception = Interception()
+    overhead: NodeOverhead = NodeOverhead()
 
     def __post_init__(self) -> None:
         """Refuse nodes in partitions that are not there."""
@@ -149,7 +167,7 @@ def rules_of(site: SimulatedSite) -> Records:
     fields = [("multifactor", "b1")]
     values: dict[str, float] = {"multifactor": site.priority.type == "multifactor"}
     codes = {bool: "b1", int: "i8", float: "f8"}
-    for given in (site.scheduler, site.priority, site.interception):
+    for given in (site.scheduler, site.priority, site.interception, site.overhead):
         for name, default in msgspec.structs.asdict(type(given)()).items():
             if type(default) in codes:
                 fields.append((name, codes[type(default)]))

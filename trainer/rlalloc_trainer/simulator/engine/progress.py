@@ -2,8 +2,9 @@
 
 At one moment, in this order: node failures and repairs, ends and cancellations, jobs that become eligible, arrivals,
 the priorities' calculation, the main scheduler, backfill, questions. The main scheduler runs after each submission,
-end or change by rlalloc, and every sched_interval where it was cut short or a begin time has passed (Slurm wakes for
-that by itself only then). Backfill runs at multiples of bf_interval if anything has changed, as in Slurm.
+end or change by rlalloc (at the next whole second and after batch_sched_delay, if that is not 0), and every
+sched_interval where it was cut short or a begin time has passed (Slurm wakes for that by itself only then). Backfill
+runs when anything has changed, bf_interval after its last cycle at the earliest, as in Slurm.
 """
 
 import math
@@ -49,8 +50,12 @@ def advance(world: World, until_s: float) -> int:
 def wake(world: World) -> None:
     """Let the main scheduler run as soon as it may, and backfill at its next time: something has changed."""
     clock, rules = world.clock[0], world.rules[0]
+    soonest_s = clock["now_s"]
+    if rules["batch_sched_delay"] > 0:
+        # slurmctld's main loop sees to it, once a second.
+        soonest_s = max(math.floor(soonest_s) + 1.0, clock["last_pass_s"] + rules["batch_sched_delay"])
     clock["next_pass_s"] = min(
-        clock["next_pass_s"], max(clock["now_s"], clock["last_pass_s"] + rules["sched_min_interval"])
+        clock["next_pass_s"], max(soonest_s, clock["last_pass_s"] + rules["sched_min_interval"])
     )
     _arm(world)
 
@@ -60,8 +65,10 @@ def _arm(world: World) -> None:
     """Let what runs at intervals run at its next time."""
     clock, rules = world.clock[0], world.rules[0]
     now_s = clock["now_s"]
-    if rules["backfill"] and math.isinf(clock["next_backfill_s"]):
-        clock["next_backfill_s"] = _next_tick(now_s, rules["bf_interval"], clock["last_backfill_s"])
+    if rules["backfill"]:
+        clock["next_backfill_s"] = min(
+            clock["next_backfill_s"], max(now_s, clock["last_backfill_s"] + rules["bf_interval"])
+        )
     if rules["multifactor"] and math.isinf(clock["next_calculation_s"]):
         clock["next_calculation_s"] = _next_tick(now_s, rules["calc_period"], clock["last_calculation_s"])
     if rules["review_interval"] > 0 and math.isinf(clock["next_review_s"]):
@@ -139,7 +146,12 @@ def _job_comes_due(world: World, number: int) -> None:
         conclude(world, number, CANCELLED)
     elif job["state"] == DEFERRED:
         await_turn(world, number)
+        unchanged_s = clock["next_backfill_s"]
         _arm(world)
+        # That a begin time has passed is no change that wakes backfill: it sees the job when it looks anyway.
+        tick_s = _next_tick(clock["now_s"], world.rules[0]["bf_interval"], clock["last_backfill_s"])
+        if world.rules[0]["backfill"]:
+            clock["next_backfill_s"] = min(unchanged_s, tick_s)
         _at_next_full_pass(world)
     elif job["state"] == PENDING:  # its nice falls
         dequeue(world, number)

@@ -102,9 +102,9 @@ def earliest_on_one(
 
 @compiled
 def earliest_on_several(
-    world: World, reservations: Reservations, size: Record, window_end_s: float
+    world: World, reservations: Reservations, size: Record, from_s: float, window_end_s: float
 ) -> tuple[float, int]:
-    """Likewise, for a job of several nodes; into ``world.room``."""
+    """Likewise, from ``from_s`` on, for a job of any number of nodes; into ``world.room``."""
     nodes, slots, room = world.nodes, world.slots, world.room
     mine, gpu_type = world.in_partition[size["partition"]], size["gpu_type"]
     chains = reservations.chains
@@ -112,7 +112,6 @@ def earliest_on_several(
     possible_s = reservations.soonest_s[size["gpus_per_node"]]
     limit_s, wanted = float(size["limit_s"]), size["nodes"]
     soonest = np.empty(wanted)
-    from_s = world.clock[0]["now_s"]
     while True:
         soonest[:] = math.inf
         for node in range(len(nodes)):
@@ -140,6 +139,13 @@ def earliest_on_several(
         if together >= wanted:
             return float(start_s), together
         from_s = start_s  # some nodes are reserved again by then: look for a later time
+
+
+@compiled
+def free_of_reservations(chains: Chains, node: int, time_s: float, limit_s: float) -> bool:
+    """Whether ``node`` is reserved for nobody from ``time_s`` on for ``limit_s``."""
+    first, following, begin_s, end_s = chains.first, chains.following, chains.begin_s, chains.end_s
+    return bool(_after(first, following, begin_s, end_s, node, time_s, limit_s, time_s) <= time_s)
 
 
 @compiled

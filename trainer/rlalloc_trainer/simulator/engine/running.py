@@ -186,19 +186,26 @@ def _foresee_end(world: World, number: int) -> None:
     job["speed"] = slowest * speed(
         world.curve_points, world.curve_gpus, world.curve_speedup, job["curve"], gpus, supply
     )
-    job["overhead_s"] = job["restart_cost_s"] if job["restarts"] > 0 else 0.0
+    job["overhead_s"] = world.rules[0]["launch"] + (job["restart_cost_s"] if job["restarts"] > 0 else 0.0)
     run_s = job["overhead_s"] + max(0.0, job["stops_at"] - job["progress"]) * job["work_s"] / job["speed"]
     ends_as = job["stop_state"] if job["stops_at"] < 1.0 else COMPLETED
     if size["mem_mib_per_node"] / per_node < job["mem_mib_per_gpu_needed"]:
         run_s *= world.rules[0]["out_of_memory_after"]
         ends_as = OUT_OF_MEMORY
     if run_s > size["limit_s"]:
-        run_s, ends_as = float(size["limit_s"]), TIMEOUT
+        run_s, ends_as = _until_looked_at(job["start_s"] + size["limit_s"], world) - job["start_s"], TIMEOUT
     cancelled_s = job["first_start_s"] + job["cancel_after_s"] - job["start_s"]
     if run_s > cancelled_s:
         run_s, ends_as = max(0.0, cancelled_s), CANCELLED
     job["ends_as"] = ends_as
     job["end_s"] = job["start_s"] + run_s
+
+
+@compiled
+def _until_looked_at(time_s: float, world: World) -> float:
+    """The next time at which slurmctld looks for jobs that have reached their time limits."""
+    interval_s = world.rules[0]["time_limit_interval"]
+    return float(time_s) if interval_s <= 0 else math.ceil(time_s / interval_s) * interval_s
 
 
 @compiled

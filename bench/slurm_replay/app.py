@@ -1,0 +1,48 @@
+"""Runs the stream of a folder on a site of its own and writes down what became of it.
+
+Progress goes to standard output, a line with the part of the jobs that has ended. Exit: 0 done, 1 failed.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Final
+
+from rlalloc.errors import RlallocError
+from rlalloc_trainer.streams import read_stream
+from rlalloc_trainer.validation.recorded import write_run
+from rlalloc_trainer.validation.settings import MODES, STREAM_FILE, Mode, read_settings
+from slurm_replay.place import site_for
+from slurm_replay.records import run_of
+from slurm_replay.submission import submit_all, wait_until_ended
+from slurm_testbed import TestbedError
+
+DRAINS_WITHIN_S: Final = 1800.0
+
+
+def main() -> int:
+    """Exit status."""
+    parser = argparse.ArgumentParser(prog="slurm_replay", description=__doc__)
+    parser.add_argument("folder", type=Path, help="with settings.json and stream.jsonl (rlalloc simulate validate)")
+    parser.add_argument("--mode", choices=MODES, required=True, help="what rlalloc does there")
+    options = parser.parse_args()
+    try:
+        replay(options.folder, options.mode)
+    except (RlallocError, TestbedError) as err:
+        print(f"slurm_replay: {err}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def replay(folder: Path, mode: Mode) -> None:
+    """Run the folder's stream in one mode and write MODE.json. Raises RlallocError or TestbedError."""
+    settings = read_settings(folder)
+    _, jobs = read_stream(folder / STREAM_FILE)
+    with site_for(settings, mode) as (site, rlalloc):
+        ids = submit_all(site, jobs, settings.shape, _tell)
+        wait_until_ended(site, len(jobs), _tell, DRAINS_WITHIN_S)
+        write_run(folder, run_of(site, rlalloc, jobs, ids, mode))
+
+
+def _tell(done: float) -> None:
+    print(f"{done:.3f}", flush=True)

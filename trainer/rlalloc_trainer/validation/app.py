@@ -1,0 +1,108 @@
+"""Wiring of ``rlalloc simulate validate``: a stream out, real runs in, the engine's runs beside them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+import msgspec
+import torch
+
+from rlalloc.heuristics import Heuristic
+from rlalloc_agent.serving import load_shipped
+from rlalloc_trainer.evaluation import ActorWeights, policy_of
+from rlalloc_trainer.progress import Report
+from rlalloc_trainer.streams import read_stream, write_stream
+from rlalloc_trainer.validation.chaos import Spread, spread_of
+from rlalloc_trainer.validation.comparison import Compared, Figures, compare, figures_of, pairs_of
+from rlalloc_trainer.validation.contention import contention
+from rlalloc_trainer.validation.real_site import run_real
+from rlalloc_trainer.validation.recorded import read_run
+from rlalloc_trainer.validation.settings import (
+    STREAM_FILE,
+    Mode,
+    ValidationError,
+    ValidationSettings,
+    read_settings,
+    write_settings,
+)
+from rlalloc_trainer.validation.simulated import launch_s_of, simulate
+
+
+class Validated(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one command finds.
+
+    ``spreads``   how far the engine is from itself, by mode
+    ``launch_s``  what the engine was told that launching takes, by mode: measured in the other modes' runs
+    ``again``     the real site against itself: shadow mode touches nothing, so it is the other once more
+    """
+
+    settings: ValidationSettings
+    compared: tuple[Compared, ...]
+    spreads: tuple[Spread, ...]
+    launch_s: tuple[float, ...]
+    again: Figures | None
+
+    @property
+    def missed(self) -> tuple[str, ...]:
+        """Targets that were missed, by mode."""
+        return tuple(
+            f"{each.mode}: {text}"
+            for each in self.compared
+            for text in each.figures.missed(float(self.settings.bf_interval_s))
+        )
+
+
+def prepare(folder: Path, settings: ValidationSettings) -> None:
+    """Write the settings and the stream into a new folder. Raises ValidationError, StreamError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise ValidationError(f"{folder} is not empty: name a new folder, or compare what is in it (--recorded)")
+    except OSError as err:
+        raise ValidationError(f"{folder}: {err.strerror}; name a folder that you may write to") from err
+    write_settings(folder, settings)
+    header, jobs = contention(settings)
+    write_stream(folder / STREAM_FILE, header, jobs)
+
+
+def run_and_compare(folder: Path, settings: ValidationSettings, modes: Sequence[Mode], report: Report) -> Validated:
+    """Run a new stream on real sites, then in the engine. Raises ValidationError, StreamError."""
+    prepare(folder, settings)
+    run_real(folder, modes, report)
+    return compare_recorded(folder, modes, report)
+
+
+def compare_recorded(folder: Path, modes: Sequence[Mode], report: Report) -> Validated:
+    """Compare the real runs of a folder with the engine's. Raises ValidationError, StreamError."""
+    settings = read_settings(folder)
+    header, jobs = read_stream(folder / STREAM_FILE)
+    policy = shipped_policy()
+    runs = {mode: read_run(folder, mode) for mode in modes}
+    measured_s = {mode: launch_s_of(header, jobs, settings, run) for mode, run in runs.items()}
+    launch_s = {mode: _mean([measured_s[other] for other in modes if other != mode]) for mode in modes}
+    compared, spreads = [], []
+    for place, (mode, real) in enumerate(runs.items()):
+        report(f"the engine, {mode}", place / len(runs))
+        compared.append(compare(real, simulate(header, jobs, settings, real, policy, launch_s[mode])))
+        spreads.append(spread_of(header, jobs, settings, real, policy, launch_s[mode]))
+    report("done", 1.0)
+    twice = "off" in runs and "shadow" in runs
+    return Validated(
+        settings=settings,
+        compared=tuple(compared),
+        spreads=tuple(spreads),
+        launch_s=tuple(launch_s[mode] for mode in modes),
+        again=figures_of(pairs_of(runs["off"], runs["shadow"])) if twice else None,
+    )
+
+
+def shipped_policy() -> Heuristic:
+    """The policy that the agent serves on a site without any of its own, always its mean. Raises PolicyError."""
+    torch.set_num_threads(1)
+    actor, manifest = load_shipped()
+    return policy_of(ActorWeights.of(actor, manifest.answers))
+
+
+def _mean(values: Sequence[float]) -> float:
+    """0 without values: with one mode alone there is no other run to measure in."""
+    return fmean(values) if values else 0.0

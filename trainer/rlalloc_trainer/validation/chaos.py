@@ -1,0 +1,63 @@
+"""How far the engine is from itself where events come a little earlier or later: what no simulator can know.
+
+A full site amplifies: two jobs that end within a second of each other, the other way round, give a third another
+node, and all that comes after is different. The real site has such differences in each run (sbatch, slurmd and
+slurmctld take their time), so no engine can come nearer to one run than to another of the same.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from rlalloc.heuristics import Heuristic
+from rlalloc_trainer.streams import Header, StreamJob
+from rlalloc_trainer.validation.comparison import figures_of, pairs_of
+from rlalloc_trainer.validation.recorded import Run
+from rlalloc_trainer.validation.settings import Mode, ValidationSettings
+from rlalloc_trainer.validation.simulated import simulate
+
+MOVED_BY_S: Final = 0.5
+"""Submissions are moved by up to so much, either way."""
+TIMES: Final = 5
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """The engine with moved submissions against the engine without: the median over ``TIMES`` of each figure."""
+
+    mode: Mode
+    wait_error_s: float
+    jct_error: float
+    rank: float
+
+
+def spread_of(
+    header: Header,
+    jobs: Sequence[StreamJob],
+    settings: ValidationSettings,
+    real: Run,
+    policy: Heuristic,
+    launch_s: float,
+) -> Spread:
+    """Run the stream of ``real`` with submissions as they were, and ``TIMES`` with them moved by ``MOVED_BY_S``."""
+    plain = simulate(header, jobs, settings, real, policy, launch_s)
+    found = []
+    for seed in range(TIMES):
+        random = np.random.default_rng(seed)
+        moved = msgspec.structs.replace(
+            real,
+            jobs=tuple(
+                msgspec.structs.replace(
+                    job, submitted_s=job.submitted_s + float(random.uniform(-MOVED_BY_S, MOVED_BY_S))
+                )
+                for job in real.jobs
+            ),
+        )
+        found.append(figures_of(pairs_of(plain, simulate(header, jobs, settings, moved, policy, launch_s))))
+    return Spread(
+        mode=real.mode,
+        wait_error_s=float(np.median([each.wait_error_s[0] for each in found])),
+        jct_error=float(np.median([abs(each.jct_error) for each in found])),
+        rank=float(np.median([each.rank for each in found])),
+    )

@@ -1,0 +1,110 @@
+"""The same stream in the engine, submitted when the real one really was."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Final
+
+import msgspec
+
+from rlalloc.heuristics import Heuristic
+from rlalloc.job import Allocation
+from rlalloc_trainer.report.recording import RecordedSimulator
+from rlalloc_trainer.simulator.driving import drive
+from rlalloc_trainer.simulator.engine import NodeOverhead, SimulatedSite, SubmittedJob
+from rlalloc_trainer.simulator.engine.records import STATE_NAMES, Record
+from rlalloc_trainer.simulator.from_stream import site_of, submitted_from
+from rlalloc_trainer.streams import Header, StreamJob
+from rlalloc_trainer.validation.recorded import RanJob, Run
+from rlalloc_trainer.validation.settings import ValidationError, ValidationSettings
+
+BY: Final = "rlalloc's engine"
+ALIGNED_S: Final = 3600.0
+"""The engine's time begins at a whole hour of the clock: slurmctld's windows of 30 s begin at whole half minutes."""
+
+
+def site_for(
+    header: Header, jobs: Sequence[StreamJob], settings: ValidationSettings, launch_s: float = 0.0
+) -> SimulatedSite:
+    """The engine's site for a stream. Raises ValidationError where the stream names no cluster."""
+    if header.cluster is None:
+        raise ValidationError("the stream's header names no cluster: make it again with rlalloc simulate validate")
+    return msgspec.structs.replace(
+        site_of(header.cluster, jobs),
+        scheduler=settings.scheduler,
+        interception=settings.interception,
+        overhead=NodeOverhead(launch=max(0.0, launch_s)),
+    )
+
+
+def simulate(
+    header: Header,
+    jobs: Sequence[StreamJob],
+    settings: ValidationSettings,
+    real: Run,
+    policy: Heuristic,
+    launch_s: float = 0.0,
+) -> Run:
+    """Run the stream as ``real`` was run: its submissions, its mode; only enforced does ``policy`` size jobs.
+
+    ``launch_s`` is what a node needs to launch a job. Times come back on the real run's clock.
+    """
+    zero_s = math.floor(real.began_s / ALIGNED_S) * ALIGNED_S
+    at_s = {job.number: job.submitted_s - zero_s for job in real.jobs}
+    site = site_for(header, jobs, settings, launch_s)
+    shifted = [msgspec.structs.replace(job, submit_s=max(0.0, at_s[job.id])) for job in jobs]
+    shifted.sort(key=lambda job: job.submit_s)
+    submitted = submitted_from(shifted, site)
+    if real.mode != "enforce":
+        submitted = [msgspec.structs.replace(job, managed=False) for job in submitted]
+    simulator = RecordedSimulator(site, submitted)
+    drive(simulator, submitted, policy if real.mode == "enforce" else None)
+    nodes = {run.job: run.nodes for run in simulator.history().runs}
+    ran = [
+        _ran(job, one, record, size, nodes.get(place, ()), zero_s)
+        for place, (job, one, record, size) in enumerate(
+            zip(shifted, submitted, simulator.outcomes(), simulator.world.sizes, strict=True)
+        )
+    ]
+    return Run(mode=real.mode, by=BY, jobs=tuple(sorted(ran, key=lambda job: job.number)))
+
+
+def launch_s_of(header: Header, jobs: Sequence[StreamJob], settings: ValidationSettings, run: Run) -> float:
+    """Mean seconds that jobs of a real run held their nodes beyond what their scripts slept; 0 where none ended."""
+    site = site_for(header, jobs, settings)
+    submitted = {job.id: one for job, one in zip(jobs, submitted_from(jobs, site), strict=True)}
+    over_s = [
+        job.ended_s - job.started_s - _scripted_s(submitted[job.number], job.size)
+        for job in run.jobs
+        if job.started_s is not None and job.state in ("COMPLETED", "FAILED")
+    ]
+    return fmean(over_s) if over_s else 0.0
+
+
+def _scripted_s(job: SubmittedJob, size: Allocation) -> float:
+    """Seconds that a job sleeps in a size."""
+    return job.stops_at * job.work_s / job.curve.at(max(1, size.gpus), size.cpus_per_gpu)
+
+
+def _ran(
+    job: StreamJob, submitted: SubmittedJob, record: Record, size: Record, nodes: tuple[int, ...], zero_s: float
+) -> RanJob:
+    had = Allocation(
+        nodes=int(size["nodes"]),
+        gpus_per_node=int(size["gpus_per_node"]),
+        tasks_per_node=1,
+        cpus_per_task=int(size["cpus_per_node"]),
+        mem_mib_per_node=int(size["mem_mib_per_node"]),
+        time_limit_s=int(size["limit_s"]),
+    )
+    return RanJob(
+        number=job.id,
+        submitted_s=zero_s + submitted.submit_s,
+        noted_s=zero_s + submitted.submit_s,
+        started_s=zero_s + float(record["start_s"]),
+        ended_s=zero_s + float(record["finished_s"]),
+        state=STATE_NAMES[record["state"]],
+        size=had,
+        nodes=nodes,
+        decided=had if submitted.managed else None,
+    )
