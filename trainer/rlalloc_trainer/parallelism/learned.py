@@ -40,6 +40,7 @@ def learn_sac(decisions: int, seed: int) -> SacPlans:
         actor_rate=1e-3,
         temperature_rate=1e-3,
         temperature=0.05,
+        target_entropy=-3.0 * SHARES,
         tau=0.01,
     )
     online = OnlineSettings(gamma=DISCOUNT, learning_starts=min(2000, decisions // 4), train_every=4)

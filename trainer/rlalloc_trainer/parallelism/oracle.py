@@ -11,9 +11,7 @@ from rlalloc_trainer.parallelism.performance import Consequences, FloatArray, co
 
 DISCOUNT: Final = 0.8
 """Of everybody in the comparison: about five jobs ahead count."""
-_PLACES: Final = 7
 _SIZES: Final = 12
-_TOLERANCE: Final = 1e-3
 
 
 class Oracle:
@@ -24,7 +22,7 @@ class Oracle:
     the grid.
     """
 
-    def __init__(self, places: int = _PLACES, tolerance: float = _TOLERANCE) -> None:
+    def __init__(self, places: int = 7, tolerance: float = 1e-3) -> None:
         axis = np.linspace(0.0, MOST_IN_USE, places)
         in_use = np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), axis=-1)
         sizes = (np.arange(_SIZES) + 0.5) / _SIZES

@@ -12,8 +12,8 @@ from rlalloc_trainer.parallelism.performance import FloatArray
 from rlalloc_trainer.parallelism.plans import PLANS
 
 Method = Literal["q-learning", "sarsa"]
-BINS: Final = (4, 4, 2, 6)
-"""For CPUs, host memory and links in use, and the model's size: 192 rows of 12 plans."""
+BINS: Final = (4, 4, 4, 6)
+"""For CPUs, host memory and links in use, and the model's size: 384 rows of 12 plans."""
 _MIDDLING: Final = 0.6 / (1.0 - DISCOUNT)
 
 
@@ -26,7 +26,7 @@ class TableSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """
 
     episodes: int = 30_000
-    power: float = 0.7
+    power: float = 0.8
     explore: float = 0.4
     walkers: int = 100
 
