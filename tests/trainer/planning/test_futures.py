@@ -90,6 +90,25 @@ def test_it_waits_for_what_runs() -> None:
     assert drawn(size(2, 1000), there).cost_s(size(2, 1000), AT_ONCE) == pytest.approx(440.0)
 
 
+def test_all_of_a_running_job_ends_at_once() -> None:
+    """It holds two nodes: two jobs of a node each start at the same time in every future, however long it goes on."""
+    busy = ClusterView(
+        0.0,
+        SHAPE,
+        np.zeros((2, 3)),
+        2.0 * np.array([SHAPE.gpus, SHAPE.cpus, SHAPE.mem_mib]),
+        np.array([[500.0, 16, 16, 16_000]]),
+        np.array([[8, 100.0]]),
+    )
+    one = size(8, 1000)
+    coming = outlook(one, busy, FutureSettings(spread=1.0))
+    generator = np.random.default_rng(0)
+    for _ in range(10):
+        simulator = coming.future(generator).after(one, AT_ONCE)
+        starts_s = simulator.outcomes()["first_start_s"][-2:]
+        assert starts_s[0] == starts_s[1] > 0
+
+
 def test_those_ahead_come_first_and_count() -> None:
     """One ahead wants all GPUs for 100 s: it is done after 100 s, the job after 540 s."""
     request = size(4, 1000)

@@ -96,38 +96,44 @@ class Outlook:
 
     def future(self, generator: np.random.Generator) -> "Future":
         """Draw one: run times, how the job scales, who else waits and comes."""
-        simulator = self._simulator.clone()
-        jobs = simulator.world.jobs
-        expected_s = self._expected_s.copy()
+        simulator, expected_s = self._simulator.clone(), self._expected_s.copy()
+        arrivals = self._draw_others(simulator, expected_s, generator)
+        self._set_back(simulator.world.jobs, expected_s)
+        self._draw_work(simulator, expected_s, generator)
+        simulator = simulator.clone(arrivals)
+        seat(simulator.world, self._present.nodes)
+        return Future(simulator, self.number, slice(self._first, arrivals))
+
+    def _draw_others(self, simulator: Simulator, expected_s: Reals, generator: np.random.Generator) -> int:
+        """Let others wait behind the job and come later; return how many jobs there are until no more come."""
+        later = self.number + 1 + self._behind
         drawn = generator.integers(max(1, len(self._pool)), size=self.jobs - self.number - 1)
-        gaps_s = generator.exponential(size=self.jobs - self.number - 1 - self._behind)
-        spread = self._settings.spread
-        factors = np.exp(spread * generator.standard_normal(self.jobs) - spread**2 / 2)
-        curve = int(generator.integers(len(_OF_THE_JOB)))
-        arrivals = self.number + 1 + self._behind
-        jobs["submit_s"][self.number + 1 : arrivals] = _AFTER_IT_S
         for number, which in enumerate(drawn.tolist(), self.number + 1):
             other = self._pool[which]
             _give(simulator, number, size_of(other.given))
             expected_s[number] = other.run_s
-        if len(gaps_s):
-            times_s = np.cumsum(self._mean_gap_s * gaps_s)
-            jobs["submit_s"][arrivals:] = times_s
-            arrivals += int(np.searchsorted(times_s, self._until_s))
-        self._set_back(jobs, expected_s)
-        limits_s = simulator.world.sizes["limit_s"]
-        jobs["work_s"] = np.minimum(np.maximum(1.0, expected_s * factors), np.maximum(1, limits_s))
-        request = self._job.request
-        as_requested_s = EXPECTED_FRACTION_OF_LIMIT * request.time_limit_s * factors[self.number]
+        submits_s = simulator.world.jobs["submit_s"]
+        submits_s[self.number + 1 : later] = _AFTER_IT_S
+        if self.jobs > later:
+            submits_s[later:] = np.cumsum(self._mean_gap_s * generator.exponential(size=self.jobs - later))
+        return later + int(np.searchsorted(submits_s[later:], self._until_s))
+
+    def _draw_work(self, simulator: Simulator, expected_s: Reals, generator: np.random.Generator) -> None:
+        """Let each job run as long as around what is expected, up to its limit, and the job scale in some way."""
+        spread, jobs = self._settings.spread, simulator.world.jobs
+        factors = np.exp(spread * generator.standard_normal(self.jobs) - spread**2 / 2)
+        factors[: self._first] = factors[self._present.first_parts]  # all parts of a job end together
+        limits_s = np.maximum(1, simulator.world.sizes["limit_s"])
+        jobs["work_s"] = np.minimum(np.maximum(1.0, expected_s * factors), limits_s)
+        number, request = self.number, self._job.request
+        curve = int(generator.integers(len(_OF_THE_JOB)))
         scales = _OF_THE_JOB[curve]
-        jobs["curve"][self.number] = 1 + curve
-        jobs["cpus_per_gpu_needed"][self.number] = scales.cpus_per_gpu_needed
-        jobs["work_s"][self.number] = min(max(1.0, as_requested_s), request.time_limit_s) * scales.at(
+        run_s = EXPECTED_FRACTION_OF_LIMIT * request.time_limit_s * factors[number]
+        jobs["curve"][number] = 1 + curve
+        jobs["cpus_per_gpu_needed"][number] = scales.cpus_per_gpu_needed
+        jobs["work_s"][number] = min(max(1.0, run_s), request.time_limit_s) * scales.at(
             max(1, request.gpus), request.cpus_per_gpu
         )
-        simulator = simulator.clone(arrivals)
-        seat(simulator.world, self._present.nodes)
-        return Future(simulator, self.number, slice(self._first, arrivals))
 
     def _ahead(self, view: ClusterView) -> tuple[Numbers, Reals]:
         """Sizes (waiting, 5) of those that wait ahead, and their expected run times [s].
@@ -187,16 +193,17 @@ class Future:
         self._before, self._number, self._counted = before, number, counted
 
     def cost_s(self, allocation: Allocation, nice: tuple[int, float]) -> float:
-        """Seconds that all who wait and come spend until they are done, with the job in ``allocation``.
+        """Seconds that all who wait and come spend until they are done, with the job in ``allocation``."""
+        jobs = self.after(allocation, nice).world.jobs[self._counted]
+        return float((jobs["finished_s"] - jobs["submit_s"]).sum())
 
-        ``nice`` as ``Simulator.resize`` takes it.
-        """
+    def after(self, allocation: Allocation, nice: tuple[int, float]) -> Simulator:
+        """Run to the end with the job in ``allocation``; ``nice`` as ``Simulator.resize`` takes it."""
         simulator = self._before.clone()
         answers = np.zeros((len(simulator.world.jobs), len(SIZE_FIELDS)), dtype=np.int64)
         answers[self._number] = (*size_of(allocation).values(), *nice)
         simulator.run_answered(answers)
-        jobs = simulator.world.jobs[self._counted]
-        return float((jobs["finished_s"] - jobs["submit_s"]).sum())
+        return simulator
 
 
 def _give(simulator: Simulator, number: int, size: dict[str, int]) -> None:

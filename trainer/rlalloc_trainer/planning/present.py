@@ -24,6 +24,12 @@ class Present:
     nodes: Numbers
     owners: Numbers
 
+    @property
+    def first_parts(self) -> Numbers:
+        """Of each part, the first part of the same job; shape (parts,)."""
+        _, first, whose = np.unique(self.owners, return_index=True, return_inverse=True)
+        return np.asarray(first[whose], dtype=np.int64)
+
     def holds(self, allocation: Allocation) -> bool:
         """Whether the cluster could hold ``allocation`` if nothing ran."""
         return self.has_nodes(
