@@ -25,7 +25,7 @@ from rlalloc_trainer.validation.simulated import launch_s_of
 from slurm_gain.gains import Measured, measured_of
 from slurm_gain.picture import draw
 from slurm_gain.plan import BEFORE, COMPARED, Planned, StreamName, plan, prepare
-from slurm_gain.prediction import policies, predicted_jct_s
+from slurm_gain.prediction import policies, predictions_s
 from slurm_gain.table import gain_table, jct_table
 
 WIDTH: Final = 118
@@ -131,7 +131,7 @@ def _compare(chosen: Sequence[Planned], kept: Path, report: Report) -> list[Meas
                 "new folder, or remove enforce.json there to run it again"
             )
         launch_s = launch_s_of(header, jobs, settings, runs[BEFORE])
-        predicted_s = predicted_jct_s(header, jobs, settings, deciding, launch_s)
-        measured.append(measured_of(planned.stream, planned.seed, runs, predicted_s))
+        predicted = predictions_s(header, jobs, settings, deciding, launch_s)
+        measured.append(measured_of(planned.stream, planned.seed, runs, predicted))
     report("done", 1.0)
     return measured

@@ -18,21 +18,21 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     """One stream, one seed, one mode.
 
     ``jct_s``            mean JCT by sacct, seconds
-    ``predicted_jct_s``  the simulator's
+    ``predictions_s``    the simulator's, of several runs; their mean is the prediction
     ``resized``          jobs that had another size than as submitted
     ``ended_otherwise``  jobs that did not end in the state in which they ended as submitted
     ``machine_load``     of the machine, over the last minute of the run
     """
 
     jct_s: float
-    predicted_jct_s: float
+    predictions_s: tuple[float, ...]
     resized: int
     ended_otherwise: int
     machine_load: float
 
     def on(self, side: Side) -> float:
         """Mean JCT [s] on one side."""
-        return self.jct_s if side == "real" else self.predicted_jct_s
+        return self.jct_s if side == "real" else fmean(self.predictions_s)
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +60,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 def measured_of(
-    stream: StreamName, seed: int, runs: Mapping[Mode, Run], predicted_jct_s: Mapping[Mode, float]
+    stream: StreamName, seed: int, runs: Mapping[Mode, Run], predictions_s: Mapping[Mode, tuple[float, ...]]
 ) -> Measured:
     """Join real runs and predictions. Raises ValidationError where the runs are not of the same jobs."""
     before = {job.number: job for job in runs[BEFORE].jobs}
@@ -74,7 +74,7 @@ def measured_of(
         taken={
             mode: Taken(
                 jct_s=fmean(job.jct_s for job in run.jobs),
-                predicted_jct_s=predicted_jct_s[mode],
+                predictions_s=predictions_s[mode],
                 resized=sum(job.size != before[job.number].size for job in run.jobs),
                 ended_otherwise=sum(job.state != before[job.number].state for job in run.jobs),
                 machine_load=run.load_of_machine[0],

@@ -44,7 +44,7 @@ def _bars(axes: Axes, measured: Sequence[Measured]) -> None:
     for row, mode in enumerate(COMPARED):
         at = places + (row - (len(COMPARED) - 1) / 2) * WIDTH
         axes.bar(at, [each.taken[mode].jct_s for each in measured], WIDTH, color=COLOURS[mode], label=NAMES[mode])
-        predicted_s = [each.taken[mode].predicted_jct_s for each in measured]
+        predicted_s = [each.taken[mode].on("predicted") for each in measured]
         axes.hlines(
             predicted_s,
             at - WIDTH / 2,

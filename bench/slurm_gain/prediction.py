@@ -21,24 +21,26 @@ def policies() -> dict[Mode, Heuristic | None]:
     return {"off": None, "heuristic": shipped_policy(NOWHERE), "enforce": shipped_policy()}
 
 
-def predicted_jct_s(
+def predictions_s(
     header: Header,
     jobs: Sequence[StreamJob],
     settings: ValidationSettings,
     deciding: Mapping[Mode, Heuristic | None],
     launch_s: float,
-) -> dict[Mode, float]:
-    """Return mean JCT [s] by mode, submissions being those of the stream's file.
+) -> dict[Mode, tuple[float, ...]]:
+    """Return mean JCT [s] by mode in each of TIMES runs, submissions being those of the stream's file.
 
-    A mean over TIMES runs with each submission moved by up to half a second: how a real site's clocks will lie to
-    its submissions is not known beforehand. ``launch_s`` is what a node needs to launch a job.
+    Each run has its submissions moved by up to half a second: how a real site's clocks will lie to them is not known
+    beforehand. The mean of the runs is the prediction. ``launch_s`` is what a node needs to launch a job.
     """
     planned_s = {job.id: BEGINS_S + job.submit_s for job in jobs}
     return {
-        mode: fmean(
-            job.jct_s
+        mode: tuple(
+            fmean(
+                job.jct_s
+                for job in simulate_at(header, jobs, settings, moved(planned_s, seed), mode, policy, launch_s).jobs
+            )
             for seed in range(TIMES)
-            for job in simulate_at(header, jobs, settings, moved(planned_s, seed), mode, policy, launch_s).jobs
         )
         for mode, policy in deciding.items()
     }

@@ -29,7 +29,7 @@ def jct_table(measured: Sequence[Measured]) -> Table:
                 NAMES[mode],
                 f"{taken.jct_s:.1f}",
                 "" if first else f"{each.ratio(mode, 'real'):.3f}",
-                f"{taken.predicted_jct_s:.1f}",
+                f"{taken.on('predicted'):.1f} ({min(taken.predictions_s):.1f} to {max(taken.predictions_s):.1f})",
                 "" if first else f"{each.ratio(mode, 'predicted'):.3f}",
                 str(taken.resized),
                 str(taken.ended_otherwise),
