@@ -12,6 +12,7 @@ from rlalloc.store import Store
 from rlalloc_trainer.evaluation import processes
 from rlalloc_trainer.front import Front, FrontSettings, draw_front, front
 from rlalloc_trainer.intervals import Interval
+from rlalloc_trainer.parallelism.comparison import Compared, ComparisonSettings, compare
 from rlalloc_trainer.pretrain import TRAINING_FOLDER, PretrainSettings, pretrain
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.retrain import Retrained, retrain
@@ -67,3 +68,9 @@ def record_demonstrations(
     write_demonstrations(demonstrations, path)
     transitions = demonstrations.transitions
     return len(transitions), float(transitions.reward.sum()) / streams
+
+
+def compare_parallelism(seeds: int, folder: Path, workers: int, report: Report) -> dict[str, Compared]:
+    """Return a row of the table for each policy that chooses GPU counts and parallelism."""
+    with processes(workers) as spread:
+        return compare(ComparisonSettings(seeds=seeds), spread, folder, report)

@@ -133,3 +133,28 @@ def _weights(text: str) -> tuple[float, ...]:
     if not all(0 <= weight <= 1e6 for weight in weights):
         raise PolicyError(f"--weights {text}: write weights from 0 to 1000000")
     return weights
+
+
+@app.command()
+def parallelism(
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each learner.")] = 10,
+    folder: Annotated[Path, typer.Option(help="Where runs are kept, so that a second call goes on.")] = Path(
+        "parallelism"
+    ),
+    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+) -> None:
+    """Choose GPU counts and parallelism by Q-learning, SARSA, a fixed policy and SAC, and compare with the best."""
+    from rlalloc_trainer.app import compare_parallelism
+
+    with errors_end_here("train"), progress_bar() as report:
+        rows = compare_parallelism(seeds, folder, workers, report)
+    table = Table(title=f"Mean and deviation over {seeds} seeds, on episodes that nothing was learned on")
+    table.add_column("policy")
+    for column in ("accuracy", "precision", "F1", "within 1%", "total reward", "kWh a job", "s a job", "failed"):
+        table.add_column(column, justify="right")
+    for name, row in rows.items():
+        pairs = zip(msgspec.structs.astuple(row.mean), msgspec.structs.astuple(row.deviation), strict=True)
+        places = (3, 3, 3, 3, 2, 3, 0, 4)
+        cells = (f"{mean:,.{each}f} ± {spread:.{each}f}" for (mean, spread), each in zip(pairs, places, strict=True))
+        table.add_row(name, *cells)
+    Console().print(table)
