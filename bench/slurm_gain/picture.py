@@ -55,11 +55,12 @@ def _bars(axes: Axes, measured: Sequence[Measured]) -> None:
         )
     axes.set_xticks(places, [f"{each.stream}\nseed {each.seed}" for each in measured], fontsize="small")
     axes.set_ylabel("mean JCT [s]")
-    axes.legend(fontsize="small")
+    axes.margins(y=0.25)  # room for the legend
+    axes.legend(fontsize="small", ncols=2, loc="upper left")
 
 
 def _points(axes: Axes, measured: Sequence[Measured]) -> None:
-    """Each gain; on the line the simulator foresaw it exactly."""
+    """Each gain, a point a seed; on the line the simulator foresaw it exactly."""
     for mode in SIZED:
         for stream in dict.fromkeys(each.stream for each in measured):
             those = [each for each in measured if each.stream == stream]
@@ -71,9 +72,9 @@ def _points(axes: Axes, measured: Sequence[Measured]) -> None:
                 markersize=5,
                 label=f"{NAMES[mode]}, {stream}",
             )
-    low, high = min(axes.get_xlim()[0], axes.get_ylim()[0]), max(1.0, axes.get_xlim()[1], axes.get_ylim()[1])
-    axes.plot([low, high], [low, high], color="#999999", linewidth=0.8, zorder=0)
-    axes.set_aspect("equal")
+    axes.axline((1.0, 1.0), slope=1.0, color="#999999", linewidth=0.8, zorder=0)
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.margins(0.1)
     axes.set_xlabel("mean JCT over as submitted, predicted")
     axes.set_ylabel("the same, real (sacct)")
     axes.legend(fontsize="small")
