@@ -72,5 +72,6 @@ def record_demonstrations(
 
 def compare_parallelism(seeds: int, folder: Path, workers: int, report: Report) -> dict[str, Compared]:
     """Return a row of the table for each policy that chooses GPU counts and parallelism."""
+    torch.set_num_threads(1)
     with processes(workers) as spread:
         return compare(ComparisonSettings(seeds=seeds), spread, folder, report)

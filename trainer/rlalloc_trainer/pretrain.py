@@ -64,7 +64,7 @@ class PretrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     """``rounds`` of ``streams`` streams and ``steps`` gradient steps each; streams to choose and to report on."""
 
     seed: int = 0
-    rounds: int = 3
+    rounds: int = 1
     streams: int = 600
     steps: int = 6000
     validation_streams: int = 120
