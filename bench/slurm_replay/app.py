@@ -6,12 +6,12 @@ Progress goes to standard output, a line with the part of the jobs that has ende
 import argparse
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 from rlalloc.errors import RlallocError
 from rlalloc_trainer.streams import read_stream
 from rlalloc_trainer.validation.recorded import write_run
-from rlalloc_trainer.validation.settings import MODES, STREAM_FILE, Mode, read_settings
+from rlalloc_trainer.validation.settings import STREAM_FILE, Mode, read_settings
 from slurm_replay.place import site_for
 from slurm_replay.records import run_of
 from slurm_replay.submission import submit_all, wait_until_ended
@@ -24,7 +24,7 @@ def main() -> int:
     """Exit status."""
     parser = argparse.ArgumentParser(prog="slurm_replay", description=__doc__)
     parser.add_argument("folder", type=Path, help="with settings.json and stream.jsonl (rlalloc simulate validate)")
-    parser.add_argument("--mode", choices=MODES, required=True, help="what rlalloc does there")
+    parser.add_argument("--mode", choices=get_args(Mode), required=True, help="what rlalloc does there")
     options = parser.parse_args()
     try:
         replay(options.folder, options.mode)
@@ -38,7 +38,8 @@ def replay(folder: Path, mode: Mode) -> None:
     """Run the folder's stream in one mode and write MODE.json. Raises RlallocError or TestbedError."""
     settings = read_settings(folder)
     _, jobs = read_stream(folder / STREAM_FILE)
-    with site_for(settings, mode) as (site, rlalloc):
+    users = tuple(sorted({job.user for job in jobs}))
+    with site_for(settings, mode, users) as (site, rlalloc):
         ids = submit_all(site, jobs, settings.shape, _tell)
         wait_until_ended(site, len(jobs), _tell, DRAINS_WITHIN_S)
         write_run(folder, run_of(site, rlalloc, jobs, ids, mode))

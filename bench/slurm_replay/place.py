@@ -3,23 +3,33 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+import msgspec
+
+from rlalloc.policies import ACTOR_FILE, NOWHERE, PolicyStore
+from rlalloc_agent.actor import actor_bytes
+from rlalloc_agent.serving import load_shipped
 from rlalloc_testbed import Installation, install, start_site
-from rlalloc_trainer.validation.contention import USERS
-from rlalloc_trainer.validation.settings import Mode, ValidationSettings
+from rlalloc_trainer.validation.settings import Mode, ValidationSettings, sizes_jobs
 from slurm_testbed import DEFAULT_ROOT, Site, SiteSpec
 
 
 @contextmanager
-def site_for(settings: ValidationSettings, mode: Mode) -> Iterator[tuple[Site, Installation | None]]:
-    """Start a site as the settings say, and rlalloc on it unless ``mode`` is off; both end at the block's end."""
+def site_for(
+    settings: ValidationSettings, mode: Mode, users: tuple[str, ...]
+) -> Iterator[tuple[Site, Installation | None]]:
+    """Start a site as the settings say, and rlalloc on it unless ``mode`` is off; both end at the block's end.
+
+    Raises TestbedError, and PolicyError if the policy that ships with the agent is damaged.
+    """
     name = f"replay-{mode}-{os.getpid()}"
     looks = {
         "nodes": settings.nodes,
         "gpus_per_node": settings.gpus_per_node,
         "cpus_per_node": settings.cpus_per_node,
         "mem_mib_per_node": settings.mem_mib_per_node,
-        "users": USERS,
+        "users": users,
         "scheduler_parameters": scheduler_words(settings),
         # Slurm's default; jobs come first in the order of their submission.
         "extra_slurm_conf": {
@@ -39,12 +49,22 @@ def site_for(settings: ValidationSettings, mode: Mode) -> Iterator[tuple[Site, I
         return
     with start_site(name, **looks) as site:
         rlalloc = install(site, **rlalloc_settings(settings, mode))
+        if mode == "heuristic":
+            serve_heuristic(Path(rlalloc.settings["policy"]["directory"]))
         try:
             rlalloc.start("rlalloc-agent")
             rlalloc.start("rlallocd")
             yield site, rlalloc
         finally:
             rlalloc.stop_all()
+
+
+def serve_heuristic(directory: Path) -> None:
+    """Make the shipped policy, its network answering nowhere, the one in use. Raises PolicyError."""
+    actor, manifest = load_shipped()
+    store = PolicyStore(directory)
+    content = {ACTOR_FILE: actor_bytes(actor)}
+    store.promote(store.add(content, msgspec.structs.replace(manifest, answers=NOWHERE)))
 
 
 def scheduler_words(settings: ValidationSettings) -> dict[str, str]:
@@ -60,9 +80,10 @@ def scheduler_words(settings: ValidationSettings) -> dict[str, str]:
 
 def rlalloc_settings(settings: ValidationSettings, mode: Mode) -> dict[str, object]:
     """What differs from the testbed's usual configuration: the policy's mean, and one decision a job."""
+    of_rlalloc = "enforce" if sizes_jobs(mode) else mode
     return {
-        "mode": mode,
-        "rules": [{"name": "llm", "mode": mode}],
+        "mode": of_rlalloc,
+        "rules": [{"name": "llm", "mode": of_rlalloc}],
         "grace_s": settings.grace_s,
         "daemon": {"poll_s": float(settings.poll_s), "outcomes_every_s": 30.0, "heartbeat_s": 5.0},
         "waiting": {"max_updates": 0},

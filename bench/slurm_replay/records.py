@@ -12,7 +12,7 @@ from rlalloc.tres import parse_tres
 from rlalloc_testbed import Installation
 from rlalloc_trainer.streams import StreamJob
 from rlalloc_trainer.validation.recorded import RanJob, Run, StartedBy
-from rlalloc_trainer.validation.settings import Mode
+from rlalloc_trainer.validation.settings import Mode, sizes_jobs
 from slurm_load import slurmctld_log
 from slurm_testbed import Site, wait_until
 
@@ -41,7 +41,7 @@ def run_of(
     )
     log = site.log_directory / "slurmctld.log"
     submitted_s = slurmctld_log.submissions(log, wanted)
-    let_go_s = slurmctld_log.last_updates(log, wanted) if mode == "enforce" else {}
+    let_go_s = slurmctld_log.last_updates(log, wanted) if sizes_jobs(mode) else {}
     started_by = _starters(log)
     decisions = _decisions(rlalloc, wanted)
     ran = []
@@ -64,7 +64,13 @@ def run_of(
                 decline="" if decision is None else decision.decline_name,
             )
         )
-    return Run(mode=mode, by=site.run(["scontrol", "--version"]).strip(), load_of_machine=machine, jobs=tuple(ran))
+    return Run(
+        mode=mode,
+        by=site.run(["scontrol", "--version"]).strip(),
+        policy=", ".join(sorted({each.policy_version for each in decisions.values() if each.policy_version})),
+        load_of_machine=machine,
+        jobs=tuple(ran),
+    )
 
 
 def _accounting(site: Site, job_ids: frozenset[int]) -> dict[int, dict[str, str]]:

@@ -8,10 +8,11 @@ import msgspec
 import torch
 
 from rlalloc.heuristics import Heuristic
+from rlalloc.policies import Answering
 from rlalloc_agent.serving import load_shipped
 from rlalloc_trainer.evaluation import ActorWeights, policy_of
 from rlalloc_trainer.progress import Report
-from rlalloc_trainer.streams import read_stream, write_stream
+from rlalloc_trainer.streams import Header, StreamJob, read_stream, write_stream
 from rlalloc_trainer.validation.chaos import Spread, spread_of
 from rlalloc_trainer.validation.comparison import Compared, Figures, compare, figures_of, pairs_of
 from rlalloc_trainer.validation.contention import contention
@@ -53,16 +54,20 @@ class Validated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prepare(folder: Path, settings: ValidationSettings) -> None:
-    """Write the settings and the stream into a new folder. Raises ValidationError, StreamError."""
+    """Write the settings and the stream with contention into a new folder. Raises ValidationError, StreamError."""
+    prepare_stream(folder, settings, *contention(settings))
+
+
+def prepare_stream(folder: Path, settings: ValidationSettings, header: Header, jobs: Sequence[StreamJob]) -> None:
+    """Write settings and a stream into a new folder, the settings last. Raises ValidationError, StreamError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise ValidationError(f"{folder} is not empty: name a new folder, or compare what is in it (--recorded)")
     except OSError as err:
         raise ValidationError(f"{folder}: {err.strerror}; name a folder that you may write to") from err
-    write_settings(folder, settings)
-    header, jobs = contention(settings)
     write_stream(folder / STREAM_FILE, header, jobs)
+    write_settings(folder, settings)
 
 
 def run_and_compare(folder: Path, settings: ValidationSettings, modes: Sequence[Mode], report: Report) -> Validated:
@@ -96,11 +101,14 @@ def compare_recorded(folder: Path, modes: Sequence[Mode], report: Report) -> Val
     )
 
 
-def shipped_policy() -> Heuristic:
-    """The policy that the agent serves on a site without any of its own, always its mean. Raises PolicyError."""
+def shipped_policy(answers: Answering | None = None) -> Heuristic:
+    """The policy that the agent serves on a site without any of its own, always its mean. Raises PolicyError.
+
+    Its network answers where its manifest says, unless ``answers`` says otherwise.
+    """
     torch.set_num_threads(1)
     actor, manifest = load_shipped()
-    return policy_of(ActorWeights.of(actor, manifest.answers))
+    return policy_of(ActorWeights.of(actor, answers or manifest.answers))
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -5,7 +5,7 @@ node, and all that comes after is different. The real site has such differences 
 slurmctld take their time), so no engine can come nearer to one run than to another of the same.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -16,7 +16,7 @@ from rlalloc_trainer.streams import Header, StreamJob
 from rlalloc_trainer.validation.comparison import figures_of, pairs_of
 from rlalloc_trainer.validation.recorded import Run
 from rlalloc_trainer.validation.settings import Mode, ValidationSettings
-from rlalloc_trainer.validation.simulated import simulate
+from rlalloc_trainer.validation.simulated import simulate, simulate_at
 
 MOVED_BY_S: Final = 0.5
 """Submissions are moved by up to so much, either way."""
@@ -43,21 +43,19 @@ def spread_of(
     """Run the stream of ``real`` with submissions as they were, and ``TIMES`` with them moved by ``MOVED_BY_S``."""
     plain = simulate(header, jobs, settings, real, policy, launch_s)
     found = []
+    submitted_s = {job.number: job.submitted_s for job in real.jobs}
     for seed in range(TIMES):
-        random = np.random.default_rng(seed)
-        moved = msgspec.structs.replace(
-            real,
-            jobs=tuple(
-                msgspec.structs.replace(
-                    job, submitted_s=job.submitted_s + float(random.uniform(-MOVED_BY_S, MOVED_BY_S))
-                )
-                for job in real.jobs
-            ),
-        )
-        found.append(figures_of(pairs_of(plain, simulate(header, jobs, settings, moved, policy, launch_s))))
+        other = simulate_at(header, jobs, settings, moved(submitted_s, seed), real.mode, policy, launch_s)
+        found.append(figures_of(pairs_of(plain, other)))
     return Spread(
         mode=real.mode,
         wait_error_s=float(np.median([each.wait_error_s[0] for each in found])),
         jct_error=float(np.median([abs(each.jct_error) for each in found])),
         rank=float(np.median([each.rank for each in found])),
     )
+
+
+def moved(submitted_s: Mapping[int, float], seed: int) -> dict[int, float]:
+    """The same submissions, each moved by up to ``MOVED_BY_S``."""
+    random = np.random.default_rng(seed)
+    return {number: time_s + float(random.uniform(-MOVED_BY_S, MOVED_BY_S)) for number, time_s in submitted_s.items()}

@@ -49,10 +49,14 @@ class RanJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A stream that has been run, in the order of submission. ``by`` says on what, with its version."""
+    """A stream that has been run, in the order of submission.
+
+    ``by`` says on what, with its version; ``policy`` is the version that decided, empty where none did.
+    """
 
     mode: Mode
     by: str
+    policy: str = ""
     load_of_machine: tuple[float, float, float] = (0.0, 0.0, 0.0)
     jobs: tuple[RanJob, ...]
 
@@ -62,11 +66,18 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
         return min(job.submitted_s for job in self.jobs)
 
 
+def run_file(folder: Path, mode: Mode) -> Path:
+    """Where the run in one mode is written."""
+    return folder / f"{mode}.json"
+
+
 def write_run(folder: Path, run: Run) -> Path:
-    """Write a run beside its settings. Raises ValidationError."""
-    path = folder / f"{run.mode}.json"
+    """Write a run beside its settings, whole or not at all. Raises ValidationError."""
+    path = run_file(folder, run.mode)
+    aside = path.with_suffix(".new")
     try:
-        path.write_bytes(msgspec.json.encode(run) + b"\n")
+        aside.write_bytes(msgspec.json.encode(run) + b"\n")
+        aside.replace(path)
     except OSError as err:
         raise ValidationError(f"{path}: {err.strerror}; name a folder that you may write to") from err
     return path
@@ -74,7 +85,7 @@ def write_run(folder: Path, run: Run) -> Path:
 
 def read_run(folder: Path, mode: Mode) -> Run:
     """Read the run in one mode. Raises ValidationError."""
-    path = folder / f"{mode}.json"
+    path = run_file(folder, mode)
     try:
         return msgspec.json.decode(path.read_bytes(), type=Run)
     except OSError as err:

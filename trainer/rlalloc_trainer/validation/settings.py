@@ -9,9 +9,10 @@ from rlalloc.bounds import NodeShape
 from rlalloc.errors import RlallocError
 from rlalloc_trainer.simulator.engine import Interception, SchedulerParameters
 
-Mode = Literal["off", "shadow", "enforce"]
+Mode = Literal["off", "shadow", "enforce", "heuristic"]
+"""Without rlalloc, deciding but touching nothing, sizing jobs, and sizing them by the base heuristic alone."""
 MODES: Final[tuple[Mode, ...]] = ("off", "shadow", "enforce")
-"""Without rlalloc, deciding but touching nothing, and sizing jobs."""
+"""The modes in which the engine is held against a real site."""
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[int, msgspec.Meta(ge=1)]
@@ -79,6 +80,11 @@ class ValidationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     def interception(self) -> Interception:
         """How rlalloc stands in the way of jobs: each is decided once, and never submitted again."""
         return Interception(grace=float(self.grace_s), decision_interval=float(self.poll_s), resubmit_killed=False)
+
+
+def sizes_jobs(mode: Mode) -> bool:
+    """Whether jobs get other sizes than they asked for."""
+    return mode in ("enforce", "heuristic")
 
 
 def write_settings(folder: Path, settings: ValidationSettings) -> None:

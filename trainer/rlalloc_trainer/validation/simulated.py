@@ -1,7 +1,7 @@
 """The same stream in the engine, submitted when the real one really was."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Final
 
@@ -16,7 +16,7 @@ from rlalloc_trainer.simulator.engine.records import STATE_NAMES, Record
 from rlalloc_trainer.simulator.from_stream import site_of, submitted_from
 from rlalloc_trainer.streams import Header, StreamJob
 from rlalloc_trainer.validation.recorded import RanJob, Run
-from rlalloc_trainer.validation.settings import ValidationError, ValidationSettings
+from rlalloc_trainer.validation.settings import Mode, ValidationError, ValidationSettings, sizes_jobs
 
 BY: Final = "rlalloc's engine"
 ALIGNED_S: Final = 3600.0
@@ -45,20 +45,36 @@ def simulate(
     policy: Heuristic,
     launch_s: float = 0.0,
 ) -> Run:
-    """Run the stream as ``real`` was run: its submissions, its mode; only enforced does ``policy`` size jobs.
+    """Run the stream as ``real`` was run: its mode, and submissions when they really were."""
+    return simulate_at(
+        header, jobs, settings, {job.number: job.submitted_s for job in real.jobs}, real.mode, policy, launch_s
+    )
 
-    ``launch_s`` is what a node needs to launch a job. Times come back on the real run's clock.
+
+def simulate_at(
+    header: Header,
+    jobs: Sequence[StreamJob],
+    settings: ValidationSettings,
+    submitted_s: Mapping[int, float],
+    mode: Mode,
+    policy: Heuristic | None,
+    launch_s: float = 0.0,
+) -> Run:
+    """Run the stream with its jobs submitted at these times, epoch seconds by number, in one mode.
+
+    Only in modes that size jobs ``policy`` is asked. ``launch_s`` is what a node needs to launch a job. Times come
+    back on the same clock.
     """
-    zero_s = math.floor(real.began_s / ALIGNED_S) * ALIGNED_S
-    at_s = {job.number: job.submitted_s - zero_s for job in real.jobs}
+    zero_s = math.floor(min(submitted_s.values()) / ALIGNED_S) * ALIGNED_S
+    at_s = {number: time_s - zero_s for number, time_s in submitted_s.items()}
     site = site_for(header, jobs, settings, launch_s)
     shifted = [msgspec.structs.replace(job, submit_s=max(0.0, at_s[job.id])) for job in jobs]
     shifted.sort(key=lambda job: job.submit_s)
     submitted = submitted_from(shifted, site)
-    if real.mode != "enforce":
+    if not sizes_jobs(mode):
         submitted = [msgspec.structs.replace(job, managed=False) for job in submitted]
     simulator = RecordedSimulator(site, submitted)
-    drive(simulator, submitted, policy if real.mode == "enforce" else None)
+    drive(simulator, submitted, policy if sizes_jobs(mode) else None)
     nodes = {run.job: run.nodes for run in simulator.history().runs}
     ran = [
         _ran(job, one, record, size, nodes.get(place, ()), zero_s)
@@ -66,7 +82,7 @@ def simulate(
             zip(shifted, submitted, simulator.outcomes(), simulator.world.sizes, strict=True)
         )
     ]
-    return Run(mode=real.mode, by=BY, jobs=tuple(sorted(ran, key=lambda job: job.number)))
+    return Run(mode=mode, by=BY, jobs=tuple(sorted(ran, key=lambda job: job.number)))
 
 
 def launch_s_of(header: Header, jobs: Sequence[StreamJob], settings: ValidationSettings, run: Run) -> float:

@@ -1,0 +1,188 @@
+"""The gain on real sites: the demo's stream in the file's form, the figures, and the command on recorded runs."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rlalloc.policies import NOWHERE
+from rlalloc_agent.serving import ServedPolicy, load_shipped
+from rlalloc_demo.stream import Entry, read_streams
+from rlalloc_trainer.streams import StreamJob
+from rlalloc_trainer.validation.chaos import TIMES
+from rlalloc_trainer.validation.recorded import Run, write_run
+from rlalloc_trainer.validation.settings import Mode, ValidationError, ValidationSettings
+from rlalloc_trainer.validation.simulated import simulate_at
+from slurm_gain import app
+from slurm_gain.demo_stream import DemoStreamError, demo_stream, job_of
+from slurm_gain.gains import Measured, Taken, measured_of, spread
+from slurm_gain.plan import COMPARED, Planned, plan, prepare
+from slurm_gain.prediction import BEGINS_S, policies, predictions_s
+from slurm_replay.place import serve_heuristic
+from tests.trainer.validation.runs import SIZE, ran
+
+SMALL = ValidationSettings(jobs=24, nodes=2, submit_for_s=40, load=1.2)
+WORDS = ["--jobs", "24", "--minutes", "0.6666667", "--load", "1.2", "--seeds", "1", "--stream", "contention"]
+
+
+def moldable(sbatch: str) -> StreamJob:
+    return job_of(Entry(at=0, user="llm-alice", kind="moldable", sbatch=sbatch), 1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("sbatch", "nodes", "gpus", "tasks", "cpus", "mem_mib"),
+    [
+        ("--gpus=4 --cpus-per-gpu=16 --mem=500G --time=1 speech.sbatch 24e6", 1, 4, 1, 64, 512_000),
+        ("--gpus-per-node=4 --cpus-per-task=64 --mem-per-cpu=7G --time=1 pretrain.sbatch 30e6", 1, 4, 1, 64, 458_752),
+        ("--gres=gpu:a100:2 --cpus-per-task=64 --mem=500G --time=1 finetune.sbatch 18e6", 1, 2, 1, 64, 512_000),
+        (
+            "--gpus-per-node=8 --ntasks-per-node=8 --cpus-per-task=8 --mem=480G --time=1 srun-train.sbatch 52e6",
+            1, 8, 8, 8, 491_520,
+        ),
+        ("--time=1 pretrain-2-nodes.sbatch 90e6", 2, 8, 1, 64, 409_600),
+        ("--gpus-per-node=2 --time=1 pretrain-2-nodes.sbatch 90e6", 2, 2, 1, 64, 409_600),
+    ],
+)  # fmt: skip
+def test_what_the_demo_asks_for(sbatch: str, nodes: int, gpus: int, tasks: int, cpus: int, mem_mib: int) -> None:
+    """Options of the command line count before those in the script, as with sbatch."""
+    asked = moldable(sbatch).request
+    assert (asked.nodes, asked.gpus_per_node, asked.tasks_per_node) == (nodes, gpus, tasks)
+    assert (asked.cpus_per_task, asked.mem_mib_per_node, asked.time_limit_s) == (cpus, mem_mib, 60)
+
+
+def test_the_demos_jobs_take_as_long_as_its_stand_ins() -> None:
+    """48 million tokens at 3,000 a second on a GPU, 6.95 times as fast on eight; 20 seconds are an hour."""
+    job = moldable("--gpus-per-node=8 --cpus-per-task=64 --mem=500G --time=1 finetune.sbatch 48e6")
+    assert job.needs.run_time_s == pytest.approx(48e6 / (3000 * 6.95) / 3600 * 20, abs=1e-3)
+    assert job.directives == "class=finetune gpus=1-8 cpus-per-gpu=2-8 mem-per-gpu=8G-64G"
+    starved = moldable("--gpus=4 --cpus-per-task=6 --mem=9G --time=1 speech.sbatch 24e6")
+    assert starved.needs.run_time_s == pytest.approx(24e6 / (3000 * 3.7 * 0.5) / 3600 * 20, abs=1e-3)
+    assert starved.speed_curve.cpus_per_gpu_needed == pytest.approx(3.0)
+
+
+def test_a_seed_is_another_order_of_the_same_jobs() -> None:
+    entries = read_streams().stream
+    _, as_it_stands = demo_stream(entries, 0)
+    header, other = demo_stream(entries, 1)
+    assert demo_stream(entries, 1) == (header, other)
+    assert [job.user for job in as_it_stands] == [entry.user for entry in entries]
+    assert [job.submit_s for job in other] == [job.submit_s for job in as_it_stands]
+    assert [job.user for job in other] != [job.user for job in as_it_stands]
+    assert Counter(map(work, other)) == Counter(map(work, as_it_stands))
+    ours = {entry.kind for entry, job in zip(entries, as_it_stands, strict=True) if job.job_class is not None}
+    assert ours == {"moldable", "serve"}
+
+
+def work(job: StreamJob) -> bytes:
+    return msgspec.json.encode(msgspec.structs.replace(job, id=1, submit_s=0.0))
+
+
+@pytest.mark.parametrize(
+    ("sbatch", "said"),
+    [
+        ("--exclusive --mem=1G --time=1 finetune.sbatch 1e6", "--exclusive is not known"),
+        ("--gpus=1 --time=1 finetune.sbatch 1e6", "asks for no memory"),
+        ("--gpus=1 --mem=1G --time=1 finetune.sbatch", "no argument"),
+        ("--gpus=one --mem=1G --time=1 finetune.sbatch 1e6", "invalid"),
+        ("--gpus=1 --mem=1G --time=1 nowhere.sbatch 1e6", "not complete"),
+    ],
+)
+def test_what_cannot_be_read_is_named(sbatch: str, said: str) -> None:
+    with pytest.raises(DemoStreamError, match=said):
+        moldable(sbatch)
+
+
+def run(mode: Mode, *ends_s: float, **changes: object) -> Run:
+    jobs = tuple(ran(number, 0, 0, end_s, **changes) for number, end_s in enumerate(ends_s, start=1))
+    return Run(mode=mode, by="a test", load_of_machine=(1.5, 0.0, 0.0), jobs=jobs)
+
+
+def test_figures_of_a_stream() -> None:
+    runs = {
+        "off": run("off", 10, 30),
+        "heuristic": run("heuristic", 10, 10, size=msgspec.structs.replace(SIZE, gpus_per_node=2)),
+        "enforce": run("enforce", 5, 20, state="TIMEOUT"),
+    }
+    found = measured_of("demo", 1, runs, {"off": (30.0, 50.0), "heuristic": (10.0,), "enforce": (30.0,)})
+    assert (found.ratio("heuristic", "real"), found.ratio("heuristic", "predicted")) == (0.5, 0.25)
+    assert found.ratio("enforce", "real", "heuristic") == 1.25
+    assert [found.taken[mode].resized for mode in COMPARED] == [0, 2, 0]
+    assert [found.taken[mode].ended_otherwise for mode in COMPARED] == [0, 0, 2]
+    with pytest.raises(ValidationError, match="ran other jobs"):
+        measured_of("demo", 1, {**runs, "enforce": run("enforce", 5)}, {})
+
+
+def test_the_spread_over_seeds_is_of_ratios() -> None:
+    def of(seed: int, before_s: float, after_s: float) -> Measured:
+        taken = {
+            mode: Taken(jct_s=jct_s, predictions_s=(1.0,), resized=0, ended_otherwise=0, machine_load=0.0)
+            for mode, jct_s in (("off", before_s), ("heuristic", after_s))
+        }
+        return Measured(stream="demo", seed=seed, jobs=1, taken=taken)
+
+    found = spread([of(0, 100, 25), of(1, 10, 10)], "heuristic", "real")
+    assert (found.mean, found.least, found.largest) == (pytest.approx(0.5), 0.25, 1.0)
+
+
+def test_runs_of_another_plan_are_not_taken_up(tmp_path: Path) -> None:
+    (planned,) = plan(("contention",), 1, SMALL)
+    prepare(planned, tmp_path)
+    prepare(planned, tmp_path)
+    assert planned.missing(tmp_path) == COMPARED
+    (other,) = plan(("contention",), 1, msgspec.structs.replace(SMALL, load=0.5))
+    with pytest.raises(ValidationError, match="other settings"):
+        prepare(other, tmp_path)
+
+
+def test_the_prediction_knows_what_launching_takes() -> None:
+    (planned,) = plan(("contention",), 1, msgspec.structs.replace(SMALL, jobs=6, submit_for_s=400, load=0.02))
+    header, jobs = planned.jobs()
+    nothing, launch = (predictions_s(header, jobs, SMALL, {"off": None}, after_s)["off"] for after_s in (0.0, 2.0))
+    later_s = [after - before for before, after in zip(nothing, launch, strict=True)]
+    assert later_s == pytest.approx([2.0] * TIMES, abs=0.3)  # an empty site: nobody waits for anybody
+
+
+def test_the_agent_serves_the_base_heuristic_alone(tmp_path: Path) -> None:
+    serve_heuristic(tmp_path)
+    served = ServedPolicy(tmp_path, Counter())
+    assert served.version == "v000001"
+    assert served.actor.answers == NOWHERE
+
+
+def in_engine(planned: Planned, mode: Mode) -> Run:
+    """What stands for a real run: the engine's, submitted as planned."""
+    header, jobs = planned.jobs()
+    at_s = {job.id: BEGINS_S + job.submit_s for job in jobs}
+    return simulate_at(header, jobs, planned.settings, at_s, mode, policies()[mode])
+
+
+def test_the_command_on_recorded_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (planned,) = plan(("contention",), 1, SMALL)
+    kept, png = tmp_path / "kept", tmp_path / "gain.png"
+    prepare(planned, kept)
+    runs = {mode: in_engine(planned, mode) for mode in COMPARED}
+    for found in runs.values():
+        write_run(planned.folder(kept), msgspec.structs.replace(found, policy="another"))
+    monkeypatch.setattr(sys, "argv", ["slurm_gain", str(kept), "--recorded", "--png", str(png), *WORDS])
+    assert app.main() == 1
+    assert "was run with policy another" in capsys.readouterr().err
+    write_run(planned.folder(kept), msgspec.structs.replace(runs["enforce"], policy=load_shipped()[1].version))
+    assert app.main() == 0
+    said = capsys.readouterr().out
+    mean_s = sum(job.jct_s for job in runs["off"].jobs) / SMALL.jobs
+    row = next(line for line in said.splitlines() if "as submitted" in line)
+    assert f" {mean_s:.1f} " in row
+    assert "contention" in row
+    assert png.read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_runs_the_command_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["slurm_gain", str(tmp_path), "--recorded", *WORDS])
+    assert app.main() == 1
+    assert "run the command without --recorded" in capsys.readouterr().err
