@@ -28,21 +28,10 @@ def ratios(everything: float, *thirds: float) -> dict[str, Interval]:
         ({EVERYWHERE: ratios(0.95, 1.02, 0.95, 0.88), PRESSED: ratios(0.96, 1.0, 0.96, 0.92)}, PRESSED),
         ({EVERYWHERE: ratios(1.05, 0.95, 1.0, 1.2), CALM: ratios(0.98, 0.95, 0.99, 1.0)}, CALM),
         ({EVERYWHERE: ratios(1.05, 1.02, 1.0, 1.2), CALM: ratios(1.01, 0.95, 0.99, 1.1)}, NOWHERE),
-        ({EVERYWHERE: ratios(0.98, 1.005, 1.0, 0.94)}, EVERYWHERE),
-        ({EVERYWHERE: {**ratios(0.98, 0.99, 1.0, 0.94), "calm": Interval(1.005, 1.001, 1.009)}}, NOWHERE),
         ({EVERYWHERE: ratios(1.0, 1.0, 1.0, 1.0)}, NOWHERE),
         ({EVERYWHERE: ratios(*[float("nan")] * 4)}, NOWHERE),
     ],
-    ids=[
-        "wins",
-        "loses where it is calm",
-        "loses where it is busy",
-        "loses",
-        "may lose a little",
-        "loses a little for sure",
-        "is the heuristic",
-        "was not measured",
-    ],
+    ids=["wins", "loses where it is calm", "loses where it is busy", "loses", "is the heuristic", "was not measured"],
 )
 def test_the_best_way_behind_nowhere(measured: dict[Answering, dict[str, Interval]], chosen: Answering) -> None:
     assert best_way(measured) == chosen

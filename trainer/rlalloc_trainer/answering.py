@@ -2,7 +2,7 @@
 
 A network that wins where the cluster is full may lose where it is empty, or the other way round. Ways to serve it are
 run on the same streams; the best of those that are not behind the heuristic in any third of the streams is taken, or
-the heuristic alone: what comes out is behind it nowhere, as far as the streams that it was chosen on can tell.
+the heuristic alone: what comes out is never behind it on the streams that it was chosen on.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,8 +26,6 @@ WAYS: Final = (EVERYWHERE, Answering(at_least=PRESSURE), Answering(below=PRESSUR
 """Ways to serve a network, beside not at all."""
 THIRDS: Final = ("calm", "usual", "busy")
 CONFIDENCE: Final = 0.9
-TOLERATED: Final = 1.01
-"""A third of the streams does not tell a ratio of 1.00 from one of 1.01."""
 
 
 def choose_where(
@@ -55,21 +53,16 @@ def best_of(
 
 
 def best_way(ratios: Mapping[Answering, Mapping[str, Interval]]) -> Answering:
-    """Return the way of the least ratio among those that win over all and are behind nowhere; NOWHERE without one.
+    """Return the way of the least ratio among those above 1 nowhere; NOWHERE if there is none.
 
     ``ratios`` has each way's mean JCT over the heuristic's, over all streams ("all") and in each third.
     """
     wins = {
         way: by_third["all"].estimate
         for way, by_third in ratios.items()
-        if by_third["all"].estimate < 1.0 and not any(_is_behind(ratio) for ratio in by_third.values())
+        if all(ratio.estimate <= 1.0 for ratio in by_third.values()) and by_third["all"].estimate < 1.0
     }
     return min(wins, key=lambda way: wins[way], default=NOWHERE)
-
-
-def _is_behind(ratio: Interval) -> bool:
-    """Whether a ratio is proven to be above 1, or so far above that it need not be proven."""
-    return ratio.low > 1.0 or ratio.estimate > TOLERATED
 
 
 def by_wait(results: Sequence[StreamResult]) -> dict[str, NDArray[np.intp]]:
