@@ -157,4 +157,5 @@ def parallelism(
         places = (3, 3, 3, 3, 2, 3, 0, 4)
         cells = (f"{mean:,.{each}f} ± {spread:.{each}f}" for (mean, spread), each in zip(pairs, places, strict=True))
         table.add_row(name, *cells)
-    Console().print(table)
+    terminal = Console()
+    Console(width=None if terminal.is_terminal else 160).print(table)
