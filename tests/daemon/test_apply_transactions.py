@@ -63,7 +63,8 @@ class Engine:
 
     def candidates(self, *job_ids: int) -> list[Candidate]:
         found = find_candidates(self.slurm.jobs(), self.config, set())
-        return [candidate for candidate in found if candidate.job.job_id in job_ids]
+        mine = (candidate for candidate in found if candidate.job.job_id in job_ids)
+        return sorted(mine, key=lambda candidate: candidate.job.job_id)  # squeue's own order is by state and priority
 
     def decide(self, candidate: Candidate, **changes: int) -> tuple[Candidate, Decision]:
         """A decision on this size with some changes, written as the controller does."""
