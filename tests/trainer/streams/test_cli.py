@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from rlalloc_trainer.streams import read_stream
-from rlalloc_trainer.streams.cli import app
+from rlalloc_trainer.streams.cli import app, convert
 
 TRACE = "timestamp,duration,num_gpus,gpu_time,cluster\n" + "".join(
     f"2017-10-{day:02} {hour:02}:01:55,{60 * hour + 30}.0,{1 + hour % 4},1.0,11cb48\n"
@@ -86,8 +86,9 @@ def test_documentation_lists_every_command_and_option() -> None:
     text = (Path(__file__).parents[3] / "docs" / "streams.md").read_text()
     group = typer.main.get_command(app)
     assert isinstance(group, typer.core.TyperGroup)
-    assert set(group.commands) == {"convert", "fit", "generate", "sbatch"}
-    for name, command in group.commands.items():
+    here = {name: each for name, each in group.commands.items() if each.callback.__module__ == convert.__module__}
+    assert set(here) == {"convert", "fit", "generate", "sbatch"}  # rlalloc_cli adds others to the same group
+    for name, command in here.items():
         assert f"rlalloc simulate {name}" in text
         for parameter in command.params:
             for option in parameter.opts:
