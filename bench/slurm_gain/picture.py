@@ -12,7 +12,8 @@ import numpy as np
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
-from rlalloc_trainer.validation.settings import Mode, ValidationError
+from rlalloc_trainer.validation.pictures import save
+from rlalloc_trainer.validation.settings import Mode
 from slurm_gain.gains import Measured
 from slurm_gain.plan import COMPARED, NAMES, SIZED, StreamName
 
@@ -20,7 +21,6 @@ COLOURS: Final[dict[Mode, str]] = {"off": "#999999", "heuristic": "#0072B2", "en
 MARKERS: Final[dict[StreamName, str]] = {"contention": "o", "demo": "s"}
 WIDTH: Final = 0.8 / len(COMPARED)
 """Of a bar; the bars of one seed stand together."""
-DPI: Final = 100
 
 
 def draw(measured: Sequence[Measured], path: Path) -> None:
@@ -30,12 +30,7 @@ def draw(measured: Sequence[Measured], path: Path) -> None:
     )
     _bars(bars, measured)
     _points(points, measured)
-    try:
-        figure.savefig(path, dpi=DPI, metadata={"Software": None})
-    except OSError as err:
-        raise ValidationError(f"{path}: {err.strerror}; name a file in a folder that you may write to") from err
-    finally:
-        pyplot.close(figure)
+    save(figure, path)
 
 
 def _bars(axes: Axes, measured: Sequence[Measured]) -> None:

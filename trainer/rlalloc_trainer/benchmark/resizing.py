@@ -25,6 +25,7 @@ from rlalloc.heuristics import Heuristic, expected_cost_s
 from rlalloc.job import Allocation, JobView
 from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView, expected_remaining_s, slowdown
 from rlalloc_trainer.simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
+from rlalloc_trainer.simulator.engine.jobs import allocation_of
 from rlalloc_trainer.simulator.engine.records import NOBODY, RUNNING, Numbers
 from rlalloc_trainer.simulator.engine.views import cluster_view, job_view
 
@@ -65,7 +66,7 @@ class ResizingSimulator(Simulator):
 
     def _better(self, number: int) -> Allocation | None:
         """Return the size that clearly pays for a running job, or None."""
-        submitted, held = self._submitted[number], self._held(number)
+        submitted, held = self._submitted[number], allocation_of(self.world.sizes[number])
         view = view_without(cluster_view(self, number), held, self._nodes_of(number))
         job = job_view(self, number, submitted)
         allocation = allocation_for(
@@ -85,17 +86,6 @@ class ResizingSimulator(Simulator):
         delay_s = self.site.interception.requeue_delay + submitted.restart_cost_s
         left_s = expected_remaining_s(held.time_limit_s, elapsed_s)
         return allocation if pays(job, view, held, allocation, left_s, lost_s, delay_s) else None
-
-    def _held(self, number: int) -> Allocation:
-        size = self.world.sizes[number]
-        return Allocation(
-            nodes=int(size["nodes"]),
-            gpus_per_node=int(size["gpus_per_node"]),
-            tasks_per_node=1,
-            cpus_per_task=int(size["cpus_per_node"]),
-            mem_mib_per_node=int(size["mem_mib_per_node"]),
-            time_limit_s=int(size["limit_s"]),
-        )
 
     def _nodes_of(self, number: int) -> list[int]:
         """Places in ``cluster_view(...).free`` of the nodes that a running job is on."""

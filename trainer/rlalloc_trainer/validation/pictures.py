@@ -11,6 +11,7 @@ mpl.use("Agg")
 import numpy as np
 from matplotlib import pyplot
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from rlalloc_trainer.validation.comparison import Compared, Reals
 from rlalloc_trainer.validation.recorded import Run
@@ -35,6 +36,11 @@ def draw(compared: Sequence[Compared], path: Path) -> None:
         _lines(grid[2][column], each, began_s, "GPUs held", _held)
         grid[0][column].set_title(each.mode)
     grid[1][0].legend(fontsize="small")
+    save(figure, path)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture, and forget it. Raises ValidationError where ``path`` cannot be written."""
     try:
         figure.savefig(path, dpi=DPI, metadata={"Software": None})
     except OSError as err:

@@ -101,8 +101,6 @@ def read_settings(folder: Path) -> ValidationSettings:
     try:
         return msgspec.json.decode(path.read_bytes(), type=ValidationSettings)
     except OSError as err:
-        raise ValidationError(
-            f"{path}: {err.strerror}; name a folder that rlalloc simulate validate --output filled"
-        ) from err
+        raise ValidationError(f"{path}: {err.strerror}; name a folder that rlalloc simulate validate filled") from err
     except msgspec.MsgspecError as err:
         raise ValidationError(f"{path}: {err}; it was written by another version: run it again") from err

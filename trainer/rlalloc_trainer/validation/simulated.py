@@ -12,6 +12,7 @@ from rlalloc.job import Allocation
 from rlalloc_trainer.report.recording import RecordedSimulator
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import NodeOverhead, SimulatedSite, SubmittedJob
+from rlalloc_trainer.simulator.engine.jobs import allocation_of
 from rlalloc_trainer.simulator.engine.records import STATE_NAMES, Record
 from rlalloc_trainer.simulator.from_stream import site_of, submitted_from
 from rlalloc_trainer.streams import Header, StreamJob
@@ -105,14 +106,7 @@ def _scripted_s(job: SubmittedJob, size: Allocation) -> float:
 def _ran(
     job: StreamJob, submitted: SubmittedJob, record: Record, size: Record, nodes: tuple[int, ...], zero_s: float
 ) -> RanJob:
-    had = Allocation(
-        nodes=int(size["nodes"]),
-        gpus_per_node=int(size["gpus_per_node"]),
-        tasks_per_node=1,
-        cpus_per_task=int(size["cpus_per_node"]),
-        mem_mib_per_node=int(size["mem_mib_per_node"]),
-        time_limit_s=int(size["limit_s"]),
-    )
+    had = allocation_of(size)
     return RanJob(
         number=job.id,
         submitted_s=zero_s + submitted.submit_s,

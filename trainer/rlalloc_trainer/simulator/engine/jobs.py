@@ -21,6 +21,7 @@ from rlalloc_trainer.simulator.engine.records import (
     STATE_NAMES,
     Numbers,
     Reals,
+    Record,
     Records,
 )
 
@@ -145,6 +146,18 @@ def size_of(allocation: Allocation) -> dict[str, int]:
         "mem_mib_per_node": allocation.mem_mib_per_node,
         "limit_s": allocation.time_limit_s,
     }
+
+
+def allocation_of(size: Record) -> Allocation:
+    """Return what a job has by its row of sizes, its CPUs as those of one task a node; the inverse of ``size_of``."""
+    return Allocation(
+        nodes=int(size["nodes"]),
+        gpus_per_node=int(size["gpus_per_node"]),
+        tasks_per_node=1,
+        cpus_per_task=int(size["cpus_per_node"]),
+        mem_mib_per_node=int(size["mem_mib_per_node"]),
+        time_limit_s=int(size["limit_s"]),
+    )
 
 
 def curve_table(curves: Sequence[SpeedCurve]) -> tuple[Numbers, Reals, Reals]:
