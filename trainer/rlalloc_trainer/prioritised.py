@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rlalloc_trainer.replay import Replay, Rows, State, Transitions, joined
+from rlalloc_trainer.replay import Replay, Rows, State, Transitions
 from rlalloc_trainer.sum_tree import Numbers, SumTree
 
 Weights = NDArray[np.float32]
@@ -59,7 +59,8 @@ class Drawn(msgspec.Struct, frozen=True):
 class PrioritisedReplay:
     """The latest ``capacity`` transitions, and all ``demonstrations``. Memory is taken once, at the start.
 
-    Rows from ``capacity`` on are the demonstrations'.
+    Rows from ``capacity`` on are the demonstrations'. One tree has the priorities of both, so that a batch walks it
+    once.
     """
 
     def __init__(
@@ -72,16 +73,15 @@ class PrioritisedReplay:
     ) -> None:
         self.settings = settings
         self._capacity = capacity
-        self._own = _Part(capacity, features, actions)
-        self._experts: _Part | None = None
+        self._experts = len(demonstrations) if demonstrations is not None else 0
+        self._replay = Replay(capacity, features, actions, demonstrations)
+        self._tree = SumTree(capacity + self._experts)
         self._largest = 1.0
         self._batches = 0
-        if demonstrations is not None and len(demonstrations):
-            self._experts = _Part(len(demonstrations), features, actions)
-            self._experts.add(demonstrations, self._largest)
+        self._tree.set(self._expert_rows, np.full(self._experts, self._largest))
 
     def __len__(self) -> int:
-        return len(self._own.replay) + (len(self._experts.replay) if self._experts else 0)
+        return len(self._replay) + self._experts
 
     @property
     def beta(self) -> float:
@@ -92,11 +92,12 @@ class PrioritisedReplay:
     @property
     def nbytes(self) -> int:
         """Memory that is held, in bytes."""
-        return sum(part.replay.nbytes + part.tree.nbytes for part in self._parts())
+        return self._replay.nbytes + self._tree.nbytes
 
     def add(self, transitions: Transitions) -> None:
         """Append what was experienced, with the largest priority so far; the oldest gives way."""
-        self._own.add(transitions, self._largest)
+        rows = self._replay.add(transitions)
+        self._tree.set(rows, np.full(len(rows), self._largest))
 
     def sample(self, count: int, generator: np.random.Generator) -> Drawn:
         """Draw ``count`` transitions with replacement, the demonstrations' share last.
@@ -104,84 +105,65 @@ class PrioritisedReplay:
         Raises ValueError if there are none.
         """
         rows, weights = self.draw(count, generator)
-        expert = rows >= self._capacity
-        transitions = self._own.replay.take(rows[~expert])
-        if self._experts:
-            transitions = joined((transitions, self._experts.replay.take(rows[expert] - self._capacity)))
-        return Drawn(transitions, weights, rows, expert)
+        return Drawn(self._replay.take(rows), weights, rows, rows >= self._capacity)
 
     def draw(self, count: int, generator: np.random.Generator) -> tuple[Rows, Weights]:
-        """Draw ``count`` rows, the demonstrations' last, and their weights; both (count,)."""
+        """Draw ``count`` rows, the demonstrations' last, and their weights; both (count,).
+
+        Each part's priorities are cut into as many equal slices as the batch has rows of it, a row from each.
+        """
+        if not len(self):
+            raise ValueError("the replay buffer is empty: add transitions first")
         experts = self._experts_in(count)
-        rows, weights = self._own.draw(count - experts, self.beta, generator)
-        if self._experts and experts:
-            expert_rows, expert_weights = self._experts.draw(experts, self.beta, generator)
-            rows = np.concatenate((rows, expert_rows + self._capacity))
-            weights = np.concatenate((weights, expert_weights))
+        own = count - experts
+        own_total = self._tree.before(self._capacity) if self._experts else self._tree.total
+        expert_total = self._tree.total - own_total
+        targets = generator.random(count) + np.arange(count)
+        targets[:own] *= own_total / max(1, own)
+        targets[own:] = own_total + (targets[own:] - own) * (expert_total / max(1, experts))
+        rows = self._tree.find(targets)
+        np.minimum(rows[:own], len(self._replay) - 1, out=rows[:own])  # where rounding carried it past its part
+        np.maximum(rows[own:], self._capacity, out=rows[own:])
+        weights = self._tree.priorities(rows)
+        weights[:own] = importance_weights(weights[:own] / own_total, len(self._replay), self.beta)
+        if experts:
+            weights[own:] = importance_weights(weights[own:] / expert_total, self._experts, self.beta)
         self._batches += 1
         return rows, (weights / weights.max()).astype(np.float32)
 
     def prioritise(self, rows: Rows, errors: NDArray[np.floating]) -> None:
         """Take up new TD errors (rows,), in reward, of the ``rows`` of a batch. Raises ValueError for NaN."""
         priorities = (np.abs(errors.astype(np.float64)) + self.settings.epsilon) ** self.settings.alpha
-        expert = rows >= self._capacity
-        self._own.tree.set(rows[~expert], priorities[~expert])
-        if self._experts:
-            self._experts.tree.set(rows[expert] - self._capacity, priorities[expert])
+        self._tree.set(rows, priorities)
         self._largest = max(self._largest, float(priorities.max()))
 
     def state(self) -> State:
         """Return all that ``restore`` needs; partly views, to be written before anything is added."""
-        arrays = {"largest": np.array(self._largest), "batches": np.array(self._batches)}
-        for name, part in zip(("own", "experts"), self._parts(), strict=False):
-            arrays |= {f"{name}/{key}": value for key, value in part.state().items()}
-        return arrays
+        return {
+            **self._replay.state(),
+            "priorities": self._tree.priorities(np.arange(len(self._replay))),
+            "expert_priorities": self._tree.priorities(self._expert_rows),
+            "largest": np.array(self._largest),
+            "batches": np.array(self._batches),
+        }
 
     def restore(self, state: State) -> None:
         """Take up what ``state`` gave, of a buffer of the same capacity, settings and demonstrations."""
         self._largest, self._batches = state["largest"].item(), state["batches"].item()
-        for name, part in zip(("own", "experts"), self._parts(), strict=False):
-            prefix = f"{name}/"
-            part.restore({key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)})
+        self._replay.restore(state)
+        self._tree = SumTree(self._tree.capacity)
+        self._tree.set(np.arange(len(self._replay)), np.asarray(state["priorities"]))
+        self._tree.set(self._expert_rows, np.asarray(state["expert_priorities"]))
 
-    def _parts(self) -> tuple["_Part", ...]:
-        return (self._own, self._experts) if self._experts else (self._own,)
+    @property
+    def _expert_rows(self) -> Rows:
+        return np.arange(self._capacity, self._capacity + self._experts)
 
     def _experts_in(self, count: int) -> int:
         """How many of a batch are demonstrations: their share; all of it while nothing has been experienced."""
         if not self._experts:
             return 0
-        return round(self.settings.expert_share * count) if len(self._own.replay) else count
-
-
-class _Part:
-    """Transitions and their priorities."""
-
-    def __init__(self, capacity: int, features: int, actions: int) -> None:
-        self.replay = Replay(capacity, features, actions)
-        self.tree = SumTree(capacity)
-
-    def add(self, transitions: Transitions, priority: float) -> None:
-        rows = self.replay.add(transitions)
-        self.tree.set(rows, np.full(len(rows), priority))
-
-    def draw(self, count: int, beta: float, generator: np.random.Generator) -> tuple[Rows, Numbers]:
-        """Return rows, one from each of ``count`` equal slices of the priorities, and their weights."""
-        if not count:
-            return np.empty(0, dtype=np.int64), np.empty(0)
-        if not len(self.replay):
-            raise ValueError("the replay buffer is empty: add transitions first")
-        total = self.tree.total
-        rows = self.tree.find((generator.random(count) + np.arange(count)) * (total / count))
-        return rows, importance_weights(self.tree.priorities(rows) / total, len(self.replay), beta)
-
-    def state(self) -> State:
-        return {**self.replay.state(), "priorities": self.tree.priorities(np.arange(len(self.replay)))}
-
-    def restore(self, state: State) -> None:
-        self.replay.restore(state)
-        self.tree = SumTree(self.tree.capacity)
-        self.tree.set(np.arange(len(self.replay)), np.asarray(state["priorities"]))
+        return round(self.settings.expert_share * count) if len(self._replay) else count
 
 
 def importance_weights(probabilities: Numbers, count: int, beta: float) -> Numbers:

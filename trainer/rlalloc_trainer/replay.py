@@ -58,16 +58,24 @@ def joined(parts: Sequence[Transitions]) -> Transitions:
 
 
 class Replay:
-    """The latest ``capacity`` transitions. Memory is taken once, at the start."""
+    """The latest ``capacity`` transitions. Memory is taken once, at the start.
 
-    def __init__(self, capacity: int, features: int, actions: int) -> None:
+    Behind them, from row ``capacity`` on, are those ``kept`` for good: ``take`` knows them, but they are neither
+    counted nor sampled here.
+    """
+
+    def __init__(self, capacity: int, features: int, actions: int, kept: Transitions | None = None) -> None:
+        rows = capacity + (len(kept) if kept else 0)
         self._arrays = Transitions(
-            observation=np.zeros((capacity, features), dtype=np.float32),
-            shares=np.zeros((capacity, actions), dtype=np.float32),
-            reward=np.zeros(capacity, dtype=np.float32),
-            next_observation=np.zeros((capacity, features), dtype=np.float32),
-            discount=np.zeros(capacity, dtype=np.float32),
+            observation=np.zeros((rows, features), dtype=np.float32),
+            shares=np.zeros((rows, actions), dtype=np.float32),
+            reward=np.zeros(rows, dtype=np.float32),
+            next_observation=np.zeros((rows, features), dtype=np.float32),
+            discount=np.zeros(rows, dtype=np.float32),
         )
+        if kept:
+            for name in Transitions.__struct_fields__:
+                getattr(self._arrays, name)[capacity:] = getattr(kept, name)
         self._capacity = capacity
         self._added = 0
 
@@ -99,12 +107,12 @@ class Replay:
         return sum(getattr(self._arrays, name).nbytes for name in Transitions.__struct_fields__)
 
     def state(self) -> State:
-        """Return what ``restore`` needs, by name: the rows in use and how many were ever added."""
+        """Return what ``restore`` needs, by name: the latest rows and how many were ever added, not those kept."""
         rows = {name: getattr(self._arrays, name)[: len(self)] for name in Transitions.__struct_fields__}
         return {**rows, "added": np.array(self._added)}
 
     def restore(self, state: State) -> None:
-        """Take up what ``state`` gave. Raises ValueError if it does not fit this buffer's shape."""
+        """Take up what ``state`` gave, beside the same kept rows. Raises ValueError if it does not fit the shape."""
         self._added = int(state["added"])
         for name in Transitions.__struct_fields__:
             getattr(self._arrays, name)[: len(self)] = state[name]

@@ -42,6 +42,17 @@ class SumTree:
         """Priorities (count,) of ``rows`` (count,); copies."""
         return self._nodes.take(rows + self._leaves)
 
+    def before(self, row: int) -> float:
+        """Return the sum of the priorities of all rows before ``row``, itself at most ``capacity``."""
+        node, total = row + self._leaves, 0.0
+        if row == self._leaves:
+            return self.total
+        while node > 1:
+            if node & 1:
+                total += float(self._nodes[node - 1])
+            node >>= 1
+        return total
+
     def set(self, rows: Rows, priorities: Numbers) -> None:
         """Give ``rows`` (count,) new priorities (count,); of a row named twice the last counts.
 
