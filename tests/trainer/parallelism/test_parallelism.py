@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import gymnasium
 import msgspec
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 
 from rlalloc_trainer.parallelism.comparison import (
     ComparisonSettings,
@@ -17,15 +15,9 @@ from rlalloc_trainer.parallelism.comparison import (
     examine,
     macro_scores,
 )
-from rlalloc_trainer.parallelism.environment import (
-    MOST_IN_USE,
-    ByShares,
-    PlanEnvironment,
-    in_use_next,
-    plan_number,
-    rewards,
-)
+from rlalloc_trainer.parallelism.environment import MOST_IN_USE, in_use_next, rewards
 from rlalloc_trainer.parallelism.fixed import FixedPlans
+from rlalloc_trainer.parallelism.learned import FEATURES, SacPlansSettings, learn_sac, observed
 from rlalloc_trainer.parallelism.performance import consequences
 from rlalloc_trainer.parallelism.plans import PLANS, Plan, plan_of
 from rlalloc_trainer.parallelism.tables import Method, TableSettings, learn_table
@@ -33,7 +25,9 @@ from rlalloc_trainer.parallelism.tables import Method, TableSettings, learn_tabl
 SMALL, LARGE = 0.0, 0.9
 COSTS = {"cpu": 0, "memory": 1, "latency": 2, "energy": 3, "bandwidth": 4}
 PLACES = 5
-QUICK = ComparisonSettings(seeds=1, oracle_places=PLACES, tables=TableSettings(episodes=100), sac_decisions=600)
+QUICK = ComparisonSettings(
+    seeds=1, oracle_places=PLACES, tables=TableSettings(episodes=100), sac=SacPlansSettings(episodes=10, walkers=10)
+)
 
 
 @pytest.fixture(scope="module")
@@ -106,20 +100,6 @@ def test_what_a_plan_takes_is_in_use_for_the_next_job_until_it_ends() -> None:
     assert in_use_next(here, seen, 1e9, np.array([0.1, 0.2, 0.3]))[0].tolist() == pytest.approx([0.1, 0.2, 0.3])
 
 
-@pytest.mark.parametrize("environment", [PlanEnvironment(), ByShares(PlanEnvironment())])
-def test_gymnasium_has_nothing_to_object_to(environment: gymnasium.Env) -> None:
-    check_env(environment.unwrapped, skip_render_check=True)
-    observation, _ = environment.reset(seed=0)
-    assert environment.observation_space.contains(observation)
-    assert environment.observation_space.contains(environment.step(environment.action_space.sample())[0])
-
-
-def test_each_plan_has_shares_that_stand_for_it() -> None:
-    for number, plan in enumerate(PLANS):
-        preferences = [float(plan.kind == kind) for kind in ("data", "model", "hybrid")]
-        assert plan_number(np.array([np.log2(plan.gpus) / 4, *preferences])) == number
-
-
 def test_the_oracle_is_better_than_looking_no_further_than_the_job(best: Figures, examination: Examination) -> None:
     greedy = examine(lambda situations: rewards(consequences(situations)).argmax(axis=-1), examination)
     fixed = examine(FixedPlans(examination.situations, examination.worth).choose, examination)
@@ -146,6 +126,30 @@ def test_the_two_methods_differ_only_in_what_they_expect_next() -> None:
     assert not np.array_equal(*tables)
 
 
+def test_sac_comes_to_choose_nearly_as_well_as_the_oracle(best: Figures, examination: Examination) -> None:
+    """By a twentieth of the decisions that it has in the table."""
+    learned = examine(learn_sac(SacPlansSettings(episodes=500), seed=0).choose, examination)
+    knows_nothing = examine(learn_sac(SacPlansSettings(episodes=0), seed=0).choose, examination)
+    assert knows_nothing.reward < 0.9 * best.reward < learned.reward
+
+
+def test_a_seed_gives_the_same_choices(examination: Examination) -> None:
+    settings = SacPlansSettings(episodes=20, walkers=10, at_random=10)
+    one, same, other = (learn_sac(settings, seed).choose(examination.situations) for seed in (1, 1, 2))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_sac_sees_the_situation_between_bounds() -> None:
+    """Also where more is in use than can be: less than a twentieth is never left."""
+    corners = np.array([situation(0.0), situation(1.0, cpus=0.5), situation(0.5, cpus=MOST_IN_USE, memory=1.0)])
+    seen = observed(corners)
+    assert seen.shape == (3, FEATURES)
+    assert seen[0].tolist() == [-1.0] * FEATURES
+    assert seen[1].tolist() == [0.0, -1.0, -1.0, 1.0, 0.0, -1.0, -1.0]
+    assert seen[2, -3:] == pytest.approx([np.log2(20) - 1, np.log2(20) - 1, -1.0])
+
+
 def test_precision_and_f1_by_hand() -> None:
     """Plan 0: two of two right, one of three found missing; plan 1: one of two right, one of one found."""
     truth, chosen = np.array([0, 0, 0, 1]), np.array([0, 0, 1, 1])
@@ -155,6 +159,7 @@ def test_precision_and_f1_by_hand() -> None:
 
 
 def test_a_comparison_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
+    """And learns anew only what learns otherwise."""
     asked = []
 
     def spread(function, tasks):
@@ -168,3 +173,6 @@ def test_a_comparison_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     again = compare(QUICK, spread, tmp_path, lambda *_: None)
     assert [run.learner for run in asked[3:]] == ["sarsa"]
     assert msgspec.json.encode(again) == msgspec.json.encode(rows)
+    longer = msgspec.structs.replace(QUICK, sac=SacPlansSettings(episodes=20, walkers=10))
+    compare(longer, spread, tmp_path, lambda *_: None)
+    assert [run.learner for run in asked[4:]] == ["sac"]

@@ -1,49 +1,95 @@
-"""SAC on the same jobs: it sees the situation as it is, not its bin, and answers shares."""
+"""SAC on the same jobs: it sees the situation as it is, not its bin."""
 
 from typing import Final
 
 import msgspec
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from rlalloc_trainer.online import OnlineSettings, plain_training
-from rlalloc_trainer.parallelism.environment import SHARES, ByShares, PlanEnvironment, plan_number
+from rlalloc_trainer.parallelism.categorical_sac import CategoricalSac, CategoricalSettings
+from rlalloc_trainer.parallelism.environment import DECISIONS, MOST_IN_USE, begin, first_situations
 from rlalloc_trainer.parallelism.oracle import DISCOUNT
-from rlalloc_trainer.parallelism.performance import FloatArray
-from rlalloc_trainer.plain_actor import PlainActor
-from rlalloc_trainer.sac import plain_settings
+from rlalloc_trainer.parallelism.performance import SITUATION, FloatArray
+from rlalloc_trainer.parallelism.plans import PLANS
+from rlalloc_trainer.replay import FloatArray as Observations
+from rlalloc_trainer.replay import Replay, Transitions
 
-_HIDDEN: Final = (64, 64)
+FEATURES: Final = 2 * len(SITUATION) - 1
+_MIDDLING: Final = 0.6
+"""Taken off all rewards, as it changes no choice, so that values begin near 0 as networks do (tables: at its sum)."""
+
+
+class SacPlansSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How SAC learns here.
+
+    episodes   in all
+    walkers    episodes that go on side by side
+    updates    gradient steps after each decision of all walkers
+    at_random  decisions of all walkers before anything is learned, each plan as likely
+    """
+
+    episodes: int = 10_000
+    walkers: int = 100
+    updates: int = 1
+    at_random: int = 20
+    sac: CategoricalSettings = CategoricalSettings()
 
 
 class SacPlans:
-    """The plans that a SAC actor's mean shares stand for."""
+    """The plans that a SAC actor finds likeliest."""
 
-    def __init__(self, actor: PlainActor) -> None:
-        self._actor = actor
+    def __init__(self, sac: CategoricalSac) -> None:
+        self._sac = sac
 
     def choose(self, situations: FloatArray) -> NDArray[np.int64]:
         """Return the number of the plan for each of ``situations`` (n, 4)."""
-        shares, _ = self._actor.decide(situations.astype(np.float32), sample=False)
-        return np.array([plan_number(row) for row in shares])
+        best: NDArray[np.int64] = self._sac.probabilities(torch.from_numpy(observed(situations))).argmax(-1).numpy()
+        return best
 
 
-def learn_sac(decisions: int, seed: int) -> SacPlans:
-    """Learn from that many decisions, of eight episodes side by side. The same seed gives the same actor.
+def observed(situations: FloatArray) -> Observations:
+    """Return what the networks see of ``situations`` (n, 4): all of it from -1 to 1, and logs of what is left.
 
-    Rewards of plans differ by hundredths: the temperature starts low and settles fast, and so do the networks.
+    A job's share of what is left goes with the reciprocal of it: between 1 and 20 times. Either has FEATURES columns.
     """
-    settings = msgspec.structs.replace(
-        plain_settings(SHARES),
-        batch=128,
-        critic_rate=1e-3,
-        actor_rate=1e-3,
-        temperature_rate=1e-3,
-        temperature=0.05,
-        target_entropy=-3.0 * SHARES,
-        tau=0.01,
-    )
-    online = OnlineSettings(gamma=DISCOUNT, learning_starts=min(2000, decisions // 4), train_every=4)
-    training = plain_training([ByShares(PlanEnvironment()) for _ in range(8)], settings, online, _HIDDEN, seed)
-    training.run(decisions)
-    return SacPlans(training.sac.actor)
+    left = np.maximum(1.0 - situations[:, :-1], 1.0 - MOST_IN_USE)
+    return np.concatenate((2.0 * situations - 1.0, -np.log2(left) - 1.0), axis=-1, dtype=np.float32)
+
+
+def learn_sac(settings: SacPlansSettings, seed: int) -> SacPlans:
+    """Learn from the decisions of ``settings.episodes``. The same seed gives the same actor.
+
+    The end of an episode is none of the process, as for the tables.
+    """
+    generator, walkers = np.random.default_rng(seed), settings.walkers
+    decisions = settings.episodes // walkers * DECISIONS
+    steps = max(0, decisions - settings.at_random) * settings.updates
+    sac = CategoricalSac(FEATURES, len(PLANS), settings.sac, steps, seed)
+    replay = Replay(decisions * walkers, FEATURES, 1)
+    discount = np.full(walkers, DISCOUNT, dtype=np.float32)
+    for decision in range(decisions):
+        if decision % DECISIONS == 0:
+            situations = first_situations(walkers, generator)
+        seen = observed(situations)
+        if decision < settings.at_random:
+            plans = generator.integers(len(PLANS), size=walkers)
+        else:
+            plans = _drawn(sac.probabilities(torch.from_numpy(seen)).numpy(), generator)
+        step = begin(situations, plans, generator)
+        reward = (step.reward - _MIDDLING).astype(np.float32)
+        chosen = plans[:, None].astype(np.float32)
+        replay.add(Transitions(seen, chosen, reward, observed(step.following), discount))
+        situations = step.following
+        if decision >= settings.at_random:
+            for _ in range(settings.updates):
+                sac.update(replay.sample(settings.sac.batch, generator))
+    return SacPlans(sac)
+
+
+def _drawn(probabilities: Observations, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Draw a plan (n,) by each row of ``probabilities`` (n, plans)."""
+    cumulative = probabilities.cumsum(axis=-1)
+    beyond = generator.random((len(cumulative), 1)) * cumulative[:, -1:] >= cumulative[:, :-1]
+    drawn: NDArray[np.int64] = beyond.sum(axis=-1)
+    return drawn
