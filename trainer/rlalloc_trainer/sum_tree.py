@@ -2,14 +2,19 @@
 
 After Schaul et al. 2016 (Prioritized Experience Replay, appendix B.2.1): a complete binary tree in one array, its
 root at 1, the children of a node at twice its number and one more, its leaves the priorities. A whole batch walks the
-tree together, a level at a time, so numpy does the work.
+tree together, a level at a time, so numpy does the work. Where a level has no more nodes than a batch has rows, it is
+cheaper to take all of it: the way down begins at level 8, from a cumulative sum, and the way up ends there.
 """
+
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 Rows = NDArray[np.int64]
 Numbers = NDArray[np.float64]
+_TOP: Final = 8
+"""Levels that are taken whole: 256 nodes are in the last of them, as many as rows in a usual batch."""
 
 
 class SumTree:
@@ -25,6 +30,7 @@ class SumTree:
         self.capacity = capacity
         self._levels = (capacity - 1).bit_length()
         self._leaves = 1 << self._levels
+        self._top = min(_TOP, self._levels)
         self._nodes = np.zeros(2 * self._leaves)
         self._rows = 0
 
@@ -65,19 +71,25 @@ class SumTree:
         self._rows = max(self._rows, int(rows.max()) + 1)
         nodes = rows + self._leaves
         self._nodes[nodes] = priorities
-        for _ in range(self._levels):
+        for _ in range(self._levels - self._top):
             sums = self._nodes.take(nodes) + self._nodes.take(nodes ^ 1)
             nodes >>= 1
             self._nodes[nodes] = sums
+        for level in reversed(range(self._top)):
+            first, end = 2 << level, 4 << level
+            np.add(self._nodes[first:end:2], self._nodes[first + 1 : end : 2], out=self._nodes[first // 2 : first])
 
     def find(self, targets: Numbers) -> Rows:
         """Return the rows (count,) whose part of the cumulative priorities holds ``targets`` (count,), in [0, total).
 
         A target that rounding carries past the last row that was ever set counts as that row's.
         """
-        remaining = targets.copy()
-        nodes = np.ones(len(targets), dtype=np.int64)
-        for _ in range(self._levels):
+        widths = self._nodes[1 << self._top : 2 << self._top]
+        ends = widths.cumsum()
+        starts = np.minimum(ends.searchsorted(targets, side="right"), len(ends) - 1)
+        remaining = targets - (ends - widths).take(starts)
+        nodes: Rows = starts + len(ends)
+        for _ in range(self._levels - self._top):
             nodes <<= 1
             left = self._nodes.take(nodes)
             right = remaining >= left
