@@ -30,13 +30,13 @@ class CategoricalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     """
 
     hidden: tuple[int, ...] = (64, 64)
-    batch: int = 256
-    rate: float = 1e-3
+    batch: int = 512
+    rate: float = 3e-3
     temperature_rate: float = 1e-3
     temperature: float = 0.02
     first_entropy: float = 1.0
     last_entropy: float = 0.1
-    tau: float = 0.005
+    tau: float = 0.01
 
 
 class Losses(NamedTuple):

@@ -29,9 +29,9 @@ class SacPlansSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     at_random  decisions of all walkers before anything is learned, each plan as likely
     """
 
-    episodes: int = 10_000
-    walkers: int = 100
-    updates: int = 1
+    episodes: int = 30_000
+    walkers: int = 300
+    updates: int = 2
     at_random: int = 20
     sac: CategoricalSettings = CategoricalSettings()
 
