@@ -45,6 +45,7 @@ RIVALS: Final = (
     "repaired",
     "efficiency-adaptive+shortest-first",
     "marginal-gain+shortest-first",
+    "price-ef+shortest-first",
     BASE,
 )
 VERSION: Final = "shipped-3"
