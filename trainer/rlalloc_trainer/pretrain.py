@@ -39,6 +39,7 @@ from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn
 from rlalloc_trainer.simulator.training_streams import TEST, TRAINING, VALIDATION, training_stream
 from rlalloc_trainer.training_folder import Curve, RoundOutcome, TrainingFolder
 from rlalloc_trainer.versions import new_manifest, version_files
+from rlalloc_trainer.weighed_critic import sac_for_any_weights
 
 RIVALS: Final = (
     "as-requested",
@@ -96,7 +97,7 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report, worker
         raise PolicyError("no round was trained: ask for at least one")
     folder = TrainingFolder(directory / TRAINING_FOLDER, settings)
     torch.manual_seed(settings.seed)
-    sac = Sac(Actor(len(FEATURES), HIDDEN), settings.sac, settings.seed)
+    sac = sac_for_any_weights(Actor(len(FEATURES), HIDDEN), settings.sac, settings.seed)
     with processes(workers) as spread:
         outcomes = _rounds(settings, sac, folder, spread, report)
         best = min(outcomes, key=lambda outcome: outcome.validation.estimate)
