@@ -64,7 +64,7 @@ class ResidualCritics(Critics):
 
 
 class EnsemblePerceptron(nn.Sequential):
-    """``members`` perceptrons with ReLUs side by side, each from (rows, inputs) to ``outputs`` numbers a row."""
+    """``members`` perceptrons with ReLUs side by side, each from (rows, inputs) to a number a row, or several."""
 
     def __init__(self, members: int, inputs: int, hidden: Sequence[int], outputs: int = 1) -> None:
         modules: list[nn.Module] = []
@@ -74,10 +74,7 @@ class EnsemblePerceptron(nn.Sequential):
         self.members = members
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return numbers for rows (rows, inputs), the same for every member.
-
-        Of shape (members, rows), or (members, rows, outputs) where there are several.
-        """
+        """Return numbers (members, rows), or (members, rows, outputs), for rows (rows, inputs) the same for all."""
         numbers = rows.expand(self.members, -1, -1)
         for module in self:
             numbers = module(numbers)
