@@ -2,10 +2,11 @@
 
     python bench/imitation_ablation.py --directory ablation [--seeds 3] [--steps 5000] [--plot ablation.png]
 
-On rlalloc/Cluster-v0 with streams of 12 jobs and an actor that knows no heuristic (a residual one would start as the
+On rlalloc/Cluster-v0 with short streams and an actor that knows no heuristic (a residual one would start as the
 expert). Each arm adds to the one before: prioritised replay; a warm start by cloning demonstrations; demonstrations
-in the replay, and a cloning term behind a Q-filter. One more arm has all of it with RLAlloc4LM's three experts. Every
-so many steps the deterministic policy decides the same 24 streams, which no training sees.
+in the replay, critics that learn from them before the actor moves, and a cloning term behind a Q-filter. One more arm
+has all of it with RLAlloc4LM's three experts. Every so many steps the deterministic policy decides the same streams,
+which no training sees.
 
 One file a run is written to the directory, and what is there is not run again: stop it whenever you like. The table
 comes from all files of the wanted seeds. docs/imitation.md explains it.
@@ -39,8 +40,10 @@ from rlalloc_trainer.simulator.environment import ClusterEnvironment
 
 JOBS: Final = 12
 """Of a stream, about. Plain SAC learned next to nothing in 9,000 steps with 30: one decision's effect drowns."""
+LOOK_AHEAD: Final = 64
+"""Returns look to the end of the stream: no stream of so few jobs has as many decisions."""
 HIDDEN: Final = (64, 64)
-EVALUATION_STREAMS: Final = range(3_000_000, 3_000_024)
+EVALUATION_STREAMS: Final = range(3_000_000, 3_000_048)
 SMOOTHED_OVER: Final = 3
 """Evaluations in the running mean."""
 RLALLOC4LM: Final = ("fcfs", "sjf", "round-robin")
@@ -48,23 +51,32 @@ PLAIN: Final = "plain SAC"
 
 
 class Arm(msgspec.Struct, frozen=True, kw_only=True):
-    """One way to learn. Nothing is imitated where there are no ``experts``."""
+    """One way to learn. Nothing is imitated where there are no ``experts``.
+
+    ``streams`` are demonstrated; with a cloning ``term`` they are in the replay too. ``critics_first`` are the
+    batches that only critics learn from before the actor moves: of demonstrations, as many as ``pretraining`` says,
+    then of what the cloned actor experiences too.
+    """
 
     prioritised: bool = False
     experts: tuple[str, ...] = ()
-    streams: int = 100
+    streams: int = 200
     warm_start: WarmStart | None = None
     term: CloningTerm | None = None
+    pretraining: int = 0
+    critics_first: int = 0
 
 
-WARM: Final = WarmStart(steps=1500)
-TERM: Final = CloningTerm()
+WARM: Final = Arm(prioritised=True, experts=("price-ef",), warm_start=WarmStart(steps=1500))
+FULL: Final = msgspec.structs.replace(
+    WARM, term=CloningTerm(weight=3.0, fades_after=20_000), pretraining=500, critics_first=1000
+)
 ARMS: Final = {
     PLAIN: Arm(),
     "+ prioritised replay": Arm(prioritised=True),
-    "+ warm start": Arm(prioritised=True, experts=("price-ef",), warm_start=WARM),
-    "+ cloning term": Arm(prioritised=True, experts=("price-ef",), warm_start=WARM, term=TERM),
-    "the same, RLAlloc4LM's experts": Arm(prioritised=True, experts=RLALLOC4LM, warm_start=WARM, term=TERM),
+    "+ warm start": WARM,
+    "+ critics first, cloning term": FULL,
+    "the same, RLAlloc4LM's experts": msgspec.structs.replace(FULL, experts=RLALLOC4LM),
 }
 
 
@@ -83,8 +95,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What prioritised replay and imitation are worth.")
     parser.add_argument("--directory", type=Path, required=True, help="where runs are kept")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=5000)
-    parser.add_argument("--every", type=int, default=500, help="steps between evaluations")
+    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--every", type=int, default=1000, help="steps between evaluations")
     parser.add_argument("--arms", type=int, default=len(ARMS), help="only the first so many")
     parser.add_argument("--plot", type=Path, help="a PNG to draw to")
     arguments = parser.parse_args()
@@ -115,7 +127,7 @@ def run_arm(arm: Arm, seed: int, steps: int, every: int) -> Run:
     features, actions = len(FEATURES), environment.action_space.sample().size
     shown = _demonstrations(arm)
     torch.manual_seed(seed)
-    sac = Sac(PlainActor(features, actions, HIDDEN), sac_settings(actions), seed)
+    sac = Sac(PlainActor(features, actions, HIDDEN), sac_settings(actions, arm), seed)
     settings = online_settings(arm)
     if shown and arm.warm_start:
         clone(sac.actor, shown.transitions, arm.warm_start, np.random.default_rng(seed))
@@ -134,20 +146,29 @@ def run_arm(arm: Arm, seed: int, steps: int, every: int) -> Run:
     return Run(arm, seed, len(shown.transitions) if shown else 0, evaluated, returns)
 
 
-def sac_settings(actions: int) -> SacSettings:
+def sac_settings(actions: int, arm: Arm) -> SacSettings:
     """Settings of all arms: the paper's, but a temperature for rewards of hundredths, and critics held back."""
     return msgspec.structs.replace(
-        plain_settings(actions), critic_rate=5e-4, weight_decay=0.1, temperature=0.003, temperature_rate=3e-4
+        plain_settings(actions),
+        critic_rate=5e-4,
+        weight_decay=0.1,
+        temperature=0.003,
+        temperature_rate=3e-4,
+        actor_after=arm.critics_first,
     )
 
 
 def online_settings(arm: Arm) -> OnlineSettings:
     """Random shares at first, but where cloning has given the actor a start; returns look ahead to the end.
 
-    Four steps for each update: more updates on the same noisy returns only learn them by heart.
+    Eight steps for each update: more updates on the same noisy returns only learn them by heart.
     """
     return OnlineSettings(
-        look_ahead=JOBS, random_steps=0 if arm.warm_start else None, learning_starts=1000, train_every=4
+        look_ahead=LOOK_AHEAD,
+        random_steps=0 if arm.warm_start else None,
+        learning_starts=1000,
+        train_every=8,
+        pretraining=arm.pretraining,
     )
 
 
@@ -203,31 +224,32 @@ def table(runs: Mapping[str, Sequence[Run]], experts: Mapping[str, float]) -> li
     """Lines of Markdown. A run that never reaches the target, or does not keep it, counts as the whole budget."""
     target = float(np.mean([smoothed(run.returns)[-1] for run in runs[PLAIN]]))
     budget = runs[PLAIN][0].steps[-1]
-    plain_steps = float(np.mean([min(budget, steps_until(run, target)) for run in runs[PLAIN]]))
+
+    def steps(those: Sequence[Run], measured: Callable[[Run, float], float]) -> NDArray[np.float64]:
+        return np.array([min(budget, measured(run, target)) for run in those])
+
+    plain = {measured: steps(runs[PLAIN], measured).mean() for measured in (steps_until, kept_from)}
     lines = [
         f"plain SAC ends at {target:.3f} after {budget:,} steps; experts: "
         + ", ".join(f"{name} {worth:.3f}" for name, worth in experts.items()),
         "",
-        f"| {len(runs[PLAIN])} seeds | end | until {target:.3f} | fewer | + shown | fewer | kept | lowest | never |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+        f"| {len(runs[PLAIN])} seeds | start | end | lowest | shown | until | fewer | kept from | fewer | not kept |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name, those in runs.items():
-        ends = np.array([smoothed(run.returns)[-1] for run in those])
-        lowest = np.mean([smoothed(run.returns).min() for run in those])
-        until = np.array([steps_until(run, target) for run in those])
-        alone = np.minimum(budget, until)
-        both = alone + [run.demonstrated for run in those]
-        kept = np.minimum(budget, [kept_from(run, target) for run in those])
-        cells = (
-            f"{ends.mean():.3f} ± {ends.std(ddof=1):.3f}",
-            f"{alone.mean():,.0f} ± {alone.std(ddof=1):,.0f}",
-            f"{1 - alone.mean() / plain_steps:.0%}",
-            f"{both.mean():,.0f}",
-            f"{1 - both.mean() / plain_steps:.0%}",
-            f"{kept.mean():,.0f} ± {kept.std(ddof=1):,.0f}",
-            f"{lowest:.3f}",
-            str(int(np.isinf(until).sum())),
-        )
+        curves = np.array([smoothed(run.returns) for run in those])
+        shown = those[0].demonstrated
+        cells = [
+            f"{curves[:, 0].mean():.3f}",
+            f"{curves[:, -1].mean():.3f} ± {curves[:, -1].std(ddof=1):.3f}",
+            f"{curves.min(axis=1).mean():.3f}",
+            f"{shown:,}",
+        ]
+        for measured, of_plain in plain.items():
+            needed = steps(those, measured)
+            fewer = 1.0 - (needed.mean() + shown) / of_plain
+            cells += [f"{needed.mean():,.0f} ± {needed.std(ddof=1):,.0f}", f"{fewer:.0%}"]
+        cells.append(str(sum(np.isinf(kept_from(run, target)) for run in those)))
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
 
@@ -245,7 +267,7 @@ def draw(runs: Mapping[str, Sequence[Run]], experts: Mapping[str, float], path: 
         axes.axhline(worth, color="grey", linewidth=0.8, linestyle=":")
         axes.annotate(name, (1.0, worth), xycoords=("axes fraction", "data"), fontsize="x-small", color="grey")
     axes.set_xlabel("steps in the environment (demonstrated ones not counted)")
-    axes.set_ylabel("mean return, 24 streams not trained on")
+    axes.set_ylabel(f"mean return, {len(EVALUATION_STREAMS)} streams not trained on")
     axes.legend(fontsize="small", loc="lower right")
     figure.savefig(path, dpi=120)
     plt.close(figure)
@@ -254,7 +276,9 @@ def draw(runs: Mapping[str, Sequence[Run]], experts: Mapping[str, float], path: 
 def _demonstrations(arm: Arm) -> Demonstrations | None:
     if not arm.experts:
         return None
-    return record(ClusterEnvironment(jobs=JOBS), Recorded(experts=arm.experts, streams=arm.streams, look_ahead=JOBS))
+    return record(
+        ClusterEnvironment(jobs=JOBS), Recorded(experts=arm.experts, streams=arm.streams, look_ahead=LOOK_AHEAD)
+    )
 
 
 if __name__ == "__main__":

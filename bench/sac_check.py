@@ -65,7 +65,7 @@ TASKS: Final = {
     # would leave nothing to see.
     "cluster": Task(
         environment=cluster.ENVIRONMENT,
-        options={"jobs": 6},
+        options={"jobs": 12},
         steps=20_000,
         every=2000,
         episodes=48,
