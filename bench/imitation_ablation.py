@@ -13,6 +13,7 @@ comes from all files of the wanted seeds. docs/imitation.md explains it.
 """
 
 import argparse
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -43,7 +44,7 @@ JOBS: Final = 12
 LOOK_AHEAD: Final = 64
 """Returns look to the end of the stream: no stream of so few jobs has as many decisions."""
 HIDDEN: Final = (64, 64)
-EVALUATION_STREAMS: Final = range(3_000_000, 3_000_048)
+EVALUATION_STREAMS: Final = range(3_000_000, 3_000_024)
 SMOOTHED_OVER: Final = 3
 """Evaluations in the running mean."""
 RLALLOC4LM: Final = ("fcfs", "sjf", "round-robin")
@@ -69,7 +70,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
 
 WARM: Final = Arm(prioritised=True, experts=("price-ef",), warm_start=WarmStart(steps=1500))
 FULL: Final = msgspec.structs.replace(
-    WARM, term=CloningTerm(weight=3.0, fades_after=20_000), pretraining=500, critics_first=1000
+    WARM, term=CloningTerm(weight=3.0, fades_after=12_000), pretraining=400, critics_first=600
 )
 ARMS: Final = {
     PLAIN: Arm(),
@@ -95,26 +96,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What prioritised replay and imitation are worth.")
     parser.add_argument("--directory", type=Path, required=True, help="where runs are kept")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=20_000)
-    parser.add_argument("--every", type=int, default=1000, help="steps between evaluations")
-    parser.add_argument("--arms", type=int, default=len(ARMS), help="only the first so many")
+    parser.add_argument("--steps", type=int, default=6000)
+    parser.add_argument("--every", type=int, default=500, help="steps between evaluations")
     parser.add_argument("--plot", type=Path, help="a PNG to draw to")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     arguments.directory.mkdir(parents=True, exist_ok=True)
     runs: dict[str, list[Run]] = {}
-    for number, (name, arm) in enumerate(list(ARMS.items())[: arguments.arms]):
-        for seed in range(arguments.seeds):
-            path = arguments.directory / f"{number}-{seed}-{arguments.steps}.json"
-            if not path.exists():
-                began = time.perf_counter()
-                run = run_arm(arm, seed, arguments.steps, arguments.every)
-                path.write_bytes(msgspec.json.encode(run))
-                print(f"{name}, seed {seed}: {run.returns[-1]:.3f} ({time.perf_counter() - began:.0f} s)", flush=True)
-            run = msgspec.json.decode(path.read_bytes(), type=Run)
-            if run.arm != arm:
-                raise SystemExit(f"{path} is of other settings: name another --directory")
-            runs.setdefault(name, []).append(run)
+    for seed, (number, (name, arm)) in itertools.product(range(arguments.seeds), enumerate(ARMS.items())):
+        path = arguments.directory / f"{number}-{seed}-{arguments.steps}.json"
+        if not path.exists():
+            began = time.perf_counter()
+            run = run_arm(arm, seed, arguments.steps, arguments.every)
+            path.write_bytes(msgspec.json.encode(run))
+            print(f"{name}, seed {seed}: {run.returns[-1]:.3f} ({time.perf_counter() - began:.0f} s)", flush=True)
+        run = msgspec.json.decode(path.read_bytes(), type=Run)
+        if run.arm != arm:
+            raise SystemExit(f"{path} is of other settings: name another --directory")
+        runs.setdefault(name, []).append(run)
     experts = {name: expert_return(name) for name in ("price-ef", *RLALLOC4LM)}
     print("\n".join(table(runs, experts)))
     if arguments.plot:
@@ -161,12 +160,13 @@ def sac_settings(actions: int, arm: Arm) -> SacSettings:
 def online_settings(arm: Arm) -> OnlineSettings:
     """Random shares at first, but where cloning has given the actor a start; returns look ahead to the end.
 
-    Eight steps for each update: more updates on the same noisy returns only learn them by heart.
+    Eight steps for each update: more updates on the same noisy returns only learn them by heart. Critics that learn
+    alone at first need not wait for as much experience.
     """
     return OnlineSettings(
         look_ahead=LOOK_AHEAD,
         random_steps=0 if arm.warm_start else None,
-        learning_starts=1000,
+        learning_starts=1000 if arm.critics_first == 0 else 100,
         train_every=8,
         pretraining=arm.pretraining,
     )

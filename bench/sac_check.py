@@ -66,9 +66,9 @@ TASKS: Final = {
     "cluster": Task(
         environment=cluster.ENVIRONMENT,
         options={"jobs": 12},
-        steps=20_000,
-        every=2000,
-        episodes=48,
+        steps=6000,
+        every=500,
+        episodes=24,
         rate=5e-4,
         batch=256,
         temperature=0.003,
