@@ -13,6 +13,7 @@ comes from all files of the wanted seeds. docs/imitation.md explains it.
 """
 
 import argparse
+import functools
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -61,16 +62,16 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
 
     prioritised: bool = False
     experts: tuple[str, ...] = ()
-    streams: int = 200
+    streams: int = 50
     warm_start: WarmStart | None = None
     term: CloningTerm | None = None
     pretraining: int = 0
     critics_first: int = 0
 
 
-WARM: Final = Arm(prioritised=True, experts=("price-ef",), warm_start=WarmStart(steps=1500))
+WARM: Final = Arm(prioritised=True, experts=("price-ef",), warm_start=WarmStart(steps=1000))
 FULL: Final = msgspec.structs.replace(
-    WARM, term=CloningTerm(weight=3.0, fades_after=12_000), pretraining=400, critics_first=600
+    WARM, term=CloningTerm(weight=3.0, fades_after=10_000), pretraining=400, critics_first=600
 )
 ARMS: Final = {
     PLAIN: Arm(),
@@ -96,7 +97,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What prioritised replay and imitation are worth.")
     parser.add_argument("--directory", type=Path, required=True, help="where runs are kept")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=6000)
+    parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--every", type=int, default=500, help="steps between evaluations")
     parser.add_argument("--plot", type=Path, help="a PNG to draw to")
     arguments = parser.parse_args()
@@ -124,7 +125,7 @@ def run_arm(arm: Arm, seed: int, steps: int, every: int) -> Run:
     """Learn for ``steps`` steps of the environment, and evaluate on the way. Deterministic for a seed."""
     environment = ClusterEnvironment(jobs=JOBS)
     features, actions = len(FEATURES), environment.action_space.sample().size
-    shown = _demonstrations(arm)
+    shown = demonstrations(arm.experts, arm.streams) if arm.experts else None
     torch.manual_seed(seed)
     sac = Sac(PlainActor(features, actions, HIDDEN), sac_settings(actions, arm), seed)
     settings = online_settings(arm)
@@ -273,12 +274,10 @@ def draw(runs: Mapping[str, Sequence[Run]], experts: Mapping[str, float], path: 
     plt.close(figure)
 
 
-def _demonstrations(arm: Arm) -> Demonstrations | None:
-    if not arm.experts:
-        return None
-    return record(
-        ClusterEnvironment(jobs=JOBS), Recorded(experts=arm.experts, streams=arm.streams, look_ahead=LOOK_AHEAD)
-    )
+@functools.cache
+def demonstrations(experts: tuple[str, ...], streams: int) -> Demonstrations:
+    """What experts show of so many streams: the same for every seed."""
+    return record(ClusterEnvironment(jobs=JOBS), Recorded(experts=experts, streams=streams, look_ahead=LOOK_AHEAD))
 
 
 if __name__ == "__main__":
