@@ -14,10 +14,11 @@ from rlalloc.observation import FEATURES, WEIGHT_FEATURES
 from rlalloc_agent.actor import Actor
 from rlalloc_trainer.counterfactual import LabelSettings
 from rlalloc_trainer.front import SINGLE, TOLD, FrontPoint, FrontSettings, draw_front, front, site_weights
-from rlalloc_trainer.hindsight import Hindsight
+from rlalloc_trainer.hindsight import Hindsight, told
 from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.progress import silent
 from rlalloc_trainer.sac import Sac, SacSettings, learn
+from rlalloc_trainer.weighed_critic import sac_for_any_weights
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -47,6 +48,36 @@ def test_one_policy_learns_to_do_what_it_is_told() -> None:
     fast, frugal = sac.actor.decide(asked, sample=False)[0][:, 0]
     assert fast > 0.65
     assert frugal < 0.35
+
+
+def test_a_small_term_is_followed_through_the_noise_of_a_large_one() -> None:
+    """As in the simulator: JCT changes by a job's whole scale for reasons of its own, GPU time held by a hundredth.
+
+    With the settings that policies are trained with, one told a large weight leaves the heuristic's largest size, and
+    one told none stays near it.
+    """
+    torch.set_num_threads(1)
+    generator = np.random.default_rng(0)
+    rows = 6000
+    observation = generator.random((rows, len(FEATURES)), dtype=np.float32)
+    observation[:, -SHARES:] = 1.0
+    shares = np.ones((rows, SHARES), dtype=np.float32)
+    shares[:, 0] = generator.random(rows)
+    gain = np.zeros((rows, len(TERM_NAMES)), dtype=np.float32)
+    gain[:, TERM_NAMES.index("jct")] = -0.3 * (1 - shares[:, 0]) + generator.standard_t(2, size=rows)
+    gain[:, TERM_NAMES.index("gpu_held")] = 0.08 * (1 - shares[:, 0]) + 0.05 * generator.normal(size=rows)
+    replay = Hindsight(rows, len(FEATURES), SHARES)
+    replay.add(observation, shares, gain)
+    torch.manual_seed(0)
+    settings = SacSettings(actor_after=50, critic_rate=3e-3, actor_rate=3e-3)
+    sac = sac_for_any_weights(Actor(hidden=(32, 32)), settings, 0)
+    learn(sac, replay, 500, generator)
+    fast, frugal = (
+        sac.actor.decide(told(observation[:500], site_weights("gpu_held", weight).array), sample=False)[0][:, 0]
+        for weight in (0.0, 100.0)
+    )
+    assert fast.mean() > 0.9
+    assert frugal.mean() < 0.4
 
 
 def test_a_small_front() -> None:

@@ -19,11 +19,13 @@ from rlalloc.speed import PRIOR
 from rlalloc.store import Experience
 from rlalloc_agent.actor import Actor, load_actor
 from rlalloc_trainer import retrain as module
+from rlalloc_trainer.critic import Critics, ResidualCritics
 from rlalloc_trainer.experience import costs_of, observations_of, shares_of, split_by_time, usable
 from rlalloc_trainer.retrain import beyond_expectation, in_place, measure, retrain
 from rlalloc_trainer.simulator.consequences import Observed
 from rlalloc_trainer.twin import resampled, scaling_exponents, twin_of
-from rlalloc_trainer.versions import CRITICS_FILE, Learned, load_shipped_version, load_version
+from rlalloc_trainer.versions import CRITICS_FILE, load_shipped_version, load_version, new_manifest, version_files
+from rlalloc_trainer.weighed_critic import WeighedCritics
 from tests.agent.serving import add_version
 from tests.trainer.sites import NODES, changed, experience_of, site_stream, stored
 
@@ -120,21 +122,33 @@ def test_a_damaged_policy_in_place_is_an_error(experiences: list[Experience], tm
 
 
 def test_a_version_keeps_its_critics(tmp_path: Path) -> None:
-    shipped = load_shipped_version()
-    assert load_version(_stored_copy(shipped, tmp_path)).critics is not None
+    actor = load_shipped_version().actor
+    shape = actor.features, actor.actions, actor.hidden
+    kept = load_version(_stored_copy(actor, WeighedCritics(*shape, members=3), tmp_path)).critics
+    assert kept is not None
+    assert kept.members == 3
     assert load_version(PolicyStore(tmp_path).path(add_version(PolicyStore(tmp_path), Actor()))).critics is None
 
 
-def _stored_copy(learned: Learned, folder: Path) -> Path:
-    from rlalloc_trainer.critic import ResidualCritics
-    from rlalloc_trainer.versions import new_manifest, version_files
+def test_critics_of_an_earlier_rlalloc_are_left_behind(tmp_path: Path) -> None:
+    """They took weights for any other input: a retraining from such a version starts with critics of its own."""
+    actor = load_shipped_version().actor
+    earlier = ResidualCritics(actor.features, actor.actions, actor.hidden)
+    assert load_version(_stored_copy(actor, earlier, tmp_path)).critics is None
 
+
+def test_critics_that_fit_no_actor_are_refused(tmp_path: Path) -> None:
+    actor = load_shipped_version().actor
+    with pytest.raises(PolicyError, match="does not fit its actor"):
+        load_version(_stored_copy(actor, WeighedCritics(actor.features, actor.actions, (8, 8)), tmp_path))
+
+
+def _stored_copy(actor: Actor, critics: Critics, folder: Path) -> Path:
     store = PolicyStore(folder)
-    critics = learned.critics or ResidualCritics(learned.actor.features, learned.actor.actions, learned.actor.hidden)
-    files = version_files(learned.actor, critics)
-    version = store.add(files, new_manifest(learned.actor, learned.version, {}, {}))
-    actor, _ = load_actor(store.path(version))
-    assert all(torch.equal(a, b) for a, b in zip(actor.parameters(), learned.actor.parameters(), strict=True))
+    files = version_files(actor, critics)
+    version = store.add(files, new_manifest(actor, None, {}, {}))
+    loaded, _ = load_actor(store.path(version))
+    assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), actor.parameters(), strict=True))
     return store.path(version)
 
 

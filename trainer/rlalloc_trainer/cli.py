@@ -101,8 +101,9 @@ def front_command(
     processes: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 1,
 ) -> None:
     """Show what one policy reaches that is told the weights, against a policy for each weight."""
+    from rlalloc_trainer.answering import BASE
     from rlalloc_trainer.app import make_front
-    from rlalloc_trainer.front import BASE, CONFIDENCE, FrontSettings
+    from rlalloc_trainer.front import CONFIDENCE, FrontSettings
 
     with errors_end_here("train", ConfigError, PolicyError):
         settings = FrontSettings(

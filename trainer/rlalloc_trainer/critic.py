@@ -64,17 +64,17 @@ class ResidualCritics(Critics):
 
 
 class EnsemblePerceptron(nn.Sequential):
-    """``members`` perceptrons with ReLUs side by side, each from (rows, inputs) to a number a row."""
+    """``members`` perceptrons with ReLUs side by side, each from (rows, inputs) to a number a row, or several."""
 
-    def __init__(self, members: int, inputs: int, hidden: Sequence[int]) -> None:
+    def __init__(self, members: int, inputs: int, hidden: Sequence[int], outputs: int = 1) -> None:
         modules: list[nn.Module] = []
         for wide, narrow in itertools.pairwise((inputs, *hidden)):
             modules += [EnsembleLinear(members, wide, narrow), nn.ReLU(inplace=True)]
-        super().__init__(*modules, EnsembleLinear(members, hidden[-1], 1))
+        super().__init__(*modules, EnsembleLinear(members, hidden[-1], outputs))
         self.members = members
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return numbers (members, rows) for rows (rows, inputs), the same for every member."""
+        """Return numbers (members, rows), or (members, rows, outputs), for rows (rows, inputs) the same for all."""
         numbers = rows.expand(self.members, -1, -1)
         for module in self:
             numbers = module(numbers)

@@ -19,18 +19,19 @@ from rlalloc.objective import TERM_NAMES, Weights, costs_of
 from rlalloc.objective.consequences import FloatArray
 from rlalloc.observation import FEATURES
 from rlalloc_agent.actor import HIDDEN, Actor
+from rlalloc_trainer.answering import BASE
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
 from rlalloc_trainer.evaluation import ActorWeights, Contender, Map, policy_of
 from rlalloc_trainer.hindsight import Draw, Hindsight, always, draw_weights
 from rlalloc_trainer.intervals import Interval, ratio_of
 from rlalloc_trainer.progress import Report
-from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn
+from rlalloc_trainer.sac import Losses, SacSettings, learn
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import Simulator, table_of
 from rlalloc_trainer.simulator.training_streams import TRAINING, VALIDATION, training_stream
 from rlalloc_trainer.simulator.worth import KnownBefore, consequences_of, setting_of
+from rlalloc_trainer.weighed_critic import sac_for_any_weights
 
-BASE: Final = "price-ef"
 CONFIDENCE: Final = 0.9
 TOLD: Final = "one policy, told the weight"
 SINGLE: Final = "a policy for each weight"
@@ -130,7 +131,7 @@ def _learned(settings: FrontSettings, labels: Sequence[Labels], draw: Draw) -> A
     replay = Hindsight(sum(len(each.gain) for each in labels), len(FEATURES), SHARES, draw)
     for each in labels:
         replay.add(each.observation, each.shares, each.gain)
-    sac = Sac(Actor(len(FEATURES), HIDDEN), settings.sac, settings.seed)
+    sac = sac_for_any_weights(Actor(len(FEATURES), HIDDEN), settings.sac, settings.seed)
     learn(sac, replay, settings.steps, np.random.default_rng(settings.seed), _ignore)
     return ActorWeights.of(sac.actor)
 

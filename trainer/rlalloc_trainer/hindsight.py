@@ -15,7 +15,7 @@ from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.objective.consequences import FloatArray
 from rlalloc.objective.weights import features_of
 from rlalloc.observation import WEIGHT_FEATURES
-from rlalloc.reward import rewards
+from rlalloc_trainer.gain_scale import learned_rewards
 from rlalloc_trainer.replay import FloatArray as SingleArray
 from rlalloc_trainer.replay import Transitions, single_decisions
 
@@ -27,11 +27,14 @@ DEFAULT_PART: Final = 0.3
 TIMES: Final = ("jct", "wait", "slowdown")
 TIME_ODDS: Final = (0.7, 0.15, 0.15)
 KILLS: Final = ("out_of_memory", "timeout")
+KILLS_KEPT: Final = 0.5
+"""Of the draws: killed jobs weigh as by default, and in the rest as much as the largest of the other weights."""
 OTHERS: Final = tuple(name for name in TERM_NAMES if name not in (*TIMES, *KILLS))
 FURTHER_TERMS: Final = 3
 """Beside one of time, a draw has none to so many others: sites care about few things at once."""
-WEIGHT_RANGE: Final = (3e-3, 3.0)
-"""Of the others, on a log scale; a time's is 1. Beyond, the one or the other hardly counts any more."""
+WEIGHT_RANGE: Final = (0.03, 100.0)
+"""Of the others, on a log scale; a time's is 1. Beyond, the one or the other hardly counts any more: a decision
+changes the completion times of all jobs by ten times what it changes of the GPU time that its own job holds."""
 
 
 def draw_weights(count: int, generator: np.random.Generator) -> FloatArray:
@@ -46,7 +49,9 @@ def draw_weights(count: int, generator: np.random.Generator) -> FloatArray:
     low, high = np.log(WEIGHT_RANGE)
     weights[:, others] = np.where(chosen, np.exp(generator.uniform(low, high, size=chosen.shape)), 0.0)
     kills = [TERM_NAMES.index(name) for name in KILLS]
-    weights[:, kills] = weights.max(axis=1, keepdims=True)
+    # Some sites write what they want more of, and leave the rest of the file as it was.
+    kept = generator.random((count, 1)) < KILLS_KEPT
+    weights[:, kills] = np.where(kept, DEFAULT_WEIGHTS.array[kills], weights.max(axis=1, keepdims=True))
     weights[generator.random(count) < DEFAULT_PART] = DEFAULT_WEIGHTS.array
     return weights
 
@@ -108,6 +113,5 @@ class Hindsight:
         ours = len(TERM_NAMES)
         weights = np.where(np.isnan(gain[:, :ours]), 0.0, self._draw(count, generator))
         weights[~weights.any(axis=1)] = DEFAULT_WEIGHTS.array
-        all_weights = np.concatenate((weights, np.tile(self._further, (count, 1))), axis=1)
-        reward = rewards(np.nan_to_num(gain), all_weights).astype(np.float32)
+        reward = learned_rewards(gain, weights, self._further).astype(np.float32)
         return single_decisions(told(self._observation[rows], weights), self._shares[rows], reward)

@@ -38,6 +38,7 @@ from rlalloc_trainer.simulator.consequences import Observed, observed
 from rlalloc_trainer.simulator.from_stream import Stream
 from rlalloc_trainer.twin import resampled, twin_of
 from rlalloc_trainer.versions import Learned, load_shipped_version, load_version, new_manifest, version_files
+from rlalloc_trainer.weighed_critic import sac_for_any_weights
 
 CANDIDATE: Final = "the candidate"
 RIVALS: Final = ("as-requested", "repaired", "price-ef")
@@ -209,7 +210,7 @@ def _train(
     gain = beyond_expectation(observation, costs_of(train, terms), simulated)
     for _ in range(REAL_COPIES):
         replay.add(observation, shares_of(train), gain)
-    sac = Sac(start.actor, FINE_TUNING, settings.seed, start.critics)
+    sac = sac_for_any_weights(start.actor, FINE_TUNING, settings.seed, start.critics)
 
     def each_step(_losses: Losses) -> None:
         progress("learning", 0.4 + 0.3 * sac.steps / settings.steps)

@@ -239,9 +239,12 @@ class Sac(Generic[ActorKind]):
             optimizer.load_state_dict(optimizer.state_dict() | {"state": states})
 
 
-def new_critics(actor: TanhGaussian, members: int, seed: int) -> Critics:
-    """Return critics with fresh weights that fit ``actor``; the global generator is left as it was."""
-    kind = ResidualCritics if isinstance(actor, Actor) else PlainCritics
+def new_critics(actor: TanhGaussian, members: int, seed: int, kind: Callable[..., Critics] | None = None) -> Critics:
+    """Return critics with fresh weights that fit ``actor``; the global generator is left as it was.
+
+    Of a ``kind``, else of that which fits the actor under one objective.
+    """
+    kind = kind or (ResidualCritics if isinstance(actor, Actor) else PlainCritics)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return kind(actor.features, actor.actions, actor.hidden, members)

@@ -8,23 +8,26 @@ from typing import Final
 import msgspec
 import safetensors
 import safetensors.torch
+from torch import Tensor
 
 from rlalloc.errors import PolicyError
+from rlalloc.objective import TERM_NAMES
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
 from rlalloc.policies import ACTOR_FILE, EVERYWHERE, Answering, Manifest
 from rlalloc_agent.actor import Actor, actor_bytes, load_actor
 from rlalloc_agent.serving import shipped_folder
-from rlalloc_trainer.critic import Critics, ResidualCritics
+from rlalloc_trainer.critic import Critics
 from rlalloc_trainer.evaluation import ActorWeights
+from rlalloc_trainer.weighed_critic import WeighedCritics
 
 CRITICS_FILE: Final = "critics.safetensors"
 
 
 class Learned(msgspec.Struct, frozen=True):
-    """An actor, its critics (None where a version has none), the version's name, and where the actor answers."""
+    """An actor, its critics if there are any for any weights, the version's name, and where the actor answers."""
 
     actor: Actor
-    critics: Critics | None
+    critics: WeighedCritics | None
     version: str
     answers: Answering = EVERYWHERE
 
@@ -69,12 +72,20 @@ def load_version(folder: Path) -> Learned:
     try:
         tensors = safetensors.torch.load((folder / CRITICS_FILE).read_bytes())
         members = max(len(tensor) for tensor in tensors.values())  # each has the members in front
-        critics = ResidualCritics(actor.features, actor.actions, actor.hidden, members)
+        critics = WeighedCritics(actor.features, actor.actions, actor.hidden, members)
+        if _of_one_objective(tensors, critics):
+            return Learned(actor, None, manifest.version, manifest.answers)
         critics.load_state_dict(tensors)
     except (safetensors.SafetensorError, RuntimeError, ValueError, TypeError) as err:
         reason = str(err).splitlines()[0]
         raise PolicyError(f"{folder / CRITICS_FILE} does not fit its actor: {reason}") from err
     return Learned(actor, critics, manifest.version, manifest.answers)
+
+
+def _of_one_objective(tensors: Mapping[str, Tensor], critics: WeighedCritics) -> bool:
+    """Whether critics are those of an earlier rlalloc, which took weights for any other input: shipped-2's are."""
+    name = "advantage.0.weight"
+    return name in tensors and tensors[name].shape[1] == critics.get_parameter(name).shape[1] + len(TERM_NAMES)
 
 
 def load_shipped_version() -> Learned:

@@ -1,0 +1,76 @@
+"""Labels are worth about as much under any weights as under the default ones."""
+
+import numpy as np
+import pytest
+
+from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
+from rlalloc_trainer.gain_scale import TYPICAL_GAINS, importance, learned_rewards
+
+JCT, GPU_HELD, ENERGY = (TERM_NAMES.index(name) for name in ("jct", "gpu_held", "energy"))
+NONE = np.zeros(0)
+
+
+def gains(rows: int = 5000) -> np.ndarray:
+    typical = [TYPICAL_GAINS[name] for name in TERM_NAMES]
+    return np.random.default_rng(0).normal(size=(rows, len(TERM_NAMES))) * typical
+
+
+def rewards(gain: np.ndarray, site: Weights, further: np.ndarray = NONE) -> np.ndarray:
+    return learned_rewards(gain, np.tile(site.array, (len(gain), 1)), further)
+
+
+def test_every_term_has_a_typical_gain() -> None:
+    assert tuple(TYPICAL_GAINS) == TERM_NAMES
+    assert all(gain > 0 for gain in TYPICAL_GAINS.values())
+
+
+@pytest.mark.parametrize(
+    "site",
+    [DEFAULT_WEIGHTS, Weights(gpu_held=1), Weights(gpu_held=30), Weights(energy=1000), Weights(jct=0, wait=0.01)],
+)
+def test_rewards_are_of_one_size_whatever_the_weights(site: Weights) -> None:
+    size = np.sqrt((rewards(gains(), site) ** 2).mean())
+    assert size == pytest.approx(1.85, rel=0.05)  # a few are cut
+
+
+def test_under_the_default_weights_a_gain_is_what_it_is() -> None:
+    gain = gains()
+    gain[:, 1:] = 0.0
+    np.testing.assert_allclose(rewards(gain, DEFAULT_WEIGHTS), np.clip(gain[:, JCT], -5, 5))
+
+
+def test_only_ratios_of_weights_count() -> None:
+    gain = gains()
+    once, tenfold = Weights(gpu_held=3), Weights.of_array(10 * Weights(gpu_held=3).array)
+    np.testing.assert_allclose(rewards(gain, once), rewards(gain, tenfold))
+    np.testing.assert_allclose(importance(once.array), importance(tenfold.array))
+    assert np.linalg.norm(importance(once.array)) == pytest.approx(1)
+
+
+def test_what_decisions_change_less_is_less_important() -> None:
+    """At equal weights completion time is all that counts; at a hundredfold one energy is more important."""
+    equal, energy = (importance(Weights(energy=weight).array) for weight in (1.0, 100.0))
+    assert equal[ENERGY] < 0.05 < 0.95 < equal[JCT]
+    assert energy[ENERGY] > 0.9
+
+
+def test_a_disaster_by_one_term_does_not_count_beyond_its_own_cut() -> None:
+    """However large the other weight: completion times gained by the hour would drown what is asked for."""
+    gain = np.zeros((2, len(TERM_NAMES)))
+    gain[:, JCT], gain[:, GPU_HELD] = (80.0, 5.0), -0.2
+    once, again = rewards(gain, Weights(gpu_held=100))
+    assert once == again < 0
+
+
+def test_what_is_not_known_does_not_count() -> None:
+    gain = gains(10)
+    gain[:, ENERGY] = np.nan
+    np.testing.assert_array_equal(
+        rewards(gain, Weights(energy=100)) / rewards(np.nan_to_num(gain), Weights(energy=100)), 1.0
+    )
+
+
+def test_further_terms_count_by_their_weights() -> None:
+    gain = np.zeros((1, len(TERM_NAMES) + 1))
+    gain[:, JCT], gain[:, -1] = 0.5, 1.0
+    assert rewards(gain, DEFAULT_WEIGHTS, np.array([2.0])) == pytest.approx(2.5)
