@@ -71,7 +71,7 @@ class Arm(msgspec.Struct, frozen=True, kw_only=True):
 
 WARM: Final = Arm(prioritised=True, experts=("price-ef",), warm_start=WarmStart(steps=1000))
 FULL: Final = msgspec.structs.replace(
-    WARM, term=CloningTerm(weight=3.0, fades_after=10_000), pretraining=400, critics_first=600
+    WARM, term=CloningTerm(weight=3.0, fades_after=12_000), pretraining=400, critics_first=600
 )
 ARMS: Final = {
     PLAIN: Arm(),
@@ -97,7 +97,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What prioritised replay and imitation are worth.")
     parser.add_argument("--directory", type=Path, required=True, help="where runs are kept")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--steps", type=int, default=6000)
     parser.add_argument("--every", type=int, default=500, help="steps between evaluations")
     parser.add_argument("--plot", type=Path, help="a PNG to draw to")
     arguments = parser.parse_args()
