@@ -242,17 +242,23 @@ def table(runs: Mapping[str, Sequence[Run]], experts: Mapping[str, float]) -> li
         shown = those[0].demonstrated
         cells = [
             f"{curves[:, 0].mean():.3f}",
-            f"{curves[:, -1].mean():.3f} ± {curves[:, -1].std(ddof=1):.3f}",
+            over_seeds(curves[:, -1], ".3f"),
             f"{curves.min(axis=1).mean():.3f}",
             f"{shown:,}",
         ]
         for measured, of_plain in plain.items():
             needed = steps(those, measured)
             fewer = 1.0 - (needed.mean() + shown) / of_plain
-            cells += [f"{needed.mean():,.0f} ± {needed.std(ddof=1):,.0f}", f"{fewer:.0%}"]
+            cells += [over_seeds(needed, ",.0f"), f"{fewer:.0%}"]
         cells.append(str(sum(np.isinf(kept_from(run, target)) for run in those)))
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return lines
+
+
+def over_seeds(values: NDArray[np.float64], form: str) -> str:
+    """Mean ± deviation of values (seeds,), each in a format; of one seed its value."""
+    deviation = f" ± {values.std(ddof=1):{form}}" if len(values) > 1 else ""
+    return f"{values.mean():{form}}{deviation}"
 
 
 def draw(runs: Mapping[str, Sequence[Run]], experts: Mapping[str, float], path: Path) -> None:
@@ -261,7 +267,8 @@ def draw(runs: Mapping[str, Sequence[Run]], experts: Mapping[str, float], path: 
     figure, axes = plt.subplots(figsize=(8.0, 4.5), layout="constrained")
     for name, those in runs.items():
         curves = np.array([smoothed(run.returns) for run in those])
-        mean, spread, steps = curves.mean(axis=0), curves.std(axis=0, ddof=1), those[0].steps
+        mean, steps = curves.mean(axis=0), those[0].steps
+        spread = curves.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros_like(mean)
         (line,) = axes.plot(steps, mean, label=name)
         axes.fill_between(steps, mean - spread, mean + spread, alpha=0.15, color=line.get_color(), linewidth=0)
     for name, worth in experts.items():
