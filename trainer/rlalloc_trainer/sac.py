@@ -41,7 +41,8 @@ class SacSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deviations        standard deviations below the ensemble's mean that are believed, critic.lower_bound (An et al.,
                       2021); with two critics, 1 is the lower of both
     actor_every       critic steps for one of actor and temperature (delayed updates, Fujimoto et al., 2018)
-    actor_after       critic steps before the first of the actor, while the critics know nothing yet
+    actor_after       critic steps before the first of the actor, while the critics know nothing yet (of pretraining
+                      too): an actor that knows something would forget it, following them
     target_entropy    of the shares' density, in nats: that of four Gaussians of deviation 0.03 in [0, 1]
     temperature       what a nat of entropy is worth in reward, at the start
     anchor            what the actor pays, in reward, for leaving the heuristic (Actor.departure), or what it was
