@@ -13,7 +13,7 @@ from rlalloc_trainer.streams import read_stream
 from rlalloc_trainer.validation.recorded import write_run
 from rlalloc_trainer.validation.settings import STREAM_FILE, Mode, read_settings
 from slurm_replay.place import site_for
-from slurm_replay.records import run_of
+from slurm_replay.records import run_of, sacct_text
 from slurm_replay.submission import submit_all, wait_until_ended
 from slurm_testbed import TestbedError
 
@@ -35,14 +35,19 @@ def main() -> int:
 
 
 def replay(folder: Path, mode: Mode) -> None:
-    """Run the folder's stream in one mode and write MODE.json. Raises RlallocError or TestbedError."""
+    """Run the folder's stream in one mode; write MODE.json, and sacct's text as MODE.sacct.
+
+    Raises RlallocError or TestbedError.
+    """
     settings = read_settings(folder)
     _, jobs = read_stream(folder / STREAM_FILE)
     users = tuple(sorted({job.user for job in jobs}))
     with site_for(settings, mode, users) as (site, rlalloc):
         ids = submit_all(site, jobs, settings.shape, _tell)
         wait_until_ended(site, len(jobs), _tell, DRAINS_WITHIN_S)
-        write_run(folder, run_of(site, rlalloc, jobs, ids, mode))
+        run = run_of(site, rlalloc, jobs, ids, mode)
+        (folder / f"{mode}.sacct").write_text(sacct_text(site), encoding="utf-8")
+        write_run(folder, run)
 
 
 def _tell(done: float) -> None:

@@ -11,6 +11,7 @@ from rlalloc.store import Decision, Store
 from rlalloc.tres import parse_tres
 from rlalloc_testbed import Installation
 from rlalloc_trainer.streams import StreamJob
+from rlalloc_trainer.streams.readers.sacct import COLUMNS
 from rlalloc_trainer.validation.recorded import RanJob, Run, StartedBy
 from rlalloc_trainer.validation.settings import Mode, sizes_jobs
 from slurm_load import slurmctld_log
@@ -70,6 +71,14 @@ def run_of(
         policy=", ".join(sorted({each.policy_version for each in decisions.values() if each.policy_version})),
         load_of_machine=machine,
         jobs=tuple(ran),
+    )
+
+
+def sacct_text(site: Site) -> str:
+    """All that accounting knows, as ``rlalloc simulate convert --from sacct`` reads it (docs/streams.md)."""
+    return site.run(
+        ["sacct", "--allusers", "--parsable2", f"--format={','.join(COLUMNS)}"],
+        environment={"SLURM_TIME_FORMAT": "%s"},
     )
 
 

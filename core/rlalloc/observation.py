@@ -22,7 +22,7 @@ from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.objective.weights import features_of
 from rlalloc.view import ClusterView, expected_run_time_s
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 """Raised whenever a feature changes its place or meaning; policies name the schema that they were trained on."""
 
 FEATURES: Final = (
@@ -40,6 +40,7 @@ FEATURES: Final = (
     "waited",
     "task_per_gpu",
     "user_running_gpus",
+    "urgency_counts",
     "cluster_gpus",
     "node_gpus",
     "free_gpus",
@@ -119,6 +120,7 @@ def _job_features(job: JobView, view: ClusterView) -> tuple[float, ...]:
         math.log1p(max(0.0, job.waited_s) / 60) / 8,
         float(job.bounds.task_per_gpu),
         job.user_running_gpus / max(1.0, float(view.totals[0])),
+        float(view.urgency_counts),
     )
 
 

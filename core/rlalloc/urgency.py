@@ -30,8 +30,8 @@ class UrgencyRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """
 
     nice_band: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 0
-    patience: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 4.0
-    starvation_limit_s: Annotated[float, msgspec.Meta(ge=1, le=30 * 86_400)] = 86_400.0
+    patience: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 16.0
+    starvation_limit_s: Annotated[float, msgspec.Meta(ge=1, le=30 * 86_400)] = 7 * 86_400.0
 
     def patience_s(self, run_time_s: float) -> float:
         """Seconds of waiting after which a job that is expected to run ``run_time_s`` has its own place again."""

@@ -31,6 +31,7 @@ class ClusterView:
     releases  (running, 4)  seconds until a running job is expected to end, then what it holds; ascending
     queued    (pending, 2)  GPUs demanded and expected run time [s] of each job waiting ahead
     behind    jobs waiting behind: none for a job that comes in, those of lower priority for one that waits already
+    urgency_counts  whether the site lets a policy's urgency order its queue (``rlalloc.urgency``)
     """
 
     time_s: float
@@ -40,6 +41,7 @@ class ClusterView:
     releases: FloatArray
     queued: FloatArray
     behind: int = 0
+    urgency_counts: bool = False
 
     @property
     def crowd(self) -> int:

@@ -7,17 +7,21 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from rlalloc.bounds import NodeShape
+from rlalloc.urgency import UrgencyRules
 from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView, FloatArray, expected_remaining_s
 from rlallocd.sizes import Declined
 from rlallocd.slurm import JobRecord, NodeRecord
 
 
 class ClusterViews:
-    """The views of all partitions at ``now_s``, and what each user holds."""
+    """The views of all partitions at ``now_s`` on a site with these ``rules``, and what each user holds."""
 
-    def __init__(self, nodes: Sequence[NodeRecord], jobs: Sequence[JobRecord], now_s: float) -> None:
+    def __init__(
+        self, nodes: Sequence[NodeRecord], jobs: Sequence[JobRecord], now_s: float, rules: UrgencyRules
+    ) -> None:
         self._nodes = nodes
         self._now_s = now_s
+        self._rules = rules
         self._jobs: defaultdict[str, list[JobRecord]] = defaultdict(list)
         self._views: dict[str, ClusterView] = {}
         self._user_running_gpus: Counter[str] = Counter()
@@ -31,7 +35,9 @@ class ClusterViews:
     def of(self, partition: str) -> ClusterView:
         """The view of one partition. Raises Declined if it has no usable GPU node."""
         if partition not in self._views:
-            self._views[partition] = partition_view(partition, self._nodes, self._jobs[partition], self._now_s)
+            self._views[partition] = partition_view(
+                partition, self._nodes, self._jobs[partition], self._now_s, self._rules
+            )
         return self._views[partition]
 
     def user_running_gpus(self, user: str) -> int:
@@ -40,9 +46,12 @@ class ClusterViews:
 
 
 def partition_view(
-    partition: str, nodes: Sequence[NodeRecord], jobs: Sequence[JobRecord], now_s: float
+    partition: str, nodes: Sequence[NodeRecord], jobs: Sequence[JobRecord], now_s: float, rules: UrgencyRules
 ) -> ClusterView:
-    """The view of one partition at ``now_s``. Raises Declined if it has no usable GPU node."""
+    """The view of one partition at ``now_s``, on a site with these ``rules``.
+
+    Raises Declined if it has no usable GPU node.
+    """
     usable = [node for node in nodes if node.usable and node.gpus and partition in node.partitions]
     if not usable:
         raise Declined(f"partition {partition} has no usable GPU node", "no-gpu-node")
@@ -68,6 +77,7 @@ def partition_view(
             dtype=np.float64,
         ).reshape(-1, 4),
         queued=_demands(queue_of(partition, jobs, now_s)),
+        urgency_counts=rules.nice_band > 0,
     )
 
 

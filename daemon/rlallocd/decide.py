@@ -74,7 +74,7 @@ def decide(
     candidates: Sequence[Candidate], snapshot: Snapshot, config: Config, agent: AgentClient
 ) -> tuple[tuple[Candidate, Decision], ...]:
     """One decision for each candidate: an allocation, or the reason why the job is left as submitted."""
-    views = ClusterViews(snapshot.nodes, snapshot.jobs, snapshot.taken_s)
+    views = ClusterViews(snapshot.nodes, snapshot.jobs, snapshot.taken_s, config.urgency)
     questions: list[Question] = []
     decisions: list[tuple[Candidate, Decision]] = []
     for candidate in candidates:

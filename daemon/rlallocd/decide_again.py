@@ -67,7 +67,7 @@ def decide_again(
     policy is asked for its mean: what is done depends on the predicted gain, so there is no probability to speak of.
     Raises AgentUnavailable.
     """
-    views = ClusterViews(snapshot.nodes, snapshot.jobs, snapshot.taken_s)
+    views = ClusterViews(snapshot.nodes, snapshot.jobs, snapshot.taken_s, config.urgency)
     partitions = _partitions(waiting, snapshot, views)
     questions = {
         candidate.key: question

@@ -66,4 +66,5 @@ def cluster_views(draw: st.DrawFn) -> ClusterView:
         totals=whole * nodes,
         releases=np.array([(left, gpus, 4 * gpus, 1e4) for left, gpus in running]).reshape(-1, 4),
         queued=np.array(queued, dtype=np.float64).reshape(-1, 2),
+        urgency_counts=draw(st.booleans()),
     )

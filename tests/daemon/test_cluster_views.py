@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from rlalloc.urgency import UrgencyRules
 from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT
 from rlallocd.cluster_views import ClusterViews
 from rlallocd.sizes import Declined
@@ -10,6 +11,7 @@ from rlallocd.slurm import JobRecord, NodeRecord
 from rlallocd.slurm.json_reader import job_record
 
 NOW_S = 10_000
+RULES = UrgencyRules()
 NODE = NodeRecord(
     name="n1",
     partitions=("gpu", "all"),
@@ -43,26 +45,33 @@ def job(job_id: int, state: str, *, gpus: int = 1, partition: str = "gpu", user:
 
 def test_a_view_holds_what_is_free_what_ends_and_what_waits() -> None:
     jobs = [job(1, "RUNNING", gpus=2), job(2, "PENDING", gpus=4), job(3, "COMPLETED"), job(4, "PENDING", gpus=0)]
-    view = ClusterViews([NODE, DOWN], jobs, NOW_S).of("gpu")
+    view = ClusterViews([NODE, DOWN], jobs, NOW_S, RULES).of("gpu")
     assert view.free.tolist() == [[6, 56, 471_040]]
     assert view.totals.tolist() == [8, 64, 512_000]
     assert view.releases[:, 1:].tolist() == [[2, 4, 1024]]
     assert view.queued.tolist() == [[4, EXPECTED_FRACTION_OF_LIMIT * 3600]]
+    assert not view.urgency_counts
+
+
+def test_a_view_says_whether_urgency_counts() -> None:
+    assert ClusterViews([NODE], [], NOW_S, UrgencyRules(nice_band=100)).of("gpu").urgency_counts
 
 
 def test_a_job_of_several_partitions_waits_in_each() -> None:
-    views = ClusterViews([NODE], [job(1, "PENDING", partition="gpu,all"), job(2, "PENDING", partition="all")], NOW_S)
+    views = ClusterViews(
+        [NODE], [job(1, "PENDING", partition="gpu,all"), job(2, "PENDING", partition="all")], NOW_S, RULES
+    )
     assert (len(views.of("gpu").queued), len(views.of("all").queued)) == (1, 2)
 
 
 def test_a_view_is_made_once() -> None:
-    views = ClusterViews([NODE], [], NOW_S)
+    views = ClusterViews([NODE], [], NOW_S, RULES)
     assert views.of("gpu") is views.of("gpu")
 
 
 def test_a_users_gpus_count_in_all_partitions() -> None:
     jobs = [job(1, "RUNNING", gpus=2), job(2, "RUNNING", gpus=3, partition="all"), job(3, "PENDING", gpus=4)]
-    views = ClusterViews([NODE], [*jobs, job(4, "RUNNING", gpus=5, user="bob")], NOW_S)
+    views = ClusterViews([NODE], [*jobs, job(4, "RUNNING", gpus=5, user="bob")], NOW_S, RULES)
     assert (views.user_running_gpus("alice"), views.user_running_gpus("bob"), views.user_running_gpus("eve")) == (
         5,
         5,
@@ -72,4 +81,4 @@ def test_a_users_gpus_count_in_all_partitions() -> None:
 
 def test_a_partition_without_a_usable_node_is_declined() -> None:
     with pytest.raises(Declined, match="no usable GPU node"):
-        ClusterViews([DOWN], [], NOW_S).of("gpu")
+        ClusterViews([DOWN], [], NOW_S, RULES).of("gpu")

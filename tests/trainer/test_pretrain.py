@@ -15,7 +15,7 @@ from rlalloc_trainer.sac import SacSettings
 from rlalloc_trainer.simulator.training_streams import training_stream
 
 SMALL = PretrainSettings(
-    rounds=2,
+    seeds=2,
     streams=2,
     steps=50,
     validation_streams=2,
@@ -43,7 +43,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("stage", ["round 1: simulating", "round 1: learning", "round 2: simulating", "testing"])
+@pytest.mark.parametrize("stage", ["simulating", "learning", "validating", "testing"])
 def test_a_training_that_was_killed_goes_on_to_the_same_bytes(stage: str, whole: Path, tmp_path: Path) -> None:
     def kill(what: str, _done: float) -> None:
         if what.startswith(stage):
@@ -79,9 +79,9 @@ def test_progress_is_told_in_order(tmp_path: Path) -> None:
 
 def test_curves_are_there_for_people_and_tensorboard(whole: Path) -> None:
     assert (whole / "training" / "curves.png").read_bytes().startswith(b"\x89PNG")
-    assert len(list((whole / "training" / "tensorboard").glob("events*"))) == 2
+    assert len(list((whole / "training" / "tensorboard").glob("seed-*/events*"))) == 2
 
 
-def test_a_round_at_least(tmp_path: Path) -> None:
-    with pytest.raises(PolicyError, match="at least one"):
-        pretrain(msgspec.structs.replace(SMALL, rounds=0), tmp_path, silent)
+def test_a_seed_at_least(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="one seed"):
+        pretrain(msgspec.structs.replace(SMALL, seeds=0), tmp_path, silent)

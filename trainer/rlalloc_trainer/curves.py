@@ -1,28 +1,32 @@
 """Learning curves of a training: as a picture, and as TensorBoard reads them."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from rlalloc_trainer.training_folder import RoundOutcome
+from rlalloc_trainer.training_folder import SeedOutcome
 
 VALIDATION: Final = "mean JCT over the base's, validation streams"
 
 
-def write_tensorboard(outcome: RoundOutcome, steps: int, folder: Path) -> None:
-    """Append a round to what ``tensorboard --logdir FOLDER`` shows; ``steps`` are those of the training so far."""
+def write_tensorboard(outcome: SeedOutcome, folder: Path) -> None:
+    """Write a seed's run anew to what ``tensorboard --logdir FOLDER`` shows, in a folder of its own there."""
     from tensorboardX import SummaryWriter
 
-    with SummaryWriter(str(folder)) as writer:
+    own = folder / f"seed-{outcome.seed}"
+    shutil.rmtree(own, ignore_errors=True)
+    with SummaryWriter(str(own)) as writer:
+        last = 0
         for name, curve in outcome.curves.items():
             for step, value in zip(curve.steps, curve.values, strict=True):
                 writer.add_scalar(f"sac/{name}", value, step)
-        writer.add_scalar("validation/jct_ratio", outcome.validation.estimate, steps)
-        writer.add_scalar("labels", outcome.labels, steps)
+                last = max(last, step)
+        writer.add_scalar("validation/jct_ratio", outcome.validation.estimate, last)
 
 
-def draw_curves(outcomes: Sequence[RoundOutcome], path: Path) -> None:
-    """Draw all rounds so far to a PNG: SAC's figures by gradient step, validation by round."""
+def draw_curves(outcomes: Sequence[SeedOutcome], path: Path) -> None:
+    """Draw all seeds so far to a PNG: SAC's figures by gradient step, validation by seed."""
     from matplotlib.figure import Figure
 
     names = list(outcomes[0].curves)
@@ -31,16 +35,16 @@ def draw_curves(outcomes: Sequence[RoundOutcome], path: Path) -> None:
     for place, name in zip(axes[1:], names, strict=False):
         for outcome in outcomes:
             curve = outcome.curves[name]
-            place.plot(curve.steps, curve.values, label=f"round {outcome.number}")
+            place.plot(curve.steps, curve.values, label=f"seed {outcome.seed}")
         place.set(title=name, xlabel="gradient steps")
         place.grid(alpha=0.3)
-    rounds = [outcome.number for outcome in outcomes]
+    seeds = [outcome.seed for outcome in outcomes]
     middle = [outcome.validation.estimate for outcome in outcomes]
     below = [outcome.validation.estimate - outcome.validation.low for outcome in outcomes]
     above = [outcome.validation.high - outcome.validation.estimate for outcome in outcomes]
-    axes[0].errorbar(rounds, middle, yerr=(below, above), fmt="o-", capsize=4)
+    axes[0].errorbar(seeds, middle, yerr=(below, above), fmt="o", capsize=4)
     axes[0].axhline(1.0, color="black", linewidth=0.8)
-    axes[0].set(title=VALIDATION, xlabel="round", xticks=rounds)
+    axes[0].set(title=VALIDATION, xlabel="seed", xticks=seeds)
     axes[0].title.set_fontsize("small")
     axes[0].grid(alpha=0.3)
     for place in axes[len(names) + 1 :]:

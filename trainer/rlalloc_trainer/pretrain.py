@@ -1,12 +1,12 @@
 """The shipped policy, from nothing: SAC on simulated streams, chosen on some, reported on others.
 
-Each round takes decisions again under the latest policy (the heuristic at first), adds what they were worth to the
-replay buffer, learns, and is scored on validation streams. The best round is kept; its figures come from test streams
-that nothing was chosen on.
+Decisions of the base heuristic are taken again, and what they were worth is what SAC learns from, once for each of
+some seeds. The seed that does best on validation streams is kept; its figures come from test streams that nothing was
+chosen on.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -37,7 +37,7 @@ from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn
 from rlalloc_trainer.simulator.training_streams import TEST, TRAINING, VALIDATION, training_stream
-from rlalloc_trainer.training_folder import Curve, RoundOutcome, TrainingFolder
+from rlalloc_trainer.training_folder import Curve, SeedOutcome, TrainingFolder
 from rlalloc_trainer.versions import new_manifest, version_files
 from rlalloc_trainer.weighed_critic import sac_for_any_weights
 
@@ -46,6 +46,7 @@ RIVALS: Final = (
     "repaired",
     "efficiency-adaptive+shortest-first",
     "marginal-gain+shortest-first",
+    "price-ef+shortest-first",
     BASE,
 )
 VERSION: Final = "shipped-3"
@@ -53,19 +54,21 @@ VALIDATION_BASE: Final = "validation-base"
 """Under what name the heuristic's results on the validation streams are kept."""
 TRAINING_FOLDER: Final = "training"
 STREAMS_A_SEED: Final = 10_000
-"""Numbers of training streams that a seed has for itself."""
-SIMULATING: Final = 0.6
-LEARNING: Final = 0.3
-"""Of the time of a round; the progress bar's estimate. The rest is validation."""
+"""Numbers of training streams that a command's seed has for itself."""
+LABELLED: Final = 0.4
+LEARNED: Final = 0.65
+VALIDATED: Final = 0.85
+TESTING: Final = 0.9
+"""Of the time of the whole when each is done, or begins: the progress bar's estimate."""
 CURVES: Final = ("critic", "actor", "entropy", "temperature")
 CURVE_STEPS: Final = 25
 
 
 class PretrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``rounds`` of ``streams`` streams and ``steps`` gradient steps each; streams to choose and to report on."""
+    """``streams`` to learn from; ``seeds`` networks of ``steps`` gradient steps; streams to choose and report on."""
 
     seed: int = 0
-    rounds: int = 1
+    seeds: int = 5
     streams: int = 600
     steps: int = 6000
     validation_streams: int = 120
@@ -92,29 +95,30 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report, worker
     The work is spread over ``workers`` processes, whatever their number with the same result. Raises PolicyError if
     another training is there.
     """
-    if settings.rounds < 1:
-        raise PolicyError("no round was trained: ask for at least one")
+    if settings.seeds < 1:
+        raise PolicyError("nothing was trained: ask for one seed at least")
     folder = TrainingFolder(directory / TRAINING_FOLDER, settings)
-    torch.manual_seed(settings.seed)
-    sac = sac_for_any_weights(Actor(len(FEATURES), HIDDEN), settings.sac, settings.seed)
     with processes(workers) as spread:
-        outcomes = _rounds(settings, sac, folder, spread, report)
+        _make_labels(settings, folder, spread, report)
+        _learn_all(settings, folder, spread, report)
+        outcomes = _validate(settings, folder, spread, report)
         best = min(outcomes, key=lambda outcome: outcome.validation.estimate)
-        folder.load_sac(best.number, sac)
-        report("choosing where it answers", 0.9)
+        sac = _new_sac(settings, best.seed)
+        folder.load_sac(best.seed, sac)
+        report("choosing where it answers", VALIDATED)
         answers, ways = _where(sac.actor, settings, folder, spread)
-        report("testing on unseen streams", 0.92)
+        report("testing on unseen streams", TESTING)
         chosen = ActorWeights.of(sac.actor, answers)
         contenders: dict[str, Contender] = {VERSION: chosen, **{name: name for name in RIVALS}}
         results = {}
         for number, (name, contender) in enumerate(contenders.items()):
             results[name] = _run(f"test-{name}", contender, TEST, settings.test_streams, folder, spread)
-            report("testing on unseen streams", 0.92 + 0.08 * (number + 1) / len(contenders))
+            report("testing on unseen streams", TESTING + (1 - TESTING) * (number + 1) / len(contenders))
     ratios = {name: jct_ratio(results[VERSION], results[name], settings.confidence) for name in RIVALS}
     training = {
         "settings": msgspec.to_builtins(settings),
-        "chosen_round": best.number,
-        "rounds": [_summary(outcome) for outcome in outcomes],
+        "chosen_seed": best.seed,
+        "seeds": [_summary(outcome) for outcome in outcomes],
         "where_it_answers": msgspec.to_builtins(ways),
     }
     evaluation = {
@@ -141,51 +145,19 @@ def _where(
     return best_of(ways, _run(VALIDATION_BASE, BASE, VALIDATION, streams, folder, spread))
 
 
-def _rounds(
-    settings: PretrainSettings, sac: Sac[Actor], folder: TrainingFolder, spread: Map, report: Report
-) -> list[RoundOutcome]:
-    """Train all rounds that are not done yet, and return how each went."""
-    outcomes = folder.outcomes()
-    replay = Hindsight(settings.rounds * settings.streams * settings.labels.rows, len(FEATURES), SHARES)
-    base = _run(VALIDATION_BASE, BASE, VALIDATION, settings.validation_streams, folder, spread)
-    for number in range(1, settings.rounds + 1):
-        share = 0.9 / settings.rounds
-
-        def progress(what: str, part: float, number: int = number, share: float = share) -> None:
-            report(f"round {number}: {what}", share * (number - 1 + part))
-
-        policy: Contender = BASE if number == 1 else ActorWeights.of(sac.actor)
-        for labels in _labels(number, policy, settings, folder, spread, progress):
-            replay.add(labels.observation, labels.shares, labels.gain)
-        if number <= len(outcomes):
-            folder.load_sac(number, sac)
-            continue
-        curves = _learn(number, sac, replay, settings, progress)
-        name = f"validation-round-{number}"
-        results = _run(name, ActorWeights.of(sac.actor), VALIDATION, settings.validation_streams, folder, spread)
-        ratio = jct_ratio(results, base, settings.confidence)
-        outcomes.append(RoundOutcome(number=number, validation=ratio, labels=len(replay), curves=curves))
-        folder.keep_round(outcomes[-1], sac)
-        write_tensorboard(outcomes[-1], sac.steps, folder.path / "tensorboard")
-        draw_curves(outcomes, folder.path / "curves.png")
-    return outcomes
+def _numbers(settings: PretrainSettings) -> range:
+    first = TRAINING + STREAMS_A_SEED * settings.seed
+    return range(first, first + settings.streams)
 
 
-def _labels(
-    number: int, policy: Contender, settings: PretrainSettings, folder: TrainingFolder, spread: Map, progress: Report
-) -> Iterator[Labels]:
-    """Yield the labels of a round's streams in their order: those kept, and those yet to be made."""
-    first = TRAINING + STREAMS_A_SEED * settings.seed + (number - 1) * settings.streams
-    numbers = range(first, first + settings.streams)
-    tasks = [(policy, each, settings.labels) for each in numbers if folder.labels(number, each) is None]
-    fresh = spread(label_stream, tasks)
-    for done, each in enumerate(numbers, start=1):
-        labels = folder.labels(number, each)
-        if labels is None:
-            labels = next(fresh)
-            folder.keep_labels(number, each, labels)
-        yield labels
-        progress("simulating", SIMULATING * done / len(numbers))
+def _make_labels(settings: PretrainSettings, folder: TrainingFolder, spread: Map, report: Report) -> None:
+    """Take decisions of all training streams again, but for those whose labels are kept."""
+    numbers = _numbers(settings)
+    missing = [number for number in numbers if folder.labels(number) is None]
+    made = spread(label_stream, [(BASE, number, settings.labels) for number in missing])
+    for left, (number, labels) in zip(range(len(missing) - 1, -1, -1), zip(missing, made, strict=True), strict=True):
+        folder.keep_labels(number, labels)
+        report("simulating", LABELLED * (1 - left / len(numbers)))
 
 
 def label_stream(task: tuple[Contender, int, LabelSettings]) -> Labels:
@@ -195,11 +167,29 @@ def label_stream(task: tuple[Contender, int, LabelSettings]) -> Labels:
     return label(training_stream(number), policy_of(contender), settings, generator)
 
 
-def _learn(
-    number: int, sac: Sac[Actor], replay: Hindsight, settings: PretrainSettings, progress: Report
-) -> dict[str, Curve]:
-    """Take a round's gradient steps; return SAC's figures on the way, averaged over CURVE_STEPS steps each."""
-    losses: list[Losses] = []
+def _learn_all(settings: PretrainSettings, folder: TrainingFolder, spread: Map, report: Report) -> None:
+    """Let all seeds learn that have not, several at a time."""
+    report("learning", LABELLED)
+    missing = [seed for seed in range(settings.seeds) if folder.curves(seed) is None]
+    for left, _ in zip(
+        range(len(missing) - 1, -1, -1),
+        spread(learn_seed, [(settings, folder.path, seed) for seed in missing]),
+        strict=True,
+    ):
+        report("learning", LEARNED - (LEARNED - LABELLED) * left / settings.seeds)
+
+
+def learn_seed(task: tuple[PretrainSettings, Path, int]) -> None:
+    """Take a seed's gradient steps on the labels in the training's folder, and keep there what it learned."""
+    settings, path, seed = task
+    folder = TrainingFolder(path, settings)
+    replay = Hindsight(settings.streams * settings.labels.rows, len(FEATURES), SHARES)
+    for number in _numbers(settings):
+        labels = folder.labels(number)
+        if labels is None:
+            raise PolicyError(f"{path} has lost the labels of stream {number}: begin anew in another folder")
+        replay.add(labels.observation, labels.shares, labels.gain)
+    sac, losses = _new_sac(settings, seed), []
     points: dict[str, list[tuple[int, float]]] = {name: [] for name in CURVES}
 
     def each_step(step: Losses) -> None:
@@ -210,14 +200,37 @@ def _learn(
                 if known:
                     points[name].append((sac.steps, float(np.mean(known))))
             losses.clear()
-            done = sac.steps - (number - 1) * settings.steps
-            progress("learning", SIMULATING + LEARNING * done / settings.steps)
 
-    learn(sac, replay, settings.steps, np.random.default_rng((settings.seed, number)), each_step)
-    return {
+    learn(sac, replay, settings.steps, np.random.default_rng((settings.seed, seed)), each_step)
+    curves = {
         name: Curve(tuple(step for step, _ in found), tuple(value for _, value in found))
         for name, found in points.items()
     }
+    folder.keep_learned(seed, sac, curves)
+
+
+def _new_sac(settings: PretrainSettings, seed: int) -> Sac[Actor]:
+    """Return SAC as that seed begins with it."""
+    torch.manual_seed(1_000 * settings.seed + seed)
+    return sac_for_any_weights(Actor(len(FEATURES), HIDDEN), settings.sac, 1_000 * settings.seed + seed)
+
+
+def _validate(settings: PretrainSettings, folder: TrainingFolder, spread: Map, report: Report) -> list[SeedOutcome]:
+    """Run all seeds' policies on the validation streams, and draw the curves so far."""
+    report("validating", LEARNED)
+    base = _run(VALIDATION_BASE, BASE, VALIDATION, settings.validation_streams, folder, spread)
+    outcomes: list[SeedOutcome] = []
+    for seed in range(settings.seeds):
+        sac = _new_sac(settings, seed)
+        folder.load_sac(seed, sac)
+        name = f"validation-seed-{seed}"
+        results = _run(name, ActorWeights.of(sac.actor), VALIDATION, settings.validation_streams, folder, spread)
+        ratio = jct_ratio(results, base, settings.confidence)
+        outcomes.append(SeedOutcome(seed=seed, validation=ratio, curves=folder.curves(seed) or {}))
+        write_tensorboard(outcomes[-1], folder.path / "tensorboard")
+        draw_curves(outcomes, folder.path / "curves.png")
+        report("validating", LEARNED + (VALIDATED - LEARNED) * (seed + 1) / settings.seeds)
+    return outcomes
 
 
 def _run(
@@ -237,9 +250,9 @@ def run_numbered(task: tuple[Contender, int]) -> StreamResult:
     return run_stream((contender, training_stream(number)))
 
 
-def _summary(outcome: RoundOutcome) -> dict[str, object]:
+def _summary(outcome: SeedOutcome) -> dict[str, object]:
     ends = {name: curve.values[-1] for name, curve in outcome.curves.items() if curve.values}
-    return {"validation_ratio": msgspec.to_builtins(outcome.validation), "labels": outcome.labels, **ends}
+    return {"seed": outcome.seed, "validation_ratio": msgspec.to_builtins(outcome.validation), **ends}
 
 
 def _means(results: Sequence[StreamResult]) -> dict[str, float]:

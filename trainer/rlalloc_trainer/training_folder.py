@@ -3,11 +3,11 @@
 ::
 
     training/
-    ├── settings.json                       another training does not go on in it
-    ├── round-1/labels-1000000.safetensors  the decisions of a stream that were taken again
-    ├── round-1/sac.safetensors             all of SAC after the round
-    ├── round-1/outcome.json                how it went
-    └── results-NAME.json                   a policy on the validation or the test streams
+    ├── settings.json                   another training does not go on in it
+    ├── labels/1000000.safetensors      the decisions of a stream that were taken again
+    ├── seed-0/sac.safetensors          all of SAC when it had learned
+    ├── seed-0/curves.json              SAC's figures on the way; the last file of a seed that has learned
+    └── results-NAME.json               a policy on the validation or the test streams
 
 Files appear whole or not at all. All that is random in a step follows from the seed and the step, so that what is
 made after an interruption is the same, byte for byte.
@@ -37,13 +37,16 @@ class Curve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     values: tuple[float, ...]
 
 
-class RoundOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How a round went: its mean JCT over the base's on the validation streams, and SAC's figures on the way."""
+Curves = dict[str, Curve]
+"""By what it is a figure of."""
 
-    number: int
+
+class SeedOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a seed came to: its mean JCT over the base's on the validation streams, and SAC's figures on the way."""
+
+    seed: int
     validation: Interval
-    labels: int
-    curves: dict[str, Curve]
+    curves: Curves
 
 
 class TrainingFolder:
@@ -61,32 +64,31 @@ class TrainingFolder:
                 "with it, else name another folder"
             )
 
-    def labels(self, number: int, stream: int) -> Labels | None:
-        """Return what a round found on a stream, or None if it has not been there."""
-        path = self._labels_path(number, stream)
+    def labels(self, stream: int) -> Labels | None:
+        """Return what was found on a stream, or None if nobody has been there."""
+        path = self._labels_path(stream)
         return Labels(**safetensors.numpy.load_file(path)) if path.exists() else None
 
-    def keep_labels(self, number: int, stream: int, labels: Labels) -> None:
-        """Keep what a round found on a stream."""
-        self._write(self._labels_path(number, stream), safetensors.numpy.save(msgspec.structs.asdict(labels)))
+    def keep_labels(self, stream: int, labels: Labels) -> None:
+        """Keep what was found on a stream."""
+        self._write(self._labels_path(stream), safetensors.numpy.save(msgspec.structs.asdict(labels)))
 
-    def load_sac(self, number: int, sac: Sac[Actor]) -> None:
-        """Let ``sac`` be what it was after a round that is done."""
-        sac.load(self._round(number) / "sac.safetensors")
+    def curves(self, seed: int) -> Curves | None:
+        """Return the curves of a seed that has learned, or None if it has not."""
+        path = self._seed(seed) / "curves.json"
+        return msgspec.json.decode(path.read_bytes(), type=Curves) if path.exists() else None
 
-    def keep_round(self, outcome: RoundOutcome, sac: Sac[Actor]) -> None:
-        """Keep how a round went and what SAC is after it."""
-        aside = self._round(outcome.number) / ".sac.safetensors"
+    def load_sac(self, seed: int, sac: Sac[Actor]) -> None:
+        """Let ``sac`` be what it was when that seed had learned."""
+        sac.load(self._seed(seed) / "sac.safetensors")
+
+    def keep_learned(self, seed: int, sac: Sac[Actor], curves: Curves) -> None:
+        """Keep what a seed has learned, and how."""
+        aside = self._seed(seed) / ".sac.safetensors"
+        aside.parent.mkdir(exist_ok=True)
         sac.save(aside)
         aside.replace(aside.with_name("sac.safetensors"))
-        self._write(self._round(outcome.number) / "outcome.json", msgspec.json.encode(outcome))
-
-    def outcomes(self) -> list[RoundOutcome]:
-        """Return the outcomes of the rounds that are done, in order."""
-        found: list[RoundOutcome] = []
-        while (path := self._round(len(found) + 1) / "outcome.json").exists():
-            found.append(msgspec.json.decode(path.read_bytes(), type=RoundOutcome))
-        return found
+        self._write(self._seed(seed) / "curves.json", msgspec.json.encode(curves))
 
     def results(self, name: str) -> list[StreamResult] | None:
         """Return how a policy did, or None if it has not been run."""
@@ -97,11 +99,11 @@ class TrainingFolder:
         """Keep how a policy did."""
         self._write(self.path / f"results-{name}.json", msgspec.json.encode(results))
 
-    def _round(self, number: int) -> Path:
-        return self.path / f"round-{number}"
+    def _seed(self, seed: int) -> Path:
+        return self.path / f"seed-{seed}"
 
-    def _labels_path(self, number: int, stream: int) -> Path:
-        return self._round(number) / f"labels-{stream}.safetensors"
+    def _labels_path(self, stream: int) -> Path:
+        return self.path / "labels" / f"{stream}.safetensors"
 
     def _write(self, path: Path, content: bytes) -> None:
         try:

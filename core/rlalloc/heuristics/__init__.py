@@ -17,6 +17,8 @@ from rlalloc.heuristics.price import (
     earliest_finish,
     expected_cost_s,
     price_ef,
+    price_on,
+    steep_price,
 )
 from rlalloc.heuristics.sharing import afs_l, equal_share, marginal_gain
 from rlalloc.heuristics.sizes import CPUS_PER_GPU_ENOUGH, Heuristic
@@ -27,10 +29,11 @@ HEURISTICS: Final[dict[str, Heuristic]] = {
     "smallest": smallest,
     "largest": largest,
     "price-ef": price_ef,
+    "steep-price": steep_price,
 }
 """What the gate and the agent know by name."""
 
-BASE: Final[Heuristic] = Ordered(price_ef)
+BASE: Final[Heuristic] = Ordered(steep_price)
 """What the actor is a residual around, and what every observation ends with."""
 
 REFERENCE_POLICIES: Final[dict[str, Heuristic]] = HEURISTICS | {
@@ -69,9 +72,11 @@ __all__ = [
     "largest",
     "marginal_gain",
     "price_ef",
+    "price_on",
     "repaired",
     "round_robin",
     "shortest_job_first",
     "smallest",
+    "steep_price",
     "with_threshold",
 ]

@@ -1,6 +1,7 @@
 """Earliest finish, without and with a price for what a job takes from others.
 
 From a prototype before this project: a size is worth its own wait and run time plus what the others wait for it.
+Constants are found in the simulator by the cross-entropy method (``rlalloc simulate tune``).
 """
 
 from collections.abc import Sequence
@@ -16,44 +17,56 @@ NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class PriceConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Constants of the price of a share of the cluster; times in seconds."""
+    """Constants of the price of a share of the cluster; times in seconds.
+
+    With a ``share_power`` above 1 the price grows faster than the share: what is large fits into no gap.
+    """
 
     wait_weight: NotNegative = 1.0
     own_price: NotNegative = 1.0
     queue_price: NotNegative = 0.5
     queue_power: NotNegative = 0.7
     horizon_s: NotNegative = 14400.0
+    share_power: NotNegative = 1.0
 
     def price_s(self, dominant_share: float, run_time_s: float, queued: int) -> float:
         """What others wait for a job that holds ``dominant_share`` of the cluster for ``run_time_s``."""
         crowd = self.queue_price * queued**self.queue_power * min(run_time_s, self.horizon_s)
-        return float(dominant_share * (self.own_price * run_time_s + crowd))
+        return float(dominant_share**self.share_power * (self.own_price * run_time_s + crowd))
 
 
 DEFAULT_PRICE: Final = PriceConstants()
 """What rewards charge."""
 TUNED_PRICE: Final = PriceConstants(own_price=15.0, queue_price=8.0, queue_power=0.78)
-"""What price-EF charges: found in the simulator by the cross-entropy method (``rlalloc simulate tune price-ef``). On
-streams that it was not tuned on, mean JCT over that as requested is 0.69, with DEFAULT_PRICE 0.77. Much dearer than
-what one decision costs the jobs that wait, for it stands in for those that are yet to come."""
+"""What price-EF charges. Much dearer than what one decision costs the jobs that wait, for it stands in for those that
+are yet to come."""
+STEEP_PRICE: Final = PriceConstants(
+    wait_weight=0.74, own_price=22.0, queue_price=5.0, queue_power=1.0, horizon_s=14_000.0, share_power=1.32
+)
+"""What steep-price charges where the queue keeps its own order."""
+SHORTEST_FIRST_PRICE: Final = TUNED_PRICE
+"""What it charges where urgency orders the queue."""
 NO_PRICE: Final = PriceConstants(own_price=0.0, queue_price=0.0)
 
 
-def expected_cost_s(
-    request: Allocation, allocation: Allocation, view: ClusterView, constants: PriceConstants = TUNED_PRICE
-) -> float:
-    """What a job that asked for ``request`` is expected to cost in ``allocation``, in seconds.
+def price_on(view: ClusterView) -> PriceConstants:
+    """What the base heuristic charges on this site: it depends on who goes first."""
+    return SHORTEST_FIRST_PRICE if view.urgency_counts else STEEP_PRICE
 
-    w·wait(k) + T(k) + share(k)·[n0·T + λ·q^p·min(T, τ)],  share(k) the dominant share of the cluster that size k
+
+def expected_cost_s(request: Allocation, allocation: Allocation, view: ClusterView) -> float:
+    """What a job that asked for ``request`` is expected to cost in ``allocation``, in seconds, at ``price_on(view)``.
+
+    w·wait(k) + T(k) + share(k)^β·[n0·T + λ·q^p·min(T, τ)],  share(k) the dominant share of the cluster that size k
     takes, q the number of other jobs that wait.
     """
-    return expected_costs_s(request, (allocation,), view, constants)[0]
+    return expected_costs_s(request, (allocation,), view, price_on(view))[0]
 
 
 def expected_costs_s(
-    request: Allocation, allocations: Sequence[Allocation], view: ClusterView, constants: PriceConstants = TUNED_PRICE
+    request: Allocation, allocations: Sequence[Allocation], view: ClusterView, constants: PriceConstants
 ) -> list[float]:
-    """Likewise, in each of ``allocations``."""
+    """Likewise, in each of ``allocations``, at any price."""
     costs = []
     for allocation, wait_s in zip(allocations, view.expected_waits_s(allocations), strict=True):
         run_s = expected_run_time_s(request, allocation)
@@ -67,6 +80,11 @@ def price_ef(job: JobView, view: ClusterView, constants: PriceConstants = TUNED_
     sizes = sizes_of(job.request, job.bounds, view.shape)
     costs_s = expected_costs_s(job.request, sizes.allocations, view, constants)
     return min(zip(costs_s, (-count for count in sizes.counts), sizes.shares, strict=True))[2]  # the larger at a tie
+
+
+def steep_price(job: JobView, view: ClusterView) -> Shares:
+    """price-EF whose price grows faster than the share, with constants for either order of the queue."""
+    return price_ef(job, view, price_on(view))
 
 
 def earliest_finish(job: JobView, view: ClusterView) -> Shares:

@@ -93,7 +93,7 @@ def job_records(made: Simulator, jobs: list[SubmittedJob]) -> list[JobRecord]:
 def as_the_daemon_sees_it(made: Simulator, number: int) -> tuple[JobView, ClusterView]:
     """By the daemon's own functions for the cluster; the job's view as ``rlallocd.candidates`` puts it together."""
     records, submitted = job_records(made, JOBS), JOBS[number]
-    view = partition_view("gpu", node_records(made), records, made.now_s)
+    view = partition_view("gpu", node_records(made), records, made.now_s, made.site.interception.urgency)
     queue = queue_of("gpu", records, made.now_s)
     ids = [record.job_id for record in queue]
     if number + 1 in ids:

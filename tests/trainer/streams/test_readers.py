@@ -11,7 +11,7 @@ from rlalloc_trainer.streams import StreamError
 from rlalloc_trainer.streams.readers import FORMATS
 from rlalloc_trainer.streams.readers.sacct import COLUMNS
 from rlalloc_trainer.streams.readers.tres import cpu_time_s, gpus_and_type
-from rlalloc_trainer.streams.trace import TraceJob
+from rlalloc_trainer.streams.trace import TraceJob, in_slower_time
 
 RECORDED = Path(__file__).parent / "fixtures"
 """What sacct printed on one-machine sites: of 25.11 seven jobs, of 22.05 the same four as text and as JSON."""
@@ -54,6 +54,19 @@ HEADER = "|".join(COLUMNS)
 
 def sacct(*names: str, header: str = HEADER) -> str:
     return "\n".join([header, *(line for name in names for line in SACCT[name])]) + "\n"
+
+
+def test_a_test_sites_jobs_in_the_time_that_they_stand_for(tmp_path: Path) -> None:
+    done, cancelled, _ = read("sacct", tmp_path, sacct__txt=sacct(*SACCT))
+    later, never = in_slower_time([done, cancelled], 60.0)
+    assert (later.submit_s, later.elapsed_s, never.submit_s, never.ended_pending_s) == (
+        1000,
+        3600 * 60,
+        61_000,
+        36_000,
+    )
+    assert (later.time_limit_s, later.cpus_used, later.max_rss_mib) == (None, None, None)
+    assert later.gpus == done.gpus
 
 
 def test_sacct_text(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ SCEPTICS: Final = (
     "efficiency-adaptive",
     "earliest-finish",
     "price-ef",
+    "steep-price",
 )
 """What a learned policy has to be compared with, beside the baseline (LEARNING: a sceptic would try these)."""
 

@@ -44,8 +44,10 @@ def compare(  # noqa: PLR0913 (the options of the command)
     streams: Annotated[int, typer.Option(min=1, help="Streams for each load, the same for every policy.")] = 10,
     hours: Annotated[float, typer.Option(min=0.01, help="Of submissions in a stream.")] = 24.0,
     nodes: Annotated[int, typer.Option(min=1, help="Of 8 GPUs, 96 CPUs and 768,000 MiB.")] = 8,
-    nice_band: Annotated[int, typer.Option(min=0, help="The most that urgency adds to a job's nice.")] = 1000,
-    patience: Annotated[float, typer.Option(min=0.01, help="Expected run times in which that falls to nothing.")] = 4,
+    nice_band: Annotated[int, typer.Option(min=0, help="The most that urgency adds to a job's nice.")] = 10_000,
+    patience: Annotated[
+        float, typer.Option(min=0.01, help="Expected run times in which that falls to nothing.")
+    ] = 16,
     seed: SeedOption = 0,
     processes: ProcessesOption = 1,
 ) -> None:

@@ -11,7 +11,7 @@ from rlalloc_trainer.simulator.engine import NodeKind, PartitionKind, SimulatedS
 from rlalloc_trainer.streams import ClusterDescription, StreamJob
 
 DEFAULT_PARTITION: Final = "gpu"
-SIMULATED_URGENCY: Final = UrgencyRules(nice_band=1000)
+SIMULATED_URGENCY: Final = UrgencyRules(nice_band=10_000)
 """What comparisons let urgency do: with priority/basic a job is passed by at most so many later ones."""
 
 

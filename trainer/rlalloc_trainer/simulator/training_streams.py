@@ -1,6 +1,6 @@
 """The streams that policies are trained, tuned and chosen on: one seeded function of a number.
 
-Each is drawn from a shipped model of a trace (``rlalloc_trainer.streams.models``) for a cluster of its own: 2 to 64
+Each is drawn from a shipped model of a trace (``rlalloc_trainer.streams.models``) for a cluster of its own: 4 to 64
 nodes of several shapes, offered loads of 0.6 to 1.5, EASY or conservative backfill, with and without urgency, and
 every second one in a time of its own, since a policy has to serve sites of jobs of minutes as well as of days.
 """
@@ -32,9 +32,9 @@ SHAPES: Final = (
     NodeGroup("node", 1, gpus=4, cpus=48, mem_mib=384_000),
     NodeGroup("node", 1, gpus=8, cpus=32, mem_mib=256_000),
 )
-NODES: Final = (2, 64)
+NODES: Final = (4, 64)
 LOADS: Final = (0.6, 1.5)
-JOBS: Final = (100, 1000)
+JOBS: Final = (400, 1500)
 LEAST_HOURS: Final = 12.0
 """No larger a cluster than so many jobs keep busy for so long: in less, hardly anybody would come to wait."""
 FASTEST: Final = 60.0
@@ -47,7 +47,7 @@ stream has no job of more than a quarter of its GPU time: a short one has short 
 def training_stream(number: int, jobs: int | None = None) -> Stream:
     """Return stream ``number``, all of whose jobs ask for a decision; the same number gives the same stream.
 
-    ``jobs`` is about how many it has, the Philly model's spread being wide; if it is None, some 100 to 1,000.
+    ``jobs`` is about how many it has, the Philly model's spread being wide; if it is None, some 400 to 1,500.
     """
     generator = np.random.default_rng((number, 1))
     model = load_model(MODELS[generator.integers(len(MODELS))])

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import (
-    DEFAULT_PRICE,
     TUNED_PRICE,
     Heuristic,
+    Ordered,
     PriceConstants,
     adaptive_efficiency_threshold,
     as_requested,
@@ -25,33 +25,37 @@ from rlalloc.heuristics import (
     price_ef,
 )
 from rlalloc.heuristics.efficiency import ADAPTIVE_THRESHOLD, JOBS_PER_NODE_FOR_HALF, THRESHOLD
+from rlalloc.heuristics.named import SHORTEST_FIRST
+from rlalloc.heuristics.price import SHORTEST_FIRST_PRICE, STEEP_PRICE
+from rlalloc.urgency import UrgencyRules
 from rlalloc_trainer.evaluation import Map
 from rlalloc_trainer.intervals import Interval, ratio_of
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import Simulator, table_of
-from rlalloc_trainer.simulator.from_stream import Stream
+from rlalloc_trainer.simulator.from_stream import SIMULATED_URGENCY, Stream, with_urgency
 from rlalloc_trainer.simulator.training_streams import TUNING, training_stream
 
 TEST_STREAMS: Final = TUNING + 50_000
 ELITE: Final = 0.25
+DEVIATION: Final = 0.7
+"""Of the first round's logarithms: half to twice what is in use."""
 CONFIDENCE: Final = 0.9
 Values = dict[str, float]
 
 
 class Tunable(msgspec.Struct, frozen=True):
-    """A policy's constants: where tuning starts, what is in use, which are shares in (0, 1), and the policy."""
+    """A policy's constants: those in use, where tuning starts; which are shares in (0, 1); and the policy."""
 
-    start: Values
     in_use: Values
-    shares: frozenset[str]
     policy: Callable[[Values], Heuristic]
+    shares: frozenset[str] = frozenset()
 
     def values(self, point: NDArray[np.float64]) -> Values:
         """Return the constants at a point of the space that is drawn from."""
         return {
             name: float(1.0 / (1.0 + np.exp(-coordinate)) if name in self.shares else np.exp(coordinate))
-            for name, coordinate in zip(self.start, point, strict=True)
+            for name, coordinate in zip(self.in_use, point, strict=True)
         }
 
     def point(self, values: Mapping[str, float]) -> NDArray[np.float64]:
@@ -64,30 +68,33 @@ class Tunable(msgspec.Struct, frozen=True):
         )
 
 
-TUNABLE: Final[Mapping[str, Tunable]] = {
-    "price-ef": Tunable(
-        start=msgspec.structs.asdict(DEFAULT_PRICE),
-        in_use=msgspec.structs.asdict(TUNED_PRICE),
-        shares=frozenset(),
+def _priced(constants: PriceConstants, *, fixed: frozenset[str] = frozenset()) -> Tunable:
+    return Tunable(
+        in_use={name: value for name, value in msgspec.structs.asdict(constants).items() if name not in fixed},
         policy=lambda values: partial(price_ef, constants=PriceConstants(**values)),
-    ),
+    )
+
+
+TUNABLE: Final[Mapping[str, Tunable]] = {
+    "price-ef": _priced(TUNED_PRICE, fixed=frozenset({"share_power"})),
+    "steep-price": _priced(STEEP_PRICE),
+    f"steep-price{SHORTEST_FIRST}": _priced(SHORTEST_FIRST_PRICE),
     "efficiency": Tunable(
-        start={"threshold": 0.6},
         in_use={"threshold": THRESHOLD},
-        shares=frozenset({"threshold"}),
         policy=lambda values: partial(efficiency_threshold, threshold=values["threshold"]),
+        shares=frozenset({"threshold"}),
     ),
     "efficiency-adaptive": Tunable(
-        start={"threshold": 0.6, "jobs_per_node_for_half": 2.0},
         in_use={"threshold": ADAPTIVE_THRESHOLD, "jobs_per_node_for_half": JOBS_PER_NODE_FOR_HALF},
-        shares=frozenset({"threshold"}),
         policy=lambda values: partial(
             adaptive_efficiency_threshold,
             threshold=values["threshold"],
             jobs_per_node_for_half=values["jobs_per_node_for_half"],
         ),
+        shares=frozenset({"threshold"}),
     ),
 }
+"""With +shortest-first behind its name, on sites where urgency counts; else on sites where it does not."""
 
 
 class TuningSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -98,7 +105,7 @@ class TuningSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     candidates: int = 20
     streams: int = 24
     test_streams: int = 80
-    jobs: int = 100
+    jobs: int | None = None
 
 
 class Tuned(msgspec.Struct, frozen=True):
@@ -114,7 +121,7 @@ class _Task(msgspec.Struct, frozen=True):
     policy: str
     values: Values | None
     stream: int
-    jobs: int
+    jobs: int | None
 
 
 def tune(name: str, settings: TuningSettings, spread: Map, report: Report) -> Tuned:
@@ -123,8 +130,8 @@ def tune(name: str, settings: TuningSettings, spread: Map, report: Report) -> Tu
         raise PolicyError(f"policy {name!r} has no constants to tune: write one of {', '.join(TUNABLE)}")
     tunable = TUNABLE[name]
     generator = np.random.default_rng(settings.seed)
-    middle = tunable.point(tunable.start)
-    deviation = np.full(len(middle), 1.0)
+    middle = tunable.point(tunable.in_use)
+    deviation = np.full(len(middle), DEVIATION)
     for number in range(settings.rounds):
         drawn = generator.normal(middle, deviation, size=(settings.candidates, len(middle)))
         first = TUNING + (settings.seed * settings.rounds + number) * settings.streams
@@ -145,16 +152,21 @@ def mean_jct_s(task: _Task) -> float:
     """Mean JCT of a stream [s] under the policy with these constants, or as requested with None."""
     site, jobs = _stream(task.stream, task.jobs)
     policy = as_requested if task.values is None else TUNABLE[task.policy].policy(task.values)
+    ordered = task.policy.endswith(SHORTEST_FIRST)
+    site = with_urgency(site, SIMULATED_URGENCY if ordered else UrgencyRules())
+    policy = Ordered(policy) if ordered else policy
     outcomes = drive(Simulator(site, table_of(jobs, site)), jobs, policy).outcomes
     return float((outcomes["finished_s"] - outcomes["submit_s"]).mean())
 
 
 @lru_cache(maxsize=128)
-def _stream(number: int, jobs: int) -> Stream:
+def _stream(number: int, jobs: int | None) -> Stream:
     return training_stream(number, jobs)
 
 
-def _log_ratios(name: str, candidates: Sequence[Values], seeds: range, jobs: int, spread: Map) -> NDArray[np.float64]:
+def _log_ratios(
+    name: str, candidates: Sequence[Values], seeds: range, jobs: int | None, spread: Map
+) -> NDArray[np.float64]:
     """Logarithms of mean JCT over that as requested, shape (candidates, streams)."""
     tasks = [_Task(name, values, seed, jobs) for values in (None, *candidates) for seed in seeds]
     means = np.log(list(spread(mean_jct_s, tasks))).reshape(1 + len(candidates), len(seeds))

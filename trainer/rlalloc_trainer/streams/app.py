@@ -15,6 +15,7 @@ from rlalloc_trainer.streams.job import ClusterDescription, Header, NodeGroup
 from rlalloc_trainer.streams.model import StreamModel, load_model, save_model
 from rlalloc_trainer.streams.readers import FORMATS
 from rlalloc_trainer.streams.summary import Summary, summarise
+from rlalloc_trainer.streams.trace import in_slower_time
 from rlalloc_trainer.streams.weeks import of_weeks
 
 
@@ -29,6 +30,7 @@ class ConvertSettings(msgspec.Struct, frozen=True):
     utc_offset_s: int = 0
     seed: int = 0
     weeks: tuple[int, ...] = ()
+    slower: float = 1.0
 
 
 def convert_trace(name: str, paths: Sequence[Path], settings: ConvertSettings, output: Path) -> Summary:
@@ -42,6 +44,8 @@ def convert_trace(name: str, paths: Sequence[Path], settings: ConvertSettings, o
         raise StreamError(f"{', '.join(map(str, paths))}: no job in it has ended; name more of the trace")
     if settings.weeks:
         trace = of_weeks(trace, settings.weeks)
+    if settings.slower != 1.0:
+        trace = in_slower_time(trace, settings.slower)
     zero_s, jobs = complete(trace, assumptions, settings.seed)
     header = Header(
         origin=f"{trace_format.source}; rlalloc simulate convert --from {name} {_told(settings)}",
@@ -56,7 +60,8 @@ def convert_trace(name: str, paths: Sequence[Path], settings: ConvertSettings, o
 
 
 def _told(settings: ConvertSettings) -> str:
-    return " ".join([f"--seed {settings.seed}", *(f"--week {week}" for week in settings.weeks)])
+    slower = [] if settings.slower == 1.0 else [f"--slower {settings.slower:g}"]
+    return " ".join([f"--seed {settings.seed}", *(f"--week {week}" for week in settings.weeks), *slower])
 
 
 def fit_stream(path: Path, output: Path, command: str) -> StreamModel:

@@ -42,13 +42,16 @@ def convert(  # noqa: PLR0913 (the options of the command)
     week: Annotated[
         list[int] | None, typer.Option(min=1, max=53, help="Only this ISO week; may be given again.")
     ] = None,
+    slower: Annotated[
+        float, typer.Option(min=1.0, help="Of a test site that ran so many times as fast as what it stands for.")
+    ] = 1.0,
 ) -> None:
     """Turn a recorded trace into a stream; what it lacks is filled by a seeded model."""
     from rlalloc_trainer.streams.app import ConvertSettings, convert_trace
 
     with errors_end_here("simulate", StreamError):
         settings = ConvertSettings(
-            nodes, gpus_per_node, cpus_per_node, mem_per_node, moldable, utc_offset, seed, tuple(week or ())
+            nodes, gpus_per_node, cpus_per_node, mem_per_node, moldable, utc_offset, seed, tuple(week or ()), slower
         )
         summary = convert_trace(source, trace, settings, output)
     _print_summary(summary, output)

@@ -1,5 +1,6 @@
 """A job as a trace records it: what every reader yields, with None where its format says nothing."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -40,3 +41,23 @@ class TraceJob(msgspec.Struct, frozen=True, kw_only=True):
     cpus_used: float | None = None
     max_rss_mib: float | None = None
     after: tuple[str, ...] = ()
+
+
+def in_slower_time(trace: Sequence[TraceJob], slower: float) -> list[TraceJob]:
+    """Return the jobs of a test site in the time that they stand for, ``slower`` times as long as there.
+
+    What such jobs do not show is left out: time limits, whole minutes there, and CPUs and memory used by sleeping.
+    """
+    first_s = min(job.submit_s for job in trace)
+    return [
+        msgspec.structs.replace(
+            job,
+            submit_s=first_s + (job.submit_s - first_s) * slower,
+            elapsed_s=job.elapsed_s * slower,
+            ended_pending_s=None if job.ended_pending_s is None else job.ended_pending_s * slower,
+            time_limit_s=None,
+            cpus_used=None,
+            max_rss_mib=None,
+        )
+        for job in trace
+    ]

@@ -44,4 +44,5 @@ def cluster_view(simulator: Simulator, number: int) -> ClusterView:
         ),
         queued=queued,
         behind=behind,
+        urgency_counts=simulator.site.interception.urgency.nice_band > 0,
     )
