@@ -13,6 +13,7 @@ were cut to ±5 one by one agree (``bench/label_noise.py``), and it is those tha
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -32,13 +33,19 @@ from rlalloc_trainer.simulator.engine.views import cluster_view, job_view
 from rlalloc_trainer.simulator.from_stream import Stream
 from rlalloc_trainer.simulator.worth import KnownBefore, consequences_of, setting_of
 
+CANDIDATES: Final = 4
+"""Times as many decisions as are taken again are looked at, to find crowded ones among them."""
+
 
 class LabelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``decisions`` of a stream are taken again, each with ``alternatives`` shares, in ``futures`` futures.
 
-    Only those that leave a choice of GPUs. Jobs come for ``horizon`` times the mean expected run time of the stream's
-    jobs, then the cluster drains: too few flatter large sizes, and more add noise. With ``redecide`` the policy
-    decides all that come after again, which takes it many times as long; without, each gets what it was given.
+    Only those that leave a choice of GPUs; if there are enough, ``crowded`` of them are ones before which jobs
+    waited: most come to an empty queue, where there is little to win.
+
+    Jobs come for ``horizon`` times the mean expected run time of the stream's jobs, then the cluster drains: too few
+    flatter large sizes, and more add noise. With ``redecide`` the policy decides all that come after again, which
+    takes it many times as long; without, each gets what it was given.
 
     The alternatives' GPU shares are drawn uniformly from [0, 1], and so is the ``explored`` part of their CPU and
     memory shares, and of their urgency where the site lets it count; the rest is the heuristic's.
@@ -47,6 +54,7 @@ class LabelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     decisions: int = 25
+    crowded: float = 0.75
     alternatives: int = 3
     futures: int = 1
     horizon: float = 2.0
@@ -85,7 +93,7 @@ def label(stream: Stream, policy: Heuristic, settings: LabelSettings, generator:
     if settings.futures > 1 and len(simulator.world.links):
         raise ValueError("jobs that depend on each other cannot be drawn again: ask for one future")
     open_to = [number for number, job in enumerate(stream.jobs) if job.managed and len(job.bounds.gpu_counts) > 1]
-    chosen = set(generator.permutation(open_to)[: settings.decisions].tolist())
+    chosen = set(generator.permutation(open_to)[: CANDIDATES * settings.decisions].tolist())
     moments: list[_Moment] = []
 
     def keep(waiting: list[int]) -> None:
@@ -96,7 +104,7 @@ def label(stream: Stream, policy: Heuristic, settings: LabelSettings, generator:
     sizes = drive(simulator, stream.jobs, policy, before=keep).sizes
     urgency = stream.site.interception.urgency.nice_band > 0
     rows: list[tuple[Observation, Shares, Reals]] = []
-    for moment in moments:
+    for moment in _some(moments, settings, generator):
         futures = _futures(moment, stream, known, sizes, settings, generator)
         counted = _Counted(setting, settings.terms)
         retake = _Retake(moment, stream.jobs[moment.number], futures, counted, policy if settings.redecide else None)
@@ -115,6 +123,17 @@ class _Moment(msgspec.Struct, frozen=True):
     before: Simulator
     number: int
     others: list[int]
+
+
+def _some(moments: list[_Moment], settings: LabelSettings, generator: np.random.Generator) -> list[_Moment]:
+    """Return as many moments as are wanted, in their order, the wanted part of them crowded if there are enough."""
+    drawn = generator.permutation(len(moments)).tolist()
+    crowded = [place for place in drawn if moments[place].before.world.clock[0]["queued"]]
+    wanted = set(crowded[: round(settings.crowded * settings.decisions)])
+    others = [place for place in drawn if place not in wanted and place not in crowded]
+    more = [place for place in crowded if place not in wanted]
+    kept = [*wanted, *others, *more][: settings.decisions]
+    return [moments[place] for place in sorted(kept)]
 
 
 class _Future(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from rlalloc_trainer.replay import Transitions, single_decisions
 Draw = Callable[[int, np.random.Generator], FloatArray]
 """Weights (count, terms) to learn for."""
 
-DEFAULT_PART: Final = 0.3
+DEFAULT_PART: Final = 0.5
 """Of the draws: what most sites will leave as it is has to be learned well."""
 TIMES: Final = ("jct", "wait", "slowdown")
 TIME_ODDS: Final = (0.7, 0.15, 0.15)

@@ -41,7 +41,7 @@ TUNED_PRICE: Final = PriceConstants(own_price=15.0, queue_price=8.0, queue_power
 """What price-EF charges. Much dearer than what one decision costs the jobs that wait, for it stands in for those that
 are yet to come."""
 STEEP_PRICE: Final = PriceConstants(
-    wait_weight=0.74, own_price=22.0, queue_price=5.0, queue_power=1.0, horizon_s=14_000.0, share_power=1.32
+    wait_weight=0.66, own_price=40.6, queue_price=2.9, queue_power=2.56, horizon_s=15_900.0, share_power=1.78
 )
 """What steep-price charges where the queue keeps its own order."""
 SHORTEST_FIRST_PRICE: Final = TUNED_PRICE
