@@ -94,7 +94,7 @@ class ObjectiveSection(_Section, frozen=True):
 
     ``plugin_weights`` are of terms that plug-ins bring; they count in rewards, and no policy is told. ``price`` is
     what a real job's GPUs are estimated to cost the others; the heuristic keeps constants of its own
-    (``rlalloc.heuristics.price_on``): policies were trained on them.
+    (``rlalloc.heuristics.TUNED_PRICE``): policies were trained on them.
     """
 
     weights: Weights = Weights()

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlalloc.allocation import allocation_for
 from rlalloc.config import WaitingSection
-from rlalloc.heuristics import expected_cost_s, price_on, smallest
+from rlalloc.heuristics import TUNED_PRICE, expected_cost_s, smallest
 from rlalloc.job import Allocation, JobView
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
 from rlalloc.store import Decision, JobHistory
@@ -118,7 +118,7 @@ def predicted_gain(proposal: Proposal, view: ClusterView) -> float:
     present_s = expected_cost_s(proposal.request, proposal.present, view)
     if proposal.starts_within_s is not None:
         sooner_s = max(0.0, view.expected_wait_s(proposal.present) - proposal.starts_within_s)
-        present_s -= price_on(view).wait_weight * sooner_s
+        present_s -= TUNED_PRICE.wait_weight * sooner_s
     return 1.0 - expected_cost_s(proposal.request, proposal.proposed, view) / max(1e-9, present_s)
 
 

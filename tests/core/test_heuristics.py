@@ -1,7 +1,5 @@
 """Reference policies: what each gives in cases that can be followed by hand, and that none leaves the bounds."""
 
-from dataclasses import replace
-
 import msgspec
 import numpy as np
 import pytest
@@ -26,14 +24,12 @@ from rlalloc.heuristics import (
     fixed,
     marginal_gain,
     price_ef,
-    price_on,
     round_robin,
     sharing,
     shortest_job_first,
     with_threshold,
 )
 from rlalloc.heuristics.efficiency import ADAPTIVE_THRESHOLD
-from rlalloc.heuristics.price import SHORTEST_FIRST_PRICE, STEEP_PRICE
 from rlalloc.job import Allocation, JobView
 from rlalloc.speed import PRIOR
 from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView
@@ -93,11 +89,6 @@ def test_a_steep_price_is_the_dearer_the_larger_the_share() -> None:
     steep, plain = PriceConstants(share_power=2.0), PriceConstants(share_power=1.0)
     small, large = (steep.price_s(share, 600.0, 3) / plain.price_s(share, 600.0, 3) for share in (0.1, 0.5))
     assert (small, large) == (pytest.approx(0.1), pytest.approx(0.5))
-
-
-def test_the_base_charges_by_who_goes_first() -> None:
-    assert price_on(cluster()) == STEEP_PRICE
-    assert price_on(replace(cluster(), urgency_counts=True)) == SHORTEST_FIRST_PRICE
 
 
 def test_what_the_gate_knows_is_part_of_what_an_evaluation_can_compare_with() -> None:

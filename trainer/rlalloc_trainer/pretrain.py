@@ -46,7 +46,7 @@ RIVALS: Final = (
     "repaired",
     "efficiency-adaptive+shortest-first",
     "marginal-gain+shortest-first",
-    "price-ef+shortest-first",
+    "steep-price+shortest-first",
     BASE,
 )
 VERSION: Final = "shipped-3"

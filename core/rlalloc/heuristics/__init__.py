@@ -17,7 +17,6 @@ from rlalloc.heuristics.price import (
     earliest_finish,
     expected_cost_s,
     price_ef,
-    price_on,
     steep_price,
 )
 from rlalloc.heuristics.sharing import afs_l, equal_share, marginal_gain
@@ -33,7 +32,7 @@ HEURISTICS: Final[dict[str, Heuristic]] = {
 }
 """What the gate and the agent know by name."""
 
-BASE: Final[Heuristic] = Ordered(steep_price)
+BASE: Final[Heuristic] = Ordered(price_ef)
 """What the actor is a residual around, and what every observation ends with."""
 
 REFERENCE_POLICIES: Final[dict[str, Heuristic]] = HEURISTICS | {
@@ -72,7 +71,6 @@ __all__ = [
     "largest",
     "marginal_gain",
     "price_ef",
-    "price_on",
     "repaired",
     "round_robin",
     "shortest_job_first",

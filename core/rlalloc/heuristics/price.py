@@ -43,30 +43,25 @@ are yet to come."""
 STEEP_PRICE: Final = PriceConstants(
     wait_weight=0.66, own_price=40.6, queue_price=2.9, queue_power=2.56, horizon_s=15_900.0, share_power=1.78
 )
-"""What steep-price charges where the queue keeps its own order."""
-SHORTEST_FIRST_PRICE: Final = TUNED_PRICE
-"""What it charges where urgency orders the queue."""
+"""What steep-price charges: tuned where the queue keeps its own order."""
 NO_PRICE: Final = PriceConstants(own_price=0.0, queue_price=0.0)
 
 
-def price_on(view: ClusterView) -> PriceConstants:
-    """What the base heuristic charges on this site: it depends on who goes first."""
-    return SHORTEST_FIRST_PRICE if view.urgency_counts else STEEP_PRICE
-
-
-def expected_cost_s(request: Allocation, allocation: Allocation, view: ClusterView) -> float:
-    """What a job that asked for ``request`` is expected to cost in ``allocation``, in seconds, at ``price_on(view)``.
+def expected_cost_s(
+    request: Allocation, allocation: Allocation, view: ClusterView, constants: PriceConstants = TUNED_PRICE
+) -> float:
+    """What a job that asked for ``request`` is expected to cost in ``allocation``, in seconds.
 
     w·wait(k) + T(k) + share(k)^β·[n0·T + λ·q^p·min(T, τ)],  share(k) the dominant share of the cluster that size k
     takes, q the number of other jobs that wait.
     """
-    return expected_costs_s(request, (allocation,), view, price_on(view))[0]
+    return expected_costs_s(request, (allocation,), view, constants)[0]
 
 
 def expected_costs_s(
-    request: Allocation, allocations: Sequence[Allocation], view: ClusterView, constants: PriceConstants
+    request: Allocation, allocations: Sequence[Allocation], view: ClusterView, constants: PriceConstants = TUNED_PRICE
 ) -> list[float]:
-    """Likewise, in each of ``allocations``, at any price."""
+    """Likewise, in each of ``allocations``."""
     costs = []
     for allocation, wait_s in zip(allocations, view.expected_waits_s(allocations), strict=True):
         run_s = expected_run_time_s(request, allocation)
@@ -83,8 +78,8 @@ def price_ef(job: JobView, view: ClusterView, constants: PriceConstants = TUNED_
 
 
 def steep_price(job: JobView, view: ClusterView) -> Shares:
-    """price-EF whose price grows faster than the share, with constants for either order of the queue."""
-    return price_ef(job, view, price_on(view))
+    """price-EF whose price grows faster than the share: a sixth constant."""
+    return price_ef(job, view, STEEP_PRICE)
 
 
 def earliest_finish(job: JobView, view: ClusterView) -> Shares:

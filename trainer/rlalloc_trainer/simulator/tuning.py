@@ -26,7 +26,7 @@ from rlalloc.heuristics import (
 )
 from rlalloc.heuristics.efficiency import ADAPTIVE_THRESHOLD, JOBS_PER_NODE_FOR_HALF, THRESHOLD
 from rlalloc.heuristics.named import SHORTEST_FIRST
-from rlalloc.heuristics.price import SHORTEST_FIRST_PRICE, STEEP_PRICE
+from rlalloc.heuristics.price import STEEP_PRICE
 from rlalloc.urgency import UrgencyRules
 from rlalloc_trainer.evaluation import Map
 from rlalloc_trainer.intervals import Interval, ratio_of
@@ -78,7 +78,7 @@ def _priced(constants: PriceConstants, *, fixed: frozenset[str] = frozenset()) -
 TUNABLE: Final[Mapping[str, Tunable]] = {
     "price-ef": _priced(TUNED_PRICE, fixed=frozenset({"share_power"})),
     "steep-price": _priced(STEEP_PRICE),
-    f"steep-price{SHORTEST_FIRST}": _priced(SHORTEST_FIRST_PRICE),
+    f"price-ef{SHORTEST_FIRST}": _priced(TUNED_PRICE, fixed=frozenset({"share_power"})),
     "efficiency": Tunable(
         in_use={"threshold": THRESHOLD},
         policy=lambda values: partial(efficiency_threshold, threshold=values["threshold"]),
