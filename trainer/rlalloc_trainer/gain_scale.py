@@ -40,7 +40,7 @@ TYPICAL_GAINS: Final[Mapping[str, float]] = {
     "timeout": 0.18,
 }
 """Root mean squares of gains that were cut to ±5: 8,976 labels of 120 training streams of 100 jobs
-(``rlalloc_trainer.counterfactual``). There no job ran into its time limit; that is as bad as to run out of memory."""
+drawn evenly over decisions (``bench/typical_gains.py`` prints today's). There no job ran into its time limit; that is as bad as to run out of memory."""
 _TYPICAL: Final = np.array([TYPICAL_GAINS[name] for name in TERM_NAMES])
 _DEFAULT_SIZE: Final = float(np.linalg.norm(DEFAULT_WEIGHTS.array * _TYPICAL))
 
