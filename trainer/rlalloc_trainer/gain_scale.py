@@ -39,8 +39,9 @@ TYPICAL_GAINS: Final[Mapping[str, float]] = {
     "out_of_memory": 0.18,
     "timeout": 0.18,
 }
-"""Root mean squares of gains that were cut to ±5: 8,976 labels of 120 training streams of 100 jobs
-drawn evenly over decisions (``bench/typical_gains.py`` prints today's). There no job ran into its time limit; that is as bad as to run out of memory."""
+"""Root mean squares of gains that were cut to ±5: 8,976 labels of 120 training streams of 100 jobs, drawn evenly over
+decisions (``bench/typical_gains.py`` prints today's). No job ran into its time limit there; it is taken to be as bad
+as running out of memory."""
 _TYPICAL: Final = np.array([TYPICAL_GAINS[name] for name in TERM_NAMES])
 _DEFAULT_SIZE: Final = float(np.linalg.norm(DEFAULT_WEIGHTS.array * _TYPICAL))
 
