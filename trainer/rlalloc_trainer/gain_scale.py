@@ -1,6 +1,6 @@
 """Gains by term on one scale, and how much each counts under weights: rewards of one size, whatever the weights.
 
-A decision changes some terms of the objective far more than others: all jobs' completion times by ten times what it
+A decision changes some terms of the objective far more than others: all jobs' completion times by many times what it
 changes of the GPU time that its own job holds. Divided by the largest weight alone, as a single outcome's reward is
 (``rlalloc.reward``), gains under a large weight of a small term would be too small for SAC to leave the heuristic for
 (its anchor and its temperature are in units of reward), and a large term's noise would drown them. So

@@ -34,7 +34,7 @@ FURTHER_TERMS: Final = 3
 """Beside one of time, a draw has none to so many others: sites care about few things at once."""
 WEIGHT_RANGE: Final = (0.03, 100.0)
 """Of the others, on a log scale; a time's is 1. Beyond, the one or the other hardly counts any more: a decision
-changes the completion times of all jobs by ten times what it changes of the GPU time that its own job holds."""
+changes the completion times of all jobs by many times what it changes of the GPU time that its own job holds."""
 
 
 def draw_weights(count: int, generator: np.random.Generator) -> FloatArray:
