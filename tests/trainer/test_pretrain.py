@@ -9,7 +9,9 @@ from rlalloc.errors import PolicyError
 from rlalloc.policies import verify
 from rlalloc_trainer import pretrain as module
 from rlalloc_trainer.counterfactual import LabelSettings
-from rlalloc_trainer.pretrain import PretrainSettings, pretrain
+from rlalloc_trainer.imitation.cloning import WarmStart
+from rlalloc_trainer.one_seed import PretrainSettings
+from rlalloc_trainer.pretrain import pretrain
 from rlalloc_trainer.progress import silent
 from rlalloc_trainer.sac import SacSettings
 from rlalloc_trainer.simulator.training_streams import training_stream
@@ -17,6 +19,8 @@ from rlalloc_trainer.simulator.training_streams import training_stream
 SMALL = PretrainSettings(
     seeds=2,
     streams=2,
+    shown_streams=1,
+    warm_starts=(WarmStart(steps=20, batch=8),),
     steps=50,
     validation_streams=2,
     test_streams=2,

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from rlalloc_trainer.critic import EnsembleLinear, PlainCritics, lower_bound
+from rlalloc_trainer.n_step import NStepReturns
 from rlalloc_trainer.plain_actor import PlainActor
-from rlalloc_trainer.replay import Transitions
+from rlalloc_trainer.replay import Transitions, joined
 from rlalloc_trainer.sac import Sac, plain_settings
 
 ROWS, FEATURES, ACTIONS, WIDTHS, GAMMA = 64, 3, 2, (16, 16), 0.9
@@ -109,6 +110,34 @@ def test_losses_are_those_of_stable_baselines3(monkeypatch: pytest.MonkeyPatch) 
     unseen = np.random.default_rng(0).uniform(-1, 1, (50, FEATURES)).astype(np.float32)
     shares, _ = sac.actor.decide(unseen, sample=False)
     assert 2 * shares - 1 == pytest.approx(model.predict(unseen, deterministic=True)[0], abs=1e-3)
+
+
+def test_n_step_returns_are_those_of_stable_baselines3() -> None:
+    """Of episodes that terminate, that are truncated, and that are shorter than n."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from stable_baselines3.common.buffers import NStepReplayBuffer
+    generator, count = np.random.default_rng(0), 40
+    buffer = NStepReplayBuffer(
+        count, Nowhere.observation_space, Nowhere.action_space, device="cpu", n_steps=4, gamma=GAMMA
+    )
+    returns, completed = NStepReturns(4, GAMMA), []
+    ends = {2: "terminated", 11: "truncated", 13: "truncated", 30: "terminated", count - 1: "terminated"}
+    for step in range(count):
+        here, there = generator.random((2, FEATURES), dtype=np.float32)
+        shares, reward = generator.random(ACTIONS, dtype=np.float32), float(generator.normal())
+        terminated, truncated = (ends.get(step) == how for how in ("terminated", "truncated"))
+        completed.append(
+            returns.add(here, shares, reward, there, terminated=terminated, truncated=truncated),
+        )
+        done, infos = np.array([terminated or truncated]), [{"TimeLimit.truncated": truncated}]
+        buffer.add(here, there, shares, np.array([reward]), done, infos)
+    mine, other = joined(completed), buffer._get_samples(np.arange(count))
+    assert mine.observation == pytest.approx(other.observations.numpy())
+    assert mine.reward == pytest.approx(other.rewards.numpy()[:, 0], abs=1e-5)
+    assert mine.next_observation == pytest.approx(other.next_observations.numpy())
+    assert other.discounts is not None
+    assert mine.discount == pytest.approx((other.discounts * (1 - other.dones)).numpy()[:, 0], abs=1e-6)
 
 
 def test_the_lower_bound_of_two_is_the_lower_of_both() -> None:

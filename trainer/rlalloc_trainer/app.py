@@ -12,8 +12,9 @@ from rlalloc.store import Store
 from rlalloc_trainer.evaluation import processes
 from rlalloc_trainer.front import Front, FrontSettings, draw_front, front
 from rlalloc_trainer.intervals import Interval
+from rlalloc_trainer.one_seed import PretrainSettings
 from rlalloc_trainer.parallelism.comparison import Compared, ComparisonSettings, compare
-from rlalloc_trainer.pretrain import TRAINING_FOLDER, PretrainSettings, pretrain
+from rlalloc_trainer.pretrain import TRAINING_FOLDER, pretrain
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.retrain import Retrained, retrain
 

@@ -43,6 +43,7 @@ class OnlineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                      actor knows something already
     train_every      environment steps from one training to the next
     gradient_steps   batches learned from at each training
+    pretraining      batches learned from before the first step, all of what the replay holds then: of demonstrations
     """
 
     gamma: float = 0.99
@@ -52,6 +53,7 @@ class OnlineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     random_steps: int | None = None
     train_every: int = 1
     gradient_steps: int = 1
+    pretraining: int = 0
 
 
 class Episode(msgspec.Struct, frozen=True):
@@ -75,8 +77,13 @@ class OnlineTraining(Generic[ActorKind]):
     ) -> None:
         """The replay has to be empty, or hold transitions of the same discount, such as demonstrations.
 
-        ``cloning`` is what the actor pays for leaving the demonstrations of a prioritised replay.
+        ``cloning`` is what the actor pays for leaving the demonstrations of a prioritised replay. Raises ValueError
+        if there is to be pretraining, and nothing to learn from.
         """
+        if settings.pretraining and not len(replay):
+            raise ValueError(
+                "pretraining learns from what the replay holds, which is nothing: give it demonstrations"
+            )
         self.sac = sac
         self.replay = replay
         self.settings = settings
@@ -91,6 +98,8 @@ class OnlineTraining(Generic[ActorKind]):
 
     def run(self, steps: int, each_update: Callable[[Losses], None] = lambda _: None) -> None:
         """Take at least ``steps`` steps: up to a multiple of the number of environments."""
+        while self.steps == 0 and self.sac.steps < self.settings.pretraining:
+            each_update(self._update())
         goal = self.steps + steps
         while self.steps < goal:
             before = self.steps

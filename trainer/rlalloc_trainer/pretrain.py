@@ -1,24 +1,21 @@
 """The shipped policy, from nothing: SAC on simulated streams, chosen on some, reported on others.
 
-Decisions of the base heuristic are taken again, and what they were worth is what SAC learns from, once for each of
-some seeds. The seed that does best on validation streams is kept; its figures come from test streams that nothing was
-chosen on.
+Actors are shown what the best experts do (``imitation.shown``), each of some seeds for itself. Decisions of the base
+heuristic are taken again, and from what they were worth SAC learns on. Of all actors, before and after learning, the
+one that does best on validation streams is kept; its figures come from test streams that nothing was chosen on.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import numpy as np
-import torch
 
 from rlalloc.errors import PolicyError
-from rlalloc.job import SHARES
-from rlalloc.observation import FEATURES
 from rlalloc.policies import MANIFEST_FILE, Answering, Manifest
-from rlalloc_agent.actor import HIDDEN, Actor
+from rlalloc_agent.actor import Actor
 from rlalloc_trainer.answering import BASE, WAYS, best_of
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
 from rlalloc_trainer.curves import draw_curves, write_tensorboard
@@ -32,15 +29,15 @@ from rlalloc_trainer.evaluation import (
     processes,
     run_stream,
 )
-from rlalloc_trainer.hindsight import Hindsight
+from rlalloc_trainer.imitation.shown import Shown, show
 from rlalloc_trainer.intervals import Interval
+from rlalloc_trainer.one_seed import PretrainSettings, learn_seed, new_sac
 from rlalloc_trainer.progress import Report
-from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn
-from rlalloc_trainer.simulator.training_streams import TEST, TRAINING, VALIDATION, training_stream
-from rlalloc_trainer.training_folder import Curve, SeedOutcome, TrainingFolder
+from rlalloc_trainer.simulator.training_streams import TEST, VALIDATION, training_stream
+from rlalloc_trainer.training_folder import Rows, SeedOutcome, TrainingFolder
 from rlalloc_trainer.versions import new_manifest, version_files
-from rlalloc_trainer.weighed_critic import sac_for_any_weights
 
+Task = TypeVar("Task", tuple[int], tuple[int, LabelSettings])
 RIVALS: Final = (
     "as-requested",
     "repaired",
@@ -53,39 +50,12 @@ VERSION: Final = "shipped-3"
 VALIDATION_BASE: Final = "validation-base"
 """Under what name the heuristic's results on the validation streams are kept."""
 TRAINING_FOLDER: Final = "training"
-STREAMS_A_SEED: Final = 10_000
-"""Numbers of training streams that a command's seed has for itself."""
+SHOWN: Final = 0.15
 LABELLED: Final = 0.4
-LEARNED: Final = 0.65
-VALIDATED: Final = 0.85
-TESTING: Final = 0.9
+LEARNED: Final = 0.6
+VALIDATED: Final = 0.8
+TESTING: Final = 0.87
 """Of the time of the whole when each is done, or begins: the progress bar's estimate."""
-CURVES: Final = ("critic", "actor", "entropy", "temperature")
-CURVE_STEPS: Final = 25
-
-
-class PretrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``streams`` to learn from; ``seeds`` networks of ``steps`` gradient steps; streams to choose and report on."""
-
-    seed: int = 0
-    seeds: int = 5
-    streams: int = 600
-    steps: int = 6000
-    validation_streams: int = 120
-    test_streams: int = 240
-    confidence: float = 0.9
-    labels: LabelSettings = LabelSettings()
-    sac: SacSettings = SacSettings()
-
-    def scaled(self, budget: float) -> "PretrainSettings":
-        """Return settings for ``budget`` times the work; never below two streams and one step."""
-        return msgspec.structs.replace(
-            self,
-            streams=max(2, round(self.streams * budget)),
-            steps=max(1, round(self.steps * budget)),
-            validation_streams=max(2, round(self.validation_streams * budget)),
-            test_streams=max(2, round(self.test_streams * budget)),
-        )
 
 
 def pretrain(settings: PretrainSettings, directory: Path, report: Report, workers: int = 2) -> dict[str, Interval]:
@@ -98,17 +68,27 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report, worker
     if settings.seeds < 1:
         raise PolicyError("nothing was trained: ask for one seed at least")
     folder = TrainingFolder(directory / TRAINING_FOLDER, settings)
+    numbers = settings.numbers
+
+    def part(begin: float, end: float) -> Callable[[float], None]:
+        return lambda done: report("simulating", begin + (end - begin) * done)
+
     with processes(workers) as spread:
-        _make_labels(settings, folder, spread, report)
+        shown = [(each,) for each in numbers[: settings.shown_streams]]
+        _find(show_stream, Shown, shown, folder, spread, part(0.0, SHOWN))
+        taken = [(each, settings.labels) for each in numbers]
+        _find(label_stream, Labels, taken, folder, spread, part(SHOWN, LABELLED))
         _learn_all(settings, folder, spread, report)
         outcomes = _validate(settings, folder, spread, report)
-        best = min(outcomes, key=lambda outcome: outcome.validation.estimate)
-        sac = _new_sac(settings, best.seed)
+        best = min(outcomes, key=lambda outcome: min(outcome.shown.estimate, outcome.learned.estimate))
+        learned = best.learned.estimate < best.shown.estimate
+        sac = new_sac(settings, best.seed)
         folder.load_sac(best.seed, sac)
+        actor = sac.actor if learned else folder.shown_actor(best.seed)
         report("choosing where it answers", VALIDATED)
-        answers, ways = _where(sac.actor, settings, folder, spread)
+        answers, ways = _where(actor, settings, folder, spread)
         report("testing on unseen streams", TESTING)
-        chosen = ActorWeights.of(sac.actor, answers)
+        chosen = ActorWeights.of(actor, answers)
         contenders: dict[str, Contender] = {VERSION: chosen, **{name: name for name in RIVALS}}
         results = {}
         for number, (name, contender) in enumerate(contenders.items()):
@@ -118,6 +98,7 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report, worker
     training = {
         "settings": msgspec.to_builtins(settings),
         "chosen_seed": best.seed,
+        "chosen_after": "learning" if learned else "being shown",
         "seeds": [_summary(outcome) for outcome in outcomes],
         "where_it_answers": msgspec.to_builtins(ways),
     }
@@ -128,8 +109,8 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report, worker
         "jct_ratio": msgspec.to_builtins(ratios),
         "mean_over_streams": {name: _means(results[name]) for name in results},
     }
-    manifest = new_manifest(sac.actor, None, training, evaluation, answers)
-    _write(directory, version_files(sac.actor, sac.critics), manifest)
+    manifest = new_manifest(actor, None, training, evaluation, answers)
+    _write(directory, version_files(actor, sac.critics), manifest)
     return ratios
 
 
@@ -145,26 +126,32 @@ def _where(
     return best_of(ways, _run(VALIDATION_BASE, BASE, VALIDATION, streams, folder, spread))
 
 
-def _numbers(settings: PretrainSettings) -> range:
-    first = TRAINING + STREAMS_A_SEED * settings.seed
-    return range(first, first + settings.streams)
+def _find(
+    look: Callable[[Task], Rows],
+    kind: type[Rows],
+    tasks: Sequence[Task],
+    folder: TrainingFolder,
+    spread: Map,
+    tell: Callable[[float], None],
+) -> None:
+    """Look at the streams of ``tasks``, but for those of which is kept what was found."""
+    missing = [task for task in tasks if folder.found(kind, task[0]) is None]
+    before = len(tasks) - len(missing)
+    for done, (task, rows) in enumerate(zip(missing, spread(look, missing), strict=True), before + 1):
+        folder.keep_found(task[0], rows)
+        tell(done / len(tasks))
 
 
-def _make_labels(settings: PretrainSettings, folder: TrainingFolder, spread: Map, report: Report) -> None:
-    """Take decisions of all training streams again, but for those whose labels are kept."""
-    numbers = _numbers(settings)
-    missing = [number for number in numbers if folder.labels(number) is None]
-    made = spread(label_stream, [(BASE, number, settings.labels) for number in missing])
-    for left, (number, labels) in zip(range(len(missing) - 1, -1, -1), zip(missing, made, strict=True), strict=True):
-        folder.keep_labels(number, labels)
-        report("simulating", LABELLED * (1 - left / len(numbers)))
+def show_stream(task: tuple[int]) -> Shown:
+    """Let the expert decide the stream of that number."""
+    (number,) = task
+    return show(training_stream(number), np.random.default_rng((number, 4)))
 
 
-def label_stream(task: tuple[Contender, int, LabelSettings]) -> Labels:
+def label_stream(task: tuple[int, LabelSettings]) -> Labels:
     """Take decisions of the stream of that number again."""
-    contender, number, settings = task
-    generator = np.random.default_rng((number, 3))
-    return label(training_stream(number), policy_of(contender), settings, generator)
+    number, settings = task
+    return label(training_stream(number), policy_of(BASE), settings, np.random.default_rng((number, 3)))
 
 
 def _learn_all(settings: PretrainSettings, folder: TrainingFolder, spread: Map, report: Report) -> None:
@@ -179,54 +166,22 @@ def _learn_all(settings: PretrainSettings, folder: TrainingFolder, spread: Map, 
         report("learning", LEARNED - (LEARNED - LABELLED) * left / settings.seeds)
 
 
-def learn_seed(task: tuple[PretrainSettings, Path, int]) -> None:
-    """Take a seed's gradient steps on the labels in the training's folder, and keep there what it learned."""
-    settings, path, seed = task
-    folder = TrainingFolder(path, settings)
-    replay = Hindsight(settings.streams * settings.labels.rows, len(FEATURES), SHARES)
-    for number in _numbers(settings):
-        labels = folder.labels(number)
-        if labels is None:
-            raise PolicyError(f"{path} has lost the labels of stream {number}: begin anew in another folder")
-        replay.add(labels.observation, labels.shares, labels.gain)
-    sac, losses = _new_sac(settings, seed), []
-    points: dict[str, list[tuple[int, float]]] = {name: [] for name in CURVES}
-
-    def each_step(step: Losses) -> None:
-        losses.append(step)
-        if sac.steps % CURVE_STEPS == 0:
-            for name in CURVES:
-                known = [value for each in losses if (value := getattr(each, name)) is not None]
-                if known:
-                    points[name].append((sac.steps, float(np.mean(known))))
-            losses.clear()
-
-    learn(sac, replay, settings.steps, np.random.default_rng((settings.seed, seed)), each_step)
-    curves = {
-        name: Curve(tuple(step for step, _ in found), tuple(value for _, value in found))
-        for name, found in points.items()
-    }
-    folder.keep_learned(seed, sac, curves)
-
-
-def _new_sac(settings: PretrainSettings, seed: int) -> Sac[Actor]:
-    """Return SAC as that seed begins with it."""
-    torch.manual_seed(1_000 * settings.seed + seed)
-    return sac_for_any_weights(Actor(len(FEATURES), HIDDEN), settings.sac, 1_000 * settings.seed + seed)
-
-
 def _validate(settings: PretrainSettings, folder: TrainingFolder, spread: Map, report: Report) -> list[SeedOutcome]:
     """Run all seeds' policies on the validation streams, and draw the curves so far."""
     report("validating", LEARNED)
     base = _run(VALIDATION_BASE, BASE, VALIDATION, settings.validation_streams, folder, spread)
     outcomes: list[SeedOutcome] = []
     for seed in range(settings.seeds):
-        sac = _new_sac(settings, seed)
+        sac = new_sac(settings, seed)
         folder.load_sac(seed, sac)
-        name = f"validation-seed-{seed}"
-        results = _run(name, ActorWeights.of(sac.actor), VALIDATION, settings.validation_streams, folder, spread)
-        ratio = jct_ratio(results, base, settings.confidence)
-        outcomes.append(SeedOutcome(seed=seed, validation=ratio, curves=folder.curves(seed) or {}))
+        actors = {"shown": folder.shown_actor(seed), "learned": sac.actor}
+        streams = settings.validation_streams
+        results = {
+            what: _run(f"validation-seed-{seed}-{what}", ActorWeights.of(actor), VALIDATION, streams, folder, spread)
+            for what, actor in actors.items()
+        }
+        ratios = {what: jct_ratio(found, base, settings.confidence) for what, found in results.items()}
+        outcomes.append(SeedOutcome(seed=seed, curves=folder.curves(seed) or {}, **ratios))
         write_tensorboard(outcomes[-1], folder.path / "tensorboard")
         draw_curves(outcomes, folder.path / "curves.png")
         report("validating", LEARNED + (VALIDATED - LEARNED) * (seed + 1) / settings.seeds)
@@ -252,7 +207,8 @@ def run_numbered(task: tuple[Contender, int]) -> StreamResult:
 
 def _summary(outcome: SeedOutcome) -> dict[str, object]:
     ends = {name: curve.values[-1] for name, curve in outcome.curves.items() if curve.values}
-    return {"seed": outcome.seed, "validation_ratio": msgspec.to_builtins(outcome.validation), **ends}
+    ratios = {what: msgspec.to_builtins(getattr(outcome, what)) for what in ("shown", "learned")}
+    return {"seed": outcome.seed, "validation_ratio": ratios, **ends}
 
 
 def _means(results: Sequence[StreamResult]) -> dict[str, float]:

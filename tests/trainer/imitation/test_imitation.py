@@ -26,8 +26,8 @@ from rlalloc_trainer.imitation.experts import AroundExpert, expert_shares
 from rlalloc_trainer.online import OnlineSettings, OnlineTraining
 from rlalloc_trainer.plain_actor import PlainActor
 from rlalloc_trainer.prioritised import PrioritisedReplay, PrioritySettings
-from rlalloc_trainer.replay import Transitions, single_decisions
-from rlalloc_trainer.sac import Sac, plain_settings
+from rlalloc_trainer.replay import Replay, Transitions, single_decisions
+from rlalloc_trainer.sac import Losses, Sac, plain_settings
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import Simulator, table_of
 from rlalloc_trainer.simulator.environment import ClusterEnvironment
@@ -199,24 +199,46 @@ def test_the_q_filter_follows_a_good_expert_and_leaves_a_bad_one() -> None:
     assert bad > 0.3
 
 
+def shown_training(settings: OnlineSettings, actor_after: int = 0) -> OnlineTraining[PlainActor]:
+    """Training on short streams with two demonstrated ones in a prioritised replay, and a cloning term."""
+    shown = record(ClusterEnvironment(jobs=8), Recorded(experts=("price-ef",), streams=2)).transitions
+    features, actions = shown.observation.shape[1], shown.shares.shape[1]
+    torch.manual_seed(0)
+    sac_settings = msgspec.structs.replace(plain_settings(actions), actor_after=actor_after, critic_rate=3e-3)
+    sac = Sac(PlainActor(features, actions, WIDTHS), sac_settings, seed=0)
+    replay = PrioritisedReplay(200, features, actions, PrioritySettings(batches_to_one=50), shown)
+    return OnlineTraining(sac, [ClusterEnvironment(jobs=8)], replay, settings, 0, CloningTerm(fades_after=30))
+
+
 def test_training_with_demonstrations_goes_on_exactly_where_it_stopped(tmp_path: Path) -> None:
-    """Prioritised replay, demonstrations and cloning term included."""
-
-    def new() -> OnlineTraining[PlainActor]:
-        environment = ClusterEnvironment(jobs=8)
-        shown = record(ClusterEnvironment(jobs=8), Recorded(experts=("price-ef",), streams=2)).transitions
-        features, actions = shown.observation.shape[1], shown.shares.shape[1]
-        torch.manual_seed(0)
-        sac = Sac(PlainActor(features, actions, WIDTHS), plain_settings(actions), seed=0)
-        replay = PrioritisedReplay(200, features, actions, PrioritySettings(batches_to_one=50), shown)
-        settings = OnlineSettings(random_steps=5, learning_starts=5)
-        return OnlineTraining(sac, [environment], replay, settings, 0, CloningTerm(fades_after=30))
-
-    whole, first, second = new(), new(), new()
+    """Prioritised replay, demonstrations, pretraining and cloning term included."""
+    settings = OnlineSettings(random_steps=5, learning_starts=5, pretraining=6)
+    whole, first, second = (shown_training(settings) for _ in range(3))
     whole.run(40)
     first.run(20)
     first.save(tmp_path)
     second.load(tmp_path)
     second.run(20)
+    assert whole.sac.steps == second.sac.steps == 6 + 35
     for name, parameter in whole.sac.actor.state_dict().items():
         assert torch.equal(parameter, second.sac.actor.state_dict()[name])
+
+
+def test_critics_learn_from_demonstrations_before_the_actor_moves() -> None:
+    """Before the first step, and then, with what the actor experiences, until the settings let it move."""
+    learner = shown_training(OnlineSettings(random_steps=0, learning_starts=0, pretraining=60), actor_after=70)
+    losses: list[Losses] = []
+    cloned = learner.sac.actor.location.weight.detach().clone()
+    learner.run(10, losses.append)
+    assert learner.sac.steps == 60 + 10
+    assert all(each.actor is None for each in losses)
+    assert torch.equal(learner.sac.actor.location.weight, cloned)
+    assert np.mean([each.critic for each in losses[50:60]]) < 0.5 * np.mean([each.critic for each in losses[:5]])
+    learner.run(1)
+    assert not torch.equal(learner.sac.actor.location.weight, cloned)
+
+
+def test_pretraining_on_nothing_is_refused() -> None:
+    sac = Sac(plain_actor(), plain_settings(3), seed=0)
+    with pytest.raises(ValueError, match="give it demonstrations"):
+        OnlineTraining(sac, [ClusterEnvironment(jobs=8)], Replay(10, 3, 3), OnlineSettings(pretraining=1), 0)
