@@ -17,7 +17,7 @@ from rlalloc_trainer.front import SINGLE, TOLD, FrontPoint, FrontSettings, draw_
 from rlalloc_trainer.hindsight import Hindsight, told
 from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.progress import silent
-from rlalloc_trainer.sac import Sac, SacSettings, learn
+from rlalloc_trainer.sac import SacSettings, learn
 from rlalloc_trainer.weighed_critic import sac_for_any_weights
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -41,7 +41,8 @@ def test_one_policy_learns_to_do_what_it_is_told() -> None:
     replay = Hindsight(rows, len(FEATURES), SHARES, draw)
     replay.add(observation, shares, gain)
     torch.manual_seed(0)
-    sac = Sac(Actor(hidden=(32, 32)), SacSettings(anchor=0.0, actor_after=50, critic_rate=3e-3, actor_rate=3e-3), 0)
+    settings = SacSettings(anchor=0.0, actor_after=50, critic_rate=3e-3, actor_rate=3e-3)
+    sac = sac_for_any_weights(Actor(hidden=(32, 32)), settings, 0)
     learn(sac, replay, 500, generator)
     asked = np.tile(observation[:1], (2, 1))
     asked[:, WEIGHT_FEATURES] = [features_of(site.array) for site in sites]

@@ -122,7 +122,7 @@ def test_a_damaged_policy_in_place_is_an_error(experiences: list[Experience], tm
 
 
 def test_a_version_keeps_its_critics(tmp_path: Path) -> None:
-    actor = load_shipped_version().actor
+    actor = Actor()
     shape = actor.features, actor.actions, actor.hidden
     kept = load_version(_stored_copy(actor, WeighedCritics(*shape, members=3), tmp_path)).critics
     assert kept is not None
@@ -132,13 +132,13 @@ def test_a_version_keeps_its_critics(tmp_path: Path) -> None:
 
 def test_critics_of_an_earlier_rlalloc_are_left_behind(tmp_path: Path) -> None:
     """They took weights for any other input: a retraining from such a version starts with critics of its own."""
-    actor = load_shipped_version().actor
+    actor = Actor()
     earlier = ResidualCritics(actor.features, actor.actions, actor.hidden)
     assert load_version(_stored_copy(actor, earlier, tmp_path)).critics is None
 
 
 def test_critics_that_fit_no_actor_are_refused(tmp_path: Path) -> None:
-    actor = load_shipped_version().actor
+    actor = Actor()
     with pytest.raises(PolicyError, match="does not fit its actor"):
         load_version(_stored_copy(actor, WeighedCritics(actor.features, actor.actions, (8, 8)), tmp_path))
 

@@ -4,11 +4,11 @@ import numpy as np
 import torch
 
 from rlalloc.job import SHARES
-from rlalloc.objective import DEFAULT_WEIGHTS, Weights
+from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.observation import FEATURES
 from rlalloc_trainer.gain_scale import importance
 from rlalloc_trainer.hindsight import draw_weights, told
-from rlalloc_trainer.weighed_critic import WeighedCritics, importance_told
+from rlalloc_trainer.weighed_critic import COLUMNS, WeighedCritics, importance_told
 
 SITES = (DEFAULT_WEIGHTS, Weights(gpu_held=0.5), Weights(jct=0.01, energy=1, out_of_memory=1, timeout=0))
 
@@ -18,35 +18,59 @@ def observations(site: Weights, rows: int = 16) -> torch.Tensor:
     return torch.from_numpy(told(generator.random((rows, len(FEATURES)), dtype=np.float32), site.array))
 
 
+def new_critics(members: int = 2) -> WeighedCritics:
+    return WeighedCritics(len(FEATURES), SHARES, (16, 16), members)
+
+
 def test_the_importance_of_terms_is_read_from_the_observation() -> None:
     weights = draw_weights(500, np.random.default_rng(0))
-    rows = told(np.zeros((500, len(FEATURES)), dtype=np.float32), weights)
+    rows = torch.from_numpy(told(np.zeros((500, len(FEATURES)), dtype=np.float32), weights))
     # What is below a thousandth of the largest weight is not told.
-    np.testing.assert_allclose(importance_told(torch.from_numpy(rows)), importance(weights), atol=0.05)
+    np.testing.assert_allclose(importance_told(rows)[:, :-1], importance(weights), atol=0.05)
     for site in SITES:
-        np.testing.assert_allclose(importance_told(observations(site))[0], importance(site.array), atol=1e-5)
+        np.testing.assert_allclose(importance_told(observations(site))[0, :-1], importance(site.array), atol=1e-5)
+        assert importance_told(observations(site))[0, -1] == 1
 
 
-def test_the_gain_is_linear_in_the_importance_of_terms() -> None:
-    """And so known for a site whose weights were never seen, once it is for others."""
-    critics = WeighedCritics(len(FEATURES), SHARES, (16, 16), members=2)
-    shares = torch.rand(16, SHARES, generator=torch.Generator().manual_seed(0))
-    gains = [critics.gain(observations(site), shares).detach().numpy() for site in SITES]
-    parts = np.stack([importance(site.array) for site in SITES])
-    between = Weights.of_array(np.maximum(0.0, parts.sum(axis=0)) / _typical())
-    direction = np.linalg.lstsq(parts.T, importance(between.array), rcond=None)[0]
-    mixed = critics.gain(observations(between), shares).detach().numpy()
-    np.testing.assert_allclose(mixed, sum(d * g for d, g in zip(direction, gains, strict=True)), atol=1e-5)
+def test_the_value_is_that_of_the_terms_by_their_importance() -> None:
+    """So what was learned of a term under some weights is known under all others."""
+    critics, shares = new_critics(), torch.rand(16, SHARES, generator=torch.Generator().manual_seed(0))
+    by_term = critics.gain_by_term(observations(SITES[0]), shares)
+    for site in SITES:
+        rows = observations(site)
+        assert torch.equal(critics.gain_by_term(rows, shares), by_term)
+        counts = torch.from_numpy(np.append(importance(site.array), 1.0)).float()
+        gain = critics(rows, shares) - critics(rows, rows[:, -SHARES:])
+        assert torch.allclose(gain, by_term @ counts, atol=1e-5)
 
 
-def test_the_gain_is_nothing_at_the_heuristic() -> None:
-    critics = WeighedCritics(len(FEATURES), SHARES, (16, 16))
+def test_the_heuristic_gains_nothing_over_itself() -> None:
     rows = observations(DEFAULT_WEIGHTS)
-    assert critics.gain(rows, rows[:, -SHARES:]).abs().max() < 1e-6
-    assert critics.gain(rows, 1 - rows[:, -SHARES:]).abs().max() > 1e-4
-    value, gain = critics(rows, rows[:, -SHARES:]), critics.value(rows)
-    assert torch.allclose(value, gain)
+    assert new_critics().gain_by_term(rows, rows[:, -SHARES:]).abs().max() < 1e-6
+    assert new_critics().gain_by_term(rows, 1 - rows[:, -SHARES:]).abs().max() > 1e-4
 
 
-def _typical() -> np.ndarray:
-    return importance(np.ones(len(DEFAULT_WEIGHTS.array)))
+def test_each_term_is_learned_from_what_is_known_of_it() -> None:
+    """Whatever weights an observation has, and whatever else is not known of its label."""
+    critics, rows = new_critics(), observations(DEFAULT_WEIGHTS)
+    shares = torch.rand(16, SHARES, generator=torch.Generator().manual_seed(0))
+    energy = TERM_NAMES.index("energy")
+    target = torch.full((16, COLUMNS), torch.nan)
+    target[:, energy] = shares[:, 0]
+    optimizer = torch.optim.Adam(critics.parameters(), lr=0.01)
+    for _ in range(300):
+        loss = critics.squared_errors(rows, shares, target).mean()
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+    assert loss.item() < 0.01
+    assert all(bool(parameter.isfinite().all()) for parameter in critics.parameters())
+    only_energy = observations(Weights(jct=0, energy=1, out_of_memory=0, timeout=0))
+    assert torch.allclose(
+        critics(only_energy, shares) - critics(only_energy, torch.zeros(16, SHARES)),
+        critics.gain_by_term(rows, shares)[..., energy]
+        - critics.gain_by_term(rows, torch.zeros(16, SHARES))[..., energy]
+        + critics.gain_by_term(rows, shares)[..., -1]
+        - critics.gain_by_term(rows, torch.zeros(16, SHARES))[..., -1],
+        atol=1e-5,
+    )

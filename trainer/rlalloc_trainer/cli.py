@@ -90,13 +90,13 @@ def demonstrate(
 def front_command(
     term: Annotated[
         str, typer.Argument(metavar="TERM", help="A term of the objective (docs/objective.md).")
-    ] = "energy",
+    ] = "gpu_held",
     *,
-    weights: Annotated[str, typer.Option(help="Weights of TERM beside jct 1.")] = "0,0.03,0.1,0.3,1",
+    weights: Annotated[str, typer.Option(help="Weights of TERM beside jct 1.")] = "0,10,100",
     seed: Annotated[int, typer.Option(help="All that is random follows from it.")] = 0,
-    streams: Annotated[int, typer.Option(min=1, help="Simulated streams to learn from.")] = 60,
-    steps: Annotated[int, typer.Option(min=1, help="Gradient steps of each policy.")] = 1500,
-    validation_streams: Annotated[int, typer.Option(min=1, help="Streams to judge on.")] = 24,
+    streams: Annotated[int, typer.Option(min=1, help="Simulated streams to learn from.")] = 100,
+    steps: Annotated[int, typer.Option(min=1, help="Gradient steps of each policy.")] = 3000,
+    validation_streams: Annotated[int, typer.Option(min=1, help="Streams to judge on.")] = 80,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the front there.")] = None,
     processes: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 1,
 ) -> None:

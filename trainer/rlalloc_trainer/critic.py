@@ -23,6 +23,11 @@ class Critics(nn.Module, ABC):
     def forward(self, observations: Tensor, shares: Tensor) -> Tensor:
         """Values (members, rows) of shares (rows, actions) for observations (rows, features)."""
 
+    def squared_errors(self, observations: Tensor, shares: Tensor, target: Tensor) -> Tensor:
+        """How far values are from what they should be, (rows,): squares (members, rows)."""
+        squares: Tensor = (self(observations, shares) - target) ** 2
+        return squares
+
 
 class PlainCritics(Critics):
     """``Q(s, a)`` as it is: one perceptron each. It sees shares between -1 and 1."""

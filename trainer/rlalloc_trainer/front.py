@@ -44,12 +44,12 @@ class FrontSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """``weights`` of ``term`` beside a completion time of weight 1; streams of ``jobs`` each, and amounts of work."""
 
     term: str = "gpu_held"
-    weights: tuple[float, ...] = (0.0, 0.03, 0.1, 0.3, 1.0)
+    weights: tuple[float, ...] = (0.0, 10.0, 100.0)
     seed: int = 0
     jobs: int = 100
-    streams: int = 60
-    steps: int = 1500
-    validation_streams: int = 24
+    streams: int = 100
+    steps: int = 3000
+    validation_streams: int = 80
     labels: LabelSettings = LabelSettings()
     sac: SacSettings = SacSettings()
 

@@ -1,15 +1,16 @@
-"""What gains by term are worth under weights: rewards of one size, whatever the weights.
+"""Gains by term on one scale, and how much each counts under weights: rewards of one size, whatever the weights.
 
-A decision changes some terms of the objective far more than others: all jobs' completion times by ten times what it
+A decision changes some terms of the objective far more than others: all jobs' completion times by many times what it
 changes of the GPU time that its own job holds. Divided by the largest weight alone, as a single outcome's reward is
 (``rlalloc.reward``), gains under a large weight of a small term would be too small for SAC to leave the heuristic for
 (its anchor and its temperature are in units of reward), and a large term's noise would drown them. So
 
-- each term's gain is cut to ±5 on its own, before it is weighted, and
-- the weighted sum is divided by what such sums typically come to under these weights (``importance``).
+- each term's gain is cut to ±5 on its own, before it is weighted,
+- it is told in multiples of what a decision typically changes by that term (``scaled``), and
+- a reward is their sum by ``importance``, weights that are a unit vector on that scale.
 
-Which decision is the better one under any weights stays as it was, but for the cuts; under the default weights a gain
-is what it was.
+Which decision is the better one under any weights stays as it was, but for the cuts; under the default weights a
+reward is the gain.
 """
 
 from collections.abc import Mapping
@@ -38,29 +39,31 @@ TYPICAL_GAINS: Final[Mapping[str, float]] = {
     "out_of_memory": 0.18,
     "timeout": 0.18,
 }
-"""Root mean squares of gains that were cut to ±5: 8,976 labels of 120 training streams of 100 jobs
-(``rlalloc_trainer.counterfactual``). There no job ran into its time limit; that is as bad as to run out of memory."""
+"""Root mean squares of gains that were cut to ±5: 8,976 labels of 120 training streams of 100 jobs, drawn evenly over
+decisions (``bench/typical_gains.py`` prints today's). No job ran into its time limit there; it is taken to be as bad
+as running out of memory."""
 _TYPICAL: Final = np.array([TYPICAL_GAINS[name] for name in TERM_NAMES])
 _DEFAULT_SIZE: Final = float(np.linalg.norm(DEFAULT_WEIGHTS.array * _TYPICAL))
 
 
+def size_of(weights: FloatArray) -> FloatArray:
+    """How large weighted gains typically are under weights (…, terms), over those under the default ones: (…,)."""
+    return np.asarray(np.linalg.norm(weights * _TYPICAL, axis=-1) / _DEFAULT_SIZE)
+
+
 def importance(weights: FloatArray) -> FloatArray:
-    """How much each term matters under weights (rows, terms) that are not all 0: unit vectors (rows, terms).
+    """How much each term counts under weights (…, terms) that are not all 0: unit vectors; only ratios matter."""
+    return np.asarray(weights * _TYPICAL / (size_of(weights)[..., None] * _DEFAULT_SIZE))
 
-    A weight times what a decision typically changes by its term; only ratios of weights count.
+
+def cut(gain: FloatArray) -> FloatArray:
+    """Gains, each cut to what a decision can be worth at most."""
+    return np.clip(gain, WORST_REWARD, LARGEST_REWARD)
+
+
+def scaled(gain: FloatArray) -> FloatArray:
+    """Cut gains of our terms (rows, terms) over what is typical of each, times what is typical by default.
+
+    What they are worth under weights is their product with ``importance``. What is not known (NaN) stays so.
     """
-    typical = weights * _TYPICAL
-    return np.asarray(typical / np.linalg.norm(typical, axis=-1, keepdims=True))
-
-
-def learned_rewards(gain: FloatArray, weights: FloatArray, further: FloatArray) -> FloatArray:
-    """Return rewards (rows,) in [-5, 5] of gains (rows, terms and further terms), NaN where one is not known.
-
-    ``weights`` are (rows, terms), not all 0 in a row; ``further`` those of terms beside our own, which nothing is
-    typical of.
-    """
-    ours = len(TERM_NAMES)
-    cut = np.clip(np.nan_to_num(gain), WORST_REWARD, LARGEST_REWARD)
-    worth = (cut[:, :ours] * weights).sum(axis=1) + cut[:, ours:] @ further
-    size = np.linalg.norm(weights * _TYPICAL, axis=1) / _DEFAULT_SIZE
-    return np.asarray(np.clip(worth / size, WORST_REWARD, LARGEST_REWARD))
+    return np.asarray(cut(gain) / _TYPICAL * _DEFAULT_SIZE)

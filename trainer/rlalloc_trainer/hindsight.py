@@ -15,7 +15,7 @@ from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.objective.consequences import FloatArray
 from rlalloc.objective.weights import features_of
 from rlalloc.observation import WEIGHT_FEATURES
-from rlalloc_trainer.gain_scale import learned_rewards
+from rlalloc_trainer.gain_scale import cut, scaled
 from rlalloc_trainer.replay import FloatArray as SingleArray
 from rlalloc_trainer.replay import Transitions, single_decisions
 
@@ -34,7 +34,7 @@ FURTHER_TERMS: Final = 3
 """Beside one of time, a draw has none to so many others: sites care about few things at once."""
 WEIGHT_RANGE: Final = (0.03, 100.0)
 """Of the others, on a log scale; a time's is 1. Beyond, the one or the other hardly counts any more: a decision
-changes the completion times of all jobs by ten times what it changes of the GPU time that its own job holds."""
+changes the completion times of all jobs by many times what it changes of the GPU time that its own job holds."""
 
 
 def draw_weights(count: int, generator: np.random.Generator) -> FloatArray:
@@ -81,8 +81,9 @@ def told(observation: SingleArray, weights: FloatArray) -> SingleArray:
 class Hindsight:
     """A replay buffer of the latest ``capacity`` labels, each drawn with weights of its own.
 
-    ``further`` are weights of terms beside our own (plug-ins'), always the same: the policy is not told of them.
-    Where a term of a label is not known (NaN), it is drawn without that term.
+    A reward is by term (rows, terms and one more), as ``gain_scale.scaled`` has it and weighed_critic learns it; NaN
+    where it is not known. ``further`` are weights of terms beside our own (plug-ins'), whose sum is the last column:
+    the policy is not told of them, and they count as much as they say whatever it is told (``gain_scale.size_of``).
     """
 
     def __init__(
@@ -110,8 +111,7 @@ class Hindsight:
             raise ValueError("there are no labels to draw from: add some first")
         rows = generator.integers(len(self), size=count)
         gain = self._gain[rows].astype(np.float64)
-        ours = len(TERM_NAMES)
-        weights = np.where(np.isnan(gain[:, :ours]), 0.0, self._draw(count, generator))
-        weights[~weights.any(axis=1)] = DEFAULT_WEIGHTS.array
-        reward = learned_rewards(gain, weights, self._further).astype(np.float32)
-        return single_decisions(told(self._observation[rows], weights), self._shares[rows], reward)
+        ours, others = scaled(gain[:, : len(TERM_NAMES)]), cut(gain[:, len(TERM_NAMES) :]) @ self._further
+        observation = told(self._observation[rows], self._draw(count, generator))
+        reward = np.column_stack((ours, others)).astype(np.float32)
+        return single_decisions(observation, self._shares[rows], reward)

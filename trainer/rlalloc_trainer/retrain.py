@@ -30,6 +30,7 @@ from rlalloc_trainer.evaluation import (
     processes,
 )
 from rlalloc_trainer.experience import costs_of, observations_of, shares_of, split_by_time, usable
+from rlalloc_trainer.gain_scale import size_of
 from rlalloc_trainer.gate import Evidence, Verdict, judge
 from rlalloc_trainer.hindsight import Hindsight, mostly
 from rlalloc_trainer.progress import Report, silent
@@ -195,8 +196,8 @@ def _train(
 ) -> Sac[Actor]:
     """Fine-tune ``start`` on the real decisions and on the twin's, mostly for the site's objective."""
     terms = (*TERM_NAMES, *objective.plugin_weights)
-    further = tuple(objective.plugin_weights.values())
-    replay = Hindsight(100_000, len(FEATURES), SHARES, mostly(objective.weights), further)
+    further = np.array(list(objective.plugin_weights.values())) / size_of(objective.weights.array)
+    replay = Hindsight(100_000, len(FEATURES), SHARES, mostly(objective.weights), further.tolist())
     weights = ActorWeights.of(start.actor, objective=objective.weights)
     streams = resampled(site, TRAIN_STREAMS, TRAIN_STREAM_JOBS, generator, TRAIN_PACE)
     labels = msgspec.structs.replace(LABELS, terms=terms)

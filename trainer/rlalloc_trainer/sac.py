@@ -170,13 +170,12 @@ class Sac(Generic[ActorKind]):
         self, observation: Tensor, shares: Tensor, target: Tensor, weights: Tensor | None
     ) -> tuple[float, FloatArray]:
         """Move each critic towards the target; return the loss and each row's error."""
-        errors = self.critics(observation, shares) - target
-        squares = errors**2 if weights is None else weights * errors**2
-        loss = squares.mean(dim=-1).sum()
+        squares = self.critics.squared_errors(observation, shares, target)
+        loss = (squares if weights is None else weights * squares).mean(dim=-1).sum()
         self.critic_optimizer.zero_grad()
         torch.autograd.backward(loss)
         self.critic_optimizer.step()
-        return loss.item(), errors.detach().abs().mean(dim=0).numpy()
+        return loss.item(), squares.detach().sqrt().mean(dim=0).numpy()
 
     def _update_actor(
         self, observation: Tensor, temperature: float, demonstrated: Tensor, cloning: Tensor | None

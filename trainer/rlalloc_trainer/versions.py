@@ -11,7 +11,6 @@ import safetensors.torch
 from torch import Tensor
 
 from rlalloc.errors import PolicyError
-from rlalloc.objective import TERM_NAMES
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
 from rlalloc.policies import ACTOR_FILE, EVERYWHERE, Answering, Manifest
 from rlalloc_agent.actor import Actor, actor_bytes, load_actor
@@ -73,7 +72,7 @@ def load_version(folder: Path) -> Learned:
         tensors = safetensors.torch.load((folder / CRITICS_FILE).read_bytes())
         members = max(len(tensor) for tensor in tensors.values())  # each has the members in front
         critics = WeighedCritics(actor.features, actor.actions, actor.hidden, members)
-        if _of_one_objective(tensors, critics):
+        if _of_an_earlier_form(tensors, critics):
             return Learned(actor, None, manifest.version, manifest.answers)
         critics.load_state_dict(tensors)
     except (safetensors.SafetensorError, RuntimeError, ValueError, TypeError) as err:
@@ -82,10 +81,10 @@ def load_version(folder: Path) -> Learned:
     return Learned(actor, critics, manifest.version, manifest.answers)
 
 
-def _of_one_objective(tensors: Mapping[str, Tensor], critics: WeighedCritics) -> bool:
-    """Whether critics are those of an earlier rlalloc, which took weights for any other input: shipped-2's are."""
-    name = "advantage.0.weight"
-    return name in tensors and tensors[name].shape[1] == critics.get_parameter(name).shape[1] + len(TERM_NAMES)
+def _of_an_earlier_form(tensors: Mapping[str, Tensor], critics: WeighedCritics) -> bool:
+    """Whether critics are those of an earlier rlalloc: of one value, and not one by each term."""
+    last = f"advantage.{len(critics.advantage) - 1}.bias"
+    return last in tensors and tensors[last].shape[-1] != critics.get_parameter(last).shape[-1]
 
 
 def load_shipped_version() -> Learned:

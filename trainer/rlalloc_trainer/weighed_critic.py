@@ -1,9 +1,10 @@
-"""Critics for any objective: linear in its weights, as the reward is.
+"""Critics for any objective: they learn what shares are worth by each term, and weigh it as a site does.
 
-``Q(s, a, w) = V(s, w) + Σ importance(w)_k · [A_k(s, a) - A_k(s, a_heuristic)]``: what shares change by each term does
-not depend on what a site wants, so A sees no weights, and what is learned under some of them holds for all others
-(the conditioned network of Abels et al., ICML 2019, with its bandit's exact form). A network that is only told the
-weights beside all else had to learn that product from noise, and took them for noise in turn (docs/objective.md).
+``Q(s, a, w) = Σ importance(w)_k · Q_k(s, a)``, ``Q_k = V_k(s) + A_k(s, a) - A_k(s, a_heuristic)``. What shares change
+by a term does not depend on what a site wants: Q_k sees no weights, is learned from what every label says of that
+term, and holds for all weights. So in the conditioned network of Abels et al. (ICML 2019); that a decision ends its
+episode makes it exact. Critics of one value, told the weights as any other input, had to find that product in the
+noise, and took the weights for noise themselves (docs/objective.md).
 """
 
 from collections.abc import Sequence
@@ -20,38 +21,58 @@ from rlalloc_trainer.critic import Critics, EnsemblePerceptron
 from rlalloc_trainer.gain_scale import TYPICAL_GAINS
 from rlalloc_trainer.sac import Sac, SacSettings, new_critics
 
-TERMS: Final = len(TERM_NAMES)
+WEIGHED: Final = len(TERM_NAMES)
+COLUMNS: Final = WEIGHED + 1
+"""Of a reward by term: our own, and what further terms of a site come to."""
 
 
 class WeighedCritics(Critics):
-    """An ensemble of them, for observations with weights (``rlalloc.observation``)."""
+    """An ensemble of them, for observations with weights (``rlalloc.observation``) and rewards by term (Hindsight).
+
+    They are for decisions that end their episode: what follows has no value by term.
+    """
 
     def __init__(self, features: int, actions: int, hidden: Sequence[int], members: int = 2) -> None:
         super().__init__(members)
-        self.value = EnsemblePerceptron(members, features, hidden)
-        self.advantage = EnsemblePerceptron(members, features - TERMS + actions, hidden, outputs=TERMS)
+        self.value = EnsemblePerceptron(members, features - WEIGHED, hidden, COLUMNS)
+        self.advantage = EnsemblePerceptron(members, features - WEIGHED + actions, hidden, COLUMNS)
 
     def forward(self, observations: Tensor, shares: Tensor) -> Tensor:
         """Values (members, rows) of shares (rows, actions) for observations (rows, features)."""
-        values: Tensor = self.value(observations) + self.gain(observations, shares)
+        by_term = self.value(_without_weights(observations)) + self.gain_by_term(observations, shares)
+        values: Tensor = (by_term * importance_told(observations)).sum(dim=-1)
         return values
 
-    def gain(self, observations: Tensor, shares: Tensor) -> Tensor:
-        """What ``shares`` are worth more than the heuristic's, (members, rows)."""
-        seen = torch.cat((observations[:, : WEIGHT_FEATURES.start], observations[:, WEIGHT_FEATURES.stop :]), dim=-1)
+    def gain_by_term(self, observations: Tensor, shares: Tensor) -> Tensor:
+        """What ``shares`` are worth more than the heuristic's by each term, (members, rows, COLUMNS)."""
+        seen = _without_weights(observations)
         chosen = torch.cat((seen, shares), dim=-1)
         heuristic = torch.cat((seen, observations[:, -shares.shape[-1] :]), dim=-1)
-        by_term: Tensor = self.advantage(chosen) - self.advantage(heuristic)
-        return (by_term * importance_told(observations)).sum(dim=-1)
+        difference: Tensor = self.advantage(chosen) - self.advantage(heuristic)
+        return difference
+
+    def squared_errors(self, observations: Tensor, shares: Tensor, target: Tensor) -> Tensor:
+        """Squares (members, rows), summed over the terms of ``target`` (rows, COLUMNS) that are known."""
+        by_term = self.value(_without_weights(observations)) + self.gain_by_term(observations, shares)
+        known = ~target.isnan()
+        squares: Tensor = (known * (by_term - target.nan_to_num()) ** 2).sum(dim=-1)
+        return squares
 
 
 def importance_told(observations: Tensor) -> Tensor:
-    """``gain_scale.importance`` of the weights that observations (rows, features) tell: (rows, terms)."""
+    """How much each column of a reward counts for sites that observations (rows, features) tell of, (rows, COLUMNS).
+
+    ``gain_scale.importance`` of their weights; what is below a thousandth of the largest one is not told.
+    """
     told = observations[:, WEIGHT_FEATURES]
     weights = torch.where(told > 0, LEAST_SHOWN ** (1.0 - told), 0.0)
     typical = weights * told.new_tensor([TYPICAL_GAINS[name] for name in TERM_NAMES])
-    importance: Tensor = typical / typical.norm(dim=-1, keepdim=True)
-    return importance
+    ours = typical / typical.norm(dim=-1, keepdim=True)
+    return torch.cat((ours, torch.ones_like(ours[:, :1])), dim=-1)
+
+
+def _without_weights(observations: Tensor) -> Tensor:
+    return torch.cat((observations[:, : WEIGHT_FEATURES.start], observations[:, WEIGHT_FEATURES.stop :]), dim=-1)
 
 
 def sac_for_any_weights(
