@@ -1,8 +1,8 @@
 """Where a learned policy answers, and where its base heuristic goes on: chosen on streams kept for choosing.
 
 A network that wins where the cluster is full may lose where it is empty, or the other way round. Ways to serve it are
-run on the same streams; the best of those that are not behind the heuristic in any third of the streams is taken, or
-the heuristic alone: what comes out is never behind it on the streams that it was chosen on.
+run on the same streams; the best of those that are surely ahead of the heuristic over all, and surely behind in no
+third of the streams, is taken, or the heuristic alone. Sure is what the whole interval says, as for the gate.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,14 +53,14 @@ def best_of(
 
 
 def best_way(ratios: Mapping[Answering, Mapping[str, Interval]]) -> Answering:
-    """Return the way of the least ratio among those above 1 nowhere; NOWHERE if there is none.
+    """Return the way of the least ratio among those that are surely ahead, and surely behind in no third, or NOWHERE.
 
     ``ratios`` has each way's mean JCT over the heuristic's, over all streams ("all") and in each third.
     """
     wins = {
         way: by_third["all"].estimate
         for way, by_third in ratios.items()
-        if all(ratio.estimate <= 1.0 for ratio in by_third.values()) and by_third["all"].estimate < 1.0
+        if by_third["all"].high < 1.0 and all(ratio.low <= 1.0 for ratio in by_third.values())
     }
     return min(wins, key=lambda way: wins[way], default=NOWHERE)
 
