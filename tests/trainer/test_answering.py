@@ -59,9 +59,9 @@ def test_every_way_is_run_and_only_one_that_wins_is_taken() -> None:
 
 def test_by_results() -> None:
     """Ahead over all, behind where jobs wait least: asked under pressure only."""
-    base = [result(100.0, wait) for wait in (0.0, 50.0, 90.0)]
-    everywhere = [result(jct, 50.0) for jct in (110.0, 90.0, 80.0)]
-    pressed = [result(jct, 50.0) for jct in (100.0, 95.0, 85.0)]
+    base = [result(100.0, wait) for wait in (0.0, 50.0, 90.0) for _ in range(4)]
+    everywhere = [result(jct, 50.0) for jct in (110.0, 90.0, 80.0) for _ in range(4)]
+    pressed = [result(jct, 50.0) for jct in (100.0, 95.0, 85.0) for _ in range(4)]
     answers, measured = best_of({EVERYWHERE: everywhere, PRESSED: pressed}, base)
     assert answers == PRESSED
     assert measured["everywhere"].estimate == pytest.approx((1.1 * 0.9 * 0.8) ** (1 / 3))
