@@ -26,12 +26,21 @@ def ratios(everything: float, *thirds: float) -> dict[str, Interval]:
     [
         ({EVERYWHERE: ratios(0.95, 0.99, 0.95, 0.91), PRESSED: ratios(0.96, 1.0, 0.96, 0.92)}, EVERYWHERE),
         ({EVERYWHERE: ratios(0.95, 1.02, 0.95, 0.88), PRESSED: ratios(0.96, 1.0, 0.96, 0.92)}, PRESSED),
+        ({EVERYWHERE: {"all": Interval(0.99, 0.98, 0.999), "calm": Interval(1.002, 1.001, 1.003)}}, EVERYWHERE),
         ({EVERYWHERE: ratios(1.05, 0.95, 1.0, 1.2), CALM: ratios(0.98, 0.95, 0.99, 1.0)}, CALM),
         ({EVERYWHERE: ratios(1.05, 1.02, 1.0, 1.2), CALM: ratios(1.01, 0.95, 0.99, 1.1)}, NOWHERE),
         ({EVERYWHERE: ratios(1.0, 1.0, 1.0, 1.0)}, NOWHERE),
         ({EVERYWHERE: ratios(*[float("nan")] * 4)}, NOWHERE),
     ],
-    ids=["wins", "loses where it is calm", "loses where it is busy", "loses", "is the heuristic", "was not measured"],
+    ids=[
+        "wins",
+        "loses where it is calm",
+        "next to nothing where it is calm",
+        "loses where it is busy",
+        "loses",
+        "is the heuristic",
+        "was not measured",
+    ],
 )
 def test_the_best_way_behind_nowhere(measured: dict[Answering, dict[str, Interval]], chosen: Answering) -> None:
     assert best_way(measured) == chosen

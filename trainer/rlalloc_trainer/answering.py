@@ -1,8 +1,8 @@
 """Where a learned policy answers, and where its base heuristic goes on: chosen on streams kept for choosing.
 
 A network that wins where the cluster is full may lose where it is empty, or the other way round. Ways to serve it are
-run on the same streams; the best of those that are surely ahead of the heuristic over all, and surely behind in no
-third of the streams, is taken, or the heuristic alone. Sure is what the whole interval says, as for the gate.
+run on the same streams; the best of those that are surely ahead of the heuristic over all, and in no third of the
+streams surely and by more than MARGIN behind, is taken, or the heuristic alone. Sure is what the whole interval says.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,19 @@ BASE: Final = "price-ef+shortest-first"
 PRESSURE: Final = 0.5
 """Half of the cluster's GPUs asked for by jobs that wait ahead: between a queue that comes and goes and one that
 stays."""
-WAYS: Final = (EVERYWHERE, Answering(at_least=PRESSURE), Answering(below=PRESSURE))
+ANY_PRESSURE: Final = 0.01
+"""Somebody waits ahead."""
+WAYS: Final = (
+    EVERYWHERE,
+    Answering(at_least=PRESSURE),
+    Answering(below=PRESSURE),
+    Answering(at_least=ANY_PRESSURE),
+)
 """Ways to serve a network, beside not at all."""
 THIRDS: Final = ("calm", "usual", "busy")
 CONFIDENCE: Final = 0.9
+MARGIN: Final = 0.005
+"""So little in a third is nothing to anybody: where hardly a job waits, a tenth of a percent is already sure."""
 
 
 def choose_where(
@@ -53,14 +62,15 @@ def best_of(
 
 
 def best_way(ratios: Mapping[Answering, Mapping[str, Interval]]) -> Answering:
-    """Return the way of the least ratio among those that are surely ahead, and surely behind in no third, or NOWHERE.
+    """Return the way of the least ratio among those that are surely ahead and in no third behind, or NOWHERE.
 
     ``ratios`` has each way's mean JCT over the heuristic's, over all streams ("all") and in each third.
     """
     wins = {
         way: by_third["all"].estimate
         for way, by_third in ratios.items()
-        if by_third["all"].high < 1.0 and all(ratio.low <= 1.0 for ratio in by_third.values())
+        if by_third["all"].high < 1.0
+        and not any(ratio.low > 1.0 and ratio.estimate > 1.0 + MARGIN for ratio in by_third.values())
     }
     return min(wins, key=lambda way: wins[way], default=NOWHERE)
 
