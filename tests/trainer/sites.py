@@ -102,7 +102,7 @@ def _experience(stream: Stream, number: int, outcome: np.void, decided: _Decided
         reference_s=expected_run_time_s(job.request, job.request),
         shares=shares_of(allocation, job.bounds),
         log_probability=0.0,
-        policy_version="shipped-2",
+        policy_version="shipped-3",
         allocation=allocation,
     )
     record = AccountingRecord(

@@ -6,10 +6,13 @@ from typing import Final
 import msgspec
 import numpy as np
 import torch
+from torch import nn
 
 from rlalloc.errors import PolicyError
 from rlalloc.job import SHARES
-from rlalloc.observation import FEATURES
+from rlalloc.objective import DEFAULT_WEIGHTS
+from rlalloc.objective.weights import features_of
+from rlalloc.observation import FEATURES, WEIGHT_FEATURES
 from rlalloc_agent.actor import HIDDEN, Actor
 from rlalloc_trainer.counterfactual import Labels, LabelSettings
 from rlalloc_trainer.hindsight import Hindsight
@@ -95,6 +98,23 @@ def _show(actor: Actor, settings: PretrainSettings, folder: TrainingFolder, gene
     shown = single_decisions(observation, shares, np.zeros(len(shares), dtype=np.float32))
     for warm_start in settings.warm_starts:
         clone(actor, shown, warm_start, generator)
+    ignore_weights(actor)
+
+
+@torch.no_grad()
+def ignore_weights(actor: Actor) -> None:
+    """Let ``actor`` answer under any weights of the objective as it does under the default ones.
+
+    Whoever was shown decisions under the default weights alone knows nothing of others: what its first layer makes
+    of them is what it began with by chance.
+    """
+    first = actor.body[0]
+    if not isinstance(first, nn.Linear):
+        raise TypeError("an actor's body begins with a linear layer")
+    columns = first.weight[:, WEIGHT_FEATURES]
+    told = torch.from_numpy(features_of(DEFAULT_WEIGHTS.array).astype(np.float32))
+    first.bias.copy_(first.bias + columns @ told)
+    columns.zero_()
 
 
 def _learn(
