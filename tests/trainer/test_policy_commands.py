@@ -75,7 +75,7 @@ def test_wrong_use(arguments: list[str]) -> None:
 def test_tuning_gives_constants_that_the_policy_takes(name: str) -> None:
     settings = TuningSettings(rounds=1, candidates=2, streams=2, test_streams=2, jobs=15)
     tuned = tune(name, settings, map, silent)
-    assert set(tuned.values) == set(TUNABLE[name].start)
+    assert set(tuned.values) == set(TUNABLE[name].in_use)
     assert all(math.isfinite(value) and value > 0 for value in tuned.values.values())
     assert all(tuned.values[share] < 1 for share in TUNABLE[name].shares)
     assert tuned.ratio.estimate > 0
@@ -96,10 +96,10 @@ def test_tuning_finds_what_is_best(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_points_and_constants_are_the_same_thing() -> None:
     for tunable in TUNABLE.values():
-        assert tunable.values(tunable.point(tunable.start)) == pytest.approx(tunable.start)
+        assert tunable.values(tunable.point(tunable.in_use)) == pytest.approx(tunable.in_use)
         assert np.isfinite(tunable.point(tunable.in_use)).all()
 
 
 def test_what_has_no_constants_is_refused() -> None:
-    with pytest.raises(PolicyError, match="price-ef, efficiency"):
+    with pytest.raises(PolicyError, match="price-ef, steep-price"):
         tune("as-requested", TuningSettings(), map, silent)

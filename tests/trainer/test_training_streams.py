@@ -40,7 +40,7 @@ def test_sites_differ_in_size_backfill_and_urgency() -> None:
     assert {site.scheduler.bf_job_part_count_reserve for site in sites} == {0, 1}
     assert {site.interception.urgency.nice_band > 0 for site in sites} == {False, True}
     counts = [site.node_count for site in sites]
-    assert NODES[0] <= min(counts) < 4 <= 8 < max(counts) <= NODES[1]
+    assert NODES[0] <= min(counts) < 8 < max(counts) <= NODES[1]
     assert len({site.nodes[0].shape for site in sites}) > 3
 
 
