@@ -97,7 +97,7 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report, worker
             report("testing on unseen streams", TESTING + (1 - TESTING) * (number + 1) / len(contenders))
     judged = jct_ratio(results[VERSION], results[BASE], settings.confidence)
     if not judged.high < 1.0:
-        # Not proven to be ahead: the heuristic answers, and sites of other objectives get an actor that learned those.
+        # Not proven ahead: the heuristic answers, and sites of other objectives get an actor that learned those.
         best, learned, answers = min(outcomes, key=lambda outcome: outcome.learned.estimate), True, NOWHERE
         sac = _sac_of(best.seed, settings, folder)
         actor = sac.actor
