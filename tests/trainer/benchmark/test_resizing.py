@@ -53,6 +53,14 @@ def test_other_jobs_are_left_alone(one: SubmittedJob, policy: Heuristic) -> None
     assert states(made) == ["COMPLETED"]
 
 
+def test_a_job_that_was_killed_in_another_size_is_left_as_requested() -> None:
+    """Its limit is too short in either size: killed with four GPUs, killed again as requested, and that is its end."""
+    made, outcomes = run(fixed(4), [long_job(work_s=20 * LONG_S)])
+    assert states(made) == ["TIMEOUT"]
+    assert outcomes["restarts"].tolist() == [1]
+    assert outcomes["finished_s"][0] > 2 * LONG_S / 0.44
+
+
 def test_what_is_lost_since_the_last_checkpoint_counts() -> None:
     """On an idle cluster four GPUs instead of one are worth an hour's work, but not four times of what is left."""
     made = ResizingSimulator(site(), [long_job()], as_requested)

@@ -4,6 +4,7 @@ A reference for what the sizes of running jobs are worth; rlalloc itself decides
 
 * at most one requeue an hour for each job: one that has run for less than an hour is left alone;
 * only jobs with a checkpoint; what the job has done since its last one is lost, and counts as a cost;
+* a job that was killed once, and was submitted again as requested, is left as it is;
 * the policy is asked as if the job were waiting and what it holds were free; its answer must fit what is then free;
 * the job's expected cost in the new size, with the delay of the requeue, the restart and the lost work, must be less
   than PAYS times that of going on. Costs are price-EF's (own time plus the price to the others) over what is left of
@@ -57,7 +58,8 @@ class ResizingSimulator(Simulator):
     def _look(self) -> None:
         jobs = self.world.jobs
         long_enough = jobs["start_s"] <= self.now_s - EVERY_S
-        may = (jobs["state"] == RUNNING) & jobs["managed"] & jobs["resumes"] & long_enough
+        never_killed = np.isnan(jobs["first_end_s"])
+        may = (jobs["state"] == RUNNING) & jobs["managed"] & jobs["resumes"] & long_enough & never_killed
         for number in np.flatnonzero(may).tolist():
             allocation = self._better(number)
             if allocation is not None:
