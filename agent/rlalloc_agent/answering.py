@@ -12,6 +12,7 @@ from rlalloc_agent.actor import Actor
 
 _DEFAULT_OBJECTIVE = features_of(DEFAULT_WEIGHTS.array)
 _QUEUED = FEATURES.index("queued_gpus")
+_URGENCY_COUNTS = FEATURES.index("urgency_counts")
 
 
 class PartlyLearned:
@@ -36,7 +37,8 @@ class PartlyLearned:
         if not sample:
             # To the last digit: an actor keeps shares of 0 and 1 off the flat ends of tanh.
             shares[:] = observations[:, -shares.shape[1] :]
-        learned = self.answers.at(pressure_of(observations)) | other_objective(observations)
+        learned = self.answers.at(pressure_of(observations), observations[:, _URGENCY_COUNTS] > 0.5)
+        learned |= other_objective(observations)
         if learned.any():
             shares[learned], log_probabilities[learned] = self.actor.decide(
                 observations[learned], sample=sample, generator=generator

@@ -35,20 +35,23 @@ class Answering(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where a policy's network answers; elsewhere its base heuristic does.
 
     By the pressure on the partition: GPUs that the jobs waiting ahead ask for, over all its GPUs (``pressure_of``).
-    ``below`` is None where there is no end.
+    ``below`` is None where there is no end. With ``own_order`` only on sites whose queue keeps its own order: where
+    urgency does not count.
     """
 
     at_least: float = 0.0
     below: float | None = None
+    own_order: bool = False
 
     @property
     def everywhere(self) -> bool:
         """Whether no decision is left to the heuristic."""
-        return self.at_least <= 0.0 and self.below is None
+        return self.at_least <= 0.0 and self.below is None and not self.own_order
 
-    def at(self, pressure: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Whether the network answers at each ``pressure``."""
-        return (pressure >= self.at_least) & (pressure < (np.inf if self.below is None else self.below))
+    def at(self, pressure: NDArray[np.float64], urgency_counts: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Whether the network answers at each ``pressure``, on sites where ``urgency_counts`` or does not."""
+        pressed = (pressure >= self.at_least) & (pressure < (np.inf if self.below is None else self.below))
+        return pressed & ~(urgency_counts & self.own_order)
 
     def describe(self) -> str:
         """Say it in a few words, for people."""
@@ -56,8 +59,13 @@ class Answering(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return "everywhere"
         if self.below is not None and self.below <= self.at_least:
             return "nowhere: the heuristic answers"
-        end = "" if self.below is None else f" and below {self.below:g}"
-        return f"where the pressure is at least {self.at_least:g}{end}"
+        where = []
+        if self.at_least > 0.0 or self.below is not None:
+            end = "" if self.below is None else f" and below {self.below:g}"
+            where.append(f"the pressure is at least {self.at_least:g}{end}")
+        if self.own_order:
+            where.append("the queue keeps its own order")
+        return f"where {' and '.join(where)}"
 
 
 EVERYWHERE: Final = Answering()

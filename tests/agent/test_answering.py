@@ -40,11 +40,15 @@ def shifting_actor() -> Actor:
         (Answering(at_least=0.5), [False, True, True]),
         (Answering(below=0.5), [True, False, False]),
         (Answering(at_least=0.5, below=2.0), [False, True, False]),
+        (Answering(own_order=True), [True, True, False]),
+        (Answering(at_least=0.5, own_order=True), [False, True, False]),
     ],
 )
 @pytest.mark.parametrize("sample", [False, True])
 def test_each_row_is_answered_by_who_should(answers: Answering, learned: list[bool], sample: bool) -> None:
+    """Of three decisions under more and more pressure; urgency counts at the last one."""
     rows, actor = observations(0.0, 0.6, 3.0), shifting_actor()
+    rows[:, FEATURES.index("urgency_counts")] = (0.0, 0.0, 1.0)
     assert pressure_of(rows) == pytest.approx([0.0, 0.6, 3.0], abs=1e-6)
     generator = torch.Generator()
     shares, log_probabilities = PartlyLearned(actor, answers).decide(
@@ -90,3 +94,8 @@ def test_in_words() -> None:
     assert NOWHERE.describe() == "nowhere: the heuristic answers"
     assert Answering(at_least=0.5).describe() == "where the pressure is at least 0.5"
     assert Answering(at_least=0.5, below=2.0).describe() == "where the pressure is at least 0.5 and below 2"
+    assert Answering(own_order=True).describe() == "where the queue keeps its own order"
+    assert (
+        Answering(at_least=0.5, own_order=True).describe()
+        == "where the pressure is at least 0.5 and the queue keeps its own order"
+    )

@@ -1,6 +1,7 @@
 """Where a learned policy answers, and where its base heuristic goes on: chosen on streams kept for choosing.
 
-A network that wins where the cluster is full may lose where it is empty, or the other way round. Ways to serve it are
+A network that wins where the cluster is full may lose where it is empty, or the other way round, and one that wins
+where the queue keeps its own order may have nothing to add where shorter jobs go first. Ways to serve it are
 run on the same streams; the best of those that are surely ahead of the heuristic over all, and in no third of the
 streams surely and by more than MARGIN behind, is taken, or the heuristic alone. Sure is what the whole interval says.
 """
@@ -29,6 +30,7 @@ WAYS: Final = (
     Answering(at_least=PRESSURE),
     Answering(below=PRESSURE),
     Answering(at_least=ANY_PRESSURE),
+    Answering(own_order=True),
 )
 """Ways to serve a network, beside not at all."""
 THIRDS: Final = ("calm", "usual", "busy")

@@ -7,7 +7,7 @@ changes of the GPU time that its own job holds. Divided by the largest weight al
 
 - each term's gain is cut to ±5 on its own, before it is weighted,
 - it is told in multiples of what a decision typically changes by that term (``scaled``), and
-- a reward is their sum by ``importance``, weights that are a unit vector on that scale.
+- a reward is their sum by weights that are a unit vector on that scale (``weighed_critic.importance_told``).
 
 Which decision is the better one under any weights stays as it was, but for the cuts; under the default weights a
 reward is the gain.
@@ -51,11 +51,6 @@ def size_of(weights: FloatArray) -> FloatArray:
     return np.asarray(np.linalg.norm(weights * _TYPICAL, axis=-1) / _DEFAULT_SIZE)
 
 
-def importance(weights: FloatArray) -> FloatArray:
-    """How much each term counts under weights (…, terms) that are not all 0: unit vectors; only ratios matter."""
-    return np.asarray(weights * _TYPICAL / (size_of(weights)[..., None] * _DEFAULT_SIZE))
-
-
 def cut(gain: FloatArray) -> FloatArray:
     """Gains, each cut to what a decision can be worth at most."""
     return np.clip(gain, WORST_REWARD, LARGEST_REWARD)
@@ -64,6 +59,7 @@ def cut(gain: FloatArray) -> FloatArray:
 def scaled(gain: FloatArray) -> FloatArray:
     """Cut gains of our terms (rows, terms) over what is typical of each, times what is typical by default.
 
-    What they are worth under weights is their product with ``importance``. What is not known (NaN) stays so.
+    What they are worth under weights is their product with ``weighed_critic.importance_told``. What is not known
+    (NaN) stays so.
     """
     return np.asarray(cut(gain) / _TYPICAL * _DEFAULT_SIZE)

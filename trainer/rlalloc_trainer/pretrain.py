@@ -1,7 +1,7 @@
 """The shipped policy, from nothing: SAC on simulated streams, chosen on some, reported on others.
 
-Actors are shown what the best experts do (``imitation.shown``), each of some seeds for itself. Decisions of the base
-heuristic are taken again, and from what they were worth SAC learns on. Of all actors, before and after learning, the
+Actors are shown what the best experts do (``imitation.shown``), each of some seeds for itself. Decisions of these
+experts are taken again, and from what they were worth SAC learns on. Of all actors, before and after learning, the
 one that does best on validation streams is tried on test streams that nothing was chosen on. It answers only if it is
 surely ahead of the heuristic there.
 """
@@ -26,11 +26,10 @@ from rlalloc_trainer.evaluation import (
     Map,
     StreamResult,
     jct_ratio,
-    policy_of,
     processes,
     run_stream,
 )
-from rlalloc_trainer.imitation.shown import Shown, show
+from rlalloc_trainer.imitation.shown import Shown, expert, show
 from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.one_seed import PretrainSettings, learn_seed, new_sac
 from rlalloc_trainer.progress import Report
@@ -164,9 +163,9 @@ def show_stream(task: tuple[int]) -> Shown:
 
 
 def label_stream(task: tuple[int, LabelSettings]) -> Labels:
-    """Take decisions of the stream of that number again."""
+    """Take decisions of the stream of that number again, which the expert decides."""
     number, settings = task
-    return label(training_stream(number), policy_of(BASE), settings, np.random.default_rng((number, 3)))
+    return label(training_stream(number), expert, settings, np.random.default_rng((number, 3)))
 
 
 def _learn_all(settings: PretrainSettings, folder: TrainingFolder, spread: Map, report: Report) -> None:

@@ -1,9 +1,9 @@
 """Critics for any objective: they learn what shares are worth by each term, and weigh it as a site does.
 
-``Q(s, a, w) = Σ importance(w)_k · Q_k(s, a)``, ``Q_k = V_k(s) + A_k(s, a) - A_k(s, a_heuristic)``. What shares change
-by a term does not depend on what a site wants: Q_k sees no weights, is learned from what every label says of that
-term, and holds for all weights. So in the conditioned network of Abels et al. (ICML 2019); that a decision ends its
-episode makes it exact. Critics of one value, told the weights as any other input, had to find that product in the
+``Q(s, a, w) = Σ importance_told(w)_k · Q_k(s, a)``, ``Q_k = V_k(s) + A_k(s, a) - A_k(s, a_heuristic)``. What shares
+change by a term does not depend on what a site wants: Q_k sees no weights, is learned from what every label says of
+that term, and holds for all weights. So in the conditioned network of Abels et al. (ICML 2019); that a decision ends
+its episode makes it exact. Critics of one value, told the weights as any other input, had to find that product in the
 noise, and took the weights for noise themselves (docs/objective.md).
 """
 
@@ -62,7 +62,8 @@ class WeighedCritics(Critics):
 def importance_told(observations: Tensor) -> Tensor:
     """How much each column of a reward counts for sites that observations (rows, features) tell of, (rows, COLUMNS).
 
-    ``gain_scale.importance`` of their weights; what is below a thousandth of the largest one is not told.
+    Of our terms a unit vector on the scale of ``gain_scale.scaled``, so that only ratios of weights matter; a weight
+    below a thousandth of the largest one is not told.
     """
     told = observations[:, WEIGHT_FEATURES]
     weights = torch.where(told > 0, LEAST_SHOWN ** (1.0 - told), 0.0)

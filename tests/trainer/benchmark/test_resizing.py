@@ -54,7 +54,7 @@ def test_other_jobs_are_left_alone(one: SubmittedJob, policy: Heuristic) -> None
 
 
 def test_a_job_that_was_killed_in_another_size_is_left_as_requested() -> None:
-    """Its limit is too short in either size: killed with four GPUs, killed again as requested, and that is its end."""
+    """Its limit is too short in either size: killed with four GPUs, then as requested, and that is its end."""
     made, outcomes = run(fixed(4), [long_job(work_s=20 * LONG_S)])
     assert states(made) == ["TIMEOUT"]
     assert outcomes["restarts"].tolist() == [1]

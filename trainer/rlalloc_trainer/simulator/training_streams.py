@@ -39,29 +39,30 @@ LEAST_HOURS: Final = 12.0
 """No larger a cluster than so many jobs keep busy for so long: in less, hardly anybody would come to wait."""
 FASTEST: Final = 60.0
 """Every second stream runs up to so many times as fast as the trace that it is drawn from."""
-_GPU_HOURS: Final = (0.027, 1.85)
-"""GPU-hours that n jobs bring: 0.027·n^1.85, fitted to streams of the Philly model. It is no line, since a generated
-stream has no job of more than a quarter of its GPU time: a short one has short jobs only."""
+_GPU_HOURS: Final = {"philly": (0.027, 1.85), "kalos": (11.9, 1.13)}
+"""GPU-hours that n jobs of a model bring, as 0.027·n^1.85: fitted to generated streams, whose spread is wide. It is
+no line, since a generated stream has no job of more than a quarter of its GPU time: a short one has short jobs only.
+"""
 
 
 def training_stream(number: int, jobs: int | None = None) -> Stream:
     """Return stream ``number``, all of whose jobs ask for a decision; the same number gives the same stream.
 
-    ``jobs`` is about how many it has, the Philly model's spread being wide; if it is None, some 400 to 1,500.
+    ``jobs`` is about how many it has, the models' spread being wide; if it is None, some 400 to 1,500.
     """
     generator = np.random.default_rng((number, 1))
-    model = load_model(MODELS[generator.integers(len(MODELS))])
+    name = MODELS[generator.integers(len(MODELS))]
     shape = SHAPES[generator.integers(len(SHAPES))]
     load = float(generator.uniform(*LOADS))
     drawn = round(_log_uniform(*JOBS, generator))
-    scale, power = _GPU_HOURS
+    scale, power = _GPU_HOURS[name]
     gpu_hours = scale * (drawn if jobs is None else jobs) ** power / load
     most = min(NODES[1], gpu_hours / (shape.gpus * LEAST_HOURS))
     nodes = round(_log_uniform(NODES[0], max(NODES[0], most), generator))
     cluster = msgspec.structs.replace(shape, count=nodes)
     settings = GeneratorSettings(cluster, gpu_hours / (nodes * shape.gpus), load, seed=number)
     faster = _log_uniform(1.0, FASTEST, generator) if generator.random() < 0.5 else 1.0
-    made = [_in_faster_time(job, faster) for job in generate(model, settings)]
+    made = [_in_faster_time(job, faster) for job in generate(load_model(name), settings)]
     site = site_of(settings.description, made)
     # Slurm's default is conservative; EASY is what most sites with long queues set for the time that it saves.
     reserved = int(generator.integers(2))
