@@ -52,10 +52,10 @@ class Actor(TanhGaussian):
         log_std = (INITIAL_LOG_STD + self.log_std(hidden)).clamp(*LOG_STD_RANGE)
         return base + self.residual(hidden) / root, log_std.exp()
 
-    def departure(self, observations: Tensor, mean: Tensor, before: Tensor | None = None) -> Tensor:
-        """How far ``mean`` leaves the heuristic, or the mean ``before``, (jobs,): squares summed over shares."""
+    def departure(self, observations: Tensor, mean: Tensor) -> Tensor:
+        """How far ``mean`` leaves the heuristic, (jobs,): the square of what the network adds, summed over shares."""
         base, root = _heuristic(observations)
-        added: Tensor = (mean - (base if before is None else before)) * root
+        added: Tensor = (mean - base) * root
         return (added**2).sum(dim=-1)
 
 

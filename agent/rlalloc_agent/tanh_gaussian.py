@@ -37,8 +37,8 @@ class TanhGaussian(nn.Module, ABC):
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation before the tanh, each of shape (rows, actions)."""
 
-    def departure(self, observations: Tensor, mean: Tensor, before: Tensor | None = None) -> Tensor:  # noqa: ARG002
-        """How far ``mean`` leaves a heuristic, or the mean ``before``, (rows,): nothing where there is none."""
+    def departure(self, observations: Tensor, mean: Tensor) -> Tensor:
+        """How far ``mean`` leaves a heuristic, (rows,): nothing where there is none."""
         return observations.new_zeros(len(mean))
 
     def sample(self, observations: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ StreamName = Literal["contention", "demo"]
 BEFORE: Final[Mode] = "off"
 SIZED: Final[tuple[Mode, ...]] = ("heuristic", "enforce")
 COMPARED: Final[tuple[Mode, ...]] = (BEFORE, *SIZED)
-NAMES: Final[dict[Mode, str]] = {"off": "as submitted", "heuristic": "price-EF", "enforce": "shipped"}
+NAMES: Final[dict[Mode, str]] = {"off": "as submitted", "heuristic": "base heuristic", "enforce": "shipped"}
 
 
 class Planned(msgspec.Struct, frozen=True):

@@ -93,8 +93,8 @@ class ObjectiveSection(_Section, frozen=True):
     """What the site wants (docs/objective.md): weights of the terms, which the policy is told with every question.
 
     ``plugin_weights`` are of terms that plug-ins bring; they count in rewards, and no policy is told. ``price`` is
-    what a real job's GPUs are estimated to cost the others; the heuristic keeps constants of its own
-    (``rlalloc.heuristics.TUNED_PRICE``): policies were trained on them.
+    what a real job's GPUs are estimated to cost the others; the heuristics keep constants of their own
+    (``rlalloc.heuristics.price``): policies were trained on them.
     """
 
     weights: Weights = Weights()

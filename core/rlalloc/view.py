@@ -70,6 +70,12 @@ class ClusterView:
         """What all nodes together have left, shape (3,)."""
         return np.asarray(np.add.reduce(self.free, axis=0))
 
+    @cached_property
+    def gpus_in_use(self) -> float:
+        """The part of all GPUs that is not free, 0 to 1."""
+        gpus, _, _ = self._totals
+        return 1.0 - float(self.free_in_all[0]) / gpus
+
     def fits_now(self, allocation: Allocation) -> bool:
         """Whether enough nodes have room for ``allocation`` at this moment."""
         return self.fit_now((allocation,))[0]

@@ -26,7 +26,8 @@ def test_it_ends_with_the_base_heuristic(job: JobView, cluster: ClusterView) -> 
     expected = BASE(job, cluster)
     found = heuristic_shares(encode(job, cluster))
     assert np.allclose(msgspec.structs.astuple(found), msgspec.structs.astuple(expected), atol=1e-6)
-    assert expected == msgspec.structs.replace(HEURISTICS["price-ef"](job, cluster), urgency=expected.urgency)
+    sizes = HEURISTICS["price-by-order"](job, cluster)
+    assert expected == msgspec.structs.replace(sizes, urgency=expected.urgency)
 
 
 @given(job_views(), cluster_views())

@@ -3,20 +3,13 @@
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
-import torch
 
 from rlalloc.errors import PolicyError
-from rlalloc.objective import DEFAULT_WEIGHTS, Weights
-from rlalloc.observation import FEATURES
 from rlalloc.policies import verify
-from rlalloc_agent.actor import Actor
 from rlalloc_trainer import pretrain as module
 from rlalloc_trainer.counterfactual import LabelSettings
-from rlalloc_trainer.hindsight import told
-from rlalloc_trainer.imitation.cloning import WarmStart
-from rlalloc_trainer.one_seed import PretrainSettings, ignore_weights
+from rlalloc_trainer.one_seed import PretrainSettings
 from rlalloc_trainer.pretrain import pretrain
 from rlalloc_trainer.progress import silent
 from rlalloc_trainer.sac import SacSettings
@@ -25,8 +18,6 @@ from rlalloc_trainer.simulator.training_streams import training_stream
 SMALL = PretrainSettings(
     seeds=2,
     streams=2,
-    shown_streams=1,
-    warm_starts=(WarmStart(steps=20, batch=8),),
     steps=50,
     validation_streams=2,
     test_streams=2,
@@ -95,17 +86,3 @@ def test_curves_are_there_for_people_and_tensorboard(whole: Path) -> None:
 def test_a_seed_at_least(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="one seed"):
         pretrain(msgspec.structs.replace(SMALL, seeds=0), tmp_path, silent)
-
-
-def test_an_actor_that_was_only_shown_answers_alike_under_any_weights() -> None:
-    torch.manual_seed(0)
-    actor = Actor()
-    torch.nn.init.normal_(actor.residual.weight)
-    observations = np.random.default_rng(0).random((8, len(FEATURES)), dtype=np.float32)
-    default = told(observations, DEFAULT_WEIGHTS.array)
-    before, _ = actor.decide(default, sample=False)
-    ignore_weights(actor)
-    after, _ = actor.decide(default, sample=False)
-    other, _ = actor.decide(told(observations, Weights(energy=3.0, wait=1.0).array), sample=False)
-    np.testing.assert_allclose(after, before, atol=1e-5)
-    np.testing.assert_allclose(other, after, atol=1e-6)

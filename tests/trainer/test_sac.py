@@ -81,23 +81,6 @@ def test_an_anchored_actor_stays_at_the_heuristic_where_there_is_nothing_to_win(
     assert np.abs(shares - 0.5).max() < 0.03
 
 
-@pytest.mark.parametrize("shown", [True, False])
-def test_an_actor_that_was_shown_something_stays_at_that_instead(shown: bool) -> None:
-    """Its GPU share is not the heuristic's when it begins; with nothing to win it goes back, unless it was shown."""
-    sac, replay = new_sac(SacSettings(anchor=5.0, actor_after=0, actor_rate=3e-3)), Replay(1000, 8, SHARES)
-    with torch.no_grad():
-        sac.actor.residual.bias[0] += 1.0
-    if shown:
-        sac.anchor_here()
-    rows = bandit(1000, 1)
-    replay.add(single_decisions(rows.observation, rows.shares, np.zeros(1000, np.float32)))
-    before, _ = sac.actor.decide(rows.observation, sample=False)
-    learn(sac, replay, 400, np.random.default_rng(0))
-    after, _ = sac.actor.decide(rows.observation, sample=False)
-    assert before[:, 0].min() > 0.65
-    assert np.abs(after[:, 0] - (before[:, 0] if shown else 0.5)).max() < 0.05
-
-
 def test_what_follows_counts_by_its_discount() -> None:
     """Two states: whatever is done in the first leads to the second, whose reward is 1 and which ends."""
     settings = SacSettings(

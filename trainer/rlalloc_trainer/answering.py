@@ -18,7 +18,7 @@ from rlalloc_trainer.evaluation import ActorWeights, Contender, Map, StreamResul
 from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.simulator.from_stream import Stream
 
-BASE: Final = "price-ef+shortest-first"
+BASE: Final = "price-by-order+shortest-first"
 """The heuristic that observations end with, and that answers where a network does not."""
 PRESSURE: Final = 0.5
 """Half of the cluster's GPUs asked for by jobs that wait ahead: between a queue that comes and goes and one that

@@ -24,8 +24,7 @@ def write_tensorboard(outcome: SeedOutcome, folder: Path) -> None:
             for step, value in zip(curve.steps, curve.values, strict=True):
                 writer.add_scalar(f"sac/{name}", value, step)
                 last = max(last, step)
-        writer.add_scalar("validation/jct_ratio", outcome.shown.estimate, 0)
-        writer.add_scalar("validation/jct_ratio", outcome.learned.estimate, last)
+        writer.add_scalar("validation/jct_ratio", outcome.ratio.estimate, last)
 
 
 def draw_curves(outcomes: Sequence[SeedOutcome], path: Path) -> None:
@@ -42,17 +41,14 @@ def draw_curves(outcomes: Sequence[SeedOutcome], path: Path) -> None:
         place.set(title=name, xlabel="gradient steps")
         place.grid(alpha=0.3)
     seeds = [outcome.seed for outcome in outcomes]
-    for what, aside in (("shown", -0.1), ("learned", 0.1)):
-        ratios = [getattr(outcome, what) for outcome in outcomes]
-        axes[0].errorbar(
-            [seed + aside for seed in seeds],
-            [ratio.estimate for ratio in ratios],
-            yerr=np.array([(ratio.estimate - ratio.low, ratio.high - ratio.estimate) for ratio in ratios]).T,
-            fmt="o",
-            capsize=4,
-            label=what,
-        )
-    axes[0].legend()
+    ratios = [outcome.ratio for outcome in outcomes]
+    axes[0].errorbar(
+        seeds,
+        [ratio.estimate for ratio in ratios],
+        yerr=np.array([(ratio.estimate - ratio.low, ratio.high - ratio.estimate) for ratio in ratios]).T,
+        fmt="o",
+        capsize=4,
+    )
     axes[0].axhline(1.0, color="black", linewidth=0.8)
     axes[0].set(title=VALIDATION, xlabel="seed", xticks=seeds)
     axes[0].title.set_fontsize("small")

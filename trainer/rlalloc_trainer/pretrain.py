@@ -1,15 +1,14 @@
 """The shipped policy, from nothing: SAC on simulated streams, chosen on some, reported on others.
 
-Actors are shown what the best experts do (``imitation.shown``), each of some seeds for itself. Decisions of these
-experts are taken again, and from what they were worth SAC learns on. Of all actors, before and after learning, the
-one that does best on validation streams is tried on test streams that nothing was chosen on. It answers only if it is
-surely ahead of the heuristic there.
+Decisions of the base heuristic are taken again, and from what they were worth SAC learns, each of some seeds for
+itself. The actor that does best on validation streams is tried on test streams that nothing was chosen on. It answers
+only if it is surely ahead of the heuristic there.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -26,36 +25,34 @@ from rlalloc_trainer.evaluation import (
     Map,
     StreamResult,
     jct_ratio,
+    policy_of,
     processes,
     run_stream,
 )
-from rlalloc_trainer.imitation.shown import Shown, expert, show
 from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.one_seed import PretrainSettings, learn_seed, new_sac
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.sac import Sac
 from rlalloc_trainer.simulator.training_streams import TEST, VALIDATION, training_stream
-from rlalloc_trainer.training_folder import Rows, SeedOutcome, TrainingFolder
+from rlalloc_trainer.training_folder import SeedOutcome, TrainingFolder
 from rlalloc_trainer.versions import new_manifest, version_files
 
-Task = TypeVar("Task", tuple[int], tuple[int, LabelSettings])
 RIVALS: Final = (
     "as-requested",
     "repaired",
     "efficiency-adaptive+shortest-first",
     "marginal-gain+shortest-first",
-    "steep-price+shortest-first",
+    "price-ef+shortest-first",
     BASE,
 )
-VERSION: Final = "shipped-3"
+VERSION: Final = "shipped-4"
 VALIDATION_BASE: Final = "validation-base"
 """Under what name the heuristic's results on the validation streams are kept."""
 TRAINING_FOLDER: Final = "training"
-SHOWN: Final = 0.15
-LABELLED: Final = 0.4
-LEARNED: Final = 0.6
-VALIDATED: Final = 0.8
-TESTING: Final = 0.87
+LABELLED: Final = 0.3
+LEARNED: Final = 0.5
+VALIDATED: Final = 0.65
+TESTING: Final = 0.75
 """Of the time of the whole when each is done, or begins: the progress bar's estimate."""
 
 
@@ -69,43 +66,29 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report, worker
     if settings.seeds < 1:
         raise PolicyError("nothing was trained: ask for one seed at least")
     folder = TrainingFolder(directory / TRAINING_FOLDER, settings)
-    numbers = settings.numbers
-
-    def part(begin: float, end: float) -> Callable[[float], None]:
-        return lambda done: report("simulating", begin + (end - begin) * done)
-
     with processes(workers) as spread:
-        shown = [(each,) for each in numbers[: settings.shown_streams]]
-        _find(show_stream, Shown, shown, folder, spread, part(0.0, SHOWN))
-        taken = [(each, settings.labels) for each in numbers]
-        _find(label_stream, Labels, taken, folder, spread, part(SHOWN, LABELLED))
+        _label_all(settings, folder, spread, report)
         _learn_all(settings, folder, spread, report)
         outcomes = _validate(settings, folder, spread, report)
-        best = min(outcomes, key=lambda outcome: min(outcome.shown.estimate, outcome.learned.estimate))
-        learned = best.learned.estimate < best.shown.estimate
+        best = min(outcomes, key=lambda outcome: outcome.ratio.estimate)
         sac = _sac_of(best.seed, settings, folder)
-        actor = sac.actor if learned else folder.shown_actor(best.seed)
         report("choosing where it answers", VALIDATED)
-        answers, ways = _where(actor, settings, folder, spread)
+        answers, ways = _where(sac.actor, settings, folder, spread)
         report("testing on unseen streams", TESTING)
-        chosen = ActorWeights.of(actor, answers)
+        chosen = ActorWeights.of(sac.actor, answers)
         contenders: dict[str, Contender] = {VERSION: chosen, **{name: name for name in RIVALS}}
         results = {}
         for number, (name, contender) in enumerate(contenders.items()):
             results[name] = _run(f"test-{name}", contender, TEST, settings.test_streams, folder, spread)
             report("testing on unseen streams", TESTING + (1 - TESTING) * (number + 1) / len(contenders))
     judged = jct_ratio(results[VERSION], results[BASE], settings.confidence)
-    if not judged.high < 1.0:
-        # Not proven ahead: the heuristic answers, and sites of other objectives get an actor that learned those.
-        best, learned, answers = min(outcomes, key=lambda outcome: outcome.learned.estimate), True, NOWHERE
-        sac = _sac_of(best.seed, settings, folder)
-        actor = sac.actor
+    if not judged.high < 1.0:  # not proven ahead: the heuristic answers, but for sites of other objectives
+        answers = NOWHERE
         results[VERSION] = results[BASE]
     ratios = {name: jct_ratio(results[VERSION], results[name], settings.confidence) for name in RIVALS}
     training = {
         "settings": msgspec.to_builtins(settings),
         "chosen_seed": best.seed,
-        "chosen_after": "learning" if learned else "being shown",
         "seeds": [_summary(outcome) for outcome in outcomes],
         "where_it_answers": msgspec.to_builtins(ways),
         "best_on_test": msgspec.to_builtins(judged),
@@ -117,8 +100,8 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report, worker
         "jct_ratio": msgspec.to_builtins(ratios),
         "mean_over_streams": {name: _means(results[name]) for name in results},
     }
-    manifest = new_manifest(actor, None, training, evaluation, answers)
-    _write(directory, version_files(actor, sac.critics), manifest)
+    manifest = new_manifest(sac.actor, None, training, evaluation, answers)
+    _write(directory, version_files(sac.actor, sac.critics), manifest)
     return ratios
 
 
@@ -140,32 +123,20 @@ def _where(
     return best_of(ways, _run(VALIDATION_BASE, BASE, VALIDATION, streams, folder, spread))
 
 
-def _find(
-    look: Callable[[Task], Rows],
-    kind: type[Rows],
-    tasks: Sequence[Task],
-    folder: TrainingFolder,
-    spread: Map,
-    tell: Callable[[float], None],
-) -> None:
-    """Look at the streams of ``tasks``, but for those of which is kept what was found."""
-    missing = [task for task in tasks if folder.found(kind, task[0]) is None]
-    before = len(tasks) - len(missing)
-    for done, (task, rows) in enumerate(zip(missing, spread(look, missing), strict=True), before + 1):
-        folder.keep_found(task[0], rows)
-        tell(done / len(tasks))
-
-
-def show_stream(task: tuple[int]) -> Shown:
-    """Let the expert decide the stream of that number."""
-    (number,) = task
-    return show(training_stream(number), np.random.default_rng((number, 4)))
+def _label_all(settings: PretrainSettings, folder: TrainingFolder, spread: Map, report: Report) -> None:
+    """Take decisions of the training streams again, but for those of which there are labels."""
+    missing = [number for number in settings.numbers if folder.labels(number) is None]
+    before = settings.streams - len(missing)
+    found = spread(label_stream, [(number, settings.labels) for number in missing])
+    for done, (number, labels) in enumerate(zip(missing, found, strict=True), before + 1):
+        folder.keep_labels(number, labels)
+        report("simulating", LABELLED * done / settings.streams)
 
 
 def label_stream(task: tuple[int, LabelSettings]) -> Labels:
-    """Take decisions of the stream of that number again, which the expert decides."""
+    """Take decisions of the stream of that number again."""
     number, settings = task
-    return label(training_stream(number), expert, settings, np.random.default_rng((number, 3)))
+    return label(training_stream(number), policy_of(BASE), settings, np.random.default_rng((number, 3)))
 
 
 def _learn_all(settings: PretrainSettings, folder: TrainingFolder, spread: Map, report: Report) -> None:
@@ -186,15 +157,11 @@ def _validate(settings: PretrainSettings, folder: TrainingFolder, spread: Map, r
     base = _run(VALIDATION_BASE, BASE, VALIDATION, settings.validation_streams, folder, spread)
     outcomes: list[SeedOutcome] = []
     for seed in range(settings.seeds):
-        sac = _sac_of(seed, settings, folder)
-        actors = {"shown": folder.shown_actor(seed), "learned": sac.actor}
-        streams = settings.validation_streams
-        results = {
-            what: _run(f"validation-seed-{seed}-{what}", ActorWeights.of(actor), VALIDATION, streams, folder, spread)
-            for what, actor in actors.items()
-        }
-        ratios = {what: jct_ratio(found, base, settings.confidence) for what, found in results.items()}
-        outcomes.append(SeedOutcome(seed=seed, curves=folder.curves(seed) or {}, **ratios))
+        weights = ActorWeights.of(_sac_of(seed, settings, folder).actor)
+        name = f"validation-seed-{seed}"
+        results = _run(name, weights, VALIDATION, settings.validation_streams, folder, spread)
+        ratio = jct_ratio(results, base, settings.confidence)
+        outcomes.append(SeedOutcome(seed=seed, ratio=ratio, curves=folder.curves(seed) or {}))
         write_tensorboard(outcomes[-1], folder.path / "tensorboard")
         draw_curves(outcomes, folder.path / "curves.png")
         report("validating", LEARNED + (VALIDATED - LEARNED) * (seed + 1) / settings.seeds)
@@ -220,8 +187,7 @@ def run_numbered(task: tuple[Contender, int]) -> StreamResult:
 
 def _summary(outcome: SeedOutcome) -> dict[str, object]:
     ends = {name: curve.values[-1] for name, curve in outcome.curves.items() if curve.values}
-    ratios = {what: msgspec.to_builtins(getattr(outcome, what)) for what in ("shown", "learned")}
-    return {"seed": outcome.seed, "validation_ratio": ratios, **ends}
+    return {"seed": outcome.seed, "validation_ratio": msgspec.to_builtins(outcome.ratio), **ends}
 
 
 def _means(results: Sequence[StreamResult]) -> dict[str, float]:

@@ -42,7 +42,7 @@ from rlalloc_trainer.versions import Learned, load_shipped_version, load_version
 from rlalloc_trainer.weighed_critic import sac_for_any_weights
 
 CANDIDATE: Final = "the candidate"
-RIVALS: Final = ("as-requested", "repaired", "price-ef")
+RIVALS: Final = ("as-requested", "repaired", "price-ef", "price-by-order")
 TRAIN_STREAMS: Final = 24
 TRAIN_STREAM_JOBS: Final = 60
 CHOICE_STREAMS: Final = 24

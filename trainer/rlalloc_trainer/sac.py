@@ -45,9 +45,8 @@ class SacSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                       too): an actor that knows something would forget it, following them
     target_entropy    of the shares' density, in nats: that of four Gaussians of deviation 0.03 in [0, 1]
     temperature       what a nat of entropy is worth in reward, at the start
-    anchor            what the actor pays, in reward, for leaving the heuristic (Actor.departure), or what it was
-                      shown (Sac.anchor_here): it is to do so only for a gain that the critics are sure of; 0 is
-                      plain SAC
+    anchor            what the actor pays, in reward, for leaving the heuristic (Actor.departure): it is to do so
+                      only for a gain that the critics are sure of; 0 is plain SAC
     """
 
     tau: float = 0.01
@@ -117,11 +116,6 @@ class Sac(Generic[ActorKind]):
             fused=True,
         )
         self.steps = 0
-        self._left: ActorKind | None = None
-
-    def anchor_here(self) -> None:
-        """From now on the anchor is the actor as it is (after it was shown something), and not the heuristic."""
-        self._left = deepcopy(self.actor).eval().requires_grad_(requires_grad=False)
 
     @property
     def temperature(self) -> float:
@@ -186,8 +180,7 @@ class Sac(Generic[ActorKind]):
         lower = lower_bound(self.critics(observation, shares), self.settings.deviations)
         loss = (temperature * log_probability - lower).mean()
         if self.settings.anchor:
-            before = None if self._left is None else self._left(observation)[0]
-            loss = loss + self.settings.anchor * self.actor.departure(observation, mean, before).mean()
+            loss = loss + self.settings.anchor * self.actor.departure(observation, mean).mean()
         if cloning is not None:
             loss = loss + self._left_demonstrations(observation, squash(mean), demonstrated, cloning)
         entropy = -log_probability.detach().mean()

@@ -4,9 +4,7 @@
 
     training/
     ├── settings.json                   another training does not go on in it
-    ├── shown/1000000.safetensors       an expert's decisions of a stream
     ├── labels/1000000.safetensors      the decisions of a stream that were taken again
-    ├── seed-0/actor.safetensors        the actor when it had been shown, before it learned
     ├── seed-0/sac.safetensors          all of SAC when it had learned
     ├── seed-0/curves.json              SAC's figures on the way; the last file of a seed that has learned
     └── results-NAME.json               a policy on the validation or the test streams
@@ -17,20 +15,18 @@ made after an interruption is the same, byte for byte.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 import safetensors.numpy
 
 from rlalloc.errors import PolicyError
-from rlalloc_agent.actor import HIDDEN, Actor, actor_bytes, actor_from_bytes
+from rlalloc_agent.actor import Actor
 from rlalloc_trainer.counterfactual import Labels
 from rlalloc_trainer.evaluation import StreamResult
-from rlalloc_trainer.imitation.shown import Shown
 from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.sac import Sac
 
-Rows = TypeVar("Rows", Labels, Shown)
 SETTINGS_FILE: Final = "settings.json"
 
 
@@ -46,14 +42,10 @@ Curves = dict[str, Curve]
 
 
 class SeedOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a seed came to: mean JCT over the base's on the validation streams, and SAC's figures on the way.
-
-    ``shown`` is of the actor that has been shown what experts do, ``learned`` of the one that learned from there on.
-    """
+    """What a seed came to: mean JCT over the base's on the validation streams, and SAC's figures on the way."""
 
     seed: int
-    shown: Interval
-    learned: Interval
+    ratio: Interval
     curves: Curves
 
 
@@ -72,14 +64,14 @@ class TrainingFolder:
                 "with it, else name another folder"
             )
 
-    def found(self, kind: type[Rows], stream: int) -> Rows | None:
-        """Return what was found on a stream, or None if nobody has been there."""
-        path = self._rows_path(kind, stream)
-        return kind(**safetensors.numpy.load_file(path)) if path.exists() else None
+    def labels(self, stream: int) -> Labels | None:
+        """Return the labels of a stream, or None if there are none yet."""
+        path = self._labels(stream)
+        return Labels(**safetensors.numpy.load_file(path)) if path.exists() else None
 
-    def keep_found(self, stream: int, rows: Rows) -> None:
-        """Keep what was found on a stream."""
-        self._write(self._rows_path(type(rows), stream), safetensors.numpy.save(msgspec.structs.asdict(rows)))
+    def keep_labels(self, stream: int, labels: Labels) -> None:
+        """Keep the labels of a stream."""
+        self._write(self._labels(stream), safetensors.numpy.save(msgspec.structs.asdict(labels)))
 
     def curves(self, seed: int) -> Curves | None:
         """Return the curves of a seed that has learned, or None if it has not."""
@@ -90,17 +82,10 @@ class TrainingFolder:
         """Let ``sac`` be what it was when that seed had learned."""
         sac.load(self._seed(seed) / "sac.safetensors")
 
-    def shown_actor(self, seed: int) -> Actor:
-        """Return a seed's actor as it was before it learned."""
-        return actor_from_bytes((self._seed(seed) / "actor.safetensors").read_bytes(), HIDDEN)
-
-    def keep_shown_actor(self, seed: int, actor: Actor) -> None:
-        """Keep a seed's actor before it learns."""
-        self._write(self._seed(seed) / "actor.safetensors", actor_bytes(actor))
-
     def keep_learned(self, seed: int, sac: Sac[Actor], curves: Curves) -> None:
         """Keep what a seed has learned, and how."""
         aside = self._seed(seed) / ".sac.safetensors"
+        aside.parent.mkdir(parents=True, exist_ok=True)
         sac.save(aside)
         aside.replace(aside.with_name("sac.safetensors"))
         self._write(self._seed(seed) / "curves.json", msgspec.json.encode(curves))
@@ -117,8 +102,8 @@ class TrainingFolder:
     def _seed(self, seed: int) -> Path:
         return self.path / f"seed-{seed}"
 
-    def _rows_path(self, kind: type[Labels | Shown], stream: int) -> Path:
-        return self.path / kind.__name__.lower() / f"{stream}.safetensors"
+    def _labels(self, stream: int) -> Path:
+        return self.path / "labels" / f"{stream}.safetensors"
 
     def _write(self, path: Path, content: bytes) -> None:
         try:

@@ -16,6 +16,7 @@ from rlalloc.heuristics.price import (
     PriceConstants,
     earliest_finish,
     expected_cost_s,
+    price_by_order,
     price_ef,
     steep_price,
 )
@@ -29,10 +30,11 @@ HEURISTICS: Final[dict[str, Heuristic]] = {
     "largest": largest,
     "price-ef": price_ef,
     "steep-price": steep_price,
+    "price-by-order": price_by_order,
 }
 """What the gate and the agent know by name."""
 
-BASE: Final[Heuristic] = Ordered(price_ef)
+BASE: Final[Heuristic] = Ordered(price_by_order)
 """What the actor is a residual around, and what every observation ends with."""
 
 REFERENCE_POLICIES: Final[dict[str, Heuristic]] = HEURISTICS | {
@@ -70,6 +72,7 @@ __all__ = [
     "fixed",
     "largest",
     "marginal_gain",
+    "price_by_order",
     "price_ef",
     "repaired",
     "round_robin",

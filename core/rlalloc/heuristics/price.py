@@ -35,15 +35,29 @@ class PriceConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return float(dominant_share**self.share_power * (self.own_price * run_time_s + crowd))
 
 
+class SteepConstants(PriceConstants, frozen=True, forbid_unknown_fields=True):
+    """Of a price whose own part rises by ``full_price`` as the cluster fills: most of it where hardly a GPU is free.
+
+    It stands in for jobs that are yet to come, and who comes to a full cluster waits.
+    """
+
+    full_price: NotNegative = 80.0
+
+    def where(self, in_use: float) -> "SteepConstants":
+        """Return the constants where that part of the GPUs is in use."""
+        return msgspec.structs.replace(self, own_price=self.own_price + self.full_price * in_use**FULL_POWER)
+
+
+FULL_POWER: Final = 3.0
 DEFAULT_PRICE: Final = PriceConstants()
 """What rewards charge."""
 TUNED_PRICE: Final = PriceConstants(own_price=15.0, queue_price=8.0, queue_power=0.78)
 """What price-EF charges. Much dearer than what one decision costs the jobs that wait, for it stands in for those that
 are yet to come."""
-STEEP_PRICE: Final = PriceConstants(
-    wait_weight=0.66, own_price=40.6, queue_price=2.9, queue_power=2.56, horizon_s=15_900.0, share_power=1.78
+STEEP_PRICE: Final = SteepConstants(
+    wait_weight=0.66, own_price=15.0, queue_price=24.0, queue_power=0.85, horizon_s=14_400.0, share_power=1.15
 )
-"""What steep-price charges: tuned where the queue keeps its own order."""
+"""What steep-price charges: found where the queue keeps its own order, on training streams and validation weeks."""
 NO_PRICE: Final = PriceConstants(own_price=0.0, queue_price=0.0)
 
 
@@ -77,9 +91,17 @@ def price_ef(job: JobView, view: ClusterView, constants: PriceConstants = TUNED_
     return min(zip(costs_s, (-count for count in sizes.counts), sizes.shares, strict=True))[2]  # the larger at a tie
 
 
-def steep_price(job: JobView, view: ClusterView) -> Shares:
-    """price-EF whose price grows faster than the share: a sixth constant."""
-    return price_ef(job, view, STEEP_PRICE)
+def steep_price(job: JobView, view: ClusterView, constants: SteepConstants = STEEP_PRICE) -> Shares:
+    """price-EF with a dearer price, which grows faster than the share and rises as the cluster fills."""
+    return price_ef(job, view, constants.where(view.gpus_in_use))
+
+
+def price_by_order(job: JobView, view: ClusterView) -> Shares:
+    """steep-price where the queue keeps its own order, price-EF where shorter jobs go first.
+
+    Small sizes pay where a long job holds up all that came after it (docs/learning.md has the figures).
+    """
+    return price_ef(job, view) if view.urgency_counts else steep_price(job, view)
 
 
 def earliest_finish(job: JobView, view: ClusterView) -> Shares:

@@ -23,10 +23,11 @@ from rlalloc.heuristics import (
     as_requested,
     efficiency_threshold,
     price_ef,
+    steep_price,
 )
 from rlalloc.heuristics.efficiency import ADAPTIVE_THRESHOLD, JOBS_PER_NODE_FOR_HALF, THRESHOLD
 from rlalloc.heuristics.named import SHORTEST_FIRST
-from rlalloc.heuristics.price import STEEP_PRICE
+from rlalloc.heuristics.price import STEEP_PRICE, SteepConstants
 from rlalloc.urgency import UrgencyRules
 from rlalloc_trainer.evaluation import Map
 from rlalloc_trainer.intervals import Interval, ratio_of
@@ -77,7 +78,10 @@ def _priced(constants: PriceConstants, *, fixed: frozenset[str] = frozenset()) -
 
 TUNABLE: Final[Mapping[str, Tunable]] = {
     "price-ef": _priced(TUNED_PRICE, fixed=frozenset({"share_power"})),
-    "steep-price": _priced(STEEP_PRICE),
+    "steep-price": Tunable(
+        in_use=msgspec.structs.asdict(STEEP_PRICE),
+        policy=lambda values: partial(steep_price, constants=SteepConstants(**values)),
+    ),
     f"price-ef{SHORTEST_FIRST}": _priced(TUNED_PRICE, fixed=frozenset({"share_power"})),
     "efficiency": Tunable(
         in_use={"threshold": THRESHOLD},
