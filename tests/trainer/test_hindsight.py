@@ -7,8 +7,8 @@ from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.objective.weights import features_of
 from rlalloc.observation import FEATURES, WEIGHT_FEATURES
-from rlalloc_trainer.gain_scale import importance
 from rlalloc_trainer.hindsight import DEFAULT_PART, KILLS, TIMES, Hindsight, always, draw_weights, mostly, told
+from tests.trainer.importance import importance
 
 ROWS = 50
 

@@ -6,9 +6,9 @@ import torch
 from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.observation import FEATURES
-from rlalloc_trainer.gain_scale import importance
 from rlalloc_trainer.hindsight import draw_weights, told
 from rlalloc_trainer.weighed_critic import COLUMNS, WeighedCritics, importance_told
+from tests.trainer.importance import importance
 
 SITES = (DEFAULT_WEIGHTS, Weights(gpu_held=0.5), Weights(jct=0.01, energy=1, out_of_memory=1, timeout=0))
 
