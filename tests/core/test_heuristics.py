@@ -1,5 +1,7 @@
 """Reference policies: what each gives in cases that can be followed by hand, and that none leaves the bounds."""
 
+import dataclasses
+
 import msgspec
 import numpy as np
 import pytest
@@ -23,13 +25,16 @@ from rlalloc.heuristics import (
     first_come_first_served,
     fixed,
     marginal_gain,
+    price_by_order,
     price_ef,
     round_robin,
     sharing,
     shortest_job_first,
+    steep_price,
     with_threshold,
 )
 from rlalloc.heuristics.efficiency import ADAPTIVE_THRESHOLD
+from rlalloc.heuristics.price import STEEP_PRICE
 from rlalloc.job import Allocation, JobView
 from rlalloc.speed import PRIOR
 from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView
@@ -89,6 +94,33 @@ def test_a_steep_price_is_the_dearer_the_larger_the_share() -> None:
     steep, plain = PriceConstants(share_power=2.0), PriceConstants(share_power=1.0)
     small, large = (steep.price_s(share, 600.0, 3) / plain.price_s(share, 600.0, 3) for share in (0.1, 0.5))
     assert (small, large) == (pytest.approx(0.1), pytest.approx(0.5))
+
+
+@pytest.mark.parametrize(("free_gpus", "in_use", "own_price"), [(32, 0.0, 15.0), (16, 0.5, 25.0), (0, 1.0, 95.0)])
+def test_what_stands_in_for_jobs_to_come_is_dear_in_a_full_cluster(
+    free_gpus: int, in_use: float, own_price: float
+) -> None:
+    view = cluster(free_gpus=free_gpus)
+    assert view.gpus_in_use == pytest.approx(in_use)
+    assert STEEP_PRICE.where(view.gpus_in_use).own_price == pytest.approx(own_price)
+    assert msgspec.structs.replace(STEEP_PRICE.where(in_use), own_price=15.0) == STEEP_PRICE
+
+
+@given(job_views(), cluster_views())
+def test_the_price_is_steep_where_the_queue_keeps_its_own_order(one: JobView, view: ClusterView) -> None:
+    own, shortest_first = (dataclasses.replace(view, urgency_counts=counts) for counts in (False, True))
+    assert price_by_order(one, own) == steep_price(one, own)
+    assert price_by_order(one, shortest_first) == price_ef(one, shortest_first)
+
+
+@pytest.mark.parametrize(
+    ("free_gpus", "waiting", "plain", "steep"), [(32, 0, 8, 8), (0, 0, 8, 2), (32, 4, 4, 2), (0, 10, 4, 1)]
+)
+def test_a_steep_price_makes_jobs_smaller_where_it_is_full(
+    free_gpus: int, waiting: int, plain: int, steep: int
+) -> None:
+    view = cluster(free_gpus=free_gpus, queued=((4, RUN_S),) * waiting)
+    assert (gpus(price_ef, job(), view), gpus(steep_price, job(), view)) == (plain, steep)
 
 
 def test_what_the_gate_knows_is_part_of_what_an_evaluation_can_compare_with() -> None:
