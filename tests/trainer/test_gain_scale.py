@@ -2,13 +2,10 @@
 
 import numpy as np
 import pytest
-import torch
 
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
-from rlalloc.objective.weights import features_of
-from rlalloc.observation import FEATURES, WEIGHT_FEATURES
 from rlalloc_trainer.gain_scale import TYPICAL_GAINS, scaled, size_of
-from rlalloc_trainer.weighed_critic import importance_told
+from tests.trainer.importance import importance
 
 JCT, GPU_HELD, ENERGY = (TERM_NAMES.index(name) for name in ("jct", "gpu_held", "energy"))
 
@@ -19,14 +16,7 @@ def gains(rows: int = 5000) -> np.ndarray:
 
 
 def rewards(gain: np.ndarray, site: Weights) -> np.ndarray:
-    return scaled(gain) @ importance(site)
-
-
-def importance(site: Weights) -> np.ndarray:
-    """How much each of our terms counts, as critics take it from an observation of the site."""
-    observation = torch.zeros(1, len(FEATURES))
-    observation[:, WEIGHT_FEATURES] = torch.from_numpy(features_of(site.array))
-    return importance_told(observation)[0, : len(TERM_NAMES)].numpy()
+    return scaled(gain) @ importance(site.array)
 
 
 def test_every_term_has_a_typical_gain() -> None:
@@ -53,13 +43,13 @@ def test_only_ratios_of_weights_count() -> None:
     gain = gains()
     once, tenfold = Weights(gpu_held=3), Weights.of_array(10 * Weights(gpu_held=3).array)
     np.testing.assert_allclose(rewards(gain, once), rewards(gain, tenfold))
-    np.testing.assert_allclose(importance(once), importance(tenfold), rtol=1e-6)
-    assert np.linalg.norm(importance(once)) == pytest.approx(1)
+    np.testing.assert_allclose(importance(once.array), importance(tenfold.array))
+    assert np.linalg.norm(importance(once.array)) == pytest.approx(1)
 
 
 def test_what_decisions_change_less_is_less_important() -> None:
     """At equal weights completion time is all that counts; at a hundredfold one energy is more important."""
-    equal, energy = (importance(Weights(energy=weight)) for weight in (1.0, 100.0))
+    equal, energy = (importance(Weights(energy=weight).array) for weight in (1.0, 100.0))
     assert equal[ENERGY] < 0.05 < 0.95 < equal[JCT]
     assert energy[ENERGY] > 0.9
 

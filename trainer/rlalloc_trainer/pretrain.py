@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from rlalloc.errors import PolicyError
-from rlalloc.policies import MANIFEST_FILE, NOWHERE, Answering, Manifest
+from rlalloc.policies import EVERYWHERE, MANIFEST_FILE, NOWHERE, Answering, Manifest
 from rlalloc_agent.actor import Actor
 from rlalloc_trainer.answering import BASE, WAYS, best_of
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
@@ -73,13 +73,15 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report, worker
         best = min(outcomes, key=lambda outcome: outcome.ratio.estimate)
         sac = _sac_of(best.seed, settings, folder)
         report("choosing where it answers", VALIDATED)
-        answers, ways = _where(sac.actor, settings, folder, spread)
+        answers, ways = _where(best.seed, sac.actor, settings, folder, spread)
         report("testing on unseen streams", TESTING)
-        chosen = ActorWeights.of(sac.actor, answers)
-        contenders: dict[str, Contender] = {VERSION: chosen, **{name: name for name in RIVALS}}
+        chosen: Contender = BASE if answers == NOWHERE else ActorWeights.of(sac.actor, answers)
+        contenders: dict[str, Contender] = {**{name: name for name in RIVALS}, VERSION: chosen}
         results = {}
         for number, (name, contender) in enumerate(contenders.items()):
-            results[name] = _run(f"test-{name}", contender, TEST, settings.test_streams, folder, spread)
+            # What has run already is not run again: the heuristic, where it is what answers.
+            kept = contender if isinstance(contender, str) else name
+            results[name] = _run(f"test-{kept}", contender, TEST, settings.test_streams, folder, spread)
             report("testing on unseen streams", TESTING + (1 - TESTING) * (number + 1) / len(contenders))
     judged = jct_ratio(results[VERSION], results[BASE], settings.confidence)
     if not judged.high < 1.0:  # not proven ahead: the heuristic answers, but for sites of other objectives
@@ -112,15 +114,21 @@ def _sac_of(seed: int, settings: PretrainSettings, folder: TrainingFolder) -> Sa
 
 
 def _where(
-    actor: Actor, settings: PretrainSettings, folder: TrainingFolder, spread: Map
+    seed: int, actor: Actor, settings: PretrainSettings, folder: TrainingFolder, spread: Map
 ) -> tuple[Answering, dict[str, Interval]]:
-    """Choose where the network answers on the validation streams, on which the heuristic has been run already."""
+    """Choose where a seed's network answers on the validation streams, on which it was run everywhere already."""
     streams = settings.validation_streams
+    names = {way: f"validation-way-{number}" for number, way in enumerate(WAYS)} | {EVERYWHERE: _everywhere(seed)}
     ways = {
-        way: _run(f"validation-way-{number}", ActorWeights.of(actor, way), VALIDATION, streams, folder, spread)
-        for number, way in enumerate(WAYS)
+        way: _run(name, ActorWeights.of(actor, way), VALIDATION, streams, folder, spread)
+        for way, name in names.items()
     }
     return best_of(ways, _run(VALIDATION_BASE, BASE, VALIDATION, streams, folder, spread))
+
+
+def _everywhere(seed: int) -> str:
+    """Under what name a seed's results on the validation streams are kept, its network answering everywhere."""
+    return f"validation-seed-{seed}"
 
 
 def _label_all(settings: PretrainSettings, folder: TrainingFolder, spread: Map, report: Report) -> None:
@@ -158,8 +166,7 @@ def _validate(settings: PretrainSettings, folder: TrainingFolder, spread: Map, r
     outcomes: list[SeedOutcome] = []
     for seed in range(settings.seeds):
         weights = ActorWeights.of(_sac_of(seed, settings, folder).actor)
-        name = f"validation-seed-{seed}"
-        results = _run(name, weights, VALIDATION, settings.validation_streams, folder, spread)
+        results = _run(_everywhere(seed), weights, VALIDATION, settings.validation_streams, folder, spread)
         ratio = jct_ratio(results, base, settings.confidence)
         outcomes.append(SeedOutcome(seed=seed, ratio=ratio, curves=folder.curves(seed) or {}))
         write_tensorboard(outcomes[-1], folder.path / "tensorboard")

@@ -16,7 +16,7 @@ class AroundExpert(gymnasium.ObservationWrapper[FloatArray, FloatArray, FloatArr
     """The cluster with another expert's shares where observations have the base heuristic's: at their end.
 
     The agent's actor is a residual around these, so an untrained one answers as this expert (up to MEAN_CLIP). Only
-    for training and comparison: the daemon's observations are around price-EF.
+    for training and comparison: the daemon's observations are around the base heuristic.
     """
 
     def __init__(self, environment: gymnasium.Env[Any, Any], expert: str) -> None:

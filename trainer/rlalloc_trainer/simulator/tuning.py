@@ -1,8 +1,8 @@
 """Constants of reference policies, tuned on the compiled engine by the cross-entropy method (Rubinstein, 1999).
 
 A Gaussian over the constants' logarithms (logits for shares) is drawn from, and the best quarter refits it, on new
-streams each round. What comes out is printed: constants change by hand, since observations contain price-EF, and a
-learned policy is good only for the constants that it was trained with.
+streams each round. What comes out is printed: constants change by hand, since observations contain the base
+heuristic, and a learned policy is good only for the constants that it was trained with.
 """
 
 from collections.abc import Callable, Mapping, Sequence
