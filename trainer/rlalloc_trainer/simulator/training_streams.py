@@ -39,10 +39,12 @@ LEAST_HOURS: Final = 12.0
 """No larger a cluster than so many jobs keep busy for so long: in less, hardly anybody would come to wait."""
 FASTEST: Final = 60.0
 """Every second stream runs up to so many times as fast as the trace that it is drawn from."""
-_GPU_HOURS: Final = {"philly": (0.027, 1.85), "kalos": (11.9, 1.13)}
-"""GPU-hours that n jobs of a model bring, as 0.027·n^1.85: fitted to generated streams, whose spread is wide. It is
-no line, since a generated stream has no job of more than a quarter of its GPU time: a short one has short jobs only.
-"""
+_GPU_HOURS: Final = (0.027, 1.85)
+"""GPU-hours that n jobs bring: 0.027·n^1.85, fitted to generated streams, whose spread is wide. It is no line, since
+a generated stream has no job of more than a quarter of its GPU time: a short one has short jobs only."""
+_GPU_HOURS_OF_MANY: Final = {"kalos": (11.9, 1.13)}
+"""Likewise for MANY jobs and more, where a model's are larger: Kalos' soon bring ten times of Philly's."""
+MANY: Final = 126
 
 
 def training_stream(number: int, jobs: int | None = None) -> Stream:
@@ -55,8 +57,9 @@ def training_stream(number: int, jobs: int | None = None) -> Stream:
     shape = SHAPES[generator.integers(len(SHAPES))]
     load = float(generator.uniform(*LOADS))
     drawn = round(_log_uniform(*JOBS, generator))
-    scale, power = _GPU_HOURS[name]
-    gpu_hours = scale * (drawn if jobs is None else jobs) ** power / load
+    count = drawn if jobs is None else jobs
+    scale, power = _GPU_HOURS if count < MANY else _GPU_HOURS_OF_MANY.get(name, _GPU_HOURS)
+    gpu_hours = scale * count**power / load
     most = min(NODES[1], gpu_hours / (shape.gpus * LEAST_HOURS))
     nodes = round(_log_uniform(NODES[0], max(NODES[0], most), generator))
     cluster = msgspec.structs.replace(shape, count=nodes)
