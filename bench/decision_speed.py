@@ -25,7 +25,7 @@ from rlalloc_trainer.simulator.engine.side_by_side import SideBySide, stacked
 from rlalloc_trainer.simulator.from_stream import Stream
 from rlalloc_trainer.simulator.training_streams import training_stream
 
-POLICIES: Final = ("as-requested", "price-ef", "price-ef+shortest-first", "efficiency-adaptive")
+POLICIES: Final = ("as-requested", "price-ef", "price-ef+smallest-area-first", "efficiency-adaptive")
 BATCHES: Final = (1, 8, 32)
 
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from rlalloc.heuristics import BASE_NAME
 from rlalloc.objective import TERM_NAMES
 from rlalloc.observation import FEATURES
-from rlalloc_trainer.answering import BASE
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
 from rlalloc_trainer.evaluation import policy_of
 from rlalloc_trainer.gain_scale import TYPICAL_GAINS, cut
@@ -44,7 +44,9 @@ def main() -> None:
 
 def labels_of(number: int) -> Labels:
     """Take decisions of the stream of that number again."""
-    return label(training_stream(number, JOBS), policy_of(BASE), LabelSettings(), np.random.default_rng((number, 3)))
+    return label(
+        training_stream(number, JOBS), policy_of(BASE_NAME), LabelSettings(), np.random.default_rng((number, 3))
+    )
 
 
 def sizes(gain: NDArray[np.float64]) -> Table:

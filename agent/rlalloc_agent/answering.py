@@ -1,4 +1,4 @@
-"""A learned policy that answers only where it was found to win; elsewhere its base heuristic answers."""
+"""A learned policy that answers only where it was found to win; elsewhere a heuristic answers."""
 
 import numpy as np
 import torch
@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from rlalloc.objective import DEFAULT_WEIGHTS
 from rlalloc.objective.weights import features_of
-from rlalloc.observation import FEATURES, WEIGHT_FEATURES
+from rlalloc.observation import FEATURES, WEIGHT_FEATURES, as_if_based_on
 from rlalloc.policies import Answering
 from rlalloc_agent.actor import Actor
 
@@ -16,7 +16,7 @@ _URGENCY_COUNTS = FEATURES.index("urgency_counts")
 
 
 class PartlyLearned:
-    """``actor`` where ``answers`` says so. Elsewhere an untrained actor, whose mean is the base heuristic.
+    """``actor`` where ``answers`` says so. Elsewhere an untrained actor, whose mean is the heuristic's answer.
 
     So the heuristic's decisions have probabilities too, and what is tried around it can be learned from. Where it
     wins was found for the default objective; of any other one the heuristic knows nothing, and the actor answers.
@@ -33,10 +33,11 @@ class PartlyLearned:
         """Shares (jobs, SHARES) and log-densities (jobs,), as Actor.decide."""
         if self.answers.everywhere:
             return self.actor.decide(observations, sample=sample, generator=generator)
-        shares, log_probabilities = self._heuristic.decide(observations, sample=sample, generator=generator)
+        around = as_if_based_on(self.answers.heuristic, observations)
+        shares, log_probabilities = self._heuristic.decide(around, sample=sample, generator=generator)
         if not sample:
             # To the last digit: an actor keeps shares of 0 and 1 off the flat ends of tanh.
-            shares[:] = observations[:, -shares.shape[1] :]
+            shares[:] = around[:, -shares.shape[1] :]
         learned = self.answers.at(pressure_of(observations), observations[:, _URGENCY_COUNTS] > 0.5)
         learned |= other_objective(observations)
         if learned.any():

@@ -1,8 +1,9 @@
 """A job and the cluster as numbers for the policy network: one encoding for daemon, agent, trainer and simulator.
 
 Every feature is without a unit and near [-1, 1], so that one policy serves clusters of any size. The weights of the
-site's objective are among them, so that one policy serves whatever a site wants. The last SHARES are the base
-heuristic's answer: the actor is a residual around it.
+site's objective are among them, so that one policy serves whatever a site wants. What other good heuristics would
+answer is among them too, so that the agent can serve one of these. The last SHARES are the base heuristic's answer:
+the actor is a residual around it.
 """
 
 import functools
@@ -15,14 +16,14 @@ from numpy.typing import NDArray
 
 from rlalloc.allocation import share_in
 from rlalloc.bounds import NodeShape
-from rlalloc.heuristics import BASE
+from rlalloc.heuristics import BASE, STAND_INS
 from rlalloc.heuristics.sizes import sizes_of
 from rlalloc.job import JOB_CLASSES, SHARES, Allocation, Bounds, JobClass, JobView, Shares
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.objective.weights import features_of
 from rlalloc.view import ClusterView, expected_run_time_s
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 """Raised whenever a feature changes its place or meaning; policies name the schema that they were trained on."""
 
 FEATURES: Final = (
@@ -55,6 +56,7 @@ FEATURES: Final = (
     "freed_within_run_time",
     *(f"{what}_{size}" for size in ("least", "requested", "most") for what in ("wait", "run_time", "dominant")),
     *(f"weight_{name}" for name in TERM_NAMES),
+    *(f"{name}:{what}" for name in STAND_INS for what in ("gpu_share", "urgency")),
     "heuristic_gpu_share",
     "heuristic_cpu_share",
     "heuristic_mem_share",
@@ -64,7 +66,8 @@ Observation = NDArray[np.float32]
 """Shape (len(FEATURES),)."""
 
 
-WEIGHT_FEATURES: Final = slice(FEATURES.index(f"weight_{TERM_NAMES[0]}"), FEATURES.index("heuristic_gpu_share"))
+_FIRST_WEIGHT: Final = FEATURES.index(f"weight_{TERM_NAMES[0]}")
+WEIGHT_FEATURES: Final = slice(_FIRST_WEIGHT, _FIRST_WEIGHT + len(TERM_NAMES))
 """Where an observation has the objective's weights (``rlalloc.objective.weights.features_of``)."""
 
 
@@ -77,6 +80,7 @@ def encode(job: JobView, view: ClusterView, objective: Weights = DEFAULT_WEIGHTS
         *_cluster_features(job, view),
         *_trade_off_features(job, view),
         *_weight_features(objective),
+        *_stand_in_features(job, view),
         *msgspec.structs.astuple(heuristic),
     )
     return np.clip(np.array(values, dtype=np.float32), -5.0, 5.0)
@@ -85,6 +89,16 @@ def encode(job: JobView, view: ClusterView, objective: Weights = DEFAULT_WEIGHTS
 def heuristic_shares(observation: Observation) -> Shares:
     """Return the base heuristic's shares that ``observation`` ends with."""
     return Shares(*observation[-SHARES:].tolist())
+
+
+def as_if_based_on(heuristic: str, observations: Observation) -> Observation:
+    """Return observations, shape (…, len(FEATURES)), that end with the answer of one of STAND_INS, or the base's."""
+    if heuristic not in STAND_INS:
+        return observations
+    answered = observations.copy()
+    for what in ("gpu_share", "urgency"):
+        answered[..., FEATURES.index(f"heuristic_{what}")] = observations[..., FEATURES.index(f"{heuristic}:{what}")]
+    return answered
 
 
 @functools.lru_cache(maxsize=4096)
@@ -113,6 +127,11 @@ def _request_features(
 def _weight_features(objective: Weights) -> tuple[float, ...]:
     """A site has one objective at a time."""
     return tuple(features_of(objective.array).tolist())
+
+
+def _stand_in_features(job: JobView, view: ClusterView) -> tuple[float, ...]:
+    answers = [heuristic(job, view) for heuristic in STAND_INS.values()]
+    return tuple(value for shares in answers for value in (shares.gpu, shares.urgency))
 
 
 def _job_features(job: JobView, view: ClusterView) -> tuple[float, ...]:

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.errors import PolicyError
+from rlalloc.heuristics import BASE_NAME, STAND_INS
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
 
 ACTOR_FILE: Final = "actor.safetensors"
@@ -32,7 +33,7 @@ _VERSION: Final = re.compile(r"v([0-9]{6,})")
 
 
 class Answering(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a policy's network answers; elsewhere its base heuristic does.
+    """Where a policy's network answers; elsewhere ``heuristic`` does: the base, or one of STAND_INS.
 
     By the pressure on the partition: GPUs that the jobs waiting ahead ask for, over all its GPUs (``pressure_of``).
     ``below`` is None where there is no end. With ``own_order`` only on sites whose queue keeps its own order: where
@@ -42,6 +43,17 @@ class Answering(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at_least: float = 0.0
     below: float | None = None
     own_order: bool = False
+    heuristic: str = BASE_NAME
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a heuristic that no observation tells of."""
+        if self.heuristic not in (known := (BASE_NAME, *STAND_INS)):
+            raise ValueError(f"{self.heuristic!r} cannot be served: write one of {', '.join(known)}")
+
+    @property
+    def nowhere(self) -> bool:
+        """Whether every decision is left to the heuristic."""
+        return self.below is not None and self.below <= self.at_least
 
     @property
     def everywhere(self) -> bool:
@@ -57,8 +69,8 @@ class Answering(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Say it in a few words, for people."""
         if self.everywhere:
             return "everywhere"
-        if self.below is not None and self.below <= self.at_least:
-            return "nowhere: the heuristic answers"
+        if self.nowhere:
+            return f"nowhere: {self.heuristic} answers"
         where = []
         if self.at_least > 0.0 or self.below is not None:
             end = "" if self.below is None else f" and below {self.below:g}"

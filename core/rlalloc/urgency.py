@@ -11,9 +11,11 @@ from typing import Annotated, Final
 import msgspec
 
 SHORT_S: Final = 60.0
-"""A job that is expected to run no longer than this is as urgent as can be."""
+"""A job of one GPU that is expected to run no longer than this is as urgent as can be."""
 LONG_S: Final = 7 * 86_400.0
-"""One that is expected to run at least this long is not urgent at all."""
+"""By run time, one that is expected to run at least this long is not urgent at all."""
+LARGE_GPUS: Final = 64
+"""By area, one that holds so many GPUs for so long."""
 GRADES: Final = 64
 """Different nices in the band: jobs whose nice falls at the same time then often share one call to slurmctld."""
 STEPS: Final = 4
@@ -30,7 +32,7 @@ class UrgencyRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """
 
     nice_band: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 0
-    patience: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 16.0
+    patience: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 64.0
     starvation_limit_s: Annotated[float, msgspec.Meta(ge=1, le=30 * 86_400)] = 7 * 86_400.0
 
     def patience_s(self, run_time_s: float) -> float:
@@ -38,12 +40,21 @@ class UrgencyRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return min(self.starvation_limit_s, self.patience * max(SHORT_S, run_time_s))
 
 
-def urgency_of_run_time(run_time_s: float) -> float:
-    """Shortest first: 1 for a job of SHORT_S seconds or less, 0 for one of LONG_S or more, on a log scale between.
+def urgency_of_area(run_time_s: float, gpus: int) -> float:
+    """Smallest area first: 1 for SHORT_S seconds of one GPU or less, 0 for LONG_S of LARGE_GPUS or more.
 
-    On a log scale, for twice as long is as much to a job of a minute as to one of a day.
+    On a log scale between, for twice as much is as much to a job of a minute as to one of a day.
     """
-    return 1.0 - min(1.0, math.log(max(SHORT_S, run_time_s) / SHORT_S) / math.log(LONG_S / SHORT_S))
+    return _on_log_scale(run_time_s * max(1, gpus), LONG_S * LARGE_GPUS)
+
+
+def urgency_of_run_time(run_time_s: float, _gpus: int) -> float:
+    """Shortest first: 1 for a job of SHORT_S seconds or less, 0 for one of LONG_S or more, on a log scale between."""
+    return _on_log_scale(run_time_s, LONG_S)
+
+
+def _on_log_scale(value_s: float, most_s: float) -> float:
+    return 1.0 - min(1.0, math.log(max(SHORT_S, value_s) / SHORT_S) / math.log(most_s / SHORT_S))
 
 
 def nice_for(urgency: float, rules: UrgencyRules) -> int:

@@ -4,6 +4,7 @@ The daemon makes a view from Slurm's snapshot and the simulator from its own sta
 observation encoding know of the cluster is in it.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -130,8 +131,9 @@ class ClusterView:
         return cast(list[float], self.releases[:, 0].tolist())
 
 
+@functools.lru_cache(maxsize=8192)
 def expected_run_time_s(request: Allocation, allocation: Allocation, curve: SpeedCurve = PRIOR) -> float:
-    """Expected run time [s] under ``allocation``, from the user's time limit and a speed curve."""
+    """Expected run time [s] under ``allocation``, from the user's time limit and a speed curve; kept, for all ask."""
     return run_time_s(request, allocation, EXPECTED_FRACTION_OF_LIMIT * request.time_limit_s, curve)
 
 

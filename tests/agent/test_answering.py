@@ -1,4 +1,4 @@
-"""A policy that answers in part: its network where it should, the base heuristic elsewhere."""
+"""A policy that answers in part: its network where it should, a heuristic elsewhere."""
 
 from collections import Counter
 from pathlib import Path
@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from rlalloc.errors import PolicyError
+from rlalloc.heuristics import BASE_NAME, STAND_INS
 from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.objective.weights import features_of
 from rlalloc.observation import FEATURES, WEIGHT_FEATURES
-from rlalloc.policies import EVERYWHERE, NOWHERE, Answering, PolicyStore
+from rlalloc.policies import EVERYWHERE, MANIFEST_FILE, NOWHERE, Answering, PolicyStore, read_manifest
 from rlalloc_agent.actor import Actor, actor_bytes
 from rlalloc_agent.answering import PartlyLearned, pressure_of
 from rlalloc_agent.serving import ServedPolicy, load_shipped
@@ -68,6 +70,33 @@ def test_each_row_is_answered_by_who_should(answers: Answering, learned: list[bo
         assert log_probabilities[row] == pytest.approx(density, abs=1e-3)
 
 
+@pytest.mark.parametrize("name", STAND_INS)
+def test_another_heuristic_than_the_base_can_be_served(name: str) -> None:
+    """Its GPU share and urgency, CPUs and memory as the base has them; what is tried is tried around that."""
+    rows, generator = observations(0.0, 0.6), torch.Generator()
+    gpu, urgency = (FEATURES.index(f"{name}:{what}") for what in ("gpu_share", "urgency"))
+    rows[:, gpu] = 0.9
+    policy = PartlyLearned(shifting_actor(), Answering(below=0.0, heuristic=name))
+    shares, _ = policy.decide(rows, sample=False)
+    assert shares == pytest.approx(np.stack((rows[:, gpu], rows[:, -3], rows[:, -2], rows[:, urgency]), axis=1))
+    around = rows[:1].repeat(200, axis=0)
+    tried, _ = policy.decide(around, sample=True, generator=generator.manual_seed(0))
+    around[:, gpu] = 0.1
+    lower, _ = policy.decide(around, sample=True, generator=generator.manual_seed(0))
+    assert tried[:, 0].mean() > 0.6 > 0.4 > lower[:, 0].mean()
+
+
+def test_a_heuristic_that_no_observation_tells_of_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="price-ef"):
+        Answering(heuristic="fcfs")
+    _, shipped = load_shipped()
+    content = msgspec.to_builtins(shipped)
+    content["answers"]["heuristic"] = "fcfs"
+    (tmp_path / MANIFEST_FILE).write_bytes(msgspec.json.encode(content))
+    with pytest.raises(PolicyError, match="'fcfs' cannot be served"):
+        read_manifest(tmp_path)
+
+
 def test_another_objective_is_for_the_network() -> None:
     rows, actor = observations(0.0, 0.6), shifting_actor()
     rows[0, WEIGHT_FEATURES] = features_of(Weights(energy=0.1).array)
@@ -91,7 +120,8 @@ def test_the_agent_serves_what_the_manifest_says(tmp_path: Path) -> None:
 
 def test_in_words() -> None:
     assert EVERYWHERE.describe() == "everywhere"
-    assert NOWHERE.describe() == "nowhere: the heuristic answers"
+    assert NOWHERE.describe() == f"nowhere: {BASE_NAME} answers"
+    assert Answering(below=0.0, heuristic=(name := next(iter(STAND_INS)))).describe() == f"nowhere: {name} answers"
     assert Answering(at_least=0.5).describe() == "where the pressure is at least 0.5"
     assert Answering(at_least=0.5, below=2.0).describe() == "where the pressure is at least 0.5 and below 2"
     assert Answering(own_order=True).describe() == "where the queue keeps its own order"

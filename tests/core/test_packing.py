@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import REFERENCE_POLICIES, Ordered, as_requested, named, packing
 from rlalloc.heuristics.named import described, policy_named
+from rlalloc.heuristics.order import ORDERS
 from rlalloc.heuristics.packing import window_packing
 from rlalloc.job import JobView
 from rlalloc.view import ClusterView
@@ -64,9 +65,8 @@ def test_without_the_solver_its_name_is_refused(monkeypatch: pytest.MonkeyPatch)
 def test_policies_by_name() -> None:
     for name, policy in REFERENCE_POLICIES.items():
         assert policy_named(name) is policy
-        ordered = policy_named(f"{name}+shortest-first")
-        assert isinstance(ordered, Ordered)
-        assert ordered.policy is policy
+        for order, urgency_of in ORDERS.items():
+            assert policy_named(f"{name}{order}") == Ordered(policy, urgency_of)
     with pytest.raises(PolicyError, match="price-ef"):
         policy_named("nothing of the kind")
 

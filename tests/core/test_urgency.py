@@ -14,21 +14,41 @@ from rlalloc.urgency import (
     nice_for,
     nice_left,
     steps_taken,
+    urgency_of_area,
     urgency_of_run_time,
 )
+
+WEEK_OF_64_S = 64 * LONG_S
+
+
+@pytest.mark.parametrize(
+    ("run_time_s", "gpus", "urgency"),
+    [
+        (0, 1, 1),
+        (SHORT_S, 1, 1),
+        (SHORT_S / 8, 8, 1),
+        ((SHORT_S * WEEK_OF_64_S) ** 0.5, 1, 0.5),
+        ((SHORT_S * WEEK_OF_64_S) ** 0.5 / 32, 32, 0.5),
+        (LONG_S, 64, 0),
+        (LONG_S, 4096, 0),
+    ],
+)
+def test_urgency_by_area_is_even_on_a_log_scale(run_time_s: float, gpus: int, urgency: float) -> None:
+    assert urgency_of_area(run_time_s, gpus) == pytest.approx(urgency)
 
 
 @pytest.mark.parametrize(
     ("run_time_s", "urgency"), [(0, 1), (SHORT_S, 1), ((SHORT_S * LONG_S) ** 0.5, 0.5), (LONG_S, 0), (1e9, 0)]
 )
 def test_urgency_is_even_on_a_log_scale(run_time_s: float, urgency: float) -> None:
-    assert urgency_of_run_time(run_time_s) == pytest.approx(urgency)
+    assert urgency_of_run_time(run_time_s, 8) == pytest.approx(urgency)
 
 
 @given(st.floats(0, 1e9), st.floats(0, 1e9))
 def test_the_shorter_job_is_the_more_urgent(one_s: float, other_s: float) -> None:
     shorter, longer = sorted((one_s, other_s))
-    assert 1 >= urgency_of_run_time(shorter) >= urgency_of_run_time(longer) >= 0
+    for urgency_of in (urgency_of_run_time, urgency_of_area):
+        assert 1 >= urgency_of(shorter, 4) >= urgency_of(longer, 4) >= 0
 
 
 @given(st.floats(-1, 2), st.integers(0, 10**6))

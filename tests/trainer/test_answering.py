@@ -1,11 +1,14 @@
-"""Where a network answers: chosen by what it wins, never where it is behind its heuristic."""
+"""Who answers where: chosen by what it wins, never where it is behind the base heuristic."""
 
+import msgspec
 import pytest
 import torch
 
+from rlalloc.heuristics import STAND_INS
+from rlalloc.objective import Weights
 from rlalloc.policies import EVERYWHERE, NOWHERE, Answering
 from rlalloc_agent.actor import Actor
-from rlalloc_trainer.answering import WAYS, best_of, best_way, by_wait, choose_where
+from rlalloc_trainer.answering import WAYS, best_of, best_way, by_wait, choose_where, served
 from rlalloc_trainer.evaluation import ActorWeights, StreamResult
 from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.simulator.training_streams import VALIDATION, training_stream
@@ -64,6 +67,22 @@ def test_every_way_is_run_and_only_one_that_wins_is_taken() -> None:
     assert set(measured) == {way.describe() for way in WAYS}
     assert measured["everywhere"].estimate != pytest.approx(1.0, abs=1e-3)
     assert answers == NOWHERE or measured[answers.describe()].estimate < 1.0
+
+
+def test_another_heuristic_that_is_better_is_taken_and_needs_no_network() -> None:
+    """On a site where one that stands in for the base is the best, the agent serves that."""
+    weights, name = ActorWeights.of(Actor()), next(iter(STAND_INS))
+    way = Answering(below=0.0, heuristic=name)
+    assert way in WAYS
+    base = [result(100.0, 50.0)] * 6
+    assert best_of({EVERYWHERE: base, way: [result(90.0, 50.0)] * 6}, base)[0] == way
+    assert served(weights, way) == name
+    assert served(weights, PRESSED) == msgspec.structs.replace(weights, answers=PRESSED)
+
+
+def test_for_another_objective_the_network_is_what_is_judged() -> None:
+    weights = ActorWeights.of(Actor(), objective=Weights(energy=0.1))
+    assert isinstance(served(weights, NOWHERE), ActorWeights)
 
 
 def test_by_results() -> None:

@@ -58,8 +58,8 @@ def test_a_policy_sees_the_job_and_the_cluster() -> None:
     assert [one.request for one, _ in seen] == [submitted.request for submitted in jobs]
 
 
-def test_shortest_first_lets_a_short_job_pass() -> None:
-    """While one job holds the only node, a long and then a short one come: in order of coming, or by length."""
+def test_smallest_area_first_lets_a_short_job_pass() -> None:
+    """While one job holds the only node, a long and then a short one come: in order of coming, or by GPU time."""
     there = with_urgency(site(nodes=1))
     jobs = [
         job(0, size(8, 60), 50, managed=True),
@@ -67,14 +67,14 @@ def test_shortest_first_lets_a_short_job_pass() -> None:
         job(2, size(8, 60), 50, managed=True),
     ]
     in_turn = drive(simulator(jobs, there), jobs, as_requested).outcomes["start_s"]
-    by_length = drive(simulator(jobs, there), jobs, Ordered(as_requested)).outcomes["start_s"]
+    by_area = drive(simulator(jobs, there), jobs, Ordered(as_requested)).outcomes["start_s"]
     not_allowed = drive(simulator(jobs, site(nodes=1)), jobs, Ordered(as_requested)).outcomes["start_s"]
     assert in_turn.argsort().tolist() == not_allowed.argsort().tolist() == [0, 1, 2]
-    assert by_length.argsort().tolist() == [0, 2, 1]
+    assert by_area.argsort().tolist() == [0, 2, 1]
 
 
 def test_a_users_own_nice_stays() -> None:
-    jobs = [job(0, size(8, 60), 50, managed=True, nice=7)]
+    jobs = [job(0, size(1, 60), 50, managed=True, nice=7)]
     for policy in (as_requested, Ordered(as_requested)):
         assert drive(simulator(jobs, with_urgency(site())), jobs, policy).outcomes["nice"][0] == 7
 

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import REFERENCE_POLICIES
+from rlalloc.heuristics.order import ORDERS
 from rlalloc_trainer.progress import silent
 from rlalloc_trainer.simulator import tuning
 from rlalloc_trainer.simulator.cli import add_commands
@@ -41,9 +42,11 @@ def test_a_comparison_is_paired_and_nothing_is_below_the_bound() -> None:
     assert compare(names, SMALL, map, silent) == compared
 
 
-def test_shortest_first_pays_where_jobs_wait() -> None:
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_order_pays_where_jobs_wait(order: str) -> None:
     settings = ComparisonSettings(loads=(2.0,), streams=4, hours=12.0, nodes=2)
-    ratio = compare(("as-requested+shortest-first",), settings, map, silent)["as-requested+shortest-first"][0].ratio
+    name = f"as-requested{order}"
+    ratio = compare((name,), settings, map, silent)[name][0].ratio
     assert ratio.estimate < 1.0
 
 

@@ -1,9 +1,10 @@
-"""Where a learned policy answers, and where its base heuristic goes on: chosen on streams kept for choosing.
+"""Where a learned policy answers, and which heuristic does elsewhere: chosen on streams kept for choosing.
 
 A network that wins where the cluster is full may lose where it is empty, or the other way round, and one that wins
-where the queue keeps its own order may have nothing to add where shorter jobs go first. Ways to serve it are
-run on the same streams; the best of those that are surely ahead of the heuristic over all, and in no third of the
-streams surely and by more than MARGIN behind, is taken, or the heuristic alone. Sure is what the whole interval says.
+where the queue keeps its own order may have nothing to add where smaller jobs go first; on some sites another
+heuristic than the base is the best. Ways to serve are run on the same streams; the best of those that are surely
+ahead of the base heuristic over all, and in no third of the streams surely and by more than MARGIN behind, is taken,
+or the base alone. Sure is what the whole interval says.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,13 +14,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rlalloc.heuristics import BASE_NAME, STAND_INS
+from rlalloc.objective import DEFAULT_WEIGHTS
 from rlalloc.policies import EVERYWHERE, NOWHERE, Answering
 from rlalloc_trainer.evaluation import ActorWeights, Contender, Map, StreamResult, evaluate, jct_ratio
 from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.simulator.from_stream import Stream
 
-BASE: Final = "price-by-order+shortest-first"
-"""The heuristic that observations end with, and that answers where a network does not."""
 PRESSURE: Final = 0.5
 """Half of the cluster's GPUs asked for by jobs that wait ahead: between a queue that comes and goes and one that
 stays."""
@@ -31,27 +32,35 @@ WAYS: Final = (
     Answering(below=PRESSURE),
     Answering(at_least=ANY_PRESSURE),
     Answering(own_order=True),
+    *(Answering(below=0.0, heuristic=name) for name in STAND_INS),
 )
-"""Ways to serve a network, beside not at all."""
+"""Ways to serve a network, and heuristics to serve instead of it and the base."""
 THIRDS: Final = ("calm", "usual", "busy")
 CONFIDENCE: Final = 0.9
 MARGIN: Final = 0.005
 """So little in a third is nothing to anybody: where hardly a job waits, a tenth of a percent is already sure."""
 
 
+def served(weights: ActorWeights, way: Answering) -> Contender:
+    """Return what decides where a network is served in that way: a heuristic by its name, where it is never asked."""
+    if way.nowhere and weights.objective == DEFAULT_WEIGHTS:
+        return way.heuristic
+    return msgspec.structs.replace(weights, answers=way)
+
+
 def choose_where(
     weights: ActorWeights, streams: Sequence[Stream], spread: Map
 ) -> tuple[Answering, dict[str, Interval]]:
-    """Return where the network answers, and each way's mean JCT over that of the heuristic under it."""
-    ways: dict[str, Contender] = {way.describe(): msgspec.structs.replace(weights, answers=way) for way in WAYS}
-    results = evaluate({BASE: BASE, **ways}, streams, spread)
-    return best_of({way: results[way.describe()] for way in WAYS}, results[BASE])
+    """Return where the network answers, and each way's mean JCT over that of the base heuristic."""
+    ways = {way.describe(): served(weights, way) for way in WAYS}
+    results = evaluate({BASE_NAME: BASE_NAME, **ways}, streams, spread)
+    return best_of({way: results[way.describe()] for way in WAYS}, results[BASE_NAME])
 
 
 def best_of(
     ways: Mapping[Answering, Sequence[StreamResult]], base: Sequence[StreamResult]
 ) -> tuple[Answering, dict[str, Interval]]:
-    """Return the best of the ways to serve a network by its results, and each way's ratio to the heuristic's."""
+    """Return the best of the ways to serve by their results, and each way's ratio to the base heuristic's."""
     thirds = by_wait(base)
     ratios = {
         way: {

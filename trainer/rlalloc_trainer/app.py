@@ -26,7 +26,8 @@ def train_on_site(config_path: Path, report: Report) -> Retrained:
     torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
     store = Store(config.store.url)
     try:
-        return retrain(store, PolicyStore(config.policy.directory), config.trainer, report, config.objective)
+        policies = PolicyStore(config.policy.directory)
+        return retrain(store, policies, config.trainer, report, config.objective, config.urgency)
     finally:
         store.close()
 

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 
 from rlalloc.errors import PolicyError
+from rlalloc.heuristics import BASE_NAME
 from rlalloc.job import SHARES
 from rlalloc.objective import TERM_NAMES, Weights, costs_of
 from rlalloc.objective.consequences import FloatArray
 from rlalloc.observation import FEATURES
 from rlalloc_agent.actor import HIDDEN, Actor
-from rlalloc_trainer.answering import BASE
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
 from rlalloc_trainer.evaluation import ActorWeights, Contender, Map, policy_of
 from rlalloc_trainer.hindsight import Draw, Hindsight, always, draw_weights
@@ -78,7 +78,7 @@ def front(settings: FrontSettings, spread: Map, report: Report) -> Front:
     for number, draw in enumerate(draws):
         report("learning", SIMULATED + (LEARNED - SIMULATED) * number / len(draws))
         actors.append(_learned(settings, labels, draw))
-    contenders: list[Contender] = [BASE]
+    contenders: list[Contender] = [BASE_NAME]
     contenders += [msgspec.structs.replace(actors[0], objective=site) for site in sites]
     contenders += [
         msgspec.structs.replace(actor, objective=site) for actor, site in zip(actors[1:], sites, strict=True)
@@ -103,7 +103,7 @@ def site_weights(term: str, weight: float) -> Weights:
 def label_stream(task: tuple[int, int, LabelSettings]) -> Labels:
     """Take decisions of the stream of that number, and of so many jobs, again."""
     number, jobs, settings = task
-    return label(training_stream(number, jobs), policy_of(BASE), settings, np.random.default_rng((number, 3)))
+    return label(training_stream(number, jobs), policy_of(BASE_NAME), settings, np.random.default_rng((number, 3)))
 
 
 def costs_of_stream(task: tuple[Contender, int, int]) -> FloatArray:
@@ -178,8 +178,8 @@ def draw_front(found: Front, term: str, path: Path) -> None:
                 xytext=(5, 5),
                 color=line.get_color(),
             )
-    axes.plot(1.0, 1.0, "k*", label=BASE)
-    axes.set(xlabel=f"mean {term} over that of {BASE}", ylabel=f"mean JCT over that of {BASE}")
+    axes.plot(1.0, 1.0, "k*", label=BASE_NAME)
+    axes.set(xlabel=f"mean {term} over that of {BASE_NAME}", ylabel=f"mean JCT over that of {BASE_NAME}")
     axes.set_title(f"Weights of {term} beside jct 1, {CONFIDENCE:.0%} intervals over streams")
     axes.legend()
     axes.grid(alpha=0.3)

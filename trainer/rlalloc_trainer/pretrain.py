@@ -14,9 +14,10 @@ import msgspec
 import numpy as np
 
 from rlalloc.errors import PolicyError
+from rlalloc.heuristics import BASE_NAME, STAND_INS
 from rlalloc.policies import EVERYWHERE, MANIFEST_FILE, NOWHERE, Answering, Manifest
 from rlalloc_agent.actor import Actor
-from rlalloc_trainer.answering import BASE, WAYS, best_of
+from rlalloc_trainer.answering import WAYS, best_of, served
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
 from rlalloc_trainer.curves import draw_curves, write_tensorboard
 from rlalloc_trainer.evaluation import (
@@ -40,12 +41,10 @@ from rlalloc_trainer.versions import new_manifest, version_files
 RIVALS: Final = (
     "as-requested",
     "repaired",
-    "efficiency-adaptive+shortest-first",
-    "marginal-gain+shortest-first",
-    "price-ef+shortest-first",
-    BASE,
+    *STAND_INS,
+    BASE_NAME,
 )
-VERSION: Final = "shipped-4"
+VERSION: Final = "shipped-5"
 VALIDATION_BASE: Final = "validation-base"
 """Under what name the heuristic's results on the validation streams are kept."""
 TRAINING_FOLDER: Final = "training"
@@ -75,18 +74,18 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report, worker
         report("choosing where it answers", VALIDATED)
         answers, ways = _where(best.seed, sac.actor, settings, folder, spread)
         report("testing on unseen streams", TESTING)
-        chosen: Contender = BASE if answers == NOWHERE else ActorWeights.of(sac.actor, answers)
+        chosen = served(ActorWeights.of(sac.actor), answers)
         contenders: dict[str, Contender] = {**{name: name for name in RIVALS}, VERSION: chosen}
         results = {}
         for number, (name, contender) in enumerate(contenders.items()):
-            # What has run already is not run again: the heuristic, where it is what answers.
+            # What has run already is not run again: a heuristic, where it is what answers.
             kept = contender if isinstance(contender, str) else name
             results[name] = _run(f"test-{kept}", contender, TEST, settings.test_streams, folder, spread)
             report("testing on unseen streams", TESTING + (1 - TESTING) * (number + 1) / len(contenders))
-    judged = jct_ratio(results[VERSION], results[BASE], settings.confidence)
+    judged = jct_ratio(results[VERSION], results[BASE_NAME], settings.confidence)
     if not judged.high < 1.0:  # not proven ahead: the heuristic answers, but for sites of other objectives
         answers = NOWHERE
-        results[VERSION] = results[BASE]
+        results[VERSION] = results[BASE_NAME]
     ratios = {name: jct_ratio(results[VERSION], results[name], settings.confidence) for name in RIVALS}
     training = {
         "settings": msgspec.to_builtins(settings),
@@ -120,10 +119,10 @@ def _where(
     streams = settings.validation_streams
     names = {way: f"validation-way-{number}" for number, way in enumerate(WAYS)} | {EVERYWHERE: _everywhere(seed)}
     ways = {
-        way: _run(name, ActorWeights.of(actor, way), VALIDATION, streams, folder, spread)
+        way: _run(name, served(ActorWeights.of(actor), way), VALIDATION, streams, folder, spread)
         for way, name in names.items()
     }
-    return best_of(ways, _run(VALIDATION_BASE, BASE, VALIDATION, streams, folder, spread))
+    return best_of(ways, _run(VALIDATION_BASE, BASE_NAME, VALIDATION, streams, folder, spread))
 
 
 def _everywhere(seed: int) -> str:
@@ -144,7 +143,7 @@ def _label_all(settings: PretrainSettings, folder: TrainingFolder, spread: Map, 
 def label_stream(task: tuple[int, LabelSettings]) -> Labels:
     """Take decisions of the stream of that number again."""
     number, settings = task
-    return label(training_stream(number), policy_of(BASE), settings, np.random.default_rng((number, 3)))
+    return label(training_stream(number), policy_of(BASE_NAME), settings, np.random.default_rng((number, 3)))
 
 
 def _learn_all(settings: PretrainSettings, folder: TrainingFolder, spread: Map, report: Report) -> None:
@@ -162,7 +161,7 @@ def _learn_all(settings: PretrainSettings, folder: TrainingFolder, spread: Map, 
 def _validate(settings: PretrainSettings, folder: TrainingFolder, spread: Map, report: Report) -> list[SeedOutcome]:
     """Run all seeds' policies on the validation streams, and draw the curves so far."""
     report("validating", LEARNED)
-    base = _run(VALIDATION_BASE, BASE, VALIDATION, settings.validation_streams, folder, spread)
+    base = _run(VALIDATION_BASE, BASE_NAME, VALIDATION, settings.validation_streams, folder, spread)
     outcomes: list[SeedOutcome] = []
     for seed in range(settings.seeds):
         weights = ActorWeights.of(_sac_of(seed, settings, folder).actor)

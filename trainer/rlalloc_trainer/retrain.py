@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.config import ObjectiveSection, TrainerSection
+from rlalloc.heuristics import BASE_NAME, STAND_INS
 from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.observation import FEATURES
 from rlalloc.policies import Answering, PolicyStore
 from rlalloc.store import Experience, PolicyRow, Store
+from rlalloc.urgency import UrgencyRules
 from rlalloc_agent.actor import Actor
 from rlalloc_trainer.answering import by_wait, choose_where
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
@@ -37,12 +39,12 @@ from rlalloc_trainer.progress import Report, silent
 from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn
 from rlalloc_trainer.simulator.consequences import Observed, observed
 from rlalloc_trainer.simulator.from_stream import Stream
-from rlalloc_trainer.twin import resampled, twin_of
+from rlalloc_trainer.twin import NO_URGENCY, resampled, twin_of
 from rlalloc_trainer.versions import Learned, load_shipped_version, load_version, new_manifest, version_files
 from rlalloc_trainer.weighed_critic import sac_for_any_weights
 
 CANDIDATE: Final = "the candidate"
-RIVALS: Final = ("as-requested", "repaired", "price-ef", "price-by-order")
+RIVALS: Final = ("as-requested", "repaired", *STAND_INS, BASE_NAME)
 TRAIN_STREAMS: Final = 24
 TRAIN_STREAM_JOBS: Final = 60
 CHOICE_STREAMS: Final = 24
@@ -85,9 +87,11 @@ def retrain(
     settings: TrainerSection,
     progress: Report = silent,
     objective: ObjectiveSection = DEFAULT_OBJECTIVE,
+    urgency: UrgencyRules = NO_URGENCY,
 ) -> Retrained:
     """Train on the stored experience, judge, store the candidate, and promote it if the gate says so.
 
+    ``urgency`` is what the site lets policies do to the order of its queue: its twin does too.
     Raises StoreError, PolicyError, or PluginError where a term of the objective cannot be had.
     """
     experiences = usable(store.experience())
@@ -101,7 +105,7 @@ def retrain(
             experiences=len(experiences),
         )
     train, held_out = split_by_time(experiences, settings.held_out_fraction)
-    site, unseen = twin_of(train, train), twin_of(held_out, train)
+    site, unseen = twin_of(train, train, urgency), twin_of(held_out, train, urgency)
     if len(site.jobs) < 2 or len(unseen.jobs) < 2:
         return Retrained(
             trained=False,

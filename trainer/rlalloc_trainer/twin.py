@@ -13,28 +13,33 @@ from rlalloc.job import Bounds, JobClass, Range
 from rlalloc.observation import FEATURES
 from rlalloc.speed import PRIOR, SpeedCurve
 from rlalloc.store import Experience
+from rlalloc.urgency import UrgencyRules
 from rlalloc_trainer.experience import observation_of, run_time_s
 from rlalloc_trainer.simulator.engine import NodeKind, SimulatedSite, SubmittedJob, UserKind
-from rlalloc_trainer.simulator.from_stream import Stream
+from rlalloc_trainer.simulator.from_stream import Stream, with_urgency
 
 EXPONENT_RANGE: Final = (0.2, 1.2)
 PRIOR_WEIGHT: Final = 1.0
 """Squared octaves of speed that the prior curve counts for against the site's own measurements."""
+NO_URGENCY: Final = UrgencyRules()
 MEMORY_MARGIN: Final = 0.95
 """A job's hidden need over what its user declared enough: just below it."""
 
 
-def twin_of(experiences: Sequence[Experience], calibrated_on: Sequence[Experience]) -> Stream:
+def twin_of(
+    experiences: Sequence[Experience], calibrated_on: Sequence[Experience], urgency: UrgencyRules = NO_URGENCY
+) -> Stream:
     """Return the twin of the partition that most usable experiences are from, and the jobs seen there.
 
-    How jobs scale is fitted to ``calibrated_on``, so that what is held out stays unseen.
+    How jobs scale is fitted to ``calibrated_on``, so that what is held out stays unseen. ``urgency`` is what the site
+    lets a policy do to the order of its queue.
     """
     partition, _ = Counter(experience.decision.partition for experience in experiences).most_common(1)[0]
     mine = [experience for experience in experiences if experience.decision.partition == partition]
     exponents = scaling_exponents(calibrated_on)
     users = {name: number for number, name in enumerate(sorted({one.decision.user for one in mine}))}
     nodes = _nodes_of(mine[-1])
-    site = SimulatedSite(nodes=(nodes,), users=tuple(UserKind(name=name) for name in users))
+    site = with_urgency(SimulatedSite(nodes=(nodes,), users=tuple(UserKind(name=name) for name in users)), urgency)
     jobs = [
         _job_of(one, users[one.decision.user], prior_to_the_power(exponents.get(one.decision.job_class, 1.0)))
         for one in mine

@@ -9,7 +9,7 @@ from typing import Final
 from rlalloc.heuristics.asked import as_requested, fixed, largest, repaired, smallest
 from rlalloc.heuristics.efficiency import adaptive_efficiency_threshold, efficiency_threshold, with_threshold
 from rlalloc.heuristics.experts import first_come_first_served, round_robin, shortest_job_first
-from rlalloc.heuristics.order import Ordered
+from rlalloc.heuristics.order import SMALLEST_AREA_FIRST, Ordered
 from rlalloc.heuristics.price import (
     DEFAULT_PRICE,
     TUNED_PRICE,
@@ -23,7 +23,19 @@ from rlalloc.heuristics.price import (
 from rlalloc.heuristics.sharing import afs_l, equal_share, marginal_gain
 from rlalloc.heuristics.sizes import CPUS_PER_GPU_ENOUGH, Heuristic
 
-HEURISTICS: Final[dict[str, Heuristic]] = {
+BASE_NAME: Final = f"price-by-order{SMALLEST_AREA_FIRST}"
+BASE: Final[Heuristic] = Ordered(price_by_order)
+"""What the actor is a residual around, and what every observation ends with."""
+STAND_INS: Final[dict[str, Heuristic]] = {
+    f"price-ef{SMALLEST_AREA_FIRST}": Ordered(price_ef),
+    f"marginal-gain{SMALLEST_AREA_FIRST}": Ordered(marginal_gain),
+    f"efficiency-adaptive{SMALLEST_AREA_FIRST}": Ordered(adaptive_efficiency_threshold),
+}
+"""What the agent can serve instead of the base, on a site where it is better: observations tell what they answer.
+
+CPUs and memory are the base's in all of them."""
+
+REFERENCE_POLICIES: Final[dict[str, Heuristic]] = {
     "as-requested": as_requested,
     "repaired": repaired,
     "smallest": smallest,
@@ -31,13 +43,6 @@ HEURISTICS: Final[dict[str, Heuristic]] = {
     "price-ef": price_ef,
     "steep-price": steep_price,
     "price-by-order": price_by_order,
-}
-"""What the gate and the agent know by name."""
-
-BASE: Final[Heuristic] = Ordered(price_by_order)
-"""What the actor is a residual around, and what every observation ends with."""
-
-REFERENCE_POLICIES: Final[dict[str, Heuristic]] = HEURISTICS | {
     "fcfs": first_come_first_served,
     "sjf": shortest_job_first,
     "round-robin": round_robin,
@@ -53,10 +58,11 @@ REFERENCE_POLICIES: Final[dict[str, Heuristic]] = HEURISTICS | {
 
 __all__ = [
     "BASE",
+    "BASE_NAME",
     "CPUS_PER_GPU_ENOUGH",
     "DEFAULT_PRICE",
-    "HEURISTICS",
     "REFERENCE_POLICIES",
+    "STAND_INS",
     "TUNED_PRICE",
     "Heuristic",
     "Ordered",

@@ -1,4 +1,4 @@
-"""All policies by name: our own, those of plug-ins, each with and without shortest-first order."""
+"""All policies by name: our own, those of plug-ins, each with and without an order of the queue."""
 
 import inspect
 from dataclasses import dataclass
@@ -8,15 +8,13 @@ import msgspec
 
 from rlalloc.errors import PluginError, PolicyError
 from rlalloc.heuristics import REFERENCE_POLICIES
-from rlalloc.heuristics.order import Ordered
+from rlalloc.heuristics.order import ORDERS, Ordered
 from rlalloc.heuristics.packing import solver_is_there, window_packing
 from rlalloc.heuristics.sizes import Heuristic
 from rlalloc.job import JobView, Shares
 from rlalloc.plugins import Registry
 from rlalloc.view import ClusterView
 
-SHORTEST_FIRST: Final = "+shortest-first"
-"""What a name ends with where the policy's urgency is not always 1 (``Ordered``)."""
 SOLVER_POLICIES: Final[dict[str, Heuristic]] = {"cp-sat": window_packing}
 """Those that want OR-Tools; a decision takes about a tenth of a second."""
 EXPERTS: Final = Registry("rlalloc.experts", REFERENCE_POLICIES | SOLVER_POLICIES)
@@ -45,17 +43,18 @@ def policy_named(name: str) -> Heuristic:
     Raises PolicyError if there is none of that name, or its solver is not installed, PluginError if its plug-in
     cannot be used.
     """
-    plain = name.removesuffix(SHORTEST_FIRST)
+    order = next((order for order in ORDERS if name.endswith(order)), "")
+    plain = name.removesuffix(order)
     if plain not in EXPERTS.names():
         raise PolicyError(
-            f"no policy {name!r}: write one of {', '.join(EXPERTS.names())}, or with {SHORTEST_FIRST} behind it"
+            f"no policy {name!r}: write one of {', '.join(EXPERTS.names())}, or with {' or '.join(ORDERS)} behind it"
         )
     if plain in SOLVER_POLICIES and not solver_is_there():
         raise PolicyError(f"policy {name!r} wants OR-Tools: pip install 'rlalloc[ortools]'")
     policy = EXPERTS.get(plain)
     if plain not in EXPERTS.own:
         policy = PluggedExpert(plain)
-    return policy if plain == name else Ordered(policy)
+    return Ordered(policy, ORDERS[order]) if order else policy
 
 
 def described() -> dict[str, tuple[str, str]]:

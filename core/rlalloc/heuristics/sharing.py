@@ -27,15 +27,17 @@ def marginal_gain(job: JobView, view: ClusterView) -> Shares:
     Of the others that wait, their GPUs and expected run times are known; how they scale is the prior's curve. Sizes
     of the others are powers of two.
     """
-    works_s, ladders, capacity = claims(job, view)
+    left = shared_gpus(view) - job.bounds.gpu_counts[0] - len(view.queued)  # one step each
+    if left < 1:
+        return at_most(job.bounds.gpu_counts[0], job)
+    works_s, ladders = claims(job, view)
     held = [ladder[0] for ladder in ladders]
-    left = capacity - sum(held)
     gains = [
         _gain(work_s, ladder, 0, number) for number, (work_s, ladder) in enumerate(zip(works_s, ladders, strict=True))
     ]
     heap = [gain for gain in gains if gain is not None]
     heapq.heapify(heap)
-    while heap:
+    while heap and left >= 1:
         gain, number, step = heapq.heappop(heap)
         ladder = ladders[number]
         more = ladder[step + 1] - ladder[step]
@@ -59,9 +61,9 @@ def afs_l(job: JobView, view: ClusterView) -> Shares:
     brings). As with ``marginal_gain`` running jobs keep what they have, and the others' scaling is the prior's; a
     step goes on to the next workable count.
     """
-    works_s, ladders, capacity = claims(job, view)
+    works_s, ladders = claims(job, view)
     steps = [-1] * len(ladders)
-    left, open_ = capacity, list(range(len(ladders)))
+    left, open_ = shared_gpus(view), list(range(len(ladders)))
     while True:
         open_ = [number for number in open_ if _next_step(ladders[number], steps[number]) <= left]
         if not open_:
@@ -76,19 +78,19 @@ def afs_l(job: JobView, view: ClusterView) -> Shares:
     return at_most(ladders[0][max(0, steps[0])], job)
 
 
-def claims(job: JobView, view: ClusterView) -> tuple[list[float], list[tuple[int, ...]], float]:
-    """What is to be shared out: works [s on one GPU] and workable counts of all that wait, this job first; GPUs.
-
-    Sizes of the others are powers of two. The GPUs are those that are free, or the part of all by number of jobs if
-    that is more.
-    """
+def shared_gpus(view: ClusterView) -> float:
+    """GPUs that are to be shared out: those that are free, or the part of all by number of jobs if that is more."""
     waiting = 1 + len(view.queued)
-    capacity = max(float(view.free[:, 0].sum()), float(view.totals[0]) * waiting / (waiting + len(view.releases)))
+    return max(float(view.free[:, 0].sum()), float(view.totals[0]) * waiting / (waiting + len(view.releases)))
+
+
+def claims(job: JobView, view: ClusterView) -> tuple[list[float], list[tuple[int, ...]]]:
+    """Works [s on one GPU] and workable counts of all that wait, this job first; those of others: powers of two."""
     works_s = [
         EXPECTED_FRACTION_OF_LIMIT * job.request.time_limit_s * _speed(max(1, job.request.gpus)),
         *(float(run_s) * _speed(max(1, int(gpus))) for gpus, run_s in view.queued),
     ]
-    return works_s, [job.bounds.gpu_counts] + [_powers_of_two(int(view.totals[0]))] * (waiting - 1), capacity
+    return works_s, [job.bounds.gpu_counts] + [_powers_of_two(int(view.totals[0]))] * len(view.queued)
 
 
 def _first_of_two(one: int, two: int, works_s: list[float], ladders: list[tuple[int, ...]], steps: list[int]) -> int:

@@ -14,7 +14,7 @@ from rlalloc.bounds import NodeShape
 from rlalloc.heuristics.sizes import CPUS_PER_GPU_ENOUGH
 from rlalloc.job import Allocation, JobView
 from rlalloc.speed import CURVES, SpeedCurve
-from rlalloc.urgency import UrgencyRules, nice_for, urgency_of_run_time
+from rlalloc.urgency import UrgencyRules, nice_for, urgency_of_area
 from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView
 from rlalloc_trainer.planning.present import Present
 from rlalloc_trainer.planning.recent import Recent
@@ -27,7 +27,7 @@ from rlalloc_trainer.simulator.engine.jobs import (
     sizes_as_requested,
 )
 from rlalloc_trainer.simulator.engine.parameters import Interception
-from rlalloc_trainer.simulator.engine.records import LINK, Numbers, Reals, Records
+from rlalloc_trainer.simulator.engine.records import LINK, Numbers, Reals
 from rlalloc_trainer.simulator.engine.seating import seat
 from rlalloc_trainer.simulator.engine.simulator import SIZE_FIELDS
 
@@ -98,7 +98,7 @@ class Outlook:
         """Draw one: run times, how the job scales, who else waits and comes."""
         simulator, expected_s = self._simulator.clone(), self._expected_s.copy()
         arrivals = self._draw_others(simulator, expected_s, generator)
-        self._set_back(simulator.world.jobs, expected_s)
+        self._set_back(simulator, expected_s)
         self._draw_work(simulator, expected_s, generator)
         simulator = simulator.clone(arrivals)
         seat(simulator.world, self._present.nodes)
@@ -174,15 +174,17 @@ class Outlook:
             records[f"requested_{name}"] = sizes[name]
         return JobTable(records, sizes, np.zeros(0, dtype=LINK), *curve_table([_AS_IT_IS, *_OF_THE_JOB]))
 
-    def _set_back(self, jobs: Records, expected_s: Reals) -> None:
-        """Let the others stand in the queue as shortest-first order has them, where urgency counts."""
+    def _set_back(self, simulator: Simulator, expected_s: Reals) -> None:
+        """Let the others stand in the queue as smallest-area-first order has them, where urgency counts."""
         rules = self._settings.urgency
         if rules.nice_band == 0:
             return
+        jobs, sizes = simulator.world.jobs, simulator.world.sizes
+        gpus = sizes["nodes"] * sizes["gpus_per_node"]
         for number in range(self._first, self.jobs):
             if number != self.number:
                 run_s = float(expected_s[number])
-                jobs["added_nice"][number] = nice_for(urgency_of_run_time(run_s), rules)
+                jobs["added_nice"][number] = nice_for(urgency_of_area(run_s, int(gpus[number])), rules)
                 jobs["patience_s"][number] = rules.patience_s(run_s)
 
 

@@ -18,7 +18,6 @@ from rlalloc.heuristics import Heuristic, Ordered
 from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.objective.consequences import SCALE_FLOOR_S
 from rlalloc.reward import LARGEST_REWARD
-from rlalloc.urgency import urgency_of_run_time
 from rlalloc.view import ClusterView, expected_run_time_s
 from rlalloc_trainer.planning.budget import Rollouts, rollouts_within
 from rlalloc_trainer.planning.futures import FutureSettings, Outlook
@@ -110,8 +109,9 @@ class Planned:
             if count != counts[own]:
                 resized = msgspec.structs.replace(shares, gpu=share_in(count, job.bounds.gpus))
                 if isinstance(self.base, Ordered):
-                    run_s = expected_run_time_s(job.request, self._answer(resized, job, view)[0])
-                    resized = msgspec.structs.replace(resized, urgency=urgency_of_run_time(run_s))
+                    size = self._answer(resized, job, view)[0]
+                    urgency = self.base.urgency_of(expected_run_time_s(job.request, size), size.gpus)
+                    resized = msgspec.structs.replace(resized, urgency=urgency)
                 candidates.append(resized)
         if self.settings.future.urgency.nice_band > 0 and shares.urgency < 1.0:
             candidates.append(msgspec.structs.replace(shares, urgency=1.0))

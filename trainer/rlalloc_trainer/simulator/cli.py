@@ -22,7 +22,8 @@ def add_commands(app: typer.Typer) -> None:
 
 def policies() -> None:
     """List the reference policies and where each comes from."""
-    from rlalloc.heuristics.named import SHORTEST_FIRST, described
+    from rlalloc.heuristics.named import described
+    from rlalloc.heuristics.order import ORDERS
 
     table = Table(show_lines=True)
     table.add_column("policy", no_wrap=True)
@@ -31,7 +32,7 @@ def policies() -> None:
         table.add_row(name, f"{what}\n{source}" if source else what)
     console = Console()
     console.print(table, highlight=False, markup=False)
-    console.print(f"Each also in shortest-first order: NAME{SHORTEST_FIRST}.", highlight=False)
+    console.print(f"Each also with an order of the queue behind its name: {', '.join(ORDERS)}.", highlight=False)
 
 
 def compare(  # noqa: PLR0913 (the options of the command)
@@ -52,13 +53,14 @@ def compare(  # noqa: PLR0913 (the options of the command)
     processes: ProcessesOption = 1,
 ) -> None:
     """Compare policies by load on generated streams: mean JCT over that as requested, paired."""
-    from rlalloc.heuristics.named import EXPERTS, SHORTEST_FIRST, SOLVER_POLICIES
+    from rlalloc.heuristics.named import EXPERTS, SOLVER_POLICIES
+    from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
     from rlalloc.urgency import UrgencyRules
     from rlalloc_trainer import evaluation
     from rlalloc_trainer.simulator import comparison
 
     quick = [name for name in EXPERTS.names() if name not in SOLVER_POLICIES]
-    names = policy or [each for name in quick for each in (name, name + SHORTEST_FIRST)]
+    names = policy or [each for name in quick for each in (name, name + SMALLEST_AREA_FIRST)]
     with (
         errors_end_here("simulate", StreamError, PolicyError),
         progress_bar() as report,

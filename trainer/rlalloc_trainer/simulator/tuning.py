@@ -26,7 +26,7 @@ from rlalloc.heuristics import (
     steep_price,
 )
 from rlalloc.heuristics.efficiency import ADAPTIVE_THRESHOLD, JOBS_PER_NODE_FOR_HALF, THRESHOLD
-from rlalloc.heuristics.named import SHORTEST_FIRST
+from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
 from rlalloc.heuristics.price import STEEP_PRICE, SteepConstants
 from rlalloc.urgency import UrgencyRules
 from rlalloc_trainer.evaluation import Map
@@ -82,7 +82,7 @@ TUNABLE: Final[Mapping[str, Tunable]] = {
         in_use=msgspec.structs.asdict(STEEP_PRICE),
         policy=lambda values: partial(steep_price, constants=SteepConstants(**values)),
     ),
-    f"price-ef{SHORTEST_FIRST}": _priced(TUNED_PRICE, fixed=frozenset({"share_power"})),
+    f"price-ef{SMALLEST_AREA_FIRST}": _priced(TUNED_PRICE, fixed=frozenset({"share_power"})),
     "efficiency": Tunable(
         in_use={"threshold": THRESHOLD},
         policy=lambda values: partial(efficiency_threshold, threshold=values["threshold"]),
@@ -98,7 +98,7 @@ TUNABLE: Final[Mapping[str, Tunable]] = {
         shares=frozenset({"threshold"}),
     ),
 }
-"""With +shortest-first behind its name, on sites where urgency counts; else on sites where it does not."""
+"""With SMALLEST_AREA_FIRST behind its name, on sites where urgency counts; else on sites where it does not."""
 
 
 class TuningSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -156,7 +156,7 @@ def mean_jct_s(task: _Task) -> float:
     """Mean JCT of a stream [s] under the policy with these constants, or as requested with None."""
     site, jobs = _stream(task.stream, task.jobs)
     policy = as_requested if task.values is None else TUNABLE[task.policy].policy(task.values)
-    ordered = task.policy.endswith(SHORTEST_FIRST)
+    ordered = task.policy.endswith(SMALLEST_AREA_FIRST)
     site = with_urgency(site, SIMULATED_URGENCY if ordered else UrgencyRules())
     policy = Ordered(policy) if ordered else policy
     outcomes = drive(Simulator(site, table_of(jobs, site)), jobs, policy).outcomes
