@@ -1,16 +1,18 @@
 """The commands ``rlalloc simulate policies|compare|tune``: reference policies on the compiled engine."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from rlalloc.errors import PolicyError
+from rlalloc.urgency import UrgencyRules
 from rlalloc_trainer.streams.errors import StreamError
 from rlalloc_trainer.terminal import errors_end_here, progress_bar
 
 SeedOption = Annotated[int, typer.Option(min=0, help="All that is random follows from it.")]
+DEFAULT_RULES: Final = UrgencyRules()
 ProcessesOption = Annotated[int, typer.Option(min=1, help="Processes that share the work.")]
 
 
@@ -48,14 +50,13 @@ def compare(  # noqa: PLR0913 (the options of the command)
     nice_band: Annotated[int, typer.Option(min=0, help="The most that urgency adds to a job's nice.")] = 10_000,
     patience: Annotated[
         float, typer.Option(min=0.01, help="Expected run times in which that falls to nothing.")
-    ] = 16,
+    ] = DEFAULT_RULES.patience,
     seed: SeedOption = 0,
     processes: ProcessesOption = 1,
 ) -> None:
     """Compare policies by load on generated streams: mean JCT over that as requested, paired."""
     from rlalloc.heuristics.named import EXPERTS, SOLVER_POLICIES
     from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
-    from rlalloc.urgency import UrgencyRules
     from rlalloc_trainer import evaluation
     from rlalloc_trainer.simulator import comparison
 
