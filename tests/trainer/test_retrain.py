@@ -222,11 +222,11 @@ def test_resampled_streams_keep_the_sites_jobs_and_pace(experiences: list[Experi
 
 
 @pytest.mark.usefixtures("few_and_in_this_process")
-@pytest.mark.parametrize("name", STAND_INS)
 def test_a_heuristic_can_be_the_candidate(
-    name: str, experiences: list[Experience], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    experiences: list[Experience], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a site where it was the best on the earlier experience; where urgency counts, also in its order."""
+    name = next(name for name in STAND_INS if name.startswith("marginal-gain"))
     way = Answering(below=0.0, heuristic=name)
     monkeypatch.setattr(module, "choose_where", lambda *_: (way, {}))
     store, policies = stored(experiences, tmp_path / "store.sqlite"), PolicyStore(tmp_path / "policies")
