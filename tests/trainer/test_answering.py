@@ -80,9 +80,10 @@ def test_another_heuristic_that_is_better_is_taken_and_needs_no_network() -> Non
     assert served(weights, PRESSED) == msgspec.structs.replace(weights, answers=PRESSED)
 
 
-def test_for_another_objective_the_network_is_what_is_judged() -> None:
+def test_for_another_objective_only_the_network_is_run() -> None:
     weights = ActorWeights.of(Actor(), objective=Weights(energy=0.1))
-    assert isinstance(served(weights, NOWHERE), ActorWeights)
+    _, measured = choose_where(weights, [training_stream(VALIDATION, 60)], map)
+    assert set(measured) == {"everywhere"}
 
 
 def test_by_results() -> None:

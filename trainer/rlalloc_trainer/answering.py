@@ -43,18 +43,20 @@ MARGIN: Final = 0.005
 
 def served(weights: ActorWeights, way: Answering) -> Contender:
     """Return what decides where a network is served in that way: a heuristic by its name, where it is never asked."""
-    if way.nowhere and weights.objective == DEFAULT_WEIGHTS:
-        return way.heuristic
-    return msgspec.structs.replace(weights, answers=way)
+    return way.heuristic if way.nowhere else msgspec.structs.replace(weights, answers=way)
 
 
 def choose_where(
     weights: ActorWeights, streams: Sequence[Stream], spread: Map
 ) -> tuple[Answering, dict[str, Interval]]:
-    """Return where the network answers, and each way's mean JCT over that of the base heuristic."""
-    ways = {way.describe(): served(weights, way) for way in WAYS}
-    results = evaluate({BASE_NAME: BASE_NAME, **ways}, streams, spread)
-    return best_of({way: results[way.describe()] for way in WAYS}, results[BASE_NAME])
+    """Return where the network answers, and each way's mean JCT over that of the base heuristic.
+
+    Of another objective than the default one heuristics know nothing: the network answers in any way, and one is run.
+    """
+    ways = WAYS if weights.objective == DEFAULT_WEIGHTS else (EVERYWHERE,)
+    contenders = {way.describe(): served(weights, way) for way in ways}
+    results = evaluate({BASE_NAME: BASE_NAME, **contenders}, streams, spread)
+    return best_of({way: results[way.describe()] for way in ways}, results[BASE_NAME])
 
 
 def best_of(

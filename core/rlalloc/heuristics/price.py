@@ -97,7 +97,7 @@ def steep_price(job: JobView, view: ClusterView, constants: SteepConstants = STE
 
 
 def price_by_order(job: JobView, view: ClusterView) -> Shares:
-    """steep-price where the queue keeps its own order, price-EF where shorter jobs go first.
+    """steep-price where the queue keeps its own order, price-EF where smaller jobs go first.
 
     Small sizes pay where a long job holds up all that came after it (docs/learning.md has the figures).
     """

@@ -56,7 +56,7 @@ class Contender(msgspec.Struct, frozen=True):
     def policy(self, urgency: UrgencyRules = NO_URGENCY) -> Heuristic:
         """Return what decides on a site with these rules, new: one that plans remembers a stream's jobs.
 
-        Where urgency counts a heuristic puts shorter jobs first; a learned policy has an urgency of its own.
+        Where urgency counts a heuristic puts the smallest area first; a learned policy has an urgency of its own.
         """
         if self.weights is not None:
             base = policy_of(self.weights)
