@@ -20,6 +20,7 @@ from rlalloc.heuristics import (
     PriceConstants,
     adaptive_efficiency_threshold,
     afs_l,
+    capped_price,
     earliest_finish,
     efficiency_threshold,
     equal_share,
@@ -36,7 +37,8 @@ from rlalloc.heuristics import (
 )
 from rlalloc.heuristics.efficiency import ADAPTIVE_THRESHOLD
 from rlalloc.heuristics.named import policy_named
-from rlalloc.heuristics.price import STEEP_PRICE
+from rlalloc.heuristics.price import EQUAL_PARTS, STEEP_PRICE
+from rlalloc.heuristics.sharing import equal_part
 from rlalloc.job import Allocation, JobView
 from rlalloc.speed import PRIOR
 from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView
@@ -113,6 +115,19 @@ def test_the_price_is_steep_where_the_queue_keeps_its_own_order(one: JobView, vi
     own, ordered = (dataclasses.replace(view, urgency_counts=counts) for counts in (False, True))
     assert price_by_order(one, own) == steep_price(one, own)
     assert price_by_order(one, ordered) == price_ef(one, ordered)
+
+
+@given(job_views(), cluster_views())
+def test_a_capped_price_gives_less_or_the_same(one: JobView, view: ClusterView) -> None:
+    capped, most = gpus(capped_price, one, view), max(EQUAL_PARTS * equal_part(view), one.bounds.gpu_counts[0])
+    assert capped == min(gpus(price_by_order, one, view), capped) <= most
+
+
+@pytest.mark.parametrize(("running", "capped"), [(0, 8), (4, 8), (5, 4), (20, 1)])
+def test_where_many_run_a_job_gets_little_more_than_an_equal_part(running: int, capped: int) -> None:
+    """32 GPUs; 1.25 parts of 5 jobs' are 8, of 6 jobs' 6.7, which is 4 in workable counts."""
+    view = cluster(running=running)
+    assert (gpus(price_by_order, job(), view), gpus(capped_price, job(), view)) == (8, capped)
 
 
 @pytest.mark.parametrize(

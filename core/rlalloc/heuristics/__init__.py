@@ -14,6 +14,7 @@ from rlalloc.heuristics.price import (
     DEFAULT_PRICE,
     TUNED_PRICE,
     PriceConstants,
+    capped_price,
     earliest_finish,
     expected_cost_s,
     price_by_order,
@@ -28,6 +29,7 @@ BASE: Final[Heuristic] = Ordered(price_by_order)
 """What the actor is a residual around, and what every observation ends with."""
 STAND_INS: Final[dict[str, Heuristic]] = {
     f"price-ef{SMALLEST_AREA_FIRST}": Ordered(price_ef),
+    f"capped-price{SMALLEST_AREA_FIRST}": Ordered(capped_price),
     f"marginal-gain{SMALLEST_AREA_FIRST}": Ordered(marginal_gain),
     f"efficiency-adaptive{SMALLEST_AREA_FIRST}": Ordered(adaptive_efficiency_threshold),
 }
@@ -43,6 +45,7 @@ REFERENCE_POLICIES: Final[dict[str, Heuristic]] = {
     "price-ef": price_ef,
     "steep-price": steep_price,
     "price-by-order": price_by_order,
+    "capped-price": capped_price,
     "fcfs": first_come_first_served,
     "sjf": shortest_job_first,
     "round-robin": round_robin,
@@ -70,6 +73,7 @@ __all__ = [
     "adaptive_efficiency_threshold",
     "afs_l",
     "as_requested",
+    "capped_price",
     "earliest_finish",
     "efficiency_threshold",
     "equal_share",

@@ -9,7 +9,8 @@ from typing import Annotated, Final
 
 import msgspec
 
-from rlalloc.heuristics.sizes import sizes_of
+from rlalloc.heuristics.sharing import equal_part
+from rlalloc.heuristics.sizes import at_most, sizes_of
 from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.view import ClusterView, expected_run_time_s
 
@@ -58,6 +59,8 @@ STEEP_PRICE: Final = SteepConstants(
     wait_weight=0.66, own_price=15.0, queue_price=24.0, queue_power=0.85, horizon_s=14_400.0, share_power=1.15
 )
 """What steep-price charges: found where the queue keeps its own order, on training streams and validation weeks."""
+EQUAL_PARTS: Final = 1.25
+"""So many equal parts of all GPUs are the most that capped-price gives a job."""
 NO_PRICE: Final = PriceConstants(own_price=0.0, queue_price=0.0)
 
 
@@ -102,6 +105,16 @@ def price_by_order(job: JobView, view: ClusterView) -> Shares:
     Small sizes pay where a long job holds up all that came after it (docs/learning.md has the figures).
     """
     return price_ef(job, view) if view.urgency_counts else steep_price(job, view)
+
+
+def capped_price(job: JobView, view: ClusterView) -> Shares:
+    """price-by-order, but no more than EQUAL_PARTS equal parts of all GPUs.
+
+    A price knows of jobs that wait. That many run says too that many will come, on a site that is always as busy; on
+    one that will soon be empty it says nothing (docs/simulator.md has the figures).
+    """
+    priced, most = price_by_order(job, view), at_most(EQUAL_PARTS * equal_part(view), job)
+    return most if most.gpu < priced.gpu else priced
 
 
 def earliest_finish(job: JobView, view: ClusterView) -> Shares:

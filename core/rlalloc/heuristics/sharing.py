@@ -16,7 +16,12 @@ def equal_share(job: JobView, view: ClusterView) -> Shares:
     Equipartition: Tucker and Gupta, 1989 (Process Control and Scheduling Issues for Multiprogrammed Shared-Memory
     Multiprocessors), for jobs that keep their size once they run.
     """
-    return at_most(float(view.totals[0]) / (1 + len(view.releases) + view.crowd), job)
+    return at_most(equal_part(view), job)
+
+
+def equal_part(view: ClusterView) -> float:
+    """GPUs for each job if all that run or wait, and one that is asked about, had equally many."""
+    return float(view.totals[0]) / (1 + len(view.releases) + view.crowd)
 
 
 def marginal_gain(job: JobView, view: ClusterView) -> Shares:

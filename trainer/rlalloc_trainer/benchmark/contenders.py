@@ -30,6 +30,7 @@ SCEPTICS: Final = (
     "earliest-finish",
     "price-ef",
     "steep-price",
+    "capped-price",
 )
 """What a learned policy has to be compared with, beside the baseline (LEARNING: a sceptic would try these)."""
 
