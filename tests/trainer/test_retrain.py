@@ -24,7 +24,8 @@ from rlalloc_trainer.critic import Critics, ResidualCritics
 from rlalloc_trainer.experience import costs_of, observations_of, shares_of, split_by_time, usable
 from rlalloc_trainer.retrain import beyond_expectation, in_place, measure, retrain
 from rlalloc_trainer.simulator.consequences import Observed
-from rlalloc_trainer.twin import resampled, scaling_exponents, twin_of
+from rlalloc_trainer.simulator.from_stream import Stream
+from rlalloc_trainer.twin import LEAST_JOBS, MOST_JOBS, resampled, scaling_exponents, stream_jobs, twin_of
 from rlalloc_trainer.versions import CRITICS_FILE, load_shipped_version, load_version, new_manifest, version_files
 from rlalloc_trainer.weighed_critic import WeighedCritics
 from tests.agent.serving import add_version
@@ -43,8 +44,7 @@ def few_and_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the product has it, but with little work and without starting processes."""
     for name, value in {"TRAIN_STREAMS": 2, "HELD_OUT_STREAMS": 4, "WORKERS": 1}.items():
         monkeypatch.setattr(module, name, value)
-    for name in ("TRAIN_STREAM_JOBS", "HELD_OUT_STREAM_JOBS"):
-        monkeypatch.setattr(module, name, 25)
+    monkeypatch.setattr(module, "stream_jobs", lambda _: 25)
 
 
 def test_too_little_experience_is_said_and_nothing_done(experiences: list[Experience], tmp_path: Path) -> None:
@@ -213,12 +213,41 @@ def test_how_jobs_scale_is_read_from_their_run_times(experiences: list[Experienc
 
 def test_resampled_streams_keep_the_sites_jobs_and_pace(experiences: list[Experience]) -> None:
     site = twin_of(experiences, experiences)
-    streams = resampled(site, 20, 50, np.random.default_rng(0))
+    streams = resampled(site, 300, 50, np.random.default_rng(0))
     works = {job.work_s for job in site.jobs}
     assert all(job.work_s in works for stream in streams for job in stream.jobs)
     ours = np.mean([stream.jobs[-1].submit_s / 50 for stream in streams])
     theirs = (site.jobs[-1].submit_s - site.jobs[0].submit_s) / (len(site.jobs) - 1)
-    assert ours == pytest.approx(theirs, rel=0.2)
+    assert ours == pytest.approx(theirs, rel=0.1)
+
+
+def test_resampled_streams_are_pieces_of_the_history(experiences: list[Experience]) -> None:
+    """Four a stream, of jobs one after the other with the gaps that were between them; faster where asked."""
+    site = twin_of(experiences, experiences)
+    (stream,) = resampled(site, 1, 42, np.random.default_rng(0), pace=(2.0, 2.0))
+    history = [(job.work_s, job.submit_s) for job in (*site.jobs, *site.jobs)]
+    works = [work_s for work_s, _ in history]
+    assert len(stream.jobs) == 42
+    for first in range(0, 42, 11):
+        piece = stream.jobs[first : first + 11]
+        begin = works.index(piece[0].work_s)
+        assert [job.work_s for job in piece] == works[begin : begin + len(piece)]
+        if begin + len(piece) <= len(site.jobs):
+            gaps = np.diff([submit_s for _, submit_s in history[begin : begin + len(piece)]])
+            assert np.diff([job.submit_s for job in piece]) == pytest.approx(gaps / 2.0)
+
+
+@pytest.mark.parametrize(("faster", "jobs"), [(0.01, LEAST_JOBS), (1.0, 200), (1000.0, MOST_JOBS)])
+def test_a_stream_is_so_long_that_it_fills_the_site(experiences: list[Experience], faster: float, jobs: int) -> None:
+    """Of a site where twenty run at a time, ten times as many."""
+    site = twin_of(experiences, experiences)
+    one = next(job for job in site.jobs if job.request.gpus == 1)
+    run_s = one.work_s / one.curve.at(1, one.request.cpus_per_gpu)
+    regular = Stream(
+        site.site,
+        tuple(msgspec.structs.replace(one, submit_s=number * run_s / 20 / faster) for number in range(1001)),
+    )
+    assert stream_jobs(regular) == pytest.approx(jobs, rel=0.002)
 
 
 @pytest.mark.usefixtures("few_and_in_this_process")

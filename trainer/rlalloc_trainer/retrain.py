@@ -39,18 +39,16 @@ from rlalloc_trainer.progress import Report, silent
 from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn
 from rlalloc_trainer.simulator.consequences import Observed, observed
 from rlalloc_trainer.simulator.from_stream import Stream
-from rlalloc_trainer.twin import NO_URGENCY, resampled, twin_of
+from rlalloc_trainer.twin import NO_URGENCY, resampled, stream_jobs, twin_of
 from rlalloc_trainer.versions import Learned, load_shipped_version, load_version, new_manifest, version_files
 from rlalloc_trainer.weighed_critic import sac_for_any_weights
 
 CANDIDATE: Final = "the candidate"
 RIVALS: Final = ("as-requested", "repaired", *STAND_INS, BASE_NAME)
 TRAIN_STREAMS: Final = 24
-TRAIN_STREAM_JOBS: Final = 60
 CHOICE_STREAMS: Final = 24
 """Streams on which it is chosen where the candidate answers: of the earlier experience, drawn anew."""
 HELD_OUT_STREAMS: Final = 40
-HELD_OUT_STREAM_JOBS: Final = 60
 TRAIN_PACE: Final = (0.7, 1.5)
 """Training streams run at other paces than the site's own too, so that a busier week is no surprise."""
 REAL_COPIES: Final = 4
@@ -117,10 +115,10 @@ def retrain(
     with processes(WORKERS) as spread:
         sac = _train(train, site, in_place(policies), settings, objective, generator, spread, progress)
         progress("choosing where it answers", 0.7)
-        known = resampled(site, CHOICE_STREAMS, TRAIN_STREAM_JOBS, generator, TRAIN_PACE)
+        known = resampled(site, CHOICE_STREAMS, stream_jobs(site), generator, TRAIN_PACE)
         answers, _ = choose_where(ActorWeights.of(sac.actor, objective=objective.weights), known, spread)
         progress("judging", 0.8)
-        streams = resampled(unseen, HELD_OUT_STREAMS, HELD_OUT_STREAM_JOBS, generator)
+        streams = resampled(unseen, HELD_OUT_STREAMS, stream_jobs(unseen), generator)
         candidate = ActorWeights.of(sac.actor, answers, objective.weights)
         found = measure(candidate, current, streams, len(unseen.jobs), settings, spread, objective.weights)
         verdict = judge(found)
@@ -203,7 +201,7 @@ def _train(
     further = np.array(list(objective.plugin_weights.values())) / size_of(objective.weights.array)
     replay = Hindsight(100_000, len(FEATURES), SHARES, mostly(objective.weights), further.tolist())
     weights = ActorWeights.of(start.actor, objective=objective.weights)
-    streams = resampled(site, TRAIN_STREAMS, TRAIN_STREAM_JOBS, generator, TRAIN_PACE)
+    streams = resampled(site, TRAIN_STREAMS, stream_jobs(site), generator, TRAIN_PACE)
     labels = msgspec.structs.replace(LABELS, terms=terms)
     tasks = [(stream, weights, labels, settings.seed + number) for number, stream in enumerate(streams)]
     simulated = []

@@ -21,6 +21,12 @@ from rlalloc_trainer.simulator.from_stream import Stream, with_urgency
 EXPONENT_RANGE: Final = (0.2, 1.2)
 PRIOR_WEIGHT: Final = 1.0
 """Squared octaves of speed that the prior curve counts for against the site's own measurements."""
+TURNOVERS: Final = 10.0
+"""Streams of few jobs begin and end with an empty cluster, and say of every site that large sizes are the best."""
+LEAST_JOBS: Final = 60
+MOST_JOBS: Final = 1500
+"""Of a stream."""
+PIECES: Final = 4
 NO_URGENCY: Final = UrgencyRules()
 MEMORY_MARGIN: Final = 0.95
 """A job's hidden need over what its user declared enough: just below it."""
@@ -77,23 +83,35 @@ def prior_to_the_power(exponent: float) -> SpeedCurve:
     return SpeedCurve(PRIOR.gpus, tuple(speed**exponent for speed in PRIOR.speedup), PRIOR.cpus_per_gpu_needed)
 
 
+def stream_jobs(site: Stream) -> int:
+    """Return how many jobs a stream of the site has to have to fill it: TURNOVERS times what runs there at a time."""
+    span_s = max(1.0, site.jobs[-1].submit_s - site.jobs[0].submit_s)
+    ran_s = sum(job.work_s / job.curve.at(max(1, job.request.gpus), job.request.cpus_per_gpu) for job in site.jobs)
+    return round(min(MOST_JOBS, max(LEAST_JOBS, TURNOVERS * ran_s / span_s)))
+
+
 def resampled(
     site: Stream, count: int, length: int, generator: np.random.Generator, pace: tuple[float, float] = (1.0, 1.0)
 ) -> list[Stream]:
-    """Return ``count`` streams of ``length`` jobs, drawn with replacement, with the site's own gaps between them.
+    """Return ``count`` streams of ``length`` jobs, of pieces of the site's history, each with its gaps between jobs.
 
-    ``pace`` is the range from which each stream draws how much faster than there the jobs come.
+    Pieces are drawn with replacement, PIECES for a stream, and wrap around at the end: a circular block bootstrap
+    (Politis and Romano, 1992), which keeps rushes and lulls. ``pace`` is the range from which each stream draws how
+    much faster than there the jobs come.
     """
-    submits = np.array([job.submit_s for job in site.jobs])
-    gaps = np.diff(submits) if len(submits) > 1 else np.zeros(1)
+    submits_s = np.array([job.submit_s for job in site.jobs])
+    gaps_s = np.diff(submits_s)
+    before_s = np.concatenate(([gaps_s.mean()], gaps_s)) if len(gaps_s) else np.zeros(1)
+    piece = np.arange(math.ceil(length / PIECES))
     streams = []
     for _ in range(count):
         faster = generator.uniform(*pace)
-        times = np.cumsum(generator.choice(gaps, size=length)) / faster
-        drawn = generator.integers(len(site.jobs), size=length)
+        begins = generator.integers(len(site.jobs), size=PIECES)
+        drawn = ((begins[:, None] + piece).ravel()[:length]) % len(site.jobs)
+        times_s = np.cumsum(before_s[drawn]) / faster
         jobs = tuple(
-            msgspec.structs.replace(site.jobs[number], submit_s=float(time))
-            for number, time in zip(drawn.tolist(), times, strict=True)
+            msgspec.structs.replace(site.jobs[number], submit_s=time_s)
+            for number, time_s in zip(drawn.tolist(), times_s.tolist(), strict=True)
         )
         streams.append(Stream(site.site, jobs))
     return streams
