@@ -12,6 +12,7 @@ from rlalloc.heuristics import largest
 from rlalloc_agent.serving import shipped_folder
 from rlalloc_cli.main import app, mount_trainer
 from rlalloc_trainer.benchmark import runs
+from rlalloc_trainer.benchmark.choice import CHOICES
 from rlalloc_trainer.benchmark.contenders import Contender, contender_named
 from rlalloc_trainer.benchmark.figures import StreamFigures
 from rlalloc_trainer.benchmark.workloads import workload_of_file
@@ -56,6 +57,20 @@ def test_from_policies_and_a_stream_to_a_table_and_a_figure(stream: Path, tmp_pa
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
 
+def test_what_each_site_would_choose(stream: Path, tmp_path: Path) -> None:
+    """The second day is served what was best on the first; nothing more is run than what may be served."""
+    told = ("--stream", stream, "--only", "site", "--loads", "1.5", "--settings", "sizes", "--workers", 1)
+    result = evaluate("chosen:price-by-order", *told, "-o", tmp_path, "as-requested")
+    assert result.exit_code == 0, result.output
+    for words in ("Targets for chosen:price-by-order", "Who is served", "capped-price"):
+        assert words in result.output
+    first, second = json.loads((tmp_path / "evaluation.json").read_text())["streams"]
+    jct_s = [{each["policy"]: each["figures"]["jct_s"] for each in day["results"]} for day in (first, second)]
+    assert set(jct_s[0]) == {"chosen:price-by-order", "price-by-order", "as-requested", *CHOICES.values()}
+    assert jct_s[0]["chosen:price-by-order"] == jct_s[0]["price-by-order"]
+    assert jct_s[1]["chosen:price-by-order"] in {jct_s[1][name] for name in ("price-by-order", *CHOICES.values())}
+
+
 def runs_folder() -> str:
     from rlalloc_trainer.benchmark.app import KEPT
 
@@ -69,6 +84,8 @@ def runs_folder() -> str:
         (("price-ef", "--only", "moon"), "--only moon: write one of Philly model, Kalos model, shifted cluster"),
         (("price-ef", "--settings", "sizes,magic"), "--settings magic: write one or more of sizes, urgency, requeue"),
         (("price-ef", "--weeks", "train"), "--weeks train: write test or validation"),
+        (("chosen:price-ef", "--weeks", "validation"), "chosen: chooses by these; judge it on test weeks"),
+        (("price-ef", "chosen:shipped"), "chosen: goes in front of the first policy only"),
         (("price-ef", "--philly", "absent.csv"), "absent.csv: No such file or directory"),
         (("price-ef", "--loads", "much"), "--loads much"),
     ],

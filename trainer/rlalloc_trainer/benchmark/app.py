@@ -7,12 +7,13 @@ from typing import Final, get_args
 import msgspec
 import torch
 
-from rlalloc.errors import RlallocError
+from rlalloc.errors import PolicyError, RlallocError
 from rlalloc.policies import PolicyStore
+from rlalloc_trainer.benchmark.choice import CHOICES, CHOSEN, with_choice
 from rlalloc_trainer.benchmark.comparison import Comparison
-from rlalloc_trainer.benchmark.contenders import BASELINE, SCEPTICS, SHIPPED, contender_named
-from rlalloc_trainer.benchmark.runs import SETTINGS, Setting, run_all
-from rlalloc_trainer.benchmark.tables import Table, tables
+from rlalloc_trainer.benchmark.contenders import BASELINE, SCEPTICS, SHIPPED, Contender, contender_named
+from rlalloc_trainer.benchmark.runs import SETTINGS, Results, Setting, StreamKey, run_all
+from rlalloc_trainer.benchmark.tables import Table, served_table, tables
 from rlalloc_trainer.benchmark.targets import Target, targets
 from rlalloc_trainer.benchmark.workloads import LOADS, Split, Workload, workload_of_file, workloads
 from rlalloc_trainer.evaluation import processes
@@ -59,22 +60,46 @@ def evaluate(settings: EvaluationSettings, report: Report) -> Evaluated:
     written.
     """
     torch.set_num_threads(1)
-    names = settings.policies if len(settings.policies) > 1 else (*settings.policies, *SCEPTICS)
     store = None if settings.store is None else PolicyStore(settings.store)
-    contenders = [contender_named(name, store) for name in dict.fromkeys((*names, BASELINE))]
+    contenders = [contender_named(name, store) for name in _names(settings)]
     chosen = _settings(settings)
     # The baseline is what ratios are of: as requested, and the order as it is.
     needed = list(dict.fromkeys(("sizes", *chosen)))
     compared_on = _workloads(settings)
     loads = settings.loads or (QUICK_LOADS if settings.quick else LOADS)
-    with processes(settings.workers) as spread:
-        streams = list(run_all(compared_on, loads, contenders, needed, settings.output / KEPT, spread, report))
-    comparison = Comparison(streams)
     judged = settings.policies[0]
-    made = tables(comparison, judged)
-    result = Evaluated(len(streams), made, targets(comparison, judged), [])
+    more: list[Table] = []
+    with processes(settings.workers) as spread:
+
+        def run(on: Sequence[Workload], who: Sequence[Contender]) -> list[tuple[StreamKey, Results]]:
+            return list(run_all(on, loads, who, needed, settings.output / KEPT, spread, report))
+
+        streams = run(compared_on, contenders)
+        if judged.startswith(CHOSEN):
+            policy = judged.removeprefix(CHOSEN)
+            seen = run(
+                _to_choose_by(settings, compared_on),
+                [each for each in contenders if each.name in (policy, *CHOICES.values())],
+            )
+            streams, served = with_choice(streams, seen, policy)
+            more.append(served_table(served))
+    comparison = Comparison(streams)
+    result = Evaluated(len(streams), [*tables(comparison, judged), *more], targets(comparison, judged), [])
     written = _write(settings, comparison, judged, result)
     return msgspec.structs.replace(result, written=written)
+
+
+def _names(settings: EvaluationSettings) -> list[str]:
+    """Return whom to run: also what a site may choose. Raises PolicyError, StreamError."""
+    first, *others = settings.policies
+    if any(name.startswith(CHOSEN) for name in others):
+        raise PolicyError(f"{CHOSEN} goes in front of the first policy only: it is the one that is judged")
+    names = [*others, *(() if others else SCEPTICS)]
+    if first.startswith(CHOSEN):
+        if settings.split == "validation":
+            raise StreamError(f"--weeks validation: {CHOSEN} chooses by these; judge it on test weeks")
+        names = [*names, *CHOICES.values()]
+    return list(dict.fromkeys((first.removeprefix(CHOSEN), *names, BASELINE)))
 
 
 def _workloads(settings: EvaluationSettings) -> list[Workload]:
@@ -86,6 +111,12 @@ def _workloads(settings: EvaluationSettings) -> list[Workload]:
     if unknown := set(settings.only) - set(names):
         raise StreamError(f"--only {min(unknown)}: write one of {', '.join(names)}")
     return [workload for workload in known if not settings.only or workload.name in settings.only]
+
+
+def _to_choose_by(settings: EvaluationSettings, compared_on: Sequence[Workload]) -> list[Workload]:
+    """Return the validation weeks of what is compared on. A file has none: its pieces choose one for the other."""
+    names = {workload.name for workload in compared_on}
+    return [each for each in workloads("validation", settings.philly, quick=settings.quick) if each.name in names]
 
 
 def _settings(settings: EvaluationSettings) -> Sequence[Setting]:

@@ -27,7 +27,8 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
         typer.Argument(
             metavar="[POLICY]...",
             help="shipped, a version of the store, a folder, or a name of rlalloc simulate policies; any "
-            "of them with planned: in front. The first is judged; alone, against the usual heuristics.",
+            "of them with planned: in front. The first is judged; alone, against the usual heuristics; with "
+            "chosen: in front, as each workload chooses between it and what the agent can serve instead.",
         ),
     ] = None,
     *,

@@ -1,11 +1,12 @@
 """The tables of an evaluation, as text cells; the terminal and Markdown show the same ones."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from rlalloc_trainer.benchmark.choice import Site
 from rlalloc_trainer.benchmark.comparison import CONFIDENCE, Comparison, Measured, Side
 from rlalloc_trainer.benchmark.contenders import BASELINE
 from rlalloc_trainer.benchmark.runs import Setting
@@ -141,6 +142,15 @@ def _targets(comparison: Comparison, policy: str) -> Table:
     said = {True: "met", False: "missed", None: "-"}
     rows = tuple((each.wanted, each.figure, said[each.met]) for each in targets(comparison, policy))
     return Table(f"Targets for {policy}", ("target", "figure", ""), rows)
+
+
+def served_table(served: Mapping[Site, Sequence[str]]) -> Table:
+    """Return who was served on each site; pieces of a file may have chosen differently."""
+    return Table(
+        "Who is served, chosen on validation weeks (of a file on the pieces before)",
+        ("workload", "setting", "served"),
+        tuple((site.workload, SETTING_NAMES[site.setting], ", ".join(names)) for site, names in served.items()),
+    )
 
 
 def _sides(comparison: Comparison, setting: Setting) -> Sequence[Side]:

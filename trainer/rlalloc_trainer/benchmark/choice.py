@@ -1,0 +1,76 @@
+"""What a site would serve by its own choice: of a policy and the heuristics that the agent can serve, the best.
+
+A workload in a setting is a site. It chooses as its retraining does (``rlalloc_trainer.answering``), by streams that
+nothing is judged on, of all loads: its validation weeks; of a file the pieces that came before.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from rlalloc.heuristics import STAND_INS
+from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
+from rlalloc.policies import Answering
+from rlalloc_trainer.answering import best_of
+from rlalloc_trainer.benchmark.figures import StreamFigures
+from rlalloc_trainer.benchmark.runs import Results, Setting, StreamKey
+from rlalloc_trainer.benchmark.workloads import FileWeeks
+from rlalloc_trainer.evaluation import StreamResult
+
+CHOSEN: Final = "chosen:"
+"""What a name begins with where each site chooses between that policy and CHOICES."""
+CHOICES: Final = {name: name.removesuffix(SMALLEST_AREA_FIRST) for name in STAND_INS}
+"""What the agent can serve, and the contender that it is: where urgency counts, contenders have that order."""
+
+Streams = Sequence[tuple[StreamKey, Results]]
+
+
+class Site(NamedTuple):
+    """A workload in a setting."""
+
+    workload: str
+    setting: Setting
+
+
+def with_choice(
+    streams: Streams, seen: Streams, policy: str
+) -> tuple[list[tuple[StreamKey, Results]], dict[Site, tuple[str, ...]]]:
+    """Return ``streams`` with results of ``chosen:policy`` too, and who was served on each site.
+
+    Those are the results of ``policy`` or of one of CHOICES, all of which have to be among the results. ``seen`` are
+    streams to choose by, with the same contenders. Pieces of a file may be served by more than one.
+    """
+    served: defaultdict[Site, dict[str, None]] = defaultdict(dict)
+    with_chosen = []
+    for key, results in streams:
+        past = [before for other, before in (*seen, *streams) if _is_before(other, key)]
+        added: Results = {}
+        for setting in dict.fromkeys(setting for _, setting in results):
+            best = _best(past, policy, setting)
+            served[Site(key.workload.name, setting)][best] = None
+            added[CHOSEN + policy, setting] = results[best, setting]
+        with_chosen.append((key, added | results))
+    return with_chosen, {site: tuple(names) for site, names in served.items()}
+
+
+def _is_before(other: StreamKey, key: StreamKey) -> bool:
+    """Whether what is served on ``key`` may be chosen by ``other``."""
+    if other.workload.name != key.workload.name:
+        return False
+    if isinstance(key.workload, FileWeeks):
+        return other.week < key.week
+    return other.week not in key.workload.weeks
+
+
+def _best(past: Sequence[Results], policy: str, setting: Setting) -> str:
+    """Return who did best on streams of the past; ``policy`` where there are none."""
+    if not past:
+        return policy
+    contenders = {Answering(below=0.0, heuristic=name): contender for name, contender in CHOICES.items()}
+    results = {way: [_result(figures[name, setting]) for figures in past] for way, name in contenders.items()}
+    way, _ = best_of(results, [_result(figures[policy, setting]) for figures in past])
+    return contenders.get(way, policy)
+
+
+def _result(figures: StreamFigures) -> StreamResult:
+    return StreamResult(figures.jct_s, figures.wait_s, 3600.0 * figures.gpu_hours, figures.killed)
