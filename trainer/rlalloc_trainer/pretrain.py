@@ -44,7 +44,7 @@ RIVALS: Final = (
     *STAND_INS,
     BASE_NAME,
 )
-VERSION: Final = "shipped-5"
+VERSION: Final = "shipped-6"
 VALIDATION_BASE: Final = "validation-base"
 """Under what name the heuristic's results on the validation streams are kept."""
 TRAINING_FOLDER: Final = "training"
