@@ -19,10 +19,13 @@ from rlalloc.speed import PRIOR
 from rlalloc.store import Experience
 from rlalloc.urgency import UrgencyRules
 from rlalloc_agent.actor import Actor, load_actor
+from rlalloc_trainer import held_out
 from rlalloc_trainer import retrain as module
 from rlalloc_trainer.critic import Critics, ResidualCritics
 from rlalloc_trainer.experience import costs_of, observations_of, shares_of, split_by_time, usable
-from rlalloc_trainer.retrain import beyond_expectation, in_place, measure, retrain
+from rlalloc_trainer.gate import judge
+from rlalloc_trainer.held_out import CANDIDATE, HeldOut, measure
+from rlalloc_trainer.retrain import beyond_expectation, in_place, retrain
 from rlalloc_trainer.simulator.consequences import Observed
 from rlalloc_trainer.simulator.from_stream import Stream
 from rlalloc_trainer.twin import LEAST_JOBS, MOST_JOBS, resampled, scaling_exponents, stream_jobs, twin_of
@@ -86,8 +89,7 @@ def test_a_candidate_is_stored_with_its_verdict(experiences: list[Experience], t
 def test_only_the_gates_yes_promotes(
     experiences: list[Experience], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, promote: bool
 ) -> None:
-    judge = module.judge
-    monkeypatch.setattr(module, "judge", lambda evidence: msgspec.structs.replace(judge(evidence), promote=promote))
+    monkeypatch.setattr(held_out, "judge", lambda evidence: msgspec.structs.replace(judge(evidence), promote=promote))
     store = stored(experiences, tmp_path / "store.sqlite")
     policies = PolicyStore(tmp_path / "policies")
     first = retrain(store, policies, SMALL)
@@ -258,6 +260,7 @@ def test_a_heuristic_can_be_the_candidate(
     name = next(name for name in STAND_INS if name.startswith("marginal-gain"))
     way = Answering(below=0.0, heuristic=name)
     monkeypatch.setattr(module, "choose_where", lambda *_: (way, {}))
+    monkeypatch.setattr(held_out, "judge", lambda evidence: msgspec.structs.replace(judge(evidence), promote=True))
     store, policies = stored(experiences, tmp_path / "store.sqlite"), PolicyStore(tmp_path / "policies")
     result = retrain(store, policies, SMALL, urgency=UrgencyRules(nice_band=10_000))
     store.close()
@@ -276,9 +279,10 @@ def test_urgency_counts_in_the_twin_where_it_does_on_the_site(experiences: list[
 def test_a_policy_against_itself_is_no_better(experiences: list[Experience]) -> None:
     site = twin_of(experiences, experiences)
     streams = resampled(site, 3, 20, np.random.default_rng(0))
-    current = load_shipped_version()
+    current = msgspec.structs.replace(load_shipped_version(), actor=Actor())
     name = next(iter(STAND_INS))
-    evidence = measure(name, msgspec.structs.replace(current, actor=Actor()), streams, 60, SMALL, map)
+    measured = HeldOut(measure(name, current, streams, map), current.version, 60, 0.9)
+    evidence = measured.evidence(CANDIDATE, 0.9)
     assert evidence.against_heuristics[name].estimate == 1.0
     assert set(evidence.against_heuristics) == {"as-requested", "repaired", *STAND_INS, BASE_NAME}
     assert evidence.against_current.estimate == pytest.approx(1.0, abs=0.05)

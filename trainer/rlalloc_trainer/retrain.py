@@ -12,28 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.config import ObjectiveSection, TrainerSection
-from rlalloc.heuristics import BASE_NAME, STAND_INS
 from rlalloc.job import SHARES
-from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
+from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES
 from rlalloc.observation import FEATURES
 from rlalloc.policies import Answering, PolicyStore
 from rlalloc.store import Experience, PolicyRow, Store
 from rlalloc.urgency import UrgencyRules
 from rlalloc_agent.actor import Actor
-from rlalloc_trainer.answering import by_wait, choose_where
+from rlalloc_trainer.answering import choose_where
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
-from rlalloc_trainer.evaluation import (
-    ActorWeights,
-    Contender,
-    Map,
-    evaluate,
-    jct_ratio,
-    policy_of,
-    processes,
-)
+from rlalloc_trainer.evaluation import ActorWeights, Contender, Map, policy_of, processes
 from rlalloc_trainer.experience import costs_of, observations_of, shares_of, split_by_time, usable
 from rlalloc_trainer.gain_scale import size_of
-from rlalloc_trainer.gate import Evidence, Verdict, judge
+from rlalloc_trainer.gate import Verdict
+from rlalloc_trainer.held_out import HeldOut, decide, measure
 from rlalloc_trainer.hindsight import Hindsight, mostly
 from rlalloc_trainer.progress import Report, silent
 from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn
@@ -43,8 +35,6 @@ from rlalloc_trainer.twin import NO_URGENCY, resampled, stream_jobs, twin_of
 from rlalloc_trainer.versions import Learned, load_shipped_version, load_version, new_manifest, version_files
 from rlalloc_trainer.weighed_critic import sac_for_any_weights
 
-CANDIDATE: Final = "the candidate"
-RIVALS: Final = ("as-requested", "repaired", *STAND_INS, BASE_NAME)
 TRAIN_STREAMS: Final = 24
 CHOICE_STREAMS: Final = 24
 """Streams on which it is chosen where the candidate answers: of the earlier experience, drawn anew."""
@@ -120,8 +110,9 @@ def retrain(
         progress("judging", 0.8)
         streams = resampled(unseen, HELD_OUT_STREAMS, stream_jobs(unseen), generator)
         candidate = ActorWeights.of(sac.actor, answers, objective.weights)
-        found = measure(candidate, current, streams, len(unseen.jobs), settings, spread, objective.weights)
-        verdict = judge(found)
+        results = measure(candidate, current, streams, spread, objective.weights)
+        measured = HeldOut(results, current.version, len(unseen.jobs), settings.confidence)
+        answers, verdict = decide(measured, answers, heuristics=objective.weights == DEFAULT_WEIGHTS)
     progress("storing", 0.99)
     version = _keep(Candidate(sac, answers), current, verdict, policies, store, settings)
     return Retrained(
@@ -138,52 +129,6 @@ def in_place(policies: PolicyStore) -> Learned:
     """Return the policy in use: the store's current version, else the shipped one. Raises PolicyError."""
     version = policies.current()
     return load_shipped_version() if version is None else load_version(policies.path(version))
-
-
-def measure(
-    candidate: Contender,
-    current: Learned,
-    streams: Sequence[Stream],
-    held_out_jobs: int,
-    settings: TrainerSection,
-    spread: Map,
-    objective: Weights = DEFAULT_WEIGHTS,
-) -> Evidence:
-    """Run the candidate, the policy in place and the heuristics on the same streams."""
-    contenders: dict[str, Contender] = {
-        CANDIDATE: candidate,
-        current.version: msgspec.structs.replace(current.weights, objective=objective),
-        **{name: name for name in RIVALS},
-    }
-    results = evaluate(contenders, streams, spread)
-    against = {
-        name: jct_ratio(results[CANDIDATE], results[name], settings.confidence)
-        for name in contenders
-        if name != CANDIDATE
-    }
-    thirds = by_wait(results[RIVALS[0]])
-    return Evidence(
-        candidate=CANDIDATE,
-        current=current.version,
-        against_current=against.pop(current.version),
-        against_heuristics=against,
-        by_third={
-            third: {
-                name: jct_ratio(
-                    [results[CANDIDATE][row] for row in rows],
-                    [results[name][row] for row in rows],
-                    settings.confidence,
-                )
-                for name in RIVALS
-            }
-            for third, rows in thirds.items()
-        },
-        killed_candidate=sum(result.killed for result in results[CANDIDATE]),
-        killed_current=sum(result.killed for result in results[current.version]),
-        held_out_jobs=held_out_jobs,
-        streams=len(streams),
-        confidence=settings.confidence,
-    )
 
 
 def _train(

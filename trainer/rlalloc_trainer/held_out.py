@@ -1,0 +1,96 @@
+"""What the gate is shown: the candidate, the policy in place and the heuristics on the same held-out streams.
+
+Where the candidate is refused, a heuristic that the agent can serve may be better than what is in place. The best of
+them is judged then, so that a site is never served less than rlalloc's own heuristics for want of a network.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from rlalloc.heuristics import BASE_NAME, STAND_INS
+from rlalloc.objective import DEFAULT_WEIGHTS, Weights
+from rlalloc.policies import Answering
+from rlalloc_trainer.answering import by_wait
+from rlalloc_trainer.evaluation import Contender, Map, StreamResult, evaluate, jct_ratio
+from rlalloc_trainer.gate import Evidence, Verdict, judge
+from rlalloc_trainer.simulator.from_stream import Stream
+from rlalloc_trainer.versions import Learned
+
+CANDIDATE: Final = "the candidate"
+SERVABLE: Final = (*STAND_INS, BASE_NAME)
+"""Heuristics that the agent can serve."""
+RIVALS: Final = ("as-requested", "repaired", *SERVABLE)
+
+
+def measure(
+    candidate: Contender,
+    current: Learned,
+    streams: Sequence[Stream],
+    spread: Map,
+    objective: Weights = DEFAULT_WEIGHTS,
+) -> dict[str, list[StreamResult]]:
+    """Run the candidate, the policy in place and the heuristics on the same streams; results by name."""
+    contenders: dict[str, Contender] = {
+        CANDIDATE: candidate,
+        current.version: msgspec.structs.replace(current.weights, objective=objective),
+        **{name: name for name in RIVALS},
+    }
+    return evaluate(contenders, streams, spread)
+
+
+class HeldOut(NamedTuple):
+    """What came out on streams that were drawn from ``jobs`` held-out ones: ``measure``'s results."""
+
+    results: dict[str, list[StreamResult]]
+    current: str
+    jobs: int
+    confidence: float
+
+    def evidence(self, name: str, confidence: float) -> Evidence:
+        """Return what the gate needs to judge one of those that ran."""
+        results = self.results[name]
+        thirds = by_wait(self.results[RIVALS[0]])
+        return Evidence(
+            candidate=name,
+            current=self.current,
+            against_current=jct_ratio(results, self.results[self.current], confidence),
+            against_heuristics={rival: jct_ratio(results, self.results[rival], confidence) for rival in RIVALS},
+            by_third={
+                third: {
+                    rival: jct_ratio(
+                        [results[row] for row in rows], [self.results[rival][row] for row in rows], confidence
+                    )
+                    for rival in RIVALS
+                }
+                for third, rows in thirds.items()
+            },
+            killed_candidate=sum(result.killed for result in results),
+            killed_current=sum(result.killed for result in self.results[self.current]),
+            held_out_jobs=self.jobs,
+            streams=len(results),
+            confidence=confidence,
+        )
+
+    def best_heuristic(self) -> str:
+        """Return the one of SERVABLE that did best."""
+        return min(
+            SERVABLE,
+            key=lambda name: jct_ratio(self.results[name], self.results[self.current], self.confidence).estimate,
+        )
+
+
+def decide(held_out: HeldOut, answers: Answering, *, heuristics: bool) -> tuple[Answering, Verdict]:
+    """Judge the candidate, which answers as ``answers`` says; if it is refused, the best heuristic in its place.
+
+    Return how what is stored answers, and the gate's word on it. Heuristics were trained on nothing; that this one is
+    the best of several on what was held out is why its intervals are wider (Bonferroni). Without ``heuristics`` only
+    the candidate is judged: of another objective they know nothing.
+    """
+    verdict = judge(held_out.evidence(CANDIDATE, held_out.confidence))
+    if verdict.promote or not heuristics:
+        return answers, verdict
+    best = held_out.best_heuristic()
+    instead = judge(held_out.evidence(best, 1.0 - (1.0 - held_out.confidence) / len(SERVABLE)))
+    return (Answering(below=0.0, heuristic=best), instead) if instead.promote else (answers, verdict)
