@@ -51,18 +51,19 @@ class HeldOut(NamedTuple):
     def evidence(self, name: str, confidence: float) -> Evidence:
         """Return what the gate needs to judge one of those that ran."""
         results = self.results[name]
+        rivals = [rival for rival in RIVALS if rival != name]
         thirds = by_wait(self.results[RIVALS[0]])
         return Evidence(
             candidate=name,
             current=self.current,
             against_current=jct_ratio(results, self.results[self.current], confidence),
-            against_heuristics={rival: jct_ratio(results, self.results[rival], confidence) for rival in RIVALS},
+            against_heuristics={rival: jct_ratio(results, self.results[rival], confidence) for rival in rivals},
             by_third={
                 third: {
                     rival: jct_ratio(
                         [results[row] for row in rows], [self.results[rival][row] for row in rows], confidence
                     )
-                    for rival in RIVALS
+                    for rival in rivals
                 }
                 for third, rows in thirds.items()
             },
