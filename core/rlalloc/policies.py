@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.errors import PolicyError
-from rlalloc.heuristics import BASE_NAME, STAND_INS
+from rlalloc.heuristics import BASE_NAME, SERVABLE
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
 
 ACTOR_FILE: Final = "actor.safetensors"
@@ -47,8 +47,13 @@ class Answering(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Raise ValueError for a heuristic that no observation tells of."""
-        if self.heuristic not in (known := (BASE_NAME, *STAND_INS)):
-            raise ValueError(f"{self.heuristic!r} cannot be served: write one of {', '.join(known)}")
+        if self.heuristic not in SERVABLE:
+            raise ValueError(f"{self.heuristic!r} cannot be served: write one of {', '.join(SERVABLE)}")
+
+    @classmethod
+    def by(cls, heuristic: str) -> "Answering":
+        """Every decision is left to that heuristic."""
+        return cls(below=0.0, heuristic=heuristic)
 
     @property
     def nowhere(self) -> bool:
@@ -81,7 +86,7 @@ class Answering(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 EVERYWHERE: Final = Answering()
-NOWHERE: Final = Answering(below=0.0)
+NOWHERE: Final = Answering.by(BASE_NAME)
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

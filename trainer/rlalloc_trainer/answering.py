@@ -32,7 +32,7 @@ WAYS: Final = (
     Answering(below=PRESSURE),
     Answering(at_least=ANY_PRESSURE),
     Answering(own_order=True),
-    *(Answering(below=0.0, heuristic=name) for name in STAND_INS),
+    *(Answering.by(name) for name in STAND_INS),
 )
 """Ways to serve a network, and heuristics to serve instead of it and the base."""
 THIRDS: Final = ("calm", "usual", "busy")
@@ -66,7 +66,7 @@ def best_of(
     thirds = by_wait(base)
     ratios = {
         way: {
-            name: jct_ratio(_those(results, rows), _those(base, rows), CONFIDENCE)
+            name: jct_ratio(those(results, rows), those(base, rows), CONFIDENCE)
             for name, rows in {"all": np.arange(len(base)), **thirds}.items()
         }
         for way, results in ways.items()
@@ -98,5 +98,6 @@ def by_wait(results: Sequence[StreamResult]) -> dict[str, NDArray[np.intp]]:
     return {name: rows for name, rows in zip(THIRDS, parts, strict=True) if len(rows)}
 
 
-def _those(results: Sequence[StreamResult], rows: NDArray[np.intp]) -> list[StreamResult]:
+def those(results: Sequence[StreamResult], rows: NDArray[np.intp]) -> list[StreamResult]:
+    """Return the results at these places."""
     return [results[row] for row in rows.tolist()]

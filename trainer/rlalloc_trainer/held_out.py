@@ -9,19 +9,18 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from rlalloc.heuristics import BASE_NAME, STAND_INS
+from rlalloc.heuristics import SERVABLE
 from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.policies import Answering
-from rlalloc_trainer.answering import by_wait
+from rlalloc_trainer.answering import by_wait, those
 from rlalloc_trainer.evaluation import Contender, Map, StreamResult, evaluate, jct_ratio
 from rlalloc_trainer.gate import Evidence, Verdict, judge
 from rlalloc_trainer.simulator.from_stream import Stream
 from rlalloc_trainer.versions import Learned
 
 CANDIDATE: Final = "the candidate"
-SERVABLE: Final = (*STAND_INS, BASE_NAME)
-"""Heuristics that the agent can serve."""
 RIVALS: Final = ("as-requested", "repaired", *SERVABLE)
+"""What a policy has to be ahead of."""
 
 
 def measure(
@@ -60,9 +59,7 @@ class HeldOut(NamedTuple):
             against_heuristics={rival: jct_ratio(results, self.results[rival], confidence) for rival in rivals},
             by_third={
                 third: {
-                    rival: jct_ratio(
-                        [results[row] for row in rows], [self.results[rival][row] for row in rows], confidence
-                    )
+                    rival: jct_ratio(those(results, rows), those(self.results[rival], rows), confidence)
                     for rival in rivals
                 }
                 for third, rows in thirds.items()
@@ -94,4 +91,4 @@ def decide(held_out: HeldOut, answers: Answering, *, heuristics: bool) -> tuple[
         return answers, verdict
     best = held_out.best_heuristic()
     instead = judge(held_out.evidence(best, 1.0 - (1.0 - held_out.confidence) / len(SERVABLE)))
-    return (Answering(below=0.0, heuristic=best), instead) if instead.promote else (answers, verdict)
+    return (Answering.by(best), instead) if instead.promote else (answers, verdict)

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from rlalloc.errors import PolicyError
-from rlalloc.heuristics import BASE_NAME, STAND_INS
+from rlalloc.heuristics import BASE_NAME
 from rlalloc.policies import EVERYWHERE, MANIFEST_FILE, NOWHERE, Answering, Manifest
 from rlalloc_agent.actor import Actor
 from rlalloc_trainer.answering import WAYS, best_of, served
@@ -30,6 +30,7 @@ from rlalloc_trainer.evaluation import (
     processes,
     run_stream,
 )
+from rlalloc_trainer.held_out import RIVALS
 from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.one_seed import PretrainSettings, learn_seed, new_sac
 from rlalloc_trainer.progress import Report
@@ -38,12 +39,6 @@ from rlalloc_trainer.simulator.training_streams import TEST, VALIDATION, trainin
 from rlalloc_trainer.training_folder import SeedOutcome, TrainingFolder
 from rlalloc_trainer.versions import new_manifest, version_files
 
-RIVALS: Final = (
-    "as-requested",
-    "repaired",
-    *STAND_INS,
-    BASE_NAME,
-)
 VERSION: Final = "shipped-6"
 VALIDATION_BASE: Final = "validation-base"
 """Under what name the heuristic's results on the validation streams are kept."""

@@ -36,6 +36,8 @@ STAND_INS: Final[dict[str, Heuristic]] = {
 """What the agent can serve instead of the base, on a site where it is better: observations tell what they answer.
 
 CPUs and memory are the base's in all of them."""
+SERVABLE: Final = (*STAND_INS, BASE_NAME)
+"""Names of all heuristics that the agent can serve."""
 
 REFERENCE_POLICIES: Final[dict[str, Heuristic]] = {
     "as-requested": as_requested,
@@ -65,6 +67,7 @@ __all__ = [
     "CPUS_PER_GPU_ENOUGH",
     "DEFAULT_PRICE",
     "REFERENCE_POLICIES",
+    "SERVABLE",
     "STAND_INS",
     "TUNED_PRICE",
     "Heuristic",

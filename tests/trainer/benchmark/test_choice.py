@@ -6,7 +6,7 @@ from rlalloc_trainer.benchmark.choice import CHOICES, CHOSEN, Site, with_choice
 from rlalloc_trainer.benchmark.runs import Results, StreamKey
 from rlalloc_trainer.benchmark.workloads import DGX, GeneratedWeeks
 from rlalloc_trainer.streams import ClusterDescription
-from tests.trainer.benchmark.test_comparison import figures, key
+from tests.trainer.benchmark.results import figures, key
 
 OTHER = next(iter(CHOICES.values()))
 

@@ -40,16 +40,21 @@ def with_choice(
     Those are the results of ``policy`` or of one of CHOICES, all of which have to be among the results. ``seen`` are
     streams to choose by, with the same contenders. Pieces of a file may be served by more than one.
     """
-    served: defaultdict[Site, dict[str, None]] = defaultdict(dict)
+    best: dict[tuple[Site, int], str] = {}  # by week, which is all the same but for a file's pieces
     with_chosen = []
     for key, results in streams:
-        past = [before for other, before in (*seen, *streams) if _is_before(other, key)]
+        week = key.week if isinstance(key.workload, FileWeeks) else 0
         added: Results = {}
         for setting in dict.fromkeys(setting for _, setting in results):
-            best = _best(past, policy, setting)
-            served[Site(key.workload.name, setting)][best] = None
-            added[CHOSEN + policy, setting] = results[best, setting]
+            site = Site(key.workload.name, setting)
+            if (site, week) not in best:
+                past = [before for other, before in (*seen, *streams) if _is_before(other, key)]
+                best[site, week] = _best(past, policy, setting)
+            added[CHOSEN + policy, setting] = results[best[site, week], setting]
         with_chosen.append((key, added | results))
+    served: defaultdict[Site, dict[str, None]] = defaultdict(dict)
+    for (site, _), name in best.items():
+        served[site][name] = None
     return with_chosen, {site: tuple(names) for site, names in served.items()}
 
 
@@ -66,7 +71,7 @@ def _best(past: Sequence[Results], policy: str, setting: Setting) -> str:
     """Return who did best on streams of the past; ``policy`` where there are none."""
     if not past:
         return policy
-    contenders = {Answering(below=0.0, heuristic=name): contender for name, contender in CHOICES.items()}
+    contenders = {Answering.by(name): contender for name, contender in CHOICES.items()}
     results = {way: [_result(figures[name, setting]) for figures in past] for way, name in contenders.items()}
     way, _ = best_of(results, [_result(figures[policy, setting]) for figures in past])
     return contenders.get(way, policy)
