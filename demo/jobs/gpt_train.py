@@ -102,4 +102,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # gloo's threads outlive the process group. One that still drops a tensor while the interpreter ends aborts the
+    # process (pytorch/pytorch#190489), and a job that was done fails: end without the interpreter's clean-up.
+    os._exit(status)
