@@ -1,4 +1,4 @@
-"""Runs streams on real sites as submitted, with the base heuristic and as shipped; prints JCT, real and predicted.
+"""Runs streams on real sites as submitted, with price-EF and as shipped; prints JCT, real and predicted.
 
 Runs are kept in FOLDER: the same command, given again, runs only what is missing. Needs root, Slurm and a checkout.
 """

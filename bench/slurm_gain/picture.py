@@ -17,7 +17,7 @@ from rlalloc_trainer.validation.settings import Mode
 from slurm_gain.gains import Measured
 from slurm_gain.plan import COMPARED, NAMES, SIZED, StreamName
 
-COLOURS: Final[dict[Mode, str]] = {"off": "#999999", "heuristic": "#0072B2", "enforce": "#D55E00"}
+COLOURS: Final[dict[Mode, str]] = {"off": "#999999", "price-ef": "#0072B2", "enforce": "#D55E00"}
 MARKERS: Final[dict[StreamName, str]] = {"contention": "o", "demo": "s"}
 WIDTH: Final = 0.8 / len(COMPARED)
 """Of a bar; the bars of one seed stand together."""

@@ -24,9 +24,9 @@ from slurm_gain.demo_stream import NODES, demo_stream
 StreamName = Literal["contention", "demo"]
 
 BEFORE: Final[Mode] = "off"
-SIZED: Final[tuple[Mode, ...]] = ("heuristic", "enforce")
+SIZED: Final[tuple[Mode, ...]] = ("price-ef", "enforce")
 COMPARED: Final[tuple[Mode, ...]] = (BEFORE, *SIZED)
-NAMES: Final[dict[Mode, str]] = {"off": "as submitted", "heuristic": "base heuristic", "enforce": "shipped"}
+NAMES: Final[dict[Mode, str]] = {"off": "as submitted", "price-ef": "price-EF", "enforce": "shipped"}
 
 
 class Planned(msgspec.Struct, frozen=True):

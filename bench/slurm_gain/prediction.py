@@ -5,11 +5,10 @@ from statistics import fmean
 from typing import Final
 
 from rlalloc.heuristics import Heuristic
-from rlalloc.policies import NOWHERE
 from rlalloc_trainer.streams import Header, StreamJob
 from rlalloc_trainer.validation.app import shipped_policy
 from rlalloc_trainer.validation.chaos import TIMES, moved
-from rlalloc_trainer.validation.settings import Mode, ValidationSettings
+from rlalloc_trainer.validation.settings import PRICE_EF, Mode, ValidationSettings
 from rlalloc_trainer.validation.simulated import simulate_at
 
 BEGINS_S: Final = 3660.0
@@ -18,7 +17,7 @@ BEGINS_S: Final = 3660.0
 
 def policies() -> dict[Mode, Heuristic | None]:
     """What decides in each mode: exactly what the agent answers there. Raises PolicyError."""
-    return {"off": None, "heuristic": shipped_policy(NOWHERE), "enforce": shipped_policy()}
+    return {"off": None, "price-ef": shipped_policy(PRICE_EF), "enforce": shipped_policy()}
 
 
 def predictions_s(

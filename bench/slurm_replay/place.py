@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from rlalloc.policies import ACTOR_FILE, NOWHERE, PolicyStore
+from rlalloc.policies import ACTOR_FILE, PolicyStore
 from rlalloc_agent.actor import actor_bytes
 from rlalloc_agent.serving import load_shipped
 from rlalloc_testbed import Installation, install, start_site
-from rlalloc_trainer.validation.settings import Mode, ValidationSettings, sizes_jobs
+from rlalloc_trainer.validation.settings import PRICE_EF, Mode, ValidationSettings, sizes_jobs
 from slurm_testbed import DEFAULT_ROOT, Site, SiteSpec
 
 
@@ -49,8 +49,8 @@ def site_for(
         return
     with start_site(name, **looks) as site:
         rlalloc = install(site, **rlalloc_settings(settings, mode))
-        if mode == "heuristic":
-            serve_heuristic(Path(rlalloc.settings["policy"]["directory"]))
+        if mode == "price-ef":
+            serve_price_ef(Path(rlalloc.settings["policy"]["directory"]))
         try:
             rlalloc.start("rlalloc-agent")
             rlalloc.start("rlallocd")
@@ -59,12 +59,12 @@ def site_for(
             rlalloc.stop_all()
 
 
-def serve_heuristic(directory: Path) -> None:
-    """Make the shipped policy, its network answering nowhere, the one in use. Raises PolicyError."""
+def serve_price_ef(directory: Path) -> None:
+    """Make a policy the one in use whose answers are price-EF's. Raises PolicyError."""
     actor, manifest = load_shipped()
     store = PolicyStore(directory)
     content = {ACTOR_FILE: actor_bytes(actor)}
-    store.promote(store.add(content, msgspec.structs.replace(manifest, answers=NOWHERE)))
+    store.promote(store.add(content, msgspec.structs.replace(manifest, answers=PRICE_EF)))
 
 
 def scheduler_words(settings: ValidationSettings) -> dict[str, str]:

@@ -7,20 +7,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rlalloc.policies import NOWHERE
 from rlalloc_agent.serving import ServedPolicy, load_shipped
 from rlalloc_demo.stream import Entry, read_streams
 from rlalloc_trainer.streams import StreamJob
 from rlalloc_trainer.validation.chaos import TIMES
 from rlalloc_trainer.validation.recorded import Run, write_run
-from rlalloc_trainer.validation.settings import Mode, ValidationError, ValidationSettings
+from rlalloc_trainer.validation.settings import PRICE_EF, Mode, ValidationError, ValidationSettings
 from rlalloc_trainer.validation.simulated import simulate_at
 from slurm_gain import app
 from slurm_gain.demo_stream import DemoStreamError, demo_stream, job_of
 from slurm_gain.gains import Measured, Taken, measured_of, spread
 from slurm_gain.plan import COMPARED, Planned, plan, prepare
 from slurm_gain.prediction import BEGINS_S, policies, predictions_s
-from slurm_replay.place import serve_heuristic
+from slurm_replay.place import serve_price_ef
 from tests.trainer.validation.runs import SIZE, ran
 
 SMALL = ValidationSettings(jobs=24, nodes=2, submit_for_s=40, load=1.2)
@@ -102,12 +101,12 @@ def run(mode: Mode, *ends_s: float, **changes: object) -> Run:
 def test_figures_of_a_stream() -> None:
     runs = {
         "off": run("off", 10, 30),
-        "heuristic": run("heuristic", 10, 10, size=msgspec.structs.replace(SIZE, gpus_per_node=2)),
+        "price-ef": run("price-ef", 10, 10, size=msgspec.structs.replace(SIZE, gpus_per_node=2)),
         "enforce": run("enforce", 5, 20, state="TIMEOUT"),
     }
-    found = measured_of("demo", 1, runs, {"off": (30.0, 50.0), "heuristic": (10.0,), "enforce": (30.0,)})
-    assert (found.ratio("heuristic", "real"), found.ratio("heuristic", "predicted")) == (0.5, 0.25)
-    assert found.ratio("enforce", "real", "heuristic") == 1.25
+    found = measured_of("demo", 1, runs, {"off": (30.0, 50.0), "price-ef": (10.0,), "enforce": (30.0,)})
+    assert (found.ratio("price-ef", "real"), found.ratio("price-ef", "predicted")) == (0.5, 0.25)
+    assert found.ratio("enforce", "real", "price-ef") == 1.25
     assert [found.taken[mode].resized for mode in COMPARED] == [0, 2, 0]
     assert [found.taken[mode].ended_otherwise for mode in COMPARED] == [0, 0, 2]
     with pytest.raises(ValidationError, match="ran other jobs"):
@@ -118,11 +117,11 @@ def test_the_spread_over_seeds_is_of_ratios() -> None:
     def of(seed: int, before_s: float, after_s: float) -> Measured:
         taken = {
             mode: Taken(jct_s=jct_s, predictions_s=(1.0,), resized=0, ended_otherwise=0, machine_load=0.0)
-            for mode, jct_s in (("off", before_s), ("heuristic", after_s))
+            for mode, jct_s in (("off", before_s), ("price-ef", after_s))
         }
         return Measured(stream="demo", seed=seed, jobs=1, taken=taken)
 
-    found = spread([of(0, 100, 25), of(1, 10, 10)], "heuristic", "real")
+    found = spread([of(0, 100, 25), of(1, 10, 10)], "price-ef", "real")
     assert (found.mean, found.least, found.largest) == (pytest.approx(0.5), 0.25, 1.0)
 
 
@@ -144,11 +143,11 @@ def test_the_prediction_knows_what_launching_takes() -> None:
     assert later_s == pytest.approx([2.0] * TIMES, abs=0.3)  # an empty site: nobody waits for anybody
 
 
-def test_the_agent_serves_the_base_heuristic_alone(tmp_path: Path) -> None:
-    serve_heuristic(tmp_path)
+def test_the_agent_serves_price_ef_in_the_policys_stead(tmp_path: Path) -> None:
+    serve_price_ef(tmp_path)
     served = ServedPolicy(tmp_path, Counter())
     assert served.version == "v000001"
-    assert served.actor.answers == NOWHERE
+    assert served.actor.answers == PRICE_EF
 
 
 def in_engine(planned: Planned, mode: Mode) -> Run:

@@ -18,7 +18,7 @@ from rlalloc.reward import rewards
 from rlalloc.speed import PRIOR
 from rlalloc.store import Experience
 from rlalloc.urgency import UrgencyRules
-from rlalloc_agent.actor import Actor, load_actor
+from rlalloc_agent.actor import Actor, actor_bytes, load_actor
 from rlalloc_trainer import held_out
 from rlalloc_trainer import retrain as module
 from rlalloc_trainer.critic import Critics, ResidualCritics
@@ -266,6 +266,8 @@ def test_a_heuristic_can_be_the_candidate(
     store.close()
     assert result.version is not None
     assert policies.manifest(result.version).answers == way
+    kept, shipped = load_version(policies.path(result.version)), load_shipped_version()
+    assert actor_bytes(kept.actor) == actor_bytes(shipped.actor)  # of another objective answers what did before
     assert result.verdict is not None
     assert result.verdict.evidence.against_heuristics[name].estimate == pytest.approx(1.0, abs=1e-3)
 

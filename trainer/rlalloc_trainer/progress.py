@@ -8,3 +8,8 @@ Report = Callable[[str, float], None]
 
 def silent(_what: str, _done: float) -> None:
     """Tell nobody."""
+
+
+def part_of(report: Report, begin: float, end: float) -> Report:
+    """Return whom to tell about work that is the part from ``begin`` to ``end`` of a whole."""
+    return lambda what, done: report(what, begin + (end - begin) * done)

@@ -204,12 +204,18 @@ def _keep(
     store: Store,
     settings: TrainerSection,
 ) -> str:
-    """Store the candidate whatever the verdict, promote it if that says so, and return its name."""
+    """Store the candidate whatever the verdict, promote it if that says so, and return its name.
+
+    Where no network answers, the new one was not judged: the one in place stays in its stead, for other objectives.
+    """
     sac = candidate.sac
+    actor, critics = sac.actor, sac.critics
+    if candidate.answers.nowhere:
+        actor, critics = current.actor, current.critics or sac.critics
     training = {"settings": msgspec.to_builtins(sac.settings), "steps": sac.steps, "seed": settings.seed}
     plain: dict[str, object] = msgspec.to_builtins(verdict)
-    manifest = new_manifest(sac.actor, current.version, training, plain, candidate.answers)
-    version = policies.add(version_files(sac.actor, sac.critics), manifest)
+    manifest = new_manifest(actor, current.version, training, plain, candidate.answers)
+    version = policies.add(version_files(actor, critics), manifest)
     if verdict.promote:
         policies.promote(version)
     store.add_policy(

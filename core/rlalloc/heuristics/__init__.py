@@ -32,6 +32,7 @@ STAND_INS: Final[dict[str, Heuristic]] = {
     f"capped-price{SMALLEST_AREA_FIRST}": Ordered(capped_price),
     f"marginal-gain{SMALLEST_AREA_FIRST}": Ordered(marginal_gain),
     f"efficiency-adaptive{SMALLEST_AREA_FIRST}": Ordered(adaptive_efficiency_threshold),
+    f"equal-share{SMALLEST_AREA_FIRST}": Ordered(equal_share),
 }
 """What the agent can serve instead of the base, on a site where it is better: observations tell what they answer.
 

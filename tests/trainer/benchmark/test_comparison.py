@@ -1,13 +1,14 @@
 """Paired statistics and targets, on figures that can be followed by hand."""
 
 import math
+from itertools import product
 
 import msgspec
 import pytest
 
 from rlalloc_trainer.benchmark.comparison import LEAST_JOBS, Comparison
 from rlalloc_trainer.benchmark.figure import draw
-from rlalloc_trainer.benchmark.runs import Results, Setting
+from rlalloc_trainer.benchmark.runs import Results, Setting, StreamKey
 from rlalloc_trainer.benchmark.tables import tables
 from rlalloc_trainer.benchmark.targets import targets
 from tests.trainer.benchmark.results import figures, key
@@ -82,15 +83,34 @@ BEHIND = GOOD | {"shipped": {0.6: 0.65, 1.0: 0.65, 1.5: 0.65}}
 @pytest.mark.parametrize(
     ("ratios", "met"),
     [
-        (GOOD, [True, True, True, True, True, True, True, True, True, True]),
-        (WORSE_AT_LOW_LOAD, [True, True, True, True, False, True, True, True, True, True]),
-        (BEHIND, [False, False, False, False, False, False, False, False, True, False]),
+        (GOOD, [True, True, True, True, True, True, True, True, True, True, True]),
+        (WORSE_AT_LOW_LOAD, [True, True, True, True, False, True, True, True, True, True, True]),
+        (BEHIND, [False, False, False, False, False, False, False, False, True, False, False]),
     ],
     ids=["all met", "behind price-EF at a load", "behind everybody"],
 )
 def test_targets(ratios: dict[str, dict[float, float]], met: list[bool]) -> None:
     found = targets(compared(ratios), "shipped")
     assert [target.met for target in found] == met, [(target.wanted, target.figure) for target in found]
+
+
+def test_behind_in_a_single_workload_only_where_it_is_sure() -> None:
+    """Ahead over all, a twentieth behind in every week of one; then in half of its weeks only."""
+    wanted = "in no workload behind one of them with the whole interval, with sizes or with urgency"
+
+    def met(behind_in: int) -> bool | None:
+        streams: list[tuple[StreamKey, Results]] = []
+        for workload, week in product(("one", "other"), range(4)):
+            jct_s = 1.05 if workload == "one" and week < behind_in else 0.7 if workload == "other" else 0.99
+            streams.append((key(workload, week, 1.0), {("a", "sizes"): figures(jct_s), ("b", "sizes"): figures(1.0)}))
+        return {target.wanted: target for target in targets(Comparison(streams), "a")}[wanted].met
+
+    assert [met(4), met(2), met(0)] == [False, True, True]
+
+
+def test_a_single_week_is_neither_ahead_nor_behind_for_sure() -> None:
+    one = compared({"shipped": {1.0: 2.0}}, weeks=1)
+    assert targets(one, "shipped")[-1].met is None
 
 
 def test_what_was_not_run_is_neither_met_nor_missed() -> None:

@@ -17,11 +17,13 @@ from rlalloc_trainer.benchmark.tables import Table, served_table, tables
 from rlalloc_trainer.benchmark.targets import Target, targets
 from rlalloc_trainer.benchmark.workloads import LOADS, Split, Workload, workload_of_file, workloads
 from rlalloc_trainer.evaluation import processes
-from rlalloc_trainer.progress import Report
+from rlalloc_trainer.progress import Report, part_of
 from rlalloc_trainer.streams.errors import StreamError
 
 QUICK_LOADS: Final = (0.6, 1.0, 1.5)
 KEPT: Final = "streams"
+CHOOSING: Final = 0.4
+"""Of the time of an evaluation, where a site chooses first: the progress bar's estimate."""
 
 
 class EvaluationSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,16 +73,16 @@ def evaluate(settings: EvaluationSettings, report: Report) -> Evaluated:
     more: list[Table] = []
     with processes(settings.workers) as spread:
 
-        def run(on: Sequence[Workload], who: Sequence[Contender]) -> list[tuple[StreamKey, Results]]:
-            return list(run_all(on, loads, who, needed, settings.output / KEPT, spread, report))
+        def run(on: Sequence[Workload], who: Sequence[Contender], tell: Report) -> list[tuple[StreamKey, Results]]:
+            return list(run_all(on, loads, who, needed, settings.output / KEPT, spread, tell))
 
-        streams = run(compared_on, contenders)
-        if judged.startswith(CHOSEN):
+        if not judged.startswith(CHOSEN):
+            streams = run(compared_on, contenders, report)
+        else:
             policy = judged.removeprefix(CHOSEN)
-            seen = run(
-                _to_choose_by(settings, compared_on),
-                [each for each in contenders if each.name in (policy, *CHOICES.values())],
-            )
+            served_by = [each for each in contenders if each.name in (policy, *CHOICES.values())]
+            seen = run(_to_choose_by(settings, compared_on), served_by, part_of(report, 0.0, CHOOSING))
+            streams = run(compared_on, contenders, part_of(report, CHOOSING, 1.0))
             streams, served = with_choice(streams, seen, policy)
             more.append(served_table(served))
     comparison = Comparison(streams)

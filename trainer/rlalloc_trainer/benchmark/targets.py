@@ -55,6 +55,7 @@ def targets(comparison: Comparison, policy: str) -> list[Target]:
     rivals = sorted({name for name, setting in there if setting == "sizes" and name != policy})
     experts = [(name, ratio(sizes, (name, "sizes"))) for name in rivals]
     found.append(_everywhere("behind none of those compared, over all", experts, 1.0))
+    found.append(_surely_behind(comparison, policy))
     return found
 
 
@@ -70,6 +71,22 @@ def _everywhere(wanted: str, ratios: Iterable[tuple[float | str, Interval | None
         return Target(wanted, NOT_MEASURED, None)
     estimate, where, ratio = max(known, key=lambda each: each[0])
     return Target(wanted, f"{ratio} ({where})", estimate <= most)
+
+
+def _surely_behind(comparison: Comparison, policy: str) -> Target:
+    """Single workloads have few weeks: behind is who is so with the whole interval."""
+    wanted = "in no workload behind one of them with the whole interval, with sizes or with urgency"
+    ratios = [
+        (comparison.ratio((policy, setting), (name, setting), workloads=[workload]), name, setting, workload)
+        for name, setting in comparison.sides
+        if name != policy and setting != "requeue" and (policy, setting) in comparison.sides
+        for workload in comparison.workloads
+    ]
+    known = [each for each in ratios if not math.isnan(each[0].low)]  # a single week has no interval
+    if not known:
+        return Target(wanted, NOT_MEASURED, None)
+    ratio, name, setting, workload = max(known, key=lambda each: each[0].low)
+    return Target(wanted, f"{ratio} ({name} on {workload}, {setting})", ratio.low <= 1.0)
 
 
 def _worst_user(comparison: Comparison, sizes: Side, urgency: Side) -> Target:

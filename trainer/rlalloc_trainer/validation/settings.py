@@ -7,10 +7,14 @@ import msgspec
 
 from rlalloc.bounds import NodeShape
 from rlalloc.errors import RlallocError
+from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
+from rlalloc.policies import Answering
 from rlalloc_trainer.simulator.engine import Interception, SchedulerParameters
 
-Mode = Literal["off", "shadow", "enforce", "heuristic"]
-"""Without rlalloc, deciding but touching nothing, sizing jobs, and sizing them by the base heuristic alone."""
+Mode = Literal["off", "shadow", "enforce", "price-ef"]
+"""Without rlalloc, deciding but touching nothing, sizing jobs, and sizing them by price-EF in the policy's stead."""
+PRICE_EF: Final = Answering.by(f"price-ef{SMALLEST_AREA_FIRST}")
+"""How the agent answers in the mode of that name."""
 MODES: Final[tuple[Mode, ...]] = ("off", "shadow", "enforce")
 """The modes in which the engine is held against a real site."""
 
@@ -84,7 +88,7 @@ class ValidationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 def sizes_jobs(mode: Mode) -> bool:
     """Whether jobs get other sizes than they asked for."""
-    return mode in ("enforce", "heuristic")
+    return mode in ("enforce", "price-ef")
 
 
 def write_settings(folder: Path, settings: ValidationSettings) -> None:
