@@ -16,7 +16,7 @@ from rlalloc_trainer.benchmark.choice import CHOICES
 from rlalloc_trainer.benchmark.contenders import Contender, contender_named
 from rlalloc_trainer.benchmark.figures import StreamFigures
 from rlalloc_trainer.benchmark.workloads import workload_of_file
-from rlalloc_trainer.progress import silent
+from rlalloc_trainer.progress import part_of, silent
 from rlalloc_trainer.streams import Header, write_stream
 from tests.trainer.benchmark.streams import CLUSTER, stream_job
 
@@ -69,6 +69,16 @@ def test_what_each_site_would_choose(stream: Path, tmp_path: Path) -> None:
     assert set(jct_s[0]) == {"chosen:price-by-order", "price-by-order", "as-requested", *CHOICES.values()}
     assert jct_s[0]["chosen:price-by-order"] == jct_s[0]["price-by-order"]
     assert jct_s[1]["chosen:price-by-order"] in {jct_s[1][name] for name in ("price-by-order", *CHOICES.values())}
+
+
+def test_who_chooses_first_has_one_bar_for_both() -> None:
+    told: list[tuple[str, float]] = []
+    for begin, end in ((0.0, 0.4), (0.4, 1.0)):
+        tell = part_of(lambda what, done: told.append((what, done)), begin, end)
+        tell("half", 0.5)
+        tell("all", 1.0)
+    assert [what for what, _ in told] == ["half", "all"] * 2
+    assert [done for _, done in told] == pytest.approx([0.2, 0.4, 0.7, 1.0])
 
 
 def runs_folder() -> str:
