@@ -72,7 +72,7 @@ def test_a_small_term_is_followed_through_the_noise_of_a_large_one() -> None:
     torch.manual_seed(0)
     settings = SacSettings(actor_after=50, critic_rate=3e-3, actor_rate=3e-3)
     sac = sac_for_any_weights(Actor(hidden=(32, 32)), settings, 0)
-    learn(sac, replay, 500, generator)
+    learn(sac, replay, 1000, generator)
     fast, frugal = (
         sac.actor.decide(told(observation[:500], site_weights("gpu_held", weight).array), sample=False)[0][:, 0]
         for weight in (0.0, 100.0)
