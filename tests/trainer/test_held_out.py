@@ -40,7 +40,7 @@ def test_a_heuristic_that_is_better_than_what_is_served_takes_the_place_of_a_ref
     """The best of them, surely ahead at a level that knows of how many it is the best."""
     measured = held_out({CANDIDATE: candidate_s, FIRST: 97.0, SECOND: 90.0})
     answers, verdict = decide(measured, PRESSED, heuristics=True)
-    assert (answers, verdict.promote) == (Answering(below=0.0, heuristic=SECOND), True)
+    assert (answers, verdict.promote) == (Answering.by(SECOND), True)
     assert f"{SECOND} is promoted: mean JCT 0.900 [0.900, 0.900] of v1's and 0.928 [0.928, 0.928] of {FIRST}'s" in (
         verdict.reason
     )

@@ -258,16 +258,17 @@ def test_a_heuristic_can_be_the_candidate(
 ) -> None:
     """On a site where it was the best on the earlier experience; where urgency counts, also in its order."""
     name = next(name for name in STAND_INS if name.startswith("marginal-gain"))
-    way = Answering(below=0.0, heuristic=name)
+    way = Answering.by(name)
     monkeypatch.setattr(module, "choose_where", lambda *_: (way, {}))
     monkeypatch.setattr(held_out, "judge", lambda evidence: msgspec.structs.replace(judge(evidence), promote=True))
     store, policies = stored(experiences, tmp_path / "store.sqlite"), PolicyStore(tmp_path / "policies")
     result = retrain(store, policies, SMALL, urgency=UrgencyRules(nice_band=10_000))
     store.close()
     assert result.version is not None
-    assert policies.manifest(result.version).answers == way
-    kept, shipped = load_version(policies.path(result.version)), load_shipped_version()
-    assert actor_bytes(kept.actor) == actor_bytes(shipped.actor)  # of another objective answers what did before
+    manifest, shipped = policies.manifest(result.version), load_shipped_version()
+    assert (manifest.answers, manifest.training) == (way, {"kept_from": shipped.version})
+    kept = load_version(policies.path(result.version))
+    assert actor_bytes(kept.actor) == actor_bytes(shipped.actor)  # another objective is answered as before
     assert result.verdict is not None
     assert result.verdict.evidence.against_heuristics[name].estimate == pytest.approx(1.0, abs=1e-3)
 

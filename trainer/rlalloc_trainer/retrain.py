@@ -209,10 +209,12 @@ def _keep(
     Where no network answers, the new one was not judged: the one in place stays in its stead, for other objectives.
     """
     sac = candidate.sac
-    actor, critics = sac.actor, sac.critics
     if candidate.answers.nowhere:
         actor, critics = current.actor, current.critics or sac.critics
-    training = {"settings": msgspec.to_builtins(sac.settings), "steps": sac.steps, "seed": settings.seed}
+        training: dict[str, object] = {"kept_from": current.version}
+    else:
+        actor, critics = sac.actor, sac.critics
+        training = {"settings": msgspec.to_builtins(sac.settings), "steps": sac.steps, "seed": settings.seed}
     plain: dict[str, object] = msgspec.to_builtins(verdict)
     manifest = new_manifest(actor, current.version, training, plain, candidate.answers)
     version = policies.add(version_files(actor, critics), manifest)
