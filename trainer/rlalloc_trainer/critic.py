@@ -7,9 +7,13 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Final
 
 import torch
 from torch import Tensor, nn
+
+BESIDE: Final = 3
+"""Inputs for each share: itself, by how much it is above the heuristic's, and below."""
 
 
 class Critics(nn.Module, ABC):
@@ -22,6 +26,11 @@ class Critics(nn.Module, ABC):
     @abstractmethod
     def forward(self, observations: Tensor, shares: Tensor) -> Tensor:
         """Values (members, rows) of shares (rows, actions) for observations (rows, features)."""
+
+    def worth(self, observations: Tensor, shares: Tensor) -> Tensor:
+        """What an actor compares shares by, (members, rows): values, but for what no shares change."""
+        values: Tensor = self(observations, shares)
+        return values
 
     def squared_errors(self, observations: Tensor, shares: Tensor, target: Tensor) -> Tensor:
         """How far values are from what they should be, (rows,): squares (members, rows)."""
@@ -53,19 +62,29 @@ class ResidualCritics(Critics):
     def __init__(self, features: int, actions: int, hidden: Sequence[int], members: int = 2) -> None:
         super().__init__(members)
         self.value = EnsemblePerceptron(members, features, hidden)
-        self.advantage = EnsemblePerceptron(members, features + actions, hidden)
+        self.advantage = EnsemblePerceptron(members, features + BESIDE * actions, hidden)
 
     def forward(self, observations: Tensor, shares: Tensor) -> Tensor:
         """Values (members, rows) of shares (rows, actions) for observations (rows, features)."""
-        values: Tensor = self.value(observations) + self.gain(observations, shares)
+        values: Tensor = self.value(observations) + self.worth(observations, shares)
         return values
 
-    def gain(self, observations: Tensor, shares: Tensor) -> Tensor:
+    def worth(self, observations: Tensor, shares: Tensor) -> Tensor:
         """What ``shares`` are worth more than the heuristic's, (members, rows)."""
-        chosen = torch.cat((observations, shares), dim=-1)
-        heuristic = torch.cat((observations, observations[:, -shares.shape[-1] :]), dim=-1)
-        difference: Tensor = self.advantage(chosen) - self.advantage(heuristic)
-        return difference
+        heuristic = observations[:, -shares.shape[-1] :]
+        chosen = self.advantage(beside(heuristic, observations, shares))
+        left: Tensor = chosen - self.advantage(beside(heuristic, observations, heuristic))
+        return left
+
+
+def beside(heuristic: Tensor, observations: Tensor, shares: Tensor) -> Tensor:
+    """Rows of observations, ``shares``, and by how much these are above and below those of ``heuristic``.
+
+    Larger shares than the heuristic's are far worse, smaller ones a little. A smooth network lays one slope through
+    both, and so finds smaller ones to be better; told of both sides it bends at the heuristic (docs/learning.md).
+    """
+    above, below = (shares - heuristic).relu(), (heuristic - shares).relu()
+    return torch.cat((observations, shares, above, below), dim=-1)
 
 
 class EnsemblePerceptron(nn.Sequential):

@@ -43,7 +43,8 @@ class SacSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     actor_every       critic steps for one of actor and temperature (delayed updates, Fujimoto et al., 2018)
     actor_after       critic steps before the first of the actor, while the critics know nothing yet (of pretraining
                       too): an actor that knows something would forget it, following them
-    target_entropy    of the shares' density, in nats: that of four Gaussians of deviation 0.03 in [0, 1]
+    target_entropy    of the shares' density, in nats: that of four Gaussians of deviation 0.004 in [0, 1]. An actor
+                      that varies more keeps its mean off what is far worse, and it is the mean that is served
     temperature       what a nat of entropy is worth in reward, at the start
     anchor            what the actor pays, in reward, for leaving the heuristic (Actor.departure): it is to do so
                       only for a gain that the critics are sure of; 0 is plain SAC
@@ -59,7 +60,7 @@ class SacSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deviations: float = 1.0
     actor_every: int = 2
     actor_after: int = 200
-    target_entropy: float = -8.4
+    target_entropy: float = -16.0
     temperature: float = 0.003
     anchor: float = 0.5
 
@@ -177,7 +178,7 @@ class Sac(Generic[ActorKind]):
         """Move the actor up ``lower Q(s, a) - temperature·log π(a|s)`` less the anchor, the entropy to its target."""
         mean, std = self.actor(observation)
         shares, log_probability = draw(mean, std, self.generator)
-        lower = lower_bound(self.critics(observation, shares), self.settings.deviations)
+        lower = lower_bound(self.critics.worth(observation, shares), self.settings.deviations)
         loss = (temperature * log_probability - lower).mean()
         if self.settings.anchor:
             loss = loss + self.settings.anchor * self.actor.departure(observation, mean).mean()
@@ -200,8 +201,8 @@ class Sac(Generic[ActorKind]):
         al. (2018). The mean is over all demonstrated rows, so that the filter lowers it.
         """
         with torch.no_grad():
-            worth = lower_bound(self.critics(observation, shares), self.settings.deviations)
-            demonstrated_worth = lower_bound(self.critics(observation, demonstrated), self.settings.deviations)
+            worth = lower_bound(self.critics.worth(observation, shares), self.settings.deviations)
+            demonstrated_worth = lower_bound(self.critics.worth(observation, demonstrated), self.settings.deviations)
             pays = cloning * (demonstrated_worth > worth) / (cloning > 0.0).sum()
         return (pays * ((shares - demonstrated) ** 2).sum(dim=-1)).sum()
 

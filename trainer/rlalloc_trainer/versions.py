@@ -82,9 +82,12 @@ def load_version(folder: Path) -> Learned:
 
 
 def _of_an_earlier_form(tensors: Mapping[str, Tensor], critics: WeighedCritics) -> bool:
-    """Whether critics are those of an earlier rlalloc: of one value, and not one by each term."""
-    last = f"advantage.{len(critics.advantage) - 1}.bias"
-    return last in tensors and tensors[last].shape[-1] != critics.get_parameter(last).shape[-1]
+    """Whether critics are those of an earlier rlalloc: of one value for all terms, or told of no side of shares."""
+    sizes = {"advantage.0.weight": 1, f"advantage.{len(critics.advantage) - 1}.bias": -1}  # inputs, outputs
+    return any(
+        name in tensors and tensors[name].shape[place] != critics.get_parameter(name).shape[place]
+        for name, place in sizes.items()
+    )
 
 
 def load_shipped_version() -> Learned:

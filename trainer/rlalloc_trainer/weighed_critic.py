@@ -17,7 +17,7 @@ from rlalloc.objective import TERM_NAMES
 from rlalloc.objective.weights import LEAST_SHOWN
 from rlalloc.observation import WEIGHT_FEATURES
 from rlalloc_agent.actor import Actor
-from rlalloc_trainer.critic import Critics, EnsemblePerceptron
+from rlalloc_trainer.critic import BESIDE, Critics, EnsemblePerceptron, beside
 from rlalloc_trainer.gain_scale import TYPICAL_GAINS
 from rlalloc_trainer.sac import Sac, SacSettings, new_critics
 
@@ -35,7 +35,7 @@ class WeighedCritics(Critics):
     def __init__(self, features: int, actions: int, hidden: Sequence[int], members: int = 2) -> None:
         super().__init__(members)
         self.value = EnsemblePerceptron(members, features - WEIGHED, hidden, COLUMNS)
-        self.advantage = EnsemblePerceptron(members, features - WEIGHED + actions, hidden, COLUMNS)
+        self.advantage = EnsemblePerceptron(members, features - WEIGHED + BESIDE * actions, hidden, COLUMNS)
 
     def forward(self, observations: Tensor, shares: Tensor) -> Tensor:
         """Values (members, rows) of shares (rows, actions) for observations (rows, features)."""
@@ -43,13 +43,17 @@ class WeighedCritics(Critics):
         values: Tensor = (by_term * importance_told(observations)).sum(dim=-1)
         return values
 
+    def worth(self, observations: Tensor, shares: Tensor) -> Tensor:
+        """What ``shares`` are worth more than the heuristic's, (members, rows)."""
+        gain: Tensor = (self.gain_by_term(observations, shares) * importance_told(observations)).sum(dim=-1)
+        return gain
+
     def gain_by_term(self, observations: Tensor, shares: Tensor) -> Tensor:
         """What ``shares`` are worth more than the heuristic's by each term, (members, rows, COLUMNS)."""
-        seen = _without_weights(observations)
-        chosen = torch.cat((seen, shares), dim=-1)
-        heuristic = torch.cat((seen, observations[:, -shares.shape[-1] :]), dim=-1)
-        difference: Tensor = self.advantage(chosen) - self.advantage(heuristic)
-        return difference
+        seen, heuristic = _without_weights(observations), observations[:, -shares.shape[-1] :]
+        chosen = self.advantage(beside(heuristic, seen, shares))
+        left: Tensor = chosen - self.advantage(beside(heuristic, seen, heuristic))
+        return left
 
     def squared_errors(self, observations: Tensor, shares: Tensor, target: Tensor) -> Tensor:
         """Squares (members, rows), summed over the terms of ``target`` (rows, COLUMNS) that are known."""
