@@ -26,16 +26,12 @@ PRESSURE: Final = 0.5
 stays."""
 ANY_PRESSURE: Final = 0.01
 """Somebody waits ahead."""
-FULL_PRESSURE: Final = 1.0
-"""Jobs that wait ahead ask for the whole cluster. Labels say that most is to be won then, where the queue keeps its
-own order (docs/learning.md)."""
 WAYS: Final = (
     EVERYWHERE,
     Answering(at_least=PRESSURE),
     Answering(below=PRESSURE),
     Answering(at_least=ANY_PRESSURE),
     Answering(own_order=True),
-    Answering(at_least=FULL_PRESSURE, own_order=True),
     *(Answering.by(name) for name in STAND_INS),
 )
 """Ways to serve a network, and heuristics to serve instead of it and the base."""
