@@ -44,7 +44,7 @@ class SacSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     actor_after       critic steps before the first of the actor, while the critics know nothing yet (of pretraining
                       too): an actor that knows something would forget it, following them
     target_entropy    of the shares' density, in nats: that of four Gaussians of deviation 0.004 in [0, 1]. An actor
-                      that varies more keeps its mean off what is far worse, and it is the mean that is served
+                      that varies more keeps its mean off what is far worse, and streams are judged by the mean
     temperature       what a nat of entropy is worth in reward, at the start
     anchor            what the actor pays, in reward, for leaving the heuristic (Actor.departure): it is to do so
                       only for a gain that the critics are sure of; 0 is plain SAC
