@@ -71,20 +71,22 @@ class ResidualCritics(Critics):
 
     def worth(self, observations: Tensor, shares: Tensor) -> Tensor:
         """What ``shares`` are worth more than the heuristic's, (members, rows)."""
-        heuristic = observations[:, -shares.shape[-1] :]
-        chosen = self.advantage(beside(heuristic, observations, shares))
-        left: Tensor = chosen - self.advantage(beside(heuristic, observations, heuristic))
-        return left
+        return gain(self.advantage, observations, shares)
 
 
-def beside(heuristic: Tensor, observations: Tensor, shares: Tensor) -> Tensor:
-    """Rows of observations, ``shares``, and by how much these are above and below those of ``heuristic``.
+def gain(advantage: "EnsemblePerceptron", observations: Tensor, shares: Tensor) -> Tensor:
+    """``A(s, a) - A(s, a_heuristic)``, (members, rows) or (members, rows, outputs), 0 at the heuristic's shares.
 
     Larger shares than the heuristic's are far worse, smaller ones a little. A smooth network lays one slope through
     both, and so finds smaller ones to be better; told of both sides it bends at the heuristic (docs/learning.md).
     """
-    above, below = (shares - heuristic).relu(), (heuristic - shares).relu()
-    return torch.cat((observations, shares, above, below), dim=-1)
+    heuristic = observations[:, -shares.shape[-1] :]
+
+    def beside(these: Tensor) -> Tensor:
+        return torch.cat((observations, these, (these - heuristic).relu(), (heuristic - these).relu()), dim=-1)
+
+    difference: Tensor = advantage(beside(shares)) - advantage(beside(heuristic))
+    return difference
 
 
 class EnsemblePerceptron(nn.Sequential):

@@ -17,7 +17,7 @@ from rlalloc.objective import TERM_NAMES
 from rlalloc.objective.weights import LEAST_SHOWN
 from rlalloc.observation import WEIGHT_FEATURES
 from rlalloc_agent.actor import Actor
-from rlalloc_trainer.critic import BESIDE, Critics, EnsemblePerceptron, beside
+from rlalloc_trainer.critic import BESIDE, Critics, EnsemblePerceptron, gain
 from rlalloc_trainer.gain_scale import TYPICAL_GAINS
 from rlalloc_trainer.sac import Sac, SacSettings, new_critics
 
@@ -45,15 +45,12 @@ class WeighedCritics(Critics):
 
     def worth(self, observations: Tensor, shares: Tensor) -> Tensor:
         """What ``shares`` are worth more than the heuristic's, (members, rows)."""
-        gain: Tensor = (self.gain_by_term(observations, shares) * importance_told(observations)).sum(dim=-1)
-        return gain
+        worth: Tensor = (self.gain_by_term(observations, shares) * importance_told(observations)).sum(dim=-1)
+        return worth
 
     def gain_by_term(self, observations: Tensor, shares: Tensor) -> Tensor:
         """What ``shares`` are worth more than the heuristic's by each term, (members, rows, COLUMNS)."""
-        seen, heuristic = _without_weights(observations), observations[:, -shares.shape[-1] :]
-        chosen = self.advantage(beside(heuristic, seen, shares))
-        left: Tensor = chosen - self.advantage(beside(heuristic, seen, heuristic))
-        return left
+        return gain(self.advantage, _without_weights(observations), shares)
 
     def squared_errors(self, observations: Tensor, shares: Tensor, target: Tensor) -> Tensor:
         """Squares (members, rows), summed over the terms of ``target`` (rows, COLUMNS) that are known."""
