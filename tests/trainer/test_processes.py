@@ -41,6 +41,26 @@ def test_workers_of_a_killed_trainer_end() -> None:
     raise AssertionError(f"workers {workers} outlived their parent by 10 s")
 
 
+def test_a_worker_of_a_trainer_that_died_meanwhile_ends() -> None:
+    # What starts it is gone before it can ask to be told of that: here the process between it and this test.
+    program = (
+        "import os, sys, time\n"
+        "from multiprocessing import get_context\n"
+        "from rlalloc_trainer.evaluation import _prepare_worker\n"
+        "def begin(end):\n"
+        "    while os.getppid() == end:\n"
+        "        time.sleep(0.01)\n"
+        "    _prepare_worker()\n"
+        "    print('outlived it', flush=True)\n"
+        "if __name__ == '__main__':\n"
+        "    get_context('fork').Process(target=begin, args=(os.getpid(),)).start()\n"
+        "    os._exit(0)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert "outlived it" not in ended.stdout
+    assert "died before its worker had started" in ended.stderr
+
+
 def runs(process: int) -> bool:
     try:
         return "Z" not in Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]

@@ -2,11 +2,12 @@
 
 import ctypes
 import math
+import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import Final, Protocol, TypeVar
 
 import msgspec
@@ -139,3 +140,6 @@ def _prepare_worker() -> None:
     """Use one thread, and end with the parent: a killed trainer would leave its workers waiting for ever."""
     torch.set_num_threads(1)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    parent = parent_process()
+    if parent is not None and parent.pid != os.getppid():
+        raise SystemExit("the trainer died before its worker had started")  # no signal comes of that any more
