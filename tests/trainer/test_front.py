@@ -31,8 +31,8 @@ def test_one_policy_learns_to_do_what_it_is_told() -> None:
     observation = np.full((rows, len(FEATURES)), 0.5, dtype=np.float32)
     shares = generator.random((rows, SHARES), dtype=np.float32)
     gain = np.zeros((rows, len(TERM_NAMES)), dtype=np.float32)
-    gain[:, TERM_NAMES.index("jct")] = -4 * (shares[:, 0] - 0.9) ** 2
-    gain[:, TERM_NAMES.index("gpu_held")] = -4 * (shares[:, 0] - 0.1) ** 2
+    gain[:, TERM_NAMES.index("jct")] = 4 * (0.4**2 - (shares[:, 0] - 0.9) ** 2)  # over the heuristic's 0.5
+    gain[:, TERM_NAMES.index("gpu_held")] = 4 * (0.4**2 - (shares[:, 0] - 0.1) ** 2)
     sites = Weights(gpu_held=0.03), Weights(jct=0.03, gpu_held=1, out_of_memory=0, timeout=0)
 
     def draw(count: int, generator: np.random.Generator) -> np.ndarray:

@@ -21,7 +21,7 @@ from rlalloc.urgency import UrgencyRules
 from rlalloc_agent.actor import Actor, actor_bytes, load_actor
 from rlalloc_trainer import held_out
 from rlalloc_trainer import retrain as module
-from rlalloc_trainer.critic import Critics, EnsembleLinear, ResidualCritics
+from rlalloc_trainer.critic import Critics, EnsemblePerceptron, ResidualCritics
 from rlalloc_trainer.experience import costs_of, observations_of, shares_of, split_by_time, usable
 from rlalloc_trainer.gate import judge
 from rlalloc_trainer.held_out import CANDIDATE, HeldOut, measure
@@ -30,7 +30,7 @@ from rlalloc_trainer.simulator.consequences import Observed
 from rlalloc_trainer.simulator.from_stream import Stream
 from rlalloc_trainer.twin import LEAST_JOBS, MOST_JOBS, resampled, scaling_exponents, stream_jobs, twin_of
 from rlalloc_trainer.versions import CRITICS_FILE, load_shipped_version, load_version, new_manifest, version_files
-from rlalloc_trainer.weighed_critic import WEIGHED, WeighedCritics
+from rlalloc_trainer.weighed_critic import COLUMNS, WEIGHED, WeighedCritics
 from tests.agent.serving import add_version
 from tests.trainer.sites import NODES, changed, experience_of, site_stream, stored
 
@@ -134,15 +134,15 @@ def test_a_version_keeps_its_critics(tmp_path: Path) -> None:
 
 
 def test_critics_of_an_earlier_rlalloc_are_left_behind(tmp_path: Path) -> None:
-    """They took weights for any other input, and knew shares from no side of the heuristic's.
+    """They had a value of the situation beside what shares gain.
 
     A retraining from such a version starts with critics of its own.
     """
     actor = Actor()
     weights_as_inputs = ResidualCritics(actor.features, actor.actions, actor.hidden)
-    of_no_side = WeighedCritics(actor.features, actor.actions, actor.hidden)
-    of_no_side.advantage[0] = EnsembleLinear(2, actor.features - WEIGHED + actor.actions, actor.hidden[0])
-    for number, earlier in enumerate((weights_as_inputs, of_no_side)):
+    with_a_value = WeighedCritics(actor.features, actor.actions, actor.hidden)
+    with_a_value.value = EnsemblePerceptron(2, actor.features - WEIGHED, actor.hidden, COLUMNS)
+    for number, earlier in enumerate((weights_as_inputs, with_a_value)):
         assert load_version(_stored_copy(actor, earlier, tmp_path / str(number))).critics is None
 
 

@@ -16,7 +16,15 @@ from rlalloc_trainer.replay import Replay, Transitions, single_decisions
 from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn, new_critics
 
 PLAIN = SacSettings(
-    anchor=0.0, critic_rate=3e-3, actor_rate=3e-3, weight_decay=0.0, actor_after=100, batch=128, tau=0.05
+    anchor=0.0,
+    critics=2,
+    critic_rate=3e-3,
+    actor_rate=3e-3,
+    weight_decay=0.0,
+    actor_after=100,
+    batch=128,
+    tau=0.05,
+    temperature=0.003,
 )
 WIDTHS = (32, 32)
 
@@ -61,7 +69,15 @@ def test_learns_a_continuous_bandit() -> None:
 def test_temperature_brings_entropy_to_its_target() -> None:
     """Given that there is nothing to win, only the target says how random to be."""
     settings = SacSettings(
-        anchor=0.0, actor_after=0, actor_every=1, actor_rate=3e-3, temperature_rate=0.05, target_entropy=-2.5
+        anchor=0.0,
+        actor_after=0,
+        actor_every=1,
+        critic_rate=3e-4,
+        actor_rate=3e-3,
+        critics=2,
+        temperature=0.003,
+        temperature_rate=0.05,
+        target_entropy=-2.5,
     )
     sac, replay = new_sac(settings), Replay(1000, 8, SHARES)
     nothing_to_win = bandit(1000, 1)
@@ -83,7 +99,7 @@ def test_an_anchored_actor_stays_at_the_heuristic_where_there_is_nothing_to_win(
 
 def test_critics_that_disagree_on_shares_keep_the_actor_at_the_heuristic() -> None:
     """However sure they are of which of them values the state itself less."""
-    sac = new_sac(SacSettings(anchor=0.0, actor_after=0, actor_every=1, actor_rate=3e-3, temperature=1e-6))
+    sac = new_sac(SacSettings(anchor=0.0, actor_after=0, actor_every=1, actor_rate=3e-3, temperature=1e-6, critics=2))
     rows = torch.full((64, 8), 0.5)
     sac.critics = TornCritics(8, SHARES, WIDTHS)
     replay = Replay(64, 8, SHARES)

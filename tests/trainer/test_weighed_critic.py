@@ -19,6 +19,7 @@ def observations(site: Weights, rows: int = 16) -> torch.Tensor:
 
 
 def new_critics(members: int = 2) -> WeighedCritics:
+    torch.manual_seed(0)
     return WeighedCritics(len(FEATURES), SHARES, (16, 16), members)
 
 
@@ -34,14 +35,13 @@ def test_the_importance_of_terms_is_read_from_the_observation() -> None:
 
 def test_the_value_is_that_of_the_terms_by_their_importance() -> None:
     """So what was learned of a term under some weights is known under all others."""
-    critics, shares = new_critics(), torch.rand(16, SHARES, generator=torch.Generator().manual_seed(0))
+    critics, shares = new_critics(), drawn_shares()
     by_term = critics.gain_by_term(observations(SITES[0]), shares)
     for site in SITES:
         rows = observations(site)
         assert torch.equal(critics.gain_by_term(rows, shares), by_term)
         counts = torch.from_numpy(np.append(importance(site.array), 1.0)).float()
-        gain = critics(rows, shares) - critics(rows, rows[:, -SHARES:])
-        assert torch.allclose(gain, by_term @ counts, atol=1e-5)
+        assert torch.allclose(critics(rows, shares), by_term @ counts, atol=1e-5)
 
 
 def test_the_heuristic_gains_nothing_over_itself() -> None:
@@ -50,27 +50,49 @@ def test_the_heuristic_gains_nothing_over_itself() -> None:
     assert new_critics().gain_by_term(rows, 1 - rows[:, -SHARES:]).abs().max() > 1e-4
 
 
-def test_each_term_is_learned_from_what_is_known_of_it() -> None:
-    """Whatever weights an observation has, and whatever else is not known of its label."""
-    critics, rows = new_critics(), observations(DEFAULT_WEIGHTS)
-    shares = torch.rand(16, SHARES, generator=torch.Generator().manual_seed(0))
+def test_a_term_is_learned_from_what_is_known_of_it() -> None:
+    """Whatever else is not known of its label; by sites that do not care for it nothing is learned."""
+    frugal, shares = observations(Weights(jct=0, energy=1, out_of_memory=0, timeout=0)), drawn_shares()
     energy = TERM_NAMES.index("energy")
     target = torch.full((16, COLUMNS), torch.nan)
-    target[:, energy] = shares[:, 0]
+    target[:, energy] = shares[:, 0] - frugal[:, -SHARES]
+    critics = new_critics()
+    taught(critics, frugal, shares, target)
+    assert all(bool(parameter.isfinite().all()) for parameter in critics.parameters())
+    assert torch.allclose(critics.gain_by_term(frugal, shares)[..., energy], target[:, energy], atol=0.1)
+    assert not critics.squared_errors(observations(DEFAULT_WEIGHTS), shares, target).any()
+
+
+def test_an_error_counts_as_much_as_the_site_cares() -> None:
+    critics, shares = new_critics(), drawn_shares()
+    for site in SITES:
+        rows = observations(site)
+        by_term = critics.gain_by_term(rows, shares)[0].detach()
+        for column, cares in enumerate([*importance(site.array), 1.0]):
+            target = by_term.clone()
+            target[:, column] += 2.0
+            wrong = critics.squared_errors(rows, shares, target)[0]
+            assert torch.allclose(wrong, torch.full((16,), 4.0 * cares**2), atol=1e-4)
+
+
+def test_leaving_the_heuristic_has_its_price_wherever_one_goes() -> None:
+    """Shares that are all equally bad: only the heuristic's are better, of which no label says so."""
+    rows, shares = observations(DEFAULT_WEIGHTS), drawn_shares()
+    target = torch.full((16, COLUMNS), torch.nan)
+    target[:, TERM_NAMES.index("jct")] = -0.5
+    critics = new_critics()
+    taught(critics, rows, shares, target)
+    assert critics.worth(rows, shares).mean() < -0.4
+    assert critics.worth(rows, rows[:, -SHARES:]).abs().max() < 1e-6
+
+
+def drawn_shares() -> torch.Tensor:
+    return torch.rand(16, SHARES, generator=torch.Generator().manual_seed(0))
+
+
+def taught(critics: WeighedCritics, rows: torch.Tensor, shares: torch.Tensor, target: torch.Tensor) -> None:
     optimizer = torch.optim.Adam(critics.parameters(), lr=0.01)
     for _ in range(300):
-        loss = critics.squared_errors(rows, shares, target).mean()
         optimizer.zero_grad()
-        torch.autograd.backward(loss)
+        torch.autograd.backward(critics.squared_errors(rows, shares, target).mean())
         optimizer.step()
-    assert loss.item() < 0.01
-    assert all(bool(parameter.isfinite().all()) for parameter in critics.parameters())
-    only_energy = observations(Weights(jct=0, energy=1, out_of_memory=0, timeout=0))
-    assert torch.allclose(
-        critics(only_energy, shares) - critics(only_energy, torch.zeros(16, SHARES)),
-        critics.gain_by_term(rows, shares)[..., energy]
-        - critics.gain_by_term(rows, torch.zeros(16, SHARES))[..., energy]
-        + critics.gain_by_term(rows, shares)[..., -1]
-        - critics.gain_by_term(rows, torch.zeros(16, SHARES))[..., -1],
-        atol=1e-5,
-    )

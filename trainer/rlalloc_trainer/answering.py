@@ -32,6 +32,7 @@ WAYS: Final = (
     Answering(below=PRESSURE),
     Answering(at_least=ANY_PRESSURE),
     Answering(own_order=True),
+    Answering(own_order=True, at_least=PRESSURE),
     *(Answering.by(name) for name in STAND_INS),
 )
 """Ways to serve a network, and heuristics to serve instead of it and the base."""

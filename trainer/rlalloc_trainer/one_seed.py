@@ -29,12 +29,12 @@ class PretrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     seed: int = 0
     seeds: int = 5
-    streams: int = 1200
+    streams: int = 1800
     steps: int = 6000
     validation_streams: int = 120
     test_streams: int = 240
     confidence: float = 0.9
-    labels: LabelSettings = LabelSettings()
+    labels: LabelSettings = LabelSettings(decisions=50)
     sac: SacSettings = SacSettings(actor_after=2000)
 
     def scaled(self, budget: float) -> "PretrainSettings":

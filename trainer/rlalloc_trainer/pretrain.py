@@ -39,7 +39,7 @@ from rlalloc_trainer.simulator.training_streams import TEST, VALIDATION, trainin
 from rlalloc_trainer.training_folder import SeedOutcome, TrainingFolder
 from rlalloc_trainer.versions import new_manifest, version_files
 
-VERSION: Final = "shipped-8"
+VERSION: Final = "shipped-9"
 VALIDATION_BASE: Final = "validation-base"
 """Under what name the heuristic's results on the validation streams are kept."""
 TRAINING_FOLDER: Final = "training"

@@ -43,8 +43,8 @@ TRAIN_PACE: Final = (0.7, 1.5)
 """Training streams run at other paces than the site's own too, so that a busier week is no surprise."""
 REAL_COPIES: Final = 4
 """Times that each real decision goes into the buffer: few as they are, they are the truth."""
-FINE_TUNING: Final = SacSettings(actor_rate=1e-4, actor_after=300, batch=128)
-"""Gentler than from nothing: there is a policy to lose."""
+FINE_TUNING: Final = SacSettings(batch=128, critic_rate=3e-4, actor_rate=1e-4, actor_after=300, anchor=0.5)
+"""Gentler than from nothing: there is a policy to lose, and a site's decisions are few."""
 LABELS: Final = LabelSettings(decisions=20, alternatives=3)
 RIDGE: Final = 0.01
 WORKERS: Final = 2

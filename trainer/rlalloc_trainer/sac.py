@@ -52,17 +52,17 @@ class SacSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     tau: float = 0.01
     batch: int = 256
-    critic_rate: float = 3e-4
+    critic_rate: float = 1e-3
     actor_rate: float = 3e-4
     temperature_rate: float = 1e-3
     weight_decay: float = 0.1
-    critics: int = 2
+    critics: int = 5
     deviations: float = 1.0
     actor_every: int = 2
     actor_after: int = 200
     target_entropy: float = -16.0
-    temperature: float = 0.003
-    anchor: float = 0.5
+    temperature: float = 0.0005
+    anchor: float = 0.02
 
 
 def plain_settings(actions: int) -> SacSettings:
@@ -72,8 +72,10 @@ def plain_settings(actions: int) -> SacSettings:
     """
     return SacSettings(
         tau=0.005,
+        critic_rate=3e-4,
         temperature_rate=3e-4,
         weight_decay=0.0,
+        critics=2,
         actor_every=1,
         actor_after=0,
         target_entropy=-actions * (1.0 + math.log(2.0)),

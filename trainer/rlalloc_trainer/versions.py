@@ -70,10 +70,10 @@ def load_version(folder: Path) -> Learned:
         return Learned(actor, None, manifest.version, manifest.answers)
     try:
         tensors = safetensors.torch.load((folder / CRITICS_FILE).read_bytes())
+        if _of_an_earlier_form(tensors):
+            return Learned(actor, None, manifest.version, manifest.answers)
         members = max(len(tensor) for tensor in tensors.values())  # each has the members in front
         critics = WeighedCritics(actor.features, actor.actions, actor.hidden, members)
-        if _of_an_earlier_form(tensors, critics):
-            return Learned(actor, None, manifest.version, manifest.answers)
         critics.load_state_dict(tensors)
     except (safetensors.SafetensorError, RuntimeError, ValueError, TypeError) as err:
         reason = str(err).splitlines()[0]
@@ -81,13 +81,9 @@ def load_version(folder: Path) -> Learned:
     return Learned(actor, critics, manifest.version, manifest.answers)
 
 
-def _of_an_earlier_form(tensors: Mapping[str, Tensor], critics: WeighedCritics) -> bool:
-    """Whether critics are those of an earlier rlalloc: of one value for all terms, or told of no side of shares."""
-    sizes = {"advantage.0.weight": 1, f"advantage.{len(critics.advantage) - 1}.bias": -1}  # inputs, outputs
-    return any(
-        name in tensors and tensors[name].shape[place] != critics.get_parameter(name).shape[place]
-        for name, place in sizes.items()
-    )
+def _of_an_earlier_form(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether critics are those of an earlier rlalloc, which had a value of the situation too (weighed_critic)."""
+    return any(name.startswith("value.") for name in tensors)
 
 
 def load_shipped_version() -> Learned:

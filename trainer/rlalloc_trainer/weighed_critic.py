@@ -1,10 +1,13 @@
-"""Critics for any objective: they learn what shares are worth by each term, and weigh it as a site does.
+"""Critics for any objective: they learn what shares gain by each term, and weigh it as a site does.
 
-``Q(s, a, w) = Σ importance_told(w)_k · Q_k(s, a)``, ``Q_k = V_k(s) + A_k(s, a) - A_k(s, a_heuristic)``. What shares
-change by a term does not depend on what a site wants: Q_k sees no weights, is learned from what every label says of
-that term, and holds for all weights. So in the conditioned network of Abels et al. (ICML 2019); that a decision ends
-its episode makes it exact. Critics of one value, told the weights as any other input, had to find that product in the
-noise, and took the weights for noise themselves (docs/objective.md).
+``Q(s, a, w) = Σ importance_told(w)_k · G_k(s, a)``, ``G_k = A_k(s, a) - A_k(s, a_heuristic)``. What shares change by
+a term does not depend on what a site wants: G_k sees no weights, is learned from what every label says of that term,
+and holds for all weights. So in the conditioned network of Abels et al. (ICML 2019); that a decision ends its episode
+makes it exact. Critics of one value, told the weights as any other input, had to find that product in the noise, and
+took the weights for noise themselves (docs/objective.md).
+
+There is no V(s): labels are gains over the heuristic's shares, so that nothing is what these are worth. With a V it
+learned what random shares gain on average, and leaving the heuristic looked free (docs/learning.md).
 """
 
 from collections.abc import Sequence
@@ -34,17 +37,10 @@ class WeighedCritics(Critics):
 
     def __init__(self, features: int, actions: int, hidden: Sequence[int], members: int = 2) -> None:
         super().__init__(members)
-        self.value = EnsemblePerceptron(members, features - WEIGHED, hidden, COLUMNS)
         self.advantage = EnsemblePerceptron(members, features - WEIGHED + BESIDE * actions, hidden, COLUMNS)
 
     def forward(self, observations: Tensor, shares: Tensor) -> Tensor:
-        """Values (members, rows) of shares (rows, actions) for observations (rows, features)."""
-        by_term = self.value(_without_weights(observations)) + self.gain_by_term(observations, shares)
-        values: Tensor = (by_term * importance_told(observations)).sum(dim=-1)
-        return values
-
-    def worth(self, observations: Tensor, shares: Tensor) -> Tensor:
-        """What ``shares`` are worth more than the heuristic's, (members, rows)."""
+        """What shares (rows, actions) are worth more than the heuristic's, (members, rows)."""
         worth: Tensor = (self.gain_by_term(observations, shares) * importance_told(observations)).sum(dim=-1)
         return worth
 
@@ -53,10 +49,12 @@ class WeighedCritics(Critics):
         return gain(self.advantage, _without_weights(observations), shares)
 
     def squared_errors(self, observations: Tensor, shares: Tensor, target: Tensor) -> Tensor:
-        """Squares (members, rows), summed over the terms of ``target`` (rows, COLUMNS) that are known."""
-        by_term = self.value(_without_weights(observations)) + self.gain_by_term(observations, shares)
-        known = ~target.isnan()
-        squares: Tensor = (known * (by_term - target.nan_to_num()) ** 2).sum(dim=-1)
+        """Squares (members, rows), summed over the terms of ``target`` (rows, COLUMNS) that are known.
+
+        A term counts as much as the row's site cares for it: what few ask for is to leave room for what most do.
+        """
+        errors = (self.gain_by_term(observations, shares) - target.nan_to_num()) * importance_told(observations)
+        squares: Tensor = (~target.isnan() * errors**2).sum(dim=-1)
         return squares
 
 
