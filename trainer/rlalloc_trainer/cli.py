@@ -92,7 +92,7 @@ def front_command(
         str, typer.Argument(metavar="TERM", help="A term of the objective (docs/objective.md).")
     ] = "gpu_held",
     *,
-    weights: Annotated[str, typer.Option(help="Weights of TERM beside jct 1.")] = "0,10,100",
+    weights: Annotated[str, typer.Option(help="Weights of TERM beside jct 1.")] = "0,2,5,100",
     seed: Annotated[int, typer.Option(help="All that is random follows from it.")] = 0,
     streams: Annotated[int, typer.Option(min=1, help="Simulated streams to learn from.")] = 100,
     steps: Annotated[int, typer.Option(min=1, help="Gradient steps of each policy.")] = 3000,

@@ -44,7 +44,7 @@ class FrontSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """``weights`` of ``term`` beside a completion time of weight 1; streams of ``jobs`` each, and amounts of work."""
 
     term: str = "gpu_held"
-    weights: tuple[float, ...] = (0.0, 10.0, 100.0)
+    weights: tuple[float, ...] = (0.0, 2.0, 5.0, 100.0)
     seed: int = 0
     jobs: int = 100
     streams: int = 100
