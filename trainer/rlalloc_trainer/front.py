@@ -15,14 +15,13 @@ import torch
 
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import BASE_NAME
-from rlalloc.job import SHARES
 from rlalloc.objective import TERM_NAMES, Weights, costs_of
 from rlalloc.objective.consequences import FloatArray
 from rlalloc.observation import FEATURES
 from rlalloc_agent.actor import HIDDEN, Actor
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
 from rlalloc_trainer.evaluation import ActorWeights, Contender, Map, policy_of
-from rlalloc_trainer.hindsight import Draw, Hindsight, always, draw_weights
+from rlalloc_trainer.hindsight import Draw, always, draw_weights, remembered
 from rlalloc_trainer.intervals import Interval, ratio_of
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.sac import Losses, SacSettings, learn
@@ -128,11 +127,8 @@ def _labels(settings: FrontSettings, spread: Map, report: Report) -> list[Labels
 
 def _learned(settings: FrontSettings, labels: Sequence[Labels], draw: Draw) -> ActorWeights:
     torch.manual_seed(settings.seed)
-    replay = Hindsight(sum(len(each.gain) for each in labels), len(FEATURES), SHARES, draw)
-    for each in labels:
-        replay.add(each.observation, each.shares, each.gain)
     sac = sac_for_any_weights(Actor(len(FEATURES), HIDDEN), settings.sac, settings.seed)
-    learn(sac, replay, settings.steps, np.random.default_rng(settings.seed), _ignore)
+    learn(sac, remembered(labels, draw), settings.steps, np.random.default_rng(settings.seed), _ignore)
     return ActorWeights.of(sac.actor)
 
 

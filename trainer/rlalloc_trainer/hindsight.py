@@ -11,10 +11,12 @@ from typing import Final
 
 import numpy as np
 
+from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.objective.consequences import FloatArray
 from rlalloc.objective.weights import features_of
-from rlalloc.observation import WEIGHT_FEATURES
+from rlalloc.observation import FEATURES, WEIGHT_FEATURES
+from rlalloc_trainer.counterfactual import Labels
 from rlalloc_trainer.gain_scale import cut, scaled
 from rlalloc_trainer.replay import FloatArray as SingleArray
 from rlalloc_trainer.replay import Transitions, single_decisions
@@ -115,3 +117,11 @@ class Hindsight:
         observation = told(self._observation[rows], self._draw(count, generator))
         reward = np.column_stack((ours, others)).astype(np.float32)
         return single_decisions(observation, self._shares[rows], reward)
+
+
+def remembered(labels: Sequence[Labels], draw: Draw = draw_weights) -> Hindsight:
+    """Return a buffer of all of ``labels``."""
+    replay = Hindsight(sum(len(each.gain) for each in labels), len(FEATURES), SHARES, draw)
+    for each in labels:
+        replay.add(each.observation, each.shares, each.gain)
+    return replay

@@ -8,11 +8,10 @@ import numpy as np
 import torch
 
 from rlalloc.errors import PolicyError
-from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES
 from rlalloc_agent.actor import HIDDEN, Actor
-from rlalloc_trainer.counterfactual import LabelSettings
-from rlalloc_trainer.hindsight import Hindsight
+from rlalloc_trainer.counterfactual import Labels, LabelSettings
+from rlalloc_trainer.hindsight import remembered
 from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn
 from rlalloc_trainer.simulator.training_streams import TRAINING
 from rlalloc_trainer.training_folder import Curve, Curves, TrainingFolder
@@ -73,12 +72,7 @@ def _learn(
     sac: Sac[Actor], settings: PretrainSettings, folder: TrainingFolder, generator: np.random.Generator
 ) -> Curves:
     """Take SAC's steps; return its figures on the way, averaged over CURVE_STEPS steps each."""
-    replay = Hindsight(settings.streams * settings.labels.rows, len(FEATURES), SHARES)
-    for number in settings.numbers:
-        labels = folder.labels(number)
-        if labels is None:
-            raise PolicyError(f"{folder.path} has lost the labels of stream {number}: begin anew in another folder")
-        replay.add(labels.observation, labels.shares, labels.gain)
+    replay = remembered([_labels(number, folder) for number in settings.numbers])
     losses: list[Losses] = []
     points: dict[str, list[tuple[int, float]]] = {name: [] for name in CURVES}
 
@@ -96,3 +90,10 @@ def _learn(
         name: Curve(tuple(step for step, _ in found), tuple(value for _, value in found))
         for name, found in points.items()
     }
+
+
+def _labels(number: int, folder: TrainingFolder) -> Labels:
+    labels = folder.labels(number)
+    if labels is None:
+        raise PolicyError(f"{folder.path} has lost the labels of stream {number}: begin anew in another folder")
+    return labels
