@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS
 from rlalloc.objective.weights import features_of
 from rlalloc.observation import FEATURES, WEIGHT_FEATURES, as_if_based_on
@@ -33,17 +34,21 @@ class PartlyLearned:
         """Shares (jobs, SHARES) and log-densities (jobs,), as Actor.decide."""
         if self.answers.everywhere:
             return self.actor.decide(observations, sample=sample, generator=generator)
-        around = as_if_based_on(self.answers.heuristic, observations)
-        shares, log_probabilities = self._heuristic.decide(around, sample=sample, generator=generator)
-        if not sample:
-            # To the last digit: an actor keeps shares of 0 and 1 off the flat ends of tanh.
-            shares[:] = around[:, -shares.shape[1] :]
         learned = self.answers.at(pressure_of(observations), observations[:, _URGENCY_COUNTS] > 0.5)
         learned |= other_objective(observations)
+        shares = np.empty((len(observations), SHARES))
+        log_probabilities = np.empty(len(observations))
         if learned.any():
             shares[learned], log_probabilities[learned] = self.actor.decide(
                 observations[learned], sample=sample, generator=generator
             )
+        left = ~learned
+        if left.any():
+            around = as_if_based_on(self.answers.heuristic, observations[left])
+            shares[left], log_probabilities[left] = self._heuristic.decide(around, sample=sample, generator=generator)
+            if not sample:
+                # To the last digit: an actor keeps shares of 0 and 1 off the flat ends of tanh.
+                shares[left] = around[:, -SHARES:]
         return shares, log_probabilities
 
 

@@ -6,8 +6,10 @@ import msgspec
 import numpy as np
 from rich.table import Table
 
+from rlalloc.allocation import gpus_for
+from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
 from rlalloc.job import Allocation, Bounds, Range
-from rlalloc.observation import FEATURES, SCHEMA_VERSION
+from rlalloc.observation import FEATURES, SCHEMA_VERSION, Observation, heuristic_gpu_shares
 from rlalloc.store import Application, Decision, Outcome, Store
 from rlalloc_cli.terminal import CONSOLE, duration, local_time
 
@@ -48,6 +50,7 @@ def story_as_json(story: Sequence[Chapter]) -> str:
                 **msgspec.to_builtins(chapter.decision),
                 "observation": named_observation(chapter.decision),
             },
+            "gpus_of_heuristics": gpus_of_heuristics(chapter.decision),
             "in_force": chapter.in_force,
             "applications": msgspec.to_builtins(chapter.applications),
             "outcome": msgspec.to_builtins(chapter.outcome),
@@ -59,10 +62,24 @@ def story_as_json(story: Sequence[Chapter]) -> str:
 
 def named_observation(decision: Decision) -> dict[str, float]:
     """What the policy saw, by name of feature; empty where it was not asked or the encoding has changed since."""
-    if decision.observation is None or decision.observation_schema != SCHEMA_VERSION:
+    observation = _seen(decision)
+    if observation is None:
         return {}
-    values = np.frombuffer(decision.observation, dtype="<f4")
-    return {name: round(float(value), 4) for name, value in zip(FEATURES, values, strict=True)}
+    return {name: round(float(value), 4) for name, value in zip(FEATURES, observation, strict=True)}
+
+
+def _seen(decision: Decision) -> Observation | None:
+    if decision.observation is None or decision.observation_schema != SCHEMA_VERSION:
+        return None
+    return np.frombuffer(decision.observation, dtype="<f4")
+
+
+def gpus_of_heuristics(decision: Decision) -> dict[str, int]:
+    """How many GPUs each heuristic that the agent can serve would have given the job, by name; empty likewise."""
+    observation = _seen(decision)
+    if observation is None or decision.bounds is None:
+        return {}
+    return {name: gpus_for(share, decision.bounds) for name, share in heuristic_gpu_shares(observation).items()}
 
 
 def print_story(story: Sequence[Chapter]) -> None:
@@ -85,8 +102,8 @@ def _print_chapter(chapter: Chapter) -> None:
     table.add_row("decided", f"{local_time(decision.decided_s)}, decision {decision.id}")
     if decision.predicted_gain is not None:
         table.add_row("while it waited", f"predicted to save {decision.predicted_gain:.0%} of what it costs")
-    for first, words in _observation_lines(decision):
-        table.add_row("observed" if first else "", words)
+    for name, line in _observation_lines(decision):
+        table.add_row(name, line)
     if decision.shares is not None and decision.log_probability is not None:
         shares = decision.shares
         sizes = f"GPU {shares.gpu:.3f}, CPU {shares.cpu:.3f}, memory {shares.mem:.3f}"
@@ -129,10 +146,13 @@ def _range(bound: Range) -> str:
     return f"{bound.minimum:g} (from the {bound.minimum_from}) to {bound.maximum:g} (from the {bound.maximum_from})"
 
 
-def _observation_lines(decision: Decision) -> list[tuple[bool, str]]:
-    named = named_observation(decision)
-    words = [f"{name} {value:g}" for name, value in named.items()]
-    return [(first == 0, ", ".join(words[first : first + 4])) for first in range(0, len(words), 4)]
+def _observation_lines(decision: Decision) -> list[tuple[str, str]]:
+    """What the policy saw, and what the heuristics would have made of it."""
+    words = [f"{name} {value:g}" for name, value in named_observation(decision).items()]
+    lines = [("" if first else "observed", ", ".join(words[first : first + 4])) for first in range(0, len(words), 4)]
+    gpus = gpus_of_heuristics(decision)
+    answers = ", ".join(f"{name.removesuffix(SMALLEST_AREA_FIRST)} {count}" for name, count in gpus.items())
+    return [*lines, ("GPUs by heuristics", answers)] if gpus else lines
 
 
 def _outcome_lines(chapter: Chapter) -> tuple[tuple[str, str], ...]:

@@ -39,7 +39,7 @@ def allocation_for(
 @functools.lru_cache(maxsize=8192)
 def size_for(shares: Shares, request: Allocation, bounds: Bounds, shape: NodeShape) -> Allocation:
     """Likewise, with the time limit of the request; kept, for heuristics, encoding and decision ask for the same."""
-    gpus = _nearest_count(_interpolate(shares.gpu, bounds.gpus), bounds.gpu_counts)
+    gpus = gpus_for(shares.gpu, bounds)
     nodes, gpus_per_node = _layout(gpus, request, shape)
     tasks_per_node = _tasks_per_node(gpus_per_node, request, bounds)
     cpus_per_node = min(shape.cpus, _of_node(shares.cpu, bounds.cpus_per_gpu, 1, gpus_per_node))
@@ -52,6 +52,12 @@ def size_for(shares: Shares, request: Allocation, bounds: Bounds, shape: NodeSha
         mem_mib_per_node=max(1, mem_mib),
         time_limit_s=request.time_limit_s,
     )
+
+
+def gpus_for(share: float, bounds: Bounds) -> int:
+    """Return the workable number of GPUs that is nearest to a GPU share."""
+    gpus = _interpolate(share, bounds.gpus)
+    return min(bounds.gpu_counts, key=lambda count: abs(math.log(count / gpus)))
 
 
 def shares_of(allocation: Allocation, bounds: Bounds) -> Shares:
@@ -100,10 +106,6 @@ def share_in(value: float, bound: Range) -> float:
         return 1.0
     share = math.log(max(value, 1e-9) / bound.minimum) / math.log(bound.maximum / bound.minimum)
     return min(1.0, max(0.0, share))
-
-
-def _nearest_count(gpus: float, counts: tuple[int, ...]) -> int:
-    return min(counts, key=lambda count: abs(math.log(count / gpus)))
 
 
 def _ceil(value: float) -> int:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rlalloc.allocation import share_in
 from rlalloc.bounds import NodeShape
-from rlalloc.heuristics import BASE, STAND_INS
+from rlalloc.heuristics import BASE, BASE_NAME, STAND_INS
 from rlalloc.heuristics.sizes import sizes_of
 from rlalloc.job import JOB_CLASSES, SHARES, Allocation, Bounds, JobClass, JobView, Shares
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
@@ -89,6 +89,12 @@ def encode(job: JobView, view: ClusterView, objective: Weights = DEFAULT_WEIGHTS
 def heuristic_shares(observation: Observation) -> Shares:
     """Return the base heuristic's shares that ``observation`` ends with."""
     return Shares(*observation[-SHARES:].tolist())
+
+
+def heuristic_gpu_shares(observation: Observation) -> dict[str, float]:
+    """Return the GPU share that each heuristic which the agent can serve answers there, by name, the base first."""
+    stand_ins = {name: float(observation[FEATURES.index(f"{name}:gpu_share")]) for name in STAND_INS}
+    return {BASE_NAME: heuristic_shares(observation).gpu, **stand_ins}
 
 
 def as_if_based_on(heuristic: str, observations: Observation) -> Observation:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from rlalloc.job import Shares
@@ -70,10 +71,11 @@ def test_a_job_we_never_saw_is_exit_1(run: Run) -> None:
 
 def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.sqlite")
-    observation = bytes(4 * len(FEATURES))
-    store.add_decisions(
-        [msgspec.structs.replace(DECISION, observation=observation, observation_schema=SCHEMA_VERSION)]
-    )
+    observation = np.zeros(len(FEATURES), dtype="<f4")
+    observation[FEATURES.index("heuristic_gpu_share")] = 1.0
+    observation[FEATURES.index("equal-share+smallest-area-first:gpu_share")] = 0.6
+    seen = observation.tobytes()
+    store.add_decisions([msgspec.structs.replace(DECISION, observation=seen, observation_schema=SCHEMA_VERSION)])
     (application,) = store.journal([APPLICATION])
     store.set_applications([application], "begun", 1002, "let go with the decided size")
     store.add_outcomes([OUTCOME])
@@ -84,6 +86,7 @@ def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
         "1 node x 4 GPUs",  # the request
         "1 (from the script) to 8 (from the script); workable: 1, 2, 4, 8",
         "queued_gpus 0",  # the observation
+        "price-by-order 8, price-ef 1, capped-price 1, marginal-gain 1, efficiency-adaptive 1, equal-share 4",
         "GPU 0.100, CPU 0.200, memory 0.300, urgency 0.400; log-probability -1.500",
         "+12, falling to nothing while it waits, within 0:17:36",
         "v000001",
@@ -97,6 +100,7 @@ def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
     (told,) = json.loads(run("explain", "7", "--json").stdout)
     assert told["decision"]["shares"] == msgspec.to_builtins(Shares(0.1, 0.2, 0.3, 0.4))
     assert set(told["decision"]["observation"]) == set(FEATURES)
+    assert told["gpus_of_heuristics"]["equal-share+smallest-area-first"] == 4
     assert told["outcome"]["state"] == "COMPLETED"
 
 

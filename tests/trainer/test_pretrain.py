@@ -6,9 +6,11 @@ import msgspec
 import pytest
 
 from rlalloc.errors import PolicyError
+from rlalloc.heuristics import BASE_NAME
 from rlalloc.policies import verify
 from rlalloc_trainer import pretrain as module
 from rlalloc_trainer.counterfactual import LabelSettings
+from rlalloc_trainer.held_out import RIVALS
 from rlalloc_trainer.one_seed import PretrainSettings
 from rlalloc_trainer.pretrain import pretrain
 from rlalloc_trainer.progress import silent
@@ -20,7 +22,8 @@ SMALL = PretrainSettings(
     streams=2,
     steps=50,
     validation_streams=2,
-    test_streams=2,
+    test_streams=3,
+    rival_streams=2,
     labels=LabelSettings(decisions=3, alternatives=2),
     sac=SacSettings(actor_after=10),
 )
@@ -64,6 +67,15 @@ def test_what_is_done_is_not_done_again(whole: Path, monkeypatch: pytest.MonkeyP
     before = verify(whole)
     pretrain(SMALL, whole, silent, workers=1)
     assert verify(whole).files == before.files
+
+
+def test_rivals_are_compared_on_the_streams_that_they_ran(whole: Path) -> None:
+    kept = {path.stem: len(msgspec.json.decode(path.read_bytes())) for path in whole.glob("training/results-test-*")}
+    assert kept.pop(f"results-test-{BASE_NAME}") == 3
+    assert sorted(kept.values(), reverse=True)[:2] in ([3, 2], [2, 2])  # what was chosen may be the base itself
+    ratios = verify(whole).evaluation["jct_ratio"]
+    assert isinstance(ratios, dict)
+    assert set(ratios) == set(RIVALS)
 
 
 def test_other_settings_do_not_go_on_in_the_same_folder(whole: Path) -> None:

@@ -4,11 +4,12 @@ A network that wins where the cluster is full may lose where it is empty, or the
 where the queue keeps its own order may have nothing to add where smaller jobs go first; on some sites another
 heuristic than the base is the best. Ways to serve are run on the same streams; the best of those that are surely
 ahead of the base heuristic over all, and in no third of the streams surely and by more than MARGIN behind, is taken,
-or the base alone. Sure is what the whole interval says.
+or the base alone. Sure is what the whole interval says. What has to prove itself on further streams before it is
+served may be ahead here without being sure.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,6 +22,8 @@ from rlalloc_trainer.evaluation import ActorWeights, Contender, Map, StreamResul
 from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.simulator.from_stream import Stream
 
+Way = TypeVar("Way")
+
 PRESSURE: Final = 0.5
 """Half of the cluster's GPUs asked for by jobs that wait ahead: between a queue that comes and goes and one that
 stays."""
@@ -32,7 +35,6 @@ WAYS: Final = (
     Answering(below=PRESSURE),
     Answering(at_least=ANY_PRESSURE),
     Answering(own_order=True),
-    Answering(own_order=True, at_least=PRESSURE),
     *(Answering.by(name) for name in STAND_INS),
 )
 """Ways to serve a network, and heuristics to serve instead of it and the base."""
@@ -57,13 +59,19 @@ def choose_where(
     ways = WAYS if weights.objective == DEFAULT_WEIGHTS else (EVERYWHERE,)
     contenders = {way.describe(): served(weights, way) for way in ways}
     results = evaluate({BASE_NAME: BASE_NAME, **contenders}, streams, spread)
-    return best_of({way: results[way.describe()] for way in ways}, results[BASE_NAME])
+    best, ratios = best_of({way: results[way.describe()] for way in ways}, results[BASE_NAME])
+    return best or NOWHERE, described(ratios)
+
+
+def described(ratios: Mapping[Answering, Interval]) -> dict[str, Interval]:
+    """Return what was measured of each way, for people."""
+    return {way.describe(): ratio for way, ratio in ratios.items()}
 
 
 def best_of(
-    ways: Mapping[Answering, Sequence[StreamResult]], base: Sequence[StreamResult]
-) -> tuple[Answering, dict[str, Interval]]:
-    """Return the best of the ways to serve by their results, and each way's ratio to the base heuristic's."""
+    ways: Mapping[Way, Sequence[StreamResult]], base: Sequence[StreamResult], *, proven_later: bool = False
+) -> tuple[Way | None, dict[Way, Interval]]:
+    """Return the best of the ways to serve by their results (``best_way``), and each's ratio to the base."""
     thirds = by_wait(base)
     ratios = {
         way: {
@@ -72,21 +80,22 @@ def best_of(
         }
         for way, results in ways.items()
     }
-    return best_way(ratios), {way.describe(): by_third["all"] for way, by_third in ratios.items()}
+    return best_way(ratios, proven_later=proven_later), {way: by_third["all"] for way, by_third in ratios.items()}
 
 
-def best_way(ratios: Mapping[Answering, Mapping[str, Interval]]) -> Answering:
-    """Return the way of the least ratio among those that are surely ahead and in no third behind, or NOWHERE.
+def best_way(ratios: Mapping[Way, Mapping[str, Interval]], *, proven_later: bool = False) -> Way | None:
+    """Return the way of the least ratio among those that are surely ahead and in no third behind, or None.
 
-    ``ratios`` has each way's mean JCT over the heuristic's, over all streams ("all") and in each third.
+    ``ratios`` has each way's mean JCT over the base's, over all streams ("all") and in each third. With
+    ``proven_later`` those count too that are ahead and not surely so.
     """
     wins = {
         way: by_third["all"].estimate
         for way, by_third in ratios.items()
-        if by_third["all"].high < 1.0
+        if (by_third["all"].estimate if proven_later else by_third["all"].high) < 1.0
         and not any(ratio.low > 1.0 and ratio.estimate > 1.0 + MARGIN for ratio in by_third.values())
     }
-    return min(wins, key=lambda way: wins[way], default=NOWHERE)
+    return min(wins, key=lambda way: wins[way], default=None)
 
 
 def by_wait(results: Sequence[StreamResult]) -> dict[str, NDArray[np.intp]]:

@@ -24,14 +24,19 @@ CURVE_STEPS: Final = 25
 
 
 class PretrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``streams`` to learn from, ``seeds`` networks that take SAC's ``steps``; streams to choose and to report on."""
+    """``streams`` to learn from, ``seeds`` networks that take SAC's ``steps``; streams to choose and to report on.
+
+    The chosen one and its base heuristic run all ``test_streams``, other heuristics the first ``rival_streams`` of
+    them: those lose by more.
+    """
 
     seed: int = 0
     seeds: int = 5
     streams: int = 1800
     steps: int = 6000
     validation_streams: int = 120
-    test_streams: int = 240
+    test_streams: int = 720
+    rival_streams: int = 120
     confidence: float = 0.9
     labels: LabelSettings = LabelSettings(decisions=50)
     sac: SacSettings = SacSettings(actor_after=2000)
@@ -44,6 +49,7 @@ class PretrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             steps=max(1, round(self.steps * budget)),
             validation_streams=max(2, round(self.validation_streams * budget)),
             test_streams=max(2, round(self.test_streams * budget)),
+            rival_streams=max(2, round(self.rival_streams * budget)),
         )
 
     @property

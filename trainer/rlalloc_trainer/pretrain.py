@@ -1,8 +1,8 @@
 """The shipped policy, from nothing: SAC on simulated streams, chosen on some, reported on others.
 
 Decisions of the base heuristic are taken again, and from what they were worth SAC learns, each of some seeds for
-itself. The actor that does best on validation streams is tried on test streams that nothing was chosen on. It answers
-only if it is surely ahead of the heuristic there.
+itself. The actor that does best on validation streams is tried on test streams that nothing was chosen on, where it
+does best. It answers only if it is surely ahead of the heuristic there.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from rlalloc.errors import PolicyError
 from rlalloc.heuristics import BASE_NAME
 from rlalloc.policies import EVERYWHERE, MANIFEST_FILE, NOWHERE, Answering, Manifest
 from rlalloc_agent.actor import Actor
-from rlalloc_trainer.answering import WAYS, best_of, served
+from rlalloc_trainer.answering import WAYS, best_of, described, served
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
 from rlalloc_trainer.curves import draw_curves, write_tensorboard
 from rlalloc_trainer.evaluation import (
@@ -39,7 +39,7 @@ from rlalloc_trainer.simulator.training_streams import TEST, VALIDATION, trainin
 from rlalloc_trainer.training_folder import SeedOutcome, TrainingFolder
 from rlalloc_trainer.versions import new_manifest, version_files
 
-VERSION: Final = "shipped-9"
+VERSION: Final = "shipped-10"
 VALIDATION_BASE: Final = "validation-base"
 """Under what name the heuristic's results on the validation streams are kept."""
 TRAINING_FOLDER: Final = "training"
@@ -70,18 +70,19 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report, worker
         answers, ways = _where(best.seed, sac.actor, settings, folder, spread)
         report("testing on unseen streams", TESTING)
         chosen = served(ActorWeights.of(sac.actor), answers)
-        contenders: dict[str, Contender] = {**{name: name for name in RIVALS}, VERSION: chosen}
+        contenders: dict[str, Contender] = {BASE_NAME: BASE_NAME, VERSION: chosen, **{name: name for name in RIVALS}}
         results = {}
-        for number, (name, contender) in enumerate(contenders.items()):
+        for number, (name, contender) in enumerate(contenders.items(), 1):
             # What has run already is not run again: a heuristic, where it is what answers.
             kept = contender if isinstance(contender, str) else name
-            results[name] = _run(f"test-{kept}", contender, TEST, settings.test_streams, folder, spread)
-            report("testing on unseen streams", TESTING + (1 - TESTING) * (number + 1) / len(contenders))
+            streams = settings.test_streams if name in (BASE_NAME, VERSION) else settings.rival_streams
+            results[name] = _run(f"test-{kept}", contender, TEST, streams, folder, spread)
+            report("testing on unseen streams", TESTING + (1 - TESTING) * number / len(contenders))
     judged = jct_ratio(results[VERSION], results[BASE_NAME], settings.confidence)
     if not judged.high < 1.0:  # not proven ahead: the heuristic answers, but for sites of other objectives
         answers = NOWHERE
         results[VERSION] = results[BASE_NAME]
-    ratios = {name: jct_ratio(results[VERSION], results[name], settings.confidence) for name in RIVALS}
+    ratios = {name: _over(results[VERSION], results[name], settings.confidence) for name in RIVALS}
     training = {
         "settings": msgspec.to_builtins(settings),
         "chosen_seed": best.seed,
@@ -92,9 +93,10 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report, worker
     evaluation = {
         "workload": f"rlalloc_trainer.simulator.training_streams, from number {TEST}",
         "streams": settings.test_streams,
+        "streams_of_rivals": settings.rival_streams,
         "confidence": settings.confidence,
         "jct_ratio": msgspec.to_builtins(ratios),
-        "mean_over_streams": {name: _means(results[name]) for name in results},
+        "mean_over_streams_of_rivals": {name: _means(results[name][: settings.rival_streams]) for name in results},
     }
     manifest = new_manifest(sac.actor, None, training, evaluation, answers)
     _write(directory, version_files(sac.actor, sac.critics), manifest)
@@ -117,7 +119,9 @@ def _where(
         way: _run(name, served(ActorWeights.of(actor), way), VALIDATION, streams, folder, spread)
         for way, name in names.items()
     }
-    return best_of(ways, _run(VALIDATION_BASE, BASE_NAME, VALIDATION, streams, folder, spread))
+    base = _run(VALIDATION_BASE, BASE_NAME, VALIDATION, streams, folder, spread)
+    best, ratios = best_of(ways, base, proven_later=True)
+    return best or NOWHERE, described(ratios)
 
 
 def _everywhere(seed: int) -> str:
@@ -184,6 +188,11 @@ def run_numbered(task: tuple[Contender, int]) -> StreamResult:
     """Run a policy on the stream of that number."""
     contender, number = task
     return run_stream((contender, training_stream(number)))
+
+
+def _over(results: Sequence[StreamResult], rival: Sequence[StreamResult], confidence: float) -> Interval:
+    """Mean JCT over that of a rival, which may have run the first of the streams only."""
+    return jct_ratio(results[: len(rival)], rival, confidence)
 
 
 def _summary(outcome: SeedOutcome) -> dict[str, object]:

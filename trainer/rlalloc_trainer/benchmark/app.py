@@ -80,7 +80,7 @@ def evaluate(settings: EvaluationSettings, report: Report) -> Evaluated:
             streams = run(compared_on, contenders, report)
         else:
             policy = judged.removeprefix(CHOSEN)
-            served_by = [each for each in contenders if each.name in (policy, *CHOICES.values())]
+            served_by = [each for each in contenders if each.name in (policy, *CHOICES)]
             seen = run(_to_choose_by(settings, compared_on), served_by, part_of(report, 0.0, CHOOSING))
             streams = run(compared_on, contenders, part_of(report, CHOOSING, 1.0))
             streams, served = with_choice(streams, seen, policy)
@@ -100,7 +100,7 @@ def _names(settings: EvaluationSettings) -> list[str]:
     if first.startswith(CHOSEN):
         if settings.split == "validation":
             raise StreamError(f"--weeks validation: {CHOSEN} chooses by these; judge it on test weeks")
-        names = [*names, *CHOICES.values()]
+        names = [*names, *CHOICES]
     return list(dict.fromkeys((first.removeprefix(CHOSEN), *names, BASELINE)))
 
 

@@ -8,9 +8,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from rlalloc.heuristics import STAND_INS
+from rlalloc.heuristics import SERVABLE
 from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
-from rlalloc.policies import Answering
 from rlalloc_trainer.answering import best_of
 from rlalloc_trainer.benchmark.figures import StreamFigures
 from rlalloc_trainer.benchmark.runs import Results, Setting, StreamKey
@@ -19,8 +18,8 @@ from rlalloc_trainer.evaluation import StreamResult
 
 CHOSEN: Final = "chosen:"
 """What a name begins with where each site chooses between that policy and CHOICES."""
-CHOICES: Final = {name: name.removesuffix(SMALLEST_AREA_FIRST) for name in STAND_INS}
-"""What the agent can serve, and the contender that it is: where urgency counts, contenders have that order."""
+CHOICES: Final = tuple(name.removesuffix(SMALLEST_AREA_FIRST) for name in SERVABLE)
+"""The contenders that the agent can serve: where urgency counts, they have that order."""
 
 Streams = Sequence[tuple[StreamKey, Results]]
 
@@ -71,10 +70,10 @@ def _best(past: Sequence[Results], policy: str, setting: Setting) -> str:
     """Return who did best on streams of the past; ``policy`` where there are none."""
     if not past:
         return policy
-    contenders = {Answering.by(name): contender for name, contender in CHOICES.items()}
-    results = {way: [_result(figures[name, setting]) for figures in past] for way, name in contenders.items()}
-    way, _ = best_of(results, [_result(figures[policy, setting]) for figures in past])
-    return contenders.get(way, policy)
+    results = {name: [_result(figures[name, setting]) for figures in past] for name in CHOICES}
+    base = [_result(figures[policy, setting]) for figures in past]
+    best = best_of(results, base)[0]
+    return policy if best is None else best
 
 
 def _result(figures: StreamFigures) -> StreamResult:

@@ -20,7 +20,7 @@ from rlalloc_trainer.streams.model import load_model
 TRAINING: Final = 1_000_000
 VALIDATION: Final = 500_000
 TUNING: Final = 700_000
-TEST: Final = 900_000
+TEST: Final = 300_000
 """Numbers from which each use takes its streams. 100,000 lie between them at least: no use sees another's."""
 
 MODELS: Final = ("philly", "philly", "kalos")
