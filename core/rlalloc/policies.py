@@ -65,6 +65,10 @@ class Answering(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether no decision is left to the heuristic."""
         return self.at_least <= 0.0 and self.below is None and not self.own_order
 
+    def ever(self, *, urgency_counts: bool) -> bool:
+        """Whether the network answers at all on a site where urgency counts, or does not."""
+        return not self.nowhere and not (urgency_counts and self.own_order)
+
     def at(self, pressure: NDArray[np.float64], urgency_counts: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Whether the network answers at each ``pressure``, on sites where ``urgency_counts`` or does not."""
         pressed = (pressure >= self.at_least) & (pressure < (np.inf if self.below is None else self.below))

@@ -106,8 +106,8 @@ def _who_answers(contender: Contender, site: SimulatedSite) -> Contender:
     """Return the heuristic itself where an actor is never asked on a site: it need not be told of each job then."""
     if isinstance(contender, str) or contender.objective != DEFAULT_WEIGHTS:
         return contender
-    orders = contender.answers.own_order and site.interception.urgency.nice_band > 0
-    return contender.answers.heuristic if orders or contender.answers.nowhere else contender
+    urgency_counts = site.interception.urgency.nice_band > 0
+    return contender if contender.answers.ever(urgency_counts=urgency_counts) else contender.answers.heuristic
 
 
 def evaluate(
