@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rlalloc_agent.serving import ServedPolicy, load_shipped
+from rlalloc_agent.served_policy import ServedPolicy, load_shipped
 from rlalloc_demo.stream import Entry, read_streams
 from rlalloc_trainer.streams import StreamJob
 from rlalloc_trainer.validation.chaos import TIMES
@@ -149,7 +149,7 @@ def test_the_agent_serves_price_ef_in_the_policys_stead(tmp_path: Path) -> None:
     serve_price_ef(tmp_path)
     served = ServedPolicy(tmp_path, Counter())
     assert served.version == "v000001"
-    assert served.actor.answers == PRICE_EF
+    assert served.actor.routing == PRICE_EF
 
 
 def in_engine(planned: Planned, mode: Mode) -> Run:

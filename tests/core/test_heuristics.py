@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rlalloc.allocation import allocation_for
 from rlalloc.bounds import Directives, SiteBounds, bounds_for
 from rlalloc.heuristics import (
-    BASE,
+    ALTERNATIVES,
+    BASELINE,
     REFERENCE_POLICIES,
-    STAND_INS,
     TUNED_PRICE,
     Heuristic,
     Ordered,
@@ -144,8 +144,8 @@ def test_a_steep_price_makes_jobs_smaller_where_it_is_full(
 @given(job_views(), cluster_views())
 def test_what_stands_in_for_the_base_gives_its_cpus_and_memory(one: JobView, view: ClusterView) -> None:
     """So an observation need not tell them again."""
-    base = BASE(one, view)
-    for name, policy in STAND_INS.items():
+    base = BASELINE(one, view)
+    for name, policy in ALTERNATIVES.items():
         shares = policy(one, view)
         assert (shares.cpu, shares.mem) == (base.cpu, base.mem)
         assert policy_named(name)(one, view) == shares

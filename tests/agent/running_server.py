@@ -19,8 +19,8 @@ from rlalloc.messages import Ask, Decide, Reply, decode_reply, encode_message
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
 from rlalloc.policies import ACTOR_FILE, Manifest, PolicyStore
 from rlalloc_agent.actor import Actor, actor_bytes
-from rlalloc_agent.server import PolicyServer
-from rlalloc_agent.serving import ServedPolicy
+from rlalloc_agent.policy_server import PolicyServer
+from rlalloc_agent.served_policy import ServedPolicy
 
 FAR_AWAY_S = 4e9
 """A deadline in the year 2096."""
