@@ -115,7 +115,8 @@ def test_a_job_without_a_number_of_nodes_is_read_on_the_fewest_that_hold_it(
     changes: dict[str, int], fields: dict[str, int], nodes: int, gpus_per_node: int
 ) -> None:
     shape = NodeShape(gpus=8, cpus=64, mem_mib=512_000)
-    asked = RequestFields(**{"min_nodes": 1, "min_cpus": 2 * changes["tasks"], "mem_mib_per_cpu": 1000} | fields)
+    asked = RequestFields(min_nodes=1, min_cpus=2 * changes["tasks"], mem_mib_per_cpu=1000)
+    asked = msgspec.structs.replace(asked, **fields)
     size = size_on(_with(**changes, fields=asked, gpus=0), shape)
     assert (size.nodes, size.gpus_per_node) == (nodes, gpus_per_node)
     assert size.mem_mib_per_node == 1000 * size.cpus_per_node
