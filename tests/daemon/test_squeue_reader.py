@@ -188,7 +188,9 @@ class TestColumnsOfSqueue:
         assert [job.job_id for job in reader.jobs()] == [7]
         assert squeue.asked == ["columns", "json", "json"]
 
-    @pytest.mark.parametrize("read", [SqueueReader.jobs, lambda reader: reader.read_back([7])])
+    @pytest.mark.parametrize(
+        "read", [SqueueReader.jobs, lambda reader: reader.read_back([7])], ids=["all jobs", "one job"]
+    )
     def test_one_odd_answer_costs_the_columns_for_a_while_only(
         self, read: Callable[[SqueueReader], object], caplog: pytest.LogCaptureFixture
     ) -> None:
