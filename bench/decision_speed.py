@@ -18,7 +18,7 @@ import torch
 
 from rlalloc.heuristics.named import policy_named
 from rlalloc_agent.actor import Actor
-from rlalloc_agent.serving import load_shipped
+from rlalloc_agent.served_policy import load_shipped
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import Simulator, table_of
 from rlalloc_trainer.simulator.engine.side_by_side import SideBySide, stacked

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rlalloc.heuristics import BASE
+from rlalloc.heuristics import BASELINE
 from rlalloc.reward import LARGEST_REWARD
 from rlalloc_trainer.counterfactual import LabelSettings, label
 from rlalloc_trainer.simulator.training_streams import TRAINING, training_stream
@@ -56,7 +56,7 @@ def gains(settings: LabelSettings, streams: int) -> tuple[NDArray[np.float64], f
     """Return gains in JCT (rows,), and the seconds of this process that they took."""
     start = time.process_time()
     found = [
-        label(training_stream(TRAINING + number), BASE, settings, np.random.default_rng(number)).gain[:, 0]
+        label(training_stream(TRAINING + number), BASELINE, settings, np.random.default_rng(number)).gain[:, 0]
         for number in range(streams)
     ]
     return np.concatenate(found).astype(np.float64), time.process_time() - start

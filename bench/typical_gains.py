@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from rlalloc.heuristics import BASE_NAME
+from rlalloc.heuristics import BASELINE_NAME
 from rlalloc.objective import TERM_NAMES
 from rlalloc.observation import FEATURES
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
@@ -45,7 +45,7 @@ def main() -> None:
 def labels_of(number: int) -> Labels:
     """Take decisions of the stream of that number again."""
     return label(
-        training_stream(number, JOBS), policy_of(BASE_NAME), LabelSettings(), np.random.default_rng((number, 3))
+        training_stream(number, JOBS), policy_of(BASELINE_NAME), LabelSettings(), np.random.default_rng((number, 3))
     )
 
 

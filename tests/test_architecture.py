@@ -14,7 +14,7 @@ FORBIDDEN = {
         "rlalloc_trainer",
     ),
     "rlallocd.app": ("torch", "rlalloc_trainer", "rlalloc_agent"),
-    "rlalloc_agent.app": ("rlallocd", "rlalloc_trainer", "pyslurm"),
+    "rlalloc_agent.agent_app": ("rlallocd", "rlalloc_trainer", "pyslurm"),
     "rlalloc_trainer.cli rlalloc_trainer.retrain": ("rlallocd", "pyslurm"),
     "rlalloc_cli.main": ("torch",),
 }

@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 
 from rlalloc.errors import RlallocError
-from rlalloc_agent.serving import load_shipped
+from rlalloc_agent.served_policy import load_shipped
 from rlalloc_demo.errors import DemoError
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.streams import read_stream
@@ -76,7 +76,7 @@ def _gain(options: argparse.Namespace) -> None:
     terminal = Console()
     console = Console(width=None if terminal.is_terminal else WIDTH, highlight=False)
     manifest = load_shipped()[1]
-    console.print(f"The shipped policy is {manifest.version}; its network answers {manifest.answers.describe()}.")
+    console.print(f"The shipped policy is {manifest.version}; its network answers {manifest.routing.describe()}.")
     console.print(jct_table(measured))
     console.print(gain_table(measured))
     if left:

@@ -9,7 +9,7 @@ import msgspec
 
 from rlalloc.policies import ACTOR_FILE, PolicyStore
 from rlalloc_agent.actor import actor_bytes
-from rlalloc_agent.serving import load_shipped
+from rlalloc_agent.served_policy import load_shipped
 from rlalloc_testbed import Installation, install, start_site
 from rlalloc_trainer.validation.settings import PRICE_EF, Mode, ValidationSettings, sizes_jobs
 from slurm_testbed import DEFAULT_ROOT, Site, SiteSpec
@@ -64,7 +64,7 @@ def serve_price_ef(directory: Path) -> None:
     actor, manifest = load_shipped()
     store = PolicyStore(directory)
     content = {ACTOR_FILE: actor_bytes(actor)}
-    store.promote(store.add(content, msgspec.structs.replace(manifest, answers=PRICE_EF)))
+    store.promote(store.add(content, msgspec.structs.replace(manifest, routing=PRICE_EF)))
 
 
 def scheduler_words(settings: ValidationSettings) -> dict[str, str]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rlalloc.allocation import share_in
 from rlalloc.bounds import NodeShape
-from rlalloc.heuristics import BASE, BASE_NAME, STAND_INS
+from rlalloc.heuristics import ALTERNATIVES, BASELINE, BASELINE_NAME
 from rlalloc.heuristics.sizes import sizes_of
 from rlalloc.job import JOB_CLASSES, SHARES, Allocation, Bounds, JobClass, JobView, Shares
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
@@ -56,7 +56,7 @@ FEATURES: Final = (
     "freed_within_run_time",
     *(f"{what}_{size}" for size in ("least", "requested", "most") for what in ("wait", "run_time", "dominant")),
     *(f"weight_{name}" for name in TERM_NAMES),
-    *(f"{name}:{what}" for name in STAND_INS for what in ("gpu_share", "urgency")),
+    *(f"{name}:{what}" for name in ALTERNATIVES for what in ("gpu_share", "urgency")),
     "heuristic_gpu_share",
     "heuristic_cpu_share",
     "heuristic_mem_share",
@@ -73,7 +73,7 @@ WEIGHT_FEATURES: Final = slice(_FIRST_WEIGHT, _FIRST_WEIGHT + len(TERM_NAMES))
 
 def encode(job: JobView, view: ClusterView, objective: Weights = DEFAULT_WEIGHTS) -> Observation:
     """Encode a pending job on a cluster for a site of that objective; shape (len(FEATURES),), float32, finite."""
-    heuristic = BASE(job, view)
+    heuristic = BASELINE(job, view)
     values = (
         *_request_features(job.job_class, job.request, job.bounds, view.shape),
         *_job_features(job, view),
@@ -93,13 +93,13 @@ def heuristic_shares(observation: Observation) -> Shares:
 
 def heuristic_gpu_shares(observation: Observation) -> dict[str, float]:
     """Return the GPU share that each heuristic which the agent can serve answers there, by name, the base first."""
-    stand_ins = {name: float(observation[FEATURES.index(f"{name}:gpu_share")]) for name in STAND_INS}
-    return {BASE_NAME: heuristic_shares(observation).gpu, **stand_ins}
+    stand_ins = {name: float(observation[FEATURES.index(f"{name}:gpu_share")]) for name in ALTERNATIVES}
+    return {BASELINE_NAME: heuristic_shares(observation).gpu, **stand_ins}
 
 
 def as_if_based_on(heuristic: str, observations: Observation) -> Observation:
-    """Return observations, shape (…, len(FEATURES)), that end with the answer of one of STAND_INS, or the base's."""
-    if heuristic not in STAND_INS:
+    """Return observations, shape (…, len(FEATURES)), that end with the answer of an alternative or the baseline."""
+    if heuristic not in ALTERNATIVES:
         return observations
     answered = observations.copy()
     for what in ("gpu_share", "urgency"):
@@ -136,7 +136,7 @@ def _weight_features(objective: Weights) -> tuple[float, ...]:
 
 
 def _stand_in_features(job: JobView, view: ClusterView) -> tuple[float, ...]:
-    answers = [heuristic(job, view) for heuristic in STAND_INS.values()]
+    answers = [heuristic(job, view) for heuristic in ALTERNATIVES.values()]
     return tuple(value for shares in answers for value in (shares.gpu, shares.urgency))
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.errors import PolicyError
-from rlalloc.heuristics import BASE_NAME, SERVABLE
+from rlalloc.heuristics import BASELINE_NAME, SERVED_HEURISTICS
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
 
 ACTOR_FILE: Final = "actor.safetensors"
@@ -32,37 +32,37 @@ CURRENT: Final = "current"
 _VERSION: Final = re.compile(r"v([0-9]{6,})")
 
 
-class Answering(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a policy's network answers; elsewhere ``heuristic`` does: the base, or one of STAND_INS.
+class Routing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which decisions a policy's network answers; ``heuristic``, one of SERVED_HEURISTICS, answers the others.
 
-    By the pressure on the partition: GPUs that the jobs waiting ahead ask for, over all its GPUs (``pressure_of``).
-    ``below`` is None where there is no end. With ``own_order`` only on sites whose queue keeps its own order: where
-    urgency does not count.
+    The pressure on the partition decides: the GPUs that the jobs waiting ahead ask for, over all its GPUs
+    (``pressure_of``). ``below`` is None where there is no upper end. With ``own_order`` the network answers only on
+    sites where urgency does not count, so that the queue keeps its own order.
     """
 
     at_least: float = 0.0
     below: float | None = None
     own_order: bool = False
-    heuristic: str = BASE_NAME
+    heuristic: str = BASELINE_NAME
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a heuristic that no observation tells of."""
-        if self.heuristic not in SERVABLE:
-            raise ValueError(f"{self.heuristic!r} cannot be served: write one of {', '.join(SERVABLE)}")
+        """Raise ValueError for a heuristic that the agent cannot serve."""
+        if self.heuristic not in SERVED_HEURISTICS:
+            raise ValueError(f"{self.heuristic!r} cannot be served: write one of {', '.join(SERVED_HEURISTICS)}")
 
     @classmethod
-    def by(cls, heuristic: str) -> "Answering":
-        """Every decision is left to that heuristic."""
+    def by(cls, heuristic: str) -> "Routing":
+        """Leave every decision to that heuristic."""
         return cls(below=0.0, heuristic=heuristic)
 
     @property
     def nowhere(self) -> bool:
-        """Whether every decision is left to the heuristic."""
+        """Whether the heuristic answers every decision."""
         return self.below is not None and self.below <= self.at_least
 
     @property
     def everywhere(self) -> bool:
-        """Whether no decision is left to the heuristic."""
+        """Whether the network answers every decision."""
         return self.at_least <= 0.0 and self.below is None and not self.own_order
 
     def ever(self, *, urgency_counts: bool) -> bool:
@@ -75,7 +75,7 @@ class Answering(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return pressed & ~(urgency_counts & self.own_order)
 
     def describe(self) -> str:
-        """Say it in a few words, for people."""
+        """Describe the routing in a few words, for people."""
         if self.everywhere:
             return "everywhere"
         if self.nowhere:
@@ -89,15 +89,15 @@ class Answering(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"where {' and '.join(where)}"
 
 
-EVERYWHERE: Final = Answering()
-NOWHERE: Final = Answering.by(BASE_NAME)
+EVERYWHERE: Final = Routing()
+NOWHERE: Final = Routing.by(BASELINE_NAME)
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a policy version is.
 
     ``files`` maps file names to SHA-256 in hex. ``hidden`` are the actor's hidden layer widths. ``training`` and
-    ``evaluation`` are what a person wants to know of how it was made and judged, as plain JSON. ``answers`` says
+    ``evaluation`` are what a person wants to know of how it was made and judged, as plain JSON. ``routing`` says
     where the actor is asked at all.
     """
 
@@ -110,7 +110,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     files: dict[str, str]
     training: dict[str, object]
     evaluation: dict[str, object]
-    answers: Answering = EVERYWHERE
+    routing: Routing = EVERYWHERE
 
 
 class PolicyStore:
@@ -183,7 +183,10 @@ def read_manifest(folder: Path) -> Manifest:
     """Return the manifest in ``folder``. Raises PolicyError if missing or damaged."""
     path = folder / MANIFEST_FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Manifest)
+        fields = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+        if "answers" in fields:  # the name of ``routing`` before 0.2
+            fields["routing"] = fields.pop("answers")
+        return msgspec.convert(fields, Manifest)
     except OSError as err:
         raise PolicyError(
             f"no policy at {folder}: {err.strerror}; `rlalloc policy list` shows what there is"

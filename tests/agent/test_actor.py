@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from rlalloc.allocation import allocation_for
 from rlalloc.errors import PolicyError
-from rlalloc.heuristics import BASE
+from rlalloc.heuristics import BASELINE
 from rlalloc.job import SHARES, JobView, Shares
 from rlalloc.observation import FEATURES, encode
 from rlalloc.policies import ACTOR_FILE, PolicyStore
 from rlalloc.view import ClusterView, slowdown
 from rlalloc_agent.actor import MEAN_CLIP, Actor, actor_bytes, actor_from_bytes, load_actor
-from rlalloc_agent.serving import load_shipped
-from tests.agent.serving import actor_that_shifts_by, add_version, observations
+from rlalloc_agent.served_policy import load_shipped
+from tests.agent.running_server import actor_that_shifts_by, add_version, observations
 from tests.core.strategies import SHAPE, cluster_views, job_views
 
 
@@ -29,9 +29,9 @@ def test_untrained_actor_decides_as_the_heuristic(job: JobView, view: ClusterVie
     shares, _ = Actor().decide(observation[None, :], sample=False)
     mine, base = (
         allocation_for(each, job.request, job.bounds, SHAPE, lambda size: slowdown(job.request, size))
-        for each in (Shares(*shares[0].tolist()), BASE(job, view))
+        for each in (Shares(*shares[0].tolist()), BASELINE(job, view))
     )
-    assert shares[0, 3] == pytest.approx(BASE(job, view).urgency, abs=0.011)
+    assert shares[0, 3] == pytest.approx(BASELINE(job, view).urgency, abs=0.011)
     assert mine.gpus == base.gpus
     assert mine.mem_mib_per_gpu == pytest.approx(base.mem_mib_per_gpu, rel=0.05, abs=1100)
 

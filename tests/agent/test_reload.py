@@ -11,8 +11,8 @@ import zmq
 from rlalloc.messages import AgentState, Decided, encode_message
 from rlalloc.policies import ACTOR_FILE, CURRENT
 from rlalloc_agent.actor import Actor
-from rlalloc_agent.serving import load_shipped
-from tests.agent.serving import (
+from rlalloc_agent.served_policy import load_shipped
+from tests.agent.running_server import (
     Server,
     actor_that_shifts_by,
     add_version,

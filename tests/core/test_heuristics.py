@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from rlalloc.allocation import allocation_for
 from rlalloc.bounds import Directives, SiteBounds, bounds_for
 from rlalloc.heuristics import (
-    BASE,
+    ALTERNATIVES,
+    BASELINE,
     REFERENCE_POLICIES,
-    STAND_INS,
     TUNED_PRICE,
     Heuristic,
     Ordered,
@@ -97,7 +97,8 @@ def test_no_policy_leaves_the_bounds(one: JobView, view: ClusterView) -> None:
 def test_a_steep_price_is_the_dearer_the_larger_the_share() -> None:
     steep, plain = PriceConstants(share_power=2.0), PriceConstants(share_power=1.0)
     small, large = (steep.price_s(share, 600.0, 3) / plain.price_s(share, 600.0, 3) for share in (0.1, 0.5))
-    assert (small, large) == (pytest.approx(0.1), pytest.approx(0.5))
+    assert small == pytest.approx(0.1)
+    assert large == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("free_gpus", "in_use", "own_price"), [(32, 0.0, 15.0), (16, 0.5, 25.0), (0, 1.0, 95.0)])
@@ -143,8 +144,8 @@ def test_a_steep_price_makes_jobs_smaller_where_it_is_full(
 @given(job_views(), cluster_views())
 def test_what_stands_in_for_the_base_gives_its_cpus_and_memory(one: JobView, view: ClusterView) -> None:
     """So an observation need not tell them again."""
-    base = BASE(one, view)
-    for name, policy in STAND_INS.items():
+    base = BASELINE(one, view)
+    for name, policy in ALTERNATIVES.items():
         shares = policy(one, view)
         assert (shares.cpu, shares.mem) == (base.cpu, base.mem)
         assert policy_named(name)(one, view) == shares

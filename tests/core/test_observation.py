@@ -5,7 +5,7 @@ import numpy as np
 from hypothesis import given
 
 from rlalloc.allocation import allocation_for
-from rlalloc.heuristics import BASE, BASE_NAME, REFERENCE_POLICIES, STAND_INS
+from rlalloc.heuristics import ALTERNATIVES, BASELINE, BASELINE_NAME, REFERENCE_POLICIES
 from rlalloc.job import JobView
 from rlalloc.observation import FEATURES, as_if_based_on, encode, heuristic_shares
 from rlalloc.view import ClusterView
@@ -23,7 +23,7 @@ def test_every_observation_is_finite_and_of_one_shape(job: JobView, cluster: Clu
 
 @given(job_views(), cluster_views())
 def test_it_ends_with_the_base_heuristic(job: JobView, cluster: ClusterView) -> None:
-    expected = BASE(job, cluster)
+    expected = BASELINE(job, cluster)
     found = heuristic_shares(encode(job, cluster))
     assert np.allclose(msgspec.structs.astuple(found), msgspec.structs.astuple(expected), atol=1e-6)
     sizes = REFERENCE_POLICIES["price-by-order"](job, cluster)
@@ -40,12 +40,12 @@ def test_every_heuristic_stays_inside_the_bounds(job: JobView, cluster: ClusterV
 @given(job_views(), cluster_views())
 def test_it_can_be_based_on_each_heuristic_that_stands_in(job: JobView, cluster: ClusterView) -> None:
     observation = encode(job, cluster)
-    for name, heuristic in STAND_INS.items():
+    for name, heuristic in ALTERNATIVES.items():
         found = heuristic_shares(as_if_based_on(name, observation))
         assert np.allclose(
             msgspec.structs.astuple(found), msgspec.structs.astuple(heuristic(job, cluster)), atol=1e-6
         )
-    assert (as_if_based_on(BASE_NAME, observation) == observation).all()
+    assert (as_if_based_on(BASELINE_NAME, observation) == observation).all()
 
 
 def test_names_are_unique() -> None:

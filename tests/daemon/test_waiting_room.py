@@ -13,7 +13,7 @@ from rlallocd.agent_client import AgentClient
 from rlallocd.decide import Snapshot
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
 from rlallocd.waiting_room import WaitingRoom
-from tests.agent.serving import Server
+from tests.agent.running_server import Server
 
 from .test_waiting import EIGHT, decision_for, waiting_job
 

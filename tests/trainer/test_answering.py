@@ -4,9 +4,9 @@ import msgspec
 import pytest
 import torch
 
-from rlalloc.heuristics import BASE_NAME, STAND_INS
+from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME
 from rlalloc.objective import Weights
-from rlalloc.policies import EVERYWHERE, NOWHERE, Answering
+from rlalloc.policies import EVERYWHERE, NOWHERE, Routing
 from rlalloc_agent.actor import Actor
 from rlalloc_trainer import evaluation
 from rlalloc_trainer.answering import WAYS, best_of, best_way, by_wait, choose_where, served
@@ -49,7 +49,7 @@ def ratios(everything: float, *thirds: float) -> dict[str, Interval]:
         "was not measured",
     ],
 )
-def test_the_best_way_behind_nowhere(measured: dict[Answering, dict[str, Interval]], chosen: Answering) -> None:
+def test_the_best_way_behind_nowhere(measured: dict[Routing, dict[str, Interval]], chosen: Routing) -> None:
     assert (best_way(measured) or NOWHERE) == chosen
 
 
@@ -71,7 +71,7 @@ def test_where_no_network_is_asked_the_heuristic_runs_itself() -> None:
         next(stream for number in range(20) if orders(stream := training_stream(VALIDATION + number, 40)) == counts)
         for counts in (False, True)
     )
-    weights = ActorWeights.of(actor, Answering(own_order=True))
+    weights = ActorWeights.of(actor, Routing(own_order=True))
     asked: list[Contender] = []
 
     def run(stream: Stream, contender: Contender) -> StreamResult:
@@ -79,11 +79,11 @@ def test_where_no_network_is_asked_the_heuristic_runs_itself() -> None:
             patch.setattr(evaluation, "policy_of", lambda who: asked.append(who) or policy_of(who))
             return run_stream((contender, stream))
 
-    assert run(urgent, weights) == run(urgent, BASE_NAME)
-    assert run(own, weights) != run(own, BASE_NAME)
-    assert asked == [BASE_NAME, BASE_NAME, weights, BASE_NAME]
+    assert run(urgent, weights) == run(urgent, BASELINE_NAME)
+    assert run(own, weights) != run(own, BASELINE_NAME)
+    assert asked == [BASELINE_NAME, BASELINE_NAME, weights, BASELINE_NAME]
     other = msgspec.structs.replace(weights, objective=Weights(energy=0.1))
-    assert run(urgent, other) != run(urgent, BASE_NAME)
+    assert run(urgent, other) != run(urgent, BASELINE_NAME)
     told = drive(Simulator(urgent.site, table_of(urgent.jobs, urgent.site)), urgent.jobs, policy_of(weights))
     assert float((told.outcomes["finished_s"] - told.outcomes["submit_s"]).mean()) == run(urgent, weights).jct_s
 
@@ -106,21 +106,21 @@ def test_every_way_is_run_and_only_one_that_wins_is_taken() -> None:
     with torch.no_grad():
         actor.residual.bias[0] = -8.0
     streams = [training_stream(VALIDATION + number, 60) for number in (0, 1, 2)]
-    answers, measured = choose_where(ActorWeights.of(actor), streams, map)
+    routing, measured = choose_where(ActorWeights.of(actor), streams, map)
     assert set(measured) == {way.describe() for way in WAYS}
     assert measured["everywhere"].estimate != pytest.approx(1.0, abs=1e-3)
-    assert answers == NOWHERE or measured[answers.describe()].estimate < 1.0
+    assert routing == NOWHERE or measured[routing.describe()].estimate < 1.0
 
 
 def test_another_heuristic_that_is_better_is_taken_and_needs_no_network() -> None:
     """On a site where one that stands in for the base is the best, the agent serves that."""
-    weights, name = ActorWeights.of(Actor()), next(iter(STAND_INS))
-    way = Answering(below=0.0, heuristic=name)
+    weights, name = ActorWeights.of(Actor()), next(iter(ALTERNATIVES))
+    way = Routing(below=0.0, heuristic=name)
     assert way in WAYS
     base = [result(100.0, 50.0)] * 6
     assert best_of({EVERYWHERE: base, way: [result(90.0, 50.0)] * 6}, base)[0] == way
     assert served(weights, way) == name
-    assert served(weights, PRESSED) == msgspec.structs.replace(weights, answers=PRESSED)
+    assert served(weights, PRESSED) == msgspec.structs.replace(weights, routing=PRESSED)
 
 
 def test_for_another_objective_only_the_network_is_run() -> None:
@@ -134,8 +134,8 @@ def test_by_results() -> None:
     base = [result(100.0, wait) for wait in (0.0, 50.0, 90.0) for _ in range(4)]
     everywhere = [result(jct, 50.0) for jct in (110.0, 90.0, 80.0) for _ in range(4)]
     pressed = [result(jct, 50.0) for jct in (100.0, 95.0, 85.0) for _ in range(4)]
-    answers, measured = best_of({EVERYWHERE: everywhere, PRESSED: pressed}, base)
-    assert answers == PRESSED
+    routing, measured = best_of({EVERYWHERE: everywhere, PRESSED: pressed}, base)
+    assert routing == PRESSED
     assert measured[EVERYWHERE].estimate == pytest.approx((1.1 * 0.9 * 0.8) ** (1 / 3))
 
 

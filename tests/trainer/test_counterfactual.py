@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rlalloc.allocation import allocation_for
-from rlalloc.heuristics import BASE, price_ef
+from rlalloc.heuristics import BASELINE, price_ef
 from rlalloc.job import SHARES, Shares
 from rlalloc.objective import TERM_NAMES
 from rlalloc.observation import FEATURES, heuristic_shares
@@ -53,9 +53,9 @@ def test_alone_on_the_cluster_the_gain_is_the_jobs_own() -> None:
 def test_a_gain_is_what_running_the_whole_stream_again_would_say(number: int) -> None:
     """To the end of the stream, each job in the size that it was given, but one."""
     stream = crowded(number)
-    driven = drive(Simulator(stream.site, table_of(stream.jobs, stream.site)), stream.jobs, BASE)
+    driven = drive(Simulator(stream.site, table_of(stream.jobs, stream.site)), stream.jobs, BASELINE)
     settings = LabelSettings(decisions=10, horizon=math.inf, explored_mem=0.0, explored_urgency=0.0)
-    labels = label(stream, BASE, settings, np.random.default_rng(0))
+    labels = label(stream, BASELINE, settings, np.random.default_rng(0))
     numbers = numbers_of(labels, stream)
     assert np.abs(labels.gain).max() > 0
     for row, (place, shares) in enumerate(zip(numbers, labels.shares, strict=True)):
@@ -86,7 +86,7 @@ def numbers_of(labels: counterfactual.Labels, stream: Stream) -> list[int]:
 
     def policy(one, view):
         seen[counterfactual.encode(one, view).tobytes()] = asked[0]
-        return BASE(one, view)
+        return BASELINE(one, view)
 
     drive(Simulator(stream.site, table_of(stream.jobs, stream.site)), stream.jobs, policy, before=remember)
     assert len(seen) == len(stream.jobs)

@@ -2,13 +2,13 @@
 
 import pytest
 
-from rlalloc.heuristics import BASE_NAME, STAND_INS
-from rlalloc.policies import NOWHERE, Answering
+from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME
+from rlalloc.policies import NOWHERE, Routing
 from rlalloc_trainer.evaluation import StreamResult
 from rlalloc_trainer.held_out import CANDIDATE, RIVALS, HeldOut, decide
 
-FIRST, SECOND = tuple(STAND_INS)[:2]
-PRESSED = Answering(at_least=0.5)
+FIRST, SECOND = tuple(ALTERNATIVES)[:2]
+PRESSED = Routing(at_least=0.5)
 
 
 def held_out(jct_s: dict[str, float], *, killed: int = 0, spread: float = 0.0) -> HeldOut:
@@ -29,8 +29,8 @@ def held_out(jct_s: dict[str, float], *, killed: int = 0, spread: float = 0.0) -
 
 
 def test_a_candidate_that_beats_all_is_promoted_as_it_answers() -> None:
-    answers, verdict = decide(held_out({CANDIDATE: 80.0, SECOND: 90.0}), PRESSED, heuristics=True)
-    assert (answers, verdict.promote, verdict.evidence.candidate) == (PRESSED, True, CANDIDATE)
+    routing, verdict = decide(held_out({CANDIDATE: 80.0, SECOND: 90.0}), PRESSED, heuristics=True)
+    assert (routing, verdict.promote, verdict.evidence.candidate) == (PRESSED, True, CANDIDATE)
 
 
 @pytest.mark.parametrize("candidate_s", [100.0, 95.0], ids=["no better", "better, but less than a heuristic"])
@@ -39,17 +39,17 @@ def test_a_heuristic_that_is_better_than_what_is_served_takes_the_place_of_a_ref
 ) -> None:
     """The best of them, surely ahead at a level that knows of how many it is the best."""
     measured = held_out({CANDIDATE: candidate_s, FIRST: 97.0, SECOND: 90.0})
-    answers, verdict = decide(measured, PRESSED, heuristics=True)
-    assert (answers, verdict.promote) == (Answering.by(SECOND), True)
+    routing, verdict = decide(measured, PRESSED, heuristics=True)
+    assert (routing, verdict.promote) == (Routing.by(SECOND), True)
     assert f"{SECOND} is promoted: mean JCT 0.900 [0.900, 0.900] of v1's and 0.928 [0.928, 0.928] of {FIRST}'s" in (
         verdict.reason
     )
-    assert verdict.evidence.confidence == pytest.approx(1.0 - 0.1 / (len(STAND_INS) + 1))
+    assert verdict.evidence.confidence == pytest.approx(1.0 - 0.1 / (len(ALTERNATIVES) + 1))
 
 
 def test_where_the_base_is_the_best_it_is_served_instead_of_a_worse_network() -> None:
-    answers, verdict = decide(held_out({BASE_NAME: 90.0}), PRESSED, heuristics=True)
-    assert (answers, verdict.promote) == (NOWHERE, True)
+    routing, verdict = decide(held_out({BASELINE_NAME: 90.0}), PRESSED, heuristics=True)
+    assert (routing, verdict.promote) == (NOWHERE, True)
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,10 @@ def test_where_the_base_is_the_best_it_is_served_instead_of_a_worse_network() ->
     ids=["none is better", "not surely", "it kills jobs"],
 )
 def test_otherwise_the_candidate_is_stored_with_its_refusal(measured: HeldOut) -> None:
-    answers, verdict = decide(measured, PRESSED, heuristics=True)
-    assert (answers, verdict.promote, verdict.evidence.candidate) == (PRESSED, False, CANDIDATE)
+    routing, verdict = decide(measured, PRESSED, heuristics=True)
+    assert (routing, verdict.promote, verdict.evidence.candidate) == (PRESSED, False, CANDIDATE)
 
 
 def test_of_another_objective_heuristics_know_nothing() -> None:
-    answers, verdict = decide(held_out({SECOND: 50.0}), PRESSED, heuristics=False)
-    assert (answers, verdict.promote) == (PRESSED, False)
+    routing, verdict = decide(held_out({SECOND: 50.0}), PRESSED, heuristics=False)
+    assert (routing, verdict.promote) == (PRESSED, False)

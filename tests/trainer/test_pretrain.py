@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from rlalloc.errors import PolicyError
-from rlalloc.heuristics import BASE_NAME
+from rlalloc.heuristics import BASELINE_NAME
 from rlalloc.policies import verify
 from rlalloc_trainer import pretrain as module
 from rlalloc_trainer.counterfactual import LabelSettings
@@ -71,7 +71,7 @@ def test_what_is_done_is_not_done_again(whole: Path, monkeypatch: pytest.MonkeyP
 
 def test_rivals_are_compared_on_the_streams_that_they_ran(whole: Path) -> None:
     kept = {path.stem: len(msgspec.json.decode(path.read_bytes())) for path in whole.glob("training/results-test-*")}
-    assert kept.pop(f"results-test-{BASE_NAME}") == 3
+    assert kept.pop(f"results-test-{BASELINE_NAME}") == 3
     assert sorted(kept.values(), reverse=True)[:2] in ([3, 2], [2, 2])  # what was chosen may be the base itself
     ratios = verify(whole).evaluation["jct_ratio"]
     assert isinstance(ratios, dict)

@@ -9,11 +9,11 @@ import torch
 
 from rlalloc.config import TrainerSection
 from rlalloc.errors import PolicyError
-from rlalloc.heuristics import BASE_NAME, STAND_INS
+from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME
 from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES
 from rlalloc.observation import FEATURES
-from rlalloc.policies import ACTOR_FILE, Answering, PolicyStore, verify
+from rlalloc.policies import ACTOR_FILE, PolicyStore, Routing, verify
 from rlalloc.reward import rewards
 from rlalloc.speed import PRIOR
 from rlalloc.store import Experience
@@ -31,7 +31,7 @@ from rlalloc_trainer.simulator.from_stream import Stream
 from rlalloc_trainer.twin import LEAST_JOBS, MOST_JOBS, resampled, scaling_exponents, stream_jobs, twin_of
 from rlalloc_trainer.versions import CRITICS_FILE, load_shipped_version, load_version, new_manifest, version_files
 from rlalloc_trainer.weighed_critic import COLUMNS, WEIGHED, WeighedCritics
-from tests.agent.serving import add_version
+from tests.agent.running_server import add_version
 from tests.trainer.sites import NODES, changed, experience_of, site_stream, stored
 
 SMALL = TrainerSection(steps=30, min_experience=20)
@@ -263,8 +263,8 @@ def test_a_heuristic_can_be_the_candidate(
     experiences: list[Experience], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a site where it was the best on the earlier experience; where urgency counts, also in its order."""
-    name = next(name for name in STAND_INS if name.startswith("marginal-gain"))
-    way = Answering.by(name)
+    name = next(name for name in ALTERNATIVES if name.startswith("marginal-gain"))
+    way = Routing.by(name)
     monkeypatch.setattr(module, "choose_where", lambda *_: (way, {}))
     monkeypatch.setattr(held_out, "judge", lambda evidence: msgspec.structs.replace(judge(evidence), promote=True))
     store, policies = stored(experiences, tmp_path / "store.sqlite"), PolicyStore(tmp_path / "policies")
@@ -272,7 +272,7 @@ def test_a_heuristic_can_be_the_candidate(
     store.close()
     assert result.version is not None
     manifest, shipped = policies.manifest(result.version), load_shipped_version()
-    assert (manifest.answers, manifest.training) == (way, {"kept_from": shipped.version})
+    assert (manifest.routing, manifest.training) == (way, {"kept_from": shipped.version})
     kept = load_version(policies.path(result.version))
     assert actor_bytes(kept.actor) == actor_bytes(shipped.actor)  # another objective is answered as before
     assert result.verdict is not None
@@ -289,11 +289,11 @@ def test_a_policy_against_itself_is_no_better(experiences: list[Experience]) -> 
     site = twin_of(experiences, experiences)
     streams = resampled(site, 3, 20, np.random.default_rng(0))
     current = msgspec.structs.replace(load_shipped_version(), actor=Actor())
-    name = next(iter(STAND_INS))
+    name = next(iter(ALTERNATIVES))
     measured = HeldOut(measure(name, current, streams, map), current.version, 60, 0.9)
     evidence = measured.evidence(CANDIDATE, 0.9)
     assert evidence.against_heuristics[name].estimate == 1.0
-    assert set(evidence.against_heuristics) == {"as-requested", "repaired", *STAND_INS, BASE_NAME}
+    assert set(evidence.against_heuristics) == {"as-requested", "repaired", *ALTERNATIVES, BASELINE_NAME}
     assert evidence.against_current.estimate == pytest.approx(1.0, abs=0.05)
 
 

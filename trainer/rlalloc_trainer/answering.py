@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rlalloc.heuristics import BASE_NAME, STAND_INS
+from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME
 from rlalloc.objective import DEFAULT_WEIGHTS
-from rlalloc.policies import EVERYWHERE, NOWHERE, Answering
+from rlalloc.policies import EVERYWHERE, NOWHERE, Routing
 from rlalloc_trainer.evaluation import ActorWeights, Contender, Map, StreamResult, evaluate, jct_ratio
 from rlalloc_trainer.intervals import Interval
 from rlalloc_trainer.simulator.from_stream import Stream
@@ -31,11 +31,11 @@ ANY_PRESSURE: Final = 0.01
 """Somebody waits ahead."""
 WAYS: Final = (
     EVERYWHERE,
-    Answering(at_least=PRESSURE),
-    Answering(below=PRESSURE),
-    Answering(at_least=ANY_PRESSURE),
-    Answering(own_order=True),
-    *(Answering.by(name) for name in STAND_INS),
+    Routing(at_least=PRESSURE),
+    Routing(below=PRESSURE),
+    Routing(at_least=ANY_PRESSURE),
+    Routing(own_order=True),
+    *(Routing.by(name) for name in ALTERNATIVES),
 )
 """Ways to serve a network, and heuristics to serve instead of it and the base."""
 THIRDS: Final = ("calm", "usual", "busy")
@@ -44,26 +44,26 @@ MARGIN: Final = 0.005
 """So little in a third is nothing to anybody: where hardly a job waits, a tenth of a percent is already sure."""
 
 
-def served(weights: ActorWeights, way: Answering) -> Contender:
+def served(weights: ActorWeights, way: Routing) -> Contender:
     """Return what decides where a network is served in that way: a heuristic by its name, where it is never asked."""
-    return way.heuristic if way.nowhere else msgspec.structs.replace(weights, answers=way)
+    return way.heuristic if way.nowhere else msgspec.structs.replace(weights, routing=way)
 
 
 def choose_where(
     weights: ActorWeights, streams: Sequence[Stream], spread: Map
-) -> tuple[Answering, dict[str, Interval]]:
+) -> tuple[Routing, dict[str, Interval]]:
     """Return where the network answers, and each way's mean JCT over that of the base heuristic.
 
     Of another objective than the default one heuristics know nothing: the network answers in any way, and one is run.
     """
     ways = WAYS if weights.objective == DEFAULT_WEIGHTS else (EVERYWHERE,)
     contenders = {way.describe(): served(weights, way) for way in ways}
-    results = evaluate({BASE_NAME: BASE_NAME, **contenders}, streams, spread)
-    best, ratios = best_of({way: results[way.describe()] for way in ways}, results[BASE_NAME])
+    results = evaluate({BASELINE_NAME: BASELINE_NAME, **contenders}, streams, spread)
+    best, ratios = best_of({way: results[way.describe()] for way in ways}, results[BASELINE_NAME])
     return best or NOWHERE, described(ratios)
 
 
-def described(ratios: Mapping[Answering, Interval]) -> dict[str, Interval]:
+def described(ratios: Mapping[Routing, Interval]) -> dict[str, Interval]:
     """Return what was measured of each way, for people."""
     return {way.describe(): ratio for way, ratio in ratios.items()}
 

@@ -101,7 +101,7 @@ def front_command(
     processes: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 1,
 ) -> None:
     """Show what one policy reaches that is told the weights, against a policy for each weight."""
-    from rlalloc.heuristics import BASE_NAME
+    from rlalloc.heuristics import BASELINE_NAME
     from rlalloc_trainer.app import make_front
     from rlalloc_trainer.front import CONFIDENCE, FrontSettings
 
@@ -116,7 +116,7 @@ def front_command(
         )
         with progress_bar() as report:
             found = make_front(settings, png, processes, report)
-    table = Table(title=f"Over those of {BASE_NAME}, on {validation_streams} streams [{CONFIDENCE:.0%} interval]")
+    table = Table(title=f"Over those of {BASELINE_NAME}, on {validation_streams} streams [{CONFIDENCE:.0%} interval]")
     for column in (f"weight of {term}", *(f"{name}: {what}" for name in found for what in ("mean JCT", term))):
         table.add_column(column, justify="right")
     for points in zip(*found.values(), strict=True):

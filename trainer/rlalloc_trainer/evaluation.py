@@ -19,10 +19,10 @@ from rlalloc.heuristics.named import policy_named
 from rlalloc.job import JobView, Shares
 from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.observation import encode
-from rlalloc.policies import EVERYWHERE, Answering
+from rlalloc.policies import EVERYWHERE, Routing
 from rlalloc.view import ClusterView
 from rlalloc_agent.actor import Actor, actor_bytes, actor_from_bytes
-from rlalloc_agent.answering import PartlyLearned
+from rlalloc_agent.policy_routing import RoutedPolicy
 from rlalloc_trainer.intervals import Interval, ratio_of
 from rlalloc_trainer.simulator.driving import drive
 from rlalloc_trainer.simulator.engine import SimulatedSite, Simulator, table_of
@@ -61,15 +61,13 @@ class ActorWeights(msgspec.Struct, frozen=True):
 
     content: bytes
     hidden: tuple[int, ...]
-    answers: Answering = EVERYWHERE
+    routing: Routing = EVERYWHERE
     objective: Weights = DEFAULT_WEIGHTS
 
     @classmethod
-    def of(
-        cls, actor: Actor, answers: Answering = EVERYWHERE, objective: Weights = DEFAULT_WEIGHTS
-    ) -> "ActorWeights":
-        """Take an actor's parameters as they are now; the base heuristic answers where ``answers`` does not."""
-        return cls(actor_bytes(actor), actor.hidden, answers, objective)
+    def of(cls, actor: Actor, routing: Routing = EVERYWHERE, objective: Weights = DEFAULT_WEIGHTS) -> "ActorWeights":
+        """Take an actor's parameters as they are now; the base heuristic answers where ``routing`` does not."""
+        return cls(actor_bytes(actor), actor.hidden, routing, objective)
 
 
 Contender = str | ActorWeights
@@ -80,7 +78,7 @@ def policy_of(contender: Contender) -> Heuristic:
     """Return the policy that a contender stands for."""
     if isinstance(contender, str):
         return policy_named(contender)
-    policy = PartlyLearned(actor_from_bytes(contender.content, contender.hidden), contender.answers)
+    policy = RoutedPolicy(actor_from_bytes(contender.content, contender.hidden), contender.routing)
 
     def decide(job: JobView, view: ClusterView) -> Shares:
         shares, _ = policy.decide(encode(job, view, contender.objective)[None, :], sample=False)
@@ -107,7 +105,7 @@ def _who_answers(contender: Contender, site: SimulatedSite) -> Contender:
     if isinstance(contender, str) or contender.objective != DEFAULT_WEIGHTS:
         return contender
     urgency_counts = site.interception.urgency.nice_band > 0
-    return contender if contender.answers.ever(urgency_counts=urgency_counts) else contender.answers.heuristic
+    return contender if contender.routing.ever(urgency_counts=urgency_counts) else contender.routing.heuristic
 
 
 def evaluate(

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from rlalloc.errors import PolicyError
-from rlalloc.heuristics import BASE_NAME
+from rlalloc.heuristics import BASELINE_NAME
 from rlalloc.objective import TERM_NAMES, Weights, costs_of
 from rlalloc.objective.consequences import FloatArray
 from rlalloc.observation import FEATURES
@@ -77,7 +77,7 @@ def front(settings: FrontSettings, spread: Map, report: Report) -> Front:
     for number, draw in enumerate(draws):
         report("learning", SIMULATED + (LEARNED - SIMULATED) * number / len(draws))
         actors.append(_learned(settings, labels, draw))
-    contenders: list[Contender] = [BASE_NAME]
+    contenders: list[Contender] = [BASELINE_NAME]
     contenders += [msgspec.structs.replace(actors[0], objective=site) for site in sites]
     contenders += [
         msgspec.structs.replace(actor, objective=site) for actor, site in zip(actors[1:], sites, strict=True)
@@ -102,7 +102,9 @@ def site_weights(term: str, weight: float) -> Weights:
 def label_stream(task: tuple[int, int, LabelSettings]) -> Labels:
     """Take decisions of the stream of that number, and of so many jobs, again."""
     number, jobs, settings = task
-    return label(training_stream(number, jobs), policy_of(BASE_NAME), settings, np.random.default_rng((number, 3)))
+    return label(
+        training_stream(number, jobs), policy_of(BASELINE_NAME), settings, np.random.default_rng((number, 3))
+    )
 
 
 def costs_of_stream(task: tuple[Contender, int, int]) -> FloatArray:
@@ -174,8 +176,8 @@ def draw_front(found: Front, term: str, path: Path) -> None:
                 xytext=(5, 5),
                 color=line.get_color(),
             )
-    axes.plot(1.0, 1.0, "k*", label=BASE_NAME)
-    axes.set(xlabel=f"mean {term} over that of {BASE_NAME}", ylabel=f"mean JCT over that of {BASE_NAME}")
+    axes.plot(1.0, 1.0, "k*", label=BASELINE_NAME)
+    axes.set(xlabel=f"mean {term} over that of {BASELINE_NAME}", ylabel=f"mean JCT over that of {BASELINE_NAME}")
     axes.set_title(f"Weights of {term} beside jct 1, {CONFIDENCE:.0%} intervals over streams")
     axes.legend()
     axes.grid(alpha=0.3)

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from rlalloc.heuristics import SERVABLE
+from rlalloc.heuristics import SERVED_HEURISTICS
 from rlalloc.objective import DEFAULT_WEIGHTS, Weights
-from rlalloc.policies import Answering
+from rlalloc.policies import Routing
 from rlalloc_trainer.answering import by_wait, those
 from rlalloc_trainer.evaluation import Contender, Map, StreamResult, evaluate, jct_ratio
 from rlalloc_trainer.gate import Evidence, Verdict, judge
@@ -19,7 +19,7 @@ from rlalloc_trainer.simulator.from_stream import Stream
 from rlalloc_trainer.versions import Learned
 
 CANDIDATE: Final = "the candidate"
-RIVALS: Final = ("as-requested", "repaired", *SERVABLE)
+RIVALS: Final = ("as-requested", "repaired", *SERVED_HEURISTICS)
 """What a policy has to be ahead of."""
 
 
@@ -72,15 +72,15 @@ class HeldOut(NamedTuple):
         )
 
     def best_heuristic(self) -> str:
-        """Return the one of SERVABLE that did best."""
+        """Return the one of SERVED_HEURISTICS that did best."""
         return min(
-            SERVABLE,
+            SERVED_HEURISTICS,
             key=lambda name: jct_ratio(self.results[name], self.results[self.current], self.confidence).estimate,
         )
 
 
-def decide(held_out: HeldOut, answers: Answering, *, heuristics: bool) -> tuple[Answering, Verdict]:
-    """Judge the candidate, which answers as ``answers`` says; if it is refused, the best heuristic in its place.
+def decide(held_out: HeldOut, routing: Routing, *, heuristics: bool) -> tuple[Routing, Verdict]:
+    """Judge the candidate, which answers as ``routing`` says; if it is refused, the best heuristic in its place.
 
     Return how what is stored answers, and the gate's word on it. Heuristics were trained on nothing; that this one is
     the best of several on what was held out is why its intervals are wider (Bonferroni). Without ``heuristics`` only
@@ -88,7 +88,7 @@ def decide(held_out: HeldOut, answers: Answering, *, heuristics: bool) -> tuple[
     """
     verdict = judge(held_out.evidence(CANDIDATE, held_out.confidence))
     if verdict.promote or not heuristics:
-        return answers, verdict
+        return routing, verdict
     best = held_out.best_heuristic()
-    instead = judge(held_out.evidence(best, 1.0 - (1.0 - held_out.confidence) / len(SERVABLE)))
-    return (Answering.by(best), instead) if instead.promote else (answers, verdict)
+    instead = judge(held_out.evidence(best, 1.0 - (1.0 - held_out.confidence) / len(SERVED_HEURISTICS)))
+    return (Routing.by(best), instead) if instead.promote else (routing, verdict)

@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from rlalloc.errors import PolicyError
-from rlalloc.heuristics import BASE_NAME
-from rlalloc.policies import EVERYWHERE, MANIFEST_FILE, NOWHERE, Answering, Manifest
+from rlalloc.heuristics import BASELINE_NAME
+from rlalloc.policies import EVERYWHERE, MANIFEST_FILE, NOWHERE, Manifest, Routing
 from rlalloc_agent.actor import Actor
 from rlalloc_trainer.answering import WAYS, best_of, described, served
 from rlalloc_trainer.counterfactual import Labels, LabelSettings, label
@@ -67,21 +67,25 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report, worker
         best = min(outcomes, key=lambda outcome: outcome.ratio.estimate)
         sac = _sac_of(best.seed, settings, folder)
         report("choosing where it answers", VALIDATED)
-        answers, ways = _where(best.seed, sac.actor, settings, folder, spread)
+        routing, ways = _where(best.seed, sac.actor, settings, folder, spread)
         report("testing on unseen streams", TESTING)
-        chosen = served(ActorWeights.of(sac.actor), answers)
-        contenders: dict[str, Contender] = {BASE_NAME: BASE_NAME, VERSION: chosen, **{name: name for name in RIVALS}}
+        chosen = served(ActorWeights.of(sac.actor), routing)
+        contenders: dict[str, Contender] = {
+            BASELINE_NAME: BASELINE_NAME,
+            VERSION: chosen,
+            **{name: name for name in RIVALS},
+        }
         results = {}
         for number, (name, contender) in enumerate(contenders.items(), 1):
             # What has run already is not run again: a heuristic, where it is what answers.
             kept = contender if isinstance(contender, str) else name
-            streams = settings.test_streams if name in (BASE_NAME, VERSION) else settings.rival_streams
+            streams = settings.test_streams if name in (BASELINE_NAME, VERSION) else settings.rival_streams
             results[name] = _run(f"test-{kept}", contender, TEST, streams, folder, spread)
             report("testing on unseen streams", TESTING + (1 - TESTING) * number / len(contenders))
-    judged = jct_ratio(results[VERSION], results[BASE_NAME], settings.confidence)
+    judged = jct_ratio(results[VERSION], results[BASELINE_NAME], settings.confidence)
     if not judged.high < 1.0:  # not proven ahead: the heuristic answers, but for sites of other objectives
-        answers = NOWHERE
-        results[VERSION] = results[BASE_NAME]
+        routing = NOWHERE
+        results[VERSION] = results[BASELINE_NAME]
     ratios = {name: _over(results[VERSION], results[name], settings.confidence) for name in RIVALS}
     training = {
         "settings": msgspec.to_builtins(settings),
@@ -98,7 +102,7 @@ def pretrain(settings: PretrainSettings, directory: Path, report: Report, worker
         "jct_ratio": msgspec.to_builtins(ratios),
         "mean_over_streams_of_rivals": {name: _means(results[name][: settings.rival_streams]) for name in results},
     }
-    manifest = new_manifest(sac.actor, None, training, evaluation, answers)
+    manifest = new_manifest(sac.actor, None, training, evaluation, routing)
     _write(directory, version_files(sac.actor, sac.critics), manifest)
     return ratios
 
@@ -111,7 +115,7 @@ def _sac_of(seed: int, settings: PretrainSettings, folder: TrainingFolder) -> Sa
 
 def _where(
     seed: int, actor: Actor, settings: PretrainSettings, folder: TrainingFolder, spread: Map
-) -> tuple[Answering, dict[str, Interval]]:
+) -> tuple[Routing, dict[str, Interval]]:
     """Choose where a seed's network answers on the validation streams, on which it was run everywhere already."""
     streams = settings.validation_streams
     names = {way: f"validation-way-{number}" for number, way in enumerate(WAYS)} | {EVERYWHERE: _everywhere(seed)}
@@ -119,7 +123,7 @@ def _where(
         way: _run(name, served(ActorWeights.of(actor), way), VALIDATION, streams, folder, spread)
         for way, name in names.items()
     }
-    base = _run(VALIDATION_BASE, BASE_NAME, VALIDATION, streams, folder, spread)
+    base = _run(VALIDATION_BASE, BASELINE_NAME, VALIDATION, streams, folder, spread)
     best, ratios = best_of(ways, base, proven_later=True)
     return best or NOWHERE, described(ratios)
 
@@ -142,7 +146,7 @@ def _label_all(settings: PretrainSettings, folder: TrainingFolder, spread: Map, 
 def label_stream(task: tuple[int, LabelSettings]) -> Labels:
     """Take decisions of the stream of that number again."""
     number, settings = task
-    return label(training_stream(number), policy_of(BASE_NAME), settings, np.random.default_rng((number, 3)))
+    return label(training_stream(number), policy_of(BASELINE_NAME), settings, np.random.default_rng((number, 3)))
 
 
 def _learn_all(settings: PretrainSettings, folder: TrainingFolder, spread: Map, report: Report) -> None:
@@ -160,7 +164,7 @@ def _learn_all(settings: PretrainSettings, folder: TrainingFolder, spread: Map, 
 def _validate(settings: PretrainSettings, folder: TrainingFolder, spread: Map, report: Report) -> list[SeedOutcome]:
     """Run all seeds' policies on the validation streams, and draw the curves so far."""
     report("validating", LEARNED)
-    base = _run(VALIDATION_BASE, BASE_NAME, VALIDATION, settings.validation_streams, folder, spread)
+    base = _run(VALIDATION_BASE, BASELINE_NAME, VALIDATION, settings.validation_streams, folder, spread)
     outcomes: list[SeedOutcome] = []
     for seed in range(settings.seeds):
         weights = ActorWeights.of(_sac_of(seed, settings, folder).actor)

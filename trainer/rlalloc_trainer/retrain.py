@@ -15,7 +15,7 @@ from rlalloc.config import ObjectiveSection, TrainerSection
 from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES
 from rlalloc.observation import FEATURES
-from rlalloc.policies import Answering, PolicyStore
+from rlalloc.policies import PolicyStore, Routing
 from rlalloc.store import Experience, PolicyRow, Store
 from rlalloc.urgency import UrgencyRules
 from rlalloc_agent.actor import Actor
@@ -66,7 +66,7 @@ class Candidate(NamedTuple):
     """What was trained, and where it answers."""
 
     sac: Sac[Actor]
-    answers: Answering
+    routing: Routing
 
 
 def retrain(
@@ -106,15 +106,15 @@ def retrain(
         sac = _train(train, site, in_place(policies), settings, objective, generator, spread, progress)
         progress("choosing where it answers", 0.7)
         known = resampled(site, CHOICE_STREAMS, stream_jobs(site), generator, TRAIN_PACE)
-        answers, _ = choose_where(ActorWeights.of(sac.actor, objective=objective.weights), known, spread)
+        routing, _ = choose_where(ActorWeights.of(sac.actor, objective=objective.weights), known, spread)
         progress("judging", 0.8)
         streams = resampled(unseen, HELD_OUT_STREAMS, stream_jobs(unseen), generator)
-        candidate = ActorWeights.of(sac.actor, answers, objective.weights)
+        candidate = ActorWeights.of(sac.actor, routing, objective.weights)
         results = measure(candidate, current, streams, spread, objective.weights)
         measured = HeldOut(results, current.version, len(unseen.jobs), settings.confidence)
-        answers, verdict = decide(measured, answers, heuristics=objective.weights == DEFAULT_WEIGHTS)
+        routing, verdict = decide(measured, routing, heuristics=objective.weights == DEFAULT_WEIGHTS)
     progress("storing", 0.99)
-    version = _keep(Candidate(sac, answers), current, verdict, policies, store, settings)
+    version = _keep(Candidate(sac, routing), current, verdict, policies, store, settings)
     return Retrained(
         trained=True,
         reason=verdict.reason,
@@ -209,14 +209,14 @@ def _keep(
     Where no network answers, the new one was not judged: the one in place stays in its stead, for other objectives.
     """
     sac = candidate.sac
-    if candidate.answers.nowhere:
+    if candidate.routing.nowhere:
         actor, critics = current.actor, current.critics or sac.critics
         training: dict[str, object] = {"kept_from": current.version}
     else:
         actor, critics = sac.actor, sac.critics
         training = {"settings": msgspec.to_builtins(sac.settings), "steps": sac.steps, "seed": settings.seed}
     plain: dict[str, object] = msgspec.to_builtins(verdict)
-    manifest = new_manifest(actor, current.version, training, plain, candidate.answers)
+    manifest = new_manifest(actor, current.version, training, plain, candidate.routing)
     version = policies.add(version_files(actor, critics), manifest)
     if verdict.promote:
         policies.promote(version)

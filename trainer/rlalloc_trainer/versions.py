@@ -12,9 +12,9 @@ from torch import Tensor
 
 from rlalloc.errors import PolicyError
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
-from rlalloc.policies import ACTOR_FILE, EVERYWHERE, Answering, Manifest
+from rlalloc.policies import ACTOR_FILE, EVERYWHERE, Manifest, Routing
 from rlalloc_agent.actor import Actor, actor_bytes, load_actor
-from rlalloc_agent.serving import shipped_folder
+from rlalloc_agent.served_policy import shipped_folder
 from rlalloc_trainer.critic import Critics
 from rlalloc_trainer.evaluation import ActorWeights
 from rlalloc_trainer.weighed_critic import WeighedCritics
@@ -28,12 +28,12 @@ class Learned(msgspec.Struct, frozen=True):
     actor: Actor
     critics: WeighedCritics | None
     version: str
-    answers: Answering = EVERYWHERE
+    routing: Routing = EVERYWHERE
 
     @property
     def weights(self) -> ActorWeights:
         """The policy as it is served, to be sent to other processes."""
-        return ActorWeights.of(self.actor, self.answers)
+        return ActorWeights.of(self.actor, self.routing)
 
 
 def version_files(actor: Actor, critics: Critics) -> dict[str, bytes]:
@@ -46,7 +46,7 @@ def new_manifest(
     parent: str | None,
     training: Mapping[str, object],
     evaluation: Mapping[str, object],
-    answers: Answering = EVERYWHERE,
+    routing: Routing = EVERYWHERE,
 ) -> Manifest:
     """Return the manifest of a version that has no name and no files yet."""
     return Manifest(
@@ -59,7 +59,7 @@ def new_manifest(
         files={},
         training=dict(training),
         evaluation=dict(evaluation),
-        answers=answers,
+        routing=routing,
     )
 
 
@@ -67,18 +67,18 @@ def load_version(folder: Path) -> Learned:
     """Return what a version's folder holds, after its files were verified. Raises PolicyError."""
     actor, manifest = load_actor(folder)
     if CRITICS_FILE not in manifest.files:
-        return Learned(actor, None, manifest.version, manifest.answers)
+        return Learned(actor, None, manifest.version, manifest.routing)
     try:
         tensors = safetensors.torch.load((folder / CRITICS_FILE).read_bytes())
         if _of_an_earlier_form(tensors):
-            return Learned(actor, None, manifest.version, manifest.answers)
+            return Learned(actor, None, manifest.version, manifest.routing)
         members = max(len(tensor) for tensor in tensors.values())  # each has the members in front
         critics = WeighedCritics(actor.features, actor.actions, actor.hidden, members)
         critics.load_state_dict(tensors)
     except (safetensors.SafetensorError, RuntimeError, ValueError, TypeError) as err:
         reason = str(err).splitlines()[0]
         raise PolicyError(f"{folder / CRITICS_FILE} does not fit its actor: {reason}") from err
-    return Learned(actor, critics, manifest.version, manifest.answers)
+    return Learned(actor, critics, manifest.version, manifest.routing)
 
 
 def _of_an_earlier_form(tensors: Mapping[str, Tensor]) -> bool:

@@ -1,7 +1,7 @@
 """Policies that need no learning, on one interface: a job and a cluster in, shares out.
 
-They are the baselines that a learned policy has to beat, the base that the actor is a residual around, and what
-the agent can serve where learning does not win.
+A learned policy has to beat them. One of them is the baseline that the actor is a residual around; the agent serves
+some of them where learning does not win.
 """
 
 from typing import Final
@@ -24,21 +24,21 @@ from rlalloc.heuristics.price import (
 from rlalloc.heuristics.sharing import afs_l, equal_share, marginal_gain
 from rlalloc.heuristics.sizes import CPUS_PER_GPU_ENOUGH, Heuristic
 
-BASE_NAME: Final = f"price-by-order{SMALLEST_AREA_FIRST}"
-BASE: Final[Heuristic] = Ordered(price_by_order)
-"""What the actor is a residual around, and what every observation ends with."""
-STAND_INS: Final[dict[str, Heuristic]] = {
+BASELINE_NAME: Final = f"price-by-order{SMALLEST_AREA_FIRST}"
+BASELINE: Final[Heuristic] = Ordered(price_by_order)
+"""The heuristic that the actor is a residual around."""
+ALTERNATIVES: Final[dict[str, Heuristic]] = {
     f"price-ef{SMALLEST_AREA_FIRST}": Ordered(price_ef),
     f"capped-price{SMALLEST_AREA_FIRST}": Ordered(capped_price),
     f"marginal-gain{SMALLEST_AREA_FIRST}": Ordered(marginal_gain),
     f"efficiency-adaptive{SMALLEST_AREA_FIRST}": Ordered(adaptive_efficiency_threshold),
     f"equal-share{SMALLEST_AREA_FIRST}": Ordered(equal_share),
 }
-"""What the agent can serve instead of the base, on a site where it is better: observations tell what they answer.
+"""Heuristics that the agent can serve instead of the baseline, on a site where one is better.
 
-CPUs and memory are the base's in all of them."""
-SERVABLE: Final = (*STAND_INS, BASE_NAME)
-"""Names of all heuristics that the agent can serve."""
+All of them answer the baseline's CPU and memory shares."""
+SERVED_HEURISTICS: Final = (*ALTERNATIVES, BASELINE_NAME)
+"""The names of all heuristics that the agent can serve."""
 
 REFERENCE_POLICIES: Final[dict[str, Heuristic]] = {
     "as-requested": as_requested,
@@ -63,13 +63,13 @@ REFERENCE_POLICIES: Final[dict[str, Heuristic]] = {
 """What an evaluation can compare with."""
 
 __all__ = [
-    "BASE",
-    "BASE_NAME",
+    "ALTERNATIVES",
+    "BASELINE",
+    "BASELINE_NAME",
     "CPUS_PER_GPU_ENOUGH",
     "DEFAULT_PRICE",
     "REFERENCE_POLICIES",
-    "SERVABLE",
-    "STAND_INS",
+    "SERVED_HEURISTICS",
     "TUNED_PRICE",
     "Heuristic",
     "Ordered",

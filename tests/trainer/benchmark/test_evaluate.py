@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import largest
-from rlalloc_agent.serving import shipped_folder
+from rlalloc_agent.served_policy import shipped_folder
 from rlalloc_cli.main import app, mount_trainer
 from rlalloc_trainer.benchmark import runs
 from rlalloc_trainer.benchmark.choice import CHOICES

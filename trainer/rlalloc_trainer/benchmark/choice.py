@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from rlalloc.heuristics import SERVABLE
+from rlalloc.heuristics import SERVED_HEURISTICS
 from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
 from rlalloc_trainer.answering import best_of
 from rlalloc_trainer.benchmark.figures import StreamFigures
@@ -18,7 +18,7 @@ from rlalloc_trainer.evaluation import StreamResult
 
 CHOSEN: Final = "chosen:"
 """What a name begins with where each site chooses between that policy and CHOICES."""
-CHOICES: Final = tuple(name.removesuffix(SMALLEST_AREA_FIRST) for name in SERVABLE)
+CHOICES: Final = tuple(name.removesuffix(SMALLEST_AREA_FIRST) for name in SERVED_HEURISTICS)
 """The contenders that the agent can serve: where urgency counts, they have that order."""
 
 Streams = Sequence[tuple[StreamKey, Results]]

@@ -51,7 +51,7 @@ class Contender(msgspec.Struct, frozen=True):
         plan = "" if self.planning is None else f" {msgspec.json.encode(self.planning).decode()}"
         if self.weights is None:
             return f"heuristic {self.name}{plan}"
-        shape = repr((self.weights.hidden, self.weights.answers))
+        shape = repr((self.weights.hidden, self.weights.routing))
         return "actor " + hashlib.sha256(self.weights.content + shape.encode()).hexdigest() + plan
 
     def policy(self, urgency: UrgencyRules = NO_URGENCY) -> Heuristic:

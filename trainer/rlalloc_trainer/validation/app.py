@@ -8,8 +8,8 @@ import msgspec
 import torch
 
 from rlalloc.heuristics import Heuristic
-from rlalloc.policies import Answering
-from rlalloc_agent.serving import load_shipped
+from rlalloc.policies import Routing
+from rlalloc_agent.served_policy import load_shipped
 from rlalloc_trainer.evaluation import ActorWeights, policy_of
 from rlalloc_trainer.progress import Report
 from rlalloc_trainer.streams import Header, StreamJob, read_stream, write_stream
@@ -101,14 +101,14 @@ def compare_recorded(folder: Path, modes: Sequence[Mode], report: Report) -> Val
     )
 
 
-def shipped_policy(answers: Answering | None = None) -> Heuristic:
+def shipped_policy(routing: Routing | None = None) -> Heuristic:
     """The policy that the agent serves on a site without any of its own, always its mean. Raises PolicyError.
 
-    Its network answers where its manifest says, unless ``answers`` says otherwise.
+    Its network answers where its manifest says, unless ``routing`` says otherwise.
     """
     torch.set_num_threads(1)
     actor, manifest = load_shipped()
-    return policy_of(ActorWeights.of(actor, answers or manifest.answers))
+    return policy_of(ActorWeights.of(actor, routing or manifest.routing))
 
 
 def _mean(values: Sequence[float]) -> float:

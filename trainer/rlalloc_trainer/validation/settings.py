@@ -8,12 +8,12 @@ import msgspec
 from rlalloc.bounds import NodeShape
 from rlalloc.errors import RlallocError
 from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
-from rlalloc.policies import Answering
+from rlalloc.policies import Routing
 from rlalloc_trainer.simulator.engine import Interception, SchedulerParameters
 
 Mode = Literal["off", "shadow", "enforce", "price-ef"]
 """Without rlalloc, deciding but touching nothing, sizing jobs, and sizing them by price-EF in the policy's stead."""
-PRICE_EF: Final = Answering.by(f"price-ef{SMALLEST_AREA_FIRST}")
+PRICE_EF: Final = Routing.by(f"price-ef{SMALLEST_AREA_FIRST}")
 """How the agent answers in the mode of that name."""
 MODES: Final[tuple[Mode, ...]] = ("off", "shadow", "enforce")
 """The modes in which the engine is held against a real site."""

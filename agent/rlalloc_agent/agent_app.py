@@ -20,8 +20,8 @@ from rlalloc.config import DEFAULT_PATH, Config, load_config
 from rlalloc.errors import ConfigError, PolicyError
 from rlalloc.logs import configure_logging
 from rlalloc.service import notify
-from rlalloc_agent.server import PolicyServer
-from rlalloc_agent.serving import ServedPolicy
+from rlalloc_agent.policy_server import PolicyServer
+from rlalloc_agent.served_policy import ServedPolicy
 
 log = logging.getLogger(__name__)
 

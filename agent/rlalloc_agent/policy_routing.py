@@ -8,7 +8,7 @@ from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS
 from rlalloc.objective.weights import features_of
 from rlalloc.observation import FEATURES, WEIGHT_FEATURES, as_if_based_on
-from rlalloc.policies import Answering
+from rlalloc.policies import Routing
 from rlalloc_agent.actor import Actor
 
 _DEFAULT_OBJECTIVE = features_of(DEFAULT_WEIGHTS.array)
@@ -16,25 +16,25 @@ _QUEUED = FEATURES.index("queued_gpus")
 _URGENCY_COUNTS = FEATURES.index("urgency_counts")
 
 
-class PartlyLearned:
-    """``actor`` where ``answers`` says so. Elsewhere an untrained actor, whose mean is the heuristic's answer.
+class RoutedPolicy:
+    """``actor`` where ``routing`` says so. Elsewhere an untrained actor, whose mean is the heuristic's answer.
 
     So the heuristic's decisions have probabilities too, and what is tried around it can be learned from. Where it
     wins was found for the default objective; of any other one the heuristic knows nothing, and the actor answers.
     """
 
-    def __init__(self, actor: Actor, answers: Answering) -> None:
+    def __init__(self, actor: Actor, routing: Routing) -> None:
         self.actor = actor
-        self.answers = answers
+        self.routing = routing
         self._heuristic = Actor(actor.features, actor.hidden).eval()
 
     def decide(
         self, observations: NDArray[np.float32], *, sample: bool, generator: torch.Generator | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Shares (jobs, SHARES) and log-densities (jobs,), as Actor.decide."""
-        if self.answers.everywhere:
+        if self.routing.everywhere:
             return self.actor.decide(observations, sample=sample, generator=generator)
-        learned = self.answers.at(pressure_of(observations), observations[:, _URGENCY_COUNTS] > 0.5)
+        learned = self.routing.at(pressure_of(observations), observations[:, _URGENCY_COUNTS] > 0.5)
         learned |= other_objective(observations)
         shares = np.empty((len(observations), SHARES))
         log_probabilities = np.empty(len(observations))
@@ -44,7 +44,7 @@ class PartlyLearned:
             )
         left = ~learned
         if left.any():
-            around = as_if_based_on(self.answers.heuristic, observations[left])
+            around = as_if_based_on(self.routing.heuristic, observations[left])
             shares[left], log_probabilities[left] = self._heuristic.decide(around, sample=sample, generator=generator)
             if not sample:
                 # To the last digit: an actor keeps shares of 0 and 1 off the flat ends of tanh.

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from rlalloc.errors import PolicyError
-from rlalloc.heuristics import BASE_NAME, STAND_INS
+from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME
 from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.objective.weights import features_of
 from rlalloc.observation import FEATURES, WEIGHT_FEATURES
-from rlalloc.policies import EVERYWHERE, MANIFEST_FILE, NOWHERE, Answering, PolicyStore, read_manifest
+from rlalloc.policies import EVERYWHERE, MANIFEST_FILE, NOWHERE, PolicyStore, Routing, read_manifest
 from rlalloc_agent.actor import Actor, actor_bytes
-from rlalloc_agent.answering import PartlyLearned, pressure_of
-from rlalloc_agent.serving import ServedPolicy, load_shipped
+from rlalloc_agent.policy_routing import RoutedPolicy, pressure_of
+from rlalloc_agent.served_policy import ServedPolicy, load_shipped
 
 
 def observations(*pressures: float) -> np.ndarray:
@@ -30,30 +30,30 @@ def observations(*pressures: float) -> np.ndarray:
 def shifting_actor() -> Actor:
     actor = Actor()
     with torch.no_grad():
-        actor.residual.bias += 1.0
+        actor.residual.bias.add_(1.0)
     return actor
 
 
 @pytest.mark.parametrize(
-    ("answers", "learned"),
+    ("routing", "learned"),
     [
         (EVERYWHERE, [True, True, True]),
         (NOWHERE, [False, False, False]),
-        (Answering(at_least=0.5), [False, True, True]),
-        (Answering(below=0.5), [True, False, False]),
-        (Answering(at_least=0.5, below=2.0), [False, True, False]),
-        (Answering(own_order=True), [True, True, False]),
-        (Answering(at_least=0.5, own_order=True), [False, True, False]),
+        (Routing(at_least=0.5), [False, True, True]),
+        (Routing(below=0.5), [True, False, False]),
+        (Routing(at_least=0.5, below=2.0), [False, True, False]),
+        (Routing(own_order=True), [True, True, False]),
+        (Routing(at_least=0.5, own_order=True), [False, True, False]),
     ],
 )
 @pytest.mark.parametrize("sample", [False, True])
-def test_each_row_is_answered_by_who_should(answers: Answering, learned: list[bool], sample: bool) -> None:
+def test_each_row_is_answered_by_who_should(routing: Routing, learned: list[bool], sample: bool) -> None:
     """Of three decisions under more and more pressure; urgency counts at the last one."""
     rows, actor = observations(0.0, 0.6, 3.0), shifting_actor()
     rows[:, FEATURES.index("urgency_counts")] = (0.0, 0.0, 1.0)
     assert pressure_of(rows) == pytest.approx([0.0, 0.6, 3.0], abs=1e-6)
     generator = torch.Generator()
-    shares, log_probabilities = PartlyLearned(actor, answers).decide(
+    shares, log_probabilities = RoutedPolicy(actor, routing).decide(
         rows, sample=sample, generator=generator.manual_seed(1)
     )
     assert shares.shape == (3, SHARES)
@@ -70,13 +70,13 @@ def test_each_row_is_answered_by_who_should(answers: Answering, learned: list[bo
         assert log_probabilities[row] == pytest.approx(density, abs=1e-3)
 
 
-@pytest.mark.parametrize("name", STAND_INS)
+@pytest.mark.parametrize("name", ALTERNATIVES)
 def test_another_heuristic_than_the_base_can_be_served(name: str) -> None:
     """Its GPU share and urgency, CPUs and memory as the base has them; what is tried is tried around that."""
     rows, generator = observations(0.0, 0.6), torch.Generator()
     gpu, urgency = (FEATURES.index(f"{name}:{what}") for what in ("gpu_share", "urgency"))
     rows[:, gpu] = 0.9
-    policy = PartlyLearned(shifting_actor(), Answering(below=0.0, heuristic=name))
+    policy = RoutedPolicy(shifting_actor(), Routing(below=0.0, heuristic=name))
     shares, _ = policy.decide(rows, sample=False)
     assert shares == pytest.approx(np.stack((rows[:, gpu], rows[:, -3], rows[:, -2], rows[:, urgency]), axis=1))
     around = rows[:1].repeat(200, axis=0)
@@ -86,21 +86,30 @@ def test_another_heuristic_than_the_base_can_be_served(name: str) -> None:
     assert tried[:, 0].mean() > 0.6 > 0.4 > lower[:, 0].mean()
 
 
-def test_a_heuristic_that_no_observation_tells_of_is_refused(tmp_path: Path) -> None:
+def test_a_heuristic_that_cannot_be_served_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="price-ef"):
-        Answering(heuristic="fcfs")
+        Routing(heuristic="fcfs")
     _, shipped = load_shipped()
     content = msgspec.to_builtins(shipped)
-    content["answers"]["heuristic"] = "fcfs"
+    content["routing"]["heuristic"] = "fcfs"
     (tmp_path / MANIFEST_FILE).write_bytes(msgspec.json.encode(content))
     with pytest.raises(PolicyError, match="'fcfs' cannot be served"):
         read_manifest(tmp_path)
 
 
+def test_a_manifest_of_before_the_rename_is_read(tmp_path: Path) -> None:
+    """Versions up to 0.1 wrote ``answers`` for what is now ``routing``."""
+    _, shipped = load_shipped()
+    content = msgspec.to_builtins(msgspec.structs.replace(shipped, routing=Routing(at_least=0.5)))
+    content["answers"] = content.pop("routing")
+    (tmp_path / MANIFEST_FILE).write_bytes(msgspec.json.encode(content))
+    assert read_manifest(tmp_path).routing == Routing(at_least=0.5)
+
+
 def test_another_objective_is_for_the_network() -> None:
     rows, actor = observations(0.0, 0.6), shifting_actor()
     rows[0, WEIGHT_FEATURES] = features_of(Weights(energy=0.1).array)
-    shares, _ = PartlyLearned(actor, NOWHERE).decide(rows, sample=False)
+    shares, _ = RoutedPolicy(actor, NOWHERE).decide(rows, sample=False)
     assert shares[0] == pytest.approx(actor.decide(rows[:1], sample=False)[0][0])
     assert shares[1] == pytest.approx(rows[1, -SHARES:])
 
@@ -109,7 +118,7 @@ def test_the_agent_serves_what_the_manifest_says(tmp_path: Path) -> None:
     """A version whose network answers nowhere: the heuristic's shares, under the version's name."""
     store = PolicyStore(tmp_path)
     _, shipped = load_shipped()
-    manifest = msgspec.structs.replace(shipped, answers=NOWHERE)
+    manifest = msgspec.structs.replace(shipped, routing=NOWHERE)
     version = store.add({"actor.safetensors": actor_bytes(shifting_actor())}, manifest)
     store.promote(version)
     served = ServedPolicy(tmp_path, Counter())
@@ -120,12 +129,12 @@ def test_the_agent_serves_what_the_manifest_says(tmp_path: Path) -> None:
 
 def test_in_words() -> None:
     assert EVERYWHERE.describe() == "everywhere"
-    assert NOWHERE.describe() == f"nowhere: {BASE_NAME} answers"
-    assert Answering(below=0.0, heuristic=(name := next(iter(STAND_INS)))).describe() == f"nowhere: {name} answers"
-    assert Answering(at_least=0.5).describe() == "where the pressure is at least 0.5"
-    assert Answering(at_least=0.5, below=2.0).describe() == "where the pressure is at least 0.5 and below 2"
-    assert Answering(own_order=True).describe() == "where the queue keeps its own order"
+    assert NOWHERE.describe() == f"nowhere: {BASELINE_NAME} answers"
+    assert Routing(below=0.0, heuristic=(name := next(iter(ALTERNATIVES)))).describe() == f"nowhere: {name} answers"
+    assert Routing(at_least=0.5).describe() == "where the pressure is at least 0.5"
+    assert Routing(at_least=0.5, below=2.0).describe() == "where the pressure is at least 0.5 and below 2"
+    assert Routing(own_order=True).describe() == "where the queue keeps its own order"
     assert (
-        Answering(at_least=0.5, own_order=True).describe()
+        Routing(at_least=0.5, own_order=True).describe()
         == "where the pressure is at least 0.5 and the queue keeps its own order"
     )

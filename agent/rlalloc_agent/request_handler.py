@@ -23,7 +23,7 @@ from rlalloc.messages import (
     decode_request,
 )
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
-from rlalloc_agent.serving import ServedPolicy
+from rlalloc_agent.served_policy import ServedPolicy
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class RefusalError(Exception):
         self.code = code
 
 
-class Answerer:
+class RequestHandler:
     """Answers requests with the served policy, and counts what it did.
 
     Counters: ``decide``, ``jobs_decided``, ``ask``, and ``refused_<code>`` with the codes ``malformed``,

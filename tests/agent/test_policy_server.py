@@ -23,8 +23,8 @@ from rlalloc.messages import (
     encode_message,
 )
 from rlalloc.observation import FEATURES
-from rlalloc_agent.server import PolicyServer
-from tests.agent.serving import Server, ask, client, decide_request, exchange, observations
+from rlalloc_agent.policy_server import PolicyServer
+from tests.agent.running_server import Server, ask, client, decide_request, exchange, observations
 
 FUZZ = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -1,4 +1,4 @@
-"""The policy server: a ZeroMQ ROUTER socket around an Answerer.
+"""The policy server: a ZeroMQ ROUTER socket around an RequestHandler.
 
 Frames in: [identity, request]. Frames out: [identity, reply]. Anything else gets a Refused with the code
 ``malformed``; a frame over MAX_MESSAGE_BYTES costs its sender the connection, which ZeroMQ sees to.
@@ -14,8 +14,8 @@ from typing import Final, Self
 import zmq
 
 from rlalloc.messages import MAX_MESSAGE_BYTES, encode_message
-from rlalloc_agent.answers import Answerer
-from rlalloc_agent.serving import ServedPolicy
+from rlalloc_agent.request_handler import RequestHandler
+from rlalloc_agent.served_policy import ServedPolicy
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class PolicyServer:
     def __init__(self, endpoint: str, policy: ServedPolicy, counters: Counter[str], seed: int | None = None) -> None:
         self._policy = policy
         self._counters = counters
-        self._answerer = Answerer(policy, counters, seed)
+        self._handler = RequestHandler(policy, counters, seed)
         self._context = zmq.Context()
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 0)
@@ -70,9 +70,9 @@ class PolicyServer:
         if not frames:
             return
         if len(frames) == _REQUEST_FRAMES:
-            reply = self._answerer.answer(frames[1])
+            reply = self._handler.answer(frames[1])
         else:
-            reply = self._answerer.refuse("", "malformed", "send one frame a request, on a DEALER socket")
+            reply = self._handler.refuse("", "malformed", "send one frame a request, on a DEALER socket")
         try:
             self._socket.send_multipart([frames[0], encode_message(reply)], flags=zmq.NOBLOCK)
         except zmq.ZMQError as err:

@@ -19,8 +19,8 @@ from rlalloc.messages import Ask, Decide, Reply, decode_reply, encode_message
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
 from rlalloc.policies import ACTOR_FILE, Manifest, PolicyStore
 from rlalloc_agent.actor import Actor, actor_bytes
-from rlalloc_agent.server import PolicyServer
-from rlalloc_agent.serving import ServedPolicy
+from rlalloc_agent.policy_server import PolicyServer
+from rlalloc_agent.served_policy import ServedPolicy
 
 FAR_AWAY_S = 4e9
 """A deadline in the year 2096."""
@@ -77,15 +77,15 @@ def ask(socket: zmq.Socket[bytes]) -> Reply:
 
 
 def decide_request(rows: np.ndarray, /, **changes: object) -> Decide:
-    fields: dict[str, object] = {
-        "request_id": str(uuid.uuid4()),
-        "observation_schema": SCHEMA_VERSION,
-        "jobs": len(rows),
-        "observations": rows.astype("<f4").tobytes(),
-        "deadline_s": FAR_AWAY_S,
-        "sample": False,
-    }
-    return Decide(**(fields | changes))
+    request = Decide(
+        request_id=str(uuid.uuid4()),
+        observation_schema=SCHEMA_VERSION,
+        jobs=len(rows),
+        observations=rows.astype("<f4").tobytes(),
+        deadline_s=FAR_AWAY_S,
+        sample=False,
+    )
+    return msgspec.structs.replace(request, **changes)
 
 
 def observations(jobs: int, heuristic: Shares = HEURISTIC, seed: int = 0) -> np.ndarray:

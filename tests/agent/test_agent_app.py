@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from rlalloc.messages import AgentState
-from tests.agent.serving import ask, client
+from tests.agent.running_server import ask, client
 
-PROGRAM = [sys.executable, "-c", "from rlalloc_agent.app import main; main()"]
+PROGRAM = [sys.executable, "-c", "from rlalloc_agent.agent_app import main; main()"]
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import torch
 from rlalloc.errors import PolicyError
 from rlalloc.policies import CURRENT, Manifest, PolicyStore
 from rlalloc_agent.actor import Actor, load_actor
-from rlalloc_agent.answering import PartlyLearned
+from rlalloc_agent.policy_routing import RoutedPolicy
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class ServedPolicy:
         self._counters = counters
         self._seen = _ABSENT
         actor, manifest = load_shipped()
-        self.actor = PartlyLearned(actor, manifest.answers)
+        self.actor = RoutedPolicy(actor, manifest.routing)
         self.version = manifest.version
         self.refresh()
 
@@ -61,8 +61,8 @@ class ServedPolicy:
             )
             return
         self._counters["policy_loaded"] += 1
-        self.actor, self.version = PartlyLearned(actor, manifest.answers), manifest.version
-        where = manifest.answers.describe()
+        self.actor, self.version = RoutedPolicy(actor, manifest.routing), manifest.version
+        where = manifest.routing.describe()
         log.info("serving policy %s (%s)", self.version, where, extra={"policy_version": self.version})
 
     def _link(self) -> tuple[int, int]:
