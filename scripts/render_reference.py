@@ -5,6 +5,7 @@ meaning from the comments in etc/rlalloc.yaml. docs/reference/cli.md has every c
 ``--check`` nothing is written; exit 1 if a committed page is out of date. tests/docs runs the same check.
 """
 
+import functools
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -21,15 +22,17 @@ from rlalloc_cli.main import app, mount_trainer
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGES: Final = ROOT / "docs" / "reference"
 SHIPPED: Final = ROOT / "etc" / "rlalloc.yaml"
+_PLAIN: Final = {inspect.StrType: "text", inspect.NoneType: "null", inspect.CustomType: "absolute path"}
+"""What a key of such a type takes; the one custom type of the configuration is a path."""
 _WORDS: Final = {int: "N", float: "X", Path: "PATH"}
 """What stands for a value of an option that names no word of its own."""
 _KEY: Final = re.compile(r"^( *)(- )?([A-Za-z_]+):(.*)$")
 
 CONFIGURATION_HEAD: Final = """# Configuration
 
-rlalloc reads one YAML file, `/etc/rlalloc/rlalloc.yaml`. `etc/rlalloc.yaml` in the project is the shipped file, with every
-key and its default. Both programs and the command `rlalloc` take another file with `--config`, the command also by the
-environment variable `RLALLOC_CONFIG`.
+rlalloc reads one YAML file, `/etc/rlalloc/rlalloc.yaml`. `etc/rlalloc.yaml` in the project is the shipped file, with
+every key and its default. Both programs and the command `rlalloc` take another file with `--config`, the command also
+by the environment variable `RLALLOC_CONFIG`.
 
     rlalloc config check      # names an unknown key, a wrong type or a value out of range, and what is allowed
     rlalloc config show       # prints the configuration in force, defaults included
@@ -53,7 +56,7 @@ Commands below `train` and `simulate`, and `evaluate`, need the extra `trainer`.
 
 
 def configuration_page(shipped: str) -> str:
-    """Return the configuration reference; ``shipped`` is the text of etc/rlalloc.yaml, whose comments explain keys."""
+    """Return the configuration reference; ``shipped`` is etc/rlalloc.yaml's text, whose comments explain keys."""
     meanings = comments_of(shipped)
     parts = [CONFIGURATION_HEAD, *_section((), Config, meanings)]
     return "\n".join(parts).rstrip() + "\n"
@@ -92,6 +95,7 @@ def commands_page() -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
+@functools.cache
 def pages() -> dict[Path, str]:
     """Return all rendered pages by where they belong."""
     return {
@@ -101,17 +105,13 @@ def pages() -> dict[Path, str]:
 
 
 def _section(path: tuple[str, ...], struct: type, meanings: Mapping[tuple[str, ...], str]) -> Iterator[str]:
-    """The tables of ``struct``: first its own keys, then a section for each struct or mapping in it."""
-    information = inspect.type_info(struct)
-    assert isinstance(information, inspect.StructType)
+    """The table of ``struct``'s own keys, then a section for each struct or mapping in it."""
     rows, deeper = [], []
-    for field in information.fields:
+    for field in inspect.type_info(struct).fields:  # type: ignore[attr-defined]  # of a struct it is a StructType
         here = (*path, field.encode_name)
         inner = _struct_in(field.type)
-        if inner is not None:
+        if inner is not None or here == ("commands",):
             deeper.append((here, inner))
-        elif field.encode_name == "commands":
-            deeper.append((here, None))
         else:
             default = _default(field)
             rows.append(f"| `{'.'.join(here)}` | {_values(field.type)} | {default} | {meanings.get(here, '')} |")
@@ -142,30 +142,26 @@ def _values(kind: inspect.Type) -> str:
     """What may stand behind a key, for a person."""
     match kind:
         case inspect.LiteralType(values=values):
-            return _code(*values)
+            text = _code(*values)
         case inspect.IntType() | inspect.FloatType():
-            name = "whole number" if isinstance(kind, inspect.IntType) else "number"
-            limits = [
-                f"{sign} {limit:,}"
-                for sign, limit in ((">", kind.gt), ("≥", kind.ge), ("<", kind.lt), ("≤", kind.le))
-                if limit is not None
-            ]
-            return " ".join([name, ", ".join(limits)]).rstrip()
-        case inspect.StrType():
-            return "text"
-        case inspect.VarTupleType(item_type=item) | inspect.ListType(item_type=item):
-            return f"list of {_values(item)}"
+            text = _number(kind)
+        case inspect.VarTupleType(item_type=item):
+            text = f"list of {_values(item)}"
         case inspect.TupleType(item_types=items):
-            return f"[{', '.join(_values(item) for item in items)}]"
+            text = f"[{', '.join(_values(item) for item in items)}]"
         case inspect.DictType(value_type=value):
-            return f"names with a {_values(value)} each"
+            text = f"names with a {_values(value)} each"
         case inspect.UnionType(types=types):
-            return " or ".join(_values(each) for each in types)
-        case inspect.NoneType():
-            return "null"
-        case inspect.CustomType(cls=cls) if issubclass(cls, Path):
-            return "absolute path"
-    raise NotImplementedError(f"{kind}: say here how this type is described to a person")
+            text = " or ".join(_values(each) for each in types)
+        case _:
+            text = _PLAIN[type(kind)]
+    return text
+
+
+def _number(kind: inspect.IntType | inspect.FloatType) -> str:
+    limits = ((">", kind.gt), ("≥", kind.ge), ("<", kind.lt), ("≤", kind.le))
+    stated = ", ".join(f"{sign} {limit:,}" for sign, limit in limits if limit is not None)
+    return f"{'whole number' if isinstance(kind, inspect.IntType) else 'number'} {stated}".rstrip()
 
 
 def _default(field: inspect.Field) -> str:
@@ -173,7 +169,7 @@ def _default(field: inspect.Field) -> str:
         return "required"
     value = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
     text = msgspec.json.encode(value, enc_hook=str).decode()
-    return f"`{text.removeprefix(chr(34)).removesuffix(chr(34))}`" if text != '""' else '`""`'
+    return f"`{value if isinstance(value, str | Path) and value != '' else text}`"
 
 
 def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:

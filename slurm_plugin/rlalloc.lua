@@ -283,7 +283,7 @@ local function has_tag(job_desc)
 end
 
 --- The name under which an LLM job that a rule covers is declined here, which costs it no time; nil if it is not.
--- The daemon declines by the same names (docs/submission-forms.md) what Lua cannot see: of a deadline there is only
+-- The daemon declines by the same names (docs/reference/messages.md) what Lua cannot see: of a deadline there is only
 -- what the script says, since job_desc does not show the field (22.05 to 26.05).
 local function name_to_decline(job_desc, script)
    if number_of(job_desc, "het_job_offset") then

@@ -1,7 +1,8 @@
 """What one update of a pending job says: a size in absolute terms, or the job's own terms again. Pure functions.
 
 An update is not atomic and every kind of request that is left out stays in force, so both set all of them and clear
-those that are not meant. Why each field is there, with what goes wrong without it: docs/submission-forms.md.
+those that are not meant. Why each field is there, with what goes wrong without it:
+docs/explanation/submission-forms.md.
 """
 
 from typing import Final
@@ -90,7 +91,7 @@ def plan_restoration(original: JobRecord, admin_comment: str) -> UpdatePlan:
 
 
 def _has_own_terms(job: JobRecord) -> bool:
-    """Whether scontrol can say again what was asked, as tried for every form (docs/submission-forms.md).
+    """Whether scontrol can say again what was asked, as tried for every form (docs/explanation/submission-forms.md).
 
     It has no field for --ntasks-per-gpu; it refuses TresPerSocket; memory per GPU and a least number of CPUs a node
     (--mincpus) lose against the memory per CPU and the CPUs per task that have to be in the same message.

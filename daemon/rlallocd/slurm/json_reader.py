@@ -2,7 +2,8 @@
 
 The schema differs between versions (22.05: v0.0.38, plain numbers or null; 23.02 and later: ``{set, infinite,
 number}`` objects, states as lists); what is read here is what all of them have. From 23.02 on sinfo prints its own
-table as JSON instead of nodes, and scontrol, which could not before, prints them. docs/slurm-versions.md has what was
+table as JSON instead of nodes, and scontrol, which could not before, prints them. docs/reference/slurm-versions.md
+has what was
 seen of each version.
 """
 

@@ -1,7 +1,8 @@
 """Jobs from columns of squeue: what its JSON says, at a sixth of the cost.
 
-With 2,000 jobs on Slurm 22.05 ``squeue --json`` takes 0.4 s and 100 MB, these columns 0.06 s (docs/benchmarks.md):
-the time is spent in squeue and in us, not in slurmctld. Neither can ask for what has changed alone.
+With 2,000 jobs on Slurm 22.05 ``squeue --json`` takes 0.4 s and 100 MB, these columns 0.06 s
+(docs/results/slurm-load.md): the time is spent in squeue and in us, not in slurmctld. Neither can ask for what has
+changed alone.
 
 Each call separates columns by a mark of its own, which nobody can have put into a job's name. A row that reads as in
 the reading before stands for the same record, so that only what has changed is interpreted. What columns cannot tell

@@ -83,7 +83,7 @@ def test_a_trace_without_jobs(tmp_path: Path) -> None:
 
 
 def test_documentation_lists_every_command_and_option() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "workloads.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "reference" / "workloads.md").read_text()
     group = typer.main.get_command(app)
     assert isinstance(group, typer.core.TyperGroup)
     here = {name: each for name, each in group.commands.items() if each.callback.__module__ == convert.__module__}
