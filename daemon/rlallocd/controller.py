@@ -86,6 +86,7 @@ class Controller:
         except OSError as err:
             self.counters["runtime_directory_errors"] += 1
             _log.error("the plugin cannot be told to go on, jobs run as submitted: %s", err)
+        self.counters["unreadable_rows"] = self._store.unreadable
         self.metrics.cycle_s.observe(time.monotonic() - began_s)
         return CycleReport(
             began_s=began_s,

@@ -151,7 +151,7 @@ def test_a_store_of_a_later_rlalloc_is_said_in_one_line(run: Run, config: Path, 
 def test_the_daemon_says_in_one_line_that_the_store_is_of_a_later_rlalloc(config: Path, tmp_path: Path) -> None:
     make_newer(f"sqlite:///{tmp_path}/store.sqlite")
     config.write_text(f"{config.read_text()}runtime_directory: {tmp_path}\n")
-    daemon = [Path(sys.executable).parent / "rlallocd", "--config", config]
+    daemon = [str(Path(sys.executable).parent / "rlallocd"), "--config", str(config)]
     with subprocess.Popen(daemon, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said = next(line for line in process.stderr if "revision 9000" in line)
