@@ -10,9 +10,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-DOCUMENTS = sorted(
-    [*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / folder / "README.md" for folder in ("demo", "testbed"))]
-) + [ROOT / "slurm_plugin" / "README.md"]
+DOCUMENTS = [
+    *sorted(
+        [*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / folder / "README.md" for folder in ("demo", "testbed"))]
+    ),
+    ROOT / "slurm_plugin" / "README.md",
+]
 CODE_BLOCK = re.compile(r"^```[\s\S]*?^```$|^(?:    |\t)(?! *[-|0-9]).*$", re.MULTILINE)
 LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 SOURCE_PATH = re.compile(
@@ -94,5 +97,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     )
     assert built.returncode == 0, built.stderr
     assert (tmp_path / "site" / "index.html").exists()
-    fetched = re.findall(r"<(?:link|script|img)[^>]*(?:href|src)=\"?https?://[^ >]*", (tmp_path / "site" / "user.html").read_text())
+    fetched = re.findall(
+        r"<(?:link|script|img)[^>]*(?:href|src)=\"?https?://[^ >]*", (tmp_path / "site" / "user.html").read_text()
+    )
     assert not fetched

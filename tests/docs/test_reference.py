@@ -10,10 +10,10 @@ import msgspec
 import pytest
 import typer
 
+from render_reference import ROOT, comments_of, configuration_page, pages
 from rlalloc.config import Config, parse_config
 from rlalloc_cli.main import app, mount_trainer
 from rlallocd.sizes import FORMS_DECLINED
-from render_reference import ROOT, comments_of, configuration_page, pages
 
 REFERENCE: Final = ROOT / "docs" / "reference"
 SHIPPED: Final = (ROOT / "etc" / "rlalloc.yaml").read_text(encoding="utf-8")
@@ -31,12 +31,16 @@ def keys_of(tree: Any, path: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
         return {key for item in tree for key in keys_of(item, path)}
     if not isinstance(tree, dict):
         return set()
-    return {(*path, name) for name in tree} | {key for name, each in tree.items() for key in keys_of(each, (*path, name))}
+    return {(*path, name) for name in tree} | {
+        key for name, each in tree.items() for key in keys_of(each, (*path, name))
+    }
 
 
 def test_configuration_lists_every_key_with_its_default_and_meaning() -> None:
     """Read from the page, not from what rendered it."""
-    rows = re.findall(r"^\| `([a-z_.]+)` \| (?:[^|]+\| )?(.+?) \|(?: (.*?) \|)?$", configuration_page(SHIPPED), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `([a-z_.]+)` \| (?:[^|]+\| )?(.+?) \|(?: (.*?) \|)?$", configuration_page(SHIPPED), re.MULTILINE
+    )
     headings = re.findall(r"^## ([a-z_.]+)$", configuration_page(SHIPPED), re.MULTILINE)
     known = {".".join(path) for path in keys_of(msgspec.to_builtins(Config(), enc_hook=str))}
     assert {name for name, _, _ in rows} | set(headings) == known
@@ -84,7 +88,9 @@ def commands() -> dict[str, set[str]]:
 def typed(document: Path) -> set[str]:
     """What a document lets its reader type: the commands of its code blocks and code spans."""
     text = document.read_text(encoding="utf-8").replace("\\\n", " ")
-    lines = re.findall(r"^(?:    |\$ )(rlalloc [^#|<>;&\n]*)", text, re.MULTILINE) + re.findall(r"`(rlalloc [^`\n]*)`", text)
+    lines = re.findall(r"^(?:    |\$ )(rlalloc [^#|<>;&\n]*)", text, re.MULTILINE) + re.findall(
+        r"`(rlalloc [^`\n]*)`", text
+    )
     return {line.strip() for line in lines}
 
 
