@@ -7,10 +7,10 @@ from rlalloc.bounds import NodeShape
 from rlalloc.config import Config, parse_config
 from rlalloc.job import Allocation
 from rlallocd.candidates import find_candidates
-from rlallocd.plan import plan_restoration, plan_update
 from rlallocd.sizes import Declined, check_form, differences, size_of, size_on
 from rlallocd.slurm import JobRecord, RequestFields
 from rlallocd.tag import fits_slurmdbd, has_note, read_tag, with_note
+from rlallocd.update_plans import plan_restoration, plan_update
 
 TAG = "rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=2000;user_begin=0;ask=gpus=1-8"
 JOB = JobRecord(

@@ -1,0 +1,92 @@
+"""Running Slurm's commands: argument lists, never a shell; each with a time limit."""
+
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rlallocd.slurm.slurm_errors import SlurmUnavailable, UnknownJob, UpdateRefused
+
+_UNREACHABLE = (
+    "Unable to contact slurm controller",
+    "Connection refused",
+    "Socket timed out",
+    "Unable to contact slurm",
+    "Zero Bytes were transmitted",
+    "Problem talking to the database",
+    "connect failure",
+)
+_UNKNOWN_JOB = "Invalid job id"  # ESLURM_INVALID_JOB_ID in slurm_errno.c
+
+
+class Commands:
+    """Runs Slurm's commands with one time limit and counts them, calls and failures, by command."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._environment = os.environ | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+        self.calls: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
+
+    def run(self, *words: str) -> str:
+        """Return what the command printed. Raises SlurmUnavailable, or UpdateRefused with Slurm's own words."""
+        with self._counted(words):
+            done = self._run(words)
+            if done.returncode:
+                refusal = UnknownJob if _UNKNOWN_JOB in _said(done) else UpdateRefused
+                raise refusal(f"{' '.join(words)}: {_said(done)}")
+            return done.stdout
+
+    def converse(self, *words: str, lines: Sequence[str]) -> str:
+        """Return what a command printed that reads ``lines``; to one that it refuses it prints nothing.
+
+        Raises SlurmUnavailable.
+        """
+        with self._counted((*words, *lines[0].split()[:1])):
+            return self._run(words, "\n".join((*lines, ""))).stdout
+
+    @contextmanager
+    def _counted(self, words: Sequence[str]) -> Iterator[None]:
+        command = _name(words)
+        self.calls[command] += 1
+        try:
+            yield
+        except (SlurmUnavailable, UpdateRefused):
+            self.errors[command] += 1
+            raise
+
+    def _run(self, words: Sequence[str], standard_input: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a command, however it ends. Raises SlurmUnavailable."""
+        done = self._start(words, standard_input)
+        if done.returncode and any(sign in _said(done) for sign in _UNREACHABLE):
+            raise SlurmUnavailable(f"{words[0]}: {_said(done)}; is Slurm up?")
+        return done
+
+    def _start(self, words: Sequence[str], standard_input: str) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(
+                words,
+                env=self._environment,
+                input=standard_input,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=self._timeout_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as err:
+            raise SlurmUnavailable(f"{words[0]} gave no answer in {self._timeout_s:g} s; is slurmctld busy?") from err
+        except FileNotFoundError as err:
+            raise SlurmUnavailable(f"{words[0]} is not installed or not in PATH (Debian: slurm-client)") from err
+
+
+def _said(done: subprocess.CompletedProcess[str]) -> str:
+    return " ".join((done.stderr or done.stdout).split())
+
+
+def _name(words: Sequence[str]) -> str:
+    """What is counted as one command: of scontrol ``scontrol update`` or ``scontrol show``."""
+    if words[0] != "scontrol":
+        return words[0]
+    return " ".join([word for word in words if not word.startswith("-")][:2])

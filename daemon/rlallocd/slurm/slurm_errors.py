@@ -1,0 +1,30 @@
+"""Errors at the Slurm boundary.
+
+SlurmError
+├── SlurmUnavailable   slurmctld or slurmdbd did not answer in time: try again later
+├── UpdateRefused      slurmctld said no to an update; parts of it may have been applied all the same
+│   └── UnknownJob     slurmctld no longer knows the job, or any of the jobs
+└── UnexpectedAnswer   Slurm printed what this version of rlalloc cannot read
+"""
+
+from rlalloc.errors import RlallocError
+
+
+class SlurmError(RlallocError):
+    """Base of all errors at the Slurm boundary."""
+
+
+class SlurmUnavailable(SlurmError):
+    """Slurm did not answer within the time limit, or cannot be reached."""
+
+
+class UpdateRefused(SlurmError):
+    """slurmctld refused an update. Updates are not atomic: read the job back."""
+
+
+class UnknownJob(UpdateRefused):
+    """slurmctld knows none of the jobs that the command names: they ended more than MinJobAge seconds ago."""
+
+
+class UnexpectedAnswer(SlurmError):
+    """Slurm's answer cannot be read; report it with the version of Slurm."""
