@@ -10,17 +10,17 @@ AS_ROOT = $(if $(filter-out 0,$(shell id -u)),sudo -n )env PYTHONPATH=testbed:de
 SHELL_SCRIPTS = $(wildcard .ci/run scripts/*.sh slurm_plugin/task_prolog simulator/rlalloc_simulator/workloads/*.sh)
 
 help:
-	@echo 'make demo    a Slurm site on this machine, and rlalloc at work on it'
-	@echo 'make test    all tests, and how much of each package they run'
-	@echo 'make test-fast those without Slurm and systemd that take no long training'
+	@echo 'make demo          a Slurm site on this machine, and rlalloc at work on it'
+	@echo 'make test          all tests, and how much of each package they run'
+	@echo 'make test-fast     those without Slurm and systemd that take no long training'
 	@echo 'make test-research those of the tables and ablations in research/, which make test leaves out'
-	@echo 'make bench   what rlallocd costs slurmctld, and how long jobs wait for it (BENCH_ARGS=--quick)'
-	@echo 'make gain    JCT on real sites as submitted, with price-EF and with the shipped policy (GAIN_ARGS=--quick)'
-	@echo 'make validate the simulator against a real slurmctld, job by job'
-	@echo 'make lint    ruff, mypy, shellcheck'
-	@echo 'make format  ruff format'
-	@echo 'make down    end what the demo or the tests left running'
-	@echo 'make install what all of them do first: packages, .venv'
+	@echo 'make bench         what rlallocd costs slurmctld, and how long jobs wait for it (BENCH_ARGS=--quick)'
+	@echo 'make gain          JCT on real sites as submitted, with price-EF and with the shipped policy (GAIN_ARGS=--quick)'
+	@echo 'make validate      the simulator against a real slurmctld, job by job'
+	@echo 'make lint          ruff, mypy, shellcheck'
+	@echo 'make format        ruff format'
+	@echo 'make down          end what the demo or the tests left running'
+	@echo 'make install       what all of them do first: packages, .venv'
 
 install:
 	@scripts/install-debian.sh
