@@ -104,8 +104,9 @@ class Jobs:
 
     def intercept(self, grace_s: int = GRACE_S, expires_in_s: int = 3600, mode: str = "enforce") -> None:
         lines = [
-            "rlalloc-intercept 1",
+            "rlalloc-intercept 2",
             f"expires {int(time.time()) + expires_in_s}",
+            "uptime 9999999999",
             f"grace {grace_s}",
             "class train torchrun",
             "rule cpu off partitions=cpu accounts=* classes=train",

@@ -11,7 +11,7 @@ import pytest
 
 from rlallocd.tag import read_tag
 
-from .lua_slurm import NOW, PLUGIN, Submitted, submit
+from .lua_slurm import NOW, PLUGIN, UPTIME, Submitted, submit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 NO_VAL = 4294967294.0
 NO_VAL16 = 65534.0
-INTERCEPT = f"""rlalloc-intercept 1
+INTERCEPT = f"""rlalloc-intercept 2
 expires {NOW + 30}
+uptime {UPTIME + 30}
 grace 60
 class serve vllm serve
 class train torchrun
@@ -72,9 +73,19 @@ def runtime(tmp_path: Path) -> Path:
 def submitted(interpreter: str, runtime: Path) -> Callable[..., Submitted]:
     """Submit JOB with some fields changed."""
 
-    def call(*, partitions: Any = None, rounds: int = 1, refused: str = "", **fields: Any) -> Submitted:
+    def call(
+        *,
+        partitions: Any = None,
+        now: float = NOW,
+        uptime: float | None = UPTIME,
+        rounds: int = 1,
+        refused: str = "",
+        **fields: Any,
+    ) -> Submitted:
         job = {**JOB, **fields}
-        return submit(interpreter, runtime, job, partitions=partitions, rounds=rounds, refused=refused)
+        return submit(
+            interpreter, runtime, job, partitions=partitions, now=now, uptime=uptime, rounds=rounds, refused=refused
+        )
 
     return call
 
@@ -322,9 +333,10 @@ def test_user_reads_about_an_unknown_word(submitted: Callable[..., Submitted], w
     [
         "",
         "\n",
-        INTERCEPT.replace("rlalloc-intercept 1", "rlalloc-intercept 2"),
-        INTERCEPT.replace("rlalloc-intercept 1", "rlalloc-intercept 11"),
+        INTERCEPT.replace("rlalloc-intercept 2", "rlalloc-intercept 1"),
+        INTERCEPT.replace("rlalloc-intercept 2", "rlalloc-intercept 22"),
         INTERCEPT.replace(f"expires {NOW + 30}", f"expires {NOW - 1}"),
+        INTERCEPT.replace(f"uptime {UPTIME + 30}", f"uptime {UPTIME - 1}"),
     ],
 )
 def test_file_that_is_not_ours_or_expired(submitted: Callable[..., Submitted], runtime: Path, text: str) -> None:
@@ -333,6 +345,25 @@ def test_file_that_is_not_ours_or_expired(submitted: Callable[..., Submitted], r
     job = submitted()
     assert job.untouched
     assert job.logs == []
+
+
+@pytest.mark.parametrize("stepped_s", [-86_400, -60, 0])
+def test_a_clock_set_back_does_not_bring_a_dead_daemon_to_life(
+    submitted: Callable[..., Submitted], stepped_s: int
+) -> None:
+    """31 seconds after its last renewal the file has expired, whatever the clock says by then."""
+    assert submitted(now=NOW + 30 + stepped_s, uptime=UPTIME + 30).writes
+    assert submitted(now=NOW + 30 + stepped_s, uptime=UPTIME + 31).untouched
+
+
+def test_after_a_restart_of_the_machine_the_time_tells(submitted: Callable[..., Submitted]) -> None:
+    """Where the runtime directory outlives it: the uptime begins anew."""
+    assert submitted(now=NOW + 31, uptime=10).untouched
+
+
+def test_without_an_uptime_the_time_tells(submitted: Callable[..., Submitted]) -> None:
+    assert submitted(now=NOW + 30, uptime=None).writes
+    assert submitted(now=NOW + 31, uptime=None).untouched
 
 
 @pytest.mark.parametrize("kind", ["missing", "directory", "dangling"])
@@ -353,6 +384,8 @@ def test_file_that_is_not_there(submitted: Callable[..., Submitted], runtime: Pa
         INTERCEPT[:-1],
         INTERCEPT.replace("grace 60", "grace soon"),
         INTERCEPT.replace("grace 60\n", ""),
+        INTERCEPT.replace(f"uptime {UPTIME + 30}\n", ""),
+        INTERCEPT.replace(f"uptime {UPTIME + 30}", "uptime 1e9"),
         INTERCEPT.replace(f"expires {NOW + 30}", "expires inf"),
         INTERCEPT.replace(f"expires {NOW + 30}", "expires nan"),
         INTERCEPT.replace("enforce partitions", "Enforce partitions"),
@@ -361,7 +394,7 @@ def test_file_that_is_not_there(submitted: Callable[..., Submitted], runtime: Pa
         INTERCEPT.replace("rule llm", "rules llm"),
         INTERCEPT.replace("rule llm", "rule a;b"),
         INTERCEPT + "x" * 100_000 + "\n",
-        "rlalloc-intercept 1\n\x00\xff\n",
+        "rlalloc-intercept 2\n\x00\xff\n",
     ],
 )
 def test_broken_file(submitted: Callable[..., Submitted], runtime: Path, text: str) -> None:

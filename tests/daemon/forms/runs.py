@@ -124,7 +124,8 @@ class Matrix:
         runtime = self.site.run_directory / "rlalloc"
         runtime.mkdir(exist_ok=True)
         expires = int(time.time()) + LONG_GRACE_S
-        lines = ("rlalloc-intercept 1", f"expires {expires}", f"grace {LONG_GRACE_S}", "class train torchrun")
+        ends = (f"expires {expires}", "uptime 9999999999")
+        lines = ("rlalloc-intercept 2", *ends, f"grace {LONG_GRACE_S}", "class train torchrun")
         rule = "rule llm enforce partitions=* accounts=* classes=train"
         (runtime / "intercept").write_text("\n".join([*lines, rule, ""]))
 
