@@ -16,12 +16,12 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from rlalloc_testbed.releases import require
+from rlalloc_testbed.required_release import require
 from rlallocd.slurm import JobRecord, NodeRecord
 from rlallocd.slurm.accounting import accounting, read_accounting
-from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.control import Control
 from rlallocd.slurm.json_reader import JsonReader
+from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.squeue_reader import SqueueReader
 from slurm_testbed import Site, SiteSpec, TestbedError
 from slurm_testbed.requirements import check_requirements
@@ -161,7 +161,7 @@ class TestRealSites:
             pytest.skip(obstacle)
         program = (
             "import msgspec, sys\n"
-            "from rlallocd.slurm.commands import Commands\n"
+            "from rlallocd.slurm.slurm_commands import Commands\n"
             "from rlallocd.slurm.json_reader import JsonReader\n"
             "from rlallocd.slurm.pyslurm_reader import PyslurmReader\n"
             "reader = PyslurmReader(JsonReader(Commands(30), sys.argv[1]))\n"

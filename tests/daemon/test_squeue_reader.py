@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.request_details import RequestDetails, request_details
+from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.squeue_reader import _COLUMNS, SqueueReader
 
 MIB = 1024

@@ -2,10 +2,10 @@
 
 from rlallocd.slurm.accounting import JOBS_PER_CALL
 from rlallocd.slurm.connection import Slurm, connect
-from rlallocd.slurm.errors import SlurmError, SlurmUnavailable, UnexpectedAnswer, UpdateRefused
 from rlallocd.slurm.limit_records import AssociationRecord, Limits, Pool, QosRecord, ReservationRecord, SiteLimits
 from rlallocd.slurm.pace import BackOff, Budget
-from rlallocd.slurm.records import (
+from rlallocd.slurm.slurm_errors import SlurmError, SlurmUnavailable, UnexpectedAnswer, UpdateRefused
+from rlallocd.slurm.slurm_records import (
     AccountingRecord,
     ControllerConfig,
     JobRecord,

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from rlalloc.tres import gpu_type_of, gpus_of, gpus_of_request, parse_tres
-from rlallocd.slurm.commands import Commands
-from rlallocd.slurm.errors import UnexpectedAnswer, UpdateRefused
-from rlallocd.slurm.records import JobRecord, NodeRecord, RequestFields, with_splits
+from rlallocd.slurm.slurm_commands import Commands
+from rlallocd.slurm.slurm_errors import UnexpectedAnswer, UpdateRefused
+from rlallocd.slurm.slurm_records import JobRecord, NodeRecord, RequestFields, with_splits
 from rlallocd.slurm.states import is_usable, job_state
 
 _Record = TypeVar("_Record")

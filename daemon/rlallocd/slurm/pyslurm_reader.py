@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 import pyslurm
 
 from rlalloc.tres import gpu_type_of, gpus_of
-from rlallocd.slurm.errors import SlurmUnavailable, UnexpectedAnswer, UpdateRefused
 from rlallocd.slurm.json_reader import JsonReader
-from rlallocd.slurm.records import JobRecord, NodeRecord, with_splits
+from rlallocd.slurm.slurm_errors import SlurmUnavailable, UnexpectedAnswer, UpdateRefused
+from rlallocd.slurm.slurm_records import JobRecord, NodeRecord, with_splits
 from rlallocd.slurm.states import is_usable
 
 _Record = TypeVar("_Record")

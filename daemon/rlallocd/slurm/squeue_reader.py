@@ -17,11 +17,11 @@ from typing import Any, Final
 import msgspec
 
 from rlalloc.tres import memory_mib
-from rlallocd.slurm.commands import Commands
-from rlallocd.slurm.errors import UnexpectedAnswer, UpdateRefused
 from rlallocd.slurm.json_reader import JsonReader, exclusive_stands_apart, job_record
-from rlallocd.slurm.records import JobRecord, NodeRecord, with_splits
 from rlallocd.slurm.request_details import RequestDetails, request_details
+from rlallocd.slurm.slurm_commands import Commands
+from rlallocd.slurm.slurm_errors import UnexpectedAnswer, UpdateRefused
+from rlallocd.slurm.slurm_records import JobRecord, NodeRecord, with_splits
 
 _log = logging.getLogger(__name__)
 

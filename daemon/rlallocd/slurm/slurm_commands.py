@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from rlallocd.slurm.errors import SlurmUnavailable, UpdateRefused
+from rlallocd.slurm.slurm_errors import SlurmUnavailable, UpdateRefused
 
 _UNREACHABLE = (
     "Unable to contact slurm controller",
