@@ -1,5 +1,6 @@
 """What systemd wants to hear from a service of Type=notify; silence where there is no systemd."""
 
+import math
 import os
 import time
 from typing import Final
@@ -26,8 +27,8 @@ class Watchdog:
     """
 
     def __init__(self) -> None:
-        self._limit_s = int(os.environ.get("WATCHDOG_USEC", "0")) / 1e6
-        self._fed_s = -_FEED_EVERY_S
+        self._least_s = self._limit_s = int(os.environ.get("WATCHDOG_USEC", "0")) / 1e6
+        self._fed_s = -math.inf
 
     def feed(self) -> None:
         """Note progress. Cheap: systemd hears of it at most once a second."""
@@ -37,7 +38,8 @@ class Watchdog:
             notify("WATCHDOG=1")
 
     def allow_steps_of(self, longest_s: float) -> None:
-        """Have systemd wait at least twice as long as the longest step may take, if WatchdogSec is shorter."""
-        if self._limit_s and self._limit_s < 2 * longest_s:
-            self._limit_s = 2 * longest_s
-            notify(f"WATCHDOG_USEC={round(self._limit_s * 1e6)}")
+        """Have systemd wait for twice the longest step that is to come, but never less than WatchdogSec."""
+        limit_s = max(self._least_s, 2 * longest_s)
+        if self._least_s and limit_s != self._limit_s:
+            self._limit_s = limit_s
+            notify(f"WATCHDOG_USEC={round(limit_s * 1e6)}")

@@ -27,6 +27,8 @@ _log = logging.getLogger("rlallocd")
 _WATCHDOG_EVERY_S: Final = 5.0
 """However long the timetable waits, the service manager hears from us in this time."""
 _LONGEST_WAIT_AT_START_S: Final = 5.0
+_LONGEST_MIGRATION_S: Final = 1800.0
+"""So long may a store of an earlier version take to be opened."""
 
 
 def run(path: Path) -> None:
@@ -55,12 +57,13 @@ class _Daemon:
 
     def run(self) -> None:
         """Be ready at once, connect however long that takes, then cycle until told to stop."""
-        self._allow_slow_steps()
+        self._watchdog.allow_steps_of(_LONGEST_MIGRATION_S)
         notify("READY=1\nSTATUS=connecting to slurmctld and the store")
         found = self._connect_patiently()
         if found is None:
             return
         store, controller = found
+        self._allow_slow_steps()
         try:
             self._serve_metrics(controller)
             notify(f"STATUS=mode {self._config.mode}")
@@ -145,8 +148,8 @@ class _Daemon:
         old, self._config = self._config, config
         configure_logging(config.log_level, "rlallocd")
         self._agent.reconfigure(config.agent)
-        self._allow_slow_steps()
         if controller is not None:
+            self._allow_slow_steps()
             controller.reconfigure(config)
             if config.metrics != old.metrics:
                 self._serve_metrics(controller)

@@ -1,8 +1,8 @@
 """The two small files between rlalloc.lua in slurmctld and this daemon.
 
 ``intercept`` tells the plugin what to look for. It expires: when the daemon is dead or cannot do its work, the file
-grows stale and the plugin leaves jobs alone. It names the end of its life twice: as seconds of uptime, which no step of
-the clock moves, and as a time, which no restart of the machine moves; the plugin goes by whichever comes first.
+grows stale and the plugin leaves jobs alone. It says twice when that is: in seconds of uptime, which no step of the
+clock moves, and as a time, which no restart of the machine moves. The plugin goes by whichever comes first.
 ``wake`` is touched by the plugin when it has deferred a job.
 """
 

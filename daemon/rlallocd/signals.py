@@ -28,7 +28,9 @@ class Waiter:
     stop = False
     """Whether the process was told to stop."""
 
-    def wait(self, timeout_s: float, ready: "zmq.Socket[bytes] | int | None" = None, events: int = zmq.POLLIN) -> bool:
+    def wait(
+        self, timeout_s: float, ready: "zmq.Socket[bytes] | int | None" = None, events: int = zmq.POLLIN
+    ) -> bool:
         """Wait for a socket or file descriptor, ``timeout_s`` at most; whether it is ready.
 
         Without one it only waits. It may come back early, and does so at once where ``stop`` is set.
@@ -51,12 +53,14 @@ class Signals(Waiter):
         self.stop = False
         self.reload = False
         self._bell, self._hammer = socket.socketpair()
-        self._bell.setblocking(False)
-        self._hammer.setblocking(False)
+        for end in (self._bell, self._hammer):
+            end.settimeout(0)
         self._previous_fd = signal.set_wakeup_fd(self._hammer.fileno(), warn_on_full_buffer=False)
         self._previous = {number: signal.signal(number, self._note) for number in _SIGNALS}
 
-    def wait(self, timeout_s: float, ready: "zmq.Socket[bytes] | int | None" = None, events: int = zmq.POLLIN) -> bool:
+    def wait(
+        self, timeout_s: float, ready: "zmq.Socket[bytes] | int | None" = None, events: int = zmq.POLLIN
+    ) -> bool:
         """As ``Waiter.wait``; a signal ends the wait."""
         found = super().wait(timeout_s, ready, events)
         with contextlib.suppress(BlockingIOError):

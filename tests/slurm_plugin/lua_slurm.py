@@ -111,7 +111,15 @@ def submit(
         uptime_file.write_text(f"{uptime:.2f} 0.00\n")
     values = {"JOB": job, "PARTITIONS": partitions or {"gpu": {"flag_default": 1}, "cpu": {"flag_default": 0}}}
     lines = [f"{name} = {literal(value)}" for name, value in values.items()]
-    program = "\n".join([*lines, f"ROUNDS = {rounds}", f"REFUSED = {literal(refused)}", f"UPTIME_FILE = {literal(str(uptime_file))}", HARNESS])
+    program = "\n".join(
+        [
+            *lines,
+            f"ROUNDS = {rounds}",
+            f"REFUSED = {literal(refused)}",
+            f"UPTIME_FILE = {literal(str(uptime_file))}",
+            HARNESS,
+        ]
+    )
     source = runtime / "harness.lua"
     source.write_text(program)
     completed = subprocess.run(
