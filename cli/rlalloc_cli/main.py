@@ -1,8 +1,11 @@
 """``rlalloc``: the tree of commands."""
 
+import re
+import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import typer
 
@@ -11,10 +14,13 @@ from rlalloc.config import DEFAULT_PATH, Config, config_as_yaml, load_config
 from rlalloc.errors import ConfigError, RlallocError
 from rlalloc.store import Store
 from rlalloc_cli.policy import policy_app
-from rlalloc_cli.terminal import CONSOLE, fail
+from rlalloc_cli.terminal import CONSOLE, complain, fail
 
 Result = TypeVar("Result")
 ConfigOption = Annotated[Path, typer.Option("--config", envvar="RLALLOC_CONFIG", help="The configuration file.")]
+
+_TRAINER: Final = ("rlalloc_trainer", "rlalloc_simulator")
+_TRAINER_EXTRA: Final = "trainer"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 config_app = typer.Typer(no_args_is_help=True, help="Check or show the configuration.")
@@ -25,7 +31,14 @@ app.add_typer(policy_app, name="policy")
 def main() -> None:
     """Console script."""
     mount_trainer()
-    app()
+    try:
+        app()
+    except ModuleNotFoundError as err:
+        missing = _package_of(err)
+        if not _belongs_to_trainer(missing):
+            raise
+        complain(_what_to_install(missing))
+        sys.exit(1)
 
 
 @app.callback(invoke_without_command=True)
@@ -103,19 +116,60 @@ def _load(path: Path) -> Config:
 
 
 def mount_trainer() -> None:
-    """Mount the trainer's commands where it is installed; torch comes only when it is needed."""
+    """Mount the trainer's commands. Without its packages they say what to install; without itself there are none."""
     try:
-        from rlalloc_trainer.benchmark.cli import evaluate
-        from rlalloc_trainer.cli import app as train_app
-        from rlalloc_trainer.report.cli import run as run_stream
-        from rlalloc_trainer.simulator.cli import add_commands as add_policy_commands
-        from rlalloc_trainer.streams.cli import app as simulate_app
-        from rlalloc_trainer.validation.cli import validate
-    except ModuleNotFoundError:
-        return  # a node without the trainer
+        _add_trainer_commands()
+    except ModuleNotFoundError as err:
+        missing = _package_of(err)
+        if missing in _TRAINER:
+            return
+        if not _belongs_to_trainer(missing):
+            raise
+        _add_placeholders(missing)
+
+
+def _add_trainer_commands() -> None:
+    from rlalloc_trainer.benchmark.cli import evaluate
+    from rlalloc_trainer.cli import app as train_app
+    from rlalloc_trainer.report.cli import run as run_stream
+    from rlalloc_trainer.simulator.cli import add_commands as add_policy_commands
+    from rlalloc_trainer.streams.cli import app as simulate_app
+    from rlalloc_trainer.validation.cli import validate
+
     app.add_typer(train_app, name="train")
     simulate_app.command("run")(run_stream)
     simulate_app.command("validate")(validate)
     add_policy_commands(simulate_app)
     app.add_typer(simulate_app, name="simulate")
     app.command()(evaluate)
+
+
+def _add_placeholders(missing: str) -> None:
+    """Commands in place of the trainer's that name the extra which brings the missing package."""
+
+    def placeholder(_context: typer.Context) -> None:
+        fail(_what_to_install(missing), code=1)
+
+    for name in ("train", "simulate", "evaluate"):
+        app.command(
+            name,
+            help=f"Not available here: install rlalloc[{_TRAINER_EXTRA}].",
+            context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+            add_help_option=False,
+        )(placeholder)
+
+
+def _package_of(err: ModuleNotFoundError) -> str:
+    return (err.name or "").partition(".")[0]
+
+
+def _belongs_to_trainer(package: str) -> bool:
+    """Whether the trainer's extra of this distribution names a package."""
+    requirements = metadata.requires("rlalloc") or ()
+    found = (re.match(r"([\w-]+).*extra *== *['\"](\w+)['\"]", line) for line in requirements)
+    names = {match[1].lower() for match in found if match is not None and match[2] == _TRAINER_EXTRA}
+    return package.lower() in names
+
+
+def _what_to_install(missing: str) -> str:
+    return f"this command needs the Python package {missing}: pip install 'rlalloc[{_TRAINER_EXTRA}]'"

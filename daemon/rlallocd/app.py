@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from rlalloc.config import DEFAULT_PATH, Config, load_config
-from rlalloc.errors import ConfigError, RlallocError, StoreError
+from rlalloc.errors import ConfigError, RlallocError, StoreError, StoreUnfit
 from rlalloc.logs import configure_logging
 from rlalloc.service import Watchdog, notify
 from rlalloc.store import Store
@@ -86,6 +86,8 @@ class _Daemon:
                 self._reload(None)
             try:
                 return self._connect()
+            except StoreUnfit:
+                raise
             except (SlurmUnavailable, UpdateRefused, StoreError) as err:
                 if str(err) != said:
                     said = str(err)
@@ -168,7 +170,7 @@ def _command(config: Annotated[Path, typer.Option(help="The configuration file."
     """Intercept pending LLM jobs, ask the policy agent for their sizes, apply them and keep the outcomes."""
     try:
         run(config)
-    except ConfigError as err:
+    except (ConfigError, StoreUnfit) as err:  # what does not get better by being started again
         typer.echo(f"rlallocd: {err}", err=True)
         raise typer.Exit(2) from err
     except RlallocError as err:
