@@ -34,10 +34,10 @@ def main() -> None:
     try:
         app()
     except ModuleNotFoundError as err:
-        missing = _package_of(err)
+        missing = (err.name or "").partition(".")[0]
         if not _belongs_to_trainer(missing):
             raise
-        complain(_what_to_install(missing))
+        complain(f"this command needs the Python package {missing}: pip install 'rlalloc[{_TRAINER_EXTRA}]'")
         sys.exit(1)
 
 
@@ -116,49 +116,22 @@ def _load(path: Path) -> Config:
 
 
 def mount_trainer() -> None:
-    """Mount the trainer's commands. Without its packages they say what to install; without itself there are none."""
+    """Mount the trainer's commands where it is installed; its heavy packages come only when a command needs them."""
     try:
-        _add_trainer_commands()
+        from rlalloc_simulator.commands.policy_commands import add_commands as add_policy_commands
+        from rlalloc_simulator.commands.simulate_run_command import run as run_workload
+        from rlalloc_simulator.commands.workload_commands import app as simulate_app
+        from rlalloc_trainer.commands.evaluate_command import evaluate
+        from rlalloc_trainer.commands.train_commands import app as train_app
     except ModuleNotFoundError as err:
-        missing = _package_of(err)
-        if missing in _TRAINER:
-            return
-        if not _belongs_to_trainer(missing):
+        if err.name not in _TRAINER:
             raise
-        _add_placeholders(missing)
-
-
-def _add_trainer_commands() -> None:
-    from rlalloc_simulator.commands.policy_commands import add_commands as add_policy_commands
-    from rlalloc_simulator.commands.simulate_run_command import run as run_workload
-    from rlalloc_simulator.commands.workload_commands import app as simulate_app
-    from rlalloc_trainer.commands.evaluate_command import evaluate
-    from rlalloc_trainer.commands.train_commands import app as train_app
-
+        return  # a node without the trainer
     app.add_typer(train_app, name="train")
     simulate_app.command("run")(run_workload)
     add_policy_commands(simulate_app)
     app.add_typer(simulate_app, name="simulate")
     app.command()(evaluate)
-
-
-def _add_placeholders(missing: str) -> None:
-    """Commands in place of the trainer's that name the extra which brings the missing package."""
-
-    def placeholder(_context: typer.Context) -> None:
-        fail(_what_to_install(missing), code=1)
-
-    for name in ("train", "simulate", "evaluate"):
-        app.command(
-            name,
-            help=f"Not available here: install rlalloc[{_TRAINER_EXTRA}].",
-            context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-            add_help_option=False,
-        )(placeholder)
-
-
-def _package_of(err: ModuleNotFoundError) -> str:
-    return (err.name or "").partition(".")[0]
 
 
 def _belongs_to_trainer(package: str) -> bool:
@@ -167,7 +140,3 @@ def _belongs_to_trainer(package: str) -> bool:
     found = (re.match(r"([\w-]+).*extra *== *['\"](\w+)['\"]", line) for line in requirements)
     names = {match[1].lower() for match in found if match is not None and match[2] == _TRAINER_EXTRA}
     return package.lower() in names
-
-
-def _what_to_install(missing: str) -> str:
-    return f"this command needs the Python package {missing}: pip install 'rlalloc[{_TRAINER_EXTRA}]'"
