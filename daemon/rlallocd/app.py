@@ -99,7 +99,7 @@ class _Daemon:
 
     def _connect(self) -> tuple[Store, Controller]:
         """Open the store and reach slurmctld. Raises StoreError or SlurmError."""
-        store = Store(self._config.store.url)
+        store = Store(self._config.store.url, skip_unreadable=True)
         try:
             self._watchdog.feed()
             slurm = connect(self._config.slurm)

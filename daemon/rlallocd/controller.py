@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from rlalloc.config import Config
 from rlalloc.errors import PluginError, RlallocError, StoreError
 from rlalloc.job import Mode
-from rlalloc.store import Application, Decision, Store
+from rlalloc.store import Application, Decision, Position, Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.apply import Applier
 from rlallocd.candidates import Candidate, find_candidates, find_forgotten
@@ -78,6 +78,7 @@ class Controller:
         self._nodes_read = Interval()
         self._holding: frozenset[tuple[int, int, str]] = frozenset()
         self._outcomes_read = Interval()
+        self._outcomes_after: Position | None = None
         self._waiting_room = WaitingRoom(store, agent, self.counters)
         self._easing = Easing(slurm, store, self.counters, progress=progress)
         self._heartbeat = Interval()
@@ -113,6 +114,7 @@ class Controller:
         except OSError as err:
             self.counters["system_errors"] += 1
             _log.exception("the cycle failed, jobs go on as submitted: %s", err)
+        self.counters["unreadable_rows"] = self._store.unreadable
         self.metrics.cycle_s.observe(time.monotonic() - began_s)
         return CycleReport(
             began_s=began_s,
@@ -269,14 +271,17 @@ class Controller:
             return
         self._outcomes_read.restart()
         queued = {(job.base_id, job.submitted_s) for job in snapshot.jobs if job.pending or job.running}
-        waiting = self._store.decisions_without_outcome(time.time() - _WAIT_FOR_OUTCOMES_FOR_S, besides=queued)
+        page = self._store.jobs_without_outcome(
+            time.time() - _WAIT_FOR_OUTCOMES_FOR_S, besides=queued, after=self._outcomes_after
+        )
+        self._outcomes_after = page.after
+        waiting = self._store.histories(page.jobs)
         if not waiting:
             return
         records = self._accounting(
-            sorted({decision.job_id for decision in waiting}), min(decision.submitted_s for decision in waiting)
+            sorted({job_id for job_id, _ in waiting}), min(submitted_s for _, submitted_s in waiting)
         )
-        applications = {decision.id: self._store.applications(decision.id) for decision in waiting}
-        outcomes = outcomes_of(waiting, applications, records, self.config.objective, self._plugin_failed)
+        outcomes = outcomes_of(waiting.values(), records, self.config.objective, self._plugin_failed)
         self._store.add_outcomes(outcomes)
         self.counters.update(f"outcomes_{outcome.state}" for outcome in outcomes)
 
@@ -295,7 +300,7 @@ class Controller:
     def _beat(self) -> None:
         """Renew the intercept file: only a cycle that went well tells the plugin to go on deferring."""
         if self._heartbeat.passed(self.config.daemon.heartbeat_s):
-            write_intercept(self.config)
+            write_intercept(self.config, self._slurm.capabilities.skipped_forms)
             self._heartbeat.restart()
 
 

@@ -8,7 +8,7 @@ clock moves, and as a time, which no restart of the machine moves. The plugin go
 
 import errno
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,8 @@ from rlalloc.config import Config
 from rlalloc.errors import RlallocError
 
 INTERCEPT_FILE: Final = "intercept"
+INTERCEPT_HEADER: Final = "rlalloc-intercept 2"
+"""Its number is counted up when rlalloc.lua of before could misread the file."""
 WAKE_FILE: Final = "wake"
 _LIVES_FOR_HEARTBEATS: Final = 3
 _UPTIME: Final = Path("/proc/uptime")
@@ -28,14 +30,18 @@ class RuntimeDirectoryError(RlallocError):
     """The runtime directory, or a file in it, cannot be written."""
 
 
-def intercept_text(config: Config, now_s: float, uptime_s: float) -> str:
-    """The text of the intercept file, valid for three heartbeats from ``now_s`` and ``uptime_s`` on."""
-    return "\n".join([*_lines(config, now_s, uptime_s), ""])
+def intercept_text(config: Config, now_s: float, uptime_s: float, skipped_forms: Collection[str] = ()) -> str:
+    """The text of the intercept file, valid for three heartbeats from ``now_s`` and ``uptime_s`` on.
+
+    The plugin does not defer ``skipped_forms``: forms of submission that an update breaks in this site's Slurm.
+    """
+    return "\n".join([*_lines(config, now_s, uptime_s, skipped_forms), ""])
 
 
-def write_intercept(config: Config) -> None:
+def write_intercept(config: Config, skipped_forms: Collection[str] = ()) -> None:
     """Renew the intercept file, atomically. Raises RuntimeDirectoryError."""
-    _write(config, time.time(), float(_UPTIME.read_text(encoding="ascii").split()[0]))
+    uptime_s = float(_UPTIME.read_text(encoding="ascii").split()[0])
+    _write(config, intercept_text(config, time.time(), uptime_s, skipped_forms))
 
 
 def withdraw_intercept(config: Config) -> None:
@@ -43,14 +49,14 @@ def withdraw_intercept(config: Config) -> None:
 
     The file is not removed, so that nothing that slurmctld would block on (a FIFO) can take its place.
     """
-    _write(config, 0, 0)
+    _write(config, intercept_text(config, 0, 0))
 
 
-def _write(config: Config, now_s: float, uptime_s: float) -> None:
+def _write(config: Config, text: str) -> None:
     path = config.runtime_directory / INTERCEPT_FILE
     aside = path.with_suffix(".new")
     try:
-        aside.write_text(intercept_text(config, now_s, uptime_s), encoding="utf-8")
+        aside.write_text(text, encoding="utf-8")
         aside.chmod(0o644)
         aside.replace(path)
     except OSError as err:
@@ -90,12 +96,14 @@ class WakeFile:
         self._inotify.close()
 
 
-def _lines(config: Config, now_s: float, uptime_s: float) -> Iterator[str]:
+def _lines(config: Config, now_s: float, uptime_s: float, skipped_forms: Collection[str]) -> Iterator[str]:
     lives_s = _LIVES_FOR_HEARTBEATS * config.daemon.heartbeat_s + 1
-    yield "rlalloc-intercept 2"
+    yield INTERCEPT_HEADER
     yield f"expires {int(now_s + lives_s)}"
     yield f"uptime {int(uptime_s + lives_s)}"
     yield f"grace {config.grace_s}"
+    for form in sorted(skipped_forms):
+        yield f"skip {form}"
     for job_class, commands in config.commands.items():
         for command in commands:
             yield f"class {job_class} {command}"

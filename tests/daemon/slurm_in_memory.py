@@ -14,6 +14,7 @@ from rlallocd.slurm import (
     SiteLimits,
     UpdatePlan,
 )
+from rlallocd.slurm.generations import capabilities_of
 
 NODE = NodeRecord(
     name="n1",
@@ -36,7 +37,10 @@ class SlurmInMemory:
         self.called = called
         self.calls: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
-        self.config = ControllerConfig(version="22.05.8", cluster="test", limits_enforced=False, gpus_accounted=True)
+        self.config = ControllerConfig(
+            slurm_version="22.05.8", cluster="test", limits_enforced=False, gpus_accounted=True
+        )
+        self.capabilities = capabilities_of("22.05.8")
         self.node = NODE
         self.begun: list[int] = []
         self.command_timeout_s = 0.0

@@ -15,6 +15,8 @@ from rlalloc.store import Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller
 from rlallocd.slurm import JOBS_PER_CALL
+from tests.core.test_store import APPLICATION, DECISION
+from tests.core.test_store_migrations import run_sql
 
 from .slurm_in_memory import NODE, SlurmInMemory
 from .test_waiting import decision_for, waiting_job
@@ -105,7 +107,7 @@ def test_another_error_of_the_operating_system_is_named_itself(
 
 
 def test_calls_of_sacct_are_in_the_budget(make: MakeController, store: Store) -> None:
-    """As many as there are, however many jobs have ended."""
+    """As many as there are, however many jobs have ended: the store gives a thousand at a time."""
     store.add_decisions(
         [
             msgspec.structs.replace(decision_for(waiting_job(number)), id=str(number), decided_s=time.time())
@@ -114,7 +116,7 @@ def test_calls_of_sacct_are_in_the_budget(make: MakeController, store: Store) ->
     )
     slurm = SlurmInMemory()
     report = make(slurm).cycle()
-    assert slurm.calls["sacct"] == 3
+    assert slurm.calls["sacct"] == 2
     assert report.calls == sum(slurm.calls.values())
 
 
@@ -127,3 +129,21 @@ def test_the_heartbeat_does_not_wait_for_slurmdbd(make: MakeController, store: S
     )
     make(slurm).cycle()
     assert beats == [True]
+
+
+def test_one_unreadable_row_does_not_stop_the_cycle(config: Config, store: Store) -> None:
+    """Neither a decision whose outcome is awaited nor an open entry of the journal: both are skipped and counted."""
+    store.add_decisions([DECISION])
+    store.journal([APPLICATION])
+    changes = ("UPDATE decisions SET decided_s = 2e9, request = '{}'", "UPDATE applications SET intended = '[]'")
+    run_sql(config.store.url, *changes)
+    patient = Store(config.store.url, skip_unreadable=True)
+    agent = AgentClient("ipc:///nowhere", 1.0)
+    controller = Controller(config, SlurmInMemory(), patient, agent)  # type: ignore[arg-type]
+    for _ in range(2):
+        time.sleep(0.002)  # outcomes_every_s
+        assert not controller.cycle().failed
+    assert controller.counters["store_errors"] == 0
+    assert controller.counters["unreadable_rows"] == 2
+    agent.close()
+    patient.close()

@@ -32,6 +32,7 @@ from .slurm_in_memory import SlurmInMemory
 UNREACHABLE = "echo 'slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
 NO_MUNGE = "echo 'scontrol: error: Munge encode failed: Failed to access munge.socket.2' >&2; exit 1"
 HANGS = "exec sleep 3600"
+SLURM_CONF = "SLURM_VERSION = 22.05.8\nClusterName = test"
 
 
 class Systemd:
@@ -255,12 +256,15 @@ class TestReload:
         assert not other.exists()
 
 
-def test_another_time_limit_holds_for_the_next_command() -> None:
-    commands = Commands(3600)
-    slurm = Slurm(commands, cast("Any", None), SlurmInMemory().config)
-    slurm.set_command_timeout(0.05)
-    with pytest.raises(SlurmUnavailable, match=r"no answer in 0\.05 s"):
-        commands.run("sleep", "3600")
+def test_another_time_limit_holds_for_the_next_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f"#!/bin/sh\ncase $2 in config) echo '{SLURM_CONF}';; *) {HANGS};; esac\n")
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    slurm = Slurm(Commands(3600), "cli")
+    slurm.set_command_timeout(0.5)
+    with pytest.raises(SlurmUnavailable, match=r"no answer in 0\.5 s"):
+        slurm.begin([7], 0)
 
 
 def test_a_command_that_the_system_refuses_to_run_is_named(tmp_path: Path) -> None:
