@@ -38,8 +38,8 @@ by the environment variable `RLALLOC_CONFIG`.
     rlalloc config show       # prints the configuration in force, defaults included
     systemctl reload rlallocd # applies a changed file; a wrong one is refused and the old one stays
 
-A key that is left out has its default. Durations are seconds, memory is MiB. Keys marked "needs a restart" are not
-applied by a reload.
+A key that is left out has its default. Durations are seconds, memory is MiB. A reload applies everything but keys
+marked "needs a restart" (`systemctl restart rlallocd`) or "restart rlalloc-agent".
 """
 CLI_HEAD: Final = """# Commands
 
