@@ -3,9 +3,9 @@
 With 2,000 jobs ``squeue --json`` takes 0.4 s and 100 MB, these columns 0.06 s (docs/benchmarks.md):
 squeue and rlallocd spend the time, not slurmctld. Neither can ask for changes only.
 
-Each call separates columns by a new random mark, which nobody can have put into a job's name. A row with the text that
-it had in the last reading stands for the same record, so only changed rows are parsed. request_details.py reads what
-the columns leave out, for the few jobs that rlalloc may change.
+Each call separates columns by a new random mark, which nobody can have put into a job's name. A row that is as in the
+last reading stands for the same record, so only changed rows are parsed. request_details.py reads what the columns
+leave out, for the few jobs that rlalloc may change.
 """
 
 import logging
