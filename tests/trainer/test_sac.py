@@ -59,6 +59,7 @@ def trained_on_bandit(settings: SacSettings = PLAIN, steps: int = 700) -> tuple[
     return sac, losses
 
 
+@pytest.mark.slow
 def test_learns_a_continuous_bandit() -> None:
     sac, losses = trained_on_bandit(steps=1500)
     held_out = bandit(500, 2)
@@ -115,6 +116,7 @@ class TornCritics(ResidualCritics):
         return torch.stack((left, -left))
 
 
+@pytest.mark.slow
 def test_what_follows_counts_by_its_discount() -> None:
     """Two states: whatever is done in the first leads to the second, whose reward is 1 and which ends."""
     settings = SacSettings(
@@ -201,6 +203,7 @@ def test_the_critics_gain_is_nothing_at_the_heuristic() -> None:
     assert critics.worth(rows, 1 - rows[:, -SHARES:]).abs().max() > 1e-4
 
 
+@pytest.mark.slow
 def test_critics_find_the_heuristic_best_where_larger_is_far_worse_and_smaller_a_little() -> None:
     """Told of no side, they answer 0.13 to 0.22 less: one slope leads through both."""
     assert np.mean([best_beside_a_cliff(seed) for seed in range(3)]) == pytest.approx(0.0, abs=0.1)
