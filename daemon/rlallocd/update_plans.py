@@ -1,7 +1,7 @@
 """The fields of one update of a pending job: a size in absolute terms, or the job's own terms again. Pure functions.
 
 An update is not atomic, and a kind of request that it leaves out stays in force. So each update sets every kind, and
-clears those that do not apply. Why each field is there, with what goes wrong without it: docs/submission-forms.md.
+clears those that do not apply. Why each field is there: docs/explanation/submission-forms.md.
 """
 
 from typing import Final
@@ -90,7 +90,7 @@ def plan_restoration(original: JobRecord, admin_comment: str) -> UpdatePlan:
 
 
 def _has_own_terms(job: JobRecord) -> bool:
-    """Whether scontrol can repeat the request in its own terms; every form was tried (docs/submission-forms.md).
+    """Whether scontrol can repeat the request in its own terms; each was tried (docs/explanation/submission-forms.md).
 
     It has no field for --ntasks-per-gpu; it refuses TresPerSocket; memory per GPU and a least number of CPUs a node
     (--mincpus) lose against the memory per CPU and the CPUs per task that have to be in the same message.

@@ -1,6 +1,6 @@
 """Jobs from columns of squeue: the same facts as its JSON, at a sixth of the cost.
 
-With 2,000 jobs ``squeue --json`` takes 0.4 s and 100 MB, these columns 0.06 s (docs/benchmarks.md):
+With 2,000 jobs ``squeue --json`` takes 0.4 s and 100 MB, these columns 0.06 s (docs/results/slurm-load.md):
 squeue and rlallocd spend the time, not slurmctld. Neither can ask for changes only.
 
 Each call separates columns by a new random mark, which nobody can have put into a job's name. A row that is as in the
