@@ -19,6 +19,7 @@ from rlallocd.intercept import withdraw_intercept, write_intercept
 from rlallocd.limits import may_be_ours
 from rlallocd.metrics import Metrics
 from rlallocd.outcomes import outcomes_of
+from rlallocd.retention import Retention
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits, Slurm, SlurmError
 from rlallocd.tag import read_tag
 from rlallocd.timetable import CycleReport
@@ -56,6 +57,7 @@ class Controller:
         self._holding: frozenset[tuple[int, int, str]] = frozenset()
         self._outcomes_read_s = 0.0
         self._outcomes_after: Position | None = None
+        self._retention = Retention(store, self.counters)
         self._waiting_room = WaitingRoom(store, agent, self.counters)
         self._easing = Easing(slurm, store, self.counters)
         self._heartbeat_s = 0.0
@@ -228,12 +230,13 @@ class Controller:
             return None
 
     def _collect_outcomes(self, snapshot: Snapshot) -> None:
-        """Ask sacct for decided jobs that have left the queue without an outcome yet, every ``outcomes_every_s``."""
+        """Every ``outcomes_every_s``: ask sacct what became of jobs that left the queue, and forget old decisions."""
         now_s = time.time()
         if now_s - self._outcomes_read_s < self.config.daemon.outcomes_every_s:
             return
         self._outcomes_read_s = now_s
         queued = {(job.base_id, job.submitted_s) for job in snapshot.jobs if job.pending or job.running}
+        self._retention.drop_old(self.config.store, now_s, queued)
         page = self._store.jobs_without_outcome(
             now_s - _WAIT_FOR_OUTCOMES_FOR_S, besides=queued, after=self._outcomes_after
         )

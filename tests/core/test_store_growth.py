@@ -34,6 +34,8 @@ PERIODIC: Final[dict[str, Callable[[Store], object]]] = {
     "a decision's applications": lambda store: store.applications("d1"),
     "the latest decisions": lambda store: store.recent_decisions(10),
     "rows by table": lambda store: store.counts(100),
+    "old decisions": lambda store: store.old_decisions(NOW_S - 86400, after=(0, "d"), limit=50),
+    "old decisions that go": lambda store: store.delete_decisions(["d900", "d901"]),
     "a decision and its outcome": decide_and_end,
 }
 """What the daemon's cycle, ``rlalloc status`` and ``rlalloc explain`` ask."""
