@@ -18,7 +18,7 @@ end
 local INTERCEPT_FILE = RUNTIME_DIRECTORY .. "/intercept"
 local WAKE_FILE = RUNTIME_DIRECTORY .. "/wake"
 
-local INTERCEPT_HEADER = "rlalloc-intercept 1"
+local INTERCEPT_HEADER = "rlalloc-intercept 2"
 local INTERCEPT_BYTES = 65536
 local SCRIPT_BYTES = 262144 -- what is searched of a script: slurmctld accepts 4 MB
 local ASK_BYTES = 400
@@ -36,10 +36,6 @@ local TRES_FIELDS = {"tres_per_node", "tres_per_job", "tres_per_task", "tres_per
 local NO_VAL = 4294967294
 local NO_VAL16 = 65534
 local INFINITE16 = 65535
-
--- Lua is told no version, but it knows all error numbers by name in later ones than 22.05. There (seen on 24.11) any
--- update of a pending --ntasks-per-gpu job, were it only its begin time, leaves it with one task and one CPU.
-local AFTER_22_05 = slurm ~= nil and slurm.ESLURM_INVALID_JOB_ID ~= nil
 
 local function set_of(words)
    local set = {}
@@ -102,6 +98,9 @@ local READERS = {
    grace = function(intercept, value, line)
       intercept.grace = read_whole_number(value, line)
    end,
+   skip = function(intercept, value)
+      intercept.skipped_forms[value] = true
+   end,
    class = function(intercept, value, line)
       local name, text = value:match("^([%w_-]+) (.+)$")
       if name == nil then
@@ -124,15 +123,20 @@ local READERS = {
    end,
 }
 
---- What an intercept file says; nil if it is of another version. Raises an error if it is broken.
+--- What an intercept file says; nil if it is none of ours. Raises an error if it is broken or of another version.
 local function parse_intercept(text)
-   if text:match("^[^\n]*") ~= INTERCEPT_HEADER then
+   local header = text:match("^[^\n]*")
+   if header ~= INTERCEPT_HEADER then
+      if header:match("^rlalloc%-intercept ") then
+         local what = ": rlallocd and rlalloc.lua are of different versions: restart rlallocd, touch job_submit.lua"
+         error(INTERCEPT_FILE .. what, 0)
+      end
       return nil
    end
    if text:sub(-1) ~= "\n" then
       error(INTERCEPT_FILE .. ": cut short", 0)
    end
-   local intercept = {commands = {}, rules = {}}
+   local intercept = {skipped_forms = {}, commands = {}, rules = {}}
    for line in text:sub(#INTERCEPT_HEADER + 2):gmatch("[^\n]+") do
       local key, value = line:match("^(%l+) (.+)$")
       local reader = READERS[key or ""]
@@ -149,7 +153,7 @@ end
 
 local last_text, last_intercept -- parsed once for each text, not once for each job
 
---- The intercept file if it is there, readable, of our version and not expired; else nil.
+--- The intercept file if it is there, readable and not expired; else nil.
 local function valid_intercept(now)
    local file = io.open(INTERCEPT_FILE, "r")
    if file == nil then
@@ -284,8 +288,9 @@ end
 
 --- The name under which an LLM job that a rule covers is declined here, which costs it no time; nil if it is not.
 -- The daemon declines by the same names (docs/submission-forms.md) what Lua cannot see: of a deadline there is only
--- what the script says, since job_desc does not show the field (22.05 to 26.05).
-local function name_to_decline(job_desc, script)
+-- what the script says, since job_desc shows no such field. `skipped_forms` are those that any update breaks in this
+-- site's Slurm, even one of the begin time: Lua is told no version, rlallocd knows it.
+local function name_to_decline(job_desc, script, skipped_forms)
    if number_of(job_desc, "het_job_offset") then
       return "heterogeneous"
    end
@@ -298,7 +303,7 @@ local function name_to_decline(job_desc, script)
    if number_of(job_desc, "time_min") then
       return "time-min"
    end
-   if AFTER_22_05 and number_of(job_desc, "ntasks_per_tres") then
+   if skipped_forms["ntasks-per-gpu"] and number_of(job_desc, "ntasks_per_tres") then
       return "ntasks-per-gpu"
    end
    if ("\n" .. script):find("\n#SBATCH[^\n]* %-%-deadline") then
@@ -425,7 +430,7 @@ local function handle(job_desc, part_list)
    if has_tag(job_desc) or (number_of(job_desc, "het_job_offset") or 0) > 0 then
       return -- of a heterogeneous job, the first component stands for all
    end
-   local decline = name_to_decline(job_desc, script)
+   local decline = name_to_decline(job_desc, script, intercept.skipped_forms)
    intercept_job(job_desc, rule, class, words, now, intercept.grace, decline)
    if decline ~= nil then
       return

@@ -259,7 +259,7 @@ class Controller:
         """Renew the intercept file: only a cycle that went well tells the plugin to go on deferring."""
         now_s = time.time()
         if now_s - self._heartbeat_s >= self.config.daemon.heartbeat_s:
-            write_intercept(self.config)
+            write_intercept(self.config, self._slurm.capabilities.skipped_forms)
             self._heartbeat_s = now_s
 
 

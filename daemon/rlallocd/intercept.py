@@ -6,7 +6,7 @@ grows stale and the plugin leaves jobs alone. ``wake`` is touched by the plugin 
 
 import errno
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -15,18 +15,23 @@ import inotify_simple
 from rlalloc.config import Config
 
 INTERCEPT_FILE: Final = "intercept"
+INTERCEPT_HEADER: Final = "rlalloc-intercept 2"
+"""Its number is counted up when rlalloc.lua of before could misread the file."""
 WAKE_FILE: Final = "wake"
 _LIVES_FOR_HEARTBEATS: Final = 3
 
 
-def intercept_text(config: Config, now_s: float) -> str:
-    """The text of the intercept file, valid for three heartbeats from ``now_s`` on."""
-    return "\n".join([*_lines(config, now_s), ""])
+def intercept_text(config: Config, now_s: float, skipped_forms: Collection[str] = ()) -> str:
+    """The text of the intercept file, valid for three heartbeats from ``now_s`` on.
+
+    The plugin does not defer ``skipped_forms``: forms of submission that an update breaks in this site's Slurm.
+    """
+    return "\n".join([*_lines(config, now_s, skipped_forms), ""])
 
 
-def write_intercept(config: Config) -> None:
+def write_intercept(config: Config, skipped_forms: Collection[str] = ()) -> None:
     """Renew the intercept file, atomically. Raises OSError."""
-    _write(config, time.time())
+    _write(config, time.time(), skipped_forms)
 
 
 def withdraw_intercept(config: Config) -> None:
@@ -37,10 +42,10 @@ def withdraw_intercept(config: Config) -> None:
     _write(config, 0)
 
 
-def _write(config: Config, now_s: float) -> None:
+def _write(config: Config, now_s: float, skipped_forms: Collection[str] = ()) -> None:
     path = config.runtime_directory / INTERCEPT_FILE
     aside = path.with_suffix(".new")
-    aside.write_text(intercept_text(config, now_s), encoding="utf-8")
+    aside.write_text(intercept_text(config, now_s, skipped_forms), encoding="utf-8")
     aside.chmod(0o644)
     aside.replace(path)
 
@@ -72,10 +77,12 @@ class WakeFile:
         self._inotify.close()
 
 
-def _lines(config: Config, now_s: float) -> Iterator[str]:
-    yield "rlalloc-intercept 1"
+def _lines(config: Config, now_s: float, skipped_forms: Collection[str]) -> Iterator[str]:
+    yield INTERCEPT_HEADER
     yield f"expires {int(now_s + _LIVES_FOR_HEARTBEATS * config.daemon.heartbeat_s) + 1}"
     yield f"grace {config.grace_s}"
+    for form in sorted(skipped_forms):
+        yield f"skip {form}"
     for job_class, commands in config.commands.items():
         for command in commands:
             yield f"class {job_class} {command}"

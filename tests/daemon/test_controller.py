@@ -11,6 +11,7 @@ from rlalloc.store import Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller
 from rlallocd.slurm import ControllerConfig, JobRecord, NodeRecord, PartitionRecord, SiteLimits
+from rlallocd.slurm.generations import capabilities_of
 from tests.core.test_store import APPLICATION, DECISION
 from tests.core.test_store_migrations import run_sql
 
@@ -32,7 +33,8 @@ class CountsReadings:
 
     calls: dict[str, int]
     errors: dict[str, int]
-    config = ControllerConfig(version="22.05.8", cluster="test", limits_enforced=False, gpus_accounted=True)
+    capabilities = capabilities_of("22.05.8")
+    config = ControllerConfig(slurm_version="22.05.8", cluster="test", limits_enforced=False, gpus_accounted=True)
 
     def __init__(self, node: NodeRecord) -> None:
         self.calls, self.errors, self.node, self.nodes_read = {}, {}, node, 0

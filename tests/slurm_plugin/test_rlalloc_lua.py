@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rlalloc.config import Config, Rule
+from rlallocd.intercept import INTERCEPT_HEADER, intercept_text
+from rlallocd.slurm.generations import Capabilities, generations
 from rlallocd.tag import read_tag
 
 from .lua_slurm import NOW, PLUGIN, Submitted, submit
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 NO_VAL = 4294967294.0
 NO_VAL16 = 65534.0
-INTERCEPT = f"""rlalloc-intercept 1
+INTERCEPT = f"""{INTERCEPT_HEADER}
 expires {NOW + 30}
 grace 60
 class serve vllm serve
@@ -153,6 +156,21 @@ def test_declined_job_is_only_tagged(submitted: Callable[..., Submitted], fields
     tag = read_tag(job.writes["admin_comment"])
     assert tag is not None
     assert tag.decline == name
+
+
+@pytest.mark.parametrize("generation", generations(), ids=lambda generation: generation.release)
+def test_form_that_an_update_breaks_in_this_version_of_slurm(
+    submitted: Callable[..., Submitted], runtime: Path, generation: Capabilities
+) -> None:
+    """The daemon writes its name into the intercept file."""
+    rule = Rule(name="llm", partitions=("*",), accounts=("*",), classes=("train",), mode="enforce")
+    config = Config(mode="enforce", rules=(rule,), commands={"train": ("torchrun",)})
+    (runtime / "intercept").write_text(intercept_text(config, NOW, generation.skipped_forms))
+    job = submitted(ntasks_per_tres=1.0)
+    skipped = "ntasks-per-gpu" in generation.skipped_forms
+    assert ("begin_time" in job.writes) is not skipped
+    assert job.tag.get("decline") == ("ntasks-per-gpu" if skipped else None)
+    assert "begin_time" in submitted().writes
 
 
 def test_array_is_deferred_as_a_whole(submitted: Callable[..., Submitted]) -> None:
@@ -323,8 +341,7 @@ def test_user_reads_about_an_unknown_word(submitted: Callable[..., Submitted], w
     [
         "",
         "\n",
-        INTERCEPT.replace("rlalloc-intercept 1", "rlalloc-intercept 2"),
-        INTERCEPT.replace("rlalloc-intercept 1", "rlalloc-intercept 11"),
+        INTERCEPT.replace(INTERCEPT_HEADER, "another program's file"),
         INTERCEPT.replace(f"expires {NOW + 30}", f"expires {NOW - 1}"),
     ],
 )
@@ -362,7 +379,9 @@ def test_file_that_is_not_there(submitted: Callable[..., Submitted], runtime: Pa
         INTERCEPT.replace("rule llm", "rules llm"),
         INTERCEPT.replace("rule llm", "rule a;b"),
         INTERCEPT + "x" * 100_000 + "\n",
-        "rlalloc-intercept 1\n\x00\xff\n",
+        f"{INTERCEPT_HEADER}\n\x00\xff\n",
+        INTERCEPT.replace(INTERCEPT_HEADER, "rlalloc-intercept 1"),
+        INTERCEPT.replace(INTERCEPT_HEADER, f"{INTERCEPT_HEADER}1"),
     ],
 )
 def test_broken_file(submitted: Callable[..., Submitted], runtime: Path, text: str) -> None:
