@@ -224,7 +224,7 @@ local function class_of_commands(script, commands)
    return nil
 end
 
---- The class of the job; nil if it is none of our business.
+--- The class of the job; nil if it is not an LLM job.
 local function class_of(script, words, commands)
    local named
    for _, word in ipairs(words or {}) do
@@ -286,11 +286,11 @@ local function has_tag(job_desc)
    return (text_of(job_desc, "admin_comment") or ""):find("rlalloc:v=", 1, true) ~= nil
 end
 
---- The name under which an LLM job that a rule covers is declined here, which costs it no time; nil if it is not.
--- The daemon declines by the same names (docs/submission-forms.md) what Lua cannot see: of a deadline there is only
--- what the script says, since job_desc shows no such field. `skipped_forms` are those that any update breaks in this
--- site's Slurm, even one of the begin time: Lua is told no version, rlallocd knows it.
-local function name_to_decline(job_desc, script, skipped_forms)
+--- Why an LLM job that a rule covers is skipped here, which costs it no time: a name; nil if it is not skipped.
+-- The daemon skips, by the same names, what Lua cannot see: of a deadline there is only what the script says, since
+-- job_desc shows no such field. `skipped_forms` are those that any update breaks in this site's Slurm, even one of the
+-- begin time: Lua is told no version, rlallocd knows it.
+local function name_to_skip(job_desc, script, skipped_forms)
    if number_of(job_desc, "het_job_offset") then
       return "heterogeneous"
    end
@@ -329,10 +329,10 @@ local function ask_of(words)
    return ask
 end
 
-local function tag_text(rule, class, begin, user_begin, words, decline)
+local function tag_text(rule, class, begin, user_begin, words, skip)
    return string.format(
       "rlalloc:v=1;mode=%s;rule=%s;class=%s;begin=%.0f;user_begin=%.0f;ask=%s%s",
-      rule.mode, rule.name, class, begin, user_begin, ask_of(words), decline and ";decline=" .. decline or ""
+      rule.mode, rule.name, class, begin, user_begin, ask_of(words), skip and ";skip=" .. skip or ""
    )
 end
 
@@ -357,8 +357,9 @@ end
 
 -- What is done to the job
 
---- Whether the job asks for a number of tasks, or for --hint, which makes Slurm count them. Where it does not, Slurm adds task counts to its environment
--- once an update has named them, and the TaskProlog takes them away again.
+--- Whether the job asks for a number of tasks, or for --hint, which makes Slurm count them.
+-- Where it does not, Slurm adds task counts to its environment once an update has named them, and the TaskProlog
+-- takes them away again.
 local function asks_for_tasks(job_desc)
    for _, field in ipairs({"num_tasks", "ntasks_per_node", "ntasks_per_tres", "threads_per_core"}) do
       if (number_of(job_desc, field) or 0) > 0 then
@@ -378,17 +379,17 @@ local function wake_daemon()
 end
 
 --- Tag the job, and defer it where the mode is enforce. begin_time comes last, so that nothing half-done is deferred.
--- A declined job is only tagged, for the daemon to record why.
-local function intercept_job(job_desc, rule, class, words, now, grace, decline)
+-- A skipped job is only tagged, for the daemon to record why.
+local function intercept_job(job_desc, rule, class, words, now, grace, skip)
    local user_begin = number_of(job_desc, "begin_time") or 0
    local admin_comment = text_of(job_desc, "admin_comment")
-   local enforce = rule.mode == "enforce" and decline == nil
+   local enforce = rule.mode == "enforce" and skip == nil
    local held = job_desc.priority == 0 -- the user's hold is the user's to release: tagged, not deferred
    local begin = 0
    if enforce and not held then
       begin = math.max(user_begin, now + grace)
    end
-   local tag = tag_text(rule, class, begin, user_begin, words, decline)
+   local tag = tag_text(rule, class, begin, user_begin, words, skip)
    local comment = admin_comment and (admin_comment .. " " .. tag) or tag
    if #comment + NOTE_BYTES > COMMENT_BYTES then
       slurm.log_info("rlalloc: job passed as submitted: its admin comment has no room for a tag")
@@ -410,7 +411,7 @@ end
 local function handle(job_desc, part_list)
    local script = text_of(job_desc, "script")
    if script == nil or not asks_for_gpus(job_desc) then
-      return -- interactive, or no GPUs: none of our business
+      return -- interactive, or no GPUs
    end
    local now = os.time()
    local intercept = valid_intercept(now)
@@ -430,9 +431,9 @@ local function handle(job_desc, part_list)
    if has_tag(job_desc) or (number_of(job_desc, "het_job_offset") or 0) > 0 then
       return -- of a heterogeneous job, the first component stands for all
    end
-   local decline = name_to_decline(job_desc, script, intercept.skipped_forms)
-   intercept_job(job_desc, rule, class, words, now, intercept.grace, decline)
-   if decline ~= nil then
+   local skip = name_to_skip(job_desc, script, intercept.skipped_forms)
+   intercept_job(job_desc, rule, class, words, now, intercept.grace, skip)
+   if skip ~= nil then
       return
    end
    local complaint = complaint_about(words)

@@ -99,7 +99,7 @@ def executed_shares(decision: Decision, *, applied: bool) -> Shares | None:
 
 def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, config: Config) -> Question:
     job = candidate.job
-    check_form(job, declined_at_submission=candidate.tag.decline)
+    check_form(job, declined_at_submission=candidate.tag.skip)
     # A held job waits for somebody else: it is resized, and stays held.
     if candidate.mode == "enforce" and not job.held:
         if not candidate.deferred_by_us:

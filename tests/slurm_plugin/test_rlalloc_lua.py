@@ -147,15 +147,15 @@ def test_hold_stays_the_users(submitted: Callable[..., Submitted]) -> None:
         ({"script": SCRIPT.replace("-N1", "-N1 --deadline=now+1hour")}, "deadline"),
     ],
 )
-def test_declined_job_is_only_tagged(submitted: Callable[..., Submitted], fields: dict[str, Any], name: str) -> None:
+def test_skipped_job_is_only_tagged(submitted: Callable[..., Submitted], fields: dict[str, Any], name: str) -> None:
     """It loses no time, and the daemon can say why it was left as submitted."""
     job = submitted(**fields)
     assert list(job.writes) == ["admin_comment"]
     assert job.environment == {}
-    assert (job.tag["decline"], job.tag["begin"]) == (name, "0")
+    assert (job.tag["skip"], job.tag["begin"]) == (name, "0")
     tag = read_tag(job.writes["admin_comment"])
     assert tag is not None
-    assert tag.decline == name
+    assert tag.skip == name
 
 
 @pytest.mark.parametrize("generation", generations(), ids=lambda generation: generation.release)
@@ -169,7 +169,7 @@ def test_form_that_an_update_breaks_in_this_version_of_slurm(
     job = submitted(ntasks_per_tres=1.0)
     skipped = "ntasks-per-gpu" in generation.skipped_forms
     assert ("begin_time" in job.writes) is not skipped
-    assert job.tag.get("decline") == ("ntasks-per-gpu" if skipped else None)
+    assert job.tag.get("skip") == ("ntasks-per-gpu" if skipped else None)
     assert "begin_time" in submitted().writes
 
 

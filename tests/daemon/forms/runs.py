@@ -146,8 +146,8 @@ class Matrix:
         """What the daemon does to one job, less the decision."""
         cell.record = record
         tag = read_tag(record.admin_comment)
-        if tag is not None and tag.decline:
-            cell.declined = tag.decline
+        if tag is not None and tag.skip:
+            cell.declined = tag.skip
             return
         try:
             check_form(record)
