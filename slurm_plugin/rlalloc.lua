@@ -18,6 +18,8 @@ end
 local INTERCEPT_FILE = RUNTIME_DIRECTORY .. "/intercept"
 local WAKE_FILE = RUNTIME_DIRECTORY .. "/wake"
 
+local UPTIME_FILE = "/proc/uptime"
+
 local INTERCEPT_HEADER = "rlalloc-intercept 2"
 local INTERCEPT_BYTES = 65536
 local SCRIPT_BYTES = 262144 -- what is searched of a script: slurmctld accepts 4 MB
@@ -95,6 +97,9 @@ local READERS = {
    expires = function(intercept, value, line)
       intercept.expires = read_whole_number(value, line)
    end,
+   uptime = function(intercept, value, line)
+      intercept.uptime = read_whole_number(value, line)
+   end,
    grace = function(intercept, value, line)
       intercept.grace = read_whole_number(value, line)
    end,
@@ -145,10 +150,28 @@ local function parse_intercept(text)
       end
       reader(intercept, value, line)
    end
-   if intercept.expires == nil or intercept.grace == nil then
-      error(INTERCEPT_FILE .. ": no expires or no grace", 0)
+   if intercept.expires == nil or intercept.uptime == nil or intercept.grace == nil then
+      error(INTERCEPT_FILE .. ": no expires, no uptime or no grace", 0)
    end
    return intercept
+end
+
+--- Seconds since this machine was started; nil where the system does not show them.
+local function uptime()
+   local file = io.open(UPTIME_FILE, "r")
+   if file == nil then
+      return nil
+   end
+   local text = file:read(64) or ""
+   file:close()
+   return tonumber(text:match("^%d+"))
+end
+
+--- Whether rlallocd has not renewed the file for too long. The uptime decides that: a clock that was set back would
+-- keep the file valid after the daemon's death. The time decides after a restart of the machine.
+local function is_expired(intercept, now)
+   local up = uptime()
+   return now > intercept.expires or (up ~= nil and up > intercept.uptime)
 end
 
 local last_text, last_intercept -- parsed once for each text, not once for each job
@@ -166,7 +189,7 @@ local function valid_intercept(now)
       last_intercept = parse_intercept(text)
       last_text = text
    end
-   if last_intercept == nil or now > last_intercept.expires then
+   if last_intercept == nil or is_expired(last_intercept, now) then
       return nil
    end
    return last_intercept

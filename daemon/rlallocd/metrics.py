@@ -22,6 +22,7 @@ _PLAIN: Final = {
     "dropped_decisions": ("rlallocd_dropped_decisions", "Decisions that were deleted for their age."),
     "unreadable_rows": ("rlallocd_unreadable_rows", "Rows of the store that were skipped since they cannot be read."),
     "runtime_directory_errors": ("rlallocd_intercept_errors", "Cycles that could not renew the intercept file."),
+    "system_errors": ("rlallocd_system_errors", "Cycles that failed for the operating system; the log names why."),
     "plugin_errors": ("rlallocd_plugin_errors", "Outcomes without a reward, for a term of a plug-in failed."),
     "slurm_errors": ("rlallocd_failed_cycles", "Cycles that failed for Slurm."),
 }

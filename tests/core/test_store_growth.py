@@ -14,17 +14,9 @@ from rlalloc.store import Store
 from rlalloc_cli.status import print_store
 from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller
-from rlallocd.slurm import AccountingRecord
 from store_speed import PERIODIC, open_store
 from tests.core.test_store import DECISION
-from tests.daemon.test_controller import NODE, CountsReadings
-
-
-class SlurmWithoutJobs(CountsReadings):
-    """A Slurm with an empty queue, whose accounting knows nothing."""
-
-    def accounting(self, _job_ids: list[int], _since_s: float) -> tuple[AccountingRecord, ...]:
-        return ()
+from tests.daemon.slurm_in_memory import SlurmInMemory
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +46,7 @@ def test_a_cycle_takes_as_many_steps_in_a_large_store(stores: tuple[Store, Store
     steps = []
     for store in stores:
         agent = AgentClient("ipc:///nowhere", 1.0)
-        slurm: Any = SlurmWithoutJobs(NODE)
+        slurm: Any = SlurmInMemory()
         controller = Controller(Config(runtime_directory=tmp_path), slurm, store, agent)
         steps.append(steps_of(store, cycle_of(controller)))
         assert not sum(controller.counters[f"{what}_errors"] for what in ("store", "slurm", "runtime_directory"))

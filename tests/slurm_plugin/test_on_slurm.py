@@ -109,6 +109,7 @@ class Jobs:
         lines = [
             INTERCEPT_HEADER,
             f"expires {int(time.time()) + expires_in_s}",
+            "uptime 9999999999",
             f"grace {grace_s}",
             *(f"skip {form}" for form in self.capabilities.skipped_forms),
             "class train torchrun",

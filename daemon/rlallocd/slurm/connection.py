@@ -48,6 +48,10 @@ class Slurm:
         self.set_nice = self._control.set_nice
         self.forget_limits = self._limits.forget
 
+    def set_command_timeout(self, timeout_s: float) -> None:
+        """Give Slurm's commands another time limit from the next one on."""
+        self._commands.timeout_s = timeout_s
+
     def jobs(self) -> tuple[JobRecord, ...]:
         """Every job that slurmctld knows."""
         return self._reader.jobs()
@@ -73,7 +77,7 @@ class Slurm:
         return self._limits.read(users, enforced=self.config.limits_enforced)
 
     def accounting(self, job_ids: Sequence[int], since_s: float) -> tuple[AccountingRecord, ...]:
-        """What slurmdbd knows of these jobs, submitted since ``since_s``."""
+        """What slurmdbd knows of these jobs, submitted since ``since_s``; JOBS_PER_CALL of them at most."""
         return accounting(self._commands, job_ids, since_s)
 
     def _choose_reader(self, config: ControllerConfig) -> None:

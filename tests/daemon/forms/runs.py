@@ -126,7 +126,8 @@ class Matrix:
         runtime = self.site.run_directory / "rlalloc"
         runtime.mkdir(exist_ok=True)
         expires = int(time.time()) + LONG_GRACE_S
-        lines = (INTERCEPT_HEADER, f"expires {expires}", f"grace {LONG_GRACE_S}", "class train torchrun")
+        ends = (f"expires {expires}", "uptime 9999999999")
+        lines = (INTERCEPT_HEADER, *ends, f"grace {LONG_GRACE_S}", "class train torchrun")
         skips = (f"skip {form}" for form in self.capabilities.skipped_forms)
         rule = "rule llm enforce partitions=* accounts=* classes=train"
         (runtime / "intercept").write_text("\n".join([*lines, *skips, rule, ""]))
