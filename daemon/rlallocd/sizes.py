@@ -77,7 +77,7 @@ FORMS_DECLINED: Final[Mapping[str, str]] = {
     "reservation": "a job in a reservation, which is a size and a time by itself",
     "deadline": "a job with a deadline: waiting could cost it",
     "time-min": "a job whose time limit Slurm may shorten (--time-min)",
-    "ntasks-per-gpu": "a job with --ntasks-per-gpu on Slurm after 22.05, where any update leaves it with one task",
+    "ntasks-per-gpu": "a job with --ntasks-per-gpu: any update leaves it with one task in this version of Slurm",
     "split-array": "an array of which some tasks stand in the queue by themselves",
     "no-gpus": "a job without GPUs",
     "no-time-limit": "a job without a time limit",

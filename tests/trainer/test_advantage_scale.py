@@ -16,7 +16,7 @@ def advantages(rows: int = 5000) -> np.ndarray:
 
 
 def rewards(advantage: np.ndarray, site: Weights) -> np.ndarray:
-    return scaled(advantage) @ importance(site.array)
+    return np.asarray(scaled(advantage) @ importance(site.array))
 
 
 def test_every_term_has_a_typical_advantage() -> None:

@@ -29,7 +29,7 @@ PLAIN = SacSettings(
 WIDTHS = (32, 32)
 
 
-def new_sac(settings: SacSettings = PLAIN, seed: int = 0, features: int = 8) -> Sac:
+def new_sac(settings: SacSettings = PLAIN, seed: int = 0, features: int = 8) -> Sac[Actor]:
     torch.manual_seed(seed)
     return Sac(Actor(features, WIDTHS), settings, seed)
 
@@ -49,8 +49,9 @@ def bandit_target(observation: np.ndarray) -> np.ndarray:
     return np.asarray(target, dtype=np.float32)
 
 
-def trained_on_bandit(settings: SacSettings = PLAIN, steps: int = 700) -> tuple[Sac, list[Losses]]:
-    sac, losses = new_sac(settings), []
+def trained_on_bandit(settings: SacSettings = PLAIN, steps: int = 700) -> tuple[Sac[Actor], list[Losses]]:
+    sac = new_sac(settings)
+    losses: list[Losses] = []
     replay = Replay(4000, 8, SHARES)
     replay.add(bandit(4000, 1))
     learn(sac, replay, steps, np.random.default_rng(0), losses.append)
@@ -105,7 +106,7 @@ class TornCritics(PlainCritics):
 
     def forward(self, observations: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
         beside = (shares - observations[:, -SHARES:]).sum(dim=-1)
-        return 0.0 * super().forward(observations, shares) + torch.stack((beside, -beside))
+        return torch.as_tensor(0.0 * super().forward(observations, shares) + torch.stack((beside, -beside)))
 
 
 def test_what_follows_counts_by_its_discount() -> None:
@@ -121,9 +122,9 @@ def test_what_follows_counts_by_its_discount() -> None:
         Transitions(
             observation=np.concatenate((first, second)),
             shares=shares,
-            reward=np.repeat(np.float32([0, 1]), 100),
+            reward=np.repeat(np.array([0, 1], np.float32), 100),
             next_observation=np.concatenate((second, second)),
-            discount=np.repeat(np.float32([0.5, 0]), 100),
+            discount=np.repeat(np.array([0.5, 0], np.float32), 100),
         )
     )
     learn(sac, replay, 600, np.random.default_rng(0))

@@ -25,7 +25,7 @@ class Control:
             raise UnexpectedAnswer(f"scontrol show config names no {err}") from err
         enforce = values.get("AccountingStorageEnforce", "").split(",")
         return ControllerConfig(
-            version=version,
+            slurm_version=version,
             cluster=cluster,
             limits_enforced=not {"limits", "safe"}.isdisjoint(enforce),
             gpus_accounted="gres/gpu" in values.get("AccountingStorageTRES", ""),

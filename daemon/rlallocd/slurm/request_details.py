@@ -1,7 +1,7 @@
-"""What neither columns nor, on 22.05, JSON tell of a few jobs at little cost: read by one scontrol for all of them.
+"""What columns of squeue do not tell of a few jobs: read by one scontrol for all of them.
 
-``squeue --json`` of 22.05 prints all jobs whatever it is asked for. scontrol reads commands from its standard input,
-so that one process shows several jobs, each by a message of its own that costs slurmctld next to nothing.
+Some versions' ``squeue --json`` prints all jobs, whatever it is asked for. scontrol reads commands from its standard
+input, so that one process shows several jobs, each by a message of its own that costs slurmctld next to nothing.
 """
 
 import re
@@ -23,7 +23,7 @@ class RequestDetails(msgspec.Struct, frozen=True):
     """The most nodes that a job may get (0: its user set no end), and whether its memory is per CPU or per node.
 
     ``is_split`` tells of an array some of whose tasks stand in the queue by themselves: squeue shows those that are
-    pending as if they were still one job (but for 22.05's --array-unique, which later versions do not have).
+    pending as if they were still one job.
     """
 
     max_nodes: int

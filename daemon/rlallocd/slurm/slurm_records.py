@@ -196,7 +196,7 @@ class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What rlallocd needs to know of slurm.conf. ``limits_enforced``: associations' and QOS' limits bind."""
 
-    version: str
+    slurm_version: str
     cluster: str
     limits_enforced: bool
     gpus_accounted: bool

@@ -68,7 +68,7 @@ class Planned:
         self._recent = Recent(self.settings.recent)
 
     def __call__(self, job: JobView, view: ClusterView) -> Shares:
-        """Return the base's shares, or those of a neighbour that is better with some certainty."""
+        """Return the base policy's shares, or those of a neighbour that is better with some certainty."""
         shares = self.base(job, view)
         chosen = self._best(self._candidates(shares, job, view), job, view)
         self.decisions += 1
@@ -78,7 +78,7 @@ class Planned:
         return chosen
 
     def _best(self, candidates: Sequence[Shares], job: JobView, view: ClusterView) -> Shares:
-        """Return the first candidate, the base's, unless the lower bound of another's advantage is above 0."""
+        """Return the first candidate, the baseline's, unless the lower bound of another's advantage is above 0."""
         self.last = None
         if len(candidates) == 1:
             return candidates[0]
@@ -100,7 +100,7 @@ class Planned:
         return tried[1 + best] if bounds[best] > 0 else candidates[0]
 
     def _candidates(self, shares: Shares, job: JobView, view: ClusterView) -> list[Shares]:
-        """Return the base's answer, its neighbouring counts and, where urgency counts, its size with full urgency."""
+        """Return the base policy's answer, its neighbouring counts and, where urgency counts, full urgency."""
         counts = job.bounds.gpu_counts
         own = counts.index(self._answer(shares, job, view)[0].gpus)
         near = counts[max(0, own - self.settings.reach) : own + self.settings.reach + 1]
