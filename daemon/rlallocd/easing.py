@@ -2,7 +2,7 @@
 
 The first half is pure; ``Easing`` reads the store and calls slurmctld. No journal: what a job is to have follows from
 its decision and its wait, a nice only ever falls, and what was not done is due again at the next look.
-docs/urgency.md has the rules for people.
+docs/admin/urgency.md has the rules for people.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""What rlallocd tells Prometheus; each metric is described in docs/metrics.md."""
+"""What rlallocd tells Prometheus; each metric is described in docs/reference/metrics.md."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping

@@ -2,7 +2,7 @@
 
 A job is asked about again when the cluster or the queue is not what it was when it was last asked about; it gets
 another size only where that is expected to save enough, never one that it left before, and only a few times. Jobs
-that are about to start are left alone. docs/waiting.md has the rules for people.
+that are about to start are left alone. docs/explanation/redecision.md has the rules for people.
 """
 
 import dataclasses

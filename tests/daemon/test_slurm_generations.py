@@ -71,6 +71,22 @@ class Upgraded(Recorded):
         self._folder = folder_of("24.11")
 
 
+def test_a_change_of_slurm_conf_is_noticed_with_the_partitions() -> None:
+    class Edited(Recorded):
+        enforce = "none"
+
+        def run(self, *words: str) -> str:
+            text = super().run(*words)
+            return re.sub(r"(?m)^(AccountingStorageEnforce *= ).*", rf"\1{self.enforce}", text)
+
+    slurm = Slurm(commands := Edited("24.11"), backend="cli")
+    assert not slurm.config.limits_enforced
+    commands.enforce = "associations,limits,qos,safe"
+    assert not slurm.config.limits_enforced
+    slurm.partitions()
+    assert slurm.config.limits_enforced
+
+
 def test_an_upgrade_of_slurmctld_is_noticed_with_the_partitions(caplog: pytest.LogCaptureFixture) -> None:
     """Rlallocd reads them every minute; the plugin cannot see its slurmctld's version by itself."""
     caplog.set_level(logging.INFO)

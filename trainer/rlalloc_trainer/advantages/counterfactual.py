@@ -179,7 +179,7 @@ class _Retake:
         """Advantage of ``shares`` over ``reference`` by term, (futures, terms).
 
         The unit is what a decision of this job can change: a longer job and a longer queue have more to win
-        (docs/learning.md).
+        (docs/explanation/learning.md).
         """
         request = self._job.request
         scale_s = SCALE_FLOOR_S + expected_run_time_s(request, request)

@@ -4,10 +4,10 @@
 a term does not depend on a site's weights: G_k does not see them, learns from what every row says of that term, and
 holds for all weights. So in the conditioned network of Abels et al. (ICML 2019); it is exact here because a decision
 ends its episode. Critics with a single output and the weights as further inputs had to find this product in the
-noise, and took the weights for noise themselves (docs/objective.md).
+noise, and took the weights for noise themselves (docs/admin/objective.md).
 
 There is no V(s): advantages are relative to the heuristic's shares, which are worth nothing by definition. A critic
-with V(s) learned the mean advantage of random shares, and leaving the heuristic looked free (docs/learning.md).
+with V(s) learned the mean advantage of random shares, and leaving the heuristic looked free (docs/explanation/learning.md).
 """
 
 from collections.abc import Sequence
