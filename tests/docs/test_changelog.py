@@ -9,7 +9,7 @@ from rlalloc import __version__
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = re.findall(
-    r"^## \[([\d.]+)\] – (\S+)$(.*?)(?=^## |\Z)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    r"^## \[([\d.]+)\] - (\S+)$(.*?)(?=^## |\Z)", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
 )
 
 
