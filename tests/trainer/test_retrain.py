@@ -97,6 +97,7 @@ def test_a_candidate_is_stored_with_its_verdict(experiences: list[Experience], t
     store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_and_in_this_process")
 def test_a_promotion_meanwhile_is_not_overwritten(
     experiences: list[Experience], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -137,6 +138,7 @@ def test_only_the_gates_yes_promotes(
     store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_and_in_this_process")
 def test_the_same_seed_makes_the_same_policy(experiences: list[Experience], tmp_path: Path) -> None:
     digests = []

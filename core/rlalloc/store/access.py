@@ -3,7 +3,7 @@
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -26,6 +26,8 @@ from rlalloc.store.tables import APPLICATIONS, DECISIONS, OUTCOMES, POLICIES
 
 _log = logging.getLogger(__name__)
 
+Each = TypeVar("Each")
+
 _IDS_PER_QUERY: Final = 500
 
 JobKey = tuple[int, int]
@@ -39,6 +41,16 @@ class JobsPage(NamedTuple):
 
     jobs: tuple[JobKey, ...]
     after: Position | None
+
+
+class OldDecision(NamedTuple):
+    """What is asked about a decision before it is deleted."""
+
+    id: str
+    job: JobKey
+    decided_s: float
+    is_experience: bool
+    is_open: bool
 
 
 class Store:
@@ -191,7 +203,7 @@ class Store:
         return JobsPage(tuple(jobs), (found[-1].decided_s, found[-1].id) if len(found) == rows else None)
 
     def add_outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """Write outcomes, all or none."""
+        """Write outcomes, all or none; one that is there already stays (an older rlalloc may have written it)."""
         if not outcomes:
             return
         jobs = sa.select(DECISIONS.c.job_id, DECISIONS.c.submitted_s)
@@ -199,11 +211,16 @@ class Store:
             DECISIONS.c.job_id == sa.bindparam("of_job"), DECISIONS.c.submitted_s == sa.bindparam("of_submission")
         )
         with self._database.writing() as connection:
-            connection.execute(sa.insert(OUTCOMES), [to_row(outcome) for outcome in outcomes])
-            for some in _parts([outcome.decision_id for outcome in outcomes]):
+            for some in _parts(outcomes):
+                ids = [outcome.decision_id for outcome in some]
+                there = set(
+                    connection.scalars(sa.select(OUTCOMES.c.decision_id).where(OUTCOMES.c.decision_id.in_(ids)))
+                )
+                if new := [to_row(outcome) for outcome in some if outcome.decision_id not in there]:
+                    connection.execute(sa.insert(OUTCOMES), new)
                 of = [
                     {"of_job": job_id, "of_submission": submitted_s}
-                    for job_id, submitted_s in connection.execute(jobs.where(DECISIONS.c.id.in_(some)))
+                    for job_id, submitted_s in connection.execute(jobs.where(DECISIONS.c.id.in_(ids)))
                 ]
                 connection.execute(ended.values(awaits_outcome=0), of)
 
@@ -232,6 +249,41 @@ class Store:
                 for decision, outcome in pairs
                 if decision is not None and outcome is not None
             )
+
+    def old_decisions(self, before_s: float, *, after: Position | None, limit: int) -> tuple[OldDecision, ...]:
+        """At most ``limit`` decisions of before ``before_s``, oldest first, from the one after ``after`` on."""
+        unfinished = sa.select(sa.literal(1)).where(
+            APPLICATIONS.c.decision_id == DECISIONS.c.id, APPLICATIONS.c.state.in_(OPEN_STATES)
+        )
+        query = (
+            sa.select(
+                DECISIONS.c.id,
+                DECISIONS.c.job_id,
+                DECISIONS.c.submitted_s,
+                DECISIONS.c.decided_s,
+                sa.and_(DECISIONS.c.observation.is_not(None), OUTCOMES.c.reward.is_not(None)),
+                unfinished.exists(),
+            )
+            .outerjoin(OUTCOMES, OUTCOMES.c.decision_id == DECISIONS.c.id)
+            .where(DECISIONS.c.decided_s < before_s, _later_than(after))
+            .order_by(DECISIONS.c.decided_s, DECISIONS.c.id)
+            .limit(limit)
+        )
+        with self._database.reading() as connection:
+            return tuple(
+                OldDecision(name, (job_id, int(submitted_s)), decided_s, bool(is_experience), bool(is_open))
+                for name, job_id, submitted_s, decided_s, is_experience, is_open in connection.execute(query)
+            )
+
+    def delete_decisions(self, decision_ids: Sequence[str]) -> None:
+        """Delete decisions, with their entries in the journal and their outcomes, all or none."""
+        if not decision_ids:
+            return
+        with self._database.writing() as connection:
+            for some in _parts(decision_ids):
+                connection.execute(sa.delete(APPLICATIONS).where(APPLICATIONS.c.decision_id.in_(some)))
+                connection.execute(sa.delete(OUTCOMES).where(OUTCOMES.c.decision_id.in_(some)))
+                connection.execute(sa.delete(DECISIONS).where(DECISIONS.c.id.in_(some)))
 
     def add_policy(self, policy: PolicyRow) -> None:
         """Write what the gate said of a version."""
@@ -311,6 +363,6 @@ def _later_than(position: Position | None) -> sa.ColumnElement[bool]:
     return sa.and_(DECISIONS.c.decided_s >= decided_s, sa.or_(DECISIONS.c.decided_s > decided_s, tie))
 
 
-def _parts(ids: Sequence[str]) -> list[Sequence[str]]:
-    """Ids in portions that a query can take."""
-    return [ids[first : first + _IDS_PER_QUERY] for first in range(0, len(ids), _IDS_PER_QUERY)]
+def _parts(all_of: Sequence[Each]) -> list[Sequence[Each]]:
+    """What a query is about, in portions that it can take."""
+    return [all_of[first : first + _IDS_PER_QUERY] for first in range(0, len(all_of), _IDS_PER_QUERY)]
