@@ -1,5 +1,6 @@
 """Which revision a store is of, and bringing it to the one that this rlalloc knows."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,8 @@ import sqlalchemy as sa
 
 from rlalloc import __version__
 from rlalloc.errors import StoreError, StoreMissing, StoreUnfit
+
+_log = logging.getLogger(__name__)
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _WAIT_FOR_OTHERS_S: Final = 600
@@ -50,6 +53,7 @@ def migrate(connection: sa.Connection, name: str) -> None:
     with _alone(connection):
         if is_current(connection, name):
             return
+        _log.info("bringing the store %s to revision %s", name, known_revisions()[-1])
         from alembic import command, config  # takes a quarter of a second, and seldom is there something to do
 
         settings = config.Config()
