@@ -64,7 +64,10 @@ def status(
     from rlalloc_cli.status import print_status
 
     loaded = _load(config)
-    _with_store(config, lambda store: print_status(loaded, store))
+    try:
+        print_status(loaded)
+    except RlallocError as err:
+        fail(str(err), code=1)
 
 
 @config_app.command("check")
@@ -83,7 +86,7 @@ def config_show(config: ConfigOption = DEFAULT_PATH) -> None:
 def _with_store(path: Path, use: Callable[[Store], Result]) -> Result:
     config = _load(path)
     try:
-        store = Store(config.store.url)
+        store = Store(config.store.url, read_only=True)
         try:
             return use(store)
         finally:

@@ -5,6 +5,7 @@ import time
 from rich.table import Table
 
 from rlalloc.config import Config
+from rlalloc.errors import StoreMissing
 from rlalloc.policies import PolicyStore
 from rlalloc.store import Store
 from rlalloc_cli.terminal import CONSOLE, duration, local_time
@@ -12,13 +13,28 @@ from rlalloc_cli.terminal import CONSOLE, duration, local_time
 _LATEST = 10
 
 
-def print_status(config: Config, store: Store) -> None:
-    """Print how things are; a dead agent is a fact to be shown, not an error."""
+def print_status(config: Config) -> None:
+    """Print how things are; a dead agent, or a store that is not there yet, is a fact to be shown, not an error.
+
+    Raises StoreError, PolicyError.
+    """
     CONSOLE.print(
         f"mode      {config.mode}; rules: {', '.join(f'{r.name} {config.mode_of(r)}' for r in config.rules)}"
     )
     CONSOLE.print(f"agent     {_agent_line(config)}")
     CONSOLE.print(f"policy    in use: {PolicyStore(config.policy.directory).current() or 'the shipped one'}")
+    try:
+        store = Store(config.store.url, read_only=True)
+    except StoreMissing as err:
+        CONSOLE.print(f"store     {err}")
+        return
+    try:
+        _print_store(store)
+    finally:
+        store.close()
+
+
+def _print_store(store: Store) -> None:
     CONSOLE.print(f"store     {', '.join(f'{count} {table}' for table, count in sorted(store.counts().items()))}")
     table = Table(title="latest decisions", title_justify="left")
     for heading in ("job", "decided", "user", "class", "mode", "request", "allocation", "policy"):

@@ -5,6 +5,7 @@ RlallocError
 ├── DirectiveError       a ``#RLALLOC`` line in a job script cannot be understood
 ├── MessageError         bytes on the wire are not one of our messages
 ├── StoreError           the experience store cannot be read or written
+│   └── StoreMissing     there is no store yet
 ├── PolicyError          a policy version is missing, damaged or unfit
 └── PluginError          an installed plug-in cannot be used
 """
@@ -28,6 +29,10 @@ class MessageError(RlallocError):
 
 class StoreError(RlallocError):
     """The experience store cannot be read or written."""
+
+
+class StoreMissing(StoreError):
+    """There is no store yet, and this program only reads."""
 
 
 class PolicyError(RlallocError):

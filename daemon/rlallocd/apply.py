@@ -28,10 +28,10 @@ from rlallocd.findings import (
     limit_is_ours,
     same_minutes,
 )
-from rlallocd.plan import plan_nice, plan_restoration, plan_update
 from rlallocd.sizes import Declined, size_of
 from rlallocd.slurm import JobRecord, Slurm, SlurmUnavailable, UpdatePlan, UpdateRefused
 from rlallocd.tag import read_tag, with_note
+from rlallocd.update_plans import plan_nice, plan_restoration, plan_update
 
 _log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from .errors import WaitTimedOutError
 
@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-def wait_until(probe: Callable[[], Answer], *, what: str, timeout_s: float = 30.0, interval_s: float = 0.1) -> Answer:
+def wait_until(
+    probe: Callable[[], Answer | Literal[False, 0] | None],
+    *,
+    what: str,
+    timeout_s: float = 30.0,
+    interval_s: float = 0.1,
+) -> Answer:
     """Call `probe` until its answer is true, and return that answer.
 
     `what` completes "waited N s for …". The probe is called at least once, however short the limit.

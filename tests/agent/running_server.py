@@ -77,15 +77,15 @@ def ask(socket: zmq.Socket[bytes]) -> Reply:
 
 
 def decide_request(rows: np.ndarray, /, **changes: object) -> Decide:
-    fields: dict[str, object] = {
-        "request_id": str(uuid.uuid4()),
-        "observation_schema": SCHEMA_VERSION,
-        "jobs": len(rows),
-        "observations": rows.astype("<f4").tobytes(),
-        "deadline_s": FAR_AWAY_S,
-        "sample": False,
-    }
-    return Decide(**(fields | changes))
+    request = Decide(
+        request_id=str(uuid.uuid4()),
+        observation_schema=SCHEMA_VERSION,
+        jobs=len(rows),
+        observations=rows.astype("<f4").tobytes(),
+        deadline_s=FAR_AWAY_S,
+        sample=False,
+    )
+    return msgspec.structs.replace(request, **changes)
 
 
 def observations(jobs: int, heuristic: Shares = HEURISTIC, seed: int = 0) -> np.ndarray:

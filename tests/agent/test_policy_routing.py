@@ -30,7 +30,7 @@ def observations(*pressures: float) -> np.ndarray:
 def shifting_actor() -> Actor:
     actor = Actor()
     with torch.no_grad():
-        actor.residual.bias += 1.0
+        actor.residual.bias.add_(1.0)
     return actor
 
 

@@ -14,6 +14,7 @@ from rlalloc.job import Shares
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
 from rlalloc.store import Store
 from tests.core.test_store import APPLICATION, DECISION, OUTCOME
+from tests.core.test_store_migrations import make_newer
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -63,7 +64,8 @@ def test_show_prints_what_is_in_force(run: Run, config: Path, tmp_path: Path) ->
     assert run("config", "check").returncode == 0
 
 
-def test_a_job_we_never_saw_is_exit_1(run: Run) -> None:
+def test_a_job_we_never_saw_is_exit_1(run: Run, tmp_path: Path) -> None:
+    Store(f"sqlite:///{tmp_path}/store.sqlite").close()
     done = run("explain", "99")
     assert done.returncode == 1
     assert "no decision for job 99" in done.stderr
@@ -127,6 +129,29 @@ def test_status_says_that_the_agent_is_dead(run: Run) -> None:
     done = run("status")
     assert done.returncode == 0
     assert "no agent within" in done.stdout
+
+
+def test_before_the_daemons_first_start_nothing_is_made(run: Run, tmp_path: Path) -> None:
+    """A file that root made would be one that the daemon cannot write to."""
+    shown, explained = run("status"), run("explain", "7")
+    assert (shown.returncode, explained.returncode) == (0, 1)
+    assert "no store at" in shown.stdout
+    assert "rlallocd makes it when it first starts" in explained.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["rlalloc.yaml"]
+
+
+def test_a_store_of_a_later_rlalloc_ends_every_program_with_one_line(run: Run, config: Path, tmp_path: Path) -> None:
+    make_newer(f"sqlite:///{tmp_path}/store.sqlite")
+    daemon = [Path(sys.executable).parent / "rlallocd", "--config", config]
+    for done in (
+        run("status"),
+        run("explain", "7"),
+        run("train", "run", "--config", str(config)),
+        subprocess.run(daemon, capture_output=True, text=True, check=False),
+    ):
+        assert done.returncode == 1
+        assert "revision 9000, made by rlalloc 7.5.0" in " ".join(done.stderr.split())
+        assert "Traceback" not in done.stderr
 
 
 def test_policies_are_listed_and_only_versions_promoted(run: Run) -> None:

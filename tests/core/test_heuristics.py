@@ -97,7 +97,8 @@ def test_no_policy_leaves_the_bounds(one: JobView, view: ClusterView) -> None:
 def test_a_steep_price_is_the_dearer_the_larger_the_share() -> None:
     steep, plain = PriceConstants(share_power=2.0), PriceConstants(share_power=1.0)
     small, large = (steep.price_s(share, 600.0, 3) / plain.price_s(share, 600.0, 3) for share in (0.1, 0.5))
-    assert (small, large) == (pytest.approx(0.1), pytest.approx(0.5))
+    assert small == pytest.approx(0.1)
+    assert large == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("free_gpus", "in_use", "own_price"), [(32, 0.0, 15.0), (16, 0.5, 25.0), (0, 1.0, 95.0)])

@@ -1,7 +1,7 @@
 """Plug-ins that fail: each error names who it was."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ Install = Callable[[str, str], None]
 
 
 @pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """Install a distribution ``site`` of one module, with these entry points."""
     monkeypatch.syspath_prepend(tmp_path)
 

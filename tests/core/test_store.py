@@ -1,7 +1,6 @@
 """The store keeps what was written, and says what is open."""
 
 import sqlite3
-import uuid
 from pathlib import Path
 
 import msgspec
@@ -12,7 +11,6 @@ from rlalloc.errors import StoreError
 from rlalloc.job import Allocation, Shares
 from rlalloc.objective import Resources
 from rlalloc.store import Application, Circumstances, Decision, JobHistory, Outcome, PolicyRow, Store
-from slurm_testbed import Site
 
 SIZE = Allocation(
     nodes=1, gpus_per_node=4, tasks_per_node=1, cpus_per_task=32, mem_mib_per_node=1024, time_limit_s=600
@@ -84,15 +82,6 @@ OUTCOME = Outcome(
 )
 
 
-@pytest.fixture(params=["sqlite", pytest.param("mariadb", marks=pytest.mark.slurm)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database: a file, or one of the MariaDB that a Slurm site keeps its accounting in."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/store.sqlite"
-    site: Site = request.getfixturevalue("site")
-    return site.database_url(f"store_{uuid.uuid4().hex[:12]}")
-
-
 def test_rows_come_back_as_they_went_in(url: str) -> None:
     store = Store(url)
     store.add_decisions([DECISION])
@@ -130,42 +119,6 @@ def test_the_journal_tells_what_is_open(url: str) -> None:
     assert store.open_applications() == ()
     assert store.applications("d1")[0].detail == "let go"
     store.close()
-
-
-def test_a_store_of_an_earlier_version_gets_its_missing_columns(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/store.sqlite"
-    store = Store(url)
-    store.add_decisions([DECISION])
-    store.journal([APPLICATION])
-    store.close()
-    with sqlite3.connect(tmp_path / "store.sqlite") as connection:
-        connection.execute("ALTER TABLE applications DROP COLUMN begins")
-        connection.execute("ALTER TABLE applications DROP COLUMN record")
-    connection.close()
-    again = Store(url)
-    (old,) = again.open_applications()
-    assert old == msgspec.structs.replace(APPLICATION, id=old.id, begins=True, record=None)
-    (new,) = again.journal([APPLICATION])
-    assert again.open_applications() == (old, new)
-    again.close()
-
-
-def test_decisions_and_outcomes_of_an_earlier_version_are_kept(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/store.sqlite"
-    store = Store(url)
-    store.add_decisions([DECISION])
-    store.add_outcomes([OUTCOME])
-    store.close()
-    with sqlite3.connect(tmp_path / "store.sqlite") as connection:
-        connection.execute("ALTER TABLE decisions DROP COLUMN circumstances")
-        for column in ("cpu_s_used", "mem_mib_used", "costs"):
-            connection.execute(f"ALTER TABLE outcomes DROP COLUMN {column}")
-    connection.close()
-    again = Store(url)
-    (experience,) = again.experience()
-    assert experience.decision == msgspec.structs.replace(DECISION, circumstances=None)
-    assert experience.outcome == msgspec.structs.replace(OUTCOME, cpu_s_used=None, mem_mib_used=None, costs=None)
-    again.close()
 
 
 def test_decided_jobs_are_told_by_id_and_submission(url: str) -> None:

@@ -142,16 +142,17 @@ NO_ANSWER: Final = (
     Fault("the release is not answered and not done", {"begin1": "no_answer"}, ("begun",)),
 )
 
+KILLED_WHEN: Final[tuple[tuple[str, Mapping[str, str], ApplicationState], ...]] = (
+    ("after the journal", {"update1": "kill_daemon"}, "left"),
+    ("after the update", {"update1": 'real "$@"; kill_daemon'}, "begun"),
+    ("after the reading", {"begin1": "kill_daemon"}, "begun"),
+    ("after the release", {"begin1": 'real "$@"; kill_daemon'}, "begun"),
+    ("before a restoration", {"update1": f"{HALF}; refuse", "update2": "kill_daemon"}, "restored"),
+    ("after a restoration", {"update1": f"{HALF}; refuse", "update2": 'real "$@"; kill_daemon'}, "restored"),
+)
 KILLED: Final = tuple(
-    Fault(f"rlallocd is killed -9 {when}", scripts, ends, afterwards="start rlallocd")
-    for when, scripts, ends in (
-        ("after the journal", {"update1": "kill_daemon"}, ("left",)),
-        ("after the update", {"update1": 'real "$@"; kill_daemon'}, ("begun",)),
-        ("after the reading", {"begin1": "kill_daemon"}, ("begun",)),
-        ("after the release", {"begin1": 'real "$@"; kill_daemon'}, ("begun",)),
-        ("before a restoration", {"update1": f"{HALF}; refuse", "update2": "kill_daemon"}, ("restored",)),
-        ("after a restoration", {"update1": f"{HALF}; refuse", "update2": 'real "$@"; kill_daemon'}, ("restored",)),
-    )
+    Fault(f"rlallocd is killed -9 {when}", scripts, (end,), afterwards="start rlallocd")
+    for when, scripts, end in KILLED_WHEN
 )
 
 # Where slurmctld is started again soon, scontrol finds it at one of its own attempts; else the update was never sent.

@@ -124,7 +124,12 @@ def test_a_burst_is_updated_read_back_and_begun_in_batches(engine: Engine, monke
     engine.site.run(["scontrol", "update", f"JobId={jobs[-1]}", "TimeLimit=5"], user=USER)
     calls: list[tuple[str, ...]] = []
     run = engine.slurm._commands.run
-    monkeypatch.setattr(engine.slurm._commands, "run", lambda *words: calls.append(words) or run(*words))
+
+    def noted(*words: str) -> str:
+        calls.append(words)
+        return run(*words)
+
+    monkeypatch.setattr(engine.slurm._commands, "run", noted)
 
     engine.applier.apply(decided)
 

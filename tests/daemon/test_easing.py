@@ -3,20 +3,21 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
 
 from rlalloc.config import Config, parse_config
 from rlalloc.job import Shares
-from rlalloc.store import Application, JobHistory, Store
+from rlalloc.store import Application, ApplicationState, JobHistory, Store
 from rlalloc.urgency import UrgencyRules
 from rlalloc.view import expected_run_time_s
 from rlallocd import easing
 from rlallocd.decide import with_nice
 from rlallocd.easing import Added, Easing, added_by, falls_of, nice_due
 from rlallocd.findings import AddedNice
-from rlallocd.slurm import JobRecord, UpdateRefused
+from rlallocd.slurm import JobRecord, Slurm, UpdateRefused
 
 from .test_waiting import EIGHT, decision_for, waiting_job
 
@@ -29,11 +30,12 @@ CONFIG = parse_config(f"{{mode: enforce, rules: {RULES}, {URGENCY}}}", "test")
 
 
 def niced(job_id: int = 7, nice: int = 43, **changes: object) -> JobRecord:
-    record = waiting_job(job_id, nice=nice, **changes)
-    return msgspec.structs.replace(record, admin_comment=f"{record.admin_comment} rlalloc-decision:of-{job_id}")
+    record = waiting_job(job_id)
+    comment = f"{record.admin_comment} rlalloc-decision:of-{job_id}"
+    return msgspec.structs.replace(record, nice=nice, admin_comment=comment, **changes)
 
 
-def history_of(job: JobRecord, added: AddedNice = ADDED.nice, state: str = "begun") -> JobHistory:
+def history_of(job: JobRecord, added: AddedNice = ADDED.nice, state: ApplicationState = "begun") -> JobHistory:
     decision = msgspec.structs.replace(
         decision_for(job), id=f"of-{job.job_id}", allocation=EIGHT, nice=added.added, patience_s=PATIENCE_S
     )
@@ -100,7 +102,8 @@ def test_a_job_that_may_not_begin_yet_does_not_wait_and_a_requeued_one_has_its_t
 
 def test_what_was_added_is_told_once_the_update_has_come_to_its_end() -> None:
     assert added_by(history_of(niced())) == ADDED
-    for state in ("intended", "applied", "restoring", "restored", "left"):
+    not_begun: tuple[ApplicationState, ...] = ("intended", "applied", "restoring", "restored", "left")
+    for state in not_begun:
         assert added_by(history_of(niced(), state=state)) is None
 
 
@@ -123,6 +126,10 @@ class Nices:
         self.calls.append((list(job_ids), nice))
         if self.refuses:
             raise UpdateRefused("no nice here")
+
+
+def _easing(slurm: Nices, store: Store, counters: Counter[str]) -> Easing:
+    return Easing(cast("Slurm", slurm), store, counters)
 
 
 @pytest.fixture
@@ -148,7 +155,7 @@ def test_one_look_makes_so_many_calls_at_most(store: Store) -> None:
     slurm, counters = Nices(), Counter[str]()
     jobs = _waiting(easing.CALLS_A_LOOK + 5)
     _keep(store, jobs)
-    ease = Easing(slurm, store, counters)
+    ease = _easing(slurm, store, counters)
     for look, calls in ((1, easing.CALLS_A_LOOK), (2, 0)):  # the second comes too soon
         slurm.calls.clear()
         ease.ease(jobs, CONFIG, SINCE_S + 100 + look, set())
@@ -161,7 +168,7 @@ def test_a_nice_that_never_comes_to_be_is_given_up(store: Store) -> None:
     slurm.refuses = True
     jobs = _waiting(1)
     _keep(store, jobs)
-    ease = Easing(slurm, store, counters)
+    ease = _easing(slurm, store, counters)
     for look in range(easing.TRIES + 2):
         ease.ease(jobs, CONFIG, SINCE_S + 101 + 10 * look, set())
     assert slurm.calls == [([1], 33)] * easing.TRIES
@@ -181,7 +188,7 @@ def test_where_urgency_counts_no_more_all_is_given_back(store: Store, text: str)
     jobs = _waiting(3)
     _keep(store, jobs)
     config: Config = parse_config(text, "test")
-    Easing(slurm, store, Counter()).ease(jobs, config, SINCE_S + 40.0, set())
+    _easing(slurm, store, Counter()).ease(jobs, config, SINCE_S + 40.0, set())
     assert slurm.calls == [([1, 2, 3], 3)]
 
 
@@ -189,7 +196,7 @@ def test_a_job_with_an_open_update_is_left_alone(store: Store) -> None:
     slurm = Nices()
     jobs = _waiting(2)
     _keep(store, jobs)
-    Easing(slurm, store, Counter()).ease(jobs, CONFIG, SINCE_S + 10_000.0, {1})
+    _easing(slurm, store, Counter()).ease(jobs, CONFIG, SINCE_S + 10_000.0, {1})
     assert slurm.calls == [([2], 3)]
 
 
@@ -197,5 +204,5 @@ def test_at_the_end_all_is_given_back_in_few_calls(store: Store) -> None:
     slurm = Nices()
     jobs = _waiting(60)
     _keep(store, jobs)
-    Easing(slurm, store, Counter()).give_back(jobs, SINCE_S)
+    _easing(slurm, store, Counter()).give_back(jobs, SINCE_S)
     assert [(len(job_ids), nice) for job_ids, nice in slurm.calls] == [(50, 3), (10, 3)]

@@ -1,7 +1,6 @@
 """Which decision an outcome belongs to."""
 
 import msgspec
-import pytest
 
 from rlalloc.config import ObjectiveSection
 from rlalloc.job import Shares
@@ -9,6 +8,7 @@ from rlalloc.store import Application, ApplicationState, Decision
 from rlallocd.outcomes import outcomes_of
 from rlallocd.slurm import AccountingRecord
 from tests.core.test_store import APPLICATION, DECISION, SIZE
+from tests.plugin_failures import no_plugin_fails
 
 AGAIN = msgspec.structs.replace(
     DECISION,
@@ -44,10 +44,12 @@ def _journal(first: ApplicationState, second: ApplicationState) -> dict[str, tup
 
 
 def test_the_outcome_belongs_to_the_decision_in_force() -> None:
-    (outcome,) = outcomes_of((DECISION, AGAIN), _journal("begun", "begun"), [ENDED], ObjectiveSection(), pytest.fail)
+    (outcome,) = outcomes_of(
+        (DECISION, AGAIN), _journal("begun", "begun"), [ENDED], ObjectiveSection(), no_plugin_fails
+    )
     assert (outcome.decision_id, outcome.executed_shares) == ("d2", AGAIN.shares)
     (earlier,) = outcomes_of(
-        (DECISION, AGAIN), _journal("begun", "restored"), [ENDED], ObjectiveSection(), pytest.fail
+        (DECISION, AGAIN), _journal("begun", "restored"), [ENDED], ObjectiveSection(), no_plugin_fails
     )
     assert (earlier.decision_id, earlier.executed_shares) == ("d1", DECISION.shares)
     # The wait that counts is the one after the decision: ten minutes more for the first.
@@ -60,7 +62,7 @@ def test_an_urgency_that_did_not_count_was_the_fullest() -> None:
     """The job kept its place, whatever its policy had answered."""
     plain = msgspec.structs.replace(DECISION, nice=None, patience_s=None)
     (outcome,) = outcomes_of(
-        (plain,), {"d1": (_applied(1, plain, "begun"),)}, [ENDED], ObjectiveSection(), pytest.fail
+        (plain,), {"d1": (_applied(1, plain, "begun"),)}, [ENDED], ObjectiveSection(), no_plugin_fails
     )
     assert plain.shares is not None
     assert plain.shares.urgency < 1.0
@@ -68,12 +70,14 @@ def test_an_urgency_that_did_not_count_was_the_fullest() -> None:
 
 
 def test_where_nothing_was_applied_it_is_the_first_with_the_request() -> None:
-    (outcome,) = outcomes_of((DECISION, AGAIN), _journal("left", "lost"), [ENDED], ObjectiveSection(), pytest.fail)
+    (outcome,) = outcomes_of(
+        (DECISION, AGAIN), _journal("left", "lost"), [ENDED], ObjectiveSection(), no_plugin_fails
+    )
     assert outcome.decision_id == "d1"
     assert outcome.executed_shares != DECISION.shares
 
 
 def test_jobs_that_share_an_id_are_told_apart() -> None:
     other = msgspec.structs.replace(DECISION, id="d0", submitted_s=10, request=SIZE)
-    found = outcomes_of((other, DECISION), {}, [ENDED], ObjectiveSection(), pytest.fail)
+    found = outcomes_of((other, DECISION), {}, [ENDED], ObjectiveSection(), no_plugin_fails)
     assert [outcome.decision_id for outcome in found] == ["d1"]

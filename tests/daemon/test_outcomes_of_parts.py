@@ -9,6 +9,7 @@ from rlalloc.store import Decision
 from rlallocd.outcomes import outcomes_of
 from rlallocd.slurm import AccountingRecord
 from rlallocd.slurm.accounting import read_accounting
+from tests.plugin_failures import no_plugin_fails
 
 DECISION = Decision(
     id="d",
@@ -53,15 +54,15 @@ def _task(**changes: object) -> AccountingRecord:
 
 
 def _outcomes(*records: AccountingRecord) -> tuple[object, ...]:
-    return outcomes_of([DECISION], {}, records, ObjectiveSection(), pytest.fail)
+    return outcomes_of([DECISION], {}, records, ObjectiveSection(), no_plugin_fails)
 
 
 def test_an_array_has_one_outcome_once_all_its_tasks_have_ended() -> None:
     second = _task(part="_2", started_s=300, ended_s=500, max_rss_mib=500.0, consumed_energy_j=5.0)
     assert _outcomes(TASK, second, _task(part="_[3-9]", state="PENDING", started_s=None, ended_s=None)) == ()
-    (alone,) = outcomes_of([DECISION], {}, [TASK], ObjectiveSection(), pytest.fail)
-    (late,) = outcomes_of([DECISION], {}, [second], ObjectiveSection(), pytest.fail)
-    (both,) = outcomes_of([DECISION], {}, [TASK, second], ObjectiveSection(), pytest.fail)
+    (alone,) = outcomes_of([DECISION], {}, [TASK], ObjectiveSection(), no_plugin_fails)
+    (late,) = outcomes_of([DECISION], {}, [second], ObjectiveSection(), no_plugin_fails)
+    (both,) = outcomes_of([DECISION], {}, [TASK, second], ObjectiveSection(), no_plugin_fails)
     assert (both.started_s, both.ended_s, both.gpus, both.max_rss_mib) == (110, 500, 2, 500.0)
     assert both.consumed_energy_j == 5.0
     assert alone.reward is not None
@@ -83,7 +84,7 @@ def test_the_state_of_an_array_is_the_one_that_tells_most(states: list[str], sta
         {},
         [_task(part=f"_{number}", state=each) for number, each in enumerate(states)],
         ObjectiveSection(),
-        pytest.fail,
+        no_plugin_fails,
     )
     assert found.state == state
 
@@ -97,7 +98,7 @@ def test_of_a_requeued_job_the_last_run_counts() -> None:
         {},
         [first, _task(part="", submitted_s=210, started_s=400, ended_s=450)],
         ObjectiveSection(),
-        pytest.fail,
+        no_plugin_fails,
     )
     assert (found.started_s, found.ended_s) == (400, 450)
 
@@ -108,7 +109,7 @@ def test_a_later_job_of_the_same_id_is_another() -> None:
         {},
         [_task(part=""), _task(part="", submitted_s=9000, ended_s=9100)],
         ObjectiveSection(),
-        pytest.fail,
+        no_plugin_fails,
     )
     assert found.ended_s == 210
 

@@ -7,10 +7,10 @@ from rlalloc.bounds import NodeShape
 from rlalloc.config import Config, parse_config
 from rlalloc.job import Allocation
 from rlallocd.candidates import find_candidates
-from rlallocd.plan import plan_restoration, plan_update
 from rlallocd.sizes import Declined, check_form, differences, size_of, size_on
 from rlallocd.slurm import JobRecord, RequestFields
 from rlallocd.tag import fits_slurmdbd, has_note, read_tag, with_note
+from rlallocd.update_plans import plan_restoration, plan_update
 
 TAG = "rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=2000;user_begin=0;ask=gpus=1-8"
 JOB = JobRecord(
@@ -115,7 +115,8 @@ def test_a_job_without_a_number_of_nodes_is_read_on_the_fewest_that_hold_it(
     changes: dict[str, int], fields: dict[str, int], nodes: int, gpus_per_node: int
 ) -> None:
     shape = NodeShape(gpus=8, cpus=64, mem_mib=512_000)
-    asked = RequestFields(**{"min_nodes": 1, "min_cpus": 2 * changes["tasks"], "mem_mib_per_cpu": 1000} | fields)
+    asked = RequestFields(min_nodes=1, min_cpus=2 * changes["tasks"], mem_mib_per_cpu=1000)
+    asked = msgspec.structs.replace(asked, **fields)
     size = size_on(_with(**changes, fields=asked, gpus=0), shape)
     assert (size.nodes, size.gpus_per_node) == (nodes, gpus_per_node)
     assert size.mem_mib_per_node == 1000 * size.cpus_per_node

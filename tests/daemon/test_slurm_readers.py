@@ -9,9 +9,9 @@ import pytest
 from rlalloc.tres import gpu_type_of, gpus_of, gpus_of_request, memory_mib, parse_tres
 from rlallocd.slurm import ControllerConfig, SlurmError, UnexpectedAnswer
 from rlallocd.slurm.accounting import read_accounting
-from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.connection import _choose
 from rlallocd.slurm.json_reader import JsonReader, job_record, json_option
+from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.squeue_reader import SqueueReader
 from rlallocd.slurm.states import is_usable, job_state
 

@@ -1,13 +1,18 @@
 """Columns of squeue say what its JSON says; what they leave open is asked for. On real sites: test_slurm_contract."""
 
-from collections.abc import Sequence
+import itertools
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
 
-from rlallocd.slurm.commands import Commands
+from rlallocd.slurm import UpdateRefused
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.request_details import RequestDetails, request_details
+from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.squeue_reader import _COLUMNS, SqueueReader
 
 MIB = 1024
@@ -178,7 +183,55 @@ class TestColumnsOfSqueue:
 
     def test_a_squeue_without_these_columns_is_read_as_json(self) -> None:
         squeue = PrintsColumns(json='{"jobs": [{"job_id": 7, "job_state": "PENDING"}]}', text="no columns")
-        reader = SqueueReader(squeue, JsonReader(squeue, "99.05.1"))
+        reader = SqueueReader(squeue, JsonReader(squeue, "99.05.1"), clock=lambda: 0.0)
         assert [job.job_id for job in reader.jobs()] == [7]
         assert [job.job_id for job in reader.jobs()] == [7]
         assert squeue.asked == ["columns", "json", "json"]
+
+    @pytest.mark.parametrize(
+        "read", [SqueueReader.jobs, lambda reader: reader.read_back([7])], ids=["all jobs", "one job"]
+    )
+    def test_one_odd_answer_costs_the_columns_for_a_while_only(
+        self, read: Callable[[SqueueReader], object], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """They are tried again within seconds, and what was read as JSON meanwhile is as good."""
+        caplog.set_level(logging.INFO)
+        now_s = 100.0
+        squeue = PrintsColumns(json='{"jobs": [{"job_id": 7, "cpus_per_task": 1}]}', text="Segmentation fault")
+        reader = SqueueReader(squeue, JsonReader(squeue, "24.11.5"), clock=lambda: now_s)
+        read(reader)
+        assert squeue.asked == ["columns", "json"]
+        squeue.jobs = (columns_of_a_job(),)
+        now_s += 1.0
+        read(reader)
+        assert squeue.asked[2:3] == ["columns"]
+        assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+    def test_columns_that_never_work_are_tried_every_ten_minutes_at_last(self) -> None:
+        now_s = 0.0
+        squeue = PrintsColumns(text="no columns")
+        reader = SqueueReader(squeue, JsonReader(squeue, "99.05.1"), clock=lambda: now_s)
+        tried_at_s = []
+        for now_s in map(float, range(6 * 3600)):
+            reader.jobs()
+            if squeue.asked[-2:] == ["columns", "json"]:
+                tried_at_s.append(now_s)
+        pauses_s = [later - earlier for earlier, later in itertools.pairwise(tried_at_s)]
+        assert pauses_s[0] <= 1
+        assert all(300 <= pause_s <= 600 for pause_s in pauses_s[12:])
+
+    @pytest.mark.parametrize("words", ["slurm_load_jobs error: Invalid job id specified", "squeue: error: odd"])
+    def test_only_a_job_that_slurmctld_does_not_know_counts_as_gone(self, tmp_path: Path, words: str) -> None:
+        """Any other refusal would end a transaction for a job that is still there."""
+        program = tmp_path / "squeue"
+        program.write_text(f"#!/bin/sh\necho '{words}' >&2\nexit 1\n", encoding="utf-8")
+        program.chmod(0o755)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+            commands = Commands(10)
+            reader = SqueueReader(commands, JsonReader(commands, "24.11.5"))
+            if "Invalid job id" in words:
+                assert reader.read_back([7]) == {}
+                return
+            with pytest.raises(UpdateRefused, match="odd"):
+                reader.read_back([7])

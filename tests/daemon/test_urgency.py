@@ -62,11 +62,13 @@ def start(request: pytest.FixtureRequest) -> Iterator[Callable[..., Installation
         (installation.runtime / "intercept").unlink(missing_ok=True)
         for user in (USER, HOLDER):
             installation.site.run(["scancel", "--user", user])
-        wait_until(
-            lambda installation=installation: not installation.site.run(["squeue", "--noheader"]).strip(),
-            what="the queue is empty",
-            timeout_s=PATIENCE_S,
-        )
+        _wait_for_empty_queue(installation.site)
+
+
+def _wait_for_empty_queue(site: Site) -> None:
+    wait_until(
+        lambda: not site.run(["squeue", "--noheader"]).strip(), what="the queue is empty", timeout_s=PATIENCE_S
+    )
 
 
 @pytest.mark.parametrize("site", ["basic_site", "daemon_site"])

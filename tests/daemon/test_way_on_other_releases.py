@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rlalloc_testbed import Installation, install, start_site
-from rlalloc_testbed.releases import require
+from rlalloc_testbed.required_release import require
 from slurm_testbed import wait_until
 
 from .conftest import MOLDABLE

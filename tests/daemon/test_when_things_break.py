@@ -11,8 +11,8 @@ import pytest
 from rlalloc.store import Application, Decision, Store
 from rlalloc_testbed import Installation, install, start_site
 from rlallocd.sizes import size_of
-from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.json_reader import JsonReader
+from rlallocd.slurm.slurm_commands import Commands
 from slurm_testbed import wait_until
 
 from .conftest import MOLDABLE

@@ -224,7 +224,7 @@ def test_a_stream_needs_less_than_one_further_update_a_job_and_no_size_comes_bac
     late = [_submit(rlalloc, MOLDABLE, USER) for _ in range(12)]
     jobs = [*early, *late]
     for ended, holder in zip((2, 5, 9, 14), held, strict=True):
-        wait_until(lambda ended=ended: _completed(rlalloc, jobs) >= ended, what=f"{ended} jobs", timeout_s=PATIENCE_S)
+        _wait_for_completed(rlalloc, jobs, ended)
         _end(rlalloc, holder)
     rlalloc.site.wait_for_states(jobs, ENDED, timeout_s=2 * PATIENCE_S)
 
@@ -309,6 +309,10 @@ def _without_outcome(rlalloc: Installation) -> tuple[Decision, ...]:
 
 def _completed(rlalloc: Installation, job_ids: Sequence[int]) -> int:
     return sum(state == "COMPLETED" for state in rlalloc.site.job_states(job_ids).values())
+
+
+def _wait_for_completed(rlalloc: Installation, job_ids: Sequence[int], count: int) -> None:
+    wait_until(lambda: _completed(rlalloc, job_ids) >= count, what=f"{count} jobs", timeout_s=PATIENCE_S)
 
 
 def _layouts(history: JobHistory) -> list[tuple[int, int]]:

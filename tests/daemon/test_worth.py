@@ -9,15 +9,12 @@ from rlalloc.objective import REWARDS, TERM_NAMES, Resources, Weights
 from rlalloc.store import Circumstances, Decision
 from rlallocd.slurm import AccountingRecord
 from rlallocd.worth import costs_of_run, mean_costs, reward_of
+from tests.plugin_failures import no_plugin_fails
 
 from .test_outcomes_of_parts import DECISION, TASK
 
-KNOWN = msgspec.structs.replace(
-    DECISION,
-    circumstances=Circumstances(
-        cluster=Resources(gpus=10, cpus=100, mem_mib=100_000), node_gpus=2, user_running_gpus=4
-    ),
-)
+CIRCUMSTANCES = Circumstances(cluster=Resources(gpus=10, cpus=100, mem_mib=100_000), node_gpus=2, user_running_gpus=4)
+KNOWN = msgspec.structs.replace(DECISION, circumstances=CIRCUMSTANCES)
 MEASURED = msgspec.structs.replace(TASK, consumed_energy_j=16_000.0, cpu_s_used=200.0, mem_mib_used=250.0)
 SCALE_S = 60 + 100
 
@@ -25,7 +22,7 @@ SCALE_S = 60 + 100
 def costs(
     decision: Decision = KNOWN, record: AccountingRecord = MEASURED, objective: ObjectiveSection | None = None
 ) -> dict[str, float | None]:
-    found = costs_of_run(decision, record, objective or ObjectiveSection(), pytest.fail, applied=False)
+    found = costs_of_run(decision, record, objective or ObjectiveSection(), no_plugin_fails, applied=False)
     assert found is not None
     return found
 
@@ -44,7 +41,7 @@ def test_what_was_accounted_counts() -> None:
 
 
 def test_energy_of_a_shared_node_is_not_the_jobs_own() -> None:
-    shared = msgspec.structs.replace(KNOWN, circumstances=msgspec.structs.replace(KNOWN.circumstances, node_gpus=8))
+    shared = msgspec.structs.replace(KNOWN, circumstances=msgspec.structs.replace(CIRCUMSTANCES, node_gpus=8))
     modelled = costs(record=msgspec.structs.replace(MEASURED, consumed_energy_j=None))["energy"]
     assert costs(shared)["energy"] == modelled != costs()["energy"]
 
@@ -65,7 +62,7 @@ def test_decisions_of_an_earlier_version_have_their_rewards() -> None:
 
 def test_a_run_that_never_began_costs_nothing_known() -> None:
     record = msgspec.structs.replace(TASK, started_s=None)
-    assert costs_of_run(KNOWN, record, ObjectiveSection(), pytest.fail, applied=False) is None
+    assert costs_of_run(KNOWN, record, ObjectiveSection(), no_plugin_fails, applied=False) is None
 
 
 def test_a_plug_in_that_fails_costs_the_reward_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:

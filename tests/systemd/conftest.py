@@ -6,9 +6,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import debian_slurm
 import pytest
-from systemd_container import Container
+
+from tests.systemd import debian_slurm
+from tests.systemd.systemd_container import Container
 
 PROJECT = Path(__file__).resolve().parents[2]
 # Bound to where ProtectHome does not hide them, wherever the checkout lies.

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from systemd_container import Container
+    from tests.systemd.systemd_container import Container
 
 GPUS: Final = 4
 CPUS: Final = 16

@@ -6,9 +6,10 @@ import json
 import time
 from typing import Any
 
-import debian_slurm
 import pytest
-from systemd_container import Container
+
+from tests.systemd import debian_slurm
+from tests.systemd.systemd_container import Container
 
 pytestmark = pytest.mark.systemd
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rlalloc_testbed.releases import require
+from rlalloc_testbed.required_release import require
 from slurm_testbed import InvalidSpecError, ReleaseUnavailableError, Site, SiteSpec, releases, wait_until
 from slurm_testbed.processes import site_processes
 from slurm_testbed.requirements import search_path, slurm_version

@@ -1,16 +1,16 @@
 """Reading and writing the store."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.exc import SQLAlchemyError
 
 from rlalloc.errors import StoreError
+from rlalloc.store.database import Database
+from rlalloc.store.migrate import is_current, migrate, refuse_to_migrate
 from rlalloc.store.rows import (
     OPEN_STATES,
     Application,
@@ -29,30 +29,40 @@ _PLAIN = (str, int, float, bytes, bool, type(None))
 
 
 class Store:
-    """One connection pool to the store at ``url``. Every method raises StoreError if the database fails."""
+    """The store at ``url``. Every method raises StoreError if the database fails.
 
-    def __init__(self, url: str) -> None:
-        self._engine = sa.create_engine(url)
-        if self._engine.dialect.name == "sqlite":
-            sa.event.listen(self._engine, "connect", _use_wal)
-        with self._transaction() as connection:
-            METADATA.create_all(connection)
-            _add_missing_columns(connection)
+    A program that writes creates the store, or migrates it. One that reads (``read_only``) does neither: it raises
+    StoreMissing where there is none yet, and StoreError for one of another rlalloc.
+    """
+
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
+        self._database = Database(url, read_only=read_only)
+        try:
+            with self._database.reading() as connection:
+                current = is_current(connection, self._database.name)
+                if read_only and not current:
+                    refuse_to_migrate(connection, self._database.name)
+            if not current:
+                with self._database.writing() as connection:
+                    migrate(connection, self._database.name)
+        except StoreError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Close all connections."""
-        self._engine.dispose()
+        self._database.close()
 
     def add_decisions(self, decisions: Sequence[Decision]) -> None:
         """Write decisions, all or none."""
         if not decisions:
             return
-        with self._transaction() as connection:
+        with self._database.writing() as connection:
             connection.execute(sa.insert(DECISIONS), [_to_row(decision) for decision in decisions])
 
     def journal(self, applications: Sequence[Application]) -> tuple[Application, ...]:
         """Write intents before Slurm is touched; returns them with the ids that they got."""
-        with self._transaction() as connection:
+        with self._database.writing() as connection:
             return tuple(self._insert_application(connection, application) for application in applications)
 
     def set_applications(
@@ -62,7 +72,7 @@ class Store:
         if not applications:
             return
         ids = [application.id for application in applications]
-        with self._transaction() as connection:
+        with self._database.writing() as connection:
             connection.execute(
                 sa.update(APPLICATIONS)
                 .where(APPLICATIONS.c.id.in_(ids))
@@ -96,7 +106,7 @@ class Store:
     def decided_jobs(self, since_s: float) -> frozenset[tuple[int, int]]:
         """(job id, submit second) of all jobs submitted since ``since_s`` that have a decision."""
         query = sa.select(DECISIONS.c.job_id, DECISIONS.c.submitted_s).where(DECISIONS.c.submitted_s >= since_s)
-        with self._transaction() as connection:
+        with self._database.reading() as connection:
             return frozenset((job_id, int(submitted_s)) for job_id, submitted_s in connection.execute(query))
 
     def histories(self, jobs: Collection[tuple[int, int]]) -> dict[tuple[int, int], JobHistory]:
@@ -145,7 +155,7 @@ class Store:
             .where(DECISIONS.c.decided_s >= since_s, ~ended.exists())
             .order_by(DECISIONS.c.decided_s)
         )
-        with self._transaction() as connection:
+        with self._database.reading() as connection:
             return tuple(
                 _from_row(row, Decision)
                 for row in connection.execute(query).mappings()
@@ -156,7 +166,7 @@ class Store:
         """Write outcomes, all or none."""
         if not outcomes:
             return
-        with self._transaction() as connection:
+        with self._database.writing() as connection:
             connection.execute(sa.insert(OUTCOMES), [_to_row(outcome) for outcome in outcomes])
 
     def outcome(self, decision_id: str) -> Outcome | None:
@@ -176,7 +186,7 @@ class Store:
 
     def add_policy(self, policy: PolicyRow) -> None:
         """Write what the gate said of a version."""
-        with self._transaction() as connection:
+        with self._database.writing() as connection:
             connection.execute(sa.insert(POLICIES), [_to_row(policy)])
 
     def policies(self) -> tuple[PolicyRow, ...]:
@@ -185,7 +195,7 @@ class Store:
 
     def counts(self) -> dict[str, int]:
         """Rows by table."""
-        with self._transaction() as connection:
+        with self._database.reading() as connection:
             return {
                 table.name: connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
                 for table in METADATA.sorted_tables
@@ -201,30 +211,8 @@ class Store:
         return msgspec.structs.replace(application, id=int(key[0]))
 
     def _rows(self, query: sa.Select[Any], kind: type[Row]) -> tuple[Row, ...]:
-        with self._transaction() as connection:
+        with self._database.reading() as connection:
             return tuple(_from_row(row, kind) for row in connection.execute(query).mappings())
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sa.Connection]:
-        try:
-            with self._engine.begin() as connection:
-                yield connection
-        except SQLAlchemyError as err:
-            raise StoreError(
-                f"the store {self._engine.url.render_as_string()} failed: {' '.join(str(err).split())}; "
-                "check store.url, disk and rights"
-            ) from err
-
-
-def _add_missing_columns(connection: sa.Connection) -> None:
-    """Bring a store of an earlier version up to date; new columns may be NULL or have a default in the database."""
-    inspector = sa.inspect(connection)
-    for table in METADATA.sorted_tables:
-        present = {column["name"] for column in inspector.get_columns(table.name)}
-        for column in table.columns:
-            if column.name not in present:
-                definition = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
-                connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {definition}"))
 
 
 def _to_row(struct: msgspec.Struct) -> dict[str, Any]:
@@ -251,13 +239,3 @@ def _is_structure(hint: Any) -> bool:
     parts = (hint,) if get_origin(hint) is dict else get_args(hint) or (hint,)
     kinds = [get_origin(part) or part for part in parts]
     return any(kind is dict or (isinstance(kind, type) and issubclass(kind, msgspec.Struct)) for kind in kinds)
-
-
-def _use_wal(connection: Any, _record: object) -> None:
-    """WAL lets reports read while the daemon writes; FULL survives a power cut."""
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=FULL")
-    cursor.execute("PRAGMA busy_timeout=10000")
-    cursor.execute("PRAGMA foreign_keys=ON")
-    cursor.close()

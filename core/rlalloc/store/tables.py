@@ -4,6 +4,9 @@ decisions      one row an answer for one job: inputs, shares, policy, allocation
 applications   the journal: the original and the intent of each update, written before Slurm is touched
 outcomes       what sacct says became of a decided job, and its reward
 policies       versions made by the trainer, and the gate's verdict
+schema_history which rlalloc brought the store to which revision
+
+A change here needs a migration (rlalloc.store.migrations); a test compares the two.
 """
 
 from typing import Final
@@ -96,4 +99,12 @@ POLICIES: Final = Table(
     Column("created_s", Double, nullable=False),
     Column("promoted", Integer, nullable=False),
     Column("verdict", Text, nullable=False),
+)
+
+SCHEMA_HISTORY: Final = Table(
+    "schema_history",
+    METADATA,
+    Column("revision", String(32), primary_key=True),
+    Column("rlalloc", String(32), nullable=False),
+    Column("applied_s", Double, nullable=False),
 )

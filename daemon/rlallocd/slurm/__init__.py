@@ -1,10 +1,10 @@
 """Slurm, behind one package: nothing else in rlalloc runs its commands or imports pyslurm."""
 
 from rlallocd.slurm.connection import Slurm, connect
-from rlallocd.slurm.errors import SlurmError, SlurmUnavailable, UnexpectedAnswer, UpdateRefused
 from rlallocd.slurm.limit_records import AssociationRecord, Limits, Pool, QosRecord, ReservationRecord, SiteLimits
 from rlallocd.slurm.pace import BackOff, Budget
-from rlallocd.slurm.records import (
+from rlallocd.slurm.slurm_errors import SlurmError, SlurmUnavailable, UnexpectedAnswer, UpdateRefused
+from rlallocd.slurm.slurm_records import (
     AccountingRecord,
     ControllerConfig,
     JobRecord,

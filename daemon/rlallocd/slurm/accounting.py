@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from rlalloc.tres import gpus_of, memory_mib, parse_tres
-from rlallocd.slurm.commands import Commands
-from rlallocd.slurm.records import AccountingRecord
+from rlallocd.slurm.slurm_commands import Commands
+from rlallocd.slurm.slurm_records import AccountingRecord
 
 _DELIMITER = "\x1f"
 _FIELDS = "JobID,State,ExitCode,Submit,Eligible,Start,End,AllocTRES,MaxRSS,ConsumedEnergyRaw,TRESUsageInTot"

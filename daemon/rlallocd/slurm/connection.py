@@ -7,13 +7,20 @@ from collections.abc import Sequence
 
 from rlalloc.config import SlurmSection
 from rlallocd.slurm.accounting import accounting
-from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.control import Control
-from rlallocd.slurm.errors import SlurmError
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.limit_reader import LimitReader
 from rlallocd.slurm.limit_records import SiteLimits
-from rlallocd.slurm.records import AccountingRecord, ControllerConfig, JobRecord, NodeRecord, PartitionRecord, Reader
+from rlallocd.slurm.slurm_commands import Commands
+from rlallocd.slurm.slurm_errors import SlurmError
+from rlallocd.slurm.slurm_records import (
+    AccountingRecord,
+    ControllerConfig,
+    JobRecord,
+    NodeRecord,
+    PartitionRecord,
+    Reader,
+)
 from rlallocd.slurm.squeue_reader import SqueueReader
 
 _log = logging.getLogger(__name__)

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Sequence
 
-from rlallocd.slurm.commands import Commands
-from rlallocd.slurm.errors import UnexpectedAnswer
 from rlallocd.slurm.partition_text import read_partitions
-from rlallocd.slurm.records import ControllerConfig, PartitionRecord, UpdatePlan
+from rlallocd.slurm.slurm_commands import Commands
+from rlallocd.slurm.slurm_errors import UnexpectedAnswer
+from rlallocd.slurm.slurm_records import ControllerConfig, PartitionRecord, UpdatePlan
 
 
 class Control:
@@ -38,7 +38,7 @@ class Control:
         return read_partitions(self._commands.run("scontrol", "show", "partition", "--oneliner", "--all"))
 
     def update(self, plan: UpdatePlan) -> None:
-        """Send one update (rlallocd.plan makes them).
+        """Send one update (rlallocd.update_plans makes them).
 
         Raises UpdateRefused (parts may have been applied: read the job back) or SlurmUnavailable (it may have
         been applied in full, too).

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from rlalloc.tres import gpu_type_of, gpus_of, gpus_of_request, parse_tres
-from rlallocd.slurm.commands import Commands
-from rlallocd.slurm.errors import UnexpectedAnswer, UpdateRefused
-from rlallocd.slurm.records import JobRecord, NodeRecord, RequestFields, with_splits
+from rlallocd.slurm.slurm_commands import Commands
+from rlallocd.slurm.slurm_errors import UnexpectedAnswer, UnknownJob
+from rlallocd.slurm.slurm_records import JobRecord, NodeRecord, RequestFields, with_splits
 from rlallocd.slurm.states import is_usable, job_state
 
 _Record = TypeVar("_Record")
@@ -44,7 +44,7 @@ class JsonReader:
     def jobs_of(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
         """At least these jobs, in one call: 22.05 prints all, later versions those and the rest of their arrays.
 
-        Raises SlurmError; UpdateRefused means that none of them is known to slurmctld any more.
+        Raises SlurmError; UnknownJob where slurmctld knows none of them any more.
         """
         return self._jobs(f"--jobs={','.join(str(job_id) for job_id in job_ids)}")
 
@@ -57,7 +57,7 @@ class JsonReader:
             jobs = {job.job_id: job for job in self.jobs_of(job_ids) if job.job_id in wanted}
             untold = [job_id for job_id, job in jobs.items() if job.pending and not job.fields.cpus_per_task]
             return jobs | self._with_cpus_per_task({job_id: jobs[job_id] for job_id in untold})
-        except UpdateRefused:  # "Invalid job id": none of them is known any more
+        except UnknownJob:
             return {}
 
     def nodes(self) -> tuple[NodeRecord, ...]:

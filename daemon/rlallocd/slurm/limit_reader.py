@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.limit_records import ReservationRecord, SiteLimits
 from rlallocd.slurm.limit_text import QOS_FIELDS, read_associations, read_qos, read_reservations
+from rlallocd.slurm.slurm_commands import Commands
 
 _SETTINGS_FOR_S: Final = 60.0
 """Reservations, and QOS' flags and factors (slurmdbd's), are read again after this time."""

@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
-from rlallocd.slurm.errors import UnexpectedAnswer
 from rlallocd.slurm.limit_records import AssociationRecord, Counts, Limits, Pool, QosRecord, ReservationRecord
+from rlallocd.slurm.slurm_errors import UnexpectedAnswer
 
 _Read = TypeVar("_Read")
 

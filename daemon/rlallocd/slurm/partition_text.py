@@ -2,7 +2,7 @@
 
 import re
 
-from rlallocd.slurm.records import PartitionRecord
+from rlallocd.slurm.slurm_records import PartitionRecord
 
 
 def read_partitions(text: str) -> dict[str, PartitionRecord]:

@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 import pyslurm
 
 from rlalloc.tres import gpu_type_of, gpus_of
-from rlallocd.slurm.errors import SlurmUnavailable, UnexpectedAnswer, UpdateRefused
 from rlallocd.slurm.json_reader import JsonReader
-from rlallocd.slurm.records import JobRecord, NodeRecord, with_splits
+from rlallocd.slurm.slurm_errors import SlurmUnavailable, UnexpectedAnswer, UnknownJob
+from rlallocd.slurm.slurm_records import JobRecord, NodeRecord, with_splits
 from rlallocd.slurm.states import is_usable
 
 _Record = TypeVar("_Record")
@@ -63,7 +63,7 @@ class PyslurmReader:
             return self._json_reader.jobs()
         try:
             return self._json_reader.jobs_of(job_ids)
-        except UpdateRefused:  # "Invalid job id": they have all left the queue
+        except UnknownJob:  # they have all left the queue
             return ()
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from rlallocd.slurm.commands import Commands
+from rlallocd.slurm.slurm_commands import Commands
 
 _NODES: Final = re.compile(r" NumNodes=\d+(?:-(\d+))? ")
 _MEMORY: Final = re.compile(r" MinMemory(CPU|Node|TRES)=")

@@ -11,17 +11,19 @@ of the few jobs that we may change is asked for those alone (request_details).
 import logging
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from rlalloc.tres import memory_mib
-from rlallocd.slurm.commands import Commands
-from rlallocd.slurm.errors import UnexpectedAnswer, UpdateRefused
 from rlallocd.slurm.json_reader import JsonReader, exclusive_stands_apart, job_record
-from rlallocd.slurm.records import JobRecord, NodeRecord, with_splits
+from rlallocd.slurm.pace import BackOff
 from rlallocd.slurm.request_details import RequestDetails, request_details
+from rlallocd.slurm.slurm_commands import Commands
+from rlallocd.slurm.slurm_errors import UnexpectedAnswer, UnknownJob, UpdateRefused
+from rlallocd.slurm.slurm_records import JobRecord, NodeRecord, with_splits
 
 _log = logging.getLogger(__name__)
 
@@ -97,35 +99,40 @@ _NAME, _STATE, _ADMIN_COMMENT = (list(_COLUMNS).index(key) for key in ("name", "
 _SHARED: Final = list(_COLUMNS).index("shared")
 _SHOWN_ONE_BY_ONE: Final = 100  # more than that, and the JSON of all jobs costs less
 _JOBS_PER_CALL: Final = 1000  # a command line has an end
+_LONGEST_WITHOUT_COLUMNS_S: Final = 600.0
+"""However often the columns cannot be read, they are tried again after this time."""
 
 
 _Row = tuple[str, ...]
 
 
 class SqueueReader:
-    """Reads jobs from columns, all else through ``json_reader``."""
+    """Reads jobs from columns, all else through ``json_reader``.
+
+    After columns that cannot be read, jobs too come from ``json_reader``, until a back-off is over: one odd answer
+    must not cost a site the fast reading until the next restart. ``clock`` tells monotonic seconds.
+    """
 
     name = "the commands' columns and JSON"
 
-    def __init__(self, commands: Commands, json_reader: JsonReader) -> None:
+    def __init__(
+        self, commands: Commands, json_reader: JsonReader, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._commands = commands
         self._json_reader = json_reader
+        self._clock = clock
+        self._back_off = BackOff(_LONGEST_WITHOUT_COLUMNS_S)
+        self._json_until_s: float | None = None
         self._records: dict[_Row, JobRecord] = {}
         self._details: dict[_Row, RequestDetails] = {}
-        self.columns_work = True
         self._exclusive_apart = exclusive_stands_apart(json_reader.slurm_version)
         columns = _COLUMNS | ({"shared": "Exclusive"} if self._exclusive_apart else {})
         self._columns = tuple(columns.values())
 
     def jobs(self) -> tuple[JobRecord, ...]:
         """Every job that slurmctld knows: ended ones too, for MinJobAge seconds. Raises SlurmError."""
-        if not self.columns_work:
-            return self._json_reader.jobs()
-        try:
-            rows = self._rows()
-        except (UnexpectedAnswer, UpdateRefused) as err:
-            self.columns_work = False
-            _log.warning("this version's squeue is read as JSON from now on, which is slower: %s", err)
+        rows = self._rows_or_none()
+        if rows is None:
             return self._json_reader.jobs()
         new = [row for row in rows if row not in self._records]
         self._read_details([row for row in new if _may_be_ours(row) and _request(row) not in self._details])
@@ -137,12 +144,11 @@ class SqueueReader:
         """Those of these jobs that slurmctld still knows, with every request field. Raises SlurmError."""
         if not job_ids:
             return {}
-        if not self.columns_work or len(job_ids) > _JOBS_PER_CALL:
+        if len(job_ids) > _JOBS_PER_CALL:
             return self._json_reader.read_back(job_ids)
-        try:
-            rows = self._rows(f"--jobs={','.join(str(job_id) for job_id in job_ids)}")
-        except UpdateRefused:  # "Invalid job id": none of them is known any more
-            return {}
+        rows = self._rows_or_none(f"--jobs={','.join(str(job_id) for job_id in job_ids)}")
+        if rows is None:
+            return self._json_reader.read_back(job_ids)
         wanted = {int(row[0]): row for row in rows if int(row[0]) in set(job_ids)}
         self._read_details([row for row in wanted.values() if _is_pending(row)])
         for row in wanted.values():
@@ -152,6 +158,25 @@ class SqueueReader:
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Every node. Raises SlurmError."""
         return self._json_reader.nodes()
+
+    def _rows_or_none(self, *options: str) -> list[_Row] | None:
+        """The rows of squeue; None where columns cannot be read, now or a while ago. Raises SlurmUnavailable."""
+        if self._json_until_s is not None and self._clock() < self._json_until_s:
+            return None
+        try:
+            rows = self._rows(*options)
+        except UnknownJob:
+            rows = []
+        except (UnexpectedAnswer, UpdateRefused) as err:
+            wait_s = self._back_off.failed()
+            self._json_until_s = self._clock() + wait_s
+            _log.warning("squeue is read as JSON, which is slower, for the next %.0f s: %s", wait_s, err)
+            return None
+        if self._json_until_s is not None:
+            _log.info("squeue is read in columns again")
+            self._back_off.succeeded()
+            self._json_until_s = None
+        return rows
 
     def _rows(self, *options: str) -> list[_Row]:
         mark = f"|{secrets.token_hex(4)}|"

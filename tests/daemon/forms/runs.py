@@ -14,13 +14,13 @@ from rlalloc.bounds import NodeShape
 from rlalloc.job import Allocation
 from rlalloc.tres import gpus_of, parse_tres
 from rlalloc_testbed import USER
-from rlallocd.plan import plan_restoration, plan_update
 from rlallocd.sizes import Declined, check_form, size_on
 from rlallocd.slurm import JobRecord, SlurmError, UpdateRefused
-from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.control import Control
 from rlallocd.slurm.json_reader import JsonReader
+from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.tag import read_tag, with_note
+from rlallocd.update_plans import plan_restoration, plan_update
 from slurm_testbed import Site, wait_until
 
 from .matrix import (

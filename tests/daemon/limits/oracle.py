@@ -13,10 +13,10 @@ import pytest
 from rlalloc.job import Allocation
 from rlallocd.limits import SiteView, obstacle
 from rlallocd.slurm import JobRecord
-from rlallocd.slurm.commands import Commands
 from rlallocd.slurm.control import Control
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.limit_reader import LimitReader
+from rlallocd.slurm.slurm_commands import Commands
 from slurm_testbed import CommandFailedError, Site, wait_until
 
 from .kinds import FILLER, KINDS, Kind, Level

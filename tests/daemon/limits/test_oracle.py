@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rlalloc_testbed.releases import require
+from rlalloc_testbed.required_release import require
 from slurm_testbed import Site, SiteSpec
 
 from .kinds import Level

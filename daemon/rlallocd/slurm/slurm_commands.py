@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from rlallocd.slurm.errors import SlurmUnavailable, UpdateRefused
+from rlallocd.slurm.slurm_errors import SlurmUnavailable, UnknownJob, UpdateRefused
 
 _UNREACHABLE = (
     "Unable to contact slurm controller",
@@ -17,6 +17,7 @@ _UNREACHABLE = (
     "Problem talking to the database",
     "connect failure",
 )
+_UNKNOWN_JOB = "Invalid job id"  # ESLURM_INVALID_JOB_ID in slurm_errno.c
 
 
 class Commands:
@@ -33,7 +34,8 @@ class Commands:
         with self._counted(words):
             done = self._run(words)
             if done.returncode:
-                raise UpdateRefused(f"{' '.join(words)}: {_said(done)}")
+                refusal = UnknownJob if _UNKNOWN_JOB in _said(done) else UpdateRefused
+                raise refusal(f"{' '.join(words)}: {_said(done)}")
             return done.stdout
 
     def converse(self, *words: str, lines: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 SlurmError
 ├── SlurmUnavailable   slurmctld or slurmdbd did not answer in time: try again later
 ├── UpdateRefused      slurmctld said no to an update; parts of it may have been applied all the same
+│   └── UnknownJob     slurmctld no longer knows the job, or any of the jobs
 └── UnexpectedAnswer   Slurm printed what this version of rlalloc cannot read
 """
 
@@ -19,6 +20,10 @@ class SlurmUnavailable(SlurmError):
 
 class UpdateRefused(SlurmError):
     """slurmctld refused an update. Updates are not atomic: read the job back."""
+
+
+class UnknownJob(UpdateRefused):
+    """slurmctld knows none of the jobs that the command names: they ended more than MinJobAge seconds ago."""
 
 
 class UnexpectedAnswer(SlurmError):

@@ -1,0 +1,99 @@
+"""Connections to the database behind the store: transactions, and errors that say what to do."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from rlalloc.errors import StoreError, StoreMissing
+
+
+class Database:
+    """One connection pool to the database at ``url``. Raises StoreError where it cannot be had.
+
+    With ``read_only`` SQLite refuses every write, and no file is created; raises StoreMissing where there is none.
+    """
+
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
+        try:
+            parsed = sa.make_url(url)
+            self.name = parsed.render_as_string()
+            sqlite = parsed.get_backend_name() == "sqlite"
+            if sqlite and read_only:
+                parsed = _existing_file(parsed, self.name)
+            self._engine = sa.create_engine(parsed)
+        except (SQLAlchemyError, ModuleNotFoundError) as err:
+            raise StoreError(
+                f"store.url cannot be used: {err}; write it as in docs/configuration.md, "
+                "and install rlalloc[mysql] or rlalloc[postgresql] for MariaDB or PostgreSQL"
+            ) from err
+        if sqlite:
+            sa.event.listen(self._engine, "connect", _prepare_reading if read_only else _prepare_writing)
+            sa.event.listen(self._engine, "begin", _begin)
+        self._writer = self._engine.execution_options(rlalloc_writes=True)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """One transaction that reads. Raises StoreError if the database fails."""
+        with self._named_errors(), self._engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """One transaction that writes, all or nothing. Raises StoreError if the database fails."""
+        with self._named_errors(), self._writer.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except SQLAlchemyError as err:
+            raise StoreError(
+                f"the store {self.name} failed: {_reason(err)}; check store.url, disk and rights"
+            ) from err
+
+
+def _reason(err: SQLAlchemyError) -> str:
+    """What the driver says, in one line: without the statement, which has users' data in it."""
+    text = str(err.orig) if isinstance(err, DBAPIError) else str(err)
+    return text.strip().partition("\n")[0] or type(err).__name__
+
+
+def _existing_file(url: sa.URL, name: str) -> sa.URL:
+    """The URL that opens the same SQLite file for reading only."""
+    if url.database is None or not Path(url.database).exists():
+        raise StoreMissing(f"there is no store at {name} yet: rlallocd makes it when it first starts")
+    return url.set(database=f"file:{quote(url.database)}").update_query_dict({"mode": "ro", "uri": "true"})
+
+
+def _prepare_reading(connection: Any, _record: object) -> None:
+    """Transactions begin where ``_begin`` says, not where Python's driver guesses."""
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA busy_timeout=10000")
+    cursor.close()
+
+
+def _prepare_writing(connection: Any, record: object) -> None:
+    """WAL lets reports read while the daemon writes; FULL survives a power cut."""
+    _prepare_reading(connection, record)
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+def _begin(connection: sa.Connection) -> None:
+    """A writer locks at once: one that reads first, and then finds another writer, would fail without waiting."""
+    writes = connection.get_execution_options().get("rlalloc_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

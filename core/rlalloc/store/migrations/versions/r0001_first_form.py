@@ -1,0 +1,115 @@
+"""The first revision: the tables as they were before the store had revisions.
+
+A store of that time may lack columns that came later; it gets them here.
+"""
+
+from typing import Final
+
+from sqlalchemy import Column, Double, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Table, Text
+
+from rlalloc.store.migrations.additions import add_table
+
+revision = "0001"
+down_revision = None
+
+METADATA: Final = MetaData()
+
+Table(
+    "decisions",
+    METADATA,
+    Column("id", String(36), primary_key=True),
+    Column("job_id", Integer, nullable=False),
+    Column("submitted_s", Double, nullable=False),
+    Column("decided_s", Double, nullable=False),
+    Column("user", String(64), nullable=False),
+    Column("account", String(64), nullable=False),
+    Column("partition", String(64), nullable=False),
+    Column("job_name", Text, nullable=False),
+    Column("job_class", String(16), nullable=False),
+    Column("rule", String(32), nullable=False),
+    Column("mode", String(8), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("request", Text, nullable=False),
+    Column("bounds", Text),
+    Column("observation_schema", Integer),
+    Column("observation", LargeBinary),
+    Column("queued", Integer),
+    Column("dominant_share_requested", Double),
+    Column("dominant_share_allocated", Double),
+    Column("reference_s", Double),
+    Column("shares", Text),
+    Column("log_probability", Double),
+    Column("policy_version", String(32)),
+    Column("allocation", Text),
+    Column("predicted_gain", Double),
+    Column("circumstances", Text),
+    Column("nice", Integer),
+    Column("patience_s", Double),
+    Index("decisions_by_job", "job_id", "submitted_s"),
+)
+
+Table(
+    "applications",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("decision_id", String(36), ForeignKey("decisions.id"), nullable=False),
+    Column("job_id", Integer, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("original", Text, nullable=False),
+    Column("intended", Text, nullable=False),
+    Column("begin_s", Double, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("changed_s", Double, nullable=False),
+    Column("begins", Integer, nullable=False, server_default="1"),
+    Column("record", Text),
+    Column("own_nice", Integer),
+    Column("added_nice", Integer),
+    Index("applications_by_state", "state"),
+    Index("applications_by_job", "job_id"),
+)
+
+Table(
+    "outcomes",
+    METADATA,
+    Column("decision_id", String(36), ForeignKey("decisions.id"), primary_key=True),
+    Column("state", String(24), nullable=False),
+    Column("exit_code", String(16), nullable=False),
+    Column("eligible_s", Double),
+    Column("started_s", Double),
+    Column("ended_s", Double, nullable=False),
+    Column("nodes", Integer, nullable=False),
+    Column("gpus", Integer, nullable=False),
+    Column("cpus", Integer, nullable=False),
+    Column("mem_mib", Double, nullable=False),
+    Column("max_rss_mib", Double),
+    Column("consumed_energy_j", Double),
+    Column("executed_shares", Text),
+    Column("reward", Double),
+    Column("cpu_s_used", Double),
+    Column("mem_mib_used", Double),
+    Column("costs", Text),
+)
+
+Table(
+    "policies",
+    METADATA,
+    Column("version", String(32), primary_key=True),
+    Column("parent", String(32)),
+    Column("created_s", Double, nullable=False),
+    Column("promoted", Integer, nullable=False),
+    Column("verdict", Text, nullable=False),
+)
+
+Table(
+    "schema_history",
+    METADATA,
+    Column("revision", String(32), primary_key=True),
+    Column("rlalloc", String(32), nullable=False),
+    Column("applied_s", Double, nullable=False),
+)
+
+
+def upgrade() -> None:
+    """Create the tables, or complete those of a store that has no revision."""
+    for table in METADATA.sorted_tables:
+        add_table(table)
