@@ -35,8 +35,8 @@ class Signals:
         self.stop = False
         self.reload = False
         self._bell, self._hammer = socket.socketpair()
-        self._bell.setblocking(False)
-        self._hammer.setblocking(False)
+        for end in (self._bell, self._hammer):
+            end.settimeout(0)
         signal.set_wakeup_fd(self._hammer.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_stop)

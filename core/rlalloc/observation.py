@@ -266,16 +266,12 @@ def encode(job: JobView, view: ClusterView, objective: Weights = DEFAULT_WEIGHTS
 def recalled(
     names: Sequence[str], features: bytes, alternatives: Mapping[str, Shares] | None
 ) -> EncodedQuestion | None:
-    """Encode anew what a decision stored, maybe under other features and heuristics than today's.
+    """Encode anew what a decision stored (``as_stored``), maybe under other features and heuristics than today's.
 
-    ``features`` are float32, little endian, called ``names``. Features are matched by name: a feature that is newer
-    than the decision has its default, one that is gone is dropped. A heuristic that was not asked counts as if it had
-    answered what the baseline did. Return None if the decision cannot be read.
+    Features are matched by name: one that is newer than the decision has its default, one that is gone is dropped. A
+    heuristic that was not asked counts as if it had answered what the baseline did. Return None if it cannot be read.
     """
-    if len(features) != 4 * len(names):
-        return None
-    stored = dict(zip(names, np.frombuffer(features, dtype="<f4").tolist(), strict=True))
-    answers = alternatives or _answers_among(stored)
+    stored, answers = as_stored(names, features, alternatives)
     if not answers:
         return None
     values = [stored.get(feature.name, feature.default) for feature in DECLARED]
@@ -283,6 +279,20 @@ def recalled(
     return EncodedQuestion(
         np.array(values, dtype=np.float32), {name: answers.get(name, instead) for name in SERVED_HEURISTICS}
     )
+
+
+def as_stored(
+    names: Sequence[str], features: bytes, alternatives: Mapping[str, Shares] | None
+) -> tuple[dict[str, float], Mapping[str, Shares]]:
+    """Return the features of a stored decision and what the heuristics answered, both by the names of then.
+
+    ``features`` are float32, little endian, called ``names``. Nothing comes back if that is not so.
+    """
+    if len(features) != 4 * len(names):
+        return {}, {}
+    stored = dict(zip(names, np.frombuffer(features, dtype="<f4").tolist(), strict=True))
+    answers = alternatives or _answers_among(stored)
+    return {name: value for name, value in stored.items() if ":" not in name}, answers
 
 
 def answer_columns(heuristic: str) -> tuple[str, ...]:

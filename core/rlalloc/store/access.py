@@ -9,6 +9,7 @@ import msgspec
 import sqlalchemy as sa
 
 from rlalloc.errors import StoreError
+from rlalloc.observation import FEATURES, SCHEMA_ID
 from rlalloc.store.database import Database
 from rlalloc.store.migrate import is_current, migrate, refuse_to_migrate
 from rlalloc.store.rows import (
@@ -21,7 +22,7 @@ from rlalloc.store.rows import (
     Outcome,
     PolicyRow,
 )
-from rlalloc.store.tables import APPLICATIONS, DECISIONS, METADATA, OUTCOMES, POLICIES
+from rlalloc.store.tables import APPLICATIONS, DECISIONS, FEATURE_SETS, METADATA, OUTCOMES, POLICIES
 
 Row = TypeVar("Row", bound=msgspec.Struct)
 _IDS_PER_QUERY = 500
@@ -54,11 +55,20 @@ class Store:
         self._database.close()
 
     def add_decisions(self, decisions: Sequence[Decision]) -> None:
-        """Write decisions, all or none."""
+        """Write decisions, all or none, and the names of their features if those are new here."""
         if not decisions:
             return
         with self._database.writing() as connection:
+            _name_features(connection)
             connection.execute(sa.insert(DECISIONS), [_to_row(decision) for decision in decisions])
+
+    def feature_names(self) -> dict[int, tuple[str, ...]]:
+        """What the features of decisions are called, by ``Decision.observation_schema``."""
+        with self._database.reading() as connection:
+            return {
+                number: msgspec.json.decode(names, type=tuple[str, ...])
+                for number, names in connection.execute(sa.select(FEATURE_SETS.c.id, FEATURE_SETS.c.names))
+            }
 
     def journal(self, applications: Sequence[Application]) -> tuple[Application, ...]:
         """Write intents before Slurm is touched; returns them with the ids that they got."""
@@ -213,6 +223,11 @@ class Store:
     def _rows(self, query: sa.Select[Any], kind: type[Row]) -> tuple[Row, ...]:
         with self._database.reading() as connection:
             return tuple(_from_row(row, kind) for row in connection.execute(query).mappings())
+
+
+def _name_features(connection: sa.Connection) -> None:
+    if connection.execute(sa.select(FEATURE_SETS.c.id).where(FEATURE_SETS.c.id == SCHEMA_ID)).first() is None:
+        connection.execute(sa.insert(FEATURE_SETS).values(id=SCHEMA_ID, names=msgspec.json.encode(FEATURES).decode()))
 
 
 def _to_row(struct: msgspec.Struct) -> dict[str, Any]:
