@@ -2,10 +2,10 @@
 
     python bench/decision_speed.py [--quick]
 
-Every run: streams that policies are trained on, of about 400 jobs each (``simulator.training_streams``), on clusters
-of several shapes; every job is decided when it comes. Timed is all that a decision costs: the simulator goes on to
-the next question, the view of the cluster is made, the policy answers, the answer becomes a size and is applied. Time
-is that of the process; the best of three. docs/simulator.md has figures.
+Every run: workloads that policies are trained on, of about 400 jobs each (``simulator.training_workloads``), on
+clusters of several shapes; every job is decided when it comes. Timed is all that a decision costs: the simulator goes
+on to the next question, the view of the cluster is made, the policy answers, the answer becomes a size and is
+applied. Time is that of the process; the best of three. docs/simulator.md has figures.
 """
 
 import argparse
@@ -19,11 +19,11 @@ import torch
 from rlalloc.heuristics.named import policy_named
 from rlalloc_agent.actor import Actor
 from rlalloc_agent.served_policy import load_shipped
-from rlalloc_trainer.simulator.driving import drive
-from rlalloc_trainer.simulator.engine import Simulator, table_of
-from rlalloc_trainer.simulator.engine.side_by_side import SideBySide, stacked
-from rlalloc_trainer.simulator.from_stream import Stream
-from rlalloc_trainer.simulator.training_streams import training_stream
+from rlalloc_simulator.driving import drive
+from rlalloc_simulator.engine import Simulator, table_of
+from rlalloc_simulator.engine.batched_simulators import SideBySide, stacked
+from rlalloc_simulator.site_from_workload import Workload
+from rlalloc_simulator.training_workloads import training_workload
 
 POLICIES: Final = ("as-requested", "price-ef", "price-ef+smallest-area-first", "efficiency-adaptive")
 BATCHES: Final = (1, 8, 32)
@@ -32,28 +32,28 @@ BATCHES: Final = (1, 8, 32)
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description="Decisions a second in the simulator on one core.")
-    parser.add_argument("--quick", action="store_true", help="one stream for each policy")
+    parser.add_argument("--quick", action="store_true", help="one workload for each policy")
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
-    streams = [training_stream(seed, 400) for seed in range(1 if quick else max(BATCHES))]
-    few = streams[:8]
+    workloads = [training_workload(seed, 400) for seed in range(1 if quick else max(BATCHES))]
+    few = workloads[:8]
     print(f"{'policy':<34} {'decisions':>9} {'a second':>9} {'us each':>8}")
     for name in POLICIES:
         show(name, partial(driven, few, name))
     actor, _ = load_shipped()
     for batch in BATCHES[: 1 if quick else None]:
-        show(f"shipped network, batches of {batch}", partial(answered, streams[:batch], actor))
+        show(f"shipped network, batches of {batch}", partial(answered, workloads[:batch], actor))
 
 
-def driven(streams: Sequence[Stream], name: str) -> int:
-    """Run all streams under a policy and return how many decisions it took."""
+def driven(workloads: Sequence[Workload], name: str) -> int:
+    """Run all workloads under a policy and return how many decisions it took."""
     policy = policy_named(name)
-    return sum(drive(Simulator(site, table_of(jobs, site)), jobs, policy).decided for site, jobs in streams)
+    return sum(drive(Simulator(site, table_of(jobs, site)), jobs, policy).decided for site, jobs in workloads)
 
 
-def answered(streams: Sequence[Stream], actor: Actor) -> int:
-    """Run all streams side by side under the network and return how many decisions it took."""
-    together, decisions = SideBySide(streams), 0
+def answered(workloads: Sequence[Workload], actor: Actor) -> int:
+    """Run all workloads side by side under the network and return how many decisions it took."""
+    together, decisions = SideBySide(workloads), 0
     for questions in together.questions():
         shares, _ = actor.decide(stacked(questions), sample=False)
         together.answer(questions, shares)

@@ -14,7 +14,7 @@ import numpy as np
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
 from rlalloc.job import Allocation
 from rlalloc.speed import PRIOR, SpeedCurve
-from rlalloc_trainer.simulator.engine import SubmittedJob
+from rlalloc_simulator.engine import SubmittedJob
 
 GPU_WEIGHTS: Final = {1: 0.30, 2: 0.20, 4: 0.20, 8: 0.20, 16: 0.07, 32: 0.03}
 CPUS_ASKED: Final = (4, 4, 8, 8, 8, 16, 16, 32)

@@ -17,9 +17,9 @@ import numpy as np
 
 from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES
-from rlalloc_trainer.prioritised import PrioritisedReplay, PrioritySettings
-from rlalloc_trainer.replay import Replay, Transitions, single_decisions
-from rlalloc_trainer.sum_tree import SumTree
+from rlalloc_trainer.sac.prioritised_replay import PrioritisedReplay, PrioritySettings
+from rlalloc_trainer.sac.replay_buffer import Replay, Transitions, single_decisions
+from rlalloc_trainer.sac.sum_tree import SumTree
 
 DEMONSTRATIONS: Final = 50_000
 

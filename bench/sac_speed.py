@@ -20,10 +20,10 @@ import torch
 from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES
 from rlalloc_agent.actor import Actor
-from rlalloc_trainer.plain_actor import PlainActor
-from rlalloc_trainer.replay import Replay, Transitions
-from rlalloc_trainer.sac import Sac, learn, plain_settings
-from rlalloc_trainer.simulator.environment import ENVIRONMENT
+from rlalloc_simulator.gym_environment import ENVIRONMENT
+from rlalloc_trainer.sac.plain_actor import PlainActor
+from rlalloc_trainer.sac.replay_buffer import Replay, Transitions
+from rlalloc_trainer.sac.soft_actor_critic import Sac, learn, plain_settings
 
 ROWS: Final = 5_000
 TURNS: Final = 12

@@ -19,7 +19,7 @@ import numpy as np
 
 from plain_jobs import USERS, plain_jobs
 from rlalloc.bounds import NodeShape
-from rlalloc_trainer.simulator.engine import (
+from rlalloc_simulator.engine import (
     JobTable,
     NodeKind,
     SchedulerParameters,
@@ -59,7 +59,7 @@ def main() -> None:
     measured = []
     print(f"{'nodes':>6} {'queue at start':>15} {'mean queue':>11} {'kind':<25} {'jobs/s':>9} {'cycles':>7}")
     for nodes, queue in CELLS[:3] if arguments.quick else CELLS:
-        table, site = stream(nodes, queue)
+        table, site = workload(nodes, queue)
         for kind, scheduler in KINDS.items():
             one = measure(msgspec.structs.replace(site, scheduler=scheduler), table, queue, kind)
             measured.append(one)
@@ -69,8 +69,8 @@ def main() -> None:
         draw(measured, arguments.plot)
 
 
-def stream(nodes: int, queue: int, seed: int = 0) -> tuple[JobTable, SimulatedSite]:
-    """Return a stream at load 1 behind ``queue`` jobs that wait from the start, and its site."""
+def workload(nodes: int, queue: int, seed: int = 0) -> tuple[JobTable, SimulatedSite]:
+    """Return a workload at load 1 behind ``queue`` jobs that wait from the start, and its site."""
     coming = max(6000, 3 * queue)
     arriving = plain_jobs(nodes, SHAPE, coming, 1.0, seed)
     filling = _filling(nodes)

@@ -72,7 +72,7 @@ build_wheel() {
     local builder=$1
     shift
     mkdir "$WORK/source" "$WORK/wheel"
-    (cd "$PROJECT" && tar -c --exclude=__pycache__ --exclude='*.egg-info' pyproject.toml README.md LICENSE core daemon agent trainer cli) |
+    (cd "$PROJECT" && tar -c --exclude=__pycache__ --exclude='*.egg-info' pyproject.toml README.md LICENSE core daemon agent simulator trainer cli) |
         tar -x -C "$WORK/source"
     "$builder" -m pip --disable-pip-version-check wheel --quiet --no-deps "$@" -w "$WORK/wheel" "$WORK/source"
 }

@@ -15,7 +15,14 @@ FORBIDDEN = {
     ),
     "rlallocd.app": ("torch", "rlalloc_trainer", "rlalloc_agent"),
     "rlalloc_agent.agent_app": ("rlallocd", "rlalloc_trainer", "pyslurm"),
-    "rlalloc_trainer.cli rlalloc_trainer.retrain": ("rlallocd", "pyslurm"),
+    "rlalloc_simulator.commands.workload_commands rlalloc_simulator.driving rlalloc_simulator.report": (
+        "torch",
+        "rlallocd",
+        "rlalloc_agent",
+        "rlalloc_trainer",
+        "pyslurm",
+    ),
+    "rlalloc_trainer.commands.train_commands rlalloc_trainer.pipelines.retrain": ("rlallocd", "pyslurm"),
     "rlalloc_cli.main": ("torch",),
 }
 

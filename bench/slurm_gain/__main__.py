@@ -2,6 +2,6 @@
 
 import sys
 
-from slurm_gain.app import main
+from slurm_gain.gain_run import main
 
 sys.exit(main())

@@ -7,15 +7,15 @@ from typing import Literal
 
 import msgspec
 
-from rlalloc_trainer.validation.recorded import Run
-from rlalloc_trainer.validation.settings import Mode, ValidationError
-from slurm_gain.plan import BEFORE, StreamName
+from rlalloc_validation.recorded_run import Run
+from rlalloc_validation.validation_settings import Mode, ValidationError
+from slurm_gain.gain_plan import BEFORE, WorkloadName
 
 Side = Literal["real", "predicted"]
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """One stream, one seed, one mode.
+    """One workload, one seed, one mode.
 
     ``jct_s``            mean JCT by sacct, seconds
     ``predictions_s``    the simulator's, of several runs; their mean is the prediction
@@ -36,9 +36,9 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """One stream with one seed, by mode."""
+    """One workload with one seed, by mode."""
 
-    stream: StreamName
+    workload: WorkloadName
     seed: int
     jobs: int
     taken: Mapping[Mode, Taken]
@@ -60,15 +60,15 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 def measured_of(
-    stream: StreamName, seed: int, runs: Mapping[Mode, Run], predictions_s: Mapping[Mode, tuple[float, ...]]
+    workload: WorkloadName, seed: int, runs: Mapping[Mode, Run], predictions_s: Mapping[Mode, tuple[float, ...]]
 ) -> Measured:
     """Join real runs and predictions. Raises ValidationError where the runs are not of the same jobs."""
     before = {job.number: job for job in runs[BEFORE].jobs}
     for run in runs.values():
         if {job.number for job in run.jobs} != before.keys():
-            raise ValidationError(f"{stream}-{seed}: mode {run.mode} ran other jobs: remove its file, run again")
+            raise ValidationError(f"{workload}-{seed}: mode {run.mode} ran other jobs: remove its file, run again")
     return Measured(
-        stream=stream,
+        workload=workload,
         seed=seed,
         jobs=len(before),
         taken={
@@ -85,6 +85,6 @@ def measured_of(
 
 
 def spread(measured: Sequence[Measured], mode: Mode, side: Side, to: Mode = BEFORE) -> Spread:
-    """How the ratio varies over the seeds of a stream; at least one."""
+    """How the ratio varies over the seeds of a workload; at least one."""
     ratios = [each.ratio(mode, side, to) for each in measured]
     return Spread(math.exp(fmean(math.log(ratio) for ratio in ratios)), min(ratios), max(ratios))

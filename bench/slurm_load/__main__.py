@@ -2,6 +2,6 @@
 
 import sys
 
-from slurm_load.app import main
+from slurm_load.load_run import main
 
 sys.exit(main())

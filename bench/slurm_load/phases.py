@@ -8,7 +8,7 @@ import msgspec
 
 from rlalloc_testbed import USER, Installation
 from slurm_load import sdiag, slurmctld_log
-from slurm_load.place import submit, wait_until_begun
+from slurm_load.load_site import submit, wait_until_begun
 
 _CHUNK: Final = 200
 _SETTLE_S: Final = 10.0

@@ -2,6 +2,6 @@
 
 import sys
 
-from slurm_replay.app import main
+from slurm_replay.replay_run import main
 
 sys.exit(main())

@@ -1,12 +1,12 @@
-"""Submits a stream in time, each job as its user, and follows it to its end."""
+"""Submits a workload in time, each job as its user, and follows it to its end."""
 
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from rlalloc.bounds import NodeShape
-from rlalloc_trainer.streams import StreamJob
-from rlalloc_trainer.streams.sbatch import ScriptSettings, script_of
+from rlalloc_simulator.workloads import WorkloadJob
+from rlalloc_simulator.workloads.sbatch_scripts import ScriptSettings, script_of
 from slurm_testbed import Site, TestbedError
 
 Tell = Callable[[float], None]
@@ -17,8 +17,8 @@ LEAD_S: Final = 2.0
 """From the start of the submissions to the first job."""
 
 
-def submit_all(site: Site, jobs: Sequence[StreamJob], shape: NodeShape, tell: Tell) -> dict[int, int]:
-    """Submit jobs at their times; return Slurm's id by the stream's. Raises TestbedError if sbatch refuses one."""
+def submit_all(site: Site, jobs: Sequence[WorkloadJob], shape: NodeShape, tell: Tell) -> dict[int, int]:
+    """Submit jobs at their times; return Slurm's id by the workload's. Raises TestbedError if sbatch refuses one."""
     began_s = time.monotonic() + LEAD_S
     looked_s = time.monotonic()
     ids: dict[int, int] = {}

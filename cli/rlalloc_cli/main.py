@@ -105,17 +105,15 @@ def _load(path: Path) -> Config:
 def mount_trainer() -> None:
     """Mount the trainer's commands where it is installed; torch comes only when it is needed."""
     try:
-        from rlalloc_trainer.benchmark.cli import evaluate
-        from rlalloc_trainer.cli import app as train_app
-        from rlalloc_trainer.report.cli import run as run_stream
-        from rlalloc_trainer.simulator.cli import add_commands as add_policy_commands
-        from rlalloc_trainer.streams.cli import app as simulate_app
-        from rlalloc_trainer.validation.cli import validate
+        from rlalloc_simulator.commands.policy_commands import add_commands as add_policy_commands
+        from rlalloc_simulator.commands.simulate_run_command import run as run_workload
+        from rlalloc_simulator.commands.workload_commands import app as simulate_app
+        from rlalloc_trainer.commands.evaluate_command import evaluate
+        from rlalloc_trainer.commands.train_commands import app as train_app
     except ModuleNotFoundError:
         return  # a node without the trainer
     app.add_typer(train_app, name="train")
-    simulate_app.command("run")(run_stream)
-    simulate_app.command("validate")(validate)
+    simulate_app.command("run")(run_workload)
     add_policy_commands(simulate_app)
     app.add_typer(simulate_app, name="simulate")
     app.command()(evaluate)

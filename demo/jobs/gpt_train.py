@@ -36,12 +36,12 @@ class Block(nn.Module):
         self.before_feed = nn.LayerNorm(WIDTH)
         self.feed = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
 
-    def forward(self, stream: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, workload: Tensor, mask: Tensor) -> Tensor:
         """(batch, length, width) to the same."""
-        normal = self.before_attention(stream)
+        normal = self.before_attention(workload)
         attended, _ = self.attention(normal, normal, normal, attn_mask=mask, need_weights=False)
-        stream = stream + attended
-        return torch.as_tensor(stream + self.feed(self.before_feed(stream)))
+        workload = workload + attended
+        return torch.as_tensor(workload + self.feed(self.before_feed(workload)))
 
 
 class Gpt(nn.Module):
@@ -58,10 +58,10 @@ class Gpt(nn.Module):
         """Tokens (batch, length) to logits (batch, length, vocabulary)."""
         length = tokens.shape[1]
         mask = torch.full((length, length), float("-inf")).triu(1)
-        stream = self.characters(tokens) + self.places(torch.arange(length))
+        workload = self.characters(tokens) + self.places(torch.arange(length))
         for block in self.blocks:
-            stream = block(stream, mask)
-        return torch.as_tensor(self.head(stream))
+            workload = block(workload, mask)
+        return torch.as_tensor(self.head(workload))
 
 
 def main() -> int:

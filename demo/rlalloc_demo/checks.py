@@ -6,9 +6,9 @@ from statistics import median
 import msgspec
 
 from rlalloc.store import Decision
-from rlalloc_demo.configuration import GRACE_S
-from rlalloc_demo.measures import Ran
-from rlalloc_demo.place import Place
+from rlalloc_demo.demo_configuration import GRACE_S
+from rlalloc_demo.demo_measures import Ran
+from rlalloc_demo.demo_site import Place
 from rlallocd.slurm import AccountingRecord, JobRecord
 
 Decisions = Mapping[int, Decision]

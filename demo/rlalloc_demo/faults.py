@@ -8,13 +8,13 @@ from rich.table import Table
 from rlalloc.store import Decision
 from rlalloc_demo import checks
 from rlalloc_demo.checks import Check
-from rlalloc_demo.configuration import GRACE_S
+from rlalloc_demo.demo_configuration import GRACE_S
+from rlalloc_demo.demo_measures import Ran, joined
+from rlalloc_demo.demo_site import Place
+from rlalloc_demo.demo_tables import fault_table
+from rlalloc_demo.demo_workload import Submission, Submitted, Workloads
 from rlalloc_demo.follow import accounted, begun, decisions_of, ended, follow, jobs_of, wait_for
-from rlalloc_demo.measures import Ran, joined
-from rlalloc_demo.place import Place
 from rlalloc_demo.screen import Screen
-from rlalloc_demo.stream import Streams, Submission, Submitted
-from rlalloc_demo.tables import fault_table
 
 SLACK_S = 1.5
 """Slurm's times are whole seconds."""
@@ -28,14 +28,14 @@ class Faults(msgspec.Struct, frozen=True):
     decisions: list[Decision]
 
 
-def show_faults(place: Place, screen: Screen, streams: Streams, served: str) -> Faults:
+def show_faults(place: Place, screen: Screen, workloads: Workloads, served: str) -> Faults:
     """Run the phase; returns its report and its checks."""
     screen.say(f"       jobs for policy {served}")
-    new = follow(place, screen, streams.after_training, begun)
+    new = follow(place, screen, workloads.after_training, begun)
 
     place.agent.kill()
     screen.say("       agent killed (kill -9); jobs come in")
-    agentless = follow(place, screen, streams.without_agent, begun)
+    agentless = follow(place, screen, workloads.without_agent, begun)
     place.start_agent()
     screen.say("       agent started again")
 
@@ -44,11 +44,11 @@ def show_faults(place: Place, screen: Screen, streams: Streams, served: str) -> 
     screen.say(
         f"       daemon killed (kill -9) with {len(open_before)} decided jobs not ended; jobs come in, deferred"
     )
-    daemonless = follow(place, screen, streams.without_daemon, begun)
+    daemonless = follow(place, screen, workloads.without_daemon, begun)
     deferred = {job.job_id for job in jobs_of(place, daemonless) if "mode=enforce" in job.admin_comment}
     place.start_daemon()
     screen.say("       daemon started again; jobs come in")
-    later = Submission(place.site, streams.afterwards)
+    later = Submission(place.site, workloads.afterwards)
     wait_for(place, screen, later, ended, 120.0)
 
     parts = {"new": new, "agentless": agentless, "daemonless": daemonless, "later": later.submitted}

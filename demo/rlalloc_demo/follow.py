@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from rlalloc.store import Decision
-from rlalloc_demo.errors import DemoError
-from rlalloc_demo.place import Place
+from rlalloc_demo.demo_errors import DemoError
+from rlalloc_demo.demo_site import Place
+from rlalloc_demo.demo_workload import Entry, Submission, Submitted
 from rlalloc_demo.screen import Progress, Screen
-from rlalloc_demo.stream import Entry, Submission, Submitted
 from rlallocd.slurm import AccountingRecord, JobRecord, SlurmUnavailable
 
 LOOK_EVERY_S: Final = 1.0

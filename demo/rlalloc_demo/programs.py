@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from rlalloc_demo.errors import DemoError
+from rlalloc_demo.demo_errors import DemoError
 
 END_TIMEOUT_S = 15.0
 

@@ -11,7 +11,11 @@ Use it from Python::
 or from a shell: ``python -m slurm_testbed up``. See testbed/README.md.
 """
 
-from .errors import (
+from .layout import DEFAULT_ROOT, Ports
+from .site import Site
+from .site_jobs import Completed
+from .specification import Partition, SiteSpec
+from .testbed_errors import (
     CommandFailedError,
     DaemonFailedError,
     InvalidSpecError,
@@ -23,10 +27,6 @@ from .errors import (
     TestbedError,
     WaitTimedOutError,
 )
-from .jobs import Completed
-from .layout import DEFAULT_ROOT, Ports
-from .site import Site
-from .specification import Partition, SiteSpec
 from .waiting import wait_until
 
 __all__ = [

@@ -1,6 +1,6 @@
 """``python -m slurm_testbed``."""
 
-from .cli import main
+from .testbed_commands import main
 
 if __name__ == "__main__":
     main()

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .database import server_arguments
-from .errors import DaemonFailedError, InvalidSpecError
-from .logs import tail
+from .log_ends import tail
 from .ports import listening_ports
 from .processes import command_line, is_alive, read_pid, send_signal, site_processes
+from .testbed_errors import DaemonFailedError, InvalidSpecError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

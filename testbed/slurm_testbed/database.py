@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
-from .commands import run_command
+from .external_commands import run_command
 from .requirements import search_path
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import InvalidSpecError, SiteNotFoundError
+from .testbed_errors import InvalidSpecError, SiteNotFoundError
 
 # Not /tmp and not below a home: unprivileged users must reach slurm.conf and munge's socket.
 DEFAULT_ROOT = Path("/var/tmp/slurm-testbed")  # noqa: S108 - a fixed place is the point: `list` and `down` look there

@@ -6,8 +6,8 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .errors import TestbedError
 from .layout import Ports
+from .testbed_errors import TestbedError
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .errors import TestbedError
+from .testbed_errors import TestbedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

@@ -9,13 +9,13 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from .accounts import create_unix_users, created_user_ids, remove_unix_users
-from .errors import SiteExistsError, SiteNotFoundError
 from .layout import Layout, Record
 from .ports import choose_ports, reserved_ports
 from .processes import end_processes, end_processes_of_users
 from .shares import unmount_below
+from .site_users import create_unix_users, created_user_ids, remove_unix_users
 from .specification import NAME_PATTERN, SiteSpec
+from .testbed_errors import SiteExistsError, SiteNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

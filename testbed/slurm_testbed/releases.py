@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .commands import run_command
-from .errors import CommandFailedError, MissingSoftwareError, ReleaseUnavailableError
+from .external_commands import run_command
+from .testbed_errors import CommandFailedError, MissingSoftwareError, ReleaseUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

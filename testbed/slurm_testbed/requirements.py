@@ -6,8 +6,8 @@ import os
 import re
 import shutil
 
-from .commands import run_command
-from .errors import MissingSoftwareError, NotPermittedError
+from .external_commands import run_command
+from .testbed_errors import MissingSoftwareError, NotPermittedError
 
 PACKAGE_OF_PROGRAM = {
     "slurmctld": "slurmctld",

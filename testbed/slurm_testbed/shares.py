@@ -6,9 +6,9 @@ import re
 import stat
 from pathlib import Path
 
-from .commands import run_command
-from .errors import CommandFailedError, InvalidSpecError, NotPermittedError, TestbedError
+from .external_commands import run_command
 from .requirements import search_path
+from .testbed_errors import CommandFailedError, InvalidSpecError, NotPermittedError, TestbedError
 
 MOUNT_TIMEOUT_S = 20.0
 

@@ -8,12 +8,12 @@ import shutil
 import signal
 from typing import TYPE_CHECKING, Self
 
-from . import accounts, configuration, daemons, database, jobs, registry, releases, requirements, shares
-from .commands import run_command
-from .errors import InvalidSpecError, TestbedError
+from . import daemons, database, registry, releases, requirements, shares, site_jobs, site_users, slurm_configuration
+from .external_commands import run_command
 from .layout import DEFAULT_ROOT, Layout, Ports, Record
-from .logs import tail
+from .log_ends import tail
 from .processes import SITE_VARIABLE
+from .testbed_errors import InvalidSpecError, TestbedError
 from .waiting import wait_until
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Site:
         completed = self.try_run(
             arguments, user=user, input=input, timeout_s=timeout_s, environment=environment, directory=directory
         )
-        return jobs.require_success(completed).output
+        return site_jobs.require_success(completed).output
 
     def try_run(
         self,
@@ -149,9 +149,9 @@ class Site:
         timeout_s: float = COMMAND_TIMEOUT_S,
         environment: Mapping[str, str] | None = None,
         directory: Path | None = None,
-    ) -> jobs.Completed:
+    ) -> site_jobs.Completed:
         """Like `run`, but hand back how it ended: a non-zero exit is no error."""
-        return jobs.run_as(
+        return site_jobs.run_as(
             arguments,
             environment={**self.environment(user), **(environment or {})},
             directory=directory or self.home(user),
@@ -173,19 +173,19 @@ class Site:
         As root only where the site does not enforce associations, or root has one.
         """
         output = self.run(["sbatch", "--parsable", *options], user=user, input=script_text, environment=environment)
-        return jobs.parse_job_id(output)
+        return site_jobs.parse_job_id(output)
 
     def job_states(self, job_ids: Collection[int]) -> dict[str, str]:
         """State of each job by name ("7", array tasks "7_1", "7_[2-9]"), from squeue, else from sacct."""
         queued = self.run(["squeue", "--noheader", "--states=all", "--format=%i|%T"])
-        states = jobs.parse_states(queued, job_ids)
-        missing = set(job_ids) - {jobs.base_id(name) for name in states}
+        states = site_jobs.parse_states(queued, job_ids)
+        missing = set(job_ids) - {site_jobs.base_id(name) for name in states}
         if missing:
             listed = ",".join(str(job_id) for job_id in sorted(missing))
             past = self.run(
                 ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State", f"--jobs={listed}"]
             )
-            states.update(jobs.parse_states(past, missing))
+            states.update(site_jobs.parse_states(past, missing))
         return states
 
     def wait_for_states(
@@ -195,7 +195,7 @@ class Site:
 
         Raises WaitTimedOutError.
         """
-        return jobs.wait_for_states(self.job_states, job_ids, states, timeout_s)
+        return site_jobs.wait_for_states(self.job_states, job_ids, states, timeout_s)
 
     # Faults
 
@@ -292,10 +292,10 @@ class Site:
         database.initialise(self._layout)
         password = self._layout.database_password.read_text(encoding="ascii")
         files = {
-            "slurm.conf": configuration.slurm_conf(self._layout, spec, self.ports, version, plugins),
-            "gres.conf": configuration.gres_conf(self._layout, spec),
-            "cgroup.conf": configuration.cgroup_conf(version),
-            "slurmdbd.conf": configuration.slurmdbd_conf(self._layout, self.ports, password, plugins),
+            "slurm.conf": slurm_configuration.slurm_conf(self._layout, spec, self.ports, version, plugins),
+            "gres.conf": slurm_configuration.gres_conf(self._layout, spec),
+            "cgroup.conf": slurm_configuration.cgroup_conf(version),
+            "slurmdbd.conf": slurm_configuration.slurmdbd_conf(self._layout, self.ports, password, plugins),
         }
         for name, content in files.items():
             path = self.etc / name
@@ -325,7 +325,7 @@ class Site:
         for name in ("munged", "mariadbd"):
             daemons.await_ready(self._layout, self._daemon(name))
         self.start_daemon("slurmdbd")
-        accounts.register_in_slurmdbd(spec.name, spec.account, spec.users, self.environment())
+        site_users.register_in_slurmdbd(spec.name, spec.account, spec.users, self.environment())
         self.start_daemon("slurmctld")
         for node in self.nodes:
             daemons.launch(self._layout, self._daemon(node), self.environment())

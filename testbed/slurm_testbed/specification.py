@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from .errors import InvalidSpecError
+from .testbed_errors import InvalidSpecError
 
 DEFAULT_USERS = ("llm-alice", "llm-bob", "llm-carol")
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9-]{0,30}")

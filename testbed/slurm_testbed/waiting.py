@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from .errors import WaitTimedOutError
+from .testbed_errors import WaitTimedOutError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

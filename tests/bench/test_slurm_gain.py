@@ -1,4 +1,4 @@
-"""The gain on real sites: the demo's stream in the file's form, the figures, and the command on recorded runs."""
+"""The gain on real sites: the demo's workload in the file's form, the figures, and the command on recorded runs."""
 
 import sys
 from collections import Counter
@@ -8,25 +8,25 @@ import msgspec
 import pytest
 
 from rlalloc_agent.served_policy import ServedPolicy, load_shipped
-from rlalloc_demo.stream import Entry, read_streams
-from rlalloc_trainer.streams import StreamJob
-from rlalloc_trainer.validation.chaos import TIMES
-from rlalloc_trainer.validation.recorded import Run, write_run
-from rlalloc_trainer.validation.settings import PRICE_EF, Mode, ValidationError, ValidationSettings
-from rlalloc_trainer.validation.simulated import simulate_at
-from slurm_gain import app
-from slurm_gain.demo_stream import DemoStreamError, demo_stream, job_of
+from rlalloc_demo.demo_workload import Entry, read_workloads
+from rlalloc_simulator.workloads import WorkloadJob
+from rlalloc_validation.chaos import TIMES
+from rlalloc_validation.recorded_run import Run, write_run
+from rlalloc_validation.simulated_run import simulate_at
+from rlalloc_validation.validation_settings import PRICE_EF, Mode, ValidationError, ValidationSettings
+from slurm_gain import gain_run
+from slurm_gain.demo_as_workload import DemoWorkloadError, demo_workload, job_of
+from slurm_gain.gain_plan import COMPARED, Planned, plan, prepare
+from slurm_gain.gain_prediction import BEGINS_S, policies, predictions_s
 from slurm_gain.gains import Measured, Taken, measured_of, spread
-from slurm_gain.plan import COMPARED, Planned, plan, prepare
-from slurm_gain.prediction import BEGINS_S, policies, predictions_s
-from slurm_replay.place import serve_price_ef
-from tests.trainer.validation.runs import SIZE, ran
+from slurm_replay.replay_site import serve_price_ef
+from tests.testbed.validation.example_runs import SIZE, ran
 
 SMALL = ValidationSettings(jobs=24, nodes=2, submit_for_s=40, load=1.2)
-WORDS = ["--jobs", "24", "--minutes", "0.6666667", "--load", "1.2", "--seeds", "1", "--stream", "contention"]
+WORDS = ["--jobs", "24", "--minutes", "0.6666667", "--load", "1.2", "--seeds", "1", "--workload", "contention"]
 
 
-def moldable(sbatch: str) -> StreamJob:
+def moldable(sbatch: str) -> WorkloadJob:
     return job_of(Entry(at=0, user="llm-alice", kind="moldable", sbatch=sbatch), 1, 0.0)
 
 
@@ -62,10 +62,10 @@ def test_the_demos_jobs_take_as_long_as_its_stand_ins() -> None:
 
 
 def test_a_seed_is_another_order_of_the_same_jobs() -> None:
-    entries = read_streams().stream
-    _, as_it_stands = demo_stream(entries, 0)
-    header, other = demo_stream(entries, 1)
-    assert demo_stream(entries, 1) == (header, other)
+    entries = read_workloads().workload
+    _, as_it_stands = demo_workload(entries, 0)
+    header, other = demo_workload(entries, 1)
+    assert demo_workload(entries, 1) == (header, other)
     assert [job.user for job in as_it_stands] == [entry.user for entry in entries]
     assert [job.submit_s for job in other] == [job.submit_s for job in as_it_stands]
     assert [job.user for job in other] != [job.user for job in as_it_stands]
@@ -74,7 +74,7 @@ def test_a_seed_is_another_order_of_the_same_jobs() -> None:
     assert ours == {"moldable", "serve"}
 
 
-def work(job: StreamJob) -> bytes:
+def work(job: WorkloadJob) -> bytes:
     return msgspec.json.encode(msgspec.structs.replace(job, id=1, submit_s=0.0))
 
 
@@ -89,7 +89,7 @@ def work(job: StreamJob) -> bytes:
     ],
 )
 def test_what_cannot_be_read_is_named(sbatch: str, said: str) -> None:
-    with pytest.raises(DemoStreamError, match=said):
+    with pytest.raises(DemoWorkloadError, match=said):
         moldable(sbatch)
 
 
@@ -98,7 +98,7 @@ def run(mode: Mode, *ends_s: float, **changes: object) -> Run:
     return Run(mode=mode, by="a test", load_of_machine=(1.5, 0.0, 0.0), jobs=jobs)
 
 
-def test_figures_of_a_stream() -> None:
+def test_figures_of_a_workload() -> None:
     runs: dict[Mode, Run] = {
         "off": run("off", 10, 30),
         "price-ef": run("price-ef", 10, 10, size=msgspec.structs.replace(SIZE, gpus_per_node=2)),
@@ -120,7 +120,7 @@ def test_the_spread_over_seeds_is_of_ratios() -> None:
             mode: Taken(jct_s=jct_s, predictions_s=(1.0,), resized=0, ended_otherwise=0, machine_load=0.0)
             for mode, jct_s in jcts
         }
-        return Measured(stream="demo", seed=seed, jobs=1, taken=taken)
+        return Measured(workload="demo", seed=seed, jobs=1, taken=taken)
 
     found = spread([of(0, 100, 25), of(1, 10, 10)], "price-ef", "real")
     assert found.mean == pytest.approx(0.5)
@@ -169,10 +169,10 @@ def test_the_command_on_recorded_runs(
     for found in runs.values():
         write_run(planned.folder(kept), msgspec.structs.replace(found, policy="another"))
     monkeypatch.setattr(sys, "argv", ["slurm_gain", str(kept), "--recorded", "--png", str(png), *WORDS])
-    assert app.main() == 1
+    assert gain_run.main() == 1
     assert "was run with policy another" in capsys.readouterr().err
     write_run(planned.folder(kept), msgspec.structs.replace(runs["enforce"], policy=load_shipped()[1].version))
-    assert app.main() == 0
+    assert gain_run.main() == 0
     said = capsys.readouterr().out
     mean_s = sum(job.jct_s for job in runs["off"].jobs) / SMALL.jobs
     row = next(line for line in said.splitlines() if "as submitted" in line)
@@ -185,5 +185,5 @@ def test_without_runs_the_command_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["slurm_gain", str(tmp_path), "--recorded", *WORDS])
-    assert app.main() == 1
+    assert gain_run.main() == 1
     assert "run the command without --recorded" in capsys.readouterr().err

@@ -142,7 +142,7 @@ def test_before_the_daemons_first_start_nothing_is_made(run: Run, tmp_path: Path
 
 def test_a_store_of_a_later_rlalloc_ends_every_program_with_one_line(run: Run, config: Path, tmp_path: Path) -> None:
     make_newer(f"sqlite:///{tmp_path}/store.sqlite")
-    daemon = [Path(sys.executable).parent / "rlallocd", "--config", config]
+    daemon = [str(Path(sys.executable).parent / "rlallocd"), "--config", str(config)]
     for done in (
         run("status"),
         run("explain", "7"),

@@ -8,10 +8,10 @@ import pytest
 
 from rlalloc.config import load_config
 from rlalloc.speed import CURVES
-from rlalloc_demo.configuration import demo_configuration, with_values
-from rlalloc_demo.measures import joined, summaries
-from rlalloc_demo.place import JOBS
-from rlalloc_demo.stream import Entry, Submitted, read_streams
+from rlalloc_demo.demo_configuration import demo_configuration, with_values
+from rlalloc_demo.demo_measures import joined, summaries
+from rlalloc_demo.demo_site import JOBS
+from rlalloc_demo.demo_workload import Entry, Submitted, read_workloads
 from rlallocd.slurm import AccountingRecord
 
 
@@ -45,19 +45,19 @@ def test_values_are_set_by_section_and_key_and_comments_stay() -> None:
         with_values(text, {"nothing": "1"})
 
 
-def test_every_job_of_the_stream_has_its_script() -> None:
-    """All parts of stream.yaml name scripts that exist, and all kinds of jobs occur."""
-    streams = read_streams()
+def test_every_job_of_the_workload_has_its_script() -> None:
+    """All parts of workload.yaml name scripts that exist, and all kinds of jobs occur."""
+    workloads = read_workloads()
     entries = [
-        *streams.stream,
-        *streams.after_training,
-        *streams.without_agent,
-        *streams.without_daemon,
-        *streams.afterwards,
+        *workloads.workload,
+        *workloads.after_training,
+        *workloads.without_agent,
+        *workloads.without_daemon,
+        *workloads.afterwards,
     ]
     assert all((JOBS / entry.script).is_file() for entry in entries)
-    assert {entry.kind for entry in streams.stream} == {"moldable", "rigid", "serve", "ordinary"}
-    assert any(entry.script == "gpt.sbatch" for entry in streams.stream)
+    assert {entry.kind for entry in workloads.workload} == {"moldable", "rigid", "serve", "ordinary"}
+    assert any(entry.script == "gpt.sbatch" for entry in workloads.workload)
 
 
 @dataclass

@@ -26,10 +26,10 @@ from slurm_testbed import (
     registry,
     wait_until,
 )
-from slurm_testbed.accounts import create_unix_users, created_user_ids, remove_unix_users
 from slurm_testbed.processes import site_processes
 from slurm_testbed.requirements import check_requirements
 from slurm_testbed.shares import mounts_below
+from slurm_testbed.site_users import create_unix_users, created_user_ids, remove_unix_users
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,7 +3,7 @@
 import numpy as np
 
 from rlalloc.objective import TERM_NAMES
-from rlalloc_trainer.gain_scale import TYPICAL_GAINS
+from rlalloc_trainer.advantages.advantage_scale import TYPICAL_GAINS
 
 
 def importance(weights: np.ndarray) -> np.ndarray:

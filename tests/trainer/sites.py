@@ -14,29 +14,29 @@ from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.observation import SCHEMA_VERSION, encode
 from rlalloc.store import Decision, Experience, Outcome, Store
 from rlalloc.view import ClusterView, expected_run_time_s
-from rlalloc_trainer.simulator.driving import drive
-from rlalloc_trainer.simulator.engine import Simulator, table_of
-from rlalloc_trainer.simulator.engine.records import STATE_NAMES
-from rlalloc_trainer.simulator.from_stream import Stream, site_of, submitted_from
-from rlalloc_trainer.streams.generate import GeneratorSettings, generate
-from rlalloc_trainer.streams.job import End, NodeGroup
-from rlalloc_trainer.streams.model import load_model
+from rlalloc_simulator.driving import drive
+from rlalloc_simulator.engine import Simulator, table_of
+from rlalloc_simulator.engine.engine_records import STATE_NAMES
+from rlalloc_simulator.site_from_workload import Workload, site_of, submitted_from
+from rlalloc_simulator.workloads.generator import GeneratorSettings, generate
+from rlalloc_simulator.workloads.workload_job import End, NodeGroup
+from rlalloc_simulator.workloads.workload_model import load_model
 from rlallocd.slurm import AccountingRecord
 from rlallocd.worth import costs_of_run, reward_of
 
 NODES = NodeGroup("node", count=4, gpus=8, cpus=64, mem_mib=512_000)
 
 
-def site_stream(seed: int, jobs: int = 60) -> Stream:
+def site_workload(seed: int, jobs: int = 60) -> Workload:
     """Jobs that all complete, on four nodes."""
     settings = GeneratorSettings(NODES, hours=24.0, load=1.5, seed=seed)
     made = [msgspec.structs.replace(job, end=End()) for job in generate(load_model("philly"), settings)][:jobs]
     site = site_of(settings.description, made)
-    return Stream(site, tuple(submitted_from(made, site)))
+    return Workload(site, tuple(submitted_from(made, site)))
 
 
-def experience_of(stream: Stream) -> list[Experience]:
-    """Run a stream under price-EF and describe it as the store does; every second job is in shadow mode's hands."""
+def experience_of(workload: Workload) -> list[Experience]:
+    """Run a workload under price-EF and describe it as the store does; every second job is in shadow mode's hands."""
     decided: dict[int, _Decided] = {}
     asked = [0]
 
@@ -47,11 +47,11 @@ def experience_of(stream: Stream) -> list[Experience]:
         decided[asked[0]] = _Decided(encode(job, view), view)
         return price_ef(job, view) if asked[0] % 2 else as_requested(job, view)
 
-    simulator = Simulator(stream.site, table_of(stream.jobs, stream.site))
-    driven = drive(simulator, stream.jobs, policy, before=remember)
+    simulator = Simulator(workload.site, table_of(workload.jobs, workload.site))
+    driven = drive(simulator, workload.jobs, policy, before=remember)
     return [
-        _experience(stream, number, driven.outcomes[number], decided[number], driven.sizes[number])
-        for number in range(len(stream.jobs))
+        _experience(workload, number, driven.outcomes[number], decided[number], driven.sizes[number])
+        for number in range(len(workload.jobs))
     ]
 
 
@@ -68,8 +68,8 @@ def stored(experiences: list[Experience], path: Path) -> Store:
     return store
 
 
-def _experience(stream: Stream, number: int, outcome: np.void, decided: _Decided, size: np.ndarray) -> Experience:
-    job = stream.jobs[number]
+def _experience(workload: Workload, number: int, outcome: np.void, decided: _Decided, size: np.ndarray) -> Experience:
+    job = workload.jobs[number]
     nodes, gpus, cpus, mem_mib, limit_s = size[:5].tolist()
     allocation = Allocation(
         nodes=nodes,
@@ -84,7 +84,7 @@ def _experience(stream: Stream, number: int, outcome: np.void, decided: _Decided
         job_id=number + 1,
         submitted_s=job.submit_s,
         decided_s=job.submit_s,
-        user=stream.site.users[job.user].name,
+        user=workload.site.users[job.user].name,
         account="llm",
         partition="gpu",
         job_name=f"job{number % 10}",

@@ -12,71 +12,71 @@ from rlalloc.job import SHARES, Shares
 from rlalloc.objective import TERM_NAMES
 from rlalloc.observation import FEATURES, heuristic_shares
 from rlalloc.view import expected_run_time_s, slowdown
-from rlalloc_trainer import counterfactual
-from rlalloc_trainer.counterfactual import LabelSettings, label
-from rlalloc_trainer.simulator.driving import drive, sizes_now
-from rlalloc_trainer.simulator.engine import Simulator, table_of
-from rlalloc_trainer.simulator.engine.jobs import size_of
-from rlalloc_trainer.simulator.from_stream import Stream
-from rlalloc_trainer.simulator.training_streams import training_stream
-from rlalloc_trainer.simulator.worth import KnownBefore
-from tests.trainer.engine.by_hand import job, site, size
+from rlalloc_simulator.driving import drive, sizes_now
+from rlalloc_simulator.engine import Simulator, table_of
+from rlalloc_simulator.engine.job_table import size_of
+from rlalloc_simulator.objective_costs import KnownBefore
+from rlalloc_simulator.site_from_workload import Workload
+from rlalloc_simulator.training_workloads import training_workload
+from rlalloc_trainer.advantages import counterfactual
+from rlalloc_trainer.advantages.counterfactual import LabelSettings, label
+from tests.simulator.engine.by_hand import job, site, size
 
 SMALL = LabelSettings(decisions=6)
 
 
-def lonely_jobs(count: int) -> Stream:
+def lonely_jobs(count: int) -> Workload:
     """Jobs so far apart that each has the site for itself; on 1 to 16 GPUs, scaling linearly."""
     jobs = tuple(job(1e6 * number, size(4, 6000), 1000.0, managed=True) for number in range(count))
-    return Stream(site(), jobs)
+    return Workload(site(), jobs)
 
 
-def crowded(number: int = 3) -> Stream:
-    return training_stream(number, 60)
+def crowded(number: int = 3) -> Workload:
+    return training_workload(number, 60)
 
 
 def test_alone_on_the_cluster_the_gain_is_the_jobs_own() -> None:
     """More GPUs than the heuristic's are a gain, fewer a loss, and as many are nothing."""
     settings = LabelSettings(decisions=20, alternatives=5, explored_cpu=0.0, explored_mem=0.0)
-    stream = lonely_jobs(20)
-    labels = label(stream, price_ef, settings, np.random.default_rng(0))
-    counts = np.array(stream.jobs[0].bounds.gpu_counts)
+    workload = lonely_jobs(20)
+    labels = label(workload, price_ef, settings, np.random.default_rng(0))
+    counts = np.array(workload.jobs[0].bounds.gpu_counts)
     chosen = counts[np.abs(np.log2(counts)[None] - 4 * labels.shares[:, :1]).argmin(axis=1)]
     heuristic = round(16 ** heuristic_shares(labels.observation[0]).gpu)
-    scale_s = 60.0 + expected_run_time_s(stream.jobs[0].request, stream.jobs[0].request)
+    scale_s = 60.0 + expected_run_time_s(workload.jobs[0].request, workload.jobs[0].request)
     assert labels.gain[:, TERM_NAMES.index("jct")] == pytest.approx(
         (4000 / heuristic - 4000 / chosen) / scale_s, abs=1e-4
     )
 
 
 @pytest.mark.parametrize("number", [3, 4, 5])
-def test_a_gain_is_what_running_the_whole_stream_again_would_say(number: int) -> None:
-    """To the end of the stream, each job in the size that it was given, but one."""
-    stream = crowded(number)
-    driven = drive(Simulator(stream.site, table_of(stream.jobs, stream.site)), stream.jobs, BASELINE)
+def test_a_gain_is_what_running_the_whole_workload_again_would_say(number: int) -> None:
+    """To the end of the workload, each job in the size that it was given, but one."""
+    workload = crowded(number)
+    driven = drive(Simulator(workload.site, table_of(workload.jobs, workload.site)), workload.jobs, BASELINE)
     settings = LabelSettings(decisions=10, horizon=math.inf, explored_mem=0.0, explored_urgency=0.0)
-    labels = label(stream, BASELINE, settings, np.random.default_rng(0))
-    numbers = numbers_of(labels, stream)
+    labels = label(workload, BASELINE, settings, np.random.default_rng(0))
+    numbers = numbers_of(labels, workload)
     assert np.abs(labels.gain).max() > 0
     for row, (place, shares) in enumerate(zip(numbers, labels.shares, strict=True)):
-        asked = stream.jobs[place]
+        asked = workload.jobs[place]
         allocation = allocation_for(
             Shares(*(float(share) for share in shares)),
             asked.request,
             asked.bounds,
-            stream.site.nodes[0].shape,
+            workload.site.nodes[0].shape,
             lambda sized, asked=asked: slowdown(asked.request, sized),
         )
         sizes = driven.sizes.copy()
-        patience_s = stream.site.interception.urgency.patience_s(expected_run_time_s(asked.request, allocation))
+        patience_s = workload.site.interception.urgency.patience_s(expected_run_time_s(asked.request, allocation))
         sizes[place, :5], sizes[place, 6] = list(size_of(allocation).values()), patience_s
-        again = Simulator(stream.site, table_of(stream.jobs, stream.site))
+        again = Simulator(workload.site, table_of(workload.jobs, workload.site))
         again.run_answered(sizes)
         difference = total_jct_s(driven.outcomes) - total_jct_s(again.outcomes())
         assert np.sign(labels.gain[row, TERM_NAMES.index("jct")]) == np.sign(round(difference, 3))
 
 
-def numbers_of(labels: counterfactual.Labels, stream: Stream) -> list[int]:
+def numbers_of(labels: counterfactual.Labels, workload: Workload) -> list[int]:
     """Which job each row is about: the observations of a run name it."""
     seen: dict[bytes, int] = {}
     asked = [0]
@@ -88,8 +88,8 @@ def numbers_of(labels: counterfactual.Labels, stream: Stream) -> list[int]:
         seen[counterfactual.encode(one, view).tobytes()] = asked[0]
         return BASELINE(one, view)
 
-    drive(Simulator(stream.site, table_of(stream.jobs, stream.site)), stream.jobs, policy, before=remember)
-    assert len(seen) == len(stream.jobs)
+    drive(Simulator(workload.site, table_of(workload.jobs, workload.site)), workload.jobs, policy, before=remember)
+    assert len(seen) == len(workload.jobs)
     return [seen[observation.tobytes()] for observation in labels.observation]
 
 
@@ -98,17 +98,17 @@ def total_jct_s(outcomes: np.ndarray) -> float:
 
 
 def test_answers_given_beforehand_are_as_good_as_asked_for() -> None:
-    """Byte by byte, also from the middle of a stream on."""
-    stream = crowded()
+    """Byte by byte, also from the middle of a workload on."""
+    workload = crowded()
     clones: list[Simulator] = []
-    simulator = Simulator(stream.site, table_of(stream.jobs, stream.site))
-    middle = len(stream.jobs) // 2
+    simulator = Simulator(workload.site, table_of(workload.jobs, workload.site))
+    middle = len(workload.jobs) // 2
 
     def keep(waiting: list[int]) -> None:
         if waiting == [middle]:
             clones.append(simulator.clone())
 
-    driven = drive(simulator, stream.jobs, price_ef, before=keep)
+    driven = drive(simulator, workload.jobs, price_ef, before=keep)
     (again,) = clones
     again.resize_all(np.array([middle]), driven.sizes[[middle]])
     again.run_answered(driven.sizes)
@@ -117,8 +117,8 @@ def test_answers_given_beforehand_are_as_good_as_asked_for() -> None:
 
 
 def test_a_size_that_no_node_holds_is_refused() -> None:
-    stream = lonely_jobs(3)
-    simulator = Simulator(stream.site, table_of(stream.jobs, stream.site))
+    workload = lonely_jobs(3)
+    simulator = Simulator(workload.site, table_of(workload.jobs, workload.site))
     sizes = sizes_now(simulator)
     sizes[1, 0] = 3
     with pytest.raises(ValueError, match="job 1 could never run"):
@@ -126,21 +126,21 @@ def test_a_size_that_no_node_holds_is_refused() -> None:
 
 
 def test_a_clone_can_end_the_arrivals() -> None:
-    stream = lonely_jobs(5)
-    simulator = Simulator(stream.site, table_of(stream.jobs, stream.site)).clone(2)
-    assert drive(simulator, stream.jobs, price_ef).decided == 2
+    workload = lonely_jobs(5)
+    simulator = Simulator(workload.site, table_of(workload.jobs, workload.site)).clone(2)
+    assert drive(simulator, workload.jobs, price_ef).decided == 2
     assert np.isfinite(simulator.outcomes()["finished_s"]).sum() == 2
 
 
 def test_other_futures_bring_the_same_jobs_at_the_same_times_in_another_order() -> None:
-    stream = crowded()
-    simulator = Simulator(stream.site, table_of(stream.jobs, stream.site))
+    workload = crowded()
+    simulator = Simulator(workload.site, table_of(workload.jobs, workload.site))
     number = int(simulator.run()[0])
     moment = counterfactual._Moment(simulator, number, [])
     sizes = sizes_now(simulator)
     settings = LabelSettings(futures=3, horizon=math.inf)
     own, *others = counterfactual._futures(
-        moment, stream, KnownBefore.of(stream.jobs), sizes, settings, np.random.default_rng(0)
+        moment, workload, KnownBefore.of(workload.jobs), sizes, settings, np.random.default_rng(0)
     )
     came = own.before.world.jobs
     for other in others:
@@ -157,10 +157,10 @@ def test_other_futures_bring_the_same_jobs_at_the_same_times_in_another_order() 
 
 
 def test_jobs_that_depend_on_each_other_have_one_future() -> None:
-    stream = Stream(site(), (job(0, size(1), managed=True), job(1, size(1), dependencies=(("afterok", 0),))))
-    assert len(label(stream, price_ef, SMALL, np.random.default_rng(0)).gain) == 3
+    workload = Workload(site(), (job(0, size(1), managed=True), job(1, size(1), dependencies=(("afterok", 0),))))
+    assert len(label(workload, price_ef, SMALL, np.random.default_rng(0)).gain) == 3
     with pytest.raises(ValueError, match="ask for one future"):
-        label(stream, price_ef, LabelSettings(futures=2), np.random.default_rng(0))
+        label(workload, price_ef, LabelSettings(futures=2), np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("settings", [SMALL, LabelSettings(decisions=6, futures=3), LabelSettings(2, redecide=True)])
@@ -198,7 +198,7 @@ def test_more_gpus_alone_on_the_cluster_waste_more() -> None:
     assert (np.sign(gain["network"][spread]) == -np.sign(gain["jct"][spread])).all()
 
 
-def test_a_stream_shorter_than_its_decisions_gives_what_it_has() -> None:
+def test_a_workload_shorter_than_its_decisions_gives_what_it_has() -> None:
     settings = msgspec.structs.replace(SMALL, decisions=50)
     assert len(label(lonely_jobs(3), price_ef, settings, np.random.default_rng(0)).gain) == 3 * settings.alternatives
 
@@ -206,5 +206,5 @@ def test_a_stream_shorter_than_its_decisions_gives_what_it_has() -> None:
 def test_a_job_without_a_choice_is_not_asked_about() -> None:
     fixed = job(0, size(4), managed=True)
     bounds = msgspec.structs.replace(fixed.bounds, gpu_counts=(4,))
-    stream = Stream(site(), (msgspec.structs.replace(fixed, bounds=bounds), job(1, size(4))))
-    assert len(label(stream, price_ef, SMALL, np.random.default_rng(0)).gain) == 0
+    workload = Workload(site(), (msgspec.structs.replace(fixed, bounds=bounds), job(1, size(4))))
+    assert len(label(workload, price_ef, SMALL, np.random.default_rng(0)).gain) == 0

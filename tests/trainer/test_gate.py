@@ -4,9 +4,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from rlalloc_trainer.evaluation import StreamResult, jct_ratio
-from rlalloc_trainer.gate import Evidence, judge
-from rlalloc_trainer.intervals import Interval, bootstrap_mean
+from rlalloc_simulator.paired_statistics import Interval, bootstrap_mean
+from rlalloc_trainer.evaluation.policy_runs import WorkloadResult, jct_ratio
+from rlalloc_trainer.promotion.gate import Evidence, judge
 
 BETTER = Interval(0.90, 0.85, 0.95)
 UNSURE_BETTER = Interval(0.97, 0.93, 1.01)
@@ -24,7 +24,7 @@ def evidence(current: Interval, heuristics: list[Interval], killed: tuple[int, i
         killed_candidate=killed[0],
         killed_current=killed[1],
         held_out_jobs=18,
-        streams=40,
+        workloads=40,
         confidence=0.9,
     )
 
@@ -73,12 +73,12 @@ def test_a_verdict_is_plain_json() -> None:
     assert msgspec.json.decode(msgspec.json.encode(verdict), type=type(verdict)) == verdict
 
 
-def results(jcts: list[float]) -> list[StreamResult]:
-    return [StreamResult(jct_s=jct, wait_s=0, gpu_s=0, killed=0) for jct in jcts]
+def results(jcts: list[float]) -> list[WorkloadResult]:
+    return [WorkloadResult(jct_s=jct, wait_s=0, gpu_s=0, killed=0) for jct in jcts]
 
 
-def test_a_ratio_is_paired_by_stream() -> None:
-    """Streams differ a thousandfold, the policies by 10% on each: the interval is a point."""
+def test_a_ratio_is_paired_by_workload() -> None:
+    """Workloads differ a thousandfold, the policies by 10% on each: the interval is a point."""
     base = [1.0, 10.0, 1000.0]
     ratio = jct_ratio(results([0.9 * jct for jct in base]), results(base), 0.9)
     assert (ratio.estimate, ratio.low, ratio.high) == pytest.approx((0.9, 0.9, 0.9))

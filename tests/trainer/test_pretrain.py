@@ -8,22 +8,22 @@ import pytest
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import BASELINE_NAME
 from rlalloc.policies import verify
-from rlalloc_trainer import pretrain as module
-from rlalloc_trainer.counterfactual import LabelSettings
-from rlalloc_trainer.held_out import RIVALS
-from rlalloc_trainer.one_seed import PretrainSettings
-from rlalloc_trainer.pretrain import pretrain
-from rlalloc_trainer.progress import silent
-from rlalloc_trainer.sac import SacSettings
-from rlalloc_trainer.simulator.training_streams import training_stream
+from rlalloc_simulator.progress import silent
+from rlalloc_simulator.training_workloads import training_workload
+from rlalloc_trainer.advantages.counterfactual import LabelSettings
+from rlalloc_trainer.pipelines import pretrain as module
+from rlalloc_trainer.pipelines.pretrain import pretrain
+from rlalloc_trainer.pipelines.pretrain_seed import PretrainSettings
+from rlalloc_trainer.promotion.held_out_evidence import RIVALS
+from rlalloc_trainer.sac.soft_actor_critic import SacSettings
 
 SMALL = PretrainSettings(
     seeds=2,
-    streams=2,
+    workloads=2,
     steps=50,
-    validation_streams=2,
-    test_streams=3,
-    rival_streams=2,
+    validation_workloads=2,
+    test_workloads=3,
+    rival_workloads=2,
     labels=LabelSettings(decisions=3, alternatives=2),
     sac=SacSettings(actor_after=10),
 )
@@ -34,15 +34,15 @@ class Killed(BaseException):
 
 
 @pytest.fixture(autouse=True)
-def short_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "training_stream", lambda number: training_stream(number, 15))
+def short_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "training_workload", lambda number: training_workload(number, 15))
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "training_stream", lambda number: training_stream(number, 15))
+        patch.setattr(module, "training_workload", lambda number: training_workload(number, 15))
         pretrain(SMALL, folder, silent, workers=1)
     return folder
 
@@ -63,13 +63,13 @@ def test_a_training_that_was_killed_goes_on_to_the_same_bytes(stage: str, whole:
 
 def test_what_is_done_is_not_done_again(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With all of it done nothing is simulated at all."""
-    monkeypatch.setattr(module, "training_stream", None)
+    monkeypatch.setattr(module, "training_workload", None)
     before = verify(whole)
     pretrain(SMALL, whole, silent, workers=1)
     assert verify(whole).files == before.files
 
 
-def test_rivals_are_compared_on_the_streams_that_they_ran(whole: Path) -> None:
+def test_rivals_are_compared_on_the_workloads_that_they_ran(whole: Path) -> None:
     kept = {path.stem: len(msgspec.json.decode(path.read_bytes())) for path in whole.glob("training/results-test-*")}
     assert kept.pop(f"results-test-{BASELINE_NAME}") == 3
     assert sorted(kept.values(), reverse=True)[:2] in ([3, 2], [2, 2])  # what was chosen may be the base itself

@@ -7,8 +7,8 @@ import pytest
 import safetensors.numpy
 import torch
 
-from rlalloc_trainer.prioritised import Drawn, PrioritisedReplay, PrioritySettings
-from rlalloc_trainer.replay import Transitions, single_decisions
+from rlalloc_trainer.sac.prioritised_replay import Drawn, PrioritisedReplay, PrioritySettings
+from rlalloc_trainer.sac.replay_buffer import Transitions, single_decisions
 
 EVEN_CHANCE = 1e-3
 """Below this, a chi-square test says that the draws do not follow the priorities. Seeds are fixed."""

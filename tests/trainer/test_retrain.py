@@ -19,35 +19,48 @@ from rlalloc.speed import PRIOR
 from rlalloc.store import Experience
 from rlalloc.urgency import UrgencyRules
 from rlalloc_agent.actor import Actor, actor_bytes, load_actor
-from rlalloc_trainer import held_out
-from rlalloc_trainer import retrain as module
-from rlalloc_trainer.critic import Critics, EnsemblePerceptron, ResidualCritics
-from rlalloc_trainer.experience import costs_of, observations_of, shares_of, split_by_time, usable
-from rlalloc_trainer.gate import judge
-from rlalloc_trainer.held_out import CANDIDATE, HeldOut, measure
-from rlalloc_trainer.retrain import beyond_expectation, in_place, retrain
-from rlalloc_trainer.simulator.consequences import Observed
-from rlalloc_trainer.simulator.from_stream import Stream
-from rlalloc_trainer.twin import LEAST_JOBS, MOST_JOBS, resampled, scaling_exponents, stream_jobs, twin_of
-from rlalloc_trainer.versions import CRITICS_FILE, load_shipped_version, load_version, new_manifest, version_files
-from rlalloc_trainer.weighed_critic import COLUMNS, WEIGHED, WeighedCritics
+from rlalloc_simulator.recorded_outcomes import Observed
+from rlalloc_simulator.site_from_workload import Workload
+from rlalloc_trainer.pipelines import retrain as module
+from rlalloc_trainer.pipelines.calibrated_simulator import (
+    LEAST_JOBS,
+    MOST_JOBS,
+    resampled,
+    scaling_exponents,
+    twin_of,
+    workload_jobs,
+)
+from rlalloc_trainer.pipelines.retrain import beyond_expectation, in_place, retrain
+from rlalloc_trainer.pipelines.site_experience import costs_of, observations_of, shares_of, split_by_time, usable
+from rlalloc_trainer.promotion import held_out_evidence as held_out
+from rlalloc_trainer.promotion.gate import judge
+from rlalloc_trainer.promotion.held_out_evidence import CANDIDATE, HeldOut, measure
+from rlalloc_trainer.promotion.policy_versions import (
+    CRITICS_FILE,
+    load_shipped_version,
+    load_version,
+    new_manifest,
+    version_files,
+)
+from rlalloc_trainer.sac.conditioned_critics import COLUMNS, WEIGHED, WeighedCritics
+from rlalloc_trainer.sac.critics import Critics, EnsemblePerceptron, ResidualCritics
 from tests.agent.running_server import add_version
-from tests.trainer.sites import NODES, changed, experience_of, site_stream, stored
+from tests.trainer.sites import NODES, changed, experience_of, site_workload, stored
 
 SMALL = TrainerSection(steps=30, min_experience=20)
 
 
 @pytest.fixture(scope="module")
 def experiences() -> list[Experience]:
-    return experience_of(site_stream(1))
+    return experience_of(site_workload(1))
 
 
 @pytest.fixture
 def few_and_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the product has it, but with little work and without starting processes."""
-    for name, value in {"TRAIN_STREAMS": 2, "HELD_OUT_STREAMS": 4, "WORKERS": 1}.items():
+    for name, value in {"TRAIN_WORKLOADS": 2, "HELD_OUT_WORKLOADS": 4, "WORKERS": 1}.items():
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(module, "stream_jobs", lambda _: 25)
+    monkeypatch.setattr(module, "workload_jobs", lambda _: 25)
 
 
 def test_too_little_experience_is_said_and_nothing_done(experiences: list[Experience], tmp_path: Path) -> None:
@@ -219,25 +232,25 @@ def test_how_jobs_scale_is_read_from_their_run_times(experiences: list[Experienc
     assert scaling_exponents([]) == {}
 
 
-def test_resampled_streams_keep_the_sites_jobs_and_pace(experiences: list[Experience]) -> None:
+def test_resampled_workloads_keep_the_sites_jobs_and_pace(experiences: list[Experience]) -> None:
     site = twin_of(experiences, experiences)
-    streams = resampled(site, 300, 50, np.random.default_rng(0))
+    workloads = resampled(site, 300, 50, np.random.default_rng(0))
     works = {job.work_s for job in site.jobs}
-    assert all(job.work_s in works for stream in streams for job in stream.jobs)
-    ours = np.mean([stream.jobs[-1].submit_s / 50 for stream in streams])
+    assert all(job.work_s in works for workload in workloads for job in workload.jobs)
+    ours = np.mean([workload.jobs[-1].submit_s / 50 for workload in workloads])
     theirs = (site.jobs[-1].submit_s - site.jobs[0].submit_s) / (len(site.jobs) - 1)
     assert ours == pytest.approx(theirs, rel=0.1)
 
 
-def test_resampled_streams_are_pieces_of_the_history(experiences: list[Experience]) -> None:
-    """Four a stream, of jobs one after the other with the gaps that were between them; faster where asked."""
+def test_resampled_workloads_are_pieces_of_the_history(experiences: list[Experience]) -> None:
+    """Four a workload, of jobs one after the other with the gaps that were between them; faster where asked."""
     site = twin_of(experiences, experiences)
-    (stream,) = resampled(site, 1, 42, np.random.default_rng(0), pace=(2.0, 2.0))
+    (workload,) = resampled(site, 1, 42, np.random.default_rng(0), pace=(2.0, 2.0))
     history = [(job.work_s, job.submit_s) for job in (*site.jobs, *site.jobs)]
     works = [work_s for work_s, _ in history]
-    assert len(stream.jobs) == 42
+    assert len(workload.jobs) == 42
     for first in range(0, 42, 11):
-        piece = stream.jobs[first : first + 11]
+        piece = workload.jobs[first : first + 11]
         begin = works.index(piece[0].work_s)
         assert [job.work_s for job in piece] == works[begin : begin + len(piece)]
         if begin + len(piece) <= len(site.jobs):
@@ -246,16 +259,18 @@ def test_resampled_streams_are_pieces_of_the_history(experiences: list[Experienc
 
 
 @pytest.mark.parametrize(("faster", "jobs"), [(0.01, LEAST_JOBS), (1.0, 200), (1000.0, MOST_JOBS)])
-def test_a_stream_is_so_long_that_it_fills_the_site(experiences: list[Experience], faster: float, jobs: int) -> None:
+def test_a_workload_is_so_long_that_it_fills_the_site(
+    experiences: list[Experience], faster: float, jobs: int
+) -> None:
     """Of a site where twenty run at a time, ten times as many."""
     site = twin_of(experiences, experiences)
     one = next(job for job in site.jobs if job.request.gpus == 1)
     run_s = one.work_s / one.curve.at(1, one.request.cpus_per_gpu)
-    regular = Stream(
+    regular = Workload(
         site.site,
         tuple(msgspec.structs.replace(one, submit_s=number * run_s / 20 / faster) for number in range(1001)),
     )
-    assert stream_jobs(regular) == pytest.approx(jobs, rel=0.002)
+    assert workload_jobs(regular) == pytest.approx(jobs, rel=0.002)
 
 
 @pytest.mark.usefixtures("few_and_in_this_process")
@@ -287,10 +302,10 @@ def test_urgency_counts_in_the_twin_where_it_does_on_the_site(experiences: list[
 
 def test_a_policy_against_itself_is_no_better(experiences: list[Experience]) -> None:
     site = twin_of(experiences, experiences)
-    streams = resampled(site, 3, 20, np.random.default_rng(0))
+    workloads = resampled(site, 3, 20, np.random.default_rng(0))
     current = msgspec.structs.replace(load_shipped_version(), actor=Actor())
     name = next(iter(ALTERNATIVES))
-    measured = HeldOut(measure(name, current, streams, map), current.version, 60, 0.9)
+    measured = HeldOut(measure(name, current, workloads, map), current.version, 60, 0.9)
     evidence = measured.evidence(CANDIDATE, 0.9)
     assert evidence.against_heuristics[name].estimate == 1.0
     assert set(evidence.against_heuristics) == {"as-requested", "repaired", *ALTERNATIVES, BASELINE_NAME}

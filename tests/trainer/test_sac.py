@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES
 from rlalloc_agent.actor import Actor
-from rlalloc_trainer.critic import PlainCritics, ResidualCritics
-from rlalloc_trainer.replay import Replay, Transitions, single_decisions
-from rlalloc_trainer.sac import Losses, Sac, SacSettings, learn, new_critics
+from rlalloc_trainer.sac.critics import PlainCritics, ResidualCritics
+from rlalloc_trainer.sac.replay_buffer import Replay, Transitions, single_decisions
+from rlalloc_trainer.sac.soft_actor_critic import Losses, Sac, SacSettings, learn, new_critics
 
 PLAIN = SacSettings(
     anchor=0.0,

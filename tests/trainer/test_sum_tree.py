@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlalloc_trainer.sum_tree import SumTree
+from rlalloc_trainer.sac.sum_tree import SumTree
 
 PRIORITY = st.integers(1, 1000).map(float)
 """Whole numbers: their sums are exact, so that tree and cumulative sum must agree to the bit."""

@@ -58,7 +58,7 @@ are yet to come."""
 STEEP_PRICE: Final = SteepConstants(
     wait_weight=0.66, own_price=15.0, queue_price=24.0, queue_power=0.85, horizon_s=14_400.0, share_power=1.15
 )
-"""What steep-price charges: found where the queue keeps its own order, on training streams and validation weeks."""
+"""What steep-price charges: found where the queue keeps its own order, on training workloads and validation weeks."""
 EQUAL_PARTS: Final = 1.25
 """So many equal parts of all GPUs are the most that capped-price gives a job."""
 NO_PRICE: Final = PriceConstants(own_price=0.0, queue_price=0.0)

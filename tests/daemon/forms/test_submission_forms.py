@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rlalloc_testbed import USER, releases, start_site
+from rlalloc_testbed import USER, required_release, start_site
 from rlallocd.sizes import FORMS_DECLINED
 
 from .checks import problems_of
@@ -23,7 +23,7 @@ def matrix(request: pytest.FixtureRequest) -> Iterator[Matrix]:
     """All cells on a site of one version, run to their ends."""
     release: str | None = request.param
     if release is not None:
-        releases.require(release)
+        required_release.require(release)
     name = f"forms-{release or 'own'}-{os.getpid()}"
     shape = {"gpus_per_node": SITE_GPUS, "cpus_per_node": SITE_CPUS, "mem_mib_per_node": SITE_MEM_MIB}
     with start_site(name, nodes=8, release=release, **shape) as site, pytest.MonkeyPatch.context() as monkeypatch:

@@ -14,7 +14,11 @@ from rlalloc.errors import PolicyError
 from rlalloc.heuristics.named import policy_named
 from rlalloc.observation import FEATURES
 from rlalloc_agent.actor import Actor
-from rlalloc_trainer.cli import app
+from rlalloc_simulator.driving import drive
+from rlalloc_simulator.engine import Simulator, table_of
+from rlalloc_simulator.gym_environment import ClusterEnvironment
+from rlalloc_simulator.training_workloads import training_workload
+from rlalloc_trainer.commands.train_commands import app
 from rlalloc_trainer.imitation.cloning import CloningTerm, WarmStart, clone
 from rlalloc_trainer.imitation.demonstrations import (
     Recorded,
@@ -22,16 +26,12 @@ from rlalloc_trainer.imitation.demonstrations import (
     record,
     write_demonstrations,
 )
-from rlalloc_trainer.imitation.experts import AroundExpert, expert_shares
-from rlalloc_trainer.online import OnlineSettings, OnlineTraining
-from rlalloc_trainer.plain_actor import PlainActor
-from rlalloc_trainer.prioritised import PrioritisedReplay, PrioritySettings
-from rlalloc_trainer.replay import Replay, Transitions, single_decisions
-from rlalloc_trainer.sac import Losses, Sac, plain_settings
-from rlalloc_trainer.simulator.driving import drive
-from rlalloc_trainer.simulator.engine import Simulator, table_of
-from rlalloc_trainer.simulator.environment import ClusterEnvironment
-from rlalloc_trainer.simulator.training_streams import training_stream
+from rlalloc_trainer.imitation.expert_actor import AroundExpert, expert_shares
+from rlalloc_trainer.sac.environment_training import OnlineSettings, OnlineTraining
+from rlalloc_trainer.sac.plain_actor import PlainActor
+from rlalloc_trainer.sac.prioritised_replay import PrioritisedReplay, PrioritySettings
+from rlalloc_trainer.sac.replay_buffer import Replay, Transitions, single_decisions
+from rlalloc_trainer.sac.soft_actor_critic import Losses, Sac, plain_settings
 
 WIDTHS = (32, 32)
 
@@ -46,10 +46,10 @@ def one_thread() -> Iterator[None]:
 
 
 def test_a_demonstration_is_what_the_expert_does() -> None:
-    """The same stream, driven by the same expert outside the environment, ends the same."""
+    """The same workload, driven by the same expert outside the environment, ends the same."""
     environment = ClusterEnvironment(jobs=12)
-    shown = record(environment, Recorded(experts=("sjf",), streams=1, first=7)).transitions
-    site, jobs = training_stream(7, 12)
+    shown = record(environment, Recorded(experts=("sjf",), workloads=1, first=7)).transitions
+    site, jobs = training_workload(7, 12)
     simulator = Simulator(site, table_of(jobs, site))
     drive(simulator, jobs, policy_named("sjf"))
     assert environment.simulator.digest() == simulator.digest()
@@ -58,9 +58,9 @@ def test_a_demonstration_is_what_the_expert_does() -> None:
     assert (shown.next_observation[:-1] == shown.observation[1:]).all()
 
 
-def test_experts_take_turns_by_stream() -> None:
+def test_experts_take_turns_by_workload() -> None:
     environment = ClusterEnvironment(jobs=5)
-    both = record(environment, Recorded(experts=("smallest", "largest"), streams=2)).transitions
+    both = record(environment, Recorded(experts=("smallest", "largest"), workloads=2)).transitions
     first = int(np.flatnonzero(both.discount == 0.0)[0]) + 1
     assert (both.shares[:first, 0] == 0.0).all()
     assert (both.shares[first:, 0] == 1.0).all()
@@ -68,7 +68,7 @@ def test_experts_take_turns_by_stream() -> None:
 
 
 def test_demonstrations_come_back_from_a_file(tmp_path: Path) -> None:
-    recorded = Recorded(experts=("fcfs", "round-robin"), streams=2, look_ahead=3)
+    recorded = Recorded(experts=("fcfs", "round-robin"), workloads=2, look_ahead=3)
     shown = record(ClusterEnvironment(jobs=6), recorded)
     write_demonstrations(shown, tmp_path / "shown.safetensors")
     read = read_demonstrations(tmp_path / "shown.safetensors")
@@ -82,7 +82,7 @@ def test_files_that_are_no_demonstrations_are_refused(tmp_path: Path) -> None:
     path.write_bytes(b"something else")
     with pytest.raises(PolicyError, match="holds no demonstrations"):
         read_demonstrations(path)
-    shown = record(ClusterEnvironment(jobs=3), Recorded(experts=("sjf",), streams=1))
+    shown = record(ClusterEnvironment(jobs=3), Recorded(experts=("sjf",), workloads=1))
     older = msgspec.structs.replace(shown, recorded=msgspec.structs.replace(shown.recorded, schema=0))
     write_demonstrations(older, path)
     with pytest.raises(PolicyError, match="of observation schema 0"):
@@ -91,7 +91,7 @@ def test_files_that_are_no_demonstrations_are_refused(tmp_path: Path) -> None:
 
 def test_unknown_experts_and_environments_are_named() -> None:
     with pytest.raises(PolicyError, match="no policy 'nobody'"):
-        record(ClusterEnvironment(jobs=3), Recorded(experts=("nobody",), streams=1))
+        record(ClusterEnvironment(jobs=3), Recorded(experts=("nobody",), workloads=1))
     with pytest.raises(TypeError, match="Cluster-v0"):
         AroundExpert(gymnasium.make("Pendulum-v1"), "sjf")
 
@@ -100,7 +100,7 @@ def test_unknown_experts_and_environments_are_named() -> None:
 def test_an_untrained_residual_actor_is_its_expert(expert: str) -> None:
     environment = AroundExpert(ClusterEnvironment(jobs=15), expert)
     actor = Actor(len(FEATURES), WIDTHS)
-    observation, _ = environment.reset(options={"stream": 3})
+    observation, _ = environment.reset(options={"workload": 3})
     ended, seen = False, []
     while not ended:
         (shares,), _ = actor.decide(observation[None], sample=False)
@@ -119,7 +119,7 @@ def test_the_command_records_what_an_expert_does(tmp_path: Path) -> None:
         "sjf",
         "--expert",
         "fcfs",
-        "--streams",
+        "--workloads",
         "2",
         "--jobs",
         "4",
@@ -200,8 +200,8 @@ def test_the_q_filter_follows_a_good_expert_and_leaves_a_bad_one() -> None:
 
 
 def shown_training(settings: OnlineSettings, actor_after: int = 0) -> OnlineTraining[PlainActor]:
-    """Training on short streams with two demonstrated ones in a prioritised replay, and a cloning term."""
-    shown = record(ClusterEnvironment(jobs=8), Recorded(experts=("price-ef",), streams=2)).transitions
+    """Training on short workloads with two demonstrated ones in a prioritised replay, and a cloning term."""
+    shown = record(ClusterEnvironment(jobs=8), Recorded(experts=("price-ef",), workloads=2)).transitions
     features, actions = shown.observation.shape[1], shown.shares.shape[1]
     torch.manual_seed(0)
     sac_settings = msgspec.structs.replace(plain_settings(actions), actor_after=actor_after, critic_rate=3e-3)

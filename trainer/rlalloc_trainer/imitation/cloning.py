@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from rlalloc_agent.tanh_gaussian import TanhGaussian
-from rlalloc_trainer.replay import FloatArray, Transitions
+from rlalloc_trainer.sac.replay_buffer import FloatArray, Transitions
 
 
 class WarmStart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -16,28 +16,28 @@ import safetensors.numpy
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics.named import policy_named
 from rlalloc.observation import SCHEMA_VERSION
-from rlalloc_trainer.imitation.experts import cluster_of, expert_shares
-from rlalloc_trainer.n_step import NStepReturns
-from rlalloc_trainer.progress import Report, silent
-from rlalloc_trainer.replay import Transitions, joined
+from rlalloc_simulator.progress import ProgressCallback, silent
+from rlalloc_trainer.imitation.expert_actor import cluster_of, expert_shares
+from rlalloc_trainer.sac.n_step import NStepReturns
+from rlalloc_trainer.sac.replay_buffer import Transitions, joined
 
-FIRST_STREAM: Final = 2_000_000
-"""Streams are numbered; demonstrations are from here on, away from those of training, validation and test."""
+FIRST_WORKLOAD: Final = 2_000_000
+"""Workloads are numbered; demonstrations are from here on, away from those of training, validation and test."""
 
 
 class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where demonstrations come from.
 
-    experts     by name; each in turn has a stream
-    streams     how many, numbered from ``first``
+    experts     by name; each in turn has a workload
+    workloads     how many, numbered from ``first``
     schema      of the observations
     gamma       discount of a step
     look_ahead  n of the n-step returns
     """
 
     experts: tuple[str, ...]
-    streams: int
-    first: int = FIRST_STREAM
+    workloads: int
+    first: int = FIRST_WORKLOAD
     schema: int = SCHEMA_VERSION
     gamma: float = 0.99
     look_ahead: int = 1
@@ -50,19 +50,21 @@ class Demonstrations(msgspec.Struct, frozen=True):
     transitions: Transitions
 
 
-def record(environment: gymnasium.Env[Any, Any], recorded: Recorded, report: Report = silent) -> Demonstrations:
-    """Let experts decide streams of a ClusterEnvironment, whatever its wrappers. The same arguments give the same.
+def record(
+    environment: gymnasium.Env[Any, Any], recorded: Recorded, report: ProgressCallback = silent
+) -> Demonstrations:
+    """Let experts decide workloads of a ClusterEnvironment, whatever its wrappers. The same arguments give the same.
 
-    Raises PolicyError if there is no such expert, ValueError if there are no streams.
+    Raises PolicyError if there is no such expert, ValueError if there are no workloads.
     """
-    if recorded.streams < 1 or not recorded.experts:
-        raise ValueError(f"{recorded}: name at least one expert and one stream")
+    if recorded.workloads < 1 or not recorded.experts:
+        raise ValueError(f"{recorded}: name at least one expert and one workload")
     experts = [policy_named(name) for name in recorded.experts]
     cluster = cluster_of(environment)
     returns = NStepReturns(recorded.look_ahead, recorded.gamma)
     parts = []
-    for index in range(recorded.streams):
-        observation, _ = environment.reset(options={"stream": recorded.first + index})
+    for index in range(recorded.workloads):
+        observation, _ = environment.reset(options={"workload": recorded.first + index})
         ended = False
         while not ended:
             shares = expert_shares(cluster, experts[index % len(experts)])
@@ -71,7 +73,7 @@ def record(environment: gymnasium.Env[Any, Any], recorded: Recorded, report: Rep
                 returns.add(observation, shares, float(reward), following, terminated=terminated, truncated=truncated)
             )
             observation, ended = following, terminated or truncated
-        report("recording demonstrations", (index + 1) / recorded.streams)
+        report("recording demonstrations", (index + 1) / recorded.workloads)
     return Demonstrations(recorded, joined(parts))
 
 

@@ -1,0 +1,90 @@
+"""The site that a workload is run on: without rlalloc, or with rlallocd and rlalloc-agent in one mode."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from rlalloc.policies import ACTOR_FILE, PolicyStore
+from rlalloc_agent.actor import actor_bytes
+from rlalloc_agent.served_policy import load_shipped
+from rlalloc_testbed import Installation, install, start_site
+from rlalloc_validation.validation_settings import PRICE_EF, Mode, ValidationSettings, sizes_jobs
+from slurm_testbed import DEFAULT_ROOT, Site, SiteSpec
+
+
+@contextmanager
+def site_for(
+    settings: ValidationSettings, mode: Mode, users: tuple[str, ...]
+) -> Iterator[tuple[Site, Installation | None]]:
+    """Start a site as the settings say, and rlalloc on it unless ``mode`` is off; both end at the block's end.
+
+    Raises TestbedError, and PolicyError if the policy that ships with the agent is damaged.
+    """
+    name = f"replay-{mode}-{os.getpid()}"
+    looks = {
+        "nodes": settings.nodes,
+        "gpus_per_node": settings.gpus_per_node,
+        "cpus_per_node": settings.cpus_per_node,
+        "mem_mib_per_node": settings.mem_mib_per_node,
+        "users": users,
+        "scheduler_parameters": scheduler_words(settings),
+        # Slurm's default; jobs come first in the order of their submission.
+        "extra_slurm_conf": {
+            "PriorityType": "priority/basic",
+            "PriorityWeightAge": None,
+            "PriorityMaxAge": None,
+            "PriorityWeightFairshare": None,
+            "PriorityWeightJobSize": None,
+            "PriorityDecayHalfLife": None,
+            "PriorityCalcPeriod": None,
+            "MinJobAge": "3600",
+        },
+    }
+    if mode == "off":
+        with Site.start(SiteSpec(name=name, **looks), DEFAULT_ROOT, replace=True) as site:  # type: ignore[arg-type]
+            yield site, None
+        return
+    with start_site(name, **looks) as site:
+        rlalloc = install(site, **rlalloc_settings(settings, mode))
+        if mode == "price-ef":
+            serve_price_ef(Path(rlalloc.settings["policy"]["directory"]))
+        try:
+            rlalloc.start("rlalloc-agent")
+            rlalloc.start("rlallocd")
+            yield site, rlalloc
+        finally:
+            rlalloc.stop_all()
+
+
+def serve_price_ef(directory: Path) -> None:
+    """Make a policy the one in use whose answers are price-EF's. Raises PolicyError."""
+    actor, manifest = load_shipped()
+    store = PolicyStore(directory)
+    content = {ACTOR_FILE: actor_bytes(actor)}
+    store.promote(store.add(content, msgspec.structs.replace(manifest, routing=PRICE_EF)))
+
+
+def scheduler_words(settings: ValidationSettings) -> dict[str, str]:
+    """SchedulerParameters of the site. bf_window is in minutes there."""
+    return {
+        "bf_interval": str(settings.bf_interval_s),
+        "bf_resolution": str(settings.bf_resolution_s),
+        "bf_window": str(settings.bf_window_s // 60),
+        "sched_interval": str(settings.sched_interval_s),
+        "batch_sched_delay": str(settings.batch_sched_delay_s),
+    }
+
+
+def rlalloc_settings(settings: ValidationSettings, mode: Mode) -> dict[str, object]:
+    """What differs from the testbed's usual configuration: the policy's mean, and one decision a job."""
+    of_rlalloc = "enforce" if sizes_jobs(mode) else mode
+    return {
+        "mode": of_rlalloc,
+        "rules": [{"name": "llm", "mode": of_rlalloc}],
+        "grace_s": settings.grace_s,
+        "daemon": {"poll_s": float(settings.poll_s), "outcomes_every_s": 30.0, "heartbeat_s": 5.0},
+        "waiting": {"max_updates": 0},
+    }

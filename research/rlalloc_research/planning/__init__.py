@@ -1,0 +1,5 @@
+"""Planning: an answer and its neighbours are tried in sampled futures before one is given (docs/planning.md)."""
+
+from rlalloc_research.planning.planning_policy import Planned, PlanningSettings
+
+__all__ = ["Planned", "PlanningSettings"]

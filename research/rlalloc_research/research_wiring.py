@@ -1,0 +1,31 @@
+"""Wiring of the research commands: processes and files around the domain."""
+
+from pathlib import Path
+
+import torch
+
+from rlalloc.errors import PolicyError
+from rlalloc_research.parallelism.parallelism_comparison import Compared, ComparisonSettings, compare
+from rlalloc_research.pareto_front import Front, FrontSettings, draw_front, front
+from rlalloc_simulator.parallel import processes
+from rlalloc_simulator.progress import ProgressCallback
+
+
+def make_front(settings: FrontSettings, png: Path | None, workers: int, report: ProgressCallback) -> Front:
+    """Train and run what a front is made of, and draw it at ``png``. Raises PolicyError."""
+    torch.set_num_threads(1)
+    with processes(workers) as parallel_map:
+        found = front(settings, parallel_map, report)
+    if png is not None:
+        try:
+            draw_front(found, settings.term, png)
+        except OSError as err:
+            raise PolicyError(f"{png}: {err.strerror}; name a file in a folder that you may write to") from err
+    return found
+
+
+def compare_parallelism(seeds: int, folder: Path, workers: int, report: ProgressCallback) -> dict[str, Compared]:
+    """Return a row of the table for each policy that chooses GPU counts and parallelism."""
+    torch.set_num_threads(1)
+    with processes(workers) as parallel_map:
+        return compare(ComparisonSettings(seeds=seeds), parallel_map, folder, report)

@@ -1,0 +1,1 @@
+"""A Slurm site simulated by compiled code (``engine``), and what runs workloads and policies on it."""

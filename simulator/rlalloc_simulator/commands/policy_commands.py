@@ -1,0 +1,134 @@
+"""The commands ``rlalloc simulate policies|compare|tune``: reference policies on the compiled engine."""
+
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from rlalloc.errors import PolicyError
+from rlalloc.urgency import UrgencyRules
+from rlalloc_simulator.command_line import errors_end_here, progress_bar
+from rlalloc_simulator.workloads.workload_errors import WorkloadError
+
+SeedOption = Annotated[int, typer.Option(min=0, help="All that is random follows from it.")]
+DEFAULT_RULES: Final = UrgencyRules()
+ProcessesOption = Annotated[int, typer.Option(min=1, help="Processes that share the work.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add them to ``rlalloc simulate``."""
+    for command in (policies, compare, tune):
+        app.command()(command)
+
+
+def policies() -> None:
+    """List the reference policies and where each comes from."""
+    from rlalloc.heuristics.named import described
+    from rlalloc.heuristics.order import ORDERS
+
+    table = Table(show_lines=True)
+    table.add_column("policy", no_wrap=True)
+    table.add_column("what it gives, and its source")
+    for name, (what, source) in described().items():
+        table.add_row(name, f"{what}\n{source}" if source else what)
+    console = Console()
+    console.print(table, highlight=False, markup=False)
+    console.print(f"Each also with an order of the queue behind its name: {', '.join(ORDERS)}.", highlight=False)
+
+
+def compare(  # noqa: PLR0913 (the options of the command)
+    *,
+    policy: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="As often as wanted; without it, all but cp-sat.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="A shipped model of workloads, or a file that fit wrote.")] = "philly",
+    loads: Annotated[str, typer.Option(help="Offered GPU loads.")] = "0.6,1.0,1.5",
+    workloads: Annotated[int, typer.Option(min=1, help="Workloads for each load, the same for every policy.")] = 10,
+    hours: Annotated[float, typer.Option(min=0.01, help="Of submissions in a workload.")] = 24.0,
+    nodes: Annotated[int, typer.Option(min=1, help="Of 8 GPUs, 96 CPUs and 768,000 MiB.")] = 8,
+    nice_band: Annotated[int, typer.Option(min=0, help="The most that urgency adds to a job's nice.")] = 10_000,
+    patience: Annotated[
+        float, typer.Option(min=0.01, help="Expected run times in which that falls to nothing.")
+    ] = DEFAULT_RULES.patience,
+    seed: SeedOption = 0,
+    processes: ProcessesOption = 1,
+) -> None:
+    """Compare policies by load on generated workloads: mean JCT over that as requested, paired."""
+    from rlalloc.heuristics.named import EXPERTS, SOLVER_POLICIES
+    from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
+    from rlalloc_simulator import parallel
+    from rlalloc_simulator import policy_comparison as comparison
+
+    quick = [name for name in EXPERTS.names() if name not in SOLVER_POLICIES]
+    names = policy or [each for name in quick for each in (name, name + SMALLEST_AREA_FIRST)]
+    with (
+        errors_end_here("simulate", WorkloadError, PolicyError),
+        progress_bar() as report,
+        parallel.processes(processes) as parallel_map,
+    ):
+        settings = comparison.ComparisonSettings(
+            model=model,
+            loads=loads_of(loads),
+            workloads=workloads,
+            hours=hours,
+            nodes=nodes,
+            seed=seed,
+            urgency=UrgencyRules(nice_band=nice_band, patience=patience),
+        )
+        compared = comparison.compare(names, settings, parallel_map, report)
+    table = Table(title=f"Mean JCT over that as requested [{comparison.CONFIDENCE:.0%} interval], by load")
+    table.add_column("policy", no_wrap=True)
+    for load in settings.loads:
+        table.add_column(f"{load:g}", justify="right", no_wrap=True)
+    for name, results in compared.items():
+        table.add_row(name, *(str(each.ratio) for each in results), end_section=name == names[-1])
+    as_requested = compared[comparison.BASELINE]
+    table.add_row("as requested, seconds", *(f"{each.jct_s:,.0f}" for each in as_requested))
+    terminal = Console()
+    Console(width=None if terminal.is_terminal else 120).print(table, highlight=False)
+
+
+def tune(
+    policy: Annotated[str, typer.Argument(metavar="POLICY")] = "price-ef",
+    *,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of the cross-entropy method.")] = 8,
+    candidates: Annotated[int, typer.Option(min=2, help="Constants tried a round.")] = 20,
+    workloads: Annotated[int, typer.Option(min=1, help="Workloads that each is tried on.")] = 24,
+    test_workloads: Annotated[int, typer.Option(min=1, help="Other workloads that the result is judged on.")] = 80,
+    seed: SeedOption = 0,
+    processes: ProcessesOption = 1,
+) -> None:
+    """Tune a policy's constants and print them with what they gain on workloads that they were not tuned on."""
+    from rlalloc_simulator import heuristic_tuning as tuning
+    from rlalloc_simulator import parallel
+
+    settings = tuning.TuningSettings(
+        seed=seed, rounds=rounds, candidates=candidates, workloads=workloads, test_workloads=test_workloads
+    )
+    with (
+        errors_end_here("simulate", WorkloadError, PolicyError),
+        progress_bar() as report,
+        parallel.processes(processes) as parallel_map,
+    ):
+        tuned = tuning.tune(policy, settings, parallel_map, report)
+    table = Table(title=f"{policy}: mean JCT over that as requested, on {test_workloads} other workloads")
+    for column in ("constants", "", f"ratio [{tuning.CONFIDENCE:.0%} interval]"):
+        table.add_column(column, justify="left")
+    for what, values, ratio in (
+        ("tuned", tuned.values, tuned.ratio),
+        ("in use", tuned.in_use, tuned.in_use_ratio),
+    ):
+        table.add_row(what, "\n".join(f"{name} {value:.4g}" for name, value in values.items()), str(ratio))
+    Console().print(table, highlight=False)
+
+
+def loads_of(text: str) -> tuple[float, ...]:
+    """Read loads with commas between them. Raises WorkloadError."""
+    try:
+        loads = tuple(float(part) for part in text.split(","))
+    except ValueError as err:
+        raise WorkloadError(f"--loads {text}: write numbers with commas between them, as 0.6,1.0,1.5") from err
+    if not all(0 < load <= 100 for load in loads):
+        raise WorkloadError(f"--loads {text}: write loads above 0 and up to 100")
+    return loads

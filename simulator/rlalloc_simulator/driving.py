@@ -1,0 +1,78 @@
+"""A policy drives a simulated site: each job that asks gets the shares that the policy answers."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rlalloc.heuristics import Heuristic
+from rlalloc_simulator.engine import Simulator, SubmittedJob
+from rlalloc_simulator.engine.batched_simulators import decide
+from rlalloc_simulator.engine.engine_records import Numbers, Records
+from rlalloc_simulator.engine.policy_views import cluster_view, job_view
+from rlalloc_simulator.engine.simulator import SIZE_FIELDS
+
+
+@dataclass(frozen=True, eq=False)
+class Driven:
+    """A workload that has been run to its end.
+
+    outcomes   what became of each job (``records.JOB``), in the workload's order
+    sizes      (jobs, 7) what each was given when it was last decided, columns SIZE_FIELDS; else as submitted
+    decided    decisions that were applied
+    left       questions whose answer no node could hold: those jobs went on as they were
+    """
+
+    outcomes: Records
+    sizes: Numbers
+    decided: int
+    left: int
+
+
+def drive(
+    simulator: Simulator,
+    jobs: Sequence[SubmittedJob],
+    policy: Heuristic | None,
+    report: Callable[[float], None] | None = None,
+    before: Callable[[list[int]], None] | None = None,
+) -> Driven:
+    """Run ``simulator``, whose workload is ``jobs``, to its end and return what became of it. Deterministic.
+
+    A job's shares become a size and, where the site lets urgency count, a nice, through the same functions as in the
+    daemon. None stands for no rlalloc at all: jobs go on as submitted. ``report`` is told after each batch of
+    questions what part of the jobs has ended, 0 to 1. ``before`` is told before each decision which jobs of the batch
+    still wait for theirs, that job first.
+    """
+    decided = left = 0
+    sizes = sizes_now(simulator)
+    while not simulator.finished:
+        asked = simulator.run()
+        if policy is None:
+            simulator.leave(asked)
+        else:
+            for place, number in enumerate(asked.tolist()):
+                if before is not None:
+                    before(asked[place:].tolist())
+                if _decide(simulator, number, jobs[number], policy):
+                    decided += 1
+                else:
+                    left += 1
+            sizes[asked] = sizes_now(simulator, asked)
+        if report is not None and jobs:
+            report(float(simulator.world.clock[0]["ended"]) / len(jobs))
+    return Driven(simulator.outcomes(), sizes, decided, left)
+
+
+def sizes_now(simulator: Simulator, numbers: Numbers | slice = slice(None)) -> Numbers:
+    """Return what each of these jobs asks for or holds at this moment, shape (jobs, 7), columns SIZE_FIELDS."""
+    sizes, jobs = simulator.world.sizes[numbers], simulator.world.jobs
+    patience_s = jobs["patience_s"][numbers]
+    patience_s = np.where(np.isfinite(patience_s), patience_s, 0.0)
+    columns = [sizes[name] for name in SIZE_FIELDS[:-2]]
+    return np.stack([*columns, jobs["added_nice"][numbers], patience_s], axis=1).astype(np.int64)
+
+
+def _decide(simulator: Simulator, number: int, submitted: SubmittedJob, policy: Heuristic) -> bool:
+    """Ask the policy and apply its answer; False where no nodes could hold it, and the job is left as it is."""
+    job, view = job_view(simulator, number, submitted), cluster_view(simulator, number)
+    return decide(simulator, number, submitted, view, policy(job, view))

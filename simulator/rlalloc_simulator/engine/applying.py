@@ -1,0 +1,125 @@
+"""What rlalloc does to jobs: a new size, leaving one as it is, a requeue."""
+
+import math
+
+from rlalloc_simulator.engine.compilation import compiled
+from rlalloc_simulator.engine.engine_records import DEFERRED, NOBODY, PENDING, RUNNING, Numbers, Record, World
+from rlalloc_simulator.engine.event_loop import ASKS, advance, wake
+from rlalloc_simulator.engine.job_runs import await_turn, defer
+from rlalloc_simulator.engine.job_runs import requeue as _requeue
+from rlalloc_simulator.engine.placement import could_hold
+from rlalloc_simulator.engine.queue_priority import dequeue
+
+
+@compiled
+def resize(world: World, numbers: Numbers, sizes: Numbers) -> int:
+    """Give waiting jobs new sizes and let them go; return the first that no nodes could ever hold, or NOBODY.
+
+    ``sizes`` (jobs, 7) has nodes, and GPUs, CPUs and MiB a node, the time limit [s], what is added to nice and the
+    seconds in which that falls to nothing (0: never). Jobs that wait no more are left as they are, as slurmctld would
+    refuse the update. Nothing changes if one cannot be held.
+    """
+    trial = world.sizes[:1].copy()
+    for row in range(len(numbers)):
+        trial[0]["partition"] = world.sizes[numbers[row]]["partition"]
+        trial[0]["gpu_type"] = world.sizes[numbers[row]]["gpu_type"]
+        _set_size(trial[0], sizes[row])
+        if not _holdable(world, trial[0]):
+            return int(numbers[row])
+    for row in range(len(numbers)):
+        number = numbers[row]
+        job = world.jobs[number]
+        if job["state"] != DEFERRED and job["state"] != PENDING:
+            continue
+        if job["state"] == PENDING:
+            dequeue(world, number)
+        size = world.sizes[number]
+        _set_size(size, sizes[row])
+        size["names_tasks"] = True  # the daemon's update sets TasksPerNode
+        job["added_nice"] = sizes[row, 5]
+        job["patience_s"] = sizes[row, 6] if sizes[row, 6] > 0 else math.inf
+        job["resized"] = (
+            size["nodes"] != job["requested_nodes"]
+            or size["gpus_per_node"] != job["requested_gpus_per_node"]
+            or size["cpus_per_node"] != job["requested_cpus_per_node"]
+            or size["mem_mib_per_node"] != job["requested_mem_mib_per_node"]
+            or size["limit_s"] != job["requested_limit_s"]
+        )
+        _let_go(world, number)
+    return NOBODY
+
+
+@compiled
+def run_answered(world: World, sizes: Numbers) -> int:
+    """Go on until all is done, each question answered by its job's row of ``sizes`` (jobs, 7).
+
+    Return the first job whose row no nodes could hold, or NOBODY.
+    """
+    clock = world.clock[0]
+    while advance(world, math.inf) == ASKS:
+        asked = world.asked[: clock["asked"]].copy()
+        clock["asked"] = 0
+        unholdable = resize(world, asked, sizes[asked])
+        if unholdable != NOBODY:
+            return unholdable
+    return NOBODY
+
+
+@compiled
+def leave(world: World, numbers: Numbers) -> None:
+    """Let waiting jobs go as they are."""
+    for row in range(len(numbers)):
+        if world.jobs[numbers[row]]["state"] == DEFERRED:
+            _let_go(world, numbers[row])
+        elif world.jobs[numbers[row]]["state"] == PENDING:
+            world.jobs[numbers[row]]["decisions"] += 1
+
+
+@compiled
+def requeue(world: World, number: int) -> bool:
+    """Put a running job back to wait; False if it does not run."""
+    if world.jobs[number]["state"] != RUNNING:
+        return False
+    _requeue(world, number)
+    wake(world)
+    return True
+
+
+@compiled
+def first_unholdable(world: World) -> int:
+    """Return the first job that its partition could not hold if it were empty, or NOBODY."""
+    for number in range(len(world.jobs)):
+        if not _holdable(world, world.sizes[number]):
+            return number
+    return NOBODY
+
+
+@compiled
+def _holdable(world: World, size: Record) -> bool:
+    if size["nodes"] < 1 or size["cpus_per_node"] < 1:
+        return False
+    found = 0
+    for node in range(len(world.nodes)):
+        found += world.in_partition[size["partition"], node] and could_hold(world.nodes, node, size)
+        if found >= size["nodes"]:
+            return True
+    return False
+
+
+@compiled
+def _set_size(size: Record, given: Numbers) -> None:
+    size["nodes"], size["gpus_per_node"], size["cpus_per_node"] = given[0], given[1], given[2]
+    size["mem_mib_per_node"], size["limit_s"] = given[3], given[4]
+
+
+@compiled
+def _let_go(world: World, number: int) -> None:
+    """Let a job begin as soon as its user's begin time, or the delay of its requeue, allows."""
+    job = world.jobs[number]
+    job["decisions"] += 1
+    begin_s = job["accrue_s"] if job["restarts"] > 0 else job["begin_s"]
+    if begin_s > world.clock[0]["now_s"]:
+        defer(world, number, begin_s)
+    else:
+        await_turn(world, number)
+        wake(world)

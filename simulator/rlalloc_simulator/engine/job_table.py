@@ -1,0 +1,212 @@
+"""What goes into the engine: jobs as their users submit them, and the table that compiled code reads."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import msgspec
+import numpy as np
+
+from rlalloc.job import Allocation, Bounds, JobClass
+from rlalloc.speed import SpeedCurve
+from rlalloc_simulator.engine.engine_records import (
+    DEPENDENCY_KINDS,
+    FUTURE,
+    JOB,
+    LINK,
+    NOBODY,
+    SIZE,
+    STATE_NAMES,
+    Numbers,
+    Reals,
+    Record,
+    Records,
+)
+from rlalloc_simulator.engine.site_parameters import SimulatedSite
+
+DependencyKind = Literal["after", "afterany", "afternotok", "afterok"]
+
+
+class SubmittedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One job of a workload, in Slurm's terms, and what only the simulator knows of it.
+
+    user, partition     places in the site's ``users`` and ``partitions``
+    begin_s             the user's own ``--begin``
+    cancel_s            when the user cancels it if it still waits then
+    cancel_after_s      the user cancels it so long after its first start
+    stops_at            part of its work after which it ends by itself as ``stop_state``; 1 for all of it, COMPLETED
+    qos_factor          its QOS's priority over the highest one
+    managed             it is rlalloc's: it waits for a decision, at most for the grace
+    resumes             after a requeue it goes on from its last checkpoint, ``restart_cost_s`` after its start
+    checkpoint_interval_s  0 if it saves its state when it is told to stop
+    names_tasks         ``--ntasks-per-node`` was given
+    dependencies        kinds and places in the workload of the jobs that it depends on
+    """
+
+    submit_s: float
+    user: int = 0
+    partition: int = 0
+    job_class: JobClass = "train"
+    request: Allocation
+    bounds: Bounds
+    work_s: float
+    curve: SpeedCurve
+    mem_mib_per_gpu_needed: float = 0.0
+    gpu_type: str | None = None
+    begin_s: float = -math.inf
+    cancel_s: float = math.inf
+    cancel_after_s: float = math.inf
+    stops_at: float = 1.0
+    stop_state: str = "COMPLETED"
+    nice: int = 0
+    qos_factor: float = 0.0
+    managed: bool = False
+    resumes: bool = False
+    requeues: bool = True
+    restart_cost_s: float = 0.0
+    checkpoint_interval_s: float = 0.0
+    names_tasks: bool = True
+    dependencies: tuple[tuple[DependencyKind, int], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class JobTable:
+    """Jobs as records, ascending in submission, what they start out with, dependencies, speed curves."""
+
+    records: Records
+    sizes: Records
+    links: Records
+    curve_points: Numbers
+    curve_gpus: Reals
+    curve_speedup: Reals
+
+
+_UNKNOWN_YET: Final = ("start_s", "end_s", "first_start_s", "first_end_s", "finished_s")
+
+
+def empty_records(count: int) -> Records:
+    """Return ``count`` jobs with nothing but defaults: unmanaged, completing, never cancelled."""
+    records = np.zeros(count, dtype=JOB)
+    records["begin_s"], records["cancel_s"] = -math.inf, math.inf
+    records["cancel_after_s"] = math.inf
+    records["stops_at"] = 1.0
+    records["stop_state"] = STATE_NAMES.index("COMPLETED")
+    records["first_hold"] = records["first_dependant"] = NOBODY
+    records["requeues"] = True
+    records["patience_s"] = math.inf
+    records["state"] = FUTURE
+    for name in _UNKNOWN_YET:
+        records[name] = math.nan
+    return records
+
+
+def sizes_as_requested(records: Records) -> Records:
+    """Return sizes as the records request them, on any type of GPU of the first partition."""
+    sizes = np.zeros(len(records), dtype=SIZE)
+    for name in ("nodes", "gpus_per_node", "cpus_per_node", "mem_mib_per_node", "limit_s"):
+        sizes[name] = records[f"requested_{name}"]
+    sizes["gpu_type"], sizes["names_tasks"] = NOBODY, True
+    return sizes
+
+
+def table_of(jobs: Sequence[SubmittedJob], site: SimulatedSite) -> JobTable:
+    """Return the table of a workload. Raises ValueError where a job names what the site does not have."""
+    records = empty_records(len(jobs))
+    curves: dict[SpeedCurve, int] = {}
+    types = site.gpu_types
+    previous_s = -math.inf
+    for number, job in enumerate(jobs):
+        if job.submit_s < previous_s:
+            raise ValueError(f"job {number} is submitted at {job.submit_s} s, before the one ahead of it: sort them")
+        previous_s = job.submit_s
+        _check(number, job, site)
+        record = records[number]
+        for name in _COPIED:
+            record[name] = getattr(job, name)
+        record["own_nice"] = job.nice
+        record["curve"] = curves.setdefault(job.curve, len(curves))
+        record["cpus_per_gpu_needed"] = job.curve.cpus_per_gpu_needed
+        record["stop_state"] = STATE_NAMES.index(job.stop_state)
+        for name, value in size_of(job.request).items():
+            record[f"requested_{name}"] = value
+    sizes = sizes_as_requested(records)
+    sizes["partition"] = [job.partition for job in jobs]
+    sizes["names_tasks"] = [job.names_tasks for job in jobs]
+    sizes["gpu_type"] = [NOBODY if job.gpu_type is None else types.index(job.gpu_type) for job in jobs]
+    return JobTable(records, sizes, _link(records, jobs), *curve_table(list(curves)))
+
+
+def size_of(allocation: Allocation) -> dict[str, int]:
+    """Return an allocation in the engine's fields."""
+    return {
+        "nodes": allocation.nodes,
+        "gpus_per_node": allocation.gpus_per_node,
+        "cpus_per_node": allocation.cpus_per_node,
+        "mem_mib_per_node": allocation.mem_mib_per_node,
+        "limit_s": allocation.time_limit_s,
+    }
+
+
+def allocation_of(size: Record) -> Allocation:
+    """Return what a job has by its row of sizes, its CPUs as those of one task a node; the inverse of ``size_of``."""
+    return Allocation(
+        nodes=int(size["nodes"]),
+        gpus_per_node=int(size["gpus_per_node"]),
+        tasks_per_node=1,
+        cpus_per_task=int(size["cpus_per_node"]),
+        mem_mib_per_node=int(size["mem_mib_per_node"]),
+        time_limit_s=int(size["limit_s"]),
+    )
+
+
+def curve_table(curves: Sequence[SpeedCurve]) -> tuple[Numbers, Reals, Reals]:
+    """Return how many points each curve has, its GPU counts and its speed-ups, padded to the longest."""
+    width = max((len(curve.gpus) for curve in curves), default=1)
+    points = np.array([len(curve.gpus) for curve in curves] or [1], dtype=np.int64)
+    gpus, speedup = np.ones((len(points), width)), np.ones((len(points), width))
+    for row, curve in enumerate(curves):
+        gpus[row, : len(curve.gpus)] = curve.gpus
+        speedup[row, : len(curve.gpus)] = curve.speedup
+    return points, gpus, speedup
+
+
+_COPIED: Final = tuple(
+    name
+    for name in SubmittedJob.__struct_fields__
+    if name
+    not in (
+        "job_class",
+        "request",
+        "bounds",
+        "curve",
+        "gpu_type",
+        "stop_state",
+        "partition",
+        "names_tasks",
+        "dependencies",
+    )
+)
+
+
+def _check(number: int, job: SubmittedJob, site: SimulatedSite) -> None:
+    for what, value, known in (("user", job.user, site.users), ("partition", job.partition, site.partitions)):
+        if not 0 <= value < len(known):
+            raise ValueError(f"job {number}: {what} {value} is not there; the site has {len(known)} (0 is the first)")
+    if job.gpu_type is not None and job.gpu_type not in site.gpu_types:
+        raise ValueError(f"job {number}: no node has GPUs of type {job.gpu_type!r}; there are {site.gpu_types}")
+    if job.stop_state not in ("COMPLETED", "FAILED"):
+        raise ValueError(f"job {number}: stop_state {job.stop_state!r} is neither COMPLETED nor FAILED")
+
+
+def _link(records: Records, jobs: Sequence[SubmittedJob]) -> Records:
+    """Write the chains of dependants into ``records`` and return their links."""
+    pairs = [(number, kind, on) for number, job in enumerate(jobs) for kind, on in job.dependencies]
+    links = np.zeros(len(pairs), dtype=LINK)
+    for row, (number, kind, on) in enumerate(pairs):
+        if not 0 <= on < len(records) or on == number:
+            raise ValueError(f"job {number} depends on job {on}: name another job of the workload (0 is the first)")
+        links[row] = (number, records[on]["first_dependant"], DEPENDENCY_KINDS.index(kind))
+        records["first_dependant"][on] = row
+        records["unmet"][number] += 1
+    return links

@@ -1,0 +1,48 @@
+"""What policies see of a simulated site: the same views that the daemon makes from Slurm's snapshot.
+
+``rlallocd.cluster_views`` and ``rlallocd.candidates.job_view`` are their other half; a test holds both together.
+"""
+
+from rlalloc.bounds import NodeShape
+from rlalloc.job import JobView
+from rlalloc.view import ClusterView
+from rlalloc_simulator.engine.job_table import SubmittedJob
+from rlalloc_simulator.engine.simulator import Simulator
+from rlalloc_simulator.engine.view_gathering import gather_nodes, gather_queue, gather_releases
+
+
+def job_view(simulator: Simulator, number: int, job: SubmittedJob) -> JobView:
+    """Job ``number``, submitted as ``job``, as policies see it at this moment."""
+    user = simulator.world.jobs[number]["user"]
+    return JobView(
+        job_class=job.job_class,
+        request=job.request,
+        bounds=job.bounds,
+        waited_s=max(0.0, simulator.now_s - job.submit_s),
+        user_running_gpus=int(simulator.world.users[user]["running_gpus"]),
+    )
+
+
+def cluster_view(simulator: Simulator, number: int) -> ClusterView:
+    """The partition of job ``number`` as policies see it when they decide that job.
+
+    A job that waits already sees those ahead of it in the queue; those behind it are only counted.
+    """
+    world, now_s = simulator.world, simulator.now_s
+    partition = int(world.sizes[number]["partition"])
+    mine = world.in_partition[partition]
+    free, totals, largest = gather_nodes(world.nodes, mine)
+    queue = world.queue[: world.clock[0]["queued"]]
+    queued, behind = gather_queue(world.jobs, world.sizes, queue, partition, number)
+    return ClusterView(
+        time_s=now_s,
+        shape=NodeShape(*largest.tolist()),
+        free=free,
+        totals=totals,
+        releases=gather_releases(
+            world.nodes, world.slots, world.holds, world.jobs, world.sizes, mine, partition, now_s
+        ),
+        queued=queued,
+        behind=behind,
+        urgency_counts=simulator.site.interception.urgency.nice_band > 0,
+    )

@@ -1,0 +1,178 @@
+"""What a simulated site is made of and how its slurmctld is configured, in the names of slurm.conf.
+
+Defaults are Slurm's own (22.05 to 25.11, ``man slurm.conf``) unless the text says otherwise. Times are in seconds
+throughout, also where slurm.conf has minutes.
+"""
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+import numpy as np
+
+from rlalloc.bounds import NodeShape
+from rlalloc.urgency import UrgencyRules
+from rlalloc_simulator.engine.engine_records import Records
+
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
+NEVER: Final = float("inf")
+
+
+class SchedulerParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """slurm.conf's SchedulerType and SchedulerParameters.
+
+    ``bf_job_part_count_reserve`` 1 makes backfill EASY (only the first job of a partition holds a reservation), 0
+    conservative (each tested job holds one). ``sched_min_interval`` is 2 microseconds in Slurm, here 0.
+
+    The last three are 0 here, for most matter only where jobs last minutes. Slurm's ``batch_sched_delay`` is 3 s. The
+    others are no parameters of Slurm but fixed in it: ``prediction_window`` 30 s (prediction.py) and
+    ``time_limit_interval`` 30 s, between slurmctld's looks for jobs that have reached their time limits.
+    """
+
+    backfill: bool = True
+    bf_interval: Positive = 30.0
+    bf_window: Positive = 86_400.0
+    bf_resolution: Positive = 60.0
+    bf_max_job_test: Count = 500
+    bf_max_job_start: Count = 0
+    bf_job_part_count_reserve: Count = 0
+    sched_interval: Positive = 60.0
+    sched_min_interval: NotNegative = 0.0
+    default_queue_depth: Count = 100
+    least_loaded_nodes: bool = False
+    """CR_LLN of SelectTypeParameters."""
+    batch_sched_delay: NotNegative = 0.0
+    prediction_window: NotNegative = 0.0
+    time_limit_interval: NotNegative = 0.0
+
+
+class PriorityParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """slurm.conf's PriorityType and what belongs to it; fair-share is Fair Tree, Slurm's default since 19.05."""
+
+    type: Literal["basic", "multifactor"] = "basic"
+    weight_age: NotNegative = 0.0
+    weight_fairshare: NotNegative = 0.0
+    weight_job_size: NotNegative = 0.0
+    weight_partition: NotNegative = 0.0
+    weight_qos: NotNegative = 0.0
+    max_age: Positive = 7 * 86_400.0
+    decay_half_life: Positive = 7 * 86_400.0
+    calc_period: Positive = 300.0
+    favor_small: bool = False
+
+
+class Interception(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How rlalloc stands in a job's way: the plugin's grace, the daemon's cycle, and deciding again.
+
+    ``decision_interval`` 0 asks at once for each job. ``review_interval`` 0 never asks again; else at most
+    ``review_depth`` pending jobs from the head of the queue, each at most ``review_limit`` times.
+    ``requeue_delay`` is what slurmctld adds to a requeued job's begin time. With ``resubmit_killed`` a job that died
+    of the size that it was given is submitted again as its user first asked.
+    """
+
+    grace: Positive = 60.0
+    decision_interval: NotNegative = 0.0
+    review_interval: NotNegative = 0.0
+    review_depth: Count = 32
+    review_limit: Count = 3
+    requeue_delay: NotNegative = 120.0
+    resubmit_killed: bool = True
+    out_of_memory_after: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.2
+    """Part of its run time after which a job with too little memory is killed; an assumption."""
+    urgency: UrgencyRules = UrgencyRules()
+    """What the site lets a policy's urgency do to the order of its queue."""
+
+
+class NodeOverhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What real nodes need beside the jobs' own time, in seconds; 0 unless it was measured.
+
+    ``launch`` is from slurmctld's start of a job to the first line of its script (prolog, slurmd, slurmstepd), and
+    part of the job's run time.
+    """
+
+    launch: NotNegative = 0.0
+
+
+class NodeKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``count`` alike nodes; ``speed`` is that of one of its GPUs over that of the type that work is counted in."""
+
+    count: Annotated[int, msgspec.Meta(ge=1)]
+    shape: NodeShape
+    gpu_type: str = ""
+    weight: Annotated[int, msgspec.Meta(ge=0)] = 1
+    speed: Positive = 1.0
+    partitions: tuple[str, ...] = ("gpu",)
+
+
+class PartitionKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A partition: PriorityTier, and PriorityJobFactor over the highest one."""
+
+    name: str = "gpu"
+    priority_tier: int = 1
+    priority_factor: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+
+
+class UserKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """An association: a user of an account and their raw shares."""
+
+    name: str
+    account: str = "all"
+    shares: Positive = 1.0
+
+
+class NodeFailure(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A node is down from ``time_s`` until ``repaired_s``."""
+
+    node: Annotated[int, msgspec.Meta(ge=0)]
+    time_s: float
+    repaired_s: float = NEVER
+
+
+class SimulatedSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A cluster, who is on it, and how Slurm and rlalloc are configured there."""
+
+    nodes: tuple[NodeKind, ...]
+    partitions: tuple[PartitionKind, ...] = (PartitionKind(),)
+    users: tuple[UserKind, ...] = (UserKind(name="user0"),)
+    account_shares: dict[str, Positive] = {}
+    failures: tuple[NodeFailure, ...] = ()
+    scheduler: SchedulerParameters = SchedulerParameters()
+    priority: PriorityParameters = PriorityParameters()
+    interception: Interception = Interception()
+    overhead: NodeOverhead = NodeOverhead()
+
+    def __post_init__(self) -> None:
+        """Refuse nodes in partitions that are not there."""
+        known = {partition.name for partition in self.partitions}
+        for kind in self.nodes:
+            if unknown := set(kind.partitions) - known:
+                raise ValueError(f"nodes in partition {min(unknown)!r}: the site has {', '.join(sorted(known))}")
+
+    @property
+    def node_count(self) -> int:
+        """Nodes of all kinds."""
+        return sum(kind.count for kind in self.nodes)
+
+    @property
+    def gpu_types(self) -> tuple[str, ...]:
+        """Names of the GPU types, sorted; a type's place in it is its number in the engine."""
+        return tuple(sorted({kind.gpu_type for kind in self.nodes}))
+
+
+def rules_of(site: SimulatedSite) -> Records:
+    """Return all parameters as one record for the compiled code, shape (1,)."""
+    # Types come from the defaults: compiled code must not depend on whether somebody wrote 30 or 30.0.
+    fields = [("multifactor", "b1")]
+    values: dict[str, float] = {"multifactor": site.priority.type == "multifactor"}
+    codes = {bool: "b1", int: "i8", float: "f8"}
+    for given in (site.scheduler, site.priority, site.interception, site.overhead):
+        for name, default in msgspec.structs.asdict(type(given)()).items():
+            if type(default) in codes:
+                fields.append((name, codes[type(default)]))
+                values[name] = getattr(given, name)
+    rules = np.zeros(1, dtype=np.dtype(fields, align=True))
+    for name, value in values.items():
+        rules[name] = value
+    return rules

@@ -1,0 +1,182 @@
+"""Constants of reference policies, tuned on the compiled engine by the cross-entropy method (Rubinstein, 1999).
+
+A Gaussian over the constants' logarithms (logits for shares) is drawn from, and the best quarter refits it, on new
+workloads each round. What comes out is printed: constants change by hand, since observations contain the base
+heuristic, and a learned policy is good only for the constants that it was trained with.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rlalloc.errors import PolicyError
+from rlalloc.heuristics import (
+    TUNED_PRICE,
+    Heuristic,
+    Ordered,
+    PriceConstants,
+    adaptive_efficiency_threshold,
+    as_requested,
+    efficiency_threshold,
+    price_ef,
+    steep_price,
+)
+from rlalloc.heuristics.efficiency import ADAPTIVE_THRESHOLD, JOBS_PER_NODE_FOR_HALF, THRESHOLD
+from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
+from rlalloc.heuristics.price import STEEP_PRICE, SteepConstants
+from rlalloc.urgency import UrgencyRules
+from rlalloc_simulator.driving import drive
+from rlalloc_simulator.engine import Simulator, table_of
+from rlalloc_simulator.paired_statistics import Interval, ratio_of
+from rlalloc_simulator.parallel import ParallelMap
+from rlalloc_simulator.progress import ProgressCallback
+from rlalloc_simulator.site_from_workload import SIMULATED_URGENCY, Workload, with_urgency
+from rlalloc_simulator.training_workloads import TUNING, training_workload
+
+TEST_WORKLOADS: Final = TUNING + 50_000
+ELITE: Final = 0.25
+DEVIATION: Final = 0.7
+"""Of the first round's logarithms: half to twice what is in use."""
+CONFIDENCE: Final = 0.9
+Values = dict[str, float]
+
+
+class Tunable(msgspec.Struct, frozen=True):
+    """A policy's constants: those in use, where tuning starts; which are shares in (0, 1); and the policy."""
+
+    in_use: Values
+    policy: Callable[[Values], Heuristic]
+    shares: frozenset[str] = frozenset()
+
+    def values(self, point: NDArray[np.float64]) -> Values:
+        """Return the constants at a point of the space that is drawn from."""
+        return {
+            name: float(1.0 / (1.0 + np.exp(-coordinate)) if name in self.shares else np.exp(coordinate))
+            for name, coordinate in zip(self.in_use, point, strict=True)
+        }
+
+    def point(self, values: Mapping[str, float]) -> NDArray[np.float64]:
+        """Return where the constants lie in that space."""
+        return np.array(
+            [
+                np.log(value / (1.0 - value)) if name in self.shares else np.log(value)
+                for name, value in values.items()
+            ]
+        )
+
+
+def _priced(constants: PriceConstants, *, fixed: frozenset[str] = frozenset()) -> Tunable:
+    return Tunable(
+        in_use={name: value for name, value in msgspec.structs.asdict(constants).items() if name not in fixed},
+        policy=lambda values: partial(price_ef, constants=PriceConstants(**values)),
+    )
+
+
+TUNABLE: Final[Mapping[str, Tunable]] = {
+    "price-ef": _priced(TUNED_PRICE, fixed=frozenset({"share_power"})),
+    "steep-price": Tunable(
+        in_use=msgspec.structs.asdict(STEEP_PRICE),
+        policy=lambda values: partial(steep_price, constants=SteepConstants(**values)),
+    ),
+    f"price-ef{SMALLEST_AREA_FIRST}": _priced(TUNED_PRICE, fixed=frozenset({"share_power"})),
+    "efficiency": Tunable(
+        in_use={"threshold": THRESHOLD},
+        policy=lambda values: partial(efficiency_threshold, threshold=values["threshold"]),
+        shares=frozenset({"threshold"}),
+    ),
+    "efficiency-adaptive": Tunable(
+        in_use={"threshold": ADAPTIVE_THRESHOLD, "jobs_per_node_for_half": JOBS_PER_NODE_FOR_HALF},
+        policy=lambda values: partial(
+            adaptive_efficiency_threshold,
+            threshold=values["threshold"],
+            jobs_per_node_for_half=values["jobs_per_node_for_half"],
+        ),
+        shares=frozenset({"threshold"}),
+    ),
+}
+"""With SMALLEST_AREA_FIRST behind its name, on sites where urgency counts; else on sites where it does not."""
+
+
+class TuningSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """``rounds`` of ``candidates`` on ``workloads`` each; the result is judged on ``test_workloads`` others."""
+
+    seed: int = 0
+    rounds: int = 8
+    candidates: int = 20
+    workloads: int = 24
+    test_workloads: int = 80
+    jobs: int | None = None
+
+
+class Tuned(msgspec.Struct, frozen=True):
+    """Constants; mean JCT over that as requested with them and with those in use, on workloads not tuned on."""
+
+    values: Values
+    ratio: Interval
+    in_use: Values
+    in_use_ratio: Interval
+
+
+class _Task(msgspec.Struct, frozen=True):
+    policy: str
+    values: Values | None
+    workload: int
+    jobs: int | None
+
+
+def tune(name: str, settings: TuningSettings, parallel_map: ParallelMap, report: ProgressCallback) -> Tuned:
+    """Return tuned constants of the policy ``name``. Deterministic for a seed. Raises PolicyError for others."""
+    if name not in TUNABLE:
+        raise PolicyError(f"policy {name!r} has no constants to tune: write one of {', '.join(TUNABLE)}")
+    tunable = TUNABLE[name]
+    generator = np.random.default_rng(settings.seed)
+    middle = tunable.point(tunable.in_use)
+    deviation = np.full(len(middle), DEVIATION)
+    for number in range(settings.rounds):
+        drawn = generator.normal(middle, deviation, size=(settings.candidates, len(middle)))
+        first = TUNING + (settings.seed * settings.rounds + number) * settings.workloads
+        seeds = range(first, first + settings.workloads)
+        candidates = [tunable.values(row) for row in drawn]
+        scores = _log_ratios(name, candidates, seeds, settings.jobs, parallel_map).mean(axis=1)
+        elite = drawn[np.argsort(scores)[: max(2, round(ELITE * settings.candidates))]]
+        middle = elite.mean(axis=0)
+        deviation = 0.7 * elite.std(axis=0) + 0.3 * deviation  # not too narrow before much is seen
+        report(f"round {number + 1}", 0.9 * (number + 1) / settings.rounds)
+    values = tunable.values(middle)
+    seeds = range(TEST_WORKLOADS, TEST_WORKLOADS + settings.test_workloads)
+    tuned, in_use = _log_ratios(name, [values, tunable.in_use], seeds, settings.jobs, parallel_map)
+    return Tuned(values, _interval(tuned), tunable.in_use, _interval(in_use))
+
+
+def mean_jct_s(task: _Task) -> float:
+    """Mean JCT of a workload [s] under the policy with these constants, or as requested with None."""
+    site, jobs = _workload(task.workload, task.jobs)
+    policy = as_requested if task.values is None else TUNABLE[task.policy].policy(task.values)
+    ordered = task.policy.endswith(SMALLEST_AREA_FIRST)
+    site = with_urgency(site, SIMULATED_URGENCY if ordered else UrgencyRules())
+    policy = Ordered(policy) if ordered else policy
+    outcomes = drive(Simulator(site, table_of(jobs, site)), jobs, policy).outcomes
+    return float((outcomes["finished_s"] - outcomes["submit_s"]).mean())
+
+
+@lru_cache(maxsize=128)
+def _workload(number: int, jobs: int | None) -> Workload:
+    return training_workload(number, jobs)
+
+
+def _log_ratios(
+    name: str, candidates: Sequence[Values], seeds: range, jobs: int | None, parallel_map: ParallelMap
+) -> NDArray[np.float64]:
+    """Logarithms of mean JCT over that as requested, shape (candidates, workloads)."""
+    tasks = [_Task(name, values, seed, jobs) for values in (None, *candidates) for seed in seeds]
+    means = np.log(list(parallel_map(mean_jct_s, tasks))).reshape(1 + len(candidates), len(seeds))
+    ratios: NDArray[np.float64] = means[1:] - means[0]
+    return ratios
+
+
+def _interval(log_ratios: NDArray[np.float64]) -> Interval:
+    return ratio_of([log_ratios], CONFIDENCE)

@@ -1,0 +1,132 @@
+"""From a workload's file (docs/workloads.md) to the engine's input."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from rlalloc.bounds import NodeShape
+from rlalloc.urgency import UrgencyRules
+from rlalloc_simulator.engine import NodeKind, PartitionKind, SimulatedSite, SubmittedJob, UserKind
+from rlalloc_simulator.workloads import ClusterDescription, WorkloadJob
+
+DEFAULT_PARTITION: Final = "gpu"
+SIMULATED_URGENCY: Final = UrgencyRules(nice_band=10_000)
+"""What comparisons let urgency do: with priority/basic a job is passed by at most so many later ones."""
+
+
+class Workload(NamedTuple):
+    """A site and the jobs that are submitted to it, ascending in submission."""
+
+    site: SimulatedSite
+    jobs: tuple[SubmittedJob, ...]
+
+
+def site_of(cluster: ClusterDescription, jobs: Sequence[WorkloadJob]) -> SimulatedSite:
+    """Return the site that a workload describes, with the users of its jobs; Slurm is configured as by default.
+
+    Without partitions in the description all nodes are in one, and jobs of any name go there.
+    """
+    partitions = {each.name: each.nodes for each in cluster.partitions} or {
+        DEFAULT_PARTITION: tuple(group.name for group in cluster.nodes)
+    }
+    users = sorted({(job.user, job.account or "all") for job in jobs})
+    return SimulatedSite(
+        nodes=tuple(
+            NodeKind(
+                count=group.count,
+                shape=group.shape,
+                gpu_type=group.gpu_type,
+                partitions=tuple(name for name, groups in partitions.items() if group.name in groups),
+            )
+            for group in cluster.nodes
+        ),
+        partitions=tuple(PartitionKind(name=name) for name in partitions),
+        users=tuple(UserKind(name=name, account=account) for name, account in users),
+    )
+
+
+def with_urgency(site: SimulatedSite, rules: UrgencyRules = SIMULATED_URGENCY) -> SimulatedSite:
+    """Return the same site, on which urgency counts: for policies whose urgency is not always 1."""
+    return msgspec.structs.replace(site, interception=msgspec.structs.replace(site.interception, urgency=rules))
+
+
+def submitted_from(
+    jobs: Sequence[WorkloadJob], site: SimulatedSite, qos_factors: Mapping[str, float] | None = None
+) -> list[SubmittedJob]:
+    """Return a workload's jobs; those with a class are rlalloc's. Its explicit priorities are left out.
+
+    Raises ValueError where a job names a user, partition or job that is not there, DirectiveError where its
+    directives leave no workable count of GPUs.
+    """
+    users = {(user.name, user.account): place for place, user in enumerate(site.users)}
+    partitions = {partition.name: place for place, partition in enumerate(site.partitions)}
+    places = {job.id: place for place, job in enumerate(jobs)}
+    submitted = []
+    for job in jobs:
+        if job.partition and len(partitions) > 1 and job.partition not in partitions:
+            raise ValueError(f"job {job.id}: no partition {job.partition!r}; there are {', '.join(partitions)}")
+        if missing := [each.job for each in job.dependency if each.job not in places]:
+            raise ValueError(f"job {job.id} depends on job {missing[0]}, which is not in the workload")
+        if (user := (job.user, job.account or "all")) not in users:
+            raise ValueError(f"job {job.id}: no user {job.user!r} of account {user[1]!r} on the site")
+        partition = partitions.get(job.partition, 0)
+        submitted.append(
+            _submitted(
+                job, users[user], partition, _largest(site, partition), (qos_factors or {}).get(job.qos, 0.0), places
+            )
+        )
+    return submitted
+
+
+def _submitted(
+    job: WorkloadJob, user: int, partition: int, shape: NodeShape, qos_factor: float, places: Mapping[int, int]
+) -> SubmittedJob:
+    request = job.request.allocation
+    plain = SubmittedJob(
+        submit_s=job.submit_s,
+        user=user,
+        partition=partition,
+        job_class=job.job_class or "train",
+        request=request,
+        bounds=job.bounds(shape),
+        work_s=job.needs.run_time_s * job.speed_curve.at(max(1, request.gpus), request.cpus_per_gpu),
+        curve=job.speed_curve,
+        mem_mib_per_gpu_needed=job.needs.max_rss_mib / max(1, request.gpus_per_node),
+        gpu_type=job.request.gpu_type or None,
+        nice=job.nice,
+        qos_factor=qos_factor,
+        managed=job.job_class is not None,
+        dependencies=tuple((each.kind, places[each.job]) for each in job.dependency),
+    )
+    return _with_checkpoint(_with_end(plain, job), job)
+
+
+def _with_end(submitted: SubmittedJob, job: WorkloadJob) -> SubmittedJob:
+    after_s = job.end.after_s
+    if after_s is None:
+        return submitted
+    if job.end.state == "FAILED":
+        part = min(1.0, after_s / job.needs.run_time_s)
+        return msgspec.structs.replace(submitted, stops_at=part, stop_state="FAILED")
+    if job.end.while_pending:
+        return msgspec.structs.replace(submitted, cancel_s=job.submit_s + after_s)
+    return msgspec.structs.replace(submitted, cancel_after_s=after_s)
+
+
+def _with_checkpoint(submitted: SubmittedJob, job: WorkloadJob) -> SubmittedJob:
+    if job.checkpoint is None:
+        return submitted
+    return msgspec.structs.replace(
+        submitted,
+        resumes=True,
+        checkpoint_interval_s=job.checkpoint.every_s,
+        restart_cost_s=job.checkpoint.restart_s,
+    )
+
+
+def _largest(site: SimulatedSite, partition: int) -> NodeShape:
+    """The shape that bounds are made for: the largest kind of node of the partition, as the daemon takes it."""
+    name = site.partitions[partition].name
+    shapes = [kind.shape for kind in site.nodes if name in kind.partitions]
+    return max(shapes, key=lambda shape: (shape.gpus, shape.cpus, shape.mem_mib))

@@ -1,0 +1,101 @@
+"""The workloads that policies are trained, tuned and chosen on: one seeded function of a number.
+
+Each is drawn from a shipped model of a trace (``rlalloc_simulator.workloads.models``) for a cluster of its own: 4 to
+64 nodes of several shapes, offered loads of 0.6 to 1.5, EASY or conservative backfill, with and without urgency, and
+every second one in a time of its own, since a policy has to serve sites of jobs of minutes as well as of days.
+"""
+
+import math
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from rlalloc_simulator.engine import SchedulerParameters
+from rlalloc_simulator.site_from_workload import Workload, site_of, submitted_from, with_urgency
+from rlalloc_simulator.workloads.generator import GeneratorSettings, generate
+from rlalloc_simulator.workloads.workload_job import End, NodeGroup, WorkloadJob
+from rlalloc_simulator.workloads.workload_model import load_model
+
+TRAINING: Final = 1_000_000
+VALIDATION: Final = 500_000
+TUNING: Final = 700_000
+TEST: Final = 300_000
+"""Numbers from which each use takes its workloads. 100,000 lie between them at least: no use sees another's."""
+
+MODELS: Final = ("philly", "philly", "kalos")
+"""Each as likely: many small jobs, and, one time in three, few large ones."""
+SHAPES: Final = (
+    NodeGroup("node", 1, gpus=8, cpus=64, mem_mib=512_000),
+    NodeGroup("node", 1, gpus=8, cpus=96, mem_mib=768_000),
+    NodeGroup("node", 1, gpus=8, cpus=128, mem_mib=1_024_000),
+    NodeGroup("node", 1, gpus=4, cpus=48, mem_mib=384_000),
+    NodeGroup("node", 1, gpus=8, cpus=32, mem_mib=256_000),
+)
+NODES: Final = (4, 64)
+LOADS: Final = (0.6, 1.5)
+JOBS: Final = (400, 1500)
+LEAST_HOURS: Final = 12.0
+"""No larger a cluster than so many jobs keep busy for so long: in less, hardly anybody would come to wait."""
+FASTEST: Final = 60.0
+"""Every second workload runs up to so many times as fast as the trace that it is drawn from."""
+_GPU_HOURS: Final = (0.027, 1.85)
+"""GPU-hours that n jobs bring: 0.027·n^1.85, fitted to generated workloads, whose spread is wide. It is no line,
+since a generated workload has no job of more than a quarter of its GPU time: a short one has short jobs only."""
+_GPU_HOURS_OF_MANY: Final = {"kalos": (11.9, 1.13)}
+"""Likewise for MANY jobs and more, where a model's are larger: Kalos' soon bring ten times of Philly's."""
+MANY: Final = 126
+
+
+def training_workload(number: int, jobs: int | None = None) -> Workload:
+    """Return workload ``number``, all of whose jobs ask for a decision; the same number gives the same workload.
+
+    ``jobs`` is about how many it has, the models' spread being wide; if it is None, some 400 to 1,500.
+    """
+    generator = np.random.default_rng((number, 1))
+    name = MODELS[generator.integers(len(MODELS))]
+    shape = SHAPES[generator.integers(len(SHAPES))]
+    load = float(generator.uniform(*LOADS))
+    drawn = round(_log_uniform(*JOBS, generator))
+    count = drawn if jobs is None else jobs
+    scale, power = _GPU_HOURS if count < MANY else _GPU_HOURS_OF_MANY.get(name, _GPU_HOURS)
+    gpu_hours = scale * count**power / load
+    most = min(NODES[1], gpu_hours / (shape.gpus * LEAST_HOURS))
+    nodes = round(_log_uniform(NODES[0], max(NODES[0], most), generator))
+    cluster = msgspec.structs.replace(shape, count=nodes)
+    settings = GeneratorSettings(cluster, gpu_hours / (nodes * shape.gpus), load, seed=number)
+    faster = _log_uniform(1.0, FASTEST, generator) if generator.random() < 0.5 else 1.0
+    made = [_in_faster_time(job, faster) for job in generate(load_model(name), settings)]
+    site = site_of(settings.description, made)
+    # Slurm's default is conservative; EASY is what most sites with long queues set for the time that it saves.
+    reserved = int(generator.integers(2))
+    site = msgspec.structs.replace(site, scheduler=SchedulerParameters(bf_job_part_count_reserve=reserved))
+    site = with_urgency(site) if generator.random() < 0.5 else site
+    return Workload(site, tuple(submitted_from(made, site)))
+
+
+def _log_uniform(least: float, most: float, generator: np.random.Generator) -> float:
+    return math.exp(generator.uniform(math.log(least), math.log(most)))
+
+
+def _in_faster_time(job: WorkloadJob, faster: float) -> WorkloadJob:
+    """Return the job as in a world whose clocks run ``faster``; time limits stay whole minutes."""
+    if faster == 1.0:
+        return job
+    limit_s = max(60, math.ceil(job.request.time_limit_s / faster / 60) * 60)
+    return msgspec.structs.replace(
+        job,
+        submit_s=job.submit_s / faster,
+        request=msgspec.structs.replace(job.request, time_limit_s=limit_s),
+        needs=msgspec.structs.replace(job.needs, run_time_s=job.needs.run_time_s / faster),
+        end=job.end if job.end.after_s is None else _sooner(job.end, faster),
+        checkpoint=None
+        if job.checkpoint is None
+        else msgspec.structs.replace(
+            job.checkpoint, every_s=job.checkpoint.every_s / faster, restart_s=job.checkpoint.restart_s / faster
+        ),
+    )
+
+
+def _sooner(end: End, faster: float) -> End:
+    return msgspec.structs.replace(end, after_s=(end.after_s or 0.0) / faster)

@@ -1,0 +1,86 @@
+"""Standard Workload Format 2.2 of the Parallel Workloads Archive (cs.huji.ac.il/labs/parallel/workload/swf.html).
+
+18 fields a line, -1 where unknown, comments and header begin with ``;``. It knows processors, neither nodes nor
+GPUs: its jobs are none of rlalloc's business, but they fill a cluster.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from rlalloc_simulator.workloads.readers.trace_table import Row
+from rlalloc_simulator.workloads.trace_job import TraceJob, TraceState
+from rlalloc_simulator.workloads.workload_errors import WorkloadError
+
+FIELDS: Final = (
+    "job_number", "submit_time", "wait_time", "run_time", "allocated_processors", "average_cpu_time", "used_memory",
+    "requested_processors", "requested_time", "requested_memory", "status", "user_id", "group_id",
+    "executable_number", "queue_number", "partition_number", "preceding_job_number", "think_time",
+)  # fmt: skip
+_STATES: Final[dict[int, TraceState]] = {0: "FAILED", 1: "COMPLETED", 5: "CANCELLED", -1: "UNKNOWN"}
+_PARTIAL: Final = (2, 3, 4)
+"""Parts of a job that was checkpointed and swapped out; line 1 of such a job sums them up."""
+
+
+def read_swf(paths: Sequence[Path]) -> Iterator[TraceJob]:
+    """Read the jobs of one log. Raises WorkloadError."""
+    for path in paths:
+        try:
+            file = path.open(encoding="utf-8", errors="replace")
+        except OSError as err:
+            raise WorkloadError(f"{path}: {err.strerror}; name an SWF log") from err
+        with file:
+            start_s = 0.0
+            for number, line in enumerate(file, 1):
+                if line.startswith(";"):
+                    start_s = _start_time_s(line) or start_s
+                elif line.strip():
+                    job = _job(path, number, line.split(), start_s)
+                    if job is not None:
+                        yield job
+
+
+def _start_time_s(comment: str) -> float | None:
+    key, _, value = comment.lstrip("; ").partition(":")
+    return float(value) if key.strip() == "UnixStartTime" and value.strip().isdigit() else None
+
+
+def _job(path: Path, number: int, values: Sequence[str], start_s: float) -> TraceJob | None:
+    if len(values) != len(FIELDS):
+        raise WorkloadError(f"{path}, line {number}: found {len(values)} fields, allowed: {len(FIELDS)} (SWF 2.2)")
+    # -1 is "unknown" in every field.
+    row = Row(
+        path, number, {name: "" if value == "-1" else value for name, value in zip(FIELDS, values, strict=True)}
+    )
+    status = int(row.number("status")) if row.text("status") else -1
+    if status in _PARTIAL:
+        return None
+    if status not in _STATES:
+        raise row.error("status", "-1 to 5")
+    processors = row.optional("requested_processors") or row.optional("allocated_processors")
+    if not processors:
+        return None  # nothing asked and nothing given: no job that can be run again
+    submit_s, wait_s, run_s = row.number("submit_time"), row.optional("wait_time"), row.optional("run_time")
+    never_ran = status == 5 and not run_s
+    memory_kib, used_kib = row.optional("requested_memory"), row.optional("used_memory")
+    cpu_s = row.optional("average_cpu_time")
+    allocated = row.optional("allocated_processors") or processors
+    preceding = row.text("preceding_job_number")
+    return TraceJob(
+        key=row.text("job_number"),
+        submit_s=start_s + submit_s,
+        gpus=0,
+        elapsed_s=run_s or 0.0,
+        state=_STATES[status],
+        ended_pending_s=(wait_s or 0.0) if never_ran else None,
+        user=f"u{row.text('user_id')}" if row.text("user_id") else "",
+        account=f"g{row.text('group_id')}" if row.text("group_id") else "",
+        partition=f"q{row.text('queue_number')}" if row.text("queue_number") else "",
+        tasks=int(processors),
+        cpus=processors,
+        mem_mib=memory_kib * processors / 1024 if memory_kib else None,
+        time_limit_s=row.optional("requested_time"),
+        cpus_used=cpu_s * allocated / run_s if cpu_s and run_s else None,
+        max_rss_mib=used_kib * allocated / 1024 if used_kib else None,
+        after=(preceding,) if preceding else (),
+    )

@@ -1,0 +1,256 @@
+"""One job of a workload: what its user asked, what it really needs, and how it ends.
+
+Units as in Slurm: durations in seconds, memory in MiB. docs/workloads.md describes the file key by key. Policies see
+the request and the directives; ``needs`` and ``end`` are hidden from them.
+"""
+
+import functools
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for, parse_directives
+from rlalloc.errors import DirectiveError
+from rlalloc.job import Allocation, Bounds, JobClass
+from rlalloc.speed import CURVES, SpeedCurve
+
+FORMAT: Final = "rlalloc-workload"
+VERSION: Final = 1
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+NotNegativeInt = Annotated[int, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+Word = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.@:+-]*$", max_length=128)]
+"""Names that go into Slurm's command lines: no blanks, no quotes."""
+
+CurveName = Literal["bert", "imagenet", "deepspeech2", "cifar10", "yolov3"]
+EndState = Literal["COMPLETED", "FAILED", "CANCELLED"]
+DependencyKind = Literal["after", "afterany", "afternotok", "afterok"]
+
+
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the user asked of Slurm; all nodes alike. ``gpu_type`` is empty where any will do."""
+
+    nodes: Count
+    gpus_per_node: NotNegativeInt
+    tasks_per_node: Count
+    cpus_per_task: Count
+    mem_mib_per_node: Count
+    time_limit_s: Count
+    gpu_type: Word = ""
+
+    @property
+    def allocation(self) -> Allocation:
+        """The same size in the words of the core."""
+        return Allocation(
+            nodes=self.nodes,
+            gpus_per_node=self.gpus_per_node,
+            tasks_per_node=self.tasks_per_node,
+            cpus_per_task=self.cpus_per_task,
+            mem_mib_per_node=self.mem_mib_per_node,
+            time_limit_s=self.time_limit_s,
+        )
+
+    @property
+    def gpus(self) -> int:
+        """GPUs on all nodes."""
+        return self.nodes * self.gpus_per_node
+
+    @property
+    def cpus_per_node(self) -> int:
+        """CPUs on each node."""
+        return self.tasks_per_node * self.cpus_per_task
+
+
+class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Parameters of the speed model: a measured curve of rlalloc.speed, its speed-ups raised to ``exponent``.
+
+    1 is the curve itself; below 1 a job gains less from GPUs, above 1 more.
+    """
+
+    curve: CurveName = "bert"
+    exponent: Positive = 1.0
+
+
+class Needs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What nobody knows beforehand.
+
+    ``run_time_s``    from start to completion at the requested size, if nothing ends the job before
+    ``cpu_fraction``  of the requested CPUs, what full speed takes; above 1 the request starves the job
+    ``max_rss_mib``   peak memory on one node at the requested size; it follows the GPUs on the node
+    """
+
+    run_time_s: Positive
+    cpu_fraction: Positive
+    max_rss_mib: Positive
+    speed: Speed = Speed()
+
+
+class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How the job ends, leaving aside time limits and memory, which follow from the size that it gets.
+
+    FAILED     after ``after_s`` of running at the requested size: the fault lies at a point of its work, and a
+               faster job reaches it sooner
+    CANCELLED  ``after_s`` on the clock after its start, or after its submission if ``while_pending`` (a person
+               looked at it): only if it has not ended, or not started, by then
+    """
+
+    state: EndState = "COMPLETED"
+    after_s: Seconds | None = None
+    while_pending: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.state == "COMPLETED") != (self.after_s is None):
+            raise ValueError(f"after_s is {self.after_s}: give it for FAILED and CANCELLED, and only for them")
+        if self.while_pending and self.state != "CANCELLED":
+            raise ValueError(f"while_pending is true in state {self.state}: only a CANCELLED job can end so")
+
+
+class Dependency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``--dependency=kind:job``; ``job`` is an id of this workload, of a line before."""
+
+    kind: DependencyKind
+    job: Count
+
+
+class Checkpoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The job writes one every ``every_s`` of running; starting again from it takes ``restart_s`` more."""
+
+    every_s: Positive
+    restart_s: Seconds
+
+
+class WorkloadJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One line of a workload.
+
+    ``submit_s`` counts from the header's ``time_zero_s``. ``job_class`` (``class`` in the file) is None for a job
+    that is none of rlalloc's business. ``directives`` is what stands behind ``#RLALLOC`` in its script; empty for a
+    rigid job. ``checkpoint`` is None for a job that would start from nothing.
+    """
+
+    id: Count
+    submit_s: Seconds
+    user: Word
+    request: Request
+    needs: Needs
+    end: End = End()
+    account: Word = ""
+    partition: Word = ""
+    qos: Word = ""
+    name: Word = ""
+    job_class: JobClass | None = msgspec.field(default=None, name="class")
+    directives: Annotated[str, msgspec.Meta(pattern=r"^[^\n\r]*$", max_length=1024)] = ""
+    dependency: tuple[Dependency, ...] = ()
+    priority: NotNegativeInt | None = None
+    nice: Annotated[int, msgspec.Meta(ge=-2147483645, le=2147483645)] = 0
+    checkpoint: Checkpoint | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            _parsed(self.directives)
+        except DirectiveError as err:
+            raise ValueError(str(err)) from err
+        for dependency in self.dependency:
+            if dependency.job >= self.id:
+                raise ValueError(f"job {self.id} depends on {dependency.job}: only on an id before its own it can")
+
+    @property
+    def parsed_directives(self) -> Directives:
+        """The directives as the core reads them."""
+        return _parsed(self.directives)
+
+    def bounds(self, shape: NodeShape, site: SiteBounds | None = None) -> Bounds:
+        """What it may get on nodes of ``shape``. Raises DirectiveError if no workable GPU count remains."""
+        return bounds_for(self.request.allocation, self.parsed_directives, site or SiteBounds(), shape)
+
+    @property
+    def speed_curve(self) -> SpeedCurve:
+        """How fast it is on other sizes."""
+        measured = CURVES[self.needs.speed.curve]
+        return SpeedCurve(
+            gpus=measured.gpus,
+            speedup=tuple(float(value**self.needs.speed.exponent) for value in measured.speedup),
+            cpus_per_gpu_needed=self.needs.cpu_fraction * self.request.allocation.cpus_per_gpu,
+        )
+
+    @property
+    def held_s(self) -> float:
+        """Seconds that it would hold its nodes at the requested size: until its end or its time limit."""
+        if self.end.while_pending:
+            return 0.0
+        run_s = self.needs.run_time_s if self.end.after_s is None else min(self.needs.run_time_s, self.end.after_s)
+        return min(run_s, float(self.request.time_limit_s))
+
+    @property
+    def gpu_s(self) -> float:
+        """GPU-seconds that it would take at the requested size."""
+        return self.request.gpus * self.held_s
+
+
+class NodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``count`` nodes of one shape."""
+
+    name: Word
+    count: Count
+    gpus: NotNegativeInt
+    cpus: Count
+    mem_mib: Count
+    gpu_type: Word = ""
+
+    @property
+    def shape(self) -> NodeShape:
+        """One node of it."""
+        return NodeShape(gpus=self.gpus, cpus=self.cpus, mem_mib=self.mem_mib)
+
+
+class Partition(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A partition and the names of its groups of nodes; ``max_time_s`` is None where there is no limit."""
+
+    name: Word
+    nodes: tuple[Word, ...]
+    max_time_s: Count | None = None
+
+
+class ClusterDescription(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What the workload was recorded on, or made for."""
+
+    nodes: Annotated[tuple[NodeGroup, ...], msgspec.Meta(min_length=1)]
+    partitions: tuple[Partition, ...] = ()
+
+    def __post_init__(self) -> None:
+        known = {group.name for group in self.nodes}
+        for partition in self.partitions:
+            for name in partition.nodes:
+                if name not in known:
+                    raise ValueError(
+                        f"partition {partition.name} names nodes {name!r}: write one of {', '.join(sorted(known))}"
+                    )
+
+    @property
+    def gpus(self) -> int:
+        """GPUs on all nodes."""
+        return sum(group.count * group.gpus for group in self.nodes)
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The first line of a workload.
+
+    ``origin``        where the jobs come from, and the command that made the file
+    ``modelled``      what the source lacks and a model filled in
+    ``time_zero_s``   seconds since the epoch of ``submit_s`` 0; None where nobody knows
+    ``utc_offset_s``  to be added to it for the clock on the site's wall
+    """
+
+    format: Literal["rlalloc-workload"] = msgspec.field(default="rlalloc-workload")
+    version: Annotated[int, msgspec.Meta(ge=1)] = VERSION
+    origin: str = ""
+    modelled: tuple[str, ...] = ()
+    time_zero_s: Seconds | None = None
+    utc_offset_s: Annotated[int, msgspec.Meta(ge=-86400, le=86400)] = 0
+    cluster: ClusterDescription | None = None
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(text: str) -> Directives:
+    return parse_directives(text)

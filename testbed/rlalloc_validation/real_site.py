@@ -1,0 +1,101 @@
+"""Running the workload on real sites of this machine: programs of their own, one a mode, side by side.
+
+The sites live in the checkout (``bench/slurm_replay`` on ``testbed/``) and not in the trainer: it knows them by their
+command line and the files that they write alone.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, Final
+
+from rlalloc_simulator.progress import ProgressCallback
+from rlalloc_validation.validation_settings import Mode, ValidationError
+
+PROGRAM: Final = "slurm_replay"
+FOLDERS: Final = ("testbed", "bench")
+STARTED_BY: Final = "SLURM_TESTBED_STARTED_BY"
+"""Sites that were started with it are what ``make down`` ends."""
+_STOPS_WITHIN_S: Final = 120.0
+
+
+def checkout() -> Path:
+    """The checkout that this trainer runs from. Raises ValidationError if it is installed elsewhere."""
+    root = Path(__file__).resolve().parents[3]
+    if not all((root / folder).is_dir() for folder in FOLDERS) or not (root / "bench" / PROGRAM).is_dir():
+        raise ValidationError(
+            "the real site comes from the project's checkout (bench/ and testbed/), and this rlalloc is installed "
+            "without it: run the command from a checkout (docs/validation.md), or compare a run that was made there "
+            "with --recorded"
+        )
+    return root
+
+
+def run_real(folder: Path, modes: Sequence[Mode], report: ProgressCallback) -> None:
+    """Run the folder's workload on one real site for each of ``modes``, at the same time; each writes its MODE.json.
+
+    Raises ValidationError with the end of what a site said if one fails; the others are ended then.
+    """
+    root = checkout()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(str(root / folder) for folder in FOLDERS),
+        STARTED_BY: os.environ.get(STARTED_BY, str(root)),
+    }
+    done = dict.fromkeys(modes, 0.0)
+    with ExitStack() as stack:
+        sites = {mode: _start(folder, mode, environment, stack) for mode in modes}
+        for mode, site in sites.items():
+            threading.Thread(target=_follow, args=(site, mode, done, report), daemon=True).start()
+        try:
+            failed = next((mode for mode, site in sites.items() if site.wait() != 0), None)
+        finally:
+            _stop([*sites.values()])
+    if failed is not None:
+        raise ValidationError(f"the real site failed (mode {failed}): {_end_of(folder, failed)}")
+
+
+def _start(folder: Path, mode: Mode, environment: dict[str, str], stack: ExitStack) -> "subprocess.Popen[str]":
+    errors = stack.enter_context(_log(folder, mode).open("w"))
+    return subprocess.Popen(
+        [sys.executable, "-m", PROGRAM, str(folder.resolve()), "--mode", mode],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+    )
+
+
+def _follow(site: "subprocess.Popen[str]", mode: Mode, done: dict[Mode, float], report: ProgressCallback) -> None:
+    """Hand on how far a site is; what is shown is the mean of all."""
+    lines: IO[str] | None = site.stdout
+    for line in lines or ():
+        done[mode] = float(line)
+        report("the real sites", sum(done.values()) / len(done))
+
+
+def _stop(sites: Sequence["subprocess.Popen[str]"]) -> None:
+    """As Ctrl-C would: a program that is told so takes its site down first."""
+    for site in sites:
+        if site.poll() is None:
+            site.send_signal(signal.SIGINT)
+    for site in sites:
+        try:
+            site.wait(_STOPS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            site.kill()
+
+
+def _log(folder: Path, mode: Mode) -> Path:
+    return folder / f"{mode}.log"
+
+
+def _end_of(folder: Path, mode: Mode) -> str:
+    lines = _log(folder, mode).read_text(encoding="utf-8", errors="replace").splitlines()
+    return " ".join(lines[-4:]) or f"it said nothing; see {_log(folder, mode)}"

@@ -1,0 +1,128 @@
+"""A job seen by the daemon and the same job in the simulator are the same numbers to a policy."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from rlalloc.job import JobView
+from rlalloc.observation import encode
+from rlalloc.view import ClusterView
+from rlalloc_simulator.engine import NodeKind, SimulatedSite, Simulator, SubmittedJob, UserKind
+from rlalloc_simulator.engine.engine_records import PENDING, RUNNING
+from rlalloc_simulator.engine.policy_views import cluster_view, job_view
+from rlallocd.cluster_views import partition_view, queue_of, seen_from
+from rlallocd.slurm import JobRecord, NodeRecord
+from tests.simulator.engine.by_hand import SHAPE, job, simulator, size
+
+BIG = msgspec.structs.replace(SHAPE, cpus=16, mem_mib=16_000)
+SITE = SimulatedSite(
+    nodes=(NodeKind(count=2, shape=SHAPE), NodeKind(count=1, shape=BIG)),
+    users=(UserKind(name="user0"), UserKind(name="user1")),
+)
+JOBS = [
+    job(0, size(8, 900, nodes=2), 500, user=1),
+    job(10, size(2, 600), 300, user=0),
+    job(20, size(8, 1200, nodes=3), 100, user=1),
+    job(30, size(8, 300), 100, user=0),
+    job(40, size(4, 800), 200, user=0, job_class="finetune", managed=True),
+    job(50, size(7, 400), 50, user=1),
+]
+
+
+def node_records(made: Simulator) -> list[NodeRecord]:
+    return [
+        NodeRecord(
+            name=f"n{number}",
+            partitions=("gpu",),
+            usable=bool(node["up"]),
+            cpus=int(node["cpus"]),
+            cpus_used=int(node["cpus"] - node["free_cpus"]),
+            mem_mib=int(node["mem_mib"]),
+            mem_mib_used=int(node["mem_mib"] - node["free_mem_mib"]),
+            gpus=int(node["gpus"]),
+            gpus_used=int(node["gpus"] - node["free_gpus"]),
+        )
+        for number, node in enumerate(made.world.nodes)
+    ]
+
+
+def job_records(made: Simulator, jobs: list[SubmittedJob]) -> list[JobRecord]:
+    """What squeue would show: jobs that have come and not ended, under ids of their own."""
+    names = {PENDING: "PENDING", RUNNING: "RUNNING"}
+    records = []
+    for number, submitted in enumerate(jobs):
+        state = int(made.world.jobs[number]["state"])
+        if submitted.submit_s > made.now_s or state > RUNNING:
+            continue
+        request = submitted.request
+        running = state == RUNNING
+        records.append(
+            JobRecord(
+                job_id=number + 1,
+                name="job",
+                user=f"user{submitted.user}",
+                account="all",
+                partition="gpu",
+                state=names.get(state, "PENDING"),
+                reason="",
+                submitted_s=int(submitted.submit_s),
+                begin_s=int(made.now_s) + 60 if state not in names else 0,
+                started_s=int(made.world.jobs[number]["start_s"]) if running else 0,
+                expected_end_s=0,
+                time_limit_s=request.time_limit_s,
+                priority=1000 - number,
+                admin_comment="",
+                nodes=request.nodes,
+                tasks=request.nodes,
+                cpus=request.cpus,
+                gpus=request.gpus,
+                mem_mib=float(request.mem_mib),
+                gpu_type="",
+                is_batch=True,
+                is_array=False,
+                is_heterogeneous=False,
+                is_exclusive=False,
+                has_deadline=False,
+                nodes_certain=True,
+                required_nodes="",
+            )
+        )
+    return records
+
+
+def as_the_daemon_sees_it(made: Simulator, number: int) -> tuple[JobView, ClusterView]:
+    """By the daemon's own functions for the cluster; the job's view as ``rlallocd.candidates`` puts it together."""
+    records, submitted = job_records(made, JOBS), JOBS[number]
+    view = partition_view("gpu", node_records(made), records, made.now_s, made.site.interception.urgency)
+    queue = queue_of("gpu", records, made.now_s)
+    ids = [record.job_id for record in queue]
+    if number + 1 in ids:
+        view = seen_from(ids.index(number + 1), queue, view)
+    held = sum(record.gpus for record in records if record.running and record.user == f"user{submitted.user}")
+    waited_s = made.now_s - submitted.submit_s
+    return JobView(submitted.job_class, submitted.request, submitted.bounds, waited_s, held), view
+
+
+def test_an_arriving_job_encodes_to_the_same_numbers() -> None:
+    made = simulator(JOBS, SITE)
+    assert made.run().tolist() == [4]
+    ours = job_view(made, 4, JOBS[4]), cluster_view(made, 4)
+    theirs = as_the_daemon_sees_it(made, 4)
+    assert ours[0] == theirs[0]
+    assert len(ours[1].queued) == 2
+    assert len(ours[1].releases) == 2
+    np.testing.assert_array_equal(encode(*ours), encode(*theirs))
+
+
+@pytest.mark.parametrize("number", [2, 4, 5])
+def test_a_waiting_job_encodes_to_the_same_numbers(number: int) -> None:
+    """It sees those ahead of it and counts those behind."""
+    wide = [msgspec.structs.replace(each, managed=False) for each in JOBS]
+    made = simulator(wide, SITE)
+    made.run(55.0)
+    made.world.nodes[2]["up"] = False  # a node that is down is none of either view's
+    ours = job_view(made, number, JOBS[number]), cluster_view(made, number)
+    theirs = as_the_daemon_sees_it(made, number)
+    assert ours[0] == theirs[0]
+    assert ours[1].behind + len(ours[1].queued) == 3
+    np.testing.assert_array_equal(encode(*ours), encode(*theirs))

@@ -1,0 +1,67 @@
+"""Who is judged on what was held out: the candidate, and where it is refused the best heuristic."""
+
+import pytest
+
+from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME
+from rlalloc.policies import NOWHERE, Routing
+from rlalloc_trainer.evaluation.policy_runs import WorkloadResult
+from rlalloc_trainer.promotion.held_out_evidence import CANDIDATE, RIVALS, HeldOut, decide
+
+FIRST, SECOND = tuple(ALTERNATIVES)[:2]
+PRESSED = Routing(at_least=0.5)
+
+
+def held_out(jct_s: dict[str, float], *, killed: int = 0, spread: float = 0.0) -> HeldOut:
+    """Nine workloads; a policy not named takes 100 s. ``killed`` are SECOND's, ``spread`` is between workloads."""
+    results = {
+        name: [
+            WorkloadResult(
+                jct_s=jct_s.get(name, 100.0) * (1.0 + spread * (number % 3 - 1) * (name == SECOND)),
+                wait_s=10.0 * number,
+                gpu_s=0.0,
+                killed=killed * (name == SECOND),
+            )
+            for number in range(9)
+        ]
+        for name in (CANDIDATE, "v1", *RIVALS)
+    }
+    return HeldOut(results, "v1", 500, 0.9)
+
+
+def test_a_candidate_that_beats_all_is_promoted_as_it_answers() -> None:
+    routing, verdict = decide(held_out({CANDIDATE: 80.0, SECOND: 90.0}), PRESSED, heuristics=True)
+    assert (routing, verdict.promote, verdict.evidence.candidate) == (PRESSED, True, CANDIDATE)
+
+
+@pytest.mark.parametrize("candidate_s", [100.0, 95.0], ids=["no better", "better, but less than a heuristic"])
+def test_a_heuristic_that_is_better_than_what_is_served_takes_the_place_of_a_refused_candidate(
+    candidate_s: float,
+) -> None:
+    """The best of them, surely ahead at a level that knows of how many it is the best."""
+    measured = held_out({CANDIDATE: candidate_s, FIRST: 97.0, SECOND: 90.0})
+    routing, verdict = decide(measured, PRESSED, heuristics=True)
+    assert (routing, verdict.promote) == (Routing.by(SECOND), True)
+    assert f"{SECOND} is promoted: mean JCT 0.900 [0.900, 0.900] of v1's and 0.928 [0.928, 0.928] of {FIRST}'s" in (
+        verdict.reason
+    )
+    assert verdict.evidence.confidence == pytest.approx(1.0 - 0.1 / (len(ALTERNATIVES) + 1))
+
+
+def test_where_the_base_is_the_best_it_is_served_instead_of_a_worse_network() -> None:
+    routing, verdict = decide(held_out({BASELINE_NAME: 90.0}), PRESSED, heuristics=True)
+    assert (routing, verdict.promote) == (NOWHERE, True)
+
+
+@pytest.mark.parametrize(
+    "measured",
+    [held_out({}), held_out({SECOND: 98.0}, spread=0.1), held_out({SECOND: 90.0}, killed=1)],
+    ids=["none is better", "not surely", "it kills jobs"],
+)
+def test_otherwise_the_candidate_is_stored_with_its_refusal(measured: HeldOut) -> None:
+    routing, verdict = decide(measured, PRESSED, heuristics=True)
+    assert (routing, verdict.promote, verdict.evidence.candidate) == (PRESSED, False, CANDIDATE)
+
+
+def test_of_another_objective_heuristics_know_nothing() -> None:
+    routing, verdict = decide(held_out({SECOND: 50.0}), PRESSED, heuristics=False)
+    assert (routing, verdict.promote) == (PRESSED, False)

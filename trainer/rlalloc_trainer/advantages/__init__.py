@@ -1,0 +1,1 @@
+"""Counterfactual advantages: what another decision would have gained, measured in the simulator."""

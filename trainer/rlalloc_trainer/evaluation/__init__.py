@@ -1,0 +1,1 @@
+"""``rlalloc evaluate``: policies on the very same workloads, over scenarios, loads and settings."""

@@ -1,0 +1,147 @@
+"""Workloads of one week: cut from a trace or a file, or generated; and the same jobs at any offered load.
+
+A trace's jobs are thinned to what a cluster of the evaluation would be offered at a load of 1; other loads are the
+very same jobs with their arrivals nearer together or further apart.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from rlalloc_simulator.workloads import ClusterDescription, WorkloadJob, read_workload
+from rlalloc_simulator.workloads.calendar_weeks import DAY_S, WEEK_S, iso_week, monday_s
+from rlalloc_simulator.workloads.completion import complete
+from rlalloc_simulator.workloads.generator import (
+    LARGEST_PART_OF_CLUSTER,
+    LARGEST_PART_OF_LOAD,
+    GeneratorSettings,
+    generate,
+)
+from rlalloc_simulator.workloads.readers import FORMATS
+from rlalloc_simulator.workloads.trace_job import TraceJob
+from rlalloc_simulator.workloads.workload_errors import WorkloadError
+from rlalloc_simulator.workloads.workload_job import NodeGroup
+from rlalloc_simulator.workloads.workload_model import load_model
+
+WINDOW_FROM_DAYS: Final = (0.0, 3.0)
+"""A week of a trace gives two windows, that overlap on Thursday where they are of four days."""
+
+LONGEST_PART: Final = 0.5
+DRAWN_LOAD: Final = 8.0
+"""Of a generated workload, before it is thinned."""
+
+
+class WeekWorkload(msgspec.Struct, frozen=True):
+    """Jobs in order of submission, and the cluster that they come to."""
+
+    cluster: ClusterDescription
+    jobs: tuple[WorkloadJob, ...]
+
+
+def at_load(workload: WeekWorkload, load: float) -> WeekWorkload:
+    """Return the same jobs, their arrivals scaled so that the GPU time they ask for is ``load`` of what there is.
+
+    The load is over the time from the first to the last submission. Dependencies are left out: what a job waits for
+    may lie outside of the workload. Raises WorkloadError if no job holds GPUs, or all
+    come at once.
+    """
+    first_s, last_s = workload.jobs[0].submit_s, workload.jobs[-1].submit_s
+    offered = sum(job.gpu_s for job in workload.jobs) / workload.cluster.gpus
+    if not (offered > 0 and last_s > first_s):
+        raise WorkloadError("a load wants jobs that hold GPUs and come one after the other: take a longer workload")
+    stretch = offered / load / (last_s - first_s)
+    return WeekWorkload(
+        workload.cluster,
+        tuple(
+            msgspec.structs.replace(
+                job, id=number, submit_s=round((job.submit_s - first_s) * stretch, 3), dependency=()
+            )
+            for number, job in enumerate(workload.jobs, 1)
+        ),
+    )
+
+
+def generated(
+    model: str, request_node: NodeGroup, cluster: ClusterDescription, hours: float, seed: int
+) -> WeekWorkload:
+    """Draw a workload of ``hours`` at a load of 1; its users ask for nodes like ``request_node``.
+
+    More is drawn than is wanted, and thinned by the same rules as a trace.
+    """
+    count = max(1, cluster.gpus // request_node.gpus)
+    node = msgspec.structs.replace(request_node, count=count)
+    settings = GeneratorSettings(cluster=node, hours=hours, load=DRAWN_LOAD, seed=seed)
+    return thinned(list(generate(load_model(model), settings)), cluster, hours, seed)
+
+
+def thinned(jobs: Sequence[WorkloadJob], cluster: ClusterDescription, hours: float, seed: int) -> WeekWorkload:
+    """Return a random part of ``jobs`` that offers ``cluster`` a load of 1 for ``hours``; all, if they are fewer.
+
+    Jobs of more than half of the cluster's GPUs, or of more than a quarter of the GPU time, are left out, as in
+    generated workloads: on a cluster a twentieth of the trace's, one of them would be the whole result. So are jobs
+    that run longer than LONGEST_PART of ``hours``: a workload begins with an empty cluster, and with jobs of weeks in
+    it a nominal load of 1 would never fill it (Philly's longest jobs have most of its GPU time).
+    """
+    wanted_s = cluster.gpus * hours * 3600.0
+    chosen, held_s = [], 0.0
+    for place in np.random.default_rng((seed, 21)).permutation(len(jobs)).tolist():
+        job = jobs[place]
+        fits = job.request.gpus <= LARGEST_PART_OF_CLUSTER * cluster.gpus
+        too_long = job.held_s > LONGEST_PART * hours * 3600.0
+        if not fits or too_long or job.gpu_s > LARGEST_PART_OF_LOAD * wanted_s:
+            continue
+        chosen.append(place)
+        held_s += job.gpu_s
+        if held_s >= wanted_s:
+            break
+    return WeekWorkload(cluster, tuple(jobs[place] for place in sorted(chosen)))
+
+
+@functools.lru_cache(maxsize=8)
+def philly_week(path: Path, week: int) -> tuple[WorkloadJob, ...]:
+    """Return the jobs of an ISO week of Philly, from Monday's midnight on. Raises WorkloadError if there are none."""
+    trace_format = FORMATS["philly-csv"]
+    trace = [job for job in _trace("philly-csv", path) if iso_week(job.submit_s) == week]
+    if not trace:
+        raise WorkloadError(f"{path}: no job of ISO week {week}; name the table of the whole trace")
+    zero_s, jobs = complete(trace, trace_format.assumptions, week)
+    offset_s = zero_s - monday_s(zero_s)
+    return tuple(msgspec.structs.replace(job, submit_s=job.submit_s + offset_s) for job in jobs)
+
+
+def window(jobs: Sequence[WorkloadJob], part: int, hours: float) -> list[WorkloadJob]:
+    """Return the jobs of ``hours`` from the day on at which window ``part`` of a week begins."""
+    begin_s = WINDOW_FROM_DAYS[part % len(WINDOW_FROM_DAYS)] * DAY_S
+    return [job for job in jobs if begin_s <= job.submit_s < begin_s + hours * 3600.0]
+
+
+@functools.lru_cache(maxsize=4)
+def pieces_of_file(path: Path) -> tuple[WeekWorkload, ...]:
+    """Cut a workload's file into its weeks; into days where it has fewer than two.
+
+    Pieces without two jobs that hold GPUs are left out. Raises WorkloadError where the header names no cluster.
+    """
+    header, jobs = read_workload(path)
+    if header.cluster is None:
+        raise WorkloadError(f"{path}: the header names no cluster; convert with --nodes")
+    if not jobs:
+        raise WorkloadError(f"{path}: there is no job in it")
+    piece_s = WEEK_S if jobs[-1].submit_s - jobs[0].submit_s >= 2 * WEEK_S else DAY_S
+    begins_s = monday_s(header.time_zero_s) - header.time_zero_s if header.time_zero_s and piece_s == WEEK_S else 0.0
+    by_piece: dict[int, list[WorkloadJob]] = {}
+    for job in jobs:
+        by_piece.setdefault(math.floor((job.submit_s - begins_s) / piece_s), []).append(job)
+    pieces = [piece for _, piece in sorted(by_piece.items()) if sum(job.gpu_s > 0 for job in piece) > 1]
+    if not pieces:
+        raise WorkloadError(f"{path}: no week or day of it has two jobs with GPUs")
+    return tuple(WeekWorkload(header.cluster, tuple(piece)) for piece in pieces)
+
+
+@functools.lru_cache(maxsize=1)
+def _trace(name: str, path: Path) -> tuple[TraceJob, ...]:
+    return tuple(FORMATS[name].read([path]))

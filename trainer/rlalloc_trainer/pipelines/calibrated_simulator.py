@@ -1,0 +1,170 @@
+"""A twin of the site in the simulator: its cluster, its jobs and how they scale, from its own experience."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from rlalloc.bounds import NodeShape
+from rlalloc.job import Bounds, JobClass, Range
+from rlalloc.observation import FEATURES
+from rlalloc.speed import PRIOR, SpeedCurve
+from rlalloc.store import Experience
+from rlalloc.urgency import UrgencyRules
+from rlalloc_simulator.engine import NodeKind, SimulatedSite, SubmittedJob, UserKind
+from rlalloc_simulator.site_from_workload import Workload, with_urgency
+from rlalloc_trainer.pipelines.site_experience import observation_of, run_time_s
+
+EXPONENT_RANGE: Final = (0.2, 1.2)
+PRIOR_WEIGHT: Final = 1.0
+"""Squared octaves of speed that the prior curve counts for against the site's own measurements."""
+TURNOVERS: Final = 10.0
+"""Workloads of few jobs begin and end with an empty cluster, and say of every site that large sizes are the best."""
+LEAST_JOBS: Final = 60
+MOST_JOBS: Final = 1500
+"""Of a workload."""
+PIECES: Final = 4
+NO_URGENCY: Final = UrgencyRules()
+MEMORY_MARGIN: Final = 0.95
+"""A job's hidden need over what its user declared enough: just below it."""
+
+
+def twin_of(
+    experiences: Sequence[Experience], calibrated_on: Sequence[Experience], urgency: UrgencyRules = NO_URGENCY
+) -> Workload:
+    """Return the twin of the partition that most usable experiences are from, and the jobs seen there.
+
+    How jobs scale is fitted to ``calibrated_on``, so that what is held out stays unseen. ``urgency`` is what the site
+    lets a policy do to the order of its queue.
+    """
+    partition, _ = Counter(experience.decision.partition for experience in experiences).most_common(1)[0]
+    mine = [experience for experience in experiences if experience.decision.partition == partition]
+    exponents = scaling_exponents(calibrated_on)
+    users = {name: number for number, name in enumerate(sorted({one.decision.user for one in mine}))}
+    nodes = _nodes_of(mine[-1])
+    site = with_urgency(SimulatedSite(nodes=(nodes,), users=tuple(UserKind(name=name) for name in users)), urgency)
+    jobs = [
+        _job_of(one, users[one.decision.user], prior_to_the_power(exponents.get(one.decision.job_class, 1.0)))
+        for one in mine
+        if one.outcome.state != "OUT_OF_MEMORY"  # how long it would have run is not known
+    ]
+    return Workload(site, tuple(sorted((job for job in jobs if _can_run(job, nodes)), key=lambda job: job.submit_s)))
+
+
+def scaling_exponents(experiences: Sequence[Experience]) -> dict[JobClass, float]:
+    """Return for each class the power of the prior speed-up curve that explains its run times best.
+
+    Jobs of the same user and name are taken for the same work, so only sizes explain how their run times differ: a
+    regression of log run time on log prior speed within such groups, drawn towards 1 by PRIOR_WEIGHT.
+    """
+    groups: dict[tuple[JobClass, str, str], list[tuple[float, float]]] = defaultdict(list)
+    for one in experiences:
+        ran_s = run_time_s(one)
+        if one.outcome.state == "COMPLETED" and ran_s > 0:
+            decision = one.decision
+            speed = PRIOR.at(one.outcome.gpus, one.outcome.cpus / one.outcome.gpus)
+            groups[decision.job_class, decision.user, decision.job_name].append((math.log2(speed), -math.log2(ran_s)))
+    explained: dict[JobClass, float] = defaultdict(lambda: PRIOR_WEIGHT)
+    spread: dict[JobClass, float] = defaultdict(lambda: PRIOR_WEIGHT)
+    for (job_class, _, _), points in groups.items():
+        prior_speed, speed = (values - values.mean() for values in np.array(points).T)
+        explained[job_class] += float(prior_speed @ speed)
+        spread[job_class] += float(prior_speed @ prior_speed)
+    return {
+        job_class: float(np.clip(explained[job_class] / spread[job_class], *EXPONENT_RANGE)) for job_class in spread
+    }
+
+
+def prior_to_the_power(exponent: float) -> SpeedCurve:
+    """Return the prior speed-up curve with every speed-up raised to ``exponent``."""
+    return SpeedCurve(PRIOR.gpus, tuple(speed**exponent for speed in PRIOR.speedup), PRIOR.cpus_per_gpu_needed)
+
+
+def workload_jobs(site: Workload) -> int:
+    """Return how many jobs fill the site: TURNOVERS times as many as run there at a time."""
+    span_s = max(1.0, site.jobs[-1].submit_s - site.jobs[0].submit_s)
+    ran_s = sum(job.work_s / job.curve.at(max(1, job.request.gpus), job.request.cpus_per_gpu) for job in site.jobs)
+    return round(min(MOST_JOBS, max(LEAST_JOBS, TURNOVERS * ran_s / span_s)))
+
+
+def resampled(
+    site: Workload, count: int, length: int, generator: np.random.Generator, pace: tuple[float, float] = (1.0, 1.0)
+) -> list[Workload]:
+    """Return ``count`` workloads of ``length`` jobs: pieces of the site's history with its gaps between jobs.
+
+    Pieces are drawn with replacement, PIECES for a workload, and wrap around at the end: a circular block bootstrap
+    (Politis and Romano, 1992), which keeps rushes and lulls. ``pace`` is the range from which each workload draws how
+    much faster than there the jobs come.
+    """
+    submits_s = np.array([job.submit_s for job in site.jobs])
+    gaps_s = np.diff(submits_s)
+    before_s = np.concatenate(([gaps_s.mean()], gaps_s)) if len(gaps_s) else np.zeros(1)
+    piece = np.arange(math.ceil(length / PIECES))
+    workloads = []
+    for _ in range(count):
+        faster = generator.uniform(*pace)
+        begins = generator.integers(len(site.jobs), size=PIECES)
+        drawn = ((begins[:, None] + piece).ravel()[:length]) % len(site.jobs)
+        times_s = np.cumsum(before_s[drawn]) / faster
+        jobs = tuple(
+            msgspec.structs.replace(site.jobs[number], submit_s=time_s)
+            for number, time_s in zip(drawn.tolist(), times_s.tolist(), strict=True)
+        )
+        workloads.append(Workload(site.site, jobs))
+    return workloads
+
+
+def _nodes_of(experience: Experience) -> NodeKind:
+    """Read the nodes from an observation: its GPUs, and what a node has, are among the features."""
+    features = dict(zip(FEATURES, observation_of(experience).tolist(), strict=True))
+    request = experience.decision.request
+    gpus, node_gpus = round(2 ** (10 * features["cluster_gpus"])), round(2 ** (4 * features["node_gpus"]))
+    return NodeKind(
+        count=max(1, round(gpus / node_gpus)),
+        shape=NodeShape(
+            gpus=node_gpus,
+            cpus=round(node_gpus * request.cpus_per_gpu / features["requested_cpus_per_gpu"]),
+            mem_mib=round(node_gpus * request.mem_mib_per_gpu / features["requested_mem_per_gpu"]),
+        ),
+    )
+
+
+def _job_of(experience: Experience, user: int, curve: SpeedCurve) -> SubmittedJob:
+    decision, outcome = experience.decision, experience.outcome
+    bounds = decision.bounds or _rigid(experience)
+    return SubmittedJob(
+        submit_s=decision.submitted_s,
+        user=user,
+        job_class=decision.job_class,
+        request=decision.request,
+        bounds=bounds,
+        work_s=max(1.0, run_time_s(experience)) * curve.at(outcome.gpus, outcome.cpus / outcome.gpus),
+        curve=curve,
+        mem_mib_per_gpu_needed=MEMORY_MARGIN * bounds.mem_mib_per_gpu.minimum,
+        managed=True,
+    )
+
+
+def _rigid(experience: Experience) -> Bounds:
+    request = experience.decision.request
+    return Bounds(
+        gpus=Range(request.gpus, request.gpus, "request", "request"),
+        cpus_per_gpu=Range(request.cpus_per_gpu, request.cpus_per_gpu, "request", "request"),
+        mem_mib_per_gpu=Range(request.mem_mib_per_gpu, request.mem_mib_per_gpu, "request", "request"),
+        gpu_counts=(request.gpus,),
+        task_per_gpu=False,
+    )
+
+
+def _can_run(job: SubmittedJob, nodes: NodeKind) -> bool:
+    shape = nodes.shape
+    return (
+        job.bounds.gpu_counts[-1] <= nodes.count * shape.gpus
+        and job.request.nodes <= nodes.count
+        and job.request.gpus_per_node <= shape.gpus
+        and job.request.cpus_per_node <= shape.cpus
+        and job.request.mem_mib_per_node <= shape.mem_mib
+    )

@@ -1,0 +1,239 @@
+"""Retraining on a site's own experience: calibrate, train, evaluate, gate.
+
+The earlier experience trains, the later one judges. Real decisions are few, so a twin of the site in the simulator
+adds what they cannot tell: what would have become of other shares. Both go into one replay buffer.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rlalloc.config import ObjectiveSection, TrainerSection
+from rlalloc.job import SHARES
+from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES
+from rlalloc.observation import FEATURES
+from rlalloc.policies import PolicyStore, Routing
+from rlalloc.store import Experience, PolicyRow, Store
+from rlalloc.urgency import UrgencyRules
+from rlalloc_agent.actor import Actor
+from rlalloc_simulator.parallel import ParallelMap, processes
+from rlalloc_simulator.progress import ProgressCallback, silent
+from rlalloc_simulator.recorded_outcomes import Observed, observed
+from rlalloc_simulator.site_from_workload import Workload
+from rlalloc_trainer.advantages.advantage_scale import size_of
+from rlalloc_trainer.advantages.counterfactual import Labels, LabelSettings, label
+from rlalloc_trainer.advantages.weight_relabelling import Hindsight, mostly
+from rlalloc_trainer.evaluation.policy_runs import ActorWeights, Contender, policy_of
+from rlalloc_trainer.pipelines.calibrated_simulator import NO_URGENCY, resampled, twin_of, workload_jobs
+from rlalloc_trainer.pipelines.site_experience import costs_of, observations_of, shares_of, split_by_time, usable
+from rlalloc_trainer.promotion.gate import Verdict
+from rlalloc_trainer.promotion.held_out_evidence import HeldOut, decide, measure
+from rlalloc_trainer.promotion.policy_versions import (
+    Learned,
+    load_shipped_version,
+    load_version,
+    new_manifest,
+    version_files,
+)
+from rlalloc_trainer.promotion.routing_choice import choose_where
+from rlalloc_trainer.sac.conditioned_critics import sac_for_any_weights
+from rlalloc_trainer.sac.soft_actor_critic import Losses, Sac, SacSettings, learn
+
+TRAIN_WORKLOADS: Final = 24
+CHOICE_WORKLOADS: Final = 24
+"""Workloads on which it is chosen where the candidate answers: of the earlier experience, drawn anew."""
+HELD_OUT_WORKLOADS: Final = 40
+TRAIN_PACE: Final = (0.7, 1.5)
+"""Training workloads run at other paces than the site's own too, so that a busier week is no surprise."""
+REAL_COPIES: Final = 4
+"""Times that each real decision goes into the buffer: few as they are, they are the truth."""
+FINE_TUNING: Final = SacSettings(batch=128, critic_rate=3e-4, actor_rate=1e-4, actor_after=300, anchor=0.5)
+"""Gentler than from nothing: there is a policy to lose, and a site's decisions are few."""
+LABELS: Final = LabelSettings(decisions=20, alternatives=3)
+RIDGE: Final = 0.01
+WORKERS: Final = 2
+DEFAULT_OBJECTIVE: Final = ObjectiveSection()
+
+
+class Retrained(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a run: a verdict on ``version``, or why there was no training."""
+
+    trained: bool
+    reason: str
+    experiences: int
+    version: str | None = None
+    promoted: bool = False
+    verdict: Verdict | None = None
+
+
+class Candidate(NamedTuple):
+    """What was trained, and where it answers."""
+
+    sac: Sac[Actor]
+    routing: Routing
+
+
+def retrain(
+    store: Store,
+    policies: PolicyStore,
+    settings: TrainerSection,
+    progress: ProgressCallback = silent,
+    objective: ObjectiveSection = DEFAULT_OBJECTIVE,
+    urgency: UrgencyRules = NO_URGENCY,
+) -> Retrained:
+    """Train on the stored experience, judge, store the candidate, and promote it if the gate says so.
+
+    ``urgency`` is what the site lets policies do to the order of its queue: its twin does too.
+    Raises StoreError, PolicyError, or PluginError where a term of the objective cannot be had.
+    """
+    experiences = usable(store.experience())
+    if len(experiences) < settings.min_experience:
+        return Retrained(
+            trained=False,
+            reason=(
+                f"{len(experiences)} jobs with an outcome to learn from, trainer.min_experience asks for "
+                f"{settings.min_experience}: run more jobs first"
+            ),
+            experiences=len(experiences),
+        )
+    train, held_out = split_by_time(experiences, settings.held_out_fraction)
+    site, unseen = twin_of(train, train, urgency), twin_of(held_out, train, urgency)
+    if len(site.jobs) < 2 or len(unseen.jobs) < 2:
+        return Retrained(
+            trained=False,
+            reason=f"of {len(experiences)} jobs too few can be run again in the simulator: run more jobs first",
+            experiences=len(experiences),
+        )
+    current = in_place(policies)
+    generator = np.random.default_rng(settings.seed)
+    with processes(WORKERS) as parallel_map:
+        sac = _train(train, site, in_place(policies), settings, objective, generator, parallel_map, progress)
+        progress("choosing where it answers", 0.7)
+        known = resampled(site, CHOICE_WORKLOADS, workload_jobs(site), generator, TRAIN_PACE)
+        routing, _ = choose_where(ActorWeights.of(sac.actor, objective=objective.weights), known, parallel_map)
+        progress("judging", 0.8)
+        workloads = resampled(unseen, HELD_OUT_WORKLOADS, workload_jobs(unseen), generator)
+        candidate = ActorWeights.of(sac.actor, routing, objective.weights)
+        results = measure(candidate, current, workloads, parallel_map, objective.weights)
+        measured = HeldOut(results, current.version, len(unseen.jobs), settings.confidence)
+        routing, verdict = decide(measured, routing, heuristics=objective.weights == DEFAULT_WEIGHTS)
+    progress("storing", 0.99)
+    version = _keep(Candidate(sac, routing), current, verdict, policies, store, settings)
+    return Retrained(
+        trained=True,
+        reason=verdict.reason,
+        experiences=len(experiences),
+        version=version,
+        promoted=verdict.promote,
+        verdict=verdict,
+    )
+
+
+def in_place(policies: PolicyStore) -> Learned:
+    """Return the policy in use: the store's current version, else the shipped one. Raises PolicyError."""
+    version = policies.current()
+    return load_shipped_version() if version is None else load_version(policies.path(version))
+
+
+def _train(
+    train: Sequence[Experience],
+    site: Workload,
+    start: Learned,
+    settings: TrainerSection,
+    objective: ObjectiveSection,
+    generator: np.random.Generator,
+    parallel_map: ParallelMap,
+    progress: ProgressCallback,
+) -> Sac[Actor]:
+    """Fine-tune ``start`` on the real decisions and on the twin's, mostly for the site's objective."""
+    terms = (*TERM_NAMES, *objective.plugin_weights)
+    further = np.array(list(objective.plugin_weights.values())) / size_of(objective.weights.array)
+    replay = Hindsight(100_000, len(FEATURES), SHARES, mostly(objective.weights), further.tolist())
+    weights = ActorWeights.of(start.actor, objective=objective.weights)
+    workloads = resampled(site, TRAIN_WORKLOADS, workload_jobs(site), generator, TRAIN_PACE)
+    labels = msgspec.structs.replace(LABELS, terms=terms)
+    tasks = [(workload, weights, labels, settings.seed + number) for number, workload in enumerate(workloads)]
+    simulated = []
+    for done, (retaken, as_it_went) in enumerate(parallel_map(label_workload, tasks), start=1):
+        replay.add(retaken.observation, retaken.shares, retaken.gain)
+        simulated.append(as_it_went)
+        progress("simulating the site", 0.4 * done / len(tasks))
+    observation = observations_of(train)
+    gain = beyond_expectation(observation, costs_of(train, terms), simulated)
+    for _ in range(REAL_COPIES):
+        replay.add(observation, shares_of(train), gain)
+    sac = sac_for_any_weights(start.actor, FINE_TUNING, settings.seed, start.critics)
+
+    def each_step(_losses: Losses) -> None:
+        progress("learning", 0.4 + 0.3 * sac.steps / settings.steps)
+
+    learn(sac, replay, settings.steps, generator, each_step)
+    return sac
+
+
+def label_workload(task: tuple[Workload, Contender, LabelSettings, int]) -> tuple[Labels, Observed]:
+    """Take decisions of a workload again, with their own random numbers; also return how the workload itself went."""
+    workload, contender, settings, seed = task
+    policy = policy_of(contender)
+    retaken = label(workload, policy, settings, np.random.default_rng(seed))
+    return retaken, observed(workload, policy, settings.terms)
+
+
+def beyond_expectation(
+    observation: NDArray[np.float32], cost: NDArray[np.float64], simulated: Sequence[Observed]
+) -> NDArray[np.float32]:
+    """Return what real decisions (rows, features) gained by term, over what the twin's jobs lead to expect.
+
+    ``cost`` (rows, terms) is what they did cost. So they are on one scale with the twin's gains. What is expected in
+    such a situation is a ridge regression of cost on observation; that the twin is kinder or harder than the site on
+    average is taken out. What is not known (NaN) stays so.
+    """
+    seen = np.concatenate([each.observation for each in simulated]).astype(np.float64)
+    paid = np.concatenate([each.cost for each in simulated])
+    middle = seen.mean(axis=0)
+    centred = seen - middle
+    normal = centred.T @ centred + RIDGE * len(centred) * np.eye(centred.shape[1])
+    weights = np.linalg.solve(normal, centred.T @ (paid - paid.mean(axis=0)))
+    surplus = (observation - middle) @ weights - cost
+    known = ~np.isnan(surplus)
+    mean = np.where(known, surplus, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    return np.asarray(surplus - mean, dtype=np.float32)
+
+
+def _keep(
+    candidate: Candidate,
+    current: Learned,
+    verdict: Verdict,
+    policies: PolicyStore,
+    store: Store,
+    settings: TrainerSection,
+) -> str:
+    """Store the candidate whatever the verdict, promote it if that says so, and return its name.
+
+    Where no network answers, the new one was not judged: the one in place stays in its stead, for other objectives.
+    """
+    sac = candidate.sac
+    if candidate.routing.nowhere:
+        actor, critics = current.actor, current.critics or sac.critics
+        training: dict[str, object] = {"kept_from": current.version}
+    else:
+        actor, critics = sac.actor, sac.critics
+        training = {"settings": msgspec.to_builtins(sac.settings), "steps": sac.steps, "seed": settings.seed}
+    plain: dict[str, object] = msgspec.to_builtins(verdict)
+    manifest = new_manifest(actor, current.version, training, plain, candidate.routing)
+    version = policies.add(version_files(actor, critics), manifest)
+    if verdict.promote:
+        policies.promote(version)
+    store.add_policy(
+        PolicyRow(
+            version=version,
+            parent=current.version,
+            created_s=manifest.created_s,
+            promoted=verdict.promote,
+            verdict=plain,
+        )
+    )
+    return version

@@ -1,0 +1,1 @@
+"""Which policy version serves: the evidence, the gate, the routing and the version files."""

@@ -1,0 +1,95 @@
+"""What the gate is shown: the candidate, the policy in place and the heuristics on the same held-out workloads.
+
+Where the candidate is refused, a heuristic that the agent can serve may be better than what is in place. The best of
+them is judged then, so that a site is never served less than rlalloc's own heuristics for want of a network.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from rlalloc.heuristics import SERVED_HEURISTICS
+from rlalloc.objective import DEFAULT_WEIGHTS, Weights
+from rlalloc.policies import Routing
+from rlalloc_simulator.parallel import ParallelMap
+from rlalloc_simulator.site_from_workload import Workload
+from rlalloc_trainer.evaluation.policy_runs import Contender, WorkloadResult, evaluate, jct_ratio
+from rlalloc_trainer.promotion.gate import Evidence, Verdict, judge
+from rlalloc_trainer.promotion.policy_versions import Learned
+from rlalloc_trainer.promotion.routing_choice import by_wait, those
+
+CANDIDATE: Final = "the candidate"
+RIVALS: Final = ("as-requested", "repaired", *SERVED_HEURISTICS)
+"""What a policy has to be ahead of."""
+
+
+def measure(
+    candidate: Contender,
+    current: Learned,
+    workloads: Sequence[Workload],
+    parallel_map: ParallelMap,
+    objective: Weights = DEFAULT_WEIGHTS,
+) -> dict[str, list[WorkloadResult]]:
+    """Run the candidate, the policy in place and the heuristics on the same workloads; results by name."""
+    contenders: dict[str, Contender] = {
+        CANDIDATE: candidate,
+        current.version: msgspec.structs.replace(current.weights, objective=objective),
+        **{name: name for name in RIVALS},
+    }
+    return evaluate(contenders, workloads, parallel_map)
+
+
+class HeldOut(NamedTuple):
+    """What came out on workloads that were drawn from ``jobs`` held-out ones: ``measure``'s results."""
+
+    results: dict[str, list[WorkloadResult]]
+    current: str
+    jobs: int
+    confidence: float
+
+    def evidence(self, name: str, confidence: float) -> Evidence:
+        """Return what the gate needs to judge one of those that ran."""
+        results = self.results[name]
+        rivals = [rival for rival in RIVALS if rival != name]
+        thirds = by_wait(self.results[RIVALS[0]])
+        return Evidence(
+            candidate=name,
+            current=self.current,
+            against_current=jct_ratio(results, self.results[self.current], confidence),
+            against_heuristics={rival: jct_ratio(results, self.results[rival], confidence) for rival in rivals},
+            by_third={
+                third: {
+                    rival: jct_ratio(those(results, rows), those(self.results[rival], rows), confidence)
+                    for rival in rivals
+                }
+                for third, rows in thirds.items()
+            },
+            killed_candidate=sum(result.killed for result in results),
+            killed_current=sum(result.killed for result in self.results[self.current]),
+            held_out_jobs=self.jobs,
+            workloads=len(results),
+            confidence=confidence,
+        )
+
+    def best_heuristic(self) -> str:
+        """Return the one of SERVED_HEURISTICS that did best."""
+        return min(
+            SERVED_HEURISTICS,
+            key=lambda name: jct_ratio(self.results[name], self.results[self.current], self.confidence).estimate,
+        )
+
+
+def decide(held_out: HeldOut, routing: Routing, *, heuristics: bool) -> tuple[Routing, Verdict]:
+    """Judge the candidate, which answers as ``routing`` says; if it is refused, the best heuristic in its place.
+
+    Return how what is stored answers, and the gate's word on it. Heuristics were trained on nothing; that this one is
+    the best of several on what was held out is why its intervals are wider (Bonferroni). Without ``heuristics`` only
+    the candidate is judged: of another objective they know nothing.
+    """
+    verdict = judge(held_out.evidence(CANDIDATE, held_out.confidence))
+    if verdict.promote or not heuristics:
+        return routing, verdict
+    best = held_out.best_heuristic()
+    instead = judge(held_out.evidence(best, 1.0 - (1.0 - held_out.confidence) / len(SERVED_HEURISTICS)))
+    return (Routing.by(best), instead) if instead.promote else (routing, verdict)

@@ -1,0 +1,92 @@
+"""What a policy version consists of: the actor that the agent serves, and the critics from which training goes on."""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from rlalloc.errors import PolicyError
+from rlalloc.observation import FEATURES, SCHEMA_VERSION
+from rlalloc.policies import ACTOR_FILE, EVERYWHERE, Manifest, Routing
+from rlalloc_agent.actor import Actor, actor_bytes, load_actor
+from rlalloc_agent.served_policy import shipped_folder
+from rlalloc_trainer.evaluation.policy_runs import ActorWeights
+from rlalloc_trainer.sac.conditioned_critics import WeighedCritics
+from rlalloc_trainer.sac.critics import Critics
+
+CRITICS_FILE: Final = "critics.safetensors"
+
+
+class Learned(msgspec.Struct, frozen=True):
+    """An actor, its critics if there are any for any weights, the version's name, and where the actor answers."""
+
+    actor: Actor
+    critics: WeighedCritics | None
+    version: str
+    routing: Routing = EVERYWHERE
+
+    @property
+    def weights(self) -> ActorWeights:
+        """The policy as it is served, to be sent to other processes."""
+        return ActorWeights.of(self.actor, self.routing)
+
+
+def version_files(actor: Actor, critics: Critics) -> dict[str, bytes]:
+    """Return the files of a version by name."""
+    return {ACTOR_FILE: actor_bytes(actor), CRITICS_FILE: safetensors.torch.save(critics.state_dict())}
+
+
+def new_manifest(
+    actor: Actor,
+    parent: str | None,
+    training: Mapping[str, object],
+    evaluation: Mapping[str, object],
+    routing: Routing = EVERYWHERE,
+) -> Manifest:
+    """Return the manifest of a version that has no name and no files yet."""
+    return Manifest(
+        version="",
+        parent=parent,
+        created_s=time.time(),
+        observation_schema=SCHEMA_VERSION,
+        features=FEATURES,
+        hidden=actor.hidden,
+        files={},
+        training=dict(training),
+        evaluation=dict(evaluation),
+        routing=routing,
+    )
+
+
+def load_version(folder: Path) -> Learned:
+    """Return what a version's folder holds, after its files were verified. Raises PolicyError."""
+    actor, manifest = load_actor(folder)
+    if CRITICS_FILE not in manifest.files:
+        return Learned(actor, None, manifest.version, manifest.routing)
+    try:
+        tensors = safetensors.torch.load((folder / CRITICS_FILE).read_bytes())
+        if _of_an_earlier_form(tensors):
+            return Learned(actor, None, manifest.version, manifest.routing)
+        members = max(len(tensor) for tensor in tensors.values())  # each has the members in front
+        critics = WeighedCritics(actor.features, actor.actions, actor.hidden, members)
+        critics.load_state_dict(tensors)
+    except (safetensors.SafetensorError, RuntimeError, ValueError, TypeError) as err:
+        reason = str(err).splitlines()[0]
+        raise PolicyError(f"{folder / CRITICS_FILE} does not fit its actor: {reason}") from err
+    return Learned(actor, critics, manifest.version, manifest.routing)
+
+
+def _of_an_earlier_form(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether critics are those of an earlier rlalloc, which had a value of the situation too (weighed_critic)."""
+    return any(name.startswith("value.") for name in tensors)
+
+
+def load_shipped_version() -> Learned:
+    """Return the version that ships with the agent. Raises PolicyError if the installation is damaged."""
+    with shipped_folder() as folder:
+        return load_version(folder)

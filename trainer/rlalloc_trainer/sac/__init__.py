@@ -1,0 +1,1 @@
+"""Soft Actor-Critic, its critics and its replay buffers, in plain torch."""
