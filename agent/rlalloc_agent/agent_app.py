@@ -37,10 +37,9 @@ class Signals:
         self._bell, self._hammer = socket.socketpair()
         for end in (self._bell, self._hammer):
             end.settimeout(0)
-        signal.set_wakeup_fd(self._hammer.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_stop)
-        signal.signal(signal.SIGHUP, self._on_reload)
+        self._previous_fd = signal.set_wakeup_fd(self._hammer.fileno(), warn_on_full_buffer=False)
+        handlers = {signal.SIGTERM: self._on_stop, signal.SIGINT: self._on_stop, signal.SIGHUP: self._on_reload}
+        self._previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
 
     @property
     def wake(self) -> int:
@@ -51,6 +50,14 @@ class Signals:
         """Take note of the signals so far."""
         with contextlib.suppress(BlockingIOError):
             self._bell.recv(64)
+
+    def close(self) -> None:
+        """Give the signals back to whoever had them."""
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._previous_fd)
+        self._bell.close()
+        self._hammer.close()
 
     def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
         self.stop = True
@@ -69,7 +76,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
     configure_logging(config.log_level, "rlalloc-agent")
     try:
-        run(config, Signals())
+        with contextlib.closing(Signals()) as signals:
+            run(config, signals)
     except PolicyError as err:
         log.error("cannot serve: %s", err)  # noqa: TRY400 - the text says what to do
         sys.exit(1)

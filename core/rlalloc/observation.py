@@ -212,8 +212,14 @@ DECLARED: Final[tuple[Feature[_Request] | Feature[_Moment] | Feature[_Size] | Fe
 FEATURES: Final = tuple(feature.name for feature in DECLARED)
 WEIGHT_FEATURES: Final = tuple(feature.name for feature in _WEIGHTS)
 """The features that tell the site's objective, in the order of TERM_NAMES."""
-SCHEMA_ID: Final = int.from_bytes(hashlib.sha256("\n".join(FEATURES).encode()).digest()[:4]) >> 1
-"""Under this number the store keeps the names of the features of a decision; it follows from FEATURES."""
+
+
+def schema_id(names: Sequence[str]) -> int:
+    """Return the number, of 31 bits, under which the store keeps the names of a decision's features."""
+    return int.from_bytes(hashlib.sha256("\n".join(names).encode()).digest()[:4]) >> 1
+
+
+SCHEMA_ID: Final = schema_id(FEATURES)
 
 
 class EncodedQuestion(NamedTuple):
@@ -334,13 +340,19 @@ def _weight_values(objective: Weights) -> tuple[float, ...]:
 
 
 def _moment_values(job: JobView, view: ClusterView) -> list[float]:
+    total_gpus, total_cpus, total_mem = (max(1.0, total) for total in view.totals.tolist())
+    free_gpus, free_cpus, free_mem = view.free_in_all.tolist()
     now = _Moment(
-        job,
-        view,
-        *(max(1.0, total) for total in view.totals.tolist()),
-        *view.free_in_all.tolist(),
-        view.shape.gpus,
-        max(1.0, expected_run_time_s(job.request, job.request)),
+        job=job,
+        view=view,
+        total_gpus=total_gpus,
+        total_cpus=total_cpus,
+        total_mem=total_mem,
+        free_gpus=free_gpus,
+        free_cpus=free_cpus,
+        free_mem=free_mem,
+        node_gpus=view.shape.gpus,
+        run_s=max(1.0, expected_run_time_s(job.request, job.request)),
     )
     return [feature.value(now) for feature in _MOMENT]
 

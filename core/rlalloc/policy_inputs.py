@@ -57,7 +57,8 @@ class PolicyInputs:
         """Return what the network reads of a batch (jobs, inputs). Raises MissingInputsError if one is not there."""
         columns = columns_of(self.names, batch.feature_names, batch.heuristics)
         answers = batch.alternatives.reshape(len(batch.features), -1)
-        return np.concatenate((batch.features, answers), axis=1)[:, columns]
+        known: FloatArray = np.concatenate((batch.features, answers), axis=1)
+        return known[:, columns]
 
     def row(self, question: EncodedQuestion) -> FloatArray:
         """Return what the network reads of one question, (inputs,). Raises MissingInputsError."""

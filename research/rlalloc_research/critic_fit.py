@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from rlalloc.objective import TERM_NAMES
-from rlalloc.observation import FEATURES
+from rlalloc.policy_inputs import DEFAULT_INPUTS, PolicyInputs
 from rlalloc_trainer.advantages.advantage_scale import cut, scaled
 from rlalloc_trainer.advantages.counterfactual import Labels
 from rlalloc_trainer.advantages.weight_relabelling import remembered
@@ -31,7 +31,7 @@ from rlalloc_trainer.sac.soft_actor_critic import learn
 
 HELD_OUT: Final = 0.3
 JCT: Final = TERM_NAMES.index("jct")
-URGENCY_COUNTS: Final = FEATURES.index("urgency_counts")
+URGENCY_COUNTS: Final = DEFAULT_INPUTS.index("urgency_counts")
 
 
 def main() -> None:
@@ -68,7 +68,7 @@ def learned(
     """Return critics that learned from ``labels`` for so many steps."""
     still = msgspec.structs.replace(settings.sac, actor_after=steps)
     sac = new_sac(msgspec.structs.replace(settings, sac=still), 0)
-    learn(sac, remembered(labels), steps, generator)
+    learn(sac, remembered(labels, PolicyInputs()), steps, generator)
     assert isinstance(sac.critics, WeighedCritics)
     return sac.critics
 

@@ -17,7 +17,7 @@ from rlalloc.errors import PolicyError
 from rlalloc.heuristics import BASELINE_NAME
 from rlalloc.objective import TERM_NAMES, Weights, costs_of
 from rlalloc.objective.consequences import FloatArray
-from rlalloc.observation import FEATURES
+from rlalloc.policy_inputs import PolicyInputs
 from rlalloc_agent.actor import HIDDEN, Actor
 from rlalloc_simulator.driving import drive
 from rlalloc_simulator.engine import Simulator, table_of
@@ -130,8 +130,10 @@ def _labels(settings: FrontSettings, parallel_map: ParallelMap, report: Progress
 
 def _learned(settings: FrontSettings, labels: Sequence[Labels], draw: Draw) -> ActorWeights:
     torch.manual_seed(settings.seed)
-    sac = sac_for_any_weights(Actor(len(FEATURES), HIDDEN), settings.sac, settings.seed)
-    learn(sac, remembered(labels, draw), settings.steps, np.random.default_rng(settings.seed), _ignore)
+    sac = sac_for_any_weights(Actor(hidden=HIDDEN), settings.sac, settings.seed)
+    learn(
+        sac, remembered(labels, PolicyInputs(), draw), settings.steps, np.random.default_rng(settings.seed), _ignore
+    )
     return ActorWeights.of(sac.actor)
 
 

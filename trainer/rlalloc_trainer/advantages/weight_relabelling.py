@@ -15,7 +15,7 @@ from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.objective.consequences import FloatArray
 from rlalloc.objective.weights import features_of
-from rlalloc.observation import FEATURES, WEIGHT_FEATURES
+from rlalloc.policy_inputs import PolicyInputs
 from rlalloc_trainer.advantages.advantage_scale import cut, scaled
 from rlalloc_trainer.advantages.counterfactual import Labels
 from rlalloc_trainer.sac.replay_buffer import FloatArray as SingleArray
@@ -73,10 +73,10 @@ def mostly(weights: Weights) -> Draw:
     return draw
 
 
-def told(observation: SingleArray, weights: FloatArray) -> SingleArray:
-    """Return observations (rows, features) with the weights (terms,) or (rows, terms) of other sites in them."""
+def told(observation: SingleArray, weights: FloatArray, inputs: PolicyInputs) -> SingleArray:
+    """Return observations (rows, inputs) with the weights (terms,) or (rows, terms) of other sites in them."""
     other = observation.copy()
-    other[:, WEIGHT_FEATURES] = features_of(weights)
+    other[:, inputs.weights] = features_of(weights)[..., inputs.terms]
     return other
 
 
@@ -89,10 +89,11 @@ class Hindsight:
     """
 
     def __init__(
-        self, capacity: int, features: int, shares: int, draw: Draw = draw_weights, further: Sequence[float] = ()
+        self, capacity: int, inputs: PolicyInputs, draw: Draw = draw_weights, further: Sequence[float] = ()
     ) -> None:
-        self._observation = np.zeros((capacity, features), dtype=np.float32)
-        self._shares = np.zeros((capacity, shares), dtype=np.float32)
+        self._inputs = inputs
+        self._observation = np.zeros((capacity, len(inputs)), dtype=np.float32)
+        self._shares = np.zeros((capacity, SHARES), dtype=np.float32)
         self._gain = np.zeros((capacity, len(TERM_NAMES) + len(further)), dtype=np.float32)
         self._draw = draw
         self._further = np.array(further, dtype=np.float64)
@@ -102,7 +103,7 @@ class Hindsight:
         return min(self._added, len(self._gain))
 
     def add(self, observation: SingleArray, shares: SingleArray, gain: SingleArray) -> None:
-        """Append labels: (rows, features), (rows, shares) and gains by term (rows, terms); the oldest give way."""
+        """Append labels: (rows, inputs), (rows, SHARES) and gains by term (rows, terms); the oldest give way."""
         rows = (self._added + np.arange(len(gain))) % len(self._gain)
         self._observation[rows], self._shares[rows], self._gain[rows] = observation, shares, gain
         self._added += len(gain)
@@ -114,14 +115,14 @@ class Hindsight:
         rows = generator.integers(len(self), size=count)
         gain = self._gain[rows].astype(np.float64)
         ours, others = scaled(gain[:, : len(TERM_NAMES)]), cut(gain[:, len(TERM_NAMES) :]) @ self._further
-        observation = told(self._observation[rows], self._draw(count, generator))
+        observation = told(self._observation[rows], self._draw(count, generator), self._inputs)
         reward = np.column_stack((ours, others)).astype(np.float32)
         return single_decisions(observation, self._shares[rows], reward)
 
 
-def remembered(labels: Sequence[Labels], draw: Draw = draw_weights) -> Hindsight:
+def remembered(labels: Sequence[Labels], inputs: PolicyInputs, draw: Draw = draw_weights) -> Hindsight:
     """Return a buffer of all of ``labels``."""
-    replay = Hindsight(sum(len(each.gain) for each in labels), len(FEATURES), SHARES, draw)
+    replay = Hindsight(sum(len(each.gain) for each in labels), inputs, draw)
     for each in labels:
         replay.add(each.observation, each.shares, each.gain)
     return replay

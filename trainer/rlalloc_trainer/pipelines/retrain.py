@@ -4,6 +4,7 @@ The earlier experience trains, the later one judges. Real decisions are few, so 
 adds what they cannot tell: what would have become of other shares. Both go into one replay buffer.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -12,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.config import ObjectiveSection, TrainerSection
-from rlalloc.job import SHARES
+from rlalloc.errors import MissingInputsError
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES
-from rlalloc.observation import FEATURES
 from rlalloc.policies import PolicyStore, Routing
+from rlalloc.policy_inputs import PolicyInputs
 from rlalloc.store import Experience, PolicyRow, Store
 from rlalloc.urgency import UrgencyRules
 from rlalloc_agent.actor import Actor
@@ -41,6 +42,8 @@ from rlalloc_trainer.promotion.policy_versions import (
 from rlalloc_trainer.promotion.routing_choice import choose_where
 from rlalloc_trainer.sac.conditioned_critics import sac_for_any_weights
 from rlalloc_trainer.sac.soft_actor_critic import Losses, Sac, SacSettings, learn
+
+log = logging.getLogger(__name__)
 
 TRAIN_WORKLOADS: Final = 24
 CHOICE_WORKLOADS: Final = 24
@@ -89,7 +92,7 @@ def retrain(
     ``urgency`` is what the site lets policies do to the order of its queue: its twin does too.
     Raises StoreError, PolicyError, or PluginError where a term of the objective cannot be had.
     """
-    experiences = usable(store.experience())
+    experiences = usable(store.experience(), store.feature_names())
     if len(experiences) < settings.min_experience:
         return Retrained(
             trained=False,
@@ -133,9 +136,18 @@ def retrain(
 
 
 def in_place(policies: PolicyStore) -> Learned:
-    """Return the policy in use: the store's current version, else the shipped one. Raises PolicyError."""
+    """Return the policy that the agent serves: the store's current version, or the one that ships with the agent.
+
+    The shipped one also stands in for a version that reads what this rlalloc does not have any more. Raises
+    PolicyError where the version is missing or damaged.
+    """
     version = policies.current()
-    return load_shipped_version() if version is None else load_version(policies.path(version))
+    if version is not None:
+        try:
+            return load_version(policies.path(version))
+        except MissingInputsError as err:
+            log.warning("%s; training starts from the policy that ships with rlalloc", err)
+    return load_shipped_version()
 
 
 def _train(
@@ -151,17 +163,17 @@ def _train(
     """Fine-tune ``start`` on the real decisions and on the twin's, mostly for the site's objective."""
     terms = (*TERM_NAMES, *objective.plugin_weights)
     further = np.array(list(objective.plugin_weights.values())) / size_of(objective.weights.array)
-    replay = Hindsight(100_000, len(FEATURES), SHARES, mostly(objective.weights), further.tolist())
+    replay = Hindsight(100_000, start.actor.inputs, mostly(objective.weights), further.tolist())
     weights = ActorWeights.of(start.actor, objective=objective.weights)
     workloads = resampled(site, TRAIN_WORKLOADS, workload_jobs(site), generator, TRAIN_PACE)
-    labels = msgspec.structs.replace(LABELS, terms=terms)
+    labels = msgspec.structs.replace(LABELS, terms=terms, inputs=start.actor.inputs.names)
     tasks = [(workload, weights, labels, settings.seed + number) for number, workload in enumerate(workloads)]
     simulated = []
     for done, (retaken, as_it_went) in enumerate(parallel_map(label_workload, tasks), start=1):
         replay.add(retaken.observation, retaken.shares, retaken.gain)
         simulated.append(as_it_went)
         progress("simulating the site", 0.4 * done / len(tasks))
-    observation = observations_of(train)
+    observation = observations_of(train, start.actor.inputs)
     gain = beyond_expectation(observation, costs_of(train, terms), simulated)
     for _ in range(REAL_COPIES):
         replay.add(observation, shares_of(train), gain)
@@ -179,13 +191,13 @@ def label_workload(task: tuple[Workload, Contender, LabelSettings, int]) -> tupl
     workload, contender, settings, seed = task
     policy = policy_of(contender)
     retaken = label(workload, policy, settings, np.random.default_rng(seed))
-    return retaken, observed(workload, policy, settings.terms)
+    return retaken, observed(workload, policy, PolicyInputs(settings.inputs), settings.terms)
 
 
 def beyond_expectation(
     observation: NDArray[np.float32], cost: NDArray[np.float64], simulated: Sequence[Observed]
 ) -> NDArray[np.float32]:
-    """Return what real decisions (rows, features) gained by term, over what the twin's jobs lead to expect.
+    """Return what real decisions (rows, inputs) gained by term, over what the twin's jobs lead to expect.
 
     ``cost`` (rows, terms) is what they did cost. So they are on one scale with the twin's gains. What is expected in
     such a situation is a ridge regression of cost on observation; that the twin is kinder or harder than the site on
