@@ -1,7 +1,7 @@
 # make demo · make test · make lint · make down: nothing has to be typed before or after any of them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo test bench gain lint format down
+.PHONY: help install demo test bench gain validate lint format down
 
 # .venv may be a link (scripts/install-debian.sh says when); jobs of other users need where it really is.
 PYTHON = $$(readlink -f .venv)/bin/python
@@ -14,6 +14,7 @@ help:
 	@echo 'make test    all tests'
 	@echo 'make bench   what rlallocd costs slurmctld, and how long jobs wait for it (BENCH_ARGS=--quick)'
 	@echo 'make gain    JCT on real sites as submitted, with price-EF and with the shipped policy (GAIN_ARGS=--quick)'
+	@echo 'make validate the simulator against a real slurmctld, job by job'
 	@echo 'make lint    ruff, mypy, shellcheck'
 	@echo 'make format  ruff format'
 	@echo 'make down    end what the demo or the tests left running'
@@ -33,6 +34,9 @@ bench: install
 
 gain: install
 	@exec $(AS_ROOT) $(PYTHON) -m slurm_gain $(or $(GAIN_FOLDER),build/gain) $(GAIN_ARGS)
+
+validate: install
+	@exec $(AS_ROOT) $(PYTHON) -m rlalloc_validation $(or $(VALIDATION_FOLDER),build/validation) $(VALIDATION_ARGS)
 
 lint: install
 	@$(PYTHON) -m ruff check .

@@ -33,19 +33,17 @@ def story_of(store: Store, job_id: int) -> tuple[Chapter, ...]:
     """All decisions ever taken for this job id, oldest first; empty if there is none."""
     decisions = store.decisions_of(job_id)
     histories = store.histories({(job_id, int(decision.submitted_s)) for decision in decisions})
+    outcomes = store.outcomes([decision.id for decision in decisions])
     names = store.feature_names()
-    return tuple(
-        Chapter(
-            decision,
-            store.applications(decision.id),
-            store.outcome(decision.id),
-            histories[job_id, int(decision.submitted_s)].in_force.id,
-            *as_stored(
-                names.get(decision.observation_schema or 0, ()), decision.observation or b"", decision.alternatives
-            ),
+    story = []
+    for decision in decisions:
+        history = histories[job_id, int(decision.submitted_s)]
+        applications = tuple(each for each in history.applications if each.decision_id == decision.id)
+        seen = as_stored(
+            names.get(decision.observation_schema or 0, ()), decision.observation or b"", decision.alternatives
         )
-        for decision in decisions
-    )
+        story.append(Chapter(decision, applications, outcomes.get(decision.id), history.in_force.id, *seen))
+    return tuple(story)
 
 
 def story_as_json(story: Sequence[Chapter]) -> str:

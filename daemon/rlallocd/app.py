@@ -51,7 +51,7 @@ def run(path: Path) -> None:
     signals = _Signals()
     config = load_config(path)
     configure_logging(config.log_level, "rlallocd")
-    store = Store(config.store.url)
+    store = Store(config.store.url, skip_unreadable=True)
     slurm = _connect_patiently(config.slurm, signals)
     if slurm is None:
         return

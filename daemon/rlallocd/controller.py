@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from rlalloc.config import Config
 from rlalloc.errors import PluginError, RlallocError, StoreError
 from rlalloc.job import Mode
-from rlalloc.store import Application, Decision, Store
+from rlalloc.store import Application, Decision, Position, Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.apply import Applier
 from rlallocd.candidates import Candidate, find_candidates, find_forgotten
@@ -55,6 +55,7 @@ class Controller:
         self._nodes_read_s = 0.0
         self._holding: frozenset[tuple[int, int, str]] = frozenset()
         self._outcomes_read_s = 0.0
+        self._outcomes_after: Position | None = None
         self._waiting_room = WaitingRoom(store, agent, self.counters)
         self._easing = Easing(slurm, store, self.counters)
         self._heartbeat_s = 0.0
@@ -85,6 +86,7 @@ class Controller:
         except OSError as err:
             self.counters["runtime_directory_errors"] += 1
             _log.error("the plugin cannot be told to go on, jobs run as submitted: %s", err)
+        self.counters["unreadable_rows"] = self._store.unreadable
         self.metrics.cycle_s.observe(time.monotonic() - began_s)
         return CycleReport(
             began_s=began_s,
@@ -232,14 +234,17 @@ class Controller:
             return
         self._outcomes_read_s = now_s
         queued = {(job.base_id, job.submitted_s) for job in snapshot.jobs if job.pending or job.running}
-        waiting = self._store.decisions_without_outcome(now_s - _WAIT_FOR_OUTCOMES_FOR_S, besides=queued)
+        page = self._store.jobs_without_outcome(
+            now_s - _WAIT_FOR_OUTCOMES_FOR_S, besides=queued, after=self._outcomes_after
+        )
+        self._outcomes_after = page.after
+        waiting = self._store.histories(page.jobs)
         if not waiting:
             return
         records = self._slurm.accounting(
-            sorted({decision.job_id for decision in waiting}), min(decision.submitted_s for decision in waiting)
+            sorted({job_id for job_id, _ in waiting}), min(submitted_s for _, submitted_s in waiting)
         )
-        applications = {decision.id: self._store.applications(decision.id) for decision in waiting}
-        outcomes = outcomes_of(waiting, applications, records, self.config.objective, self._plugin_failed)
+        outcomes = outcomes_of(waiting.values(), records, self.config.objective, self._plugin_failed)
         self._store.add_outcomes(outcomes)
         self.counters.update(f"outcomes_{outcome.state}" for outcome in outcomes)
 

@@ -11,6 +11,8 @@ from rlalloc.store import Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller
 from rlallocd.slurm import ControllerConfig, JobRecord, NodeRecord, PartitionRecord, SiteLimits
+from tests.core.test_store import APPLICATION, DECISION
+from tests.core.test_store_migrations import run_sql
 
 NODE = NodeRecord(
     name="n1",
@@ -71,3 +73,20 @@ def test_nodes_are_read_again_while_one_is_down(config: Config, store: Store, *,
         assert not controller.cycle().failed
     assert slurm.nodes_read == readings
     agent.close()
+
+
+def test_one_unreadable_row_does_not_stop_the_cycle(config: Config, store: Store) -> None:
+    """Neither a decision whose outcome is awaited nor an open entry of the journal: both are skipped and counted."""
+    store.add_decisions([DECISION])
+    store.journal([APPLICATION])
+    changes = ("UPDATE decisions SET decided_s = 2e9, request = '{}'", "UPDATE applications SET intended = '[]'")
+    run_sql(config.store.url, *changes)
+    patient = Store(config.store.url, skip_unreadable=True)
+    agent = AgentClient("ipc:///nowhere", 1.0)
+    controller = Controller(config, CountsReadings(NODE), patient, agent)  # type: ignore[arg-type]
+    for _ in range(2):
+        assert not controller.cycle().failed
+    assert controller.counters["store_errors"] == 0
+    assert controller.counters["unreadable_rows"] == 2
+    agent.close()
+    patient.close()

@@ -119,6 +119,11 @@ class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
         return next(decision for decision in self.decisions if decision.id == application.decision_id)
 
     @property
+    def applied(self) -> bool:
+        """Whether a decision made the job what it is now; else it is as submitted."""
+        return self._last_begun is not None
+
+    @property
     def size(self) -> Allocation:
         """What the job asks for by now, as far as it is our doing."""
         return self.request if self._last_begun is None else self._last_begun.intended

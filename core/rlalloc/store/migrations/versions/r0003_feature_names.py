@@ -13,7 +13,7 @@ from alembic import op
 from rlalloc.store.migrations.additions import add_columns, add_table
 
 revision = "0003"
-down_revision = "0001"
+down_revision = "0002"
 
 FEATURE_SETS: Final = sa.Table(
     "feature_sets",
