@@ -57,12 +57,12 @@ class PolicyInputs:
         """Return what the network reads of a batch (jobs, inputs). Raises MissingInputsError if one is not there."""
         columns = columns_of(self.names, batch.feature_names, batch.heuristics)
         answers = batch.alternatives.reshape(len(batch.features), -1)
-        known: FloatArray = np.concatenate((batch.features, answers), axis=1)
-        return known[:, columns]
+        return np.asarray(np.concatenate((batch.features, answers), axis=1)[:, columns], dtype=np.float32)
 
     def row(self, question: EncodedQuestion) -> FloatArray:
         """Return what the network reads of one question, (inputs,). Raises MissingInputsError."""
-        return self.rows(EncodedBatch.of([question]))[0]
+        row: FloatArray = self.rows(EncodedBatch.of([question]))[0]
+        return row
 
 
 def baseline_shares(row: FloatArray) -> Shares:

@@ -203,7 +203,7 @@ def test_a_question_that_says_more_than_the_policy_reads_is_answered_the_same(so
     batch = questions(2)
     later = batch._replace(
         feature_names=("moon_phase", *batch.feature_names[::-1]),
-        features=np.column_stack((np.float32([0.1, 0.9]), batch.features[:, ::-1])),
+        features=np.column_stack((np.array([0.1, 0.9], np.float32), batch.features[:, ::-1])),
         heuristics=("astrology", *batch.heuristics),
         alternatives=np.concatenate((np.zeros((2, 1, SHARES), np.float32), batch.alternatives), axis=1),
     )

@@ -93,7 +93,7 @@ def test_what_was_stored_is_encoded_anew_by_name(job: JobView, cluster: ClusterV
     assert (again.features[:5] == [feature.default for feature in DECLARED[:5]]).all()
     assert (again.features[5:] == question.features[5:]).all()
     baseline = question.alternatives[BASELINE_NAME]
-    assert again.alternatives == question.alternatives | {"equal-share+smallest-area-first": baseline}
+    assert again.alternatives == {**question.alternatives, "equal-share+smallest-area-first": baseline}
 
 
 @given(job_views(), cluster_views())
@@ -135,7 +135,7 @@ def test_a_new_heuristic_changes_no_feature_and_no_network(job: JobView, cluster
 def test_a_new_feature_changes_no_network(job: JobView, cluster: ClusterView) -> None:
     before = EncodedBatch.of([encode(job, cluster)])
     names = ("moon_phase", *before.feature_names)
-    features = np.column_stack((np.float32([0.7]), before.features))
+    features = np.column_stack((np.array([0.7], np.float32), before.features))
     after = before._replace(feature_names=names, features=features)
     assert (PolicyInputs().rows(after) == PolicyInputs().rows(before)).all()
 

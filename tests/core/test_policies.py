@@ -62,12 +62,12 @@ def test_inputs_that_no_actor_has_are_refused(tmp_path: Path, inputs: tuple[str,
 
 def manifest_of_0_1(schema: int) -> dict[str, object]:
     """A manifest as rlalloc 0.1 wrote it: a numbered schema, and no heuristic's name before the baseline's shares."""
-    fields = msgspec.to_builtins(MANIFEST)
-    inputs = fields.pop("inputs")
+    fields: dict[str, object] = msgspec.to_builtins(MANIFEST)
+    fields.pop("inputs")
     shares = ["heuristic_gpu_share", "heuristic_cpu_share", "heuristic_mem_share", "heuristic_urgency"]
     return fields | {
         "observation_schema": schema,
-        "features": [*inputs[:-4], *shares],
+        "features": [*DEFAULT_INPUTS[:-4], *shares],
         "answers": fields.pop("routing"),
     }
 

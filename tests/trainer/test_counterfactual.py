@@ -10,7 +10,8 @@ from rlalloc.allocation import allocation_for
 from rlalloc.heuristics import BASELINE, price_ef
 from rlalloc.job import SHARES, Shares
 from rlalloc.objective import TERM_NAMES
-from rlalloc.observation import FEATURES, heuristic_shares
+from rlalloc.observation import encode
+from rlalloc.policy_inputs import PolicyInputs, baseline_shares
 from rlalloc.view import expected_run_time_s, slowdown
 from rlalloc_simulator.driving import drive, sizes_now
 from rlalloc_simulator.engine import Simulator, table_of
@@ -22,6 +23,7 @@ from rlalloc_trainer.advantages import counterfactual
 from rlalloc_trainer.advantages.counterfactual import LabelSettings, label
 from tests.simulator.engine.by_hand import job, site, size
 
+INPUTS = PolicyInputs()
 SMALL = LabelSettings(decisions=6)
 
 
@@ -42,7 +44,7 @@ def test_alone_on_the_cluster_the_gain_is_the_jobs_own() -> None:
     labels = label(workload, price_ef, settings, np.random.default_rng(0))
     counts = np.array(workload.jobs[0].bounds.gpu_counts)
     chosen = counts[np.abs(np.log2(counts)[None] - 4 * labels.shares[:, :1]).argmin(axis=1)]
-    heuristic = round(16 ** heuristic_shares(labels.observation[0]).gpu)
+    heuristic = round(16 ** baseline_shares(labels.observation[0]).gpu)
     scale_s = 60.0 + expected_run_time_s(workload.jobs[0].request, workload.jobs[0].request)
     assert labels.gain[:, TERM_NAMES.index("jct")] == pytest.approx(
         (4000 / heuristic - 4000 / chosen) / scale_s, abs=1e-4
@@ -85,7 +87,7 @@ def numbers_of(labels: counterfactual.Labels, workload: Workload) -> list[int]:
         asked[0] = waiting[0]
 
     def policy(one, view):
-        seen[counterfactual.encode(one, view).tobytes()] = asked[0]
+        seen[INPUTS.row(encode(one, view)).tobytes()] = asked[0]
         return BASELINE(one, view)
 
     drive(Simulator(workload.site, table_of(workload.jobs, workload.site)), workload.jobs, policy, before=remember)
@@ -173,7 +175,7 @@ def test_the_same_seed_gives_the_same_labels(settings: LabelSettings) -> None:
 
 def test_labels_are_of_the_promised_shape() -> None:
     labels = label(crowded(), price_ef, SMALL, np.random.default_rng(1))
-    assert labels.observation.shape == (18, len(FEATURES))
+    assert labels.observation.shape == (18, len(INPUTS))
     assert labels.shares.shape == (18, SHARES)
     assert labels.gain.shape == (18, len(TERM_NAMES))
 
