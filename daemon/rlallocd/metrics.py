@@ -1,4 +1,4 @@
-"""What rlallocd tells Prometheus; each metric is described in docs/metrics.md."""
+"""What rlallocd tells Prometheus; each metric is described in docs/reference/metrics.md."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +21,7 @@ _PLAIN: Final = {
     "store_errors": ("rlallocd_store_errors", "Cycles that failed for the store."),
     "unreadable_rows": ("rlallocd_unreadable_rows", "Rows of the store that were skipped since they cannot be read."),
     "runtime_directory_errors": ("rlallocd_intercept_errors", "Cycles that could not renew the intercept file."),
+    "system_errors": ("rlallocd_system_errors", "Cycles that failed for the operating system; the log names why."),
     "plugin_errors": ("rlallocd_plugin_errors", "Outcomes without a reward, for a term of a plug-in failed."),
     "slurm_errors": ("rlallocd_failed_cycles", "Cycles that failed for Slurm."),
 }

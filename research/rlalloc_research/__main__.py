@@ -17,7 +17,7 @@ app = typer.Typer(no_args_is_help=True, help="Tables and figures of papers.")
 @app.command("pareto-front")
 def front_command(
     term: Annotated[
-        str, typer.Argument(metavar="TERM", help="A term of the objective (docs/objective.md).")
+        str, typer.Argument(metavar="TERM", help="A term of the objective (docs/admin/objective.md).")
     ] = "gpu_held",
     *,
     weights: Annotated[str, typer.Option(help="Weights of TERM beside jct 1.")] = "0,2,5,100",

@@ -5,7 +5,7 @@
 Takes the same decisions of training workloads again in several futures, and prints how well one half of the futures
 agrees with the other (correlation over decisions and shares): of gains as they are, and of gains that were cut to ±5
 as rewards are. Then it lets the base heuristic decide all later jobs again instead of giving each what it was given,
-and prints labels a second of either, and how well they agree. docs/learning.md has figures.
+and prints labels a second of either, and how well they agree. docs/results/shipped-policy.md has figures.
 """
 
 import argparse

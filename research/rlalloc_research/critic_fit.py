@@ -7,7 +7,7 @@ workloads of ten, the actor standing still, and asks them about the others. It p
 completion time (cut to ±5) they explain more than "nothing is gained", and what is gained a decision by the best of
 the shares that were tried there, or the heuristic's, by the critics' lower bound: above nothing, there is something
 to learn, and they have learned it. Whole workloads cost a hundred times as much to ask.
-docs/learning.md has figures.
+docs/results/shipped-policy.md has figures.
 """
 
 import argparse

@@ -9,4 +9,4 @@ from rlalloc_trainer.advantages.advantage_scale import TYPICAL_GAINS
 def importance(weights: np.ndarray) -> np.ndarray:
     """Unit vectors of weights (…, terms) in multiples of what is typical of each term."""
     typical = weights * [TYPICAL_GAINS[name] for name in TERM_NAMES]
-    return typical / np.linalg.norm(typical, axis=-1, keepdims=True)
+    return np.asarray(typical / np.linalg.norm(typical, axis=-1, keepdims=True))

@@ -16,7 +16,7 @@ def gains(rows: int = 5000) -> np.ndarray:
 
 
 def rewards(gain: np.ndarray, site: Weights) -> np.ndarray:
-    return scaled(gain) @ importance(site.array)
+    return np.asarray(scaled(gain) @ importance(site.array))
 
 
 def test_every_term_has_a_typical_gain() -> None:

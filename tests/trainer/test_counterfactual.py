@@ -1,5 +1,6 @@
 """Decisions taken again are worth what they change, and nothing where they change nothing."""
 
+import functools
 import math
 
 import msgspec
@@ -8,11 +9,11 @@ import pytest
 
 from rlalloc.allocation import allocation_for
 from rlalloc.heuristics import BASELINE, price_ef
-from rlalloc.job import SHARES, Shares
+from rlalloc.job import SHARES, JobView, Shares
 from rlalloc.objective import TERM_NAMES
 from rlalloc.observation import encode
 from rlalloc.policy_inputs import PolicyInputs, baseline_shares
-from rlalloc.view import expected_run_time_s, slowdown
+from rlalloc.view import ClusterView, expected_run_time_s, slowdown
 from rlalloc_simulator.driving import drive, sizes_now
 from rlalloc_simulator.engine import Simulator, table_of
 from rlalloc_simulator.engine.job_table import size_of
@@ -67,7 +68,7 @@ def test_a_gain_is_what_running_the_whole_workload_again_would_say(number: int) 
             asked.request,
             asked.bounds,
             workload.site.nodes[0].shape,
-            lambda sized, asked=asked: slowdown(asked.request, sized),
+            functools.partial(slowdown, asked.request),
         )
         sizes = driven.sizes.copy()
         patience_s = workload.site.interception.urgency.patience_s(expected_run_time_s(asked.request, allocation))
@@ -86,7 +87,7 @@ def numbers_of(labels: counterfactual.Labels, workload: Workload) -> list[int]:
     def remember(waiting: list[int]) -> None:
         asked[0] = waiting[0]
 
-    def policy(one, view):
+    def policy(one: JobView, view: ClusterView) -> Shares:
         seen[INPUTS.row(encode(one, view)).tobytes()] = asked[0]
         return BASELINE(one, view)
 

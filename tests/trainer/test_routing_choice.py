@@ -4,7 +4,7 @@ import msgspec
 import pytest
 import torch
 
-from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME
+from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME, Heuristic
 from rlalloc.objective import Weights
 from rlalloc.policies import EVERYWHERE, NOWHERE, Routing
 from rlalloc_agent.actor import Actor
@@ -78,9 +78,13 @@ def test_where_no_network_is_asked_the_heuristic_runs_itself() -> None:
     weights = ActorWeights.of(actor, Routing(own_order=True))
     asked: list[Contender] = []
 
+    def noted(who: Contender) -> Heuristic:
+        asked.append(who)
+        return policy_of(who)
+
     def run(workload: Workload, contender: Contender) -> WorkloadResult:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(evaluation, "policy_of", lambda who: asked.append(who) or policy_of(who))
+            patch.setattr(evaluation, "policy_of", noted)
             return run_workload((contender, workload))
 
     assert run(urgent, weights) == run(urgent, BASELINE_NAME)

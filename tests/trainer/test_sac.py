@@ -30,7 +30,7 @@ PLAIN = SacSettings(
 WIDTHS = (32, 32)
 
 
-def new_sac(settings: SacSettings = PLAIN, seed: int = 0, features: int = 8) -> Sac:
+def new_sac(settings: SacSettings = PLAIN, seed: int = 0, features: int = 8) -> Sac[Actor]:
     torch.manual_seed(seed)
     return Sac(Actor(DEFAULT_INPUTS[-features:], WIDTHS), settings, seed)
 
@@ -50,8 +50,9 @@ def bandit_target(observation: np.ndarray) -> np.ndarray:
     return np.asarray(target, dtype=np.float32)
 
 
-def trained_on_bandit(settings: SacSettings = PLAIN, steps: int = 700) -> tuple[Sac, list[Losses]]:
-    sac, losses = new_sac(settings), []
+def trained_on_bandit(settings: SacSettings = PLAIN, steps: int = 700) -> tuple[Sac[Actor], list[Losses]]:
+    sac = new_sac(settings)
+    losses: list[Losses] = []
     replay = Replay(4000, 8, SHARES)
     replay.add(bandit(4000, 1))
     learn(sac, replay, steps, np.random.default_rng(0), losses.append)
@@ -106,7 +107,8 @@ class TornCritics(ResidualCritics):
     """Of one the state is worth less and larger shares are better, of the other smaller ones are."""
 
     def forward(self, observations: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
-        return 0.0 * self.value(observations) + torch.tensor([[-100.0], [0.0]]) + self.worth(observations, shares)
+        of_state = 0.0 * self.value(observations) + torch.tensor([[-100.0], [0.0]])
+        return torch.as_tensor(of_state + self.worth(observations, shares))
 
     def worth(self, observations: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
         left = (shares - observations[:, -SHARES:]).sum(dim=-1)
@@ -126,9 +128,9 @@ def test_what_follows_counts_by_its_discount() -> None:
         Transitions(
             observation=np.concatenate((first, second)),
             shares=shares,
-            reward=np.repeat(np.float32([0, 1]), 100),
+            reward=np.repeat(np.array([0, 1], np.float32), 100),
             next_observation=np.concatenate((second, second)),
-            discount=np.repeat(np.float32([0.5, 0]), 100),
+            discount=np.repeat(np.array([0.5, 0], np.float32), 100),
         )
     )
     learn(sac, replay, 600, np.random.default_rng(0))

