@@ -25,6 +25,8 @@ DEFAULT_PATH: Final = Path("/etc/rlalloc/rlalloc.yaml")
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86400)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
+Days = Annotated[int, msgspec.Meta(ge=90, le=36500)]
+"""An outcome is looked for during 90 days."""
 Fraction = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 
 
@@ -77,9 +79,14 @@ class WaitingSection(_Section, frozen=True):
 
 
 class StoreSection(_Section, frozen=True):
-    """Where decisions and outcomes are kept: an SQLAlchemy URL."""
+    """Where decisions and outcomes are kept: an SQLAlchemy URL; and for how many days.
+
+    ``keep_experience_days`` is for decisions that the trainer can learn from, ``keep_days`` for all others.
+    """
 
     url: str = "sqlite:////var/lib/rlalloc/store.sqlite"
+    keep_days: Days = 365
+    keep_experience_days: Days = 1095
 
 
 class PolicySection(_Section, frozen=True):

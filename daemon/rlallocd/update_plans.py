@@ -90,7 +90,7 @@ def plan_restoration(original: JobRecord, admin_comment: str) -> UpdatePlan:
 
 
 def _has_own_terms(job: JobRecord) -> bool:
-    """Whether scontrol can repeat the request in its own terms; each was tried (docs/explanation/submission-forms.md).
+    """Whether scontrol can repeat the request in its own terms, as tried (docs/explanation/submission-forms.md).
 
     It has no field for --ntasks-per-gpu; it refuses TresPerSocket; memory per GPU and a least number of CPUs a node
     (--mincpus) lose against the memory per CPU and the CPUs per task that have to be in the same message.

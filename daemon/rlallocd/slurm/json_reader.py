@@ -169,6 +169,7 @@ def node_record(node: Mapping[str, Any]) -> NodeRecord:
         name=node["name"],
         partitions=tuple(_words(node.get("partitions"))),
         usable=is_usable((*_words(node.get("state")), *_words(node.get("state_flags")))),
+        # Without those that the node keeps for itself (CoreSpecCount), where the version tells them.
         cpus=_number(node.get("effective_cpus")) or _number(node.get("cpus")),
         cpus_used=_number(node.get("alloc_cpus")),
         mem_mib=_number(node.get("real_memory")),

@@ -15,7 +15,7 @@ from rlalloc.policies import ACTOR_FILE, EVERYWHERE, Manifest, Routing
 from rlalloc_agent.actor import Actor, actor_bytes, load_actor
 from rlalloc_agent.served_policy import shipped_folder
 from rlalloc_trainer.evaluation.policy_runs import ActorWeights
-from rlalloc_trainer.sac.conditioned_critics import COLUMNS, WeighedCritics
+from rlalloc_trainer.sac.conditioned_critics import COLUMNS, WeightConditionedCritics
 from rlalloc_trainer.sac.critics import Critics
 
 CRITICS_FILE: Final = "critics.safetensors"
@@ -25,7 +25,7 @@ class Learned(msgspec.Struct, frozen=True):
     """An actor, its critics if there are any for any weights, the version's name, and where the actor answers."""
 
     actor: Actor
-    critics: WeighedCritics | None
+    critics: WeightConditionedCritics | None
     version: str
     routing: Routing = EVERYWHERE
 
@@ -71,7 +71,7 @@ def load_version(folder: Path) -> Learned:
         if _of_an_earlier_form(tensors):
             return Learned(actor, None, manifest.version, manifest.routing)
         members = max(len(tensor) for tensor in tensors.values())  # each has the members in front
-        critics = WeighedCritics(actor.inputs, actor.actions, actor.hidden, members)
+        critics = WeightConditionedCritics(actor.inputs, actor.actions, actor.hidden, members)
         critics.load_state_dict(tensors)
     except (safetensors.SafetensorError, RuntimeError, ValueError, TypeError) as err:
         reason = str(err).splitlines()[0]
