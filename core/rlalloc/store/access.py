@@ -290,6 +290,11 @@ class Store:
         with self._database.writing() as connection:
             connection.execute(sa.insert(POLICIES), [to_row(policy)])
 
+    def set_promoted(self, version: str, *, promoted: bool) -> None:
+        """Correct whether the trainer promoted a version."""
+        with self._database.writing() as connection:
+            connection.execute(sa.update(POLICIES).where(POLICIES.c.version == version).values(promoted=promoted))
+
     def policies(self) -> tuple[PolicyRow, ...]:
         """All versions that the trainer made here, oldest first."""
         return self._rows(sa.select(POLICIES).order_by(POLICIES.c.created_s), PolicyRow)
