@@ -19,7 +19,7 @@ from rlalloc.store.migrations.versions.r0003_feature_names import NAMES_OF_0_1
 from rlalloc_agent.actor import Actor
 from rlalloc_agent.served_policy import ServedPolicy, load_shipped
 from rlalloc_trainer.pipelines import retrain as module
-from rlalloc_trainer.pipelines.retrain import policy_in_use, retrain
+from rlalloc_trainer.pipelines.retrain import load_in_use, retrain
 from rlalloc_trainer.pipelines.site_experience import observations_of, question_of, usable
 from rlalloc_trainer.promotion import held_out_evidence
 from tests.agent.running_server import add_version, questions
@@ -105,7 +105,7 @@ def test_a_change_of_the_features_from_end_to_end(experiences: list[Experience],
     (policies.directory / CURRENT).symlink_to(gone)
 
     served = ServedPolicy(policies.directory, Counter())
-    assert served.version == policy_in_use(policies).version == load_shipped()[1].version
+    assert served.version == load_in_use(policies, policies.current()).version == load_shipped()[1].version
     assert f"policy {gone} cannot be served" in served.problem
 
     again = usable(store.experience(), store.feature_names())
