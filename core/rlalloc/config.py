@@ -62,10 +62,10 @@ class MetricsSection(_Section, frozen=True):
     listen: Annotated[str, msgspec.Meta(pattern=r"^$|^[A-Za-z0-9.-]+:[0-9]{1,5}$")] = "127.0.0.1:9373"
 
 
-class WaitingSection(_Section, frozen=True):
-    """When jobs that were decided, and still wait, are decided again (only where a rule enforces).
+class RedecisionSection(_Section, frozen=True):
+    """When a pending job gets another decision (only where its rule enforces).
 
-    ``change`` and ``min_gain`` are fractions; ``max_updates: 0`` never decides again.
+    ``change`` and ``min_gain`` are fractions; ``max_updates: 0`` turns re-decisions off.
     """
 
     every_s: Seconds = 30.0
@@ -145,7 +145,7 @@ class Config(_Section, frozen=True):
     agent: AgentSection = AgentSection()
     daemon: DaemonSection = DaemonSection()
     metrics: MetricsSection = MetricsSection()
-    waiting: WaitingSection = WaitingSection()
+    redecision: RedecisionSection = RedecisionSection()
     urgency: UrgencyRules = UrgencyRules()
     store: StoreSection = StoreSection()
     policy: PolicySection = PolicySection()
@@ -180,6 +180,9 @@ def parse_config(text: str, source: str) -> Config:
         tree = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader, stricter
     except yaml.YAMLError as err:
         raise ConfigError(f"{source}: not valid YAML: {' '.join(str(err).split())}") from err
+    for old, new in _RENAMED.items():
+        if isinstance(tree, dict) and old in tree:
+            raise ConfigError(f"{source}: {old}: this section is now {new}; rename it, its keys are the same")
     try:
         config = msgspec.convert({} if tree is None else tree, Config, dec_hook=_read_path)
     except msgspec.ValidationError as err:
@@ -253,6 +256,9 @@ def _check_rules(config: Config, source: str) -> None:
             if not word.strip() or "\n" in word:
                 raise ConfigError(f"{source}: commands.{job_class}: found {word!r}; write a part of a command line")
 
+
+_RENAMED: Final = {"waiting": "redecision"}
+"""Sections by their names of before, and of now."""
 
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "mode": MODES,

@@ -11,14 +11,14 @@ from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation, JobView, Mode
 from rlalloc.view import ClusterView
 from rlallocd.cluster_views import queue_of
-from rlallocd.sizes import Declined
+from rlallocd.job_tag import Tag, read_tag
+from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord
-from rlallocd.tag import Tag, read_tag
 
 WAITS_FOR_RESOURCES: Final = frozenset({"Resources", "Priority", "ReqNodeNotAvail"})
 """Reasons for which another size can help: not a hold, a dependency, a begin time or a limit."""
 _HEADS_LOOKED_BEYOND: Final = 10
-"""So many times ``waiting.head`` jobs beyond the head are looked at for one that could start at once."""
+"""So many times ``redecision.head`` jobs beyond the head are looked at for one that could start at once."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -92,13 +92,13 @@ def find_forgotten(
     )
 
 
-def find_waiting(jobs: Sequence[JobRecord], config: Config, now_s: float) -> tuple[Candidate, ...]:
+def find_redecision_candidates(jobs: Sequence[JobRecord], config: Config, now_s: float) -> tuple[Candidate, ...]:
     """Jobs that carry our tag, in mode enforce, and wait for nothing but resources or their turn.
 
     Of each partition those not too far from the head of its queue, in the order of the queue. Arrays, whose tasks
     split as they start, and requeued jobs keep the size that they have.
     """
-    depth = config.waiting.head * (1 + _HEADS_LOOKED_BEYOND)
+    depth = config.redecision.head * (1 + _HEADS_LOOKED_BEYOND)
     found = []
     for partition in sorted({job.partition.split(",")[0] for job in jobs if job.pending}):
         for job in queue_of(partition, jobs, now_s)[:depth]:
@@ -117,14 +117,14 @@ def job_view(
 ) -> JobView:
     """What a policy sees of a candidate that asked for ``request``.
 
-    Raises Declined, with the reason, if it is to run as submitted.
+    Raises Skipped, with the reason, if it is to run as submitted.
     """
     job = candidate.job
     try:
         directives = parse_directives(candidate.tag.directives)
         bounds = bounds_for(request, directives, rule.bounds, cluster.shape)
     except DirectiveError as err:
-        raise Declined(str(err), "directive") from err
+        raise Skipped(str(err), "directive") from err
     return JobView(
         job_class=directives.job_class or candidate.tag.job_class,
         request=request,

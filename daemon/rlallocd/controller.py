@@ -12,15 +12,17 @@ from rlalloc.errors import PluginError, RlallocError, StoreError
 from rlalloc.job import Mode
 from rlalloc.store import Application, Decision, Position, Store
 from rlallocd.agent_client import AgentClient
-from rlallocd.apply import Applier
 from rlallocd.candidates import Candidate, find_candidates, find_forgotten
-from rlallocd.decide import Snapshot, decide
-from rlallocd.easing import Easing
+from rlallocd.cycle_schedule import CycleReport
+from rlallocd.decisions import Snapshot, decide
 from rlallocd.intercept import RuntimeDirectoryError, withdraw_intercept, write_intercept
 from rlallocd.interval import Interval
+from rlallocd.job_tag import read_tag
 from rlallocd.limits import may_be_ours
 from rlallocd.metrics import Metrics
+from rlallocd.nice_decay import NiceDecay
 from rlallocd.outcomes import outcomes_of
+from rlallocd.redecision_rounds import RedecisionRounds
 from rlallocd.signals import Stopping
 from rlallocd.slurm import (
     JOBS_PER_CALL,
@@ -32,9 +34,7 @@ from rlallocd.slurm import (
     Slurm,
     SlurmError,
 )
-from rlallocd.tag import read_tag
-from rlallocd.timetable import CycleReport
-from rlallocd.waiting_room import WaitingRoom
+from rlallocd.transactions import Applier
 
 _log = logging.getLogger(__name__)
 
@@ -79,8 +79,8 @@ class Controller:
         self._holding: frozenset[tuple[int, int, str]] = frozenset()
         self._outcomes_read = Interval()
         self._outcomes_after: Position | None = None
-        self._waiting_room = WaitingRoom(store, agent, self.counters)
-        self._easing = Easing(slurm, store, self.counters, progress=progress)
+        self._redecision = RedecisionRounds(store, agent, self.counters)
+        self._nice_decay = NiceDecay(slurm, store, self.counters, progress=progress)
         self._heartbeat = Interval()
         self._pending = 0
         self._calls = 0
@@ -96,7 +96,7 @@ class Controller:
             snapshot = self._snapshot()
             self._pending = sum(job.pending and read_tag(job.admin_comment) is not None for job in snapshot.jobs)
             decided = self._decide_and_apply(snapshot)
-            self._decide_again_and_apply(snapshot)
+            self._redecide_and_apply(snapshot)
             self._beat()
             self._collect_outcomes(snapshot)
         except Stopping as err:
@@ -146,7 +146,7 @@ class Controller:
             if waiting:
                 self._applier.let_go(waiting)
                 _log.info("let %d waiting jobs go as submitted", len(waiting))
-            self._easing.give_back(jobs, time.time())
+            self._nice_decay.give_back(jobs, time.time())
         except (RlallocError, OSError) as err:
             _log.warning("waiting jobs begin by themselves within %d s: %s", self.config.grace_s, err)
 
@@ -177,18 +177,18 @@ class Controller:
                 self.metrics.begin_s.observe(max(0.0, done_s - candidate.job.submitted_s))
         return len(decided)
 
-    def _decide_again_and_apply(self, snapshot: Snapshot) -> None:
-        decided = self._waiting_room.decide(snapshot, self.config)
+    def _redecide_and_apply(self, snapshot: Snapshot) -> None:
+        decided = self._redecision.decide(snapshot, self.config)
         self._record(decided)
         self._applier.apply(decided)
         open_jobs = {decision.job_id for _, decision in decided}
-        self._easing.ease(snapshot.jobs, self.config, snapshot.taken_s, open_jobs)
+        self._nice_decay.ease(snapshot.jobs, self.config, snapshot.taken_s, open_jobs)
 
     def _record(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
         self._store.add_decisions([decision for _, decision in decided])
         for _, decision in decided:
-            if decision.decline_name:
-                self.counters[f"declined_{decision.decline_name}"] += 1
+            if decision.skip_code:
+                self.counters[f"skipped_{decision.skip_code}"] += 1
             _log.info(
                 "job %d, %s: %s",
                 decision.job_id,
@@ -198,7 +198,7 @@ class Controller:
                     "job_id": decision.job_id,
                     "decision_id": decision.id,
                     "policy_version": decision.policy_version or "-",
-                    "decline_name": decision.decline_name or "-",
+                    "skip_code": decision.skip_code or "-",
                 },
             )
 

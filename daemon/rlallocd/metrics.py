@@ -28,12 +28,12 @@ _PLAIN: Final = {
 """Key of the controller's counters: metric and its meaning."""
 _LABELLED: Final = {
     "decided": ("rlallocd_decided", "mode", "Jobs decided; left: as submitted, for a reason."),
-    "declined": ("rlallocd_declined", "name", "Jobs left as submitted, by the name of the reason."),
+    "declined": ("rlallocd_skipped", "name", "Jobs left as submitted, by the name of the reason."),
     "applications": ("rlallocd_applications", "state", "Applications of a decision, by the end that they came to."),
     "outcomes": ("rlallocd_outcomes", "state", "Decided jobs that have ended, by the state that sacct shows."),
     "waiting": ("rlallocd_waiting", "step", "Waiting jobs asked about, updated, eased, stuck; rounds unanswered."),
 }
-"""What stands before the first underscore of a key (``declined_deadline``): metric, its label, its meaning."""
+"""What stands before the first underscore of a key (``skipped_deadline``): metric, its label, its meaning."""
 
 
 class Metrics:

@@ -7,9 +7,9 @@ from typing import Final
 from rlalloc.config import ObjectiveSection
 from rlalloc.errors import PluginError
 from rlalloc.store import Decision, JobHistory, Outcome
-from rlallocd.decide import executed_shares
+from rlallocd.decisions import executed_shares
+from rlallocd.outcome_costs import costs_of_run, mean_costs, reward_of
 from rlallocd.slurm import AccountingRecord
-from rlallocd.worth import costs_of_run, mean_costs, reward_of
 
 ENDED: Final = frozenset(
     {

@@ -7,9 +7,9 @@ those that are not meant. Why each field is there, with what goes wrong without 
 from typing import Final
 
 from rlalloc.job import Allocation
-from rlallocd.sizes import size_of
+from rlallocd.job_tag import fits_slurmdbd
+from rlallocd.request_sizes import size_of
 from rlallocd.slurm import JobRecord, UpdatePlan
-from rlallocd.tag import fits_slurmdbd
 
 _NODES_WITHOUT_END: Final = 65_533
 """What stands for "as many nodes as you like": scontrol has no word that takes an upper bound of nodes away again."""
@@ -55,7 +55,7 @@ def plan_restoration(original: JobRecord, admin_comment: str) -> UpdatePlan:
     """The update that gives a job back what it asked for, in its own terms as far as scontrol has fields for them.
 
     Where it has none (see _has_own_terms), the job gets the same size in absolute terms; and a job without an upper
-    bound of nodes gets one that no cluster reaches. Raises Declined for a job whose nodes or tasks differ, which is
+    bound of nodes gets one that no cluster reaches. Raises Skipped for a job whose nodes or tasks differ, which is
     never updated.
     """
     asked = original.fields

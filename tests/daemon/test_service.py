@@ -18,7 +18,7 @@ import yaml
 from rlalloc import service
 from rlalloc.config import AgentSection, Config, SlurmSection
 from rlalloc.service import Watchdog
-from rlallocd import app
+from rlallocd import daemon_app
 from rlallocd.agent_client import AgentClient
 from rlallocd.reload import reloaded
 from rlallocd.slurm import Slurm, SlurmUnavailable
@@ -191,13 +191,13 @@ class TestReload:
     @pytest.fixture
     def slurm(self, monkeypatch: pytest.MonkeyPatch) -> SlurmInMemory:
         slurm = SlurmInMemory()
-        monkeypatch.setattr(app, "connect", lambda _section: cast("Slurm", slurm))
+        monkeypatch.setattr(daemon_app, "connect", lambda _section: cast("Slurm", slurm))
         return slurm
 
     @pytest.fixture
     def levels(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         levels: list[str] = []
-        monkeypatch.setattr(app, "configure_logging", lambda level, _program: levels.append(level))
+        monkeypatch.setattr(daemon_app, "configure_logging", lambda level, _program: levels.append(level))
         return levels
 
     def _run(self, daemon: Daemon, systemd: Systemd, reload: Callable[[], None]) -> None:
@@ -218,7 +218,7 @@ class TestReload:
 
         thread = threading.Thread(target=meanwhile)
         thread.start()
-        app.run(daemon.config_path)
+        daemon_app.run(daemon.config_path)
         thread.join()
         assert failed == []
 

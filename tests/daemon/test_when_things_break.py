@@ -10,7 +10,7 @@ import pytest
 
 from rlalloc.store import Application, Decision, Store
 from rlalloc_testbed import Installation, install, start_site
-from rlallocd.sizes import size_of
+from rlallocd.request_sizes import size_of
 from rlallocd.slurm.generations import generations
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.slurm_commands import Commands

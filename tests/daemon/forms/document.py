@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from .checks import problems_of
+from .form_checks import problems_of
 from .matrix import AS_SUBMITTED, COLUMNS, DECLINED, FORMS
 from .runs import Cell, allocated
 

@@ -15,13 +15,13 @@ from rlalloc.job import Allocation
 from rlalloc.tres import gpus_of, parse_tres
 from rlalloc_testbed import USER
 from rlallocd.intercept import INTERCEPT_HEADER
-from rlallocd.sizes import Declined, check_form, size_on
+from rlallocd.job_tag import read_tag, with_note
+from rlallocd.request_sizes import Skipped, check_form, size_on
 from rlallocd.slurm import JobRecord, SlurmError, UpdateRefused
 from rlallocd.slurm.control import Control
 from rlallocd.slurm.generations import capabilities_of
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.slurm_commands import Commands
-from rlallocd.tag import read_tag, with_note
 from rlallocd.update_plans import plan_restoration, plan_update
 from slurm_testbed import Site, wait_until
 
@@ -153,7 +153,7 @@ class Matrix:
         try:
             check_form(record)
             request = size_on(record, SHAPE)
-        except Declined as err:
+        except Skipped as err:
             cell.declined = err.name
             return
         form = FORMS.get(cell.form, Form(""))

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from rlalloc_testbed import USER, required_release, start_site
-from rlallocd.sizes import FORMS_DECLINED
+from rlallocd.request_sizes import FORMS_SKIPPED
 
-from .checks import problems_of
 from .document import committed_table, table_of, write_table
+from .form_checks import problems_of
 from .matrix import AS_SUBMITTED, DECLINED, FEATURE, FORMS, SITE_CPUS, SITE_GPUS, SITE_MEM_MIB
 from .runs import Matrix, allocated
 
@@ -41,7 +41,7 @@ def test_a_form_gets_what_was_decided_and_sees_it_everywhere(matrix: Matrix, nam
     control = matrix.cells[name, AS_SUBMITTED]
     assert control.state == "COMPLETED"
     if control.declined:
-        assert control.declined in FORMS_DECLINED
+        assert control.declined in FORMS_SKIPPED
         return
     if not form.spread and not form.whole_nodes:
         assert problems_of(control, form, control) == ()
@@ -77,4 +77,4 @@ def test_the_document_shows_what_was_seen(matrix: Matrix) -> None:
 
 def test_the_document_names_all_that_is_declined() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    assert [name for name in FORMS_DECLINED if f"| `{name}` |" not in text] == []
+    assert [name for name in FORMS_SKIPPED if f"| `{name}` |" not in text] == []

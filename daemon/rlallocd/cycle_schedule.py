@@ -17,7 +17,7 @@ _LONGEST_BACK_OFF_S: Final = 30.0
 
 
 class CycleReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cycle tells the timetable.
+    """What a cycle tells the schedule.
 
     ``calls`` are those for the snapshot and the outcomes, ``reading_s`` is what slurmctld took for the snapshot.
     """
@@ -30,7 +30,7 @@ class CycleReport(msgspec.Struct, frozen=True, kw_only=True):
     jobs_of_ours: bool
 
 
-class Timetable:
+class CycleSchedule:
     """Cycles on a call of the plugin and, without one, every ``poll_s``; fewer where slurmctld suffers."""
 
     def __init__(self, config: Config, now_s: float) -> None:

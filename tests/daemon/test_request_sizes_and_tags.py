@@ -7,9 +7,9 @@ from rlalloc.bounds import NodeShape
 from rlalloc.config import Config, parse_config
 from rlalloc.job import Allocation
 from rlallocd.candidates import find_candidates
-from rlallocd.sizes import Declined, check_form, differences, size_of, size_on
+from rlallocd.job_tag import fits_slurmdbd, has_note, read_tag, with_note
+from rlallocd.request_sizes import Skipped, check_form, differences, size_of, size_on
 from rlallocd.slurm import JobRecord, RequestFields
-from rlallocd.tag import fits_slurmdbd, has_note, read_tag, with_note
 from rlallocd.update_plans import plan_restoration, plan_update
 
 TAG = "rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=2000;user_begin=0;ask=gpus=1-8"
@@ -59,7 +59,7 @@ def test_a_record_is_a_size() -> None:
 
 @pytest.mark.parametrize("changes", [{"gpus": 7}, {"tasks": 3}, {"cpus": 63}, {"cpus": 6, "tasks": 4}])
 def test_unequal_nodes_or_tasks_are_declined(changes: dict[str, object]) -> None:
-    with pytest.raises(Declined, match="only jobs with equal"):
+    with pytest.raises(Skipped, match="only jobs with equal"):
         size_of(_with(**changes))
 
 
@@ -89,7 +89,7 @@ def test_forms_are_declined_by_name(changes: dict[str, object], fields: dict[str
     check_form(told)
     if fields is not None:
         changes = changes | {"fields": msgspec.structs.replace(told.fields, **fields)}
-    with pytest.raises(Declined) as declined:
+    with pytest.raises(Skipped) as declined:
         check_form(msgspec.structs.replace(told, **changes))
     assert declined.value.name == name
 
@@ -124,7 +124,7 @@ def test_a_job_without_a_number_of_nodes_is_read_on_the_fewest_that_hold_it(
 
 def test_a_job_that_no_node_holds_is_declined() -> None:
     asked = RequestFields(min_nodes=1, max_nodes=1, min_cpus=8, gpus_per_job=16)
-    with pytest.raises(Declined) as declined:
+    with pytest.raises(Skipped) as declined:
         size_on(_with(tasks=1, fields=asked), NodeShape(gpus=8, cpus=64, mem_mib=512_000))
     assert declined.value.name == "too-large"
 

@@ -1,6 +1,6 @@
 """What was added to jobs' nice falls while they wait, so that none starves, and is given back where rlalloc ends.
 
-The first half is pure; ``Easing`` reads the store and calls slurmctld. No journal: what a job is to have follows from
+The first half is pure; ``NiceDecay`` reads the store and calls slurmctld. No journal: what a job is to have follows from
 its decision and its wait, a nice only ever falls, and what was not done is due again at the next look.
 docs/urgency.md has the rules for people.
 """
@@ -16,11 +16,11 @@ import msgspec
 from rlalloc.config import Config
 from rlalloc.store import JobHistory, Store
 from rlalloc.urgency import nice_left, steps_taken
-from rlallocd.apply import BATCH, added_nice
-from rlallocd.findings import AddedNice
 from rlallocd.interval import Interval
+from rlallocd.job_tag import has_note, read_tag
 from rlallocd.slurm import JobRecord, Slurm, UpdateRefused
-from rlallocd.tag import has_note, read_tag
+from rlallocd.transactions import BATCH, added_nice
+from rlallocd.verification import AddedNice
 
 _log = logging.getLogger(__name__)
 
@@ -87,8 +87,8 @@ def falls_of(due: Mapping[int, int], jobs: Sequence[JobRecord]) -> list[Fall]:
     return sorted(falls, key=lambda fall: fall.jobs[0].submitted_s)
 
 
-class Easing:
-    """Lets nices fall, every ``waiting.every_s``. Counts ``waiting_eased`` jobs, and ``waiting_stuck`` ones."""
+class NiceDecay:
+    """Lets nices fall, every ``redecision.every_s``. Counts ``nice_decay_lowered`` jobs, and ``nice_decay_stuck`` ones."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Easing:
 
     def ease(self, jobs: Sequence[JobRecord], config: Config, now_s: float, open_jobs: Collection[int]) -> None:
         """Set what is due. ``open_jobs`` have an update that is not finished. Raises StoreError, SlurmUnavailable."""
-        if not self._looked.passed(config.waiting.every_s):
+        if not self._looked.passed(config.redecision.every_s):
             return
         self._looked.restart()
         waiting = [job for job in jobs if _may_have_ours(job) and job.job_id not in open_jobs]
@@ -151,9 +151,9 @@ class Easing:
     def _note(self, job: JobRecord, nice: int) -> None:
         _log.info("job %d: nice %d → %d", job.job_id, job.nice, nice, extra={"job_id": job.job_id})
         self._tries[_key(job), nice] += 1
-        self._counters["waiting_eased"] += 1
+        self._counters["nice_decay_lowered"] += 1
         if self._tries[_key(job), nice] == TRIES:
-            self._counters["waiting_stuck"] += 1
+            self._counters["nice_decay_stuck"] += 1
             _log.error("job %d keeps nice %d: is there a plugin that forbids %d?", job.job_id, job.nice, nice)
 
 

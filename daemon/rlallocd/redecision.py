@@ -16,23 +16,23 @@ from rlalloc.view import ClusterView
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews, queue_of, seen_from
-from rlallocd.decide import Question, Snapshot, decision_from
+from rlallocd.decisions import Question, Snapshot, decision_from
 from rlallocd.limits import obstacle
-from rlallocd.sizes import Declined, check_form
-from rlallocd.slurm import JobRecord
-from rlallocd.waiting import (
+from rlallocd.redecision_rules import (
     Proposal,
     Situation,
     changed_enough,
     could_start_now,
-    gains_worth_having,
+    gains_that_pay,
     is_new,
     situation_at,
     situation_in,
     starts_within_s,
     takes_more,
-    why_left_alone,
+    why_not_redecided,
 )
+from rlallocd.request_sizes import Skipped, check_form
+from rlallocd.slurm import JobRecord
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ JobKey = tuple[int, int]
 """Job id and submit second, as in ``Candidate.key``."""
 
 
-class DecidedAgain(msgspec.Struct, frozen=True):
+class Redecisions(msgspec.Struct, frozen=True):
     """What came of looking at waiting jobs: those asked about, and those for which another size pays."""
 
     asked: Mapping[JobKey, Situation]
@@ -54,14 +54,14 @@ class _Partition(msgspec.Struct, frozen=True):
     view: ClusterView
 
 
-def decide_again(
+def redecide(
     waiting: Sequence[Candidate],
     histories: Mapping[JobKey, JobHistory],
     asked_before: Mapping[JobKey, Situation],
     snapshot: Snapshot,
     config: Config,
     agent: AgentClient,
-) -> DecidedAgain:
+) -> Redecisions:
     """Decisions for those waiting jobs that another size serves better; all are asked about in one batch.
 
     ``asked_before`` is the situation in which a job was last asked about, if not only when it was decided. The
@@ -78,7 +78,7 @@ def decide_again(
         and (question := _question(candidate, history, partition, views, asked_before, snapshot, config)) is not None
     }
     if not questions:
-        return DecidedAgain({}, ())
+        return Redecisions({}, ())
     answers = agent.decide([each.observation for each in questions.values()], sample=False)
     decisions = {
         key: msgspec.structs.replace(
@@ -95,10 +95,10 @@ def decide_again(
         (questions[key].candidate, msgspec.structs.replace(decisions[key], predicted_gain=gain))
         for name, partition in partitions.items()
         for key, gain in _gains(
-            name, partition, questions, proposed, histories, snapshot, config.waiting.min_gain
+            name, partition, questions, proposed, histories, snapshot, config.redecision.min_gain
         ).items()
     ]
-    return DecidedAgain({key: situation_in(each.cluster) for key, each in questions.items()}, tuple(decided))
+    return Redecisions({key: situation_in(each.cluster) for key, each in questions.items()}, tuple(decided))
 
 
 def _partitions(waiting: Sequence[Candidate], snapshot: Snapshot, views: ClusterViews) -> dict[str, _Partition]:
@@ -107,7 +107,7 @@ def _partitions(waiting: Sequence[Candidate], snapshot: Snapshot, views: Cluster
     for name in sorted({candidate.partition for candidate in waiting}):
         try:
             view = views.of(name)
-        except Declined:
+        except Skipped:
             continue
         found[name] = _Partition(queue_of(name, snapshot.jobs, snapshot.taken_s), view)
     return found
@@ -127,9 +127,9 @@ def _question(
     if rule is None:
         return None
     seen = seen_from(partition.queue.index(candidate.job), partition.queue, partition.view)
-    why = why_left_alone(candidate.job, history, seen, config.waiting, snapshot.taken_s)
+    why = why_not_redecided(candidate.job, history, seen, config.redecision, snapshot.taken_s)
     then = asked_before.get(candidate.key) or situation_at(history.decisions[-1])
-    if not why and not changed_enough(then, situation_in(seen), config.waiting.change):
+    if not why and not changed_enough(then, situation_in(seen), config.redecision.change):
         why = "nothing has changed enough"
     if why:
         _log.debug("job %d stays as it waits: %s", candidate.job.job_id, why, extra={"job_id": candidate.job.job_id})
@@ -137,9 +137,9 @@ def _question(
     try:
         check_form(candidate.job)
         view = job_view(candidate, history.request, rule, seen, views.user_running_gpus(candidate.job.user))
-    except Declined:
+    except Skipped:
         return None  # since it was first decided the site, its rules or the job have changed
-    if len(seen.queued) >= config.waiting.head and not could_start_now(view, seen):
+    if len(seen.queued) >= config.redecision.head and not could_start_now(view, seen):
         return None
     return Question(candidate, view, seen, encode(view, seen, config.objective.weights))
 
@@ -180,7 +180,7 @@ def _gains(
                 view=question.cluster,
                 starts_within_s=starts_within_s(question.candidate.job, question.cluster.time_s),
             )
-    gains = gains_worth_having(
+    gains = gains_that_pay(
         partition.queue,
         proposals,
         partition.view.free,

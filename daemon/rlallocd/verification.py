@@ -37,31 +37,31 @@ class AddedNice(msgspec.Struct, frozen=True):
         return is_left_of(job.nice - self.own, self.added)
 
 
-class Finding(msgspec.Struct, frozen=True):
+class Verification(msgspec.Struct, frozen=True):
     """What a job was found to be, and in words what is not as decided (empty if it is)."""
 
     verdict: Verdict
     text: str
 
 
-def judge_pending(
+def verify_pending(
     job: JobRecord,
     original: Allocation,
     intended: Allocation,
     before: JobRecord | None,
     nice: AddedNice | None = None,
-) -> Finding:
+) -> Verification:
     """What a pending job would start with. ``before`` is its record before the update, if the journal has it.
 
     A ``nice`` that was to be added and is not there makes no difference: Slurm ignores it where an operator has set
     the job's priority, and others may have set one of their own. One that is there and the size is not, is neither.
     """
     if intended == original:
-        return _judge_nice(job, original, before, nice)
+        return _verify_nice(job, original, before, nice)
     impossible = job.reason == _IMPOSSIBLE and (before is None or before.reason != _IMPOSSIBLE)
     wrong = _contradictions(job, intended)
     if not wrong and not impossible and same_minutes(job.time_limit_s, intended.time_limit_s):
-        return Finding("as decided", "")
+        return Verification("as decided", "")
     text = _told(job, wrong, _Was(original, before), intended)
     if impossible:
         text = "; ".join(part for part in (text, f"no node could hold it ({_IMPOSSIBLE})") if part)
@@ -74,28 +74,28 @@ def judge_pending(
         and not _not_as_before(job, original, before)
         and not limit_is_ours(job, original, intended)
     )
-    return Finding("as submitted" if as_submitted else "neither", text)
+    return Verification("as submitted" if as_submitted else "neither", text)
 
 
-def _judge_nice(job: JobRecord, size: Allocation, before: JobRecord | None, nice: AddedNice | None) -> Finding:
+def _verify_nice(job: JobRecord, size: Allocation, before: JobRecord | None, nice: AddedNice | None) -> Verification:
     """What came of an update that leaves the size as it is."""
     ours = nice is not None and nice.is_in(job)
     if changed := _not_as_before(job, size, before):
-        return Finding("neither" if ours else "as submitted", f"changed by someone else: {', '.join(changed)}")
-    return Finding("as decided", "") if ours else Finding("as submitted", f"its nice is {job.nice}")
+        return Verification("neither" if ours else "as submitted", f"changed by someone else: {', '.join(changed)}")
+    return Verification("as decided", "") if ours else Verification("as submitted", f"its nice is {job.nice}")
 
 
-def judge_started(job: JobRecord, original: Allocation, intended: Allocation, before: JobRecord | None) -> Finding:
+def verify_started(job: JobRecord, original: Allocation, intended: Allocation, before: JobRecord | None) -> Verification:
     """What a job started with: the totals, which are final then. Its time limit is free to be changed again."""
     found = {"nodes": float(job.nodes)} | _totals(job)
     wrong = _unlike(found, _allowed(intended))
     if not wrong:
-        return Finding("as decided", "")
+        return Verification("as decided", "")
     was = {name: (value,) for name, value in _totals(before).items()} if before is not None else {}
     # How many nodes a job got that left it to Slurm is told by none of the records of before.
     as_submitted = not _unlike(_totals(job), was) or not _unlike(found, _allowed(original))
     text = "; ".join(f"{name} {value:g} instead of {wanted:g}" for name, (value, wanted) in wrong.items())
-    return Finding("as submitted" if as_submitted else "neither", text)
+    return Verification("as submitted" if as_submitted else "neither", text)
 
 
 def limit_is_ours(job: JobRecord, original: Allocation, intended: Allocation) -> bool:

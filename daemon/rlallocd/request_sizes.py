@@ -14,7 +14,7 @@ from rlallocd.slurm import JobRecord
 _MOST_NODES_TRIED: Final = 1024
 
 
-class Declined(RlallocError):
+class Skipped(RlallocError):
     """A job that rlalloc leaves as it was submitted; the text says why.
 
     ``name`` is short and stable (kebab case), for counting: docs/submission-forms.md lists them all.
@@ -28,7 +28,7 @@ class Declined(RlallocError):
 def size_of(job: JobRecord, nodes: int | None = None) -> Allocation:
     """The size that a job asks for at this moment, on the fewest nodes that it accepts unless ``nodes`` says more.
 
-    Raises Declined if it is not the same on all its nodes.
+    Raises Skipped if it is not the same on all its nodes.
     """
     asked = job.fields
     if not asked.told:
@@ -50,7 +50,7 @@ def size_of(job: JobRecord, nodes: int | None = None) -> Allocation:
 def size_on(job: JobRecord, shape: NodeShape) -> Allocation:
     """The size that a job asks for, on the fewest nodes of ``shape`` that hold it.
 
-    Raises Declined if no number of nodes that the job accepts holds it, or its nodes would differ.
+    Raises Skipped if no number of nodes that the job accepts holds it, or its nodes would differ.
     """
     asked = job.fields
     first = size_of_smallest = None
@@ -58,18 +58,18 @@ def size_on(job: JobRecord, shape: NodeShape) -> Allocation:
     for nodes in range(least, min(asked.max_nodes or job.fields.gpus_per_job or least, _MOST_NODES_TRIED) + 1):
         try:
             size = size_of(job, nodes)
-        except Declined as err:
+        except Skipped as err:
             first = first or err
             continue
         if _fits(size, shape):
             return size
         size_of_smallest = size_of_smallest or size
     if size_of_smallest is not None:
-        raise Declined(f"{size_of_smallest.describe()}: no node of its partition is that large", "too-large")
-    raise first or Declined("no number of nodes fits its request", "too-large")
+        raise Skipped(f"{size_of_smallest.describe()}: no node of its partition is that large", "too-large")
+    raise first or Skipped("no number of nodes fits its request", "too-large")
 
 
-FORMS_DECLINED: Final[Mapping[str, str]] = {
+FORMS_SKIPPED: Final[Mapping[str, str]] = {
     "heterogeneous": "a heterogeneous job: a half-updated one stalls its partition",
     "interactive": "a job without a script: its srun or salloc keeps its own idea of the size",
     "scrontab": "a scrontab job: Slurm lets nobody update it",
@@ -92,10 +92,10 @@ FORMS_DECLINED: Final[Mapping[str, str]] = {
 """What is not resized, by name. docs/submission-forms.md has the same list."""
 
 
-def check_form(job: JobRecord, declined_at_submission: str = "") -> None:
-    """Raise Declined, by name, for a form of submission that is not resized.
+def check_form(job: JobRecord, skipped_at_submission: str = "") -> None:
+    """Raise Skipped, by name, for a form of submission that is not resized.
 
-    ``declined_at_submission`` is the name that rlalloc.lua left in the tag, which saw more than the record shows.
+    ``skipped_at_submission`` is the name that rlalloc.lua left in the tag, which saw more than the record shows.
     """
     asked = job.fields
     applies = {
@@ -114,16 +114,16 @@ def check_form(job: JobRecord, declined_at_submission: str = "") -> None:
         "several-gpu-types": _names_several_types(job),
         "nodes-unknown": not asked.told and not job.nodes_certain,
     }
-    name = declined_at_submission or next((name for name, holds in applies.items() if holds), "")
+    name = skipped_at_submission or next((name for name, holds in applies.items() if holds), "")
     if name:
-        raise Declined(f"{FORMS_DECLINED.get(name, 'declined at submission')}; it runs as submitted", name)
+        raise Skipped(f"{FORMS_SKIPPED.get(name, 'declined at submission')}; it runs as submitted", name)
 
 
 def differences(job: JobRecord, intended: Allocation) -> tuple[str, ...]:
     """Field by field, where a job read back is not as intended; empty if it is."""
     try:
         actual = size_of(job)
-    except Declined as err:
+    except Skipped as err:
         return (str(err),)
     # Slurm counts time limits in minutes and prints memory with three digits (tres_req_str).
     return tuple(
@@ -186,7 +186,7 @@ def _fits(size: Allocation, shape: NodeShape) -> bool:
 
 def _even(total: int, parts: int, what: str, of: str = "nodes") -> int:
     if total % parts:
-        raise Declined(f"{total} {what} for {parts} {of}: only jobs with equal {of} are resized", "uneven")
+        raise Skipped(f"{total} {what} for {parts} {of}: only jobs with equal {of} are resized", "uneven")
     return total // parts
 
 

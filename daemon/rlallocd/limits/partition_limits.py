@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterator
 
-from rlallocd.limits.change import Change
+from rlallocd.limits.size_change import Change
 from rlallocd.slurm import JobRecord, PartitionRecord, ReservationRecord
 
 

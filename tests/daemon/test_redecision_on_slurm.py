@@ -74,7 +74,7 @@ def waiting_site(veto: Path) -> Iterator[Site]:
 def rlalloc(waiting_site: Site, veto: Path) -> Iterator[Installation]:
     """A fresh installation that looks at waiting jobs in every cycle; the cluster is idle before and after."""
     installation = install(
-        waiting_site, grace_s=60, log_level="debug", waiting={"every_s": 0.5, "change": 0.01, "leave_alone_s": 0}
+        waiting_site, grace_s=60, log_level="debug", redecision={"every_s": 0.5, "change": 0.01, "leave_alone_s": 0}
     )
     for path in waiting_site.directory.glob("store.sqlite*"):
         path.unlink()
@@ -158,7 +158,7 @@ def test_without_the_agent_it_stays_as_it_is_and_with_it_its_priority_is_not_dis
 
 
 def test_a_daemon_started_again_knows_how_often_a_job_was_updated(rlalloc: Installation) -> None:
-    rlalloc.write_config(waiting={**rlalloc.settings["waiting"], "max_updates": 1})
+    rlalloc.write_config(redecision={**rlalloc.settings["redecision"], "max_updates": 1})
     rlalloc.send("rlallocd", signal.SIGHUP)
     wait_until(lambda: "configuration read again" in rlalloc.log("rlallocd"), what="the configuration is read")
     gate = _hold(rlalloc, 0)

@@ -22,8 +22,8 @@ from rlalloc.view import ClusterView, expected_run_time_s, slowdown
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews
-from rlallocd.limits import SiteView, obstacle, rungs
-from rlallocd.sizes import FORMS_DECLINED, Declined, check_form, size_of, size_on
+from rlallocd.limits import SiteView, obstacle, shares_towards_request
+from rlallocd.request_sizes import FORMS_SKIPPED, Skipped, check_form, size_of, size_on
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
 
 _log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ def decide(
     for candidate in candidates:
         try:
             questions.append(_question(candidate, views, snapshot, config))
-        except Declined as err:
+        except Skipped as err:
             decisions.append((candidate, _left(candidate, snapshot, f"{err.name}: {err}")))
         progress()
     return (*decisions, *_ask(questions, snapshot, config, agent, progress))
@@ -107,20 +107,20 @@ def executed_shares(decision: Decision, *, applied: bool) -> Shares | None:
 
 def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, config: Config) -> Question:
     job = candidate.job
-    check_form(job, declined_at_submission=candidate.tag.skip)
+    check_form(job, skipped_at_submission=candidate.tag.skip)
     # A held job waits for somebody else: it is resized, and stays held.
     if candidate.mode == "enforce" and not job.held:
         if not candidate.deferred_by_us:
-            raise Declined(
+            raise Skipped(
                 "it was not waiting for rlalloc any more (the grace had passed, or its begin was changed)", "late"
             )
         if candidate.tag.begin - snapshot.taken_s < LEAST_GRACE_LEFT_S:
-            raise Declined("its grace was nearly over", "late")
+            raise Skipped("its grace was nearly over", "late")
     if candidate.mode == "enforce" and candidate.split:
-        raise Declined(FORMS_DECLINED["split-array"], "split-array")
+        raise Skipped(FORMS_SKIPPED["split-array"], "split-array")
     rule = config.rule(candidate.tag.rule)
     if rule is None:
-        raise Declined(f"the rule {candidate.tag.rule} is gone from the configuration", "no-rule")
+        raise Skipped(f"the rule {candidate.tag.rule} is gone from the configuration", "no-rule")
     cluster = views.of(job.partition.split(",")[0])
     view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, views.user_running_gpus(job.user))
     return Question(candidate, view, cluster, encode(view, cluster, config.objective.weights))
@@ -202,7 +202,7 @@ def _allowed(question: Question, shares: Shares, snapshot: Snapshot) -> tuple[Al
     reason = why_not(decided)
     if not reason:
         return decided, ""
-    for nearer in map(allocate, rungs(shares, decided, view.request, view.bounds)):
+    for nearer in map(allocate, shares_towards_request(shares, decided, view.request, view.bounds)):
         if nearer != view.request and not why_not(nearer):
             _log.info("job %d: not %s: %s", job.job_id, decided.describe(), reason)
             return nearer, ""
@@ -254,7 +254,7 @@ def _size_or_total(job: JobRecord) -> Allocation:
     """The request of a job, as if on one node where its nodes differ: only to be shown."""
     try:
         return size_of(job)
-    except Declined:
+    except Skipped:
         return Allocation(
             nodes=1,
             gpus_per_node=job.gpus,

@@ -12,14 +12,14 @@ import msgspec
 import numpy as np
 
 from rlalloc.allocation import allocation_for
-from rlalloc.config import WaitingSection
+from rlalloc.config import RedecisionSection
 from rlalloc.heuristics import TUNED_PRICE, expected_cost_s, smallest
 from rlalloc.job import Allocation, JobView
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
 from rlalloc.store import Decision, JobHistory
 from rlalloc.view import ClusterView, FloatArray
 from rlallocd.candidates import WAITS_FOR_RESOURCES
-from rlallocd.sizes import Declined, differences, size_of
+from rlallocd.request_sizes import Skipped, differences, size_of
 from rlallocd.slurm import JobRecord
 
 
@@ -67,8 +67,8 @@ def changed_enough(then: Situation | None, now: Situation, change: float) -> boo
     )
 
 
-def why_left_alone(
-    job: JobRecord, history: JobHistory, view: ClusterView, section: WaitingSection, now_s: float
+def why_not_redecided(
+    job: JobRecord, history: JobHistory, view: ClusterView, section: RedecisionSection, now_s: float
 ) -> str:
     """Why a waiting job is not to be decided again now, or an empty string."""
     changed_by_others = differences(job, history.size)
@@ -123,7 +123,7 @@ def predicted_gain(proposal: Proposal, view: ClusterView) -> float:
     return 1.0 - expected_cost_s(proposal.request, proposal.proposed, view) / max(1e-9, present_s)
 
 
-def gains_worth_having(
+def gains_that_pay(
     queue: Sequence[JobRecord],
     proposals: Mapping[int, Proposal],
     free: FloatArray,
@@ -167,7 +167,7 @@ def _size_if_it_waits_for_resources(job: JobRecord) -> Allocation | None:
         return None
     try:
         return size_of(job)
-    except Declined:
+    except Skipped:
         return None
 
 

@@ -50,9 +50,9 @@ def _tres(ours: Installation, job_id: int) -> str:
 
 
 def _declined(ours: Installation, job_id: int, name: str) -> None:
-    """Declined by that name, in the store, `rlalloc explain` and the log."""
+    """Skipped by that name, in the store, `rlalloc explain` and the log."""
     decision = ours.decision(job_id)
-    assert decision.decline_name == name, decision.reason
+    assert decision.skip_code == name, decision.reason
     assert ours.explain(job_id)[0]["decision"]["reason"].startswith(f"{name}: ")
     assert f"job {job_id}, enforce: as submitted: {name}: " in ours.log("rlallocd")
 

@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from rlallocd.limits.binding import Binding, Ceiling
-from rlallocd.limits.change import BILLING, Change
+from rlallocd.limits.binding_limits import Binding, Ceiling
+from rlallocd.limits.size_change import BILLING, Change
 
 _TIMES_MINUTES: Final = ("MaxTRESMins", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESRunMins")
 

@@ -18,20 +18,20 @@ import msgspec
 from rlalloc.job import Allocation
 from rlalloc.store import OPEN_STATES, Application, ApplicationState, Decision, Store
 from rlallocd.candidates import Candidate
-from rlallocd.decide import LEAST_GRACE_LEFT_S
-from rlallocd.findings import (
+from rlallocd.decisions import LEAST_GRACE_LEFT_S
+from rlallocd.job_tag import read_tag, with_note
+from rlallocd.request_sizes import Skipped, size_of
+from rlallocd.slurm import JobRecord, Slurm, SlurmUnavailable, UpdatePlan, UpdateRefused
+from rlallocd.update_plans import plan_nice, plan_restoration, plan_update
+from rlallocd.verification import (
     AddedNice,
-    Finding,
+    Verification,
     changed_meanwhile,
-    judge_pending,
-    judge_started,
     limit_is_ours,
     same_minutes,
+    verify_pending,
+    verify_started,
 )
-from rlallocd.sizes import Declined, size_of
-from rlallocd.slurm import JobRecord, Slurm, SlurmUnavailable, UpdatePlan, UpdateRefused
-from rlallocd.tag import read_tag, with_note
-from rlallocd.update_plans import plan_nice, plan_restoration, plan_update
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class Applier:
             and job.pending
             and not job.is_split  # Slurm refuses to change the rest of an array as a whole
             and job.reason.startswith(_LIMIT_REASONS)
-            and not judge_started(job, application.original, application.intended, _record(application)).text
+            and not verify_started(job, application.original, application.intended, _record(application)).text
         ]
         self._restore(limited, jobs)
 
@@ -159,7 +159,7 @@ class Applier:
             if job is None or not job.pending:
                 self._note_started(application, job)
                 continue
-            finding = _judge(job, application)
+            finding = _verify(job, application)
             taken_back = application.state == "restoring"
             if finding.verdict == "as submitted":
                 refusal = (refusals or {}).get(application.job_id, "")
@@ -221,7 +221,7 @@ class Applier:
         elif not job.has_run:
             self._mark([application], "gone", f"{job.state} before it started")
         else:
-            started = judge_started(job, application.original, application.intended, _record(application))
+            started = verify_started(job, application.original, application.intended, _record(application))
             if started.verdict == "as decided":
                 self._mark([application], "begun", "it started with the decided size")
             elif started.verdict == "as submitted":
@@ -312,7 +312,7 @@ def _size_before(candidate: Candidate, decision: Decision) -> Allocation:
         return decision.request
     try:
         return size_of(candidate.job)
-    except Declined:
+    except Skipped:
         return decision.request
 
 
@@ -324,8 +324,8 @@ def _record(application: Application) -> JobRecord | None:
         return None
 
 
-def _judge(job: JobRecord, application: Application) -> Finding:
-    return judge_pending(
+def _verify(job: JobRecord, application: Application) -> Verification:
+    return verify_pending(
         job, application.original, application.intended, _record(application), added_nice(application)
     )
 

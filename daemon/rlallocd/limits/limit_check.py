@@ -7,11 +7,11 @@ from typing import Final
 import msgspec
 
 from rlalloc.job import Allocation
-from rlallocd.limits.accounts import account_obstacles
-from rlallocd.limits.binding import binding_of
-from rlallocd.limits.change import Change
-from rlallocd.limits.partitions import partition_obstacles, reservation_obstacles
-from rlallocd.sizes import Declined
+from rlallocd.limits.account_limits import account_obstacles
+from rlallocd.limits.binding_limits import binding_of
+from rlallocd.limits.partition_limits import partition_obstacles, reservation_obstacles
+from rlallocd.limits.size_change import Change
+from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
 
 _NOT_NOW: Final = ("JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied")
@@ -43,7 +43,7 @@ def obstacle(job: JobRecord, request: Allocation, allocation: Allocation, site: 
         return ""
     try:
         return next(_obstacles(job, Change(job, request, allocation), site, wait_s), "")
-    except Declined as err:
+    except Skipped as err:
         return str(err)
 
 
