@@ -211,7 +211,9 @@ class _StrictLoader(yaml.SafeLoader):
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if key in seen:
-                raise yaml.YAMLError(f"key {key!r} stands twice in one section (line {key_node.start_mark.line + 1})")
+                raise yaml.YAMLError(
+                    f"key {key!r} is given twice in one section (line {key_node.start_mark.line + 1})"
+                )
             seen.add(key)
         return super().construct_mapping(node, deep)
 
@@ -235,8 +237,8 @@ def _check_objective(objective: ObjectiveSection, source: str) -> None:
         if name not in REWARDS.plugins():
             there = ", ".join(REWARDS.plugins()) or "none"
             raise ConfigError(
-                f"{source}: objective.plugin_weights.{name}: no installed distribution brings it (rlalloc.rewards: "
-                f"{there}); install it beside rlallocd, or take the line out"
+                f"{source}: objective.plugin_weights.{name}: no installed distribution provides it (rlalloc.rewards: "
+                f"{there}); install it beside rlallocd, or remove the line"
             )
 
 
@@ -246,7 +248,9 @@ def _check_rules(config: Config, source: str) -> None:
         if re.fullmatch(r"[A-Za-z0-9_-]{1,32}", rule.name) is None:
             raise ConfigError(f"{source}: rules[{number}].name: found {rule.name!r}; use letters, digits, - and _")
         if names.count(rule.name) > 1:
-            raise ConfigError(f"{source}: rules[{number}].name: {rule.name!r} stands twice; each rule needs its own")
+            raise ConfigError(
+                f"{source}: rules[{number}].name: {rule.name!r} is given twice; each rule needs a name of its own"
+            )
         for what, words in (("partitions", rule.partitions), ("accounts", rule.accounts)):
             for word in words:
                 if re.fullmatch(r"\*|[^\s,=]+", word) is None:

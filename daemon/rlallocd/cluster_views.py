@@ -1,4 +1,4 @@
-"""From Slurm's snapshot to what policies see of partitions, each made once a snapshot however many jobs ask."""
+"""Makes the views of partitions that policies see from Slurm's snapshot, each once per snapshot."""
 
 import dataclasses
 from collections import Counter, defaultdict
@@ -97,7 +97,7 @@ def queue_of(partition: str, jobs: Sequence[JobRecord], now_s: float) -> tuple[J
 
 
 def seen_from(place: int, queue: Sequence[JobRecord], view: ClusterView) -> ClusterView:
-    """The view from this place of the queue: those ahead are before it, those behind only counted."""
+    """The view from a place in the queue: jobs ahead with their sizes, jobs behind only as a number."""
     return dataclasses.replace(view, queued=_demands(queue[:place]), behind=len(queue) - place - 1)
 
 

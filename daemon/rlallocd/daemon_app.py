@@ -138,12 +138,12 @@ class _Daemon:
         try:
             new, needs_restart = reloaded(self._config, load_config(self._path))
         except ConfigError as err:
-            _log.error("the old configuration stays: %s", err)
+            _log.error("cannot reload the configuration, the old one stays in force: %s", err)
         else:
             self._take_up(new, controller)
-            _log.info("configuration read again: mode %s", new.mode)
+            _log.info("configuration reloaded: mode %s", new.mode)
             for key in needs_restart:
-                _log.warning("%s has changed: systemctl restart rlallocd takes it up, a reload does not", key)
+                _log.warning("%s has changed, which a reload does not take up: run systemctl restart rlallocd", key)
         notify("READY=1")
 
     def _take_up(self, config: Config, controller: Controller | None) -> None:

@@ -1,4 +1,4 @@
-"""Looking at the jobs that wait, now and then, and remembering in which situation each was last asked about."""
+"""Rounds of pending re-decisions: when they are due, and in which situation the agent was last asked about a job."""
 
 import logging
 import time
@@ -18,9 +18,10 @@ _log = logging.getLogger(__name__)
 
 
 class RedecisionRounds:
-    """The jobs that were decided and let go, and wait for resources.
+    """Decides pending jobs again that were let go and wait for resources.
 
-    What is remembered only saves questions: how often a job was updated, and in which sizes, is in the store.
+    The memory of situations only saves questions: how often a job was updated, and which sizes it had, is in the
+    store.
     """
 
     def __init__(
@@ -31,33 +32,33 @@ class RedecisionRounds:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``clock`` [s] paces the looks."""
+        """``clock`` [s] paces the rounds."""
         self._store = store
         self._agent = agent
         self._counters = counters
-        self._looked = Interval(clock)
+        self._last_round = Interval(clock)
         self._asked: dict[JobKey, Situation] = {}
 
     def decide(self, snapshot: Snapshot, config: Config) -> tuple[tuple[Candidate, Decision], ...]:
-        """Decisions for waiting jobs that another size serves better, every ``redecision.every_s``. Raises StoreError.
+        """Decisions for pending jobs that another size serves better; none before ``redecision.every_s`` has passed.
 
-        Without the agent they stay as they are.
+        Without the agent all jobs keep their sizes. Raises StoreError.
         """
         section = config.redecision
-        if not section.max_updates or not self._looked.passed(section.every_s):
+        if not section.max_updates or not self._last_round.passed(section.every_s):
             return ()
-        self._looked.restart()
-        waiting = find_redecision_candidates(snapshot.jobs, config, snapshot.taken_s)
-        keys = {candidate.key for candidate in waiting}
+        self._last_round.restart()
+        pending = find_redecision_candidates(snapshot.jobs, config, snapshot.taken_s)
+        keys = {candidate.key for candidate in pending}
         self._asked = {key: situation for key, situation in self._asked.items() if key in keys}
-        if not waiting:
+        if not pending:
             return ()
         histories = self._store.histories(keys)
         try:
-            again = redecide(waiting, histories, self._asked, snapshot, config, self._agent)
+            again = redecide(pending, histories, self._asked, snapshot, config, self._agent)
         except AgentUnavailable as err:
             self._counters["redecision_unanswered"] += 1
-            _log.warning("waiting jobs stay as they are: %s", err)
+            _log.warning("pending jobs keep their sizes: %s", err)
             return ()
         self._asked.update(again.asked)
         self._counters["redecision_asked"] += len(again.asked)

@@ -79,6 +79,6 @@ def test_a_users_gpus_count_in_all_partitions() -> None:
     )
 
 
-def test_a_partition_without_a_usable_node_is_declined() -> None:
+def test_a_partition_without_a_usable_node_is_skipped() -> None:
     with pytest.raises(Skipped, match="no usable GPU node"):
         ClusterViews([DOWN], [], NOW_S, RULES).of("gpu")

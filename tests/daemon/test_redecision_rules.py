@@ -188,7 +188,7 @@ def test_a_waiting_job_is_asked_about() -> None:
     [
         (pending_job(7, is_array=True), _history(), _view(4), "an array is decided once"),
         (pending_job(7, cpus=16), _history(), _view(4), "somebody else changed it: cpus_per_task"),
-        (pending_job(7), _history(_applied(1, EIGHT, "intended")), _view(4), "not come to its end"),
+        (pending_job(7), _history(_applied(1, EIGHT, "intended")), _view(4), "is not finished"),
         (pending_job(7, started_s=int(NOW_S) + 50), _history(), _view(4), "expects to start it soon"),
         (pending_job(7), _history(), _view(8), "at the head of the queue and fits"),
         (
@@ -201,7 +201,7 @@ def test_a_waiting_job_is_asked_about() -> None:
             pending_job(7),
             JobHistory(decisions=(_decision(1, bounds=None),), applications=()),
             _view(4),
-            "it was declined",
+            "it was skipped",
         ),
         (
             pending_job(7),

@@ -172,7 +172,9 @@ def test_what_started_is_judged_by_its_totals() -> None:
     started = msgspec.structs.replace(UPDATED, state="RUNNING", time_limit_s=60, fields=RequestFields())
     assert verify_started(started, ORIGINAL, INTENDED, SUBMITTED).verdict == "as decided"
     assert verify_started(SUBMITTED, ORIGINAL, INTENDED, None).verdict == "as submitted"
-    assert verify_started(msgspec.structs.replace(started, gpus=3), ORIGINAL, INTENDED, SUBMITTED).verdict == "neither"
+    assert (
+        verify_started(msgspec.structs.replace(started, gpus=3), ORIGINAL, INTENDED, SUBMITTED).verdict == "neither"
+    )
     # Slurm chose the number of nodes by itself.
     spread = msgspec.structs.replace(SUBMITTED, nodes=4)
     assert verify_started(spread, ORIGINAL, INTENDED, None).verdict == "neither"

@@ -28,7 +28,7 @@ from slurm_testbed import Site, wait_until
 from .matrix import (
     AS_SUBMITTED,
     COLUMNS,
-    DECLINED,
+    SKIPPED,
     FORMS,
     REQUEUED,
     RESTORED,
@@ -81,7 +81,7 @@ class Cell(msgspec.Struct, kw_only=True):
     record: JobRecord | None = None
     size: Allocation | None = None
     problem: str = ""
-    declined: str = ""
+    skipped: str = ""
     state: str = ""
     tres: Mapping[str, float] = {}
     runs: list[Run] = []
@@ -112,7 +112,7 @@ class Matrix:
         for name, form in FORMS.items():
             for change in (AS_SUBMITTED, *COLUMNS):
                 self._submit(name, change, form.options, form)
-        for name, (options, _) in DECLINED.items():
+        for name, (options, _) in SKIPPED.items():
             self._submit(name, AS_SUBMITTED, options, Form(options))
         before = self.records()
         for cell in self.cells.values():
@@ -148,13 +148,13 @@ class Matrix:
         cell.record = record
         tag = read_tag(record.admin_comment)
         if tag is not None and tag.skip:
-            cell.declined = tag.skip
+            cell.skipped = tag.skip
             return
         try:
             check_form(record)
             request = size_on(record, SHAPE)
         except Skipped as err:
-            cell.declined = err.name
+            cell.skipped = err.name
             return
         form = FORMS.get(cell.form, Form(""))
         cell.size = wanted(request, form, cell.change)
@@ -174,7 +174,7 @@ class Matrix:
         idle = [cell.job_id for cell in self.cells.values() if cell.size is None and cell.change != AS_SUBMITTED]
         if idle:
             self.site.run(["scancel", *map(str, idle)])
-            self.cells = {key: cell for key, cell in self.cells.items() if cell.job_id not in idle or cell.declined}
+            self.cells = {key: cell for key, cell in self.cells.items() if cell.job_id not in idle or cell.skipped}
         self.read_back = self.records()
         ids = [job.job_id for job in self.read_back.values() if job.pending and job.begin_s > time.time()]
         for first in range(0, len(ids), 200):
@@ -185,7 +185,7 @@ class Matrix:
 
     def _requeue(self) -> None:
         """Jobs that put themselves back into the queue: Slurm lets them wait two minutes, which nobody has to."""
-        waiting = {cell.job_id for cell in self.cells.values() if cell.change == REQUEUED and not cell.declined}
+        waiting = {cell.job_id for cell in self.cells.values() if cell.change == REQUEUED and not cell.skipped}
 
         def back() -> set[int]:
             return {job.base_id for job in self.reader.jobs() if job.base_id in waiting and job.restarts}
@@ -196,7 +196,7 @@ class Matrix:
             self.control.begin(sorted(waiting), time.time() + 5)
 
     def _collect(self) -> None:
-        ids = {cell.job_id: cell for cell in self.cells.values() if cell.change == AS_SUBMITTED or not cell.declined}
+        ids = {cell.job_id: cell for cell in self.cells.values() if cell.change == AS_SUBMITTED or not cell.skipped}
         wait_until(lambda: self._all_ended_but_stuck(ids), what="all cells end", timeout_s=400, interval_s=2)
         listed = ",".join(map(str, ids))
         text = self.site.run(
