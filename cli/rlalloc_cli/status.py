@@ -31,12 +31,13 @@ def print_status(config: Config) -> None:
         CONSOLE.print(f"store     {err}")
         return
     try:
-        _print_store(store)
+        print_store(store)
     finally:
         store.close()
 
 
-def _print_store(store: Store) -> None:
+def print_store(store: Store) -> None:
+    """Print how large the store is, and the latest decisions."""
     CONSOLE.print(f"store     {', '.join(_count(*each) for each in sorted(store.counts(_MANY + 1).items()))}")
     table = Table(title="latest decisions", title_justify="left")
     for heading in ("job", "decided", "user", "class", "mode", "request", "allocation", "policy"):

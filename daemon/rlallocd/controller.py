@@ -23,6 +23,7 @@ from rlallocd.metrics import Metrics
 from rlallocd.nice_decay import NiceDecay
 from rlallocd.outcomes import outcomes_of
 from rlallocd.redecision_rounds import RedecisionRounds
+from rlallocd.retention import Retention
 from rlallocd.signals import Stopping
 from rlallocd.slurm import (
     JOBS_PER_CALL,
@@ -79,6 +80,7 @@ class Controller:
         self._holding: frozenset[tuple[int, int, str]] = frozenset()
         self._outcomes_read = Interval()
         self._outcomes_after: Position | None = None
+        self._retention = Retention(store, self.counters)
         self._redecision = RedecisionRounds(store, agent, self.counters)
         self._nice_decay = NiceDecay(slurm, store, self.counters, progress=progress)
         self._heartbeat = Interval()
@@ -268,13 +270,15 @@ class Controller:
             return None
 
     def _collect_outcomes(self, snapshot: Snapshot) -> None:
-        """Ask sacct for decided jobs that have left the queue without an outcome yet, every ``outcomes_every_s``."""
+        """Every ``outcomes_every_s``: ask sacct what became of jobs that left the queue, and forget old decisions."""
         if not self._outcomes_read.passed(self.config.daemon.outcomes_every_s):
             return
         self._outcomes_read.restart()
         queued = {(job.base_id, job.submitted_s) for job in snapshot.jobs if job.pending or job.running}
+        now_s = time.time()
+        self._retention.drop_old(self.config.store, now_s, queued)
         page = self._store.jobs_without_outcome(
-            time.time() - _WAIT_FOR_OUTCOMES_FOR_S, besides=queued, after=self._outcomes_after
+            now_s - _WAIT_FOR_OUTCOMES_FOR_S, besides=queued, after=self._outcomes_after
         )
         self._outcomes_after = page.after
         histories = self._store.histories(page.jobs)

@@ -1,4 +1,4 @@
-"""The metrics that rlallocd serves to Prometheus; each is described in docs/metrics.md."""
+"""The metrics that rlallocd serves to Prometheus; each is described in docs/reference/metrics.md."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,6 +19,7 @@ _SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0)
 _PLAIN: Final = {
     "cycles": ("rlallocd_cycles", "Cycles of the loop."),
     "store_errors": ("rlallocd_store_errors", "Cycles that failed because the store failed."),
+    "dropped_decisions": ("rlallocd_dropped_decisions", "Decisions that were deleted because of their age."),
     "unreadable_rows": (
         "rlallocd_unreadable_rows",
         "Rows of the store that were skipped because they cannot be read.",

@@ -2,7 +2,7 @@
 
 The first half is pure; ``NiceDecay`` reads the store and calls slurmctld. There is no journal: the nice that is due
 follows from a job's decision and its wait, rlalloc only ever lowers it, and what failed is due again in the next
-round. docs/urgency.md has the rules for people.
+round. docs/admin/urgency.md has the rules for people.
 """
 
 import logging

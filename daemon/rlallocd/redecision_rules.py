@@ -2,7 +2,7 @@
 
 Pure functions. The agent is asked about a job again once the cluster or the queue has changed enough since the last
 question. The job gets another size only if that is expected to save enough; never a size that it had before, and only
-a few times. Jobs that are about to start are left alone. docs/waiting.md has the rules for people.
+a few times. Jobs that are about to start are left alone. docs/explanation/redecision.md has the rules for people.
 """
 
 import dataclasses

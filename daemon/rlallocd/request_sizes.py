@@ -17,7 +17,7 @@ _MOST_NODES_TRIED: Final = 1024
 class Skipped(RlallocError):
     """A job that rlalloc leaves as submitted; the text says why.
 
-    ``name`` is short and stable (kebab case), for counting: docs/submission-forms.md lists them all.
+    ``name`` is short and stable (kebab case), for counting: docs/reference/messages.md lists them all.
     """
 
     def __init__(self, text: str, name: str = "other") -> None:
@@ -89,7 +89,7 @@ FORMS_SKIPPED: Final[Mapping[str, str]] = {
     "uneven": "a job whose nodes or tasks are not alike",
     "too-large": "a job that no node of its partition holds",
 }
-"""Forms of submission that are not resized, by name. docs/submission-forms.md has the same list."""
+"""Forms of submission that are not resized, by name. docs/reference/messages.md has the same list."""
 
 
 def check_form(job: JobRecord, skipped_at_submission: str = "") -> None:

@@ -2,8 +2,8 @@
 
 journal the original and the intent → update → read back → compare → begin, or restore, verify and begin. The journal
 says at every moment which of these steps a job is in, so that a daemon that was killed finishes them when it is
-started again; a job that nobody finishes begins by itself after its grace. docs/transactions.md has the states, and
-what each fault ends in.
+started again; a job that nobody finishes begins by itself after its grace. docs/explanation/transactions.md
+has the states, and what each fault ends in.
 """
 
 import itertools

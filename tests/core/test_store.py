@@ -10,7 +10,7 @@ from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
 from rlalloc.errors import StoreError
 from rlalloc.job import Allocation, Shares
 from rlalloc.objective import Resources
-from rlalloc.store import Application, Circumstances, Decision, JobHistory, Outcome, PolicyRow, Store
+from rlalloc.store import Application, Circumstances, Decision, JobHistory, OldDecision, Outcome, PolicyRow, Store
 
 SIZE = Allocation(
     nodes=1, gpus_per_node=4, tasks_per_node=1, cpus_per_task=32, mem_mib_per_node=1024, time_limit_s=600
@@ -177,6 +177,22 @@ def test_jobs_without_an_outcome_come_a_page_at_a_time(url: str) -> None:
             break
     assert all(len(page) <= 3 for page in pages)
     assert {job_id for page in pages for job_id in page} == {0, 1, 2, 5, 6, 7, 8, 9}
+    store.close()
+
+
+def test_what_is_deleted_is_gone_with_all_that_belongs_to_it(url: str) -> None:
+    other = msgspec.structs.replace(DECISION, id="d2", job_id=8, decided_s=DECISION.decided_s + 1)
+    store = Store(url)
+    store.add_decisions([DECISION, other])
+    store.journal([APPLICATION])
+    store.add_outcomes([msgspec.structs.replace(OUTCOME, decision_id="d2")])
+    before_s = DECISION.decided_s + 2
+    first, second = store.old_decisions(before_s, after=None, limit=10)
+    assert first == OldDecision("d1", (7, 1000), DECISION.decided_s, is_experience=False, is_open=True)
+    assert second == OldDecision("d2", (8, 1000), other.decided_s, is_experience=True, is_open=False)
+    assert store.old_decisions(before_s, after=(first.decided_s, "d1"), limit=10) == (second,)
+    store.delete_decisions(["d1", "d2"])
+    assert store.counts(10) == {"applications": 0, "decisions": 0, "outcomes": 0, "policies": 0}
     store.close()
 
 

@@ -1,92 +1,58 @@
 """What runs again and again costs the same however large the store is."""
 
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import pytest
 import sqlalchemy as sa
 
+from rlalloc.config import Config
 from rlalloc.store import Store
-from tests.core.test_store import APPLICATION, DECISION, OUTCOME
-
-NOW_S: Final = DECISION.decided_s
-QUEUED: Final = [(job_id, 1000) for job_id in range(3)]
-
-
-def decide_and_end(store: Store) -> None:
-    """Write a decision for a job, and its outcome."""
-    store.add_decisions([msgspec.structs.replace(DECISION, id="new", job_id=-1)])
-    store.add_outcomes([msgspec.structs.replace(OUTCOME, decision_id="new")])
-
-
-PERIODIC: Final[dict[str, Callable[[Store], object]]] = {
-    "the journal's open entries": lambda store: store.open_applications(),
-    "what was begun lately": lambda store: store.begun_since(NOW_S - 3600),
-    "histories of waiting jobs": lambda store: store.histories(QUEUED),
-    "jobs without an outcome": lambda store: store.jobs_without_outcome(NOW_S - 90 * 86400, besides=QUEUED),
-    "a further page of them": lambda store: store.jobs_without_outcome(0, after=(NOW_S - 60, "d")),
-    "an outcome": lambda store: store.outcomes(["d1"]),
-    "a job's decisions": lambda store: store.decisions_of(7),
-    "a decision's applications": lambda store: store.applications("d1"),
-    "the latest decisions": lambda store: store.recent_decisions(10),
-    "rows by table": lambda store: store.counts(100),
-    "a decision and its outcome": decide_and_end,
-}
-"""What the daemon's cycle, ``rlalloc status`` and ``rlalloc explain`` ask."""
-
-
-def fill(path: Path, rows: int) -> None:
-    """Make a store of ``rows`` decisions a minute apart, each with a journal entry and an outcome."""
-    store = Store(f"sqlite:///{path}")
-    store.add_decisions([msgspec.structs.replace(DECISION, bounds=None, circumstances=None)])
-    store.journal([msgspec.structs.replace(APPLICATION, record=None)])
-    store.add_outcomes([OUTCOME])
-    store.close()
-    connection = sqlite3.connect(path)
-    connection.execute("PRAGMA journal_mode=OFF")
-    connection.execute("PRAGMA synchronous=OFF")
-    for table, own in (
-        ("decisions", {"id": "'d' || (1 + n)", "job_id": "7 + n", "decided_s": f"{NOW_S} - 60.0 * n"}),
-        (
-            "applications",
-            {"id": "10 + n", "decision_id": "'d' || (1 + n)", "job_id": "7 + n", "state": "'begun'"}
-            | {"changed_s": f"{NOW_S} - 60.0 * n"},
-        ),
-        ("outcomes", {"decision_id": "'d' || (1 + n)"}),
-    ):
-        names = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
-        values = ", ".join(own.get(name, f't."{name}"') for name in names)
-        connection.execute(
-            f"WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {rows}) "
-            f"INSERT INTO {table} SELECT {values} FROM numbers, (SELECT * FROM {table} LIMIT 1) AS t"
-        )
-    connection.execute(f"UPDATE decisions SET awaits_outcome = 1 WHERE decided_s > {NOW_S} - 300")
-    connection.commit()
-    connection.close()
+from rlalloc_cli.status import print_store
+from rlallocd.agent_client import AgentClient
+from rlallocd.controller import Controller
+from store_speed import PERIODIC, open_store
+from tests.core.test_store import DECISION
+from tests.daemon.slurm_in_memory import SlurmInMemory
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Store]]:
-    """A store of a thousand decisions, and one of a million."""
+    """A store of a thousand decisions, and one of 200 000; ``bench/store_speed.py`` measures a million."""
     folder = tmp_path_factory.mktemp("stores")
-    opened = []
-    for rows in (1_000, 1_000_000):
-        fill(folder / f"{rows}.sqlite", rows)
-        opened.append(Store(f"sqlite:///{folder}/{rows}.sqlite"))
-    yield opened[0], opened[1]
-    for store in opened:
-        store.close()
+    small, large = (open_store(folder / f"{rows}.sqlite", rows) for rows in (1_000, 200_000))
+    yield small, large
+    small.close()
+    large.close()
     shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize("asked", PERIODIC)
 def test_what_runs_periodically_takes_as_many_steps_in_a_large_store(stores: tuple[Store, Store], asked: str) -> None:
     small, large = (steps_of(store, PERIODIC[asked]) for store in stores)
-    assert large < 2 * small + 500
+    assert large <= 1.5 * small + 5
+
+
+def test_status_takes_as_many_steps_in_a_large_store(stores: tuple[Store, Store]) -> None:
+    """It counts ten thousand rows of a table, where there are as many."""
+    small, large = (steps_of(store, print_store) for store in stores)
+    assert large < small + 10_000
+
+
+def test_a_cycle_takes_as_many_steps_in_a_large_store(stores: tuple[Store, Store], tmp_path: Path) -> None:
+    steps = []
+    for store in stores:
+        agent = AgentClient("ipc:///nowhere", 1.0)
+        slurm: Any = SlurmInMemory()
+        controller = Controller(Config(runtime_directory=tmp_path), slurm, store, agent)
+        steps.append(steps_of(store, cycle_of(controller)))
+        assert not sum(controller.counters[f"{what}_errors"] for what in ("store", "slurm", "runtime_directory"))
+        agent.close()
+    small, large = steps
+    assert large < small + 1_000
 
 
 @pytest.mark.parametrize("asked", PERIODIC)
@@ -98,6 +64,10 @@ def test_what_runs_periodically_finds_its_rows_by_an_index(tmp_path: Path, asked
             assert "LIMIT" in statement
             assert not any("TEMP B-TREE" in step for step in plan), statement
     store.close()
+
+
+def cycle_of(controller: Controller) -> Callable[[Store], object]:
+    return lambda _store: controller.cycle()
 
 
 def steps_of(store: Store, ask: Callable[[Store], object]) -> int:

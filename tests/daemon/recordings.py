@@ -47,12 +47,12 @@ def files_of(capabilities: Capabilities) -> tuple[str, ...]:
 class Recorded(Commands):
     """Commands that print what those of one release have printed."""
 
-    def __init__(self, release: str) -> None:
+    def __init__(self, folder: Path) -> None:
         super().__init__(timeout_s=1)
-        self._folder = folder_of(release)
+        self.folder = folder
 
     def run(self, *words: str) -> str:
-        return (self._folder / _file_of(words)).read_text(encoding="utf-8")
+        return (self.folder / _file_of(words)).read_text(encoding="utf-8")
 
 
 class Recording(Commands):

@@ -28,7 +28,7 @@ from slurm_testbed import Site, SiteSpec, TestbedError
 from slurm_testbed.requirements import check_requirements
 
 from .contract import DAY, assert_the_accounts, assert_the_jobs, assert_the_nodes, assert_the_requests, by_name
-from .recordings import Recorded
+from .recordings import Recorded, files_of, folder_of
 
 Found = TypeVar("Found")
 ROOT = Path(__file__).parents[2]
@@ -52,20 +52,20 @@ FURTHER_FORMS = tuple(
 @pytest.mark.parametrize("generation", generations(), ids=lambda generation: generation.release)
 class TestRecordedAnswers:
     def test_jobs_and_nodes(self, generation: Capabilities) -> None:
-        reader = JsonReader(Recorded(generation.release), generation)
+        reader = JsonReader(Recorded(folder_of(generation.release)), generation)
         assert_the_jobs(reader.jobs(), generation.release)
         assert_the_nodes(reader.nodes())
 
     def test_requests(self, generation: Capabilities) -> None:
-        reader = JsonReader(Recorded(generation.release), generation)
+        reader = JsonReader(Recorded(folder_of(generation.release)), generation)
         assert_the_requests(reader.read_back([job.job_id for job in reader.jobs()]).values(), generation.release)
 
     def test_accounting(self, generation: Capabilities) -> None:
-        commands = Recorded(generation.release)
+        commands = Recorded(folder_of(generation.release))
         assert_the_accounts(accounting(commands, [1], since_s=0), by_name(JsonReader(commands, generation).jobs()))
 
     def test_configuration_and_partitions(self, generation: Capabilities) -> None:
-        assert_what_scontrol_tells(Control(Recorded(generation.release)), generation)
+        assert_what_scontrol_tells(Control(Recorded(folder_of(generation.release))), generation)
 
 
 def assert_what_scontrol_tells(control: Control, generation: Capabilities) -> None:
@@ -80,7 +80,7 @@ def assert_what_scontrol_tells(control: Control, generation: Capabilities) -> No
 
 
 @pytest.fixture(scope="module", params=RELEASES)
-def full_site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def full_site(request: pytest.FixtureRequest) -> Iterator[Site]:
     """A site with the contract's jobs, submitted and recorded by scripts/record-fixtures.sh."""
     try:
         check_requirements()
@@ -91,7 +91,7 @@ def full_site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         require(request.param)
         spec = dataclasses.replace(spec, release=request.param)
     with Site.start(spec) as site:
-        environment = {"INTO": str(tmp_path_factory.mktemp("recorded")), "PYTHON": sys.executable}
+        environment = {"INTO": str(site.directory / "recorded"), "PYTHON": sys.executable}
         script = [str(ROOT / "scripts" / "record-fixtures.sh"), "--submit-as", "llm-alice"]
         site.run(script, environment=environment, timeout_s=300)
         yield site
@@ -132,6 +132,20 @@ class TestRealSites:
     def test_configuration_and_partitions(self, commands: Commands) -> None:
         control = Control(commands)
         assert_what_scontrol_tells(control, capabilities_of(control.config().slurm_version))
+
+    def test_what_was_recorded_reads_as_the_site_does(self, commands: Commands, full_site: Site) -> None:
+        """So that a new version's recordings come from the script as they have to be."""
+        recorded = Recorded(full_site.directory / "recorded")
+        generation = capabilities_of(Control(commands).config().slurm_version)
+        assert {path.name for path in recorded.folder.iterdir()} == set(files_of(generation))
+        reader = JsonReader(recorded, generation)
+        assert_the_jobs(jobs := reader.jobs(), generation.release)
+        assert_the_requests(reader.read_back([job.job_id for job in jobs]).values(), generation.release)
+        assert_the_nodes(reader.nodes())
+        assert_the_accounts(accounting(recorded, [1], since_s=0), by_name(jobs))
+        assert_what_scontrol_tells(Control(recorded), generation)
+        for path in recorded.folder.iterdir():
+            assert str(full_site.directory) not in path.read_text(encoding="utf-8")
 
     @pytest.mark.pyslurm
     def test_pyslurm(self, commands: Commands, full_site: Site) -> None:
@@ -209,7 +223,7 @@ def _differences(found: JobRecord | None, expected: JobRecord, besides: set[str]
     ]
 
 
-def poll_until_empty(read: Callable[[], list[Found]], timeout_s: float = 20) -> list[Found]:
+def poll_until_empty(read: Callable[[], list[Found]], timeout_s: float = 120) -> list[Found]:
     """Read again until nothing is found or the time is over; returns what was found last."""
     end = time.monotonic() + timeout_s
     while (found := read()) and time.monotonic() < end:

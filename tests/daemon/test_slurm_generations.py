@@ -61,23 +61,29 @@ class TestChoice:
         assert not same_release("22.5.1", "22.08.2")
 
 
-class Upgraded(Recorded):
-    """Commands of a site whose slurmctld is upgraded from 22.05 to 24.11."""
+def test_a_change_of_slurm_conf_is_noticed_with_the_partitions() -> None:
+    class Edited(Recorded):
+        enforce = "none"
 
-    def __init__(self) -> None:
-        super().__init__("22.05")
+        def run(self, *words: str) -> str:
+            text = super().run(*words)
+            return re.sub(r"(?m)^(AccountingStorageEnforce *= ).*", rf"\1{self.enforce}", text)
 
-    def upgrade(self) -> None:
-        self._folder = folder_of("24.11")
+    slurm = Slurm(commands := Edited(folder_of("24.11")), backend="cli")
+    assert not slurm.config.limits_enforced
+    commands.enforce = "associations,limits,qos,safe"
+    assert not slurm.config.limits_enforced
+    slurm.partitions()
+    assert slurm.config.limits_enforced
 
 
 def test_an_upgrade_of_slurmctld_is_noticed_with_the_partitions(caplog: pytest.LogCaptureFixture) -> None:
     """Rlallocd reads them every minute; the plugin cannot see its slurmctld's version by itself."""
     caplog.set_level(logging.INFO)
-    slurm = Slurm(commands := Upgraded(), backend="cli")
+    slurm = Slurm(commands := Recorded(folder_of("22.05")), backend="cli")
     slurm.partitions()
     assert slurm.capabilities == capabilities_of("22.05")
-    commands.upgrade()
+    commands.folder = folder_of("24.11")
     slurm.partitions()
     assert slurm.capabilities == capabilities_of("24.11")
     assert len(slurm.nodes()) == 4

@@ -1,4 +1,4 @@
-"""docs/extending.md as written: its files become a distribution, which the commands then know."""
+"""docs/reference/plugins.md as written: its files become a distribution, which the commands then know."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "reference" / "plugins.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:
@@ -49,6 +49,7 @@ def run(folder: Path, command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_worked_example(installed: Path) -> None:
     """Every command of the document runs; the expert, the reward and the metric appear where it says."""
     commands = [line.removeprefix("$ ") for block in blocks("console") for line in block.splitlines()]

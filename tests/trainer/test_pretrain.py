@@ -10,7 +10,7 @@ from rlalloc.heuristics import BASELINE_NAME
 from rlalloc.policies import verify
 from rlalloc_simulator.progress import silent
 from rlalloc_simulator.training_workloads import training_workload
-from rlalloc_trainer.advantages.counterfactual import LabelSettings
+from rlalloc_trainer.advantages.counterfactual import AdvantageSettings
 from rlalloc_trainer.pipelines import pretrain as module
 from rlalloc_trainer.pipelines.pretrain import pretrain
 from rlalloc_trainer.pipelines.pretrain_seed import PretrainSettings
@@ -24,7 +24,7 @@ SMALL = PretrainSettings(
     validation_workloads=2,
     test_workloads=3,
     rival_workloads=2,
-    labels=LabelSettings(decisions=3, alternatives=2),
+    advantages=AdvantageSettings(decisions=3, alternatives=2),
     sac=SacSettings(actor_after=10),
 )
 
@@ -47,6 +47,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["simulating", "learning", "validating", "testing"])
 def test_a_training_that_was_killed_goes_on_to_the_same_bytes(stage: str, whole: Path, tmp_path: Path) -> None:
     def kill(what: str, _done: float) -> None:

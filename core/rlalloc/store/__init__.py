@@ -4,7 +4,7 @@ What is written here is on disk when the call returns: the daemon may be killed 
 brings the store to the newest revision (rlalloc.store.migrations); one that reads changes nothing.
 """
 
-from rlalloc.store.access import JobKey, JobsPage, Position, Store
+from rlalloc.store.access import JobKey, JobsPage, OldDecision, Position, Store
 from rlalloc.store.encoding import UnreadableRow
 from rlalloc.store.rows import (
     OPEN_STATES,
@@ -28,6 +28,7 @@ __all__ = [
     "JobHistory",
     "JobKey",
     "JobsPage",
+    "OldDecision",
     "Outcome",
     "PolicyRow",
     "Position",

@@ -41,6 +41,16 @@ class JobsPage(NamedTuple):
     after: Position | None
 
 
+class OldDecision(NamedTuple):
+    """What is asked about a decision before it is deleted."""
+
+    id: str
+    job: JobKey
+    decided_s: float
+    is_experience: bool
+    is_open: bool
+
+
 class Store:
     """The store at ``url``. Every method raises StoreError if the database fails.
 
@@ -232,6 +242,41 @@ class Store:
                 for decision, outcome in pairs
                 if decision is not None and outcome is not None
             )
+
+    def old_decisions(self, before_s: float, *, after: Position | None, limit: int) -> tuple[OldDecision, ...]:
+        """At most ``limit`` decisions of before ``before_s``, oldest first, from the one after ``after`` on."""
+        unfinished = sa.select(sa.literal(1)).where(
+            APPLICATIONS.c.decision_id == DECISIONS.c.id, APPLICATIONS.c.state.in_(OPEN_STATES)
+        )
+        query = (
+            sa.select(
+                DECISIONS.c.id,
+                DECISIONS.c.job_id,
+                DECISIONS.c.submitted_s,
+                DECISIONS.c.decided_s,
+                sa.and_(DECISIONS.c.observation.is_not(None), OUTCOMES.c.reward.is_not(None)),
+                unfinished.exists(),
+            )
+            .outerjoin(OUTCOMES, OUTCOMES.c.decision_id == DECISIONS.c.id)
+            .where(DECISIONS.c.decided_s < before_s, _later_than(after))
+            .order_by(DECISIONS.c.decided_s, DECISIONS.c.id)
+            .limit(limit)
+        )
+        with self._database.reading() as connection:
+            return tuple(
+                OldDecision(name, (job_id, int(submitted_s)), decided_s, bool(is_experience), bool(is_open))
+                for name, job_id, submitted_s, decided_s, is_experience, is_open in connection.execute(query)
+            )
+
+    def delete_decisions(self, decision_ids: Sequence[str]) -> None:
+        """Delete decisions, with their entries in the journal and their outcomes, all or none."""
+        if not decision_ids:
+            return
+        with self._database.writing() as connection:
+            for some in _parts(decision_ids):
+                connection.execute(sa.delete(APPLICATIONS).where(APPLICATIONS.c.decision_id.in_(some)))
+                connection.execute(sa.delete(OUTCOMES).where(OUTCOMES.c.decision_id.in_(some)))
+                connection.execute(sa.delete(DECISIONS).where(DECISIONS.c.id.in_(some)))
 
     def add_policy(self, policy: PolicyRow) -> None:
         """Write what the gate said of a version."""

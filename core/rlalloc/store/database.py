@@ -28,7 +28,7 @@ class Database:
             self._engine = sa.create_engine(parsed)
         except (SQLAlchemyError, ModuleNotFoundError) as err:
             raise StoreUnfit(
-                f"store.url cannot be used: {err}; write it as in docs/configuration.md, "
+                f"store.url cannot be used: {err}; write it as in docs/reference/configuration.md, "
                 "and install rlalloc[mysql] or rlalloc[postgresql] for MariaDB or PostgreSQL"
             ) from err
         if sqlite:

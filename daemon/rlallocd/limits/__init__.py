@@ -1,4 +1,4 @@
-"""What a user could have submitted: pure checks of a decision against the site's limits (docs/limits.md)."""
+"""What a user could have submitted: checks of a decision against the site's limits (docs/explanation/limits.md)."""
 
 from rlallocd.limits.limit_check import SiteView, obstacle
 from rlallocd.limits.limit_reasons import may_be_ours

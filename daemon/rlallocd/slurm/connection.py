@@ -40,7 +40,7 @@ class Slurm:
         self._backend = backend
         self._control = Control(commands)
         self._limits = LimitReader(commands)
-        self._choose_reader(self._control.config())
+        self._take_up(self._control.config())
         self.calls = commands.calls
         self.errors = commands.errors
         self.update = self._control.update
@@ -57,7 +57,7 @@ class Slurm:
         return self._reader.jobs()
 
     def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
-        """Those of these jobs that slurmctld still knows, with every field of their requests."""
+        """The jobs of these ids that slurmctld still knows, with every field of their requests."""
         return self._reader.read_back(job_ids)
 
     def nodes(self) -> tuple[NodeRecord, ...]:
@@ -65,11 +65,10 @@ class Slurm:
         return self._reader.nodes()
 
     def partitions(self) -> dict[str, PartitionRecord]:
-        """All partitions by name. ``config`` is read again, too: slurmctld may have been upgraded meanwhile."""
+        """All partitions by name. Reads ``config`` again, too: slurm.conf or slurmctld's version may have changed."""
         config = self._control.config()
-        if config.slurm_version != self.config.slurm_version:
-            self._choose_reader(config)
-        self.config = config
+        if config != self.config:
+            self._take_up(config)
         return self._control.partitions()
 
     def limits(self, users: Sequence[str]) -> SiteLimits:
@@ -80,10 +79,11 @@ class Slurm:
         """What slurmdbd knows of these jobs, submitted since ``since_s``; JOBS_PER_CALL of them at most."""
         return accounting(self._commands, job_ids, since_s)
 
-    def _choose_reader(self, config: ControllerConfig) -> None:
+    def _take_up(self, config: ControllerConfig) -> None:
         self.capabilities = capabilities_of(config.slurm_version)
         self._reader, why = choose_reader(self._backend, self._commands, config.slurm_version, self.capabilities)
         self.config = config
+        self._limits.forget()
         if not config.gpus_accounted:
             _log.error("slurm.conf: AccountingStorageTRES lacks gres/gpu, so Slurm reports no GPU counts: add it")
         _log.info(

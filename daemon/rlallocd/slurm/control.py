@@ -22,7 +22,7 @@ class Control:
         try:
             version, cluster = values["SLURM_VERSION"], values["ClusterName"]
         except KeyError as err:
-            raise UnexpectedAnswer(f"scontrol show config names no {err}") from err
+            raise UnexpectedAnswer(f"scontrol show config does not print {err}") from err
         enforce = values.get("AccountingStorageEnforce", "").split(",")
         return ControllerConfig(
             slurm_version=version,

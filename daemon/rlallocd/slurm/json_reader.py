@@ -43,7 +43,7 @@ class JsonReader:
         return self._jobs(f"--jobs={','.join(str(job_id) for job_id in job_ids)}")
 
     def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
-        """Those of these jobs that slurmctld still knows, with every request field. Raises SlurmError."""
+        """The jobs of these ids that slurmctld still knows, with every request field. Raises SlurmError."""
         if not job_ids:
             return {}
         wanted = set(job_ids)
@@ -84,7 +84,7 @@ class JsonReader:
 def job_record(job: Mapping[str, Any]) -> JobRecord:
     """Read one job of squeue's JSON, whatever the version."""
     tres = parse_tres(job.get("tres_alloc_str") or job.get("tres_req_str") or "")
-    # 22.05 guesses 2 nodes for --gpus-per-task with -N1, beside max_nodes 1.
+    # 22.05 guesses 2 nodes for --gpus-per-task with -N1, although max_nodes is 1.
     nodes = min(_number(job.get("node_count")) or 1, _number(job.get("max_nodes")) or sys.maxsize)
     # 22.05 counts one node in the TRES of --ntasks=4 --ntasks-per-node=2 --gpus-per-node=2.
     gpus = max(gpus_of(tres), nodes * gpus_of_request(job.get("tres_per_node") or ""))
@@ -169,6 +169,7 @@ def node_record(node: Mapping[str, Any]) -> NodeRecord:
         name=node["name"],
         partitions=tuple(_words(node.get("partitions"))),
         usable=is_usable((*_words(node.get("state")), *_words(node.get("state_flags")))),
+        # Without those that the node keeps for itself (CoreSpecCount), where the version tells them.
         cpus=_number(node.get("effective_cpus")) or _number(node.get("cpus")),
         cpus_used=_number(node.get("alloc_cpus")),
         mem_mib=_number(node.get("real_memory")),

@@ -82,6 +82,7 @@ def _qos(line: str, rows: Mapping[str, list[str]]) -> QosRecord:
         limits_users=bool(per_user),
         per_account={owner: _pool(body["MaxTRESPA"]) for owner, body in accounts.items()},
         per_user={owner: _pool(body["MaxTRESPU"]) for owner, body in users.items()},
+        # slurmctld prints these where it enforces them; earlier versions do neither (scontrol's info_assoc_mgr.c).
         per_account_running_minutes={o: _pool(body.get("MaxTRESRunMinsPA", "")) for o, body in accounts.items()},
         per_user_running_minutes={o: _pool(body.get("MaxTRESRunMinsPU", "")) for o, body in users.items()},
     )

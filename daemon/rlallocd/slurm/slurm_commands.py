@@ -21,7 +21,7 @@ _UNKNOWN_JOB = "Invalid job id"  # ESLURM_INVALID_JOB_ID in slurm_errno.c
 
 
 class Commands:
-    """Runs Slurm's commands with one time limit and counts them, calls and failures, by command.
+    """Runs Slurm's commands with one time limit, and counts calls and failures by command.
 
     ``timeout_s`` may be set anew: it holds from the next command on.
     """
@@ -42,7 +42,7 @@ class Commands:
             return done.stdout
 
     def converse(self, *words: str, lines: Sequence[str]) -> str:
-        """Return what a command printed that reads ``lines``; to one that it refuses it prints nothing.
+        """Return what a command prints that reads ``lines`` from standard input; nothing for a line that it refuses.
 
         Raises SlurmUnavailable.
         """
@@ -91,7 +91,7 @@ def _said(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def _name(words: Sequence[str]) -> str:
-    """What is counted as one command: of scontrol ``scontrol update`` or ``scontrol show``."""
+    """The name under which a call is counted; scontrol counts by its verb: ``scontrol update``, ``scontrol show``."""
     if words[0] != "scontrol":
         return words[0]
     return " ".join([word for word in words if not word.startswith("-")][:2])

@@ -1,11 +1,11 @@
-"""Jobs from columns of squeue: what its JSON says, at a sixth of the cost.
+"""Jobs from columns of squeue: the same facts as its JSON, at a sixth of the cost.
 
-With 2,000 jobs ``squeue --json`` takes 0.4 s and 100 MB, these columns 0.06 s (docs/benchmarks.md):
-the time is spent in squeue and in us, not in slurmctld. Neither can ask for what has changed alone.
+With 2,000 jobs ``squeue --json`` takes 0.4 s and 100 MB, these columns 0.06 s (docs/results/slurm-load.md):
+squeue and rlallocd spend the time, not slurmctld. Neither can ask for changes only.
 
-Each call separates columns by a mark of its own, which nobody can have put into a job's name. A row that reads as in
-the reading before stands for the same record, so that only what has changed is interpreted. What columns cannot tell
-of the few jobs that we may change is asked for those alone (request_details).
+Each call separates columns by a new random mark, which nobody can have put into a job's name. A row that is as in the
+last reading stands for the same record, so only changed rows are parsed. request_details.py reads what the columns
+leave out, for the few jobs that rlalloc may change.
 """
 
 import logging
@@ -107,8 +107,8 @@ _Row = tuple[str, ...]
 class SqueueReader:
     """Reads jobs from columns, all else through ``json_reader``.
 
-    After columns that cannot be read, jobs too come from ``json_reader``, until a back-off is over: one odd answer
-    must not cost a site the fast reading until the next restart. ``clock`` tells monotonic seconds.
+    When columns cannot be read, ``json_reader`` reads the jobs, too, until a back-off is over: one odd answer must
+    not cost a site the fast reading until the next restart. ``clock`` returns monotonic seconds.
     """
 
     name = "the commands' columns and JSON"
@@ -137,7 +137,7 @@ class SqueueReader:
         return with_splits(self._records.values())
 
     def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
-        """Those of these jobs that slurmctld still knows, with every request field. Raises SlurmError."""
+        """The jobs of these ids that slurmctld still knows, with every request field. Raises SlurmError."""
         if not job_ids:
             return {}
         if len(job_ids) > _JOBS_PER_CALL:
@@ -156,7 +156,7 @@ class SqueueReader:
         return self._json_reader.nodes()
 
     def _rows_or_none(self, *options: str) -> list[_Row] | None:
-        """The rows of squeue; None where columns cannot be read, now or a while ago. Raises SlurmUnavailable."""
+        """The rows of squeue; None while columns cannot be read. Raises SlurmUnavailable."""
         if self._json_until_s is not None and self._clock() < self._json_until_s:
             return None
         try:
@@ -191,7 +191,7 @@ class SqueueReader:
         return rows
 
     def _read_details(self, rows: Sequence[_Row]) -> None:
-        """Learn what the columns of jobs that we may change do not tell."""
+        """Read what columns leave out, for jobs that rlalloc may change."""
         if len(rows) > _SHOWN_ONE_BY_ONE:
             found = {
                 job.job_id: RequestDetails(
@@ -224,14 +224,14 @@ def _is_pending(row: _Row) -> bool:
 
 
 def _may_be_ours(row: _Row) -> bool:
-    """Whether we may change a job: while it is pending, with our tag in its AdminComment."""
+    """Whether rlalloc may change a job: it is pending and has an AdminComment, where the tag would be."""
     return _is_pending(row) and row[_ADMIN_COMMENT] not in _NOTHING
 
 
 def _as_in_json(said: Mapping[str, str], details: RequestDetails | None) -> dict[str, Any]:
-    """The columns of one job in the terms of squeue's JSON.
+    """The columns of one job under the names of squeue's JSON.
 
-    Without details its memory counts as per node, and its number of nodes as settled.
+    Without details, memory counts as per node and the number of nodes as fixed.
     """
     values: dict[str, Any] = {key: "" if text in _NOTHING else text for key, text in said.items()}
     values |= {key: _number(said[key]) for key in _NUMBERS}
@@ -252,12 +252,12 @@ def _as_in_json(said: Mapping[str, str], details: RequestDetails | None) -> dict
 
 
 def _reason(said: Mapping[str, str]) -> str:
-    """The name of the reason, without what is said of it: ``RaisedSignal:9(Killed)``, ``ReqNodeNotAvail, …``."""
+    """The name of the reason, without the text after it: ``RaisedSignal:9(Killed)``, ``ReqNodeNotAvail, …``."""
     return re.split("[:,]", said["state_reason"])[0]
 
 
 def _number(text: str) -> int:
-    """A count or a time; 0 where there is none, or Slurm's mark of none (NO_VAL, tasks of cancelled jobs)."""
+    """A count or a time; 0 where there is none, or where Slurm prints NO_VAL (tasks of cancelled jobs)."""
     return int(text) if text.isdigit() and int(text) < _NO_VAL else 0
 
 

@@ -1,11 +1,11 @@
-"""The tables in docs/submission-forms.md: one a version, between marks, written by the test that saw it."""
+"""The tables in docs/explanation/submission-forms.md, one a version, written by the test that saw it."""
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from .form_checks import problems_of
-from .matrix import AS_SUBMITTED, COLUMNS, SKIPPED, FORMS
+from .matrix import AS_SUBMITTED, COLUMNS, FORMS, SKIPPED
 from .runs import Cell, allocated
 
 

@@ -28,7 +28,6 @@ from slurm_testbed import Site, wait_until
 from .matrix import (
     AS_SUBMITTED,
     COLUMNS,
-    SKIPPED,
     FORMS,
     REQUEUED,
     RESTORED,
@@ -36,6 +35,7 @@ from .matrix import (
     SITE_CPUS,
     SITE_GPUS,
     SITE_MEM_MIB,
+    SKIPPED,
     Form,
     wanted,
 )

@@ -11,11 +11,11 @@ from rlallocd.request_sizes import FORMS_SKIPPED
 
 from .document import committed_table, table_of, write_table
 from .form_checks import problems_of
-from .matrix import AS_SUBMITTED, SKIPPED, FEATURE, FORMS, SITE_CPUS, SITE_GPUS, SITE_MEM_MIB
+from .matrix import AS_SUBMITTED, FEATURE, FORMS, SITE_CPUS, SITE_GPUS, SITE_MEM_MIB, SKIPPED
 from .runs import Matrix, allocated
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]
-DOCUMENT = Path(__file__).parents[3] / "docs" / "submission-forms.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "explanation" / "submission-forms.md"
 
 
 @pytest.fixture(scope="module", params=[None, "trixie"], ids=["this-debian", "trixie"])
@@ -72,7 +72,7 @@ def test_the_document_shows_what_was_seen(matrix: Matrix) -> None:
     seen = table_of(matrix.cells)
     if os.environ.get("WRITE_FORMS"):
         write_table(DOCUMENT, version, seen)
-    assert committed_table(DOCUMENT, version) == seen, "docs/submission-forms.md is old: run with WRITE_FORMS=1"
+    assert committed_table(DOCUMENT, version) == seen, f"{DOCUMENT.name} is old: run with WRITE_FORMS=1"
 
 
 def test_the_document_names_all_that_is_skipped() -> None:

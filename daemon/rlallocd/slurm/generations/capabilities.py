@@ -34,7 +34,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What ``exclusive_column`` shows of a job that takes whole nodes."""
 
     skipped_forms: frozenset[str]
-    """Forms of submission, by their names in docs/submission-forms.md, that any update breaks in this generation.
+    """Forms of submission, by their names in docs/reference/messages.md, that any update breaks in this generation.
 
     rlallocd writes them into the intercept file, and rlalloc.lua does not defer such jobs.
     """
