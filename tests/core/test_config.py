@@ -38,6 +38,7 @@ def test_the_shipped_file_is_valid_and_names_every_key() -> None:
         ("mode: on", "mode: .*'on'. Allowed: off, shadow, enforce"),
         ("grace_s: soon", "grace_s: Expected `int`, got `str`; found 'soon'"),
         ("grace_s: 1", "grace_s: Expected `int` >= 5; found 1"),
+        ("waiting: {every_s: 10}", "waiting: this section is now redecision; rename it"),
         ("grace_s: 10\ngrace_s: 20", "is given twice"),
         ("rules: [{name: a}, {name: a}]", "each rule needs a name of its own"),
         ("rules: [{name: 'a b'}]", "use letters, digits"),
