@@ -1,20 +1,20 @@
 """The policy store: whole or not at all, verified, promoted atomically."""
 
+import threading
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from rlalloc.errors import PolicyError
-from rlalloc.observation import FEATURES, SCHEMA_VERSION
-from rlalloc.policies import ACTOR_FILE, Manifest, PolicyStore, verify
+from rlalloc.errors import MissingInputsError, PolicyError
+from rlalloc.policies import ACTOR_FILE, MANIFEST_FILE, Manifest, PolicyStore, read_manifest, verify
+from rlalloc.policy_inputs import DEFAULT_INPUTS
 
 MANIFEST = Manifest(
     version="",
     parent=None,
     created_s=1.0,
-    observation_schema=SCHEMA_VERSION,
-    features=FEATURES,
+    inputs=DEFAULT_INPUTS,
     hidden=(8,),
     files={},
     training={},
@@ -45,11 +45,43 @@ def test_a_changed_file_is_never_promoted(tmp_path: Path) -> None:
     assert store.current() is None
 
 
-def test_another_schema_is_refused(tmp_path: Path) -> None:
+def test_a_version_that_reads_what_is_gone_is_refused(tmp_path: Path) -> None:
     store = PolicyStore(tmp_path)
-    version = store.add({ACTOR_FILE: b"x"}, msgspec.structs.replace(MANIFEST, observation_schema=99))
-    with pytest.raises(PolicyError, match="observation schema 99"):
+    inputs = ("moon_phase", *DEFAULT_INPUTS)
+    version = store.add({ACTOR_FILE: b"x"}, msgspec.structs.replace(MANIFEST, inputs=inputs))
+    with pytest.raises(MissingInputsError, match="reads moon_phase, which this version of rlalloc does not have"):
         store.promote(version)
+
+
+@pytest.mark.parametrize("inputs", [(), ("waited",), DEFAULT_INPUTS[:-1], ("waited", "waited", *DEFAULT_INPUTS[-4:])])
+def test_inputs_that_no_actor_has_are_refused(tmp_path: Path, inputs: tuple[str, ...]) -> None:
+    store = PolicyStore(tmp_path)
+    version = store.add({ACTOR_FILE: b"x"}, msgspec.structs.replace(MANIFEST, inputs=inputs))
+    with pytest.raises(PolicyError, match="the inputs of a policy are"):
+        store.promote(version)
+
+
+def manifest_of_0_1(schema: int) -> dict[str, object]:
+    """A manifest as rlalloc 0.1 wrote it: a numbered schema, and no heuristic's name before the baseline's shares."""
+    fields: dict[str, object] = msgspec.to_builtins(MANIFEST)
+    fields.pop("inputs")
+    shares = ["heuristic_gpu_share", "heuristic_cpu_share", "heuristic_mem_share", "heuristic_urgency"]
+    return fields | {
+        "observation_schema": schema,
+        "features": [*DEFAULT_INPUTS[:-4], *shares],
+        "answers": fields.pop("routing"),
+    }
+
+
+def test_a_manifest_of_rlalloc_0_1_is_read(tmp_path: Path) -> None:
+    (tmp_path / MANIFEST_FILE).write_bytes(msgspec.json.encode(manifest_of_0_1(7)))
+    assert read_manifest(tmp_path) == MANIFEST
+
+
+def test_a_version_of_before_0_1_is_refused(tmp_path: Path) -> None:
+    (tmp_path / MANIFEST_FILE).write_bytes(msgspec.json.encode(manifest_of_0_1(6)))
+    with pytest.raises(MissingInputsError, match="observation schema 6"):
+        read_manifest(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["../etc", "v1", "current", ""])
@@ -61,3 +93,18 @@ def test_only_version_names_are_versions(tmp_path: Path, name: str) -> None:
 def test_a_missing_version_is_named(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="no policy at"):
         PolicyStore(tmp_path).promote("v000009")
+
+
+def test_two_promoters_do_not_interleave(tmp_path: Path) -> None:
+    """While one holds the lock, another waits."""
+    store = PolicyStore(tmp_path)
+    first, second = (store.add({ACTOR_FILE: name}, MANIFEST) for name in (b"one", b"two"))
+    other = threading.Thread(target=PolicyStore(tmp_path).promote, args=(second,))
+    with store.locked():
+        other.start()
+        other.join(timeout=0.3)
+        assert other.is_alive()
+        assert store.current() is None
+        store.put_in_use(first)
+    other.join()
+    assert store.current() == second

@@ -4,19 +4,20 @@ The earlier experience trains, the later one judges. Real decisions are few, and
 simulator calibrated on the site adds those. Both go into one replay buffer.
 """
 
+import logging
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.config import ObjectiveSection, TrainerSection
-from rlalloc.job import SHARES
+from rlalloc.errors import MissingInputsError
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES
-from rlalloc.observation import FEATURES
-from rlalloc.policies import PolicyStore, Routing
-from rlalloc.store import Experience, PolicyRow, Store
+from rlalloc.policies import Manifest, PolicyStore, Routing
+from rlalloc.policy_inputs import PolicyInputs
+from rlalloc.store import Experience, Store
 from rlalloc.urgency import UrgencyRules
 from rlalloc_agent.actor import Actor
 from rlalloc_simulator.parallel import ParallelMap, processes
@@ -29,6 +30,7 @@ from rlalloc_trainer.advantages.weight_relabelling import RelabelledReplay, most
 from rlalloc_trainer.evaluation.policy_runs import ActorWeights, Contender, policy_of
 from rlalloc_trainer.pipelines.calibrated_simulator import NO_URGENCY, calibrated_site, resampled, workload_jobs
 from rlalloc_trainer.pipelines.site_experience import costs_of, observations_of, shares_of, split_by_time, usable
+from rlalloc_trainer.promotion.candidate_storage import JudgedCandidate, store_candidate
 from rlalloc_trainer.promotion.gate import Verdict
 from rlalloc_trainer.promotion.held_out_evidence import HeldOut, decide, measure
 from rlalloc_trainer.promotion.policy_versions import (
@@ -41,6 +43,8 @@ from rlalloc_trainer.promotion.policy_versions import (
 from rlalloc_trainer.promotion.routing_choice import choose_routing
 from rlalloc_trainer.sac.conditioned_critics import weight_conditioned_sac
 from rlalloc_trainer.sac.soft_actor_critic import Losses, Sac, SacSettings, learn
+
+log = logging.getLogger(__name__)
 
 TRAIN_WORKLOADS: Final = 24
 CHOICE_WORKLOADS: Final = 24
@@ -69,13 +73,6 @@ class Retrained(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict | None = None
 
 
-class Candidate(NamedTuple):
-    """What was trained, and where it answers."""
-
-    sac: Sac[Actor]
-    routing: Routing
-
-
 def retrain(
     store: Store,
     policies: PolicyStore,
@@ -89,7 +86,7 @@ def retrain(
     ``urgency`` is what the site lets policies do to the order of its queue: the calibrated simulator does too.
     Raises StoreError, PolicyError, or PluginError where a term of the objective cannot be had.
     """
-    experiences = usable(store.experience())
+    experiences = usable(store.experience(), store.feature_names())
     if len(experiences) < settings.min_experience:
         return Retrained(
             trained=False,
@@ -107,10 +104,13 @@ def retrain(
             reason=f"of {len(experiences)} jobs too few can be run again in the simulator: run more jobs first",
             experiences=len(experiences),
         )
-    current = policy_in_use(policies)
+    in_use = policies.current()
+    current = load_in_use(policies, in_use)
     generator = np.random.default_rng(settings.seed)
     with processes(WORKERS) as parallel_map:
-        sac = _train(train, site, policy_in_use(policies), settings, objective, generator, parallel_map, progress)
+        sac = _train(
+            train, site, load_in_use(policies, in_use), settings, objective, generator, parallel_map, progress
+        )
         progress("choosing where it answers", 0.7)
         known = resampled(site, CHOICE_WORKLOADS, workload_jobs(site), generator, TRAIN_PACE)
         routing, _ = choose_routing(ActorWeights.of(sac.actor, objective=objective.weights), known, parallel_map)
@@ -121,7 +121,8 @@ def retrain(
         measured = HeldOut(results, current.version, len(unseen.jobs), settings.confidence)
         routing, verdict = decide(measured, routing, heuristics=objective.weights == DEFAULT_WEIGHTS)
     progress("storing", 0.99)
-    version = _keep(Candidate(sac, routing), current, verdict, policies, store, settings)
+    judged = JudgedCandidate(*_version_of(sac, routing, current, settings), verdict, in_use)
+    version, verdict = store_candidate(judged, policies, store)
     return Retrained(
         trained=True,
         reason=verdict.reason,
@@ -132,10 +133,18 @@ def retrain(
     )
 
 
-def policy_in_use(policies: PolicyStore) -> Learned:
-    """Return the policy in use: the store's current version, else the shipped one. Raises PolicyError."""
-    version = policies.current()
-    return load_shipped_version() if version is None else load_version(policies.path(version))
+def load_in_use(policies: PolicyStore, version: str | None) -> Learned:
+    """Return the policy of that version, the store's current one; None is the shipped one.
+
+    The shipped one also stands in for a version that reads what this rlalloc does not have any more, as in the agent.
+    Raises PolicyError where the version is missing or damaged.
+    """
+    if version is not None:
+        try:
+            return load_version(policies.path(version))
+        except MissingInputsError as err:
+            log.warning("%s; training starts from the policy that ships with rlalloc", err)
+    return load_shipped_version()
 
 
 def _train(
@@ -151,17 +160,17 @@ def _train(
     """Fine-tune ``start`` on the site's and on simulated decisions, mostly for the site's objective."""
     terms = (*TERM_NAMES, *objective.plugin_weights)
     further = np.array(list(objective.plugin_weights.values())) / size_of(objective.weights.array)
-    replay = RelabelledReplay(100_000, len(FEATURES), SHARES, mostly(objective.weights), further.tolist())
+    replay = RelabelledReplay(100_000, start.actor.inputs, mostly(objective.weights), further.tolist())
     weights = ActorWeights.of(start.actor, objective=objective.weights)
     workloads = resampled(site, TRAIN_WORKLOADS, workload_jobs(site), generator, TRAIN_PACE)
-    advantages = msgspec.structs.replace(SITE_ADVANTAGES, terms=terms)
+    advantages = msgspec.structs.replace(SITE_ADVANTAGES, terms=terms, inputs=start.actor.inputs.names)
     tasks = [(workload, weights, advantages, settings.seed + number) for number, workload in enumerate(workloads)]
     simulated = []
     for done, (retaken, as_it_went) in enumerate(parallel_map(advantages_of_workload, tasks), start=1):
         replay.add(retaken.observation, retaken.shares, retaken.by_term)
         simulated.append(as_it_went)
         progress("simulating the site", 0.4 * done / len(tasks))
-    observation = observations_of(train)
+    observation = observations_of(train, start.actor.inputs)
     advantage = real_advantages(observation, costs_of(train, terms), simulated)
     for _ in range(REAL_COPIES):
         replay.add(observation, shares_of(train), advantage)
@@ -179,13 +188,13 @@ def advantages_of_workload(task: tuple[Workload, Contender, AdvantageSettings, i
     workload, contender, settings, seed = task
     policy = policy_of(contender)
     retaken = counterfactual_advantages(workload, policy, settings, np.random.default_rng(seed))
-    return retaken, observed(workload, policy, settings.terms)
+    return retaken, observed(workload, policy, PolicyInputs(settings.inputs), settings.terms)
 
 
 def real_advantages(
     observation: NDArray[np.float32], cost: NDArray[np.float64], simulated: Sequence[Observed]
 ) -> NDArray[np.float32]:
-    """Return what real decisions (rows, features) gained by term, compared with what simulation expects.
+    """Return what real decisions (rows, inputs) gained by term, compared with what simulation expects.
 
     ``cost`` (rows, terms) is what they did cost. The result is on the scale of the counterfactual advantages. A ridge
     regression of simulated costs on observations gives the cost to expect; the mean difference between the site and
@@ -203,37 +212,17 @@ def real_advantages(
     return np.asarray(surplus - mean, dtype=np.float32)
 
 
-def _keep(
-    candidate: Candidate,
-    current: Learned,
-    verdict: Verdict,
-    policies: PolicyStore,
-    store: Store,
-    settings: TrainerSection,
-) -> str:
-    """Store the candidate whatever the verdict, promote it if that says so, and return its name.
+def _version_of(
+    sac: Sac[Actor], routing: Routing, current: Learned, settings: TrainerSection
+) -> tuple[dict[str, bytes], Manifest]:
+    """Return the files and the manifest of what was trained.
 
-    Where no network answers, the new one was not judged: the one in place stays in its stead, for other objectives.
+    Where a heuristic answers all decisions, nobody judged the new network: the one in use stays for other objectives.
     """
-    sac = candidate.sac
-    if candidate.routing.nowhere:
+    if routing.nowhere:
         actor, critics = current.actor, current.critics or sac.critics
         training: dict[str, object] = {"kept_from": current.version}
     else:
         actor, critics = sac.actor, sac.critics
         training = {"settings": msgspec.to_builtins(sac.settings), "steps": sac.steps, "seed": settings.seed}
-    plain: dict[str, object] = msgspec.to_builtins(verdict)
-    manifest = new_manifest(actor, current.version, training, plain, candidate.routing)
-    version = policies.add(version_files(actor, critics), manifest)
-    if verdict.promote:
-        policies.promote(version)
-    store.add_policy(
-        PolicyRow(
-            version=version,
-            parent=current.version,
-            created_s=manifest.created_s,
-            promoted=verdict.promote,
-            verdict=plain,
-        )
-    )
-    return version
+    return version_files(actor, critics), new_manifest(actor, current.version, training, {}, routing)
