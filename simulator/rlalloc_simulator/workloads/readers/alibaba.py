@@ -44,7 +44,6 @@ class _Tasks:
     """What a job's tasks ask together; percentages are of one CPU or GPU."""
 
     def __init__(self) -> None:
-        self.instances = 0
         self.gpus = 0.0
         self.cpus = 0.0
         self.mem_gib = 0.0
@@ -54,7 +53,6 @@ class _Tasks:
     def add(self, row: Row) -> None:
         count = max(1, int(row.optional("inst_num") or 1))
         gpus, start_s = row.optional("plan_gpu") or 0.0, row.optional("start_time")
-        self.instances += count if gpus else 0
         self.gpus += count * gpus / 100
         self.cpus += count * (row.optional("plan_cpu") or 0.0) / 100
         self.mem_gib += count * (row.optional("plan_mem") or 0.0)
