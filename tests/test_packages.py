@@ -1,4 +1,4 @@
-"""Which package imports which, also inside functions (docs/explanation/architecture.md), and that names are unique."""
+"""Which package imports which, also inside functions (docs/explanation/architecture.md); module names are unique."""
 
 import ast
 from collections import defaultdict

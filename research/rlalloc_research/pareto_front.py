@@ -17,7 +17,7 @@ from rlalloc.errors import PolicyError
 from rlalloc.heuristics import BASELINE_NAME
 from rlalloc.objective import TERM_NAMES, Weights, costs_of
 from rlalloc.objective.consequences import FloatArray
-from rlalloc.observation import FEATURES
+from rlalloc.policy_inputs import PolicyInputs
 from rlalloc_agent.actor import HIDDEN, Actor
 from rlalloc_simulator.driving import drive
 from rlalloc_simulator.engine import Simulator, table_of
@@ -132,8 +132,14 @@ def _advantages(
 
 def _learned(settings: ParetoFrontSettings, advantages: Sequence[Advantages], draw: Draw) -> ActorWeights:
     torch.manual_seed(settings.seed)
-    sac = weight_conditioned_sac(Actor(len(FEATURES), HIDDEN), settings.sac, settings.seed)
-    learn(sac, relabelled_replay(advantages, draw), settings.steps, np.random.default_rng(settings.seed), _ignore)
+    sac = weight_conditioned_sac(Actor(hidden=HIDDEN), settings.sac, settings.seed)
+    learn(
+        sac,
+        relabelled_replay(advantages, PolicyInputs(), draw),
+        settings.steps,
+        np.random.default_rng(settings.seed),
+        _ignore,
+    )
     return ActorWeights.of(sac.actor)
 
 

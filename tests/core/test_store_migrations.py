@@ -136,7 +136,7 @@ def test_programs_may_open_a_new_store_at_once(url: str) -> None:
 
 
 def test_reading_creates_nothing(tmp_path: Path) -> None:
-    with pytest.raises(StoreMissing, match=r"no store at .* yet: rlallocd makes it"):
+    with pytest.raises(StoreMissing, match=r"no store at .* yet: rlallocd creates it"):
         Store(f"sqlite:///{tmp_path}/store.sqlite", read_only=True)
     assert list(tmp_path.iterdir()) == []
 

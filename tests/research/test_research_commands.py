@@ -49,5 +49,3 @@ def test_an_unknown_task_is_named() -> None:
     done = CliRunner().invoke(app, ["sac-check", "--task", "chess"])
     assert done.exit_code == 2
     assert "--task chess: write one of pendulum, cluster" in done.output
-
-

@@ -38,10 +38,10 @@ def is_current(connection: sa.Connection, name: str) -> bool:
 def refuse_to_migrate(connection: sa.Connection, name: str) -> NoReturn:
     """Say what a program that only reads cannot do. Raises StoreMissing, or StoreError for an older store."""
     if not sa.inspect(connection).has_table("decisions"):
-        raise StoreMissing(f"there is no store at {name} yet: rlallocd makes it when it first starts")
+        raise StoreMissing(f"there is no store at {name} yet: rlallocd creates it when it first starts")
     raise StoreError(
-        f"the store {name} is of an earlier rlalloc, and reading does not change it: restart rlallocd, which brings "
-        f"it to revision {known_revisions()[-1]}"
+        f"the store {name} was written by an earlier rlalloc, and commands that only read do not migrate it: restart "
+        f"rlallocd, which migrates it to revision {known_revisions()[-1]}"
     )
 
 

@@ -43,7 +43,7 @@ class Contender(msgspec.Struct, frozen=True):
         """What a cached result belongs to: the name of a heuristic (its code is digested elsewhere), or weights."""
         if self.weights is None:
             return f"heuristic {self.name}"
-        shape = repr((self.weights.hidden, self.weights.routing))
+        shape = repr((self.weights.hidden, self.weights.inputs, self.weights.routing))
         return "actor " + hashlib.sha256(self.weights.content + shape.encode()).hexdigest()
 
     def policy(self, urgency: UrgencyRules = NO_URGENCY) -> Heuristic:

@@ -10,7 +10,7 @@ from rlalloc.heuristics import Heuristic
 from rlalloc.heuristics.named import policy_named
 from rlalloc.job import JobView, Shares
 from rlalloc.objective import DEFAULT_WEIGHTS, Weights
-from rlalloc.observation import encode
+from rlalloc.observation import EncodedBatch, encode
 from rlalloc.policies import EVERYWHERE, Routing
 from rlalloc.view import ClusterView
 from rlalloc_agent.actor import Actor, actor_bytes, actor_from_bytes
@@ -41,13 +41,14 @@ class ActorWeights(msgspec.Struct, frozen=True):
 
     content: bytes
     hidden: tuple[int, ...]
+    inputs: tuple[str, ...]
     routing: Routing = EVERYWHERE
     objective: Weights = DEFAULT_WEIGHTS
 
     @classmethod
     def of(cls, actor: Actor, routing: Routing = EVERYWHERE, objective: Weights = DEFAULT_WEIGHTS) -> "ActorWeights":
         """Take an actor's parameters as they are now; the base heuristic answers where ``routing`` does not."""
-        return cls(actor_bytes(actor), actor.hidden, routing, objective)
+        return cls(actor_bytes(actor), actor.hidden, actor.inputs.names, routing, objective)
 
 
 Contender = str | ActorWeights
@@ -58,10 +59,10 @@ def policy_of(contender: Contender) -> Heuristic:
     """Return the policy that a contender stands for."""
     if isinstance(contender, str):
         return policy_named(contender)
-    policy = RoutedPolicy(actor_from_bytes(contender.content, contender.hidden), contender.routing)
+    policy = RoutedPolicy(actor_from_bytes(contender.content, contender.hidden, contender.inputs), contender.routing)
 
     def decide(job: JobView, view: ClusterView) -> Shares:
-        shares, _ = policy.decide(encode(job, view, contender.objective)[None, :], sample=False)
+        shares, _ = policy.decide(EncodedBatch.of([encode(job, view, contender.objective)]), sample=False)
         return Shares(*shares[0].tolist())
 
     return decide
