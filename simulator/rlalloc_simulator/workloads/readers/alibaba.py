@@ -41,7 +41,7 @@ _POD_STATES: Final[dict[str, TraceState]] = {
 
 
 class _Tasks:
-    """What a job's tasks ask together; percentages are of one CPU or GPU."""
+    """What a job's tasks request together; percentages are of one CPU or GPU."""
 
     def __init__(self) -> None:
         self.gpus = 0.0
@@ -71,7 +71,7 @@ class _Sensors:
 
 
 def read_pai(paths: Sequence[Path]) -> Iterator[TraceJob]:
-    """Read the tables, told apart by their names. Instances become tasks of one job.
+    """Read the tables; their names say which is which. Instances become tasks of one job.
 
     The clock is that of UTC+8, as the authors say. Jobs still running or waiting at the end are left out.
     Raises WorkloadError.
