@@ -30,7 +30,8 @@ def front_command(
 ) -> None:
     """Show what one policy reaches that is told the weights, against a policy for each weight."""
     from rlalloc.heuristics import BASELINE_NAME
-    from rlalloc_research.pareto_front import CONFIDENCE, FrontSettings
+    from rlalloc_research.pareto_front import FrontSettings
+    from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE
     from rlalloc_research.research_wiring import make_front
 
     with errors_end_here("research", ConfigError, PolicyError):

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from rlalloc.heuristics import BASELINE_NAME
+from rlalloc.heuristics import BASELINE
 from rlalloc.objective import TERM_NAMES
 from rlalloc.observation import FEATURES
 from rlalloc_simulator.training_workloads import TRAINING, training_workload
 from rlalloc_trainer.advantages.advantage_scale import TYPICAL_GAINS, cut
 from rlalloc_trainer.advantages.counterfactual import Labels, LabelSettings, label
-from rlalloc_trainer.evaluation.policy_runs import policy_of
 
 JOBS = 100
 LARGE = 0.7
@@ -44,9 +43,7 @@ def main() -> None:
 
 def labels_of(number: int) -> Labels:
     """Take decisions of the workload of that number again."""
-    return label(
-        training_workload(number, JOBS), policy_of(BASELINE_NAME), LabelSettings(), np.random.default_rng((number, 3))
-    )
+    return label(training_workload(number, JOBS), BASELINE, LabelSettings(), np.random.default_rng((number, 3)))
 
 
 def sizes(gain: NDArray[np.float64]) -> Table:

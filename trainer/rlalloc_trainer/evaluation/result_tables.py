@@ -6,13 +6,14 @@ from typing import Final
 
 import msgspec
 
-from rlalloc_trainer.evaluation.compared_policies import BASELINE
-from rlalloc_trainer.evaluation.paired_comparison import CONFIDENCE, Comparison, Measured, Side
-from rlalloc_trainer.evaluation.runner import Setting
+from rlalloc_simulator.comparison.compared_policy import REFERENCE
+from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE
+from rlalloc_trainer.evaluation.paired_comparison import Comparison, Measured, Side
+from rlalloc_trainer.evaluation.scenario_runs import Setting
 from rlalloc_trainer.evaluation.site_choice import Site
 from rlalloc_trainer.evaluation.targets import targets
 
-REFERENCE: Final[Side] = (BASELINE, "sizes")
+REFERENCE_SIDE: Final[Side] = (REFERENCE, "sizes")
 SETTING_NAMES: Final[dict[Setting, str]] = {
     "sizes": "sizes only",
     "urgency": "sizes and urgency",
@@ -65,7 +66,7 @@ def _overview(comparison: Comparison, setting: Setting) -> Table:
     )
     rows = []
     for side in _sides(comparison, setting):
-        worst = comparison.worst_user(side, REFERENCE)
+        worst = comparison.worst_user(side, REFERENCE_SIDE)
 
         def mean(measured: Measured, side: Side = side) -> float:
             return comparison.mean(side, measured)
@@ -73,9 +74,9 @@ def _overview(comparison: Comparison, setting: Setting) -> Table:
         rows.append(
             (
                 side[0],
-                str(comparison.ratio(side, REFERENCE)),
-                *(f"{comparison.ratio(side, REFERENCE, loads=[load]).estimate:.3f}" for load in loads),
-                *(f"{comparison.ratio(side, REFERENCE, p).estimate:.3f}" for p in _QUANTILES),
+                str(comparison.ratio(side, REFERENCE_SIDE)),
+                *(f"{comparison.ratio(side, REFERENCE_SIDE, loads=[load]).estimate:.3f}" for load in loads),
+                *(f"{comparison.ratio(side, REFERENCE_SIDE, p).estimate:.3f}" for p in _QUANTILES),
                 f"{mean('jct_s') / 3600:.2f}",
                 f"{mean('wait_s') / 3600:.2f}",
                 f"{mean('bounded_slowdown'):.1f}",
@@ -98,7 +99,7 @@ _QUANTILES: Final[tuple[Measured, Measured]] = ("jct_p95_s", "jct_p99_s")
 
 def _by_scenario(comparison: Comparison, setting: Setting) -> Table:
     rows = tuple(
-        (side[0], *(str(comparison.ratio(side, REFERENCE, scenarios=[name])) for name in comparison.scenarios))
+        (side[0], *(str(comparison.ratio(side, REFERENCE_SIDE, scenarios=[name])) for name in comparison.scenarios))
         for side in _sides(comparison, setting)
     )
     return Table(
@@ -160,5 +161,5 @@ def _sides(comparison: Comparison, setting: Setting) -> Sequence[Side]:
 
 
 def _estimate(comparison: Comparison, side: Side) -> float:
-    estimate = comparison.ratio(side, REFERENCE).estimate
+    estimate = comparison.ratio(side, REFERENCE_SIDE).estimate
     return math.inf if math.isnan(estimate) else estimate

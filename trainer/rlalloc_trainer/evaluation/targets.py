@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from rlalloc_simulator.paired_statistics import Interval
+from rlalloc_simulator.comparison.paired_statistics import Interval
 from rlalloc_trainer.evaluation.paired_comparison import Comparison, Measured, Side
 
 BASE: Final = "price-ef"

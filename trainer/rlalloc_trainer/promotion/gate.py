@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from rlalloc_simulator.paired_statistics import Interval
+from rlalloc_simulator.comparison.paired_statistics import Interval
 
 BEHIND: Final = 1.001
 """A heuristic that is served as a policy goes through single precision, which may cost it some bytes of memory."""
@@ -21,7 +21,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
     ``killed_*`` count jobs that ran out of memory or time on these workloads. ``held_out_jobs`` are the real jobs
     that the workloads were drawn from. ``by_third`` has the ratios to heuristics in the workloads where jobs wait
-    least, usual and most (``answering.by_wait``), by the name of the third and the heuristic's.
+    least, usual and most (``thirds_by_wait``), by the name of the third and the heuristic's.
     """
 
     candidate: str
