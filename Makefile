@@ -1,7 +1,7 @@
-# make demo · make test · make lint · make down: nothing has to be typed before or after any of them.
+# make demo · make test · make test-fast · make lint · make down: nothing has to be typed before or after any of them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo test bench gain lint format down
+.PHONY: help install demo test test-fast test-research bench gain validate docs lint format down
 
 # .venv may be a link (scripts/install-debian.sh says when); jobs of other users need where it really is.
 PYTHON = $$(readlink -f .venv)/bin/python
@@ -10,14 +10,18 @@ AS_ROOT = $(if $(filter-out 0,$(shell id -u)),sudo -n )env PYTHONPATH=testbed:de
 SHELL_SCRIPTS = $(wildcard .ci/run scripts/*.sh slurm_plugin/task_prolog simulator/rlalloc_simulator/workloads/*.sh)
 
 help:
-	@echo 'make demo    a Slurm site on this machine, and rlalloc at work on it'
-	@echo 'make test    all tests'
-	@echo 'make bench   what rlallocd costs slurmctld, and how long jobs wait for it (BENCH_ARGS=--quick)'
-	@echo 'make gain    JCT on real sites as submitted, with price-EF and with the shipped policy (GAIN_ARGS=--quick)'
-	@echo 'make lint    ruff, mypy, shellcheck'
-	@echo 'make format  ruff format'
-	@echo 'make down    end what the demo or the tests left running'
-	@echo 'make install what all of them do first: packages, .venv'
+	@echo 'make demo          a Slurm site on this machine, and rlalloc at work on it'
+	@echo 'make test          all tests, and how much of each package they run'
+	@echo 'make test-fast     those without Slurm and systemd that take no long training'
+	@echo 'make test-research those of the tables and ablations in research/, which make test leaves out'
+	@echo 'make bench         what rlallocd costs slurmctld, and how long jobs wait for it (BENCH_ARGS=--quick)'
+	@echo 'make gain          JCT on real sites as submitted, with price-EF and with the shipped policy (GAIN_ARGS=--quick)'
+	@echo 'make validate      the simulator against a real slurmctld, job by job'
+	@echo 'make docs          the documentation as a site in build/site'
+	@echo 'make lint          ruff, mypy, shellcheck'
+	@echo 'make format        ruff format'
+	@echo 'make down          end what the demo or the tests left running'
+	@echo 'make install       what all of them do first: packages, .venv'
 
 install:
 	@scripts/install-debian.sh
@@ -26,13 +30,28 @@ demo: install
 	@exec $(AS_ROOT) $(PYTHON) -m rlalloc_demo
 
 test: install
-	@exec $(AS_ROOT) $(PYTHON) -m pytest -q --durations=15 $(PYTEST_ARGS)
+	@$(AS_ROOT) $(PYTHON) -m coverage erase
+	@exec $(AS_ROOT) $(PYTHON) -m coverage run -m pytest -q --durations=15 $(PYTEST_ARGS)
+
+test-fast: install
+	@exec $(AS_ROOT) $(PYTHON) -m pytest -q -m 'not slurm and not systemd and not slow and not research' $(PYTEST_ARGS)
+
+test-research: install
+	@exec $(AS_ROOT) $(PYTHON) -m pytest -q -m research $(PYTEST_ARGS)
 
 bench: install
 	@exec $(AS_ROOT) $(PYTHON) -m slurm_load $(BENCH_ARGS)
 
 gain: install
 	@exec $(AS_ROOT) $(PYTHON) -m slurm_gain $(or $(GAIN_FOLDER),build/gain) $(GAIN_ARGS)
+
+validate: install
+	@exec $(AS_ROOT) $(PYTHON) -m rlalloc_validation $(or $(VALIDATION_FOLDER),build/validation) $(VALIDATION_ARGS)
+
+# The reference pages follow from the code; tests/docs fails where the committed ones are old.
+docs: install
+	@$(PYTHON) scripts/render_reference.py
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
 
 lint: install
 	@$(PYTHON) -m ruff check .

@@ -5,7 +5,7 @@
 Every run: workloads that policies are trained on, of about 400 jobs each (``simulator.training_workloads``), on
 clusters of several shapes; every job is decided when it comes. Timed is all that a decision costs: the simulator goes
 on to the next question, the view of the cluster is made, the policy answers, the answer becomes a size and is
-applied. Time is that of the process; the best of three. docs/simulator.md has figures.
+applied. Time is that of the process; the best of three. docs/results/speed.md has figures.
 """
 
 import argparse

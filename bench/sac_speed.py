@@ -4,7 +4,7 @@
 
 Each is given one batch over and over, and takes its steps in turns with the others, so that what else runs on the
 machine hits all alike. Time is that of the process; the fastest turn counts, since a machine can only be slower than
-it is. Their steps include drawing the batch from the buffer, ours too. docs/sac.md has figures.
+it is. Their steps include drawing the batch from the buffer, ours too. docs/results/speed.md has figures.
 """
 
 import time

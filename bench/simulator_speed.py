@@ -5,7 +5,8 @@
 Every run: nodes of 8 GPUs, the jobs of ``plain_jobs`` (1 to 32 GPUs, run times with a median of half an hour), as
 requested. A queue of the wanted length is submitted at the start; then jobs come at a load of 1, three for
 each that waited, at least 6,000. Only those are timed: from the second job's arrival until the last one has come.
-Time is that of the process, so that others on the machine count as little as they can. docs/simulator.md has figures.
+Time is that of the process, so that others on the machine count as little as they can.
+docs/results/speed.md has figures.
 """
 
 import argparse

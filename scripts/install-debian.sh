@@ -185,7 +185,7 @@ install_python_packages() {
     step "installing pip's own tools" "${pip[@]}" install 'setuptools>=77'
     # torch first and by itself: so a local version of it (+cpu), where pip's configuration offers one, is taken.
     step "installing $TORCH" "${pip[@]}" install "$TORCH"
-    step "installing rlalloc and what it needs" "${pip[@]}" install -e "${PROJECT}[daemon,agent,trainer,dev]"
+    step "installing rlalloc and what it needs" "${pip[@]}" install -e "${PROJECT}[daemon,agent,trainer,docs,dev]"
     printf '%s\n' "$wanted" >"$venv/rlalloc.stamp"
 }
 

@@ -13,6 +13,7 @@
 set -euo pipefail
 
 PROJECT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+PYTHON=${PYTHON:-$PROJECT/.venv/bin/python}
 
 submit() { # NAME OPTION...: prints the job's id
     local name=$1
@@ -68,14 +69,6 @@ submit_jobs() {
     scontrol update NodeName=n4 State=DRAIN Reason="for the record"
 }
 
-record() { # FILE COMMAND...: what the command prints, without this machine's name, kernel and directories
-    local file=$folder/$1 site=${SLURM_CONF%/etc/slurm.conf}
-    shift
-    "$@" | sed -e "s|\b$(hostname -s)\b|host|g" -e "s|$(uname -srv)|Linux|g" -e "s|$(uname -r)|kernel|g" \
-        -e "s|$site|/site|g" -e "s|${site//\//\\\\\/}|/site|g" \
-        -e 's|^\(PluginDir *= \).*|\1/usr/lib/slurm|' >"$file"
-}
-
 record_all() { # RELEASE...: on a site of its own each
     local release options
     PYTHONPATH=$PROJECT/testbed
@@ -95,34 +88,17 @@ record_all() { # RELEASE...: on a site of its own each
     trap - EXIT
 }
 
-testbed() { "$PROJECT/.venv/bin/python" -m slurm_testbed "$@"; }
+testbed() { "$PYTHON" -m slurm_testbed "$@"; }
 
 if [[ ${1-} == --releases ]]; then
     shift
     record_all "$@"
     exit
 fi
-version=$(scontrol show config | awk '$1 == "SLURM_VERSION" {print $3}')
-folder=${INTO:-$PROJECT/tests/daemon/fixtures/slurm-$(cut -d. -f1,2 <<<"$version")}
-mkdir -p "$folder"
 if [[ ${1-} == --submit-as ]]; then
     user=${2:?a user of the site}
     submit_jobs >/dev/null
     sleep 3 # a pass of the scheduler
 fi
-json=--json
-# As rlallocd.slurm.json_reader.json_option says, and why.
-if [[ $(printf '%s\n' 26.05 "$version" | sort --version-sort | head --lines=1) == 26.05 ]]; then json=--json=v0.0.44; fi
-record squeue.json squeue "$json" --all --states=all
-if [[ $version == 22.05.* ]]; then
-    record cpus-per-task.txt squeue --noheader --all --states=all '--Format=JobID: ,cpus-per-task: '
-    record nodes.json sinfo "$json" --all
-else
-    record nodes.json scontrol show nodes "$json" --all
-fi
-record config.txt scontrol show config
-record partitions.txt scontrol show partition --oneliner
-SLURM_TIME_FORMAT=%s record sacct.txt sacct --allusers --duplicates --noheader --parsable2 --noconvert \
-    --delimiter=$'\x1f' --starttime=now-1day \
-    --format=JobID,State,ExitCode,Submit,Eligible,Start,End,AllocTRES,MaxRSS,ConsumedEnergyRaw
-echo "recorded Slurm $version in $(readlink -f "$folder")"
+cd "$PROJECT"
+exec "$PYTHON" -m tests.daemon.recordings ${INTO:+"$INTO"}

@@ -18,7 +18,9 @@ end
 local INTERCEPT_FILE = RUNTIME_DIRECTORY .. "/intercept"
 local WAKE_FILE = RUNTIME_DIRECTORY .. "/wake"
 
-local INTERCEPT_HEADER = "rlalloc-intercept 1"
+local UPTIME_FILE = "/proc/uptime"
+
+local INTERCEPT_HEADER = "rlalloc-intercept 2"
 local INTERCEPT_BYTES = 65536
 local SCRIPT_BYTES = 262144 -- what is searched of a script: slurmctld accepts 4 MB
 local ASK_BYTES = 400
@@ -36,10 +38,6 @@ local TRES_FIELDS = {"tres_per_node", "tres_per_job", "tres_per_task", "tres_per
 local NO_VAL = 4294967294
 local NO_VAL16 = 65534
 local INFINITE16 = 65535
-
--- Lua is told no version, but it knows all error numbers by name in later ones than 22.05. There (seen on 24.11) any
--- update of a pending --ntasks-per-gpu job, were it only its begin time, leaves it with one task and one CPU.
-local AFTER_22_05 = slurm ~= nil and slurm.ESLURM_INVALID_JOB_ID ~= nil
 
 local function set_of(words)
    local set = {}
@@ -99,8 +97,14 @@ local READERS = {
    expires = function(intercept, value, line)
       intercept.expires = read_whole_number(value, line)
    end,
+   uptime = function(intercept, value, line)
+      intercept.uptime = read_whole_number(value, line)
+   end,
    grace = function(intercept, value, line)
       intercept.grace = read_whole_number(value, line)
+   end,
+   skip = function(intercept, value)
+      intercept.skipped_forms[value] = true
    end,
    class = function(intercept, value, line)
       local name, text = value:match("^([%w_-]+) (.+)$")
@@ -124,15 +128,20 @@ local READERS = {
    end,
 }
 
---- What an intercept file says; nil if it is of another version. Raises an error if it is broken.
+--- What an intercept file says; nil if it is none of ours. Raises an error if it is broken or of another version.
 local function parse_intercept(text)
-   if text:match("^[^\n]*") ~= INTERCEPT_HEADER then
+   local header = text:match("^[^\n]*")
+   if header ~= INTERCEPT_HEADER then
+      if header:match("^rlalloc%-intercept ") then
+         local what = ": rlallocd and rlalloc.lua are of different versions: restart rlallocd, touch job_submit.lua"
+         error(INTERCEPT_FILE .. what, 0)
+      end
       return nil
    end
    if text:sub(-1) ~= "\n" then
       error(INTERCEPT_FILE .. ": cut short", 0)
    end
-   local intercept = {commands = {}, rules = {}}
+   local intercept = {skipped_forms = {}, commands = {}, rules = {}}
    for line in text:sub(#INTERCEPT_HEADER + 2):gmatch("[^\n]+") do
       local key, value = line:match("^(%l+) (.+)$")
       local reader = READERS[key or ""]
@@ -141,15 +150,33 @@ local function parse_intercept(text)
       end
       reader(intercept, value, line)
    end
-   if intercept.expires == nil or intercept.grace == nil then
-      error(INTERCEPT_FILE .. ": no expires or no grace", 0)
+   if intercept.expires == nil or intercept.uptime == nil or intercept.grace == nil then
+      error(INTERCEPT_FILE .. ": no expires, no uptime or no grace", 0)
    end
    return intercept
 end
 
+--- Seconds since this machine was started; nil where the system does not show them.
+local function uptime()
+   local file = io.open(UPTIME_FILE, "r")
+   if file == nil then
+      return nil
+   end
+   local text = file:read(64) or ""
+   file:close()
+   return tonumber(text:match("^%d+"))
+end
+
+--- Whether rlallocd has not renewed the file for too long. The uptime decides that: a clock that was set back would
+-- keep the file valid after the daemon's death. The time decides after a restart of the machine.
+local function is_expired(intercept, now)
+   local up = uptime()
+   return now > intercept.expires or (up ~= nil and up > intercept.uptime)
+end
+
 local last_text, last_intercept -- parsed once for each text, not once for each job
 
---- The intercept file if it is there, readable, of our version and not expired; else nil.
+--- The intercept file if it is there, readable and not expired; else nil.
 local function valid_intercept(now)
    local file = io.open(INTERCEPT_FILE, "r")
    if file == nil then
@@ -162,7 +189,7 @@ local function valid_intercept(now)
       last_intercept = parse_intercept(text)
       last_text = text
    end
-   if last_intercept == nil or now > last_intercept.expires then
+   if last_intercept == nil or is_expired(last_intercept, now) then
       return nil
    end
    return last_intercept
@@ -220,7 +247,7 @@ local function class_of_commands(script, commands)
    return nil
 end
 
---- The class of the job; nil if it is none of our business.
+--- The class of the job; nil if it is not an LLM job.
 local function class_of(script, words, commands)
    local named
    for _, word in ipairs(words or {}) do
@@ -282,10 +309,11 @@ local function has_tag(job_desc)
    return (text_of(job_desc, "admin_comment") or ""):find("rlalloc:v=", 1, true) ~= nil
 end
 
---- The name under which an LLM job that a rule covers is declined here, which costs it no time; nil if it is not.
--- The daemon declines by the same names (docs/submission-forms.md) what Lua cannot see: of a deadline there is only
--- what the script says, since job_desc does not show the field (22.05 to 26.05).
-local function name_to_decline(job_desc, script)
+--- Why an LLM job that a rule covers is skipped here, which costs it no time: a name; nil if it is not skipped.
+-- The daemon skips, by the same names, what Lua cannot see: of a deadline there is only what the script says, since
+-- job_desc shows no such field. `skipped_forms` are those that any update breaks in this site's Slurm, even one of the
+-- begin time: Lua is told no version, rlallocd knows it.
+local function name_to_skip(job_desc, script, skipped_forms)
    if number_of(job_desc, "het_job_offset") then
       return "heterogeneous"
    end
@@ -298,7 +326,7 @@ local function name_to_decline(job_desc, script)
    if number_of(job_desc, "time_min") then
       return "time-min"
    end
-   if AFTER_22_05 and number_of(job_desc, "ntasks_per_tres") then
+   if skipped_forms["ntasks-per-gpu"] and number_of(job_desc, "ntasks_per_tres") then
       return "ntasks-per-gpu"
    end
    if ("\n" .. script):find("\n#SBATCH[^\n]* %-%-deadline") then
@@ -324,10 +352,10 @@ local function ask_of(words)
    return ask
 end
 
-local function tag_text(rule, class, begin, user_begin, words, decline)
+local function tag_text(rule, class, begin, user_begin, words, skip)
    return string.format(
       "rlalloc:v=1;mode=%s;rule=%s;class=%s;begin=%.0f;user_begin=%.0f;ask=%s%s",
-      rule.mode, rule.name, class, begin, user_begin, ask_of(words), decline and ";decline=" .. decline or ""
+      rule.mode, rule.name, class, begin, user_begin, ask_of(words), skip and ";skip=" .. skip or ""
    )
 end
 
@@ -352,8 +380,9 @@ end
 
 -- What is done to the job
 
---- Whether the job asks for a number of tasks, or for --hint, which makes Slurm count them. Where it does not, Slurm adds task counts to its environment
--- once an update has named them, and the TaskProlog takes them away again.
+--- Whether the job asks for a number of tasks, or for --hint, which makes Slurm count them.
+-- Where it does not, Slurm adds task counts to its environment once an update has named them, and the TaskProlog
+-- takes them away again.
 local function asks_for_tasks(job_desc)
    for _, field in ipairs({"num_tasks", "ntasks_per_node", "ntasks_per_tres", "threads_per_core"}) do
       if (number_of(job_desc, field) or 0) > 0 then
@@ -373,17 +402,17 @@ local function wake_daemon()
 end
 
 --- Tag the job, and defer it where the mode is enforce. begin_time comes last, so that nothing half-done is deferred.
--- A declined job is only tagged, for the daemon to record why.
-local function intercept_job(job_desc, rule, class, words, now, grace, decline)
+-- A skipped job is only tagged, for the daemon to record why.
+local function intercept_job(job_desc, rule, class, words, now, grace, skip)
    local user_begin = number_of(job_desc, "begin_time") or 0
    local admin_comment = text_of(job_desc, "admin_comment")
-   local enforce = rule.mode == "enforce" and decline == nil
+   local enforce = rule.mode == "enforce" and skip == nil
    local held = job_desc.priority == 0 -- the user's hold is the user's to release: tagged, not deferred
    local begin = 0
    if enforce and not held then
       begin = math.max(user_begin, now + grace)
    end
-   local tag = tag_text(rule, class, begin, user_begin, words, decline)
+   local tag = tag_text(rule, class, begin, user_begin, words, skip)
    local comment = admin_comment and (admin_comment .. " " .. tag) or tag
    if #comment + NOTE_BYTES > COMMENT_BYTES then
       slurm.log_info("rlalloc: job passed as submitted: its admin comment has no room for a tag")
@@ -405,7 +434,7 @@ end
 local function handle(job_desc, part_list)
    local script = text_of(job_desc, "script")
    if script == nil or not asks_for_gpus(job_desc) then
-      return -- interactive, or no GPUs: none of our business
+      return -- interactive, or no GPUs
    end
    local now = os.time()
    local intercept = valid_intercept(now)
@@ -425,9 +454,9 @@ local function handle(job_desc, part_list)
    if has_tag(job_desc) or (number_of(job_desc, "het_job_offset") or 0) > 0 then
       return -- of a heterogeneous job, the first component stands for all
    end
-   local decline = name_to_decline(job_desc, script)
-   intercept_job(job_desc, rule, class, words, now, intercept.grace, decline)
-   if decline ~= nil then
+   local skip = name_to_skip(job_desc, script, intercept.skipped_forms)
+   intercept_job(job_desc, rule, class, words, now, intercept.grace, skip)
+   if skip ~= nil then
       return
    end
    local complaint = complaint_about(words)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from slurm_testbed import Site, SiteSpec
+from tests.coverage_summary import coverage_by_package
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +30,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slurm") or item.get_closest_marker("systemd"):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show the coverage by package where it was measured: ``make test`` does."""
+    for folder, percent in coverage_by_package().items():
+        terminalreporter.write_line(f"coverage of {folder:<10}{percent:4.0f} %")
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""What each package must not import (docs/architecture.md), also not through others."""
+"""What each package must not import (docs/explanation/architecture.md), also not through others."""
 
 import subprocess
 import sys

@@ -1,1 +1,1 @@
-"""A workload of jobs on a real Slurm site here, and what became of it: the real half of docs/validation.md."""
+"""A workload on a real Slurm site here, and what became of it: the real half of docs/results/validation.md."""

@@ -75,7 +75,7 @@ def run_of(
 
 
 def sacct_text(site: Site) -> str:
-    """All that accounting knows, as ``rlalloc simulate convert --from sacct`` reads it (docs/workloads.md)."""
+    """What accounting knows, as ``rlalloc simulate convert --from sacct`` reads it (docs/reference/workloads.md)."""
     return site.run(
         ["sacct", "--allusers", "--parsable2", f"--format={','.join(COLUMNS)}"],
         environment={"SLURM_TIME_FORMAT": "%s"},

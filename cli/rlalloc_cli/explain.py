@@ -31,15 +31,13 @@ def story_of(store: Store, job_id: int) -> tuple[Chapter, ...]:
     """All decisions ever taken for this job id, oldest first; empty if there is none."""
     decisions = store.decisions_of(job_id)
     histories = store.histories({(job_id, int(decision.submitted_s)) for decision in decisions})
-    return tuple(
-        Chapter(
-            decision,
-            store.applications(decision.id),
-            store.outcome(decision.id),
-            histories[job_id, int(decision.submitted_s)].in_force.id,
-        )
-        for decision in decisions
-    )
+    outcomes = store.outcomes([decision.id for decision in decisions])
+    story = []
+    for decision in decisions:
+        history = histories[job_id, int(decision.submitted_s)]
+        applications = tuple(each for each in history.applications if each.decision_id == decision.id)
+        story.append(Chapter(decision, applications, outcomes.get(decision.id), history.in_force.id))
+    return tuple(story)
 
 
 def story_as_json(story: Sequence[Chapter]) -> str:

@@ -1,8 +1,11 @@
 """``rlalloc``: the tree of commands."""
 
+import re
+import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import typer
 
@@ -11,10 +14,13 @@ from rlalloc.config import DEFAULT_PATH, Config, config_as_yaml, load_config
 from rlalloc.errors import ConfigError, RlallocError
 from rlalloc.store import Store
 from rlalloc_cli.policy import policy_app
-from rlalloc_cli.terminal import CONSOLE, fail
+from rlalloc_cli.terminal import CONSOLE, complain, fail
 
 Result = TypeVar("Result")
 ConfigOption = Annotated[Path, typer.Option("--config", envvar="RLALLOC_CONFIG", help="The configuration file.")]
+
+_TRAINER: Final = ("rlalloc_trainer", "rlalloc_simulator")
+_TRAINER_EXTRA: Final = "trainer"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 config_app = typer.Typer(no_args_is_help=True, help="Check or show the configuration.")
@@ -25,7 +31,14 @@ app.add_typer(policy_app, name="policy")
 def main() -> None:
     """Console script."""
     mount_trainer()
-    app()
+    try:
+        app()
+    except ModuleNotFoundError as err:
+        missing = (err.name or "").partition(".")[0]
+        if not _belongs_to_trainer(missing):
+            raise
+        complain(f"this command needs the Python package {missing}: pip install 'rlalloc[{_TRAINER_EXTRA}]'")
+        sys.exit(1)
 
 
 @app.callback(invoke_without_command=True)
@@ -103,17 +116,27 @@ def _load(path: Path) -> Config:
 
 
 def mount_trainer() -> None:
-    """Mount the trainer's commands where it is installed; torch comes only when it is needed."""
+    """Mount the trainer's commands where it is installed; its heavy packages come only when a command needs them."""
     try:
         from rlalloc_simulator.commands.policy_commands import add_commands as add_policy_commands
         from rlalloc_simulator.commands.simulate_run_command import run as simulate_run
         from rlalloc_simulator.commands.workload_commands import app as simulate_app
         from rlalloc_trainer.commands.evaluate_command import evaluate
         from rlalloc_trainer.commands.train_commands import app as train_app
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as err:
+        if err.name not in _TRAINER:
+            raise
         return  # a node without the trainer
     app.add_typer(train_app, name="train")
     simulate_app.command("run")(simulate_run)
     add_policy_commands(simulate_app)
     app.add_typer(simulate_app, name="simulate")
     app.command()(evaluate)
+
+
+def _belongs_to_trainer(package: str) -> bool:
+    """Whether the trainer's extra of this distribution names a package."""
+    requirements = metadata.requires("rlalloc") or ()
+    found = (re.match(r"([\w-]+).*extra *== *['\"](\w+)['\"]", line) for line in requirements)
+    names = {match[1].lower() for match in found if match is not None and match[2] == _TRAINER_EXTRA}
+    return package.lower() in names

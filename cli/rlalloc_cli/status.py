@@ -11,6 +11,8 @@ from rlalloc.store import Store
 from rlalloc_cli.terminal import CONSOLE, duration, local_time
 
 _LATEST = 10
+_MANY = 10_000
+"""Rows of a table that are counted: counting millions would take seconds."""
 
 
 def print_status(config: Config) -> None:
@@ -24,18 +26,19 @@ def print_status(config: Config) -> None:
     CONSOLE.print(f"agent     {_agent_line(config)}")
     CONSOLE.print(f"policy    in use: {PolicyStore(config.policy.directory).current() or 'the shipped one'}")
     try:
-        store = Store(config.store.url, read_only=True)
+        store = Store(config.store.url, read_only=True, skip_unreadable=True)
     except StoreMissing as err:
         CONSOLE.print(f"store     {err}")
         return
     try:
-        _print_store(store)
+        print_store(store)
     finally:
         store.close()
 
 
-def _print_store(store: Store) -> None:
-    CONSOLE.print(f"store     {', '.join(f'{count} {table}' for table, count in sorted(store.counts().items()))}")
+def print_store(store: Store) -> None:
+    """Print how large the store is, and the latest decisions."""
+    CONSOLE.print(f"store     {', '.join(_count(*each) for each in sorted(store.counts(_MANY + 1).items()))}")
     table = Table(title="latest decisions", title_justify="left")
     for heading in ("job", "decided", "user", "class", "mode", "request", "allocation", "policy"):
         table.add_column(heading, overflow="fold")
@@ -52,6 +55,10 @@ def _print_store(store: Store) -> None:
             decision.policy_version or "-",
         )
     CONSOLE.print(table)
+
+
+def _count(table: str, rows: int) -> str:
+    return f"{rows} {table}" if rows <= _MANY else f"over {_MANY} {table}"
 
 
 def _agent_line(config: Config) -> str:

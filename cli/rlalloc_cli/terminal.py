@@ -10,9 +10,14 @@ CONSOLE = Console(highlight=False)
 _ERRORS = Console(stderr=True, highlight=False)
 
 
+def complain(message: str) -> None:
+    """Print a complaint."""
+    _ERRORS.print(f"rlalloc: {message}", markup=False, soft_wrap=True)
+
+
 def fail(message: str, code: int) -> NoReturn:
     """Print a complaint and exit: 1 failed, 2 wrong use."""
-    _ERRORS.print(f"rlalloc: {message}", markup=False, soft_wrap=True)
+    complain(message)
     raise typer.Exit(code)
 
 

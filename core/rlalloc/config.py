@@ -25,6 +25,8 @@ DEFAULT_PATH: Final = Path("/etc/rlalloc/rlalloc.yaml")
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86400)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
+Days = Annotated[int, msgspec.Meta(ge=90, le=36500)]
+"""An outcome is looked for during 90 days."""
 Fraction = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 
 
@@ -77,9 +79,14 @@ class WaitingSection(_Section, frozen=True):
 
 
 class StoreSection(_Section, frozen=True):
-    """Where decisions and outcomes are kept: an SQLAlchemy URL."""
+    """Where decisions and outcomes are kept: an SQLAlchemy URL; and for how many days.
+
+    ``keep_experience_days`` is for decisions that the trainer can learn from, ``keep_days`` for all others.
+    """
 
     url: str = "sqlite:////var/lib/rlalloc/store.sqlite"
+    keep_days: Days = 365
+    keep_experience_days: Days = 1095
 
 
 class PolicySection(_Section, frozen=True):
@@ -90,7 +97,7 @@ class PolicySection(_Section, frozen=True):
 
 
 class ObjectiveSection(_Section, frozen=True):
-    """What the site wants (docs/objective.md): weights of the terms, which the policy is told with every question.
+    """What the site wants (docs/admin/objective.md): weights of the terms; the policy is conditioned on them.
 
     ``plugin_weights`` are of terms that plug-ins bring; they count in rewards, and no policy is told. ``price`` is
     what a real job's GPUs are estimated to cost the others; the heuristics keep constants of their own

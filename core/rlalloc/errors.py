@@ -5,7 +5,8 @@ RlallocError
 ├── DirectiveError       a ``#RLALLOC`` line in a job script cannot be understood
 ├── MessageError         bytes on the wire are not one of our messages
 ├── StoreError           the experience store cannot be read or written
-│   └── StoreMissing     there is no store yet
+│   ├── StoreMissing     there is no store yet
+│   └── StoreUnfit       this rlalloc cannot use the store, however often it tries
 ├── PolicyError          a policy version is missing, damaged or unfit
 └── PluginError          an installed plug-in cannot be used
 """
@@ -29,6 +30,10 @@ class MessageError(RlallocError):
 
 class StoreError(RlallocError):
     """The experience store cannot be read or written."""
+
+
+class StoreUnfit(StoreError):
+    """This rlalloc cannot use the store, or store.url, however often it tries."""
 
 
 class StoreMissing(StoreError):

@@ -1,6 +1,6 @@
 """What installed distributions add by entry points: experts, rewards and metrics, beside our own.
 
-``rlalloc.experts``   policies (job, view) -> Shares                        docs/extending.md
+``rlalloc.experts``   policies (job, view) -> Shares                        docs/reference/plugins.md
 ``rlalloc.rewards``   terms of the objective (consequences, setting) -> costs
 ``rlalloc.metrics``   figures (history) -> float
 """

@@ -2,7 +2,7 @@
 
 A job steps back by at most the site's band, the less urgent the further; no job is ever put before where it stands,
 for only operators may. What it stepped back by falls to nothing as it waits, in a few steps: it cannot starve.
-docs/urgency.md has it for people.
+docs/admin/urgency.md has it for people.
 """
 
 import math

@@ -8,9 +8,11 @@ from typing import TypeVar
 import numpy as np
 import zmq
 
+from rlalloc.config import AgentSection
 from rlalloc.errors import MessageError, RlallocError
 from rlalloc.messages import AgentState, Ask, Decide, Decided, Refused, Request, decode_reply, encode_message
 from rlalloc.observation import SCHEMA_VERSION, Observation
+from rlallocd.signals import Stopping, Waiter
 
 Answer = TypeVar("Answer", Decided, AgentState)
 
@@ -20,10 +22,15 @@ class AgentUnavailable(RlallocError):
 
 
 class AgentClient:
-    """A connection to the agent at ``endpoint``. It survives the agent's restarts."""
+    """A connection to the agent at ``endpoint``. It survives the agent's restarts.
 
-    def __init__(self, endpoint: str, deadline_s: float) -> None:
+    A question that waits for its answer raises Stopping as soon as ``waiter`` is told to stop.
+    """
+
+    def __init__(self, endpoint: str, deadline_s: float, waiter: Waiter | None = None) -> None:
+        self._endpoint = endpoint
         self._deadline_s = deadline_s
+        self._waiter = waiter or Waiter()
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.IMMEDIATE, 1)  # nothing is queued for an agent that is not there
@@ -50,16 +57,24 @@ class AgentClient:
         """Ask the agent how it is. Raises AgentUnavailable."""
         return self._ask(Ask(request_id=str(uuid.uuid4())), AgentState)
 
+    def reconfigure(self, section: AgentSection) -> None:
+        """Take up another deadline or endpoint for the next question."""
+        self._deadline_s = section.deadline_s
+        if section.endpoint != self._endpoint:
+            self._socket.disconnect(self._endpoint)
+            self._socket.connect(section.endpoint)
+            self._endpoint = section.endpoint
+
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
 
     def _ask(self, request: Request, kind: type[Answer]) -> Answer:
         deadline = time.monotonic() + self._deadline_s
-        if not self._socket.poll(int(self._deadline_s * 1000), zmq.POLLOUT):
+        if not self._ready(zmq.POLLOUT, deadline):
             raise AgentUnavailable(f"no agent within {self._deadline_s:g} s; systemctl status rlalloc-agent")
         self._socket.send(encode_message(request))
-        while (left_s := deadline - time.monotonic()) > 0 and self._socket.poll(int(left_s * 1000) + 1):
+        while self._ready(zmq.POLLIN, deadline):
             try:
                 reply = decode_reply(self._socket.recv())
             except MessageError as err:
@@ -72,3 +87,12 @@ class AgentClient:
                 raise AgentUnavailable(f"the agent answered with a {type(reply).__name__}")
             return reply
         raise AgentUnavailable(f"the agent gave no answer in {self._deadline_s:g} s; systemctl status rlalloc-agent")
+
+    def _ready(self, events: int, deadline: float) -> bool:
+        """Whether the socket gets ready before the deadline, which is monotonic seconds. Raises Stopping."""
+        while (left_s := deadline - time.monotonic()) > 0:
+            if self._waiter.wait(left_s, self._socket, events):
+                return True
+            if self._waiter.stop:
+                raise Stopping("told to stop while the agent was asked")
+        return False

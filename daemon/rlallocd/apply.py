@@ -2,15 +2,15 @@
 
 journal the original and the intent → update → read back → compare → begin, or restore, verify and begin. The journal
 says at every moment which of these steps a job is in, so that a daemon that was killed finishes them when it is
-started again; a job that nobody finishes begins by itself after its grace. docs/transactions.md has the states, and
-what each fault ends in.
+started again; a job that nobody finishes begins by itself after its grace. docs/explanation/transactions.md
+has the states, and what each fault ends in.
 """
 
 import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -50,17 +50,31 @@ _Item = TypeVar("_Item")
 class Applier:
     """Applies decisions and finishes what was left open."""
 
-    def __init__(self, slurm: Slurm, store: Store, counters: Counter[str]) -> None:
-        """``counters`` gets ``applications_<state>`` for each end that an application comes to."""
+    def __init__(
+        self,
+        slurm: Slurm,
+        store: Store,
+        counters: Counter[str],
+        *,
+        progress: Callable[[], None] = lambda: None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``counters`` gets ``applications_<state>`` for each end that an application comes to.
+
+        ``progress`` is called after each call of Slurm's. Where ``stopping`` says so, no further job is updated.
+        """
         self._slurm = slurm
         self._store = store
         self._counters = counters
+        self._progress = progress
+        self._stopping = stopping
 
     def apply(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
         """Apply all decisions that change a job and begin all jobs that were deferred for us. Raises SlurmError.
 
         A job that is not deferred for us is updated where it stands in the queue, and verified. If Slurm fails on the
-        way, the journal keeps what is open and ``finish`` goes on with it.
+        way, the journal keeps what is open and ``finish`` goes on with it. Told to stop, it lets the jobs that
+        are left go as submitted.
         """
         changed = [(candidate, decision) for candidate, decision in decided if _changes(candidate, decision)]
         unchanged = [candidate for candidate, decision in decided if not _changes(candidate, decision)]
@@ -69,6 +83,9 @@ class Applier:
         latest: Mapping[int, JobRecord] = {}
         batches = _batches(zip(applications, (candidate for candidate, _ in changed), strict=True))
         for number, batch in enumerate(batches, 1):
+            if self._stopping():
+                self._leave_batch(batch, latest, "rlallocd was told to stop")
+                continue
             following = [application.job_id for application, _ in itertools.chain(*batches[number : number + 1])]
             latest = self._apply_batch(batch, latest, following)
 
@@ -79,7 +96,7 @@ class Applier:
         other jobs.
         """
         for batch in _batches(applications):
-            jobs = self._slurm.read_back([application.job_id for application in batch])
+            jobs = self._read_back([application.job_id for application in batch])
             try:
                 self._restore(self._settle(batch, jobs), jobs)
             except SlurmUnavailable as err:
@@ -114,14 +131,17 @@ class Applier:
         """
         updated: list[Application] = []
         refusals: dict[int, str] = {}
-        for application, candidate in batch:
+        for number, (application, candidate) in enumerate(batch):
+            if self._stopping():
+                self._leave_batch(batch[number:], latest, "rlallocd was told to stop")
+                break
             obstacle = _obstacle(candidate, latest.get(application.job_id))
             if obstacle:
                 self._leave(application, latest.get(application.job_id, candidate.job), obstacle)
             else:
                 refusals[application.job_id] = self._update(_update_plan(application, candidate.job))
                 updated.append(application)
-        jobs = self._slurm.read_back([*(application.job_id for application in updated), *following])
+        jobs = self._read_back([*(application.job_id for application in updated), *following])
         self._restore(self._settle(updated, jobs, refusals), jobs)
         return jobs
 
@@ -163,7 +183,7 @@ class Applier:
             restoring = [self._note_restoring(application, why) for application, why in wrong]
             for application in restoring:
                 self._update(_restoration_plan(application, jobs[application.job_id]))
-            jobs = self._slurm.read_back([application.job_id for application in restoring])
+            jobs = self._read_back([application.job_id for application in restoring])
             wrong = self._settle(restoring, jobs)
         for application, why in wrong:
             _log.error("job %d: not restored yet: %s", application.job_id, why, extra=_fields(application))
@@ -179,6 +199,18 @@ class Applier:
         """Let a job go that has not been touched."""
         if not _deferred(job, application) or self._begin([(application.job_id, application.begin_s)]):
             self._mark([application], "left", why)
+
+    def _leave_batch(
+        self, batch: Sequence[tuple[Application, Candidate]], latest: Mapping[int, JobRecord], why: str
+    ) -> None:
+        """Let jobs go that have not been touched, in one call; where that is refused the journal keeps them open."""
+        deferred = [
+            (application.job_id, application.begin_s)
+            for application, candidate in batch
+            if _deferred(latest.get(application.job_id, candidate.job), application)
+        ]
+        if self._begin(deferred):
+            self._mark([application for application, _ in batch], "left", why)
 
     def _note_started(self, application: Application, job: JobRecord | None) -> None:
         """A job that is not pending any more: it cannot be changed, only be told apart."""
@@ -209,7 +241,15 @@ class Applier:
         except UpdateRefused as err:
             _log.warning("job %d: update refused: %s", plan.job_id, err, extra={"job_id": plan.job_id})
             return str(err)
+        finally:
+            self._progress()
         return ""
+
+    def _read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
+        try:
+            return self._slurm.read_back(job_ids)
+        finally:
+            self._progress()
 
     def _begin(self, jobs: Sequence[tuple[int, float]]) -> bool:
         """Let jobs go, those without a later begin time of their own in one call for a batch; whether all went."""
@@ -226,6 +266,8 @@ class Applier:
         except UpdateRefused as err:
             _log.info("not all of %d jobs could be let go: %s", len(job_ids), err)
             return False
+        finally:
+            self._progress()
         return True
 
     def _mark(self, applications: Sequence[Application], state: ApplicationState, detail: str) -> None:

@@ -61,7 +61,7 @@ def find_candidates(
 ) -> tuple[Candidate, ...]:
     """Jobs that carry our tag, in modes shadow and enforce, without a decision so far.
 
-    They are pending; one in shadow mode, or declined at submission, may have started before we saw it, and is told
+    They are pending; one in shadow mode, or skipped at submission, may have started before we saw it, and is told
     apart all the same. A requeued job was decided before, and keeps the size that it had then, as Slurm does.
     """
     found: dict[int, Candidate] = {}
@@ -71,7 +71,7 @@ def find_candidates(
         if (tag := read_tag(job.admin_comment)) is None:
             continue
         mode = _mode_now(tag, config.rule(tag.rule), config)
-        if mode != "off" and (job.pending or (job.running and (mode == "shadow" or tag.decline))):
+        if mode != "off" and (job.pending or (job.running and (mode == "shadow" or tag.skip))):
             whole = msgspec.structs.replace(job, job_id=job.base_id)
             found[job.base_id] = Candidate(whole, tag, mode, split=job.is_split)
     return tuple(found.values())

@@ -4,22 +4,35 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, TypeVar
 
 from rlalloc.config import Config
 from rlalloc.errors import PluginError, RlallocError, StoreError
 from rlalloc.job import Mode
-from rlalloc.store import Application, Decision, Store
+from rlalloc.store import Application, Decision, Position, Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.apply import Applier
 from rlallocd.candidates import Candidate, find_candidates, find_forgotten
 from rlallocd.decide import Snapshot, decide
 from rlallocd.easing import Easing
-from rlallocd.intercept import withdraw_intercept, write_intercept
+from rlallocd.intercept import RuntimeDirectoryError, withdraw_intercept, write_intercept
+from rlallocd.interval import Interval
 from rlallocd.limits import may_be_ours
 from rlallocd.metrics import Metrics
 from rlallocd.outcomes import outcomes_of
-from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits, Slurm, SlurmError
+from rlallocd.retention import Retention
+from rlallocd.signals import Stopping
+from rlallocd.slurm import (
+    JOBS_PER_CALL,
+    AccountingRecord,
+    JobRecord,
+    NodeRecord,
+    PartitionRecord,
+    SiteLimits,
+    Slurm,
+    SlurmError,
+)
 from rlallocd.tag import read_tag
 from rlallocd.timetable import CycleReport
 from rlallocd.waiting_room import WaitingRoom
@@ -40,24 +53,37 @@ _WAIT_FOR_OUTCOMES_FOR_S = 90 * 86400.0
 class Controller:
     """All that one cycle does, and what it counts."""
 
-    def __init__(self, config: Config, slurm: Slurm, store: Store, agent: AgentClient) -> None:
+    def __init__(
+        self,
+        config: Config,
+        slurm: Slurm,
+        store: Store,
+        agent: AgentClient,
+        *,
+        progress: Callable[[], None] = lambda: None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``progress`` is called after each step of a cycle. Where ``stopping`` says so, no more jobs are touched."""
         self.config = config
         self.counters: Counter[str] = Counter()
         self.metrics = Metrics(self.counters, slurm.calls, slurm.errors)
         self._slurm = slurm
         self._store = store
         self._agent = agent
-        self._applier = Applier(slurm, store, self.counters)
+        self._progress = progress
+        self._applier = Applier(slurm, store, self.counters, progress=progress, stopping=stopping)
         self._decided = set(store.decided_jobs(time.time() - _REMEMBER_DECIDED_FOR_S))
         self._partitions: dict[str, PartitionRecord] = {}
-        self._partitions_read_s = 0.0
+        self._partitions_read = Interval()
         self._nodes: tuple[NodeRecord, ...] = ()
-        self._nodes_read_s = 0.0
+        self._nodes_read = Interval()
         self._holding: frozenset[tuple[int, int, str]] = frozenset()
-        self._outcomes_read_s = 0.0
+        self._outcomes_read = Interval()
+        self._outcomes_after: Position | None = None
+        self._retention = Retention(store, self.counters)
         self._waiting_room = WaitingRoom(store, agent, self.counters)
-        self._easing = Easing(slurm, store, self.counters)
-        self._heartbeat_s = 0.0
+        self._easing = Easing(slurm, store, self.counters, progress=progress)
+        self._heartbeat = Interval()
         self._pending = 0
         self._calls = 0
         self._reading_s = 0.0
@@ -73,8 +99,10 @@ class Controller:
             self._pending = sum(job.pending and read_tag(job.admin_comment) is not None for job in snapshot.jobs)
             decided = self._decide_and_apply(snapshot)
             self._decide_again_and_apply(snapshot)
-            self._collect_outcomes(snapshot)
             self._beat()
+            self._collect_outcomes(snapshot)
+        except Stopping as err:
+            _log.info("the cycle ends early: %s", err)
         except SlurmError as err:
             failed = True
             self.counters["slurm_errors"] += 1
@@ -82,9 +110,13 @@ class Controller:
         except StoreError as err:
             self.counters["store_errors"] += 1
             _log.error("jobs go on as submitted: %s", err)
-        except OSError as err:
+        except RuntimeDirectoryError as err:
             self.counters["runtime_directory_errors"] += 1
             _log.error("the plugin cannot be told to go on, jobs run as submitted: %s", err)
+        except OSError as err:
+            self.counters["system_errors"] += 1
+            _log.exception("the cycle failed, jobs go on as submitted: %s", err)
+        self.counters["unreadable_rows"] = self._store.unreadable
         self.metrics.cycle_s.observe(time.monotonic() - began_s)
         return CycleReport(
             began_s=began_s,
@@ -96,10 +128,11 @@ class Controller:
         )
 
     def reconfigure(self, config: Config) -> None:
-        """Take up another configuration from the next cycle on; endpoint, store and directories need a restart."""
+        """Take up another configuration from the next cycle on; rlallocd.reload says which keys need a restart."""
         self.config = config
-        self._heartbeat_s = 0.0
-        self._partitions_read_s = 0.0
+        self._heartbeat.expire()
+        self._partitions_read.expire()
+        self._slurm.set_command_timeout(config.slurm.command_timeout_s)
         self._slurm.forget_limits()
 
     def stop(self) -> None:
@@ -108,12 +141,12 @@ class Controller:
             withdraw_intercept(self.config)
             jobs = self._slurm.jobs()
             waiting = [
-                candidate.job.job_id
+                candidate.job
                 for candidate in find_candidates(jobs, self.config, self._decided)
                 if candidate.deferred_by_us and not candidate.begin_s
             ]
             if waiting:
-                self._slurm.begin(waiting, 0)
+                self._applier.let_go(waiting)
                 _log.info("let %d waiting jobs go as submitted", len(waiting))
             self._easing.give_back(jobs, time.time())
         except (RlallocError, OSError) as err:
@@ -134,7 +167,7 @@ class Controller:
         if not candidates:
             return 0
         asked_s = time.monotonic()
-        decided = decide(candidates, snapshot, self.config, self._agent)
+        decided = decide(candidates, snapshot, self.config, self._agent, self._progress)
         self.metrics.decision_s.observe(time.monotonic() - asked_s)
         self._record(decided)
         self._decided.update(candidate.key for candidate, _ in decided)
@@ -174,15 +207,15 @@ class Controller:
     def _snapshot(self) -> Snapshot:
         """All that this cycle knows of the cluster: one call for the jobs, and others seldom."""
         now_s = time.time()
-        if now_s - self._partitions_read_s > _PARTITIONS_EVERY_S:
+        if self._partitions_read.passed(_PARTITIONS_EVERY_S):
             self._partitions = self._read(self._slurm.partitions)
-            self._partitions_read_s = now_s
+            self._partitions_read.restart()
         jobs = self._read(self._slurm.jobs)
         config = self._slurm.config
         snapshot = Snapshot(
             taken_s=now_s,
             jobs=jobs,
-            nodes=self._nodes_beside(jobs, now_s),
+            nodes=self._nodes_beside(jobs),
             partitions=self._partitions,
             limits=self._limits(jobs),
             memory_limits=(config.max_mem_mib_per_node, config.max_mem_mib_per_cpu),
@@ -190,23 +223,32 @@ class Controller:
         self.metrics.snapshot_s.observe(self._reading_s)
         return snapshot
 
-    def _nodes_beside(self, jobs: tuple[JobRecord, ...], now_s: float) -> tuple[NodeRecord, ...]:
+    def _nodes_beside(self, jobs: tuple[JobRecord, ...]) -> tuple[NodeRecord, ...]:
         """The nodes as last read, or read again where a job has started or ended since."""
         holding = frozenset((job.job_id, job.started_s, job.state) for job in jobs if job.running)
-        old = now_s - self._nodes_read_s > _NODES_EVERY_S or not all(node.usable for node in self._nodes)
+        old = self._nodes_read.passed(_NODES_EVERY_S) or not all(node.usable for node in self._nodes)
         if old or holding != self._holding:
             self._nodes = self._read(self._slurm.nodes)
-            self._nodes_read_s, self._holding = now_s, holding
+            self._nodes_read.restart()
+            self._holding = holding
         return self._nodes
 
     def _read(self, read: Callable[[], _Read]) -> _Read:
-        """Make one call of those that the pace counts."""
+        """Read something of slurmctld's: its calls count in the budget, its time in the share of ours."""
         asked_s = time.monotonic()
+        try:
+            return self._counted(read)
+        finally:
+            self._reading_s += time.monotonic() - asked_s
+
+    def _counted(self, read: Callable[[], _Read]) -> _Read:
+        """Count the calls of a reading: those of Slurm's commands, or one where it is made through pyslurm."""
+        before = sum(self._slurm.calls.values())
         try:
             return read()
         finally:
-            self._calls += 1
-            self._reading_s += time.monotonic() - asked_s
+            self._calls += max(1, sum(self._slurm.calls.values()) - before)
+            self._progress()
 
     def _limits(self, jobs: Sequence[JobRecord]) -> SiteLimits | None:
         """What binds the users whose jobs wait for us; None, and no job is changed, if it cannot be read."""
@@ -226,22 +268,34 @@ class Controller:
             return None
 
     def _collect_outcomes(self, snapshot: Snapshot) -> None:
-        """Ask sacct for decided jobs that have left the queue without an outcome yet, every ``outcomes_every_s``."""
-        now_s = time.time()
-        if now_s - self._outcomes_read_s < self.config.daemon.outcomes_every_s:
+        """Every ``outcomes_every_s``: ask sacct what became of jobs that left the queue, and forget old decisions."""
+        if not self._outcomes_read.passed(self.config.daemon.outcomes_every_s):
             return
-        self._outcomes_read_s = now_s
+        self._outcomes_read.restart()
         queued = {(job.base_id, job.submitted_s) for job in snapshot.jobs if job.pending or job.running}
-        waiting = self._store.decisions_without_outcome(now_s - _WAIT_FOR_OUTCOMES_FOR_S, besides=queued)
+        now_s = time.time()
+        self._retention.drop_old(self.config.store, now_s, queued)
+        page = self._store.jobs_without_outcome(
+            now_s - _WAIT_FOR_OUTCOMES_FOR_S, besides=queued, after=self._outcomes_after
+        )
+        self._outcomes_after = page.after
+        waiting = self._store.histories(page.jobs)
         if not waiting:
             return
-        records = self._slurm.accounting(
-            sorted({decision.job_id for decision in waiting}), min(decision.submitted_s for decision in waiting)
+        records = self._accounting(
+            sorted({job_id for job_id, _ in waiting}), min(submitted_s for _, submitted_s in waiting)
         )
-        applications = {decision.id: self._store.applications(decision.id) for decision in waiting}
-        outcomes = outcomes_of(waiting, applications, records, self.config.objective, self._plugin_failed)
+        outcomes = outcomes_of(waiting.values(), records, self.config.objective, self._plugin_failed)
         self._store.add_outcomes(outcomes)
         self.counters.update(f"outcomes_{outcome.state}" for outcome in outcomes)
+
+    def _accounting(self, job_ids: Sequence[int], since_s: float) -> list[AccountingRecord]:
+        """Sacct's records. Its calls count in the budget; its time does not, for slurmctld has no part in it."""
+        records: list[AccountingRecord] = []
+        for first in range(0, len(job_ids), JOBS_PER_CALL):
+            some = job_ids[first : first + JOBS_PER_CALL]
+            records += self._counted(partial(self._slurm.accounting, some, since_s))
+        return records
 
     def _plugin_failed(self, err: PluginError) -> None:
         self.counters["plugin_errors"] += 1
@@ -249,10 +303,9 @@ class Controller:
 
     def _beat(self) -> None:
         """Renew the intercept file: only a cycle that went well tells the plugin to go on deferring."""
-        now_s = time.time()
-        if now_s - self._heartbeat_s >= self.config.daemon.heartbeat_s:
-            write_intercept(self.config)
-            self._heartbeat_s = now_s
+        if self._heartbeat.passed(self.config.daemon.heartbeat_s):
+            write_intercept(self.config, self._slurm.capabilities.skipped_forms)
+            self._heartbeat.restart()
 
 
 def _may_wait_for_us(application: Application, jobs: Mapping[int, JobRecord]) -> bool:

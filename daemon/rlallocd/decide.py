@@ -5,7 +5,7 @@ Nothing here touches Slurm or the store.
 
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -71,9 +71,16 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def decide(
-    candidates: Sequence[Candidate], snapshot: Snapshot, config: Config, agent: AgentClient
+    candidates: Sequence[Candidate],
+    snapshot: Snapshot,
+    config: Config,
+    agent: AgentClient,
+    progress: Callable[[], None] = lambda: None,
 ) -> tuple[tuple[Candidate, Decision], ...]:
-    """One decision for each candidate: an allocation, or the reason why the job is left as submitted."""
+    """One decision for each candidate: an allocation, or the reason why the job is left as submitted.
+
+    ``progress`` is called for each job, before and after the agent is asked.
+    """
     views = ClusterViews(snapshot.nodes, snapshot.jobs, snapshot.taken_s, config.urgency)
     questions: list[Question] = []
     decisions: list[tuple[Candidate, Decision]] = []
@@ -82,7 +89,8 @@ def decide(
             questions.append(_question(candidate, views, snapshot, config))
         except Declined as err:
             decisions.append((candidate, _left(candidate, snapshot, f"{err.name}: {err}")))
-    return (*decisions, *_ask(questions, snapshot, config, agent))
+        progress()
+    return (*decisions, *_ask(questions, snapshot, config, agent, progress))
 
 
 def executed_shares(decision: Decision, *, applied: bool) -> Shares | None:
@@ -99,7 +107,7 @@ def executed_shares(decision: Decision, *, applied: bool) -> Shares | None:
 
 def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, config: Config) -> Question:
     job = candidate.job
-    check_form(job, declined_at_submission=candidate.tag.decline)
+    check_form(job, declined_at_submission=candidate.tag.skip)
     # A held job waits for somebody else: it is resized, and stays held.
     if candidate.mode == "enforce" and not job.held:
         if not candidate.deferred_by_us:
@@ -119,7 +127,11 @@ def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, con
 
 
 def _ask(
-    questions: Sequence[Question], snapshot: Snapshot, config: Config, agent: AgentClient
+    questions: Sequence[Question],
+    snapshot: Snapshot,
+    config: Config,
+    agent: AgentClient,
+    progress: Callable[[], None],
 ) -> list[tuple[Candidate, Decision]]:
     if not questions:
         return []
@@ -130,24 +142,23 @@ def _ask(
     except AgentUnavailable as err:
         _log.warning("%d jobs go on as submitted: %s", len(questions), err)
         return [(question.candidate, _unanswered(question, snapshot, f"no-agent: {err}")) for question in questions]
-    return [
-        (
-            question.candidate,
-            with_nice(
-                decision_from(question, answer, decided.policy_version, snapshot),
-                question.candidate.job,
-                config.urgency,
-            ),
-        )
-        for question, answer in zip(questions, decided.answers, strict=True)
-    ]
+    decisions = []
+    for question, answer in zip(questions, decided.answers, strict=True):
+        candidate = question.candidate
+        decision = decision_from(question, answer, decided.policy_version, snapshot)
+        if decision.allocation is not None and candidate.mode == "enforce":
+            snapshot.granted[candidate.job.job_id] = decision.allocation
+        decisions.append((candidate, with_nice(decision, candidate.job, config.urgency)))
+        progress()
+    return decisions
 
 
 def decision_from(question: Question, answer: PolicyAnswer, version: str, snapshot: Snapshot) -> Decision:
-    """The decision that a policy's answer makes: its allocation, or the reason why that cannot be had."""
+    """The decision that a policy's answer makes: its allocation, or the reason why that cannot be had.
+
+    It is granted by nobody so far: whoever takes it notes that in ``snapshot.granted``.
+    """
     allocation, reason = _allowed(question, answer.shares, snapshot)
-    if not reason and question.candidate.mode == "enforce":
-        snapshot.granted[question.candidate.job.job_id] = allocation
     return msgspec.structs.replace(
         _unanswered(question, snapshot, reason),
         shares=answer.shares,

@@ -17,6 +17,7 @@ from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews, queue_of, seen_from
 from rlallocd.decide import Question, Snapshot, decision_from
+from rlallocd.limits import obstacle
 from rlallocd.sizes import Declined, check_form
 from rlallocd.slurm import JobRecord
 from rlallocd.waiting import (
@@ -93,7 +94,9 @@ def decide_again(
     decided = [
         (questions[key].candidate, msgspec.structs.replace(decisions[key], predicted_gain=gain))
         for name, partition in partitions.items()
-        for key, gain in _gains(name, partition, questions, proposed, histories, config.waiting.min_gain).items()
+        for key, gain in _gains(
+            name, partition, questions, proposed, histories, snapshot, config.waiting.min_gain
+        ).items()
     ]
     return DecidedAgain({key: situation_in(each.cluster) for key, each in questions.items()}, tuple(decided))
 
@@ -159,6 +162,7 @@ def _gains(
     questions: Mapping[JobKey, Question],
     proposed: Mapping[JobKey, Allocation],
     histories: Mapping[JobKey, JobHistory],
+    snapshot: Snapshot,
     min_gain: float,
 ) -> dict[JobKey, float]:
     """Which of the sizes proposed for one partition's jobs pay, each with its predicted gain."""
@@ -176,5 +180,20 @@ def _gains(
                 view=question.cluster,
                 starts_within_s=starts_within_s(question.candidate.job, question.cluster.time_s),
             )
-    gains = gains_worth_having(partition.queue, proposals, partition.view.free, min_gain)
+    gains = gains_worth_having(
+        partition.queue,
+        proposals,
+        partition.view.free,
+        min_gain,
+        lambda place: _grant(questions[keys[place]], proposed[keys[place]], snapshot),
+    )
     return {keys[place]: gain for place, gain in gains.items()}
+
+
+def _grant(question: Question, allocation: Allocation, snapshot: Snapshot) -> bool:
+    """Count a size against the limits from now on, unless what others were granted meanwhile forbids it."""
+    job, wait_s = question.candidate.job, question.cluster.expected_wait_s(allocation)
+    if obstacle(job, question.view.request, allocation, snapshot.site, wait_s):
+        return False
+    snapshot.granted[job.job_id] = allocation
+    return True

@@ -2,12 +2,13 @@
 
 The first half is pure; ``Easing`` reads the store and calls slurmctld. No journal: what a job is to have follows from
 its decision and its wait, a nice only ever falls, and what was not done is due again at the next look.
-docs/urgency.md has the rules for people.
+docs/admin/urgency.md has the rules for people.
 """
 
 import logging
+import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -17,6 +18,7 @@ from rlalloc.store import JobHistory, Store
 from rlalloc.urgency import nice_left, steps_taken
 from rlallocd.apply import BATCH, added_nice
 from rlallocd.findings import AddedNice
+from rlallocd.interval import Interval
 from rlallocd.slurm import JobRecord, Slurm, UpdateRefused
 from rlallocd.tag import has_note, read_tag
 
@@ -88,19 +90,29 @@ def falls_of(due: Mapping[int, int], jobs: Sequence[JobRecord]) -> list[Fall]:
 class Easing:
     """Lets nices fall, every ``waiting.every_s``. Counts ``waiting_eased`` jobs, and ``waiting_stuck`` ones."""
 
-    def __init__(self, slurm: Slurm, store: Store, counters: Counter[str]) -> None:
+    def __init__(
+        self,
+        slurm: Slurm,
+        store: Store,
+        counters: Counter[str],
+        *,
+        progress: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``progress`` is called after each update; ``clock`` [s] paces the looks."""
         self._slurm = slurm
         self._store = store
         self._counters = counters
-        self._looked_s = 0.0
+        self._progress = progress
+        self._looked = Interval(clock)
         self._added: dict[JobKey, Added | None] = {}
         self._tries: Counter[tuple[JobKey, int]] = Counter()
 
     def ease(self, jobs: Sequence[JobRecord], config: Config, now_s: float, open_jobs: Collection[int]) -> None:
         """Set what is due. ``open_jobs`` have an update that is not finished. Raises StoreError, SlurmUnavailable."""
-        if now_s - self._looked_s < config.waiting.every_s:
+        if not self._looked.passed(config.waiting.every_s):
             return
-        self._looked_s = now_s
+        self._looked.restart()
         waiting = [job for job in jobs if _may_have_ours(job) and job.job_id not in open_jobs]
         self._learn(waiting)
         self._set(waiting, {job.job_id: _is_over(job, config) for job in waiting}, now_s, CALLS_A_LOOK)
@@ -132,6 +144,7 @@ class Easing:
                 self._slurm.set_nice([job.job_id for job in fall.jobs], fall.nice)
             except UpdateRefused as err:  # one that has started or was cancelled meanwhile
                 _log.info("not all of %d jobs got nice %d: %s", len(fall.jobs), fall.nice, err)
+            self._progress()
             for job in fall.jobs:
                 self._note(job, fall.nice)
 

@@ -1,59 +1,83 @@
 """The two small files between rlalloc.lua in slurmctld and this daemon.
 
 ``intercept`` tells the plugin what to look for. It expires: when the daemon is dead or cannot do its work, the file
-grows stale and the plugin leaves jobs alone. ``wake`` is touched by the plugin when it has deferred a job.
+grows stale and the plugin leaves jobs alone. It says twice when that is: in seconds of uptime, which no step of the
+clock moves, and as a time, which no restart of the machine moves. The plugin goes by whichever comes first.
+``wake`` is touched by the plugin when it has deferred a job.
 """
 
 import errno
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
 import inotify_simple
 
 from rlalloc.config import Config
+from rlalloc.errors import RlallocError
 
 INTERCEPT_FILE: Final = "intercept"
+INTERCEPT_HEADER: Final = "rlalloc-intercept 2"
+"""Its number is counted up when rlalloc.lua of before could misread the file."""
 WAKE_FILE: Final = "wake"
 _LIVES_FOR_HEARTBEATS: Final = 3
+_UPTIME: Final = Path("/proc/uptime")
+"""Read rather than clock_gettime: in a container both may differ, and the plugin has only this one."""
 
 
-def intercept_text(config: Config, now_s: float) -> str:
-    """The text of the intercept file, valid for three heartbeats from ``now_s`` on."""
-    return "\n".join([*_lines(config, now_s), ""])
+class RuntimeDirectoryError(RlallocError):
+    """The runtime directory, or a file in it, cannot be written."""
 
 
-def write_intercept(config: Config) -> None:
-    """Renew the intercept file, atomically. Raises OSError."""
-    _write(config, time.time())
+def intercept_text(config: Config, now_s: float, uptime_s: float, skipped_forms: Collection[str] = ()) -> str:
+    """The text of the intercept file, valid for three heartbeats from ``now_s`` and ``uptime_s`` on.
+
+    The plugin does not defer ``skipped_forms``: forms of submission that an update breaks in this site's Slurm.
+    """
+    return "\n".join([*_lines(config, now_s, uptime_s, skipped_forms), ""])
+
+
+def write_intercept(config: Config, skipped_forms: Collection[str] = ()) -> None:
+    """Renew the intercept file, atomically. Raises RuntimeDirectoryError."""
+    uptime_s = float(_UPTIME.read_text(encoding="ascii").split()[0])
+    _write(config, intercept_text(config, time.time(), uptime_s, skipped_forms))
 
 
 def withdraw_intercept(config: Config) -> None:
-    """Tell the plugin to leave all jobs alone from now on, by a file long expired. Raises OSError.
+    """Tell the plugin to leave all jobs alone from now on, by a file long expired. Raises RuntimeDirectoryError.
 
     The file is not removed, so that nothing that slurmctld would block on (a FIFO) can take its place.
     """
-    _write(config, 0)
+    _write(config, intercept_text(config, 0, 0))
 
 
-def _write(config: Config, now_s: float) -> None:
+def _write(config: Config, text: str) -> None:
     path = config.runtime_directory / INTERCEPT_FILE
     aside = path.with_suffix(".new")
-    aside.write_text(intercept_text(config, now_s), encoding="utf-8")
-    aside.chmod(0o644)
-    aside.replace(path)
+    try:
+        aside.write_text(text, encoding="utf-8")
+        aside.chmod(0o644)
+        aside.replace(path)
+    except OSError as err:
+        raise RuntimeDirectoryError(f"cannot write {path}: {err.strerror or err}") from err
 
 
 class WakeFile:
-    """A file descriptor that becomes readable when the plugin has touched the wake file."""
+    """A file descriptor that becomes readable when the plugin has touched the wake file.
+
+    Raises RuntimeDirectoryError if that file cannot be made or watched.
+    """
 
     def __init__(self, runtime_directory: Path) -> None:
         path = runtime_directory / WAKE_FILE
-        path.touch(mode=0o664)
-        self._inotify = inotify_simple.INotify(nonblocking=True)
         flags = inotify_simple.flags
-        self._inotify.add_watch(path, flags.MODIFY | flags.ATTRIB | flags.CLOSE_WRITE)
+        try:
+            path.touch(mode=0o664)
+            self._inotify = inotify_simple.INotify(nonblocking=True)
+            self._inotify.add_watch(path, flags.MODIFY | flags.ATTRIB | flags.CLOSE_WRITE)
+        except OSError as err:
+            raise RuntimeDirectoryError(f"cannot watch {path}: {err.strerror or err}") from err
 
     def fileno(self) -> int:
         """The descriptor to poll."""
@@ -72,10 +96,14 @@ class WakeFile:
         self._inotify.close()
 
 
-def _lines(config: Config, now_s: float) -> Iterator[str]:
-    yield "rlalloc-intercept 1"
-    yield f"expires {int(now_s + _LIVES_FOR_HEARTBEATS * config.daemon.heartbeat_s) + 1}"
+def _lines(config: Config, now_s: float, uptime_s: float, skipped_forms: Collection[str]) -> Iterator[str]:
+    lives_s = _LIVES_FOR_HEARTBEATS * config.daemon.heartbeat_s + 1
+    yield INTERCEPT_HEADER
+    yield f"expires {int(now_s + lives_s)}"
+    yield f"uptime {int(uptime_s + lives_s)}"
     yield f"grace {config.grace_s}"
+    for form in sorted(skipped_forms):
+        yield f"skip {form}"
     for job_class, commands in config.commands.items():
         for command in commands:
             yield f"class {job_class} {command}"

@@ -1,4 +1,4 @@
-"""What rlallocd tells Prometheus; each metric is described in docs/metrics.md."""
+"""What rlallocd tells Prometheus; each metric is described in docs/reference/metrics.md."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +19,10 @@ _SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0)
 _PLAIN: Final = {
     "cycles": ("rlallocd_cycles", "Cycles of the loop."),
     "store_errors": ("rlallocd_store_errors", "Cycles that failed for the store."),
+    "dropped_decisions": ("rlallocd_dropped_decisions", "Decisions that were deleted for their age."),
+    "unreadable_rows": ("rlallocd_unreadable_rows", "Rows of the store that were skipped since they cannot be read."),
     "runtime_directory_errors": ("rlallocd_intercept_errors", "Cycles that could not renew the intercept file."),
+    "system_errors": ("rlallocd_system_errors", "Cycles that failed for the operating system; the log names why."),
     "plugin_errors": ("rlallocd_plugin_errors", "Outcomes without a reward, for a term of a plug-in failed."),
     "slurm_errors": ("rlallocd_failed_cycles", "Cycles that failed for Slurm."),
 }

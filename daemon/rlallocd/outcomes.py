@@ -1,12 +1,12 @@
 """What became of decided jobs: sacct's records joined with decisions, and their reward."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from rlalloc.config import ObjectiveSection
 from rlalloc.errors import PluginError
-from rlalloc.store import Application, Decision, JobHistory, Outcome
+from rlalloc.store import Decision, JobHistory, Outcome
 from rlallocd.decide import executed_shares
 from rlallocd.slurm import AccountingRecord
 from rlallocd.worth import costs_of_run, mean_costs, reward_of
@@ -25,15 +25,14 @@ _RUN_AGAIN: Final = frozenset({"REQUEUED", "PREEMPTED", "NODE_FAIL"})
 
 
 def outcomes_of(
-    decisions: Sequence[Decision],
-    applications: Mapping[str, Sequence[Application]],
+    jobs: Iterable[JobHistory],
     records: Sequence[AccountingRecord],
     objective: ObjectiveSection,
     plugin_failed: Callable[[PluginError], None],
 ) -> tuple[Outcome, ...]:
-    """Outcomes of jobs that have ended; the last run counts where a job was requeued.
+    """Outcomes of those ``jobs`` that have ended; the last run counts where a job was requeued.
 
-    ``decisions`` are all those of each job, oldest first. Its outcome belongs to the one in force when it started.
+    A job's outcome belongs to the decision in force when it started.
 
     An array has one decision and so one outcome, once all its tasks have ended: from the first start to the last end,
     the size of one task, the largest memory peak of any, the energy of all, the mean of the tasks' costs, and the
@@ -45,11 +44,11 @@ def outcomes_of(
     for record in records:
         by_job[record.job_id].append(record)
     found = []
-    for decision in _in_force(decisions, applications):
+    for job in jobs:
+        decision = job.in_force
         parts = _last_runs(by_job[decision.job_id], int(decision.submitted_s))
         if parts and all(part.state in ENDED and part.ended_s is not None for part in parts):
-            applied = any(application.state == "begun" for application in applications.get(decision.id, ()))
-            found.append(_outcome(decision, parts, objective, plugin_failed, applied=applied))
+            found.append(_outcome(decision, parts, objective, plugin_failed, applied=job.applied))
     return tuple(found)
 
 
@@ -64,15 +63,6 @@ def _last_runs(records: Sequence[AccountingRecord], submitted_s: int) -> list[Ac
         if record.submitted_s == submitted_s or (before is not None and before.state in _RUN_AGAIN):
             runs[record.part] = record
     return list(runs.values())
-
-
-def _in_force(decisions: Sequence[Decision], applications: Mapping[str, Sequence[Application]]) -> Iterator[Decision]:
-    jobs: defaultdict[tuple[int, float], list[Decision]] = defaultdict(list)
-    for decision in decisions:
-        jobs[decision.job_id, decision.submitted_s].append(decision)
-    for mine in jobs.values():
-        journal = sorted((each for one in mine for each in applications.get(one.id, ())), key=lambda each: each.id)
-        yield JobHistory(decisions=tuple(mine), applications=tuple(journal)).in_force
 
 
 def _outcome(

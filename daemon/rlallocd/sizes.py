@@ -17,7 +17,7 @@ _MOST_NODES_TRIED: Final = 1024
 class Declined(RlallocError):
     """A job that rlalloc leaves as it was submitted; the text says why.
 
-    ``name`` is short and stable (kebab case), for counting: docs/submission-forms.md lists them all.
+    ``name`` is short and stable (kebab case), for counting: docs/reference/messages.md lists them all.
     """
 
     def __init__(self, text: str, name: str = "other") -> None:
@@ -77,7 +77,7 @@ FORMS_DECLINED: Final[Mapping[str, str]] = {
     "reservation": "a job in a reservation, which is a size and a time by itself",
     "deadline": "a job with a deadline: waiting could cost it",
     "time-min": "a job whose time limit Slurm may shorten (--time-min)",
-    "ntasks-per-gpu": "a job with --ntasks-per-gpu on Slurm after 22.05, where any update leaves it with one task",
+    "ntasks-per-gpu": "a job with --ntasks-per-gpu: any update leaves it with one task in this version of Slurm",
     "split-array": "an array of which some tasks stand in the queue by themselves",
     "no-gpus": "a job without GPUs",
     "no-time-limit": "a job without a time limit",
@@ -89,7 +89,7 @@ FORMS_DECLINED: Final[Mapping[str, str]] = {
     "uneven": "a job whose nodes or tasks are not alike",
     "too-large": "a job that no node of its partition holds",
 }
-"""What is not resized, by name. docs/submission-forms.md has the same list."""
+"""What is not resized, by name. docs/reference/messages.md has the same list."""
 
 
 def check_form(job: JobRecord, declined_at_submission: str = "") -> None:

@@ -2,7 +2,7 @@
 
 ``rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=1795236700;user_begin=0;ask=gpus=1-8+cpus-per-gpu=2-8``, beside
 whatever else the site keeps in that field. Only operators can write an AdminComment, so users cannot forge it.
-A job that rlalloc.lua saw and left alone has ``;decline=NAME`` in its tag, so that the daemon can say why.
+A job that rlalloc.lua skipped has ``;skip=NAME`` in its tag, so that the daemon can say why.
 """
 
 import re
@@ -28,7 +28,7 @@ class Tag(msgspec.Struct, frozen=True):
     begin: int
     user_begin: int
     ask: str = ""
-    decline: str = ""
+    skip: str = ""
 
     @property
     def directives(self) -> str:
@@ -43,6 +43,8 @@ def read_tag(admin_comment: str) -> Tag | None:
     if match is None:
         return None
     pairs = dict(part.partition("=")[::2] for part in match[1].split(";"))
+    if "decline" in pairs:  # the word until November 2026; such a job may still be queued
+        pairs["skip"] = pairs.pop("decline")
     try:
         return msgspec.convert(pairs, Tag, strict=False)
     except msgspec.ValidationError:

@@ -17,7 +17,10 @@ _LONGEST_BACK_OFF_S: Final = 30.0
 
 
 class CycleReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cycle tells the timetable. ``calls`` and ``reading_s`` are of the snapshot and the outcomes alone."""
+    """What a cycle tells the timetable.
+
+    ``calls`` are those for the snapshot and the outcomes, ``reading_s`` is what slurmctld took for the snapshot.
+    """
 
     began_s: float
     decided: int

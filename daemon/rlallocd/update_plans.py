@@ -1,7 +1,7 @@
-"""What one update of a pending job says: a size in absolute terms, or the job's own terms again. Pure functions.
+"""The fields of one update of a pending job: a size in absolute terms, or the job's own terms again. Pure functions.
 
-An update is not atomic and every kind of request that is left out stays in force, so both set all of them and clear
-those that are not meant. Why each field is there, with what goes wrong without it: docs/submission-forms.md.
+An update is not atomic, and a kind of request that it leaves out stays in force. So each update sets every kind, and
+clears those that do not apply. Why each field is there: docs/explanation/submission-forms.md.
 """
 
 from typing import Final
@@ -12,7 +12,7 @@ from rlallocd.slurm import JobRecord, UpdatePlan
 from rlallocd.tag import fits_slurmdbd
 
 _NODES_WITHOUT_END: Final = 65_533
-"""What stands for "as many nodes as you like": scontrol has no word that takes an upper bound of nodes away again."""
+"""Stands for "no maximum": scontrol has no word that removes a maximum of nodes."""
 
 
 def plan_update(job: JobRecord, size: Allocation, admin_comment: str) -> UpdatePlan:
@@ -47,15 +47,15 @@ def plan_update(job: JobRecord, size: Allocation, admin_comment: str) -> UpdateP
 
 
 def plan_nice(job: JobRecord, nice: int, admin_comment: str) -> UpdatePlan:
-    """The update that changes nothing of ``job`` but its nice: for one that keeps its size."""
+    """The update that changes only the nice of ``job``, which keeps its size."""
     return _plan(job, {"Nice": str(nice)}, admin_comment)
 
 
 def plan_restoration(original: JobRecord, admin_comment: str) -> UpdatePlan:
-    """The update that gives a job back what it asked for, in its own terms as far as scontrol has fields for them.
+    """The update that gives a job its request back, in its own terms as far as scontrol has fields for them.
 
-    Where it has none (see _has_own_terms), the job gets the same size in absolute terms; and a job without an upper
-    bound of nodes gets one that no cluster reaches. Raises Declined for a job whose nodes or tasks differ, which is
+    Without such fields (see _has_own_terms), the job gets the same size in absolute terms. A job without a maximum of
+    nodes gets one that no cluster reaches. Raises Declined for a job whose nodes or tasks differ, which is
     never updated.
     """
     asked = original.fields
@@ -90,7 +90,7 @@ def plan_restoration(original: JobRecord, admin_comment: str) -> UpdatePlan:
 
 
 def _has_own_terms(job: JobRecord) -> bool:
-    """Whether scontrol can say again what was asked, as tried for every form (docs/submission-forms.md).
+    """Whether scontrol can repeat the request in its own terms, as tried (docs/explanation/submission-forms.md).
 
     It has no field for --ntasks-per-gpu; it refuses TresPerSocket; memory per GPU and a least number of CPUs a node
     (--mincpus) lose against the memory per CPU and the CPUs per task that have to be in the same message.
@@ -105,7 +105,7 @@ def _has_own_terms(job: JobRecord) -> bool:
 
 
 def _node_list(job: JobRecord, size: Allocation) -> dict[str, str]:
-    """More named nodes than the job is to have would be refused: the list goes, and any nodes will do."""
+    """Slurm refuses more named nodes than the job is to have: then the list is cleared, and any nodes will do."""
     named = job.required_nodes and size.nodes < (job.fields.min_nodes or job.nodes)
     return {"ReqNodeList": ""} if named else {}
 

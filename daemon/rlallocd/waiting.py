@@ -2,11 +2,11 @@
 
 A job is asked about again when the cluster or the queue is not what it was when it was last asked about; it gets
 another size only where that is expected to save enough, never one that it left before, and only a few times. Jobs
-that are about to start are left alone. docs/waiting.md has the rules for people.
+that are about to start are left alone. docs/explanation/redecision.md has the rules for people.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -78,7 +78,8 @@ def why_left_alone(
         (job.is_array, "an array is decided once, for all its tasks"),
         (history.is_open, "an update has not come to its end"),
         (history.further_updates >= section.max_updates, f"it was updated {history.further_updates} times"),
-        (now_s - history.decisions[-1].decided_s < section.every_s, "it was decided just now"),
+        # Decided in time to come: the clock has been set back since.
+        (0 <= now_s - history.decisions[-1].decided_s < section.every_s, "it was decided just now"),
         (bool(changed_by_others), f"somebody else changed it: {'; '.join(changed_by_others)}"),
         (soon is not None and soon <= section.leave_alone_s, "Slurm expects to start it soon"),
         (not len(view.queued) and view.fits_now(history.size), "it is at the head of the queue and fits"),
@@ -123,12 +124,17 @@ def predicted_gain(proposal: Proposal, view: ClusterView) -> float:
 
 
 def gains_worth_having(
-    queue: Sequence[JobRecord], proposals: Mapping[int, Proposal], free: FloatArray, min_gain: float
+    queue: Sequence[JobRecord],
+    proposals: Mapping[int, Proposal],
+    free: FloatArray,
+    min_gain: float,
+    grant: Callable[[int], bool] = lambda _: True,
 ) -> dict[int, float]:
     """The proposals that pay, by place in the queue, each with its predicted gain.
 
     What is free is given away in the order of the queue: a job that fits takes its part, in its present size or in
     the one proposed, before the next is judged. Else all jobs of a batch would shrink into the same hole.
+    ``grant`` is called with the place of each that pays, in the same order, and may refuse it.
     """
     worth: dict[int, float] = {}
     for place in range(max(proposals, default=-1) + 1):
@@ -136,7 +142,7 @@ def gains_worth_having(
         size = _size_if_it_waits_for_resources(queue[place])
         if proposal is not None:
             gain = predicted_gain(proposal, dataclasses.replace(proposal.view, free=free))
-            if gain >= min_gain:
+            if gain >= min_gain and grant(place):
                 worth[place] = gain
                 size = proposal.proposed
         if size is not None:

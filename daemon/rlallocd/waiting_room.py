@@ -1,7 +1,9 @@
 """Looking at the jobs that wait, now and then, and remembering in which situation each was last asked about."""
 
 import logging
+import time
 from collections import Counter
+from collections.abc import Callable
 
 from rlalloc.config import Config
 from rlalloc.store import Decision, Store
@@ -9,6 +11,7 @@ from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.candidates import Candidate, find_waiting
 from rlallocd.decide import Snapshot
 from rlallocd.decide_again import JobKey, decide_again
+from rlallocd.interval import Interval
 from rlallocd.waiting import Situation
 
 _log = logging.getLogger(__name__)
@@ -20,11 +23,19 @@ class WaitingRoom:
     What is remembered only saves questions: how often a job was updated, and in which sizes, is in the store.
     """
 
-    def __init__(self, store: Store, agent: AgentClient, counters: Counter[str]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        agent: AgentClient,
+        counters: Counter[str],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``clock`` [s] paces the looks."""
         self._store = store
         self._agent = agent
         self._counters = counters
-        self._looked_s = 0.0
+        self._looked = Interval(clock)
         self._asked: dict[JobKey, Situation] = {}
 
     def decide(self, snapshot: Snapshot, config: Config) -> tuple[tuple[Candidate, Decision], ...]:
@@ -33,9 +44,9 @@ class WaitingRoom:
         Without the agent they stay as they are.
         """
         section = config.waiting
-        if not section.max_updates or snapshot.taken_s - self._looked_s < section.every_s:
+        if not section.max_updates or not self._looked.passed(section.every_s):
             return ()
-        self._looked_s = snapshot.taken_s
+        self._looked.restart()
         waiting = find_waiting(snapshot.jobs, config, snapshot.taken_s)
         keys = {candidate.key for candidate in waiting}
         self._asked = {key: situation for key, situation in self._asked.items() if key in keys}

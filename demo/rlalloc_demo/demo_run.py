@@ -69,7 +69,7 @@ def run(console: Console, svg: Path | None) -> int:
         screen.phase("a Slurm site on this machine: munge, MariaDB, slurmdbd, slurmctld, 4 nodes of 8 GPUs")
         place = build(workloads.users)
         users = ", ".join(workloads.users)
-        screen.say(f"       {place.site.directory}; Slurm {place.slurm.config.version}; users {users}")
+        screen.say(f"       {place.site.directory}; Slurm {place.slurm.config.slurm_version}; users {users}")
         screen.waiting("starting rlalloc-agent and rlallocd")
         place.start_agent()
         place.start_daemon()

@@ -82,8 +82,9 @@ def wait_until_ended(place: Place, screen: Screen, submitted: list[Submitted]) -
 
 def _open_jobs(place: Place, submitted: list[Submitted]) -> list[Decision]:
     """Decisions whose job has no outcome in the store so far."""
-    ids = {decision.id for decision in decisions_of(place, submitted).values()}
-    return [decision for decision in place.store.decisions_without_outcome(0.0) if decision.id in ids]
+    decisions = decisions_of(place, submitted).values()
+    ended = place.store.outcomes([decision.id for decision in decisions])
+    return [decision for decision in decisions if decision.id not in ended]
 
 
 def _policy_checks(ran: Mapping[str, list[Ran]], decisions: Mapping[int, Decision], served: str) -> list[Check]:
@@ -129,8 +130,8 @@ def _daemon_checks(jobs: list[Ran], decisions: Mapping[int, Decision], deferred:
 
 
 def _picked_up(place: Place, open_before: list[Decision]) -> Check:
-    still_open = {decision.id for decision in place.store.decisions_without_outcome(0.0)}
-    lost = [f"job {decision.job_id}" for decision in open_before if decision.id in still_open]
+    ended = place.store.outcomes([decision.id for decision in open_before])
+    lost = [f"job {decision.job_id}" for decision in open_before if decision.id not in ended]
     lost += [f"application {application.id}" for application in place.store.open_applications()]
     detail = f"outcomes of jobs {', '.join(str(decision.job_id) for decision in open_before) or '-'}"
     check = checks.none_of("the daemon picked up where it was", lost, detail)

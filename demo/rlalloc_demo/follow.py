@@ -87,8 +87,9 @@ def accounted(place: Place, screen: Screen, submitted: Sequence[Submitted]) -> d
         ids = [each.job_id for each in submitted]
         records = {record.job_id: record for record in place.slurm.accounting(ids, since_s) if record.ended_s}
         missing = sorted(set(ids) - set(records))
-        decided = {decision.id for decision in decisions_of(place, submitted).values()}
-        open_decisions = [each.job_id for each in place.store.decisions_without_outcome(0.0) if each.id in decided]
+        decided = {decision.id: job_id for job_id, decision in decisions_of(place, submitted).items()}
+        ended = place.store.outcomes(list(decided))
+        open_decisions = [job_id for decision_id, job_id in decided.items() if decision_id not in ended]
         if not missing and not open_decisions:
             return records
         if time.monotonic() > deadline:

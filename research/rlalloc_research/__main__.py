@@ -15,9 +15,9 @@ app = typer.Typer(no_args_is_help=True, help="Tables and figures of papers.")
 
 
 @app.command("pareto-front")
-def front_command(
+def pareto_front(
     term: Annotated[
-        str, typer.Argument(metavar="TERM", help="A term of the objective (docs/objective.md).")
+        str, typer.Argument(metavar="TERM", help="A term of the objective (docs/admin/objective.md).")
     ] = "gpu_held",
     *,
     weights: Annotated[str, typer.Option(help="Weights of TERM beside jct 1.")] = "0,2,5,100",
@@ -25,17 +25,17 @@ def front_command(
     workloads: Annotated[int, typer.Option(min=1, help="Simulated workloads to learn from.")] = 100,
     steps: Annotated[int, typer.Option(min=1, help="Gradient steps of each policy.")] = 3000,
     validation_workloads: Annotated[int, typer.Option(min=1, help="Workloads to judge on.")] = 80,
-    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the front there.")] = None,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the front to this PNG.")] = None,
     processes: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 1,
 ) -> None:
-    """Show what one policy reaches that is told the weights, against a policy for each weight."""
+    """Compare one weight-conditioned policy with one policy per weight."""
     from rlalloc.heuristics import BASELINE_NAME
-    from rlalloc_research.pareto_front import FrontSettings
+    from rlalloc_research.pareto_front import ParetoFrontSettings
+    from rlalloc_research.research_wiring import make_pareto_front
     from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE
-    from rlalloc_research.research_wiring import make_front
 
     with errors_end_here("research", ConfigError, PolicyError):
-        settings = FrontSettings(
+        settings = ParetoFrontSettings(
             term=term,
             weights=_weights(weights),
             seed=seed,
@@ -44,7 +44,7 @@ def front_command(
             validation_workloads=validation_workloads,
         )
         with progress_bar() as report:
-            found = make_front(settings, png, processes, report)
+            found = make_pareto_front(settings, png, processes, report)
     table = Table(
         title=f"Over those of {BASELINE_NAME}, on {validation_workloads} workloads [{CONFIDENCE:.0%} interval]"
     )

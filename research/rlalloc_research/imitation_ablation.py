@@ -10,7 +10,7 @@ has all of it with RLAlloc4LM's three experts. Every so many steps the determini
 workloads, which no training sees.
 
 One file a run is written to the directory, and what is there is not run again: stop it whenever you like. The table
-comes from all files of the wanted seeds. docs/imitation.md explains it.
+comes from all files of the wanted seeds. docs/results/imitation.md explains it.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""What one policy that is told the weights reaches, against policies that were each trained for one weight.
+"""The Pareto front: one weight-conditioned policy against policies that were each trained for one weight.
 
-All learn from the same labels with as many gradient steps each, and run the same validation workloads. A point is a
-policy at one weight of a term beside completion time: mean JCT, and the mean cost by that term, both over those of
-the base heuristic on the same workloads.
+All learn from the same advantages with the same number of gradient steps, and run the same validation workloads. A
+point is a policy at one weight of a term beside completion time: mean JCT and mean cost in that term, both relative
+to the baseline heuristic on the same workloads.
 """
 
 from collections.abc import Sequence
@@ -25,20 +25,20 @@ from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.progress import ProgressCallback, part_of
 from rlalloc_simulator.training_workloads import TRAINING, VALIDATION, TrainingWorkload, training_workload
-from rlalloc_trainer.advantages.counterfactual import Labels, LabelSettings, label
-from rlalloc_trainer.advantages.weight_relabelling import Draw, always, draw_weights, remembered
+from rlalloc_trainer.advantages.counterfactual import Advantages, AdvantageSettings, counterfactual_advantages
+from rlalloc_trainer.advantages.weight_relabelling import Draw, always, draw_weights, relabelled_replay
 from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
-from rlalloc_trainer.sac.conditioned_critics import sac_for_any_weights
+from rlalloc_trainer.sac.conditioned_critics import weight_conditioned_sac
 from rlalloc_trainer.sac.soft_actor_critic import Losses, SacSettings, learn
 
-TOLD: Final = "one policy, told the weight"
-SINGLE: Final = "a policy for each weight"
+CONDITIONED: Final = "one weight-conditioned policy"
+SINGLE: Final = "one policy for each weight"
 SIMULATED: Final = 0.2
 LEARNED: Final = 0.4
 """How much of the time has passed by then; the progress bar's estimate."""
 
 
-class FrontSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ParetoFrontSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """``weights`` of ``term`` beside a completion time of weight 1, jobs per workload, and amounts of work."""
 
     term: str = "gpu_held"
@@ -48,38 +48,37 @@ class FrontSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     workloads: int = 100
     steps: int = 3000
     validation_workloads: int = 80
-    labels: LabelSettings = LabelSettings()
+    advantages: AdvantageSettings = AdvantageSettings()
     sac: SacSettings = SacSettings()
 
 
-class FrontPoint(msgspec.Struct, frozen=True):
-    """What a policy reached at one weight, over the base heuristic: below 1 is better, and cheaper."""
+class ParetoPoint(msgspec.Struct, frozen=True):
+    """A policy at one weight, relative to the baseline heuristic: below 1 is better, and cheaper."""
 
     weight: float
     jct: Interval
     cost: Interval
 
 
-Front = dict[str, list[FrontPoint]]
-"""Points in the order of weights, by TOLD and SINGLE."""
+ParetoFront = dict[str, list[ParetoPoint]]
+"""Points in the order of weights, by CONDITIONED and SINGLE."""
 
 
-def front(settings: FrontSettings, parallel_map: ParallelMap, report: ProgressCallback) -> Front:
-    """Train and run all policies. Deterministic for a seed. Raises PolicyError for a term that is not there."""
+def pareto_front(settings: ParetoFrontSettings, parallel_map: ParallelMap, report: ProgressCallback) -> ParetoFront:
+    """Train and run all policies. Deterministic for a seed. Raises PolicyError for an unknown term."""
     if settings.term not in TERM_NAMES or settings.term == "jct":
         others = ", ".join(name for name in TERM_NAMES if name != "jct")
         raise PolicyError(f"no term {settings.term!r} to set against jct: write one of {others}")
     sites = [site_weights(settings.term, weight) for weight in settings.weights]
-    labels = _labels(settings, parallel_map, report)
+    advantages = _advantages(settings, parallel_map, report)
     draws: list[Draw] = [draw_weights, *(always(site) for site in sites)]
     actors = []
     for number, draw in enumerate(draws):
         report("learning", SIMULATED + (LEARNED - SIMULATED) * number / len(draws))
-        actors.append(_learned(settings, labels, draw))
-    baseline = HeuristicPolicy(BASELINE_NAME)
-    policies: dict[tuple[str, Weights] | None, ComparedPolicy] = {None: baseline}
+        actors.append(_learned(settings, advantages, draw))
+    policies: dict[tuple[str, Weights] | None, ComparedPolicy] = {None: HeuristicPolicy(BASELINE_NAME)}
     for actor_for_one, site in zip(actors[1:], sites, strict=True):
-        policies[TOLD, site] = msgspec.structs.replace(actors[0], objective=site)
+        policies[CONDITIONED, site] = msgspec.structs.replace(actors[0], objective=site)
         policies[SINGLE, site] = msgspec.structs.replace(actor_for_one, objective=site)
     numbers = range(VALIDATION, VALIDATION + settings.validation_workloads)
     sources = [TrainingWorkload(number, settings.jobs) for number in numbers]
@@ -87,42 +86,45 @@ def front(settings: FrontSettings, parallel_map: ParallelMap, report: ProgressCa
     results = run_policies(policies, sources, parallel_map, progress, RunSettings(costs=True))
     return {
         name: [
-            FrontPoint(
+            ParetoPoint(
                 weight,
                 _ratio(results[name, site], results[None], "jct"),
                 _ratio(results[name, site], results[None], settings.term),
             )
             for weight, site in zip(settings.weights, sites, strict=True)
         ]
-        for name in (TOLD, SINGLE)
+        for name in (CONDITIONED, SINGLE)
     }
 
 
 def site_weights(term: str, weight: float) -> Weights:
-    """The default objective of a site, and a weight for one term more."""
+    """The default objective of a site, with another weight for one term."""
     return msgspec.structs.replace(Weights(), **{term: weight})
 
 
-def label_workload(task: tuple[int, int, LabelSettings]) -> Labels:
-    """Take decisions of the workload of that number, and of so many jobs, again."""
+def advantages_of_workload(task: tuple[int, int, AdvantageSettings]) -> Advantages:
+    """Return counterfactual advantages in the workload of that number and so many jobs."""
     number, jobs, settings = task
-    return label(training_workload(number, jobs), BASELINE, settings, np.random.default_rng((number, 3)))
+    generator = np.random.default_rng((number, 3))
+    return counterfactual_advantages(training_workload(number, jobs), BASELINE, settings, generator)
 
 
-def _labels(settings: FrontSettings, parallel_map: ParallelMap, report: ProgressCallback) -> list[Labels]:
+def _advantages(
+    settings: ParetoFrontSettings, parallel_map: ParallelMap, report: ProgressCallback
+) -> list[Advantages]:
     first = TRAINING + 1000 * settings.seed
-    tasks = [(first + number, settings.jobs, settings.labels) for number in range(settings.workloads)]
+    tasks = [(first + number, settings.jobs, settings.advantages) for number in range(settings.workloads)]
     made = []
-    for labels in parallel_map(label_workload, tasks):
-        made.append(labels)
+    for advantages in parallel_map(advantages_of_workload, tasks):
+        made.append(advantages)
         report("simulating", SIMULATED * len(made) / len(tasks))
     return made
 
 
-def _learned(settings: FrontSettings, labels: Sequence[Labels], draw: Draw) -> LearnedPolicy:
+def _learned(settings: ParetoFrontSettings, advantages: Sequence[Advantages], draw: Draw) -> LearnedPolicy:
     torch.manual_seed(settings.seed)
-    sac = sac_for_any_weights(Actor(len(FEATURES), HIDDEN), settings.sac, settings.seed)
-    learn(sac, remembered(labels, draw), settings.steps, np.random.default_rng(settings.seed), _ignore)
+    sac = weight_conditioned_sac(Actor(len(FEATURES), HIDDEN), settings.sac, settings.seed)
+    learn(sac, relabelled_replay(advantages, draw), settings.steps, np.random.default_rng(settings.seed), _ignore)
     return LearnedPolicy.of(sac.actor)
 
 
@@ -139,7 +141,7 @@ def _ratio(results: Sequence[WorkloadResult], base: Sequence[WorkloadResult], te
     return paired_ratio([one for one, _ in some], [other for _, other in some])
 
 
-def draw_front(found: Front, term: str, path: Path) -> None:
+def draw_pareto_front(found: ParetoFront, term: str, path: Path) -> None:
     """Draw mean JCT against the term's cost as a PNG."""
     from matplotlib.figure import Figure
 

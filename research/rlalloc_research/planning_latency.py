@@ -5,7 +5,7 @@
 Workloads of the Philly model at a load of 1.5, under price-EF; some of its decisions, evenly spread, are also
 planned, and timed on the process's clock. ``counted`` is what ``rlalloc_research.planning.latency_budget`` takes them
 to cost, which is how the latency budget becomes a number of futures: the longest may not be above the budget.
-docs/planning.md has figures.
+docs/results/planning.md has figures.
 """
 
 import argparse

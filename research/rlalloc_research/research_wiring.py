@@ -6,19 +6,21 @@ import torch
 
 from rlalloc.errors import PolicyError
 from rlalloc_research.parallelism.parallelism_comparison import Compared, ComparisonSettings, compare
-from rlalloc_research.pareto_front import Front, FrontSettings, draw_front, front
+from rlalloc_research.pareto_front import ParetoFront, ParetoFrontSettings, draw_pareto_front, pareto_front
 from rlalloc_simulator.parallel import processes
 from rlalloc_simulator.progress import ProgressCallback
 
 
-def make_front(settings: FrontSettings, png: Path | None, workers: int, report: ProgressCallback) -> Front:
-    """Train and run what a front is made of, and draw it at ``png``. Raises PolicyError."""
+def make_pareto_front(
+    settings: ParetoFrontSettings, png: Path | None, workers: int, report: ProgressCallback
+) -> ParetoFront:
+    """Train and run the policies of a Pareto front, and draw it at ``png``. Raises PolicyError."""
     torch.set_num_threads(1)
     with processes(workers) as parallel_map:
-        found = front(settings, parallel_map, report)
+        found = pareto_front(settings, parallel_map, report)
     if png is not None:
         try:
-            draw_front(found, settings.term, png)
+            draw_pareto_front(found, settings.term, png)
         except OSError as err:
             raise PolicyError(f"{png}: {err.strerror}; name a file in a folder that you may write to") from err
     return found

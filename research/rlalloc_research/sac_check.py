@@ -1,6 +1,6 @@
 """Our SAC against stable-baselines3's: the same task, networks, settings and budget, several seeds of each.
 
-    python -m rlalloc_research.sac_check [--seeds 5] [--task pendulum] [--runs FOLDER] [--plot docs/sac-check.png]
+    python -m rlalloc_research.sac_check [--seeds 5] [--task pendulum] [--runs FOLDER] [--plot FILE]
 
 Every so many steps the deterministic policy is run on the same episodes for both. A finished seed is kept in the
 folder of runs and not run again, so that an interrupted check goes on, and more seeds can be added later. Prints the
@@ -8,7 +8,7 @@ learning curves as mean and standard deviation over seeds, in how many seeds the
 policy, for curves agree easily where nobody learns; and whether they agree: the difference of the means is at most
 the pooled standard deviation, both for the mean over the whole curve and for its last quarter. Two samples of the
 same thing fail that now and then (of 3 seeds each, one time in five), so the exact p-value of a permutation test of
-each difference is printed beside it. docs/sac.md has figures.
+each difference is printed beside it. docs/results/sac.md has figures.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""From a workload's file (docs/workloads.md) to the engine's input."""
+"""From a workload's file (docs/reference/workloads.md) to the engine's input."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

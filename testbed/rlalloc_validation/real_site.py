@@ -30,7 +30,7 @@ def checkout() -> Path:
     if not all((root / folder).is_dir() for folder in FOLDERS) or not (root / "bench" / PROGRAM).is_dir():
         raise ValidationError(
             "the real site comes from the project's checkout (bench/ and testbed/), and this rlalloc is installed "
-            "without it: run the command from a checkout (docs/validation.md), or compare a run that was made there "
+            "without it: run it from a checkout (docs/results/validation.md), or compare a run that was made there "
             "with --recorded"
         )
     return root

@@ -14,7 +14,7 @@ from rlalloc.job import Shares
 from rlalloc.observation import FEATURES, SCHEMA_VERSION
 from rlalloc.store import Store
 from tests.core.test_store import APPLICATION, DECISION, OUTCOME
-from tests.core.test_store_migrations import make_newer
+from tests.core.test_store_migrations import make_newer, run_sql
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -140,18 +140,44 @@ def test_before_the_daemons_first_start_nothing_is_made(run: Run, tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == ["rlalloc.yaml"]
 
 
-def test_a_store_of_a_later_rlalloc_ends_every_program_with_one_line(run: Run, config: Path, tmp_path: Path) -> None:
+def test_a_store_of_a_later_rlalloc_is_said_in_one_line(run: Run, config: Path, tmp_path: Path) -> None:
     make_newer(f"sqlite:///{tmp_path}/store.sqlite")
+    config.write_text(config.read_text() + f"runtime_directory: {tmp_path}\n")
     daemon = [str(Path(sys.executable).parent / "rlallocd"), "--config", str(config)]
-    for done in (
-        run("status"),
-        run("explain", "7"),
-        run("train", "run", "--config", str(config)),
-        subprocess.run(daemon, capture_output=True, text=True, check=False),
+    for done, status in (
+        (run("status"), 1),
+        (run("explain", "7"), 1),
+        (run("train", "run", "--config", str(config)), 1),
+        (subprocess.run(daemon, capture_output=True, text=True, check=False), 2),  # systemd does not start it again
     ):
-        assert done.returncode == 1
+        assert done.returncode == status
         assert "revision 9000, made by rlalloc 7.5.0" in " ".join(done.stderr.split())
         assert "Traceback" not in done.stderr
+
+
+def test_the_daemon_says_in_one_line_that_the_store_is_of_a_later_rlalloc(config: Path, tmp_path: Path) -> None:
+    make_newer(f"sqlite:///{tmp_path}/store.sqlite")
+    config.write_text(f"{config.read_text()}runtime_directory: {tmp_path}\n")
+    daemon = [str(Path(sys.executable).parent / "rlallocd"), "--config", str(config)]
+    with subprocess.Popen(daemon, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if "revision 9000" in line)
+        assert "made by rlalloc 7.5.0" in said
+        process.terminate()
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_status_shows_the_rows_that_it_can_read(run: Run, tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    store.add_decisions([DECISION, msgspec.structs.replace(DECISION, id="d2", job_id=8)])
+    store.close()
+    run_sql(f"sqlite:///{tmp_path}/store.sqlite", "UPDATE decisions SET shares = '[NaN, 1, 1]' WHERE id = 'd1'")
+    shown, explained = run("status"), run("explain", "7")
+    assert shown.returncode == 0
+    assert "│ 8 " in shown.stdout
+    assert "a row that this rlalloc cannot read: decisions, id d1: shares" in shown.stderr
+    assert explained.returncode == 1
+    assert "decisions, id d1" in explained.stderr
 
 
 def test_policies_are_listed_and_only_versions_promoted(run: Run) -> None:

@@ -10,7 +10,7 @@ from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
 from rlalloc.errors import StoreError
 from rlalloc.job import Allocation, Shares
 from rlalloc.objective import Resources
-from rlalloc.store import Application, Circumstances, Decision, JobHistory, Outcome, PolicyRow, Store
+from rlalloc.store import Application, Circumstances, Decision, JobHistory, OldDecision, Outcome, PolicyRow, Store
 
 SIZE = Allocation(
     nodes=1, gpus_per_node=4, tasks_per_node=1, cpus_per_task=32, mem_mib_per_node=1024, time_limit_s=600
@@ -126,12 +126,12 @@ def test_decided_jobs_are_told_by_id_and_submission(url: str) -> None:
     store.add_decisions([DECISION])
     assert store.decided_jobs(0) == {(7, 1000)}
     assert store.decided_jobs(2000) == frozenset()
-    assert store.decisions_without_outcome(0) == (DECISION,)
-    assert store.decisions_without_outcome(DECISION.decided_s + 1) == ()
-    assert store.decisions_without_outcome(0, besides={(7, 999), (8, 1000)}) == (DECISION,)
-    assert store.decisions_without_outcome(0, besides={(7, 1000)}) == ()
+    assert store.jobs_without_outcome(0) == (((7, 1000),), None)
+    assert store.jobs_without_outcome(DECISION.decided_s + 1).jobs == ()
+    assert store.jobs_without_outcome(0, besides={(7, 999), (8, 1000)}).jobs == ((7, 1000),)
+    assert store.jobs_without_outcome(0, besides={(7, 1000)}).jobs == ()
     store.add_outcomes([OUTCOME])
-    assert store.decisions_without_outcome(0) == ()
+    assert store.jobs_without_outcome(0).jobs == ()
     store.close()
 
 
@@ -154,9 +154,45 @@ def test_a_jobs_history_is_told_by_id_and_submission(url: str) -> None:
     store.set_applications([second], "begun", 1062, "while it waited")
     assert store.histories([(7, 1000)])[7, 1000].in_force == again
 
-    assert store.decisions_without_outcome(0) == (before, DECISION, again)
+    assert store.jobs_without_outcome(0).jobs == ((7, 10), (7, 1000))
     store.add_outcomes([msgspec.structs.replace(OUTCOME, decision_id="d2")])
-    assert store.decisions_without_outcome(0) == (before,)
+    assert store.jobs_without_outcome(0).jobs == ((7, 10),)
+    store.close()
+
+
+def test_jobs_without_an_outcome_come_a_page_at_a_time(url: str) -> None:
+    """Decisions of one moment too; a page is not shorter for the jobs that are known not to have ended."""
+    decisions = [
+        msgspec.structs.replace(DECISION, id=f"d{number:02}", job_id=number % 10, decided_s=DECISION.decided_s)
+        for number in range(20)
+    ]
+    store = Store(url)
+    store.add_decisions(decisions)
+    pages = []
+    after = None
+    while True:
+        page = store.jobs_without_outcome(0, besides={(3, 1000), (4, 1000)}, after=after, limit=3)
+        pages.append([job_id for job_id, _ in page.jobs])
+        if (after := page.after) is None:
+            break
+    assert all(len(page) <= 3 for page in pages)
+    assert {job_id for page in pages for job_id in page} == {0, 1, 2, 5, 6, 7, 8, 9}
+    store.close()
+
+
+def test_what_is_deleted_is_gone_with_all_that_belongs_to_it(url: str) -> None:
+    other = msgspec.structs.replace(DECISION, id="d2", job_id=8, decided_s=DECISION.decided_s + 1)
+    store = Store(url)
+    store.add_decisions([DECISION, other])
+    store.journal([APPLICATION])
+    store.add_outcomes([msgspec.structs.replace(OUTCOME, decision_id="d2")])
+    before_s = DECISION.decided_s + 2
+    first, second = store.old_decisions(before_s, after=None, limit=10)
+    assert first == OldDecision("d1", (7, 1000), DECISION.decided_s, is_experience=False, is_open=True)
+    assert second == OldDecision("d2", (8, 1000), other.decided_s, is_experience=True, is_open=False)
+    assert store.old_decisions(before_s, after=(first.decided_s, "d1"), limit=10) == (second,)
+    store.delete_decisions(["d1", "d2"])
+    assert store.counts(10) == {"applications": 0, "decisions": 0, "outcomes": 0, "policies": 0}
     store.close()
 
 

@@ -84,6 +84,20 @@ def test_a_store_without_a_revision_gets_what_it_lacks(url: str) -> None:
     again.close()
 
 
+def test_whose_outcome_is_awaited_is_known_of_old_decisions(url: str) -> None:
+    """Decisions of one job share its outcome; the migration is a file that was run before there was such a column."""
+    again = msgspec.structs.replace(DECISION, id="d2")
+    waiting = msgspec.structs.replace(DECISION, id="d3", job_id=8)
+    store = Store(url)
+    store.add_decisions([DECISION, again, waiting])
+    store.add_outcomes([OUTCOME])
+    store.close()
+    run_sql(url, "UPDATE decisions SET awaits_outcome = 1", "UPDATE alembic_version SET version_num = '0001'")
+    again_opened = Store(url)
+    assert again_opened.jobs_without_outcome(0).jobs == ((8, 1000),)
+    again_opened.close()
+
+
 def test_the_store_remembers_who_migrated_it(url: str) -> None:
     Store(url).close()
     engine = sa.create_engine(url)
@@ -101,7 +115,7 @@ def test_a_store_of_a_later_rlalloc_is_refused(url: str, *, read_only: bool) -> 
 
 
 def test_programs_may_open_a_new_store_at_once(url: str) -> None:
-    program = "import sys; from rlalloc.store import Store; store = Store(sys.argv[1]); store.counts()"
+    program = "import sys; from rlalloc.store import Store; store = Store(sys.argv[1]); store.counts(9)"
     started = [
         subprocess.Popen([sys.executable, "-c", program, url], stderr=subprocess.PIPE, text=True) for _ in range(6)
     ]

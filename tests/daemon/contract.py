@@ -1,5 +1,7 @@
 """What every reader has to say of the jobs and nodes that scripts/record-fixtures.sh submits, on every Slurm.
 
+What one version says otherwise stands with its recordings, in `differences.toml`.
+
 The tables are whole: `assert_the_jobs` fails where a field of JobRecord is in neither USUAL nor MOMENTS, and
 `assert_the_requests` where one of RequestFields has no value; so a new field cannot be added without saying here what
 it is for each form of submission.
@@ -12,6 +14,9 @@ import msgspec
 
 from rlalloc.tres import gpu_type_of, gpus_of_request
 from rlallocd.slurm import AccountingRecord, JobRecord, NodeRecord, RequestFields
+from rlallocd.slurm.generations import capabilities_of
+
+from .recordings import differences_of
 
 GIB: Final = 1024
 HOUR: Final = 3600
@@ -118,16 +123,6 @@ JOBS: Final[dict[str, dict[str, Any]]] = {
 }
 """What differs from USUAL in the record of each job."""
 
-DIFFERENT: Final[dict[str, dict[str, dict[str, Any]]]] = {
-    "22.05": {
-        # It guesses how many nodes a job without --nodes will take, by the cores of one socket; it is declined.
-        "held": {"nodes": 2, "nodes_certain": False},
-        # It counts one node and its memory for --ntasks=4 --ntasks-per-node=2.
-        "tasks-per-node": {"mem_mib": 2 * GIB, "nodes_certain": False},
-    },
-}
-"""What a version of Slurm says otherwise, by version and job."""
-MISSING: Final[dict[str, Collection[str]]] = {"22.05": {"scrontab"}}  # Debian's 22.05 has no scrontab command
 _FOR_FOUR_CPUS_A_TASK: Final = {"cpus_per_task": 4, "min_cpus_per_node": 4}
 USUAL_REQUEST: Final[dict[str, Any]] = dict.fromkeys(RequestFields.__struct_fields__, 0) | {
     **dict.fromkeys(("min_nodes", "max_nodes", "cpus_per_task", "min_cpus", "min_cpus_per_node"), 1),
@@ -227,19 +222,6 @@ REQUESTS: Final[dict[str, dict[str, Any]]] = {
     "scrontab": {"max_nodes": 0, "mem_mib_per_node": GIB, "gpus_per_node": 1},
 }
 """What differs from USUAL_REQUEST in the single fields of each pending job's request."""
-_NODES_UNSAID: Final = {"max_nodes": 0}
-_MEMORY_PER_CPU_INSTEAD: Final = {"mem_mib_per_node": 0, "mem_mib_per_cpu": 8_000}
-DIFFERENT_REQUESTS: Final[dict[str, dict[str, dict[str, Any]]]] = {
-    "22.05": {
-        **dict.fromkeys(("all-memory", "het 1", "het 2"), _NODES_UNSAID),
-        # The partition's DefMemPerCPU stands beside --mem-per-gpu, and CPUs per GPU are not counted yet.
-        "tasks-per-gpu": _MEMORY_PER_CPU_INSTEAD,
-        "cpus-per-gpu": {**_MEMORY_PER_CPU_INSTEAD, "min_cpus": 1},
-        "cpus-per-gpu-mem-per-cpu": {"min_cpus": 1},
-    },
-    # The number of tasks bounds that of nodes.
-    "26.05": {"held": {"max_nodes": 8}, "begin": {"max_nodes": 8}, "tasks-per-node": {"max_nodes": 2}},
-}
 _TEXTS: Final = {
     "tres_per_node": "gpus_per_node",
     "tres_per_job": "gpus_per_job",
@@ -252,11 +234,6 @@ _TEXTS: Final = {
 NODES: Final = ("n1", "n2", "n3", "n4")
 
 
-def release_of(version: str) -> str:
-    """``24.11`` of ``24.11.5``."""
-    return ".".join(version.split(".")[:2])
-
-
 def by_name(jobs: Collection[JobRecord]) -> dict[str, JobRecord]:
     """Jobs by name; an array's and a heterogeneous job's parts by what tells them apart."""
     names = {"array": "array {0.state}", "het": "het {0.gpus}"}
@@ -267,11 +244,11 @@ def assert_the_jobs(jobs: Collection[JobRecord], version: str) -> None:
     """Hold every field of every job to the table."""
     said_nothing_of = set(JobRecord.__struct_fields__) - set(USUAL) - MOMENTS
     assert said_nothing_of == set(), "add these fields to tests/daemon/contract.py"
-    release = release_of(version)
+    differences = differences_of(capabilities_of(version).release)
     expected = {
-        name: USUAL | changes | DIFFERENT.get(release, {}).get(name, {})
+        name: USUAL | changes | differences.get("jobs", {}).get(name, {})
         for name, changes in JOBS.items()
-        if name not in MISSING.get(release, ())
+        if name not in differences.get("missing", ())
     }
     found = by_name(jobs)
     assert {name: _without_moments(job) for name, job in found.items()} == expected
@@ -281,12 +258,12 @@ def assert_the_jobs(jobs: Collection[JobRecord], version: str) -> None:
 
 def assert_the_requests(jobs: Collection[JobRecord], version: str) -> None:
     """Hold the single fields of pending jobs, as `read_back` tells them, to the tables."""
-    release = release_of(version)
+    differences = differences_of(capabilities_of(version).release)
     found = {name: job for name, job in by_name(jobs).items() if job.pending}
     expected = {
-        name: USUAL_REQUEST | REQUESTS.get(name, {}) | DIFFERENT_REQUESTS.get(release, {}).get(name, {})
+        name: USUAL_REQUEST | REQUESTS.get(name, {}) | differences.get("requests", {}).get(name, {})
         for name, changes in JOBS.items()
-        if changes.get("state", "PENDING") == "PENDING" and name not in MISSING.get(release, ())
+        if changes.get("state", "PENDING") == "PENDING" and name not in differences.get("missing", ())
     }
     assert {name: _counts(job.fields) for name, job in found.items()} == {
         name: {key: value for key, value in fields.items() if key not in _TEXTS} for name, fields in expected.items()

@@ -1,4 +1,4 @@
-"""The faults that are injected into a transaction, and what each ends in: the table of docs/transactions.md."""
+"""Faults injected into a transaction, and what each ends in: the table of docs/explanation/transactions.md."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

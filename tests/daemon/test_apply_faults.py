@@ -1,6 +1,7 @@
 """A transaction ends as decided or as submitted, whatever happens at whichever of its steps: on a real slurmctld.
 
-Each case is one fault of fault_cases; docs/transactions.md has the same table (test_findings). Those that concern one
+Each case is one fault of fault_cases; docs/explanation/transactions.md has the same table (test_findings).
+Those that concern one
 job only are injected at once, into many jobs of one batch; those that stop rlallocd or slurmctld come one by one.
 """
 

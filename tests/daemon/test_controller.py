@@ -1,57 +1,38 @@
-"""What a cycle reads of Slurm, and what it takes from the cycle before."""
+"""What a cycle reads of Slurm and takes from the cycle before, what it counts, and how it ends early."""
 
-from collections.abc import Iterator
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 import pytest
 
-from rlalloc.config import Config, StoreSection
+from rlalloc.config import Config, DaemonSection, StoreSection
 from rlalloc.store import Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller
-from rlallocd.slurm import ControllerConfig, JobRecord, NodeRecord, PartitionRecord, SiteLimits
+from rlallocd.slurm import JOBS_PER_CALL
+from tests.core.test_store import APPLICATION, DECISION
+from tests.core.test_store_migrations import run_sql
 
-NODE = NodeRecord(
-    name="n1",
-    partitions=("gpu",),
-    usable=True,
-    cpus=64,
-    cpus_used=0,
-    mem_mib=1000,
-    mem_mib_used=0,
-    gpus=8,
-    gpus_used=0,
-)
+from .slurm_in_memory import NODE, SlurmInMemory
+from .test_waiting import decision_for, waiting_job
 
 
-class CountsReadings:
-    """A Slurm without jobs that counts how often its nodes are read."""
-
-    calls: dict[str, int]
-    errors: dict[str, int]
-    config = ControllerConfig(version="22.05.8", cluster="test", limits_enforced=False, gpus_accounted=True)
-
-    def __init__(self, node: NodeRecord) -> None:
-        self.calls, self.errors, self.node, self.nodes_read = {}, {}, node, 0
-
-    def jobs(self) -> tuple[JobRecord, ...]:
-        return ()
-
-    def nodes(self) -> tuple[NodeRecord, ...]:
-        self.nodes_read += 1
-        return (self.node,)
-
-    def partitions(self) -> dict[str, PartitionRecord]:
-        return {}
-
-    def limits(self, users: list[str]) -> SiteLimits:
-        raise AssertionError(users)
+class MakeController(Protocol):
+    def __call__(self, slurm: SlurmInMemory, **callbacks: Callable[..., object]) -> Controller: ...
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    return Config(runtime_directory=tmp_path, store=StoreSection(url=f"sqlite:///{tmp_path}/store.sqlite"))
+    return Config(
+        runtime_directory=tmp_path,
+        daemon=DaemonSection(heartbeat_s=0.001, outcomes_every_s=0.001),
+        store=StoreSection(url=f"sqlite:///{tmp_path}/store.sqlite"),
+    )
 
 
 @pytest.fixture
@@ -61,13 +42,108 @@ def store(config: Config) -> Iterator[Store]:
     store.close()
 
 
+@pytest.fixture
+def make(config: Config, store: Store) -> Iterator[MakeController]:
+    agent = AgentClient("ipc:///nowhere", 0.01)
+
+    def make(slurm: SlurmInMemory, **callbacks: Callable[..., object]) -> Controller:
+        return Controller(config, slurm, store, agent, **callbacks)  # type: ignore[arg-type]
+
+    yield make
+    agent.close()
+
+
 @pytest.mark.parametrize(("usable", "readings"), [(True, 1), (False, 3)])
-def test_nodes_are_read_again_while_one_is_down(config: Config, store: Store, *, usable: bool, readings: int) -> None:
+def test_nodes_are_read_again_while_one_is_down(make: MakeController, *, usable: bool, readings: int) -> None:
     """One that has come up again must not be taken for down by the next job."""
-    slurm = CountsReadings(msgspec.structs.replace(NODE, usable=usable))
-    agent = AgentClient("ipc:///nowhere", 1.0)
-    controller = Controller(config, slurm, store, agent)  # type: ignore[arg-type]
+    slurm = SlurmInMemory()
+    slurm.node = msgspec.structs.replace(NODE, usable=usable)
+    controller = make(slurm)
     for _ in range(3):
         assert not controller.cycle().failed
-    assert slurm.nodes_read == readings
+    assert slurm.calls["sinfo"] == readings
+
+
+@pytest.mark.parametrize("step_s", [-86_400.0, 86_400.0])
+def test_a_step_of_the_clock_does_not_stop_the_heartbeat(
+    make: MakeController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    controller = make(SlurmInMemory())
+    controller.cycle()
+    first = (tmp_path / "intercept").read_text()
+    wall = time.time
+    monkeypatch.setattr(time, "time", lambda: wall() + step_s)
+    time.sleep(0.002)  # a heartbeat
+    controller.cycle()
+    then, now = (
+        float(text.split("expires ")[1].split()[0]) for text in (first, (tmp_path / "intercept").read_text())
+    )
+    assert now - then == pytest.approx(step_s, abs=600)
+
+
+def test_the_runtime_directory_is_named_where_it_is_at_fault(
+    make: MakeController, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "intercept.new").mkdir()
+    controller = make(SlurmInMemory())
+    controller.cycle()
+    assert controller.counters["runtime_directory_errors"] == 1
+    assert f"cannot write {tmp_path}/intercept: Is a directory" in caplog.text
+
+
+def test_another_error_of_the_operating_system_is_named_itself(
+    make: MakeController, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The runtime directory has nothing to do with it."""
+
+    def no_memory(_command: str) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    controller = make(SlurmInMemory(called=no_memory))
+    controller.cycle()
+    assert controller.counters["runtime_directory_errors"] == 0
+    assert controller.counters["system_errors"] == 1
+    assert "Cannot allocate memory" in caplog.text
+
+
+def test_calls_of_sacct_are_in_the_budget(make: MakeController, store: Store) -> None:
+    """As many as there are, however many jobs have ended: the store gives a thousand at a time."""
+    store.add_decisions(
+        [
+            msgspec.structs.replace(decision_for(waiting_job(number)), id=str(number), decided_s=time.time())
+            for number in range(1, 2 * JOBS_PER_CALL + 2)
+        ]
+    )
+    slurm = SlurmInMemory()
+    report = make(slurm).cycle()
+    assert slurm.calls["sacct"] == 2
+    assert report.calls == sum(slurm.calls.values())
+
+
+def test_the_heartbeat_does_not_wait_for_slurmdbd(make: MakeController, store: Store, tmp_path: Path) -> None:
+    """Outcomes can wait, jobs cannot."""
+    store.add_decisions([msgspec.structs.replace(decision_for(waiting_job(1)), decided_s=time.time())])
+    beats: list[bool] = []
+    slurm = SlurmInMemory(
+        called=lambda command: beats.append((tmp_path / "intercept").exists()) if command == "sacct" else None
+    )
+    make(slurm).cycle()
+    assert beats == [True]
+
+
+def test_one_unreadable_row_does_not_stop_the_cycle(config: Config, store: Store) -> None:
+    """Neither a decision whose outcome is awaited nor an open entry of the journal: both are skipped and counted."""
+    store.add_decisions([DECISION])
+    store.journal([APPLICATION])
+    changes = ("UPDATE decisions SET decided_s = 2e9, request = '{}'", "UPDATE applications SET intended = '[]'")
+    run_sql(config.store.url, *changes)
+    patient = Store(config.store.url, skip_unreadable=True)
+    agent = AgentClient("ipc:///nowhere", 1.0)
+    controller = Controller(config, SlurmInMemory(), patient, agent)  # type: ignore[arg-type]
+    for _ in range(2):
+        time.sleep(0.002)  # outcomes_every_s
+        assert not controller.cycle().failed
+    assert controller.counters["store_errors"] == 0
+    assert controller.counters["unreadable_rows"] == 2
     agent.close()
+    patient.close()

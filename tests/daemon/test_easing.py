@@ -19,6 +19,7 @@ from rlallocd.easing import Added, Easing, added_by, falls_of, nice_due
 from rlallocd.findings import AddedNice
 from rlallocd.slurm import JobRecord, Slurm, UpdateRefused
 
+from .hand_clock import HandClock
 from .test_waiting import EIGHT, decision_for, waiting_job
 
 SINCE_S = 1001
@@ -168,11 +169,29 @@ def test_a_nice_that_never_comes_to_be_is_given_up(store: Store) -> None:
     slurm.refuses = True
     jobs = _waiting(1)
     _keep(store, jobs)
-    ease = _easing(slurm, store, counters)
+    clock = HandClock()
+    ease = Easing(cast("Slurm", slurm), store, counters, clock=clock)
     for look in range(easing.TRIES + 2):
+        clock.now_s = 10.0 * look
         ease.ease(jobs, CONFIG, SINCE_S + 101 + 10 * look, set())
     assert slurm.calls == [([1], 33)] * easing.TRIES
     assert counters["waiting_stuck"] == 1
+
+
+@pytest.mark.parametrize("step_s", [-86_400.0, 86_400.0])
+def test_a_step_of_the_clock_does_not_put_a_look_off(store: Store, step_s: float) -> None:
+    """Looks are paced by a clock that nobody sets; how long a job has waited is Slurm's time, and steps with it."""
+    slurm, clock = Nices(), HandClock()
+    jobs = _waiting(1)
+    _keep(store, jobs)
+    ease = Easing(cast("Slurm", slurm), store, Counter(), clock=clock)
+    ease.ease(jobs, CONFIG, SINCE_S + 100, set())
+    slurm.calls.clear()
+    ease.ease(jobs, CONFIG, SINCE_S + 100 + max(0.0, step_s), set())
+    assert slurm.calls == []  # too soon, whatever the clock on the wall says
+    clock.now_s = CONFIG.waiting.every_s
+    ease.ease(jobs, msgspec.structs.replace(CONFIG, mode="shadow"), SINCE_S + 100 + step_s, set())
+    assert slurm.calls == [([1], 3)]
 
 
 @pytest.mark.parametrize(

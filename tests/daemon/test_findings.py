@@ -13,7 +13,7 @@ from rlallocd.slurm import JobRecord, RequestFields
 from .fault_cases import FAULTS
 from .test_sizes_and_tags import JOB
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "transactions.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "explanation" / "transactions.md"
 FIELDS = RequestFields(
     min_nodes=2,
     max_nodes=2,

@@ -17,7 +17,7 @@ from slurm_testbed import wait_until
 
 from .conftest import MOLDABLE
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
 
 def values(text: str) -> dict[str, float]:

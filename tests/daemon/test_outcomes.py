@@ -4,7 +4,7 @@ import msgspec
 
 from rlalloc.config import ObjectiveSection
 from rlalloc.job import Shares
-from rlalloc.store import Application, ApplicationState, Decision
+from rlalloc.store import Application, ApplicationState, Decision, JobHistory
 from rlallocd.outcomes import outcomes_of
 from rlallocd.slurm import AccountingRecord
 from tests.core.test_store import APPLICATION, DECISION, SIZE
@@ -39,18 +39,17 @@ def _applied(number: int, decision: Decision, state: ApplicationState) -> Applic
     return msgspec.structs.replace(APPLICATION, id=number, decision_id=decision.id, state=state)
 
 
-def _journal(first: ApplicationState, second: ApplicationState) -> dict[str, tuple[Application, ...]]:
-    return {"d1": (_applied(1, DECISION, first),), "d2": (_applied(2, AGAIN, second),)}
+def _twice_decided(first: ApplicationState, second: ApplicationState) -> JobHistory:
+    return JobHistory(
+        decisions=(DECISION, AGAIN),
+        applications=(_applied(1, DECISION, first), _applied(2, AGAIN, second)),
+    )
 
 
 def test_the_outcome_belongs_to_the_decision_in_force() -> None:
-    (outcome,) = outcomes_of(
-        (DECISION, AGAIN), _journal("begun", "begun"), [ENDED], ObjectiveSection(), no_plugin_fails
-    )
+    (outcome,) = outcomes_of([_twice_decided("begun", "begun")], [ENDED], ObjectiveSection(), no_plugin_fails)
     assert (outcome.decision_id, outcome.executed_shares) == ("d2", AGAIN.shares)
-    (earlier,) = outcomes_of(
-        (DECISION, AGAIN), _journal("begun", "restored"), [ENDED], ObjectiveSection(), no_plugin_fails
-    )
+    (earlier,) = outcomes_of([_twice_decided("begun", "restored")], [ENDED], ObjectiveSection(), no_plugin_fails)
     assert (earlier.decision_id, earlier.executed_shares) == ("d1", DECISION.shares)
     # The wait that counts is the one after the decision: ten minutes more for the first.
     assert outcome.reward is not None
@@ -61,23 +60,21 @@ def test_the_outcome_belongs_to_the_decision_in_force() -> None:
 def test_an_urgency_that_did_not_count_was_the_fullest() -> None:
     """The job kept its place, whatever its policy had answered."""
     plain = msgspec.structs.replace(DECISION, nice=None, patience_s=None)
-    (outcome,) = outcomes_of(
-        (plain,), {"d1": (_applied(1, plain, "begun"),)}, [ENDED], ObjectiveSection(), no_plugin_fails
-    )
+    job = JobHistory(decisions=(plain,), applications=(_applied(1, plain, "begun"),))
+    (outcome,) = outcomes_of([job], [ENDED], ObjectiveSection(), no_plugin_fails)
     assert plain.shares is not None
     assert plain.shares.urgency < 1.0
     assert outcome.executed_shares == msgspec.structs.replace(plain.shares, urgency=1.0)
 
 
 def test_where_nothing_was_applied_it_is_the_first_with_the_request() -> None:
-    (outcome,) = outcomes_of(
-        (DECISION, AGAIN), _journal("left", "lost"), [ENDED], ObjectiveSection(), no_plugin_fails
-    )
+    (outcome,) = outcomes_of([_twice_decided("left", "lost")], [ENDED], ObjectiveSection(), no_plugin_fails)
     assert outcome.decision_id == "d1"
     assert outcome.executed_shares != DECISION.shares
 
 
 def test_jobs_that_share_an_id_are_told_apart() -> None:
     other = msgspec.structs.replace(DECISION, id="d0", submitted_s=10, request=SIZE)
-    found = outcomes_of((other, DECISION), {}, [ENDED], ObjectiveSection(), no_plugin_fails)
+    jobs = [JobHistory(decisions=(decision,), applications=()) for decision in (other, DECISION)]
+    found = outcomes_of(jobs, [ENDED], ObjectiveSection(), no_plugin_fails)
     assert [outcome.decision_id for outcome in found] == ["d1"]

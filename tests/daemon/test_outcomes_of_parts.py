@@ -5,7 +5,7 @@ import pytest
 
 from rlalloc.config import ObjectiveSection
 from rlalloc.job import Allocation
-from rlalloc.store import Decision
+from rlalloc.store import Decision, JobHistory
 from rlallocd.outcomes import outcomes_of
 from rlallocd.slurm import AccountingRecord
 from rlallocd.slurm.accounting import read_accounting
@@ -31,6 +31,7 @@ DECISION = Decision(
     dominant_share_requested=0.1,
     reference_s=100.0,
 )
+JOB = JobHistory(decisions=(DECISION,), applications=())
 TASK = AccountingRecord(
     job_id=7,
     part="_1",
@@ -54,15 +55,15 @@ def _task(**changes: object) -> AccountingRecord:
 
 
 def _outcomes(*records: AccountingRecord) -> tuple[object, ...]:
-    return outcomes_of([DECISION], {}, records, ObjectiveSection(), no_plugin_fails)
+    return outcomes_of([JOB], records, ObjectiveSection(), no_plugin_fails)
 
 
 def test_an_array_has_one_outcome_once_all_its_tasks_have_ended() -> None:
     second = _task(part="_2", started_s=300, ended_s=500, max_rss_mib=500.0, consumed_energy_j=5.0)
     assert _outcomes(TASK, second, _task(part="_[3-9]", state="PENDING", started_s=None, ended_s=None)) == ()
-    (alone,) = outcomes_of([DECISION], {}, [TASK], ObjectiveSection(), no_plugin_fails)
-    (late,) = outcomes_of([DECISION], {}, [second], ObjectiveSection(), no_plugin_fails)
-    (both,) = outcomes_of([DECISION], {}, [TASK, second], ObjectiveSection(), no_plugin_fails)
+    (alone,) = outcomes_of([JOB], [TASK], ObjectiveSection(), no_plugin_fails)
+    (late,) = outcomes_of([JOB], [second], ObjectiveSection(), no_plugin_fails)
+    (both,) = outcomes_of([JOB], [TASK, second], ObjectiveSection(), no_plugin_fails)
     assert (both.started_s, both.ended_s, both.gpus, both.max_rss_mib) == (110, 500, 2, 500.0)
     assert both.consumed_energy_j == 5.0
     assert alone.reward is not None
@@ -80,8 +81,7 @@ def test_an_array_has_one_outcome_once_all_its_tasks_have_ended() -> None:
 )
 def test_the_state_of_an_array_is_the_one_that_tells_most(states: list[str], state: str) -> None:
     (found,) = outcomes_of(
-        [DECISION],
-        {},
+        [JOB],
         [_task(part=f"_{number}", state=each) for number, each in enumerate(states)],
         ObjectiveSection(),
         no_plugin_fails,
@@ -94,8 +94,7 @@ def test_of_a_requeued_job_the_last_run_counts() -> None:
     assert _outcomes(first) == ()
     assert _outcomes(first, _task(part="", submitted_s=210, state="PENDING", started_s=None, ended_s=None)) == ()
     (found,) = outcomes_of(
-        [DECISION],
-        {},
+        [JOB],
         [first, _task(part="", submitted_s=210, started_s=400, ended_s=450)],
         ObjectiveSection(),
         no_plugin_fails,
@@ -105,8 +104,7 @@ def test_of_a_requeued_job_the_last_run_counts() -> None:
 
 def test_a_later_job_of_the_same_id_is_another() -> None:
     (found,) = outcomes_of(
-        [DECISION],
-        {},
+        [JOB],
         [_task(part=""), _task(part="", submitted_s=9000, ended_s=9100)],
         ObjectiveSection(),
         no_plugin_fails,

@@ -148,6 +148,14 @@ def test_what_is_no_tag_of_ours_is_none(comment: str) -> None:
     assert read_tag(comment) is None
 
 
+@pytest.mark.parametrize("word", ["skip", "decline"])
+def test_a_tag_says_why_the_plugin_skipped_a_job(word: str) -> None:
+    """Jobs in the queue keep the tag that an earlier plugin wrote."""
+    tag = read_tag(f"rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=0;user_begin=0;ask=;{word}=deadline")
+    assert tag is not None
+    assert tag.skip == "deadline"
+
+
 def test_candidates_are_pending_tagged_and_undecided() -> None:
     (found,) = find_candidates([JOB, _with(job_id=8, admin_comment="")], ENFORCE, set())
     assert found.mode == "enforce"

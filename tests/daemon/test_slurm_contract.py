@@ -1,4 +1,4 @@
-"""One contract for all that reads Slurm: recorded answers of four versions, real sites of two, each by every reader.
+"""One contract for all that reads Slurm: recorded answers of every generation, and real sites, by every reader.
 
 Real sites are this machine's own Slurm and Debian trixie's; further releases come with RLALLOC_TEST_RELEASES=forky.
 pyslurm is held to it where it matches the Slurm in PATH (marker ``pyslurm``).
@@ -18,8 +18,9 @@ import pytest
 
 from rlalloc_testbed.required_release import require
 from rlallocd.slurm import JobRecord, NodeRecord
-from rlallocd.slurm.accounting import accounting, read_accounting
+from rlallocd.slurm.accounting import accounting
 from rlallocd.slurm.control import Control
+from rlallocd.slurm.generations import Capabilities, capabilities_of, generations
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.squeue_reader import SqueueReader
@@ -27,11 +28,10 @@ from slurm_testbed import Site, SiteSpec, TestbedError
 from slurm_testbed.requirements import check_requirements
 
 from .contract import DAY, assert_the_accounts, assert_the_jobs, assert_the_nodes, assert_the_requests, by_name
+from .recordings import Recorded, files_of, folder_of
 
 Found = TypeVar("Found")
 ROOT = Path(__file__).parents[2]
-FIXTURES = Path(__file__).parent / "fixtures"
-VERSIONS = ("22.05", "24.11", "25.11", "26.05")
 OWN = "own"
 RELEASES = (OWN, "trixie", *os.environ.get("RLALLOC_TEST_RELEASES", "").split())
 
@@ -49,49 +49,29 @@ FURTHER_FORMS = tuple(
 )
 
 
-class Recorded(Commands):
-    """Commands that print what those of one version have printed."""
-
-    FILES = {"squeue": "squeue.json", "sinfo": "nodes.json", "scontrol show nodes": "nodes.json"} | {
-        "scontrol show config": "config.txt",
-        "scontrol show partition": "partitions.txt",
-        "--Format=JobID: ,cpus-per-task: ": "cpus-per-task.txt",
-    }
-
-    def __init__(self, version: str) -> None:
-        super().__init__(timeout_s=1)
-        self._folder = FIXTURES / f"slurm-{version}"
-
-    def run(self, *words: str) -> str:
-        name = " ".join(words[:3]) if words[0] == "scontrol" else words[0]
-        if words[-1].startswith("--Format="):
-            name = words[-1]
-        return (self._folder / self.FILES[name]).read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("generation", generations(), ids=lambda generation: generation.release)
 class TestRecordedAnswers:
-    def test_jobs_and_nodes(self, version: str) -> None:
-        reader = JsonReader(Recorded(version), version)
-        assert_the_jobs(reader.jobs(), version)
+    def test_jobs_and_nodes(self, generation: Capabilities) -> None:
+        reader = JsonReader(Recorded(folder_of(generation.release)), generation)
+        assert_the_jobs(reader.jobs(), generation.release)
         assert_the_nodes(reader.nodes())
 
-    def test_requests(self, version: str) -> None:
-        reader = JsonReader(Recorded(version), version)
-        assert_the_requests(reader.read_back([job.job_id for job in reader.jobs()]).values(), version)
+    def test_requests(self, generation: Capabilities) -> None:
+        reader = JsonReader(Recorded(folder_of(generation.release)), generation)
+        assert_the_requests(reader.read_back([job.job_id for job in reader.jobs()]).values(), generation.release)
 
-    def test_accounting(self, version: str) -> None:
-        text = (FIXTURES / f"slurm-{version}" / "sacct.txt").read_text(encoding="utf-8")
-        assert_the_accounts(read_accounting(text), by_name(JsonReader(Recorded(version), version).jobs()))
+    def test_accounting(self, generation: Capabilities) -> None:
+        commands = Recorded(folder_of(generation.release))
+        assert_the_accounts(accounting(commands, [1], since_s=0), by_name(JsonReader(commands, generation).jobs()))
 
-    def test_configuration_and_partitions(self, version: str) -> None:
-        assert_what_scontrol_tells(Control(Recorded(version)), version)
+    def test_configuration_and_partitions(self, generation: Capabilities) -> None:
+        assert_what_scontrol_tells(Control(Recorded(folder_of(generation.release))), generation)
 
 
-def assert_what_scontrol_tells(control: Control, version: str) -> None:
+def assert_what_scontrol_tells(control: Control, generation: Capabilities) -> None:
     """The version, the cluster, whether limits are enforced and GPUs accounted, partitions' limits."""
     config = control.config()
-    assert config.version.startswith(version)
+    assert capabilities_of(config.slurm_version) == generation
     assert config.cluster
     assert not config.limits_enforced
     assert config.gpus_accounted
@@ -100,7 +80,7 @@ def assert_what_scontrol_tells(control: Control, version: str) -> None:
 
 
 @pytest.fixture(scope="module", params=RELEASES)
-def full_site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def full_site(request: pytest.FixtureRequest) -> Iterator[Site]:
     """A site with the contract's jobs, submitted and recorded by scripts/record-fixtures.sh."""
     try:
         check_requirements()
@@ -111,7 +91,7 @@ def full_site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         require(request.param)
         spec = dataclasses.replace(spec, release=request.param)
     with Site.start(spec) as site:
-        environment = {"INTO": str(tmp_path_factory.mktemp("recorded"))}
+        environment = {"INTO": str(site.directory / "recorded"), "PYTHON": sys.executable}
         script = [str(ROOT / "scripts" / "record-fixtures.sh"), "--submit-as", "llm-alice"]
         site.run(script, environment=environment, timeout_s=300)
         yield site
@@ -128,43 +108,58 @@ def commands(full_site: Site, monkeypatch: pytest.MonkeyPatch) -> Commands:
 @pytest.mark.slurm
 class TestRealSites:
     def test_jobs_and_nodes(self, commands: Commands) -> None:
-        version = Control(commands).config().version
-        reader = JsonReader(commands, version)
+        version = Control(commands).config().slurm_version
+        reader = JsonReader(commands, capabilities_of(version))
         assert_the_jobs(reader.jobs(), version)
         assert_the_nodes(reader.nodes())
 
     def test_requests(self, commands: Commands) -> None:
-        version = Control(commands).config().version
-        reader = JsonReader(commands, version)
+        version = Control(commands).config().slurm_version
+        reader = JsonReader(commands, capabilities_of(version))
         assert_the_requests(reader.read_back([job.job_id for job in reader.jobs()]).values(), version)
 
     def test_some_jobs_only(self, commands: Commands) -> None:
-        reader = JsonReader(commands, Control(commands).config().version)
+        reader = _json_reader(commands)
         wanted = sorted(job.job_id for job in reader.jobs() if job.name in ("plain", "held"))
         found = {job.job_id for job in reader.jobs_of(wanted)}
         assert found.issuperset(wanted)
 
     def test_accounting(self, commands: Commands) -> None:
-        jobs = by_name(JsonReader(commands, Control(commands).config().version).jobs())
+        jobs = by_name(_json_reader(commands).jobs())
         wanted = [jobs["failed"].job_id, jobs["two-nodes"].job_id]
         assert_the_accounts(accounting(commands, wanted, since_s=jobs["failed"].submitted_s - 60), jobs)
 
     def test_configuration_and_partitions(self, commands: Commands) -> None:
         control = Control(commands)
-        assert_what_scontrol_tells(control, control.config().version)
+        assert_what_scontrol_tells(control, capabilities_of(control.config().slurm_version))
+
+    def test_what_was_recorded_reads_as_the_site_does(self, commands: Commands, full_site: Site) -> None:
+        """So that a new version's recordings come from the script as they have to be."""
+        recorded = Recorded(full_site.directory / "recorded")
+        generation = capabilities_of(Control(commands).config().slurm_version)
+        assert {path.name for path in recorded.folder.iterdir()} == set(files_of(generation))
+        reader = JsonReader(recorded, generation)
+        assert_the_jobs(jobs := reader.jobs(), generation.release)
+        assert_the_requests(reader.read_back([job.job_id for job in jobs]).values(), generation.release)
+        assert_the_nodes(reader.nodes())
+        assert_the_accounts(accounting(recorded, [1], since_s=0), by_name(jobs))
+        assert_what_scontrol_tells(Control(recorded), generation)
+        for path in recorded.folder.iterdir():
+            assert str(full_site.directory) not in path.read_text(encoding="utf-8")
 
     @pytest.mark.pyslurm
     def test_pyslurm(self, commands: Commands, full_site: Site) -> None:
         """In a process of its own: libslurm reads slurm.conf once, when pyslurm is imported."""
-        version = Control(commands).config().version
+        version = Control(commands).config().slurm_version
         if (obstacle := _obstacle(full_site, version)) is not None:
             pytest.skip(obstacle)
         program = (
             "import msgspec, sys\n"
             "from rlallocd.slurm.slurm_commands import Commands\n"
+            "from rlallocd.slurm.generations import capabilities_of\n"
             "from rlallocd.slurm.json_reader import JsonReader\n"
             "from rlallocd.slurm.pyslurm_reader import PyslurmReader\n"
-            "reader = PyslurmReader(JsonReader(Commands(30), sys.argv[1]))\n"
+            "reader = PyslurmReader(JsonReader(Commands(30), capabilities_of(sys.argv[1])))\n"
             "jobs = reader.jobs()\n"
             "requests = tuple(reader.read_back([job.job_id for job in jobs]).values())\n"
             "sys.stdout.buffer.write(msgspec.json.encode((jobs, requests, reader.nodes())))\n"
@@ -184,7 +179,7 @@ class TestRealSites:
         for options in FURTHER_FORMS:
             job_id = full_site.sbatch("#!/bin/sh\ntrue\n", user="llm-alice", options=["--hold", *options])
             full_site.run(["scontrol", "update", f"JobId={job_id}", "AdminComment=perhaps ours"])
-        json_reader = JsonReader(commands, Control(commands).config().version)
+        json_reader = _json_reader(commands)
         reader = SqueueReader(commands, json_reader)
         try:
             for _ in range(2):
@@ -195,6 +190,10 @@ class TestRealSites:
             assert reader.nodes() == json_reader.nodes()
         finally:
             full_site.run(["scancel", "--state=PENDING", f"--name={FURTHER}"])
+
+
+def _json_reader(commands: Commands) -> JsonReader:
+    return JsonReader(commands, capabilities_of(Control(commands).config().slurm_version))
 
 
 def differing(reader: SqueueReader, json_reader: JsonReader) -> list[str]:

@@ -3,15 +3,16 @@
 import importlib.metadata
 import importlib.util
 
-import msgspec
 import pytest
 
 from rlalloc.tres import gpu_type_of, gpus_of, gpus_of_request, memory_mib, parse_tres
-from rlallocd.slurm import ControllerConfig, SlurmError, UnexpectedAnswer
+from rlallocd.slurm import SlurmError, UnexpectedAnswer
 from rlallocd.slurm.accounting import read_accounting
-from rlallocd.slurm.connection import _choose
-from rlallocd.slurm.json_reader import JsonReader, job_record, json_option
+from rlallocd.slurm.connection import choose_reader
+from rlallocd.slurm.generations import capabilities_of
+from rlallocd.slurm.json_reader import JsonReader, job_record
 from rlallocd.slurm.slurm_commands import Commands
+from rlallocd.slurm.slurm_records import Reader
 from rlallocd.slurm.squeue_reader import SqueueReader
 from rlallocd.slurm.states import is_usable, job_state
 
@@ -144,19 +145,7 @@ def test_a_limit_of_infinity_is_none_that_counts() -> None:
 )
 def test_json_that_cannot_be_read_is_an_unexpected_answer(text: str) -> None:
     with pytest.raises(UnexpectedAnswer):
-        JsonReader(Prints(text), "25.11.7").jobs()
-
-
-@pytest.mark.parametrize(
-    ("version", "option"),
-    [
-        *(("22.05.8", "--json"), ("24.11.5", "--json"), ("25.11.7", "--json")),
-        *(("26.05.5", "--json=v0.0.44"), ("26.11.0-0rc1", "--json=v0.0.44")),
-    ],
-)
-def test_the_schema_that_is_asked_for(version: str, option: str) -> None:
-    """From 26.05 on that of 25.11, since its own does not tell --exclusive."""
-    assert json_option(version) == option
+        JsonReader(Prints(text), capabilities_of("25.11.7")).jobs()
 
 
 class TestAccountingText:
@@ -234,7 +223,9 @@ class TestAccountingText:
 class TestChoiceOfReader:
     """pyslurm where it matches slurmctld and works, else the commands; and why is said."""
 
-    CONFIG = ControllerConfig(version="25.11.7", cluster="c", limits_enforced=False, gpus_accounted=True)
+    @staticmethod
+    def choose(backend: str, slurm_version: str) -> tuple[Reader, str]:
+        return choose_reader(backend, Commands(1), slurm_version, capabilities_of(slurm_version))
 
     @staticmethod
     def install(monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:
@@ -261,12 +252,11 @@ class TestChoiceOfReader:
         self, monkeypatch: pytest.MonkeyPatch, installed: str | None, slurm: str, why: str
     ) -> None:
         self.install(monkeypatch, installed)
-        config = msgspec.structs.replace(self.CONFIG, version=slurm)
-        reader, said = _choose("auto", Commands(1), config)
+        reader, said = self.choose("auto", slurm)
         assert isinstance(reader, SqueueReader)
         assert said == why
         with pytest.raises(SlurmError, match=f"slurm.backend is pyslurm, but {why}; set it to auto or cli"):
-            _choose("pyslurm", Commands(1), config)
+            self.choose("pyslurm", slurm)
 
     @pytest.mark.parametrize(("installed", "slurm"), [("25.11.2", "25.11.7"), ("22.5.1", "22.05.8")])
     def test_a_match_that_cannot_be_imported(
@@ -276,15 +266,14 @@ class TestChoiceOfReader:
         if importlib.util.find_spec("pyslurm") is not None:
             pytest.skip("pyslurm is installed here, so it can be imported")
         self.install(monkeypatch, installed)
-        config = msgspec.structs.replace(self.CONFIG, version=slurm)
-        reader, said = _choose("auto", Commands(1), config)
+        reader, said = self.choose("auto", slurm)
         assert isinstance(reader, SqueueReader)
         assert said == "pyslurm cannot be imported (No module named 'pyslurm')"
         with pytest.raises(SlurmError, match="cannot be imported"):
-            _choose("pyslurm", Commands(1), config)
+            self.choose("pyslurm", slurm)
 
     def test_the_commands_on_request(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.install(monkeypatch, "25.11.2")
-        reader, said = _choose("cli", Commands(1), self.CONFIG)
+        reader, said = self.choose("cli", "25.11.7")
         assert isinstance(reader, SqueueReader)
         assert said == "slurm.backend is cli"

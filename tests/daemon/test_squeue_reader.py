@@ -10,12 +10,15 @@ import msgspec
 import pytest
 
 from rlallocd.slurm import UpdateRefused
+from rlallocd.slurm.generations import capabilities_of
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.request_details import RequestDetails, request_details
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.squeue_reader import _COLUMNS, SqueueReader
 
 MIB = 1024
+SLURM_22_05 = capabilities_of("22.05.8")
+SLURM_24_11 = capabilities_of("24.11.5")
 
 
 class PrintsColumns(Commands):
@@ -80,7 +83,7 @@ def columns_of_a_job(**changes: str) -> dict[str, str]:
 
 class TestColumnsOfSqueue:
     def test_a_job(self) -> None:
-        (job,) = SqueueReader(squeue := PrintsColumns(columns_of_a_job()), JsonReader(squeue, "22.05.8")).jobs()
+        (job,) = SqueueReader(squeue := PrintsColumns(columns_of_a_job()), JsonReader(squeue, SLURM_22_05)).jobs()
         assert (job.job_id, job.gpus, job.cpus, job.mem_mib, job.time_limit_s) == (7, 1, 4, 8 * MIB, 93_780)
         assert (job.admin_comment, job.is_array, job.is_batch, job.is_exclusive) == ("", False, True, False)
         assert squeue.asked == ["columns"]
@@ -88,13 +91,13 @@ class TestColumnsOfSqueue:
     @pytest.mark.parametrize("nice", [-5, 0, 70])
     def test_a_nice_has_a_sign(self, nice: int) -> None:
         squeue = PrintsColumns(columns_of_a_job(nice=str(nice)))
-        (job,) = SqueueReader(squeue, JsonReader(squeue, "22.05.8")).jobs()
+        (job,) = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05)).jobs()
         assert job.nice == nice
 
     @pytest.mark.parametrize("name", ["N/A", "two\nlines", "|0|", " 8 |x|PENDING", "käse"])
     def test_no_name_of_a_job_can_break_the_columns(self, name: str) -> None:
         squeue = PrintsColumns(columns_of_a_job(name=name), columns_of_a_job(job_id="8", array_job_id="8"))
-        first, second = SqueueReader(squeue, JsonReader(squeue, "22.05.8")).jobs()
+        first, second = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05)).jobs()
         assert (first.name, first.job_id, second.job_id) == (name, 7, 8)
 
     def test_columns_are_marked_anew_in_each_call(self) -> None:
@@ -106,7 +109,7 @@ class TestColumnsOfSqueue:
                 asked.append(words[-1])
                 return super().run(*words)
 
-        reader = SqueueReader(squeue := Listens(columns_of_a_job()), JsonReader(squeue, "22.05.8"))
+        reader = SqueueReader(squeue := Listens(columns_of_a_job()), JsonReader(squeue, SLURM_22_05))
         reader.jobs()
         reader.jobs()
         assert asked[0] != asked[1]
@@ -121,7 +124,8 @@ class TestColumnsOfSqueue:
     )
     def test_what_is_added_to_a_reason_is_left_out(self, said: str, reason: str) -> None:
         (job,) = SqueueReader(
-            squeue := PrintsColumns(columns_of_a_job(state_reason=said)), JsonReader(squeue, "22.05.8")
+            squeue := PrintsColumns(columns_of_a_job(state_reason=said)),
+            JsonReader(squeue, SLURM_22_05),
         ).jobs()
         assert job.reason == reason
 
@@ -129,7 +133,7 @@ class TestColumnsOfSqueue:
         """Until a part of the request changes: priority and estimates do all the time."""
         ours = columns_of_a_job(admin_comment="ours", node_count="2", max_nodes="2")
         squeue = PrintsColumns(columns_of_a_job(job_id="8"), ours, text=SHOWN)
-        reader = SqueueReader(squeue, JsonReader(squeue, "22.05.8"))
+        reader = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05))
         for priority in ("12", "12", "13"):
             squeue.jobs = (columns_of_a_job(job_id="8"), {**ours, "priority": priority})
             _, job = reader.jobs()
@@ -142,7 +146,7 @@ class TestColumnsOfSqueue:
     def test_and_again_whenever_a_job_is_read_back(self) -> None:
         ours = columns_of_a_job(admin_comment="ours")
         squeue = PrintsColumns(ours, text=SHOWN)
-        reader = SqueueReader(squeue, JsonReader(squeue, "22.05.8"))
+        reader = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05))
         assert reader.jobs()[0].fields.max_nodes == 4
         squeue.text = SHOWN.replace("2-4", "2-2")
         assert reader.read_back([7])[7].fields.max_nodes == 2
@@ -163,7 +167,7 @@ class TestColumnsOfSqueue:
 
     def test_a_job_that_left_before_it_was_shown_counts_as_its_columns_say(self) -> None:
         squeue = PrintsColumns(columns_of_a_job(admin_comment="ours"))
-        (job,) = SqueueReader(squeue, JsonReader(squeue, "22.05.8")).jobs()
+        (job,) = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05)).jobs()
         assert (job.fields.max_nodes, job.fields.mem_mib_per_node) == (1, 8192)
 
     def test_many_at_once_are_read_from_the_json(self) -> None:
@@ -171,19 +175,19 @@ class TestColumnsOfSqueue:
         ours = [columns_of_a_job(job_id=str(number), admin_comment="ours") for number in range(1, 200)]
         json = [{"job_id": number, "job_state": "PENDING", "max_nodes": 6} for number in range(1, 200)]
         squeue = PrintsColumns(*ours, json=msgspec.json.encode({"jobs": json}).decode())
-        jobs = SqueueReader(squeue, JsonReader(squeue, "22.05.8")).jobs()
+        jobs = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05)).jobs()
         assert {job.fields.max_nodes for job in jobs} == {6}
         assert squeue.asked == ["columns", "json"]
 
     def test_read_back_tells_only_what_was_asked_for(self) -> None:
         squeue = PrintsColumns(columns_of_a_job(), columns_of_a_job(job_id="8"), text=SHOWN)
-        reader = SqueueReader(squeue, JsonReader(squeue, "22.05.8"))
+        reader = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05))
         assert set(reader.read_back([7, 9])) == {7}
         assert reader.read_back([]) == {}
 
     def test_a_squeue_without_these_columns_is_read_as_json(self) -> None:
         squeue = PrintsColumns(json='{"jobs": [{"job_id": 7, "job_state": "PENDING"}]}', text="no columns")
-        reader = SqueueReader(squeue, JsonReader(squeue, "99.05.1"), clock=lambda: 0.0)
+        reader = SqueueReader(squeue, JsonReader(squeue, SLURM_24_11), clock=lambda: 0.0)
         assert [job.job_id for job in reader.jobs()] == [7]
         assert [job.job_id for job in reader.jobs()] == [7]
         assert squeue.asked == ["columns", "json", "json"]
@@ -198,7 +202,7 @@ class TestColumnsOfSqueue:
         caplog.set_level(logging.INFO)
         now_s = 100.0
         squeue = PrintsColumns(json='{"jobs": [{"job_id": 7, "cpus_per_task": 1}]}', text="Segmentation fault")
-        reader = SqueueReader(squeue, JsonReader(squeue, "24.11.5"), clock=lambda: now_s)
+        reader = SqueueReader(squeue, JsonReader(squeue, SLURM_24_11), clock=lambda: now_s)
         read(reader)
         assert squeue.asked == ["columns", "json"]
         squeue.jobs = (columns_of_a_job(),)
@@ -210,7 +214,7 @@ class TestColumnsOfSqueue:
     def test_columns_that_never_work_are_tried_every_ten_minutes_at_last(self) -> None:
         now_s = 0.0
         squeue = PrintsColumns(text="no columns")
-        reader = SqueueReader(squeue, JsonReader(squeue, "99.05.1"), clock=lambda: now_s)
+        reader = SqueueReader(squeue, JsonReader(squeue, SLURM_24_11), clock=lambda: now_s)
         tried_at_s = []
         for now_s in map(float, range(6 * 3600)):
             reader.jobs()
@@ -229,7 +233,7 @@ class TestColumnsOfSqueue:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
             commands = Commands(10)
-            reader = SqueueReader(commands, JsonReader(commands, "24.11.5"))
+            reader = SqueueReader(commands, JsonReader(commands, SLURM_24_11))
             if "Invalid job id" in words:
                 assert reader.read_back([7]) == {}
                 return

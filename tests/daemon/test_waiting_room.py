@@ -15,6 +15,7 @@ from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
 from rlallocd.waiting_room import WaitingRoom
 from tests.agent.running_server import Server
 
+from .hand_clock import HandClock
 from .test_waiting import EIGHT, decision_for, waiting_job
 
 NOW_S = 10_000.0
@@ -41,7 +42,8 @@ class Room:
         self.store = Store(f"sqlite:///{directory}/store.sqlite")
         self.agent = AgentClient(server.endpoint, config.agent.deadline_s)
         self.counters: Counter[str] = Counter()
-        self.room = WaitingRoom(self.store, self.agent, self.counters)
+        self.clock = HandClock()
+        self.room = WaitingRoom(self.store, self.agent, self.counters, clock=self.clock)
 
     def add(self, jobs: Sequence[JobRecord]) -> None:
         """Write that these jobs were decided before, and left in the size that they asked for."""
@@ -125,14 +127,38 @@ def test_no_more_are_made_smaller_for_a_hole_than_fit_into_it(room: Room) -> Non
         assert decision.log_probability is None
 
 
+def test_only_sizes_that_are_given_count_against_limits(room: Room) -> None:
+    """A proposal that does not pay is forgotten: it must not take of what others may have."""
+    jobs = _jobs(ROOMY, 101, 20)
+    room.add(jobs)
+    snapshot = _snapshot(jobs)
+    decided = room.room.decide(snapshot, CONFIG)
+    assert snapshot.granted == {decision.job_id: decision.allocation for _, decision in decided}
+
+
 def test_nobody_is_asked_about_again_until_something_has_changed(room: Room) -> None:
     jobs = _jobs(FULL, 1, 3)
     room.add(jobs)
     assert room.room.decide(_snapshot(jobs), CONFIG) == ()
-    room.room.decide(_snapshot(jobs, NOW_S + 10), CONFIG)  # too early to look
+    room.clock.now_s = 10
+    room.room.decide(_snapshot(jobs[1:], NOW_S + 10), CONFIG)  # too early to look
+    room.clock.now_s = 31
     room.room.decide(_snapshot(jobs, NOW_S + 31), CONFIG)  # nothing has changed
     assert room.asked() == (1, 3)
+    room.clock.now_s = 62
     room.room.decide(_snapshot(jobs[1:], NOW_S + 62), CONFIG)  # the first has gone: two have fewer ahead
+    assert room.asked() == (2, 5)
+
+
+@pytest.mark.parametrize("step_s", [-8_000.0, 86_400.0])
+def test_a_step_of_the_clock_neither_hurries_a_look_nor_puts_it_off(room: Room, step_s: float) -> None:
+    jobs = _jobs(FULL, 1, 3)
+    room.add(jobs)
+    room.room.decide(_snapshot(jobs), CONFIG)
+    room.room.decide(_snapshot(jobs[1:], NOW_S + step_s), CONFIG)
+    assert room.asked() == (1, 3)
+    room.clock.now_s = 31
+    room.room.decide(_snapshot(jobs[1:], NOW_S + 31 + step_s), CONFIG)
     assert room.asked() == (2, 5)
 
 

@@ -11,6 +11,7 @@ import pytest
 from rlalloc.store import Application, Decision, Store
 from rlalloc_testbed import Installation, install, start_site
 from rlallocd.sizes import size_of
+from rlallocd.slurm.generations import generations
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.slurm_commands import Commands
 from slurm_testbed import wait_until
@@ -167,7 +168,7 @@ def _journal_an_intent(rlalloc: Installation, job_id: int) -> None:
     store = Store(rlalloc.settings["store"]["url"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", rlalloc.site.environment()["SLURM_CONF"])
-        job = next(job for job in JsonReader(Commands(10), "22.05.8").jobs() if job.job_id == job_id)
+        job = next(job for job in JsonReader(Commands(10), generations()[0]).jobs() if job.job_id == job_id)
     intended = msgspec.structs.replace(size_of(job), gpus_per_node=1, cpus_per_task=8, mem_mib_per_node=51200)
     decision = Decision(
         id=f"journalled-{job_id}",

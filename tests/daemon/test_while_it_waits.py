@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rlalloc.job import Allocation
-from rlalloc.store import Decision, JobHistory, Store
+from rlalloc.store import Decision, JobHistory, JobKey, Store
 from rlalloc_testbed import Installation, install, start_site
 from slurm_testbed import Site, wait_until
 
@@ -299,10 +299,10 @@ def _history(rlalloc: Installation, job_id: int) -> JobHistory:
         store.close()
 
 
-def _without_outcome(rlalloc: Installation) -> tuple[Decision, ...]:
+def _without_outcome(rlalloc: Installation) -> tuple[JobKey, ...]:
     store = Store(rlalloc.settings["store"]["url"])
     try:
-        return store.decisions_without_outcome(0)
+        return store.jobs_without_outcome(0).jobs
     finally:
         store.close()
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from rlalloc_testbed import USER, Installation, install, start_site
+from rlallocd.intercept import INTERCEPT_HEADER
 from slurm_testbed import Site, wait_until
 
 pytestmark = pytest.mark.slurm
@@ -136,7 +137,7 @@ def test_a_split_array_is_declined_and_runs(ours: Installation) -> None:
     """Changing one task splits it off; the daemon comes later."""
     ours.stop("rlallocd")
     runtime = ours.runtime / "intercept"
-    lines = ["rlalloc-intercept 1", "expires 9999999999", "grace 120", "class train torchrun"]
+    lines = [INTERCEPT_HEADER, "expires 9999999999", "uptime 9999999999", "grace 120", "class train torchrun"]
     runtime.write_text("\n".join([*lines, "rule llm enforce partitions=* accounts=* classes=train", ""]))
     job_id = ours.submit(SCRIPT, *SIZE, "--array=1-3")
     ours.site.run(["scontrol", "update", f"JobId={job_id}_2", "Nice=5"])

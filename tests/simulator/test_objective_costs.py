@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from rlalloc.heuristics import largest
+from rlalloc.heuristics import Heuristic, largest
 from rlalloc.objective import TERM_NAMES, costs_of
 from rlalloc_simulator.driving import drive
 from rlalloc_simulator.engine import Simulator, table_of
@@ -15,7 +15,7 @@ from rlalloc_simulator.training_workloads import training_workload
 from tests.simulator.engine.by_hand import job, site, size
 
 
-def run(workload: Workload, policy=None) -> Simulator:
+def run(workload: Workload, policy: Heuristic | None = None) -> Simulator:
     simulator = Simulator(workload.site, table_of(workload.jobs, workload.site))
     drive(simulator, workload.jobs, policy)
     return simulator

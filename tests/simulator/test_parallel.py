@@ -20,7 +20,7 @@ def test_answers_come_in_order() -> None:
 def test_workers_of_a_killed_trainer_end() -> None:
     program = (
         "import os, time\n"
-        "from rlalloc_trainer.evaluation.policy_runs import processes\n"
+        "from rlalloc_simulator.parallel import processes\n"
         "if __name__ == '__main__':\n"
         "    with processes(1 + 1) as parallel_map:\n"
         "        print(*set(parallel_map(eval, ['__import__(\"os\").getpid()'] * 20)), flush=True)\n"
@@ -46,7 +46,7 @@ def test_a_worker_of_a_trainer_that_died_meanwhile_ends() -> None:
     program = (
         "import os, sys, time\n"
         "from multiprocessing import get_context\n"
-        "from rlalloc_trainer.evaluation.policy_runs import _prepare_worker\n"
+        "from rlalloc_simulator.parallel import _prepare_worker\n"
         "def begin(end):\n"
         "    while os.getppid() == end:\n"
         "        time.sleep(0.01)\n"

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PLUGIN = Path(__file__).parents[2] / "slurm_plugin"
 NOW = 1_795_236_640
+UPTIME = 5_000
 
 # Reads go to the fields, writes are recorded: "untouched" means that there is no write at all.
 HARNESS = r"""
@@ -32,6 +33,8 @@ for _, level in ipairs({"log_error", "log_info", "log_debug", "log_user"}) do
 end
 local now = tonumber(arg[2])
 os.time = function() return now end
+local real_open = io.open
+io.open = function(path, mode) return real_open(path == "/proc/uptime" and UPTIME_FILE or path, mode) end
 local function recorder(kind, fields)
    return setmetatable({}, {
       __index = fields,
@@ -97,13 +100,26 @@ def submit(
     *,
     partitions: Any = None,
     now: float = NOW,
+    uptime: float | None = UPTIME,
     rounds: int = 1,
     refused: str = "",
 ) -> Submitted:
-    """Submit a job; `refused` is a field that cannot be written."""
+    """Submit a job; `refused` is a field that cannot be written; without `uptime` the system does not show it."""
+    uptime_file = runtime / "uptime"
+    uptime_file.unlink(missing_ok=True)
+    if uptime is not None:
+        uptime_file.write_text(f"{uptime:.2f} 0.00\n")
     values = {"JOB": job, "PARTITIONS": partitions or {"gpu": {"flag_default": 1}, "cpu": {"flag_default": 0}}}
     lines = [f"{name} = {literal(value)}" for name, value in values.items()]
-    program = "\n".join([*lines, f"ROUNDS = {rounds}", f"REFUSED = {literal(refused)}", HARNESS])
+    program = "\n".join(
+        [
+            *lines,
+            f"ROUNDS = {rounds}",
+            f"REFUSED = {literal(refused)}",
+            f"UPTIME_FILE = {literal(str(uptime_file))}",
+            HARNESS,
+        ]
+    )
     source = runtime / "harness.lua"
     source.write_text(program)
     completed = subprocess.run(

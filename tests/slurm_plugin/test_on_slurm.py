@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from rlallocd.intercept import INTERCEPT_HEADER
+from rlallocd.slurm.generations import capabilities_of
 from rlallocd.tag import read_tag
 from slurm_testbed import MissingSoftwareError, NotPermittedError, Site, SiteSpec, TestbedError
 from slurm_testbed.layout import DEFAULT_ROOT
@@ -99,14 +101,17 @@ class Jobs:
         self.site = site
         self.runtime = site.run_directory / "rlalloc"
         self.runtime.mkdir()
+        self.capabilities = capabilities_of(site.run(["sinfo", "--version"]).split()[-1])
         self.ids: dict[str, int] = {}
         self.at_submission: dict[str, dict[str, str]] = {}
 
     def intercept(self, grace_s: int = GRACE_S, expires_in_s: int = 3600, mode: str = "enforce") -> None:
         lines = [
-            "rlalloc-intercept 1",
+            INTERCEPT_HEADER,
             f"expires {int(time.time()) + expires_in_s}",
+            "uptime 9999999999",
             f"grace {grace_s}",
+            *(f"skip {form}" for form in self.capabilities.skipped_forms),
             "class train torchrun",
             "rule cpu off partitions=cpu accounts=* classes=train",
             f"rule llm {mode} partitions=gpu accounts=llm classes=train",
@@ -129,10 +134,11 @@ class Jobs:
         fields["AdminComment"] = comment[1].strip() if comment else ""
         return {"TRES": fields.get("AllocTRES", ""), **fields}  # 22.05 has TRES alone
 
-    def skip_where_declined(self, options: str) -> None:
-        """After 22.05 any update of a --ntasks-per-gpu job breaks it, so the plugin leaves such jobs alone."""
-        if "--ntasks-per-gpu" in options and " 22.05" not in self.site.run(["sinfo", "--version"]):
-            pytest.skip("declined by this version's plugin: --ntasks-per-gpu")
+    def skip_where_skipped(self, options: str) -> None:
+        """Where an update would break a form of submission, the plugin leaves such jobs alone."""
+        for form in self.capabilities.skipped_forms:
+            if f"--{form}" in options:
+                pytest.skip(f"updates break --{form} in Slurm {self.capabilities.release}, so the plugin skips it")
 
     def environment(self, name: str) -> dict[str, str]:
         text = (self.site.home(USER) / f"{self.ids[name]}.environment").read_text()
@@ -273,7 +279,7 @@ def test_users_can_neither_write_nor_forge_an_admin_comment(jobs: Jobs) -> None:
 def test_resized_job_sees_what_it_got(jobs: Jobs, name: str) -> None:
     """AllocTRES, the steps that srun starts, and every variable agree."""
     options, size = RESIZED[name]
-    jobs.skip_where_declined(options)
+    jobs.skip_where_skipped(options)
     job = jobs.show(name)
     environment = jobs.environment(name)
     tasks = jobs.tasks(name)
@@ -325,7 +331,7 @@ def test_resized_job_sees_what_it_got(jobs: Jobs, name: str) -> None:
 @pytest.mark.parametrize("name", UNCHANGED)
 def test_job_that_was_not_resized_keeps_its_environment(jobs: Jobs, name: str) -> None:
     """The same as without rlalloc, but for the variables that are its own and those of this one job."""
-    jobs.skip_where_declined(UNCHANGED[name])
+    jobs.skip_where_skipped(UNCHANGED[name])
 
     def comparable(values: dict[str, str]) -> dict[str, str]:
         own = re.compile(

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rlalloc.config import Config, Rule
+from rlallocd.intercept import INTERCEPT_HEADER, intercept_text
+from rlallocd.slurm.generations import Capabilities, generations
 from rlallocd.tag import read_tag
 
-from .lua_slurm import NOW, PLUGIN, Submitted, submit
+from .lua_slurm import NOW, PLUGIN, UPTIME, Submitted, submit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +22,9 @@ if TYPE_CHECKING:
 
 NO_VAL = 4294967294.0
 NO_VAL16 = 65534.0
-INTERCEPT = f"""rlalloc-intercept 1
+INTERCEPT = f"""{INTERCEPT_HEADER}
 expires {NOW + 30}
+uptime {UPTIME + 30}
 grace 60
 class serve vllm serve
 class train torchrun
@@ -73,9 +77,19 @@ def runtime(tmp_path: Path) -> Path:
 def submitted(interpreter: str, runtime: Path) -> Callable[..., Submitted]:
     """Submit JOB with some fields changed."""
 
-    def call(*, partitions: Any = None, rounds: int = 1, refused: str = "", **fields: Any) -> Submitted:
+    def call(
+        *,
+        partitions: Any = None,
+        now: float = NOW,
+        uptime: float | None = UPTIME,
+        rounds: int = 1,
+        refused: str = "",
+        **fields: Any,
+    ) -> Submitted:
         job = {**JOB, **fields}
-        return submit(interpreter, runtime, job, partitions=partitions, rounds=rounds, refused=refused)
+        return submit(
+            interpreter, runtime, job, partitions=partitions, now=now, uptime=uptime, rounds=rounds, refused=refused
+        )
 
     return call
 
@@ -144,15 +158,30 @@ def test_hold_stays_the_users(submitted: Callable[..., Submitted]) -> None:
         ({"script": SCRIPT.replace("-N1", "-N1 --deadline=now+1hour")}, "deadline"),
     ],
 )
-def test_declined_job_is_only_tagged(submitted: Callable[..., Submitted], fields: dict[str, Any], name: str) -> None:
+def test_skipped_job_is_only_tagged(submitted: Callable[..., Submitted], fields: dict[str, Any], name: str) -> None:
     """It loses no time, and the daemon can say why it was left as submitted."""
     job = submitted(**fields)
     assert list(job.writes) == ["admin_comment"]
     assert job.environment == {}
-    assert (job.tag["decline"], job.tag["begin"]) == (name, "0")
+    assert (job.tag["skip"], job.tag["begin"]) == (name, "0")
     tag = read_tag(job.writes["admin_comment"])
     assert tag is not None
-    assert tag.decline == name
+    assert tag.skip == name
+
+
+@pytest.mark.parametrize("generation", generations(), ids=lambda generation: generation.release)
+def test_form_that_an_update_breaks_in_this_version_of_slurm(
+    submitted: Callable[..., Submitted], runtime: Path, generation: Capabilities
+) -> None:
+    """The daemon writes its name into the intercept file."""
+    rule = Rule(name="llm", partitions=("*",), accounts=("*",), classes=("train",), mode="enforce")
+    config = Config(mode="enforce", rules=(rule,), commands={"train": ("torchrun",)})
+    (runtime / "intercept").write_text(intercept_text(config, NOW, UPTIME, generation.skipped_forms))
+    job = submitted(ntasks_per_tres=1.0)
+    skipped = "ntasks-per-gpu" in generation.skipped_forms
+    assert ("begin_time" in job.writes) is not skipped
+    assert job.tag.get("skip") == ("ntasks-per-gpu" if skipped else None)
+    assert "begin_time" in submitted().writes
 
 
 def test_array_is_deferred_as_a_whole(submitted: Callable[..., Submitted]) -> None:
@@ -323,9 +352,9 @@ def test_user_reads_about_an_unknown_word(submitted: Callable[..., Submitted], w
     [
         "",
         "\n",
-        INTERCEPT.replace("rlalloc-intercept 1", "rlalloc-intercept 2"),
-        INTERCEPT.replace("rlalloc-intercept 1", "rlalloc-intercept 11"),
+        INTERCEPT.replace(INTERCEPT_HEADER, "another program's file"),
         INTERCEPT.replace(f"expires {NOW + 30}", f"expires {NOW - 1}"),
+        INTERCEPT.replace(f"uptime {UPTIME + 30}", f"uptime {UPTIME - 1}"),
     ],
 )
 def test_file_that_is_not_ours_or_expired(submitted: Callable[..., Submitted], runtime: Path, text: str) -> None:
@@ -334,6 +363,25 @@ def test_file_that_is_not_ours_or_expired(submitted: Callable[..., Submitted], r
     job = submitted()
     assert job.untouched
     assert job.logs == []
+
+
+@pytest.mark.parametrize("stepped_s", [-86_400, -60, 0])
+def test_a_clock_set_back_does_not_bring_a_dead_daemon_to_life(
+    submitted: Callable[..., Submitted], stepped_s: int
+) -> None:
+    """31 seconds after its last renewal the file has expired, whatever the clock says by then."""
+    assert submitted(now=NOW + 30 + stepped_s, uptime=UPTIME + 30).writes
+    assert submitted(now=NOW + 30 + stepped_s, uptime=UPTIME + 31).untouched
+
+
+def test_after_a_restart_of_the_machine_the_time_tells(submitted: Callable[..., Submitted]) -> None:
+    """Where the runtime directory outlives it: the uptime begins anew."""
+    assert submitted(now=NOW + 31, uptime=10).untouched
+
+
+def test_without_an_uptime_the_time_tells(submitted: Callable[..., Submitted]) -> None:
+    assert submitted(now=NOW + 30, uptime=None).writes
+    assert submitted(now=NOW + 31, uptime=None).untouched
 
 
 @pytest.mark.parametrize("kind", ["missing", "directory", "dangling"])
@@ -354,6 +402,8 @@ def test_file_that_is_not_there(submitted: Callable[..., Submitted], runtime: Pa
         INTERCEPT[:-1],
         INTERCEPT.replace("grace 60", "grace soon"),
         INTERCEPT.replace("grace 60\n", ""),
+        INTERCEPT.replace(f"uptime {UPTIME + 30}\n", ""),
+        INTERCEPT.replace(f"uptime {UPTIME + 30}", "uptime 1e9"),
         INTERCEPT.replace(f"expires {NOW + 30}", "expires inf"),
         INTERCEPT.replace(f"expires {NOW + 30}", "expires nan"),
         INTERCEPT.replace("enforce partitions", "Enforce partitions"),
@@ -362,7 +412,9 @@ def test_file_that_is_not_there(submitted: Callable[..., Submitted], runtime: Pa
         INTERCEPT.replace("rule llm", "rules llm"),
         INTERCEPT.replace("rule llm", "rule a;b"),
         INTERCEPT + "x" * 100_000 + "\n",
-        "rlalloc-intercept 1\n\x00\xff\n",
+        f"{INTERCEPT_HEADER}\n\x00\xff\n",
+        INTERCEPT.replace(INTERCEPT_HEADER, "rlalloc-intercept 1"),
+        INTERCEPT.replace(INTERCEPT_HEADER, f"{INTERCEPT_HEADER}1"),
     ],
 )
 def test_broken_file(submitted: Callable[..., Submitted], runtime: Path, text: str) -> None:

@@ -3,10 +3,10 @@
 import numpy as np
 
 from rlalloc.objective import TERM_NAMES
-from rlalloc_trainer.advantages.advantage_scale import TYPICAL_GAINS
+from rlalloc_trainer.advantages.advantage_scale import TYPICAL_ADVANTAGES
 
 
 def importance(weights: np.ndarray) -> np.ndarray:
     """Unit vectors of weights (…, terms) in multiples of what is typical of each term."""
-    typical = weights * [TYPICAL_GAINS[name] for name in TERM_NAMES]
-    return typical / np.linalg.norm(typical, axis=-1, keepdims=True)
+    typical = weights * [TYPICAL_ADVANTAGES[name] for name in TERM_NAMES]
+    return np.asarray(typical / np.linalg.norm(typical, axis=-1, keepdims=True))

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import pytest
 
 from rlalloc.allocation import shares_of
 from rlalloc.config import ObjectiveSection
@@ -23,6 +22,7 @@ from rlalloc_simulator.workloads.workload_job import End, NodeGroup
 from rlalloc_simulator.workloads.workload_model import load_model
 from rlallocd.slurm import AccountingRecord
 from rlallocd.worth import costs_of_run, reward_of
+from tests.plugin_failures import no_plugin_fails
 
 NODES = NodeGroup("node", count=4, gpus=8, cpus=64, mem_mib=512_000)
 
@@ -121,7 +121,7 @@ def _experience(workload: Workload, number: int, outcome: np.void, decided: _Dec
         max_rss_mib=None,
         consumed_energy_j=None,
     )
-    costs = costs_of_run(decision, record, ObjectiveSection(), pytest.fail, applied=True)
+    costs = costs_of_run(decision, record, ObjectiveSection(), no_plugin_fails, applied=True)
     assert costs is not None
     executed = Outcome(
         decision_id=decision.id,

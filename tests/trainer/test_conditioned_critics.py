@@ -6,8 +6,8 @@ import torch
 from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.observation import FEATURES
-from rlalloc_trainer.advantages.weight_relabelling import draw_weights, told
-from rlalloc_trainer.sac.conditioned_critics import COLUMNS, WeighedCritics, importance_told
+from rlalloc_trainer.advantages.weight_relabelling import conditioned_on, draw_weights
+from rlalloc_trainer.sac.conditioned_critics import COLUMNS, WeightConditionedCritics, term_importance
 from tests.trainer.importance import importance
 
 SITES = (DEFAULT_WEIGHTS, Weights(gpu_held=0.5), Weights(jct=0.01, energy=1, out_of_memory=1, timeout=0))
@@ -15,43 +15,43 @@ SITES = (DEFAULT_WEIGHTS, Weights(gpu_held=0.5), Weights(jct=0.01, energy=1, out
 
 def observations(site: Weights, rows: int = 16) -> torch.Tensor:
     generator = np.random.default_rng(0)
-    return torch.from_numpy(told(generator.random((rows, len(FEATURES)), dtype=np.float32), site.array))
+    return torch.from_numpy(conditioned_on(generator.random((rows, len(FEATURES)), dtype=np.float32), site.array))
 
 
-def new_critics(members: int = 2) -> WeighedCritics:
+def new_critics(members: int = 2) -> WeightConditionedCritics:
     torch.manual_seed(0)
-    return WeighedCritics(len(FEATURES), SHARES, (16, 16), members)
+    return WeightConditionedCritics(len(FEATURES), SHARES, (16, 16), members)
 
 
 def test_the_importance_of_terms_is_read_from_the_observation() -> None:
     weights = draw_weights(500, np.random.default_rng(0))
-    rows = torch.from_numpy(told(np.zeros((500, len(FEATURES)), dtype=np.float32), weights))
-    # What is below a thousandth of the largest weight is not told.
-    np.testing.assert_allclose(importance_told(rows)[:, :-1], importance(weights), atol=0.05)
+    rows = torch.from_numpy(conditioned_on(np.zeros((500, len(FEATURES)), dtype=np.float32), weights))
+    # What is below a thousandth of the largest weight is not shown.
+    np.testing.assert_allclose(term_importance(rows)[:, :-1], importance(weights), atol=0.05)
     for site in SITES:
-        np.testing.assert_allclose(importance_told(observations(site))[0, :-1], importance(site.array), atol=1e-5)
-        assert importance_told(observations(site))[0, -1] == 1
+        np.testing.assert_allclose(term_importance(observations(site))[0, :-1], importance(site.array), atol=1e-5)
+        assert term_importance(observations(site))[0, -1] == 1
 
 
 def test_the_value_is_that_of_the_terms_by_their_importance() -> None:
     """So what was learned of a term under some weights is known under all others."""
     critics, shares = new_critics(), drawn_shares()
-    by_term = critics.gain_by_term(observations(SITES[0]), shares)
+    by_term = critics.advantage_by_term(observations(SITES[0]), shares)
     for site in SITES:
         rows = observations(site)
-        assert torch.equal(critics.gain_by_term(rows, shares), by_term)
+        assert torch.equal(critics.advantage_by_term(rows, shares), by_term)
         counts = torch.from_numpy(np.append(importance(site.array), 1.0)).float()
         assert torch.allclose(critics(rows, shares), by_term @ counts, atol=1e-5)
 
 
-def test_the_heuristic_gains_nothing_over_itself() -> None:
+def test_the_heuristic_has_no_advantage_over_itself() -> None:
     rows = observations(DEFAULT_WEIGHTS)
-    assert new_critics().gain_by_term(rows, rows[:, -SHARES:]).abs().max() < 1e-6
-    assert new_critics().gain_by_term(rows, 1 - rows[:, -SHARES:]).abs().max() > 1e-4
+    assert new_critics().advantage_by_term(rows, rows[:, -SHARES:]).abs().max() < 1e-6
+    assert new_critics().advantage_by_term(rows, 1 - rows[:, -SHARES:]).abs().max() > 1e-4
 
 
 def test_a_term_is_learned_from_what_is_known_of_it() -> None:
-    """Whatever else is not known of its label; by sites that do not care for it nothing is learned."""
+    """Other terms of the row may be unknown. Rows of sites that do not care for the term teach nothing."""
     frugal, shares = observations(Weights(jct=0, energy=1, out_of_memory=0, timeout=0)), drawn_shares()
     energy = TERM_NAMES.index("energy")
     target = torch.full((16, COLUMNS), torch.nan)
@@ -59,7 +59,7 @@ def test_a_term_is_learned_from_what_is_known_of_it() -> None:
     critics = new_critics()
     taught(critics, frugal, shares, target)
     assert all(bool(parameter.isfinite().all()) for parameter in critics.parameters())
-    assert torch.allclose(critics.gain_by_term(frugal, shares)[..., energy], target[:, energy], atol=0.1)
+    assert torch.allclose(critics.advantage_by_term(frugal, shares)[..., energy], target[:, energy], atol=0.1)
     assert not critics.squared_errors(observations(DEFAULT_WEIGHTS), shares, target).any()
 
 
@@ -67,7 +67,7 @@ def test_an_error_counts_as_much_as_the_site_cares() -> None:
     critics, shares = new_critics(), drawn_shares()
     for site in SITES:
         rows = observations(site)
-        by_term = critics.gain_by_term(rows, shares)[0].detach()
+        by_term = critics.advantage_by_term(rows, shares)[0].detach()
         for column, cares in enumerate([*importance(site.array), 1.0]):
             target = by_term.clone()
             target[:, column] += 2.0
@@ -76,21 +76,21 @@ def test_an_error_counts_as_much_as_the_site_cares() -> None:
 
 
 def test_leaving_the_heuristic_has_its_price_wherever_one_goes() -> None:
-    """Shares that are all equally bad: only the heuristic's are better, of which no label says so."""
+    """All shares are equally bad; only the heuristic's are better, and no row says so."""
     rows, shares = observations(DEFAULT_WEIGHTS), drawn_shares()
     target = torch.full((16, COLUMNS), torch.nan)
     target[:, TERM_NAMES.index("jct")] = -0.5
     critics = new_critics()
     taught(critics, rows, shares, target)
-    assert critics.worth(rows, shares).mean() < -0.4
-    assert critics.worth(rows, rows[:, -SHARES:]).abs().max() < 1e-6
+    assert critics(rows, shares).mean() < -0.4
+    assert critics(rows, rows[:, -SHARES:]).abs().max() < 1e-6
 
 
 def drawn_shares() -> torch.Tensor:
     return torch.rand(16, SHARES, generator=torch.Generator().manual_seed(0))
 
 
-def taught(critics: WeighedCritics, rows: torch.Tensor, shares: torch.Tensor, target: torch.Tensor) -> None:
+def taught(critics: WeightConditionedCritics, rows: torch.Tensor, shares: torch.Tensor, target: torch.Tensor) -> None:
     optimizer = torch.optim.Adam(critics.parameters(), lr=0.01)
     for _ in range(300):
         optimizer.zero_grad()

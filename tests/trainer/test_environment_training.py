@@ -28,17 +28,23 @@ class Walk(gymnasium.Env[np.ndarray, np.ndarray]):
     observation_space = gymnasium.spaces.Box(-10.0, 10.0, (1,), np.float32)
     action_space = gymnasium.spaces.Box(-1.0, 3.0, (1,), np.float32)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.place = self.np_random.uniform(-1, 1)
         return self._seen(), {}
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self.place += 0.5 * (float(action[0]) - 1.0) + 0.1 * self.np_random.normal()
         return self._seen(), -abs(self.place), abs(self.place) > 2.0, False, {}
 
     def _seen(self) -> np.ndarray:
-        return np.array([self.place], dtype=np.float32)
+        return row(self.place)
+
+
+def row(*values: float) -> np.ndarray:
+    return np.array(values, dtype=np.float32)
 
 
 def walk(steps: int = 15) -> gymnasium.Env[Any, Any]:
@@ -57,7 +63,7 @@ def transitions(rewards: list[float], n: int, *, terminated: bool, gamma: float 
     returns = NStepReturns(n, gamma)
     found = []
     for number, reward in enumerate(rewards):
-        here, there = np.float32([number]), np.float32([number + 1])
+        here, there = row(number), row(number + 1)
         last = number == len(rewards) - 1
         found.append(
             returns.add(
@@ -114,10 +120,24 @@ def test_no_step_ahead_is_refused() -> None:
 def test_open_steps_are_saved() -> None:
     one, other = NStepReturns(3, 0.5), NStepReturns(3, 0.5)
     for returns in (one, one):
-        returns.add(np.float32([1]), np.float32([0.5]), 1.0, np.float32([2]), terminated=False, truncated=False)
+        returns.add(
+            row(1),
+            row(0.5),
+            1.0,
+            row(2),
+            terminated=False,
+            truncated=False,
+        )
     other.restore(one.state())
     ends = [
-        each.add(np.float32([2]), np.float32([0.1]), 4.0, np.float32([3]), terminated=True, truncated=False)
+        each.add(
+            row(2),
+            row(0.1),
+            4.0,
+            row(3),
+            terminated=True,
+            truncated=False,
+        )
         for each in (one, other)
     ]
     assert ends[0].reward.tolist() == ends[1].reward.tolist() == [2.5, 3.0, 4.0]
@@ -126,9 +146,9 @@ def test_open_steps_are_saved() -> None:
 def test_an_action_space_is_scaled_to_shares() -> None:
     episodes = Episodes(Walk(), 0)
     before = episodes.observation[0]
-    after = episodes.step(np.float32([0.5]))[0][0]
+    after = episodes.step(row(0.5))[0][0]
     assert after == pytest.approx(before, abs=0.5)  # the middle of the space pushes nowhere
-    assert episodes.step(np.float32([1.0]))[0][0] == pytest.approx(after + 1.0, abs=0.5)
+    assert episodes.step(row(1.0))[0][0] == pytest.approx(after + 1.0, abs=0.5)
 
 
 def test_actions_that_are_no_box_are_refused() -> None:
@@ -141,7 +161,7 @@ def test_an_episode_is_brought_back_in_its_middle(name: str) -> None:
     def made(seed: int) -> Episodes:
         return Episodes(walk() if name == "walk" else gymnasium.make(name, **options), seed)
 
-    options = {"jobs": 6} if name == ENVIRONMENT else {}
+    options: dict[str, Any] = {"jobs": 6} if name == ENVIRONMENT else {}
     one, other = made(1), made(2)
     chance = np.random.default_rng(0)
     for _ in range(4):
@@ -163,7 +183,7 @@ def test_it_learns() -> None:
     by_chance = [episode.total_reward for episode in learner.episodes]
     learner.run(900)
     learned = [episode.total_reward for episode in learner.episodes[-10:]]
-    shares, _ = learner.sac.actor.decide(np.float32([[-1.0], [1.0]]), sample=False)
+    shares, _ = learner.sac.actor.decide(np.array([[-1.0], [1.0]], np.float32), sample=False)
     assert shares[0, 0] > 0.6 > 0.4 > shares[1, 0]  # back to the middle from either side
     assert np.mean(learned) / 15 > -0.5  # a reward a step; by chance an episode ends before
     assert len(by_chance) > 100 / 15

@@ -1,4 +1,4 @@
-"""docs/extending.md as written: its files become a distribution, which the commands then know."""
+"""docs/reference/plugins.md as written: its files become a distribution, which the commands then know."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "reference" / "plugins.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:

@@ -10,7 +10,7 @@ from rlalloc.heuristics import BASELINE_NAME
 from rlalloc.policies import verify
 from rlalloc_simulator.progress import silent
 from rlalloc_simulator.training_workloads import training_workload
-from rlalloc_trainer.advantages.counterfactual import LabelSettings
+from rlalloc_trainer.advantages.counterfactual import AdvantageSettings
 from rlalloc_trainer.pipelines import pretrain as module
 from rlalloc_trainer.pipelines.pretrain import pretrain
 from rlalloc_trainer.pipelines.pretrain_seed import PretrainSettings
@@ -24,7 +24,7 @@ SMALL = PretrainSettings(
     validation_workloads=2,
     test_workloads=3,
     rival_workloads=2,
-    labels=LabelSettings(decisions=3, alternatives=2),
+    advantages=AdvantageSettings(decisions=3, alternatives=2),
     sac=SacSettings(actor_after=10),
 )
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -38,7 +39,7 @@ def drawn_rows(replay: PrioritisedReplay, batch: int, batches: int, seed: int = 
 
 def expected_counts(errors: np.ndarray, settings: PrioritySettings, draws: int) -> np.ndarray:
     priorities = (np.abs(errors) + settings.epsilon) ** settings.alpha
-    return draws * priorities / priorities.sum()
+    return np.asarray(draws * priorities / priorities.sum())
 
 
 def chance(rows: np.ndarray, expected: np.ndarray) -> float:
@@ -220,4 +221,4 @@ def test_errors_that_are_not_numbers_are_refused() -> None:
 @pytest.mark.parametrize("wrong", [{"alpha": -0.1}, {"beta": 1.1}, {"epsilon": 0.0}, {"expert_share": 2.0}])
 def test_settings_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        PrioritySettings(**wrong)
+        msgspec.structs.replace(PrioritySettings(), **wrong)

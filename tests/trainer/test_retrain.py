@@ -25,12 +25,12 @@ from rlalloc_trainer.pipelines import retrain as module
 from rlalloc_trainer.pipelines.calibrated_simulator import (
     LEAST_JOBS,
     MOST_JOBS,
+    calibrated_site,
     resampled,
     scaling_exponents,
-    twin_of,
     workload_jobs,
 )
-from rlalloc_trainer.pipelines.retrain import beyond_expectation, in_place, retrain
+from rlalloc_trainer.pipelines.retrain import policy_in_use, real_advantages, retrain
 from rlalloc_trainer.pipelines.site_experience import costs_of, observations_of, shares_of, split_by_time, usable
 from rlalloc_trainer.promotion import held_out_evidence as held_out
 from rlalloc_trainer.promotion.gate import judge
@@ -42,8 +42,8 @@ from rlalloc_trainer.promotion.policy_versions import (
     new_manifest,
     version_files,
 )
-from rlalloc_trainer.sac.conditioned_critics import COLUMNS, WEIGHED, WeighedCritics
-from rlalloc_trainer.sac.critics import Critics, EnsemblePerceptron, ResidualCritics
+from rlalloc_trainer.sac.conditioned_critics import COLUMNS, TERMS, WeightConditionedCritics
+from rlalloc_trainer.sac.critics import Critics, EnsemblePerceptron
 from tests.agent.running_server import add_version
 from tests.trainer.sites import NODES, changed, experience_of, site_workload, stored
 
@@ -134,35 +134,30 @@ def test_a_damaged_policy_in_place_is_an_error(experiences: list[Experience], tm
     policies.promote(version)
     (policies.path(version) / ACTOR_FILE).write_bytes(b"damaged")
     with pytest.raises(PolicyError, match="promote another version"):
-        in_place(policies)
+        policy_in_use(policies)
 
 
 def test_a_version_keeps_its_critics(tmp_path: Path) -> None:
     actor = Actor()
     shape = actor.features, actor.actions, actor.hidden
-    kept = load_version(_stored_copy(actor, WeighedCritics(*shape, members=3), tmp_path)).critics
+    kept = load_version(_stored_copy(actor, WeightConditionedCritics(*shape, members=3), tmp_path)).critics
     assert kept is not None
     assert kept.members == 3
     assert load_version(PolicyStore(tmp_path).path(add_version(PolicyStore(tmp_path), Actor()))).critics is None
 
 
 def test_critics_of_an_earlier_rlalloc_are_left_behind(tmp_path: Path) -> None:
-    """They had a value of the situation beside what shares gain.
-
-    A retraining from such a version starts with critics of its own.
-    """
+    """They had a value of the situation, too. A retraining from such a version starts with new critics."""
     actor = Actor()
-    weights_as_inputs = ResidualCritics(actor.features, actor.actions, actor.hidden)
-    with_a_value = WeighedCritics(actor.features, actor.actions, actor.hidden)
-    with_a_value.value = EnsemblePerceptron(2, actor.features - WEIGHED, actor.hidden, COLUMNS)
-    for number, earlier in enumerate((weights_as_inputs, with_a_value)):
-        assert load_version(_stored_copy(actor, earlier, tmp_path / str(number))).critics is None
+    with_a_value = WeightConditionedCritics(actor.features, actor.actions, actor.hidden)
+    with_a_value.value = EnsemblePerceptron(2, actor.features - TERMS, actor.hidden, COLUMNS)
+    assert load_version(_stored_copy(actor, with_a_value, tmp_path)).critics is None
 
 
 def test_critics_that_fit_no_actor_are_refused(tmp_path: Path) -> None:
     actor = Actor()
     with pytest.raises(PolicyError, match="does not fit its actor"):
-        load_version(_stored_copy(actor, WeighedCritics(actor.features, actor.actions, (8, 8)), tmp_path))
+        load_version(_stored_copy(actor, WeightConditionedCritics(actor.features, actor.actions, (8, 8)), tmp_path))
 
 
 def _stored_copy(actor: Actor, critics: Critics, folder: Path) -> Path:
@@ -208,8 +203,8 @@ def test_what_was_executed_and_what_it_cost(experiences: list[Experience]) -> No
     assert rewards(-cost[:, :-1], DEFAULT_WEIGHTS.array) == pytest.approx(expected)
 
 
-def test_the_twin_has_the_sites_cluster_and_jobs(experiences: list[Experience]) -> None:
-    site, jobs = twin_of(experiences, experiences)
+def test_the_calibrated_simulator_has_the_sites_cluster_and_jobs(experiences: list[Experience]) -> None:
+    site, jobs = calibrated_site(experiences, experiences)
     assert [(kind.count, kind.shape) for kind in site.nodes] == [(NODES.count, NODES.shape)]
     assert len(jobs) == sum(one.outcome.state != "OUT_OF_MEMORY" for one in experiences)
     for job, one in zip(jobs, (e for e in experiences if e.outcome.state != "OUT_OF_MEMORY"), strict=True):
@@ -233,7 +228,7 @@ def test_how_jobs_scale_is_read_from_their_run_times(experiences: list[Experienc
 
 
 def test_resampled_workloads_keep_the_sites_jobs_and_pace(experiences: list[Experience]) -> None:
-    site = twin_of(experiences, experiences)
+    site = calibrated_site(experiences, experiences)
     workloads = resampled(site, 300, 50, np.random.default_rng(0))
     works = {job.work_s for job in site.jobs}
     assert all(job.work_s in works for workload in workloads for job in workload.jobs)
@@ -244,7 +239,7 @@ def test_resampled_workloads_keep_the_sites_jobs_and_pace(experiences: list[Expe
 
 def test_resampled_workloads_are_pieces_of_the_history(experiences: list[Experience]) -> None:
     """Four a workload, of jobs one after the other with the gaps that were between them; faster where asked."""
-    site = twin_of(experiences, experiences)
+    site = calibrated_site(experiences, experiences)
     (workload,) = resampled(site, 1, 42, np.random.default_rng(0), pace=(2.0, 2.0))
     history = [(job.work_s, job.submit_s) for job in (*site.jobs, *site.jobs)]
     works = [work_s for work_s, _ in history]
@@ -263,7 +258,7 @@ def test_a_workload_is_so_long_that_it_fills_the_site(
     experiences: list[Experience], faster: float, jobs: int
 ) -> None:
     """Of a site where twenty run at a time, ten times as many."""
-    site = twin_of(experiences, experiences)
+    site = calibrated_site(experiences, experiences)
     one = next(job for job in site.jobs if job.request.gpus == 1)
     run_s = one.work_s / one.curve.at(1, one.request.cpus_per_gpu)
     regular = Workload(
@@ -280,7 +275,7 @@ def test_a_heuristic_can_be_the_candidate(
     """On a site where it was the best on the earlier experience; where urgency counts, also in its order."""
     name = next(name for name in ALTERNATIVES if name.startswith("marginal-gain"))
     way = Routing.by(name)
-    monkeypatch.setattr(module, "choose_where", lambda *_: (way, {}))
+    monkeypatch.setattr(module, "choose_routing", lambda *_: (way, {}))
     monkeypatch.setattr(held_out, "judge", lambda evidence: msgspec.structs.replace(judge(evidence), promote=True))
     store, policies = stored(experiences, tmp_path / "store.sqlite"), PolicyStore(tmp_path / "policies")
     result = retrain(store, policies, SMALL, urgency=UrgencyRules(nice_band=10_000))
@@ -294,14 +289,14 @@ def test_a_heuristic_can_be_the_candidate(
     assert result.verdict.evidence.against_heuristics[name].estimate == pytest.approx(1.0, abs=1e-3)
 
 
-def test_urgency_counts_in_the_twin_where_it_does_on_the_site(experiences: list[Experience]) -> None:
-    assert twin_of(experiences, experiences).site.interception.urgency.nice_band == 0
+def test_urgency_counts_in_the_calibrated_simulator_where_it_does_on_the_site(experiences: list[Experience]) -> None:
+    assert calibrated_site(experiences, experiences).site.interception.urgency.nice_band == 0
     rules = UrgencyRules(nice_band=500, patience=2.0)
-    assert twin_of(experiences, experiences, rules).site.interception.urgency == rules
+    assert calibrated_site(experiences, experiences, rules).site.interception.urgency == rules
 
 
 def test_a_policy_against_itself_is_no_better(experiences: list[Experience]) -> None:
-    site = twin_of(experiences, experiences)
+    site = calibrated_site(experiences, experiences)
     workloads = resampled(site, 3, 20, np.random.default_rng(0))
     current = msgspec.structs.replace(load_shipped_version(), actor=Actor())
     name = next(iter(ALTERNATIVES))
@@ -312,14 +307,14 @@ def test_a_policy_against_itself_is_no_better(experiences: list[Experience]) -> 
     assert evidence.against_current.estimate == pytest.approx(1.0, abs=0.05)
 
 
-def test_real_rewards_are_read_against_what_the_twin_expects() -> None:
-    """A cost that the situation explains, less what the decision was worth: the latter remains, term by term."""
+def test_real_rewards_are_read_against_what_the_simulator_expects() -> None:
+    """A cost that the situation explains, less the advantage of the decision: the latter remains, term by term."""
     generator = np.random.default_rng(0)
     observation = generator.uniform(-1, 1, (500, len(FEATURES))).astype(np.float32)
     explained = 2 * observation[:, 7] - observation[:, 3]
     simulated = Observed(observation, np.stack((explained + 1, explained), axis=1))
-    worth = np.where(generator.random(500) < 0.5, 0.5, -0.5)
-    cost = np.stack((explained + 3 - worth, np.full(500, np.nan)), axis=1)
-    gain = beyond_expectation(observation, cost, [simulated])
-    assert gain[:, 0] == pytest.approx(worth - worth.mean(), abs=0.15)
-    assert np.isnan(gain[:, 1]).all()
+    won = np.where(generator.random(500) < 0.5, 0.5, -0.5)
+    cost = np.stack((explained + 3 - won, np.full(500, np.nan)), axis=1)
+    advantage = real_advantages(observation, cost, [simulated])
+    assert advantage[:, 0] == pytest.approx(won - won.mean(), abs=0.15)
+    assert np.isnan(advantage[:, 1]).all()

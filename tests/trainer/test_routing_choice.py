@@ -1,10 +1,10 @@
-"""Who answers where: chosen by what it wins, never where it is behind the base heuristic."""
+"""Who answers where: chosen by what it wins, never where it is behind the baseline heuristic."""
 
 import msgspec
 import pytest
 import torch
 
-from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME
+from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME, Heuristic
 from rlalloc.objective import Weights
 from rlalloc.policies import EVERYWHERE, NOWHERE, Routing
 from rlalloc_agent.actor import Actor
@@ -15,7 +15,7 @@ from rlalloc_simulator.site_from_workload import Workload
 from rlalloc_simulator.training_workloads import VALIDATION, training_workload
 from rlalloc_trainer.evaluation import policy_runs as evaluation
 from rlalloc_trainer.evaluation.policy_runs import ActorWeights, Contender, WorkloadResult, policy_of, run_workload
-from rlalloc_trainer.promotion.routing_choice import WAYS, best_of, best_way, by_wait, choose_where, served
+from rlalloc_trainer.promotion.routing_choice import WAYS, best_of, best_routing, by_wait, choose_routing, served
 
 PRESSED, CALM = WAYS[1], WAYS[2]
 
@@ -50,7 +50,7 @@ def ratios(everything: float, *thirds: float) -> dict[str, Interval]:
     ],
 )
 def test_the_best_way_behind_nowhere(measured: dict[Routing, dict[str, Interval]], chosen: Routing) -> None:
-    assert (best_way(measured) or NOWHERE) == chosen
+    assert (best_routing(measured) or NOWHERE) == chosen
 
 
 def test_what_is_proven_later_need_not_be_surely_ahead() -> None:
@@ -58,8 +58,8 @@ def test_what_is_proven_later_need_not_be_surely_ahead() -> None:
     perhaps = {"all": Interval(0.99, 0.98, 1.001), "calm": Interval(1.0, 0.99, 1.01)}
     behind = {"all": Interval(0.98, 0.96, 1.001), "calm": Interval(1.02, 1.01, 1.03)}
     ways = {EVERYWHERE: behind, PRESSED: perhaps, CALM: ratios(1.0, 1.0, 1.0, 1.0)}
-    assert best_way(ways) is None
-    assert best_way(ways, proven_later=True) == PRESSED
+    assert best_routing(ways) is None
+    assert best_routing(ways, proven_later=True) == PRESSED
 
 
 def test_where_no_network_is_asked_the_heuristic_runs_itself() -> None:
@@ -78,9 +78,13 @@ def test_where_no_network_is_asked_the_heuristic_runs_itself() -> None:
     weights = ActorWeights.of(actor, Routing(own_order=True))
     asked: list[Contender] = []
 
+    def noted(who: Contender) -> Heuristic:
+        asked.append(who)
+        return policy_of(who)
+
     def run(workload: Workload, contender: Contender) -> WorkloadResult:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(evaluation, "policy_of", lambda who: asked.append(who) or policy_of(who))
+            patch.setattr(evaluation, "policy_of", noted)
             return run_workload((contender, workload))
 
     assert run(urgent, weights) == run(urgent, BASELINE_NAME)
@@ -110,7 +114,7 @@ def test_every_way_is_run_and_only_one_that_wins_is_taken() -> None:
     with torch.no_grad():
         actor.residual.bias[0] = -8.0
     workloads = [training_workload(VALIDATION + number, 60) for number in (0, 1, 2)]
-    routing, measured = choose_where(ActorWeights.of(actor), workloads, map)
+    routing, measured = choose_routing(ActorWeights.of(actor), workloads, map)
     assert set(measured) == {way.describe() for way in WAYS}
     assert measured["everywhere"].estimate != pytest.approx(1.0, abs=1e-3)
     assert routing == NOWHERE or measured[routing.describe()].estimate < 1.0
@@ -129,7 +133,7 @@ def test_another_heuristic_that_is_better_is_taken_and_needs_no_network() -> Non
 
 def test_for_another_objective_only_the_network_is_run() -> None:
     weights = ActorWeights.of(Actor(), objective=Weights(energy=0.1))
-    _, measured = choose_where(weights, [training_workload(VALIDATION, 60)], map)
+    _, measured = choose_routing(weights, [training_workload(VALIDATION, 60)], map)
     assert set(measured) == {"everywhere"}
 
 

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlalloc.job import SHARES
-from rlalloc.observation import FEATURES
 from rlalloc_agent.actor import Actor
-from rlalloc_trainer.sac.critics import PlainCritics, ResidualCritics
+from rlalloc_trainer.sac.critics import BESIDE, EnsemblePerceptron, PlainCritics, advantage_over_heuristic
 from rlalloc_trainer.sac.replay_buffer import Replay, Transitions, single_decisions
 from rlalloc_trainer.sac.soft_actor_critic import Losses, Sac, SacSettings, learn, new_critics
 
@@ -30,7 +29,7 @@ PLAIN = SacSettings(
 WIDTHS = (32, 32)
 
 
-def new_sac(settings: SacSettings = PLAIN, seed: int = 0, features: int = 8) -> Sac:
+def new_sac(settings: SacSettings = PLAIN, seed: int = 0, features: int = 8) -> Sac[Actor]:
     torch.manual_seed(seed)
     return Sac(Actor(features, WIDTHS), settings, seed)
 
@@ -50,8 +49,9 @@ def bandit_target(observation: np.ndarray) -> np.ndarray:
     return np.asarray(target, dtype=np.float32)
 
 
-def trained_on_bandit(settings: SacSettings = PLAIN, steps: int = 700) -> tuple[Sac, list[Losses]]:
-    sac, losses = new_sac(settings), []
+def trained_on_bandit(settings: SacSettings = PLAIN, steps: int = 700) -> tuple[Sac[Actor], list[Losses]]:
+    sac = new_sac(settings)
+    losses: list[Losses] = []
     replay = Replay(4000, 8, SHARES)
     replay.add(bandit(4000, 1))
     learn(sac, replay, steps, np.random.default_rng(0), losses.append)
@@ -91,7 +91,6 @@ def test_an_anchored_actor_stays_at_the_heuristic_where_there_is_nothing_to_win(
 
 
 def test_critics_that_disagree_on_shares_keep_the_actor_at_the_heuristic() -> None:
-    """However sure they are of which of them values the state itself less."""
     sac = new_sac(SacSettings(anchor=0.0, actor_after=0, actor_every=1, actor_rate=3e-3, temperature=1e-6, critics=2))
     rows = torch.full((64, 8), 0.5)
     sac.critics = TornCritics(8, SHARES, WIDTHS)
@@ -102,15 +101,12 @@ def test_critics_that_disagree_on_shares_keep_the_actor_at_the_heuristic() -> No
     assert np.abs(shares - 0.5).max() < 0.03
 
 
-class TornCritics(ResidualCritics):
-    """Of one the state is worth less and larger shares are better, of the other smaller ones are."""
+class TornCritics(PlainCritics):
+    """One values larger shares, the other smaller ones."""
 
     def forward(self, observations: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
-        return 0.0 * self.value(observations) + torch.tensor([[-100.0], [0.0]]) + self.worth(observations, shares)
-
-    def worth(self, observations: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
-        left = (shares - observations[:, -SHARES:]).sum(dim=-1)
-        return torch.stack((left, -left))
+        beside = (shares - observations[:, -SHARES:]).sum(dim=-1)
+        return torch.as_tensor(0.0 * super().forward(observations, shares) + torch.stack((beside, -beside)))
 
 
 def test_what_follows_counts_by_its_discount() -> None:
@@ -126,9 +122,9 @@ def test_what_follows_counts_by_its_discount() -> None:
         Transitions(
             observation=np.concatenate((first, second)),
             shares=shares,
-            reward=np.repeat(np.float32([0, 1]), 100),
+            reward=np.repeat(np.array([0, 1], np.float32), 100),
             next_observation=np.concatenate((second, second)),
-            discount=np.repeat(np.float32([0.5, 0]), 100),
+            discount=np.repeat(np.array([0.5, 0], np.float32), 100),
         )
     )
     learn(sac, replay, 600, np.random.default_rng(0))
@@ -192,41 +188,38 @@ def test_making_critics_leaves_the_global_generator_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_critics_gain_is_nothing_at_the_heuristic() -> None:
-    rows = torch.rand(16, len(FEATURES))
-    critics = ResidualCritics(len(FEATURES), SHARES, WIDTHS)
-    assert critics.worth(rows, rows[:, -SHARES:]).abs().max() < 1e-6
-    assert critics.worth(rows, 1 - rows[:, -SHARES:]).abs().max() > 1e-4
-
-
 def test_critics_find_the_heuristic_best_where_larger_is_far_worse_and_smaller_a_little() -> None:
-    """Told of no side, they answer 0.13 to 0.22 less: one slope leads through both."""
+    """Without an input for each side they answer 0.13 to 0.22 less: one slope leads through both."""
     assert np.mean([best_beside_a_cliff(seed) for seed in range(3)]) == pytest.approx(0.0, abs=0.1)
 
 
 def best_beside_a_cliff(seed: int) -> float:
-    """How far from the heuristic's the first share is that critics, learned from noisy gains, find best."""
+    """How far from the heuristic's the first share is that critics find best after learning from noisy advantages."""
     generator = torch.Generator().manual_seed(seed + 100)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        critics = ResidualCritics(8, SHARES, (64, 64))
+        network = EnsemblePerceptron(2, 8 + BESIDE * SHARES, (64, 64))
     observations = torch.rand(4000, 8, generator=generator)
     shares = observations[:, -SHARES:].clone()
     shares[:, 0] = torch.rand(4000, generator=generator)
     left = shares[:, 0] - observations[:, -SHARES]
-    gain = -2.0 * left.relu() - 0.2 * (-left).relu() + 0.5 * torch.randn(4000, generator=generator)
-    optimizer = torch.optim.AdamW(critics.parameters(), lr=1e-3, weight_decay=0.1)
+    advantage = -2.0 * left.relu() - 0.2 * (-left).relu() + 0.5 * torch.randn(4000, generator=generator)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=0.1)
     for _ in range(600):
         rows = torch.randint(4000, (256,), generator=generator)
         optimizer.zero_grad()
-        torch.autograd.backward(critics.squared_errors(observations[rows], shares[rows], gain[rows]).mean())
+        errors = advantage_over_heuristic(network, observations[rows], shares[rows]) - advantage[rows]
+        torch.autograd.backward((errors**2).mean())
         optimizer.step()
     asked = torch.rand(200, 8, generator=generator)
     asked[:, -SHARES] = 0.2 + 0.6 * asked[:, -SHARES]
     grid = torch.linspace(0.0, 1.0, 41)
     with torch.no_grad():
-        worth = [critics.worth(asked, with_first(asked[:, -SHARES:], share)).mean(dim=0) for share in grid]
-    return float((grid[torch.stack(worth).argmax(dim=0)] - asked[:, -SHARES]).mean())
+        values = [
+            advantage_over_heuristic(network, asked, with_first(asked[:, -SHARES:], share)).mean(dim=0)
+            for share in grid
+        ]
+    return float((grid[torch.stack(values).argmax(dim=0)] - asked[:, -SHARES]).mean())
 
 
 def with_first(shares: torch.Tensor, first: torch.Tensor) -> torch.Tensor:

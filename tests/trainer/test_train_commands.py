@@ -37,6 +37,7 @@ def test_too_little_experience_is_no_failure(config: Path) -> None:
 def test_a_run_prints_its_verdict_as_json(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"TRAIN_WORKLOADS": 2, "HELD_OUT_WORKLOADS": 3, "WORKERS": 1}.items():
         monkeypatch.setattr(retrain, name, value)
+    monkeypatch.setattr(retrain, "workload_jobs", lambda _: 25)
     stored(experience_of(site_workload(2))[:30], config.parent / "store.sqlite").close()
     result = CliRunner().invoke(app, ["run", "--config", str(config), "--json"])
     assert result.exit_code == 0
@@ -63,7 +64,9 @@ def test_a_policy_from_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert result.exit_code == 0, result.output
     assert "price-ef" in result.output
     manifest = verify(folder)
-    assert manifest.training["settings"]["seed"] == 3
+    trained_by = manifest.training["settings"]
+    assert isinstance(trained_by, dict)
+    assert trained_by["seed"] == 3
     actor, _ = load_actor(folder)
     assert sum(parameter.numel() for parameter in actor.parameters()) > 1000
     again = CliRunner().invoke(app, ["policy", "--directory", str(folder)])

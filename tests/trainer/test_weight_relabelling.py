@@ -1,4 +1,4 @@
-"""Labels are drawn under weights of their own, which stand in the observation."""
+"""Rows are drawn with weights of their own, which are part of the observation."""
 
 import numpy as np
 import pytest
@@ -11,18 +11,18 @@ from rlalloc_trainer.advantages.weight_relabelling import (
     DEFAULT_PART,
     KILLS,
     TIMES,
-    Hindsight,
+    RelabelledReplay,
     always,
+    conditioned_on,
     draw_weights,
     mostly,
-    told,
 )
 from tests.trainer.importance import importance
 
 ROWS = 50
 
 
-def labels(terms: int = len(TERM_NAMES)) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def advantages(terms: int = len(TERM_NAMES)) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     generator = np.random.default_rng(0)
     return (
         generator.random((ROWS, len(FEATURES)), dtype=np.float32),
@@ -46,10 +46,10 @@ def test_drawn_weights_are_as_sites_may_have_them() -> None:
 
 
 def test_rewards_by_term_belong_to_what_was_seen() -> None:
-    """Whatever weights are drawn for it: by the default ones' importance they come to the label's gain."""
-    observation, shares, gain = labels()
-    replay = Hindsight(ROWS, len(FEATURES), SHARES)
-    replay.add(observation, shares, gain)
+    """Whatever weights a row is drawn with, at the default importance its reward is its advantage."""
+    observation, shares, advantage = advantages()
+    replay = RelabelledReplay(ROWS, len(FEATURES), SHARES)
+    replay.add(observation, shares, advantage)
     batch = replay.sample(400, np.random.default_rng(3))
     default = features_of(DEFAULT_WEIGHTS.array).astype(np.float32)
     told_default = (batch.observation[:, WEIGHT_FEATURES] == default).all(axis=1)
@@ -57,50 +57,50 @@ def test_rewards_by_term_belong_to_what_was_seen() -> None:
     kept = np.delete(observation, np.r_[WEIGHT_FEATURES], axis=1)
     for row in range(20):
         mine = (kept == np.delete(batch.observation[row], np.r_[WEIGHT_FEATURES])).all(axis=1)
-        worth = batch.reward[row, :-1] @ importance(DEFAULT_WEIGHTS.array)
-        assert worth == pytest.approx((gain[mine] @ DEFAULT_WEIGHTS.array)[0], rel=1e-4)
+        reward = batch.reward[row, :-1] @ importance(DEFAULT_WEIGHTS.array)
+        assert reward == pytest.approx((advantage[mine] @ DEFAULT_WEIGHTS.array)[0], rel=1e-4)
         assert (batch.shares[row] == shares[mine]).all()
     assert (batch.reward[:, -1] == 0).all()
 
 
 def test_one_site_draws_its_own() -> None:
     site = Weights(jct=1, energy=0.25)
-    observation, shares, gain = labels()
-    replay = Hindsight(ROWS, len(FEATURES), SHARES, always(site))
-    replay.add(observation, shares, gain)
+    observation, shares, advantage = advantages()
+    replay = RelabelledReplay(ROWS, len(FEATURES), SHARES, always(site))
+    replay.add(observation, shares, advantage)
     batch = replay.sample(10, np.random.default_rng(0))
-    np.testing.assert_allclose(batch.observation, told(batch.observation, site.array))
+    np.testing.assert_allclose(batch.observation, conditioned_on(batch.observation, site.array))
     mixed = mostly(site)(1000, np.random.default_rng(0))
     assert 0.4 < (mixed == site.array).all(axis=1).mean() < 0.6
 
 
 def test_what_is_not_known_stays_so() -> None:
-    observation, shares, gain = labels()
-    gain[:, TERM_NAMES.index("energy")] = np.nan
-    replay = Hindsight(ROWS, len(FEATURES), SHARES)
-    replay.add(observation, shares, gain)
+    observation, shares, advantage = advantages()
+    advantage[:, TERM_NAMES.index("energy")] = np.nan
+    replay = RelabelledReplay(ROWS, len(FEATURES), SHARES)
+    replay.add(observation, shares, advantage)
     unknown = np.isnan(replay.sample(10, np.random.default_rng(0)).reward)
     assert unknown[:, TERM_NAMES.index("energy")].all()
     assert unknown.sum() == 10
 
 
 def test_terms_of_plug_ins_count_and_are_not_shown() -> None:
-    observation, shares, gain = labels(len(TERM_NAMES) + 2)
-    replay = Hindsight(ROWS, len(FEATURES), SHARES, always(DEFAULT_WEIGHTS), further=(2.0, 0.5))
-    replay.add(observation, shares, gain)
+    observation, shares, advantage = advantages(len(TERM_NAMES) + 2)
+    replay = RelabelledReplay(ROWS, len(FEATURES), SHARES, always(DEFAULT_WEIGHTS), further=(2.0, 0.5))
+    replay.add(observation, shares, advantage)
     batch = replay.sample(10, np.random.default_rng(0))
-    drawn = [gain[(shares == row).all(axis=1)][0] for row in batch.shares]
+    drawn = [advantage[(shares == row).all(axis=1)][0] for row in batch.shares]
     assert batch.reward[:, -1] == pytest.approx([2.0 * row[-2] + 0.5 * row[-1] for row in drawn], rel=1e-5)
-    np.testing.assert_allclose(batch.observation, told(batch.observation, DEFAULT_WEIGHTS.array))
+    np.testing.assert_allclose(batch.observation, conditioned_on(batch.observation, DEFAULT_WEIGHTS.array))
 
 
 def test_the_oldest_give_way_and_none_are_none() -> None:
-    observation, shares, gain = labels()
-    replay = Hindsight(10, len(FEATURES), SHARES)
+    observation, shares, advantage = advantages()
+    replay = RelabelledReplay(10, len(FEATURES), SHARES)
     with pytest.raises(ValueError, match="add some first"):
         replay.sample(1, np.random.default_rng(0))
     for row in range(ROWS):
-        replay.add(observation[row : row + 1], shares[row : row + 1], gain[row : row + 1])
+        replay.add(observation[row : row + 1], shares[row : row + 1], advantage[row : row + 1])
     assert len(replay) == 10
     drawn = {tuple(row) for row in replay.sample(300, np.random.default_rng(0)).shares.tolist()}
     assert drawn == {tuple(row) for row in shares[-10:].tolist()}

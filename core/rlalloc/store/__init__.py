@@ -1,9 +1,11 @@
 """The experience store: SQLAlchemy Core; SQLite in WAL mode by default, MariaDB or PostgreSQL by URL.
 
-What is written here is on disk when the call returns: the daemon may be killed at any point.
+What is written here is on disk when the call returns: the daemon may be killed at any point. A program that writes
+brings the store to the newest revision (rlalloc.store.migrations); one that reads changes nothing.
 """
 
-from rlalloc.store.access import Store
+from rlalloc.store.access import JobKey, JobsPage, OldDecision, Position, Store
+from rlalloc.store.encoding import UnreadableRow
 from rlalloc.store.rows import (
     OPEN_STATES,
     Application,
@@ -24,7 +26,12 @@ __all__ = [
     "Decision",
     "Experience",
     "JobHistory",
+    "JobKey",
+    "JobsPage",
+    "OldDecision",
     "Outcome",
     "PolicyRow",
+    "Position",
     "Store",
+    "UnreadableRow",
 ]

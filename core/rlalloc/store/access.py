@@ -1,15 +1,16 @@
 """Reading and writing the store."""
 
+import logging
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from functools import cache
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from collections.abc import Collection, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import sqlalchemy as sa
 
 from rlalloc.errors import StoreError
 from rlalloc.store.database import Database
+from rlalloc.store.encoding import Row, UnreadableRow, from_row, to_row
 from rlalloc.store.migrate import is_current, migrate, refuse_to_migrate
 from rlalloc.store.rows import (
     OPEN_STATES,
@@ -21,11 +22,33 @@ from rlalloc.store.rows import (
     Outcome,
     PolicyRow,
 )
-from rlalloc.store.tables import APPLICATIONS, DECISIONS, METADATA, OUTCOMES, POLICIES
+from rlalloc.store.tables import APPLICATIONS, DECISIONS, OUTCOMES, POLICIES
 
-Row = TypeVar("Row", bound=msgspec.Struct)
-_IDS_PER_QUERY = 500
-_PLAIN = (str, int, float, bytes, bool, type(None))
+_log = logging.getLogger(__name__)
+
+_IDS_PER_QUERY: Final = 500
+
+JobKey = tuple[int, int]
+"""Job id and submit second: Slurm may use an id for several jobs."""
+Position = tuple[float, str]
+"""A decision in the order of time: when it was taken, and its id."""
+
+
+class JobsPage(NamedTuple):
+    """Some jobs, and after which decision the next page begins; None: there are no more."""
+
+    jobs: tuple[JobKey, ...]
+    after: Position | None
+
+
+class OldDecision(NamedTuple):
+    """What is asked about a decision before it is deleted."""
+
+    id: str
+    job: JobKey
+    decided_s: float
+    is_experience: bool
+    is_open: bool
 
 
 class Store:
@@ -33,9 +56,15 @@ class Store:
 
     A program that writes creates the store, or migrates it. One that reads (``read_only``) does neither: it raises
     StoreMissing where there is none yet, and StoreError for one of another rlalloc.
+
+    A row that cannot be read raises UnreadableRow. With ``skip_unreadable`` it is left out: ``unreadable`` counts
+    such rows, and the log has one line for each fault.
     """
 
-    def __init__(self, url: str, *, read_only: bool = False) -> None:
+    def __init__(self, url: str, *, read_only: bool = False, skip_unreadable: bool = False) -> None:
+        self._skip_unreadable = skip_unreadable
+        self._unreadable_rows: set[tuple[str, str]] = set()
+        self._faults: set[tuple[str, str]] = set()
         self._database = Database(url, read_only=read_only)
         try:
             with self._database.reading() as connection:
@@ -53,12 +82,17 @@ class Store:
         """Close all connections."""
         self._database.close()
 
+    @property
+    def unreadable(self) -> int:
+        """How many rows were left out since they cannot be read, each counted once."""
+        return len(self._unreadable_rows)
+
     def add_decisions(self, decisions: Sequence[Decision]) -> None:
         """Write decisions, all or none."""
         if not decisions:
             return
         with self._database.writing() as connection:
-            connection.execute(sa.insert(DECISIONS), [_to_row(decision) for decision in decisions])
+            connection.execute(sa.insert(DECISIONS), [to_row(decision) for decision in decisions])
 
     def journal(self, applications: Sequence[Application]) -> tuple[Application, ...]:
         """Write intents before Slurm is touched; returns them with the ids that they got."""
@@ -103,106 +137,170 @@ class Store:
         """The latest decisions, newest first."""
         return self._rows(sa.select(DECISIONS).order_by(DECISIONS.c.decided_s.desc()).limit(limit), Decision)
 
-    def decided_jobs(self, since_s: float) -> frozenset[tuple[int, int]]:
+    def decided_jobs(self, since_s: float) -> frozenset[JobKey]:
         """(job id, submit second) of all jobs submitted since ``since_s`` that have a decision."""
-        query = sa.select(DECISIONS.c.job_id, DECISIONS.c.submitted_s).where(DECISIONS.c.submitted_s >= since_s)
+        query = sa.select(DECISIONS.c.job_id, DECISIONS.c.submitted_s).where(
+            DECISIONS.c.decided_s >= since_s, DECISIONS.c.submitted_s >= since_s
+        )
         with self._database.reading() as connection:
             return frozenset((job_id, int(submitted_s)) for job_id, submitted_s in connection.execute(query))
 
-    def histories(self, jobs: Collection[tuple[int, int]]) -> dict[tuple[int, int], JobHistory]:
-        """What was decided and done for these jobs, by (job id, submit second); nothing for one never decided."""
-        decisions: defaultdict[tuple[int, int], list[Decision]] = defaultdict(list)
+    def histories(self, jobs: Collection[JobKey]) -> dict[JobKey, JobHistory]:
+        """What was decided and done for these jobs; nothing for one never decided, or with a row left out."""
+        decisions: defaultdict[JobKey, list[Decision]] = defaultdict(list)
         applications: defaultdict[str, list[Application]] = defaultdict(list)
+        unreadable: set[JobKey | str] = set()
         job_ids = sorted({job_id for job_id, _ in jobs})
         for first in range(0, len(job_ids), _IDS_PER_QUERY):
             some = job_ids[first : first + _IDS_PER_QUERY]
             decided = sa.select(DECISIONS).where(DECISIONS.c.job_id.in_(some)).order_by(DECISIONS.c.decided_s)
-            for decision in self._rows(decided, Decision):
-                decisions[decision.job_id, int(decision.submitted_s)].append(decision)
             applied = sa.select(APPLICATIONS).where(APPLICATIONS.c.job_id.in_(some)).order_by(APPLICATIONS.c.id)
-            for application in self._rows(applied, Application):
-                applications[application.decision_id].append(application)
-        return {
-            job: JobHistory(
-                decisions=tuple(decisions[job]),
-                applications=tuple(
-                    sorted(
-                        (each for decision in decisions[job] for each in applications[decision.id]),
-                        key=lambda each: each.id,
-                    )
-                ),
-            )
-            for job in jobs
-            if job in decisions
-        }
+            with self._database.reading() as connection:
+                for row in connection.execute(decided).mappings():
+                    key = row["job_id"], int(row["submitted_s"])
+                    if (decision := self._from_row(row, Decision)) is None:
+                        unreadable.add(key)
+                    else:
+                        decisions[key].append(decision)
+                for row in connection.execute(applied).mappings():
+                    if (application := self._from_row(row, Application)) is None:
+                        unreadable.add(row["decision_id"])
+                    else:
+                        applications[application.decision_id].append(application)
+        found = {}
+        for job in jobs:
+            mine = decisions.get(job, [])
+            if mine and unreadable.isdisjoint({job, *(decision.id for decision in mine)}):
+                journal = (each for decision in mine for each in applications[decision.id])
+                found[job] = JobHistory(
+                    decisions=tuple(mine), applications=tuple(sorted(journal, key=lambda each: each.id))
+                )
+        return found
 
-    def decisions_without_outcome(
-        self, since_s: float, *, besides: Collection[tuple[int, int]] = ()
-    ) -> tuple[Decision, ...]:
-        """Decisions since ``since_s`` whose job is not known to have ended, oldest first.
+    def jobs_without_outcome(
+        self, since_s: float, *, besides: Collection[JobKey] = (), after: Position | None = None, limit: int = 1000
+    ) -> JobsPage:
+        """At most ``limit`` jobs decided since ``since_s`` that are not known to have ended, oldest decision first.
 
-        A job has one outcome, that of the decision in force when it started; its other decisions have none.
-        ``besides`` are jobs, by id and submit second, that are known not to have ended.
+        ``besides`` are jobs that are known not to have ended. ``after`` is where the page before this one ended.
         """
-        other = DECISIONS.alias("other")
-        ended = (
-            sa.select(OUTCOMES.c.decision_id)
-            .join(other, other.c.id == OUTCOMES.c.decision_id)
-            .where(other.c.job_id == DECISIONS.c.job_id, other.c.submitted_s == DECISIONS.c.submitted_s)
-        )
+        read = sa.select(DECISIONS.c.job_id, DECISIONS.c.submitted_s, DECISIONS.c.decided_s, DECISIONS.c.id)
         query = (
-            sa.select(DECISIONS)
-            .where(DECISIONS.c.decided_s >= since_s, ~ended.exists())
-            .order_by(DECISIONS.c.decided_s)
+            read.where(DECISIONS.c.awaits_outcome == 1, DECISIONS.c.decided_s >= since_s, _later_than(after))
+            .order_by(DECISIONS.c.decided_s, DECISIONS.c.id)
+            .limit(rows := limit + len(besides))
         )
         with self._database.reading() as connection:
-            return tuple(
-                _from_row(row, Decision)
-                for row in connection.execute(query).mappings()
-                if (row["job_id"], int(row["submitted_s"])) not in besides
-            )
+            found = connection.execute(query).all()
+        jobs: dict[JobKey, None] = {}
+        for job_id, submitted_s, decided_s, decision_id in found:
+            if (job_id, int(submitted_s)) not in besides:
+                jobs[job_id, int(submitted_s)] = None
+            if len(jobs) == limit:
+                return JobsPage(tuple(jobs), (decided_s, decision_id))
+        return JobsPage(tuple(jobs), (found[-1].decided_s, found[-1].id) if len(found) == rows else None)
 
     def add_outcomes(self, outcomes: Sequence[Outcome]) -> None:
         """Write outcomes, all or none."""
         if not outcomes:
             return
+        jobs = sa.select(DECISIONS.c.job_id, DECISIONS.c.submitted_s)
+        ended = sa.update(DECISIONS).where(
+            DECISIONS.c.job_id == sa.bindparam("of_job"), DECISIONS.c.submitted_s == sa.bindparam("of_submission")
+        )
         with self._database.writing() as connection:
-            connection.execute(sa.insert(OUTCOMES), [_to_row(outcome) for outcome in outcomes])
+            connection.execute(sa.insert(OUTCOMES), [to_row(outcome) for outcome in outcomes])
+            for some in _parts([outcome.decision_id for outcome in outcomes]):
+                of = [
+                    {"of_job": job_id, "of_submission": submitted_s}
+                    for job_id, submitted_s in connection.execute(jobs.where(DECISIONS.c.id.in_(some)))
+                ]
+                connection.execute(ended.values(awaits_outcome=0), of)
 
     def outcome(self, decision_id: str) -> Outcome | None:
         """The outcome of a decision, or None while there is none."""
-        rows = self._rows(sa.select(OUTCOMES).where(OUTCOMES.c.decision_id == decision_id), Outcome)
-        return rows[0] if rows else None
+        return self.outcomes([decision_id]).get(decision_id)
+
+    def outcomes(self, decision_ids: Sequence[str]) -> dict[str, Outcome]:
+        """The outcomes of decisions, by decision; nothing for one that has none."""
+        queries = (sa.select(OUTCOMES).where(OUTCOMES.c.decision_id.in_(some)) for some in _parts(decision_ids))
+        return {outcome.decision_id: outcome for query in queries for outcome in self._rows(query, Outcome)}
 
     def experience(self) -> tuple[Experience, ...]:
         """All decisions with an observation whose outcome has a reward, in the order of decision."""
-        outcomes = {row.decision_id: row for row in self._rows(sa.select(OUTCOMES), Outcome)}
-        query = sa.select(DECISIONS).where(DECISIONS.c.observation.is_not(None)).order_by(DECISIONS.c.decided_s)
-        return tuple(
-            Experience(decision=decision, outcome=outcomes[decision.id])
-            for decision in self._rows(query, Decision)
-            if decision.id in outcomes and outcomes[decision.id].reward is not None
+        query = (
+            sa.select(DECISIONS, OUTCOMES)
+            .join(OUTCOMES, OUTCOMES.c.decision_id == DECISIONS.c.id)
+            .where(DECISIONS.c.observation.is_not(None), OUTCOMES.c.reward.is_not(None))
+            .order_by(DECISIONS.c.decided_s)
         )
+        with self._database.reading() as connection:
+            rows = connection.execute(query).mappings()
+            pairs = ((self._from_row(row, Decision), self._from_row(row, Outcome)) for row in rows)
+            return tuple(
+                Experience(decision=decision, outcome=outcome)
+                for decision, outcome in pairs
+                if decision is not None and outcome is not None
+            )
+
+    def old_decisions(self, before_s: float, *, after: Position | None, limit: int) -> tuple[OldDecision, ...]:
+        """At most ``limit`` decisions of before ``before_s``, oldest first, from the one after ``after`` on."""
+        unfinished = sa.select(sa.literal(1)).where(
+            APPLICATIONS.c.decision_id == DECISIONS.c.id, APPLICATIONS.c.state.in_(OPEN_STATES)
+        )
+        query = (
+            sa.select(
+                DECISIONS.c.id,
+                DECISIONS.c.job_id,
+                DECISIONS.c.submitted_s,
+                DECISIONS.c.decided_s,
+                sa.and_(DECISIONS.c.observation.is_not(None), OUTCOMES.c.reward.is_not(None)),
+                unfinished.exists(),
+            )
+            .outerjoin(OUTCOMES, OUTCOMES.c.decision_id == DECISIONS.c.id)
+            .where(DECISIONS.c.decided_s < before_s, _later_than(after))
+            .order_by(DECISIONS.c.decided_s, DECISIONS.c.id)
+            .limit(limit)
+        )
+        with self._database.reading() as connection:
+            return tuple(
+                OldDecision(name, (job_id, int(submitted_s)), decided_s, bool(is_experience), bool(is_open))
+                for name, job_id, submitted_s, decided_s, is_experience, is_open in connection.execute(query)
+            )
+
+    def delete_decisions(self, decision_ids: Sequence[str]) -> None:
+        """Delete decisions, with their entries in the journal and their outcomes, all or none."""
+        if not decision_ids:
+            return
+        with self._database.writing() as connection:
+            for some in _parts(decision_ids):
+                connection.execute(sa.delete(APPLICATIONS).where(APPLICATIONS.c.decision_id.in_(some)))
+                connection.execute(sa.delete(OUTCOMES).where(OUTCOMES.c.decision_id.in_(some)))
+                connection.execute(sa.delete(DECISIONS).where(DECISIONS.c.id.in_(some)))
 
     def add_policy(self, policy: PolicyRow) -> None:
         """Write what the gate said of a version."""
         with self._database.writing() as connection:
-            connection.execute(sa.insert(POLICIES), [_to_row(policy)])
+            connection.execute(sa.insert(POLICIES), [to_row(policy)])
 
     def policies(self) -> tuple[PolicyRow, ...]:
         """All versions that the trainer made here, oldest first."""
         return self._rows(sa.select(POLICIES).order_by(POLICIES.c.created_s), PolicyRow)
 
-    def counts(self) -> dict[str, int]:
-        """Rows by table."""
+    def counts(self, limit: int) -> dict[str, int]:
+        """Rows by table, not counted beyond ``limit``."""
         with self._database.reading() as connection:
             return {
-                table.name: connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
-                for table in METADATA.sorted_tables
+                table.name: connection.execute(
+                    sa.select(sa.func.count()).select_from(
+                        sa.select(sa.literal(1)).select_from(table).limit(limit).subquery()
+                    )
+                ).scalar_one()
+                for table in (APPLICATIONS, DECISIONS, OUTCOMES, POLICIES)
             }
 
     def _insert_application(self, connection: sa.Connection, application: Application) -> Application:
-        row = _to_row(application)
+        row = to_row(application)
         del row["id"]
         result = connection.execute(sa.insert(APPLICATIONS).values(row))
         key = result.inserted_primary_key
@@ -212,30 +310,47 @@ class Store:
 
     def _rows(self, query: sa.Select[Any], kind: type[Row]) -> tuple[Row, ...]:
         with self._database.reading() as connection:
-            return tuple(_from_row(row, kind) for row in connection.execute(query).mappings())
+            rows = (self._from_row(row, kind) for row in connection.execute(query).mappings())
+            return tuple(row for row in rows if row is not None)
+
+    def _from_row(self, row: sa.RowMapping, kind: type[Row]) -> Row | None:
+        """The struct of a row, or None where it is left out. Raises UnreadableRow."""
+        try:
+            return from_row(row, kind)
+        except UnreadableRow as err:
+            table, key = _NAMES[kind]
+            found = (
+                f"the store {self._database.name} has a row that this rlalloc cannot read: {table}, {key} "
+                f"{row[key]}: {err}; another version of rlalloc wrote it, or it is damaged: install that version, or "
+                "delete the row"
+            )
+            if not self._skip_unreadable:
+                raise UnreadableRow(found) from err
+            self._unreadable_rows.add((table, str(row[key])))
+            if (table, str(err)) not in self._faults:
+                self._faults.add((table, str(err)))
+                _log.error("skipped, and further rows with the same fault: %s", found)
+            return None
 
 
-def _to_row(struct: msgspec.Struct) -> dict[str, Any]:
-    """Plain values as they are, structures as JSON text."""
-    return {
-        name: value if isinstance(value, _PLAIN) else msgspec.json.encode(value).decode()
-        for name, value in msgspec.structs.asdict(struct).items()
-    }
+_NAMES: Final[dict[type[msgspec.Struct], tuple[str, str]]] = {
+    Decision: ("decisions", "id"),
+    Application: ("applications", "id"),
+    Outcome: ("outcomes", "decision_id"),
+    PolicyRow: ("policies", "version"),
+}
+"""What a kind of row is kept in, and by which column it is found there."""
 
 
-def _from_row(row: Mapping[Any, Any], kind: type[Row]) -> Row:
-    values = {}
-    for name, hint in _type_hints(kind).items():
-        value = row[name]
-        values[name] = msgspec.json.decode(value, type=hint) if _is_structure(hint) and value is not None else value
-    return msgspec.convert(values, kind, strict=False)
+def _later_than(position: Position | None) -> sa.ColumnElement[bool]:
+    """Decisions after one in the order of time; written so that every database finds them by an index."""
+    if position is None:
+        return sa.true()
+    decided_s, decision_id = position
+    tie = sa.and_(DECISIONS.c.decided_s == decided_s, DECISIONS.c.id > decision_id)
+    return sa.and_(DECISIONS.c.decided_s >= decided_s, sa.or_(DECISIONS.c.decided_s > decided_s, tie))
 
 
-_type_hints = cache(get_type_hints)
-"""Made once a class: making them takes longer than a query."""
-
-
-def _is_structure(hint: Any) -> bool:
-    parts = (hint,) if get_origin(hint) is dict else get_args(hint) or (hint,)
-    kinds = [get_origin(part) or part for part in parts]
-    return any(kind is dict or (isinstance(kind, type) and issubclass(kind, msgspec.Struct)) for kind in kinds)
+def _parts(ids: Sequence[str]) -> list[Sequence[str]]:
+    """Ids in portions that a query can take."""
+    return [ids[first : first + _IDS_PER_QUERY] for first in range(0, len(ids), _IDS_PER_QUERY)]

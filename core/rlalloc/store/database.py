@@ -9,11 +9,11 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from rlalloc.errors import StoreError, StoreMissing
+from rlalloc.errors import StoreError, StoreMissing, StoreUnfit
 
 
 class Database:
-    """One connection pool to the database at ``url``. Raises StoreError where it cannot be had.
+    """One connection pool to the database at ``url``. Raises StoreUnfit for a URL that cannot be used.
 
     With ``read_only`` SQLite refuses every write, and no file is created; raises StoreMissing where there is none.
     """
@@ -27,8 +27,8 @@ class Database:
                 parsed = _existing_file(parsed, self.name)
             self._engine = sa.create_engine(parsed)
         except (SQLAlchemyError, ModuleNotFoundError) as err:
-            raise StoreError(
-                f"store.url cannot be used: {err}; write it as in docs/configuration.md, "
+            raise StoreUnfit(
+                f"store.url cannot be used: {err}; write it as in docs/reference/configuration.md, "
                 "and install rlalloc[mysql] or rlalloc[postgresql] for MariaDB or PostgreSQL"
             ) from err
         if sqlite:

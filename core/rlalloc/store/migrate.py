@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 import sqlalchemy as sa
 
 from rlalloc import __version__
-from rlalloc.errors import StoreError, StoreMissing
+from rlalloc.errors import StoreError, StoreMissing, StoreUnfit
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _WAIT_FOR_OTHERS_S: Final = 600
@@ -20,11 +20,11 @@ def known_revisions() -> tuple[str, ...]:
 
 
 def is_current(connection: sa.Connection, name: str) -> bool:
-    """Whether the store is of the newest revision known here. Raises StoreError for one that is not known."""
+    """Whether the store is of the newest revision known here. Raises StoreUnfit for one that is not known."""
     revision = _revision_of(connection)
     known = known_revisions()
     if revision is not None and revision not in known:
-        raise StoreError(
+        raise StoreUnfit(
             f"the store {name} is of revision {revision}, made by {_maker_of(connection, revision)}; this is rlalloc "
             f"{__version__}, which knows revisions up to {known[-1]}: install the rlalloc that made it, or a newer "
             "one, or set store.url to a store of this one"

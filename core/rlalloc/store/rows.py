@@ -11,7 +11,8 @@ from rlalloc.objective import Resources
 ApplicationState = Literal["intended", "applied", "restoring", "begun", "left", "restored", "gone", "lost"]
 """Open: intended: journalled, Slurm perhaps touched · applied: read back as intended · restoring: being taken back.
 Ends: begun: as decided, free to start · left: as submitted, never changed · restored: as submitted again ·
-gone: left the queue before it started · lost: started as neither, and too late to change (docs/transactions.md)."""
+gone: left the queue before it started · lost: started as neither, and too late to change
+(docs/explanation/transactions.md)."""
 
 OPEN_STATES: tuple[ApplicationState, ...] = ("intended", "applied", "restoring")
 
@@ -69,7 +70,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def decline_name(self) -> str:
-        """The stable name that a reason begins with (docs/submission-forms.md); empty where a policy decided."""
+        """The stable name that a reason begins with (docs/reference/messages.md); empty where a policy decided."""
         name, colon, _ = self.reason.partition(": ")
         return name if colon and re.fullmatch("[a-z0-9-]+", name) else "other" if self.reason else ""
 
@@ -115,6 +116,11 @@ class JobHistory(msgspec.Struct, frozen=True, kw_only=True):
         if (application := self._last_begun) is None:
             return self.decisions[0]
         return next(decision for decision in self.decisions if decision.id == application.decision_id)
+
+    @property
+    def applied(self) -> bool:
+        """Whether a decision made the job what it is now; else it is as submitted."""
+        return self._last_begun is not None
 
     @property
     def size(self) -> Allocation:

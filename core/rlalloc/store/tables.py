@@ -1,6 +1,7 @@
 """The store's tables.
 
-decisions      one row an answer for one job: inputs, shares, policy, allocation, or why it was left as submitted
+decisions      one row an answer for one job: inputs, shares, policy, allocation, or why it was left as submitted;
+               ``awaits_outcome`` is 0 once one of its job's decisions has an outcome
 applications   the journal: the original and the intent of each update, written before Slurm is touched
 outcomes       what sacct says became of a decided job, and its reward
 policies       versions made by the trainer, and the gate's verdict
@@ -46,7 +47,10 @@ DECISIONS: Final = Table(
     Column("circumstances", Text),
     Column("nice", Integer),
     Column("patience_s", Double),
+    Column("awaits_outcome", Integer, nullable=False, server_default="1"),
     Index("decisions_by_job", "job_id", "submitted_s"),
+    Index("decisions_by_time", "decided_s", "id"),
+    Index("decisions_awaiting_outcome", "awaits_outcome", "decided_s", "id"),
 )
 
 APPLICATIONS: Final = Table(
@@ -65,8 +69,9 @@ APPLICATIONS: Final = Table(
     Column("record", Text),
     Column("own_nice", Integer),
     Column("added_nice", Integer),
-    Index("applications_by_state", "state"),
+    Index("applications_by_state_and_time", "state", "changed_s"),
     Index("applications_by_job", "job_id"),
+    Index("applications_by_decision", "decision_id"),
 )
 
 OUTCOMES: Final = Table(

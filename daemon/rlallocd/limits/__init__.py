@@ -1,4 +1,4 @@
-"""What a user could have submitted: pure checks of a decision against the site's limits (docs/limits.md)."""
+"""What a user could have submitted: checks of a decision against the site's limits (docs/explanation/limits.md)."""
 
 from rlallocd.limits.check import SiteView, obstacle
 from rlallocd.limits.ladder import rungs

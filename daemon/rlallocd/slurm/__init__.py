@@ -1,5 +1,6 @@
 """Slurm, behind one package: nothing else in rlalloc runs its commands or imports pyslurm."""
 
+from rlallocd.slurm.accounting import JOBS_PER_CALL
 from rlallocd.slurm.connection import Slurm, connect
 from rlallocd.slurm.limit_records import AssociationRecord, Limits, Pool, QosRecord, ReservationRecord, SiteLimits
 from rlallocd.slurm.pace import BackOff, Budget
@@ -15,6 +16,7 @@ from rlallocd.slurm.slurm_records import (
 )
 
 __all__ = [
+    "JOBS_PER_CALL",
     "AccountingRecord",
     "AssociationRecord",
     "BackOff",

@@ -8,6 +8,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Final
 
 from rlalloc.tres import gpus_of, memory_mib, parse_tres
 from rlallocd.slurm.slurm_commands import Commands
@@ -16,24 +17,21 @@ from rlallocd.slurm.slurm_records import AccountingRecord
 _DELIMITER = "\x1f"
 _FIELDS = "JobID,State,ExitCode,Submit,Eligible,Start,End,AllocTRES,MaxRSS,ConsumedEnergyRaw,TRESUsageInTot"
 _COLUMNS = len(_FIELDS.split(","))
-_JOBS_PER_CALL = 500
+JOBS_PER_CALL: Final = 500
 _CPU_TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)")
 _JOB = re.compile(r"(\d+)([_+][^.]*)?(\..+)?")  # 7, 7_1, 7_[2-9%4], 7+0, and their steps: 7_1.batch
 
 
 def accounting(commands: Commands, job_ids: Sequence[int], since_s: float) -> tuple[AccountingRecord, ...]:
-    """What slurmdbd knows of these jobs, submitted since ``since_s``. Raises SlurmError."""
-    records: list[AccountingRecord] = []
-    for first in range(0, len(job_ids), _JOBS_PER_CALL):
-        wanted = ",".join(str(job_id) for job_id in job_ids[first : first + _JOBS_PER_CALL])
-        text = commands.run(
-            "sacct",
-            *("--allusers", "--duplicates", "--noheader", "--parsable2", "--noconvert"),
-            *(f"--delimiter={_DELIMITER}", f"--format={_FIELDS}"),
-            *(f"--jobs={wanted}", f"--starttime={time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(since_s))}"),
-        )
-        records += read_accounting(text)
-    return tuple(records)
+    """What slurmdbd knows of these jobs, submitted since ``since_s``, in one call. Raises SlurmError."""
+    wanted = ",".join(str(job_id) for job_id in job_ids)
+    text = commands.run(
+        "sacct",
+        *("--allusers", "--duplicates", "--noheader", "--parsable2", "--noconvert"),
+        *(f"--delimiter={_DELIMITER}", f"--format={_FIELDS}"),
+        *(f"--jobs={wanted}", f"--starttime={time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(since_s))}"),
+    )
+    return read_accounting(text)
 
 
 def read_accounting(text: str) -> tuple[AccountingRecord, ...]:

@@ -1,4 +1,4 @@
-"""Which implementation speaks to Slurm: chosen once, at start, and said in the log."""
+"""Which implementation speaks to Slurm: chosen by slurmctld's version and named in the log."""
 
 import importlib
 import importlib.metadata
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rlalloc.config import SlurmSection
 from rlallocd.slurm.accounting import accounting
 from rlallocd.slurm.control import Control
+from rlallocd.slurm.generations import Capabilities, capabilities_of, same_release
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.limit_reader import LimitReader
 from rlallocd.slurm.limit_records import SiteLimits
@@ -29,12 +30,17 @@ _log = logging.getLogger(__name__)
 class Slurm:
     """One Slurm cluster: read through a Reader, changed through scontrol, outcomes through sacct."""
 
-    def __init__(self, commands: Commands, reader: Reader, config: ControllerConfig) -> None:
+    config: ControllerConfig
+    capabilities: Capabilities
+    _reader: Reader
+
+    def __init__(self, commands: Commands, backend: str) -> None:
+        """Ask slurmctld for its version and choose the reader. Raises SlurmError."""
         self._commands = commands
-        self._reader = reader
+        self._backend = backend
         self._control = Control(commands)
         self._limits = LimitReader(commands)
-        self.config = config
+        self._take_up(self._control.config())
         self.calls = commands.calls
         self.errors = commands.errors
         self.update = self._control.update
@@ -42,12 +48,16 @@ class Slurm:
         self.set_nice = self._control.set_nice
         self.forget_limits = self._limits.forget
 
+    def set_command_timeout(self, timeout_s: float) -> None:
+        """Give Slurm's commands another time limit from the next one on."""
+        self._commands.timeout_s = timeout_s
+
     def jobs(self) -> tuple[JobRecord, ...]:
         """Every job that slurmctld knows."""
         return self._reader.jobs()
 
     def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
-        """Those of these jobs that slurmctld still knows, with every field of their requests."""
+        """The jobs of these ids that slurmctld still knows, with every field of their requests."""
         return self._reader.read_back(job_ids)
 
     def nodes(self) -> tuple[NodeRecord, ...]:
@@ -55,7 +65,10 @@ class Slurm:
         return self._reader.nodes()
 
     def partitions(self) -> dict[str, PartitionRecord]:
-        """All partitions by name."""
+        """All partitions by name. Reads ``config`` again, too: slurm.conf or slurmctld's version may have changed."""
+        config = self._control.config()
+        if config != self.config:
+            self._take_up(config)
         return self._control.partitions()
 
     def limits(self, users: Sequence[str]) -> SiteLimits:
@@ -63,26 +76,41 @@ class Slurm:
         return self._limits.read(users, enforced=self.config.limits_enforced)
 
     def accounting(self, job_ids: Sequence[int], since_s: float) -> tuple[AccountingRecord, ...]:
-        """What slurmdbd knows of these jobs, submitted since ``since_s``."""
+        """What slurmdbd knows of these jobs, submitted since ``since_s``; JOBS_PER_CALL of them at most."""
         return accounting(self._commands, job_ids, since_s)
+
+    def _take_up(self, config: ControllerConfig) -> None:
+        self.capabilities = capabilities_of(config.slurm_version)
+        self._reader, why = choose_reader(self._backend, self._commands, config.slurm_version, self.capabilities)
+        self.config = config
+        self._limits.forget()
+        if not config.gpus_accounted:
+            _log.error("slurm.conf: AccountingStorageTRES lacks gres/gpu, so Slurm reports no GPU counts: add it")
+        _log.info(
+            "reading cluster %s (Slurm %s, generation %s) through %s: %s",
+            *(config.cluster, config.slurm_version, self.capabilities.release, self._reader.name, why),
+        )
 
 
 def connect(section: SlurmSection) -> Slurm:
-    """Reach slurmctld and choose the reader. Raises SlurmError if it does not answer, or pyslurm does not fit."""
-    commands = Commands(section.command_timeout_s)
-    config = Control(commands).config()
-    reader, why = _choose(section.backend, commands, config)
-    if not config.gpus_accounted:
-        _log.error("slurm.conf: AccountingStorageTRES lacks gres/gpu, so Slurm tells no job's GPUs: add it")
-    _log.info("reading cluster %s (Slurm %s) through %s: %s", config.cluster, config.version, reader.name, why)
-    return Slurm(commands, reader, config)
+    """Reach slurmctld and choose the reader.
+
+    Raises SlurmError if slurmctld does not answer, is too old, or pyslurm is required and does not fit.
+    """
+    return Slurm(Commands(section.command_timeout_s), section.backend)
 
 
-def _choose(backend: str, commands: Commands, config: ControllerConfig) -> tuple[Reader, str]:
-    json_reader = JsonReader(commands, config.version)
+def choose_reader(
+    backend: str, commands: Commands, slurm_version: str, capabilities: Capabilities
+) -> tuple[Reader, str]:
+    """The reader for slurm.backend, and why it is this one.
+
+    Raises SlurmError if pyslurm is required and does not fit.
+    """
+    json_reader = JsonReader(commands, capabilities)
     if backend == "cli":
         return SqueueReader(commands, json_reader), "slurm.backend is cli"
-    obstacle = _pyslurm_obstacle(config.version)
+    obstacle = _pyslurm_obstacle(slurm_version)
     if obstacle is None:
         from rlallocd.slurm.pyslurm_reader import PyslurmReader
 
@@ -98,7 +126,7 @@ def _pyslurm_obstacle(slurm_version: str) -> str | None:
         version = importlib.metadata.version("pyslurm")
     except importlib.metadata.PackageNotFoundError:
         return "pyslurm is not installed"
-    if version.split(".")[:2] != [part.lstrip("0") or "0" for part in slurm_version.split(".")[:2]]:
+    if not same_release(version, slurm_version):
         return f"pyslurm {version} does not match slurmctld {slurm_version}"
     try:
         importlib.import_module("pyslurm")

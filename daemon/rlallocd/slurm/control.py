@@ -22,10 +22,10 @@ class Control:
         try:
             version, cluster = values["SLURM_VERSION"], values["ClusterName"]
         except KeyError as err:
-            raise UnexpectedAnswer(f"scontrol show config names no {err}") from err
+            raise UnexpectedAnswer(f"scontrol show config does not print {err}") from err
         enforce = values.get("AccountingStorageEnforce", "").split(",")
         return ControllerConfig(
-            version=version,
+            slurm_version=version,
             cluster=cluster,
             limits_enforced=not {"limits", "safe"}.isdisjoint(enforce),
             gpus_accounted="gres/gpu" in values.get("AccountingStorageTRES", ""),

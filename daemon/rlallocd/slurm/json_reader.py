@@ -1,9 +1,7 @@
-"""Jobs and nodes from ``squeue --json`` and, for nodes, ``sinfo --json`` (22.05) or ``scontrol show nodes --json``.
+"""Jobs and nodes from the commands' JSON.
 
-The schema differs between versions (22.05: v0.0.38, plain numbers or null; 23.02 and later: ``{set, infinite,
-number}`` objects, states as lists); what is read here is what all of them have. From 23.02 on sinfo prints its own
-table as JSON instead of nodes, and scontrol, which could not before, prints them. docs/slurm-versions.md has what was
-seen of each version.
+The fields that are read here have the same names in all generations of Slurm. Which command prints them is in
+``generations``; how a value is written (a number plain or as an object, a state as a word or a list) shows in itself.
 """
 
 import re
@@ -14,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from rlalloc.tres import gpu_type_of, gpus_of, gpus_of_request, parse_tres
+from rlallocd.slurm.generations import Capabilities
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer, UnknownJob
 from rlallocd.slurm.slurm_records import JobRecord, NodeRecord, RequestFields, with_splits
@@ -24,48 +23,45 @@ _GPU_REQUESTS = ("tres_per_node", "tres_per_job", "tres_per_task", "tres_per_soc
 
 
 class JsonReader:
-    """Reads through the commands of one version of Slurm, such as ``25.11.7``."""
+    """Reads through the commands of one generation of Slurm."""
 
     name = "the commands' JSON"
 
-    def __init__(self, commands: Commands, slurm_version: str) -> None:
+    def __init__(self, commands: Commands, capabilities: Capabilities) -> None:
         self._commands = commands
-        self.slurm_version = slurm_version
-        old = slurm_version.startswith("22.05")
-        self._json = json_option(slurm_version)
-        self._nodes_command = (
-            ("sinfo", self._json, "--all") if old else ("scontrol", "show", "nodes", self._json, "--all")
-        )
+        self.capabilities = capabilities
 
     def jobs(self) -> tuple[JobRecord, ...]:
         """Every job that slurmctld knows: ended ones too, for MinJobAge seconds. Raises SlurmError."""
         return self._jobs()
 
     def jobs_of(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
-        """At least these jobs, in one call: 22.05 prints all, later versions those and the rest of their arrays.
+        """At least these jobs, in one call: some versions print all, others those and the rest of their arrays.
 
         Raises SlurmError; UnknownJob where slurmctld knows none of them any more.
         """
         return self._jobs(f"--jobs={','.join(str(job_id) for job_id in job_ids)}")
 
     def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
-        """Those of these jobs that slurmctld still knows, with every request field. Raises SlurmError."""
+        """The jobs of these ids that slurmctld still knows, with every request field. Raises SlurmError."""
         if not job_ids:
             return {}
         wanted = set(job_ids)
         try:
             jobs = {job.job_id: job for job in self.jobs_of(job_ids) if job.job_id in wanted}
-            untold = [job_id for job_id, job in jobs.items() if job.pending and not job.fields.cpus_per_task]
-            return jobs | self._with_cpus_per_task({job_id: jobs[job_id] for job_id in untold})
+            if self.capabilities.json_tells_cpus_per_task:
+                return jobs
+            return jobs | self._with_cpus_per_task({job_id: job for job_id, job in jobs.items() if job.pending})
         except UnknownJob:
             return {}
 
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Every node. Raises SlurmError."""
-        return _read(node_record, self._commands.run(*self._nodes_command), "nodes")
+        text = self._commands.run(*self.capabilities.nodes_command, self.capabilities.json_option)
+        return _read(node_record, text, "nodes")
 
     def _with_cpus_per_task(self, jobs: Mapping[int, JobRecord]) -> dict[int, JobRecord]:
-        """The same jobs with CPUs per task, which the JSON of 22.05 always leaves out."""
+        """The same jobs with CPUs per task, from a column of squeue."""
         if not jobs:
             return {}
         text = self._commands.run(
@@ -81,29 +77,14 @@ class JsonReader:
         }
 
     def _jobs(self, *options: str) -> tuple[JobRecord, ...]:
-        text = self._commands.run("squeue", self._json, "--all", "--states=all", *options)
+        text = self._commands.run("squeue", self.capabilities.json_option, "--all", "--states=all", *options)
         return with_splits(_read(job_record, text, "jobs"))
-
-
-def json_option(slurm_version: str) -> str:
-    """The option that makes this version's commands print JSON with all that is read here.
-
-    The schema of 26.05 (v0.0.45) does not tell --exclusive: a job's ``shared`` is always empty, and ``exclusive``,
-    which is to replace it, is not there. The schema of 25.11, which 26.05 speaks too, does.
-    """
-    return "--json=v0.0.44" if exclusive_stands_apart(slurm_version) else "--json"
-
-
-def exclusive_stands_apart(slurm_version: str) -> bool:
-    """Whether this version tells --exclusive apart from OverSubscribe: 26.05 and later."""
-    match = re.match(r"(\d+)\.(\d+)", slurm_version)
-    return match is not None and (int(match[1]), int(match[2])) >= (26, 5)
 
 
 def job_record(job: Mapping[str, Any]) -> JobRecord:
     """Read one job of squeue's JSON, whatever the version."""
     tres = parse_tres(job.get("tres_alloc_str") or job.get("tres_req_str") or "")
-    # 22.05 guesses 2 nodes for --gpus-per-task with -N1, beside max_nodes 1.
+    # 22.05 guesses 2 nodes for --gpus-per-task with -N1, although max_nodes is 1.
     nodes = min(_number(job.get("node_count")) or 1, _number(job.get("max_nodes")) or sys.maxsize)
     # 22.05 counts one node in the TRES of --ntasks=4 --ntasks-per-node=2 --gpus-per-node=2.
     gpus = max(gpus_of(tres), nodes * gpus_of_request(job.get("tres_per_node") or ""))
@@ -188,6 +169,7 @@ def node_record(node: Mapping[str, Any]) -> NodeRecord:
         name=node["name"],
         partitions=tuple(_words(node.get("partitions"))),
         usable=is_usable((*_words(node.get("state")), *_words(node.get("state_flags")))),
+        # Without those that the node keeps for itself (CoreSpecCount), where the version tells them.
         cpus=_number(node.get("effective_cpus")) or _number(node.get("cpus")),
         cpus_used=_number(node.get("alloc_cpus")),
         mem_mib=_number(node.get("real_memory")),
@@ -205,19 +187,23 @@ def _read(read: Callable[[Mapping[str, Any]], _Record], text: str, key: str) -> 
 
 
 def _number(value: Any) -> int:
-    """A number of any version: plain, null, or ``{set, infinite, number}``; 0 where unset or infinite."""
+    """A number: plain, null, or ``{set, infinite, number}``; 0 where unset or infinite.
+
+    The value decides, not the generation: both forms stand in one schema, and slurm.conf's DataParserParameters
+    changes which field has which.
+    """
     if isinstance(value, Mapping):
         return int(value["number"]) if value.get("set") and not value.get("infinite") else 0
     return int(value) if value is not None else 0
 
 
 def _signed(number: int) -> int:
-    """A nice: 22.05 prints a negative one as a number of 32 bits without a sign."""
+    """A nice: some versions print a negative one as a number of 32 bits without a sign. None is that large."""
     return number - 2**32 if number >= 2**31 else number
 
 
 def _words(value: Any) -> list[str]:
-    """A state or a list of names: a list in later versions, one string in earlier ones."""
+    """A state or names: a list, or one string in which they are joined."""
     if isinstance(value, str):
         return [word for word in re.split(r"[,+ ]", value) if word]
     return list(value or ())

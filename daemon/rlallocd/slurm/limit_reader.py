@@ -17,7 +17,7 @@ _USE_FOR_S: Final = 5.0
 
 
 class LimitReader:
-    """Reads what binds the jobs of some users, and keeps it for a short while."""
+    """Reads the limits of some users' jobs, and keeps them for a short while."""
 
     def __init__(self, commands: Commands) -> None:
         self._commands = commands

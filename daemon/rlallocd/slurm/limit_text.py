@@ -1,4 +1,4 @@
-"""Reading what Slurm's commands print of limits. Pure functions; 22.05 to 25.11 print them alike.
+"""Reading what Slurm's commands print of limits. Pure functions; all versions print them alike.
 
 ``scontrol show assoc_mgr --oneliner`` has the limits that slurmctld applies together with their use; a QOS's flags
 and factors are only in ``sacctmgr show qos``. Raises UnexpectedAnswer for anything that cannot be read: a limit that
@@ -82,6 +82,7 @@ def _qos(line: str, rows: Mapping[str, list[str]]) -> QosRecord:
         limits_users=bool(per_user),
         per_account={owner: _pool(body["MaxTRESPA"]) for owner, body in accounts.items()},
         per_user={owner: _pool(body["MaxTRESPU"]) for owner, body in users.items()},
+        # slurmctld prints these where it enforces them; earlier versions do neither (scontrol's info_assoc_mgr.c).
         per_account_running_minutes={o: _pool(body.get("MaxTRESRunMinsPA", "")) for o, body in accounts.items()},
         per_user_running_minutes={o: _pool(body.get("MaxTRESRunMinsPU", "")) for o, body in users.items()},
     )
@@ -146,7 +147,7 @@ def _name_and_id(text: str) -> tuple[str, int]:
 
 
 def _user_id(owner: str) -> int:
-    """``1001`` in 22.05, ``alice(1001)`` later."""
+    """``1001`` or ``alice(1001)``, as the version prints it; neither can be taken for the other."""
     return int(owner) if owner.isdigit() else _name_and_id(owner)[1]
 
 

@@ -1,7 +1,7 @@
-"""How often slurmctld may be asked: a budget of calls, and waiting longer while it does not answer.
+"""How often slurmctld may be asked: a budget of calls, and longer waits while it does not answer.
 
-Only what rlallocd asks of its own accord is paced. Updates, their verification, begins and restorations are never
-delayed: a job waits for them.
+Only readings of rlallocd's own are paced. Updates, their verification, begins and restorations are never delayed,
+because a job waits for them.
 """
 
 import random
@@ -25,7 +25,7 @@ class Budget:
         self._counted_s = now_s
 
     def spend(self, calls: int, now_s: float) -> None:
-        """Count calls that were made. What goes beyond the budget has to be waited for."""
+        """Count calls that were made. Calls beyond the budget have to wait."""
         self._left = min(self._most, self._left + (now_s - self._counted_s) * self._per_s) - calls
         self._counted_s = now_s
 

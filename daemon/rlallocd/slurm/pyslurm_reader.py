@@ -1,7 +1,7 @@
 """Jobs and nodes through pyslurm 25.11, where it matches slurmctld: no process and no JSON for each snapshot.
 
 This module alone imports pyslurm, and is itself imported only once ``connection`` has found that the versions match.
-Jobs of which pyslurm does not tell all are read through the commands, in one call for all of them:
+One call of the commands reads the jobs that pyslurm describes only in part:
 
 - ``Job.tres_per_job`` and ``tres_per_socket`` want ``name=count``, but Slurm writes ``gres/gpu:a100:4`` there, so the
   GPU type of ``--gpus`` and ``--gpus-per-socket`` is lost;
@@ -31,7 +31,7 @@ _JOBS_PER_CALL = 1000
 
 
 class PyslurmReader:
-    """Reads through libslurm; ``json_reader`` completes what pyslurm cannot tell."""
+    """Reads through libslurm; ``json_reader`` reads what pyslurm leaves out."""
 
     name = "pyslurm"
 
@@ -40,11 +40,11 @@ class PyslurmReader:
 
     def jobs(self) -> tuple[JobRecord, ...]:
         """Every job that slurmctld knows: ended ones too, for MinJobAge seconds. Raises SlurmError."""
-        records, told_in_full = [], []
+        records, completes = [], []
         for record, complete in _load(pyslurm.Jobs.load, _job):
             records.append(record)
-            told_in_full.append(complete)
-        missing = [record.job_id for record, full in zip(records, told_in_full, strict=True) if not full]
+            completes.append(complete)
+        missing = [record.job_id for record, complete in zip(records, completes, strict=True) if not complete]
         others = {record.job_id: record for record in self._read_otherwise(missing)}
         return with_splits(others.get(record.job_id, record) for record in records)
 
@@ -79,7 +79,7 @@ def _load(load: Callable[[], Any], read: Callable[[Any], _Record]) -> tuple[_Rec
 
 
 def _job(job: Any) -> tuple[JobRecord, bool]:
-    """Read one pyslurm.Job; whether it told all."""
+    """One pyslurm.Job as a record, and whether the record is complete."""
     tres = _tres(job.requested_tres)
     per_task = _tres(job.tres_per_task)
     per_node: Mapping[str, int] = job.gres_per_node  # {"gres/gpu:a100": 4}
@@ -125,10 +125,10 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
         is_federated=bool(job.federation_origin),
         has_run=bool(job.allocated_nodes),
     )
-    # Of a type of digits only (gres/gpu:1080:2) pyslurm makes a count, which the total then gives away.
-    type_told = 0 < nodes * gpus_of(per_node) <= gpus or gpus_of(per_task) > 0 or not gpus
+    # pyslurm takes a type of digits only (gres/gpu:1080:2) for a count, which then exceeds the total.
+    type_known = 0 < nodes * gpus_of(per_node) <= gpus or gpus_of(per_task) > 0 or not gpus
     to_decide = record.pending and "rlalloc:" in record.admin_comment
-    return record, type_told and " " not in reason and not to_decide
+    return record, type_known and " " not in reason and not to_decide
 
 
 def _node_record(node: Any) -> NodeRecord:

@@ -1,7 +1,7 @@
-"""What neither columns nor, on 22.05, JSON tell of a few jobs at little cost: read by one scontrol for all of them.
+"""Reads what the columns of squeue leave out of a few jobs, with one scontrol for all of them.
 
-``squeue --json`` of 22.05 prints all jobs whatever it is asked for. scontrol reads commands from its standard input,
-so that one process shows several jobs, each by a message of its own that costs slurmctld next to nothing.
+Some versions' ``squeue --json`` prints all jobs, whatever it is asked for. scontrol reads commands from its standard
+input, so that one process shows several jobs, each by a message of its own that costs slurmctld next to nothing.
 """
 
 import re
@@ -20,10 +20,10 @@ _SCRONTAB: Final = re.compile(r" CronJob=Yes ")
 
 
 class RequestDetails(msgspec.Struct, frozen=True):
-    """The most nodes that a job may get (0: its user set no end), and whether its memory is per CPU or per node.
+    """The most nodes that a job may get (0: the user set no maximum), and whether its memory is per CPU or per node.
 
-    ``is_split`` tells of an array some of whose tasks stand in the queue by themselves: squeue shows those that are
-    pending as if they were still one job (but for 22.05's --array-unique, which later versions do not have).
+    ``is_split``: some tasks of the array stand in the queue by themselves. squeue shows those that are pending as if
+    they were still one job.
     """
 
     max_nodes: int
@@ -33,10 +33,10 @@ class RequestDetails(msgspec.Struct, frozen=True):
 
 
 def request_details(commands: Commands, names: Mapping[int, str]) -> dict[int, RequestDetails]:
-    """Read jobs by id and name; one that slurmctld does not know any more is left out. Raises SlurmUnavailable.
+    """Read jobs by id and name; jobs that slurmctld no longer knows are left out. Raises SlurmUnavailable.
 
-    Users can write what they like into a job's name. It is cut off before anything is looked for, and if it shows
-    another job in a line of its own, what is shown of that one counts as unknown.
+    A job's name can be any text. It is cut off before the line is searched; if a name imitates the line of another
+    job, that other job counts as unknown.
     """
     if not names:
         return {}

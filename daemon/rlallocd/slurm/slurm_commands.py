@@ -21,10 +21,13 @@ _UNKNOWN_JOB = "Invalid job id"  # ESLURM_INVALID_JOB_ID in slurm_errno.c
 
 
 class Commands:
-    """Runs Slurm's commands with one time limit and counts them, calls and failures, by command."""
+    """Runs Slurm's commands with one time limit, and counts calls and failures by command.
+
+    ``timeout_s`` may be set anew: it holds from the next command on.
+    """
 
     def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._environment = os.environ | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
         self.calls: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
@@ -39,7 +42,7 @@ class Commands:
             return done.stdout
 
     def converse(self, *words: str, lines: Sequence[str]) -> str:
-        """Return what a command printed that reads ``lines``; to one that it refuses it prints nothing.
+        """Return what a command prints that reads ``lines`` from standard input; nothing for a line that it refuses.
 
         Raises SlurmUnavailable.
         """
@@ -72,13 +75,15 @@ class Commands:
                 capture_output=True,
                 text=True,
                 errors="replace",
-                timeout=self._timeout_s,
+                timeout=self.timeout_s,
                 check=False,
             )
         except subprocess.TimeoutExpired as err:
-            raise SlurmUnavailable(f"{words[0]} gave no answer in {self._timeout_s:g} s; is slurmctld busy?") from err
+            raise SlurmUnavailable(f"{words[0]} gave no answer in {self.timeout_s:g} s; is slurmctld busy?") from err
         except FileNotFoundError as err:
             raise SlurmUnavailable(f"{words[0]} is not installed or not in PATH (Debian: slurm-client)") from err
+        except OSError as err:
+            raise SlurmUnavailable(f"{words[0]} cannot be run: {err.strerror or err}") from err
 
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:
@@ -86,7 +91,7 @@ def _said(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def _name(words: Sequence[str]) -> str:
-    """What is counted as one command: of scontrol ``scontrol update`` or ``scontrol show``."""
+    """The name under which a call is counted; scontrol counts by its verb: ``scontrol update``, ``scontrol show``."""
     if words[0] != "scontrol":
         return words[0]
     return " ".join([word for word in words if not word.startswith("-")][:2])

@@ -1,4 +1,4 @@
-"""What Slurm says, as plain frozen structs. Memory in MiB, times in epoch seconds, durations in seconds."""
+"""Slurm's answers as plain frozen structs. Memory in MiB, times in epoch seconds, durations in seconds."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -8,12 +8,12 @@ import msgspec
 
 
 class RequestFields(msgspec.Struct, frozen=True, kw_only=True):
-    """The single fields in which slurmctld keeps a pending job's request; 0 or "" is unset, or not told by a reader.
+    """The single fields in which slurmctld keeps a pending job's request; 0 or "" is unset, or not known to a reader.
 
-    An update that is refused half-way changes some of these and leaves the totals (tres_req_str) as they were, so
-    that only they tell what the job would start with.
+    An update that is refused half-way changes some of these fields and leaves the totals (tres_req_str) as they were:
+    only the fields say what the job would start with.
     Counts of GPUs are of any type; the texts (``tres_per_node`` …) are Slurm's own, in the words of its version.
-    ``min_nodes`` is what the job cannot do without; ``max_nodes`` is 0 where the user set no end. ``min_cpus`` is
+    ``min_nodes`` is the least that the job accepts; ``max_nodes`` is 0 where the user set no maximum. ``min_cpus`` is
     scontrol's NumCPUs. A job with no memory per node, CPU or GPU asks for all of its nodes' (--mem=0).
     ``tasks_per_part`` is above 0 where tasks are bound to sockets, cores or boards (--ntasks-per-socket …).
     """
@@ -196,7 +196,7 @@ class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What rlallocd needs to know of slurm.conf. ``limits_enforced``: associations' and QOS' limits bind."""
 
-    version: str
+    slurm_version: str
     cluster: str
     limits_enforced: bool
     gpus_accounted: bool
@@ -220,7 +220,7 @@ class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reader(Protocol):
-    """How jobs and nodes are read; implemented by the commands' JSON and by pyslurm."""
+    """How jobs and nodes are read: by squeue's columns, the commands' JSON or pyslurm."""
 
     @property
     def name(self) -> str:
@@ -230,7 +230,7 @@ class Reader(Protocol):
         """Every job that slurmctld knows, in one call. Raises SlurmError."""
 
     def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
-        """Those of these jobs that slurmctld still knows, with every request field. Raises SlurmError."""
+        """The jobs of these ids that slurmctld still knows, with every request field. Raises SlurmError."""
 
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Every node, in one call. Raises SlurmError."""

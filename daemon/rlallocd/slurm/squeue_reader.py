@@ -1,11 +1,11 @@
-"""Jobs from columns of squeue: what its JSON says, at a sixth of the cost.
+"""Jobs from columns of squeue: the same facts as its JSON, at a sixth of the cost.
 
-With 2,000 jobs on Slurm 22.05 ``squeue --json`` takes 0.4 s and 100 MB, these columns 0.06 s (docs/benchmarks.md):
-the time is spent in squeue and in us, not in slurmctld. Neither can ask for what has changed alone.
+With 2,000 jobs ``squeue --json`` takes 0.4 s and 100 MB, these columns 0.06 s (docs/results/slurm-load.md):
+squeue and rlallocd spend the time, not slurmctld. Neither can ask for changes only.
 
-Each call separates columns by a mark of its own, which nobody can have put into a job's name. A row that reads as in
-the reading before stands for the same record, so that only what has changed is interpreted. What columns cannot tell
-of the few jobs that we may change is asked for those alone (request_details).
+Each call separates columns by a new random mark, which nobody can have put into a job's name. A row that is as in the
+last reading stands for the same record, so only changed rows are parsed. request_details.py reads what the columns
+leave out, for the few jobs that rlalloc may change.
 """
 
 import logging
@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from rlalloc.tres import memory_mib
-from rlallocd.slurm.json_reader import JsonReader, exclusive_stands_apart, job_record
+from rlallocd.slurm.json_reader import JsonReader, job_record
 from rlallocd.slurm.pace import BackOff
 from rlallocd.slurm.request_details import RequestDetails, request_details
 from rlallocd.slurm.slurm_commands import Commands
@@ -70,7 +70,7 @@ _COLUMNS: Final = {
     "array_job_id": "ArrayJobID",
     "array_task_id": "ArrayTaskID",
     "het_job_id": "HetJobID",
-    "shared": "OverSubscribe",
+    "shared": "",  # Capabilities.exclusive_column
     "deadline": "Deadline",
     "required_nodes": "ReqNodes",
 }
@@ -86,7 +86,6 @@ _NUMBERS: Final = frozenset(
 _NOTHING: Final = frozenset({"", "N/A", "(null)", "NONE", "Unknown"})
 _LIMIT: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 _NO_VAL: Final = 4294967294  # slurm.h
-_TAKES_WHOLE_NODES: Final = {"NO": "none"}  # --exclusive; OverSubscribe=OK is the default
 _VOLATILE: Final = frozenset(
     {
         *("job_state", "state_reason", "eligible_time", "start_time", "time_limit", "priority", "admin_comment"),
@@ -96,7 +95,6 @@ _VOLATILE: Final = frozenset(
 )
 _OF_THE_REQUEST: Final = tuple(at for at, key in enumerate(_COLUMNS) if key not in _VOLATILE)
 _NAME, _STATE, _ADMIN_COMMENT = (list(_COLUMNS).index(key) for key in ("name", "job_state", "admin_comment"))
-_SHARED: Final = list(_COLUMNS).index("shared")
 _SHOWN_ONE_BY_ONE: Final = 100  # more than that, and the JSON of all jobs costs less
 _JOBS_PER_CALL: Final = 1000  # a command line has an end
 _LONGEST_WITHOUT_COLUMNS_S: Final = 600.0
@@ -109,8 +107,8 @@ _Row = tuple[str, ...]
 class SqueueReader:
     """Reads jobs from columns, all else through ``json_reader``.
 
-    After columns that cannot be read, jobs too come from ``json_reader``, until a back-off is over: one odd answer
-    must not cost a site the fast reading until the next restart. ``clock`` tells monotonic seconds.
+    When columns cannot be read, ``json_reader`` reads the jobs, too, until a back-off is over: one odd answer must
+    not cost a site the fast reading until the next restart. ``clock`` returns monotonic seconds.
     """
 
     name = "the commands' columns and JSON"
@@ -125,9 +123,7 @@ class SqueueReader:
         self._json_until_s: float | None = None
         self._records: dict[_Row, JobRecord] = {}
         self._details: dict[_Row, RequestDetails] = {}
-        self._exclusive_apart = exclusive_stands_apart(json_reader.slurm_version)
-        columns = _COLUMNS | ({"shared": "Exclusive"} if self._exclusive_apart else {})
-        self._columns = tuple(columns.values())
+        self._columns = tuple((_COLUMNS | {"shared": json_reader.capabilities.exclusive_column}).values())
 
     def jobs(self) -> tuple[JobRecord, ...]:
         """Every job that slurmctld knows: ended ones too, for MinJobAge seconds. Raises SlurmError."""
@@ -141,7 +137,7 @@ class SqueueReader:
         return with_splits(self._records.values())
 
     def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
-        """Those of these jobs that slurmctld still knows, with every request field. Raises SlurmError."""
+        """The jobs of these ids that slurmctld still knows, with every request field. Raises SlurmError."""
         if not job_ids:
             return {}
         if len(job_ids) > _JOBS_PER_CALL:
@@ -160,7 +156,7 @@ class SqueueReader:
         return self._json_reader.nodes()
 
     def _rows_or_none(self, *options: str) -> list[_Row] | None:
-        """The rows of squeue; None where columns cannot be read, now or a while ago. Raises SlurmUnavailable."""
+        """The rows of squeue; None while columns cannot be read. Raises SlurmUnavailable."""
         if self._json_until_s is not None and self._clock() < self._json_until_s:
             return None
         try:
@@ -192,10 +188,10 @@ class SqueueReader:
         rows = [(fields[at].strip(), *fields[at + 1 : at + width]) for at in range(0, len(fields) - 1, width)]
         if not all(row[0].isdigit() for row in rows):
             raise UnexpectedAnswer(f"squeue printed no job id in a row: {text[:80]!r}")
-        return [_with_old_words(row) for row in rows] if self._exclusive_apart else rows
+        return rows
 
     def _read_details(self, rows: Sequence[_Row]) -> None:
-        """Learn what the columns of jobs that we may change do not tell."""
+        """Read what columns leave out, for jobs that rlalloc may change."""
         if len(rows) > _SHOWN_ONE_BY_ONE:
             found = {
                 job.job_id: RequestDetails(
@@ -213,13 +209,9 @@ class SqueueReader:
     def _record(self, row: _Row) -> JobRecord:
         said = dict(zip(_COLUMNS, row, strict=True))
         details = self._details.get(_request(row))
-        record = job_record(_as_in_json(said, details))
+        whole_nodes = said["shared"] == self._json_reader.capabilities.exclusive_word
+        record = job_record(_as_in_json(said, details) | {"shared": "none" if whole_nodes else ""})
         return msgspec.structs.replace(record, is_split=True) if details is not None and details.is_split else record
-
-
-def _with_old_words(row: _Row) -> _Row:
-    """A row of 26.05, whose column Exclusive says what OverSubscribe said before."""
-    return (*row[:_SHARED], "NO" if row[_SHARED] == "NODE" else "OK", *row[_SHARED + 1 :])
 
 
 def _request(row: _Row) -> _Row:
@@ -232,14 +224,14 @@ def _is_pending(row: _Row) -> bool:
 
 
 def _may_be_ours(row: _Row) -> bool:
-    """Whether we may change a job: while it is pending, with our tag in its AdminComment."""
+    """Whether rlalloc may change a job: it is pending and has an AdminComment, where the tag would be."""
     return _is_pending(row) and row[_ADMIN_COMMENT] not in _NOTHING
 
 
 def _as_in_json(said: Mapping[str, str], details: RequestDetails | None) -> dict[str, Any]:
-    """The columns of one job in the terms of squeue's JSON.
+    """The columns of one job under the names of squeue's JSON.
 
-    Without details its memory counts as per node, and its number of nodes as settled.
+    Without details, memory counts as per node and the number of nodes as fixed.
     """
     values: dict[str, Any] = {key: "" if text in _NOTHING else text for key, text in said.items()}
     values |= {key: _number(said[key]) for key in _NUMBERS}
@@ -254,19 +246,18 @@ def _as_in_json(said: Mapping[str, str], details: RequestDetails | None) -> dict
         values["max_nodes"] = details.max_nodes
         values["flags"] = ["CRON_JOB"] if details.is_scrontab else []
     values["tres_alloc_str"] = values["tres_req_str"] if values["nodes"] else ""
-    values["shared"] = _TAKES_WHOLE_NODES.get(said["shared"])
     if said["array_task_id"] in _NOTHING:  # the column shows the job's own id then
         values["array_job_id"] = 0
     return values
 
 
 def _reason(said: Mapping[str, str]) -> str:
-    """The name of the reason, without what is said of it: ``RaisedSignal:9(Killed)``, ``ReqNodeNotAvail, …``."""
+    """The name of the reason, without the text after it: ``RaisedSignal:9(Killed)``, ``ReqNodeNotAvail, …``."""
     return re.split("[:,]", said["state_reason"])[0]
 
 
 def _number(text: str) -> int:
-    """A count or a time; 0 where there is none, or Slurm's mark of none (NO_VAL, tasks of cancelled jobs)."""
+    """A count or a time; 0 where there is none, or where Slurm prints NO_VAL (tasks of cancelled jobs)."""
     return int(text) if text.isdigit() and int(text) < _NO_VAL else 0
 
 

@@ -1,9 +1,9 @@
 """A policy that looks ahead before it answers.
 
-VM2RL's risk-seeking evaluation samples several ways to go on and takes the best. The maximum of noisy estimates
-misleads, so here the base's answer stands unless another one is better with some certainty: the lower bound of its
-mean gain, over the same futures, is above 0. Rollouts that follow a base, and what they win over it: Bertsekas and
-Castañon, 1999 (Rollout Algorithms for Stochastic Scheduling Problems).
+VM2RL's risk-seeking evaluation samples several continuations and takes the best. The maximum of noisy estimates
+misleads, so here the answer of the base policy stands unless the lower bound of another answer's mean advantage over
+the same futures is above 0. Rollouts that follow a base policy, and what they win over it: Bertsekas and Castañon,
+1999 (Rollout Algorithms for Stochastic Scheduling Problems).
 """
 
 import math
@@ -35,9 +35,9 @@ class PlanningSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     latency_budget   seconds for a decision: as many futures as fit, by what rollouts are taken to cost, so that the
                      same input gets the same answer on any machine ...
-    futures          ... from the least, below which the base's answer is given, to the most
-    reach            workable GPU counts above and below the base's that are tried
-    standard_errors  an answer's mean gain has to be above 0 by so many
+    futures          ... from the least, below which the baseline's answer is given, to the most
+    reach            workable GPU counts above and below the baseline's that are tried
+    standard_errors  an answer's mean advantage has to be above 0 by so many
     recent           jobs that are remembered, from which later ones are drawn
     """
 
@@ -57,7 +57,7 @@ class Planned:
 
     decisions   its answers so far
     planned     those that rollouts were made for
-    changed     those that are other than the base's
+    changed     those that are other than the baseline's
     last        the rollouts for the last one; None without
     """
 
@@ -68,7 +68,7 @@ class Planned:
         self._recent = Recent(self.settings.recent)
 
     def __call__(self, job: JobView, view: ClusterView) -> Shares:
-        """Return the base's shares, or those of a neighbour that is better with some certainty."""
+        """Return the base policy's shares, or those of a neighbour that is better with some certainty."""
         shares = self.base(job, view)
         chosen = self._best(self._candidates(shares, job, view), job, view)
         self.decisions += 1
@@ -78,7 +78,7 @@ class Planned:
         return chosen
 
     def _best(self, candidates: Sequence[Shares], job: JobView, view: ClusterView) -> Shares:
-        """The first of ``candidates``, the base's, unless the lower bound of another one's gain is above 0."""
+        """Return the first candidate, the baseline's, unless the lower bound of another's advantage is above 0."""
         self.last = None
         if len(candidates) == 1:
             return candidates[0]
@@ -94,13 +94,13 @@ class Planned:
         if within.futures == 0:
             return candidates[0]
         self.last = within
-        gains = self._gains(outlook, within.futures, [answers[shares] for shares in tried], job, view)
-        bounds = lower_bounds(gains, self.settings.standard_errors)
+        advantages = self._advantages(outlook, within.futures, [answers[shares] for shares in tried], job, view)
+        bounds = lower_bounds(advantages, self.settings.standard_errors)
         best = int(bounds.argmax())
         return tried[1 + best] if bounds[best] > 0 else candidates[0]
 
     def _candidates(self, shares: Shares, job: JobView, view: ClusterView) -> list[Shares]:
-        """The base's answer first; the workable counts next to it; where urgency counts, the base's size at once."""
+        """Return the base policy's answer, its neighbouring counts and, where urgency counts, full urgency."""
         counts = job.bounds.gpu_counts
         own = counts.index(self._answer(shares, job, view)[0].gpus)
         near = counts[max(0, own - self.settings.reach) : own + self.settings.reach + 1]
@@ -120,13 +120,13 @@ class Planned:
     def _answer(self, shares: Shares, job: JobView, view: ClusterView) -> Answer:
         return answer_of(self.settings.future.urgency, job, view, shares)
 
-    def _gains(
+    def _advantages(
         self, outlook: Outlook, futures: int, answers: Sequence[Answer], job: JobView, view: ClusterView
     ) -> Reals:
-        """What each other answer is worth more than the first, shape (futures, answers - 1).
+        """Advantage of each other answer over the first, (futures, answers - 1).
 
-        In what a decision of this job can change, and cut as labels are
-        (``rlalloc_trainer.advantages.counterfactual``): one job more or less in front of a long one would else
+        The unit is what a decision of this job can change, and advantages are cut as in training
+        (``rlalloc_trainer.advantages.advantage_scale``): else one job more or less in front of a long one would
         outweigh all other futures.
         """
         generator = np.random.default_rng((self.settings.seed, self.decisions))
@@ -135,11 +135,11 @@ class Planned:
             future = outlook.future(generator)
             row[:] = [future.cost_s(allocation, nice) for allocation, nice in answers]
         scale_s = SCALE_FLOOR_S + expected_run_time_s(job.request, job.request)
-        gains = (costs_s[:, :1] - costs_s[:, 1:]) / (scale_s * math.sqrt(1 + view.crowd))
-        return np.clip(gains, -LARGEST_REWARD, LARGEST_REWARD)
+        advantages = (costs_s[:, :1] - costs_s[:, 1:]) / (scale_s * math.sqrt(1 + view.crowd))
+        return np.clip(advantages, -LARGEST_REWARD, LARGEST_REWARD)
 
 
-def lower_bounds(gains: Reals, standard_errors: float) -> Reals:
-    """Mean less so many standard errors, of each column of ``gains`` (futures, answers)."""
-    errors = gains.std(axis=0, ddof=1) / math.sqrt(len(gains))
-    return np.asarray(gains.mean(axis=0) - standard_errors * errors)
+def lower_bounds(advantages: Reals, standard_errors: float) -> Reals:
+    """Mean less so many standard errors, of each column of ``advantages`` (futures, answers)."""
+    errors = advantages.std(axis=0, ddof=1) / math.sqrt(len(advantages))
+    return np.asarray(advantages.mean(axis=0) - standard_errors * errors)

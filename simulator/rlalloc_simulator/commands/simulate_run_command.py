@@ -23,7 +23,7 @@ CELL_WIDTH: Final = 18
 
 
 def run(
-    workload: Annotated[Path, typer.Argument(metavar="WORKLOAD", help="A workload of jobs (docs/workloads.md).")],
+    workload: Annotated[Path, typer.Argument(metavar="WORKLOAD", help="What convert or generate wrote.")],
     *,
     policy: Annotated[
         list[str] | None,

@@ -27,7 +27,7 @@ def convert(  # noqa: PLR0913 (the options of the command)
     trace: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="The trace; some formats have several files.")
     ],
-    source: Annotated[str, typer.Option("--from", metavar="FORMAT", help="docs/workloads.md lists the formats.")],
+    source: Annotated[str, typer.Option("--from", metavar="FORMAT", help="One of docs/reference/workloads.md.")],
     output: OutputOption,
     *,
     seed: SeedOption = 0,

@@ -1,4 +1,4 @@
-"""The engine: a Slurm cluster as compiled code runs it. docs/simulator.md says what it simulates and what not."""
+"""The engine: a Slurm cluster as compiled code runs it. What it simulates: docs/explanation/simulator.md."""
 
 from rlalloc_simulator.engine.job_table import JobTable, SubmittedJob, table_of
 from rlalloc_simulator.engine.simulator import Simulator

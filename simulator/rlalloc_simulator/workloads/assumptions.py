@@ -1,6 +1,7 @@
 """What is assumed of jobs where a trace is silent. One struct, so that all of it can be read, printed and changed.
 
-No published trace has both requests and needs of CPUs and memory, bounds, or speed-ups; docs/workloads.md lists what
+No published trace has both requests and needs of CPUs and memory, bounds, or speed-ups; docs/reference/workloads.md
+lists what
 each one lacks.
 """
 

@@ -1,6 +1,7 @@
 """One job of a workload: what its user asked, what it really needs, and how it ends.
 
-Units as in Slurm: durations in seconds, memory in MiB. docs/workloads.md describes the file key by key. Policies see
+Units as in Slurm: durations in seconds, memory in MiB. docs/reference/workloads.md describes the file key by key.
+Policies see
 the request and the directives; ``needs`` and ``end`` are hidden from them.
 """
 

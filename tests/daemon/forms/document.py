@@ -1,4 +1,4 @@
-"""The tables in docs/submission-forms.md: one a version, between marks, written by the test that saw it."""
+"""The tables in docs/explanation/submission-forms.md, one a version, written by the test that saw it."""
 
 import re
 from collections.abc import Mapping

@@ -14,9 +14,11 @@ from rlalloc.bounds import NodeShape
 from rlalloc.job import Allocation
 from rlalloc.tres import gpus_of, parse_tres
 from rlalloc_testbed import USER
+from rlallocd.intercept import INTERCEPT_HEADER
 from rlallocd.sizes import Declined, check_form, size_on
 from rlallocd.slurm import JobRecord, SlurmError, UpdateRefused
 from rlallocd.slurm.control import Control
+from rlallocd.slurm.generations import capabilities_of
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.tag import read_tag, with_note
@@ -94,8 +96,8 @@ class Matrix:
         commands = Commands(timeout_s=120)
         self.site = site
         self.control = Control(commands)
-        self.version = self.control.config().version
-        self.reader = JsonReader(commands, self.version)
+        self.capabilities = capabilities_of(self.control.config().slurm_version)
+        self.reader = JsonReader(commands, self.capabilities)
         self.cells: dict[tuple[str, str], Cell] = {}
         self._gate = self._still = 0
         self._run()
@@ -124,9 +126,11 @@ class Matrix:
         runtime = self.site.run_directory / "rlalloc"
         runtime.mkdir(exist_ok=True)
         expires = int(time.time()) + LONG_GRACE_S
-        lines = ("rlalloc-intercept 1", f"expires {expires}", f"grace {LONG_GRACE_S}", "class train torchrun")
+        ends = (f"expires {expires}", "uptime 9999999999")
+        lines = (INTERCEPT_HEADER, *ends, f"grace {LONG_GRACE_S}", "class train torchrun")
+        skips = (f"skip {form}" for form in self.capabilities.skipped_forms)
         rule = "rule llm enforce partitions=* accounts=* classes=train"
-        (runtime / "intercept").write_text("\n".join([*lines, rule, ""]))
+        (runtime / "intercept").write_text("\n".join([*lines, *skips, rule, ""]))
 
     def _submit(self, form_name: str, change: str, options: str, form: Form) -> None:
         words = options.split()
@@ -143,8 +147,8 @@ class Matrix:
         """What the daemon does to one job, less the decision."""
         cell.record = record
         tag = read_tag(record.admin_comment)
-        if tag is not None and tag.decline:
-            cell.declined = tag.decline
+        if tag is not None and tag.skip:
+            cell.declined = tag.skip
             return
         try:
             check_form(record)

@@ -15,7 +15,7 @@ from .matrix import AS_SUBMITTED, DECLINED, FEATURE, FORMS, SITE_CPUS, SITE_GPUS
 from .runs import Matrix, allocated
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]
-DOCUMENT = Path(__file__).parents[3] / "docs" / "submission-forms.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "explanation" / "submission-forms.md"
 
 
 @pytest.fixture(scope="module", params=[None, "trixie"], ids=["this-debian", "trixie"])
@@ -68,11 +68,11 @@ def test_a_held_job_was_changed_and_stayed_held(matrix: Matrix) -> None:
 
 def test_the_document_shows_what_was_seen(matrix: Matrix) -> None:
     """WRITE_FORMS=1 writes it anew."""
-    version = ".".join(matrix.version.split(".")[:2])
+    version = matrix.capabilities.release
     seen = table_of(matrix.cells)
     if os.environ.get("WRITE_FORMS"):
         write_table(DOCUMENT, version, seen)
-    assert committed_table(DOCUMENT, version) == seen, "docs/submission-forms.md is old: run with WRITE_FORMS=1"
+    assert committed_table(DOCUMENT, version) == seen, f"{DOCUMENT.name} is old: run with WRITE_FORMS=1"
 
 
 def test_the_document_names_all_that_is_declined() -> None:

@@ -14,6 +14,7 @@ from rlalloc.job import Allocation
 from rlallocd.limits import SiteView, obstacle
 from rlallocd.slurm import JobRecord
 from rlallocd.slurm.control import Control
+from rlallocd.slurm.generations import capabilities_of
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.limit_reader import LimitReader
 from rlallocd.slurm.slurm_commands import Commands
@@ -149,7 +150,7 @@ def _ours(site: Site) -> dict[tuple[str, Level], str]:
         config = control.config()
         view = SiteView(
             now_s=0,
-            nodes=JsonReader(commands, config.version).nodes(),
+            nodes=JsonReader(commands, capabilities_of(config.slurm_version)).nodes(),
             partitions=control.partitions(),
             limits=LimitReader(commands).read([USER], enforced=config.limits_enforced),
         )

@@ -1,6 +1,8 @@
 """GPU counts and parallelism: the model of costs, the decision process, the oracle, tables and SAC."""
 
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,6 +26,9 @@ from rlalloc_research.parallelism.sac_learner import FEATURES, SacPlansSettings,
 from rlalloc_research.parallelism.tabular_learners import Method, TableSettings, learn_table
 
 SMALL, LARGE = 0.0, 0.9
+METHODS: Final[tuple[Method, ...]] = ("q-learning", "sarsa")
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
 COSTS = {"cpu": 0, "memory": 1, "latency": 2, "energy": 3, "bandwidth": 4}
 PLACES = 5
 QUICK = ComparisonSettings(
@@ -108,7 +113,7 @@ def test_the_oracle_is_better_than_looking_no_further_than_the_job(best: Figures
     assert best.reward > greedy.reward > fixed.reward
 
 
-@pytest.mark.parametrize("method", ["q-learning", "sarsa"])
+@pytest.mark.parametrize("method", METHODS)
 def test_a_table_comes_to_choose_nearly_as_well_as_the_oracle(
     method: Method, best: Figures, examination: Examination
 ) -> None:
@@ -120,11 +125,11 @@ def test_a_table_comes_to_choose_nearly_as_well_as_the_oracle(
 def test_the_two_methods_differ_only_in_what_they_expect_next() -> None:
     """Without exploring, SARSA's next decision is the best one: both tables are the same."""
     settings = TableSettings(episodes=200, explore=0.0)
-    tables = [learn_table(method, settings, seed=3).values for method in ("q-learning", "sarsa")]
-    assert np.array_equal(*tables)
+    one, other = (learn_table(method, settings, seed=3).values for method in METHODS)
+    assert np.array_equal(one, other)
     exploring = TableSettings(episodes=200)
-    tables = [learn_table(method, exploring, seed=3).values for method in ("q-learning", "sarsa")]
-    assert not np.array_equal(*tables)
+    one, other = (learn_table(method, exploring, seed=3).values for method in METHODS)
+    assert not np.array_equal(one, other)
 
 
 def test_sac_comes_to_choose_nearly_as_well_as_the_oracle(best: Figures, examination: Examination) -> None:
@@ -161,19 +166,19 @@ def test_precision_and_f1_by_hand() -> None:
 
 def test_a_comparison_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     """And learns anew only what learns otherwise."""
-    asked = []
+    asked: list[Any] = []
 
-    def spread(function, tasks):
+    def parallel_map(function: Callable[[Task], Answer], tasks: Sequence[Task], /) -> Iterator[Answer]:
         asked.extend(tasks)
         return map(function, tasks)
 
-    rows = compare(QUICK, spread, tmp_path, lambda *_: None)
+    rows = compare(QUICK, parallel_map, tmp_path, lambda *_: None)
     assert list(rows) == ["fixed", "sarsa", "q-learning", "sac", "oracle"]
     assert len(asked) == 3
     (tmp_path / next(path.name for path in tmp_path.iterdir() if path.name.startswith("sarsa"))).unlink()
-    again = compare(QUICK, spread, tmp_path, lambda *_: None)
+    again = compare(QUICK, parallel_map, tmp_path, lambda *_: None)
     assert [run.learner for run in asked[3:]] == ["sarsa"]
     assert msgspec.json.encode(again) == msgspec.json.encode(rows)
     longer = msgspec.structs.replace(QUICK, sac=SacPlansSettings(episodes=20, walkers=10))
-    compare(longer, spread, tmp_path, lambda *_: None)
+    compare(longer, parallel_map, tmp_path, lambda *_: None)
     assert [run.learner for run in asked[4:]] == ["sac"]

@@ -6,7 +6,7 @@ import pytest
 
 from rlalloc.bounds import Directives, SiteBounds, bounds_for
 from rlalloc.heuristics import price_ef
-from rlalloc.job import Allocation, JobView
+from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.urgency import UrgencyRules
 from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView
 from rlalloc_research.planning.cluster_now import present_of
@@ -27,7 +27,7 @@ def test_the_present_has_every_running_job_and_what_is_free() -> None:
     shape = workload.site.nodes[0].shape
     running = []
 
-    def look(job: JobView, view: ClusterView) -> object:
+    def look(job: JobView, view: ClusterView) -> Shares:
         present = present_of(view)
         running.append(len(view.releases))
         on_nodes = np.zeros_like(present.capacity)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rlalloc.errors import PolicyError
-from rlalloc.heuristics import Ordered, as_requested, largest, price_ef
+from rlalloc.heuristics import Heuristic, Ordered, as_requested, largest, price_ef
 from rlalloc.job import JobView, Shares
 from rlalloc.view import ClusterView
 from rlalloc_research.planning import Planned, PlanningSettings
@@ -24,7 +24,7 @@ LEAST_WORK_S = 10_000.0
 """No speed-up lets a job end before all have come."""
 
 
-def run(workload: Workload, policy: object) -> Driven:
+def run(workload: Workload, policy: Heuristic) -> Driven:
     return drive(Simulator(workload.site, table_of(workload.jobs, workload.site)), workload.jobs, policy)
 
 
@@ -49,7 +49,7 @@ def rushed(hidden: float) -> Workload:
 
 
 def test_hidden_run_times_change_no_decision() -> None:
-    """Workloads that differ only in what nobody can know get the same answers, and some differ from the base's."""
+    """Workloads that differ in what nobody can know get the same answers; some differ from the baseline's."""
     planned = [Planned(largest, FEW), Planned(largest, FEW)]
     one, other = (run(rushed(hidden), policy) for hidden, policy in zip((2.0, 5.0), planned, strict=True))
     assert (one.outcomes["work_s"] != other.outcomes["work_s"]).any()
@@ -91,9 +91,9 @@ def test_futures_follow_from_the_budget() -> None:
 
 
 def test_the_lower_bound_is_the_mean_less_standard_errors() -> None:
-    gains = np.array([[1.0, 3.0], [1.0, -1.0], [1.0, 1.0], [1.0, 1.0]])
+    advantages = np.array([[1.0, 3.0], [1.0, -1.0], [1.0, 1.0], [1.0, 1.0]])
     errors = math.sqrt(8 / 3) / 2
-    np.testing.assert_allclose(lower_bounds(gains, 2.0), [1.0, 1.0 - 2 * errors])
+    np.testing.assert_allclose(lower_bounds(advantages, 2.0), [1.0, 1.0 - 2 * errors])
 
 
 def test_where_urgency_counts_sizes_keep_the_order_that_the_base_would_give_them() -> None:

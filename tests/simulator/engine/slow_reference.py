@@ -1,6 +1,6 @@
 """The main scheduler and backfill once more, in plain Python, as slow as it is plain.
 
-Written from the description in docs/simulator.md and not from the engine: a list of jobs, time in a loop over the
+Written from docs/explanation/simulator.md and not from the engine: a list of jobs, time in a loop over the
 moments at which anything can happen, and availability found by trying every moment and asking every node. It knows
 one partition, FIFO order, rigid jobs that end before their limits, and nothing else.
 """

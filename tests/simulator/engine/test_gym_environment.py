@@ -41,7 +41,7 @@ def test_the_vector_forms_step_side_by_side(mode: str, options: dict[str, str]) 
         observations, rewards, terminated, truncated, _ = many.step(np.stack([ONE, ONE / 2]))
         assert not truncated.any()
         for place, one in enumerate(alone):
-            observation, reward, done, *_ = one.step(ONE / (1 + place))
+            observation, reward, done, *_ = one.step(ONE / np.float32(1 + place))
             np.testing.assert_array_equal(observations[place], observation)
             assert rewards[place] == pytest.approx(reward)
             assert terminated[place] == done

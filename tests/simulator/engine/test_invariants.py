@@ -114,14 +114,14 @@ def check(made: Simulator) -> None:
         ]
         assert (free >= 0).all()
         np.testing.assert_array_equal(free + np.array(held), capacity)
-    running = np.flatnonzero(jobs["state"] == RUNNING)
+    running = np.flatnonzero(jobs["state"] == RUNNING).tolist()
     assert clock["running"] == len(running)
     for number in running:
         nodes = []
-        link = jobs[number]["first_hold"]
+        link = int(jobs[number]["first_hold"])
         while link != NOBODY:
             nodes.append(int(world.holds[link]["node"]))
-            link = world.holds[link]["next"]
+            link = int(world.holds[link]["next"])
         assert len(nodes) == len(set(nodes)) == given_sizes[number]["nodes"]
         assert all(world.nodes[node]["up"] for node in nodes)
         assert jobs[number]["end_s"] <= jobs[number]["start_s"] + given_sizes[number]["limit_s"]

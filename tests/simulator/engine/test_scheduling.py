@@ -88,7 +88,7 @@ def test_the_tightest_set_of_consecutive_nodes_is_taken() -> None:
     ]
     made = simulator(jobs, site(5))
     made.run(102.0)
-    held = {number: set() for number in (5, 6)}
+    held: dict[int, set[int]] = {number: set() for number in (5, 6)}
     for node in range(5):
         for slot in range(made.world.nodes[node]["running"]):
             number = int(made.world.slots[node, slot]["job"])

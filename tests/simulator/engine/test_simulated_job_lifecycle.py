@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlalloc.heuristics import Ordered, as_requested
+from rlalloc.job import Allocation
 from rlalloc.speed import CURVES
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.driving import drive
@@ -148,7 +149,7 @@ def test_run_time_follows_from_what_the_job_got() -> None:
     ("given_size", "state", "end_s"),
     [(size(8, 60), "TIMEOUT", 60), (size(8, mem_mib_per_node=100), "OUT_OF_MEMORY", 20)],
 )
-def test_a_job_killed_for_its_size_runs_again_as_requested(given_size: object, state: str, end_s: float) -> None:
+def test_a_job_killed_for_its_size_runs_again_as_requested(given_size: Allocation, state: str, end_s: float) -> None:
     made = simulator([job(0, size(8), 100, managed=True, mem_mib_per_gpu_needed=500.0)])
     made.run()
     made.resize({0: given_size})

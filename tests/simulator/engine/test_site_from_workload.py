@@ -1,5 +1,6 @@
 """A workload's file becomes the engine's jobs, and they do what the file says of them."""
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -28,24 +29,22 @@ CLUSTER = ClusterDescription(
 
 
 def workload_job(number: int, submit_s: float, gpus: int = 4, **changes: object) -> WorkloadJob:
-    return WorkloadJob(
-        **{
-            "id": number,
-            "submit_s": submit_s,
-            "user": f"user{number % 2}",
-            "partition": "large",
-            "request": Request(
-                nodes=1,
-                gpus_per_node=gpus,
-                tasks_per_node=1,
-                cpus_per_task=2 * gpus,
-                mem_mib_per_node=8000 * gpus,
-                time_limit_s=3600,
-            ),
-            "needs": Needs(run_time_s=600.0, cpu_fraction=0.5, max_rss_mib=4000.0),
-            **changes,
-        }
+    plain = WorkloadJob(
+        id=number,
+        submit_s=submit_s,
+        user=f"user{number % 2}",
+        partition="large",
+        request=Request(
+            nodes=1,
+            gpus_per_node=gpus,
+            tasks_per_node=1,
+            cpus_per_task=2 * gpus,
+            mem_mib_per_node=8000 * gpus,
+            time_limit_s=3600,
+        ),
+        needs=Needs(run_time_s=600.0, cpu_fraction=0.5, max_rss_mib=4000.0),
     )
+    return msgspec.structs.replace(plain, **changes)
 
 
 def test_jobs_end_as_the_workload_says() -> None:

@@ -1,6 +1,6 @@
 """What the recording simulator sees is what the engine did."""
 
-from collections import Counter
+from collections import defaultdict
 
 import msgspec
 import pytest
@@ -13,8 +13,8 @@ from rlalloc_simulator.training_workloads import training_workload
 from tests.simulator.engine.by_hand import job, site, size
 
 
-def recorded(jobs: list[SubmittedJob], **changes: object) -> RecordedSimulator:
-    made = RecordedSimulator(site(**changes), jobs)
+def recorded(jobs: list[SubmittedJob], nodes: int = 2, users: int = 1, **changes: object) -> RecordedSimulator:
+    made = RecordedSimulator(site(nodes, users, **changes), jobs)
     assert len(made.run()) == 0
     return made
 
@@ -82,7 +82,7 @@ def test_recording_changes_nothing_and_misses_nothing(policy: str | None) -> Non
     assert parts == sorted(parts)
     assert parts[-1] > 0.9
     seen, outcomes = made.history(), made.outcomes()
-    held_gpu_s = Counter[int]()
+    held_gpu_s: defaultdict[int, float] = defaultdict(float)
     for run in seen.runs:
         held_gpu_s[run.job] += run.gpus * run.duration_s
     for number in range(len(jobs)):

@@ -145,7 +145,7 @@ def test_the_page_escapes_what_comes_from_files() -> None:
 
 
 def test_documentation_names_every_option_and_kind_of_backfill() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "simulator.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "explanation" / "simulator.md").read_text()
     assert "rlalloc simulate run" in text
     for parameter in typer.main.get_command(command()).params:
         for option in parameter.opts:

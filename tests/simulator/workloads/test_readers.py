@@ -453,6 +453,6 @@ def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
 
 
 def test_documentation_lists_every_format() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "workloads.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "reference" / "workloads.md").read_text()
     for name in FORMATS:
         assert f"| `{name}` |" in text

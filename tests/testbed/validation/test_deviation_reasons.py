@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from rlalloc_validation.deviation_reasons import counts, explain
+from rlalloc_validation.recorded_run import RanJob
 from tests.testbed.validation.example_runs import SIZE, pairs, ran
 
 OTHER = msgspec.structs.replace(SIZE, gpus_per_node=4)
@@ -44,7 +45,7 @@ OTHER = msgspec.structs.replace(SIZE, gpus_per_node=4)
         ([ran(1, 0, 0, 10)], [ran(1, 0, 6, 16)], 1, "pace", ""),
     ],
 )
-def test_a_reason(real: list, engine: list, job: int, reason: str, said: str) -> None:
+def test_a_reason(real: list[RanJob], engine: list[RanJob], job: int, reason: str, said: str) -> None:
     first = next(each for each in explain(pairs(real, engine), 5.0) if each.pair.real.number == job)
     assert first.reason == reason
     assert said in first.detail

@@ -5,18 +5,20 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from rlalloc.heuristics import price_ef
-from rlalloc_cli.main import app, mount_trainer
 from rlalloc_simulator.workloads import read_workload
 from rlalloc_validation.contention import contention
 from rlalloc_validation.recorded_run import RanJob, Run, write_run
 from rlalloc_validation.simulated_run import launch_s_of, simulate
 from rlalloc_validation.validate import prepare
+from rlalloc_validation.validate_command import validate
 from rlalloc_validation.validation_settings import MODES, WORKLOAD_FILE, Mode, ValidationSettings
 
-mount_trainer()
+APP = typer.Typer()
+APP.command()(validate)
 SMALL = ValidationSettings(jobs=60, nodes=3, submit_for_s=120, load=1.2)
 NOON_S = 1_800_000_000.0
 
@@ -97,7 +99,7 @@ def ran_later(job: RanJob, by_s: float) -> RanJob:
 
 
 def invoke(*words: object) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["simulate", "validate", *map(str, words)])
+    done = CliRunner().invoke(APP, [*map(str, words)])
     return done.exit_code, done.output
 
 

@@ -15,6 +15,7 @@ from rlalloc_simulator.progress import part_of, silent
 from rlalloc_simulator.workloads import Header, write_workload
 from rlalloc_trainer.evaluation import runner as runs
 from rlalloc_trainer.evaluation.compared_policies import Contender, contender_named
+from rlalloc_trainer.evaluation.runner import Results, WorkloadKey
 from rlalloc_trainer.evaluation.scenarios import scenario_of_file
 from rlalloc_trainer.evaluation.site_choice import CHOICES
 from rlalloc_trainer.evaluation.workload_figures import WorkloadFigures
@@ -119,19 +120,19 @@ def test_an_interrupted_run_goes_on_where_it_was(
         return plain_run(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(runs, "run", breaking)
-    told = (
-        [scenario_of_file("site", workload)],
-        (1.0,),
-        [Contender("largest"), Contender("as-requested")],
-        ("sizes",),
-    )
+    scenarios = [scenario_of_file("site", workload)]
+    contenders = [Contender("largest"), Contender("as-requested")]
+
+    def results() -> list[tuple[WorkloadKey, Results]]:
+        return list(runs.run_all(scenarios, (1.0,), contenders, ("sizes",), tmp_path / "kept", map, silent))
+
     with pytest.raises(KeyboardInterrupt):
-        list(runs.run_all(*told, tmp_path / "kept", map, silent))
-    whole = list(runs.run_all(*told, tmp_path / "kept", map, silent))
+        results()
+    whole = results()
     assert ran[0] == 3 + 2
     cut = next((tmp_path / "kept").iterdir())
     cut.write_bytes(cut.read_bytes()[:20])
-    assert list(runs.run_all(*told, tmp_path / "kept", map, silent)) == whole
+    assert results() == whole
     assert ran[0] == 3 + 2 + 1
 
 

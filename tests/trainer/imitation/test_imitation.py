@@ -26,7 +26,7 @@ from rlalloc_trainer.imitation.demonstrations import (
     record,
     write_demonstrations,
 )
-from rlalloc_trainer.imitation.expert_actor import AroundExpert, expert_shares
+from rlalloc_trainer.imitation.expert_actor import AroundExpert, cluster_of, expert_shares
 from rlalloc_trainer.sac.environment_training import OnlineSettings, OnlineTraining
 from rlalloc_trainer.sac.plain_actor import PlainActor
 from rlalloc_trainer.sac.prioritised_replay import PrioritisedReplay, PrioritySettings
@@ -104,7 +104,7 @@ def test_an_untrained_residual_actor_is_its_expert(expert: str) -> None:
     ended, seen = False, []
     while not ended:
         (shares,), _ = actor.decide(observation[None], sample=False)
-        wanted = expert_shares(environment.unwrapped, policy_named(expert))
+        wanted = expert_shares(cluster_of(environment), policy_named(expert))
         assert shares == pytest.approx(np.clip(wanted, 0.01, 0.99), abs=1e-5)
         seen.append(wanted[0])
         observation, _, ended, _, _ = environment.step(wanted)
@@ -165,7 +165,9 @@ def test_the_cloning_term_fades() -> None:
     term = CloningTerm(weight=2.0, fades_after=100)
     rows = np.array([True, False])
     assert [term.payments(rows, step) is None for step in (0, 99, 100, 500)] == [False, False, True, True]
-    assert term.payments(rows, 50).tolist() == [1.0, 0.0]
+    halfway = term.payments(rows, 50)
+    assert halfway is not None
+    assert halfway.tolist() == [1.0, 0.0]
     assert term.payments(np.array([False]), 0) is None
 
 

@@ -1,16 +1,16 @@
-"""Gains by term on one scale, and how much each counts under weights: rewards of one size, whatever the weights.
+"""Advantages on one scale: rewards of one size, whatever the weights of the objective.
 
-A decision changes some terms of the objective far more than others: all jobs' completion times by many times what it
-changes of the GPU time that its own job holds. Divided by the largest weight alone, as a single outcome's reward is
-(``rlalloc.reward``), gains under a large weight of a small term would be too small for SAC to leave the heuristic for
-(its anchor and its temperature are in units of reward), and a large term's noise would drown them. So
+A decision changes some terms of the objective far more than others: the completion times of all jobs by many times
+the GPU time of its own job. A single outcome's reward is divided by the largest weight alone (``rlalloc.reward``).
+Scaled like that, advantages under a large weight of a small term would be too small for SAC to leave the heuristic
+(its anchor and its temperature are in units of reward), and the noise of a large term would drown them. Therefore:
 
-- each term's gain is cut to ±5 on its own, before it is weighted,
-- it is told in multiples of what a decision typically changes by that term (``scaled``), and
-- a reward is their sum by weights that are a unit vector on that scale (``weighed_critic.importance_told``).
+- each term's advantage is cut to ±5 before it is weighted,
+- the advantage is expressed in multiples of what a decision typically changes in that term (``scaled``), and
+- the weights of its sum are a unit vector on that scale (``conditioned_critics.term_importance``).
 
-Which decision is the better one under any weights stays as it was, but for the cuts; under the default weights a
-reward is the gain.
+Apart from the cuts, this does not change which of two decisions is better under any weights. Under the default
+weights the reward is the weighted advantage itself.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES
 from rlalloc.objective.consequences import FloatArray
 from rlalloc.reward import LARGEST_REWARD, WORST_REWARD
 
-TYPICAL_GAINS: Final[Mapping[str, float]] = {
+TYPICAL_ADVANTAGES: Final[Mapping[str, float]] = {
     "jct": 1.85,
     "wait": 1.85,
     "slowdown": 2.5,
@@ -39,27 +39,27 @@ TYPICAL_GAINS: Final[Mapping[str, float]] = {
     "out_of_memory": 0.18,
     "timeout": 0.18,
 }
-"""Root mean squares of gains that were cut to ±5: 8,976 labels of 120 training workloads of 100 jobs, drawn evenly
-over decisions (``rlalloc_research.typical_advantages`` prints today's). No job ran into its time limit there; it is
-taken to be as bad as running out of memory."""
-_TYPICAL: Final = np.array([TYPICAL_GAINS[name] for name in TERM_NAMES])
+"""Root mean squares of advantages cut to ±5: 8,976 rows of 120 training workloads of 100 jobs, drawn evenly over
+decisions (``python -m rlalloc_research typical-advantages`` prints today's). No job ran into its time limit there; a
+timeout is taken to be as bad as running out of memory."""
+_TYPICAL: Final = np.array([TYPICAL_ADVANTAGES[name] for name in TERM_NAMES])
 _DEFAULT_SIZE: Final = float(np.linalg.norm(DEFAULT_WEIGHTS.array * _TYPICAL))
 
 
 def size_of(weights: FloatArray) -> FloatArray:
-    """How large weighted gains typically are under weights (…, terms), over those under the default ones: (…,)."""
+    """Typical size of advantages weighted by ``weights`` (…, terms), relative to the default weights: (…,)."""
     return np.asarray(np.linalg.norm(weights * _TYPICAL, axis=-1) / _DEFAULT_SIZE)
 
 
-def cut(gain: FloatArray) -> FloatArray:
-    """Gains, each cut to what a decision can be worth at most."""
-    return np.clip(gain, WORST_REWARD, LARGEST_REWARD)
+def cut(advantage: FloatArray) -> FloatArray:
+    """Cut each advantage to the range of a reward, ±5."""
+    return np.clip(advantage, WORST_REWARD, LARGEST_REWARD)
 
 
-def scaled(gain: FloatArray) -> FloatArray:
-    """Cut gains of our terms (rows, terms) over what is typical of each, times what is typical by default.
+def scaled(advantage: FloatArray) -> FloatArray:
+    """Cut advantages by term (rows, terms) and scale them by what is typical of each term.
 
-    What they are worth under weights is their product with ``weighed_critic.importance_told``. What is not known
-    (NaN) stays so.
+    The product with ``conditioned_critics.term_importance`` is the reward under a site's weights. NaN, an advantage
+    that is not known, stays NaN.
     """
-    return np.asarray(cut(gain) / _TYPICAL * _DEFAULT_SIZE)
+    return np.asarray(cut(advantage) / _TYPICAL * _DEFAULT_SIZE)

@@ -1,15 +1,15 @@
-"""What a decision was worth, found by taking it again: common random numbers (LEARNING.md).
+"""Counterfactual advantages: decisions are taken again with other shares, under common random numbers.
 
-At a decision the simulation is copied; in the copy the job gets other shares, and everything else happens as before.
-The difference in what all jobs together went through is what these shares cost everybody, without the noise of other
-futures. The jobs that come after are each given what they were given (``redecide`` lets the policy decide them again
-in the changed cluster), for some time, and then the cluster drains.
+At a decision the simulation is copied. In the copy the job gets other shares, and everything else happens as before.
+The difference in what all jobs go through is the advantage of these shares, without the noise of other futures. Jobs
+that come later are given what they were given before (with ``redecide`` the policy decides them again in the changed
+cluster); they keep coming for some time, and then the cluster drains.
 
-One future is one sample of what may come. With more ``futures`` what comes later is drawn again from the rest of the
-workload, at the same times, the same draw for all alternatives; each is a label of its own. They are not averaged:
-one job more or less in front of a long one makes gains so heavy-tailed that a mean of eight says little, while gains
-that were cut to ±5 one by one agree (``rlalloc_research.advantage_noise``), and it is those that critics learn the
-mean of.
+One future is one sample of what may come. With more ``futures``, later jobs are drawn again from the rest of the
+workload, at the same times, with the same draw for all alternatives; each future gives a row of its own. The rows are
+not averaged: one job more or less in front of a long one makes advantages so heavy-tailed that a mean of eight says
+little. Advantages that were cut to ±5 one by one agree (``python -m rlalloc_research advantage-noise``), and critics
+learn their mean.
 """
 
 import math
@@ -35,21 +35,22 @@ from rlalloc_simulator.objective_costs import KnownBefore, consequences_of, sett
 from rlalloc_simulator.site_from_workload import Workload
 
 CANDIDATES: Final = 4
-"""Times as many decisions as are taken again are looked at, to find crowded ones among them."""
+"""Decisions to look at for each one that is taken again, to find some at which jobs wait."""
 
 
-class LabelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AdvantageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``decisions`` of a workload are taken again, each with ``alternatives`` shares, in ``futures`` futures.
 
-    Only those that leave a choice of GPUs; if there are enough, ``crowded`` of them are ones before which jobs
-    waited: most come to an empty queue, where there is little to win.
+    Only decisions that leave a choice of GPU counts are taken again. If there are enough, a part ``crowded`` of them
+    has jobs waiting in the queue: most decisions meet an empty queue, where there is little to win.
 
-    Jobs come for ``horizon`` times the mean expected run time of the workload's jobs, then the cluster drains: too
-    few flatter large sizes, and more add noise. With ``redecide`` the policy decides all that come after again, which
-    takes it many times as long; without, each gets what it was given.
+    Jobs come for ``horizon`` times the mean expected run time of the workload's jobs, then the cluster drains. A
+    shorter horizon flatters large sizes, a longer one adds noise. With ``redecide`` the policy decides all later jobs
+    again, which takes many times as long; without it, each gets what it was given.
 
-    The alternatives' GPU shares are drawn uniformly from [0, 1], and so is the ``explored`` part of their CPU and
-    memory shares, and of their urgency where the site lets it count; the rest is the heuristic's.
+    GPU shares of the alternatives are drawn uniformly from [0, 1]. So are parts ``explored_cpu`` and ``explored_mem``
+    of their CPU and memory shares, and ``explored_urgency`` of their urgency where the site lets it count; the rest
+    are the heuristic's.
 
     ``terms`` are those of the objective that are counted (``rlalloc.objective.TERM_NAMES``, and plug-ins').
     """
@@ -67,27 +68,29 @@ class LabelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def rows(self) -> int:
-        """The most labels that a workload gives."""
+        """The most rows that a workload gives."""
         return self.decisions * self.alternatives * self.futures
 
 
-class Labels(msgspec.Struct, frozen=True):
-    """Decisions taken again.
+class Advantages(msgspec.Struct, frozen=True):
+    """Counterfactual advantages of decisions that were taken again, a row each.
 
-    ``observation`` (rows, features), ``shares`` (rows, shares), ``gain`` (rows, terms): what these shares were worth
-    more than the heuristic's, by each term of the objective, over what a decision of that job can change.
+    ``observation`` (rows, features), ``shares`` (rows, shares), ``by_term`` (rows, terms): the advantage of these
+    shares over the heuristic's in each term of the objective, in units of what a decision of that job can change.
     """
 
     observation: NDArray[np.float32]
     shares: NDArray[np.float32]
-    gain: NDArray[np.float32]
+    by_term: NDArray[np.float32]
 
 
-def label(workload: Workload, policy: Heuristic, settings: LabelSettings, generator: np.random.Generator) -> Labels:
+def counterfactual_advantages(
+    workload: Workload, policy: Heuristic, settings: AdvantageSettings, generator: np.random.Generator
+) -> Advantages:
     """Run a workload under ``policy``, and take some of its decisions again.
 
-    Raises ValueError if more than one future is asked of a workload whose jobs depend on each other, PluginError
-    where a term of a plug-in cannot be had.
+    Raises ValueError for more than one future of a workload whose jobs depend on each other, PluginError where a
+    plug-in's term cannot be computed.
     """
     simulator = Simulator(workload.site, table_of(workload.jobs, workload.site))
     known, setting = KnownBefore.of(workload.jobs), setting_of(workload.site)
@@ -113,23 +116,23 @@ def label(workload: Workload, policy: Heuristic, settings: LabelSettings, genera
         )
         heuristic = heuristic_shares(retake.observation)
         rows.extend(
-            (retake.observation, shares, gain)
+            (retake.observation, shares, advantage)
             for shares in _alternatives(heuristic, settings, generator, urgency=urgency)
-            for gain in retake.gains(shares, heuristic)
+            for advantage in retake.advantages(shares, heuristic)
         )
-    return _labels(rows, len(settings.terms))
+    return _advantages(rows, len(settings.terms))
 
 
 class _Moment(msgspec.Struct, frozen=True):
-    """A simulation as it was before a decision, whose decision that was, and which others were asked for with it."""
+    """A simulation just before a decision, the job decided, and the other jobs of the same batch of questions."""
 
     before: Simulator
     number: int
     others: list[int]
 
 
-def _some(moments: list[_Moment], settings: LabelSettings, generator: np.random.Generator) -> list[_Moment]:
-    """Return as many moments as are wanted, in their order, the wanted part of them crowded if there are enough."""
+def _some(moments: list[_Moment], settings: AdvantageSettings, generator: np.random.Generator) -> list[_Moment]:
+    """Choose ``settings.decisions`` moments in their order; a part ``crowded`` of them has a queue, if possible."""
     drawn = generator.permutation(len(moments)).tolist()
     crowded = [place for place in drawn if moments[place].before.world.clock[0]["queued"]]
     wanted = set(crowded[: round(settings.crowded * settings.decisions)])
@@ -150,7 +153,7 @@ class _Future(msgspec.Struct, frozen=True):
 
 
 class _Counted(msgspec.Struct, frozen=True):
-    """Where, and by which terms of the objective, what jobs go through is counted."""
+    """The site, and the terms of the objective, by which costs are counted."""
 
     setting: Setting
     terms: tuple[str, ...]
@@ -172,17 +175,18 @@ class _Retake:
         self._known: dict[tuple[Allocation, tuple[int, float]], Reals] = {}
         self.observation = encode(job_view(moment.before, moment.number, job), self._view)
 
-    def gains(self, shares: Shares, reference: Shares) -> Reals:
-        """What ``shares`` were worth more than ``reference``, in what a decision of this job can change.
+    def advantages(self, shares: Shares, reference: Shares) -> Reals:
+        """Advantage of ``shares`` over ``reference`` by term, (futures, terms).
 
-        Shape (futures, terms). A longer job and a longer queue have more to gain (LEARNING.md).
+        The unit is what a decision of this job can change: a longer job and a longer queue have more to win
+        (docs/explanation/learning.md).
         """
         request = self._job.request
         scale_s = SCALE_FLOOR_S + expected_run_time_s(request, request)
         return (self._costs(reference) - self._costs(shares)) / (scale_s * math.sqrt(1 + len(self._view.queued)))
 
     def _costs(self, shares: Shares) -> Reals:
-        """What all jobs went through with this one in ``shares``, shape (futures, terms)."""
+        """Costs of all jobs with this one in ``shares``, (futures, terms)."""
         answer = answer_of(self._moment.before.site.interception.urgency, self._job, self._view, shares)
         if answer not in self._known:
             self._known[answer] = np.stack([self._in(future, shares) for future in self._futures])
@@ -205,10 +209,10 @@ def _futures(
     workload: Workload,
     known: KnownBefore,
     sizes: Numbers,
-    settings: LabelSettings,
+    settings: AdvantageSettings,
     generator: np.random.Generator,
 ) -> list[_Future]:
-    """The workload's own future first, then others."""
+    """Return the workload's own future first, then drawn ones."""
     submits_s = moment.before.world.jobs["submit_s"]
     run_s = np.mean([expected_run_time_s(job.request, job.request) for job in workload.jobs])
     until_s = moment.before.now_s + settings.horizon * run_s
@@ -218,7 +222,7 @@ def _futures(
 
 
 def _drawn_again(moment: _Moment, own: _Future, generator: np.random.Generator) -> _Future:
-    """Let jobs of the rest of the workload come in another order, at the times at which jobs came."""
+    """Return a future in which the remaining jobs come in another order, at the same times."""
     world = moment.before.world
     first = int(world.clock[0]["arrived"])
     order = np.arange(len(own.jobs))
@@ -238,7 +242,7 @@ def _drawn_again(moment: _Moment, own: _Future, generator: np.random.Generator) 
 
 
 def _alternatives(
-    heuristic: Shares, settings: LabelSettings, generator: np.random.Generator, *, urgency: bool
+    heuristic: Shares, settings: AdvantageSettings, generator: np.random.Generator, *, urgency: bool
 ) -> list[Shares]:
     explored = {
         "gpu": 1.0,
@@ -259,10 +263,10 @@ def _alternatives(
     ]
 
 
-def _labels(rows: Sequence[tuple[Observation, Shares, Reals]], terms: int) -> Labels:
+def _advantages(rows: Sequence[tuple[Observation, Shares, Reals]], terms: int) -> Advantages:
     shares = [msgspec.structs.astuple(answer) for _, answer, _ in rows]
-    return Labels(
+    return Advantages(
         np.array([observation for observation, _, _ in rows], dtype=np.float32).reshape(-1, len(FEATURES)),
         np.array(shares, dtype=np.float32).reshape(-1, SHARES),
-        np.array([gain for _, _, gain in rows], dtype=np.float32).reshape(-1, terms),
+        np.array([advantage for _, _, advantage in rows], dtype=np.float32).reshape(-1, terms),
     )

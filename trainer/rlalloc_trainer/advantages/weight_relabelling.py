@@ -1,9 +1,9 @@
-"""Hindsight for objectives: a decision that was seen once is learned from under any weights.
+"""Weight relabelling: a decision that was simulated once is learned from under any weights of the objective.
 
-A label keeps what a decision changed by each term of the objective, so that its reward for any weights is a dot
-product, and the weights stand in the observation. Each time that a label is drawn, it gets weights of its own, and so
-one policy learns for all of them (Abels et al., ICML 2019, "Dynamic Weights in Multi-Objective Deep Reinforcement
-Learning"; relabelling as in Andrychowicz et al., NeurIPS 2017, "Hindsight Experience Replay").
+A row keeps the advantage of a decision in each term, so its reward under any weights is a dot product, and the
+weights are part of the observation. A row gets new weights each time that it is drawn, so one policy learns for all
+of them (Abels et al., ICML 2019, "Dynamic Weights in Multi-Objective Deep Reinforcement Learning"; relabelling as in
+Andrychowicz et al., NeurIPS 2017, "Hindsight Experience Replay").
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from rlalloc.objective.consequences import FloatArray
 from rlalloc.objective.weights import features_of
 from rlalloc.observation import FEATURES, WEIGHT_FEATURES
 from rlalloc_trainer.advantages.advantage_scale import cut, scaled
-from rlalloc_trainer.advantages.counterfactual import Labels
+from rlalloc_trainer.advantages.counterfactual import Advantages
 from rlalloc_trainer.sac.replay_buffer import FloatArray as SingleArray
 from rlalloc_trainer.sac.replay_buffer import Transitions, single_decisions
 
@@ -25,22 +25,22 @@ Draw = Callable[[int, np.random.Generator], FloatArray]
 """Weights (count, terms) to learn for."""
 
 DEFAULT_PART: Final = 0.5
-"""Of the draws: what most sites will leave as it is has to be learned well."""
+"""Of the draws have the default weights: most sites leave them as they are, so they have to be learned well."""
 TIMES: Final = ("jct", "wait", "slowdown")
 TIME_ODDS: Final = (0.7, 0.15, 0.15)
 KILLS: Final = ("out_of_memory", "timeout")
 KILLS_KEPT: Final = 0.5
-"""Of the draws: killed jobs weigh as by default, and in the rest as much as the largest of the other weights."""
+"""Of the draws have the default weight of killed jobs; in the rest it equals the largest of the other weights."""
 OTHERS: Final = tuple(name for name in TERM_NAMES if name not in (*TIMES, *KILLS))
 FURTHER_TERMS: Final = 3
-"""Beside one of time, a draw has none to so many others: sites care about few things at once."""
+"""A draw has one term of time and up to so many others: sites care about few things at once."""
 WEIGHT_RANGE: Final = (0.03, 100.0)
-"""Of the others, on a log scale; a time's is 1. Beyond, the one or the other hardly counts any more: a decision
-changes the completion times of all jobs by many times what it changes of the GPU time that its own job holds."""
+"""Weights of the others, drawn on a log scale, beside 1 for time. Beyond this range one of the two hardly counts: a
+decision changes the completion times of all jobs by many times what it changes of its own job's GPU time."""
 
 
 def draw_weights(count: int, generator: np.random.Generator) -> FloatArray:
-    """Draw weights (count, terms) as sites may have them: the default ones, or a time and up to three others."""
+    """Draw weights (count, terms) as sites may have them: the default, or a term of time and up to three others."""
     weights = np.zeros((count, len(TERM_NAMES)))
     rows = np.arange(count)
     times = np.array([TERM_NAMES.index(name) for name in TIMES])
@@ -51,7 +51,7 @@ def draw_weights(count: int, generator: np.random.Generator) -> FloatArray:
     low, high = np.log(WEIGHT_RANGE)
     weights[:, others] = np.where(chosen, np.exp(generator.uniform(low, high, size=chosen.shape)), 0.0)
     kills = [TERM_NAMES.index(name) for name in KILLS]
-    # Some sites write what they want more of, and leave the rest of the file as it was.
+    # Some sites change the weights that they care about, and leave the rest of the file as it was.
     kept = generator.random((count, 1)) < KILLS_KEPT
     weights[:, kills] = np.where(kept, DEFAULT_WEIGHTS.array[kills], weights.max(axis=1, keepdims=True))
     weights[generator.random(count) < DEFAULT_PART] = DEFAULT_WEIGHTS.array
@@ -73,19 +73,20 @@ def mostly(weights: Weights) -> Draw:
     return draw
 
 
-def told(observation: SingleArray, weights: FloatArray) -> SingleArray:
-    """Return observations (rows, features) with the weights (terms,) or (rows, terms) of other sites in them."""
+def conditioned_on(observation: SingleArray, weights: FloatArray) -> SingleArray:
+    """Return observations (rows, features) with other weights in them, (terms,) or (rows, terms)."""
     other = observation.copy()
     other[:, WEIGHT_FEATURES] = features_of(weights)
     return other
 
 
-class Hindsight:
-    """A replay buffer of the latest ``capacity`` labels, each drawn with weights of its own.
+class RelabelledReplay:
+    """A replay buffer of the latest ``capacity`` decisions, each drawn with weights of its own.
 
-    A reward is by term (rows, terms and one more), as ``gain_scale.scaled`` has it and weighed_critic learns it; NaN
-    where it is not known. ``further`` are weights of terms beside our own (plug-ins'), whose sum is the last column:
-    the policy is not told of them, and they count as much as they say whatever it is told (``gain_scale.size_of``).
+    Rewards are by term (rows, terms and one more), scaled by ``advantage_scale.scaled`` for ``conditioned_critics``;
+    NaN where an advantage is not known. ``further`` are the weights of plug-ins' terms, whose weighted sum is the
+    last column. The policy is not conditioned on them, and they count the same under all other weights
+    (``advantage_scale.size_of``).
     """
 
     def __init__(
@@ -93,35 +94,35 @@ class Hindsight:
     ) -> None:
         self._observation = np.zeros((capacity, features), dtype=np.float32)
         self._shares = np.zeros((capacity, shares), dtype=np.float32)
-        self._gain = np.zeros((capacity, len(TERM_NAMES) + len(further)), dtype=np.float32)
+        self._by_term = np.zeros((capacity, len(TERM_NAMES) + len(further)), dtype=np.float32)
         self._draw = draw
         self._further = np.array(further, dtype=np.float64)
         self._added = 0
 
     def __len__(self) -> int:
-        return min(self._added, len(self._gain))
+        return min(self._added, len(self._by_term))
 
-    def add(self, observation: SingleArray, shares: SingleArray, gain: SingleArray) -> None:
-        """Append labels: (rows, features), (rows, shares) and gains by term (rows, terms); the oldest give way."""
-        rows = (self._added + np.arange(len(gain))) % len(self._gain)
-        self._observation[rows], self._shares[rows], self._gain[rows] = observation, shares, gain
-        self._added += len(gain)
+    def add(self, observation: SingleArray, shares: SingleArray, advantage: SingleArray) -> None:
+        """Append observations (rows, features), shares (rows, shares) and advantages by term (rows, terms)."""
+        rows = (self._added + np.arange(len(advantage))) % len(self._by_term)
+        self._observation[rows], self._shares[rows], self._by_term[rows] = observation, shares, advantage
+        self._added += len(advantage)
 
     def sample(self, count: int, generator: np.random.Generator) -> Transitions:
-        """Draw ``count`` labels, each equally likely, under weights of their own. Raises ValueError from none."""
+        """Draw ``count`` rows, each equally likely, with new weights. Raises ValueError if there are none."""
         if not len(self):
-            raise ValueError("there are no labels to draw from: add some first")
+            raise ValueError("the replay holds no advantages: add some first")
         rows = generator.integers(len(self), size=count)
-        gain = self._gain[rows].astype(np.float64)
-        ours, others = scaled(gain[:, : len(TERM_NAMES)]), cut(gain[:, len(TERM_NAMES) :]) @ self._further
-        observation = told(self._observation[rows], self._draw(count, generator))
+        advantage = self._by_term[rows].astype(np.float64)
+        ours, others = scaled(advantage[:, : len(TERM_NAMES)]), cut(advantage[:, len(TERM_NAMES) :]) @ self._further
+        observation = conditioned_on(self._observation[rows], self._draw(count, generator))
         reward = np.column_stack((ours, others)).astype(np.float32)
         return single_decisions(observation, self._shares[rows], reward)
 
 
-def remembered(labels: Sequence[Labels], draw: Draw = draw_weights) -> Hindsight:
-    """Return a buffer of all of ``labels``."""
-    replay = Hindsight(sum(len(each.gain) for each in labels), len(FEATURES), SHARES, draw)
-    for each in labels:
-        replay.add(each.observation, each.shares, each.gain)
+def relabelled_replay(advantages: Sequence[Advantages], draw: Draw = draw_weights) -> RelabelledReplay:
+    """Return a replay buffer of all rows of ``advantages``."""
+    replay = RelabelledReplay(sum(len(each.by_term) for each in advantages), len(FEATURES), SHARES, draw)
+    for each in advantages:
+        replay.add(each.observation, each.shares, each.by_term)
     return replay

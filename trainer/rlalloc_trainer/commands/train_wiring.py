@@ -21,7 +21,7 @@ def train_on_site(config_path: Path, report: ProgressCallback) -> Retrained:
     config = load_config(config_path)
     configure_logging(config.log_level, "rlalloc-train")
     torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
-    store = Store(config.store.url)
+    store = Store(config.store.url, skip_unreadable=True)
     try:
         policies = PolicyStore(config.policy.directory)
         return retrain(store, policies, config.trainer, report, config.objective, config.urgency)

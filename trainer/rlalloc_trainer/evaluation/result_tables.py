@@ -116,7 +116,7 @@ def _further(comparison: Comparison, setting: Setting) -> Table:
     for policy, each in figures.items():
         values = [each.get(name) for name in names]
         rows.append((policy, *("-" if value is None else f"{value:,.4g}" for value in values)))
-    title = f"{SETTING_NAMES[setting]}: further figures (docs/extending.md), means over workloads"
+    title = f"{SETTING_NAMES[setting]}: further figures (docs/reference/plugins.md), means over workloads"
     return Table(title, ("policy", *names), tuple(rows))
 
 

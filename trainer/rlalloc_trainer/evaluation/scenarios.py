@@ -77,7 +77,7 @@ class GeneratedWeeks(msgspec.Struct, frozen=True, tag="generated"):
 
 
 class FileWeeks(msgspec.Struct, frozen=True, tag="file"):
-    """A workload's file (docs/workloads.md), cut into its weeks, or its days where it is short."""
+    """A workload's file (docs/reference/workloads.md), cut into its weeks, or its days where it is short."""
 
     name: str
     path: Path

@@ -13,10 +13,10 @@ from rlalloc_trainer.sac.replay_buffer import FloatArray
 
 
 class AroundExpert(gymnasium.ObservationWrapper[FloatArray, FloatArray, FloatArray]):
-    """The cluster with another expert's shares where observations have the base heuristic's: at their end.
+    """The cluster with another expert's shares where observations have the baseline heuristic's: at their end.
 
     The agent's actor is a residual around these, so an untrained one answers as this expert (up to MEAN_CLIP). Only
-    for training and comparison: the daemon's observations are around the base heuristic.
+    for training and comparison: the daemon's observations are around the baseline heuristic.
     """
 
     def __init__(self, environment: gymnasium.Env[Any, Any], expert: str) -> None:

@@ -1,4 +1,4 @@
-"""A twin of the site in the simulator: its cluster, its jobs and how they scale, from its own experience."""
+"""A calibrated simulator: a site's cluster, its jobs and how they scale, from the site's own experience."""
 
 import math
 from collections import Counter, defaultdict
@@ -32,10 +32,10 @@ MEMORY_MARGIN: Final = 0.95
 """A job's hidden need over what its user declared enough: just below it."""
 
 
-def twin_of(
+def calibrated_site(
     experiences: Sequence[Experience], calibrated_on: Sequence[Experience], urgency: UrgencyRules = NO_URGENCY
 ) -> Workload:
-    """Return the twin of the partition that most usable experiences are from, and the jobs seen there.
+    """Return the simulated site of the partition that most usable experiences are from, and the jobs seen there.
 
     How jobs scale is fitted to ``calibrated_on``, so that what is held out stays unseen. ``urgency`` is what the site
     lets a policy do to the order of its queue.

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlalloc_trainer.pipelines.training_folder import SeedOutcome
 
-VALIDATION: Final = "mean JCT over the base's, validation workloads"
+VALIDATION: Final = "mean JCT over the baseline's, validation workloads"
 
 
 def write_tensorboard(outcome: SeedOutcome, folder: Path) -> None:

@@ -1,6 +1,6 @@
 """The shipped policy, from nothing: SAC on simulated workloads, chosen on some, reported on others.
 
-Decisions of the base heuristic are taken again, and from what they were worth SAC learns, each of some seeds for
+Decisions of the baseline heuristic are taken again, and from what they were worth SAC learns, each of some seeds for
 itself. The actor that does best on validation workloads is tried on test workloads that nothing was chosen on, where
 it does best. It answers only if it is surely ahead of the heuristic there.
 """
@@ -24,7 +24,7 @@ from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.parallel import ParallelMap, processes
 from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.training_workloads import TEST, VALIDATION, TrainingWorkload, training_workload
-from rlalloc_trainer.advantages.counterfactual import Labels, LabelSettings, label
+from rlalloc_trainer.advantages.counterfactual import Advantages, AdvantageSettings, counterfactual_advantages
 from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
 from rlalloc_trainer.pipelines.learning_curves import draw_curves, write_tensorboard
 from rlalloc_trainer.pipelines.pretrain_seed import PretrainSettings, learn_seed, new_sac
@@ -38,7 +38,7 @@ Name = TypeVar("Name")
 
 VERSION: Final = "shipped-10"
 TRAINING_FOLDER: Final = "training"
-LABELLED: Final = 0.44
+SIMULATED: Final = 0.44
 LEARNED: Final = 0.5
 VALIDATED: Final = 0.64
 TESTING: Final = 0.78
@@ -58,7 +58,7 @@ def pretrain(
         raise PolicyError("nothing was trained: ask for one seed at least")
     folder = TrainingFolder(directory / TRAINING_FOLDER, settings)
     with processes(workers) as parallel_map:
-        _label_all(settings, folder, parallel_map, report)
+        _simulate_all(settings, folder, parallel_map, report)
         _learn_all(settings, folder, parallel_map, report)
         outcomes = _validate(settings, folder, parallel_map, report)
         best = min(outcomes, key=lambda outcome: outcome.ratio.estimate)
@@ -86,7 +86,7 @@ def pretrain(
         "settings": msgspec.to_builtins(settings),
         "chosen_seed": best.seed,
         "seeds": [_summary(outcome) for outcome in outcomes],
-        "where_it_answers": msgspec.to_builtins(ways),
+        "routings": msgspec.to_builtins(ways),
         "best_on_test": msgspec.to_builtins(judged),
     }
     evaluation = {
@@ -122,36 +122,38 @@ def _where(
     return best or NOWHERE, described(ratios)
 
 
-def _label_all(
+def _simulate_all(
     settings: PretrainSettings, folder: TrainingFolder, parallel_map: ParallelMap, report: ProgressCallback
 ) -> None:
-    """Take decisions of the training workloads again, but for those of which there are labels."""
-    missing = [number for number in settings.numbers if folder.labels(number) is None]
+    """Take decisions of the training workloads again, but for those of which there are advantages."""
+    missing = [number for number in settings.numbers if folder.advantages(number) is None]
     before = settings.workloads - len(missing)
-    found = parallel_map(label_workload, [(number, settings.labels) for number in missing])
-    for done, (number, labels) in enumerate(zip(missing, found, strict=True), before + 1):
-        folder.keep_labels(number, labels)
-        report("simulating", LABELLED * done / settings.workloads)
+    found = parallel_map(advantages_of_workload, [(number, settings.advantages) for number in missing])
+    for done, (number, advantages) in enumerate(zip(missing, found, strict=True), before + 1):
+        folder.keep_advantages(number, advantages)
+        report("simulating", SIMULATED * done / settings.workloads)
 
 
-def label_workload(task: tuple[int, LabelSettings]) -> Labels:
+def advantages_of_workload(task: tuple[int, AdvantageSettings]) -> Advantages:
     """Take decisions of the workload of that number again."""
     number, settings = task
-    return label(training_workload(number), BASELINE, settings, np.random.default_rng((number, 3)))
+    return counterfactual_advantages(
+        training_workload(number), BASELINE, settings, np.random.default_rng((number, 3))
+    )
 
 
 def _learn_all(
     settings: PretrainSettings, folder: TrainingFolder, parallel_map: ParallelMap, report: ProgressCallback
 ) -> None:
     """Let all seeds learn that have not, several at a time."""
-    report("learning", LABELLED)
+    report("learning", SIMULATED)
     missing = [seed for seed in range(settings.seeds) if folder.curves(seed) is None]
     for left, _ in zip(
         range(len(missing) - 1, -1, -1),
         parallel_map(learn_seed, [(settings, folder.path, seed) for seed in missing]),
         strict=True,
     ):
-        report("learning", LEARNED - (LEARNED - LABELLED) * left / settings.seeds)
+        report("learning", LEARNED - (LEARNED - SIMULATED) * left / settings.seeds)
 
 
 def _validate(

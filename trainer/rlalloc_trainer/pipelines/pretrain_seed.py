@@ -11,10 +11,10 @@ from rlalloc.errors import PolicyError
 from rlalloc.observation import FEATURES
 from rlalloc_agent.actor import HIDDEN, Actor
 from rlalloc_simulator.training_workloads import TRAINING
-from rlalloc_trainer.advantages.counterfactual import Labels, LabelSettings
-from rlalloc_trainer.advantages.weight_relabelling import remembered
+from rlalloc_trainer.advantages.counterfactual import Advantages, AdvantageSettings
+from rlalloc_trainer.advantages.weight_relabelling import relabelled_replay
 from rlalloc_trainer.pipelines.training_folder import Curve, Curves, TrainingFolder
-from rlalloc_trainer.sac.conditioned_critics import sac_for_any_weights
+from rlalloc_trainer.sac.conditioned_critics import weight_conditioned_sac
 from rlalloc_trainer.sac.soft_actor_critic import Losses, Sac, SacSettings, learn
 
 WORKLOADS_A_SEED: Final = 10_000
@@ -26,8 +26,8 @@ CURVE_STEPS: Final = 25
 class PretrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Workloads to learn from, ``seeds`` networks that take SAC's ``steps``, workloads to choose and to report on.
 
-    The chosen one and its base heuristic run all ``test_workloads``, other heuristics the first
-    ``comparison_workloads`` of them: those lose by more.
+    The chosen network and the baseline heuristic run all ``test_workloads``. Other heuristics run the first
+    ``comparison_workloads`` of them: they lose by more.
     """
 
     seed: int = 0
@@ -38,7 +38,7 @@ class PretrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     test_workloads: int = 720
     comparison_workloads: int = 120
     confidence: float = 0.9
-    labels: LabelSettings = LabelSettings(decisions=50)
+    advantages: AdvantageSettings = AdvantageSettings(decisions=50)
     sac: SacSettings = SacSettings(actor_after=2000)
 
     def scaled(self, budget: float) -> "PretrainSettings":
@@ -71,14 +71,14 @@ def learn_seed(task: tuple[PretrainSettings, Path, int]) -> None:
 def new_sac(settings: PretrainSettings, seed: int) -> Sac[Actor]:
     """Return SAC as that seed begins with it."""
     torch.manual_seed(1_000 * settings.seed + seed)
-    return sac_for_any_weights(Actor(len(FEATURES), HIDDEN), settings.sac, 1_000 * settings.seed + seed)
+    return weight_conditioned_sac(Actor(len(FEATURES), HIDDEN), settings.sac, 1_000 * settings.seed + seed)
 
 
 def _learn(
     sac: Sac[Actor], settings: PretrainSettings, folder: TrainingFolder, generator: np.random.Generator
 ) -> Curves:
     """Take SAC's steps; return its figures on the way, averaged over CURVE_STEPS steps each."""
-    replay = remembered([_labels(number, folder) for number in settings.numbers])
+    replay = relabelled_replay([_advantages(number, folder) for number in settings.numbers])
     losses: list[Losses] = []
     points: dict[str, list[tuple[int, float]]] = {name: [] for name in CURVES}
 
@@ -98,8 +98,8 @@ def _learn(
     }
 
 
-def _labels(number: int, folder: TrainingFolder) -> Labels:
-    labels = folder.labels(number)
-    if labels is None:
-        raise PolicyError(f"{folder.path} has lost the labels of workload {number}: begin anew in another folder")
-    return labels
+def _advantages(number: int, folder: TrainingFolder) -> Advantages:
+    advantages = folder.advantages(number)
+    if advantages is None:
+        raise PolicyError(f"{folder.path} has lost the advantages of workload {number}: begin anew in another folder")
+    return advantages

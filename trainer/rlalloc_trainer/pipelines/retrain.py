@@ -1,7 +1,7 @@
 """Retraining on a site's own experience: calibrate, train, evaluate, gate.
 
-The earlier experience trains, the later one judges. Real decisions are few, so a twin of the site in the simulator
-adds what they cannot tell: what would have become of other shares. Both go into one replay buffer.
+The earlier experience trains, the later one judges. Real decisions are few, and say nothing about other shares: a
+simulator calibrated on the site adds those. Both go into one replay buffer.
 """
 
 from collections.abc import Sequence
@@ -24,10 +24,10 @@ from rlalloc_simulator.progress import ProgressCallback, silent
 from rlalloc_simulator.recorded_outcomes import Observed, observed
 from rlalloc_simulator.site_from_workload import Workload
 from rlalloc_trainer.advantages.advantage_scale import size_of
-from rlalloc_trainer.advantages.counterfactual import Labels, LabelSettings, label
-from rlalloc_trainer.advantages.weight_relabelling import Hindsight, mostly
+from rlalloc_trainer.advantages.counterfactual import Advantages, AdvantageSettings, counterfactual_advantages
+from rlalloc_trainer.advantages.weight_relabelling import RelabelledReplay, mostly
 from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
-from rlalloc_trainer.pipelines.calibrated_simulator import NO_URGENCY, resampled, twin_of, workload_jobs
+from rlalloc_trainer.pipelines.calibrated_simulator import NO_URGENCY, calibrated_site, resampled, workload_jobs
 from rlalloc_trainer.pipelines.site_experience import costs_of, observations_of, shares_of, split_by_time, usable
 from rlalloc_trainer.promotion.gate import Verdict
 from rlalloc_trainer.promotion.held_out_evidence import HeldOut, decide, measure
@@ -38,8 +38,8 @@ from rlalloc_trainer.promotion.policy_versions import (
     new_manifest,
     version_files,
 )
-from rlalloc_trainer.promotion.routing_choice import choose_where
-from rlalloc_trainer.sac.conditioned_critics import sac_for_any_weights
+from rlalloc_trainer.promotion.routing_choice import choose_routing
+from rlalloc_trainer.sac.conditioned_critics import weight_conditioned_sac
 from rlalloc_trainer.sac.soft_actor_critic import Losses, Sac, SacSettings, learn
 
 TRAIN_WORKLOADS: Final = 24
@@ -52,7 +52,7 @@ REAL_COPIES: Final = 4
 """Times that each real decision goes into the buffer: few as they are, they are the truth."""
 FINE_TUNING: Final = SacSettings(batch=128, critic_rate=3e-4, actor_rate=1e-4, actor_after=300, anchor=0.5)
 """Gentler than from nothing: there is a policy to lose, and a site's decisions are few."""
-LABELS: Final = LabelSettings(decisions=20, alternatives=3)
+SITE_ADVANTAGES: Final = AdvantageSettings(decisions=20, alternatives=3)
 RIDGE: Final = 0.01
 WORKERS: Final = 2
 DEFAULT_OBJECTIVE: Final = ObjectiveSection()
@@ -86,7 +86,7 @@ def retrain(
 ) -> Retrained:
     """Train on the stored experience, judge, store the candidate, and promote it if the gate says so.
 
-    ``urgency`` is what the site lets policies do to the order of its queue: its twin does too.
+    ``urgency`` is what the site lets policies do to the order of its queue: the calibrated simulator does too.
     Raises StoreError, PolicyError, or PluginError where a term of the objective cannot be had.
     """
     experiences = usable(store.experience())
@@ -100,20 +100,20 @@ def retrain(
             experiences=len(experiences),
         )
     train, held_out = split_by_time(experiences, settings.held_out_fraction)
-    site, unseen = twin_of(train, train, urgency), twin_of(held_out, train, urgency)
+    site, unseen = calibrated_site(train, train, urgency), calibrated_site(held_out, train, urgency)
     if len(site.jobs) < 2 or len(unseen.jobs) < 2:
         return Retrained(
             trained=False,
             reason=f"of {len(experiences)} jobs too few can be run again in the simulator: run more jobs first",
             experiences=len(experiences),
         )
-    current = in_place(policies)
+    current = policy_in_use(policies)
     generator = np.random.default_rng(settings.seed)
     with processes(WORKERS) as parallel_map:
-        sac = _train(train, site, in_place(policies), settings, objective, generator, parallel_map, progress)
+        sac = _train(train, site, policy_in_use(policies), settings, objective, generator, parallel_map, progress)
         progress("choosing where it answers", 0.7)
         known = resampled(site, CHOICE_WORKLOADS, workload_jobs(site), generator, TRAIN_PACE)
-        routing, _ = choose_where(LearnedPolicy.of(sac.actor, objective=objective.weights), known, parallel_map)
+        routing, _ = choose_routing(LearnedPolicy.of(sac.actor, objective=objective.weights), known, parallel_map)
         progress("judging", 0.8)
         workloads = resampled(unseen, HELD_OUT_WORKLOADS, workload_jobs(unseen), generator)
         candidate = LearnedPolicy.of(sac.actor, routing, objective.weights)
@@ -132,7 +132,7 @@ def retrain(
     )
 
 
-def in_place(policies: PolicyStore) -> Learned:
+def policy_in_use(policies: PolicyStore) -> Learned:
     """Return the policy in use: the store's current version, else the shipped one. Raises PolicyError."""
     version = policies.current()
     return load_shipped_version() if version is None else load_version(policies.path(version))
@@ -148,24 +148,24 @@ def _train(
     parallel_map: ParallelMap,
     progress: ProgressCallback,
 ) -> Sac[Actor]:
-    """Fine-tune ``start`` on the real decisions and on the twin's, mostly for the site's objective."""
+    """Fine-tune ``start`` on the site's and on simulated decisions, mostly for the site's objective."""
     terms = (*TERM_NAMES, *objective.plugin_weights)
     further = np.array(list(objective.plugin_weights.values())) / size_of(objective.weights.array)
-    replay = Hindsight(100_000, len(FEATURES), SHARES, mostly(objective.weights), further.tolist())
+    replay = RelabelledReplay(100_000, len(FEATURES), SHARES, mostly(objective.weights), further.tolist())
     learned = LearnedPolicy.of(start.actor, objective=objective.weights)
     workloads = resampled(site, TRAIN_WORKLOADS, workload_jobs(site), generator, TRAIN_PACE)
-    labels = msgspec.structs.replace(LABELS, terms=terms)
-    tasks = [(workload, learned, labels, settings.seed + number) for number, workload in enumerate(workloads)]
+    advantages = msgspec.structs.replace(SITE_ADVANTAGES, terms=terms)
+    tasks = [(workload, learned, advantages, settings.seed + number) for number, workload in enumerate(workloads)]
     simulated = []
-    for done, (retaken, as_it_went) in enumerate(parallel_map(label_workload, tasks), start=1):
-        replay.add(retaken.observation, retaken.shares, retaken.gain)
+    for done, (retaken, as_it_went) in enumerate(parallel_map(advantages_of_workload, tasks), start=1):
+        replay.add(retaken.observation, retaken.shares, retaken.by_term)
         simulated.append(as_it_went)
         progress("simulating the site", 0.4 * done / len(tasks))
     observation = observations_of(train)
-    gain = beyond_expectation(observation, costs_of(train, terms), simulated)
+    advantage = real_advantages(observation, costs_of(train, terms), simulated)
     for _ in range(REAL_COPIES):
-        replay.add(observation, shares_of(train), gain)
-    sac = sac_for_any_weights(start.actor, FINE_TUNING, settings.seed, start.critics)
+        replay.add(observation, shares_of(train), advantage)
+    sac = weight_conditioned_sac(start.actor, FINE_TUNING, settings.seed, start.critics)
 
     def each_step(_losses: Losses) -> None:
         progress("learning", 0.4 + 0.3 * sac.steps / settings.steps)
@@ -174,22 +174,24 @@ def _train(
     return sac
 
 
-def label_workload(task: tuple[Workload, LearnedPolicy, LabelSettings, int]) -> tuple[Labels, Observed]:
+def advantages_of_workload(
+    task: tuple[Workload, LearnedPolicy, AdvantageSettings, int],
+) -> tuple[Advantages, Observed]:
     """Take decisions of a workload again, with their own random numbers; also return how the workload itself went."""
     workload, learned, settings, seed = task
     policy = learned.policy(workload.site.interception.urgency)
-    retaken = label(workload, policy, settings, np.random.default_rng(seed))
+    retaken = counterfactual_advantages(workload, policy, settings, np.random.default_rng(seed))
     return retaken, observed(workload, policy, settings.terms)
 
 
-def beyond_expectation(
+def real_advantages(
     observation: NDArray[np.float32], cost: NDArray[np.float64], simulated: Sequence[Observed]
 ) -> NDArray[np.float32]:
-    """Return what real decisions (rows, features) gained by term, over what the twin's jobs lead to expect.
+    """Return what real decisions (rows, features) gained by term, compared with what simulation expects.
 
-    ``cost`` (rows, terms) is what they did cost. So they are on one scale with the twin's gains. What is expected in
-    such a situation is a ridge regression of cost on observation; that the twin is kinder or harder than the site on
-    average is taken out. What is not known (NaN) stays so.
+    ``cost`` (rows, terms) is what they did cost. The result is on the scale of the counterfactual advantages. A ridge
+    regression of simulated costs on observations gives the cost to expect; the mean difference between the site and
+    its simulator is removed. NaN, a cost that is not known, stays NaN.
     """
     seen = np.concatenate([each.observation for each in simulated]).astype(np.float64)
     paid = np.concatenate([each.cost for each in simulated])

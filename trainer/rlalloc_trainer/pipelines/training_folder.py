@@ -4,7 +4,7 @@
 
     training/
     ├── settings.json                   another training does not go on in it
-    ├── labels/1000000.safetensors      the decisions of a workload that were taken again
+    ├── advantages/1000000.safetensors  the decisions of a workload that were taken again
     ├── seed-0/sac.safetensors          all of SAC when it had learned
     ├── seed-0/curves.json              SAC's figures on the way; the last file of a seed that has learned
     └── results/                        of each policy on each validation and test workload
@@ -22,7 +22,7 @@ import safetensors.numpy
 from rlalloc.errors import PolicyError
 from rlalloc_agent.actor import Actor
 from rlalloc_simulator.comparison.paired_statistics import Interval
-from rlalloc_trainer.advantages.counterfactual import Labels
+from rlalloc_trainer.advantages.counterfactual import Advantages
 from rlalloc_trainer.sac.soft_actor_critic import Sac
 
 SETTINGS_FILE: Final = "settings.json"
@@ -40,7 +40,7 @@ Curves = dict[str, Curve]
 
 
 class SeedOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a seed came to: mean JCT over the base's on the validation workloads, and SAC's figures on the way."""
+    """What a seed came to: mean JCT over the baseline's on the validation workloads, and SAC's figures on the way."""
 
     seed: int
     ratio: Interval
@@ -62,14 +62,14 @@ class TrainingFolder:
                 "with it, else name another folder"
             )
 
-    def labels(self, workload: int) -> Labels | None:
-        """Return the labels of a workload, or None if there are none yet."""
-        path = self._labels(workload)
-        return Labels(**safetensors.numpy.load_file(path)) if path.exists() else None
+    def advantages(self, workload: int) -> Advantages | None:
+        """Return the advantages of a workload, or None if there are none yet."""
+        path = self._advantages(workload)
+        return Advantages(**safetensors.numpy.load_file(path)) if path.exists() else None
 
-    def keep_labels(self, workload: int, labels: Labels) -> None:
-        """Keep the labels of a workload."""
-        self._write(self._labels(workload), safetensors.numpy.save(msgspec.structs.asdict(labels)))
+    def keep_advantages(self, workload: int, advantages: Advantages) -> None:
+        """Keep the advantages of a workload."""
+        self._write(self._advantages(workload), safetensors.numpy.save(msgspec.structs.asdict(advantages)))
 
     def curves(self, seed: int) -> Curves | None:
         """Return the curves of a seed that has learned, or None if it has not."""
@@ -96,8 +96,8 @@ class TrainingFolder:
     def _seed(self, seed: int) -> Path:
         return self.path / f"seed-{seed}"
 
-    def _labels(self, workload: int) -> Path:
-        return self.path / "labels" / f"{workload}.safetensors"
+    def _advantages(self, workload: int) -> Path:
+        return self.path / "advantages" / f"{workload}.safetensors"
 
     def _write(self, path: Path, content: bytes) -> None:
         try:

@@ -16,7 +16,7 @@ from rlalloc.policies import ACTOR_FILE, EVERYWHERE, Manifest, Routing
 from rlalloc_agent.actor import Actor, actor_bytes, load_actor
 from rlalloc_agent.served_policy import shipped_folder
 from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
-from rlalloc_trainer.sac.conditioned_critics import WeighedCritics
+from rlalloc_trainer.sac.conditioned_critics import WeightConditionedCritics
 from rlalloc_trainer.sac.critics import Critics
 
 CRITICS_FILE: Final = "critics.safetensors"
@@ -26,7 +26,7 @@ class Learned(msgspec.Struct, frozen=True):
     """An actor, its critics if there are any for any weights, the version's name, and where the actor answers."""
 
     actor: Actor
-    critics: WeighedCritics | None
+    critics: WeightConditionedCritics | None
     version: str
     routing: Routing = EVERYWHERE
 
@@ -73,7 +73,7 @@ def load_version(folder: Path) -> Learned:
         if _of_an_earlier_form(tensors):
             return Learned(actor, None, manifest.version, manifest.routing)
         members = max(len(tensor) for tensor in tensors.values())  # each has the members in front
-        critics = WeighedCritics(actor.features, actor.actions, actor.hidden, members)
+        critics = WeightConditionedCritics(actor.features, actor.actions, actor.hidden, members)
         critics.load_state_dict(tensors)
     except (safetensors.SafetensorError, RuntimeError, ValueError, TypeError) as err:
         reason = str(err).splitlines()[0]
@@ -82,7 +82,7 @@ def load_version(folder: Path) -> Learned:
 
 
 def _of_an_earlier_form(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether critics are those of an earlier rlalloc, which had a value of the situation too (weighed_critic)."""
+    """Whether critics are of an earlier rlalloc, whose critics had a value of the situation too."""
     return any(name.startswith("value.") for name in tensors)
 
 

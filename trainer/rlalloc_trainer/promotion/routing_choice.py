@@ -3,7 +3,7 @@
 A network that wins where the cluster is full may lose where it is empty, or the other way round, and one that wins
 where the queue keeps its own order may have nothing to add where smaller jobs go first; on some sites another
 heuristic than the base is the best. Ways to serve are run on the same workloads; the best of those that are surely
-ahead of the base heuristic over all, and in no third of the workloads surely and by more than MARGIN behind, is
+ahead of the baseline heuristic over all, and in no third of the workloads surely and by more than MARGIN behind, is
 taken, or the base alone. Sure is what the whole interval says. What has to prove itself on further workloads before
 it is served may be ahead here without being sure.
 """
@@ -51,10 +51,10 @@ def served(policy: LearnedPolicy, way: Routing) -> ComparedPolicy:
     return HeuristicPolicy(way.heuristic) if way.nowhere else msgspec.structs.replace(policy, routing=way)
 
 
-def choose_where(
+def choose_routing(
     policy: LearnedPolicy, workloads: Sequence[Workload], parallel_map: ParallelMap
 ) -> tuple[Routing, dict[str, Interval]]:
-    """Return where the network answers, and each way's mean JCT over that of the base heuristic.
+    """Return where the network answers, and each way's mean JCT over that of the baseline heuristic.
 
     Of another objective than the default one heuristics know nothing: the network answers in any way, and one is run.
     """
@@ -73,7 +73,7 @@ def described(ratios: Mapping[Routing, Interval]) -> dict[str, Interval]:
 def best_of(
     ways: Mapping[Way, Sequence[WorkloadResult]], base: Sequence[WorkloadResult], *, proven_later: bool = False
 ) -> tuple[Way | None, dict[Way, Interval]]:
-    """Return the best of the ways to serve by their results (``best_way``), and each's ratio to the base."""
+    """Return the best of the ways to serve by their results (``best_routing``), and each's ratio to the base."""
     thirds = thirds_by_wait(base)
     ratios = {
         way: {
@@ -82,13 +82,13 @@ def best_of(
         }
         for way, results in ways.items()
     }
-    return best_way(ratios, proven_later=proven_later), {way: by_third["all"] for way, by_third in ratios.items()}
+    return best_routing(ratios, proven_later=proven_later), {way: by_third["all"] for way, by_third in ratios.items()}
 
 
-def best_way(ratios: Mapping[Way, Mapping[str, Interval]], *, proven_later: bool = False) -> Way | None:
+def best_routing(ratios: Mapping[Way, Mapping[str, Interval]], *, proven_later: bool = False) -> Way | None:
     """Return the way of the least ratio among those that are surely ahead and in no third behind, or None.
 
-    ``ratios`` has each way's mean JCT over the base's, over all workloads ("all") and in each third. With
+    ``ratios`` has each way's mean JCT over the baseline's, over all workloads ("all") and in each third. With
     ``proven_later`` those count too that are ahead and not surely so.
     """
     wins = {

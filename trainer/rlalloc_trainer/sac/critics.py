@@ -1,6 +1,6 @@
-"""The critics of SAC: what shares are worth for an observation, by several networks that were learned apart.
+"""The critics of SAC: an ensemble of networks that learn what shares are worth for an observation, each on its own.
 
-All of an ensemble's networks are computed at once: a layer's weights are one tensor with the members in front.
+All networks of an ensemble are computed at once: the weights of a layer are one tensor with the members in front.
 """
 
 import itertools
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 BESIDE: Final = 3
-"""Inputs for each share: itself, by how much it is above the heuristic's, and below."""
+"""Inputs for each share: the share itself, how far it is above the heuristic's, and how far below."""
 
 
 class Critics(nn.Module, ABC):
@@ -27,19 +27,14 @@ class Critics(nn.Module, ABC):
     def forward(self, observations: Tensor, shares: Tensor) -> Tensor:
         """Values (members, rows) of shares (rows, actions) for observations (rows, features)."""
 
-    def worth(self, observations: Tensor, shares: Tensor) -> Tensor:
-        """What an actor compares shares by, (members, rows): values, but for what no shares change."""
-        values: Tensor = self(observations, shares)
-        return values
-
     def squared_errors(self, observations: Tensor, shares: Tensor, target: Tensor) -> Tensor:
-        """How far values are from what they should be, (rows,): squares (members, rows)."""
+        """Squared errors (members, rows) of the values, given a target (rows,)."""
         squares: Tensor = (self(observations, shares) - target) ** 2
         return squares
 
 
 class PlainCritics(Critics):
-    """``Q(s, a)`` as it is: one perceptron each. It sees shares between -1 and 1."""
+    """``Q(s, a)``: one perceptron each, which sees shares rescaled to [-1, 1]."""
 
     def __init__(self, features: int, actions: int, hidden: Sequence[int], members: int = 2) -> None:
         super().__init__(members)
@@ -51,34 +46,12 @@ class PlainCritics(Critics):
         return values
 
 
-class ResidualCritics(Critics):
-    """``Q(s, a) = V(s) + A(s, a) - A(s, a_heuristic)``.
-
-    V takes up how dear a job is whatever it gets, which is most of the reward's spread; A has only to tell what
-    leaving the heuristic's shares changes, and is nothing where one does not leave them (LEARNING.md: the critic on
-    the difference to the heuristic). The heuristic's shares are the observation's last features.
-    """
-
-    def __init__(self, features: int, actions: int, hidden: Sequence[int], members: int = 2) -> None:
-        super().__init__(members)
-        self.value = EnsemblePerceptron(members, features, hidden)
-        self.advantage = EnsemblePerceptron(members, features + BESIDE * actions, hidden)
-
-    def forward(self, observations: Tensor, shares: Tensor) -> Tensor:
-        """Values (members, rows) of shares (rows, actions) for observations (rows, features)."""
-        values: Tensor = self.value(observations) + self.worth(observations, shares)
-        return values
-
-    def worth(self, observations: Tensor, shares: Tensor) -> Tensor:
-        """What ``shares`` are worth more than the heuristic's, (members, rows)."""
-        return gain(self.advantage, observations, shares)
-
-
-def gain(advantage: "EnsemblePerceptron", observations: Tensor, shares: Tensor) -> Tensor:
+def advantage_over_heuristic(advantage: "EnsemblePerceptron", observations: Tensor, shares: Tensor) -> Tensor:
     """``A(s, a) - A(s, a_heuristic)``, (members, rows) or (members, rows, outputs), 0 at the heuristic's shares.
 
-    Larger shares than the heuristic's are far worse, smaller ones a little. A smooth network lays one slope through
-    both, and so finds smaller ones to be better; told of both sides it bends at the heuristic (docs/learning.md).
+    Shares above the heuristic's are far worse, shares below a little. A smooth network fits one slope through both,
+    and so prefers smaller shares. With an input for each side it can bend at the heuristic
+    (docs/results/shipped-policy.md).
     """
     heuristic = observations[:, -shares.shape[-1] :]
 
@@ -90,7 +63,7 @@ def gain(advantage: "EnsemblePerceptron", observations: Tensor, shares: Tensor) 
 
 
 class EnsemblePerceptron(nn.Sequential):
-    """``members`` perceptrons with ReLUs side by side, each from (rows, inputs) to a number a row, or several."""
+    """``members`` perceptrons with ReLUs, each from (rows, inputs) to one or several numbers a row."""
 
     def __init__(self, members: int, inputs: int, hidden: Sequence[int], outputs: int = 1) -> None:
         modules: list[nn.Module] = []
@@ -100,7 +73,7 @@ class EnsemblePerceptron(nn.Sequential):
         self.members = members
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Return numbers (members, rows), or (members, rows, outputs), for rows (rows, inputs) the same for all."""
+        """Return (members, rows) or (members, rows, outputs) for ``rows`` (rows, inputs), which all members see."""
         numbers = rows.expand(self.members, -1, -1)
         for module in self:
             numbers = module(numbers)
@@ -108,7 +81,7 @@ class EnsemblePerceptron(nn.Sequential):
 
 
 class EnsembleLinear(nn.Module):
-    """``members`` linear layers side by side, from (members, rows, inputs) to (members, rows, outputs).
+    """``members`` linear layers at once, from (members, rows, inputs) to (members, rows, outputs).
 
     Initial weights and biases are nn.Linear's: uniform within ±1/√inputs.
     """
@@ -125,10 +98,10 @@ class EnsembleLinear(nn.Module):
 
 
 def lower_bound(values: Tensor, deviations: float) -> Tensor:
-    """Return what values (members, rows) are trusted to reach, (rows,): the mean less so many deviations.
+    """Return a lower bound of values (members, rows): the mean less so many standard deviations, (rows,).
 
-    Of two, one deviation below the mean is the lower one: the clipped double Q of Fujimoto et al. (2018), computed
-    without the root, whose slope has no end where they agree. More members and deviations: An et al. (2021).
+    With two members, one deviation below the mean is the lower value: the clipped double Q of Fujimoto et al. (2018),
+    computed without the root, whose slope is infinite where they agree. For more members: An et al. (2021).
     """
     if len(values) == 2 and deviations == 1.0:
         return torch.minimum(values[0], values[1])

@@ -3,8 +3,8 @@
 It reads like cleanrl's ``sac_continuous_action``: the critics learn the soft value of what was done, the actor learns
 to do what the critics agree on that it is worth, less what its certainty costs, and the temperature keeps the entropy
 at a target. How far the future counts stands in the transitions (rlalloc_trainer.sac.n_step); a decision of rlalloc
-ends its episode, but nothing here depends on that. docs/sac.md says where each part comes from and how it was
-checked.
+ends its episode, but nothing here depends on that. docs/explanation/learning.md says where each part
+comes from, docs/results/sac.md how it was checked.
 """
 
 import math
@@ -19,9 +19,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from rlalloc_agent.actor import Actor
 from rlalloc_agent.tanh_gaussian import TanhGaussian, draw, squash
-from rlalloc_trainer.sac.critics import Critics, PlainCritics, ResidualCritics, lower_bound
+from rlalloc_trainer.sac.critics import Critics, PlainCritics, lower_bound
 from rlalloc_trainer.sac.replay_buffer import Buffer, FloatArray, Transitions
 
 ActorKind = TypeVar("ActorKind", bound=TanhGaussian)
@@ -181,7 +180,7 @@ class Sac(Generic[ActorKind]):
         """Move the actor up ``lower Q(s, a) - temperature·log π(a|s)`` less the anchor, the entropy to its target."""
         mean, std = self.actor(observation)
         shares, log_probability = draw(mean, std, self.generator)
-        lower = lower_bound(self.critics.worth(observation, shares), self.settings.deviations)
+        lower = lower_bound(self.critics(observation, shares), self.settings.deviations)
         loss = (temperature * log_probability - lower).mean()
         if self.settings.anchor:
             loss = loss + self.settings.anchor * self.actor.departure(observation, mean).mean()
@@ -204,14 +203,10 @@ class Sac(Generic[ActorKind]):
         al. (2018). The mean is over all demonstrated rows, so that the filter lowers it.
         """
         with torch.no_grad():
-            worth = lower_bound(self.critics.worth(observation, shares), self.settings.deviations)
-            demonstrated_worth = lower_bound(self.critics.worth(observation, demonstrated), self.settings.deviations)
-            pays = cloning * (demonstrated_worth > worth) / (cloning > 0.0).sum()
+            values = lower_bound(self.critics(observation, shares), self.settings.deviations)
+            demonstrated_values = lower_bound(self.critics(observation, demonstrated), self.settings.deviations)
+            pays = cloning * (demonstrated_values > values) / (cloning > 0.0).sum()
         return (pays * ((shares - demonstrated) ** 2).sum(dim=-1)).sum()
-
-    def copy_of_critics(self) -> Critics:
-        """Return the critics as they are now, independent of further steps."""
-        return deepcopy(self.critics)
 
     def save(self, path: Path) -> None:
         """Write all that a later ``load`` needs to go on exactly as if nothing had happened, as safetensors."""
@@ -242,12 +237,8 @@ class Sac(Generic[ActorKind]):
             optimizer.load_state_dict(optimizer.state_dict() | {"state": states})
 
 
-def new_critics(actor: TanhGaussian, members: int, seed: int, kind: Callable[..., Critics] | None = None) -> Critics:
-    """Return critics with fresh weights that fit ``actor``; the global generator is left as it was.
-
-    Of a ``kind``, else of that which fits the actor under one objective.
-    """
-    kind = kind or (ResidualCritics if isinstance(actor, Actor) else PlainCritics)
+def new_critics(actor: TanhGaussian, members: int, seed: int, kind: Callable[..., Critics] = PlainCritics) -> Critics:
+    """Return critics with new weights that fit ``actor``. The global random generator stays as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return kind(actor.features, actor.actions, actor.hidden, members)

@@ -29,3 +29,9 @@ def add_index(name: str, table: str, *columns: str) -> None:
     """Add an index, unless there is one of that name."""
     if name not in {index["name"] for index in sa.inspect(op.get_bind()).get_indexes(table)}:
         op.create_index(name, table, list(columns))
+
+
+def drop_index(name: str, table: str) -> None:
+    """Drop an index that another one makes superfluous, if it is there."""
+    if name in {index["name"] for index in sa.inspect(op.get_bind()).get_indexes(table)}:
+        op.drop_index(name, table)

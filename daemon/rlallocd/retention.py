@@ -1,0 +1,38 @@
+"""Deleting decisions that the store is to keep no longer, some at a time."""
+
+from collections import Counter
+from collections.abc import Collection
+from typing import Final
+
+from rlalloc.config import StoreSection
+from rlalloc.store import JobKey, OldDecision, Position, Store
+
+_DAY_S: Final = 86400.0
+BATCH: Final = 500
+
+
+class Retention:
+    """Goes through old decisions in the order of time, BATCH a call, and then again from the first.
+
+    Counts ``dropped_decisions``. With a decision go its entries in the journal and its outcome.
+    """
+
+    def __init__(self, store: Store, counters: Counter[str]) -> None:
+        self._store = store
+        self._counters = counters
+        self._after: Position | None = None
+
+    def drop_old(self, section: StoreSection, now_s: float, queued: Collection[JobKey]) -> None:
+        """Delete those of the next batch that may go; ``queued`` jobs wait or run. Raises StoreError."""
+        oldest_kept_s = now_s - _DAY_S * min(section.keep_days, section.keep_experience_days)
+        found = self._store.old_decisions(oldest_kept_s, after=self._after, limit=BATCH)
+        gone = [each.id for each in found if may_go(each, section, now_s, queued)]
+        self._store.delete_decisions(gone)
+        self._counters["dropped_decisions"] += len(gone)
+        self._after = (found[-1].decided_s, found[-1].id) if len(found) == BATCH else None
+
+
+def may_go(decision: OldDecision, section: StoreSection, now_s: float, queued: Collection[JobKey]) -> bool:
+    """Whether nobody needs a decision: it is older than the site keeps it, and nothing is open for its job."""
+    days = section.keep_experience_days if decision.is_experience else section.keep_days
+    return decision.decided_s < now_s - days * _DAY_S and not decision.is_open and decision.job not in queued

@@ -1,0 +1,14 @@
+"""Slurm 22.05 and 22.08; tried: Debian bookworm's 22.05.8."""
+
+from rlallocd.slurm.generations.capabilities import Capabilities
+
+CAPABILITIES = Capabilities(
+    release="22.05",
+    holds_from="22.05",
+    json_option="--json",
+    nodes_command=("sinfo", "--all"),  # scontrol has no --json yet
+    json_tells_cpus_per_task=False,  # always null
+    exclusive_column="OverSubscribe",
+    exclusive_word="NO",
+    skipped_forms=frozenset(),
+)

@@ -1,0 +1,21 @@
+"""Slurm 23.02 to 25.05; tried: Debian trixie's 24.11.5.
+
+The release notes of 23.02 announce the JSON that 24.11 prints.
+"""
+
+from rlallocd.slurm.generations.capabilities import Capabilities
+
+CAPABILITIES = Capabilities(
+    release="24.11",
+    holds_from="23.02",
+    json_option="--json",
+    # sinfo prints its own table as JSON now, and scontrol prints nodes:
+    # https://github.com/SchedMD/slurm/blob/slurm-23-02-8-1/RELEASE_NOTES#L230
+    nodes_command=("scontrol", "show", "nodes", "--all"),
+    json_tells_cpus_per_task=True,
+    exclusive_column="OverSubscribe",
+    exclusive_word="NO",
+    # Seen on 24.11.5: any update of a pending --ntasks-per-gpu job, even of its begin time, leaves it with one task
+    # and one CPU. _figure_out_num_tasks in slurmctld's job_mgr.c counts the tasks anew, since 23.02.
+    skipped_forms=frozenset({"ntasks-per-gpu"}),
+)

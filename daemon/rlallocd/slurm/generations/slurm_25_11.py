@@ -1,0 +1,14 @@
+"""Slurm 25.11; tried: a build of 25.11.7. Everything that is known to differ is as in 24.11."""
+
+from rlallocd.slurm.generations.capabilities import Capabilities
+
+CAPABILITIES = Capabilities(
+    release="25.11",
+    holds_from="25.11",
+    json_option="--json",
+    nodes_command=("scontrol", "show", "nodes", "--all"),
+    json_tells_cpus_per_task=True,
+    exclusive_column="OverSubscribe",
+    exclusive_word="NO",
+    skipped_forms=frozenset({"ntasks-per-gpu"}),
+)

@@ -1,0 +1,227 @@
+"""Renders the reference pages that follow from the code: ``python scripts/render_reference.py [--check]``.
+
+docs/reference/configuration.md has every key of ``rlalloc.config``: types, ranges and defaults from the structs, the
+meaning from the comments in etc/rlalloc.yaml. docs/reference/cli.md has every command that ``rlalloc`` knows. With
+``--check`` nothing is written; exit 1 if a committed page is out of date. tests/docs runs the same check.
+"""
+
+import functools
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, get_origin, get_type_hints
+
+import msgspec
+import typer
+from msgspec import inspect
+
+from rlalloc.config import Config
+from rlalloc_cli.main import app, mount_trainer
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PAGES: Final = ROOT / "docs" / "reference"
+SHIPPED: Final = ROOT / "etc" / "rlalloc.yaml"
+_PLAIN: Final = {inspect.StrType: "text", inspect.NoneType: "null", inspect.CustomType: "absolute path"}
+"""What a key of such a type takes; the one custom type of the configuration is a path."""
+_WORDS: Final = {int: "N", float: "X", Path: "PATH"}
+"""What stands for a value of an option that names no word of its own."""
+_KEY: Final = re.compile(r"^( *)(- )?([A-Za-z_]+):(.*)$")
+
+CONFIGURATION_HEAD: Final = """# Configuration
+
+rlalloc reads one YAML file, `/etc/rlalloc/rlalloc.yaml`. `etc/rlalloc.yaml` in the project is the shipped file, with
+every key and its default. Both programs and the command `rlalloc` take another file with `--config`, the command also
+by the environment variable `RLALLOC_CONFIG`.
+
+    rlalloc config check      # names an unknown key, a wrong type or a value out of range, and what is allowed
+    rlalloc config show       # prints the configuration in force, defaults included
+    systemctl reload rlallocd # applies a changed file; a wrong one is refused and the old one stays
+
+A key that is left out has its default. Durations are seconds, memory is MiB. A reload applies everything but keys
+marked "needs a restart" (`systemctl restart rlallocd`) or "restart rlalloc-agent".
+"""
+CLI_HEAD: Final = """# Commands
+
+`rlalloc` is the one command for people. `rlallocd` and `rlalloc-agent` are services; both take `--config FILE` only.
+Commands below `train` and `simulate`, and `evaluate`, need the extra `trainer`.
+
+| exit status | meaning |
+|---|---|
+| 0 | done |
+| 1 | failed: Slurm, the store, the agent or a policy; or a target was missed |
+| 2 | wrong use or a wrong configuration |
+| 130 | interrupted |
+"""
+
+
+def configuration_page(shipped: str) -> str:
+    """Return the configuration reference; ``shipped`` is etc/rlalloc.yaml's text, whose comments explain keys."""
+    meanings = comments_of(shipped)
+    parts = [CONFIGURATION_HEAD, *_section((), Config, meanings)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def comments_of(text: str) -> dict[tuple[str, ...], str]:
+    """Return the comment of each key by its path: the lines right above it and what stands behind it."""
+    found: dict[tuple[str, ...], str] = {}
+    path: list[tuple[int, str]] = []
+    above: list[str] = []
+    for line in text.splitlines():
+        if line.lstrip().startswith("#"):
+            above.append(line.lstrip(" #").rstrip())
+            continue
+        match = _KEY.match(line)
+        if match is not None:
+            indent = len(match[1]) + len(match[2] or "")
+            path = [step for step in path if step[0] < indent] + [(indent, match[3])]
+            behind = match[4].partition(" # ")[2]
+            found[tuple(name for _, name in path)] = " ".join([*above, behind]).strip()
+        above = []
+    return found
+
+
+def commands_page() -> str:
+    """Return the reference of all commands, arguments and options."""
+    mount_trainer()
+    parts = [CLI_HEAD]
+    for path, command in _commands(typer.main.get_command(app), ("rlalloc",)):
+        parts.append(f"## {' '.join(path)}\n")
+        parts.append(f"{_one_line(command.help)}\n")
+        hints = get_type_hints(command.callback)
+        rows = [row for parameter in command.params if (row := _parameter(parameter, hints))]
+        if rows:
+            parts.append("\n".join(["| argument or option | meaning | default |", "|---|---|---|", *rows]) + "\n")
+    return "\n".join(parts).rstrip() + "\n"
+
+
+@functools.cache
+def pages() -> dict[Path, str]:
+    """Return all rendered pages by where they belong."""
+    return {
+        PAGES / "configuration.md": configuration_page(SHIPPED.read_text(encoding="utf-8")),
+        PAGES / "cli.md": commands_page(),
+    }
+
+
+def _section(path: tuple[str, ...], struct: type, meanings: Mapping[tuple[str, ...], str]) -> Iterator[str]:
+    """The table of ``struct``'s own keys, then a section for each struct or mapping in it."""
+    rows, deeper = [], []
+    for field in inspect.type_info(struct).fields:  # type: ignore[attr-defined]  # of a struct it is a StructType
+        here = (*path, field.encode_name)
+        inner = _struct_in(field.type)
+        if inner is not None or here == ("commands",):
+            deeper.append((here, inner))
+        else:
+            default = _default(field)
+            rows.append(f"| `{'.'.join(here)}` | {_values(field.type)} | {default} | {meanings.get(here, '')} |")
+    if rows:
+        yield "\n".join(["| key | values | default | meaning |", "|---|---|---|---|", *rows]) + "\n"
+    for here, inner in deeper:
+        yield f"## {'.'.join(here)}\n"
+        yield f"{meanings.get(here, '')}\n"
+        if inner is None:
+            yield _commands_of_classes()
+        else:
+            yield from _section(here, inner, meanings)
+
+
+def _struct_in(kind: inspect.Type) -> type | None:
+    """The struct that a key holds, or that the items of its list are."""
+    if isinstance(kind, inspect.VarTupleType):
+        kind = kind.item_type
+    return kind.cls if isinstance(kind, inspect.StructType) else None
+
+
+def _commands_of_classes() -> str:
+    rows = [f"| `commands.{name}` | {_code(*words)} |" for name, words in Config().commands.items()]
+    return "\n".join(["| key | default |", "|---|---|", *rows]) + "\n"
+
+
+def _values(kind: inspect.Type) -> str:
+    """What may stand behind a key, for a person."""
+    match kind:
+        case inspect.LiteralType(values=values):
+            text = _code(*values)
+        case inspect.IntType() | inspect.FloatType():
+            text = _number(kind)
+        case inspect.VarTupleType(item_type=item):
+            text = f"list of {_values(item)}"
+        case inspect.TupleType(item_types=items):
+            text = f"[{', '.join(_values(item) for item in items)}]"
+        case inspect.DictType(value_type=value):
+            text = f"names with a {_values(value)} each"
+        case inspect.UnionType(types=types):
+            text = " or ".join(_values(each) for each in types)
+        case _:
+            text = _PLAIN[type(kind)]
+    return text
+
+
+def _number(kind: inspect.IntType | inspect.FloatType) -> str:
+    limits = ((">", kind.gt), ("≥", kind.ge), ("<", kind.lt), ("≤", kind.le))
+    stated = ", ".join(f"{sign} {limit:,}" for sign, limit in limits if limit is not None)
+    return f"{'whole number' if isinstance(kind, inspect.IntType) else 'number'} {stated}".rstrip()
+
+
+def _default(field: inspect.Field) -> str:
+    if field.required:
+        return "required"
+    value = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+    text = msgspec.json.encode(value, enc_hook=str).decode()
+    return f"`{value if isinstance(value, str | Path) and value != '' else text}`"
+
+
+def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """All commands below a group. Any: typer brought click's classes in once, and its own from 0.29 on."""
+    inner: Mapping[str, Any] = getattr(command, "commands", {})
+    if not inner:
+        yield path, command
+    for name, each in inner.items():
+        yield from _commands(each, (*path, name))
+
+
+def _parameter(parameter: Any, hints: Mapping[str, Any]) -> str:
+    """A row for an argument or option; empty for what typer adds to every command."""
+    if parameter.name == "help":
+        return ""
+    several = get_origin(hints[parameter.name]) is list or parameter.nargs == -1
+    words = parameter.metavar or _WORDS.get(hints[parameter.name], "TEXT")
+    word = words.strip("[]").removesuffix("...").rstrip("]")
+    if parameter.param_type_name == "option":
+        value = "" if getattr(parameter, "is_flag", False) else f" {word}"
+        name = ", ".join(f"`{option}{value}`" for option in parameter.opts) + (", repeatable" if several else "")
+    else:
+        name = f"`{word if parameter.metavar else parameter.name.upper()}{'...' if several else ''}`"
+    return f"| {name} | {_one_line(getattr(parameter, 'help', '') or '')} | {_cli_default(parameter)} |"
+
+
+def _cli_default(parameter: Any) -> str:
+    if parameter.required:
+        return "required"
+    return "" if parameter.default in (None, False, "", (), []) else f"`{parameter.default}`"
+
+
+def _one_line(text: str | None) -> str:
+    return " ".join((text or "").split()).replace("|", "\\|")
+
+
+def _code(*words: object) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or with --check compare them."""
+    old = [page for page, text in pages().items() if not page.exists() or page.read_text(encoding="utf-8") != text]
+    if "--check" in arguments:
+        for page in old:
+            sys.stderr.write(f"{page.relative_to(ROOT)} is out of date: run python scripts/render_reference.py\n")
+        return 1 if old else 0
+    for page in old:
+        page.write_text(pages()[page], encoding="utf-8")
+        sys.stdout.write(f"{page.relative_to(ROOT)}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,87 @@
+"""A Slurm of a few lines, for faults and bursts that a real one cannot be made to have; it carries out no update."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from rlallocd.slurm import (
+    AccountingRecord,
+    ControllerConfig,
+    JobRecord,
+    NodeRecord,
+    PartitionRecord,
+    SiteLimits,
+    UpdatePlan,
+)
+from rlallocd.slurm.generations import capabilities_of
+
+NODE = NodeRecord(
+    name="n1",
+    partitions=("gpu",),
+    usable=True,
+    cpus=64,
+    cpus_used=0,
+    mem_mib=512_000,
+    mem_mib_used=0,
+    gpus=8,
+    gpus_used=0,
+)
+
+
+class SlurmInMemory:
+    """It counts its calls by name and tells ``called`` of each, which may raise or do something meanwhile."""
+
+    def __init__(self, jobs: Sequence[JobRecord] = (), called: Callable[[str], None] = lambda _: None) -> None:
+        self.queue = {job.job_id: job for job in jobs}
+        self.called = called
+        self.calls: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
+        self.config = ControllerConfig(
+            slurm_version="22.05.8", cluster="test", limits_enforced=False, gpus_accounted=True
+        )
+        self.capabilities = capabilities_of("22.05.8")
+        self.node = NODE
+        self.begun: list[int] = []
+        self.command_timeout_s = 0.0
+
+    def jobs(self) -> tuple[JobRecord, ...]:
+        self._call("squeue")
+        return tuple(self.queue.values())
+
+    def nodes(self) -> tuple[NodeRecord, ...]:
+        self._call("sinfo")
+        return (self.node,)
+
+    def partitions(self) -> dict[str, PartitionRecord]:
+        self._call("scontrol show")
+        return {"gpu": PartitionRecord(name="gpu", max_time_s=None, max_nodes=None)}
+
+    def limits(self, _users: Sequence[str]) -> SiteLimits:
+        return SiteLimits(enforced=False)
+
+    def forget_limits(self) -> None:
+        pass
+
+    def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
+        self._call("squeue")
+        return {job_id: self.queue[job_id] for job_id in job_ids}
+
+    def update(self, _plan: UpdatePlan) -> None:
+        self._call("scontrol update")
+
+    def begin(self, job_ids: Sequence[int], _begin_s: float) -> None:
+        self._call("scontrol begin")
+        self.begun += job_ids
+        self.queue |= {job_id: msgspec.structs.replace(self.queue[job_id], begin_s=0) for job_id in job_ids}
+
+    def accounting(self, _job_ids: Sequence[int], _since_s: float) -> tuple[AccountingRecord, ...]:
+        self._call("sacct")
+        return ()
+
+    def set_command_timeout(self, timeout_s: float) -> None:
+        self.command_timeout_s = timeout_s
+
+    def _call(self, command: str) -> None:
+        self.calls[command] += 1
+        self.called(command)

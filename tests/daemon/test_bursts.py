@@ -1,0 +1,93 @@
+"""A burst of jobs: the watchdog hears of each step, and a stop need not wait for the last job."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+
+from rlalloc.store import Decision, Store
+from rlallocd.agent_client import AgentClient
+from rlallocd.apply import Applier
+from rlallocd.candidates import Candidate, find_candidates
+from rlallocd.decide import Snapshot, decide
+from rlallocd.slurm import JobRecord, Slurm
+
+from .slurm_in_memory import NODE, SlurmInMemory
+from .test_sizes_and_tags import ENFORCE
+from .test_waiting import EIGHT, decision_for, waiting_job
+
+JOBS = 120
+BEGIN_S = int(time.time()) + 3600
+FOUR = msgspec.structs.replace(EIGHT, gpus_per_node=4)
+
+
+def _deferred_job(job_id: int) -> JobRecord:
+    job = waiting_job(job_id)
+    tag = job.admin_comment.replace("begin=2000", f"begin={BEGIN_S}")
+    return msgspec.structs.replace(job, begin_s=BEGIN_S, reason="BeginTime", admin_comment=tag)
+
+
+@pytest.fixture
+def queue() -> list[JobRecord]:
+    return [_deferred_job(job_id) for job_id in range(1, JOBS + 1)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    yield store
+    store.close()
+
+
+def _decided(queue: list[JobRecord], store: Store) -> list[tuple[Candidate, Decision]]:
+    decided = [
+        (
+            candidate,
+            msgspec.structs.replace(decision_for(candidate.job), id=str(candidate.job.job_id), allocation=FOUR),
+        )
+        for candidate in find_candidates(queue, ENFORCE, set())
+    ]
+    store.add_decisions([decision for _, decision in decided])
+    return decided
+
+
+def _applier(slurm: SlurmInMemory, store: Store, **callbacks: Callable[..., object]) -> Applier:
+    return Applier(cast("Slurm", slurm), store, Counter(), **callbacks)  # type: ignore[arg-type]
+
+
+def test_no_two_calls_without_a_sign_of_life(queue: list[JobRecord], store: Store) -> None:
+    """Each call has a time limit, all of them together have none."""
+    steps: list[str] = []
+    slurm = SlurmInMemory(queue, steps.append)
+    applier = _applier(slurm, store, progress=lambda: steps.append("progress"))
+    applier.apply(_decided(queue, store))
+    assert slurm.calls["scontrol update"] == JOBS
+    assert len(slurm.begun) == JOBS
+    assert set(steps[1::2]) == {"progress"}
+    assert len(steps) == 2 * sum(slurm.calls.values())
+
+
+def test_each_job_that_is_decided_is_a_sign_of_life(queue: list[JobRecord]) -> None:
+    seen: list[None] = []
+    agent = AgentClient("ipc:///nowhere", 0.01)
+    snapshot = Snapshot(time.time(), tuple(queue), (NODE,), {}, None)
+    decide(find_candidates(queue, ENFORCE, set()), snapshot, ENFORCE, agent, lambda: seen.append(None))
+    agent.close()
+    assert len(seen) >= JOBS
+
+
+@pytest.mark.parametrize("after", [0, 1, 49, 50, 70])
+def test_told_to_stop_it_lets_the_rest_go_as_submitted(queue: list[JobRecord], store: Store, after: int) -> None:
+    slurm = SlurmInMemory(queue)
+    decided = _decided(queue, store)
+    _applier(slurm, store, stopping=lambda: slurm.calls["scontrol update"] >= after).apply(decided)
+    assert slurm.calls["scontrol update"] == after
+    assert sorted(slurm.begun) == list(range(1, JOBS + 1))
+    assert slurm.calls["scontrol begin"] <= 4
+    assert store.open_applications() == ()
+    untouched = [store.applications(decision.id)[-1] for _, decision in decided[after:]]
+    assert {(each.state, each.detail) for each in untouched} == {("left", "rlallocd was told to stop")}

@@ -1,0 +1,98 @@
+"""Every link, image, anchor and path in the documents leads somewhere, and nothing is out of reach."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+DOCUMENTS = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md"), *ROOT.glob("*/README.md")])
+CODE_BLOCK = re.compile(r"^```[\s\S]*?^```$|^(?:    |\t)(?! *[-|0-9]).*$", re.MULTILINE)
+LINK = re.compile(r"!?\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
+SOURCE_PATH = re.compile(
+    r"`((?:agent|bench|cli|core|daemon|demo|docs|etc|research|scripts|simulator|slurm_plugin|systemd|testbed|tests|trainer)"
+    r"/[\w./-]*)`"
+)
+MENTION = re.compile(r"docs/[\w/-]+\.(?:md|png|svg|txt)")
+
+
+def prose(document: Path) -> str:
+    """The text of a document without its code."""
+    return CODE_BLOCK.sub("", document.read_text(encoding="utf-8"))
+
+
+def anchors_of(document: Path) -> set[str]:
+    """The anchors of a page's headings, as mkdocs (and GitHub, for headings without signs) makes them."""
+    headings = re.findall(r"^#+ (.+)$", CODE_BLOCK.sub("", document.read_text(encoding="utf-8")), re.MULTILINE)
+    plain = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings)
+    return {re.sub(r"[-\s]+", "-", heading) for heading in plain}
+
+
+def links_of(document: Path) -> Iterator[tuple[str, Path, str]]:
+    """The links inside the project: as written, what they lead to, and the anchor there."""
+    for link in LINK.findall(prose(document)):
+        if not re.match(r"https?://|mailto:", link):
+            path, _, anchor = link.partition("#")
+            yield link, (document.parent / path).resolve() if path else document, anchor
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    dead = [link for link, target, _ in links_of(document) if not target.exists()]
+    assert not dead
+    lost = [link for link, target, anchor in links_of(document) if anchor and anchor not in anchors_of(target)]
+    assert not lost
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_source_files_that_are_named_exist(document: Path) -> None:
+    """A changelog names what was there; all other documents name what is."""
+    named = SOURCE_PATH.findall(document.read_text(encoding="utf-8")) if document.name != "CHANGELOG.md" else []
+    assert not [path for path in named if not (ROOT / path).exists()]
+
+
+def test_documents_that_the_code_names_exist() -> None:
+    """In docstrings, comments, messages and the shipped files."""
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    suffixes = {".py", ".lua", ".yaml", ".sh", ".service", ".timer", ".toml", ""}
+    dead = {
+        f"{name}: {mention}"
+        for name in tracked.splitlines()
+        if (ROOT / name).suffix in suffixes and (ROOT / name).is_file()
+        for mention in MENTION.findall((ROOT / name).read_text(encoding="utf-8", errors="ignore"))
+        if not (ROOT / mention).exists()
+    }
+    assert not dead
+
+
+def test_every_page_is_within_two_clicks_of_the_readme() -> None:
+    first = {target for _, target, _ in links_of(ROOT / "README.md")}
+    second = {target for page in first if page.suffix == ".md" for _, target, _ in links_of(page)}
+    assert not set(DOCS.rglob("*.md")) - first - second
+
+
+def test_every_picture_is_shown() -> None:
+    shown = {target for document in DOCUMENTS for _, target, _ in links_of(document)}
+    assert not {path for suffix in ("png", "svg", "txt") for path in DOCS.rglob(f"*.{suffix}")} - shown
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    """As ``make docs`` builds it; a page that the navigation lacks is a warning, and a warning an error."""
+    pytest.importorskip("mkdocs", reason="pip install 'rlalloc[docs]'")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    assert (tmp_path / "site" / "index.html").exists()
+    fetched = re.findall(
+        r"<(?:link|script|img)[^>]*(?:href|src)=\"?https?://[^ >]*", (tmp_path / "site" / "user.html").read_text()
+    )
+    assert not fetched
