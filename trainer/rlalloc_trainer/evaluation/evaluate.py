@@ -1,6 +1,6 @@
 """Wiring of ``rlalloc evaluate``: names and files in, runs side by side, tables and a figure out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, get_args
 
@@ -9,7 +9,7 @@ import torch
 
 from rlalloc.errors import PolicyError, RlallocError
 from rlalloc.policies import PolicyStore
-from rlalloc_simulator.comparison.compared_policy import REFERENCE
+from rlalloc_simulator.comparison.compared_policy import REFERENCE, ComparedPolicy
 from rlalloc_simulator.parallel import processes
 from rlalloc_simulator.progress import ProgressCallback, part_of
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
@@ -57,15 +57,19 @@ class Evaluated(msgspec.Struct, frozen=True):
     written: list[Path]
 
 
-def evaluate(settings: EvaluationSettings, report: ProgressCallback) -> Evaluated:
-    """Run what has not been run yet, and write and return the result.
+def evaluate(
+    settings: EvaluationSettings,
+    report: ProgressCallback,
+    policy_of: Callable[[str, PolicyStore | None], ComparedPolicy] = policy_to_compare,
+) -> Evaluated:
+    """Run what has not been run yet, and write and return the result. ``policy_of`` finds a policy by its name.
 
     Raises PolicyError for a policy, WorkloadError for a scenario or an option, RlallocError where a file cannot be
     written.
     """
     torch.set_num_threads(1)
     store = None if settings.store is None else PolicyStore(settings.store)
-    policies = {name: policy_to_compare(name, store) for name in _names(settings)}
+    policies = {name: policy_of(name, store) for name in _names(settings)}
     chosen = _settings(settings)
     # Ratios are of REFERENCE with the order of the queue as it is.
     needed = list(dict.fromkeys(("sizes", *chosen)))

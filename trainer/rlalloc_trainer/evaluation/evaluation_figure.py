@@ -1,4 +1,4 @@
-"""The figure of an evaluation: mean JCT over that as requested, by load, a panel a scenario."""
+"""The figure of an evaluation: mean JCT ratio versus as-requested, by load, one panel for each scenario."""
 
 import io
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from typing import Final
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from rlalloc_simulator.comparison.compared_policy import REFERENCE
 from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE
 from rlalloc_trainer.evaluation.paired_comparison import Comparison, Side
 from rlalloc_trainer.evaluation.result_tables import REFERENCE_SIDE, SETTING_NAMES
@@ -26,7 +27,7 @@ def draw(comparison: Comparison, policy: str) -> bytes:
     axes: Sequence[Axes] = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for panel, scenario in zip(axes, panels, strict=True):
         _panel(panel, comparison, shown, scenario)
-    axes[0].set_ylabel("mean JCT over that as requested")
+    axes[0].set_ylabel(f"mean JCT ratio versus {REFERENCE}")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     figure.suptitle(f"Paired on the same workloads; {CONFIDENCE:.0%} intervals over weeks")
     content = io.BytesIO()

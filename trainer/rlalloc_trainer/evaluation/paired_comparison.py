@@ -54,7 +54,7 @@ class Comparison:
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """Who ran in which setting."""
+        """Policies and the settings that they ran in."""
         return tuple(self.workloads[0][1]) if self.workloads else ()
 
     def ratio(

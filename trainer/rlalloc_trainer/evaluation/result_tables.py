@@ -88,7 +88,7 @@ def _overview(comparison: Comparison, setting: Setting) -> Table:
             )
         )
     title = (
-        f"{SETTING_NAMES[setting]}: JCT (mean, by load, and its quantiles) over that as requested "
+        f"{SETTING_NAMES[setting]}: JCT ratio versus {REFERENCE} (mean, by load, and quantiles) "
         f"[{CONFIDENCE:.0%} interval], and means over workloads"
     )
     return Table(title, columns, tuple(rows))
@@ -103,7 +103,7 @@ def _by_scenario(comparison: Comparison, setting: Setting) -> Table:
         for side in _sides(comparison, setting)
     )
     return Table(
-        f"{SETTING_NAMES[setting]}: mean JCT over that as requested, by scenario, over all loads",
+        f"{SETTING_NAMES[setting]}: mean JCT ratio versus {REFERENCE}, by scenario, over all loads",
         ("policy", *comparison.scenarios),
         rows,
     )
@@ -133,7 +133,7 @@ def _against(comparison: Comparison, policy: str, setting: Setting) -> Table:
         if other[0] != policy
     )
     return Table(
-        f"{SETTING_NAMES[setting]}: mean JCT of {policy} over that of…",
+        f"{SETTING_NAMES[setting]}: mean JCT ratio of {policy} versus each policy",
         ("policy", "all", *(f"{load:g}" for load in comparison.loads), "p95"),
         rows,
     )
@@ -146,16 +146,16 @@ def _targets(comparison: Comparison, policy: str) -> Table:
 
 
 def served_table(served: Mapping[Site, Sequence[str]]) -> Table:
-    """Return who was served on each site; pieces of a file may have chosen differently."""
+    """Return the policy that each site chose; pieces of a file may have chosen differently."""
     return Table(
-        "Who is served, chosen on validation weeks (of a file on the pieces before)",
-        ("scenario", "setting", "served"),
+        "Policy that each site chooses by its validation weeks (a file: by its earlier pieces)",
+        ("scenario", "setting", "policy"),
         tuple((site.scenario, SETTING_NAMES[site.setting], ", ".join(names)) for site, names in served.items()),
     )
 
 
 def _sides(comparison: Comparison, setting: Setting) -> Sequence[Side]:
-    """Who ran in ``setting``, best first."""
+    """Policies that ran in ``setting``, best first."""
     mine = [side for side in comparison.sides if side[1] == setting]
     return sorted(mine, key=lambda side: _estimate(comparison, side))
 

@@ -1,7 +1,7 @@
-"""What the gate is shown: the candidate, the policy in place and the heuristics on the same held-out workloads.
+"""What the gate is shown: the candidate, the policy in use and the heuristics on the same held-out workloads.
 
-Where the candidate is refused, a heuristic that the agent can serve may be better than what is in place. The best of
-them is judged then, so that a site is never served less than rlalloc's own heuristics for want of a network.
+Where the candidate is refused, a heuristic that the agent can serve may be better than the policy in use. The gate
+then judges the best of them, so that a site is never served worse than by rlalloc's own heuristics.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def measure(
     parallel_map: ParallelMap,
     objective: Weights = DEFAULT_WEIGHTS,
 ) -> dict[str, list[WorkloadResult]]:
-    """Run the candidate, the policy in place and the heuristics on the same workloads; results by name."""
+    """Run the candidate, the policy in use and the heuristics on the same workloads; results by name."""
     policies: dict[str, ComparedPolicy] = {
         CANDIDATE: candidate,
         current.version: msgspec.structs.replace(current.policy, objective=objective),
@@ -86,9 +86,9 @@ class HeldOut(NamedTuple):
 def decide(held_out: HeldOut, routing: Routing, *, heuristics: bool) -> tuple[Routing, Verdict]:
     """Judge the candidate, which answers as ``routing`` says; if it is refused, the best heuristic in its place.
 
-    Return how what is stored answers, and the gate's word on it. Heuristics were trained on nothing; that this one is
-    the best of several on what was held out is why its intervals are wider (Bonferroni). Without ``heuristics`` only
-    the candidate is judged: of another objective they know nothing.
+    Return the routing to store, and the gate's verdict on it. Heuristics are not trained, but this one is the best of
+    several on the held-out workloads: its intervals are wider for it (Bonferroni). Without ``heuristics`` only the
+    candidate is judged: heuristics know nothing of another objective.
     """
     verdict = judge(held_out.evidence(CANDIDATE, held_out.confidence))
     if verdict.promote or not heuristics:
