@@ -1,11 +1,12 @@
 #!/bin/bash
-# Installs what `make demo` and `make test` need on Debian 12: packages through apt-get, and .venv through pip.
-# Does nothing where all is there already. Starts no service and enables none: the demo and the tests run a
-# Slurm site of their own.
+# Installs what the make targets need on Debian 12: packages through apt-get, and .venv through pip. Does nothing
+# where everything is installed already. Starts no service and enables none: the demo and the tests run Slurm sites of
+# their own.
 #
 #   RLALLOC_TORCH   what pip is asked for in place of torch==2.13.0 (another version, a wheel's path or URL)
 #
-# Exit: 0 all is there, 1 a step failed (its log is named), 2 it may not install here (neither root nor sudo).
+# Exit: 0 everything is installed, 1 a step failed (its log is named), 2 it may not install here (neither root nor
+# sudo).
 set -euo pipefail
 
 PROJECT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -47,7 +48,7 @@ step() {
     printf '\n== %s: %s\n' "$what" "$*" >>"$LOG"
     if ! "$@" >>"$LOG" 2>&1 </dev/null; then
         tail -n 15 "$LOG" >&2
-        fail "failed: $what (all of it: $LOG)"
+        fail "failed: $what (full log: $LOG)"
     fi
 }
 
@@ -156,7 +157,7 @@ venv_home() {
 make_venv() {
     local venv=$1
     if [ -e "$venv/pyvenv.cfg" ] && ! grep -qxE 'home *= */usr/bin' "$venv/pyvenv.cfg"; then
-        say "$venv is not made with $SYSTEM_PYTHON: making it anew"
+        say "$venv is not made with $SYSTEM_PYTHON: making it again"
         rm -rf "$venv"
     fi
     if [ "$venv" != "$PROJECT/.venv" ]; then

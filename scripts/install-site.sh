@@ -1,13 +1,13 @@
 #!/bin/bash
-# Installs rlalloc from this checkout on a site's slurmctld machine (root), or takes it away again. Restarts nothing
-# and changes no file of Slurm's: it prints what to add to slurm.conf. Run it again to upgrade.
+# Installs rlalloc from this checkout on the machine of slurmctld (as root), or removes it. Restarts nothing and
+# changes no file of Slurm's: it prints what to add to slurm.conf. Run it again to upgrade.
 #
 #   --dependencies-from VENV   borrow the Python packages of another virtual environment (a development one; or one
 #                              on a machine without an index) instead of installing them
 #   --slurm-user USER          SlurmUser of slurm.conf (default: slurm)
 #   --slurm-conf-dir DIR       where slurm.conf is (default: /etc/slurm)
 #   --extras LIST              optional parts beside daemon,agent,trainer, such as mysql or postgresql
-#   --uninstall                takes away what was installed; configuration, store and policies stay
+#   --uninstall                removes what was installed; configuration, store and policies stay
 #
 #   RLALLOC_TORCH              what pip is asked for instead of torch
 #   RLALLOC_PYTHON             the interpreter to make the environment with (default: /usr/bin/python3)
@@ -85,7 +85,7 @@ install_programs() {
     if [ -n "$dependencies_from" ]; then
         borrowed=$("$dependencies_from/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') ||
             fail "no working Python in $dependencies_from/bin" 2
-        [ "${borrowed##*/lib/}" = "${site##*/lib/}" ] || fail "$dependencies_from and $PREFIX are of different Pythons" 2
+        [ "${borrowed##*/lib/}" = "${site##*/lib/}" ] || fail "$dependencies_from and $PREFIX have different versions of Python" 2
         say "packages borrowed from $borrowed"
         build_wheel "$dependencies_from/bin/python" --no-build-isolation
         printf '%s\n' "$borrowed" >"$site/borrowed.pth"
@@ -116,9 +116,9 @@ install_users_and_folders() {
 install_configuration() {
     install -d -o root -g rlalloc -m 0750 "$CONFIGURATION"
     if [ -e "$CONFIGURATION/rlalloc.yaml" ]; then
-        say "$CONFIGURATION/rlalloc.yaml kept as it is"
+        say "$CONFIGURATION/rlalloc.yaml stays as it is"
     elif [ -e "$PROJECT/etc/rlalloc.yaml" ]; then
-        say "$CONFIGURATION/rlalloc.yaml (mode: shadow, until you say otherwise)"
+        say "$CONFIGURATION/rlalloc.yaml (mode: shadow)"
         # Group only: a store's URL may hold a password.
         install -o root -g rlalloc -m 0640 "$PROJECT/etc/rlalloc.yaml" "$CONFIGURATION/rlalloc.yaml"
     fi
@@ -135,7 +135,7 @@ install_plugin() {
         install -m 0644 "$PROJECT/slurm_plugin/job_submit.lua" "$slurm_conf_dir/job_submit.lua"
         say "$slurm_conf_dir/job_submit.lua"
     elif ! grep -q rlalloc "$slurm_conf_dir/job_submit.lua"; then
-        say "$slurm_conf_dir/job_submit.lua is yours and stays: call rlalloc.lua from it as $PLUGIN/job_submit.lua does"
+        say "$slurm_conf_dir/job_submit.lua stays as it is: call rlalloc.lua from it, as $PLUGIN/job_submit.lua does"
     fi
 }
 
@@ -152,16 +152,17 @@ install_units() {
 print_what_remains() {
     cat <<TEXT
 
-What remains for you:
-  1. in $slurm_conf_dir/slurm.conf, on all nodes (task_prolog must be at that path on every compute node too):
+What you have to do:
+  1. In $slurm_conf_dir/slurm.conf, on all nodes (every compute node needs task_prolog at that path):
          AccountingStorageTRES=gres/gpu
          JobSubmitPlugins=lua
          TaskProlog=$PLUGIN/task_prolog
-     (a TaskProlog of your own can call ours and print what it prints), then: systemctl restart slurmctld
-  2. in $CONFIGURATION/rlalloc.yaml: which partitions and jobs, and the mode (shadow touches nothing); check it:
+     (a TaskProlog of your own can call it and print what it prints). Then: systemctl restart slurmctld
+  2. In $CONFIGURATION/rlalloc.yaml: which partitions and jobs, and the mode (shadow touches nothing). Check it:
          rlalloc config check
-  3. systemctl enable --now rlalloc-agent rlallocd
-     systemctl enable --now rlalloc-train.timer      (or etc/rlalloc.cron in /etc/cron.d, not both)
+  3. Start: systemctl enable --now rlalloc-agent rlallocd
+            systemctl enable --now rlalloc-train.timer      (or etc/rlalloc.cron in /etc/cron.d, not both)
+  4. Read on: docs/admin/shadow.md
 TEXT
 }
 
@@ -180,26 +181,26 @@ remove_all() {
     done
     tell_systemd daemon-reload
     if named_in_slurm_conf "TaskProlog=$PLUGIN/"; then
-        say "$PLUGIN/task_prolog kept: slurm.conf names it, jobs would fail without it" >&2
+        say "kept $PLUGIN/task_prolog: slurm.conf names it, and jobs would fail without it" >&2
         status=1
     fi
     if cmp -s "$site_script" "$PLUGIN/job_submit.lua"; then
         if named_in_slurm_conf 'JobSubmitPlugins=.*lua'; then
-            say "$site_script kept: slurm.conf has JobSubmitPlugins=lua, slurmctld would not start without it" >&2
+            say "kept $site_script: slurm.conf has JobSubmitPlugins=lua, and slurmctld would not start without it" >&2
             status=1
         else
             rm -f "$site_script"
         fi
     elif grep -qs rlalloc "$site_script"; then
-        say "$site_script calls rlalloc: take that out, then run this again" >&2
+        say "$site_script calls rlalloc: remove the call, then run this script again" >&2
         status=1
     fi
     if [ "$status" -eq 0 ]; then rm -rf "$PLUGIN"; fi
     rm -f "$SYSUSERS" "$TMPFILES"
     rm -rf "$PREFIX" /run/rlalloc /var/cache/rlalloc
     if [ "$(readlink /usr/local/bin/rlalloc)" = "$PREFIX/bin/rlalloc" ]; then rm -f /usr/local/bin/rlalloc; fi
-    say "kept: $CONFIGURATION, /var/lib/rlalloc and the user rlalloc"
-    [ "$status" -eq 0 ] || say "change slurm.conf, restart slurmctld, then run this again" >&2
+    say "kept $CONFIGURATION, /var/lib/rlalloc and the user rlalloc"
+    [ "$status" -eq 0 ] || say "change slurm.conf, restart slurmctld, then run this script again" >&2
     return "$status"
 }
 

@@ -26,7 +26,7 @@ from rlalloc_simulator.workloads.workload_job import CurveName
 
 JOBS: Final = FILE.parent / "jobs"
 NODES: Final = NodeGroup("n", 4, 8, 64, 512_000)
-"""As the demo's site has (demo/rlalloc_demo/place.py)."""
+"""As the demo's site has (demo/rlalloc_demo/demo_site.py)."""
 GPT_RUN_S: Final = 15.0
 """Assumed of the one job that trains for real: it takes what the machine's cores give, with any number of GPUs."""
 

@@ -61,7 +61,7 @@ def explain(
 
     story = _with_store(config, lambda store: story_of(store, job_id))
     if not story:
-        fail(f"rlalloc has no decision for job {job_id}: it was none of its business, or ran before it", code=1)
+        fail(f"rlalloc has no decision for job {job_id}: no rule covers it, or it came before rlalloc", code=1)
     if json:
         typer.echo(story_as_json(story))
     else:

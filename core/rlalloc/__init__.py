@@ -3,4 +3,4 @@
 Nothing here imports torch, opens a ZeroMQ socket or talks to Slurm.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

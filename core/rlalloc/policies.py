@@ -10,11 +10,13 @@
 Nothing in it can run code, and no file is used whose SHA-256 differs from its manifest's.
 """
 
+import fcntl
 import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +31,8 @@ from rlalloc.observation import FEATURES, SCHEMA_VERSION
 ACTOR_FILE: Final = "actor.safetensors"
 MANIFEST_FILE: Final = "manifest.json"
 CURRENT: Final = "current"
+LOCK_FILE: Final = ".lock"
+"""A promoter holds an flock on it."""
 _VERSION: Final = re.compile(r"v([0-9]{6,})")
 
 
@@ -166,13 +170,35 @@ class PolicyStore:
                     raise PolicyError(f"cannot store {version} in {self.directory}: {err}") from err
                 return version
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from promoting. Raises PolicyError if the directory cannot be used."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            lock = os.open(self.directory / LOCK_FILE, os.O_RDONLY | os.O_CREAT, 0o644)
+        except OSError as err:
+            raise PolicyError(f"cannot lock {self.directory}: {err.strerror}") from err
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
     def promote(self, version: str) -> None:
-        """Make ``version`` the one in use, after its files were verified. Atomic."""
+        """Make ``version`` the one in use, whichever was before. Raises PolicyError if its files are damaged."""
         verify(self.path(version))
+        with self.locked():
+            self.put_in_use(version)
+
+    def put_in_use(self, version: str) -> None:
+        """Make an intact ``version`` the one in use. Atomic; to be called within ``locked``. Raises PolicyError."""
         aside = self.directory / f".{CURRENT}-{os.getpid()}"
-        aside.unlink(missing_ok=True)
-        aside.symlink_to(version)
-        aside.replace(self.directory / CURRENT)
+        try:
+            aside.unlink(missing_ok=True)
+            aside.symlink_to(version)
+            aside.replace(self.directory / CURRENT)
+        except OSError as err:
+            raise PolicyError(f"cannot put {version} in use: {err}") from err
 
     def _next_version(self) -> str:
         taken = [int(match[1]) for path in self.directory.iterdir() if (match := _VERSION.fullmatch(path.name))]

@@ -26,6 +26,7 @@ def demo_values(directory: Path, mode: Mode) -> dict[str, str]:
         "policy.directory": str(directory / "rlalloc" / "policies"),
         # Jobs of seconds stand for jobs of hours.
         "grace_s": str(GRACE_S),
+        "agent.deadline_s": "2.0",  # the demo may have to share its cores
         "daemon.poll_s": "2.0",
         "daemon.outcomes_every_s": "3.0",
         "daemon.heartbeat_s": f"{HEARTBEAT_S:.1f}",

@@ -73,7 +73,7 @@ def run(console: Console, svg: Path | None) -> int:
         screen.waiting("starting rlalloc-agent and rlallocd")
         place.start_agent()
         place.start_daemon()
-        first = place.served_version(wait_s=5.0)
+        first = place.served_version()
         screen.say(f"       rlalloc-agent serves policy {first}; rlallocd is in shadow mode")
 
         screen.phase(f"shadow: {len(workloads.workload)} jobs; rlalloc decides, records and touches nothing")

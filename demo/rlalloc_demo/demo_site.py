@@ -27,9 +27,9 @@ PROJECT: Final = Path(__file__).resolve().parents[2]
 PLUGIN: Final = PROJECT / "slurm_plugin"
 JOBS: Final = PROJECT / "demo" / "jobs"
 SITE_NAME: Final = "demo"
-AGENT_READY_S: Final = 90.0
+READY_WITHIN_S: Final = 300.0
 """Importing torch on a busy machine of two cores takes its time."""
-DAEMON_READY_S: Final = 30.0
+ANSWERS_WITHIN_S: Final = 60.0
 
 
 class Place:
@@ -50,7 +50,11 @@ class Place:
     def start_agent(self) -> None:
         """Start the agent and wait until it answers."""
         self.agent.start()
-        self.served_version(wait_s=AGENT_READY_S)
+        self.wait_for_agent()
+
+    def wait_for_agent(self) -> None:
+        """Wait until the agent answers that was started. Raises WaitTimedOutError, DemoError."""
+        self.served_version(wait_s=READY_WITHIN_S)
 
     def start_daemon(self) -> None:
         """Start the daemon and wait until it intercepts."""
@@ -66,8 +70,8 @@ class Place:
         self._wait_for_intercept(began_s, f" {mode} ")
         self.config = load_config(self.config_file)
 
-    def served_version(self, wait_s: float = 0.0) -> str:
-        """The policy version that the agent serves. Raises DemoError if it does not answer within ``wait_s``."""
+    def served_version(self, wait_s: float = ANSWERS_WITHIN_S) -> str:
+        """The policy version that the agent serves. Raises WaitTimedOutError, or DemoError where the agent ended."""
 
         def version() -> str:
             self.agent.require_running()
@@ -83,7 +87,7 @@ class Place:
 
     @contextmanager
     def rlalloc(self, *words: str) -> Iterator[subprocess.Popen[str]]:
-        """The command ``rlalloc``, run as the admin would; its output and complaints in one workload."""
+        """The command ``rlalloc``, run as the admin would; its output and complaints in one stream."""
         command = [str(Path(sys.executable).parent / "rlalloc"), *words, "--config", str(self.config_file)]
         environment = {**self.site.environment(), "COLUMNS": "112", "PYTHONUNBUFFERED": "1"}
         with subprocess.Popen(
@@ -113,7 +117,7 @@ class Place:
             self.daemon.require_running()
             return path.exists() and path.stat().st_mtime >= since_s and word in _rules(path.read_text("utf-8"))
 
-        wait_until(renewed, what=f"rlallocd to write {path}", timeout_s=DAEMON_READY_S)
+        wait_until(renewed, what=f"rlallocd to write {path}", timeout_s=READY_WITHIN_S)
 
 
 def build(users: Sequence[str]) -> Place:

@@ -36,7 +36,7 @@ def show_faults(place: Place, screen: Screen, workloads: Workloads, served: str)
     place.agent.kill()
     screen.say("       agent killed (kill -9); jobs come in")
     agentless = follow(place, screen, workloads.without_agent, begun)
-    place.start_agent()
+    place.agent.start()  # waited for when the daemon is back: meanwhile decided jobs would end on a busy machine
     screen.say("       agent started again")
 
     open_before = _open_jobs(place, [*new, *agentless])
@@ -47,11 +47,11 @@ def show_faults(place: Place, screen: Screen, workloads: Workloads, served: str)
     daemonless = follow(place, screen, workloads.without_daemon, begun)
     deferred = {job.job_id for job in jobs_of(place, daemonless) if "mode=enforce" in job.admin_comment}
     place.start_daemon()
+    place.wait_for_agent()
     screen.say("       daemon started again; jobs come in")
-    later = Submission(place.site, workloads.afterwards)
-    wait_for(place, screen, later, ended, 120.0)
+    later = follow(place, screen, workloads.afterwards, ended)
 
-    parts = {"new": new, "agentless": agentless, "daemonless": daemonless, "later": later.submitted}
+    parts = {"new": new, "agentless": agentless, "daemonless": daemonless, "later": later}
     everything = [job for part in parts.values() for job in part]
     wait_until_ended(place, screen, everything)
     records = accounted(place, screen, everything)
@@ -77,7 +77,7 @@ def wait_until_ended(place: Place, screen: Screen, submitted: list[Submitted]) -
     """Wait until jobs that were submitted earlier have ended."""
     submission = Submission(place.site, ())
     submission.submitted, submission.total = submitted, len(submitted)
-    wait_for(place, screen, submission, ended, 120.0)
+    wait_for(place, screen, submission, ended)
 
 
 def _open_jobs(place: Place, submitted: list[Submitted]) -> list[Decision]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rlalloc_demo.demo_errors import DemoError
 
-END_TIMEOUT_S = 15.0
+END_TIMEOUT_S = 60.0
 
 
 class Program:

@@ -15,6 +15,7 @@ import yaml
 from rlalloc.config import parse_config
 from rlalloc.store import Application, Decision, Store
 from slurm_testbed import DEFAULT_ROOT, Site, SiteSpec, wait_until
+from slurm_testbed.waiting import stretched
 
 PLUGIN = Path(__file__).parents[2] / "slurm_plugin"
 PROGRAMS = Path(sys.executable).parent
@@ -82,7 +83,7 @@ class Installation:
         """End a program and return its exit status."""
         process = self.processes.pop(program)
         process.send_signal(number)
-        return process.wait(timeout=30)
+        return process.wait(timeout=stretched(60))
 
     def stop_all(self) -> None:
         """Kill what still runs."""

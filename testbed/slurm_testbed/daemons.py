@@ -13,6 +13,7 @@ from .log_ends import tail
 from .ports import listening_ports
 from .processes import command_line, is_alive, read_pid, send_signal, site_processes
 from .testbed_errors import DaemonFailedError, InvalidSpecError
+from .waiting import stretched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -110,11 +111,11 @@ def launch(layout: Layout, daemon: Daemon, environment: Mapping[str, str]) -> No
                 stdout=output,
                 stderr=output,
                 cwd=layout.run,
-                timeout=START_TIMEOUT_S,
+                timeout=stretched(START_TIMEOUT_S),
                 check=False,
             ).returncode
         except subprocess.TimeoutExpired as error:
-            raise _failed(layout, daemon, f"did not go to the background in {START_TIMEOUT_S:g} s") from error
+            raise _failed(layout, daemon, f"did not go to the background in {error.timeout:.0f} s") from error
     if status != 0:
         raise _failed(layout, daemon, f"exit status {status}")
 
@@ -127,8 +128,8 @@ def await_ready(layout: Layout, daemon: Daemon) -> None:
         waited = time.monotonic() - begin
         if waited > GRACE_S and pid is None and not _runs(layout, daemon):
             raise _failed(layout, daemon, "died at its start")
-        if waited > START_TIMEOUT_S:
-            raise _failed(layout, daemon, f"not ready after {START_TIMEOUT_S:g} s")
+        if waited > stretched(START_TIMEOUT_S):
+            raise _failed(layout, daemon, f"not ready after {waited:.0f} s")
         time.sleep(0.03)
 
 
@@ -141,10 +142,10 @@ def stop(layout: Layout, daemon: Daemon, number: signal.Signals = signal.SIGTERM
     if pid is None:
         return
     send_signal(pid, number)
-    deadline = time.monotonic() + STOP_TIMEOUT_S
+    begin = time.monotonic()
     while is_alive(pid):
-        if time.monotonic() > deadline:
-            raise _failed(layout, daemon, f"still runs {STOP_TIMEOUT_S:g} s after {number.name}")
+        if (waited := time.monotonic() - begin) > stretched(STOP_TIMEOUT_S):
+            raise _failed(layout, daemon, f"still runs {waited:.0f} s after {number.name}")
         time.sleep(0.03)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .testbed_errors import TestbedError
+from .waiting import stretched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -59,12 +60,12 @@ def end_processes_of_users(user_ids: Collection[int]) -> list[int]:
 
 def _end(find: Callable[[], list[Process]], what: str) -> list[int]:
     ended: dict[int, None] = {}
-    deadline = time.monotonic() + END_TIMEOUT_S
+    begin = time.monotonic()
     quiet = 0
     while quiet < QUIET_LOOKS:
         remaining = find()
         quiet = 0 if remaining else quiet + 1
-        if remaining and time.monotonic() > deadline:
+        if remaining and time.monotonic() - begin > stretched(END_TIMEOUT_S):
             pids = ", ".join(f"{process.pid} ({process.program})" for process in remaining)
             raise TestbedError(f"{what} survive SIGKILL: {pids}; look at their state in /proc")
         for process in remaining:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from .site_users import unix_identity
 from .testbed_errors import CommandFailedError, WaitTimedOutError
-from .waiting import wait_until
+from .waiting import stretched, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -49,14 +49,14 @@ def run_as(
             input=standard_input,
             capture_output=True,
             text=True,
-            timeout=timeout_s,
+            timeout=stretched(timeout_s),
             check=False,
             user=None if identity is None else identity.pw_uid,
             group=None if identity is None else identity.pw_gid,
             extra_groups=None if identity is None else [],
         )
     except subprocess.TimeoutExpired as error:
-        raise CommandFailedError(f"{' '.join(line)}: no end within {timeout_s:g} s") from error
+        raise CommandFailedError(f"{' '.join(line)}: no end within {error.timeout:.0f} s") from error
     except OSError as error:
         raise CommandFailedError(f"{' '.join(line)}: cannot be executed: {error}") from error
     return Completed(line, finished.returncode, finished.stdout, finished.stderr)

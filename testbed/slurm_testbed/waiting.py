@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from .testbed_errors import WaitTimedOutError
 
@@ -11,6 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Answer = TypeVar("Answer")
+MOST_STRETCHED: Final = 5.0
+
+
+def stretched(limit_s: float) -> float:
+    """Return a time limit [s] for this machine as busy as it is now: longer where processes wait for a core."""
+    return limit_s * min(MOST_STRETCHED, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
 def wait_until(
@@ -22,14 +29,16 @@ def wait_until(
 ) -> Answer:
     """Call `probe` until its answer is true, and return that answer.
 
-    `what` completes "waited N s for …". The probe is called at least once, however short the limit.
+    `what` completes "waited N s for …". The probe is called at least once, however short the limit,
+    which is stretched on a busy machine.
     Raises WaitTimedOutError; what the probe raises passes through.
     """
-    deadline = time.monotonic() + timeout_s
+    began = time.monotonic()
     while True:
         answer = probe()
         if answer:
             return answer
-        if time.monotonic() >= deadline:
-            raise WaitTimedOutError(f"waited {timeout_s:g} s for {what}; last answer: {answer!r}")
+        waited_s = time.monotonic() - began
+        if waited_s >= stretched(timeout_s):
+            raise WaitTimedOutError(f"waited {waited_s:.0f} s for {what}; last answer: {answer!r}")
         time.sleep(interval_s)

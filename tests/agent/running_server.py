@@ -59,10 +59,10 @@ class Server:
 
 @contextmanager
 def client(endpoint: str) -> Iterator[zmq.Socket[bytes]]:
-    """A DEALER connected to the server; a reply that takes longer than 10 s is an error."""
+    """A DEALER connected to the server; a reply that takes longer than a minute is an error."""
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.RCVTIMEO, 10_000)
+        socket.setsockopt(zmq.RCVTIMEO, 60_000)
         socket.connect(endpoint)
         yield socket
 

@@ -27,7 +27,7 @@ def running_agent(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], socke
     )
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
         notified.bind(f"{tmp_path}/notify")
-        notified.settimeout(60)
+        notified.settimeout(300)
         environment = os.environ | {"NOTIFY_SOCKET": f"{tmp_path}/notify"}
         environment.pop("JOURNAL_STREAM", None)
         with subprocess.Popen(
@@ -57,7 +57,7 @@ def test_says_ready_serves_and_stops_cleanly(tmp_path: Path) -> None:
         wait_until_told(notified, "READY=1")
         process.send_signal(signal.SIGTERM)
         wait_until_told(notified, "STOPPING=1")
-        assert process.wait(30) == 0
+        assert process.wait(300) == 0
 
 
 def test_a_wrong_configuration_is_wrong_use(tmp_path: Path) -> None:

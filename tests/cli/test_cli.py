@@ -136,7 +136,7 @@ def test_before_the_daemons_first_start_nothing_is_made(run: Run, tmp_path: Path
     shown, explained = run("status"), run("explain", "7")
     assert (shown.returncode, explained.returncode) == (0, 1)
     assert "no store at" in shown.stdout
-    assert "rlallocd makes it when it first starts" in explained.stderr
+    assert "rlallocd creates it when it first starts" in explained.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["rlalloc.yaml"]
 
 

@@ -1,5 +1,6 @@
 """The policy store: whole or not at all, verified, promoted atomically."""
 
+import threading
 from pathlib import Path
 
 import msgspec
@@ -61,3 +62,18 @@ def test_only_version_names_are_versions(tmp_path: Path, name: str) -> None:
 def test_a_missing_version_is_named(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="no policy at"):
         PolicyStore(tmp_path).promote("v000009")
+
+
+def test_two_promoters_do_not_interleave(tmp_path: Path) -> None:
+    """While one holds the lock, another waits."""
+    store = PolicyStore(tmp_path)
+    first, second = (store.add({ACTOR_FILE: name}, MANIFEST) for name in (b"one", b"two"))
+    other = threading.Thread(target=PolicyStore(tmp_path).promote, args=(second,))
+    with store.locked():
+        other.start()
+        other.join(timeout=0.3)
+        assert other.is_alive()
+        assert store.current() is None
+        store.put_in_use(first)
+    other.join()
+    assert store.current() == second

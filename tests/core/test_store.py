@@ -108,7 +108,7 @@ def test_shares_of_before_there_was_an_urgency_can_be_read(tmp_path: Path) -> No
     store.close()
 
 
-def test_the_journal_tells_what_is_open(url: str) -> None:
+def test_open_applications_are_those_that_have_not_ended(url: str) -> None:
     store = Store(url)
     store.add_decisions([DECISION])
     (first,) = store.journal([APPLICATION])
@@ -121,7 +121,7 @@ def test_the_journal_tells_what_is_open(url: str) -> None:
     store.close()
 
 
-def test_decided_jobs_are_told_by_id_and_submission(url: str) -> None:
+def test_decided_jobs_are_identified_by_id_and_submission(url: str) -> None:
     store = Store(url)
     store.add_decisions([DECISION])
     assert store.decided_jobs(0) == {(7, 1000)}
@@ -135,7 +135,7 @@ def test_decided_jobs_are_told_by_id_and_submission(url: str) -> None:
     store.close()
 
 
-def test_a_jobs_history_is_told_by_id_and_submission(url: str) -> None:
+def test_a_jobs_history_is_found_by_id_and_submission(url: str) -> None:
     """The id was used before, by another job; the present one was decided twice, and its outcome is that of both."""
     before = msgspec.structs.replace(DECISION, id="d0", submitted_s=10, decided_s=11)
     again = msgspec.structs.replace(
@@ -211,6 +211,6 @@ def test_sqlite_is_in_wal_mode(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_a_store_that_cannot_be_had_says_which() -> None:
+def test_a_store_that_cannot_be_opened_is_named() -> None:
     with pytest.raises(StoreError, match=r"nowhere.*check store.url"):
         Store("sqlite:////nowhere/store.sqlite")

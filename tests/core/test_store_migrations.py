@@ -98,6 +98,18 @@ def test_whose_outcome_is_awaited_is_known_of_old_decisions(url: str) -> None:
     again_opened.close()
 
 
+def test_an_outcome_that_an_older_rlalloc_wrote_does_no_harm(url: str) -> None:
+    """It had no word for whether an outcome is awaited, so a newer one looks for it again."""
+    store = Store(url)
+    store.add_decisions([DECISION])
+    store.add_outcomes([OUTCOME])
+    run_sql(url, "UPDATE decisions SET awaits_outcome = 1")
+    store.add_outcomes([msgspec.structs.replace(OUTCOME, reward=None)])
+    assert store.outcome("d1") == OUTCOME
+    assert store.jobs_without_outcome(0).jobs == ()
+    store.close()
+
+
 def test_the_store_remembers_who_migrated_it(url: str) -> None:
     Store(url).close()
     engine = sa.create_engine(url)
@@ -124,7 +136,7 @@ def test_programs_may_open_a_new_store_at_once(url: str) -> None:
 
 
 def test_reading_creates_nothing(tmp_path: Path) -> None:
-    with pytest.raises(StoreMissing, match=r"no store at .* yet: rlallocd makes it"):
+    with pytest.raises(StoreMissing, match=r"no store at .* yet: rlallocd creates it"):
         Store(f"sqlite:///{tmp_path}/store.sqlite", read_only=True)
     assert list(tmp_path.iterdir()) == []
 

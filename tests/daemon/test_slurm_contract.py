@@ -223,7 +223,7 @@ def _differences(found: JobRecord | None, expected: JobRecord, besides: set[str]
     ]
 
 
-def poll_until_empty(read: Callable[[], list[Found]], timeout_s: float = 20) -> list[Found]:
+def poll_until_empty(read: Callable[[], list[Found]], timeout_s: float = 120) -> list[Found]:
     """Read again until nothing is found or the time is over; returns what was found last."""
     end = time.monotonic() + timeout_s
     while (found := read()) and time.monotonic() < end:

@@ -1,6 +1,9 @@
 """The demo's files agree with the product that they show."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,6 +61,32 @@ def test_every_job_of_the_workload_has_its_script() -> None:
     assert all((JOBS / entry.script).is_file() for entry in entries)
     assert {entry.kind for entry in workloads.workload} == {"moldable", "rigid", "serve", "ordinary"}
     assert any(entry.script == "gpt.sbatch" for entry in workloads.workload)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a mount of its own")
+def test_gpt_trains_where_localhost_has_no_address(tmp_path: Path) -> None:
+    """The GPT of the demo looks no name up: with nothing in /etc/hosts and no name server it trains."""
+    (tmp_path / "nothing").touch()
+    (tmp_path / "llm").symlink_to(JOBS)
+    (tmp_path / "venv").symlink_to(sys.prefix)
+    srun = tmp_path / "bin" / "srun"
+    srun.parent.mkdir()
+    srun.write_text('#!/bin/sh\nshift\nexec "$@"\n')
+    srun.chmod(0o755)
+    hidden = " && ".join(f"mount --bind {tmp_path}/nothing {path}" for path in ("/etc/hosts", "/etc/resolv.conf"))
+    given = {"SLURM_CPUS_PER_TASK": "1", "SLURM_GPUS_ON_NODE": "2", "SLURM_JOB_ID": "7"}
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", f"{hidden} && exec bash {JOBS}/gpt.sbatch"],
+        env={"PATH": f"{srun.parent}:{os.environ['PATH']}", "HOME": str(tmp_path), **given},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "step  40" in done.stdout
+    assert "on 2 processes" in done.stdout
 
 
 @dataclass

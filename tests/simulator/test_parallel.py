@@ -32,13 +32,13 @@ def test_workers_of_a_killed_trainer_end() -> None:
         assert workers
         assert all(Path(f"/proc/{worker}").exists() for worker in workers)
         parent.send_signal(signal.SIGKILL)
-    for _ in range(1000):
+    for _ in range(6000):
         if not any(runs(worker) for worker in workers):
             return
         time.sleep(0.01)
     for worker in workers:
         os.kill(worker, signal.SIGKILL)
-    raise AssertionError(f"workers {workers} outlived their parent by 10 s")
+    raise AssertionError(f"workers {workers} outlived their parent by a minute")
 
 
 def test_a_worker_of_a_trainer_that_died_meanwhile_ends() -> None:
@@ -56,7 +56,7 @@ def test_a_worker_of_a_trainer_that_died_meanwhile_ends() -> None:
         "    get_context('fork').Process(target=begin, args=(os.getpid(),)).start()\n"
         "    os._exit(0)\n"
     )
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=True)
     assert "outlived it" not in ended.stdout
     assert "died before its worker had started" in ended.stderr
 

@@ -128,7 +128,7 @@ def submit(
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=20,
+        timeout=120,
         check=False,
     )
     assert completed.returncode == 0, completed.stderr

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+from slurm_testbed.waiting import stretched
+
 if TYPE_CHECKING:
     from tests.systemd.systemd_container import Container
 
@@ -110,14 +112,14 @@ def submit(container: Container, script: str, *options: str) -> int:
     return int(done.stdout.strip().split(";")[0])
 
 
-def wait_for(container: Container, *argv: str, expect: str = "", limit_s: float = 40) -> str:
+def wait_for(container: Container, *argv: str, expect: str = "", limit_s: float = 60) -> str:
     """Run a command until it succeeds and prints `expect`; return what it printed."""
-    deadline = time.monotonic() + limit_s
+    began = time.monotonic()
     while True:
         done = container.run(*argv, check=False)
         if done.returncode == 0 and expect in done.stdout:
             return done.stdout
-        if time.monotonic() > deadline:
+        if time.monotonic() - began > stretched(limit_s):
             services = container.journal("slurmdbd", "slurmctld", "slurmd", "munge", "mariadb")
             raise TimeoutError(f"{' '.join(argv)} does not say {expect!r}: {done.stdout}{done.stderr}\n{services}")
         time.sleep(0.2)

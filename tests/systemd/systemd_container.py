@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import IO, Final, Self
 
+from slurm_testbed.waiting import stretched
+
 LEFTOVERS: Final = Path("/var/tmp")  # the name below it is random, the folder ours alone
 FOLDER_PREFIX: Final = "rlalloc-systemd-"
 # What the machine under test may have enabled, and what has no place in the container: it would wait for a network,
@@ -139,9 +141,9 @@ class Container:
             stdout=self._console,
             stderr=subprocess.STDOUT,
         )
-        deadline = time.monotonic() + BOOT_LIMIT_S
+        began = time.monotonic()
         state = ""
-        while time.monotonic() < deadline:
+        while (waited_s := time.monotonic() - began) < stretched(BOOT_LIMIT_S):
             if self._nspawn.poll() is not None:
                 raise ContainerError(f"systemd-nspawn ended with {self._nspawn.returncode}: {self.console()}")
             self._init_pid = self._init_pid or _systemd_below(self._nspawn.pid)
@@ -151,7 +153,7 @@ class Container:
                     self.run("ip", "address", "add", f"{ADDRESS}/32", "dev", "lo")
                     return
             time.sleep(0.1)
-        raise ContainerError(f"not booted within {BOOT_LIMIT_S:.0f} s, state {state!r}: {self.console()}")
+        raise ContainerError(f"not booted within {waited_s:.0f} s, state {state!r}: {self.console()}")
 
     def console(self) -> str:
         """Return what systemd-nspawn and systemd said."""
@@ -172,7 +174,9 @@ class Container:
             *as_user,
             *argv,
         ]
-        done = subprocess.run(command, input=text or "", capture_output=True, text=True, timeout=limit_s, check=False)
+        done = subprocess.run(
+            command, input=text or "", capture_output=True, text=True, timeout=stretched(limit_s), check=False
+        )
         if check and done.returncode:
             raise ContainerError(f"{' '.join(argv)}: exit {done.returncode}\n{done.stdout}{done.stderr}")
         return done
@@ -197,7 +201,7 @@ class Container:
             if self._init_pid and self._nspawn.poll() is None:
                 os.kill(self._init_pid, signal.SIGKILL)  # a namespace ends with its PID 1
             try:
-                self._nspawn.wait(timeout=10)
+                self._nspawn.wait(timeout=60)
             except subprocess.TimeoutExpired:
                 self._nspawn.kill()
                 self._nspawn.wait()
@@ -257,7 +261,7 @@ def _make_cgroups(name: str) -> list[Path]:
 
 def _remove_cgroup(cgroup: Path) -> None:
     """Remove a cgroup and those below it, once the kernel has let go of the processes that were in it."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while cgroup.exists() and time.monotonic() < deadline:
         for folder, _, _ in os.walk(cgroup, topdown=False):
             try:

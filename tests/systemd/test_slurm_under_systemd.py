@@ -57,12 +57,14 @@ def test_a_killed_owner_takes_the_container_with_it() -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root")
     program = (
-        "import sys, time; sys.path.insert(0, sys.argv[1]); from tests.systemd.systemd_container import Container\n"
+        "import time; from tests.systemd.systemd_container import Container\n"
         "container = Container(hostname='orphan'); container.boot()\n"
         "print(container.folder, flush=True); time.sleep(60)"
     )
-    command = [sys.executable, "-c", program, str(Path(__file__).parents[2])]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+    environment = os.environ | {"PYTHONPATH": ":".join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True
+    ) as owner:
         assert owner.stdout is not None
         folder = Path(owner.stdout.readline().strip())
         assert folder.is_dir()

@@ -49,6 +49,7 @@ def run(folder: Path, command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_worked_example(installed: Path) -> None:
     """Every command of the document runs; the expert, the reward and the metric appear where it says."""
     commands = [line.removeprefix("$ ") for block in blocks("console") for line in block.splitlines()]

@@ -54,6 +54,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["simulating", "learning", "validating", "testing"])
 def test_a_training_that_was_killed_goes_on_to_the_same_bytes(stage: str, whole: Path, tmp_path: Path) -> None:
     def kill(what: str, _done: float) -> None:

@@ -31,7 +31,7 @@ from rlalloc_trainer.pipelines.calibrated_simulator import (
     scaling_exponents,
     workload_jobs,
 )
-from rlalloc_trainer.pipelines.retrain import policy_in_use, real_advantages, retrain
+from rlalloc_trainer.pipelines.retrain import load_in_use, real_advantages, retrain
 from rlalloc_trainer.pipelines.site_experience import costs_of, observations_of, shares_of, split_by_time, usable
 from rlalloc_trainer.promotion import held_out_evidence as held_out
 from rlalloc_trainer.promotion.gate import judge
@@ -98,6 +98,29 @@ def test_a_candidate_is_stored_with_its_verdict(experiences: list[Experience], t
     store.close()
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("few_and_in_this_process")
+def test_a_promotion_meanwhile_is_not_overwritten(
+    experiences: list[Experience], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An admin promotes a version while the candidate is trained and measured."""
+    monkeypatch.setattr(held_out, "judge", lambda evidence: msgspec.structs.replace(judge(evidence), promote=True))
+    store = stored(experiences, tmp_path / "store.sqlite")
+    policies = PolicyStore(tmp_path / "policies")
+    admins = add_version(policies, Actor())
+
+    def promote_while_judging(what: str, _done: float) -> None:
+        if what == "judging":
+            policies.promote(admins)
+
+    result = retrain(store, policies, SMALL, promote_while_judging)
+    assert policies.current() == admins
+    assert not result.promoted
+    assert f"{admins} came into use while it was compared with the shipped policy" in result.reason
+    assert [row.promoted for row in store.policies()] == [False]
+    store.close()
+
+
 @pytest.mark.usefixtures("few_and_in_this_process")
 @pytest.mark.parametrize("promote", [True, False])
 def test_only_the_gates_yes_promotes(
@@ -116,6 +139,7 @@ def test_only_the_gates_yes_promotes(
     store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_and_in_this_process")
 def test_the_same_seed_makes_the_same_policy(experiences: list[Experience], tmp_path: Path) -> None:
     digests = []
@@ -135,7 +159,7 @@ def test_a_damaged_policy_in_place_is_an_error(experiences: list[Experience], tm
     policies.promote(version)
     (policies.path(version) / ACTOR_FILE).write_bytes(b"damaged")
     with pytest.raises(PolicyError, match="promote another version"):
-        policy_in_use(policies)
+        load_in_use(policies, version)
 
 
 def test_a_version_keeps_its_critics(tmp_path: Path) -> None:

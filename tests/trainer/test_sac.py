@@ -58,6 +58,7 @@ def trained_on_bandit(settings: SacSettings = PLAIN, steps: int = 700) -> tuple[
     return sac, losses
 
 
+@pytest.mark.slow
 def test_learns_a_continuous_bandit() -> None:
     sac, losses = trained_on_bandit(steps=1500)
     held_out = bandit(500, 2)
@@ -109,6 +110,7 @@ class TornCritics(PlainCritics):
         return torch.as_tensor(0.0 * super().forward(observations, shares) + torch.stack((beside, -beside)))
 
 
+@pytest.mark.slow
 def test_what_follows_counts_by_its_discount() -> None:
     """Two states: whatever is done in the first leads to the second, whose reward is 1 and which ends."""
     settings = SacSettings(
@@ -188,6 +190,7 @@ def test_making_critics_leaves_the_global_generator_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.slow
 def test_critics_find_the_heuristic_best_where_larger_is_far_worse_and_smaller_a_little() -> None:
     """Without an input for each side they answer 0.13 to 0.22 less: one slope leads through both."""
     assert np.mean([best_beside_a_cliff(seed) for seed in range(3)]) == pytest.approx(0.0, abs=0.1)

@@ -55,6 +55,7 @@ def test_a_wrong_configuration_is_wrong_use(tmp_path: Path) -> None:
     assert "missing.yaml" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_policy_from_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a thousandth of the work: what counts here is that a version comes out."""
     monkeypatch.setattr(pretrain, "processes", lambda _count: parallel.processes(1))

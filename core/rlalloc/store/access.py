@@ -3,7 +3,7 @@
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -25,6 +25,8 @@ from rlalloc.store.rows import (
 from rlalloc.store.tables import APPLICATIONS, DECISIONS, OUTCOMES, POLICIES
 
 _log = logging.getLogger(__name__)
+
+Each = TypeVar("Each")
 
 _IDS_PER_QUERY: Final = 500
 
@@ -201,7 +203,7 @@ class Store:
         return JobsPage(tuple(jobs), (found[-1].decided_s, found[-1].id) if len(found) == rows else None)
 
     def add_outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """Write outcomes, all or none."""
+        """Write outcomes, all or none; one that is there already stays (an older rlalloc may have written it)."""
         if not outcomes:
             return
         jobs = sa.select(DECISIONS.c.job_id, DECISIONS.c.submitted_s)
@@ -209,11 +211,16 @@ class Store:
             DECISIONS.c.job_id == sa.bindparam("of_job"), DECISIONS.c.submitted_s == sa.bindparam("of_submission")
         )
         with self._database.writing() as connection:
-            connection.execute(sa.insert(OUTCOMES), [to_row(outcome) for outcome in outcomes])
-            for some in _parts([outcome.decision_id for outcome in outcomes]):
+            for some in _parts(outcomes):
+                ids = [outcome.decision_id for outcome in some]
+                there = set(
+                    connection.scalars(sa.select(OUTCOMES.c.decision_id).where(OUTCOMES.c.decision_id.in_(ids)))
+                )
+                if new := [to_row(outcome) for outcome in some if outcome.decision_id not in there]:
+                    connection.execute(sa.insert(OUTCOMES), new)
                 of = [
                     {"of_job": job_id, "of_submission": submitted_s}
-                    for job_id, submitted_s in connection.execute(jobs.where(DECISIONS.c.id.in_(some)))
+                    for job_id, submitted_s in connection.execute(jobs.where(DECISIONS.c.id.in_(ids)))
                 ]
                 connection.execute(ended.values(awaits_outcome=0), of)
 
@@ -283,6 +290,11 @@ class Store:
         with self._database.writing() as connection:
             connection.execute(sa.insert(POLICIES), [to_row(policy)])
 
+    def set_promoted(self, version: str, *, promoted: bool) -> None:
+        """Correct whether the trainer promoted a version."""
+        with self._database.writing() as connection:
+            connection.execute(sa.update(POLICIES).where(POLICIES.c.version == version).values(promoted=promoted))
+
     def policies(self) -> tuple[PolicyRow, ...]:
         """All versions that the trainer made here, oldest first."""
         return self._rows(sa.select(POLICIES).order_by(POLICIES.c.created_s), PolicyRow)
@@ -351,6 +363,6 @@ def _later_than(position: Position | None) -> sa.ColumnElement[bool]:
     return sa.and_(DECISIONS.c.decided_s >= decided_s, sa.or_(DECISIONS.c.decided_s > decided_s, tie))
 
 
-def _parts(ids: Sequence[str]) -> list[Sequence[str]]:
-    """Ids in portions that a query can take."""
-    return [ids[first : first + _IDS_PER_QUERY] for first in range(0, len(ids), _IDS_PER_QUERY)]
+def _parts(all_of: Sequence[Each]) -> list[Sequence[Each]]:
+    """What a query is about, in portions that it can take."""
+    return [all_of[first : first + _IDS_PER_QUERY] for first in range(0, len(all_of), _IDS_PER_QUERY)]

@@ -63,7 +63,7 @@ class Database:
 
 
 def _reason(err: SQLAlchemyError) -> str:
-    """What the driver says, in one line: without the statement, which has users' data in it."""
+    """What the driver says, in one line: without the statement, which contains users' data."""
     text = str(err.orig) if isinstance(err, DBAPIError) else str(err)
     return text.strip().partition("\n")[0] or type(err).__name__
 
@@ -71,7 +71,7 @@ def _reason(err: SQLAlchemyError) -> str:
 def _existing_file(url: sa.URL, name: str) -> sa.URL:
     """The URL that opens the same SQLite file for reading only."""
     if url.database is None or not Path(url.database).exists():
-        raise StoreMissing(f"there is no store at {name} yet: rlallocd makes it when it first starts")
+        raise StoreMissing(f"there is no store at {name} yet: rlallocd creates it when it first starts")
     return url.set(database=f"file:{quote(url.database)}").update_query_dict({"mode": "ro", "uri": "true"})
 
 

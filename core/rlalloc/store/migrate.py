@@ -1,5 +1,6 @@
 """Which revision a store is of, and bringing it to the one that this rlalloc knows."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,8 @@ import sqlalchemy as sa
 
 from rlalloc import __version__
 from rlalloc.errors import StoreError, StoreMissing, StoreUnfit
+
+_log = logging.getLogger(__name__)
 
 MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _WAIT_FOR_OTHERS_S: Final = 600
@@ -35,10 +38,10 @@ def is_current(connection: sa.Connection, name: str) -> bool:
 def refuse_to_migrate(connection: sa.Connection, name: str) -> NoReturn:
     """Say what a program that only reads cannot do. Raises StoreMissing, or StoreError for an older store."""
     if not sa.inspect(connection).has_table("decisions"):
-        raise StoreMissing(f"there is no store at {name} yet: rlallocd makes it when it first starts")
+        raise StoreMissing(f"there is no store at {name} yet: rlallocd creates it when it first starts")
     raise StoreError(
-        f"the store {name} is of an earlier rlalloc, and reading does not change it: restart rlallocd, which brings "
-        f"it to revision {known_revisions()[-1]}"
+        f"the store {name} was written by an earlier rlalloc, and commands that only read do not migrate it: restart "
+        f"rlallocd, which migrates it to revision {known_revisions()[-1]}"
     )
 
 
@@ -50,6 +53,7 @@ def migrate(connection: sa.Connection, name: str) -> None:
     with _alone(connection):
         if is_current(connection, name):
             return
+        _log.info("bringing the store %s to revision %s", name, known_revisions()[-1])
         from alembic import command, config  # takes a quarter of a second, and seldom is there something to do
 
         settings = config.Config()

@@ -15,13 +15,13 @@ def table_of(cells: Mapping[tuple[str, str], Cell]) -> str:
     for name, form in FORMS.items():
         control = cells[name, AS_SUBMITTED]
         if control.declined:
-            lines.append(_row(f"`{form.options}`", [f"declined: {control.declined}", *[""] * (len(COLUMNS) - 1)]))
+            lines.append(_row(f"`{form.options}`", [f"skipped: {control.declined}", *[""] * (len(COLUMNS) - 1)]))
             continue
         words = [_word(cells.get((name, change)), control, name) for change in COLUMNS]
         lines.append(_row(f"`{form.options}`", words))
     for name, (options, _) in DECLINED.items():
         declined = cells[name, AS_SUBMITTED].declined
-        lines.append(_row(f"`{options}`", [f"declined: {declined}", *[""] * (len(COLUMNS) - 1)]))
+        lines.append(_row(f"`{options}`", [f"skipped: {declined}", *[""] * (len(COLUMNS) - 1)]))
     return "\n".join(lines)
 
 

@@ -73,8 +73,3 @@ def test_the_document_shows_what_was_seen(matrix: Matrix) -> None:
     if os.environ.get("WRITE_FORMS"):
         write_table(DOCUMENT, version, seen)
     assert committed_table(DOCUMENT, version) == seen, f"{DOCUMENT.name} is old: run with WRITE_FORMS=1"
-
-
-def test_the_document_names_all_that_is_declined() -> None:
-    text = DOCUMENT.read_text(encoding="utf-8")
-    assert [name for name in FORMS_DECLINED if f"| `{name}` |" not in text] == []

@@ -113,6 +113,7 @@ def test_many_simulators_are_answered_in_batches() -> None:
         assert alone.simulators[0].digest() == simulator.digest()
 
 
+@pytest.mark.slow
 def test_sac_of_stable_baselines3_trains_on_it() -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # more only get into each other's way on a busy machine

@@ -5,7 +5,7 @@ simulator calibrated on the site adds those. Both go into one replay buffer.
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -15,8 +15,8 @@ from rlalloc.config import ObjectiveSection, TrainerSection
 from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES
 from rlalloc.observation import FEATURES
-from rlalloc.policies import PolicyStore, Routing
-from rlalloc.store import Experience, PolicyRow, Store
+from rlalloc.policies import Manifest, PolicyStore, Routing
+from rlalloc.store import Experience, Store
 from rlalloc.urgency import UrgencyRules
 from rlalloc_agent.actor import Actor
 from rlalloc_simulator.parallel import ParallelMap, processes
@@ -29,6 +29,7 @@ from rlalloc_trainer.advantages.weight_relabelling import RelabelledReplay, most
 from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
 from rlalloc_trainer.pipelines.calibrated_simulator import NO_URGENCY, calibrated_site, resampled, workload_jobs
 from rlalloc_trainer.pipelines.site_experience import costs_of, observations_of, shares_of, split_by_time, usable
+from rlalloc_trainer.promotion.candidate_storage import JudgedCandidate, store_candidate
 from rlalloc_trainer.promotion.gate import Verdict
 from rlalloc_trainer.promotion.held_out_evidence import HeldOut, decide, measure
 from rlalloc_trainer.promotion.policy_versions import (
@@ -69,13 +70,6 @@ class Retrained(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict | None = None
 
 
-class Candidate(NamedTuple):
-    """What was trained, and where it answers."""
-
-    sac: Sac[Actor]
-    routing: Routing
-
-
 def retrain(
     store: Store,
     policies: PolicyStore,
@@ -107,10 +101,13 @@ def retrain(
             reason=f"of {len(experiences)} jobs too few can be run again in the simulator: run more jobs first",
             experiences=len(experiences),
         )
-    current = policy_in_use(policies)
+    in_use = policies.current()
+    current = load_in_use(policies, in_use)
     generator = np.random.default_rng(settings.seed)
     with processes(WORKERS) as parallel_map:
-        sac = _train(train, site, policy_in_use(policies), settings, objective, generator, parallel_map, progress)
+        sac = _train(
+            train, site, load_in_use(policies, in_use), settings, objective, generator, parallel_map, progress
+        )
         progress("choosing where it answers", 0.7)
         known = resampled(site, CHOICE_WORKLOADS, workload_jobs(site), generator, TRAIN_PACE)
         routing, _ = choose_routing(LearnedPolicy.of(sac.actor, objective=objective.weights), known, parallel_map)
@@ -121,7 +118,8 @@ def retrain(
         measured = HeldOut(results, current.version, len(unseen.jobs), settings.confidence)
         routing, verdict = decide(measured, routing, heuristics=objective.weights == DEFAULT_WEIGHTS)
     progress("storing", 0.99)
-    version = _keep(Candidate(sac, routing), current, verdict, policies, store, settings)
+    judged = JudgedCandidate(*_version_of(sac, routing, current, settings), verdict, in_use)
+    version, verdict = store_candidate(judged, policies, store)
     return Retrained(
         trained=True,
         reason=verdict.reason,
@@ -132,9 +130,8 @@ def retrain(
     )
 
 
-def policy_in_use(policies: PolicyStore) -> Learned:
-    """Return the policy in use: the store's current version, else the shipped one. Raises PolicyError."""
-    version = policies.current()
+def load_in_use(policies: PolicyStore, version: str | None) -> Learned:
+    """Return the policy of that version, the store's current one; None is the shipped one. Raises PolicyError."""
     return load_shipped_version() if version is None else load_version(policies.path(version))
 
 
@@ -205,37 +202,17 @@ def real_advantages(
     return np.asarray(surplus - mean, dtype=np.float32)
 
 
-def _keep(
-    candidate: Candidate,
-    current: Learned,
-    verdict: Verdict,
-    policies: PolicyStore,
-    store: Store,
-    settings: TrainerSection,
-) -> str:
-    """Store the candidate whatever the verdict, promote it if that says so, and return its name.
+def _version_of(
+    sac: Sac[Actor], routing: Routing, current: Learned, settings: TrainerSection
+) -> tuple[dict[str, bytes], Manifest]:
+    """Return the files and the manifest of what was trained.
 
-    Where no network answers, the new one was not judged: the one in place stays in its stead, for other objectives.
+    Where a heuristic answers all decisions, nobody judged the new network: the one in use stays for other objectives.
     """
-    sac = candidate.sac
-    if candidate.routing.nowhere:
+    if routing.nowhere:
         actor, critics = current.actor, current.critics or sac.critics
         training: dict[str, object] = {"kept_from": current.version}
     else:
         actor, critics = sac.actor, sac.critics
         training = {"settings": msgspec.to_builtins(sac.settings), "steps": sac.steps, "seed": settings.seed}
-    plain: dict[str, object] = msgspec.to_builtins(verdict)
-    manifest = new_manifest(actor, current.version, training, plain, candidate.routing)
-    version = policies.add(version_files(actor, critics), manifest)
-    if verdict.promote:
-        policies.promote(version)
-    store.add_policy(
-        PolicyRow(
-            version=version,
-            parent=current.version,
-            created_s=manifest.created_s,
-            promoted=verdict.promote,
-            verdict=plain,
-        )
-    )
-    return version
+    return version_files(actor, critics), new_manifest(actor, current.version, training, {}, routing)

@@ -7,8 +7,7 @@ ends its episode. Critics with a single output and the weights as further inputs
 noise, and took the weights for noise themselves (docs/admin/objective.md).
 
 There is no V(s): advantages are relative to the heuristic's shares, which are worth nothing by definition. A critic
-with V(s) learned the mean advantage of random shares, and leaving the heuristic looked free
-(docs/explanation/learning.md).
+with V(s) learned the mean advantage of random shares, and leaving the heuristic looked free.
 """
 
 from collections.abc import Sequence

@@ -1,0 +1,132 @@
+"""Promotion is a compare-and-swap, and the row of a version agrees with what is in use."""
+
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rlalloc.errors import PolicyError, StoreError
+from rlalloc.policies import CURRENT, PolicyStore
+from rlalloc.store import PolicyRow, Store
+from rlalloc_agent.actor import Actor
+from rlalloc_simulator.paired_statistics import Interval
+from rlalloc_trainer.promotion.candidate_storage import SHIPPED, JudgedCandidate, store_candidate
+from rlalloc_trainer.promotion.gate import Evidence, Verdict, judge
+from rlalloc_trainer.promotion.policy_versions import new_manifest, version_files
+from rlalloc_trainer.sac.soft_actor_critic import new_critics
+
+BETTER = Interval(0.8, 0.75, 0.85)
+
+
+@pytest.fixture
+def policies(tmp_path: Path) -> PolicyStore:
+    return PolicyStore(tmp_path / "policies")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(f"sqlite:///{tmp_path / 'store.sqlite'}")
+
+
+def better_than(version: str | None) -> JudgedCandidate:
+    actor = Actor()
+    evidence = Evidence(
+        candidate="the candidate",
+        current=version or "shipped",
+        against_current=BETTER,
+        against_heuristics={"price-ef": BETTER},
+        killed_candidate=0,
+        killed_current=0,
+        held_out_jobs=100,
+        workloads=40,
+        confidence=0.9,
+    )
+    verdict = judge(evidence)
+    assert verdict.promote
+    files = version_files(actor, new_critics(actor, 2, 0))
+    return JudgedCandidate(files, new_manifest(actor, version, {}, {}), verdict, version)
+
+
+def promoted_by_somebody(policies: PolicyStore) -> str:
+    candidate = better_than(None)
+    version = policies.add(candidate.files, candidate.manifest)
+    policies.promote(version)
+    return version
+
+
+def row_of(store: Store, version: str) -> PolicyRow:
+    return next(row for row in store.policies() if row.version == version)
+
+
+def test_what_beats_the_version_in_use_is_promoted(policies: PolicyStore, store: Store) -> None:
+    first, verdict = store_candidate(better_than(None), policies, store)
+    second, _ = store_candidate(better_than(first), policies, store)
+    assert verdict.promote
+    assert policies.current() == second
+    assert all(row.promoted for row in store.policies())
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["the shipped policy was in use", "a version was in use"])
+def test_a_version_promoted_meanwhile_stays(policies: PolicyStore, store: Store, stored: bool) -> None:
+    measured_against = promoted_by_somebody(policies) if stored else None
+    candidate = better_than(measured_against)
+    meanwhile = promoted_by_somebody(policies)
+    version, verdict = store_candidate(candidate, policies, store)
+    assert policies.current() == meanwhile
+    assert not verdict.promote
+    assert f"{meanwhile} came into use while it was compared with {measured_against or SHIPPED}" in verdict.reason
+    row = row_of(store, version)
+    assert not row.promoted
+    assert row.verdict["reason"] == policies.manifest(version).evaluation["reason"] == verdict.reason
+
+
+def test_two_trainers_that_beat_the_same_version(policies: PolicyStore, store: Store) -> None:
+    """Both measured against the same one: the first to finish is promoted, the other is not."""
+    base = promoted_by_somebody(policies)
+    candidates = [better_than(base), better_than(base)]
+    begin, results = threading.Barrier(2), []
+
+    def finish(candidate: JudgedCandidate) -> None:
+        begin.wait()
+        results.append(store_candidate(candidate, policies, store))
+
+    trainers = [threading.Thread(target=finish, args=(candidate,)) for candidate in candidates]
+    for trainer in trainers:
+        trainer.start()
+    for trainer in trainers:
+        trainer.join()
+    (won,) = [version for version, verdict in results if verdict.promote]
+    assert policies.current() == won
+    assert [row.version for row in store.policies() if row.promoted] == [won]
+
+
+def test_nothing_is_promoted_without_its_row(
+    policies: PolicyStore, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = promoted_by_somebody(policies)
+
+    def full(_row: PolicyRow) -> None:
+        raise StoreError("the database is full")
+
+    monkeypatch.setattr(store, "add_policy", full)
+    with pytest.raises(StoreError, match="full"):
+        store_candidate(better_than(base), policies, store)
+    assert policies.current() == base
+
+
+def test_a_row_says_when_promoting_failed(policies: PolicyStore, store: Store) -> None:
+    (policies.directory / CURRENT).mkdir(parents=True)  # nothing can be renamed over a folder
+    with pytest.raises(PolicyError, match="cannot put v000001 in use"):
+        store_candidate(better_than(None), policies, store)
+    assert not row_of(store, "v000001").promoted
+
+
+def test_a_refused_candidate_stays_refused(policies: PolicyStore, store: Store) -> None:
+    base = promoted_by_somebody(policies)
+    candidate = better_than(None)
+    refused = Verdict(promote=False, reason="it is worse", evidence=candidate.verdict.evidence)
+    _, verdict = store_candidate(candidate._replace(verdict=refused), policies, store)
+    assert verdict == refused
+    assert policies.current() == base
+    assert msgspec.to_builtins(refused) == store.policies()[0].verdict
