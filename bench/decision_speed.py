@@ -55,7 +55,7 @@ def answered(workloads: Sequence[Workload], actor: Actor) -> int:
     """Run all workloads side by side under the network and return how many decisions it took."""
     together, decisions = SideBySide(workloads), 0
     for questions in together.questions():
-        shares, _ = actor.decide(stacked(questions), sample=False)
+        shares, _ = actor.decide(actor.inputs.rows(stacked(questions)), sample=False)
         together.answer(questions, shares)
         decisions += len(questions)
     return decisions

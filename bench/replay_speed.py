@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from rlalloc.job import SHARES
-from rlalloc.observation import FEATURES
+from rlalloc.policy_inputs import DEFAULT_INPUTS
 from rlalloc_trainer.sac.prioritised_replay import PrioritisedReplay, PrioritySettings
 from rlalloc_trainer.sac.replay_buffer import Replay, Transitions, single_decisions
 from rlalloc_trainer.sac.sum_tree import SumTree
@@ -36,9 +36,9 @@ def main() -> None:
 
     tree = SumTree(count)
     tree.set(np.arange(count), generator.exponential(1.0, count) + 1e-3)
-    uniform = Replay(count, len(FEATURES), SHARES)
+    uniform = Replay(count, len(DEFAULT_INPUTS), SHARES)
     replay = PrioritisedReplay(
-        count, len(FEATURES), SHARES, PrioritySettings(), random_transitions(DEMONSTRATIONS, generator)
+        count, len(DEFAULT_INPUTS), SHARES, PrioritySettings(), random_transitions(DEMONSTRATIONS, generator)
     )
     filled = 0
     while filled < count:
@@ -89,7 +89,7 @@ def timed(work: Callable[[], object], seconds: float) -> tuple[float, float]:
 def random_transitions(count: int, generator: np.random.Generator) -> Transitions:
     """Transitions of as many features as rlalloc's observations have."""
     return single_decisions(
-        generator.random((count, len(FEATURES)), dtype=np.float32),
+        generator.random((count, len(DEFAULT_INPUTS)), dtype=np.float32),
         generator.random((count, SHARES), dtype=np.float32),
         generator.random(count, dtype=np.float32),
     )

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from rlalloc.job import SHARES
-from rlalloc.observation import FEATURES
+from rlalloc.policy_inputs import DEFAULT_INPUTS
 from rlalloc_agent.actor import Actor
 from rlalloc_simulator.gym_environment import ENVIRONMENT
 from rlalloc_trainer.sac.plain_actor import PlainActor
@@ -38,7 +38,7 @@ def main() -> None:
     print(f"{'hidden layers':>14} {'batch':>6} {'rlalloc':>9} {'plain':>9} {'stable-baselines3':>18}   updates/s")
     for hidden, batch in SIZES:
         residual = ours(Sac(Actor(hidden=hidden), msgspec.structs.replace(plain_settings(SHARES), batch=batch), 0))
-        actor = PlainActor(len(FEATURES), SHARES, hidden)
+        actor = PlainActor(len(DEFAULT_INPUTS), SHARES, hidden)
         plain = ours(Sac(actor, msgspec.structs.replace(plain_settings(SHARES), batch=batch), 0))
         one, two, three = (f"{rate:.0f}" for rate in rates([residual, plain, theirs(hidden, batch)]))
         print(f"{hidden!s:>14} {batch:>6} {one:>9} {two:>9} {three:>18}", flush=True)
@@ -58,8 +58,8 @@ def rates(learners: list[Learn]) -> list[float]:
 def ours(sac: Sac[Any]) -> Learn:
     """Return what takes gradient steps of ours on random chains of decisions."""
     generator = np.random.default_rng(0)
-    replay = Replay(ROWS, len(FEATURES), SHARES)
-    observation = generator.uniform(0, 1, (ROWS, len(FEATURES))).astype(np.float32)
+    replay = Replay(ROWS, len(DEFAULT_INPUTS), SHARES)
+    observation = generator.uniform(0, 1, (ROWS, len(DEFAULT_INPUTS))).astype(np.float32)
     replay.add(
         Transitions(
             observation=observation,

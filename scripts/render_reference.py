@@ -1,8 +1,9 @@
 """Renders the reference pages that follow from the code: ``python scripts/render_reference.py [--check]``.
 
 docs/reference/configuration.md has every key of ``rlalloc.config``: types, ranges and defaults from the structs, the
-meaning from the comments in etc/rlalloc.yaml. docs/reference/cli.md has every command that ``rlalloc`` knows. With
-``--check`` nothing is written; exit 1 if a committed page is out of date. tests/docs runs the same check.
+meaning from the comments in etc/rlalloc.yaml. docs/reference/cli.md has every command that ``rlalloc`` knows,
+docs/reference/features.md every feature of an observation. With ``--check`` nothing is written; exit 1 if a committed
+page is out of date. tests/docs runs the same check.
 """
 
 import functools
@@ -17,6 +18,7 @@ import typer
 from msgspec import inspect
 
 from rlalloc.config import Config
+from rlalloc.observation import DECLARED, LARGEST_FEATURE
 from rlalloc_cli.main import app, mount_trainer
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -52,6 +54,14 @@ Commands below `train` and `simulate`, and `evaluate`, need the extra `trainer`.
 | 1 | failed: Slurm, the store, the agent or a policy; or a target was missed |
 | 2 | wrong use or a wrong configuration |
 | 130 | interrupted |
+"""
+
+
+FEATURES_HEAD: Final = f"""# Features
+
+What a [policy](../explanation/policy.md) sees of a job and its partition; `rlalloc explain` shows the values as
+*observed*. All features are without units and clipped to ±{LARGEST_FEATURE:g}. A name keeps its meaning across
+versions. Beside them, each question carries what every served heuristic would answer.
 """
 
 
@@ -95,12 +105,19 @@ def commands_page() -> str:
     return "\n".join(parts).rstrip() + "\n"
 
 
+def features_page() -> str:
+    """Return the reference of all features, in their order."""
+    rows = [f"| `{feature.name}` | {feature.meaning} |" for feature in DECLARED]
+    return "\n".join([FEATURES_HEAD, "| feature | meaning |", "|---|---|", *rows]) + "\n"
+
+
 @functools.cache
 def pages() -> dict[Path, str]:
     """Return all rendered pages by where they belong."""
     return {
         PAGES / "configuration.md": configuration_page(SHIPPED.read_text(encoding="utf-8")),
         PAGES / "cli.md": commands_page(),
+        PAGES / "features.md": features_page(),
     }
 
 

@@ -1,1 +1,1 @@
-"""The policy server: a SAC actor in torch that answers batches of observations over ZeroMQ."""
+"""The policy server: a SAC actor in torch that answers batches of questions over ZeroMQ."""

@@ -1,9 +1,9 @@
-"""The SAC actor: from an observation to shares (urgency among them), as a residual around the base heuristic.
+"""The SAC actor: from what it reads of a job to shares (urgency among them), as a residual around a heuristic.
 
 The mean of its squashed Gaussian (rlalloc_agent.tanh_gaussian) is the heuristic's shares, brought back through the
 same map, plus what a network adds::
 
-    u ~ N(b + network(observation) / √(1 - tanh²b), std(observation)),  b = atanh(clip(2·s_heuristic - 1))
+    u ~ N(b + network(inputs) / √(1 - tanh²b), std(inputs)),  b = atanh(clip(2·s_heuristic - 1))
 
 The network's last layer starts at zero, so an untrained actor's mean is the heuristic. The root of tanh's slope at
 the heuristic makes it as easy for learning to leave a share of 0 or 1, where tanh is flat, as one of 0.5.
@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from rlalloc.errors import PolicyError
 from rlalloc.job import SHARES
-from rlalloc.observation import FEATURES
 from rlalloc.policies import ACTOR_FILE, Manifest, verify
+from rlalloc.policy_inputs import DEFAULT_INPUTS, PolicyInputs
 from rlalloc_agent.tanh_gaussian import TanhGaussian, layers
 
 HIDDEN: Final = (128, 128)
@@ -34,11 +34,15 @@ INITIAL_LOG_STD: Final = -1.5
 
 
 class Actor(TanhGaussian):
-    """The policy network; ``hidden`` are the widths of its layers."""
+    """The policy network: ``inputs`` name what it reads (``PolicyInputs``), ``hidden`` are the widths of its layers.
 
-    def __init__(self, features: int = len(FEATURES), hidden: Sequence[int] = HIDDEN) -> None:
-        super().__init__(features, SHARES, hidden)
-        self.body = layers(features, hidden)
+    Raises PolicyError for inputs that do not end with a heuristic's shares.
+    """
+
+    def __init__(self, inputs: Sequence[str] = DEFAULT_INPUTS, hidden: Sequence[int] = HIDDEN) -> None:
+        super().__init__(len(inputs), SHARES, hidden)
+        self.inputs = PolicyInputs(inputs)
+        self.body = layers(len(inputs), hidden)
         self.residual = nn.Linear(hidden[-1], SHARES)
         self.log_std = nn.Linear(hidden[-1], SHARES)
         with torch.no_grad():
@@ -65,14 +69,16 @@ def actor_bytes(actor: Actor) -> bytes:
     return content
 
 
-def actor_from_bytes(content: bytes, hidden: Sequence[int], features: int = len(FEATURES)) -> Actor:
+def actor_from_bytes(content: bytes, hidden: Sequence[int], inputs: Sequence[str] = DEFAULT_INPUTS) -> Actor:
     """Return the actor whose parameters ``actor_bytes`` gave. Raises PolicyError if they do not fit its shape."""
-    actor = Actor(features, hidden)
+    actor = Actor(inputs, hidden)
     try:
         actor.load_state_dict(safetensors.torch.load(content))
     except (safetensors.SafetensorError, RuntimeError, KeyError, ValueError) as err:
         reason = str(err).splitlines()[0]
-        raise PolicyError(f"{ACTOR_FILE} is no actor with hidden layers {tuple(hidden)}: {reason}") from err
+        raise PolicyError(
+            f"{ACTOR_FILE} is no actor with {len(inputs)} inputs and hidden layers {tuple(hidden)}: {reason}"
+        ) from err
     if not all(bool(parameter.isfinite().all()) for parameter in actor.parameters()):
         raise PolicyError(f"{ACTOR_FILE} holds numbers that are not finite: promote another version")
     return actor.eval()
@@ -86,7 +92,7 @@ def load_actor(folder: Path) -> tuple[Actor, Manifest]:
     manifest = verify(folder)
     if ACTOR_FILE not in manifest.files:
         raise PolicyError(f"{folder} names no {ACTOR_FILE}: promote another version")
-    return actor_from_bytes((folder / ACTOR_FILE).read_bytes(), manifest.hidden), manifest
+    return actor_from_bytes((folder / ACTOR_FILE).read_bytes(), manifest.hidden, manifest.inputs), manifest
 
 
 def _heuristic(observations: Tensor) -> tuple[Tensor, Tensor]:

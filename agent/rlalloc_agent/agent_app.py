@@ -1,12 +1,14 @@
-"""The program ``rlalloc-agent``: wiring, signals, and what systemd wants to hear.
+"""The program ``rlalloc-agent``: wiring, signals, and what systemd has to be told.
 
 SIGTERM and SIGINT end it with status 0. SIGHUP tries the current policy again, also one that could not be loaded.
 """
 
 import argparse
+import contextlib
 import logging
 import os
 import signal
+import socket
 import sys
 from collections import Counter
 from pathlib import Path
@@ -27,14 +29,35 @@ log = logging.getLogger(__name__)
 
 
 class Signals:
-    """What the signals of this process asked for."""
+    """What the signals of this process asked for. A signal makes ``wake`` readable until ``heard`` is called."""
 
     def __init__(self) -> None:
         self.stop = False
         self.reload = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_stop)
-        signal.signal(signal.SIGHUP, self._on_reload)
+        self._bell, self._hammer = socket.socketpair()
+        for end in (self._bell, self._hammer):
+            end.settimeout(0)
+        self._previous_fd = signal.set_wakeup_fd(self._hammer.fileno(), warn_on_full_buffer=False)
+        handlers = {signal.SIGTERM: self._on_stop, signal.SIGINT: self._on_stop, signal.SIGHUP: self._on_reload}
+        self._previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+
+    @property
+    def wake(self) -> int:
+        """The file descriptor that a poll has to watch, so that a signal ends it."""
+        return self._bell.fileno()
+
+    def heard(self) -> None:
+        """Take note of the signals so far."""
+        with contextlib.suppress(BlockingIOError):
+            self._bell.recv(64)
+
+    def close(self) -> None:
+        """Give the signals back to whoever had them."""
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._previous_fd)
+        self._bell.close()
+        self._hammer.close()
 
     def _on_stop(self, _number: int, _frame: FrameType | None) -> None:
         self.stop = True
@@ -53,7 +76,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(2)
     configure_logging(config.log_level, "rlalloc-agent")
     try:
-        run(config, Signals())
+        with contextlib.closing(Signals()) as signals:
+            run(config, signals)
     except PolicyError as err:
         log.error("cannot serve: %s", err)  # noqa: TRY400 - the text says what to do
         sys.exit(1)
@@ -74,6 +98,7 @@ def run(config: Config, signals: Signals) -> None:
         os.umask(before)
 
     def each_look() -> None:
+        signals.heard()
         if signals.reload:
             signals.reload = False
             notify("RELOADING=1")
@@ -84,7 +109,7 @@ def run(config: Config, signals: Signals) -> None:
     with server:
         log.info("listening at %s", config.agent.endpoint, extra={"policy_version": policy.version})
         notify(f"READY=1\nSTATUS=serving policy {policy.version}")
-        server.serve(lambda: signals.stop, each_look)
+        server.serve(lambda: signals.stop, each_look, signals.wake)
         notify("STOPPING=1")
     log.info("stopped")
 

@@ -1,4 +1,4 @@
-"""A learned policy that answers only where it was found to win; elsewhere a heuristic answers."""
+"""A learned policy that answers only where it was found to win; a heuristic answers elsewhere."""
 
 import numpy as np
 import torch
@@ -7,57 +7,67 @@ from numpy.typing import NDArray
 from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS
 from rlalloc.objective.weights import features_of
-from rlalloc.observation import FEATURES, WEIGHT_FEATURES, as_if_based_on
+from rlalloc.observation import WEIGHT_FEATURES, EncodedBatch, answer_columns
 from rlalloc.policies import Routing
+from rlalloc.policy_inputs import columns_of
 from rlalloc_agent.actor import Actor
 
 _DEFAULT_OBJECTIVE = features_of(DEFAULT_WEIGHTS.array)
-_QUEUED = FEATURES.index("queued_gpus")
-_URGENCY_COUNTS = FEATURES.index("urgency_counts")
+_QUEUED = ("queued_gpus",)
+_URGENCY_COUNTS = ("urgency_counts",)
 
 
 class RoutedPolicy:
     """``actor`` where ``routing`` says so. Elsewhere an untrained actor, whose mean is the heuristic's answer.
 
-    So the heuristic's decisions have probabilities too, and what is tried around it can be learned from. Where it
-    wins was found for the default objective; of any other one the heuristic knows nothing, and the actor answers.
+    So the heuristic's decisions have probabilities too, and learning can use what is tried around them. The routing
+    was found for the default objective. Heuristics know of no other one: there the actor answers everywhere.
     """
 
     def __init__(self, actor: Actor, routing: Routing) -> None:
         self.actor = actor
         self.routing = routing
-        self._heuristic = Actor(actor.features, actor.hidden).eval()
+        self._heuristic = Actor(answer_columns(routing.heuristic), (1,)).eval()
 
     def decide(
-        self, observations: NDArray[np.float32], *, sample: bool, generator: torch.Generator | None = None
+        self, batch: EncodedBatch, *, sample: bool, generator: torch.Generator | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Shares (jobs, SHARES) and log-densities (jobs,), as Actor.decide."""
+        """Return shares (jobs, SHARES) and log-densities (jobs,).
+
+        Raises MissingInputsError if the batch lacks what the actor reads, or what the routing depends on.
+        """
+        rows = self.actor.inputs.rows(batch)
         if self.routing.everywhere:
-            return self.actor.decide(observations, sample=sample, generator=generator)
-        learned = self.routing.at(pressure_of(observations), observations[:, _URGENCY_COUNTS] > 0.5)
-        learned |= other_objective(observations)
-        shares = np.empty((len(observations), SHARES))
-        log_probabilities = np.empty(len(observations))
+            return self.actor.decide(rows, sample=sample, generator=generator)
+        learned = self.routing.at(pressure_of(batch), _features(batch, _URGENCY_COUNTS)[:, 0] > 0.5)
+        learned |= other_objective(batch)
+        shares = np.empty((len(rows), SHARES))
+        log_probabilities = np.empty(len(rows))
         if learned.any():
             shares[learned], log_probabilities[learned] = self.actor.decide(
-                observations[learned], sample=sample, generator=generator
+                rows[learned], sample=sample, generator=generator
             )
         left = ~learned
         if left.any():
-            around = as_if_based_on(self.routing.heuristic, observations[left])
-            shares[left], log_probabilities[left] = self._heuristic.decide(around, sample=sample, generator=generator)
+            answers = self._heuristic.inputs.rows(batch)[left]
+            shares[left], log_probabilities[left] = self._heuristic.decide(
+                answers, sample=sample, generator=generator
+            )
             if not sample:
                 # To the last digit: an actor keeps shares of 0 and 1 off the flat ends of tanh.
-                shares[left] = around[:, -SHARES:]
+                shares[left] = answers
         return shares, log_probabilities
 
 
-def pressure_of(observations: NDArray[np.float32]) -> NDArray[np.float64]:
-    """GPUs that the jobs waiting ahead ask for, over all of the partition's, (jobs,)."""
-    return np.expm1(observations[:, _QUEUED].astype(np.float64))
+def pressure_of(batch: EncodedBatch) -> NDArray[np.float64]:
+    """Return the GPUs that the jobs waiting ahead ask for, over all of the partition's, (jobs,)."""
+    return np.asarray(np.expm1(_features(batch, _QUEUED)[:, 0].astype(np.float64)))
 
 
-def other_objective(observations: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """Whether an observation is of a site with other weights than the default ones, (jobs,)."""
-    told = observations[:, WEIGHT_FEATURES]
-    return np.asarray((np.abs(told - _DEFAULT_OBJECTIVE) > 1e-6).any(axis=1))
+def other_objective(batch: EncodedBatch) -> NDArray[np.bool_]:
+    """Return whether each question comes from a site with other weights than the default ones, (jobs,)."""
+    return np.asarray((np.abs(_features(batch, WEIGHT_FEATURES) - _DEFAULT_OBJECTIVE) > 1e-6).any(axis=1))
+
+
+def _features(batch: EncodedBatch, names: tuple[str, ...]) -> NDArray[np.float32]:
+    return batch.features[:, columns_of(names, batch.feature_names)]

@@ -20,7 +20,7 @@ from rlalloc_agent.served_policy import ServedPolicy
 log = logging.getLogger(__name__)
 
 LOOK_EVERY_S: Final = 0.2
-"""How often the policy store is looked at, and how long a stop may take to be noticed."""
+"""How often the policy store is looked at."""
 _REQUEST_FRAMES: Final = 2
 
 
@@ -54,15 +54,28 @@ class PolicyServer:
         self._socket.close()
         self._context.term()
 
-    def serve(self, should_stop: Callable[[], bool], each_look: Callable[[], None] = lambda: None) -> None:
-        """Answer requests until ``should_stop``. ``each_look`` is called about every LOOK_EVERY_S."""
+    def serve(
+        self, should_stop: Callable[[], bool], each_look: Callable[[], None] = lambda: None, wake: int | None = None
+    ) -> None:
+        """Answer requests until ``should_stop``. ``each_look`` is called about every LOOK_EVERY_S.
+
+        ``wake`` is a file descriptor that becomes readable when ``should_stop`` may have changed. Without one a stop
+        is noticed at the next look: pyzmq goes on with a poll that a signal has interrupted.
+        """
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        if wake is not None:
+            poller.register(wake, zmq.POLLIN)
         next_look = 0.0
         while not should_stop():
             if time.monotonic() >= next_look:
                 self._policy.refresh()
                 each_look()
                 next_look = time.monotonic() + LOOK_EVERY_S
-            if self._socket.poll(int(LOOK_EVERY_S * 1000)):
+            ready = dict(poller.poll(int(LOOK_EVERY_S * 1000)))
+            if wake in ready:
+                next_look = 0.0
+            if self._socket in ready:
                 self._answer_one()
 
     def _answer_one(self) -> None:

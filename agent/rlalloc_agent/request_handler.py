@@ -1,16 +1,16 @@
 """From the bytes of a request to the reply to it: no sockets here."""
 
 import logging
+import math
 import time
 from collections import Counter
-from typing import Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rlalloc.errors import MessageError
-from rlalloc.job import Shares
+from rlalloc.errors import MessageError, MissingInputsError
+from rlalloc.job import SHARES, Shares
 from rlalloc.messages import (
     MAX_BATCH,
     AgentState,
@@ -22,13 +22,10 @@ from rlalloc.messages import (
     Reply,
     decode_request,
 )
-from rlalloc.observation import FEATURES, SCHEMA_VERSION
+from rlalloc.observation import LARGEST_FEATURE, EncodedBatch
 from rlalloc_agent.served_policy import ServedPolicy
 
 log = logging.getLogger(__name__)
-
-LARGEST_FEATURE: Final = 5.0
-"""Where encode() clips: anything beyond was not encoded by this program."""
 
 
 class RefusalError(Exception):
@@ -43,7 +40,7 @@ class RequestHandler:
     """Answers requests with the served policy, and counts what it did.
 
     Counters: ``decide``, ``jobs_decided``, ``ask``, and ``refused_<code>`` with the codes ``malformed``,
-    ``deadline``, ``schema``, ``batch`` and ``observation``.
+    ``deadline``, ``inputs``, ``batch`` and ``observation``.
     """
 
     def __init__(self, policy: ServedPolicy, counters: Counter[str], seed: int | None = None) -> None:
@@ -80,18 +77,22 @@ class RequestHandler:
             policy_version=self._policy.version,
             started_s=self._started_s,
             counters=dict(self._counters),
+            problem=self._policy.problem,
         )
 
     def _decide(self, request: Decide) -> Decided:
-        observations = _observations(request)
+        batch = _batch(request)
         late_s = time.time() - request.deadline_s
         if not late_s <= 0.0:  # NaN is late too
             raise RefusalError("deadline", f"nobody waits any more: the deadline was {late_s:.3f} s ago")
-        shares, log_probabilities = self._policy.actor.decide(
-            observations, sample=request.sample, generator=self._generator
-        )
+        try:
+            shares, log_probabilities = self._policy.actor.decide(
+                batch, sample=request.sample, generator=self._generator
+            )
+        except MissingInputsError as err:
+            raise RefusalError("inputs", f"{err}: upgrade daemon and agent together") from err
         if not (np.isfinite(shares).all() and np.isfinite(log_probabilities).all()):
-            raise RefusalError("observation", "the policy's answer to these observations is not finite")
+            raise RefusalError("observation", "the policy's answer to these questions is not finite")
         self._counters["decide"] += 1
         self._counters["jobs_decided"] += request.jobs
         answers = tuple(
@@ -108,23 +109,22 @@ def _decode(data: bytes) -> Decide | Ask:
         raise RefusalError("malformed", str(err)) from err
 
 
-def _observations(request: Decide) -> NDArray[np.float32]:
-    """Return the rows of a request. Raises RefusalError if they are not what encode() makes."""
-    if request.observation_schema != SCHEMA_VERSION:
-        raise RefusalError(
-            "schema",
-            f"observation schema {request.observation_schema} is not served here, only {SCHEMA_VERSION}: "
-            "upgrade daemon and agent together",
-        )
+def _batch(request: Decide) -> EncodedBatch:
+    """Return the questions of a request. Raises RefusalError if they are not what encode() makes."""
     if not 0 < request.jobs <= MAX_BATCH:
         raise RefusalError("batch", f"a batch of {request.jobs} jobs: send 1 to {MAX_BATCH}")
-    expected = request.jobs * len(FEATURES) * 4
-    if len(request.observations) != expected:
-        raise RefusalError(
-            "observation",
-            f"{len(request.observations)} bytes of observations, {expected} expected for {request.jobs} jobs",
-        )
-    rows = np.frombuffer(request.observations, dtype="<f4").reshape(request.jobs, len(FEATURES))
-    if not (np.abs(rows) <= LARGEST_FEATURE).all():  # NaN fails the comparison too
+    features = _numbers(request.features, (request.jobs, len(request.feature_names)), "features")
+    alternatives = _numbers(request.alternatives, (request.jobs, len(request.heuristics), SHARES), "alternatives")
+    if not (np.abs(features) <= LARGEST_FEATURE).all():  # NaN fails the comparison too
         raise RefusalError("observation", f"features must be finite and within ±{LARGEST_FEATURE:g}")
-    return rows.astype(np.float32)  # a copy: torch refuses memory that it may not write to
+    if not ((alternatives >= 0.0) & (alternatives <= 1.0)).all():
+        raise RefusalError("observation", "the shares that heuristics answer must be within 0 and 1")
+    return EncodedBatch(request.feature_names, features, request.heuristics, alternatives)
+
+
+def _numbers(content: bytes, shape: tuple[int, ...], what: str) -> NDArray[np.float32]:
+    expected = 4 * math.prod(shape)
+    if len(content) != expected:
+        raise RefusalError("observation", f"{len(content)} bytes of {what}, {expected} expected for {shape[0]} jobs")
+    # A copy: torch refuses memory that it may not write to.
+    return np.frombuffer(content, dtype="<f4").reshape(shape).astype(np.float32)

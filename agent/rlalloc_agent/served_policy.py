@@ -23,6 +23,7 @@ _ABSENT: Final = (0, 0)
 class ServedPolicy:
     """The policy that answers, and its version. It follows the policy store's ``current`` link.
 
+    ``problem`` says why the store's current version is not the one that answers; it is empty where there is none.
     ``counters`` counts ``policy_loaded`` and ``policy_load_failed``. Raises PolicyError only if the policy that
     ships with the agent is needed and damaged.
     """
@@ -31,6 +32,7 @@ class ServedPolicy:
         self._store = PolicyStore(directory)
         self._counters = counters
         self._seen = _ABSENT
+        self.problem = ""
         actor, manifest = load_shipped()
         self.actor = RoutedPolicy(actor, manifest.routing)
         self.version = manifest.version
@@ -39,8 +41,8 @@ class ServedPolicy:
     def refresh(self, *, again: bool = False) -> None:
         """Take up the current version if the link to it changed since the last look. One lstat when it did not.
 
-        A version that cannot be loaded leaves the policy in place in service; it is not tried again until the link
-        is replaced, or with ``again``.
+        Where a version cannot be loaded, the policy in place goes on to answer: after a start the one that ships with
+        the agent. That version is not tried again until the link is replaced, or with ``again``.
         """
         link = self._link()
         if link == self._seen and not again:
@@ -52,14 +54,15 @@ class ServedPolicy:
             _warm_up(actor)
         except PolicyError as err:
             self._counters["policy_load_failed"] += 1
+            self.problem = f"policy {version or 'shipped'} cannot be served: {err}"
             log.error(  # noqa: TRY400 - a damaged file is no bug of ours: its trace helps nobody
-                "keeping policy %s, for %s cannot be loaded: %s",
+                "%s; policy %s answers instead",
+                self.problem,
                 self.version,
-                version,
-                err,
                 extra={"policy_version": self.version, "counter": "policy_load_failed"},
             )
             return
+        self.problem = ""
         self._counters["policy_loaded"] += 1
         self.actor, self.version = RoutedPolicy(actor, manifest.routing), manifest.version
         where = manifest.routing.describe()

@@ -1,15 +1,14 @@
 """``rlalloc explain JOBID``: the whole story of one job, from the store."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
-import numpy as np
 from rich.table import Table
 
 from rlalloc.allocation import gpus_for
 from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
-from rlalloc.job import Allocation, Bounds, Range
-from rlalloc.observation import FEATURES, SCHEMA_VERSION, Observation, heuristic_gpu_shares
+from rlalloc.job import Allocation, Bounds, Range, Shares
+from rlalloc.observation import as_stored
 from rlalloc.store import Application, Decision, Outcome, Store
 from rlalloc_cli.terminal import CONSOLE, duration, local_time
 
@@ -18,13 +17,16 @@ class Chapter(msgspec.Struct, frozen=True):
     """One decision for the job, what was done about it and what came of it.
 
     ``in_force`` is the id of the decision that made the job what it is: this one, or another of the same job, which
-    the outcome belongs to then.
+    the outcome belongs to then. ``features`` are what the policy was told of the job, and ``alternatives`` what each
+    heuristic would have answered, by the names of then; empty where no policy was asked.
     """
 
     decision: Decision
     applications: tuple[Application, ...]
     outcome: Outcome | None
     in_force: str
+    features: Mapping[str, float]
+    alternatives: Mapping[str, Shares]
 
 
 def story_of(store: Store, job_id: int) -> tuple[Chapter, ...]:
@@ -32,11 +34,15 @@ def story_of(store: Store, job_id: int) -> tuple[Chapter, ...]:
     decisions = store.decisions_of(job_id)
     histories = store.histories({(job_id, int(decision.submitted_s)) for decision in decisions})
     outcomes = store.outcomes([decision.id for decision in decisions])
+    names = store.feature_names()
     story = []
     for decision in decisions:
         history = histories[job_id, int(decision.submitted_s)]
         applications = tuple(each for each in history.applications if each.decision_id == decision.id)
-        story.append(Chapter(decision, applications, outcomes.get(decision.id), history.in_force.id))
+        seen = as_stored(
+            names.get(decision.observation_schema or 0, ()), decision.observation or b"", decision.alternatives
+        )
+        story.append(Chapter(decision, applications, outcomes.get(decision.id), history.in_force.id, *seen))
     return tuple(story)
 
 
@@ -46,9 +52,9 @@ def story_as_json(story: Sequence[Chapter]) -> str:
         {
             "decision": {
                 **msgspec.to_builtins(chapter.decision),
-                "observation": named_observation(chapter.decision),
+                "observation": _rounded(chapter.features),
             },
-            "gpus_of_heuristics": gpus_of_heuristics(chapter.decision),
+            "gpus_of_heuristics": gpus_of_heuristics(chapter),
             "in_force": chapter.in_force,
             "applications": msgspec.to_builtins(chapter.applications),
             "outcome": msgspec.to_builtins(chapter.outcome),
@@ -58,26 +64,16 @@ def story_as_json(story: Sequence[Chapter]) -> str:
     return msgspec.json.format(msgspec.json.encode(plain)).decode()
 
 
-def named_observation(decision: Decision) -> dict[str, float]:
-    """What the policy saw, by name of feature; empty where it was not asked or the encoding has changed since."""
-    observation = _seen(decision)
-    if observation is None:
+def _rounded(features: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in features.items()}
+
+
+def gpus_of_heuristics(chapter: Chapter) -> dict[str, int]:
+    """How many GPUs each heuristic would have given the job, by name; empty where no policy was asked."""
+    bounds = chapter.decision.bounds
+    if bounds is None:
         return {}
-    return {name: round(float(value), 4) for name, value in zip(FEATURES, observation, strict=True)}
-
-
-def _seen(decision: Decision) -> Observation | None:
-    if decision.observation is None or decision.observation_schema != SCHEMA_VERSION:
-        return None
-    return np.frombuffer(decision.observation, dtype="<f4")
-
-
-def gpus_of_heuristics(decision: Decision) -> dict[str, int]:
-    """How many GPUs each heuristic that the agent can serve would have given the job, by name; empty likewise."""
-    observation = _seen(decision)
-    if observation is None or decision.bounds is None:
-        return {}
-    return {name: gpus_for(share, decision.bounds) for name, share in heuristic_gpu_shares(observation).items()}
+    return {name: gpus_for(shares.gpu, bounds) for name, shares in chapter.alternatives.items()}
 
 
 def print_story(story: Sequence[Chapter]) -> None:
@@ -100,7 +96,7 @@ def _print_chapter(chapter: Chapter) -> None:
     table.add_row("decided", f"{local_time(decision.decided_s)}, decision {decision.id}")
     if decision.predicted_gain is not None:
         table.add_row("while it waited", f"predicted to save {decision.predicted_gain:.0%} of what it costs")
-    for name, line in _observation_lines(decision):
+    for name, line in _observation_lines(chapter):
         table.add_row(name, line)
     if decision.shares is not None and decision.log_probability is not None:
         shares = decision.shares
@@ -144,11 +140,11 @@ def _range(bound: Range) -> str:
     return f"{bound.minimum:g} (from the {bound.minimum_from}) to {bound.maximum:g} (from the {bound.maximum_from})"
 
 
-def _observation_lines(decision: Decision) -> list[tuple[str, str]]:
+def _observation_lines(chapter: Chapter) -> list[tuple[str, str]]:
     """What the policy saw, and what the heuristics would have made of it."""
-    words = [f"{name} {value:g}" for name, value in named_observation(decision).items()]
+    words = [f"{name} {value:g}" for name, value in _rounded(chapter.features).items()]
     lines = [("" if first else "observed", ", ".join(words[first : first + 4])) for first in range(0, len(words), 4)]
-    gpus = gpus_of_heuristics(decision)
+    gpus = gpus_of_heuristics(chapter)
     answers = ", ".join(f"{name.removesuffix(SMALLEST_AREA_FIRST)} {count}" for name, count in gpus.items())
     return [*lines, ("GPUs by heuristics", answers)] if gpus else lines
 

@@ -72,6 +72,7 @@ def _agent_line(config: Config) -> str:
     finally:
         client.close()
     counted = ", ".join(f"{count} {name}" for name, count in sorted(state.counters.items()) if count)
-    return (
+    line = (
         f"serves {state.policy_version} since {duration(time.time() - state.started_s)}; {counted or 'idle so far'}"
     )
+    return f"{line}\n          {state.problem}" if state.problem else line

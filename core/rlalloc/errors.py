@@ -41,7 +41,11 @@ class StoreMissing(StoreError):
 
 
 class PolicyError(RlallocError):
-    """A policy version is missing, damaged, or made for another observation schema."""
+    """A policy version is missing, damaged, or cannot be served by this version of rlalloc."""
+
+
+class MissingInputsError(PolicyError):
+    """A network reads features or heuristics' answers that are not there (any more)."""
 
 
 class PluginError(RlallocError):

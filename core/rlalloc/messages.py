@@ -1,33 +1,38 @@
 """What the daemon and the agent say to each other: msgpack, one schema, strictly typed.
 
 Frames on a DEALER socket: [bytes of a request]. On a ROUTER socket: [identity, bytes of a reply]. Every message
-names its schema version; every reply names the request that it answers.
+names its protocol version; every reply names the request that it answers.
 """
 
-from typing import Final, TypeVar
+import math
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
 from rlalloc.errors import MessageError
 from rlalloc.job import Shares
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
 MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 MAX_BATCH: Final = 10_000
+Names = Annotated[tuple[Annotated[str, msgspec.Meta(max_length=128)], ...], msgspec.Meta(max_length=256)]
+"""What the columns of a request's numbers are, once a batch."""
 
 
 class Decide(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="decide", kw_only=True):
     """Ask for the shares of a batch of jobs.
 
-    ``observations`` are rows of float32, little endian, one row a job, encoded under ``observation_schema``.
-    ``deadline_s`` is the wall-clock time (epoch) after which nobody waits for the answer. With ``sample`` the
-    shares are drawn from the policy, else its mean is taken.
+    ``features`` (jobs, feature_names) and ``alternatives`` (jobs, heuristics, SHARES), what each heuristic would
+    answer, are float32, little endian, one job after the other. ``deadline_s`` is the wall-clock time (epoch) after
+    which nobody waits for the answer. With ``sample`` the shares are drawn from the policy, else its mean is taken.
     """
 
     request_id: str
-    observation_schema: int
     jobs: int
-    observations: bytes
+    feature_names: Names
+    features: bytes
+    heuristics: Names
+    alternatives: bytes
     deadline_s: float
     sample: bool
     protocol: int = PROTOCOL_VERSION
@@ -57,12 +62,17 @@ class Decided(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="deci
 
 
 class AgentState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="state", kw_only=True):
-    """The answer to an Ask. ``counters`` count since the agent started, by name."""
+    """The answer to an Ask.
+
+    ``counters`` count since the agent started, by name. ``problem`` says why the version in use cannot be served, so
+    that ``policy_version`` is served instead; empty where there is none.
+    """
 
     request_id: str
     policy_version: str
     started_s: float
     counters: dict[str, int]
+    problem: str = ""
     protocol: int = PROTOCOL_VERSION
 
 
@@ -75,6 +85,12 @@ class Refused(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="refu
     protocol: int = PROTOCOL_VERSION
 
 
+class _Envelope(msgspec.Struct):
+    """What messages of all protocols have."""
+
+    protocol: int = PROTOCOL_VERSION
+
+
 Request = Decide | Ask
 Reply = Decided | AgentState | Refused
 Message = TypeVar("Message", Decide | Ask, Decided | AgentState | Refused)
@@ -82,6 +98,7 @@ Message = TypeVar("Message", Decide | Ask, Decided | AgentState | Refused)
 _encoder = msgspec.msgpack.Encoder()
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
+_envelopes = msgspec.msgpack.Decoder(_Envelope)
 
 
 def encode_message(message: Request | Reply) -> bytes:
@@ -97,21 +114,39 @@ def decode_request(data: bytes) -> Request:
 
 
 def decode_reply(data: bytes) -> Reply:
-    """Return the reply in ``data``. Raises MessageError if it is none of this protocol."""
-    return _checked(_decode(_replies, data))
+    """Return the reply in ``data``. Raises MessageError if it is none of this protocol, or answers no numbers."""
+    reply = _checked(_decode(_replies, data))
+    if isinstance(reply, Decided) and not all(map(_is_sound, reply.answers)):
+        raise MessageError("an answer has shares outside [0, 1], or numbers that are not finite")
+    return reply
+
+
+def _is_sound(answer: PolicyAnswer) -> bool:
+    shares = msgspec.structs.astuple(answer.shares)
+    return all(0.0 <= share <= 1.0 for share in shares) and math.isfinite(answer.log_probability)  # NaN is neither
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[Message], data: bytes) -> Message:
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as err:
-        raise MessageError(f"not a message of protocol {PROTOCOL_VERSION}: {err}") from err
+        raise MessageError(_why_not(data) or f"not a message of protocol {PROTOCOL_VERSION}: {err}") from err
 
 
 def _checked(message: Message) -> Message:
     if message.protocol != PROTOCOL_VERSION:
-        raise MessageError(
-            f"protocol {message.protocol} is not spoken here, only {PROTOCOL_VERSION}: "
-            "upgrade daemon and agent together"
-        )
+        raise MessageError(_other_protocol(message.protocol))
     return message
+
+
+def _why_not(data: bytes) -> str:
+    """Return why a message cannot be read if that is another protocol, else nothing."""
+    try:
+        spoken = _envelopes.decode(data).protocol
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    return _other_protocol(spoken) if spoken != PROTOCOL_VERSION else ""
+
+
+def _other_protocol(spoken: int) -> str:
+    return f"protocol {spoken} is not spoken here, only {PROTOCOL_VERSION}: upgrade daemon and agent together"

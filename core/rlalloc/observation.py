@@ -1,14 +1,21 @@
-"""A job and the cluster as numbers for the policy network: one encoding for daemon, agent, trainer and simulator.
+"""A job and its partition as numbers for a policy: one encoding for daemon, agent, trainer and simulator.
 
-Every feature is without a unit and near [-1, 1], so that one policy serves clusters of any size. The weights of the
-site's objective are among them, so that one policy serves whatever a site wants. What other good heuristics would
-answer is among them too, so that the agent can serve one of these. The last SHARES are the base heuristic's answer:
-the actor is a residual around it.
+Every feature is declared once, in the tables below: its name, its meaning and its formula stand together; FEATURES
+follows from them. To add a feature, add a line. Networks (``rlalloc.policy_inputs``) and stored decisions
+(``recalled``) know features by name, so a new one invalidates neither. A name keeps its meaning for ever: a feature
+that is to mean something else gets a new name.
+
+Features have no unit and lie near [-1, 1], so that one policy serves clusters of any size. The weights of the site's
+objective are among them, so that one policy serves any objective. The heuristics' answers are no features: they stand
+beside them in ``EncodedQuestion.alternatives``.
 """
 
 import functools
+import hashlib
 import math
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Final, Generic, NamedTuple, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -16,170 +23,347 @@ from numpy.typing import NDArray
 
 from rlalloc.allocation import share_in
 from rlalloc.bounds import NodeShape
-from rlalloc.heuristics import ALTERNATIVES, BASELINE, BASELINE_NAME
+from rlalloc.heuristics import BASELINE_NAME, SERVED_HEURISTICS
 from rlalloc.heuristics.sizes import sizes_of
 from rlalloc.job import JOB_CLASSES, SHARES, Allocation, Bounds, JobClass, JobView, Shares
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.objective.weights import features_of
 from rlalloc.view import ClusterView, expected_run_time_s
 
-SCHEMA_VERSION: Final = 7
-"""Raised whenever a feature changes its place or meaning; policies name the schema that they were trained on."""
+FloatArray = NDArray[np.float32]
+Seen = TypeVar("Seen")
 
-FEATURES: Final = (
-    *(f"class_{name}" for name in JOB_CLASSES),
-    "requested_gpus",
-    "least_gpus",
-    "most_gpus",
-    "gpu_count_choices",
-    "requested_gpu_share",
-    "requested_cpus_per_gpu",
-    "least_cpus_per_gpu",
-    "requested_mem_per_gpu",
-    "least_mem_per_gpu",
-    "time_limit",
-    "waited",
-    "task_per_gpu",
-    "user_running_gpus",
-    "urgency_counts",
-    "cluster_gpus",
-    "node_gpus",
-    "free_gpus",
-    "free_cpus",
-    "free_mem",
-    "idle_nodes",
-    "largest_free_block",
-    "queue_length",
-    "queued_gpus",
-    "backlog",
-    "running_jobs",
-    "freed_within_run_time",
-    *(f"{what}_{size}" for size in ("least", "requested", "most") for what in ("wait", "run_time", "dominant")),
-    *(f"weight_{name}" for name in TERM_NAMES),
-    *(f"{name}:{what}" for name in ALTERNATIVES for what in ("gpu_share", "urgency")),
-    "heuristic_gpu_share",
-    "heuristic_cpu_share",
-    "heuristic_mem_share",
-    "heuristic_urgency",
+SHARE_NAMES: Final = ("gpu_share", "cpu_share", "mem_share", "urgency")
+LARGEST_FEATURE: Final = 5.0
+"""Features are clipped to ± this."""
+
+
+class Feature(NamedTuple, Generic[Seen]):
+    """One number that a policy sees: ``value`` computes it from what its table is about.
+
+    ``default`` stands in for it where a decision was stored before the feature existed.
+    """
+
+    name: str
+    meaning: str
+    value: Callable[[Seen], float]
+    default: float = 0.0
+
+
+class _Request(NamedTuple):
+    """What does not change while a job waits."""
+
+    job_class: JobClass
+    request: Allocation
+    bounds: Bounds
+    node_cpus_per_gpu: float
+    node_mem_per_gpu: float
+
+
+class _Moment(NamedTuple):
+    """A job and its partition at the moment of the question; ``run_s`` is the expected run time as requested."""
+
+    job: JobView
+    view: ClusterView
+    total_gpus: float
+    total_cpus: float
+    total_mem: float
+    free_gpus: float
+    free_cpus: float
+    free_mem: float
+    node_gpus: int
+    run_s: float
+
+
+class _Size(NamedTuple):
+    """One size that a job may get; ``requested_s`` is the expected run time as requested."""
+
+    wait_s: float
+    run_s: float
+    requested_s: float
+    dominant_share: float
+
+
+def _is_of(name: JobClass, one: _Request) -> float:
+    return one.job_class == name
+
+
+_REQUEST: Final[tuple[Feature[_Request], ...]] = (
+    *(
+        Feature(f"class_{name}", f"1 for a job of class {name}", functools.partial(_is_of, name))
+        for name in JOB_CLASSES
+    ),
+    Feature("requested_gpus", "GPUs of the request; log2 / 6", lambda one: math.log2(one.request.gpus) / 6),
+    Feature(
+        "least_gpus", "smallest workable GPU count; log2 / 6", lambda one: math.log2(one.bounds.gpu_counts[0]) / 6
+    ),
+    Feature(
+        "most_gpus", "largest workable GPU count; log2 / 6", lambda one: math.log2(one.bounds.gpu_counts[-1]) / 6
+    ),
+    Feature("gpu_count_choices", "number of workable GPU counts / 8", lambda one: len(one.bounds.gpu_counts) / 8),
+    Feature(
+        "requested_gpu_share", "GPU share of the request", lambda one: share_in(one.request.gpus, one.bounds.gpus)
+    ),
+    Feature(
+        "requested_cpus_per_gpu",
+        "CPUs per GPU of the request, over those of a node",
+        lambda one: one.request.cpus_per_gpu / one.node_cpus_per_gpu,
+    ),
+    Feature(
+        "least_cpus_per_gpu",
+        "fewest CPUs per GPU, over those of a node",
+        lambda one: one.bounds.cpus_per_gpu.minimum / one.node_cpus_per_gpu,
+    ),
+    Feature(
+        "requested_mem_per_gpu",
+        "memory per GPU of the request, over that of a node",
+        lambda one: one.request.mem_mib_per_gpu / one.node_mem_per_gpu,
+    ),
+    Feature(
+        "least_mem_per_gpu",
+        "least memory per GPU, over that of a node",
+        lambda one: one.bounds.mem_mib_per_gpu.minimum / one.node_mem_per_gpu,
+    ),
+    Feature(
+        "time_limit",
+        "time limit in minutes; log10 / 4",
+        lambda one: math.log10(max(1.0, one.request.time_limit_s / 60)) / 4,
+    ),
 )
-Observation = NDArray[np.float32]
-"""Shape (len(FEATURES),)."""
+_MOMENT: Final[tuple[Feature[_Moment], ...]] = (
+    Feature(
+        "waited", "minutes since submission; log1p / 8", lambda now: math.log1p(max(0.0, now.job.waited_s) / 60) / 8
+    ),
+    Feature(
+        "task_per_gpu",
+        "1 where tasks follow the GPUs (srun), 0 where they follow the nodes (torchrun)",
+        lambda now: now.job.bounds.task_per_gpu,
+    ),
+    Feature(
+        "user_running_gpus",
+        "GPUs that the user's running jobs hold, over all GPUs",
+        lambda now: now.job.user_running_gpus / now.total_gpus,
+    ),
+    Feature("urgency_counts", "1 where the site lets urgency order its queue", lambda now: now.view.urgency_counts),
+    Feature("cluster_gpus", "GPUs of the partition; log2 / 10", lambda now: math.log2(now.total_gpus) / 10),
+    Feature("node_gpus", "GPUs of the largest node; log2 / 4", lambda now: math.log2(max(1, now.node_gpus)) / 4),
+    Feature("free_gpus", "part of the GPUs that is free", lambda now: now.free_gpus / now.total_gpus),
+    Feature("free_cpus", "part of the CPUs that is free", lambda now: now.free_cpus / now.total_cpus),
+    Feature("free_mem", "part of the memory that is free", lambda now: now.free_mem / now.total_mem),
+    Feature(
+        "idle_nodes",
+        "part of the nodes with as many free GPUs as the largest node has",
+        lambda now: np.count_nonzero(now.view.free[:, 0] >= now.node_gpus) / len(now.view.free),
+    ),
+    Feature(
+        "largest_free_block",
+        "most free GPUs on one node, over those of the largest node",
+        lambda now: float(now.view.free[:, 0].max()) / max(1, now.node_gpus),
+    ),
+    Feature("queue_length", "other jobs that wait; log1p / 6", lambda now: math.log1p(now.view.crowd) / 6),
+    Feature(
+        "queued_gpus",
+        "GPUs that the jobs ahead ask for, over all GPUs; log1p",
+        lambda now: math.log1p(now.view.queued_gpus / now.total_gpus),
+    ),
+    Feature(
+        "backlog",
+        "time to work off the jobs ahead, over the run time as requested; log1p",
+        lambda now: math.log1p(now.view.backlog_s / now.run_s),
+    ),
+    Feature("running_jobs", "running jobs; log1p / 6", lambda now: math.log1p(len(now.view.releases)) / 6),
+    Feature(
+        "freed_within_run_time",
+        "GPUs expected to become free within the run time as requested, over all GPUs",
+        lambda now: now.view.freed_gpus_within(now.run_s) / now.total_gpus,
+    ),
+)
+_SIZE: Final[tuple[Feature[_Size], ...]] = (
+    Feature(
+        "wait",
+        "expected wait, over the run time as requested; log1p",
+        lambda size: math.log1p(size.wait_s / size.requested_s),
+    ),
+    Feature(
+        "run_time",
+        "expected run time, over that as requested; log2 / 3",
+        lambda size: math.log2(size.run_s / size.requested_s) / 3,
+    ),
+    Feature("dominant", "dominant share of the partition", lambda size: size.dominant_share),
+)
+_SIZES: Final = ("least", "requested", "most")
+"""The sizes that _SIZE is told for: a feature each, such as ``wait_least``."""
+_WEIGHTS: Final[tuple[Feature[Sequence[float]], ...]] = tuple(
+    Feature(f"weight_{term}", f"weight of {term} in the site's objective", itemgetter(place))
+    for place, term in enumerate(TERM_NAMES)
+)
+
+DECLARED: Final[tuple[Feature[_Request] | Feature[_Moment] | Feature[_Size] | Feature[Sequence[float]], ...]] = (
+    *_REQUEST,
+    *_MOMENT,
+    *(
+        one._replace(name=f"{one.name}_{size}", meaning=f"{one.meaning}; {size} GPUs")
+        for size in _SIZES
+        for one in _SIZE
+    ),
+    *_WEIGHTS,
+)
+"""All features, in the order of EncodedQuestion.features."""
+FEATURES: Final = tuple(feature.name for feature in DECLARED)
+WEIGHT_FEATURES: Final = tuple(feature.name for feature in _WEIGHTS)
+"""The features that tell the site's objective, in the order of TERM_NAMES."""
 
 
-_FIRST_WEIGHT: Final = FEATURES.index(f"weight_{TERM_NAMES[0]}")
-WEIGHT_FEATURES: Final = slice(_FIRST_WEIGHT, _FIRST_WEIGHT + len(TERM_NAMES))
-"""Where an observation has the objective's weights (``rlalloc.objective.weights.features_of``)."""
+def schema_id(names: Sequence[str]) -> int:
+    """Return the number, of 31 bits, under which the store keeps the names of a decision's features."""
+    return int.from_bytes(hashlib.sha256("\n".join(names).encode()).digest()[:4]) >> 1
 
 
-def encode(job: JobView, view: ClusterView, objective: Weights = DEFAULT_WEIGHTS) -> Observation:
-    """Encode a pending job on a cluster for a site of that objective; shape (len(FEATURES),), float32, finite."""
-    heuristic = BASELINE(job, view)
+SCHEMA_ID: Final = schema_id(FEATURES)
+
+
+class EncodedQuestion(NamedTuple):
+    """One question to a policy: ``features`` (len(FEATURES),), and what each served heuristic answers, by name."""
+
+    features: FloatArray
+    alternatives: Mapping[str, Shares]
+
+    def by_name(self) -> dict[str, float]:
+        """Return the features by name."""
+        return dict(zip(FEATURES, self.features.tolist(), strict=True))
+
+
+class EncodedBatch(NamedTuple):
+    """Questions side by side.
+
+    ``features`` (jobs, len(feature_names)) and ``alternatives`` (jobs, len(heuristics), SHARES), both float32.
+    """
+
+    feature_names: tuple[str, ...]
+    features: FloatArray
+    heuristics: tuple[str, ...]
+    alternatives: FloatArray
+
+    @classmethod
+    def of(cls, questions: Sequence[EncodedQuestion]) -> Self:
+        """Put one or more questions of this program side by side."""
+        heuristics = tuple(questions[0].alternatives)
+        answers = [[msgspec.structs.astuple(one.alternatives[name]) for name in heuristics] for one in questions]
+        return cls(
+            FEATURES,
+            np.stack([one.features for one in questions]),
+            heuristics,
+            np.array(answers, dtype=np.float32).reshape(len(questions), len(heuristics), SHARES),
+        )
+
+
+def encode(job: JobView, view: ClusterView, objective: Weights = DEFAULT_WEIGHTS) -> EncodedQuestion:
+    """Encode a pending job on a cluster, for a site of that objective. Features are finite."""
     values = (
-        *_request_features(job.job_class, job.request, job.bounds, view.shape),
-        *_job_features(job, view),
-        *_cluster_features(job, view),
-        *_trade_off_features(job, view),
-        *_weight_features(objective),
-        *_stand_in_features(job, view),
-        *msgspec.structs.astuple(heuristic),
+        *_request_values(job.job_class, job.request, job.bounds, view.shape),
+        *_moment_values(job, view),
+        *_size_values(job, view),
+        *_weight_values(objective),
     )
-    return np.clip(np.array(values, dtype=np.float32), -5.0, 5.0)
+    features = np.clip(np.array(values, dtype=np.float32), -LARGEST_FEATURE, LARGEST_FEATURE)
+    return EncodedQuestion(features, {name: answer(job, view) for name, answer in SERVED_HEURISTICS.items()})
 
 
-def heuristic_shares(observation: Observation) -> Shares:
-    """Return the base heuristic's shares that ``observation`` ends with."""
-    return Shares(*observation[-SHARES:].tolist())
+def recalled(
+    names: Sequence[str], features: bytes, alternatives: Mapping[str, Shares] | None
+) -> EncodedQuestion | None:
+    """Encode anew what a decision stored (``as_stored``), maybe under other features and heuristics than today's.
+
+    Features are matched by name: one that is newer than the decision has its default, one that is gone is dropped. A
+    heuristic that was not asked counts as if it had answered what the baseline did. Return None if it cannot be read.
+    """
+    stored, answers = as_stored(names, features, alternatives)
+    if not answers:
+        return None
+    values = [stored.get(feature.name, feature.default) for feature in DECLARED]
+    instead = answers.get(BASELINE_NAME) or next(iter(answers.values()))
+    return EncodedQuestion(
+        np.array(values, dtype=np.float32), {name: answers.get(name, instead) for name in SERVED_HEURISTICS}
+    )
 
 
-def heuristic_gpu_shares(observation: Observation) -> dict[str, float]:
-    """Return the GPU share that each heuristic which the agent can serve answers there, by name, the base first."""
-    stand_ins = {name: float(observation[FEATURES.index(f"{name}:gpu_share")]) for name in ALTERNATIVES}
-    return {BASELINE_NAME: heuristic_shares(observation).gpu, **stand_ins}
+def as_stored(
+    names: Sequence[str], features: bytes, alternatives: Mapping[str, Shares] | None
+) -> tuple[dict[str, float], Mapping[str, Shares]]:
+    """Return the features of a stored decision and what the heuristics answered, both by the names of then.
+
+    ``features`` are float32, little endian, called ``names``. Nothing comes back if that is not so.
+    """
+    if len(features) != 4 * len(names):
+        return {}, {}
+    stored = dict(zip(names, np.frombuffer(features, dtype="<f4").tolist(), strict=True))
+    answers = alternatives or _answers_among(stored)
+    return {name: value for name, value in stored.items() if ":" not in name}, answers
 
 
-def as_if_based_on(heuristic: str, observations: Observation) -> Observation:
-    """Return observations, shape (…, len(FEATURES)), that end with the answer of an alternative or the baseline."""
-    if heuristic not in ALTERNATIVES:
-        return observations
-    answered = observations.copy()
-    for what in ("gpu_share", "urgency"):
-        answered[..., FEATURES.index(f"heuristic_{what}")] = observations[..., FEATURES.index(f"{heuristic}:{what}")]
-    return answered
+def answer_columns(heuristic: str) -> tuple[str, ...]:
+    """Return what the four shares that a heuristic answers are called where they are inputs of a network."""
+    return tuple(f"{heuristic}:{share}" for share in SHARE_NAMES)
+
+
+def _answers_among(stored: Mapping[str, float]) -> dict[str, Shares]:
+    """Return the heuristics' answers that rlalloc 0.1 stored among the features: of some two of four shares only.
+
+    The baseline's are whole, and the CPU and memory shares of the others were the baseline's.
+    """
+    heuristics = list(dict.fromkeys(name.rpartition(":")[0] for name in stored if ":" in name))
+    whole = next((name for name in heuristics if set(answer_columns(name)) <= stored.keys()), None)
+    if whole is None:
+        return {}
+    return {
+        name: Shares(
+            *(
+                stored.get(mine, stored[its])
+                for mine, its in zip(answer_columns(name), answer_columns(whole), strict=True)
+            )
+        )
+        for name in heuristics
+    }
 
 
 @functools.lru_cache(maxsize=4096)
-def _request_features(
-    job_class: JobClass, request: Allocation, bounds: Bounds, shape: NodeShape
-) -> tuple[float, ...]:
-    """What does not change while a job waits."""
-    node_cpus_per_gpu = shape.cpus / max(1, shape.gpus)
-    node_mem_per_gpu = shape.mem_mib / max(1, shape.gpus)
-    return (
-        *(float(job_class == name) for name in JOB_CLASSES),
-        math.log2(request.gpus) / 6,
-        math.log2(bounds.gpu_counts[0]) / 6,
-        math.log2(bounds.gpu_counts[-1]) / 6,
-        len(bounds.gpu_counts) / 8,
-        share_in(request.gpus, bounds.gpus),
-        request.cpus_per_gpu / node_cpus_per_gpu,
-        bounds.cpus_per_gpu.minimum / node_cpus_per_gpu,
-        request.mem_mib_per_gpu / node_mem_per_gpu,
-        bounds.mem_mib_per_gpu.minimum / node_mem_per_gpu,
-        math.log10(max(1.0, request.time_limit_s / 60)) / 4,
-    )
+def _request_values(job_class: JobClass, request: Allocation, bounds: Bounds, shape: NodeShape) -> tuple[float, ...]:
+    one = _Request(job_class, request, bounds, shape.cpus / max(1, shape.gpus), shape.mem_mib / max(1, shape.gpus))
+    return tuple(feature.value(one) for feature in _REQUEST)
 
 
 @functools.lru_cache(maxsize=256)
-def _weight_features(objective: Weights) -> tuple[float, ...]:
-    """A site has one objective at a time."""
-    return tuple(features_of(objective.array).tolist())
+def _weight_values(objective: Weights) -> tuple[float, ...]:
+    """Kept: a site has one objective at a time."""
+    weights = features_of(objective.array).tolist()
+    return tuple(feature.value(weights) for feature in _WEIGHTS)
 
 
-def _stand_in_features(job: JobView, view: ClusterView) -> tuple[float, ...]:
-    answers = [heuristic(job, view) for heuristic in ALTERNATIVES.values()]
-    return tuple(value for shares in answers for value in (shares.gpu, shares.urgency))
-
-
-def _job_features(job: JobView, view: ClusterView) -> tuple[float, ...]:
-    return (
-        math.log1p(max(0.0, job.waited_s) / 60) / 8,
-        float(job.bounds.task_per_gpu),
-        job.user_running_gpus / max(1.0, float(view.totals[0])),
-        float(view.urgency_counts),
-    )
-
-
-def _cluster_features(job: JobView, view: ClusterView) -> tuple[float, ...]:
+def _moment_values(job: JobView, view: ClusterView) -> list[float]:
     total_gpus, total_cpus, total_mem = (max(1.0, total) for total in view.totals.tolist())
     free_gpus, free_cpus, free_mem = view.free_in_all.tolist()
-    free_by_node, node_gpus = view.free[:, 0], view.shape.gpus
-    run_s = max(1.0, expected_run_time_s(job.request, job.request))
-    return (
-        math.log2(total_gpus) / 10,
-        math.log2(max(1, node_gpus)) / 4,
-        free_gpus / total_gpus,
-        free_cpus / total_cpus,
-        free_mem / total_mem,
-        np.count_nonzero(free_by_node >= node_gpus) / len(free_by_node),
-        float(free_by_node.max()) / max(1, node_gpus),
-        math.log1p(view.crowd) / 6,
-        math.log1p(view.queued_gpus / total_gpus),
-        math.log1p(view.backlog_s / run_s),
-        math.log1p(len(view.releases)) / 6,
-        view.freed_gpus_within(run_s) / total_gpus,
+    now = _Moment(
+        job=job,
+        view=view,
+        total_gpus=total_gpus,
+        total_cpus=total_cpus,
+        total_mem=total_mem,
+        free_gpus=free_gpus,
+        free_cpus=free_cpus,
+        free_mem=free_mem,
+        node_gpus=view.shape.gpus,
+        run_s=max(1.0, expected_run_time_s(job.request, job.request)),
     )
+    return [feature.value(now) for feature in _MOMENT]
 
 
-def _trade_off_features(job: JobView, view: ClusterView) -> tuple[float, ...]:
-    """Wait, run time and dominant share at the least, the requested and the most GPUs."""
-    run_as_requested_s = max(1.0, expected_run_time_s(job.request, job.request))
+def _size_values(job: JobView, view: ClusterView) -> list[float]:
+    requested_s = max(1.0, expected_run_time_s(job.request, job.request))
     sizes = sizes_of(job.request, job.bounds, view.shape).allocations
-    features: list[float] = []
     compared = (sizes[0], job.request, sizes[-1])
+    values = []
     for allocation, wait_s in zip(compared, view.expected_waits_s(compared), strict=True):
-        features += (
-            math.log1p(wait_s / run_as_requested_s),
-            math.log2(expected_run_time_s(job.request, allocation) / run_as_requested_s) / 3,
-            view.dominant_share(allocation),
-        )
-    return tuple(features)
+        run_s = expected_run_time_s(job.request, allocation)
+        size = _Size(wait_s, run_s, requested_s, view.dominant_share(allocation))
+        values += [feature.value(size) for feature in _SIZE]
+    return values

@@ -24,15 +24,24 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rlalloc.errors import PolicyError
+from rlalloc.errors import MissingInputsError, PolicyError
 from rlalloc.heuristics import BASELINE_NAME, SERVED_HEURISTICS
-from rlalloc.observation import FEATURES, SCHEMA_VERSION
+from rlalloc.observation import answer_columns
+from rlalloc.policy_inputs import PolicyInputs
 
 ACTOR_FILE: Final = "actor.safetensors"
 MANIFEST_FILE: Final = "manifest.json"
 CURRENT: Final = "current"
 LOCK_FILE: Final = ".lock"
 """A promoter holds an flock on it."""
+_SCHEMA_OF_0_1: Final = 7
+_INPUTS_OF_0_1: Final = dict(
+    zip(
+        ("heuristic_gpu_share", "heuristic_cpu_share", "heuristic_mem_share", "heuristic_urgency"),
+        answer_columns("price-by-order+smallest-area-first"),
+        strict=True,
+    )
+)
 _VERSION: Final = re.compile(r"v([0-9]{6,})")
 
 
@@ -100,16 +109,15 @@ NOWHERE: Final = Routing.by(BASELINE_NAME)
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a policy version is.
 
-    ``files`` maps file names to SHA-256 in hex. ``hidden`` are the actor's hidden layer widths. ``training`` and
-    ``evaluation`` are what a person wants to know of how it was made and judged, as plain JSON. ``routing`` says
-    where the actor is asked at all.
+    ``inputs`` name what the actor reads (``PolicyInputs``). ``files`` maps file names to SHA-256 in hex. ``hidden``
+    are the actor's hidden layer widths. ``training`` and ``evaluation`` tell people how it was made and judged, as
+    plain JSON. ``routing`` says which decisions the actor answers.
     """
 
     version: str
     parent: str | None
     created_s: float
-    observation_schema: int
-    features: tuple[str, ...]
+    inputs: tuple[str, ...]
     hidden: tuple[int, ...]
     files: dict[str, str]
     training: dict[str, object]
@@ -210,27 +218,26 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST_FILE
     try:
         fields = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
-        if "answers" in fields:  # the name of ``routing`` before 0.2
-            fields["routing"] = fields.pop("answers")
-        return msgspec.convert(fields, Manifest)
+        return msgspec.convert(_as_of_today(fields, folder), Manifest)
     except OSError as err:
         raise PolicyError(
             f"no policy at {folder}: {err.strerror}; `rlalloc policy list` shows what there is"
         ) from err
-    except msgspec.DecodeError as err:
+    except (msgspec.DecodeError, UnicodeDecodeError) as err:
         raise PolicyError(f"{path} is damaged ({err}): promote another version") from err
 
 
 def verify(folder: Path) -> Manifest:
-    """Return the manifest of a folder whose files are as it says and fit this program's observations.
+    """Return the manifest of a folder whose files are as it says and whose actor this program can serve.
 
-    Raises PolicyError otherwise.
+    Raises MissingInputsError where an input of the actor is gone, another PolicyError if it is missing or damaged.
     """
     manifest = read_manifest(folder)
-    if (manifest.observation_schema, manifest.features) != (SCHEMA_VERSION, FEATURES):
-        raise PolicyError(
-            f"{folder} was trained on observation schema {manifest.observation_schema}, this program encodes "
-            f"{SCHEMA_VERSION}: train a policy with this version of rlalloc"
+    missing = PolicyInputs(manifest.inputs).missing()
+    if missing:
+        raise MissingInputsError(
+            f"{folder} reads {', '.join(missing)}, which this version of rlalloc does not have: promote another "
+            "version, or retrain"
         )
     for name, digest in manifest.files.items():
         try:
@@ -240,6 +247,24 @@ def verify(folder: Path) -> Manifest:
         if hashlib.sha256(content).hexdigest() != digest:
             raise PolicyError(f"{folder / name} differs from its manifest's SHA-256: promote another version")
     return manifest
+
+
+def _as_of_today(fields: dict[str, object], folder: Path) -> dict[str, object]:
+    """Return a manifest's fields under today's names: rlalloc 0.1 had others, and numbered what an actor reads.
+
+    Raises MissingInputsError for an actor of before 0.1.
+    """
+    if "answers" in fields:
+        fields["routing"] = fields.pop("answers")
+    if (schema := fields.pop("observation_schema", None)) is not None:
+        if schema != _SCHEMA_OF_0_1:
+            raise MissingInputsError(
+                f"{folder} was trained on observation schema {schema}, which this version of rlalloc does not have: "
+                "promote another version, or retrain"
+            )
+        names = msgspec.convert(fields.pop("features", ()), tuple[str, ...])
+        fields["inputs"] = tuple(_INPUTS_OF_0_1.get(name, name) for name in names)
+    return fields
 
 
 def _write_durably(path: Path, content: bytes) -> None:

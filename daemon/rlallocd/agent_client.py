@@ -5,13 +5,12 @@ import uuid
 from collections.abc import Sequence
 from typing import TypeVar
 
-import numpy as np
 import zmq
 
 from rlalloc.config import AgentSection
 from rlalloc.errors import MessageError, RlallocError
 from rlalloc.messages import AgentState, Ask, Decide, Decided, Refused, Request, decode_reply, encode_message
-from rlalloc.observation import SCHEMA_VERSION, Observation
+from rlalloc.observation import EncodedBatch, EncodedQuestion
 from rlallocd.signals import Stopping, Waiter
 
 Answer = TypeVar("Answer", Decided, AgentState)
@@ -38,19 +37,22 @@ class AgentClient:
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
         self._socket.connect(endpoint)
 
-    def decide(self, observations: Sequence[Observation], *, sample: bool) -> Decided:
+    def decide(self, questions: Sequence[EncodedQuestion], *, sample: bool) -> Decided:
         """Ask for the shares of a batch. Raises AgentUnavailable."""
+        batch = EncodedBatch.of(questions)
         request = Decide(
             request_id=str(uuid.uuid4()),
-            observation_schema=SCHEMA_VERSION,
-            jobs=len(observations),
-            observations=np.stack(observations).astype("<f4").tobytes(),
+            jobs=len(questions),
+            feature_names=batch.feature_names,
+            features=batch.features.astype("<f4").tobytes(),
+            heuristics=batch.heuristics,
+            alternatives=batch.alternatives.astype("<f4").tobytes(),
             deadline_s=time.time() + self._deadline_s,
             sample=sample,
         )
         decided = self._ask(request, Decided)
-        if len(decided.answers) != len(observations):
-            raise AgentUnavailable(f"the agent gave {len(decided.answers)} answers for {len(observations)} jobs")
+        if len(decided.answers) != len(questions):
+            raise AgentUnavailable(f"the agent gave {len(decided.answers)} answers for {len(questions)} jobs")
         return decided
 
     def state(self) -> AgentState:

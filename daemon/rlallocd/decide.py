@@ -15,7 +15,7 @@ from rlalloc.config import Config
 from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.messages import PolicyAnswer
 from rlalloc.objective import Resources
-from rlalloc.observation import SCHEMA_VERSION, Observation, encode
+from rlalloc.observation import SCHEMA_ID, EncodedQuestion, encode
 from rlalloc.store import Circumstances, Decision
 from rlalloc.urgency import UrgencyRules, nice_for
 from rlalloc.view import ClusterView, expected_run_time_s, slowdown
@@ -67,7 +67,7 @@ class Question(msgspec.Struct, frozen=True):
     candidate: Candidate
     view: JobView
     cluster: ClusterView
-    observation: Observation
+    encoded: EncodedQuestion
 
 
 def decide(
@@ -137,7 +137,7 @@ def _ask(
         return []
     try:
         decided = agent.decide(
-            [question.observation for question in questions], sample=config.policy.exploration == "sample"
+            [question.encoded for question in questions], sample=config.policy.exploration == "sample"
         )
     except AgentUnavailable as err:
         _log.warning("%d jobs go on as submitted: %s", len(questions), err)
@@ -217,8 +217,9 @@ def _unanswered(question: Question, snapshot: Snapshot, reason: str) -> Decision
         job_class=view.job_class,
         request=view.request,
         bounds=view.bounds,
-        observation_schema=SCHEMA_VERSION,
-        observation=question.observation.astype("<f4").tobytes(),
+        observation_schema=SCHEMA_ID,
+        observation=question.encoded.features.astype("<f4").tobytes(),
+        alternatives=dict(question.encoded.alternatives),
         queued=cluster.crowd,
         dominant_share_requested=cluster.dominant_share(view.request),
         reference_s=expected_run_time_s(view.request, view.request),

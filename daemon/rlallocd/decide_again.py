@@ -79,7 +79,7 @@ def decide_again(
     }
     if not questions:
         return DecidedAgain({}, ())
-    answers = agent.decide([each.observation for each in questions.values()], sample=False)
+    answers = agent.decide([each.encoded for each in questions.values()], sample=False)
     decisions = {
         key: msgspec.structs.replace(
             decision_from(question, answer, answers.policy_version, snapshot), log_probability=None

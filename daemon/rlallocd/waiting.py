@@ -15,7 +15,7 @@ from rlalloc.allocation import allocation_for
 from rlalloc.config import WaitingSection
 from rlalloc.heuristics import TUNED_PRICE, expected_cost_s, smallest
 from rlalloc.job import Allocation, JobView
-from rlalloc.observation import FEATURES, SCHEMA_VERSION
+from rlalloc.observation import FEATURES, SCHEMA_ID
 from rlalloc.store import Decision, JobHistory
 from rlalloc.view import ClusterView, FloatArray
 from rlallocd.candidates import WAITS_FOR_RESOURCES
@@ -51,7 +51,7 @@ def situation_in(view: ClusterView) -> Situation:
 
 def situation_at(decision: Decision) -> Situation | None:
     """The situation in which a decision was taken, from what the policy saw; None if that cannot be read."""
-    if decision.observation is None or decision.queued is None or decision.observation_schema != SCHEMA_VERSION:
+    if decision.observation is None or decision.queued is None or decision.observation_schema != SCHEMA_ID:
         return None
     saw = dict(zip(FEATURES, np.frombuffer(decision.observation, dtype="<f4").tolist(), strict=True))
     gpus = round(2 ** (saw["cluster_gpus"] * 10))

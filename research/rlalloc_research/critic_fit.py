@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from rlalloc.objective import TERM_NAMES
-from rlalloc.observation import FEATURES
+from rlalloc.policy_inputs import DEFAULT_INPUTS, PolicyInputs
 from rlalloc_trainer.advantages.advantage_scale import cut, scaled
 from rlalloc_trainer.advantages.counterfactual import Advantages
 from rlalloc_trainer.advantages.weight_relabelling import relabelled_replay
@@ -28,7 +28,7 @@ from rlalloc_trainer.sac.soft_actor_critic import learn
 
 HELD_OUT: Final = 0.3
 JCT: Final = TERM_NAMES.index("jct")
-URGENCY_COUNTS: Final = FEATURES.index("urgency_counts")
+URGENCY_COUNTS: Final = DEFAULT_INPUTS.index("urgency_counts")
 
 
 def main() -> None:
@@ -67,7 +67,7 @@ def learned(
     """Return critics that learned from ``advantages`` for so many steps."""
     still = msgspec.structs.replace(settings.sac, actor_after=steps)
     sac = new_sac(msgspec.structs.replace(settings, sac=still), 0)
-    learn(sac, relabelled_replay(advantages), steps, generator)
+    learn(sac, relabelled_replay(advantages, PolicyInputs()), steps, generator)
     assert isinstance(sac.critics, WeightConditionedCritics)
     return sac.critics
 

@@ -29,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 
 from rlalloc.heuristics.named import policy_named
-from rlalloc.observation import FEATURES
+from rlalloc.policy_inputs import DEFAULT_INPUTS
 from rlalloc_agent.tanh_gaussian import TanhGaussian
 from rlalloc_simulator.gym_environment import ClusterEnvironment
 from rlalloc_trainer.imitation.cloning import CloningTerm, WarmStart, clone
@@ -125,7 +125,7 @@ def main() -> None:
 def run_arm(arm: Arm, seed: int, steps: int, every: int) -> Run:
     """Learn for ``steps`` steps of the environment, and evaluate on the way. Deterministic for a seed."""
     environment = ClusterEnvironment(jobs=JOBS)
-    features, actions = len(FEATURES), environment.action_space.sample().size
+    features, actions = len(DEFAULT_INPUTS), environment.action_space.sample().size
     shown = demonstrations(arm.experts, arm.workloads) if arm.experts else None
     torch.manual_seed(seed)
     sac = Sac(PlainActor(features, actions, HIDDEN), sac_settings(actions, arm), seed)

@@ -16,7 +16,7 @@ import torch
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import BASELINE, BASELINE_NAME
 from rlalloc.objective import TERM_NAMES, Weights
-from rlalloc.observation import FEATURES
+from rlalloc.policy_inputs import PolicyInputs
 from rlalloc_agent.actor import HIDDEN, Actor
 from rlalloc_simulator.comparison.compared_policy import ComparedPolicy, HeuristicPolicy
 from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE, Interval, paired_ratio
@@ -123,8 +123,14 @@ def _advantages(
 
 def _learned(settings: ParetoFrontSettings, advantages: Sequence[Advantages], draw: Draw) -> LearnedPolicy:
     torch.manual_seed(settings.seed)
-    sac = weight_conditioned_sac(Actor(len(FEATURES), HIDDEN), settings.sac, settings.seed)
-    learn(sac, relabelled_replay(advantages, draw), settings.steps, np.random.default_rng(settings.seed), _ignore)
+    sac = weight_conditioned_sac(Actor(hidden=HIDDEN), settings.sac, settings.seed)
+    learn(
+        sac,
+        relabelled_replay(advantages, PolicyInputs(), draw),
+        settings.steps,
+        np.random.default_rng(settings.seed),
+        _ignore,
+    )
     return LearnedPolicy.of(sac.actor)
 
 

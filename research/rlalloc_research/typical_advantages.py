@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from rlalloc.heuristics import BASELINE
+from rlalloc.heuristics import BASELINE, BASELINE_NAME
 from rlalloc.objective import TERM_NAMES
-from rlalloc.observation import FEATURES
+from rlalloc.policy_inputs import DEFAULT_INPUTS
 from rlalloc_simulator.training_workloads import TRAINING, training_workload
 from rlalloc_trainer.advantages.advantage_scale import TYPICAL_ADVANTAGES, cut
 from rlalloc_trainer.advantages.counterfactual import Advantages, AdvantageSettings, counterfactual_advantages
@@ -24,7 +24,7 @@ JOBS = 100
 LARGE = 0.7
 """GPU shares of the baseline heuristic from which on there is something to give."""
 EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-_HEURISTIC = FEATURES.index("heuristic_gpu_share")
+_HEURISTIC = DEFAULT_INPUTS.index(f"{BASELINE_NAME}:gpu_share")
 
 
 def main() -> None:

@@ -2,11 +2,11 @@
 
 ``gymnasium.make("rlalloc_simulator.gym_environment:rlalloc/Cluster-v0")`` imports it by itself.
 
-An episode is one workload of jobs on one site; a step is the decision for one job. The observation is the one of
-``rlalloc.observation`` (``info["schema"]`` is its version), an action the numbers of ``rlalloc.job.Shares``, of which
-urgency counts only where the site lets it (``Interception.urgency``). A step's reward is minus the seconds that all
-jobs together have spent in the system since the step before, over the number of jobs and their mean expected run time
-as requested: an episode's rewards add up to minus the mean JCT in that unit.
+An episode is one workload of jobs on one site; a step is the decision for one job. The observation is what a new
+network reads (``rlalloc.policy_inputs.DEFAULT_INPUTS``: features, and what heuristics answer), an action the numbers
+of ``rlalloc.job.Shares``, of which urgency counts only where the site lets it (``Interception.urgency``). A step's
+reward is minus the seconds that all jobs together have spent in the system since the step before, over the number of
+jobs and their mean expected run time as requested: an episode's rewards add up to minus the mean JCT in that unit.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.job import SHARES, JobView, Shares
-from rlalloc.observation import FEATURES, SCHEMA_VERSION
+from rlalloc.policy_inputs import PolicyInputs
 from rlalloc.view import ClusterView, expected_run_time_s
 from rlalloc_simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
 from rlalloc_simulator.engine.batched_simulators import Question, ask, decide
@@ -28,6 +28,8 @@ from rlalloc_simulator.training_workloads import training_workload
 ENVIRONMENT: Final = "rlalloc/Cluster-v0"
 Observation = NDArray[np.float32]
 Action = NDArray[np.float32]
+INPUTS: Final = PolicyInputs()
+"""What an observation is made of."""
 WorkloadOf = Callable[[int], tuple[SimulatedSite, Sequence[SubmittedJob]]]
 """From a seed to a site and its jobs, of which at least one has to be managed."""
 
@@ -37,7 +39,7 @@ class ClusterEnvironment(gymnasium.Env[Observation, Action]):
 
     def __init__(self, workload_of: WorkloadOf | None = None, jobs: int = 100) -> None:
         """Without ``workload_of``, workloads are ``training_workload``'s, of about ``jobs`` jobs."""
-        self.observation_space = gymnasium.spaces.Box(-5.0, 5.0, (len(FEATURES),), np.float32)
+        self.observation_space = gymnasium.spaces.Box(-5.0, 5.0, (len(INPUTS),), np.float32)
         self.action_space = gymnasium.spaces.Box(0.0, 1.0, (SHARES,), np.float32)
         self._workload_of = workload_of or (lambda seed: training_workload(seed, jobs))
         self._asked: deque[int] = deque()
@@ -56,7 +58,7 @@ class ClusterEnvironment(gymnasium.Env[Observation, Action]):
         self._asked.clear()
         if not self._go_on():
             raise ValueError(f"workload {number} has no job that asks: at least one has to be managed")
-        return self._question.observation, self._info(workload=number)
+        return self._observed, self._info(workload=number)
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Decide the job that the last observation is of, and go on to the next."""
@@ -67,7 +69,7 @@ class ClusterEnvironment(gymnasium.Env[Observation, Action]):
         passed_s = self._job_seconds()
         reward = -(passed_s - self._passed_s) / (self._unit_s * len(self._jobs))
         self._passed_s = passed_s
-        return self._question.observation, reward, not goes_on, False, self._info()
+        return self._observed, reward, not goes_on, False, self._info()
 
     @property
     def simulator(self) -> Simulator:
@@ -88,6 +90,7 @@ class ClusterEnvironment(gymnasium.Env[Observation, Action]):
             self._asked.extend(self._simulator.run().tolist())
         number = self._asked.popleft()
         self._question: Question = ask(self._simulator, 0, number, self._jobs[number])
+        self._observed: Observation = INPUTS.row(self._question.encoded)
         return True
 
     def _job_seconds(self) -> float:
@@ -97,7 +100,7 @@ class ClusterEnvironment(gymnasium.Env[Observation, Action]):
         return float(np.maximum(0.0, until_s - jobs["submit_s"]).sum())
 
     def _info(self, **more: int) -> dict[str, Any]:
-        return {"schema": SCHEMA_VERSION, "time_s": self._simulator.now_s, "job": self._question.number, **more}
+        return {"time_s": self._simulator.now_s, "job": self._question.number, **more}
 
 
 if ENVIRONMENT not in gymnasium.registry:

@@ -11,7 +11,8 @@ from rlalloc.heuristics import DEFAULT_PRICE, Heuristic, PriceConstants
 from rlalloc.job import JobView, Shares
 from rlalloc.objective import TERM_NAMES, costs_of
 from rlalloc.objective.consequences import FloatArray
-from rlalloc.observation import FEATURES, encode
+from rlalloc.observation import encode
+from rlalloc.policy_inputs import PolicyInputs
 from rlalloc.view import ClusterView
 from rlalloc_simulator.driving import drive
 from rlalloc_simulator.engine import Simulator, table_of
@@ -26,7 +27,7 @@ SAY_SOMETHING: Final = (COMPLETED, TIMEOUT, OUT_OF_MEMORY)
 class Observed(msgspec.Struct, frozen=True):
     """Decisions as a site would store them.
 
-    ``observation`` (decisions, features), and ``cost`` (decisions, terms) over each job's scale.
+    ``observation`` (decisions, inputs), and ``cost`` (decisions, terms) over each job's scale.
     """
 
     observation: NDArray[np.float32]
@@ -34,18 +35,22 @@ class Observed(msgspec.Struct, frozen=True):
 
 
 def observed(
-    workload: Workload, policy: Heuristic, terms: tuple[str, ...] = TERM_NAMES, price: PriceConstants = DEFAULT_PRICE
+    workload: Workload,
+    policy: Heuristic,
+    inputs: PolicyInputs,
+    terms: tuple[str, ...] = TERM_NAMES,
+    price: PriceConstants = DEFAULT_PRICE,
 ) -> Observed:
     """Run a workload under ``policy`` and return the decisions whose outcomes say something.
 
     Of a job that ran more than once the first run counts. Raises PluginError where a plug-in's term cannot be had.
     """
-    observations = np.full((len(workload.jobs), len(FEATURES)), np.nan, dtype=np.float32)
+    observations = np.full((len(workload.jobs), len(inputs)), np.nan, dtype=np.float32)
     totals = np.ones((len(workload.jobs), 3))
     asked = [-1]
 
     def observing(job: JobView, view: ClusterView) -> Shares:
-        observations[asked[0]], totals[asked[0]] = encode(job, view), view.totals
+        observations[asked[0]], totals[asked[0]] = inputs.row(encode(job, view)), view.totals
         return policy(job, view)
 
     def remember(waiting: list[int]) -> None:

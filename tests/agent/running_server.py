@@ -7,17 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 import numpy as np
 import torch
 import zmq
 
+from rlalloc.heuristics import BASELINE_NAME, SERVED_HEURISTICS
 from rlalloc.job import SHARES, Shares
 from rlalloc.messages import Ask, Decide, Reply, decode_reply, encode_message
-from rlalloc.observation import FEATURES, SCHEMA_VERSION
+from rlalloc.observation import FEATURES, EncodedBatch, FloatArray
 from rlalloc.policies import ACTOR_FILE, Manifest, PolicyStore
+from rlalloc.policy_inputs import PolicyInputs
 from rlalloc_agent.actor import Actor, actor_bytes
 from rlalloc_agent.policy_server import PolicyServer
 from rlalloc_agent.served_policy import ServedPolicy
@@ -76,22 +78,37 @@ def ask(socket: zmq.Socket[bytes]) -> Reply:
     return exchange(socket, encode_message(Ask(request_id=str(uuid.uuid4()))))
 
 
-def decide_request(rows: np.ndarray, /, **changes: object) -> Decide:
-    request = Decide(
-        request_id=str(uuid.uuid4()),
-        observation_schema=SCHEMA_VERSION,
-        jobs=len(rows),
-        observations=rows.astype("<f4").tobytes(),
-        deadline_s=FAR_AWAY_S,
-        sample=False,
+def decide_request(batch: EncodedBatch, /, **changes: object) -> Decide:
+    fields: dict[str, Any] = {
+        "request_id": str(uuid.uuid4()),
+        "jobs": len(batch.features),
+        "feature_names": batch.feature_names,
+        "features": batch.features.astype("<f4").tobytes(),
+        "heuristics": batch.heuristics,
+        "alternatives": batch.alternatives.astype("<f4").tobytes(),
+        "deadline_s": FAR_AWAY_S,
+        "sample": False,
+    }
+    return Decide(**(fields | changes))
+
+
+def questions(jobs: int, heuristic: Shares = HEURISTIC, seed: int = 0) -> EncodedBatch:
+    """Random questions; ``heuristic`` is what the baseline answers to all of them."""
+    generator = np.random.default_rng(seed)
+    heuristics = tuple(SERVED_HEURISTICS)
+    batch = EncodedBatch(
+        FEATURES,
+        generator.uniform(-1, 1, size=(jobs, len(FEATURES))).astype(np.float32),
+        heuristics,
+        generator.uniform(0, 1, size=(jobs, len(heuristics), SHARES)).astype(np.float32),
     )
-    return msgspec.structs.replace(request, **changes)
+    batch.alternatives[:, heuristics.index(BASELINE_NAME)] = msgspec.structs.astuple(heuristic)
+    return batch
 
 
-def observations(jobs: int, heuristic: Shares = HEURISTIC, seed: int = 0) -> np.ndarray:
-    rows = np.random.default_rng(seed).uniform(-1, 1, size=(jobs, len(FEATURES))).astype(np.float32)
-    rows[:, -SHARES:] = msgspec.structs.astuple(heuristic)
-    return rows
+def observations(jobs: int, heuristic: Shares = HEURISTIC, seed: int = 0) -> FloatArray:
+    """What an actor reads of them, (jobs, inputs)."""
+    return PolicyInputs().rows(questions(jobs, heuristic, seed))
 
 
 def actor_that_shifts_by(shift: float) -> Actor:
@@ -108,8 +125,7 @@ def add_version(policies: PolicyStore, actor: Actor) -> str:
         version="",
         parent=None,
         created_s=0.0,
-        observation_schema=SCHEMA_VERSION,
-        features=FEATURES,
+        inputs=actor.inputs.names,
         hidden=actor.hidden,
         files={},
         training={},

@@ -12,8 +12,9 @@ from rlalloc.allocation import allocation_for
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import BASELINE
 from rlalloc.job import SHARES, JobView, Shares
-from rlalloc.observation import FEATURES, encode
+from rlalloc.observation import encode
 from rlalloc.policies import ACTOR_FILE, PolicyStore
+from rlalloc.policy_inputs import DEFAULT_INPUTS
 from rlalloc.view import ClusterView, slowdown
 from rlalloc_agent.actor import MEAN_CLIP, Actor, actor_bytes, actor_from_bytes, load_actor
 from rlalloc_agent.served_policy import load_shipped
@@ -25,8 +26,8 @@ from tests.core.strategies import SHAPE, cluster_views, job_views
 @given(job_views(), cluster_views())
 def test_untrained_actor_decides_as_the_heuristic(job: JobView, view: ClusterView) -> None:
     """As long as its GPU counts are far enough apart for a share of 0.99 to mean 1."""
-    observation = encode(job, view)
-    shares, _ = Actor().decide(observation[None, :], sample=False)
+    actor = Actor()
+    shares, _ = actor.decide(actor.inputs.row(encode(job, view))[None, :], sample=False)
     mine, base = (
         allocation_for(each, job.request, job.bounds, SHAPE, lambda size: slowdown(job.request, size))
         for each in (Shares(*shares[0].tolist()), BASELINE(job, view))
@@ -125,5 +126,5 @@ def test_weights_that_are_not_finite_are_refused() -> None:
 def test_the_shipped_policy_loads_and_is_small() -> None:
     actor, manifest = load_shipped()
     assert manifest.version.startswith("shipped")
-    assert manifest.features == FEATURES
+    assert manifest.inputs == actor.inputs.names == DEFAULT_INPUTS
     assert len(actor_bytes(actor)) < 400_000

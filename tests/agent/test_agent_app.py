@@ -1,18 +1,24 @@
 """The program rlalloc-agent as systemd starts it."""
 
+import contextlib
 import os
 import signal
 import socket
 import stat
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from rlalloc.config import load_config
 from rlalloc.messages import AgentState
+from rlalloc_agent import policy_server
+from rlalloc_agent.agent_app import Signals, run
 from tests.agent.running_server import ask, client
 
 PROGRAM = [sys.executable, "-c", "from rlalloc_agent.agent_app import main; main()"]
@@ -74,3 +80,19 @@ def test_an_endpoint_that_cannot_be_bound_is_a_failure(tmp_path: Path) -> None:
     done = subprocess.run([*PROGRAM, "--config", str(config)], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "agent.endpoint" in done.stderr
+
+
+def test_a_signal_ends_a_poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A poll that a signal has interrupted goes on in pyzmq: a stop would wait for the next look at the policies."""
+    monkeypatch.setattr(policy_server, "LOOK_EVERY_S", 30.0)
+    path = tmp_path / "rlalloc.yaml"
+    path.write_text(
+        f"agent: {{endpoint: 'ipc://{tmp_path}/agent.sock'}}\npolicy: {{directory: {tmp_path}/policies}}\n"
+    )
+    kill = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM))
+    with contextlib.closing(Signals()) as signals:
+        started_s = time.monotonic()
+        kill.start()
+        run(load_config(path), signals)
+        kill.join()
+        assert 0.5 < time.monotonic() - started_s < 10

@@ -10,21 +10,30 @@ import torch
 
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME
-from rlalloc.job import SHARES
+from rlalloc.job import SHARES, Shares
 from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.objective.weights import features_of
-from rlalloc.observation import FEATURES, WEIGHT_FEATURES
+from rlalloc.observation import FEATURES, WEIGHT_FEATURES, EncodedBatch, FloatArray
 from rlalloc.policies import EVERYWHERE, MANIFEST_FILE, NOWHERE, PolicyStore, Routing, read_manifest
 from rlalloc_agent.actor import Actor, actor_bytes
 from rlalloc_agent.policy_routing import RoutedPolicy, pressure_of
 from rlalloc_agent.served_policy import ServedPolicy, load_shipped
+from tests.agent.running_server import questions
+
+WEIGHTS = [FEATURES.index(name) for name in WEIGHT_FEATURES]
 
 
-def observations(*pressures: float) -> np.ndarray:
-    rows = np.random.default_rng(0).uniform(0.1, 0.9, size=(len(pressures), len(FEATURES))).astype(np.float32)
-    rows[:, FEATURES.index("queued_gpus")] = np.log1p(pressures)
-    rows[:, WEIGHT_FEATURES] = features_of(DEFAULT_WEIGHTS.array)
-    return rows
+def under(*pressures: float) -> EncodedBatch:
+    """Questions of a site with the default objective, under these pressures."""
+    batch = questions(len(pressures), Shares(0.3, 0.5, 0.6, 0.7))
+    batch.features[:, FEATURES.index("queued_gpus")] = np.log1p(pressures)
+    batch.features[:, WEIGHTS] = features_of(DEFAULT_WEIGHTS.array)
+    return batch
+
+
+def answers_of(heuristic: str, batch: EncodedBatch) -> FloatArray:
+    """What a heuristic answers, (jobs, SHARES)."""
+    return batch.alternatives[:, batch.heuristics.index(heuristic)]
 
 
 def shifting_actor() -> Actor:
@@ -49,12 +58,13 @@ def shifting_actor() -> Actor:
 @pytest.mark.parametrize("sample", [False, True])
 def test_each_row_is_answered_by_who_should(routing: Routing, learned: list[bool], sample: bool) -> None:
     """Of three decisions under more and more pressure; urgency counts at the last one."""
-    rows, actor = observations(0.0, 0.6, 3.0), shifting_actor()
-    rows[:, FEATURES.index("urgency_counts")] = (0.0, 0.0, 1.0)
-    assert pressure_of(rows) == pytest.approx([0.0, 0.6, 3.0], abs=1e-6)
+    batch, actor = under(0.0, 0.6, 3.0), shifting_actor()
+    batch.features[:, FEATURES.index("urgency_counts")] = (0.0, 0.0, 1.0)
+    rows = actor.inputs.rows(batch)
+    assert pressure_of(batch) == pytest.approx([0.0, 0.6, 3.0], abs=1e-6)
     generator = torch.Generator()
     shares, log_probabilities = RoutedPolicy(actor, routing).decide(
-        rows, sample=sample, generator=generator.manual_seed(1)
+        batch, sample=sample, generator=generator.manual_seed(1)
     )
     assert shares.shape == (3, SHARES)
     untrained = Actor()
@@ -72,16 +82,15 @@ def test_each_row_is_answered_by_who_should(routing: Routing, learned: list[bool
 
 @pytest.mark.parametrize("name", ALTERNATIVES)
 def test_another_heuristic_than_the_base_can_be_served(name: str) -> None:
-    """Its GPU share and urgency, CPUs and memory as the base has them; what is tried is tried around that."""
-    rows, generator = observations(0.0, 0.6), torch.Generator()
-    gpu, urgency = (FEATURES.index(f"{name}:{what}") for what in ("gpu_share", "urgency"))
-    rows[:, gpu] = 0.9
+    """All four of its shares; what is tried is tried around them."""
+    batch, generator = under(0.0, 0.6), torch.Generator()
     policy = RoutedPolicy(shifting_actor(), Routing(below=0.0, heuristic=name))
-    shares, _ = policy.decide(rows, sample=False)
-    assert shares == pytest.approx(np.stack((rows[:, gpu], rows[:, -3], rows[:, -2], rows[:, urgency]), axis=1))
-    around = rows[:1].repeat(200, axis=0)
+    shares, _ = policy.decide(batch, sample=False)
+    assert shares == pytest.approx(answers_of(name, batch))
+    around = under(*[0.0] * 200)
+    answers_of(name, around)[:, 0] = 0.9
     tried, _ = policy.decide(around, sample=True, generator=generator.manual_seed(0))
-    around[:, gpu] = 0.1
+    answers_of(name, around)[:, 0] = 0.1
     lower, _ = policy.decide(around, sample=True, generator=generator.manual_seed(0))
     assert tried[:, 0].mean() > 0.6 > 0.4 > lower[:, 0].mean()
 
@@ -97,21 +106,12 @@ def test_a_heuristic_that_cannot_be_served_is_refused(tmp_path: Path) -> None:
         read_manifest(tmp_path)
 
 
-def test_a_manifest_of_before_the_rename_is_read(tmp_path: Path) -> None:
-    """Versions up to 0.1 wrote ``answers`` for what is now ``routing``."""
-    _, shipped = load_shipped()
-    content = msgspec.to_builtins(msgspec.structs.replace(shipped, routing=Routing(at_least=0.5)))
-    content["answers"] = content.pop("routing")
-    (tmp_path / MANIFEST_FILE).write_bytes(msgspec.json.encode(content))
-    assert read_manifest(tmp_path).routing == Routing(at_least=0.5)
-
-
 def test_another_objective_is_for_the_network() -> None:
-    rows, actor = observations(0.0, 0.6), shifting_actor()
-    rows[0, WEIGHT_FEATURES] = features_of(Weights(energy=0.1).array)
-    shares, _ = RoutedPolicy(actor, NOWHERE).decide(rows, sample=False)
-    assert shares[0] == pytest.approx(actor.decide(rows[:1], sample=False)[0][0])
-    assert shares[1] == pytest.approx(rows[1, -SHARES:])
+    batch, actor = under(0.0, 0.6), shifting_actor()
+    batch.features[0, WEIGHTS] = features_of(Weights(energy=0.1).array)
+    shares, _ = RoutedPolicy(actor, NOWHERE).decide(batch, sample=False)
+    assert shares[0] == pytest.approx(actor.decide(actor.inputs.rows(batch)[:1], sample=False)[0][0])
+    assert shares[1] == pytest.approx(answers_of(BASELINE_NAME, batch)[1])
 
 
 def test_the_agent_serves_what_the_manifest_says(tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ def test_the_agent_serves_what_the_manifest_says(tmp_path: Path) -> None:
     version = store.add({"actor.safetensors": actor_bytes(shifting_actor())}, manifest)
     store.promote(version)
     served = ServedPolicy(tmp_path, Counter())
-    rows = observations(0.0, 2.0)
+    batch = under(0.0, 2.0)
     assert served.version == version
-    assert served.actor.decide(rows, sample=False)[0] == pytest.approx(rows[:, -SHARES:], abs=1e-7)
+    assert served.actor.decide(batch, sample=False)[0] == pytest.approx(answers_of(BASELINE_NAME, batch), abs=1e-7)
 
 
 def test_in_words() -> None:

@@ -7,10 +7,12 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import torch
 import zmq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rlalloc.heuristics import SERVED_HEURISTICS
 from rlalloc.job import SHARES, Shares
 from rlalloc.messages import (
     MAX_BATCH,
@@ -24,8 +26,9 @@ from rlalloc.messages import (
 )
 from rlalloc.observation import FEATURES
 from rlalloc_agent.policy_server import PolicyServer
-from tests.agent.running_server import Server, ask, client, decide_request, exchange, observations
+from tests.agent.running_server import Server, ask, client, decide_request, exchange, questions
 
+ANSWERS = len(SERVED_HEURISTICS) * SHARES
 FUZZ = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
@@ -42,21 +45,21 @@ def socket(server: Server) -> Iterator[zmq.Socket[bytes]]:
 
 
 def test_answers_a_batch_in_its_order(server: Server, socket: zmq.Socket[bytes]) -> None:
-    rows = observations(3)
-    rows[1, -SHARES:] = (0.0, 0.5, 1.0, 0.2)
-    request = decide_request(rows)
+    batch = questions(3)
+    batch.alternatives[1, -1] = (0.0, 0.5, 1.0, 0.2)
+    request = decide_request(batch)
     reply = exchange(socket, encode_message(request))
     assert isinstance(reply, Decided)
     assert reply.request_id == request.request_id
     assert reply.policy_version == server.policy.version
-    expected, _ = server.policy.actor.decide(rows, sample=False)
+    expected, _ = server.policy.actor.decide(batch, sample=False)
     answered = [msgspec.structs.astuple(answer.shares) for answer in reply.answers]
     assert np.array(answered) == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_mean_is_the_same_each_time_and_samples_differ(socket: zmq.Socket[bytes]) -> None:
     def answers(*, sample: bool) -> Any:
-        reply = exchange(socket, encode_message(decide_request(observations(1), sample=sample)))
+        reply = exchange(socket, encode_message(decide_request(questions(1), sample=sample)))
         assert isinstance(reply, Decided)
         return reply.answers
 
@@ -65,13 +68,13 @@ def test_the_mean_is_the_same_each_time_and_samples_differ(socket: zmq.Socket[by
 
 
 def test_a_full_batch_is_answered(socket: zmq.Socket[bytes]) -> None:
-    reply = exchange(socket, encode_message(decide_request(observations(MAX_BATCH))))
+    reply = exchange(socket, encode_message(decide_request(questions(MAX_BATCH))))
     assert isinstance(reply, Decided)
     assert len(reply.answers) == MAX_BATCH
 
 
 def test_tells_how_it_is(server: Server, socket: zmq.Socket[bytes]) -> None:
-    exchange(socket, encode_message(decide_request(observations(2))))
+    exchange(socket, encode_message(decide_request(questions(2))))
     state = ask(socket)
     assert isinstance(state, AgentState)
     assert state.policy_version == server.policy.version
@@ -81,25 +84,30 @@ def test_tells_how_it_is(server: Server, socket: zmq.Socket[bytes]) -> None:
 @pytest.mark.parametrize(
     ("changes", "code"),
     [
-        ({"observation_schema": 99}, "schema"),
+        ({"feature_names": ("moon_phase", *FEATURES[1:])}, "inputs"),
+        ({"heuristics": ("astrology", *tuple(SERVED_HEURISTICS)[1:])}, "inputs"),
         ({"deadline_s": 1.0}, "deadline"),
         ({"deadline_s": float("nan")}, "deadline"),
         ({"jobs": 0}, "batch"),
         ({"jobs": -1}, "batch"),
         ({"jobs": MAX_BATCH + 1}, "batch"),
         ({"jobs": 2}, "observation"),
-        ({"observations": b"\x00"}, "observation"),
-        ({"observations": np.full(len(FEATURES), np.nan, "<f4").tobytes()}, "observation"),
-        ({"observations": np.full(len(FEATURES), np.inf, "<f4").tobytes()}, "observation"),
-        ({"observations": np.full(len(FEATURES), 1e38, "<f4").tobytes()}, "observation"),
-        ({"protocol": 2}, "malformed"),
+        ({"features": b"\x00"}, "observation"),
+        ({"features": np.full(len(FEATURES), np.nan, "<f4").tobytes()}, "observation"),
+        ({"features": np.full(len(FEATURES), np.inf, "<f4").tobytes()}, "observation"),
+        ({"features": np.full(len(FEATURES), 1e38, "<f4").tobytes()}, "observation"),
+        ({"alternatives": b""}, "observation"),
+        ({"alternatives": np.full(ANSWERS, np.nan, "<f4").tobytes()}, "observation"),
+        ({"alternatives": np.full(ANSWERS, 1.1, "<f4").tobytes()}, "observation"),
+        ({"alternatives": np.full(ANSWERS, -0.1, "<f4").tobytes()}, "observation"),
+        ({"protocol": 3}, "malformed"),
     ],
 )
 def test_refuses_with_a_code_and_counts(
     server: Server, socket: zmq.Socket[bytes], changes: dict[str, object], code: str
 ) -> None:
     before = server.counters[f"refused_{code}"]
-    request = decide_request(observations(1), **changes)
+    request = decide_request(questions(1), **changes)
     reply = exchange(socket, encode_message(request))
     assert isinstance(reply, Refused)
     assert reply.code == code
@@ -124,7 +132,7 @@ def test_random_frames_are_refused(socket: zmq.Socket[bytes], frames: list[bytes
 @given(st.data())
 def test_a_request_cut_or_bent_anywhere_is_answered(socket: zmq.Socket[bytes], data: st.DataObject) -> None:
     """Cut short: refused. A byte changed: refused, or still a request."""
-    content = bytearray(encode_message(decide_request(observations(1))))
+    content = bytearray(encode_message(decide_request(questions(1))))
     place = data.draw(st.integers(0, len(content) - 1))
     assert isinstance(exchange(socket, bytes(content[:place])), Refused)
     content[place] ^= data.draw(st.integers(1, 255))
@@ -146,7 +154,7 @@ def test_any_other_msgpack_is_refused(socket: zmq.Socket[bytes], value: object) 
 @FUZZ
 @given(st.binary(min_size=4 * len(FEATURES), max_size=4 * len(FEATURES)))
 def test_any_observation_gets_finite_shares_or_a_refusal(socket: zmq.Socket[bytes], raw: bytes) -> None:
-    reply = exchange(socket, encode_message(decide_request(observations(1), observations=raw)))
+    reply = exchange(socket, encode_message(decide_request(questions(1), features=raw)))
     if isinstance(reply, Decided):
         shares: Shares = reply.answers[0].shares
         assert all(0 <= share <= 1 for share in (shares.gpu, shares.cpu, shares.mem))
@@ -188,3 +196,27 @@ def test_req_sockets_are_told_to_use_dealer(server: Server) -> None:
 def test_an_endpoint_that_cannot_be_bound_is_an_error(server: Server, tmp_path: Path) -> None:
     with pytest.raises(zmq.ZMQError):
         PolicyServer(f"ipc://{tmp_path}/no/such/folder/agent.sock", server.policy, server.counters)
+
+
+def test_a_question_that_says_more_than_the_policy_reads_is_answered_the_same(socket: zmq.Socket[bytes]) -> None:
+    """As a daemon sends it that is of a later rlalloc: with further features and heuristics, in another order."""
+    batch = questions(2)
+    later = batch._replace(
+        feature_names=("moon_phase", *batch.feature_names[::-1]),
+        features=np.column_stack((np.array([0.1, 0.9], np.float32), batch.features[:, ::-1])),
+        heuristics=("astrology", *batch.heuristics),
+        alternatives=np.concatenate((np.zeros((2, 1, SHARES), np.float32), batch.alternatives), axis=1),
+    )
+    one, other = (exchange(socket, encode_message(decide_request(each))) for each in (batch, later))
+    assert isinstance(one, Decided)
+    assert isinstance(other, Decided)
+    assert one.answers == other.answers
+
+
+def test_a_policy_whose_answers_are_not_finite_refuses(tmp_path: Path) -> None:
+    with Server(tmp_path) as server, client(server.endpoint) as socket:
+        with torch.no_grad():
+            server.policy.actor.actor.residual.bias.fill_(float("nan"))
+        reply = exchange(socket, encode_message(decide_request(questions(1))))
+    assert isinstance(reply, Refused)
+    assert (reply.code, "not finite" in reply.message) == ("observation", True)

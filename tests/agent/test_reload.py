@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import zmq
 
+from rlalloc.heuristics import SERVED_HEURISTICS, largest
 from rlalloc.messages import AgentState, Decided, encode_message
-from rlalloc.policies import ACTOR_FILE, CURRENT
+from rlalloc.policies import ACTOR_FILE, CURRENT, PolicyStore
+from rlalloc.policy_inputs import DEFAULT_INPUTS
 from rlalloc_agent.actor import Actor
 from rlalloc_agent.served_policy import load_shipped
 from tests.agent.running_server import (
@@ -21,6 +23,7 @@ from tests.agent.running_server import (
     decide_request,
     exchange,
     observations,
+    questions,
 )
 
 
@@ -51,16 +54,16 @@ def test_serves_the_shipped_policy_until_one_is_promoted(tmp_path: Path) -> None
 def test_takes_up_promotions_while_serving_without_losing_a_request(tmp_path: Path) -> None:
     with Server(tmp_path) as server, client(server.endpoint) as socket:
         answered_by = set()
-        rows = observations(1)
+        batch = questions(1)
         for shift in (1.0, -1.0):
             version = add_version(server.policies, actor_that_shifts_by(shift))
             server.policies.promote(version)
             while version not in answered_by:
-                reply = exchange(socket, encode_message(decide_request(rows)))
+                reply = exchange(socket, encode_message(decide_request(batch)))
                 assert isinstance(reply, Decided)
                 answered_by.add(reply.policy_version)
                 if reply.policy_version == version:
-                    expected, _ = actor_that_shifts_by(shift).decide(rows, sample=False)
+                    expected, _ = actor_that_shifts_by(shift).decide(observations(1), sample=False)
                     assert reply.answers[0].shares.gpu == pytest.approx(expected[0, 0], abs=1e-6)
         assert server.counters["policy_load_failed"] == 0
 
@@ -78,7 +81,8 @@ def test_a_damaged_version_leaves_the_old_one_in_service(tmp_path: Path, caplog:
             point_current_at(server, bad)
             wait_for(lambda: server.counters["policy_load_failed"] > 0)
         assert version_in_service(socket) == good
-        assert "promote another version" in caplog.text
+        assert f"policy {bad} cannot be served" in caplog.text
+        assert f"promote another version; policy {good} answers instead" in caplog.text
         server.policies.promote(add_version(server.policies, Actor()))
         wait_for(lambda: version_in_service(socket) == "v000003")
 
@@ -99,6 +103,52 @@ def test_starts_with_the_current_version(tmp_path: Path) -> None:
     again = Server(tmp_path)
     with again:
         assert again.policy.version == version
+
+
+def test_a_version_that_reads_what_is_gone_is_replaced_by_the_shipped_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An upgrade removed a feature. The agent says so once in its log, and to whoever asks for its state."""
+    policies = PolicyStore(tmp_path / "policies")
+    version = add_version(policies, Actor(("moon_phase", *DEFAULT_INPUTS)))
+    (policies.directory / CURRENT).symlink_to(version)
+    with caplog.at_level(logging.ERROR), Server(tmp_path) as server, client(server.endpoint) as socket:
+        server.policy.refresh()
+        state = ask(socket)
+        assert isinstance(exchange(socket, encode_message(decide_request(questions(1)))), Decided)
+        assert isinstance(state, AgentState)
+        shipped = load_shipped()[1].version
+        assert (state.policy_version, state.counters["policy_load_failed"]) == (shipped, 1)
+        assert f"policy {version} cannot be served" in state.problem
+        assert "reads moon_phase" in state.problem
+        assert [record.getMessage() for record in caplog.records] == [
+            f"{state.problem}; policy {shipped} answers instead"
+        ]
+        server.policies.promote(add_version(server.policies, Actor()))
+        wait_for(lambda: version_in_service(socket) == "v000002")
+        again = ask(socket)
+        assert isinstance(again, AgentState)
+        assert again.problem == ""
+
+
+def test_a_new_heuristic_leaves_a_promoted_version_in_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policies = PolicyStore(tmp_path / "policies")
+    actor = actor_that_shifts_by(1.0)
+    version = add_version(policies, actor)
+    policies.promote(version)
+    monkeypatch.setitem(SERVED_HEURISTICS, "largest", largest)
+    with Server(tmp_path) as server, client(server.endpoint) as socket:
+        batch = questions(1)
+        assert "largest" in batch.heuristics
+        reply = exchange(socket, encode_message(decide_request(batch)))
+        assert isinstance(reply, Decided)
+        assert reply.policy_version == version
+        expected, _ = actor.decide(actor.inputs.rows(batch), sample=False)
+        assert reply.answers[0].shares.gpu == pytest.approx(expected[0, 0], abs=1e-6)
+        policies.promote(version)
+        assert server.policy.problem == ""
 
 
 def point_current_at(server: Server, target: str) -> None:

@@ -10,9 +10,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from rlalloc.heuristics import BASELINE_NAME, SERVED_HEURISTICS
 from rlalloc.job import Shares
-from rlalloc.observation import FEATURES, SCHEMA_VERSION
+from rlalloc.observation import FEATURES, SCHEMA_ID
 from rlalloc.store import Store
+from rlalloc.store.migrations.versions.r0003_feature_names import NAMES_OF_0_1
 from tests.core.test_store import APPLICATION, DECISION, OUTCOME
 from tests.core.test_store_migrations import make_newer, run_sql
 
@@ -73,11 +75,12 @@ def test_a_job_we_never_saw_is_exit_1(run: Run, tmp_path: Path) -> None:
 
 def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.sqlite")
-    observation = np.zeros(len(FEATURES), dtype="<f4")
-    observation[FEATURES.index("heuristic_gpu_share")] = 1.0
-    observation[FEATURES.index("equal-share+smallest-area-first:gpu_share")] = 0.6
-    seen = observation.tobytes()
-    store.add_decisions([msgspec.structs.replace(DECISION, observation=seen, observation_schema=SCHEMA_VERSION)])
+    answers = dict.fromkeys(SERVED_HEURISTICS, Shares(0.0, 1.0, 1.0))
+    answers |= {BASELINE_NAME: Shares(1.0, 1.0, 1.0), "equal-share+smallest-area-first": Shares(0.6, 1.0, 1.0)}
+    seen = np.zeros(len(FEATURES), dtype="<f4").tobytes()
+    store.add_decisions(
+        [msgspec.structs.replace(DECISION, observation=seen, observation_schema=SCHEMA_ID, alternatives=answers)]
+    )
     (application,) = store.journal([APPLICATION])
     store.set_applications([application], "begun", 1002, "let go with the decided size")
     store.add_outcomes([OUTCOME])
@@ -88,7 +91,7 @@ def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
         "1 node x 4 GPUs",  # the request
         "1 (from the script) to 8 (from the script); workable: 1, 2, 4, 8",
         "queued_gpus 0",  # the observation
-        "price-by-order 8, price-ef 1, capped-price 1, marginal-gain 1, efficiency-adaptive 1, equal-share 4",
+        "price-ef 1, capped-price 1, marginal-gain 1, efficiency-adaptive 1, equal-share 4, price-by-order 8",
         "GPU 0.100, CPU 0.200, memory 0.300, urgency 0.400; log-probability -1.500",
         "+12, falling to nothing while it waits, within 0:17:36",
         "v000001",
@@ -104,6 +107,22 @@ def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
     assert set(told["decision"]["observation"]) == set(FEATURES)
     assert told["gpus_of_heuristics"]["equal-share+smallest-area-first"] == 4
     assert told["outcome"]["state"] == "COMPLETED"
+
+
+def test_what_rlalloc_0_1_stored_is_explained(run: Run, tmp_path: Path) -> None:
+    """It kept the heuristics' answers among the features; those are shown as what they are."""
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    seen = dict.fromkeys(NAMES_OF_0_1, 0.0) | {"queued_gpus": 0.5, f"{BASELINE_NAME}:gpu_share": 1.0}
+    observation = np.array(list(seen.values()), dtype="<f4").tobytes()
+    store.add_decisions(
+        [msgspec.structs.replace(DECISION, observation=observation, observation_schema=7, alternatives=None)]
+    )
+    store.close()
+    story = run("explain", "7").stdout
+    assert "queued_gpus 0.5" in story
+    assert (
+        "price-ef 1, capped-price 1, marginal-gain 1, efficiency-adaptive 1, equal-share 1, price-by-order 8" in story
+    )
 
 
 def test_a_job_decided_again_says_which_decision_its_outcome_belongs_to(run: Run, tmp_path: Path) -> None:

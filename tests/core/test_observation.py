@@ -1,33 +1,48 @@
-"""The encoding of a job and a cluster."""
+"""The encoding of a job and a cluster, now and from what was stored earlier."""
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given
 
+from rlalloc import observation
 from rlalloc.allocation import allocation_for
-from rlalloc.heuristics import ALTERNATIVES, BASELINE, BASELINE_NAME, REFERENCE_POLICIES
+from rlalloc.heuristics import BASELINE, BASELINE_NAME, REFERENCE_POLICIES, SERVED_HEURISTICS, largest
 from rlalloc.job import JobView
-from rlalloc.observation import FEATURES, as_if_based_on, encode, heuristic_shares
+from rlalloc.objective import TERM_NAMES, Weights
+from rlalloc.objective.weights import features_of
+from rlalloc.observation import (
+    DECLARED,
+    FEATURES,
+    WEIGHT_FEATURES,
+    EncodedBatch,
+    answer_columns,
+    as_stored,
+    encode,
+    recalled,
+)
+from rlalloc.policy_inputs import PolicyInputs, baseline_shares
+from rlalloc.store.migrations.versions.r0003_feature_names import NAMES_OF_0_1
 from rlalloc.view import ClusterView
 
 from .strategies import SHAPE, cluster_views, job_views
 
 
 @given(job_views(), cluster_views())
-def test_every_observation_is_finite_and_of_one_shape(job: JobView, cluster: ClusterView) -> None:
-    observation = encode(job, cluster)
-    assert observation.shape == (len(FEATURES),)
-    assert observation.dtype == np.float32
-    assert np.isfinite(observation).all()
+def test_every_encoding_is_finite_and_of_one_shape(job: JobView, cluster: ClusterView) -> None:
+    question = encode(job, cluster)
+    assert question.features.shape == (len(FEATURES),)
+    assert question.features.dtype == np.float32
+    assert np.isfinite(question.features).all()
 
 
 @given(job_views(), cluster_views())
-def test_it_ends_with_the_base_heuristic(job: JobView, cluster: ClusterView) -> None:
-    expected = BASELINE(job, cluster)
-    found = heuristic_shares(encode(job, cluster))
-    assert np.allclose(msgspec.structs.astuple(found), msgspec.structs.astuple(expected), atol=1e-6)
+def test_each_served_heuristic_is_asked(job: JobView, cluster: ClusterView) -> None:
+    question = encode(job, cluster)
+    assert question.alternatives == {name: answer(job, cluster) for name, answer in SERVED_HEURISTICS.items()}
     sizes = REFERENCE_POLICIES["price-by-order"](job, cluster)
-    assert expected == msgspec.structs.replace(sizes, urgency=expected.urgency)
+    baseline = question.alternatives[BASELINE_NAME]
+    assert baseline == msgspec.structs.replace(sizes, urgency=baseline.urgency)
 
 
 @given(job_views(), cluster_views())
@@ -38,15 +53,95 @@ def test_every_heuristic_stays_inside_the_bounds(job: JobView, cluster: ClusterV
 
 
 @given(job_views(), cluster_views())
-def test_it_can_be_based_on_each_heuristic_that_stands_in(job: JobView, cluster: ClusterView) -> None:
-    observation = encode(job, cluster)
-    for name, heuristic in ALTERNATIVES.items():
-        found = heuristic_shares(as_if_based_on(name, observation))
-        assert np.allclose(
-            msgspec.structs.astuple(found), msgspec.structs.astuple(heuristic(job, cluster)), atol=1e-6
-        )
-    assert (as_if_based_on(BASELINE_NAME, observation) == observation).all()
+def test_a_network_reads_its_inputs_by_name(job: JobView, cluster: ClusterView) -> None:
+    """Whatever their order, and of whatever heuristic it is a residual around."""
+    question = encode(job, cluster)
+    names = ("waited", "equal-share+smallest-area-first:gpu_share", "free_gpus", *answer_columns(BASELINE_NAME))
+    row = PolicyInputs(names).row(question)
+    equal = question.alternatives["equal-share+smallest-area-first"]
+    saw = question.by_name()
+    assert row[:3] == pytest.approx((saw["waited"], equal.gpu, saw["free_gpus"]))
+    expected = msgspec.structs.astuple(BASELINE(job, cluster))
+    assert msgspec.structs.astuple(baseline_shares(row)) == pytest.approx(expected, abs=1e-6)
+    around = PolicyInputs(answer_columns("equal-share+smallest-area-first")).row(question)
+    assert around == pytest.approx(msgspec.structs.astuple(equal))
 
 
-def test_names_are_unique() -> None:
+def test_features_are_declared_once_each_with_its_meaning() -> None:
     assert len(set(FEATURES)) == len(FEATURES)
+    assert all(feature.meaning and ":" not in feature.name for feature in DECLARED)
+    assert [name.removeprefix("weight_") for name in WEIGHT_FEATURES] == list(TERM_NAMES)
+    assert not PolicyInputs().missing()
+
+
+@given(job_views(), cluster_views())
+def test_the_objective_is_among_the_features(job: JobView, cluster: ClusterView) -> None:
+    objective = Weights(energy=0.1)
+    saw = encode(job, cluster, objective).by_name()
+    assert [saw[name] for name in WEIGHT_FEATURES] == pytest.approx(features_of(objective.array).tolist())
+
+
+@given(job_views(), cluster_views())
+def test_what_was_stored_is_encoded_anew_by_name(job: JobView, cluster: ClusterView) -> None:
+    """A newer feature has its default, one that is gone is dropped, a new heuristic answers as the baseline."""
+    question = encode(job, cluster)
+    names = (*FEATURES[5:], "moon_phase")
+    values = np.append(question.features[5:], np.float32(0.5)).tobytes()
+    answers = {name: shares for name, shares in question.alternatives.items() if not name.startswith("equal-share")}
+    again = recalled(names, values, answers)
+    assert again is not None
+    assert (again.features[:5] == [feature.default for feature in DECLARED[:5]]).all()
+    assert (again.features[5:] == question.features[5:]).all()
+    baseline = question.alternatives[BASELINE_NAME]
+    assert again.alternatives == {**question.alternatives, "equal-share+smallest-area-first": baseline}
+
+
+@given(job_views(), cluster_views())
+def test_what_rlalloc_0_1_stored_is_encoded_anew(job: JobView, cluster: ClusterView) -> None:
+    """Its observations held the heuristics' answers: two shares of each, and all of the baseline's at the end."""
+    question = encode(job, cluster)
+    values = PolicyInputs(NAMES_OF_0_1).row(question)
+    again = recalled(NAMES_OF_0_1, values.tobytes(), None)
+    assert again is not None
+    assert (again.features == question.features).all()
+    for name, shares in again.alternatives.items():
+        expected = msgspec.structs.astuple(question.alternatives[name])
+        assert msgspec.structs.astuple(shares) == pytest.approx(expected, abs=1e-6)
+    stored, answers = as_stored(NAMES_OF_0_1, values.tobytes(), None)
+    assert (set(stored), set(answers)) == (set(FEATURES), set(SERVED_HEURISTICS))
+    assert (PolicyInputs().row(again) == PolicyInputs().row(question)).all()
+
+
+@pytest.mark.parametrize("values", [b"", b"1234"])
+def test_what_cannot_be_read_is_not_encoded(values: bytes) -> None:
+    assert recalled(FEATURES, values, None) is None
+
+
+@given(job_views(), cluster_views())
+def test_a_new_heuristic_changes_no_feature_and_no_network(job: JobView, cluster: ClusterView) -> None:
+    before = encode(job, cluster)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(SERVED_HEURISTICS, "largest", largest)
+        after = encode(job, cluster)
+        assert after.alternatives["largest"] == largest(job, cluster)
+        assert (after.features == before.features).all()
+        assert (PolicyInputs().row(after) == PolicyInputs().row(before)).all()
+        again = recalled(FEATURES, before.features.tobytes(), before.alternatives)
+        assert again is not None
+        assert again.alternatives["largest"] == before.alternatives[BASELINE_NAME]
+
+
+@given(job_views(), cluster_views())
+def test_a_new_feature_changes_no_network(job: JobView, cluster: ClusterView) -> None:
+    before = EncodedBatch.of([encode(job, cluster)])
+    names = ("moon_phase", *before.feature_names)
+    features = np.column_stack((np.array([0.7], np.float32), before.features))
+    after = before._replace(feature_names=names, features=features)
+    assert (PolicyInputs().rows(after) == PolicyInputs().rows(before)).all()
+
+
+def test_stored_features_are_known_by_a_number_that_follows_from_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (
+        observation.schema_id(FEATURES) == observation.SCHEMA_ID != observation.schema_id((*FEATURES, "moon_phase"))
+    )
+    assert 0 < observation.SCHEMA_ID < 2**31  # the column is a signed integer

@@ -6,16 +6,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rlalloc.errors import PolicyError
-from rlalloc.observation import FEATURES, SCHEMA_VERSION
-from rlalloc.policies import ACTOR_FILE, Manifest, PolicyStore, verify
+from rlalloc.errors import MissingInputsError, PolicyError
+from rlalloc.policies import ACTOR_FILE, MANIFEST_FILE, Manifest, PolicyStore, read_manifest, verify
+from rlalloc.policy_inputs import DEFAULT_INPUTS
 
 MANIFEST = Manifest(
     version="",
     parent=None,
     created_s=1.0,
-    observation_schema=SCHEMA_VERSION,
-    features=FEATURES,
+    inputs=DEFAULT_INPUTS,
     hidden=(8,),
     files={},
     training={},
@@ -46,11 +45,43 @@ def test_a_changed_file_is_never_promoted(tmp_path: Path) -> None:
     assert store.current() is None
 
 
-def test_another_schema_is_refused(tmp_path: Path) -> None:
+def test_a_version_that_reads_what_is_gone_is_refused(tmp_path: Path) -> None:
     store = PolicyStore(tmp_path)
-    version = store.add({ACTOR_FILE: b"x"}, msgspec.structs.replace(MANIFEST, observation_schema=99))
-    with pytest.raises(PolicyError, match="observation schema 99"):
+    inputs = ("moon_phase", *DEFAULT_INPUTS)
+    version = store.add({ACTOR_FILE: b"x"}, msgspec.structs.replace(MANIFEST, inputs=inputs))
+    with pytest.raises(MissingInputsError, match="reads moon_phase, which this version of rlalloc does not have"):
         store.promote(version)
+
+
+@pytest.mark.parametrize("inputs", [(), ("waited",), DEFAULT_INPUTS[:-1], ("waited", "waited", *DEFAULT_INPUTS[-4:])])
+def test_inputs_that_no_actor_has_are_refused(tmp_path: Path, inputs: tuple[str, ...]) -> None:
+    store = PolicyStore(tmp_path)
+    version = store.add({ACTOR_FILE: b"x"}, msgspec.structs.replace(MANIFEST, inputs=inputs))
+    with pytest.raises(PolicyError, match="the inputs of a policy are"):
+        store.promote(version)
+
+
+def manifest_of_0_1(schema: int) -> dict[str, object]:
+    """A manifest as rlalloc 0.1 wrote it: a numbered schema, and no heuristic's name before the baseline's shares."""
+    fields: dict[str, object] = msgspec.to_builtins(MANIFEST)
+    fields.pop("inputs")
+    shares = ["heuristic_gpu_share", "heuristic_cpu_share", "heuristic_mem_share", "heuristic_urgency"]
+    return fields | {
+        "observation_schema": schema,
+        "features": [*DEFAULT_INPUTS[:-4], *shares],
+        "answers": fields.pop("routing"),
+    }
+
+
+def test_a_manifest_of_rlalloc_0_1_is_read(tmp_path: Path) -> None:
+    (tmp_path / MANIFEST_FILE).write_bytes(msgspec.json.encode(manifest_of_0_1(7)))
+    assert read_manifest(tmp_path) == MANIFEST
+
+
+def test_a_version_of_before_0_1_is_refused(tmp_path: Path) -> None:
+    (tmp_path / MANIFEST_FILE).write_bytes(msgspec.json.encode(manifest_of_0_1(6)))
+    with pytest.raises(MissingInputsError, match="observation schema 6"):
+        read_manifest(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["../etc", "v1", "current", ""])

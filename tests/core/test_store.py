@@ -10,7 +10,9 @@ from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
 from rlalloc.errors import StoreError
 from rlalloc.job import Allocation, Shares
 from rlalloc.objective import Resources
+from rlalloc.observation import FEATURES, SCHEMA_ID
 from rlalloc.store import Application, Circumstances, Decision, JobHistory, OldDecision, Outcome, PolicyRow, Store
+from rlalloc.store.migrations.versions.r0003_feature_names import NAMES_OF_0_1
 
 SIZE = Allocation(
     nodes=1, gpus_per_node=4, tasks_per_node=1, cpus_per_task=32, mem_mib_per_node=1024, time_limit_s=600
@@ -32,6 +34,7 @@ DECISION = Decision(
     bounds=bounds_for(SIZE, Directives(gpus=(1, 8)), SiteBounds(), NodeShape(8, 64, 512_000)),
     observation_schema=1,
     observation=b"\x00\x01",
+    alternatives={"price-ef": Shares(0.5, 0.25, 0.0), "equal-share": Shares(1.0, 0.25, 0.0, 0.4)},
     queued=3,
     dominant_share_requested=0.5,
     dominant_share_allocated=0.25,
@@ -214,3 +217,13 @@ def test_sqlite_is_in_wal_mode(tmp_path: Path) -> None:
 def test_a_store_that_cannot_be_opened_is_named() -> None:
     with pytest.raises(StoreError, match=r"nowhere.*check store.url"):
         Store("sqlite:////nowhere/store.sqlite")
+
+
+def test_the_names_of_features_are_kept_once(url: str) -> None:
+    """Those of rlalloc 0.1 are there from the migration on."""
+    store = Store(url)
+    assert store.feature_names() == {7: NAMES_OF_0_1}
+    for number in range(2):
+        store.add_decisions([msgspec.structs.replace(DECISION, id=f"d{number}", observation_schema=SCHEMA_ID)])
+    assert store.feature_names() == {7: NAMES_OF_0_1, SCHEMA_ID: FEATURES}
+    store.close()

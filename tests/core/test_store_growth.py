@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from rlalloc.config import Config
 from rlalloc.store import Store
+from rlalloc_cli.explain import story_of
 from rlalloc_cli.status import print_store
 from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller
@@ -116,4 +117,14 @@ def test_as_many_queries_however_many_jobs(tmp_path: Path) -> None:
         return store.histories(store.jobs_without_outcome(0).jobs)
 
     assert len(plans_of(store, collect)) == 3
+    store.close()
+
+
+def test_a_jobs_story_takes_as_many_queries_however_often_it_was_decided(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    store.add_decisions([DECISION])
+    once = len(plans_of(store, lambda store: story_of(store, 7)))
+    store.add_decisions([msgspec.structs.replace(DECISION, id=f"again{number}") for number in range(50)])
+    assert len(plans_of(store, lambda store: story_of(store, 7))) == once
+    assert len(story_of(store, 7)) == 51
     store.close()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import zmq
 
-from rlalloc.observation import FEATURES
+from rlalloc.observation import FEATURES, EncodedQuestion
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.signals import Signals, Stopping, Waiter
 
@@ -79,7 +79,7 @@ def test_a_stop_does_not_wait_for_the_agent(
         client = AgentClient(endpoint, FOR_EVER_S, signals)
         send_soon(signal.SIGTERM)
         with pytest.raises(Stopping):
-            client.decide([np.zeros(len(FEATURES), dtype=np.float32)], sample=False)
+            client.decide([EncodedQuestion(np.zeros(len(FEATURES), dtype=np.float32), {})], sample=False)
         client.close()
 
 

@@ -10,7 +10,7 @@ from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
 from rlalloc.config import WaitingSection
 from rlalloc.heuristics import expected_cost_s
 from rlalloc.job import Allocation, JobView
-from rlalloc.observation import SCHEMA_VERSION, encode
+from rlalloc.observation import SCHEMA_ID, encode
 from rlalloc.store import Application, ApplicationState, Decision, JobHistory
 from rlalloc.view import ClusterView
 from rlallocd.candidates import find_waiting
@@ -173,7 +173,7 @@ def test_the_situation_of_a_decision_is_read_from_what_the_policy_saw(free: list
     view = _view(*free, ahead=ahead)
     job = JobView("train", EIGHT, bounds_for(EIGHT, Directives(), SiteBounds(), SHAPE), 0.0, 0)
     decision = _decision(
-        1, observation=encode(job, view).astype("<f4").tobytes(), observation_schema=SCHEMA_VERSION, queued=view.crowd
+        1, observation=encode(job, view).features.tobytes(), observation_schema=SCHEMA_ID, queued=view.crowd
     )
     assert situation_at(decision) == situation_in(view)
     assert situation_at(_decision(1)) is None

@@ -9,7 +9,7 @@ import pytest
 
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.objective.weights import features_of
-from rlalloc.observation import WEIGHT_FEATURES
+from rlalloc.observation import FEATURES, WEIGHT_FEATURES
 from rlalloc_testbed import Installation
 from slurm_testbed import wait_until
 
@@ -59,7 +59,8 @@ def test_another_objective_is_told_after_a_reload(rlalloc: Installation) -> None
     def told(job_id: int) -> np.ndarray:
         observation = rlalloc.decision(job_id).observation
         assert observation is not None
-        return np.frombuffer(observation, dtype="<f4")[WEIGHT_FEATURES]
+        saw = dict(zip(FEATURES, np.frombuffer(observation, dtype="<f4").tolist(), strict=True))
+        return np.array([saw[name] for name in WEIGHT_FEATURES])
 
     np.testing.assert_allclose(told(rlalloc.submit(MOLDABLE)), features_of(DEFAULT_WEIGHTS.array))
     rlalloc.write_config(objective={"weights": {"energy": 0.1}})

@@ -12,6 +12,7 @@ import typer
 
 from render_reference import ROOT, comments_of, configuration_page, pages
 from rlalloc.config import Config, parse_config
+from rlalloc.heuristics.named import EXPERTS
 from rlalloc_cli.main import app, mount_trainer
 from rlallocd.sizes import FORMS_DECLINED
 
@@ -109,3 +110,8 @@ def test_commands_that_are_named_exist_with_their_options(document: Path) -> Non
 
 def test_the_walk_finds_commands() -> None:
     assert {"rlalloc explain", "rlalloc train run", "rlalloc simulate convert"} <= set(commands())
+
+
+def test_the_policys_page_lists_every_heuristic() -> None:
+    text = (ROOT / "docs" / "explanation" / "policy.md").read_text(encoding="utf-8")
+    assert not [name for name in EXPERTS.own if f"`{name}`" not in text]

@@ -10,7 +10,7 @@ from rlalloc.errors import PolicyError
 from rlalloc.job import SHARES
 from rlalloc.objective import TERM_NAMES, Weights
 from rlalloc.objective.weights import features_of
-from rlalloc.observation import FEATURES, WEIGHT_FEATURES
+from rlalloc.policy_inputs import PolicyInputs
 from rlalloc_agent.actor import Actor
 from rlalloc_research.pareto_front import (
     CONDITIONED,
@@ -28,6 +28,7 @@ from rlalloc_trainer.advantages.weight_relabelling import RelabelledReplay, cond
 from rlalloc_trainer.sac.conditioned_critics import weight_conditioned_sac
 from rlalloc_trainer.sac.soft_actor_critic import SacSettings, learn
 
+INPUTS = PolicyInputs()
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -36,7 +37,7 @@ def test_one_policy_learns_to_do_what_it_is_conditioned_on() -> None:
     torch.set_num_threads(1)
     generator = np.random.default_rng(0)
     rows = 4000
-    observation = np.full((rows, len(FEATURES)), 0.5, dtype=np.float32)
+    observation = np.full((rows, len(INPUTS)), 0.5, dtype=np.float32)
     shares = generator.random((rows, SHARES), dtype=np.float32)
     advantage = np.zeros((rows, len(TERM_NAMES)), dtype=np.float32)
     advantage[:, TERM_NAMES.index("jct")] = 4 * (0.4**2 - (shares[:, 0] - 0.9) ** 2)  # over the heuristic's 0.5
@@ -46,14 +47,14 @@ def test_one_policy_learns_to_do_what_it_is_conditioned_on() -> None:
     def draw(count: int, generator: np.random.Generator) -> np.ndarray:
         return np.stack([site.array for site in sites])[generator.integers(2, size=count)]
 
-    replay = RelabelledReplay(rows, len(FEATURES), SHARES, draw)
+    replay = RelabelledReplay(rows, INPUTS, draw)
     replay.add(observation, shares, advantage)
     torch.manual_seed(0)
     settings = SacSettings(anchor=0.0, actor_after=50, critic_rate=3e-3, actor_rate=3e-3)
     sac = weight_conditioned_sac(Actor(hidden=(32, 32)), settings, 0)
     learn(sac, replay, 500, generator)
     asked = np.tile(observation[:1], (2, 1))
-    asked[:, WEIGHT_FEATURES] = [features_of(site.array) for site in sites]
+    asked[:, INPUTS.weights] = [features_of(site.array) for site in sites]
     fast, frugal = sac.actor.decide(asked, sample=False)[0][:, 0]
     assert fast > 0.65
     assert frugal < 0.35
@@ -68,23 +69,23 @@ def test_a_small_term_is_followed_through_the_noise_of_a_large_one() -> None:
     torch.set_num_threads(1)
     generator = np.random.default_rng(0)
     rows = 6000
-    observation = generator.random((rows, len(FEATURES)), dtype=np.float32)
+    observation = generator.random((rows, len(INPUTS)), dtype=np.float32)
     observation[:, -SHARES:] = 1.0
     shares = np.ones((rows, SHARES), dtype=np.float32)
     shares[:, 0] = generator.random(rows)
     advantage = np.zeros((rows, len(TERM_NAMES)), dtype=np.float32)
     advantage[:, TERM_NAMES.index("jct")] = -0.3 * (1 - shares[:, 0]) + generator.standard_t(2, size=rows)
     advantage[:, TERM_NAMES.index("gpu_held")] = 0.08 * (1 - shares[:, 0]) + 0.05 * generator.normal(size=rows)
-    replay = RelabelledReplay(rows, len(FEATURES), SHARES)
+    replay = RelabelledReplay(rows, INPUTS)
     replay.add(observation, shares, advantage)
     torch.manual_seed(0)
     settings = SacSettings(actor_after=50, critic_rate=3e-3, actor_rate=3e-3)
     sac = weight_conditioned_sac(Actor(hidden=(32, 32)), settings, 0)
     learn(sac, replay, 1000, generator)
     fast, frugal = (
-        sac.actor.decide(conditioned_on(observation[:500], site_weights("gpu_held", weight).array), sample=False)[0][
-            :, 0
-        ]
+        sac.actor.decide(
+            conditioned_on(observation[:500], site_weights("gpu_held", weight).array, INPUTS), sample=False
+        )[0][:, 0]
         for weight in (0.0, 100.0)
     )
     assert fast.mean() > 0.9

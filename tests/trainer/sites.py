@@ -10,7 +10,7 @@ from rlalloc.allocation import shares_of
 from rlalloc.config import ObjectiveSection
 from rlalloc.heuristics import as_requested, price_ef
 from rlalloc.job import Allocation, JobView, Shares
-from rlalloc.observation import SCHEMA_VERSION, encode
+from rlalloc.observation import SCHEMA_ID, EncodedQuestion, encode
 from rlalloc.store import Decision, Experience, Outcome, Store
 from rlalloc.view import ClusterView, expected_run_time_s
 from rlalloc_simulator.driving import drive
@@ -57,7 +57,7 @@ def experience_of(workload: Workload) -> list[Experience]:
 
 @dataclass(frozen=True, eq=False)
 class _Decided:
-    observation: np.ndarray
+    question: EncodedQuestion
     view: ClusterView
 
 
@@ -94,8 +94,9 @@ def _experience(workload: Workload, number: int, outcome: np.void, decided: _Dec
         reason="",
         request=job.request,
         bounds=job.bounds,
-        observation_schema=SCHEMA_VERSION,
-        observation=decided.observation.astype("<f4").tobytes(),
+        observation_schema=SCHEMA_ID,
+        observation=decided.question.features.tobytes(),
+        alternatives=dict(decided.question.alternatives),
         queued=int(outcome["queued"]),
         dominant_share_requested=decided.view.dominant_share(allocation),
         dominant_share_allocated=decided.view.dominant_share(allocation),

@@ -5,32 +5,60 @@ import torch
 
 from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
-from rlalloc.observation import FEATURES
+from rlalloc.policy_inputs import DEFAULT_INPUTS, PolicyInputs
 from rlalloc_trainer.advantages.weight_relabelling import conditioned_on, draw_weights
 from rlalloc_trainer.sac.conditioned_critics import COLUMNS, WeightConditionedCritics, term_importance
 from tests.trainer.importance import importance
 
+INPUTS = PolicyInputs()
 SITES = (DEFAULT_WEIGHTS, Weights(gpu_held=0.5), Weights(jct=0.01, energy=1, out_of_memory=1, timeout=0))
 
 
 def observations(site: Weights, rows: int = 16) -> torch.Tensor:
     generator = np.random.default_rng(0)
-    return torch.from_numpy(conditioned_on(generator.random((rows, len(FEATURES)), dtype=np.float32), site.array))
+    return torch.from_numpy(
+        conditioned_on(generator.random((rows, len(INPUTS)), dtype=np.float32), site.array, INPUTS)
+    )
 
 
 def new_critics(members: int = 2) -> WeightConditionedCritics:
     torch.manual_seed(0)
-    return WeightConditionedCritics(len(FEATURES), SHARES, (16, 16), members)
+    return WeightConditionedCritics(INPUTS, SHARES, (16, 16), members)
 
 
 def test_the_importance_of_terms_is_read_from_the_observation() -> None:
     weights = draw_weights(500, np.random.default_rng(0))
-    rows = torch.from_numpy(conditioned_on(np.zeros((500, len(FEATURES)), dtype=np.float32), weights))
+    rows = torch.from_numpy(conditioned_on(np.zeros((500, len(INPUTS)), dtype=np.float32), weights, INPUTS))
     # What is below a thousandth of the largest weight is not shown.
-    np.testing.assert_allclose(term_importance(rows)[:, :-1], importance(weights), atol=0.05)
+    np.testing.assert_allclose(term_importance(rows, INPUTS)[:, :-1], importance(weights), atol=0.05)
     for site in SITES:
-        np.testing.assert_allclose(term_importance(observations(site))[0, :-1], importance(site.array), atol=1e-5)
-        assert term_importance(observations(site))[0, -1] == 1
+        np.testing.assert_allclose(
+            term_importance(observations(site), INPUTS)[0, :-1], importance(site.array), atol=1e-5
+        )
+        assert term_importance(observations(site), INPUTS)[0, -1] == 1
+
+
+def test_inputs_may_stand_anywhere() -> None:
+    """A network of another order of inputs, without the weight of one term, learns the same way."""
+    others = [name for name in DEFAULT_INPUTS[::-1] if name not in ("weight_energy", *DEFAULT_INPUTS[-SHARES:])]
+    inputs = PolicyInputs((*others, *DEFAULT_INPUTS[-SHARES:]))
+    rows = torch.from_numpy(
+        conditioned_on(np.zeros((2, len(inputs)), dtype=np.float32), Weights(gpu_held=0.5).array, inputs)
+    )
+    expected = importance(Weights(gpu_held=0.5).array)
+    np.testing.assert_allclose(term_importance(rows, inputs)[0, :-1], expected, atol=1e-5)
+    torch.manual_seed(0)
+    critics = WeightConditionedCritics(inputs, SHARES, (16, 16))
+    assert critics.advantage_by_term(rows, torch.rand(2, SHARES)).shape == (2, 2, COLUMNS)
+    other = torch.from_numpy(conditioned_on(rows.numpy(), Weights().array, inputs))
+    assert torch.equal(
+        critics.advantage_by_term(rows, rows[:, :SHARES]), critics.advantage_by_term(other, rows[:, :SHARES])
+    )
+
+
+def test_a_network_without_any_weight_divides_by_nothing() -> None:
+    inputs = PolicyInputs(DEFAULT_INPUTS[-SHARES:])
+    assert term_importance(torch.rand(2, SHARES), inputs)[:, :-1].abs().max() == 0
 
 
 def test_the_value_is_that_of_the_terms_by_their_importance() -> None:

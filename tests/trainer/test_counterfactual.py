@@ -11,7 +11,8 @@ from rlalloc.allocation import allocation_for
 from rlalloc.heuristics import BASELINE, price_ef
 from rlalloc.job import SHARES, JobView, Shares
 from rlalloc.objective import TERM_NAMES
-from rlalloc.observation import FEATURES, encode, heuristic_shares
+from rlalloc.observation import encode
+from rlalloc.policy_inputs import PolicyInputs, baseline_shares
 from rlalloc.view import ClusterView, expected_run_time_s, slowdown
 from rlalloc_simulator.driving import drive, sizes_now
 from rlalloc_simulator.engine import Simulator, table_of
@@ -23,6 +24,7 @@ from rlalloc_trainer.advantages import counterfactual
 from rlalloc_trainer.advantages.counterfactual import AdvantageSettings, counterfactual_advantages
 from tests.simulator.engine.by_hand import job, site, size
 
+INPUTS = PolicyInputs()
 SMALL = AdvantageSettings(decisions=6)
 
 
@@ -43,7 +45,7 @@ def test_alone_on_the_cluster_the_advantage_is_the_jobs_own() -> None:
     advantages = counterfactual_advantages(workload, price_ef, settings, np.random.default_rng(0))
     counts = np.array(workload.jobs[0].bounds.gpu_counts)
     chosen = counts[np.abs(np.log2(counts)[None] - 4 * advantages.shares[:, :1]).argmin(axis=1)]
-    heuristic = round(16 ** heuristic_shares(advantages.observation[0]).gpu)
+    heuristic = round(16 ** baseline_shares(advantages.observation[0]).gpu)
     scale_s = 60.0 + expected_run_time_s(workload.jobs[0].request, workload.jobs[0].request)
     assert advantages.by_term[:, TERM_NAMES.index("jct")] == pytest.approx(
         (4000 / heuristic - 4000 / chosen) / scale_s, abs=1e-4
@@ -86,7 +88,7 @@ def numbers_of(advantages: counterfactual.Advantages, workload: Workload) -> lis
         asked[0] = waiting[0]
 
     def policy(one: JobView, view: ClusterView) -> Shares:
-        seen[encode(one, view).tobytes()] = asked[0]
+        seen[INPUTS.row(encode(one, view)).tobytes()] = asked[0]
         return BASELINE(one, view)
 
     drive(Simulator(workload.site, table_of(workload.jobs, workload.site)), workload.jobs, policy, before=remember)
@@ -178,7 +180,7 @@ def test_the_same_seed_gives_the_same_advantages(settings: AdvantageSettings) ->
 
 def test_advantages_are_of_the_promised_shape() -> None:
     advantages = counterfactual_advantages(crowded(), price_ef, SMALL, np.random.default_rng(1))
-    assert advantages.observation.shape == (18, len(FEATURES))
+    assert advantages.observation.shape == (18, len(INPUTS))
     assert advantages.shares.shape == (18, SHARES)
     assert advantages.by_term.shape == (18, len(TERM_NAMES))
 

@@ -12,8 +12,9 @@ from rlalloc.errors import PolicyError
 from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME
 from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES
-from rlalloc.observation import FEATURES
+from rlalloc.observation import FEATURES, SCHEMA_ID
 from rlalloc.policies import ACTOR_FILE, PolicyStore, Routing, verify
+from rlalloc.policy_inputs import DEFAULT_INPUTS, PolicyInputs
 from rlalloc.reward import rewards
 from rlalloc.speed import PRIOR
 from rlalloc.store import Experience
@@ -48,6 +49,7 @@ from rlalloc_trainer.sac.critics import Critics, EnsemblePerceptron
 from tests.agent.running_server import add_version
 from tests.trainer.sites import NODES, changed, experience_of, site_workload, stored
 
+NAMES = {SCHEMA_ID: FEATURES}
 SMALL = TrainerSection(steps=30, min_experience=20)
 
 
@@ -164,7 +166,7 @@ def test_a_damaged_policy_in_place_is_an_error(experiences: list[Experience], tm
 
 def test_a_version_keeps_its_critics(tmp_path: Path) -> None:
     actor = Actor()
-    shape = actor.features, actor.actions, actor.hidden
+    shape = actor.inputs, actor.actions, actor.hidden
     kept = load_version(_stored_copy(actor, WeightConditionedCritics(*shape, members=3), tmp_path)).critics
     assert kept is not None
     assert kept.members == 3
@@ -174,7 +176,7 @@ def test_a_version_keeps_its_critics(tmp_path: Path) -> None:
 def test_critics_of_an_earlier_rlalloc_are_left_behind(tmp_path: Path) -> None:
     """They had a value of the situation, too. A retraining from such a version starts with new critics."""
     actor = Actor()
-    with_a_value = WeightConditionedCritics(actor.features, actor.actions, actor.hidden)
+    with_a_value = WeightConditionedCritics(actor.inputs, actor.actions, actor.hidden)
     with_a_value.value = EnsemblePerceptron(2, actor.features - TERMS, actor.hidden, COLUMNS)
     assert load_version(_stored_copy(actor, with_a_value, tmp_path)).critics is None
 
@@ -182,7 +184,7 @@ def test_critics_of_an_earlier_rlalloc_are_left_behind(tmp_path: Path) -> None:
 def test_critics_that_fit_no_actor_are_refused(tmp_path: Path) -> None:
     actor = Actor()
     with pytest.raises(PolicyError, match="does not fit its actor"):
-        load_version(_stored_copy(actor, WeightConditionedCritics(actor.features, actor.actions, (8, 8)), tmp_path))
+        load_version(_stored_copy(actor, WeightConditionedCritics(actor.inputs, actor.actions, (8, 8)), tmp_path))
 
 
 def _stored_copy(actor: Actor, critics: Critics, folder: Path) -> Path:
@@ -208,18 +210,18 @@ def test_what_cannot_be_learned_from_is_left_out(experiences: list[Experience]) 
             outcome=experiences[4].outcome,
         ),
     ]
-    assert usable([*bad, *experiences[5:]]) == experiences[5:]
+    assert usable([*bad, *experiences[5:]], NAMES) == experiences[5:]
 
 
 def test_the_split_is_by_time(experiences: list[Experience]) -> None:
     shuffled = [experiences[number] for number in np.random.default_rng(0).permutation(len(experiences))]
-    train, held_out = split_by_time(usable(shuffled), 0.3)
+    train, held_out = split_by_time(usable(shuffled, NAMES), 0.3)
     assert (len(train), len(held_out)) == (42, 18)
     assert max(one.decision.decided_s for one in train) <= min(one.decision.decided_s for one in held_out)
 
 
 def test_what_was_executed_and_what_it_cost(experiences: list[Experience]) -> None:
-    assert observations_of(experiences).shape == (60, len(FEATURES))
+    assert observations_of(experiences, PolicyInputs()).shape == (60, len(DEFAULT_INPUTS))
     assert shares_of(experiences).shape == (60, SHARES)
     cost = costs_of(experiences, (*TERM_NAMES, "gold"))
     assert cost.shape == (60, len(TERM_NAMES) + 1)
@@ -335,7 +337,7 @@ def test_a_policy_against_itself_is_no_better(experiences: list[Experience]) -> 
 def test_real_rewards_are_read_against_what_the_simulator_expects() -> None:
     """A cost that the situation explains, less the advantage of the decision: the latter remains, term by term."""
     generator = np.random.default_rng(0)
-    observation = generator.uniform(-1, 1, (500, len(FEATURES))).astype(np.float32)
+    observation = generator.uniform(-1, 1, (500, len(DEFAULT_INPUTS))).astype(np.float32)
     explained = 2 * observation[:, 7] - observation[:, 3]
     simulated = Observed(observation, np.stack((explained + 1, explained), axis=1))
     won = np.where(generator.random(500) < 0.5, 0.5, -0.5)

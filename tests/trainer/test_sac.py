@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlalloc.job import SHARES
+from rlalloc.policy_inputs import DEFAULT_INPUTS
 from rlalloc_agent.actor import Actor
 from rlalloc_trainer.sac.critics import BESIDE, EnsemblePerceptron, PlainCritics, advantage_over_heuristic
 from rlalloc_trainer.sac.replay_buffer import Replay, Transitions, single_decisions
@@ -31,7 +32,7 @@ WIDTHS = (32, 32)
 
 def new_sac(settings: SacSettings = PLAIN, seed: int = 0, features: int = 8) -> Sac[Actor]:
     torch.manual_seed(seed)
-    return Sac(Actor(features, WIDTHS), settings, seed)
+    return Sac(Actor(DEFAULT_INPUTS[-features:], WIDTHS), settings, seed)
 
 
 def bandit(rows: int, seed: int, features: int = 8) -> Transitions:
@@ -184,7 +185,7 @@ def test_saved_and_loaded_it_goes_on_exactly(tmp_path: Path) -> None:
 
 
 def test_making_critics_leaves_the_global_generator_alone() -> None:
-    actor = Actor(8, WIDTHS)
+    actor = Actor(DEFAULT_INPUTS[-8:], WIDTHS)
     before = torch.get_rng_state()
     new_critics(actor, members=2, seed=4)
     assert torch.equal(torch.get_rng_state(), before)

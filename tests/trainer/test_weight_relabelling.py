@@ -6,7 +6,7 @@ import pytest
 from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.objective.weights import features_of
-from rlalloc.observation import FEATURES, WEIGHT_FEATURES
+from rlalloc.policy_inputs import PolicyInputs
 from rlalloc_trainer.advantages.weight_relabelling import (
     DEFAULT_PART,
     KILLS,
@@ -20,12 +20,13 @@ from rlalloc_trainer.advantages.weight_relabelling import (
 from tests.trainer.importance import importance
 
 ROWS = 50
+INPUTS = PolicyInputs()
 
 
 def advantages(terms: int = len(TERM_NAMES)) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     generator = np.random.default_rng(0)
     return (
-        generator.random((ROWS, len(FEATURES)), dtype=np.float32),
+        generator.random((ROWS, len(INPUTS)), dtype=np.float32),
         generator.random((ROWS, SHARES), dtype=np.float32),
         generator.normal(size=(ROWS, terms)).astype(np.float32),
     )
@@ -48,15 +49,15 @@ def test_drawn_weights_are_as_sites_may_have_them() -> None:
 def test_rewards_by_term_belong_to_what_was_seen() -> None:
     """Whatever weights a row is drawn with, at the default importance its reward is its advantage."""
     observation, shares, advantage = advantages()
-    replay = RelabelledReplay(ROWS, len(FEATURES), SHARES)
+    replay = RelabelledReplay(ROWS, INPUTS)
     replay.add(observation, shares, advantage)
     batch = replay.sample(400, np.random.default_rng(3))
     default = features_of(DEFAULT_WEIGHTS.array).astype(np.float32)
-    told_default = (batch.observation[:, WEIGHT_FEATURES] == default).all(axis=1)
+    told_default = (batch.observation[:, INPUTS.weights] == default).all(axis=1)
     assert DEFAULT_PART / 2 < told_default.mean() < 1
-    kept = np.delete(observation, np.r_[WEIGHT_FEATURES], axis=1)
+    kept = np.delete(observation, INPUTS.weights, axis=1)
     for row in range(20):
-        mine = (kept == np.delete(batch.observation[row], np.r_[WEIGHT_FEATURES])).all(axis=1)
+        mine = (kept == np.delete(batch.observation[row], INPUTS.weights)).all(axis=1)
         reward = batch.reward[row, :-1] @ importance(DEFAULT_WEIGHTS.array)
         assert reward == pytest.approx((advantage[mine] @ DEFAULT_WEIGHTS.array)[0], rel=1e-4)
         assert (batch.shares[row] == shares[mine]).all()
@@ -66,10 +67,10 @@ def test_rewards_by_term_belong_to_what_was_seen() -> None:
 def test_one_site_draws_its_own() -> None:
     site = Weights(jct=1, energy=0.25)
     observation, shares, advantage = advantages()
-    replay = RelabelledReplay(ROWS, len(FEATURES), SHARES, always(site))
+    replay = RelabelledReplay(ROWS, INPUTS, always(site))
     replay.add(observation, shares, advantage)
     batch = replay.sample(10, np.random.default_rng(0))
-    np.testing.assert_allclose(batch.observation, conditioned_on(batch.observation, site.array))
+    np.testing.assert_allclose(batch.observation, conditioned_on(batch.observation, site.array, INPUTS))
     mixed = mostly(site)(1000, np.random.default_rng(0))
     assert 0.4 < (mixed == site.array).all(axis=1).mean() < 0.6
 
@@ -77,7 +78,7 @@ def test_one_site_draws_its_own() -> None:
 def test_what_is_not_known_stays_so() -> None:
     observation, shares, advantage = advantages()
     advantage[:, TERM_NAMES.index("energy")] = np.nan
-    replay = RelabelledReplay(ROWS, len(FEATURES), SHARES)
+    replay = RelabelledReplay(ROWS, INPUTS)
     replay.add(observation, shares, advantage)
     unknown = np.isnan(replay.sample(10, np.random.default_rng(0)).reward)
     assert unknown[:, TERM_NAMES.index("energy")].all()
@@ -86,17 +87,17 @@ def test_what_is_not_known_stays_so() -> None:
 
 def test_terms_of_plug_ins_count_and_are_not_shown() -> None:
     observation, shares, advantage = advantages(len(TERM_NAMES) + 2)
-    replay = RelabelledReplay(ROWS, len(FEATURES), SHARES, always(DEFAULT_WEIGHTS), further=(2.0, 0.5))
+    replay = RelabelledReplay(ROWS, INPUTS, always(DEFAULT_WEIGHTS), further=(2.0, 0.5))
     replay.add(observation, shares, advantage)
     batch = replay.sample(10, np.random.default_rng(0))
     drawn = [advantage[(shares == row).all(axis=1)][0] for row in batch.shares]
     assert batch.reward[:, -1] == pytest.approx([2.0 * row[-2] + 0.5 * row[-1] for row in drawn], rel=1e-5)
-    np.testing.assert_allclose(batch.observation, conditioned_on(batch.observation, DEFAULT_WEIGHTS.array))
+    np.testing.assert_allclose(batch.observation, conditioned_on(batch.observation, DEFAULT_WEIGHTS.array, INPUTS))
 
 
 def test_the_oldest_give_way_and_none_are_none() -> None:
     observation, shares, advantage = advantages()
-    replay = RelabelledReplay(10, len(FEATURES), SHARES)
+    replay = RelabelledReplay(10, INPUTS)
     with pytest.raises(ValueError, match="add some first"):
         replay.sample(1, np.random.default_rng(0))
     for row in range(ROWS):

@@ -37,8 +37,8 @@ ALTERNATIVES: Final[dict[str, Heuristic]] = {
 """Heuristics that the agent can serve instead of the baseline, on a site where one is better.
 
 All of them answer the baseline's CPU and memory shares."""
-SERVED_HEURISTICS: Final = (*ALTERNATIVES, BASELINE_NAME)
-"""The names of all heuristics that the agent can serve."""
+SERVED_HEURISTICS: Final[dict[str, Heuristic]] = {**ALTERNATIVES, BASELINE_NAME: BASELINE}
+"""All heuristics that the agent can serve. Each is asked once for every question that goes to the agent."""
 
 REFERENCE_POLICIES: Final[dict[str, Heuristic]] = {
     "as-requested": as_requested,

@@ -9,6 +9,7 @@ import msgspec
 import sqlalchemy as sa
 
 from rlalloc.errors import StoreError
+from rlalloc.observation import FEATURES, SCHEMA_ID
 from rlalloc.store.database import Database
 from rlalloc.store.encoding import Row, UnreadableRow, from_row, to_row
 from rlalloc.store.migrate import is_current, migrate, refuse_to_migrate
@@ -22,7 +23,7 @@ from rlalloc.store.rows import (
     Outcome,
     PolicyRow,
 )
-from rlalloc.store.tables import APPLICATIONS, DECISIONS, OUTCOMES, POLICIES
+from rlalloc.store.tables import APPLICATIONS, DECISIONS, FEATURE_SETS, OUTCOMES, POLICIES
 
 _log = logging.getLogger(__name__)
 
@@ -90,11 +91,20 @@ class Store:
         return len(self._unreadable_rows)
 
     def add_decisions(self, decisions: Sequence[Decision]) -> None:
-        """Write decisions, all or none."""
+        """Write decisions, all or none, and the names of their features if those are new here."""
         if not decisions:
             return
         with self._database.writing() as connection:
+            _name_features(connection)
             connection.execute(sa.insert(DECISIONS), [to_row(decision) for decision in decisions])
+
+    def feature_names(self) -> dict[int, tuple[str, ...]]:
+        """What the features of decisions are called, by ``Decision.observation_schema``."""
+        with self._database.reading() as connection:
+            return {
+                number: msgspec.json.decode(names, type=tuple[str, ...])
+                for number, names in connection.execute(sa.select(FEATURE_SETS.c.id, FEATURE_SETS.c.names))
+            }
 
     def journal(self, applications: Sequence[Application]) -> tuple[Application, ...]:
         """Write intents before Slurm is touched; returns them with the ids that they got."""
@@ -343,6 +353,11 @@ class Store:
                 self._faults.add((table, str(err)))
                 _log.error("skipped, and further rows with the same fault: %s", found)
             return None
+
+
+def _name_features(connection: sa.Connection) -> None:
+    if connection.execute(sa.select(FEATURE_SETS.c.id).where(FEATURE_SETS.c.id == SCHEMA_ID)).first() is None:
+        connection.execute(sa.insert(FEATURE_SETS).values(id=SCHEMA_ID, names=msgspec.json.encode(FEATURES).decode()))
 
 
 _NAMES: Final[dict[type[msgspec.Struct], tuple[str, str]]] = {

@@ -31,8 +31,9 @@ class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """One answer for one job.
 
-    ``reason`` is empty where a policy decided, else why the job was left as submitted. ``observation`` is
-    float32 little endian under ``observation_schema``. ``queued``, the dominant shares, ``reference_s`` and
+    ``reason`` is empty where a policy decided, else why the job was left as submitted. ``observation`` holds the
+    features, float32, little endian, whose names the store keeps under ``observation_schema``; ``alternatives`` what
+    each heuristic answered, by name. ``queued``, the dominant shares, ``reference_s`` and
     ``circumstances`` are what the reward needs of that moment. ``predicted_gain`` is None in a job's first decision;
     in one taken while it waited, the part of the expected cost that the new size was to save. ``nice`` is what was to
     be added to the job's own for its urgency, and ``patience_s`` the wait in which that falls to nothing; None where
@@ -55,6 +56,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     bounds: Bounds | None = None
     observation_schema: int | None = None
     observation: bytes | None = None
+    alternatives: dict[str, Shares] | None = None
     queued: int | None = None
     dominant_share_requested: float | None = None
     dominant_share_allocated: float | None = None

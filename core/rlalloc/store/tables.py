@@ -2,6 +2,7 @@
 
 decisions      one row an answer for one job: inputs, shares, policy, allocation, or why it was left as submitted;
                ``awaits_outcome`` is 0 once one of its job's decisions has an outcome
+feature_sets   the names of the features of decisions' observations, once for each set of features there ever was
 applications   the journal: the original and the intent of each update, written before Slurm is touched
 outcomes       what sacct says became of a decided job, and its reward
 policies       versions made by the trainer, and the gate's verdict
@@ -35,6 +36,7 @@ DECISIONS: Final = Table(
     Column("bounds", Text),
     Column("observation_schema", Integer),
     Column("observation", LargeBinary),
+    Column("alternatives", Text),
     Column("queued", Integer),
     Column("dominant_share_requested", Double),
     Column("dominant_share_allocated", Double),
@@ -51,6 +53,13 @@ DECISIONS: Final = Table(
     Index("decisions_by_job", "job_id", "submitted_s"),
     Index("decisions_by_time", "decided_s", "id"),
     Index("decisions_awaiting_outcome", "awaits_outcome", "decided_s", "id"),
+)
+
+FEATURE_SETS: Final = Table(
+    "feature_sets",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("names", Text, nullable=False),
 )
 
 APPLICATIONS: Final = Table(

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from rlalloc.allocation import allocation_for
 from rlalloc.job import Allocation, JobView, Shares
-from rlalloc.observation import FEATURES, encode
+from rlalloc.observation import EncodedBatch, EncodedQuestion, encode
 from rlalloc.urgency import UrgencyRules, nice_for
 from rlalloc.view import ClusterView, expected_run_time_s, slowdown
 from rlalloc_simulator.engine.job_table import SubmittedJob, table_of
@@ -23,7 +23,7 @@ class Question(NamedTuple):
     simulator: int
     number: int
     view: ClusterView
-    observation: NDArray[np.float32]
+    encoded: EncodedQuestion
 
 
 class SideBySide:
@@ -89,6 +89,6 @@ def answer_of(
     return allocation, (nice_for(shares.urgency, rules), patience_s)
 
 
-def stacked(questions: Sequence[Question]) -> NDArray[np.float32]:
-    """Return the observations of a batch, shape (questions, features)."""
-    return np.stack([question.observation for question in questions]).reshape(-1, len(FEATURES))
+def stacked(questions: Sequence[Question]) -> EncodedBatch:
+    """Return one or more questions side by side, as policies take them."""
+    return EncodedBatch.of([question.encoded for question in questions])

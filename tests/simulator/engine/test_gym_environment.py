@@ -12,7 +12,7 @@ import torch
 from gymnasium.utils.env_checker import check_env
 
 from rlalloc.job import SHARES
-from rlalloc.observation import heuristic_shares
+from rlalloc.policy_inputs import baseline_shares
 from rlalloc_simulator.engine.batched_simulators import SideBySide, stacked
 from rlalloc_simulator.gym_environment import ENVIRONMENT, ClusterEnvironment
 from rlalloc_simulator.training_workloads import training_workload
@@ -60,7 +60,7 @@ def test_rewards_add_up_to_the_mean_jct() -> None:
     observation, _ = environment.reset(seed=3)
     total, terminated = 0.0, False
     while not terminated:
-        shares = heuristic_shares(observation)
+        shares = baseline_shares(observation)
         action = np.array(msgspec.structs.astuple(shares), dtype=np.float32)
         observation, reward, terminated, _, _ = environment.step(action)
         total += reward
@@ -102,7 +102,7 @@ def test_many_simulators_are_answered_in_batches() -> None:
     batches = 0
     for questions in together.questions():
         batches += 1
-        assert stacked(questions).shape[0] == len(questions)
+        assert stacked(questions).features.shape[0] == len(questions)
         together.answer(questions, np.array([[0.5, 1.0, 1.0, 1.0]] * len(questions)))
     lengths = [len(workload.jobs) for workload in workloads]
     assert max(lengths) <= batches < sum(lengths)

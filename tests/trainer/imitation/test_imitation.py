@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics.named import policy_named
-from rlalloc.observation import FEATURES
 from rlalloc_agent.actor import Actor
 from rlalloc_simulator.driving import drive
 from rlalloc_simulator.engine import Simulator, table_of
@@ -83,9 +82,9 @@ def test_files_that_are_no_demonstrations_are_refused(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="holds no demonstrations"):
         read_demonstrations(path)
     shown = record(ClusterEnvironment(jobs=3), Recorded(experts=("sjf",), workloads=1))
-    older = msgspec.structs.replace(shown, recorded=msgspec.structs.replace(shown.recorded, schema=0))
+    older = msgspec.structs.replace(shown, recorded=msgspec.structs.replace(shown.recorded, inputs=("waited",)))
     write_demonstrations(older, path)
-    with pytest.raises(PolicyError, match="of observation schema 0"):
+    with pytest.raises(PolicyError, match="other features or heuristics"):
         read_demonstrations(path)
 
 
@@ -99,7 +98,7 @@ def test_unknown_experts_and_environments_are_named() -> None:
 @pytest.mark.parametrize("expert", ["sjf", "efficiency-adaptive"])
 def test_an_untrained_residual_actor_is_its_expert(expert: str) -> None:
     environment = AroundExpert(ClusterEnvironment(jobs=15), expert)
-    actor = Actor(len(FEATURES), WIDTHS)
+    actor = Actor(hidden=WIDTHS)
     observation, _ = environment.reset(options={"workload": 3})
     ended, seen = False, []
     while not ended:

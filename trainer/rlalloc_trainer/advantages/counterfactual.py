@@ -24,7 +24,8 @@ from rlalloc.heuristics import Heuristic
 from rlalloc.job import SHARES, Allocation, Shares
 from rlalloc.objective import TERM_NAMES, Setting, costs_of
 from rlalloc.objective.consequences import SCALE_FLOOR_S
-from rlalloc.observation import FEATURES, Observation, encode, heuristic_shares
+from rlalloc.observation import FloatArray, encode
+from rlalloc.policy_inputs import DEFAULT_INPUTS, PolicyInputs, baseline_shares
 from rlalloc.view import expected_run_time_s
 from rlalloc_simulator.driving import drive
 from rlalloc_simulator.engine import Simulator, SubmittedJob, table_of
@@ -53,6 +54,7 @@ class AdvantageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     are the heuristic's.
 
     ``terms`` are those of the objective that are counted (``rlalloc.objective.TERM_NAMES``, and plug-ins').
+    ``inputs`` name what the network reads that is to learn from them (``rlalloc.policy_inputs``).
     """
 
     decisions: int = 25
@@ -65,6 +67,7 @@ class AdvantageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     explored_mem: float = 0.15
     explored_urgency: float = 0.5
     terms: tuple[str, ...] = TERM_NAMES
+    inputs: tuple[str, ...] = DEFAULT_INPUTS
 
     @property
     def rows(self) -> int:
@@ -75,7 +78,7 @@ class AdvantageSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 class Advantages(msgspec.Struct, frozen=True):
     """Counterfactual advantages of decisions that were taken again, a row each.
 
-    ``observation`` (rows, features), ``shares`` (rows, shares), ``by_term`` (rows, terms): the advantage of these
+    ``observation`` (rows, inputs), ``shares`` (rows, shares), ``by_term`` (rows, terms): the advantage of these
     shares over the heuristic's in each term of the objective, in units of what a decision of that job can change.
     """
 
@@ -107,20 +110,22 @@ def counterfactual_advantages(
 
     sizes = drive(simulator, workload.jobs, policy, before=keep).sizes
     urgency = workload.site.interception.urgency.nice_band > 0
-    rows: list[tuple[Observation, Shares, Reals]] = []
+    rows: list[tuple[FloatArray, Shares, Reals]] = []
+    inputs = PolicyInputs(settings.inputs)
     for moment in _some(moments, settings, generator):
         futures = _futures(moment, workload, known, sizes, settings, generator)
         counted = _Counted(setting, settings.terms)
         retake = _Retake(
             moment, workload.jobs[moment.number], futures, counted, policy if settings.redecide else None
         )
-        heuristic = heuristic_shares(retake.observation)
+        observation = inputs.row(retake.question)
+        heuristic = baseline_shares(observation)
         rows.extend(
-            (retake.observation, shares, advantage)
+            (observation, shares, advantage)
             for shares in _alternatives(heuristic, settings, generator, urgency=urgency)
             for advantage in retake.advantages(shares, heuristic)
         )
-    return _advantages(rows, len(settings.terms))
+    return _advantages(rows, len(inputs), len(settings.terms))
 
 
 class _Moment(msgspec.Struct, frozen=True):
@@ -173,7 +178,7 @@ class _Retake:
         self._job, self._view = job, cluster_view(moment.before, moment.number)
         self._moment, self._futures, self._counted, self._policy = moment, futures, counted, policy
         self._known: dict[tuple[Allocation, tuple[int, float]], Reals] = {}
-        self.observation = encode(job_view(moment.before, moment.number, job), self._view)
+        self.question = encode(job_view(moment.before, moment.number, job), self._view)
 
     def advantages(self, shares: Shares, reference: Shares) -> Reals:
         """Advantage of ``shares`` over ``reference`` by term, (futures, terms).
@@ -263,10 +268,10 @@ def _alternatives(
     ]
 
 
-def _advantages(rows: Sequence[tuple[Observation, Shares, Reals]], terms: int) -> Advantages:
+def _advantages(rows: Sequence[tuple[FloatArray, Shares, Reals]], inputs: int, terms: int) -> Advantages:
     shares = [msgspec.structs.astuple(answer) for _, answer, _ in rows]
     return Advantages(
-        np.array([observation for observation, _, _ in rows], dtype=np.float32).reshape(-1, len(FEATURES)),
+        np.array([observation for observation, _, _ in rows], dtype=np.float32).reshape(-1, inputs),
         np.array(shares, dtype=np.float32).reshape(-1, SHARES),
         np.array([advantage for _, _, advantage in rows], dtype=np.float32).reshape(-1, terms),
     )

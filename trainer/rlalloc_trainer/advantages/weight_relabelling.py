@@ -15,7 +15,7 @@ from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.objective.consequences import FloatArray
 from rlalloc.objective.weights import features_of
-from rlalloc.observation import FEATURES, WEIGHT_FEATURES
+from rlalloc.policy_inputs import PolicyInputs
 from rlalloc_trainer.advantages.advantage_scale import cut, scaled
 from rlalloc_trainer.advantages.counterfactual import Advantages
 from rlalloc_trainer.sac.replay_buffer import FloatArray as SingleArray
@@ -73,10 +73,10 @@ def mostly(weights: Weights) -> Draw:
     return draw
 
 
-def conditioned_on(observation: SingleArray, weights: FloatArray) -> SingleArray:
-    """Return observations (rows, features) with other weights in them, (terms,) or (rows, terms)."""
+def conditioned_on(observation: SingleArray, weights: FloatArray, inputs: PolicyInputs) -> SingleArray:
+    """Return observations (rows, inputs) with other weights in them, (terms,) or (rows, terms)."""
     other = observation.copy()
-    other[:, WEIGHT_FEATURES] = features_of(weights)
+    other[:, inputs.weights] = features_of(weights)[..., inputs.terms]
     return other
 
 
@@ -90,10 +90,11 @@ class RelabelledReplay:
     """
 
     def __init__(
-        self, capacity: int, features: int, shares: int, draw: Draw = draw_weights, further: Sequence[float] = ()
+        self, capacity: int, inputs: PolicyInputs, draw: Draw = draw_weights, further: Sequence[float] = ()
     ) -> None:
-        self._observation = np.zeros((capacity, features), dtype=np.float32)
-        self._shares = np.zeros((capacity, shares), dtype=np.float32)
+        self._inputs = inputs
+        self._observation = np.zeros((capacity, len(inputs)), dtype=np.float32)
+        self._shares = np.zeros((capacity, SHARES), dtype=np.float32)
         self._by_term = np.zeros((capacity, len(TERM_NAMES) + len(further)), dtype=np.float32)
         self._draw = draw
         self._further = np.array(further, dtype=np.float64)
@@ -103,7 +104,7 @@ class RelabelledReplay:
         return min(self._added, len(self._by_term))
 
     def add(self, observation: SingleArray, shares: SingleArray, advantage: SingleArray) -> None:
-        """Append observations (rows, features), shares (rows, shares) and advantages by term (rows, terms)."""
+        """Append observations (rows, inputs), shares (rows, SHARES) and advantages by term (rows, terms)."""
         rows = (self._added + np.arange(len(advantage))) % len(self._by_term)
         self._observation[rows], self._shares[rows], self._by_term[rows] = observation, shares, advantage
         self._added += len(advantage)
@@ -115,14 +116,16 @@ class RelabelledReplay:
         rows = generator.integers(len(self), size=count)
         advantage = self._by_term[rows].astype(np.float64)
         ours, others = scaled(advantage[:, : len(TERM_NAMES)]), cut(advantage[:, len(TERM_NAMES) :]) @ self._further
-        observation = conditioned_on(self._observation[rows], self._draw(count, generator))
+        observation = conditioned_on(self._observation[rows], self._draw(count, generator), self._inputs)
         reward = np.column_stack((ours, others)).astype(np.float32)
         return single_decisions(observation, self._shares[rows], reward)
 
 
-def relabelled_replay(advantages: Sequence[Advantages], draw: Draw = draw_weights) -> RelabelledReplay:
+def relabelled_replay(
+    advantages: Sequence[Advantages], inputs: PolicyInputs, draw: Draw = draw_weights
+) -> RelabelledReplay:
     """Return a replay buffer of all rows of ``advantages``."""
-    replay = RelabelledReplay(sum(len(each.by_term) for each in advantages), len(FEATURES), SHARES, draw)
+    replay = RelabelledReplay(sum(len(each.by_term) for each in advantages), inputs, draw)
     for each in advantages:
         replay.add(each.observation, each.shares, each.by_term)
     return replay

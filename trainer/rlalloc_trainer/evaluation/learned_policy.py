@@ -8,7 +8,7 @@ from rlalloc.heuristics import Heuristic
 from rlalloc.heuristics.named import policy_named
 from rlalloc.job import JobView, Shares
 from rlalloc.objective import DEFAULT_WEIGHTS, Weights
-from rlalloc.observation import encode
+from rlalloc.observation import EncodedBatch, encode
 from rlalloc.policies import EVERYWHERE, Routing
 from rlalloc.urgency import UrgencyRules
 from rlalloc.view import ClusterView
@@ -22,13 +22,14 @@ class LearnedPolicy(msgspec.Struct, frozen=True):
 
     content: bytes
     hidden: tuple[int, ...]
+    inputs: tuple[str, ...]
     routing: Routing = EVERYWHERE
     objective: Weights = DEFAULT_WEIGHTS
 
     @classmethod
     def of(cls, actor: Actor, routing: Routing = EVERYWHERE, objective: Weights = DEFAULT_WEIGHTS) -> "LearnedPolicy":
         """Take an actor's parameters as they are now."""
-        return cls(actor_bytes(actor), actor.hidden, routing, objective)
+        return cls(actor_bytes(actor), actor.hidden, actor.inputs.names, routing, objective)
 
     @property
     def digest(self) -> str:
@@ -42,10 +43,10 @@ class LearnedPolicy(msgspec.Struct, frozen=True):
         ever = self.routing.ever(urgency_counts=urgency.nice_band > 0)
         if self.objective == DEFAULT_WEIGHTS and not ever:
             return policy_named(self.routing.heuristic)
-        policy = RoutedPolicy(actor_from_bytes(self.content, self.hidden), self.routing)
+        policy = RoutedPolicy(actor_from_bytes(self.content, self.hidden, self.inputs), self.routing)
 
         def decide(job: JobView, view: ClusterView) -> Shares:
-            shares, _ = policy.decide(encode(job, view, self.objective)[None, :], sample=False)
+            shares, _ = policy.decide(EncodedBatch.of([encode(job, view, self.objective)]), sample=False)
             return Shares(*shares[0].tolist())
 
         return decide

@@ -1,7 +1,7 @@
 """Demonstrations: what experts did in the environment and what came of it, recorded to a file and read again.
 
 A file is safetensors (nothing in it can run code): the arrays of ``Transitions`` under their names, and who
-demonstrated what as metadata. What was recorded for another observation schema is refused.
+demonstrated what as metadata. What was recorded with other features or heuristics is refused.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ import safetensors.numpy
 
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics.named import policy_named
-from rlalloc.observation import SCHEMA_VERSION
+from rlalloc.policy_inputs import DEFAULT_INPUTS
 from rlalloc_simulator.progress import ProgressCallback, silent
 from rlalloc_trainer.imitation.expert_actor import cluster_of, expert_shares
 from rlalloc_trainer.sac.n_step import NStepReturns
@@ -30,7 +30,7 @@ class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     experts     by name; each in turn has a workload
     workloads     how many, numbered from ``first``
-    schema      of the observations
+    inputs      what the observations are made of
     gamma       discount of a step
     look_ahead  n of the n-step returns
     """
@@ -38,7 +38,7 @@ class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     experts: tuple[str, ...]
     workloads: int
     first: int = FIRST_WORKLOAD
-    schema: int = SCHEMA_VERSION
+    inputs: tuple[str, ...] = DEFAULT_INPUTS
     gamma: float = 0.99
     look_ahead: int = 1
 
@@ -88,7 +88,7 @@ def write_demonstrations(demonstrations: Demonstrations, path: Path) -> None:
 
 
 def read_demonstrations(path: Path) -> Demonstrations:
-    """Return what ``write_demonstrations`` wrote. Raises PolicyError if it is damaged or of another schema."""
+    """Return what ``write_demonstrations`` wrote. Raises PolicyError if it is damaged or of other inputs."""
     try:
         with safetensors.safe_open(path, framework="np") as file:
             recorded = msgspec.json.decode(file.metadata()["recorded"], type=Recorded)
@@ -97,9 +97,9 @@ def read_demonstrations(path: Path) -> Demonstrations:
         raise PolicyError(
             f"{path} holds no demonstrations ({err}): record it with rlalloc train demonstrate"
         ) from err
-    if recorded.schema != SCHEMA_VERSION:
+    if recorded.inputs != DEFAULT_INPUTS:
         raise PolicyError(
-            f"{path} is of observation schema {recorded.schema}, this is {SCHEMA_VERSION}: record it again with "
+            f"{path} holds observations of other features or heuristics than this rlalloc has: record it again with "
             "rlalloc train demonstrate"
         )
     return Demonstrations(recorded, transitions)

@@ -10,13 +10,12 @@ import numpy as np
 
 from rlalloc.bounds import NodeShape
 from rlalloc.job import Bounds, JobClass, Range
-from rlalloc.observation import FEATURES
 from rlalloc.speed import PRIOR, SpeedCurve
 from rlalloc.store import Experience
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.engine import NodeKind, SimulatedSite, SubmittedJob, UserKind
 from rlalloc_simulator.site_from_workload import Workload, with_urgency
-from rlalloc_trainer.pipelines.site_experience import observation_of, run_time_s
+from rlalloc_trainer.pipelines.site_experience import question_of, run_time_s
 
 EXPONENT_RANGE: Final = (0.2, 1.2)
 PRIOR_WEIGHT: Final = 1.0
@@ -119,7 +118,7 @@ def resampled(
 
 def _nodes_of(experience: Experience) -> NodeKind:
     """Read the nodes from an observation: its GPUs, and what a node has, are among the features."""
-    features = dict(zip(FEATURES, observation_of(experience).tolist(), strict=True))
+    features = question_of(experience).by_name()
     request = experience.decision.request
     gpus, node_gpus = round(2 ** (10 * features["cluster_gpus"])), round(2 ** (4 * features["node_gpus"]))
     return NodeKind(

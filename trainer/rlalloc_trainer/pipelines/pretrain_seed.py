@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from rlalloc.errors import PolicyError
-from rlalloc.observation import FEATURES
+from rlalloc.policy_inputs import PolicyInputs
 from rlalloc_agent.actor import HIDDEN, Actor
 from rlalloc_simulator.training_workloads import TRAINING
 from rlalloc_trainer.advantages.counterfactual import Advantages, AdvantageSettings
@@ -71,14 +71,18 @@ def learn_seed(task: tuple[PretrainSettings, Path, int]) -> None:
 def new_sac(settings: PretrainSettings, seed: int) -> Sac[Actor]:
     """Return SAC as that seed begins with it."""
     torch.manual_seed(1_000 * settings.seed + seed)
-    return weight_conditioned_sac(Actor(len(FEATURES), HIDDEN), settings.sac, 1_000 * settings.seed + seed)
+    return weight_conditioned_sac(
+        Actor(settings.advantages.inputs, HIDDEN), settings.sac, 1_000 * settings.seed + seed
+    )
 
 
 def _learn(
     sac: Sac[Actor], settings: PretrainSettings, folder: TrainingFolder, generator: np.random.Generator
 ) -> Curves:
     """Take SAC's steps; return its figures on the way, averaged over CURVE_STEPS steps each."""
-    replay = relabelled_replay([_advantages(number, folder) for number in settings.numbers])
+    replay = relabelled_replay(
+        [_advantages(number, folder) for number in settings.numbers], PolicyInputs(settings.advantages.inputs)
+    )
     losses: list[Losses] = []
     points: dict[str, list[tuple[int, float]]] = {name: [] for name in CURVES}
 

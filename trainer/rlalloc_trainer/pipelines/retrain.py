@@ -4,6 +4,7 @@ The earlier experience trains, the later one judges. Real decisions are few, and
 simulator calibrated on the site adds those. Both go into one replay buffer.
 """
 
+import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.config import ObjectiveSection, TrainerSection
-from rlalloc.job import SHARES
+from rlalloc.errors import MissingInputsError
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES
-from rlalloc.observation import FEATURES
 from rlalloc.policies import Manifest, PolicyStore, Routing
+from rlalloc.policy_inputs import PolicyInputs
 from rlalloc.store import Experience, Store
 from rlalloc.urgency import UrgencyRules
 from rlalloc_agent.actor import Actor
@@ -42,6 +43,8 @@ from rlalloc_trainer.promotion.policy_versions import (
 from rlalloc_trainer.promotion.routing_choice import choose_routing
 from rlalloc_trainer.sac.conditioned_critics import weight_conditioned_sac
 from rlalloc_trainer.sac.soft_actor_critic import Losses, Sac, SacSettings, learn
+
+log = logging.getLogger(__name__)
 
 TRAIN_WORKLOADS: Final = 24
 CHOICE_WORKLOADS: Final = 24
@@ -83,7 +86,7 @@ def retrain(
     ``urgency`` is what the site lets policies do to the order of its queue: the calibrated simulator does too.
     Raises StoreError, PolicyError, or PluginError where a term of the objective cannot be had.
     """
-    experiences = usable(store.experience())
+    experiences = usable(store.experience(), store.feature_names())
     if len(experiences) < settings.min_experience:
         return Retrained(
             trained=False,
@@ -131,8 +134,17 @@ def retrain(
 
 
 def load_in_use(policies: PolicyStore, version: str | None) -> Learned:
-    """Return the policy of that version, the store's current one; None is the shipped one. Raises PolicyError."""
-    return load_shipped_version() if version is None else load_version(policies.path(version))
+    """Return the policy of that version, the store's current one; None is the shipped one.
+
+    The shipped one also stands in for a version that reads what this rlalloc does not have any more, as in the agent.
+    Raises PolicyError where the version is missing or damaged.
+    """
+    if version is not None:
+        try:
+            return load_version(policies.path(version))
+        except MissingInputsError as err:
+            log.warning("%s; training starts from the policy that ships with rlalloc", err)
+    return load_shipped_version()
 
 
 def _train(
@@ -148,17 +160,17 @@ def _train(
     """Fine-tune ``start`` on the site's and on simulated decisions, mostly for the site's objective."""
     terms = (*TERM_NAMES, *objective.plugin_weights)
     further = np.array(list(objective.plugin_weights.values())) / size_of(objective.weights.array)
-    replay = RelabelledReplay(100_000, len(FEATURES), SHARES, mostly(objective.weights), further.tolist())
+    replay = RelabelledReplay(100_000, start.actor.inputs, mostly(objective.weights), further.tolist())
     learned = LearnedPolicy.of(start.actor, objective=objective.weights)
     workloads = resampled(site, TRAIN_WORKLOADS, workload_jobs(site), generator, TRAIN_PACE)
-    advantages = msgspec.structs.replace(SITE_ADVANTAGES, terms=terms)
+    advantages = msgspec.structs.replace(SITE_ADVANTAGES, terms=terms, inputs=start.actor.inputs.names)
     tasks = [(workload, learned, advantages, settings.seed + number) for number, workload in enumerate(workloads)]
     simulated = []
     for done, (retaken, as_it_went) in enumerate(parallel_map(advantages_of_workload, tasks), start=1):
         replay.add(retaken.observation, retaken.shares, retaken.by_term)
         simulated.append(as_it_went)
         progress("simulating the site", 0.4 * done / len(tasks))
-    observation = observations_of(train)
+    observation = observations_of(train, start.actor.inputs)
     advantage = real_advantages(observation, costs_of(train, terms), simulated)
     for _ in range(REAL_COPIES):
         replay.add(observation, shares_of(train), advantage)
@@ -178,13 +190,13 @@ def advantages_of_workload(
     workload, learned, settings, seed = task
     policy = learned.policy(workload.site.interception.urgency)
     retaken = counterfactual_advantages(workload, policy, settings, np.random.default_rng(seed))
-    return retaken, observed(workload, policy, settings.terms)
+    return retaken, observed(workload, policy, PolicyInputs(settings.inputs), settings.terms)
 
 
 def real_advantages(
     observation: NDArray[np.float32], cost: NDArray[np.float64], simulated: Sequence[Observed]
 ) -> NDArray[np.float32]:
-    """Return what real decisions (rows, features) gained by term, compared with what simulation expects.
+    """Return what real decisions (rows, inputs) gained by term, compared with what simulation expects.
 
     ``cost`` (rows, terms) is what they did cost. The result is on the scale of the counterfactual advantages. A ridge
     regression of simulated costs on observations gives the cost to expect; the mean difference between the site and

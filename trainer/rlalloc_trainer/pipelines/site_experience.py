@@ -1,35 +1,55 @@
 """What a site went through, as the trainer needs it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.job import SHARES, Shares
-from rlalloc.observation import FEATURES, SCHEMA_VERSION, Observation
+from rlalloc.observation import FEATURES, SCHEMA_ID, EncodedBatch, EncodedQuestion, recalled
+from rlalloc.policy_inputs import PolicyInputs
 from rlalloc.store import Experience
 
 
-def usable(experiences: Sequence[Experience]) -> list[Experience]:
-    """Return those that can be learned from, in the order of decision.
+def usable(experiences: Sequence[Experience], names: Mapping[int, tuple[str, ...]]) -> list[Experience]:
+    """Return those that can be learned from, in the order of decision, each encoded as it would be today.
 
-    Their observation is of this schema, their job started, and it is known which shares were in effect.
+    Their observation can be read by the ``names`` of features that the store has (``Store.feature_names``), their job
+    started, and it is known which shares were in effect.
     """
     return sorted(
         (
-            experience
+            encoded
             for experience in experiences
-            if experience.decision.observation_schema == SCHEMA_VERSION
-            and experience.decision.observation is not None
-            and len(experience.decision.observation) == 4 * len(FEATURES)
-            and experience.decision.bounds is not None
+            if experience.decision.bounds is not None
             and experience.outcome.executed_shares is not None
             and experience.outcome.costs is not None
             and experience.outcome.started_s is not None
             and experience.outcome.gpus > 0
+            and (encoded := encoded_anew(experience, names)) is not None
         ),
         key=lambda experience: experience.decision.decided_s,
+    )
+
+
+def encoded_anew(experience: Experience, names: Mapping[int, tuple[str, ...]]) -> Experience | None:
+    """Return an experience with today's features and heuristics (``recalled``), or None if it cannot be read."""
+    decision = experience.decision
+    stored = names.get(decision.observation_schema or 0)
+    if stored is None or decision.observation is None:
+        return None
+    question = recalled(stored, decision.observation, decision.alternatives)
+    if question is None:
+        return None
+    return msgspec.structs.replace(
+        experience,
+        decision=msgspec.structs.replace(
+            decision,
+            observation_schema=SCHEMA_ID,
+            observation=question.features.astype("<f4").tobytes(),
+            alternatives=dict(question.alternatives),
+        ),
     )
 
 
@@ -42,9 +62,13 @@ def split_by_time(
     return list(experiences[:cut]), list(experiences[cut:])
 
 
-def observation_of(experience: Experience) -> Observation:
-    """Return the observation (features,) that a usable experience was decided on."""
-    return np.frombuffer(experience.decision.observation or b"", dtype="<f4").astype(np.float32)
+def question_of(experience: Experience) -> EncodedQuestion:
+    """Return the question that a usable experience was the answer to. Raises ValueError of any other."""
+    decision = experience.decision
+    question = recalled(FEATURES, decision.observation or b"", decision.alternatives)
+    if question is None:
+        raise ValueError(f"decision {decision.id} has no observation: see usable()")
+    return question
 
 
 def run_time_s(experience: Experience) -> float:
@@ -59,10 +83,9 @@ def shares_of(experiences: Sequence[Experience]) -> NDArray[np.float32]:
     return np.array([msgspec.structs.astuple(shares) for shares in executed], np.float32).reshape(-1, SHARES)
 
 
-def observations_of(experiences: Sequence[Experience]) -> NDArray[np.float32]:
-    """Return the observations (rows, features) of usable experiences."""
-    rows = [observation_of(experience) for experience in experiences]
-    return np.array(rows, np.float32).reshape(-1, len(FEATURES))
+def observations_of(experiences: Sequence[Experience], inputs: PolicyInputs) -> NDArray[np.float32]:
+    """Return what a network reads of one or more usable experiences, (rows, inputs)."""
+    return inputs.rows(EncodedBatch.of([question_of(experience) for experience in experiences]))
 
 
 def costs_of(experiences: Sequence[Experience], terms: Sequence[str]) -> NDArray[np.float64]:

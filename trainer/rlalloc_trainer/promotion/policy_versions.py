@@ -11,12 +11,11 @@ import safetensors.torch
 from torch import Tensor
 
 from rlalloc.errors import PolicyError
-from rlalloc.observation import FEATURES, SCHEMA_VERSION
 from rlalloc.policies import ACTOR_FILE, EVERYWHERE, Manifest, Routing
 from rlalloc_agent.actor import Actor, actor_bytes, load_actor
 from rlalloc_agent.served_policy import shipped_folder
 from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
-from rlalloc_trainer.sac.conditioned_critics import WeightConditionedCritics
+from rlalloc_trainer.sac.conditioned_critics import COLUMNS, WeightConditionedCritics
 from rlalloc_trainer.sac.critics import Critics
 
 CRITICS_FILE: Final = "critics.safetensors"
@@ -53,8 +52,7 @@ def new_manifest(
         version="",
         parent=parent,
         created_s=time.time(),
-        observation_schema=SCHEMA_VERSION,
-        features=FEATURES,
+        inputs=actor.inputs.names,
         hidden=actor.hidden,
         files={},
         training=dict(training),
@@ -73,7 +71,7 @@ def load_version(folder: Path) -> Learned:
         if _of_an_earlier_form(tensors):
             return Learned(actor, None, manifest.version, manifest.routing)
         members = max(len(tensor) for tensor in tensors.values())  # each has the members in front
-        critics = WeightConditionedCritics(actor.features, actor.actions, actor.hidden, members)
+        critics = WeightConditionedCritics(actor.inputs, actor.actions, actor.hidden, members)
         critics.load_state_dict(tensors)
     except (safetensors.SafetensorError, RuntimeError, ValueError, TypeError) as err:
         reason = str(err).splitlines()[0]
@@ -82,8 +80,10 @@ def load_version(folder: Path) -> Learned:
 
 
 def _of_an_earlier_form(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether critics are of an earlier rlalloc, whose critics had a value of the situation too."""
-    return any(name.startswith("value.") for name in tensors)
+    """Whether critics are those of an earlier rlalloc: they had a value of the situation too, or had other terms."""
+    return any(name.startswith("value.") for name in tensors) or all(
+        tensor.shape[-1] != COLUMNS for tensor in tensors.values()
+    )
 
 
 def load_shipped_version() -> Learned:

@@ -1,0 +1,61 @@
+"""What rlallocd makes of an agent's answers."""
+
+import math
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zmq
+
+from rlalloc.heuristics import SERVED_HEURISTICS
+from rlalloc.job import Shares
+from rlalloc.messages import Decided, PolicyAnswer, decode_request, encode_message
+from rlalloc.observation import FEATURES, EncodedQuestion
+from rlallocd.agent_client import AgentClient, AgentUnavailable
+
+GOOD = PolicyAnswer(Shares(0.1, 0.2, 0.3, 0.4), -1.0)
+QUESTION = EncodedQuestion(
+    np.zeros(len(FEATURES), dtype=np.float32), dict.fromkeys(SERVED_HEURISTICS, Shares(0.5, 0.5, 0.5))
+)
+
+
+def answered_with(tmp_path: Path, *answers: PolicyAnswer) -> Decided:
+    """Ask about one job an agent that gives these answers."""
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        router.setsockopt(zmq.LINGER, 0)
+        router.bind(f"ipc://{tmp_path}/agent.sock")
+
+        def answer() -> None:
+            identity, data = router.recv_multipart()
+            request = decode_request(data)
+            reply = Decided(request_id=request.request_id, policy_version="v000001", answers=answers)
+            router.send_multipart([identity, encode_message(reply)])
+
+        agent = threading.Thread(target=answer)
+        agent.start()
+        client = AgentClient(f"ipc://{tmp_path}/agent.sock", 10.0)
+        try:
+            return client.decide([QUESTION], sample=False)
+        finally:
+            agent.join()
+            client.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        PolicyAnswer(Shares(math.nan, 0.2, 0.3), -1.0),
+        PolicyAnswer(Shares(0.1, 0.2, 7.0), -1.0),
+        PolicyAnswer(Shares(0.1, 0.2, 0.3), math.nan),
+    ],
+)
+def test_numbers_that_mean_nothing_are_no_answer(tmp_path: Path, answer: PolicyAnswer) -> None:
+    with pytest.raises(AgentUnavailable, match="cannot be read: an answer has shares outside"):
+        answered_with(tmp_path, answer)
+
+
+def test_each_job_has_an_answer(tmp_path: Path) -> None:
+    assert answered_with(tmp_path, GOOD).answers == (GOOD,)
+    with pytest.raises(AgentUnavailable, match="2 answers for 1 jobs"):
+        answered_with(tmp_path, GOOD, GOOD)
