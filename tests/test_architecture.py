@@ -25,7 +25,7 @@ FORBIDDEN = {
         "rlalloc_agent",
         "rlalloc_trainer",
     ),
-    "rlallocd.app": ("torch", "rlalloc_trainer", "rlalloc_agent"),
+    "rlallocd.daemon_app": ("torch", "rlalloc_trainer", "rlalloc_agent"),
     "rlalloc_agent.agent_app": ("rlallocd", "rlalloc_trainer", "pyslurm"),
     "rlalloc_simulator.commands.workload_commands rlalloc_simulator.driving rlalloc_simulator.report "
     "rlalloc_simulator.comparison.runner rlalloc_simulator.comparison.load_comparison": (
