@@ -35,7 +35,7 @@ class RanJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     started_by: StartedBy = ""
     let_go_s: float | None = None
     decided: Allocation | None = None
-    decline: str = ""
+    skip_code: str = ""
 
     @property
     def wait_s(self) -> float:
