@@ -21,7 +21,7 @@ from rlalloc_agent.actor import Actor
 from rlalloc_agent.served_policy import load_shipped
 from rlalloc_simulator.driving import drive
 from rlalloc_simulator.engine import Simulator, table_of
-from rlalloc_simulator.engine.batched_simulators import SideBySide, stacked
+from rlalloc_simulator.engine.batched_simulators import BatchedSimulators, stacked
 from rlalloc_simulator.site_from_workload import Workload
 from rlalloc_simulator.training_workloads import training_workload
 
@@ -53,7 +53,7 @@ def driven(workloads: Sequence[Workload], name: str) -> int:
 
 def answered(workloads: Sequence[Workload], actor: Actor) -> int:
     """Run all workloads side by side under the network and return how many decisions it took."""
-    together, decisions = SideBySide(workloads), 0
+    together, decisions = BatchedSimulators(workloads), 0
     for questions in together.questions():
         shares, _ = actor.decide(actor.inputs.rows(stacked(questions)), sample=False)
         together.answer(questions, shares)

@@ -13,7 +13,7 @@ FORBIDDEN = {
         "rlalloc_agent",
         "rlalloc_trainer",
     ),
-    "rlallocd.app": ("torch", "rlalloc_trainer", "rlalloc_agent"),
+    "rlallocd.daemon_app": ("torch", "rlalloc_trainer", "rlalloc_agent"),
     "rlalloc_agent.agent_app": ("rlallocd", "rlalloc_trainer", "pyslurm"),
     "rlalloc_simulator.commands.workload_commands rlalloc_simulator.driving rlalloc_simulator.report": (
         "torch",

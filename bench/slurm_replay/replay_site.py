@@ -86,5 +86,5 @@ def rlalloc_settings(settings: ValidationSettings, mode: Mode) -> dict[str, obje
         "rules": [{"name": "llm", "mode": of_rlalloc}],
         "grace_s": settings.grace_s,
         "daemon": {"poll_s": float(settings.poll_s), "outcomes_every_s": 30.0, "heartbeat_s": 5.0},
-        "waiting": {"max_updates": 0},
+        "redecision": {"max_updates": 0},
     }

@@ -53,15 +53,18 @@ def top(*, version: Annotated[bool, typer.Option("--version", help="Print the ve
 def explain(
     job_id: Annotated[int, typer.Argument(help="A Slurm job id.")],
     *,
-    json: Annotated[bool, typer.Option("--json", help="Print a JSON array, an element a decision.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON array with one element per decision.")] = False,
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Tell one job's story: request, bounds, observation, shares, allocation, outcome."""
+    """Show what was decided for a job and why: request, bounds, observation, shares, allocation, outcome."""
     from rlalloc_cli.explain import print_story, story_as_json, story_of
 
     story = _with_store(config, lambda store: story_of(store, job_id))
     if not story:
-        fail(f"rlalloc has no decision for job {job_id}: no rule covers it, or it came before rlalloc", code=1)
+        fail(
+            f"no decision for job {job_id}: no rule covers it, or it was submitted before rlalloc was installed",
+            code=1,
+        )
     if json:
         typer.echo(story_as_json(story))
     else:
@@ -73,7 +76,7 @@ def status(
     *,
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Tell how the agent and the store are, and what was decided last."""
+    """Show the state of the agent and of the store, and the latest decisions."""
     from rlalloc_cli.status import print_status
 
     loaded = _load(config)
@@ -85,14 +88,14 @@ def status(
 
 @config_app.command("check")
 def config_check(config: ConfigOption = DEFAULT_PATH) -> None:
-    """Check the configuration; exit 2 with the key, what was found and what is allowed if it is wrong."""
+    """Check the configuration file. If it is wrong, print the key, what was found and what is allowed, and exit 2."""
     _load(config)
-    CONSOLE.print(f"{config}: fine")
+    CONSOLE.print(f"{config}: OK")
 
 
 @config_app.command("show")
 def config_show(config: ConfigOption = DEFAULT_PATH) -> None:
-    """Print the whole configuration in force, defaults included."""
+    """Print the complete configuration, defaults included."""
     typer.echo(config_as_yaml(_load(config)), nl=False)
 
 

@@ -20,7 +20,7 @@ def policy_list(config: ConfigOption = DEFAULT_PATH) -> None:
     """List all versions, oldest first."""
     store = _store(config)
     table = Table()
-    for heading in ("version", "in use", "made", "parent", "verdict of the gate"):
+    for heading in ("version", "in use", "created", "parent", "verdict of the gate"):
         table.add_column(heading, overflow="fold")
     for version in store.versions():
         try:
@@ -33,7 +33,7 @@ def policy_list(config: ConfigOption = DEFAULT_PATH) -> None:
         table.add_row(version, in_use, local_time(manifest.created_s), manifest.parent or "-", verdict)
     CONSOLE.print(table)
     if store.current() is None:
-        CONSOLE.print("none was promoted yet: the agent serves the policy that came with rlalloc")
+        CONSOLE.print("no version was promoted yet: the agent serves the policy shipped with rlalloc")
 
 
 @policy_app.command("promote")
@@ -41,7 +41,7 @@ def policy_promote(
     version: Annotated[str, typer.Argument(help="A version of `rlalloc policy list`.")],
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Put a version in use, newer or older than the present one; the agent takes it up by itself."""
+    """Put a version in use, newer or older than the current one. The agent loads it without a restart."""
     try:
         _store(config).promote(version)
     except PolicyError as err:

@@ -5,7 +5,6 @@ square beside the one that training uses, and, for jobs that the baseline heuris
 advantage of smaller ones: what there is to trade.
 """
 
-import argparse
 import itertools
 
 import numpy as np
@@ -28,11 +27,9 @@ EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _HEURISTIC = DEFAULT_INPUTS.index(f"{BASELINE_NAME}:gpu_share")
 
 
-def main() -> None:
-    """Simulate, and print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workloads", type=int, default=60)
-    advantages = [advantages_of(TRAINING + number) for number in range(parser.parse_args().workloads)]
+def print_typical(workloads: int) -> None:
+    """Simulate so many workloads, and print both tables."""
+    advantages = [advantages_of(TRAINING + number) for number in range(workloads)]
     observation, shares, advantage = (
         np.concatenate([getattr(each, name) for each in advantages]) for name in Advantages.__struct_fields__
     )
@@ -74,7 +71,3 @@ def by_share(share: NDArray[np.float32], advantage: NDArray[np.float64]) -> Tabl
         parts = [column[bins == place] for place in range(len(EDGES) - 1)]
         table.add_row(name, *(f"{part.mean():+.3f} ± {part.std() / np.sqrt(len(part)):.3f}" for part in parts))
     return table
-
-
-if __name__ == "__main__":
-    main()

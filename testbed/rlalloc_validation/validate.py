@@ -1,4 +1,4 @@
-"""Wiring of ``rlalloc simulate validate``: a workload out, real runs in, the engine's runs beside them."""
+"""Wiring of ``make validate``: writes a workload, runs it on real sites and in the engine, and compares."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,11 +30,11 @@ from rlalloc_validation.validation_settings import (
 
 
 class Validated(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one command finds.
+    """The results of one command.
 
-    ``spreads``   how far the engine is from itself, by mode
-    ``launch_s``  what the engine was told that launching takes, by mode: measured in the other modes' runs
-    ``again``     the real site against itself: shadow mode touches nothing, so it is the other once more
+    ``spreads``   how far the engine deviates from itself, by mode
+    ``launch_s``  the launch time that the engine assumed, by mode: measured in the other modes' runs
+    ``again``     the real site against itself: shadow mode touches nothing, so both runs are of the same thing
     """
 
     settings: ValidationSettings

@@ -14,7 +14,7 @@ from render_reference import ROOT, comments_of, configuration_page, pages
 from rlalloc.config import Config, parse_config
 from rlalloc.heuristics.named import EXPERTS
 from rlalloc_cli.main import app, mount_trainer
-from rlallocd.sizes import FORMS_DECLINED
+from rlallocd.request_sizes import FORMS_SKIPPED
 
 REFERENCE: Final = ROOT / "docs" / "reference"
 SHIPPED: Final = (ROOT / "etc" / "rlalloc.yaml").read_text(encoding="utf-8")
@@ -58,14 +58,14 @@ def test_the_shipped_file_has_every_key_with_its_default() -> None:
 def test_messages_list_every_skip_reason() -> None:
     text = (REFERENCE / "messages.md").read_text(encoding="utf-8")
     table = text.split("## Skip reasons")[1].split("\n## ")[0]
-    assert set(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)) == set(FORMS_DECLINED)
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)) == set(FORMS_SKIPPED)
 
 
 def test_messages_list_every_other_reason() -> None:
-    """Whatever name a Declined is raised with anywhere in the daemon."""
+    """Whatever name a Skipped is raised with anywhere in the daemon."""
     text = (REFERENCE / "messages.md").read_text(encoding="utf-8")
     source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "daemon" / "rlallocd").rglob("*.py"))
-    raised = set(re.findall(r"Declined\((?:[^()]|\([^()]*\))*?,\s*\"([a-z-]+)\"\s*\)", source)) | {"no-agent"}
+    raised = set(re.findall(r"Skipped\((?:[^()]|\([^()]*\))*?,\s*\"([a-z-]+)\"\s*\)", source)) | {"no-agent"}
     assert raised > {"late", "limit", "directive", "no-rule", "no-gpu-node"}
     assert not {name for name in raised if f"| `{name}` |" not in text}
 

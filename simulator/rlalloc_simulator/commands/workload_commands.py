@@ -19,7 +19,7 @@ SeedOption = Annotated[int, typer.Option(min=0, help="All that is random follows
 
 @app.callback()
 def simulate() -> None:
-    """Keep ``rlalloc simulate`` a group, whatever the number of its commands."""
+    """Keep ``rlalloc simulate`` a group of commands, even with a single one."""
 
 
 @app.command()

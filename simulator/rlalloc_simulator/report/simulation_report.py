@@ -31,7 +31,7 @@ BACKFILLS: Final[dict[str, SchedulerParameters]] = {
     "none": SchedulerParameters(backfill=False),
 }
 AS_SUBMITTED: Final = "as-submitted"
-"""The policy that is none: jobs run as their users submitted them, without rlalloc."""
+"""No policy: jobs run as their users submitted them, without rlalloc."""
 
 
 class Reported(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,7 +191,7 @@ def _names(cluster: ClusterDescription) -> list[str]:
 
 
 def _part_of(report: ProgressCallback, name: str, place: int, policies: int) -> Callable[[float], None]:
-    """Tell how far all policies are from how far one of them is."""
+    """Turn the progress of one policy into that of all."""
     return lambda done: report(name, (place + done) / policies)
 
 

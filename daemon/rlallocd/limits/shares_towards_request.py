@@ -1,4 +1,4 @@
-"""What else may be tried where a limit stands against the decided shares. Pure functions."""
+"""What to try next where a limit forbids the decided shares. Pure functions."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,9 @@ from rlalloc.allocation import share_in, shares_of
 from rlalloc.job import Allocation, Bounds, Shares
 
 
-def rungs(decided: Shares, allocation: Allocation, request: Allocation, bounds: Bounds) -> Iterator[Shares]:
+def shares_towards_request(
+    decided: Shares, allocation: Allocation, request: Allocation, bounds: Bounds
+) -> Iterator[Shares]:
     """Shares from the decided ones towards the request, nearest first; the decided ones are not among them.
 
     First the GPU counts between the decided one and the request's with the decided CPUs and memory, then the same

@@ -1,4 +1,4 @@
-"""What the policies have in common: the sizes that a job may get, and the shares that lead to one."""
+"""Sizes that a job may get, and the shares that lead to each: what all heuristics share."""
 
 import functools
 from collections.abc import Callable

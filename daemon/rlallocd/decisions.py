@@ -1,4 +1,4 @@
-"""Deciding a batch of candidates: views, one question to the agent, allocations.
+"""Decides a batch of candidates: views of the cluster, one question to the agent, allocations.
 
 Nothing here touches Slurm or the store.
 """
@@ -22,21 +22,21 @@ from rlalloc.view import ClusterView, expected_run_time_s, slowdown
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews
-from rlallocd.limits import SiteView, obstacle, rungs
-from rlallocd.sizes import FORMS_DECLINED, Declined, check_form, size_of, size_on
+from rlallocd.limits import SiteView, obstacle, shares_towards_request
+from rlallocd.request_sizes import FORMS_SKIPPED, Skipped, check_form, size_of, size_on
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
 
 _log = logging.getLogger(__name__)
 
 LEAST_GRACE_LEFT_S = 2.0
-"""A job that may start within this time is left alone: an update must not meet a job that is starting."""
+"""A job that may start within this time is left alone: an update must not reach a job that is starting."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
     """What one cycle knows of the cluster.
 
-    ``limits`` are those of the users whose jobs wait for us, None where they could not be read; ``memory_limits`` are
-    slurm.conf's MaxMemPerNode and MaxMemPerCPU (MiB). ``granted`` fills up with the sizes that this cycle decides.
+    ``limits`` are those of the users whose jobs we decide, None if they could not be read; ``memory_limits`` are
+    slurm.conf's MaxMemPerNode and MaxMemPerCPU (MiB). ``granted`` collects the sizes that this cycle gives to jobs.
     """
 
     taken_s: float
@@ -49,7 +49,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     @property
     def site(self) -> SiteView:
-        """What of it a user's limits depend on."""
+        """The parts of it that the checks of limits need."""
         return SiteView(
             now_s=self.taken_s,
             nodes=self.nodes,
@@ -62,7 +62,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """One job as a policy is asked about it, and what the answer is judged by."""
+    """One job as the policy sees it, and what the answer is checked against."""
 
     candidate: Candidate
     view: JobView
@@ -87,7 +87,7 @@ def decide(
     for candidate in candidates:
         try:
             questions.append(_question(candidate, views, snapshot, config))
-        except Declined as err:
+        except Skipped as err:
             decisions.append((candidate, _left(candidate, snapshot, f"{err.name}: {err}")))
         progress()
     return (*decisions, *_ask(questions, snapshot, config, agent, progress))
@@ -107,20 +107,20 @@ def executed_shares(decision: Decision, *, applied: bool) -> Shares | None:
 
 def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, config: Config) -> Question:
     job = candidate.job
-    check_form(job, declined_at_submission=candidate.tag.skip)
-    # A held job waits for somebody else: it is resized, and stays held.
+    check_form(job, skipped_at_submission=candidate.tag.skip)
+    # A held job waits for its user or an admin: it is resized and stays held.
     if candidate.mode == "enforce" and not job.held:
         if not candidate.deferred_by_us:
-            raise Declined(
-                "it was not waiting for rlalloc any more (the grace had passed, or its begin was changed)", "late"
+            raise Skipped(
+                "it no longer waits for rlalloc: its grace is over, or somebody changed its begin time", "late"
             )
         if candidate.tag.begin - snapshot.taken_s < LEAST_GRACE_LEFT_S:
-            raise Declined("its grace was nearly over", "late")
+            raise Skipped("its grace was nearly over", "late")
     if candidate.mode == "enforce" and candidate.split:
-        raise Declined(FORMS_DECLINED["split-array"], "split-array")
+        raise Skipped(FORMS_SKIPPED["split-array"], "split-array")
     rule = config.rule(candidate.tag.rule)
     if rule is None:
-        raise Declined(f"the rule {candidate.tag.rule} is gone from the configuration", "no-rule")
+        raise Skipped(f"the configuration no longer has the rule {candidate.tag.rule}", "no-rule")
     cluster = views.of(job.partition.split(",")[0])
     view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, views.user_running_gpus(job.user))
     return Question(candidate, view, cluster, encode(view, cluster, config.objective.weights))
@@ -140,7 +140,7 @@ def _ask(
             [question.encoded for question in questions], sample=config.policy.exploration == "sample"
         )
     except AgentUnavailable as err:
-        _log.warning("%d jobs go on as submitted: %s", len(questions), err)
+        _log.warning("%d jobs run as submitted: %s", len(questions), err)
         return [(question.candidate, _unanswered(question, snapshot, f"no-agent: {err}")) for question in questions]
     decisions = []
     for question, answer in zip(questions, decided.answers, strict=True):
@@ -154,9 +154,9 @@ def _ask(
 
 
 def decision_from(question: Question, answer: PolicyAnswer, version: str, snapshot: Snapshot) -> Decision:
-    """The decision that a policy's answer makes: its allocation, or the reason why that cannot be had.
+    """The decision that follows from a policy's answer: an allocation, or the reason why the job cannot have it.
 
-    It is granted by nobody so far: whoever takes it notes that in ``snapshot.granted``.
+    The caller notes in ``snapshot.granted`` what it gives to the job.
     """
     allocation, reason = _allowed(question, answer.shares, snapshot)
     return msgspec.structs.replace(
@@ -172,7 +172,7 @@ def decision_from(question: Question, answer: PolicyAnswer, version: str, snapsh
 def with_nice(decision: Decision, job: JobRecord, rules: UrgencyRules) -> Decision:
     """The same decision with what its urgency adds to the job's nice, where the site lets urgency count.
 
-    Not to an array: the rest of one whose tasks have started cannot be updated as a whole, and would keep it.
+    Arrays get no nice: once some tasks have started, the rest cannot be updated as a whole and would keep it.
     """
     size = decision.allocation
     if not rules.nice_band or size is None or decision.shares is None or job.is_array:
@@ -185,9 +185,9 @@ def with_nice(decision: Decision, job: JobRecord, rules: UrgencyRules) -> Decisi
 
 
 def _allowed(question: Question, shares: Shares, snapshot: Snapshot) -> tuple[Allocation, str]:
-    """The allocation of the decided shares or, where a limit forbids that, the nearest one towards the request.
+    """The allocation of the decided shares or, where a limit forbids it, the nearest one towards the request.
 
-    With the reason why, by name, where only the request itself is allowed.
+    The second value is empty, or the reason if only the request itself is allowed.
     """
     view, cluster, job = question.view, question.cluster, question.candidate.job
     site = snapshot.site
@@ -202,15 +202,15 @@ def _allowed(question: Question, shares: Shares, snapshot: Snapshot) -> tuple[Al
     reason = why_not(decided)
     if not reason:
         return decided, ""
-    for nearer in map(allocate, rungs(shares, decided, view.request, view.bounds)):
+    for nearer in map(allocate, shares_towards_request(shares, decided, view.request, view.bounds)):
         if nearer != view.request and not why_not(nearer):
-            _log.info("job %d: not %s: %s", job.job_id, decided.describe(), reason)
+            _log.info("job %d: cannot have %s: %s", job.job_id, decided.describe(), reason)
             return nearer, ""
     return decided, f"limit: {reason}"
 
 
 def _unanswered(question: Question, snapshot: Snapshot, reason: str) -> Decision:
-    """The decision with all that is known before a policy was asked."""
+    """The decision with everything that is known before the policy answers."""
     view, cluster = question.view, question.cluster
     return msgspec.structs.replace(
         _left(question.candidate, snapshot, reason),
@@ -252,10 +252,10 @@ def _left(candidate: Candidate, snapshot: Snapshot, reason: str) -> Decision:
 
 
 def _size_or_total(job: JobRecord) -> Allocation:
-    """The request of a job, as if on one node where its nodes differ: only to be shown."""
+    """The request of a job; as if on one node where its nodes differ, for display only."""
     try:
         return size_of(job)
-    except Declined:
+    except Skipped:
         return Allocation(
             nodes=1,
             gpus_per_node=job.gpus,

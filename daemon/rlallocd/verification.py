@@ -1,9 +1,9 @@
-"""What a read-back means: whether a job is as decided, as submitted, or something that nobody asked for.
+"""Verification of an update: whether a job that was read back is as decided, as submitted, or neither.
 
 Pure functions. A field is compared with three values: what was decided, what the size as submitted is in absolute
-terms, and what slurmctld's record held before the update. A value that is none of these is somebody else's.
-Totals alone do not do: an update that is refused half-way changes single fields and leaves the totals as they were
-(seen on 22.05: MinCPUsNode 32 → 100 and tres_req_str still of 64 CPUs).
+terms, and what slurmctld's record held before the update. Any other value was set by somebody else. Totals alone are
+not enough: an update that is refused half-way changes single fields and leaves the totals as they were (seen on
+22.05: MinCPUsNode 32 → 100 and tres_req_str still of 64 CPUs).
 """
 
 import math
@@ -20,51 +20,51 @@ _MEMORY_TOLERANCE: Final = 0.005
 """Slurm prints memory in totals with three digits."""
 
 _NODES_WITHOUT_END: Final = 65_533
-"""From here on a maximum of nodes is none: what plan_restoration sends for it."""
+"""From this number on a maximum of nodes means no maximum: plan_restoration sends it."""
 _IMPOSSIBLE: Final = "BadConstraints"
 
 Verdict = Literal["as decided", "as submitted", "neither"]
 
 
 class AddedNice(msgspec.Struct, frozen=True):
-    """What an update adds to a job's own nice for its urgency; it falls by steps while the job waits."""
+    """What an update adds to a job's own nice for its urgency; it decays by steps while the job waits."""
 
     own: int
     added: int
 
     def is_in(self, job: JobRecord) -> bool:
-        """Whether a job has it, whole or what a step left of it. Any other nice is its own, or somebody else's."""
+        """Whether a job has it, whole or decayed by some steps. Any other nice is its own, or somebody else's."""
         return is_left_of(job.nice - self.own, self.added)
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """What a job was found to be, and in words what is not as decided (empty if it is)."""
+class Verification(msgspec.Struct, frozen=True):
+    """What a job was found to be, and in words what differs from the decision (empty if nothing does)."""
 
     verdict: Verdict
     text: str
 
 
-def judge_pending(
+def verify_pending(
     job: JobRecord,
     original: Allocation,
     intended: Allocation,
     before: JobRecord | None,
     nice: AddedNice | None = None,
-) -> Finding:
+) -> Verification:
     """What a pending job would start with. ``before`` is its record before the update, if the journal has it.
 
-    A ``nice`` that was to be added and is not there makes no difference: Slurm ignores it where an operator has set
-    the job's priority, and others may have set one of their own. One that is there and the size is not, is neither.
+    A missing ``nice`` makes no difference: Slurm ignores nice where an operator has set the job's priority, and
+    somebody else may have set another. The added nice without the decided size is neither.
     """
     if intended == original:
-        return _judge_nice(job, original, before, nice)
+        return _verify_nice(job, original, before, nice)
     impossible = job.reason == _IMPOSSIBLE and (before is None or before.reason != _IMPOSSIBLE)
     wrong = _contradictions(job, intended)
     if not wrong and not impossible and same_minutes(job.time_limit_s, intended.time_limit_s):
-        return Finding("as decided", "")
-    text = _told(job, wrong, _Was(original, before), intended)
+        return Verification("as decided", "")
+    text = _in_words(job, wrong, _Was(original, before), intended)
     if impossible:
-        text = "; ".join(part for part in (text, f"no node could hold it ({_IMPOSSIBLE})") if part)
+        text = "; ".join(part for part in (text, f"no node can hold it ({_IMPOSSIBLE})") if part)
     nice_stays = nice is not None and nice.is_in(job)
     if nice_stays:
         text = "; ".join(part for part in (text, f"nice {job.nice}") if part)
@@ -74,32 +74,34 @@ def judge_pending(
         and not _not_as_before(job, original, before)
         and not limit_is_ours(job, original, intended)
     )
-    return Finding("as submitted" if as_submitted else "neither", text)
+    return Verification("as submitted" if as_submitted else "neither", text)
 
 
-def _judge_nice(job: JobRecord, size: Allocation, before: JobRecord | None, nice: AddedNice | None) -> Finding:
-    """What came of an update that leaves the size as it is."""
+def _verify_nice(job: JobRecord, size: Allocation, before: JobRecord | None, nice: AddedNice | None) -> Verification:
+    """The result of an update that leaves the size as it is."""
     ours = nice is not None and nice.is_in(job)
     if changed := _not_as_before(job, size, before):
-        return Finding("neither" if ours else "as submitted", f"changed by someone else: {', '.join(changed)}")
-    return Finding("as decided", "") if ours else Finding("as submitted", f"its nice is {job.nice}")
+        return Verification("neither" if ours else "as submitted", f"changed by someone else: {', '.join(changed)}")
+    return Verification("as decided", "") if ours else Verification("as submitted", f"its nice is {job.nice}")
 
 
-def judge_started(job: JobRecord, original: Allocation, intended: Allocation, before: JobRecord | None) -> Finding:
-    """What a job started with: the totals, which are final then. Its time limit is free to be changed again."""
+def verify_started(
+    job: JobRecord, original: Allocation, intended: Allocation, before: JobRecord | None
+) -> Verification:
+    """What a job started with: the totals, which are final then. Anybody may still change its time limit."""
     found = {"nodes": float(job.nodes)} | _totals(job)
     wrong = _unlike(found, _allowed(intended))
     if not wrong:
-        return Finding("as decided", "")
+        return Verification("as decided", "")
     was = {name: (value,) for name, value in _totals(before).items()} if before is not None else {}
-    # How many nodes a job got that left it to Slurm is told by none of the records of before.
+    # Where a job left the number of nodes to Slurm, no earlier record shows how many it got.
     as_submitted = not _unlike(_totals(job), was) or not _unlike(found, _allowed(original))
     text = "; ".join(f"{name} {value:g} instead of {wanted:g}" for name, (value, wanted) in wrong.items())
-    return Finding("as submitted" if as_submitted else "neither", text)
+    return Verification("as submitted" if as_submitted else "neither", text)
 
 
 def limit_is_ours(job: JobRecord, original: Allocation, intended: Allocation) -> bool:
-    """Whether the time limit is the decided one and not the submitted one; any other is somebody else's and stays."""
+    """Whether the time limit is the decided and not the submitted one; somebody else set any other, and it stays."""
     return same_minutes(job.time_limit_s, intended.time_limit_s) and not same_minutes(
         intended.time_limit_s, original.time_limit_s
     )
@@ -112,30 +114,30 @@ def same_minutes(one_s: int, other_s: int) -> bool:
 
 def changed_meanwhile(decided_on: JobRecord, latest: JobRecord) -> str:
     """What others changed between the record that a decision is based on and a later one; empty if nothing."""
-    values = _values if decided_on.fields.told else _totals
+    values = _values if decided_on.fields.reported else _totals
     old, new = (
         values(job) | {"time limit (s)": job.time_limit_s, "begin (s)": job.begin_s, "nice": job.nice}
         for job in (decided_on, latest)
     )
-    # Only the reading back tells the CPUs per task on every version.
-    told = [field for field in old if field != "CPUs per task" or (old[field] and new[field])]
-    return "; ".join(f"{field} {old[field]:g} → {new[field]:g}" for field in told if old[field] != new[field])
+    # Only the read-back has the CPUs per task in every version of Slurm.
+    compared = [field for field in old if field != "CPUs per task" or (old[field] and new[field])]
+    return "; ".join(f"{field} {old[field]:g} → {new[field]:g}" for field in compared if old[field] != new[field])
 
 
 class _Was(msgspec.Struct, frozen=True):
-    """Both forms in which a size as submitted can stand in Slurm's record."""
+    """The two forms in which Slurm's record may show a size as submitted."""
 
     size: Allocation
     record: JobRecord | None
 
 
 def _contradictions(job: JobRecord, size: Allocation) -> dict[str, tuple[float, float]]:
-    """Each field of a pending job that does not agree with a size: what was found, what would."""
+    """Each field of a pending job that disagrees with a size: what was found, what was expected."""
     return _unlike(_values(job), _allowed(size))
 
 
 def _unlike(found: Mapping[str, float], allowed: Mapping[str, tuple[float, ...]]) -> dict[str, tuple[float, float]]:
-    """Fields whose value is none of those allowed: with what was found and the first that would do."""
+    """Fields with a value that is not allowed: the value found, and the first that is allowed."""
     return {
         field: (value, allowed[field][0] if field in allowed else math.nan)
         for field, value in found.items()
@@ -144,7 +146,7 @@ def _unlike(found: Mapping[str, float], allowed: Mapping[str, tuple[float, ...]]
 
 
 def _not_as_before(job: JobRecord, original: Allocation, before: JobRecord | None) -> list[str]:
-    """Fields that are neither as the record was before nor as the original size is in absolute terms."""
+    """Fields that match neither the record of before nor the original size in absolute terms."""
     found = _values(job)
     was = _values(before) if before is not None else {}
     return [
@@ -154,8 +156,8 @@ def _not_as_before(job: JobRecord, original: Allocation, before: JobRecord | Non
     ]
 
 
-def _told(job: JobRecord, wrong: dict[str, tuple[float, float]], was: _Was, intended: Allocation) -> str:
-    """Field by field what was found instead of what was decided, and whose doing it is."""
+def _in_words(job: JobRecord, wrong: dict[str, tuple[float, float]], was: _Was, intended: Allocation) -> str:
+    """Field by field what was found instead of what was decided, and who changed it."""
     before = _values(was.record) if was.record is not None else {}
     allowed = _allowed(was.size)
     parts = []
@@ -172,8 +174,8 @@ def _told(job: JobRecord, wrong: dict[str, tuple[float, float]], was: _Was, inte
 
 
 def _totals(job: JobRecord) -> dict[str, float]:
-    """What Slurm counts together of a request, by names for people."""
-    return {"CPUs in all": job.cpus, "GPUs in all": job.gpus, "MiB in all": job.mem_mib}
+    """The totals that Slurm counts for a request, by names for people."""
+    return {"CPUs in total": job.cpus, "GPUs in total": job.gpus, "MiB in total": job.mem_mib}
 
 
 def _values(job: JobRecord) -> dict[str, float]:
@@ -199,11 +201,11 @@ def _values(job: JobRecord) -> dict[str, float]:
 
 
 def _allowed(size: Allocation) -> dict[str, tuple[float, ...]]:
-    """What the absolute message of a size leaves in each field; 0 where the field may also be unset or untold."""
+    """What the absolute message of a size leaves in each field; 0 where a field may be unset or not reported."""
     return {
-        "CPUs in all": (size.cpus,),
-        "GPUs in all": (size.gpus,),
-        "MiB in all": (size.mem_mib,),
+        "CPUs in total": (size.cpus,),
+        "GPUs in total": (size.gpus,),
+        "MiB in total": (size.mem_mib,),
         "nodes": (size.nodes,),
         "most nodes": (size.nodes, 0),
         "tasks": (size.nodes * size.tasks_per_node,),

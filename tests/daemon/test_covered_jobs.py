@@ -1,4 +1,4 @@
-"""Whose jobs rlalloc touches, through daemon and agent: holds, begin times, dependencies, arrays, declines."""
+"""Whose jobs rlalloc touches, through daemon and agent: holds, begin times, dependencies, arrays, skipped forms."""
 
 import os
 import re
@@ -49,12 +49,12 @@ def _tres(ours: Installation, job_id: int) -> str:
     return found[1]
 
 
-def _declined(ours: Installation, job_id: int, name: str) -> None:
-    """Declined by that name, in the store, `rlalloc explain` and the log."""
+def _skipped(ours: Installation, job_id: int, name: str) -> None:
+    """Skipped by that name, in the store, `rlalloc explain` and the log."""
     decision = ours.decision(job_id)
-    assert decision.decline_name == name, decision.reason
+    assert decision.skip_code == name, decision.reason
     assert ours.explain(job_id)[0]["decision"]["reason"].startswith(f"{name}: ")
-    assert f"job {job_id}, enforce: as submitted: {name}: " in ours.log("rlallocd")
+    assert f"job {job_id}, enforce: skipped: {name}: " in ours.log("rlallocd")
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def _declined(ours: Installation, job_id: int, name: str) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_what_is_not_resized_is_declined_by_name_and_runs(
+def test_what_is_not_resized_is_skipped_by_name_and_runs(
     ours: Installation, options: tuple[str, ...], name: str
 ) -> None:
     job_id = ours.submit(SCRIPT, *SIZE, *options)
-    _declined(ours, job_id, name)
+    _skipped(ours, job_id, name)
     ours.site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=120)
     assert DECIDED + "," not in _tres(ours, job_id) + ","
 
@@ -133,7 +133,7 @@ def test_an_array_is_one_decision_one_update_and_one_outcome(ours: Installation)
     assert len(story["applications"]) == 1
 
 
-def test_a_split_array_is_declined_and_runs(ours: Installation) -> None:
+def test_a_split_array_is_skipped_and_runs(ours: Installation) -> None:
     """Changing one task splits it off; the daemon comes later."""
     ours.stop("rlallocd")
     runtime = ours.runtime / "intercept"
@@ -142,7 +142,7 @@ def test_a_split_array_is_declined_and_runs(ours: Installation) -> None:
     job_id = ours.submit(SCRIPT, *SIZE, "--array=1-3")
     ours.site.run(["scontrol", "update", f"JobId={job_id}_2", "Nice=5"])
     ours.start("rlallocd")
-    _declined(ours, job_id, "split-array")
+    _skipped(ours, job_id, "split-array")
     ours.site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=180)
     assert len(ours.explain(job_id)) == 1
 

@@ -7,35 +7,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
-from rlalloc.config import WaitingSection
+from rlalloc.config import RedecisionSection
 from rlalloc.heuristics import expected_cost_s
 from rlalloc.job import Allocation, JobView
 from rlalloc.observation import SCHEMA_ID, encode
 from rlalloc.store import Application, ApplicationState, Decision, JobHistory
 from rlalloc.view import ClusterView
-from rlallocd.candidates import find_waiting
+from rlallocd.candidates import find_redecision_candidates
 from rlallocd.cluster_views import queue_of, seen_from
-from rlallocd.slurm import JobRecord
-from rlallocd.waiting import (
+from rlallocd.redecision_rules import (
     Proposal,
     Situation,
     changed_enough,
     could_start_now,
-    gains_worth_having,
+    gains_that_pay,
     is_new,
     predicted_gain,
     situation_at,
     situation_in,
     starts_within_s,
     takes_more,
-    why_left_alone,
+    why_not_redecided,
 )
+from rlallocd.slurm import JobRecord
 
-from .test_sizes_and_tags import ENFORCE, JOB
+from .test_request_sizes_and_tags import ENFORCE, JOB
 
 NOW_S = 10_000.0
 SHAPE = NodeShape(gpus=8, cpus=64, mem_mib=512_000)
-SECTION = WaitingSection()
+SECTION = RedecisionSection()
 EIGHT = Allocation(
     nodes=1, gpus_per_node=8, tasks_per_node=1, cpus_per_task=32, mem_mib_per_node=80_000, time_limit_s=600
 )
@@ -45,7 +45,7 @@ def _size(gpus: int) -> Allocation:
     return msgspec.structs.replace(EIGHT, gpus_per_node=gpus, cpus_per_task=4 * gpus, mem_mib_per_node=10_000 * gpus)
 
 
-def waiting_job(job_id: int, size: Allocation = EIGHT, **changes: object) -> JobRecord:
+def pending_job(job_id: int, size: Allocation = EIGHT, **changes: object) -> JobRecord:
     """A pending job with our tag that was let go and waits for its turn."""
     record = msgspec.structs.replace(
         JOB,
@@ -180,31 +180,31 @@ def test_the_situation_of_a_decision_is_read_from_what_the_policy_saw(free: list
 
 
 def test_a_waiting_job_is_asked_about() -> None:
-    assert why_left_alone(waiting_job(7), _history(), _view(4, ahead=1), SECTION, NOW_S) == ""
+    assert why_not_redecided(pending_job(7), _history(), _view(4, ahead=1), SECTION, NOW_S) == ""
 
 
 @pytest.mark.parametrize(
     ("job", "history", "view", "why"),
     [
-        (waiting_job(7, is_array=True), _history(), _view(4), "an array is decided once"),
-        (waiting_job(7, cpus=16), _history(), _view(4), "somebody else changed it: cpus_per_task"),
-        (waiting_job(7), _history(_applied(1, EIGHT, "intended")), _view(4), "not come to its end"),
-        (waiting_job(7, started_s=int(NOW_S) + 50), _history(), _view(4), "expects to start it soon"),
-        (waiting_job(7), _history(), _view(8), "at the head of the queue and fits"),
+        (pending_job(7, is_array=True), _history(), _view(4), "an array is decided once"),
+        (pending_job(7, cpus=16), _history(), _view(4), "somebody else changed it: cpus_per_task"),
+        (pending_job(7), _history(_applied(1, EIGHT, "intended")), _view(4), "is not finished"),
+        (pending_job(7, started_s=int(NOW_S) + 50), _history(), _view(4), "expects to start it soon"),
+        (pending_job(7), _history(), _view(8), "at the head of the queue and fits"),
         (
-            waiting_job(7),
+            pending_job(7),
             _history(*(_applied(number, EIGHT, "restored") for number in range(1, 5))),
             _view(4),
             "updated 3 times",
         ),
         (
-            waiting_job(7),
+            pending_job(7),
             JobHistory(decisions=(_decision(1, bounds=None),), applications=()),
             _view(4),
-            "it was declined",
+            "it was skipped",
         ),
         (
-            waiting_job(7),
+            pending_job(7),
             JobHistory(decisions=(_decision(1, decided_s=NOW_S - 5),), applications=()),
             _view(4),
             "just now",
@@ -212,12 +212,12 @@ def test_a_waiting_job_is_asked_about() -> None:
     ],
 )
 def test_others_are_left_alone(job: JobRecord, history: JobHistory, view: ClusterView, why: str) -> None:
-    assert why in why_left_alone(job, history, view, SECTION, NOW_S)
+    assert why in why_not_redecided(job, history, view, SECTION, NOW_S)
 
 
 def test_an_estimate_that_has_passed_does_not_keep_a_job_from_being_asked_about() -> None:
-    late = waiting_job(7, started_s=int(NOW_S) - 5)
-    assert why_left_alone(late, _history(), _view(4, ahead=1), SECTION, NOW_S) == ""
+    late = pending_job(7, started_s=int(NOW_S) - 5)
+    assert why_not_redecided(late, _history(), _view(4, ahead=1), SECTION, NOW_S) == ""
 
 
 def test_a_size_could_start_now_if_the_smallest_one_fits() -> None:
@@ -250,30 +250,30 @@ def test_an_earlier_start_that_slurm_expects_counts_for_the_present_size() -> No
     later, sooner = (msgspec.structs.replace(ours, starts_within_s=wait_s) for wait_s in (9000.0, 100.0))
     assert predicted_gain(later, view) == predicted_gain(ours, view) > 0.15
     assert predicted_gain(sooner, view) < 0
-    assert starts_within_s(waiting_job(7, started_s=int(NOW_S) + 100), NOW_S) == 100
-    assert starts_within_s(waiting_job(7, started_s=int(NOW_S) - 1), NOW_S) is None
-    assert starts_within_s(waiting_job(7, started_s=0), NOW_S) is None
+    assert starts_within_s(pending_job(7, started_s=int(NOW_S) + 100), NOW_S) == 100
+    assert starts_within_s(pending_job(7, started_s=int(NOW_S) - 1), NOW_S) is None
+    assert starts_within_s(pending_job(7, started_s=0), NOW_S) is None
 
 
 def test_a_hole_is_given_to_one_job_only() -> None:
     """Six jobs wait for eight GPUs each and two GPUs are free: only the first is made small enough for them."""
     view = _view(2, 0, 0, 0)
-    queue = [waiting_job(job_id) for job_id in range(1, 7)]
+    queue = [pending_job(job_id) for job_id in range(1, 7)]
     proposals = {place: Proposal(EIGHT, EIGHT, _size(2), seen_from(place, queue, view)) for place in range(6)}
-    gains = gains_worth_having(queue, proposals, view.free, 0.15)
+    gains = gains_that_pay(queue, proposals, view.free, 0.15)
     assert set(gains) == {0}
-    alone = gains_worth_having(queue, {5: proposals[5]}, view.free, 0.15)
+    alone = gains_that_pay(queue, {5: proposals[5]}, view.free, 0.15)
     assert set(alone) == {5}
 
 
 def test_a_job_ahead_that_fits_keeps_its_place() -> None:
     """Two GPUs are free, and a job of two GPUs, of no concern to us, is about to take them."""
     view = _view(2, 0, 0, 0)
-    queue = [waiting_job(1, _size(2), admin_comment=""), waiting_job(2)]
+    queue = [pending_job(1, _size(2), admin_comment=""), pending_job(2)]
     proposal = Proposal(EIGHT, EIGHT, _size(2), seen_from(1, queue, view))
-    with_it = gains_worth_having(queue, {1: proposal}, view.free, 0.0)
-    held = [waiting_job(1, _size(2), reason="JobHeldUser"), waiting_job(2)]
-    without = gains_worth_having(held, {1: proposal}, view.free, 0.0)
+    with_it = gains_that_pay(queue, {1: proposal}, view.free, 0.0)
+    held = [pending_job(1, _size(2), reason="JobHeldUser"), pending_job(2)]
+    without = gains_that_pay(held, {1: proposal}, view.free, 0.0)
     assert without[1] > with_it.get(1, 0.0)
 
 
@@ -281,34 +281,34 @@ def test_a_gain_below_the_hysteresis_is_none() -> None:
     view = _view(2, 0, 0, 0)
     proposal = Proposal(EIGHT, EIGHT, _size(2), view)
     gain = predicted_gain(proposal, view)
-    assert gains_worth_having([waiting_job(1)], {0: proposal}, view.free, gain + 0.01) == {}
-    assert gains_worth_having([waiting_job(1)], {0: proposal}, view.free, gain - 0.01) == {0: pytest.approx(gain)}
+    assert gains_that_pay([pending_job(1)], {0: proposal}, view.free, gain + 0.01) == {}
+    assert gains_that_pay([pending_job(1)], {0: proposal}, view.free, gain - 0.01) == {0: pytest.approx(gain)}
 
 
 def test_waiting_jobs_are_found_in_the_order_of_the_queue() -> None:
     jobs = [
-        waiting_job(1, priority=5),
-        waiting_job(2, priority=9),
-        waiting_job(3, priority=5),
-        waiting_job(4, reason="Dependency"),
-        waiting_job(5, reason="AssocGrpGRES"),
-        waiting_job(6, begin_s=int(NOW_S) + 60),
-        waiting_job(8, admin_comment=""),
-        waiting_job(9, state="RUNNING"),
-        waiting_job(10, priority=0),
+        pending_job(1, priority=5),
+        pending_job(2, priority=9),
+        pending_job(3, priority=5),
+        pending_job(4, reason="Dependency"),
+        pending_job(5, reason="AssocGrpGRES"),
+        pending_job(6, begin_s=int(NOW_S) + 60),
+        pending_job(8, admin_comment=""),
+        pending_job(9, state="RUNNING"),
+        pending_job(10, priority=0),
     ]
-    found = find_waiting(jobs, ENFORCE, NOW_S)
+    found = find_redecision_candidates(jobs, ENFORCE, NOW_S)
     assert [candidate.job.job_id for candidate in found] == [2, 1, 3]
     assert all(candidate.begun for candidate in found)
     assert not any(candidate.deferred_by_us for candidate in found)
 
 
 def test_a_job_that_waits_for_another_is_not_in_the_queue() -> None:
-    assert queue_of("gpu", [waiting_job(1, reason="Dependency")], NOW_S) == ()
+    assert queue_of("gpu", [pending_job(1, reason="Dependency")], NOW_S) == ()
 
 
 def test_each_sees_only_those_ahead_as_before_it() -> None:
-    queue = queue_of("gpu", [waiting_job(1, priority=5), waiting_job(2, _size(2), priority=9), waiting_job(3)], NOW_S)
+    queue = queue_of("gpu", [pending_job(1, priority=5), pending_job(2, _size(2), priority=9), pending_job(3)], NOW_S)
     seen = seen_from(1, queue, _view(0, ahead=3))
     assert seen.queued[:, 0].tolist() == [2.0]
     assert (seen.behind, seen.crowd) == (1, 2)

@@ -7,9 +7,9 @@ from rlalloc.bounds import NodeShape
 from rlalloc.config import Config, parse_config
 from rlalloc.job import Allocation
 from rlallocd.candidates import find_candidates
-from rlallocd.sizes import Declined, check_form, differences, size_of, size_on
+from rlallocd.job_tag import fits_slurmdbd, has_note, read_tag, with_note
+from rlallocd.request_sizes import Skipped, check_form, differences, size_of, size_on
 from rlallocd.slurm import JobRecord, RequestFields
-from rlallocd.tag import fits_slurmdbd, has_note, read_tag, with_note
 from rlallocd.update_plans import plan_restoration, plan_update
 
 TAG = "rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=2000;user_begin=0;ask=gpus=1-8"
@@ -58,8 +58,8 @@ def test_a_record_is_a_size() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"gpus": 7}, {"tasks": 3}, {"cpus": 63}, {"cpus": 6, "tasks": 4}])
-def test_unequal_nodes_or_tasks_are_declined(changes: dict[str, object]) -> None:
-    with pytest.raises(Declined, match="only jobs with equal"):
+def test_unequal_nodes_or_tasks_are_skipped(changes: dict[str, object]) -> None:
+    with pytest.raises(Skipped, match="do not divide evenly"):
         size_of(_with(**changes))
 
 
@@ -82,16 +82,16 @@ def test_unequal_nodes_or_tasks_are_declined(changes: dict[str, object]) -> None
         ({"nodes_certain": False, "fields": RequestFields()}, None, "nodes-unknown"),
     ],
 )
-def test_forms_are_declined_by_name(changes: dict[str, object], fields: dict[str, object] | None, name: str) -> None:
+def test_forms_are_skipped_by_name(changes: dict[str, object], fields: dict[str, object] | None, name: str) -> None:
     told = msgspec.structs.replace(
         JOB, fields=RequestFields(min_cpus=64, min_nodes=2, max_nodes=2, tres_per_node="gres:gpu:4", gpus_per_node=4)
     )
     check_form(told)
     if fields is not None:
         changes = changes | {"fields": msgspec.structs.replace(told.fields, **fields)}
-    with pytest.raises(Declined) as declined:
+    with pytest.raises(Skipped) as skipped:
         check_form(msgspec.structs.replace(told, **changes))
-    assert declined.value.name == name
+    assert skipped.value.name == name
 
 
 def test_gpus_of_a_task_that_name_cpus_too_are_no_other_gres() -> None:
@@ -122,11 +122,11 @@ def test_a_job_without_a_number_of_nodes_is_read_on_the_fewest_that_hold_it(
     assert size.mem_mib_per_node == 1000 * size.cpus_per_node
 
 
-def test_a_job_that_no_node_holds_is_declined() -> None:
+def test_a_job_that_no_node_holds_is_skipped() -> None:
     asked = RequestFields(min_nodes=1, max_nodes=1, min_cpus=8, gpus_per_job=16)
-    with pytest.raises(Declined) as declined:
+    with pytest.raises(Skipped) as skipped:
         size_on(_with(tasks=1, fields=asked), NodeShape(gpus=8, cpus=64, mem_mib=512_000))
-    assert declined.value.name == "too-large"
+    assert skipped.value.name == "too-large"
 
 
 def test_differences_are_told_field_by_field() -> None:

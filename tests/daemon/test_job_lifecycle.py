@@ -65,7 +65,7 @@ def test_another_objective_is_told_after_a_reload(rlalloc: Installation) -> None
     np.testing.assert_allclose(told(rlalloc.submit(MOLDABLE)), features_of(DEFAULT_WEIGHTS.array))
     rlalloc.write_config(objective={"weights": {"energy": 0.1}})
     rlalloc.send("rlallocd", signal.SIGHUP)
-    wait_until(lambda: "configuration read again" in rlalloc.log("rlallocd"), what="the configuration is read again")
+    wait_until(lambda: "configuration reloaded" in rlalloc.log("rlallocd"), what="the configuration is read again")
     after = told(rlalloc.submit(MOLDABLE))
     np.testing.assert_allclose(after, features_of(Weights(energy=0.1).array), rtol=1e-6)
 

@@ -14,8 +14,8 @@ from rlallocd.slurm import JobRecord
 _MOST_NODES_TRIED: Final = 1024
 
 
-class Declined(RlallocError):
-    """A job that rlalloc leaves as it was submitted; the text says why.
+class Skipped(RlallocError):
+    """A job that rlalloc leaves as submitted; the text says why.
 
     ``name`` is short and stable (kebab case), for counting: docs/reference/messages.md lists them all.
     """
@@ -26,12 +26,12 @@ class Declined(RlallocError):
 
 
 def size_of(job: JobRecord, nodes: int | None = None) -> Allocation:
-    """The size that a job asks for at this moment, on the fewest nodes that it accepts unless ``nodes`` says more.
+    """The size that a job requests now, on ``nodes`` nodes or else the fewest that it accepts.
 
-    Raises Declined if it is not the same on all its nodes.
+    Raises Skipped if it is not the same on all its nodes.
     """
     asked = job.fields
-    if not asked.told:
+    if not asked.reported:
         return _size_of_totals(job)
     nodes = nodes or asked.min_nodes
     gpus_per_node = _gpus_per_node(job, nodes)
@@ -50,7 +50,7 @@ def size_of(job: JobRecord, nodes: int | None = None) -> Allocation:
 def size_on(job: JobRecord, shape: NodeShape) -> Allocation:
     """The size that a job asks for, on the fewest nodes of ``shape`` that hold it.
 
-    Raises Declined if no number of nodes that the job accepts holds it, or its nodes would differ.
+    Raises Skipped if no number of nodes that the job accepts holds it, or its nodes would differ.
     """
     asked = job.fields
     first = size_of_smallest = None
@@ -58,23 +58,23 @@ def size_on(job: JobRecord, shape: NodeShape) -> Allocation:
     for nodes in range(least, min(asked.max_nodes or job.fields.gpus_per_job or least, _MOST_NODES_TRIED) + 1):
         try:
             size = size_of(job, nodes)
-        except Declined as err:
+        except Skipped as err:
             first = first or err
             continue
         if _fits(size, shape):
             return size
         size_of_smallest = size_of_smallest or size
     if size_of_smallest is not None:
-        raise Declined(f"{size_of_smallest.describe()}: no node of its partition is that large", "too-large")
-    raise first or Declined("no number of nodes fits its request", "too-large")
+        raise Skipped(f"no node of its partition holds {size_of_smallest.describe()}", "too-large")
+    raise first or Skipped("no number of nodes fits its request", "too-large")
 
 
-FORMS_DECLINED: Final[Mapping[str, str]] = {
+FORMS_SKIPPED: Final[Mapping[str, str]] = {
     "heterogeneous": "a heterogeneous job: a half-updated one stalls its partition",
     "interactive": "a job without a script: its srun or salloc keeps its own idea of the size",
     "scrontab": "a scrontab job: Slurm lets nobody update it",
     "federation": "a job that other clusters of its federation may run, too",
-    "reservation": "a job in a reservation, which is a size and a time by itself",
+    "reservation": "a job in a reservation, which fixes size and time by itself",
     "deadline": "a job with a deadline: waiting could cost it",
     "time-min": "a job whose time limit Slurm may shorten (--time-min)",
     "ntasks-per-gpu": "a job with --ntasks-per-gpu: any update leaves it with one task in this version of Slurm",
@@ -89,13 +89,13 @@ FORMS_DECLINED: Final[Mapping[str, str]] = {
     "uneven": "a job whose nodes or tasks are not alike",
     "too-large": "a job that no node of its partition holds",
 }
-"""What is not resized, by name. docs/reference/messages.md has the same list."""
+"""Forms of submission that are not resized, by name. docs/reference/messages.md has the same list."""
 
 
-def check_form(job: JobRecord, declined_at_submission: str = "") -> None:
-    """Raise Declined, by name, for a form of submission that is not resized.
+def check_form(job: JobRecord, skipped_at_submission: str = "") -> None:
+    """Raise Skipped, by name, for a form of submission that is not resized.
 
-    ``declined_at_submission`` is the name that rlalloc.lua left in the tag, which saw more than the record shows.
+    ``skipped_at_submission`` is the name that rlalloc.lua left in the tag, which saw more than the record shows.
     """
     asked = job.fields
     applies = {
@@ -108,22 +108,22 @@ def check_form(job: JobRecord, declined_at_submission: str = "") -> None:
         "time-min": job.time_min_s > 0,
         "no-gpus": job.gpus == 0,
         "no-time-limit": job.time_limit_s == 0,
-        "overcommit": asked.told and not asked.cpus_per_tres and asked.min_cpus < job.tasks,
+        "overcommit": asked.reported and not asked.cpus_per_tres and asked.min_cpus < job.tasks,
         "tasks-per-socket": asked.tasks_per_part > 0,
         "other-gres": _names_other_gres(job),
         "several-gpu-types": _names_several_types(job),
-        "nodes-unknown": not asked.told and not job.nodes_certain,
+        "nodes-unknown": not asked.reported and not job.nodes_certain,
     }
-    name = declined_at_submission or next((name for name, holds in applies.items() if holds), "")
+    name = skipped_at_submission or next((name for name, holds in applies.items() if holds), "")
     if name:
-        raise Declined(f"{FORMS_DECLINED.get(name, 'declined at submission')}; it runs as submitted", name)
+        raise Skipped(f"{FORMS_SKIPPED.get(name, 'skipped at submission')}; it runs as submitted", name)
 
 
 def differences(job: JobRecord, intended: Allocation) -> tuple[str, ...]:
     """Field by field, where a job read back is not as intended; empty if it is."""
     try:
         actual = size_of(job)
-    except Declined as err:
+    except Skipped as err:
         return (str(err),)
     # Slurm counts time limits in minutes and prints memory with three digits (tres_req_str).
     return tuple(
@@ -134,7 +134,7 @@ def differences(job: JobRecord, intended: Allocation) -> tuple[str, ...]:
 
 
 def _size_of_totals(job: JobRecord) -> Allocation:
-    """The size from the totals alone, where a reader tells no single fields."""
+    """The size from the totals alone, where a reader does not report single fields."""
     tasks_per_node = _even(job.tasks, job.nodes, "tasks")
     return Allocation(
         nodes=job.nodes,
@@ -154,12 +154,12 @@ def _gpus_per_node(job: JobRecord, nodes: int) -> int:
         return _even(asked.gpus_per_job, nodes, "GPUs")
     if asked.gpus_per_task:
         return _even(asked.gpus_per_task * job.tasks, nodes, "GPUs")
-    # --gpus-per-socket, and --ntasks-per-gpu alone: only the total tells.
+    # --gpus-per-socket, and --ntasks-per-gpu alone: only the total is known.
     return _even(job.gpus, nodes, "GPUs")
 
 
 def _cpus_per_task(job: JobRecord, gpus_per_node: int, tasks_per_node: int) -> int:
-    """CPUs per task; where the job asked for a least number a node (--mincpus), its part of that if it is more."""
+    """CPUs per task; if the job set a minimum per node (--mincpus), at least the task's part of it."""
     asked = job.fields
     if asked.cpus_per_gpu:
         return _even(asked.cpus_per_gpu * gpus_per_node, tasks_per_node, "CPUs", of="tasks")
@@ -186,7 +186,7 @@ def _fits(size: Allocation, shape: NodeShape) -> bool:
 
 def _even(total: int, parts: int, what: str, of: str = "nodes") -> int:
     if total % parts:
-        raise Declined(f"{total} {what} for {parts} {of}: only jobs with equal {of} are resized", "uneven")
+        raise Skipped(f"{total} {what} do not divide evenly among {parts} {of}", "uneven")
     return total // parts
 
 

@@ -6,7 +6,7 @@ import pytest
 from rlalloc.allocation import allocation_for
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
 from rlalloc.job import Allocation, Shares
-from rlallocd.limits import SiteView, may_be_ours, obstacle, rungs
+from rlallocd.limits import SiteView, may_be_ours, obstacle, shares_towards_request
 from rlallocd.slurm import (
     AssociationRecord,
     JobRecord,
@@ -18,7 +18,7 @@ from rlallocd.slurm import (
     ReservationRecord,
     SiteLimits,
 )
-from tests.daemon.test_sizes_and_tags import JOB, SIZE
+from tests.daemon.test_request_sizes_and_tags import JOB, SIZE
 
 NODES = tuple(
     NodeRecord(
@@ -150,7 +150,7 @@ def test_the_ladder_goes_from_the_decision_towards_the_request() -> None:
         return allocation_for(shares, request, bounds, shape, lambda _: 1.0)
 
     decided = Shares(0.0, 0.0, 0.0)
-    steps = [allocate(shares) for shares in rungs(decided, allocate(decided), request, bounds)]
+    steps = [allocate(shares) for shares in shares_towards_request(decided, allocate(decided), request, bounds)]
     assert [(step.gpus, step.cpus_per_gpu) for step in steps] == [
         (2, 2),
         (4, 2),

@@ -1,4 +1,4 @@
-"""What a run of a decided job cost by each term of the site's objective, and its reward. Pure functions."""
+"""The costs of a finished run by each term of the site's objective, and its reward. Pure functions."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from rlallocd.slurm import AccountingRecord
 
 _UNKNOWN: Final = Resources(gpus=math.nan, cpus=math.nan, mem_mib=math.nan)
 Costs = dict[str, float | None]
-"""By the names of terms, over the job's scale; None where it is not known."""
+"""Costs by name of term, divided by the job's scale; None where a cost is unknown."""
 
 
 def costs_of_run(
@@ -29,7 +29,7 @@ def costs_of_run(
     *,
     applied: bool,
 ) -> Costs | None:
-    """Return what a run cost that ended, or None where it never started or too little was kept of its decision."""
+    """Return the costs of a finished run, or None if it never started or its decision lacks what they need."""
     found = _consequences(decision, record, objective, applied=applied)
     if found is None:
         return None
@@ -46,7 +46,7 @@ def costs_of_run(
 
 
 def mean_costs(parts: Sequence[Costs]) -> Costs | None:
-    """Return the means over an array's tasks, None where there are none; a term has to be known of all of them."""
+    """Return the means over an array's tasks, None if it has none; a term must be known for all tasks."""
     if not parts:
         return None
     means: Costs = {}
@@ -57,7 +57,7 @@ def mean_costs(parts: Sequence[Costs]) -> Costs | None:
 
 
 def reward_of(costs: Mapping[str, float | None], objective: ObjectiveSection) -> float | None:
-    """Return the reward under the site's weights, or None where a term with a weight is not known."""
+    """Return the reward under the site's weights, or None if a term with a weight is unknown."""
     weights = np.array([*objective.weights.array, *objective.plugin_weights.values()])
     values = [costs.get(name) for name in (*TERM_NAMES, *objective.plugin_weights)]
     known = np.array([math.nan if value is None else value for value in values])
@@ -94,7 +94,7 @@ def _consequences(
         gpu_s=record.gpus * run_s,
         cpu_s=record.cpus * run_s,
         mem_mib_s=record.mem_mib * run_s,
-        # Slurm seldom knows the use of GPUs (gres/gpuutil): what a job of this size is expected to get done.
+        # Slurm seldom knows the use of GPUs (gres/gpuutil): assume what a job of this size usually achieves.
         gpu_s_used=PRIOR.at(max(1, record.gpus), record.cpus / max(1, record.gpus)) * run_s,
         cpu_s_used=_or_nan(record.cpu_s_used),
         mem_mib_s_used=_or_nan(record.mem_mib_used) * run_s,
@@ -106,7 +106,7 @@ def _consequences(
 
 
 def _energy_j(record: AccountingRecord, circumstances: Circumstances | None) -> float:
-    """Accounted energy; NaN where other jobs may have run on the same nodes, for Slurm counts whole nodes."""
+    """Accounted energy; NaN if other jobs may have run on the same nodes, because Slurm counts whole nodes."""
     if circumstances is None or record.gpus < record.nodes * circumstances.node_gpus:
         return math.nan
     return _or_nan(record.consumed_energy_j)

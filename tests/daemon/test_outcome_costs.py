@@ -7,8 +7,8 @@ from rlalloc.config import ObjectiveSection
 from rlalloc.errors import PluginError
 from rlalloc.objective import REWARDS, TERM_NAMES, Resources, Weights
 from rlalloc.store import Circumstances, Decision
+from rlallocd.outcome_costs import costs_of_run, mean_costs, reward_of
 from rlallocd.slurm import AccountingRecord
-from rlallocd.worth import costs_of_run, mean_costs, reward_of
 from tests.plugin_failures import no_plugin_fails
 
 from .test_outcomes_of_parts import DECISION, TASK

@@ -7,11 +7,11 @@ from typing import Final
 import msgspec
 
 from rlalloc.job import Allocation
-from rlallocd.limits.accounts import account_obstacles
-from rlallocd.limits.binding import binding_of
-from rlallocd.limits.change import Change
-from rlallocd.limits.partitions import partition_obstacles, reservation_obstacles
-from rlallocd.sizes import Declined
+from rlallocd.limits.account_limits import account_obstacles
+from rlallocd.limits.binding_limits import binding_of
+from rlallocd.limits.partition_limits import partition_obstacles, reservation_obstacles
+from rlallocd.limits.size_change import Change
+from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
 
 _NOT_NOW: Final = ("JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied")
@@ -43,7 +43,7 @@ def obstacle(job: JobRecord, request: Allocation, allocation: Allocation, site: 
         return ""
     try:
         return next(_obstacles(job, Change(job, request, allocation), site, wait_s), "")
-    except Declined as err:
+    except Skipped as err:
         return str(err)
 
 
@@ -54,7 +54,7 @@ def _obstacles(job: JobRecord, change: Change, site: SiteView, wait_s: float) ->
     for name in job.partition.split(","):
         partition = site.partitions.get(name)
         if partition is None:
-            yield f"slurmctld tells no partition {name}"
+            yield f"slurmctld reports no partition {name}"
             return
         yield from partition_obstacles(change, job, partition, site.memory_limits)
         if change.lengthens and site.limits.reservations:
@@ -68,7 +68,7 @@ def _obstacles(job: JobRecord, change: Change, site: SiteView, wait_s: float) ->
 
 
 def _claimed_gpus(job: JobRecord, site: SiteView, limits: SiteLimits) -> int:
-    """GPUs that other jobs of its user or account wait for, or hold since their use was read."""
+    """GPUs that other jobs of the user or account wait for, or got since the use was read."""
     others = (each for each in site.jobs if each.user == job.user or each.account == job.account)
     return sum(
         site.granted[each.job_id].gpus if each.job_id in site.granted else each.gpus

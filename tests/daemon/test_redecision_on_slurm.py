@@ -74,7 +74,7 @@ def waiting_site(veto: Path) -> Iterator[Site]:
 def rlalloc(waiting_site: Site, veto: Path) -> Iterator[Installation]:
     """A fresh installation that looks at waiting jobs in every cycle; the cluster is idle before and after."""
     installation = install(
-        waiting_site, grace_s=60, log_level="debug", waiting={"every_s": 0.5, "change": 0.01, "leave_alone_s": 0}
+        waiting_site, grace_s=60, log_level="debug", redecision={"every_s": 0.5, "change": 0.01, "leave_alone_s": 0}
     )
     for path in waiting_site.directory.glob("store.sqlite*"):
         path.unlink()
@@ -133,7 +133,7 @@ def test_without_the_agent_it_stays_as_it_is_and_with_it_its_priority_is_not_dis
     rlalloc.stop("rlalloc-agent")
     _end(rlalloc, gate)
     _wait_for_resources(rlalloc, job_id, twin)
-    wait_until(lambda: "waiting jobs stay as they are" in rlalloc.log("rlallocd"), what="the agent was asked for")
+    wait_until(lambda: "pending jobs keep their sizes" in rlalloc.log("rlallocd"), what="the agent was asked for")
     assert "gres/gpu=8" in rlalloc.job(job_id)["TRES"]
     assert len(_history(rlalloc, job_id).decisions) == 1
 
@@ -158,9 +158,9 @@ def test_without_the_agent_it_stays_as_it_is_and_with_it_its_priority_is_not_dis
 
 
 def test_a_daemon_started_again_knows_how_often_a_job_was_updated(rlalloc: Installation) -> None:
-    rlalloc.write_config(waiting={**rlalloc.settings["waiting"], "max_updates": 1})
+    rlalloc.write_config(redecision={**rlalloc.settings["redecision"], "max_updates": 1})
     rlalloc.send("rlallocd", signal.SIGHUP)
-    wait_until(lambda: "configuration read again" in rlalloc.log("rlallocd"), what="the configuration is read")
+    wait_until(lambda: "configuration reloaded" in rlalloc.log("rlallocd"), what="the configuration is read")
     gate = _hold(rlalloc, 0)
     job_id = _submit(rlalloc, MOLDABLE, USER, f"--dependency=afterany:{gate}")
     _size_decided(rlalloc, job_id)
@@ -174,7 +174,7 @@ def test_a_daemon_started_again_knows_how_often_a_job_was_updated(rlalloc: Insta
     said = len(rlalloc.log("rlallocd"))
     rlalloc.start("rlallocd")
     wait_until(
-        lambda: f"job {job_id} stays as it waits: it was updated 1 times" in rlalloc.log("rlallocd")[said:],
+        lambda: f"job {job_id} keeps its size: it was already updated 1 times" in rlalloc.log("rlallocd")[said:],
         what="the daemon looks at it again",
         timeout_s=PATIENCE_S,
     )

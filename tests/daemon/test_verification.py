@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from rlalloc.job import Allocation
-from rlallocd.findings import AddedNice, changed_meanwhile, judge_pending, judge_started, limit_is_ours
 from rlallocd.slurm import JobRecord, RequestFields
+from rlallocd.verification import AddedNice, changed_meanwhile, limit_is_ours, verify_pending, verify_started
 
 from .fault_cases import FAULTS
-from .test_sizes_and_tags import JOB
+from .test_request_sizes_and_tags import JOB
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "explanation" / "transactions.md"
 FIELDS = RequestFields(
@@ -53,7 +53,7 @@ UPDATED = msgspec.structs.replace(
 
 
 def _verdict(job: JobRecord, before: JobRecord | None = SUBMITTED) -> str:
-    return judge_pending(job, ORIGINAL, INTENDED, before).verdict
+    return verify_pending(job, ORIGINAL, INTENDED, before).verdict
 
 
 def _fields(job: JobRecord, **changes: int) -> JobRecord:
@@ -61,7 +61,7 @@ def _fields(job: JobRecord, **changes: int) -> JobRecord:
 
 
 def test_the_two_ends() -> None:
-    assert judge_pending(UPDATED, ORIGINAL, INTENDED, SUBMITTED).text == ""
+    assert verify_pending(UPDATED, ORIGINAL, INTENDED, SUBMITTED).text == ""
     assert _verdict(UPDATED) == "as decided"
     assert _verdict(SUBMITTED) == "as submitted"
     assert _verdict(SUBMITTED, None) == "as submitted"
@@ -82,7 +82,7 @@ def test_the_two_ends() -> None:
 )
 def test_a_single_field_left_behind_is_neither_though_all_totals_are_right(field: str) -> None:
     behind = _fields(UPDATED, **{field: getattr(SUBMITTED.fields, field)})
-    finding = judge_pending(behind, ORIGINAL, INTENDED, SUBMITTED)
+    finding = verify_pending(behind, ORIGINAL, INTENDED, SUBMITTED)
     assert finding.verdict == "neither"
     assert "someone else" not in finding.text
     ahead = _fields(SUBMITTED, **{field: getattr(UPDATED.fields, field)})
@@ -110,14 +110,14 @@ def test_what_a_user_asked_for_in_other_terms_is_still_as_submitted() -> None:
 
 def test_a_value_that_is_nobodys_of_ours_is_told() -> None:
     by_an_admin = _fields(UPDATED, min_cpus_per_node=20)
-    finding = judge_pending(by_an_admin, ORIGINAL, INTENDED, SUBMITTED)
+    finding = verify_pending(by_an_admin, ORIGINAL, INTENDED, SUBMITTED)
     assert finding.verdict == "neither"
     assert finding.text == "CPUs per node 20 instead of 8, changed by someone else"
 
 
 def test_a_time_limit_is_ours_or_somebody_elses() -> None:
     lowered = msgspec.structs.replace(UPDATED, time_limit_s=300)
-    finding = judge_pending(lowered, ORIGINAL, INTENDED, SUBMITTED)
+    finding = verify_pending(lowered, ORIGINAL, INTENDED, SUBMITTED)
     assert (finding.verdict, finding.text) == (
         "neither",
         "time limit 300 s instead of 1200 s, changed by someone else",
@@ -131,7 +131,7 @@ def test_a_time_limit_is_ours_or_somebody_elses() -> None:
 
 def test_a_job_that_no_node_can_hold_is_never_as_decided() -> None:
     impossible = msgspec.structs.replace(UPDATED, reason="BadConstraints", priority=0)
-    finding = judge_pending(impossible, ORIGINAL, INTENDED, SUBMITTED)
+    finding = verify_pending(impossible, ORIGINAL, INTENDED, SUBMITTED)
     assert finding.verdict == "neither"
     assert "BadConstraints" in finding.text
     assert _verdict(msgspec.structs.replace(SUBMITTED, reason="BadConstraints")) == "neither"
@@ -152,7 +152,7 @@ def test_a_nice_of_ours_goes_with_the_size_of_ours(nice: int, with_size: str, wi
     added = AddedNice(own=5, added=42)
     before = msgspec.structs.replace(SUBMITTED, nice=5)
     for job, verdict in ((UPDATED, with_size), (SUBMITTED, without_size)):
-        found = judge_pending(msgspec.structs.replace(job, nice=nice), ORIGINAL, INTENDED, before, added)
+        found = verify_pending(msgspec.structs.replace(job, nice=nice), ORIGINAL, INTENDED, before, added)
         assert found.verdict == verdict
         assert ("nice" in found.text) == (verdict == "neither")
 
@@ -161,7 +161,7 @@ def test_where_only_the_nice_changes_it_alone_decides() -> None:
     added = AddedNice(own=0, added=42)
 
     def verdict(job: JobRecord, nice: int) -> str:
-        return judge_pending(msgspec.structs.replace(job, nice=nice), ORIGINAL, ORIGINAL, SUBMITTED, added).verdict
+        return verify_pending(msgspec.structs.replace(job, nice=nice), ORIGINAL, ORIGINAL, SUBMITTED, added).verdict
 
     assert [verdict(SUBMITTED, nice) for nice in (0, 42, 7)] == ["as submitted", "as decided", "as submitted"]
     by_others = _fields(SUBMITTED, min_cpus_per_node=20)
@@ -170,13 +170,15 @@ def test_where_only_the_nice_changes_it_alone_decides() -> None:
 
 def test_what_started_is_judged_by_its_totals() -> None:
     started = msgspec.structs.replace(UPDATED, state="RUNNING", time_limit_s=60, fields=RequestFields())
-    assert judge_started(started, ORIGINAL, INTENDED, SUBMITTED).verdict == "as decided"
-    assert judge_started(SUBMITTED, ORIGINAL, INTENDED, None).verdict == "as submitted"
-    assert judge_started(msgspec.structs.replace(started, gpus=3), ORIGINAL, INTENDED, SUBMITTED).verdict == "neither"
+    assert verify_started(started, ORIGINAL, INTENDED, SUBMITTED).verdict == "as decided"
+    assert verify_started(SUBMITTED, ORIGINAL, INTENDED, None).verdict == "as submitted"
+    assert (
+        verify_started(msgspec.structs.replace(started, gpus=3), ORIGINAL, INTENDED, SUBMITTED).verdict == "neither"
+    )
     # Slurm chose the number of nodes by itself.
     spread = msgspec.structs.replace(SUBMITTED, nodes=4)
-    assert judge_started(spread, ORIGINAL, INTENDED, None).verdict == "neither"
-    assert judge_started(spread, ORIGINAL, INTENDED, SUBMITTED).verdict == "as submitted"
+    assert verify_started(spread, ORIGINAL, INTENDED, None).verdict == "neither"
+    assert verify_started(spread, ORIGINAL, INTENDED, SUBMITTED).verdict == "as submitted"
 
 
 def test_what_others_changed_since_the_decision_is_told() -> None:

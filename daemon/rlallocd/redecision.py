@@ -1,4 +1,4 @@
-"""Deciding jobs again that still wait: one question to the agent for all of them, and only what pays is a decision.
+"""Deciding pending jobs again: one question to the agent for all of them; only a size that pays becomes a decision.
 
 Nothing here touches Slurm or the store.
 """
@@ -16,23 +16,23 @@ from rlalloc.view import ClusterView
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews, queue_of, seen_from
-from rlallocd.decide import Question, Snapshot, decision_from
+from rlallocd.decisions import Question, Snapshot, decision_from
 from rlallocd.limits import obstacle
-from rlallocd.sizes import Declined, check_form
-from rlallocd.slurm import JobRecord
-from rlallocd.waiting import (
+from rlallocd.redecision_rules import (
     Proposal,
     Situation,
     changed_enough,
     could_start_now,
-    gains_worth_having,
+    gains_that_pay,
     is_new,
     situation_at,
     situation_in,
     starts_within_s,
     takes_more,
-    why_left_alone,
+    why_not_redecided,
 )
+from rlallocd.request_sizes import Skipped, check_form
+from rlallocd.slurm import JobRecord
 
 _log = logging.getLogger(__name__)
 
@@ -40,45 +40,45 @@ JobKey = tuple[int, int]
 """Job id and submit second, as in ``Candidate.key``."""
 
 
-class DecidedAgain(msgspec.Struct, frozen=True):
-    """What came of looking at waiting jobs: those asked about, and those for which another size pays."""
+class Redecisions(msgspec.Struct, frozen=True):
+    """The result of one round: the jobs asked about, and those for which another size pays."""
 
     asked: Mapping[JobKey, Situation]
     decided: tuple[tuple[Candidate, Decision], ...]
 
 
 class _Partition(msgspec.Struct, frozen=True):
-    """One partition as all its waiting jobs see it."""
+    """One partition as all its pending jobs see it."""
 
     queue: tuple[JobRecord, ...]
     view: ClusterView
 
 
-def decide_again(
-    waiting: Sequence[Candidate],
+def redecide(
+    pending: Sequence[Candidate],
     histories: Mapping[JobKey, JobHistory],
     asked_before: Mapping[JobKey, Situation],
     snapshot: Snapshot,
     config: Config,
     agent: AgentClient,
-) -> DecidedAgain:
-    """Decisions for those waiting jobs that another size serves better; all are asked about in one batch.
+) -> Redecisions:
+    """Decisions for those pending jobs that another size serves better; the agent is asked about all in one batch.
 
-    ``asked_before`` is the situation in which a job was last asked about, if not only when it was decided. The
-    policy is asked for its mean: what is done depends on the predicted gain, so there is no probability to speak of.
+    ``asked_before`` holds the situation of the last question about a job, if there was one after its decision. The
+    policy answers with its mean: the predicted gain decides what is done, so these decisions have no probability.
     Raises AgentUnavailable.
     """
     views = ClusterViews(snapshot.nodes, snapshot.jobs, snapshot.taken_s, config.urgency)
-    partitions = _partitions(waiting, snapshot, views)
+    partitions = _partitions(pending, snapshot, views)
     questions = {
         candidate.key: question
-        for candidate in waiting
+        for candidate in pending
         if (history := histories.get(candidate.key)) is not None
         and (partition := partitions.get(candidate.partition)) is not None
         and (question := _question(candidate, history, partition, views, asked_before, snapshot, config)) is not None
     }
     if not questions:
-        return DecidedAgain({}, ())
+        return Redecisions({}, ())
     answers = agent.decide([each.encoded for each in questions.values()], sample=False)
     decisions = {
         key: msgspec.structs.replace(
@@ -95,19 +95,19 @@ def decide_again(
         (questions[key].candidate, msgspec.structs.replace(decisions[key], predicted_gain=gain))
         for name, partition in partitions.items()
         for key, gain in _gains(
-            name, partition, questions, proposed, histories, snapshot, config.waiting.min_gain
+            name, partition, questions, proposed, histories, snapshot, config.redecision.min_gain
         ).items()
     ]
-    return DecidedAgain({key: situation_in(each.cluster) for key, each in questions.items()}, tuple(decided))
+    return Redecisions({key: situation_in(each.cluster) for key, each in questions.items()}, tuple(decided))
 
 
-def _partitions(waiting: Sequence[Candidate], snapshot: Snapshot, views: ClusterViews) -> dict[str, _Partition]:
-    """The partitions of waiting jobs, but those without a usable node: nothing starts there, whatever its size."""
+def _partitions(pending: Sequence[Candidate], snapshot: Snapshot, views: ClusterViews) -> dict[str, _Partition]:
+    """The partitions of pending jobs, without those that have no usable node: no size could start there."""
     found = {}
-    for name in sorted({candidate.partition for candidate in waiting}):
+    for name in sorted({candidate.partition for candidate in pending}):
         try:
             view = views.of(name)
-        except Declined:
+        except Skipped:
             continue
         found[name] = _Partition(queue_of(name, snapshot.jobs, snapshot.taken_s), view)
     return found
@@ -122,33 +122,33 @@ def _question(
     snapshot: Snapshot,
     config: Config,
 ) -> Question | None:
-    """The question about one waiting job, or None where there is nothing to ask now."""
+    """The question about one pending job, or None if there is nothing to ask now."""
     rule = config.rule(candidate.tag.rule)
     if rule is None:
         return None
     seen = seen_from(partition.queue.index(candidate.job), partition.queue, partition.view)
-    why = why_left_alone(candidate.job, history, seen, config.waiting, snapshot.taken_s)
+    why = why_not_redecided(candidate.job, history, seen, config.redecision, snapshot.taken_s)
     then = asked_before.get(candidate.key) or situation_at(history.decisions[-1])
-    if not why and not changed_enough(then, situation_in(seen), config.waiting.change):
+    if not why and not changed_enough(then, situation_in(seen), config.redecision.change):
         why = "nothing has changed enough"
     if why:
-        _log.debug("job %d stays as it waits: %s", candidate.job.job_id, why, extra={"job_id": candidate.job.job_id})
+        _log.debug("job %d keeps its size: %s", candidate.job.job_id, why, extra={"job_id": candidate.job.job_id})
         return None
     try:
         check_form(candidate.job)
         view = job_view(candidate, history.request, rule, seen, views.user_running_gpus(candidate.job.user))
-    except Declined:
-        return None  # since it was first decided the site, its rules or the job have changed
-    if len(seen.queued) >= config.waiting.head and not could_start_now(view, seen):
+    except Skipped:
+        return None  # the site, its rules or the job have changed since the first decision
+    if len(seen.queued) >= config.redecision.head and not could_start_now(view, seen):
         return None
     return Question(candidate, view, seen, encode(view, seen, config.objective.weights))
 
 
 def _may_become(proposed: Allocation, history: JobHistory, snapshot: Snapshot) -> bool:
-    """Whether a waiting job may be given this size, whatever it saves.
+    """Whether a pending job may get this size, whatever it saves.
 
-    slurmctld looks no more at the group limits of a job that an operator has changed: where limits are enforced, it
-    does not grow again.
+    slurmctld no longer checks group limits of a job that an operator has changed. So where limits are enforced, such
+    a job never grows again.
     """
     if not is_new(proposed, history):
         return False
@@ -165,7 +165,7 @@ def _gains(
     snapshot: Snapshot,
     min_gain: float,
 ) -> dict[JobKey, float]:
-    """Which of the sizes proposed for one partition's jobs pay, each with its predicted gain."""
+    """The sizes proposed for one partition's jobs that pay, each with its predicted gain."""
     proposals = {}
     keys = {}
     for key, allocation in proposed.items():
@@ -180,7 +180,7 @@ def _gains(
                 view=question.cluster,
                 starts_within_s=starts_within_s(question.candidate.job, question.cluster.time_s),
             )
-    gains = gains_worth_having(
+    gains = gains_that_pay(
         partition.queue,
         proposals,
         partition.view.free,
@@ -191,7 +191,7 @@ def _gains(
 
 
 def _grant(question: Question, allocation: Allocation, snapshot: Snapshot) -> bool:
-    """Count a size against the limits from now on, unless what others were granted meanwhile forbids it."""
+    """Count a size against the limits from now on; refuse it if what other jobs were granted meanwhile forbids it."""
     job, wait_s = question.candidate.job, question.cluster.expected_wait_s(allocation)
     if obstacle(job, question.view.request, allocation, snapshot.site, wait_s):
         return False

@@ -1,4 +1,4 @@
-"""Making pending jobs what was decided, as transactions over a server that has none.
+"""Applies decisions to pending jobs, as transactions on a server that has none.
 
 journal the original and the intent → update → read back → compare → begin, or restore, verify and begin. The journal
 says at every moment which of these steps a job is in, so that a daemon that was killed finishes them when it is
@@ -18,37 +18,37 @@ import msgspec
 from rlalloc.job import Allocation
 from rlalloc.store import OPEN_STATES, Application, ApplicationState, Decision, Store
 from rlallocd.candidates import Candidate
-from rlallocd.decide import LEAST_GRACE_LEFT_S
-from rlallocd.findings import (
+from rlallocd.decisions import LEAST_GRACE_LEFT_S
+from rlallocd.job_tag import read_tag, with_note
+from rlallocd.request_sizes import Skipped, size_of
+from rlallocd.slurm import JobRecord, Slurm, SlurmUnavailable, UpdatePlan, UpdateRefused
+from rlallocd.update_plans import plan_nice, plan_restoration, plan_update
+from rlallocd.verification import (
     AddedNice,
-    Finding,
+    Verification,
     changed_meanwhile,
-    judge_pending,
-    judge_started,
     limit_is_ours,
     same_minutes,
+    verify_pending,
+    verify_started,
 )
-from rlallocd.sizes import Declined, size_of
-from rlallocd.slurm import JobRecord, Slurm, SlurmUnavailable, UpdatePlan, UpdateRefused
-from rlallocd.tag import read_tag, with_note
-from rlallocd.update_plans import plan_nice, plan_restoration, plan_update
 
 _log = logging.getLogger(__name__)
 
 BATCH: Final = 50
-"""Jobs that are updated before they are read back, in one call, and begun, in one more: a burst begins by and by."""
+"""Jobs that are updated, then read back in one call and let go in one more: a burst is let go batch by batch."""
 RESTORATIONS: Final = 3
-"""How often a restoration is sent and verified in one cycle. What is open after that is tried in the next one."""
+"""How often a restoration is sent and verified in one cycle. The next cycle goes on with what is open then."""
 
 _LIMIT_REASONS: Final = ("QOS", "Assoc", "Max", "BadConstraints", "PartitionNodeLimit", "PartitionTimeLimit")
 _BETWEEN: Final = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
-"""States of a job that may become pending again, or end: it is looked at in the next cycle."""
+"""States of a job that may become pending again, or end: the next cycle looks again."""
 
 _Item = TypeVar("_Item")
 
 
 class Applier:
-    """Applies decisions and finishes what was left open."""
+    """Applies decisions and finishes open applications."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Applier:
         progress: Callable[[], None] = lambda: None,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``counters`` gets ``applications_<state>`` for each end that an application comes to.
+        """``counters`` counts finished applications as ``applications_<state>``.
 
         ``progress`` is called after each call of Slurm's. Where ``stopping`` says so, no further job is updated.
         """
@@ -70,9 +70,9 @@ class Applier:
         self._stopping = stopping
 
     def apply(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
-        """Apply all decisions that change a job and begin all jobs that were deferred for us. Raises SlurmError.
+        """Apply all decisions that change a job and let all jobs go that were deferred for us. Raises SlurmError.
 
-        A job that is not deferred for us is updated where it stands in the queue, and verified. If Slurm fails on the
+        A job that is not deferred is updated and verified, and keeps its place in the queue. If Slurm fails on the
         way, the journal keeps what is open and ``finish`` goes on with it. Told to stop, it lets the jobs that
         are left go as submitted.
         """
@@ -90,24 +90,24 @@ class Applier:
             latest = self._apply_batch(batch, latest, following)
 
     def finish(self, applications: Sequence[Application]) -> None:
-        """Bring open applications to their end. Raises SlurmError if they cannot be read.
+        """Finish open applications. Raises SlurmError if their jobs cannot be read.
 
-        A change that Slurm does not answer leaves its batch open until the next cycle, and is no reason not to decide
-        other jobs.
+        If Slurm does not answer an update, the batch stays open until the next cycle; other jobs are decided
+        nevertheless.
         """
         for batch in _batches(applications):
             jobs = self._read_back([application.job_id for application in batch])
             try:
                 self._restore(self._settle(batch, jobs), jobs)
             except SlurmUnavailable as err:
-                _log.warning("%d jobs stay open until the next cycle: %s", len(batch), err)
+                _log.warning("%d updates stay unfinished until the next cycle: %s", len(batch), err)
 
     def let_go(self, jobs: Sequence[JobRecord]) -> None:
-        """Begin jobs that still wait for us though nothing is open for them. Raises SlurmError."""
+        """Let jobs go that are still deferred though no update of them is open. Raises SlurmError."""
         self._begin([(job.job_id, 0) for job in jobs])
 
     def undo_limited(self, applications: Sequence[Application], jobs: Mapping[int, JobRecord]) -> None:
-        """Give a job its request back if it now waits for a limit that only our change can have met."""
+        """Give a job its request back if it now waits for a limit that only our change can have reached."""
         limited = [
             (application, f"it waits for {job.reason}")
             for application in applications
@@ -115,7 +115,7 @@ class Applier:
             and job.pending
             and not job.is_split  # Slurm refuses to change the rest of an array as a whole
             and job.reason.startswith(_LIMIT_REASONS)
-            and not judge_started(job, application.original, application.intended, _record(application)).text
+            and not verify_started(job, application.original, application.intended, _record(application)).text
         ]
         self._restore(limited, jobs)
 
@@ -151,7 +151,7 @@ class Applier:
         jobs: Mapping[int, JobRecord],
         refusals: Mapping[int, str] | None = None,
     ) -> list[tuple[Application, str]]:
-        """End what can be ended by this reading; returns what has to be restored, and why. Raises SlurmError."""
+        """Finish what this reading settles; return what to restore, and why. Raises SlurmError."""
         ended: list[tuple[Application, ApplicationState, str]] = []
         wrong: list[tuple[Application, str]] = []
         for application in applications:
@@ -159,14 +159,14 @@ class Applier:
             if job is None or not job.pending:
                 self._note_started(application, job)
                 continue
-            finding = _judge(job, application)
+            finding = _verify(job, application)
             taken_back = application.state == "restoring"
             if finding.verdict == "as submitted":
                 refusal = (refusals or {}).get(application.job_id, "")
                 ended.append(_restored(application) if taken_back else _left(application, refusal))
             elif finding.verdict == "as decided" and not taken_back:
-                what_then = "let go" if application.begins else "left where it waits"
-                ended.append((application, "begun", f"read back as decided and {what_then}"))
+                what_then = "let go" if application.begins else "left in its place in the queue"
+                ended.append((application, "begun", f"verified as decided and {what_then}"))
             else:
                 wrong.append((application, finding.text or application.detail))
         self._mark([each for each, state, _ in ended if state == "begun"], "applied", "read back as decided")
@@ -176,7 +176,7 @@ class Applier:
         return wrong
 
     def _restore(self, wrong: Sequence[tuple[Application, str]], jobs: Mapping[int, JobRecord]) -> None:
-        """Send the request again and verify it, up to RESTORATIONS times; the rest stays open. Raises SlurmError."""
+        """Send the request again and verify it, RESTORATIONS times; then the rest stays open. Raises SlurmError."""
         for _ in range(RESTORATIONS):
             if not wrong:
                 return
@@ -196,14 +196,14 @@ class Applier:
         return msgspec.structs.replace(application, state="restoring", detail=why)
 
     def _leave(self, application: Application, job: JobRecord, why: str) -> None:
-        """Let a job go that has not been touched."""
+        """Let a job go that has not been changed."""
         if not _deferred(job, application) or self._begin([(application.job_id, application.begin_s)]):
             self._mark([application], "left", why)
 
     def _leave_batch(
         self, batch: Sequence[tuple[Application, Candidate]], latest: Mapping[int, JobRecord], why: str
     ) -> None:
-        """Let jobs go that have not been touched, in one call; where that is refused the journal keeps them open."""
+        """Let jobs go that have not been changed, in one call; if it is refused, the journal keeps them open."""
         deferred = [
             (application.job_id, application.begin_s)
             for application, candidate in batch
@@ -213,28 +213,28 @@ class Applier:
             self._mark([application for application, _ in batch], "left", why)
 
     def _note_started(self, application: Application, job: JobRecord | None) -> None:
-        """A job that is not pending any more: it cannot be changed, only be told apart."""
+        """Note the end of a job that is no longer pending and so cannot be changed any more."""
         if job is None:
             self._mark([application], "lost", "slurmctld had forgotten it before it could be read back (see sacct)")
         elif job.state in _BETWEEN:
-            _log.info("job %d is %s: looked at again", job.job_id, job.state, extra=_fields(application))
+            _log.info("job %d is %s: the next cycle looks again", job.job_id, job.state, extra=_fields(application))
         elif not job.has_run:
             self._mark([application], "gone", f"{job.state} before it started")
         else:
-            started = judge_started(job, application.original, application.intended, _record(application))
+            started = verify_started(job, application.original, application.intended, _record(application))
             if started.verdict == "as decided":
                 self._mark([application], "begun", "it started with the decided size")
             elif started.verdict == "as submitted":
                 state: ApplicationState = "restored" if application.state == "restoring" else "left"
                 self._mark([application], state, "it started as submitted")
             else:
-                self._mark([application], "lost", f"it started as neither: {started.text}")
+                self._mark([application], "lost", f"it started with neither size: {started.text}")
 
     def _update(self, plan: UpdatePlan) -> str:
-        """Send one update; returns why it was refused, or an empty string. Raises SlurmUnavailable.
+        """Send one update; return why it was refused, or an empty string. Raises SlurmUnavailable.
 
-        What became of it is seen when the job is read back. Without an answer nothing more is sent in this cycle: a
-        slurmctld that was only slow may still carry it out.
+        The read-back shows its result. Without an answer nothing more is sent in this cycle: a slow slurmctld may
+        still carry the update out.
         """
         try:
             self._slurm.update(plan)
@@ -252,7 +252,7 @@ class Applier:
             self._progress()
 
     def _begin(self, jobs: Sequence[tuple[int, float]]) -> bool:
-        """Let jobs go, those without a later begin time of their own in one call for a batch; whether all went."""
+        """Let jobs go, in one call per batch except those with a later begin time of their own; whether all went."""
         now_s = time.time()
         at_once = [job_id for job_id, begin_s in jobs if begin_s <= now_s]
         calls = [*((batch, 0.0) for batch in _batches(at_once)), *(([job], at) for job, at in jobs if at > now_s)]
@@ -260,11 +260,11 @@ class Applier:
         return not refused
 
     def _begin_at(self, job_ids: Sequence[int], begin_s: float) -> bool:
-        """Begin jobs. One that was cancelled or started meanwhile is no error: the next reading tells them apart."""
+        """Begin jobs. One that was cancelled or started meanwhile is no error: the next reading shows it."""
         try:
             self._slurm.begin(job_ids, begin_s)
         except UpdateRefused as err:
-            _log.info("not all of %d jobs could be let go: %s", len(job_ids), err)
+            _log.info("cannot let all of %d jobs go: %s", len(job_ids), err)
             return False
         finally:
             self._progress()
@@ -279,7 +279,7 @@ class Applier:
 def _changes(candidate: Candidate, decision: Decision) -> bool:
     if candidate.mode != "enforce" or decision.allocation is None:
         return False
-    # Decided again: always another size.
+    # A re-decision always brings another size.
     return candidate.begun or decision.allocation != decision.request or bool(decision.nice)
 
 
@@ -304,34 +304,34 @@ def _application(candidate: Candidate, decision: Decision) -> Application:
 
 
 def _size_before(candidate: Candidate, decision: Decision) -> Allocation:
-    """The size that a job has now, on the fewest nodes that it accepts; if those are uneven, the one decided on.
+    """The size that a job has now, on the fewest nodes that it accepts; if its nodes differ, the decision's request.
 
-    So is that of a job that keeps what it asked for: nothing of it is changed but its nice.
+    The same holds for a job that keeps its request: only its nice changes.
     """
     if not candidate.begun and decision.allocation == decision.request:
         return decision.request
     try:
         return size_of(candidate.job)
-    except Declined:
+    except Skipped:
         return decision.request
 
 
 def _record(application: Application) -> JobRecord | None:
-    """Slurm's record of before the update; None if the journal was written by a version with another record."""
+    """Slurm's record before the update; None if a version with another record wrote the journal."""
     try:
         return msgspec.json.decode(application.record, type=JobRecord) if application.record else None
     except msgspec.DecodeError:
         return None
 
 
-def _judge(job: JobRecord, application: Application) -> Finding:
-    return judge_pending(
+def _verify(job: JobRecord, application: Application) -> Verification:
+    return verify_pending(
         job, application.original, application.intended, _record(application), added_nice(application)
     )
 
 
 def added_nice(application: Application) -> AddedNice | None:
-    """What an application adds to a job's nice; None where it leaves that as it is."""
+    """What an application adds to a job's nice; None if it leaves the nice alone."""
     if application.own_nice is None or application.added_nice is None:
         return None
     return AddedNice(application.own_nice, application.added_nice)
@@ -348,7 +348,7 @@ def _update_plan(application: Application, job: JobRecord) -> UpdatePlan:
 
 
 def _restoration_plan(application: Application, job: JobRecord) -> UpdatePlan:
-    """The request again, whole; of time limit and nice only what is ours: those that others set meanwhile stay."""
+    """The whole request again. Time limit and nice are included only if they are ours: what others set stays."""
     before, nice = _record(application), added_nice(application)
     if nice is not None and application.intended == application.original:
         return plan_nice(job, nice.own, job.admin_comment)
@@ -362,7 +362,7 @@ def _restoration_plan(application: Application, job: JobRecord) -> UpdatePlan:
 
 
 def _obstacle(candidate: Candidate, latest: JobRecord | None) -> str:
-    """Why a job is not to be touched (any more), or an empty string."""
+    """Why a job must not be changed now, or an empty string."""
     if candidate.deferred_by_us and candidate.tag.begin - time.time() < LEAST_GRACE_LEFT_S:
         return "its grace was nearly over"
     if latest is not None and (changed := changed_meanwhile(candidate.job, latest)):
@@ -371,7 +371,7 @@ def _obstacle(candidate: Candidate, latest: JobRecord | None) -> str:
 
 
 def _deferred(job: JobRecord, application: Application) -> bool:
-    """Whether a job waits for us, still: a begin time that its user or Slurm (a requeue) has set since is theirs."""
+    """Whether a job is still deferred by us, and not by a begin time that its user or Slurm (a requeue) has set."""
     before = _record(application) or job
     tag = read_tag(before.admin_comment) or read_tag(job.admin_comment)
     return application.begins and tag is not None and tag.begin == job.begin_s
@@ -379,11 +379,11 @@ def _deferred(job: JobRecord, application: Application) -> bool:
 
 def _left(application: Application, refusal: str) -> tuple[Application, ApplicationState, str]:
     why = f"refused: {refusal}" if refusal else "slurmctld never carried it out"
-    return application, "left", f"the update changed nothing, so it goes as submitted; {why}"
+    return application, "left", f"the update changed nothing, the job runs as submitted; {why}"
 
 
 def _restored(application: Application) -> tuple[Application, ApplicationState, str]:
-    return application, "restored", f"taken back: {application.detail}"
+    return application, "restored", f"request restored: {application.detail}"
 
 
 def _batches(items: Iterable[_Item]) -> list[list[_Item]]:

@@ -1,4 +1,4 @@
-"""What policies are told of a partition, gathered from the engine's memory in one go."""
+"""What policies see of a partition, read from the engine's memory in one pass."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ _remaining_s = compiled(expected_remaining_s)
 
 
 @compiled
-def gather_nodes(nodes: Records, mine: Flags) -> tuple[Reals, Reals, Numbers]:
+def node_arrays(nodes: Records, mine: Flags) -> tuple[Reals, Reals, Numbers]:
     """Of the usable nodes among ``mine``: what is free on each (nodes, 3), all they have (3,), the largest one (3,).
 
     Columns are GPUs, CPUs and MiB. The largest node has the most GPUs, then CPUs, then memory.
@@ -39,11 +39,11 @@ def gather_nodes(nodes: Records, mine: Flags) -> tuple[Reals, Reals, Numbers]:
 
 
 @compiled
-def gather_releases(
+def release_rows(
     nodes: Records, slots: Records, holds: Records, jobs: Records, sizes: Records, mine: Flags, partition: int,
     now_s: float,
 ) -> Reals:  # fmt: skip
-    """Of each job that runs in the partition: seconds until it is expected to end, and what it holds; ascending."""
+    """Of each job that runs in the partition: the seconds until its expected end, and what it holds; ascending."""
     most = 0
     for node in range(len(nodes)):
         most += nodes[node]["running"] if mine[node] else 0
@@ -68,7 +68,7 @@ def gather_releases(
 
 
 @compiled
-def gather_queue(jobs: Records, sizes: Records, queue: Numbers, partition: int, number: int) -> tuple[Reals, int]:
+def queue_rows(jobs: Records, sizes: Records, queue: Numbers, partition: int, number: int) -> tuple[Reals, int]:
     """GPUs and expected run time [s] of each job that waits for GPUs of the partition, and how many are not listed.
 
     Listed are those ahead of job ``number``, all of them if it does not stand in the queue.

@@ -1,8 +1,8 @@
-"""Jobs that were decided and still wait: which are decided again, when, and whether it pays. Pure functions.
+"""Pending re-decisions: which jobs the agent is asked about again, when, and whether another size pays.
 
-A job is asked about again when the cluster or the queue is not what it was when it was last asked about; it gets
-another size only where that is expected to save enough, never one that it left before, and only a few times. Jobs
-that are about to start are left alone. docs/explanation/redecision.md has the rules for people.
+Pure functions. The agent is asked about a job again once the cluster or the queue has changed enough since the last
+question. The job gets another size only if that is expected to save enough; never a size that it had before, and only
+a few times. Jobs that are about to start are left alone. docs/explanation/redecision.md has the rules for people.
 """
 
 import dataclasses
@@ -12,19 +12,19 @@ import msgspec
 import numpy as np
 
 from rlalloc.allocation import allocation_for
-from rlalloc.config import WaitingSection
+from rlalloc.config import RedecisionSection
 from rlalloc.heuristics import TUNED_PRICE, expected_cost_s, smallest
 from rlalloc.job import Allocation, JobView
 from rlalloc.observation import FEATURES, SCHEMA_ID
 from rlalloc.store import Decision, JobHistory
 from rlalloc.view import ClusterView, FloatArray
 from rlallocd.candidates import WAITS_FOR_RESOURCES
-from rlallocd.sizes import Declined, differences, size_of
+from rlallocd.request_sizes import Skipped, differences, size_of
 from rlallocd.slurm import JobRecord
 
 
 class Situation(msgspec.Struct, frozen=True):
-    """What a job's decision depended on, in three numbers: GPUs of the partition, those free, and jobs ahead."""
+    """What a job's decision depended on, in three numbers: GPUs of the partition, free GPUs, and jobs ahead."""
 
     gpus: int
     free_gpus: int
@@ -32,9 +32,9 @@ class Situation(msgspec.Struct, frozen=True):
 
 
 class Proposal(msgspec.Struct, frozen=True):
-    """Another size for the job at one place of a partition's queue, and the view that the job has from there.
+    """Another size for a job, and the view of the cluster from the job's place in the queue.
 
-    ``starts_within_s`` is when Slurm expects the job to start in its present size, None where it does not say.
+    ``starts_within_s`` is when Slurm expects the job to start in its present size, None if Slurm does not say.
     """
 
     request: Allocation
@@ -59,7 +59,7 @@ def situation_at(decision: Decision) -> Situation | None:
 
 
 def changed_enough(then: Situation | None, now: Situation, change: float) -> bool:
-    """Whether it is worth asking again: other nodes, or a part of ``change`` of the free GPUs or the jobs ahead."""
+    """Whether to ask again: the nodes have changed, or the free GPUs or jobs ahead by the fraction ``change``."""
     if then is None or then.gpus != now.gpus:
         return True
     return abs(now.free_gpus - then.free_gpus) >= max(1, change * now.gpus) or abs(now.ahead - then.ahead) >= max(
@@ -67,18 +67,18 @@ def changed_enough(then: Situation | None, now: Situation, change: float) -> boo
     )
 
 
-def why_left_alone(
-    job: JobRecord, history: JobHistory, view: ClusterView, section: WaitingSection, now_s: float
+def why_not_redecided(
+    job: JobRecord, history: JobHistory, view: ClusterView, section: RedecisionSection, now_s: float
 ) -> str:
-    """Why a waiting job is not to be decided again now, or an empty string."""
+    """Why the agent is not asked about a pending job again now; an empty string if it is."""
     changed_by_others = differences(job, history.size)
     soon = starts_within_s(job, now_s)
     reasons = (
-        (history.decisions[0].bounds is None, "it was declined"),
+        (history.decisions[0].bounds is None, "it was skipped"),
         (job.is_array, "an array is decided once, for all its tasks"),
-        (history.is_open, "an update has not come to its end"),
-        (history.further_updates >= section.max_updates, f"it was updated {history.further_updates} times"),
-        # Decided in time to come: the clock has been set back since.
+        (history.is_open, "an update of it is not finished"),
+        (history.further_updates >= section.max_updates, f"it was already updated {history.further_updates} times"),
+        # A decision in the future: the clock has been set back since.
         (0 <= now_s - history.decisions[-1].decided_s < section.every_s, "it was decided just now"),
         (bool(changed_by_others), f"somebody else changed it: {'; '.join(changed_by_others)}"),
         (soon is not None and soon <= section.leave_alone_s, "Slurm expects to start it soon"),
@@ -88,33 +88,34 @@ def why_left_alone(
 
 
 def starts_within_s(job: JobRecord, now_s: float) -> float | None:
-    """Seconds until Slurm expects a pending job to start; None where it does not say, or that moment has passed."""
+    """Seconds until Slurm expects a pending job to start; None if Slurm does not say, or that moment has passed."""
     return job.started_s - now_s if job.started_s >= now_s else None
 
 
 def could_start_now(job: JobView, view: ClusterView) -> bool:
-    """Whether the smallest size inside a job's bounds fits into what is free."""
+    """Whether the smallest size inside a job's bounds fits into the free resources."""
     least = allocation_for(smallest(job, view), job.request, job.bounds, view.shape, lambda _: 1.0)
     return view.fits_now(least)
 
 
 def is_new(proposed: Allocation, history: JobHistory) -> bool:
-    """Whether a size is neither the present one nor one that the job has left: no going to and fro."""
+    """Whether a job has not had a size yet: without this rule it could swing between two sizes."""
     if _layout(proposed) == _layout(history.size):
         return _resources(proposed) not in {_resources(size) for size in history.sizes_had}
     return _layout(proposed) not in {_layout(size) for size in history.sizes_had}
 
 
 def takes_more(proposed: Allocation, present: Allocation) -> bool:
-    """Whether a size takes more of anything than the present one."""
+    """Whether a size takes more of any resource than the present one."""
     counts = ((size.nodes, size.gpus, size.cpus, size.mem_mib) for size in (proposed, present))
     return any(new > old for new, old in zip(*counts, strict=True))
 
 
 def predicted_gain(proposal: Proposal, view: ClusterView) -> float:
-    """The part of the expected cost of the present size that another one saves; negative if it costs more.
+    """The fraction of the present size's expected cost that the proposed size saves; negative if it costs more.
 
-    Slurm's own estimate reckons with whole time limits, so where it is earlier than ours it is the better one.
+    Slurm's own estimate of the start assumes whole time limits, so it is the better one where it is earlier than
+    ours.
     """
     present_s = expected_cost_s(proposal.request, proposal.present, view)
     if proposal.starts_within_s is not None:
@@ -123,7 +124,7 @@ def predicted_gain(proposal: Proposal, view: ClusterView) -> float:
     return 1.0 - expected_cost_s(proposal.request, proposal.proposed, view) / max(1e-9, present_s)
 
 
-def gains_worth_having(
+def gains_that_pay(
     queue: Sequence[JobRecord],
     proposals: Mapping[int, Proposal],
     free: FloatArray,
@@ -132,26 +133,26 @@ def gains_worth_having(
 ) -> dict[int, float]:
     """The proposals that pay, by place in the queue, each with its predicted gain.
 
-    What is free is given away in the order of the queue: a job that fits takes its part, in its present size or in
-    the one proposed, before the next is judged. Else all jobs of a batch would shrink into the same hole.
-    ``grant`` is called with the place of each that pays, in the same order, and may refuse it.
+    Free resources are given away in the order of the queue: a job that fits takes its part, in its present or its
+    proposed size, before the next job is judged. Else all jobs of a batch would shrink into the same gap.
+    ``grant`` is called with the place of each proposal that pays, in the same order, and may refuse it.
     """
-    worth: dict[int, float] = {}
+    gains: dict[int, float] = {}
     for place in range(max(proposals, default=-1) + 1):
         proposal = proposals.get(place)
         size = _size_if_it_waits_for_resources(queue[place])
         if proposal is not None:
             gain = predicted_gain(proposal, dataclasses.replace(proposal.view, free=free))
             if gain >= min_gain and grant(place):
-                worth[place] = gain
+                gains[place] = gain
                 size = proposal.proposed
         if size is not None:
             free = _without(free, size)
-    return worth
+    return gains
 
 
 def _without(free: FloatArray, size: Allocation) -> FloatArray:
-    """What is left free when a job of this size starts on the fullest nodes that hold it; all if none do."""
+    """What stays free when a job of this size starts on the fullest nodes that hold it; everything if none do."""
     need = np.array((size.gpus_per_node, size.cpus_per_node, size.mem_mib_per_node), dtype=np.float64)
     fitting = np.flatnonzero((free >= need).all(axis=1))
     if len(fitting) < size.nodes:
@@ -167,7 +168,7 @@ def _size_if_it_waits_for_resources(job: JobRecord) -> Allocation | None:
         return None
     try:
         return size_of(job)
-    except Declined:
+    except Skipped:
         return None
 
 

@@ -15,17 +15,17 @@ from rlalloc.service import Watchdog, notify
 from rlalloc.store import Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller
+from rlallocd.cycle_schedule import CycleSchedule
 from rlallocd.intercept import WakeFile
 from rlallocd.metrics import MetricsServer, serve_metrics
 from rlallocd.reload import reloaded
 from rlallocd.signals import Signals
 from rlallocd.slurm import BackOff, SlurmUnavailable, UpdateRefused, connect
-from rlallocd.timetable import Timetable
 
 _log = logging.getLogger("rlallocd")
 
 _WATCHDOG_EVERY_S: Final = 5.0
-"""However long the timetable waits, the service manager hears from us in this time."""
+"""However long the schedule waits, the service manager hears from us in this time."""
 _LONGEST_WAIT_AT_START_S: Final = 5.0
 _LONGEST_MIGRATION_S: Final = 1800.0
 """So long may a store of an earlier version take to be opened."""
@@ -116,19 +116,19 @@ class _Daemon:
             raise
 
     def _loop(self, controller: Controller) -> None:
-        """Cycle whenever the timetable says so; calls of the plugin and signals are heard meanwhile."""
-        timetable = Timetable(self._config, time.monotonic())
+        """Cycle whenever the schedule says so; calls of the plugin and signals are heard meanwhile."""
+        schedule = CycleSchedule(self._config, time.monotonic())
         while not self._signals.stop:
             if self._signals.reload:
                 self._reload(controller)
-                timetable = Timetable(self._config, time.monotonic())
-            wait_s = timetable.wait_s(time.monotonic())
+                schedule = CycleSchedule(self._config, time.monotonic())
+            wait_s = schedule.wait_s(time.monotonic())
             if wait_s > 0:
                 if self._signals.wait(min(wait_s, _WATCHDOG_EVERY_S), self._wake.fileno()):
                     self._wake.clear()
-                    timetable.woken(time.monotonic())
+                    schedule.woken(time.monotonic())
             else:
-                timetable.cycled(controller.cycle(), self._config, time.monotonic())
+                schedule.cycled(controller.cycle(), self._config, time.monotonic())
             self._watchdog.feed()
 
     def _reload(self, controller: Controller | None) -> None:
@@ -138,12 +138,12 @@ class _Daemon:
         try:
             new, needs_restart = reloaded(self._config, load_config(self._path))
         except ConfigError as err:
-            _log.error("the old configuration stays: %s", err)
+            _log.error("cannot reload the configuration, the old one stays in force: %s", err)
         else:
             self._take_up(new, controller)
-            _log.info("configuration read again: mode %s", new.mode)
+            _log.info("configuration reloaded: mode %s", new.mode)
             for key in needs_restart:
-                _log.warning("%s has changed: systemctl restart rlallocd takes it up, a reload does not", key)
+                _log.warning("%s has changed, which a reload does not take up: run systemctl restart rlallocd", key)
         notify("READY=1")
 
     def _take_up(self, config: Config, controller: Controller | None) -> None:

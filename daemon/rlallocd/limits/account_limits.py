@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from rlallocd.limits.binding import Binding, Ceiling
-from rlallocd.limits.change import BILLING, Change
+from rlallocd.limits.binding_limits import Binding, Ceiling
+from rlallocd.limits.size_change import BILLING, Change
 
 _TIMES_MINUTES: Final = ("MaxTRESMins", "GrpTRESMins", "GrpTRESRunMins", "MaxTRESRunMins")
 
@@ -99,12 +99,12 @@ def _not_computed(change: Change, ceilings: Iterable[Ceiling]) -> Iterator[str]:
 
 def _above(ceiling: Ceiling, count: int) -> Iterator[str]:
     if ceiling.used + count > ceiling.limit:
-        in_use = f" with {ceiling.used} in use or waited for" if ceiling.used else ""
+        in_use = f" with {ceiling.used} in use or claimed" if ceiling.used else ""
         yield f"{count} {ceiling.tres}{in_use} is above {ceiling.name}, {ceiling.limit}"
 
 
 def _frees(ceiling: Ceiling) -> str:
-    return f"it would have other {ceiling.tres}, and an operator's update of those frees a job of {ceiling.name}"
+    return f"an operator's update of its {ceiling.tres} would exempt it from {ceiling.name}"
 
 
 def _minutes(time_limit_s: int, binding: Binding) -> int:

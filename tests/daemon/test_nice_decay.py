@@ -13,25 +13,25 @@ from rlalloc.job import Shares
 from rlalloc.store import Application, ApplicationState, JobHistory, Store
 from rlalloc.urgency import UrgencyRules
 from rlalloc.view import expected_run_time_s
-from rlallocd import easing
-from rlallocd.decide import with_nice
-from rlallocd.easing import Added, Easing, added_by, falls_of, nice_due
-from rlallocd.findings import AddedNice
+from rlallocd import nice_decay
+from rlallocd.decisions import with_nice
+from rlallocd.nice_decay import Added, NiceDecay, added_by, nice_due, updates_for
 from rlallocd.slurm import JobRecord, Slurm, UpdateRefused
+from rlallocd.verification import AddedNice
 
 from .hand_clock import HandClock
-from .test_waiting import EIGHT, decision_for, waiting_job
+from .test_redecision_rules import EIGHT, decision_for, pending_job
 
 SINCE_S = 1001
 PATIENCE_S = 400.0
 ADDED = Added(AddedNice(own=3, added=40), PATIENCE_S)
 RULES = "[{name: llm, mode: enforce}]"
-URGENCY = "urgency: {nice_band: 100}, waiting: {every_s: 10}"
+URGENCY = "urgency: {nice_band: 100}, redecision: {every_s: 10}"
 CONFIG = parse_config(f"{{mode: enforce, rules: {RULES}, {URGENCY}}}", "test")
 
 
 def niced(job_id: int = 7, nice: int = 43, **changes: object) -> JobRecord:
-    record = waiting_job(job_id)
+    record = pending_job(job_id)
     comment = f"{record.admin_comment} rlalloc-decision:of-{job_id}"
     return msgspec.structs.replace(record, nice=nice, admin_comment=comment, **changes)
 
@@ -58,7 +58,7 @@ def history_of(job: JobRecord, added: AddedNice = ADDED.nice, state: Application
 
 def test_what_is_added_at_the_decision() -> None:
     """A quarter of the band for an urgency of 0.75; patience is in run times of the decided size."""
-    job, rules = waiting_job(7), UrgencyRules(nice_band=80, patience=2)
+    job, rules = pending_job(7), UrgencyRules(nice_band=80, patience=2)
     half = msgspec.structs.replace(EIGHT, gpus_per_node=4)
     decision = msgspec.structs.replace(decision_for(job), shares=Shares(0, 0, 0, 0.75), allocation=half)
     added = with_nice(decision, job, rules)
@@ -69,7 +69,7 @@ def test_what_is_added_at_the_decision() -> None:
 
 
 def test_nothing_is_added_to_arrays_nor_where_it_is_not_allowed_or_nothing_was_decided() -> None:
-    job, rules = waiting_job(7), UrgencyRules(nice_band=80)
+    job, rules = pending_job(7), UrgencyRules(nice_band=80)
     decision = msgspec.structs.replace(decision_for(job), shares=Shares(0, 0, 0, 0), allocation=EIGHT)
     array = msgspec.structs.replace(job, is_array=True)
     left = msgspec.structs.replace(decision, allocation=None)
@@ -110,10 +110,10 @@ def test_what_was_added_is_told_once_the_update_has_come_to_its_end() -> None:
 
 def test_jobs_that_fall_to_the_same_number_share_a_call_and_the_oldest_come_first() -> None:
     jobs = [niced(job_id, submitted_s=1000 - job_id) for job_id in range(1, 6)]
-    falls = falls_of({1: 5, 2: 9, 3: 5, 5: 9}, jobs)
-    assert [(fall.nice, [job.job_id for job in fall.jobs]) for fall in falls] == [(9, [5, 2]), (5, [3, 1])]
+    falls = updates_for({1: 5, 2: 9, 3: 5, 5: 9}, jobs)
+    assert [(update.nice, [job.job_id for job in update.jobs]) for update in falls] == [(9, [5, 2]), (5, [3, 1])]
     many = [niced(job_id) for job_id in range(120)]
-    assert [len(fall.jobs) for fall in falls_of(dict.fromkeys(range(120), 5), many)] == [50, 50, 20]
+    assert [len(update.jobs) for update in updates_for(dict.fromkeys(range(120), 5), many)] == [50, 50, 20]
 
 
 class Nices:
@@ -129,8 +129,8 @@ class Nices:
             raise UpdateRefused("no nice here")
 
 
-def _easing(slurm: Nices, store: Store, counters: Counter[str]) -> Easing:
-    return Easing(cast("Slurm", slurm), store, counters)
+def _nice_decay(slurm: Nices, store: Store, counters: Counter[str]) -> NiceDecay:
+    return NiceDecay(cast("Slurm", slurm), store, counters)
 
 
 @pytest.fixture
@@ -147,50 +147,50 @@ def _keep(store: Store, jobs: Sequence[JobRecord]) -> None:
         store.journal(history.applications)
 
 
-def _waiting(count: int) -> list[JobRecord]:
+def _pending(count: int) -> list[JobRecord]:
     """Jobs that were all given another nice."""
     return [niced(job_id, nice=3 + 4 * (number + 10)) for number, job_id in enumerate(range(1, count + 1))]
 
 
 def test_one_look_makes_so_many_calls_at_most(store: Store) -> None:
     slurm, counters = Nices(), Counter[str]()
-    jobs = _waiting(easing.CALLS_A_LOOK + 5)
+    jobs = _pending(nice_decay.CALLS_PER_ROUND + 5)
     _keep(store, jobs)
-    ease = _easing(slurm, store, counters)
-    for look, calls in ((1, easing.CALLS_A_LOOK), (2, 0)):  # the second comes too soon
+    decay = _nice_decay(slurm, store, counters)
+    for look, calls in ((1, nice_decay.CALLS_PER_ROUND), (2, 0)):  # the second comes too soon
         slurm.calls.clear()
-        ease.ease(jobs, CONFIG, SINCE_S + 100 + look, set())
+        decay.decay(jobs, CONFIG, SINCE_S + 100 + look, set())
         assert len(slurm.calls) == calls
-    assert counters["waiting_eased"] == easing.CALLS_A_LOOK
+    assert counters["nice_decay_lowered"] == nice_decay.CALLS_PER_ROUND
 
 
 def test_a_nice_that_never_comes_to_be_is_given_up(store: Store) -> None:
     slurm, counters = Nices(), Counter[str]()
     slurm.refuses = True
-    jobs = _waiting(1)
+    jobs = _pending(1)
     _keep(store, jobs)
     clock = HandClock()
-    ease = Easing(cast("Slurm", slurm), store, counters, clock=clock)
-    for look in range(easing.TRIES + 2):
+    decay = NiceDecay(cast("Slurm", slurm), store, counters, clock=clock)
+    for look in range(nice_decay.TRIES + 2):
         clock.now_s = 10.0 * look
-        ease.ease(jobs, CONFIG, SINCE_S + 101 + 10 * look, set())
-    assert slurm.calls == [([1], 33)] * easing.TRIES
-    assert counters["waiting_stuck"] == 1
+        decay.decay(jobs, CONFIG, SINCE_S + 101 + 10 * look, set())
+    assert slurm.calls == [([1], 33)] * nice_decay.TRIES
+    assert counters["nice_decay_stuck"] == 1
 
 
 @pytest.mark.parametrize("step_s", [-86_400.0, 86_400.0])
 def test_a_step_of_the_clock_does_not_put_a_look_off(store: Store, step_s: float) -> None:
     """Looks are paced by a clock that nobody sets; how long a job has waited is Slurm's time, and steps with it."""
     slurm, clock = Nices(), HandClock()
-    jobs = _waiting(1)
+    jobs = _pending(1)
     _keep(store, jobs)
-    ease = Easing(cast("Slurm", slurm), store, Counter(), clock=clock)
-    ease.ease(jobs, CONFIG, SINCE_S + 100, set())
+    decay = NiceDecay(cast("Slurm", slurm), store, Counter(), clock=clock)
+    decay.decay(jobs, CONFIG, SINCE_S + 100, set())
     slurm.calls.clear()
-    ease.ease(jobs, CONFIG, SINCE_S + 100 + max(0.0, step_s), set())
+    decay.decay(jobs, CONFIG, SINCE_S + 100 + max(0.0, step_s), set())
     assert slurm.calls == []  # too soon, whatever the clock on the wall says
-    clock.now_s = CONFIG.waiting.every_s
-    ease.ease(jobs, msgspec.structs.replace(CONFIG, mode="shadow"), SINCE_S + 100 + step_s, set())
+    clock.now_s = CONFIG.redecision.every_s
+    decay.decay(jobs, msgspec.structs.replace(CONFIG, mode="shadow"), SINCE_S + 100 + step_s, set())
     assert slurm.calls == [([1], 3)]
 
 
@@ -204,24 +204,24 @@ def test_a_step_of_the_clock_does_not_put_a_look_off(store: Store, step_s: float
 )
 def test_where_urgency_counts_no_more_all_is_given_back(store: Store, text: str) -> None:
     slurm = Nices()
-    jobs = _waiting(3)
+    jobs = _pending(3)
     _keep(store, jobs)
     config: Config = parse_config(text, "test")
-    _easing(slurm, store, Counter()).ease(jobs, config, SINCE_S + 40.0, set())
+    _nice_decay(slurm, store, Counter()).decay(jobs, config, SINCE_S + 40.0, set())
     assert slurm.calls == [([1, 2, 3], 3)]
 
 
 def test_a_job_with_an_open_update_is_left_alone(store: Store) -> None:
     slurm = Nices()
-    jobs = _waiting(2)
+    jobs = _pending(2)
     _keep(store, jobs)
-    _easing(slurm, store, Counter()).ease(jobs, CONFIG, SINCE_S + 10_000.0, {1})
+    _nice_decay(slurm, store, Counter()).decay(jobs, CONFIG, SINCE_S + 10_000.0, {1})
     assert slurm.calls == [([2], 3)]
 
 
 def test_at_the_end_all_is_given_back_in_few_calls(store: Store) -> None:
     slurm = Nices()
-    jobs = _waiting(60)
+    jobs = _pending(60)
     _keep(store, jobs)
-    _easing(slurm, store, Counter()).give_back(jobs, SINCE_S)
+    _nice_decay(slurm, store, Counter()).give_back(jobs, SINCE_S)
     assert [(len(job_ids), nice) for job_ids, nice in slurm.calls] == [(50, 3), (10, 3)]

@@ -21,7 +21,7 @@ class Change:
 
     @cached_property
     def freed(self) -> frozenset[str]:
-        """The TRES whose limits slurmctld does not look at any more, for ever, once an operator has changed them.
+        """The TRES whose limits slurmctld never checks again once an operator has changed them.
 
         Only CPUs, memory and nodes, and only where a field of the job is set to something else (slurmctld's
         _update_job sets limit_set.tres): memory per CPU that becomes the same per node is something else, too.
@@ -58,7 +58,7 @@ class Change:
         return self.new(tres) != self.old(tres)
 
     def touches(self, tres: str) -> bool:
-        """Whether its limits for one job have to be looked at: slurmctld may not do it any more."""
+        """Whether the limits per job have to be checked here, because slurmctld may no longer do it."""
         return self.changes(tres) or tres in self.freed
 
     def old(self, tres: str) -> int:

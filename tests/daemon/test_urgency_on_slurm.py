@@ -43,7 +43,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[Callable[..., Installation
             request.getfixturevalue(site),
             grace_s=120,
             urgency={"nice_band": 100, **rules},
-            waiting={"every_s": 0.5, "max_updates": 0},
+            redecision={"every_s": 0.5, "max_updates": 0},
         )
         for path in installation.site.directory.glob("store.sqlite*"):
             path.unlink()

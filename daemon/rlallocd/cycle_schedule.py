@@ -8,16 +8,16 @@ from rlalloc.config import Config
 from rlallocd.slurm import BackOff, Budget
 
 AFTER_A_WAKE_S: Final = (0.1, 0.3, 0.6, 1.2)
-"""The plugin wakes us before slurmctld has stored the job: look after these times until it is seen. The first look
-waits a little, so that it finds the job and others that come with it."""
+"""The plugin wakes us before slurmctld has stored the job: these pauses precede the cycles until it is seen. The
+first pause lets one cycle find the job together with others that come with it."""
 SHARE_OF_TIME: Final = 1 / 2
-"""The most of our time that readings may take: a slurmctld that answers slowly is asked more seldom."""
+"""The largest fraction of our time that readings may take: a slow slurmctld is asked less often."""
 _LONGEST_BACK_OFF_S: Final = 30.0
-"""Or a quarter of the grace: jobs that were deferred shall still be decided in time."""
+"""At most, and never more than a quarter of the grace, so that deferred jobs are still decided in time."""
 
 
 class CycleReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cycle tells the timetable.
+    """What a cycle reports to the schedule.
 
     ``calls`` are those for the snapshot and the outcomes, ``reading_s`` is what slurmctld took for the snapshot.
     """
@@ -30,8 +30,8 @@ class CycleReport(msgspec.Struct, frozen=True, kw_only=True):
     jobs_of_ours: bool
 
 
-class Timetable:
-    """Cycles on a call of the plugin and, without one, every ``poll_s``; fewer where slurmctld suffers."""
+class CycleSchedule:
+    """Cycles after each call of the plugin and otherwise every ``poll_s``; fewer where slurmctld is slow or fails."""
 
     def __init__(self, config: Config, now_s: float) -> None:
         self._budget = Budget(config.slurm.calls_per_minute, now_s)
@@ -52,7 +52,7 @@ class Timetable:
         self._due_s = min(self._due_s, now_s + self._looks.pop(0))
 
     def cycled(self, report: CycleReport, config: Config, now_s: float) -> None:
-        """A cycle is over: plan the next."""
+        """A cycle has ended: plan the next one."""
         self._budget.spend(report.calls, now_s)
         back_off_s = 0.0
         if report.failed:
@@ -70,6 +70,6 @@ class Timetable:
 
 
 def _idle_s(report: CycleReport, config: Config) -> float:
-    """Until the next cycle without a call: with no job of ours in the queue only the heartbeat needs one."""
+    """Seconds until the next cycle without a call: with no job of ours in the queue, only the heartbeat needs one."""
     heartbeat_s = config.daemon.heartbeat_s
     return min(config.daemon.poll_s, heartbeat_s) if report.jobs_of_ours else heartbeat_s

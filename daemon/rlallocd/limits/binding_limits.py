@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from rlallocd.sizes import Declined
+from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import AssociationRecord, JobRecord, Limits, Pool, QosRecord, SiteLimits
 
 _MOST_ANCESTORS: Final = 1000
@@ -51,7 +51,7 @@ class _Holder(msgspec.Struct, frozen=True):
 
 
 def binding_of(job: JobRecord, partition: str, partition_qos: str, site: SiteLimits) -> Binding:
-    """The limits that bind a job in a partition. Raises Declined if one of them is not told."""
+    """The limits that bind a job in a partition. Raises Skipped if slurmctld does not report one of them."""
     chain = _chain(job, partition, site.associations)
     qos = _order(job, partition_qos, site.qos)
     user_id = chain[0].user_id
@@ -62,7 +62,7 @@ def binding_of(job: JobRecord, partition: str, partition_qos: str, site: SiteLim
     for each in qos:
         users_told = user_id in each.per_user or not each.limits_users
         if not users_told or (each.limits_accounts and job.account not in each.per_account):
-            raise Declined(f"slurmctld does not tell what the user has of QOS {each.name}", "limit")
+            raise Skipped(f"slurmctld does not report what the user holds in QOS {each.name}", "limit")
     return Binding(
         per_job=_first("MaxTRESPerJob", qos_holders, own, lambda limits: Pool(limits.max_tres)),
         per_node=_first("MaxTRESPerNode", qos_holders, own, lambda limits: Pool(limits.max_tres_per_node)),
@@ -92,12 +92,12 @@ def _chain(
     mine = {each.partition: each for each in associations if (each.account, each.user) == (job.account, job.user)}
     own = mine.get(partition, mine.get(""))
     if own is None:
-        raise Declined(f"slurmctld tells no association of user {job.user} in account {job.account}", "limit")
+        raise Skipped(f"slurmctld reports no association of user {job.user} in account {job.account}", "limit")
     accounts = {each.account: each for each in associations if not each.user}
     chain, above = [own], own.account
     while above:
         if above not in accounts or len(chain) > _MOST_ANCESTORS:
-            raise Declined(f"slurmctld tells no association of account {above}", "limit")
+            raise Skipped(f"slurmctld reports no association of account {above}", "limit")
         chain.append(accounts[above])
         above = accounts[above].parent
     return tuple(chain)
@@ -111,7 +111,7 @@ def _order(job: JobRecord, partition_qos: str, known: Mapping[str, QosRecord]) -
     wanted = dict.fromkeys(name for name in names if name)
     missing = [name for name in wanted if name not in known]
     if missing:
-        raise Declined(f"slurmctld tells no QOS {missing[0]}", "limit")
+        raise Skipped(f"slurmctld reports no QOS {missing[0]}", "limit")
     return tuple(known[name] for name in wanted)
 
 

@@ -10,13 +10,13 @@ import pytest
 from rlalloc.config import Config, parse_config
 from rlalloc.store import Store
 from rlallocd.agent_client import AgentClient
-from rlallocd.decide import Snapshot
+from rlallocd.decisions import Snapshot
+from rlallocd.redecision_rounds import RedecisionRounds
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
-from rlallocd.waiting_room import WaitingRoom
 from tests.agent.running_server import Server
 
 from .hand_clock import HandClock
-from .test_waiting import EIGHT, decision_for, waiting_job
+from .test_redecision_rules import EIGHT, decision_for, pending_job
 
 NOW_S = 10_000.0
 HEAD = 5
@@ -24,7 +24,7 @@ CONFIG = parse_config(
     """
     mode: enforce
     rules: [{name: llm, mode: enforce}]
-    waiting: {every_s: 30, head: 5}
+    redecision: {every_s: 30, head: 5}
     agent: {deadline_s: 60}
     """,
     "test",
@@ -43,7 +43,7 @@ class Room:
         self.agent = AgentClient(server.endpoint, config.agent.deadline_s)
         self.counters: Counter[str] = Counter()
         self.clock = HandClock()
-        self.room = WaitingRoom(self.store, self.agent, self.counters, clock=self.clock)
+        self.room = RedecisionRounds(self.store, self.agent, self.counters, clock=self.clock)
 
     def add(self, jobs: Sequence[JobRecord]) -> None:
         """Write that these jobs were decided before, and left in the size that they asked for."""
@@ -67,7 +67,7 @@ def room(tmp_path: Path) -> Iterator[Room]:
 
 
 def _jobs(partition: str, first_id: int, count: int) -> list[JobRecord]:
-    return [waiting_job(job_id, partition=partition) for job_id in range(first_id, first_id + count)]
+    return [pending_job(job_id, partition=partition) for job_id in range(first_id, first_id + count)]
 
 
 def _nodes(partition: str, free_gpus: int) -> list[NodeRecord]:
@@ -90,7 +90,7 @@ def _nodes(partition: str, free_gpus: int) -> list[NodeRecord]:
 
 def _running(partition: str, job_id: int) -> JobRecord:
     """What holds the GPUs of a partition, for eight hours."""
-    record = waiting_job(job_id, partition=partition, state="RUNNING", reason="None", admin_comment="")
+    record = pending_job(job_id, partition=partition, state="RUNNING", reason="None", admin_comment="")
     return msgspec.structs.replace(record, gpus=30, time_limit_s=8 * 3600, started_s=int(NOW_S))
 
 
@@ -109,7 +109,7 @@ def test_all_are_asked_about_in_one_batch_and_beyond_the_head_only_those_that_co
     room.add(jobs)
     room.room.decide(_snapshot(jobs), CONFIG)
     assert room.asked() == (1, HEAD + 20)
-    assert room.counters["waiting_asked"] == HEAD + 20
+    assert room.counters["redecision_asked"] == HEAD + 20
 
 
 def test_no_more_are_made_smaller_for_a_hole_than_fit_into_it(room: Room) -> None:
@@ -123,7 +123,7 @@ def test_no_more_are_made_smaller_for_a_hole_than_fit_into_it(room: Room) -> Non
         assert candidate.begun
         assert decision.request == EIGHT
         assert decision.predicted_gain is not None
-        assert decision.predicted_gain >= CONFIG.waiting.min_gain
+        assert decision.predicted_gain >= CONFIG.redecision.min_gain
         assert decision.log_probability is None
 
 
@@ -175,12 +175,12 @@ def test_without_the_agent_they_stay_and_are_asked_about_later(tmp_path: Path) -
     room.add(jobs)
     # The server has bound its socket and does not answer yet.
     assert room.room.decide(_snapshot(jobs), impatient) == ()
-    assert room.counters == {"waiting_unanswered": 1}
+    assert room.counters == {"redecision_unanswered": 1}
     room.agent.close()
 
     patient = AgentClient(server.endpoint, CONFIG.agent.deadline_s)
     with server:
-        assert WaitingRoom(room.store, patient, room.counters).decide(_snapshot(jobs, NOW_S + 31), CONFIG)
+        assert RedecisionRounds(room.store, patient, room.counters).decide(_snapshot(jobs, NOW_S + 31), CONFIG)
     patient.close()
     room.store.close()
 
@@ -188,6 +188,6 @@ def test_without_the_agent_they_stay_and_are_asked_about_later(tmp_path: Path) -
 def test_it_can_be_switched_off(room: Room) -> None:
     jobs = _jobs(ROOMY, 101, 3)
     room.add(jobs)
-    off = msgspec.structs.replace(CONFIG, waiting=msgspec.structs.replace(CONFIG.waiting, max_updates=0))
+    off = msgspec.structs.replace(CONFIG, redecision=msgspec.structs.replace(CONFIG.redecision, max_updates=0))
     assert room.room.decide(_snapshot(jobs), off) == ()
     assert room.asked() == (0, 0)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterator
 
-from rlallocd.limits.change import Change
+from rlallocd.limits.size_change import Change
 from rlallocd.slurm import JobRecord, PartitionRecord, ReservationRecord
 
 
@@ -57,7 +57,7 @@ def reservation_obstacles(
 def _memory(
     change: Change, partition: PartitionRecord, memory_limits: tuple[int | None, int | None]
 ) -> Iterator[str]:
-    """MaxMemPerNode or MaxMemPerCPU. slurmctld would raise the CPUs to make up for the latter; that is declined."""
+    """MaxMemPerNode or MaxMemPerCPU. slurmctld would raise the CPUs to keep the latter: not allowed."""
     per_node, per_cpu = partition.max_mem_mib_per_node, partition.max_mem_mib_per_cpu
     if per_node is None and per_cpu is None:
         per_node, per_cpu = memory_limits
