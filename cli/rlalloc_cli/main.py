@@ -122,7 +122,7 @@ def mount_trainer() -> None:
     """Mount the trainer's commands where it is installed; its heavy packages come only when a command needs them."""
     try:
         from rlalloc_simulator.commands.policy_commands import add_commands as add_policy_commands
-        from rlalloc_simulator.commands.simulate_run_command import run as run_workload
+        from rlalloc_simulator.commands.simulate_run_command import run as simulate_run
         from rlalloc_simulator.commands.workload_commands import app as simulate_app
         from rlalloc_trainer.commands.evaluate_command import evaluate
         from rlalloc_trainer.commands.train_commands import app as train_app
@@ -131,7 +131,7 @@ def mount_trainer() -> None:
             raise
         return  # a node without the trainer
     app.add_typer(train_app, name="train")
-    simulate_app.command("run")(run_workload)
+    simulate_app.command("run")(simulate_run)
     add_policy_commands(simulate_app)
     app.add_typer(simulate_app, name="simulate")
     app.command()(evaluate)

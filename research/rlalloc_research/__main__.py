@@ -21,7 +21,7 @@ def pareto_front(
     ] = "gpu_held",
     *,
     weights: Annotated[str, typer.Option(help="Weights of TERM beside jct 1.")] = "0,2,5,100",
-    seed: Annotated[int, typer.Option(help="All that is random follows from it.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
     workloads: Annotated[int, typer.Option(min=1, help="Simulated workloads to learn from.")] = 100,
     steps: Annotated[int, typer.Option(min=1, help="Gradient steps of each policy.")] = 3000,
     validation_workloads: Annotated[int, typer.Option(min=1, help="Workloads to judge on.")] = 80,
@@ -30,8 +30,9 @@ def pareto_front(
 ) -> None:
     """Compare one weight-conditioned policy with one policy per weight."""
     from rlalloc.heuristics import BASELINE_NAME
-    from rlalloc_research.pareto_front import CONFIDENCE, ParetoFrontSettings
+    from rlalloc_research.pareto_front import ParetoFrontSettings
     from rlalloc_research.research_wiring import make_pareto_front
+    from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE
 
     with errors_end_here("research", ConfigError, PolicyError):
         settings = ParetoFrontSettings(
@@ -64,6 +65,42 @@ def _weights(text: str) -> tuple[float, ...]:
     if not all(0 <= weight <= 1e6 for weight in weights):
         raise PolicyError(f"--weights {text}: write weights from 0 to 1000000")
     return weights
+
+
+@app.command()
+def planning(
+    policies: Annotated[
+        list[str],
+        typer.Argument(metavar="POLICY...", help="As for rlalloc evaluate; planned: in front of one makes it plan."),
+    ],
+    *,
+    workload: Annotated[Path, typer.Option(metavar="FILE", help="The workload to compare on.")],
+    loads: Annotated[str, typer.Option(help="Offered GPU loads.")] = "0.6,1.0,1.5",
+    settings: Annotated[str, typer.Option(help="sizes, urgency, requeue; some of them.")] = "sizes,urgency",
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Tables, figure and runs.")] = Path(
+        "planning"
+    ),
+    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+) -> None:
+    """Compare policies that plan with those that do not (docs/results/planning.md)."""
+    from rlalloc_research.planning.compared_planning import plain_or_planned
+    from rlalloc_simulator.commands.policy_commands import loads_of
+    from rlalloc_simulator.workloads.workload_errors import WorkloadError
+    from rlalloc_trainer.commands.evaluate_command import show
+    from rlalloc_trainer.evaluation.evaluate import EvaluationSettings, evaluate
+
+    with errors_end_here("research", WorkloadError, PolicyError), progress_bar() as report:
+        asked = EvaluationSettings(
+            policies=tuple(policies),
+            files=(workload,),
+            only=(workload.stem,),
+            loads=loads_of(loads),
+            settings=tuple(settings.split(",")),
+            output=output,
+            workers=workers,
+        )
+        evaluated = evaluate(asked, report, plain_or_planned)
+    show(evaluated)
 
 
 @app.command()

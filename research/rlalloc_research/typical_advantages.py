@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from rlalloc.heuristics import BASELINE_NAME
+from rlalloc.heuristics import BASELINE, BASELINE_NAME
 from rlalloc.objective import TERM_NAMES
 from rlalloc.policy_inputs import DEFAULT_INPUTS
 from rlalloc_simulator.training_workloads import TRAINING, training_workload
 from rlalloc_trainer.advantages.advantage_scale import TYPICAL_ADVANTAGES, cut
 from rlalloc_trainer.advantages.counterfactual import Advantages, AdvantageSettings, counterfactual_advantages
-from rlalloc_trainer.evaluation.policy_runs import policy_of
 
 JOBS = 100
 LARGE = 0.7
@@ -41,12 +40,8 @@ def print_typical(workloads: int) -> None:
 
 def advantages_of(number: int) -> Advantages:
     """Return counterfactual advantages in the workload of that number."""
-    return counterfactual_advantages(
-        training_workload(number, JOBS),
-        policy_of(BASELINE_NAME),
-        AdvantageSettings(),
-        np.random.default_rng((number, 3)),
-    )
+    generator = np.random.default_rng((number, 3))
+    return counterfactual_advantages(training_workload(number, JOBS), BASELINE, AdvantageSettings(), generator)
 
 
 def sizes(advantage: NDArray[np.float64]) -> Table:

@@ -1,5 +1,6 @@
 """Turns a workload's file (docs/reference/workloads.md) into the engine's input."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -16,10 +17,23 @@ SIMULATED_URGENCY: Final = UrgencyRules(nice_band=10_000)
 
 
 class Workload(NamedTuple):
-    """A site and the jobs that are submitted to it, ascending in submission."""
+    """A site and the jobs that are submitted to it, ascending in submission; its own source for comparisons."""
 
     site: SimulatedSite
     jobs: tuple[SubmittedJob, ...]
+
+    def __str__(self) -> str:
+        """Say how many jobs there are: all of them would be pages."""
+        return f"{len(self.jobs)} jobs"
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the site and all jobs."""
+        return hashlib.sha256(msgspec.msgpack.encode((self.site, self.jobs))).hexdigest()
+
+    def workload(self) -> "Workload":
+        """Return it."""
+        return self
 
 
 def site_of(cluster: ClusterDescription, jobs: Sequence[WorkloadJob]) -> SimulatedSite:

@@ -47,6 +47,26 @@ _GPU_HOURS_OF_MANY: Final = {"kalos": (11.9, 1.13)}
 MANY: Final = 126
 
 
+class TrainingWorkload(msgspec.Struct, frozen=True):
+    """``training_workload`` as a source for comparisons."""
+
+    number: int
+    jobs: int | None = None
+
+    def __str__(self) -> str:
+        """Return its number."""
+        return f"workload {self.number}"
+
+    @property
+    def digest(self) -> str:
+        """Its numbers: how it is made is in the sources of ``rlalloc_simulator``."""
+        return f"training workload {self.number} {self.jobs}"
+
+    def workload(self) -> Workload:
+        """Return the workload."""
+        return training_workload(self.number, self.jobs)
+
+
 def training_workload(number: int, jobs: int | None = None) -> Workload:
     """Return workload ``number``, all of whose jobs ask for a decision; the same number gives the same workload.
 

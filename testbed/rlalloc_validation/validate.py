@@ -9,10 +9,11 @@ import torch
 
 from rlalloc.heuristics import Heuristic
 from rlalloc.policies import Routing
+from rlalloc.urgency import UrgencyRules
 from rlalloc_agent.served_policy import load_shipped
 from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.workloads import Header, WorkloadJob, read_workload, write_workload
-from rlalloc_trainer.evaluation.policy_runs import ActorWeights, policy_of
+from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
 from rlalloc_validation.chaos import Spread, spread_of
 from rlalloc_validation.contention import contention
 from rlalloc_validation.job_comparison import Compared, Figures, compare, figures_of, pairs_of
@@ -110,7 +111,7 @@ def shipped_policy(routing: Routing | None = None) -> Heuristic:
     """
     torch.set_num_threads(1)
     actor, manifest = load_shipped()
-    return policy_of(ActorWeights.of(actor, routing or manifest.routing))
+    return LearnedPolicy.of(actor, routing or manifest.routing).policy(UrgencyRules())
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -115,3 +115,31 @@ def test_the_walk_finds_commands() -> None:
 def test_the_policys_page_lists_every_heuristic() -> None:
     text = (ROOT / "docs" / "explanation" / "policy.md").read_text(encoding="utf-8")
     assert not [name for name in EXPERTS.own if f"`{name}`" not in text]
+
+
+def test_metrics_that_are_named_exist_with_their_labels() -> None:
+    """In all pages and READMEs; tests/daemon/test_metrics.py holds the table to what rlallocd serves."""
+    table = (REFERENCE / "metrics.md").read_text(encoding="utf-8")
+    known = dict(re.findall(r"^\| `(rlallocd_\w+)(?:\{(\w+)\})?` \|", table, re.MULTILINE))
+    pages_but_history = [page for page in DOCUMENTS if page.name != "CHANGELOG.md"]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages_but_history)
+    named = set(re.findall(r"\b(rlallocd_\w+)(?:\{(\w+))?", text))
+    assert not {(name, label) for name, label in named if known.get(name) is None or label not in ("", known[name])}
+
+
+def test_messages_list_every_row_of_explain() -> None:
+    text = (REFERENCE / "messages.md").read_text(encoding="utf-8").split("## rlalloc explain")[1].split("\n## ")[0]
+    listed = {
+        label for row in re.findall(r"^\| (`.+?) \|", text, re.MULTILINE) for label in re.findall(r"`(.+?)`", row)
+    }
+    source = (ROOT / "cli" / "rlalloc_cli" / "explain.py").read_text(encoding="utf-8")
+    printed = set(re.findall(r"add_row\(\s*\"([^\"]+)\"|\(\"([a-zA-Z][\w:/, ]*)\", ", source))
+    assert listed == {first or second for first, second in printed} | {"observed"}
+
+
+def test_verdicts_on_the_page_are_those_of_the_trainer() -> None:
+    text = (REFERENCE / "messages.md").read_text(encoding="utf-8").split("## Verdicts")[1].split("\n## ")[0]
+    phrases = re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
+    trainer = ROOT / "trainer" / "rlalloc_trainer"
+    source = "\n".join(path.read_text(encoding="utf-8") for path in trainer.rglob("*.py"))
+    assert not [phrase for phrase in phrases if phrase not in source]

@@ -27,7 +27,7 @@ from rlalloc_simulator.site_from_workload import Workload
 from rlalloc_trainer.advantages.advantage_scale import size_of
 from rlalloc_trainer.advantages.counterfactual import Advantages, AdvantageSettings, counterfactual_advantages
 from rlalloc_trainer.advantages.weight_relabelling import RelabelledReplay, mostly
-from rlalloc_trainer.evaluation.policy_runs import ActorWeights, Contender, policy_of
+from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
 from rlalloc_trainer.pipelines.calibrated_simulator import NO_URGENCY, calibrated_site, resampled, workload_jobs
 from rlalloc_trainer.pipelines.site_experience import costs_of, observations_of, shares_of, split_by_time, usable
 from rlalloc_trainer.promotion.candidate_storage import JudgedCandidate, store_candidate
@@ -48,14 +48,14 @@ log = logging.getLogger(__name__)
 
 TRAIN_WORKLOADS: Final = 24
 CHOICE_WORKLOADS: Final = 24
-"""Workloads on which it is chosen where the candidate answers: of the earlier experience, drawn anew."""
+"""Workloads for choosing the candidate's routing, drawn again from the earlier experience."""
 HELD_OUT_WORKLOADS: Final = 40
 TRAIN_PACE: Final = (0.7, 1.5)
-"""Training workloads run at other paces than the site's own too, so that a busier week is no surprise."""
+"""Jobs of training workloads also come slower and faster than on the site, so that the policy knows busier weeks."""
 REAL_COPIES: Final = 4
-"""Times that each real decision goes into the buffer: few as they are, they are the truth."""
+"""Times that each real decision goes into the buffer: they are few, but true."""
 FINE_TUNING: Final = SacSettings(batch=128, critic_rate=3e-4, actor_rate=1e-4, actor_after=300, anchor=0.5)
-"""Gentler than from nothing: there is a policy to lose, and a site's decisions are few."""
+"""Gentler than training from nothing: there is a policy to lose, and a site's decisions are few."""
 SITE_ADVANTAGES: Final = AdvantageSettings(decisions=20, alternatives=3)
 RIDGE: Final = 0.01
 WORKERS: Final = 2
@@ -111,12 +111,12 @@ def retrain(
         sac = _train(
             train, site, load_in_use(policies, in_use), settings, objective, generator, parallel_map, progress
         )
-        progress("choosing where it answers", 0.7)
+        progress("choosing a routing", 0.7)
         known = resampled(site, CHOICE_WORKLOADS, workload_jobs(site), generator, TRAIN_PACE)
-        routing, _ = choose_routing(ActorWeights.of(sac.actor, objective=objective.weights), known, parallel_map)
+        routing, _ = choose_routing(LearnedPolicy.of(sac.actor, objective=objective.weights), known, parallel_map)
         progress("judging", 0.8)
         workloads = resampled(unseen, HELD_OUT_WORKLOADS, workload_jobs(unseen), generator)
-        candidate = ActorWeights.of(sac.actor, routing, objective.weights)
+        candidate = LearnedPolicy.of(sac.actor, routing, objective.weights)
         results = measure(candidate, current, workloads, parallel_map, objective.weights)
         measured = HeldOut(results, current.version, len(unseen.jobs), settings.confidence)
         routing, verdict = decide(measured, routing, heuristics=objective.weights == DEFAULT_WEIGHTS)
@@ -161,10 +161,10 @@ def _train(
     terms = (*TERM_NAMES, *objective.plugin_weights)
     further = np.array(list(objective.plugin_weights.values())) / size_of(objective.weights.array)
     replay = RelabelledReplay(100_000, start.actor.inputs, mostly(objective.weights), further.tolist())
-    weights = ActorWeights.of(start.actor, objective=objective.weights)
+    learned = LearnedPolicy.of(start.actor, objective=objective.weights)
     workloads = resampled(site, TRAIN_WORKLOADS, workload_jobs(site), generator, TRAIN_PACE)
     advantages = msgspec.structs.replace(SITE_ADVANTAGES, terms=terms, inputs=start.actor.inputs.names)
-    tasks = [(workload, weights, advantages, settings.seed + number) for number, workload in enumerate(workloads)]
+    tasks = [(workload, learned, advantages, settings.seed + number) for number, workload in enumerate(workloads)]
     simulated = []
     for done, (retaken, as_it_went) in enumerate(parallel_map(advantages_of_workload, tasks), start=1):
         replay.add(retaken.observation, retaken.shares, retaken.by_term)
@@ -183,10 +183,12 @@ def _train(
     return sac
 
 
-def advantages_of_workload(task: tuple[Workload, Contender, AdvantageSettings, int]) -> tuple[Advantages, Observed]:
+def advantages_of_workload(
+    task: tuple[Workload, LearnedPolicy, AdvantageSettings, int],
+) -> tuple[Advantages, Observed]:
     """Take decisions of a workload again, with their own random numbers; also return how the workload itself went."""
-    workload, contender, settings, seed = task
-    policy = policy_of(contender)
+    workload, learned, settings, seed = task
+    policy = learned.policy(workload.site.interception.urgency)
     retaken = counterfactual_advantages(workload, policy, settings, np.random.default_rng(seed))
     return retaken, observed(workload, policy, PolicyInputs(settings.inputs), settings.terms)
 

@@ -5,7 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from rlalloc_simulator.paired_statistics import Interval, bootstrap_mean, bootstrap_of_strata, ratio_of
+from rlalloc_simulator.comparison.paired_statistics import (
+    Interval,
+    bootstrap_mean,
+    bootstrap_of_strata,
+    jct_ratio,
+    ratio_of,
+    thirds_by_wait,
+)
+from tests.simulator.comparison.example_results import result
 
 
 def test_strata_count_alike_however_many_values_they_have() -> None:
@@ -51,3 +59,32 @@ def test_a_seed_gives_the_same_interval() -> None:
     assert bootstrap_mean(values, 0.9) == bootstrap_mean(values, 0.9)
     assert bootstrap_mean(values, 0.9) != bootstrap_mean(values, 0.9, seed=1)
     assert str(Interval(1.0, 0.9, 1.1)) == "1.000 [0.900, 1.100]"
+
+
+def test_a_ratio_is_paired_by_workload() -> None:
+    """Workloads differ a thousandfold, the policies by 10% on each: the interval is a point."""
+    base = [1.0, 10.0, 1000.0]
+    ratio = jct_ratio([result(0.9 * jct_s) for jct_s in base], [result(jct_s) for jct_s in base])
+    assert (ratio.estimate, ratio.low, ratio.high) == pytest.approx((0.9, 0.9, 0.9))
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
+    generator = np.random.default_rng(0)
+    covered = [
+        low <= 0.0 <= high for _, low, high in (bootstrap_mean(generator.normal(size=40), 0.9) for _ in range(200))
+    ]
+    assert np.mean(covered) == pytest.approx(0.9, abs=0.06)
+
+
+def test_more_confidence_is_a_wider_interval() -> None:
+    values = np.random.default_rng(0).normal(size=40)
+    _, low, high = bootstrap_mean(values, 0.8)
+    _, lower, higher = bootstrap_mean(values, 0.95)
+    assert lower < low < high < higher
+
+
+def test_thirds_are_by_how_much_of_the_jct_is_waiting() -> None:
+    results = [result(10.0, wait_s=wait_s) for wait_s in (5.0, 0.0, 9.0, 1.0, 8.0, 4.0)]
+    thirds = {name: sorted(rows.tolist()) for name, rows in thirds_by_wait(results).items()}
+    assert thirds == {"calm": [1, 3], "usual": [0, 5], "busy": [2, 4]}
+    assert set(thirds_by_wait(results[:1])) == {"calm"}

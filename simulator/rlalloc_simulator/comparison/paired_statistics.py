@@ -1,16 +1,21 @@
-"""Ratios of policies with bootstrap intervals: the one place where the trainer says how sure a figure is."""
+"""Ratios of policies with bootstrap intervals: the one place that says how sure a figure is. Pure functions."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rlalloc_simulator.comparison.workload_result import WorkloadResult
+
 FloatArray = NDArray[np.float64]
 
 RESAMPLES: Final = 2000
+CONFIDENCE: Final = 0.9
+"""Of the intervals that people are shown, unless they choose another one."""
+THIRDS: Final = ("calm", "usual", "busy")
 
 
 class Interval(msgspec.Struct, frozen=True):
@@ -57,3 +62,30 @@ def bootstrap_of_strata(strata: Sequence[FloatArray], confidence: float, seed: i
 def ratio_of(strata: Sequence[FloatArray], confidence: float, seed: int = 0) -> Interval:
     """Likewise for logarithms of ratios: the geometric mean with its interval."""
     return Interval(*(math.exp(value) for value in bootstrap_of_strata(strata, confidence, seed)))
+
+
+def paired_ratio(values: Iterable[float], against: Iterable[float], confidence: float = CONFIDENCE) -> Interval:
+    """Geometric mean of ``values`` over those ``against`` them, of the same workloads each, which are resampled."""
+    return ratio_of([log_ratios(values, against)], confidence)
+
+
+def jct_ratio(
+    results: Sequence[WorkloadResult], against: Sequence[WorkloadResult], confidence: float = CONFIDENCE
+) -> Interval:
+    """Likewise of mean JCTs, a policy's over another one's; below 1 is better."""
+    return paired_ratio((one.jct_s for one in results), (other.jct_s for other in against), confidence)
+
+
+def log_ratios(values: Iterable[float], against: Iterable[float]) -> FloatArray:
+    """Logarithms of the ratios of values that belong together, (values,)."""
+    return np.array([math.log(one / other) for one, other in zip(values, against, strict=True)])
+
+
+def thirds_by_wait(results: Sequence[WorkloadResult]) -> dict[str, NDArray[np.intp]]:
+    """Divide workloads into thirds by the part of their JCT that is waiting: places in ``results`` by name.
+
+    Of fewer than three workloads some thirds are empty, and left out.
+    """
+    waiting = np.array([result.wait_s / result.jct_s for result in results])
+    parts = np.array_split(np.argsort(waiting, kind="stable"), len(THIRDS))
+    return {name: rows for name, rows in zip(THIRDS, parts, strict=True) if len(rows)}
