@@ -1,7 +1,7 @@
 """Ratios of policies with bootstrap intervals: the one place that says how sure a figure is. Pure functions."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -74,6 +74,19 @@ def jct_ratio(
 ) -> Interval:
     """Likewise of mean JCTs, a policy's over another one's; below 1 is better."""
     return paired_ratio((one.jct_s for one in results), (other.jct_s for other in against), confidence)
+
+
+def jct_ratios_by_third(
+    results: Sequence[WorkloadResult],
+    against: Sequence[WorkloadResult],
+    thirds: Mapping[str, NDArray[np.intp]],
+    confidence: float = CONFIDENCE,
+) -> dict[str, Interval]:
+    """Likewise in each of ``thirds_by_wait``, by its name."""
+    return {
+        name: jct_ratio([results[row] for row in rows], [against[row] for row in rows], confidence)
+        for name, rows in thirds.items()
+    }
 
 
 def log_ratios(values: Iterable[float], against: Iterable[float]) -> FloatArray:

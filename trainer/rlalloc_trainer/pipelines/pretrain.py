@@ -2,7 +2,7 @@
 
 Decisions of the baseline heuristic are taken again, and from what they were worth SAC learns, each of some seeds for
 itself. The actor that does best on validation workloads is tried on test workloads that nothing was chosen on, where
-it does best. It answers only if it is surely ahead of the heuristic there.
+it does best. It answers only if the whole interval of its ratio versus the baseline is below 1 there.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from rlalloc_trainer.pipelines.pretrain_seed import PretrainSettings, learn_seed
 from rlalloc_trainer.pipelines.training_folder import SeedOutcome, TrainingFolder
 from rlalloc_trainer.promotion.held_out_evidence import GATE_HEURISTICS
 from rlalloc_trainer.promotion.policy_versions import new_manifest, version_files
-from rlalloc_trainer.promotion.routing_choice import WAYS, best_of, described, served
+from rlalloc_trainer.promotion.routing_choice import ROUTINGS, best_of, described, served
 from rlalloc_trainer.sac.soft_actor_critic import Sac
 
 Name = TypeVar("Name")
@@ -64,7 +64,7 @@ def pretrain(
         best = min(outcomes, key=lambda outcome: outcome.ratio.estimate)
         sac = _sac_of(best.seed, settings, folder)
         report("choosing where it answers", VALIDATED)
-        routing, ways = _where(sac.actor, settings, folder, parallel_map)
+        routing, ratios_by_routing = _where(sac.actor, settings, folder, parallel_map)
         report("testing on unseen workloads", TESTING)
         policies: dict[str, ComparedPolicy] = {
             BASELINE_NAME: HeuristicPolicy(BASELINE_NAME),
@@ -86,7 +86,7 @@ def pretrain(
         "settings": msgspec.to_builtins(settings),
         "chosen_seed": best.seed,
         "seeds": [_summary(outcome) for outcome in outcomes],
-        "routings": msgspec.to_builtins(ways),
+        "routings": msgspec.to_builtins(ratios_by_routing),
         "best_on_test": msgspec.to_builtins(judged),
     }
     evaluation = {
@@ -115,10 +115,10 @@ def _where(
 ) -> tuple[Routing, dict[str, Interval]]:
     """Choose where a network answers on the validation workloads, on which it was run everywhere already."""
     policy = LearnedPolicy.of(actor)
-    ways = {way: served(policy, way) for way in (NOWHERE, *WAYS)}
-    results = _run(ways, VALIDATION, settings.validation_workloads, folder, parallel_map)
+    policies = {routing: served(policy, routing) for routing in (NOWHERE, *ROUTINGS)}
+    results = _run(policies, VALIDATION, settings.validation_workloads, folder, parallel_map)
     base = results.pop(NOWHERE)
-    best, ratios = best_of(results, base, proven_later=True)
+    best, ratios = best_of(results, base, tested_later=True)
     return best or NOWHERE, described(ratios)
 
 
@@ -164,8 +164,8 @@ def _validate(
     outcomes: list[SeedOutcome] = []
     for seed in range(settings.seeds):
         policy = LearnedPolicy.of(_sac_of(seed, settings, folder).actor)
-        ways = {NOWHERE: served(policy, NOWHERE), EVERYWHERE: policy}
-        results = _run(ways, VALIDATION, settings.validation_workloads, folder, parallel_map)
+        policies = {NOWHERE: served(policy, NOWHERE), EVERYWHERE: policy}
+        results = _run(policies, VALIDATION, settings.validation_workloads, folder, parallel_map)
         ratio = jct_ratio(results[EVERYWHERE], results[NOWHERE], settings.confidence)
         outcomes.append(SeedOutcome(seed=seed, ratio=ratio, curves=folder.curves(seed) or {}))
         write_tensorboard(outcomes[-1], folder.path / "tensorboard")

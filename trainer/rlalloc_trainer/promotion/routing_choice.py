@@ -1,39 +1,44 @@
-"""Where a learned policy answers, and which heuristic does elsewhere: chosen on workloads kept for choosing.
+"""Where a learned policy answers, and which heuristic answers elsewhere: chosen on workloads kept for choosing.
 
-A network that wins where the cluster is full may lose where it is empty, or the other way round, and one that wins
-where the queue keeps its own order may have nothing to add where smaller jobs go first; on some sites another
-heuristic than the base is the best. Ways to serve are run on the same workloads; the best of those that are surely
-ahead of the baseline heuristic over all, and in no third of the workloads surely and by more than MARGIN behind, is
-taken, or the base alone. Sure is what the whole interval says. What has to prove itself on further workloads before
-it is served may be ahead here without being sure.
+A network that wins where the cluster is full may lose where it is empty, or the other way round. One that wins where
+the queue keeps its own order may add nothing where smaller jobs go first. On some sites another heuristic than the
+baseline is the best. So several routings run on the same workloads, and the best of those is taken that are
+
+- ahead of the baseline over all workloads, by the whole interval;
+- in no third of the workloads worse than the baseline by the whole interval and by more than MARGIN.
+
+If there is none, the baseline answers everywhere. A routing that is tested on further workloads before it is served
+may be ahead here by its estimate only (``tested_later``).
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from rlalloc.heuristics import ALTERNATIVES
 from rlalloc.objective import DEFAULT_WEIGHTS
 from rlalloc.policies import EVERYWHERE, NOWHERE, Routing
 from rlalloc_simulator.comparison.compared_policy import ComparedPolicy, HeuristicPolicy
-from rlalloc_simulator.comparison.paired_statistics import Interval, jct_ratio, thirds_by_wait
+from rlalloc_simulator.comparison.paired_statistics import (
+    Interval,
+    jct_ratio,
+    jct_ratios_by_third,
+    thirds_by_wait,
+)
 from rlalloc_simulator.comparison.runner import run_policies
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.site_from_workload import Workload
 from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
 
-Way = TypeVar("Way")
+Name = TypeVar("Name")
 
 PRESSURE: Final = 0.5
-"""Half of the cluster's GPUs asked for by jobs that wait ahead: between a queue that comes and goes and one that
-stays."""
+"""Jobs that wait ahead ask for half of the cluster's GPUs: between a queue that comes and goes and one that stays."""
 ANY_PRESSURE: Final = 0.01
-"""Somebody waits ahead."""
-WAYS: Final = (
+"""At least one job waits ahead."""
+ROUTINGS: Final = (
     EVERYWHERE,
     Routing(at_least=PRESSURE),
     Routing(below=PRESSURE),
@@ -41,65 +46,59 @@ WAYS: Final = (
     Routing(own_order=True),
     *(Routing.by(name) for name in ALTERNATIVES),
 )
-"""Ways to serve a network, and heuristics to serve instead of it and the base."""
+"""Where a network may answer, and heuristics that may answer everywhere instead of it and the baseline."""
 MARGIN: Final = 0.005
-"""So little in a third is nothing to anybody: where hardly a job waits, a tenth of a percent is already sure."""
+"""Less than this in a third does not count: where hardly a job waits, intervals exclude even a tenth of a percent."""
 
 
-def served(policy: LearnedPolicy, way: Routing) -> ComparedPolicy:
-    """Return what decides where a network is served in that way: the heuristic, where the network is never asked."""
-    return HeuristicPolicy(way.heuristic) if way.nowhere else msgspec.structs.replace(policy, routing=way)
+def served(policy: LearnedPolicy, routing: Routing) -> ComparedPolicy:
+    """Return the policy with this routing, or the heuristic itself where the network never answers."""
+    return HeuristicPolicy(routing.heuristic) if routing.nowhere else msgspec.structs.replace(policy, routing=routing)
 
 
 def choose_routing(
     policy: LearnedPolicy, workloads: Sequence[Workload], parallel_map: ParallelMap
 ) -> tuple[Routing, dict[str, Interval]]:
-    """Return where the network answers, and each way's mean JCT over that of the baseline heuristic.
+    """Return where the network answers, and each routing's mean JCT ratio versus the baseline heuristic.
 
-    Of another objective than the default one heuristics know nothing: the network answers in any way, and one is run.
+    Heuristics know nothing of an objective other than the default one: the network then answers everywhere, and only
+    this routing runs.
     """
-    ways = WAYS if policy.objective == DEFAULT_WEIGHTS else (EVERYWHERE,)
-    policies = {way: served(policy, way) for way in (NOWHERE, *ways)}
-    results = run_policies(policies, workloads, parallel_map)
-    best, ratios = best_of({way: results[way] for way in ways}, results[NOWHERE])
+    routings = ROUTINGS if policy.objective == DEFAULT_WEIGHTS else (EVERYWHERE,)
+    results = run_policies({each: served(policy, each) for each in (NOWHERE, *routings)}, workloads, parallel_map)
+    baseline = results.pop(NOWHERE)
+    best, ratios = best_of(results, baseline)
     return best or NOWHERE, described(ratios)
 
 
 def described(ratios: Mapping[Routing, Interval]) -> dict[str, Interval]:
-    """Return what was measured of each way, for people."""
-    return {way.describe(): ratio for way, ratio in ratios.items()}
+    """Return each routing's ratio by its description, for people."""
+    return {routing.describe(): ratio for routing, ratio in ratios.items()}
 
 
 def best_of(
-    ways: Mapping[Way, Sequence[WorkloadResult]], base: Sequence[WorkloadResult], *, proven_later: bool = False
-) -> tuple[Way | None, dict[Way, Interval]]:
-    """Return the best of the ways to serve by their results (``best_routing``), and each's ratio to the base."""
-    thirds = thirds_by_wait(base)
-    ratios = {
-        way: {
-            name: jct_ratio(those(results, rows), those(base, rows))
-            for name, rows in {"all": np.arange(len(base)), **thirds}.items()
-        }
-        for way, results in ways.items()
-    }
-    return best_routing(ratios, proven_later=proven_later), {way: by_third["all"] for way, by_third in ratios.items()}
+    results: Mapping[Name, Sequence[WorkloadResult]],
+    baseline: Sequence[WorkloadResult],
+    *,
+    tested_later: bool = False,
+) -> tuple[Name | None, dict[Name, Interval]]:
+    """Return the name of the best by its results (``best_by_ratios``), and each one's ratio versus the baseline."""
+    thirds = thirds_by_wait(baseline)
+    overall = {name: jct_ratio(found, baseline) for name, found in results.items()}
+    by_third = {name: jct_ratios_by_third(found, baseline, thirds) for name, found in results.items()}
+    ratios = {name: {"all": overall[name], **by_third[name]} for name in results}
+    return best_by_ratios(ratios, tested_later=tested_later), overall
 
 
-def best_routing(ratios: Mapping[Way, Mapping[str, Interval]], *, proven_later: bool = False) -> Way | None:
-    """Return the way of the least ratio among those that are surely ahead and in no third behind, or None.
+def best_by_ratios(ratios: Mapping[Name, Mapping[str, Interval]], *, tested_later: bool = False) -> Name | None:
+    """Return the name with the lowest ratio among those that may be taken (see the module), or None.
 
-    ``ratios`` has each way's mean JCT over the baseline's, over all workloads ("all") and in each third. With
-    ``proven_later`` those count too that are ahead and not surely so.
+    ``ratios`` has mean JCT ratios versus the baseline, over all workloads ("all") and in each third.
     """
-    wins = {
-        way: by_third["all"].estimate
-        for way, by_third in ratios.items()
-        if (by_third["all"].estimate if proven_later else by_third["all"].high) < 1.0
+    ahead = {
+        name: by_third["all"].estimate
+        for name, by_third in ratios.items()
+        if (by_third["all"].estimate if tested_later else by_third["all"].high) < 1.0
         and not any(ratio.low > 1.0 and ratio.estimate > 1.0 + MARGIN for ratio in by_third.values())
     }
-    return min(wins, key=lambda way: wins[way], default=None)
-
-
-def those(results: Sequence[WorkloadResult], rows: NDArray[np.intp]) -> list[WorkloadResult]:
-    """Return the results at these places."""
-    return [results[row] for row in rows.tolist()]
+    return min(ahead, key=lambda name: ahead[name], default=None)
