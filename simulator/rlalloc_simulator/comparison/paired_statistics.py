@@ -31,11 +31,6 @@ class Interval(msgspec.Struct, frozen=True):
         return f"{self.estimate:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
-def bootstrap_mean(values: FloatArray, confidence: float, seed: int = 0) -> tuple[float, float, float]:
-    """Mean of ``values`` (n,) and its percentile bootstrap interval."""
-    return bootstrap_of_strata([values], confidence, seed)
-
-
 def bootstrap_of_strata(strata: Sequence[FloatArray], confidence: float, seed: int = 0) -> tuple[float, float, float]:
     """Return the mean of the strata's means, and its interval by resampling within each stratum.
 

@@ -14,7 +14,7 @@ from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.policies import Routing
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, ComparedPolicy, HeuristicPolicy
 from rlalloc_simulator.comparison.paired_statistics import jct_ratio, jct_ratios_by_third, thirds_by_wait
-from rlalloc_simulator.comparison.runner import run_policies
+from rlalloc_simulator.comparison.runner import Run, run_all
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.site_from_workload import Workload
@@ -34,12 +34,12 @@ def measure(
     objective: Weights = DEFAULT_WEIGHTS,
 ) -> dict[str, list[WorkloadResult]]:
     """Run the candidate, the policy in use and the heuristics on the same workloads; results by name."""
-    policies: dict[str, ComparedPolicy] = {
-        CANDIDATE: candidate,
-        current.version: msgspec.structs.replace(current.policy, objective=objective),
-        **{name: HeuristicPolicy(name) for name in GATE_HEURISTICS},
+    runs = {
+        CANDIDATE: Run(candidate),
+        current.version: Run(msgspec.structs.replace(current.policy, objective=objective)),
+        **{name: Run(HeuristicPolicy(name)) for name in GATE_HEURISTICS},
     }
-    return run_policies(policies, workloads, parallel_map)
+    return run_all(runs, workloads, parallel_map)
 
 
 class HeldOut(NamedTuple):

@@ -26,7 +26,7 @@ from rlalloc_simulator.comparison.paired_statistics import (
     jct_ratios_by_third,
     thirds_by_wait,
 )
-from rlalloc_simulator.comparison.runner import run_policies
+from rlalloc_simulator.comparison.runner import Run, run_all
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.site_from_workload import Workload
@@ -65,7 +65,8 @@ def choose_routing(
     this routing runs.
     """
     routings = ROUTINGS if policy.objective == DEFAULT_WEIGHTS else (EVERYWHERE,)
-    results = run_policies({each: served(policy, each) for each in (NOWHERE, *routings)}, workloads, parallel_map)
+    runs = {routing: Run(served(policy, routing)) for routing in (NOWHERE, *routings)}
+    results = run_all(runs, workloads, parallel_map)
     baseline = results.pop(NOWHERE)
     best, ratios = best_of(results, baseline)
     return best or NOWHERE, described(ratios)
