@@ -2,10 +2,10 @@
 
     python bench/decision_speed.py [--quick]
 
-Every run: workloads that policies are trained on, of about 400 jobs each (``simulator.training_workloads``), on
-clusters of several shapes; every job is decided when it comes. Timed is all that a decision costs: the simulator goes
-on to the next question, the view of the cluster is made, the policy answers, the answer becomes a size and is
-applied. Time is that of the process; the best of three. docs/results/speed.md has figures.
+Runs training workloads of about 400 jobs each (``rlalloc_simulator.training_workloads``) on clusters of several
+shapes; every job is decided when it comes. The time covers all of a decision: the simulator runs to the next
+question, makes the view of the cluster, the policy answers, the answer becomes a size and is applied. It is the
+process's time, the best of three. docs/results/speed.md has figures.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def driven(workloads: Sequence[Workload], name: str) -> int:
 
 
 def answered(workloads: Sequence[Workload], actor: Actor) -> int:
-    """Run all workloads side by side under the network and return how many decisions it took."""
+    """Run all workloads together under the network and return how many decisions it took."""
     together, decisions = BatchedSimulators(workloads), 0
     for questions in together.questions():
         shares, _ = actor.decide(actor.inputs.rows(stacked(questions)), sample=False)

@@ -60,7 +60,7 @@ def site_for(
 
 
 def serve_price_ef(directory: Path) -> None:
-    """Make a policy the one in use whose answers are price-EF's. Raises PolicyError."""
+    """Put a policy in use that answers like price-EF. Raises PolicyError."""
     actor, manifest = load_shipped()
     store = PolicyStore(directory)
     content = {ACTOR_FILE: actor_bytes(actor)}
@@ -79,7 +79,7 @@ def scheduler_words(settings: ValidationSettings) -> dict[str, str]:
 
 
 def rlalloc_settings(settings: ValidationSettings, mode: Mode) -> dict[str, object]:
-    """What differs from the testbed's usual configuration: the policy's mean, and one decision a job."""
+    """The settings beside the testbed's usual ones: the policy's mean, and one decision per job."""
     of_rlalloc = "enforce" if sizes_jobs(mode) else mode
     return {
         "mode": of_rlalloc,

@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from rlalloc_research.__main__ import app
@@ -28,9 +27,8 @@ def test_help_lists_every_command() -> None:
     assert all(name in shown for name in COMMANDS)
 
 
-def test_typical_advantages(capsys: pytest.CaptureFixture[str]) -> None:
-    output_of("typical-advantages", "--workloads", "1")
-    printed = capsys.readouterr().out
+def test_typical_advantages() -> None:
+    printed = output_of("typical-advantages", "--workloads", "1")
     assert "Typical advantages" in printed
     assert "jct" in printed
 

@@ -1,8 +1,8 @@
 """The shipped policy, from nothing: SAC on simulated workloads, chosen on some, reported on others.
 
-Decisions of the baseline heuristic are taken again, and from what they were worth SAC learns, each of some seeds for
-itself. The actor that does best on validation workloads is tried on test workloads that nothing was chosen on, where
-it does best. It answers only if the whole interval of its ratio versus the baseline is below 1 there.
+Decisions of the baseline heuristic are taken again, and SAC learns from their advantages, with several seeds. The
+network that does best on the validation workloads, with its best routing there, runs test workloads on which nothing
+was chosen. It answers only if it is significantly ahead of the heuristic on those.
 """
 
 import hashlib
@@ -63,8 +63,8 @@ def pretrain(
         outcomes = _validate(settings, folder, parallel_map, report)
         best = min(outcomes, key=lambda outcome: outcome.ratio.estimate)
         sac = _sac_of(best.seed, settings, folder)
-        report("choosing where it answers", VALIDATED)
-        routing, ratios_by_routing = _where(sac.actor, settings, folder, parallel_map)
+        report("choosing a routing", VALIDATED)
+        routing, routings = _where(sac.actor, settings, folder, parallel_map)
         report("testing on unseen workloads", TESTING)
         policies: dict[str, ComparedPolicy] = {
             BASELINE_NAME: HeuristicPolicy(BASELINE_NAME),
@@ -78,7 +78,7 @@ def pretrain(
             results |= _run({name: policy}, TEST, workloads, folder, parallel_map)
             report("testing on unseen workloads", TESTING + (1 - TESTING) * number / len(policies))
     judged = jct_ratio(results[VERSION], results[BASELINE_NAME], settings.confidence)
-    if not judged.high < 1.0:  # not proven ahead: the heuristic answers, but for sites of other objectives
+    if not judged.high < 1.0:  # not proven: the heuristic answers, except for other objectives
         routing = NOWHERE
         results[VERSION] = results[BASELINE_NAME]
     ratios = {  # other heuristics than the baseline ran the first of the workloads only
@@ -89,7 +89,7 @@ def pretrain(
         "settings": msgspec.to_builtins(settings),
         "chosen_seed": best.seed,
         "seeds": [_summary(outcome) for outcome in outcomes],
-        "routings": msgspec.to_builtins(ratios_by_routing),
+        "routings": msgspec.to_builtins(routings),
         "best_on_test": msgspec.to_builtins(judged),
     }
     evaluation = {
@@ -116,12 +116,12 @@ def _sac_of(seed: int, settings: PretrainSettings, folder: TrainingFolder) -> Sa
 def _where(
     actor: Actor, settings: PretrainSettings, folder: TrainingFolder, parallel_map: ParallelMap
 ) -> tuple[Routing, dict[str, Interval]]:
-    """Choose where a network answers on the validation workloads, on which it was run everywhere already."""
+    """Choose a network's routing on the validation workloads, on which it was run everywhere already."""
     policy = LearnedPolicy.of(actor)
-    policies = {routing: served(policy, routing) for routing in (NOWHERE, *ROUTINGS)}
-    results = _run(policies, VALIDATION, settings.validation_workloads, folder, parallel_map)
+    routings = {routing: served(policy, routing) for routing in (NOWHERE, *ROUTINGS)}
+    results = _run(routings, VALIDATION, settings.validation_workloads, folder, parallel_map)
     base = results.pop(NOWHERE)
-    best, ratios = best_of(results, base, tested_later=True)
+    best, ratios = best_of(results, base, proven_later=True)
     return best or NOWHERE, described(ratios)
 
 
@@ -167,8 +167,8 @@ def _validate(
     outcomes: list[SeedOutcome] = []
     for seed in range(settings.seeds):
         policy = LearnedPolicy.of(_sac_of(seed, settings, folder).actor)
-        policies = {NOWHERE: served(policy, NOWHERE), EVERYWHERE: policy}
-        results = _run(policies, VALIDATION, settings.validation_workloads, folder, parallel_map)
+        routings = {NOWHERE: served(policy, NOWHERE), EVERYWHERE: policy}
+        results = _run(routings, VALIDATION, settings.validation_workloads, folder, parallel_map)
         ratio = jct_ratio(results[EVERYWHERE], results[NOWHERE], settings.confidence)
         outcomes.append(SeedOutcome(seed=seed, ratio=ratio, curves=folder.curves(seed) or {}))
         write_tensorboard(outcomes[-1], folder.path / "tensorboard")

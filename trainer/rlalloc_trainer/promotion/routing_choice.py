@@ -1,14 +1,11 @@
-"""Where a learned policy answers, and which heuristic answers elsewhere: chosen on workloads kept for choosing.
+"""Choice of a routing: which decisions a network answers, and which heuristic answers the others.
 
 A network that wins where the cluster is full may lose where it is empty, or the other way round. One that wins where
-the queue keeps its own order may add nothing where smaller jobs go first. On some sites another heuristic than the
-baseline is the best. So several routings run on the same workloads, and the best of those is taken that are
-
-- ahead of the baseline over all workloads, by the whole interval;
-- in no third of the workloads worse than the baseline by the whole interval and by more than MARGIN.
-
-If there is none, the baseline answers everywhere. A routing that is tested on further workloads before it is served
-may be ahead here by its estimate only (``tested_later``).
+the queue keeps its own order may have nothing to add where smaller jobs go first. On some sites another heuristic
+than the baseline is best. So several routings run the same workloads. The best one is taken that is ahead of the
+baseline heuristic overall, with the whole interval, and in no third of the workloads behind by more than MARGIN with
+the whole interval; else the baseline heuristic alone. A routing that must prove itself on further workloads later
+may be ahead here without being significant.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,10 +29,10 @@ from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.site_from_workload import Workload
 from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
 
-Name = TypeVar("Name")
+Choice = TypeVar("Choice")
 
 PRESSURE: Final = 0.5
-"""Jobs that wait ahead ask for half of the cluster's GPUs: between a queue that comes and goes and one that stays."""
+"""Jobs that wait ahead request half of the cluster's GPUs: between a queue that comes and goes and one that stays."""
 ANY_PRESSURE: Final = 0.01
 """At least one job waits ahead."""
 ROUTINGS: Final = (
@@ -46,60 +43,58 @@ ROUTINGS: Final = (
     Routing(own_order=True),
     *(Routing.by(name) for name in ALTERNATIVES),
 )
-"""Where a network may answer, and heuristics that may answer everywhere instead of it and the baseline."""
+"""Routings of a network, and heuristics to serve instead of it and the baseline."""
 MARGIN: Final = 0.005
-"""Less than this in a third does not count: where hardly a job waits, intervals exclude even a tenth of a percent."""
+"""A difference that nobody notices: where hardly any job waits, a tenth of a percent is already significant."""
 
 
 def served(policy: LearnedPolicy, routing: Routing) -> ComparedPolicy:
-    """Return the policy with this routing, or the heuristic itself where the network never answers."""
+    """Return the policy that decides under a routing: the heuristic alone where the network answers nothing."""
     return HeuristicPolicy(routing.heuristic) if routing.nowhere else msgspec.structs.replace(policy, routing=routing)
 
 
 def choose_routing(
     policy: LearnedPolicy, workloads: Sequence[Workload], parallel_map: ParallelMap
 ) -> tuple[Routing, dict[str, Interval]]:
-    """Return where the network answers, and each routing's mean JCT ratio versus the baseline heuristic.
+    """Return the best routing, and the mean JCT of each over that of the baseline heuristic.
 
-    Heuristics know nothing of an objective other than the default one: the network then answers everywhere, and only
-    this routing runs.
+    Heuristics know only the default objective: for another one the network answers everywhere.
     """
     routings = ROUTINGS if policy.objective == DEFAULT_WEIGHTS else (EVERYWHERE,)
     runs = {routing: Run(served(policy, routing)) for routing in (NOWHERE, *routings)}
     results = run_all(runs, workloads, parallel_map)
-    baseline = results.pop(NOWHERE)
-    best, ratios = best_of(results, baseline)
+    best, ratios = best_of({routing: results[routing] for routing in routings}, results[NOWHERE])
     return best or NOWHERE, described(ratios)
 
 
 def described(ratios: Mapping[Routing, Interval]) -> dict[str, Interval]:
-    """Return each routing's ratio by its description, for people."""
+    """Return the ratios by the routings' descriptions."""
     return {routing.describe(): ratio for routing, ratio in ratios.items()}
 
 
 def best_of(
-    results: Mapping[Name, Sequence[WorkloadResult]],
-    baseline: Sequence[WorkloadResult],
-    *,
-    tested_later: bool = False,
-) -> tuple[Name | None, dict[Name, Interval]]:
-    """Return the name of the best by its results (``best_by_ratios``), and each one's ratio versus the baseline."""
-    thirds = thirds_by_wait(baseline)
-    overall = {name: jct_ratio(found, baseline) for name, found in results.items()}
-    by_third = {name: jct_ratios_by_third(found, baseline, thirds) for name, found in results.items()}
-    ratios = {name: {"all": overall[name], **by_third[name]} for name in results}
-    return best_by_ratios(ratios, tested_later=tested_later), overall
+    routings: Mapping[Choice, Sequence[WorkloadResult]], base: Sequence[WorkloadResult], *, proven_later: bool = False
+) -> tuple[Choice | None, dict[Choice, Interval]]:
+    """Return the best routing by its results (``best_routing``), and the ratio of each to the baseline."""
+    thirds = thirds_by_wait(base)
+    overall = {routing: jct_ratio(results, base) for routing, results in routings.items()}
+    ratios = {
+        routing: {"all": overall[routing], **jct_ratios_by_third(results, base, thirds)}
+        for routing, results in routings.items()
+    }
+    return best_routing(ratios, proven_later=proven_later), overall
 
 
-def best_by_ratios(ratios: Mapping[Name, Mapping[str, Interval]], *, tested_later: bool = False) -> Name | None:
-    """Return the name with the lowest ratio among those that may be taken (see the module), or None.
+def best_routing(ratios: Mapping[Choice, Mapping[str, Interval]], *, proven_later: bool = False) -> Choice | None:
+    """Return the routing with the lowest ratio among those significantly ahead and in no third behind, or None.
 
-    ``ratios`` has mean JCT ratios versus the baseline, over all workloads ("all") and in each third.
+    ``ratios`` are mean JCTs over the baseline's, on all workloads ("all") and in each third. With ``proven_later``
+    routings that are ahead, but not significantly, are candidates, too.
     """
-    ahead = {
-        name: by_third["all"].estimate
-        for name, by_third in ratios.items()
-        if (by_third["all"].estimate if tested_later else by_third["all"].high) < 1.0
+    wins = {
+        routing: by_third["all"].estimate
+        for routing, by_third in ratios.items()
+        if (by_third["all"].estimate if proven_later else by_third["all"].high) < 1.0
         and not any(ratio.low > 1.0 and ratio.estimate > 1.0 + MARGIN for ratio in by_third.values())
     }
-    return min(ahead, key=lambda name: ahead[name], default=None)
+    return min(wins, key=lambda routing: wins[routing], default=None)
