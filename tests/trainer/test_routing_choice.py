@@ -52,10 +52,10 @@ def ratios(everything: float, *thirds: float) -> dict[str, Interval]:
     ],
 )
 def test_the_best_way_behind_nowhere(measured: dict[Routing, dict[str, Interval]], chosen: Routing) -> None:
-    assert (best_by_ratios(measured) or NOWHERE) == chosen
+    assert (best_routing(measured) or NOWHERE) == chosen
 
 
-def test_what_is_tested_later_need_not_be_surely_ahead() -> None:
+def test_what_is_proven_later_need_not_be_surely_ahead() -> None:
     """Else one percent, which is told on many test workloads only, would never be asked about."""
     perhaps = {"all": Interval(0.99, 0.98, 1.001), "calm": Interval(1.0, 0.99, 1.01)}
     behind = {"all": Interval(0.98, 0.96, 1.001), "calm": Interval(1.02, 1.01, 1.03)}
