@@ -14,6 +14,8 @@ from tests.systemd.systemd_container import Container
 
 pytestmark = pytest.mark.systemd
 
+INTERCEPTS = 'test "$(sed -n "s/^expires //p" /run/rlalloc/intercept)" -gt "$(date +%s)"'
+"""A shell test: the intercept file is valid, so that the next job is deferred."""
 UNITS = ("rlallocd.service", "rlalloc-agent.service", "rlalloc-train.service", "rlalloc-train.timer")
 MOLDABLE = """\
 #!/bin/bash
@@ -122,6 +124,7 @@ def test_it_starts_without_slurmctld_and_finds_it_later(rlalloc_container: Conta
     assert container.run("systemctl", "is-active", "rlallocd", check=False).stdout == "active\n"
     container.start("slurmctld")
     debian_slurm.wait_for(container, "systemctl", "show", "-P", "StatusText", "rlallocd", expect="mode enforce")
+    debian_slurm.wait_for(container, "sh", "-c", INTERCEPTS)
     assert _explain(container, debian_slurm.submit(container, MOLDABLE))
 
 
