@@ -1,6 +1,8 @@
 """What a person types: exit codes, explanations, and one job's story."""
 
+import getpass
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,8 +15,10 @@ import pytest
 from rlalloc.heuristics import BASELINE_NAME, SERVED_HEURISTICS
 from rlalloc.job import Shares
 from rlalloc.observation import FEATURES, SCHEMA_ID
+from rlalloc.policies import ACTOR_FILE, PolicyStore
 from rlalloc.store import Store
 from rlalloc.store.migrations.versions.r0003_feature_names import NAMES_OF_0_1
+from tests.core.test_policies import MANIFEST
 from tests.core.test_store import APPLICATION, DECISION, OUTCOME
 from tests.core.test_store_migrations import make_newer, run_sql
 
@@ -34,10 +38,11 @@ def config(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(config: Path) -> Run:
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
+    def run(*words: str, sudo_user: str = "") -> subprocess.CompletedProcess[str]:
+        sudo = {"SUDO_USER": sudo_user} if sudo_user else {}
         return subprocess.run(
             [Path(sys.executable).parent / "rlalloc", *words],
-            env={"RLALLOC_CONFIG": str(config), "COLUMNS": "150", "PATH": "/usr/bin:/bin"},
+            env={"RLALLOC_CONFIG": str(config), "COLUMNS": "150", "PATH": "/usr/bin:/bin"} | sudo,
             capture_output=True,
             text=True,
             check=False,
@@ -200,10 +205,37 @@ def test_status_shows_the_rows_that_it_can_read(run: Run, tmp_path: Path) -> Non
 
 
 def test_policies_are_listed_and_only_versions_promoted(run: Run) -> None:
-    assert "the policy that came with rlalloc" in run("policy", "list").stdout
+    assert "comes with rlalloc" in run("policy", "list").stdout
     done = run("policy", "promote", "v000001")
     assert done.returncode == 1
     assert "no policy at" in done.stderr
+
+
+def test_a_refused_version_needs_force_and_a_reason(run: Run, tmp_path: Path) -> None:
+    policies = PolicyStore(tmp_path / "policies")
+    evaluation: dict[str, object] = {"promote": False, "reason": "it is [/worse]"}
+    policies.add({ACTOR_FILE: b"x"}, msgspec.structs.replace(MANIFEST, evaluation=evaluation))
+    refused = run("policy", "promote", "v000001")
+    assert (refused.returncode, policies.current()) == (1, None)
+    assert "the gate refused v000001: it is [/worse]" in refused.stderr
+    assert run("policy", "promote", "v000001", "--force").returncode == 2
+    done = run("policy", "promote", "v000001", "--force", "--reason", "a [/test]", sudo_user="ada")
+    assert (done.returncode, done.stdout) == (0, "v000001 is in use instead of shipped\n")
+    assert policies.current() == "v000001"
+    shown = run("policy", "list").stdout
+    who = "ada" if os.geteuid() == 0 else getpass.getuser()
+    assert f"by {who}, forced: a [/test]" in " ".join(shown.replace("│", " ").split())
+
+
+def test_the_way_back_is_rollback_or_the_shipped_policy(run: Run, tmp_path: Path) -> None:
+    policies = PolicyStore(tmp_path / "policies")
+    for content in (b"one", b"two"):
+        policies.promote(policies.add({ACTOR_FILE: content}, MANIFEST))
+    assert run("policy", "rollback", "--reason", "slow").stdout == "v000001 is in use instead of v000002\n"
+    assert run("policy", "promote", "shipped").stdout == "shipped is in use instead of v000001\n"
+    assert policies.current() is None
+    assert run("policy", "rollback").returncode == 0
+    assert policies.current() == "v000001"
 
 
 def test_wrong_use_is_exit_2(run: Run) -> None:
