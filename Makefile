@@ -1,7 +1,7 @@
 # make demo · make test · make test-fast · make lint · make down: nothing has to be typed before or after any of them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-research bench gain validate docs lint format down
+.PHONY: help install demo test test-fast test-research bench gain validate research docs lint format down
 
 # .venv may be a link (scripts/install-debian.sh says when); jobs of other users need where it really is.
 PYTHON = $$(readlink -f .venv)/bin/python
@@ -17,6 +17,7 @@ help:
 	@echo 'make bench         what rlallocd costs slurmctld, and how long jobs wait for it (BENCH_ARGS=--quick)'
 	@echo 'make gain          JCT on real sites as submitted, with price-EF and with the shipped policy (GAIN_ARGS=--quick)'
 	@echo 'make validate      the simulator against a real slurmctld, job by job'
+	@echo 'make research      a table or an ablation of a paper; without RESEARCH_ARGS it lists them (research/README.md)'
 	@echo 'make docs          the documentation as a site in build/site'
 	@echo 'make lint          ruff, mypy, shellcheck'
 	@echo 'make format        ruff format'
@@ -47,6 +48,9 @@ gain: install
 
 validate: install
 	@exec $(AS_ROOT) $(PYTHON) -m rlalloc_validation $(or $(VALIDATION_FOLDER),build/validation) $(VALIDATION_ARGS)
+
+research: install
+	@PYTHONPATH=research exec $(PYTHON) -m rlalloc_research $(or $(RESEARCH_ARGS),--help)
 
 # The reference pages follow from the code; tests/docs fails where the committed ones are old.
 docs: install

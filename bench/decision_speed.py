@@ -2,10 +2,10 @@
 
     python bench/decision_speed.py [--quick]
 
-Every run: workloads that policies are trained on, of about 400 jobs each (``simulator.training_workloads``), on
-clusters of several shapes; every job is decided when it comes. Timed is all that a decision costs: the simulator goes
-on to the next question, the view of the cluster is made, the policy answers, the answer becomes a size and is
-applied. Time is that of the process; the best of three. docs/results/speed.md has figures.
+Runs training workloads of about 400 jobs each (``rlalloc_simulator.training_workloads``) on clusters of several
+shapes; every job is decided when it comes. The time covers all of a decision: the simulator runs to the next
+question, makes the view of the cluster, the policy answers, the answer becomes a size and is applied. It is the
+process's time, the best of three. docs/results/speed.md has figures.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from rlalloc_agent.actor import Actor
 from rlalloc_agent.served_policy import load_shipped
 from rlalloc_simulator.driving import drive
 from rlalloc_simulator.engine import Simulator, table_of
-from rlalloc_simulator.engine.batched_simulators import SideBySide, stacked
+from rlalloc_simulator.engine.batched_simulators import BatchedSimulators, stacked
 from rlalloc_simulator.site_from_workload import Workload
 from rlalloc_simulator.training_workloads import training_workload
 
@@ -52,8 +52,8 @@ def driven(workloads: Sequence[Workload], name: str) -> int:
 
 
 def answered(workloads: Sequence[Workload], actor: Actor) -> int:
-    """Run all workloads side by side under the network and return how many decisions it took."""
-    together, decisions = SideBySide(workloads), 0
+    """Run all workloads together under the network and return how many decisions it took."""
+    together, decisions = BatchedSimulators(workloads), 0
     for questions in together.questions():
         shares, _ = actor.decide(actor.inputs.rows(stacked(questions)), sample=False)
         together.answer(questions, shares)

@@ -1,8 +1,8 @@
-"""The jobs that the simulator's speed is measured with: independent, of one kind of node, at a load.
+"""The jobs for measuring the simulator's speed: independent, for one kind of node, at a given load.
 
 GPUs lie between Philly (93% of jobs on one) and Kalos (28% on up to 8, the rest up to 1,024); run times are
-log-normal with a median of half an hour, cut at 30 medians. Arrivals are a Poisson process. Nothing here asks for a
-decision: what is timed is the engine.
+log-normal with a median of half an hour, cut at 30 medians. Arrivals are a Poisson process. No job needs a
+decision: only the engine is timed.
 """
 
 import math
@@ -25,7 +25,7 @@ USERS: Final = 12
 
 
 def plain_jobs(nodes: int, shape: NodeShape, jobs: int, load: float, seed: int) -> list[SubmittedJob]:
-    """Return ``jobs`` jobs whose GPU time at their requested sizes is ``load`` of what there is while they come."""
+    """Return ``jobs`` jobs whose GPU time as requested is ``load`` of the site's while they come."""
     generator = np.random.default_rng((seed, 2))
     drafts = [_draft(nodes, shape, generator) for _ in range(jobs)]
     gpu_s = sum(

@@ -3,9 +3,9 @@
     python bench/replay_speed.py [--transitions 1000000] [--batch 256] [--seconds 4]
 
 The buffer is full of random transitions of 40 features, a quarter of each batch from 50,000 demonstrations, and
-priorities come from random errors. Each line is one kind of work, by the processor time of the process, so that
-others on the machine count as little as they can; the median of batches is beside it. Only the last line is all that
-training does at a step: rows are copied out of the buffer, and their new errors become priorities.
+priorities come from random errors. Each line is one kind of work in processor time of the process, so that other
+programs disturb little, with the median of batches beside it. Only the last line is a whole training step: rows are
+copied out of the buffer, and their new errors become priorities.
 """
 
 import argparse

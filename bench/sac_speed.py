@@ -2,9 +2,9 @@
 
     python bench/sac_speed.py
 
-Each is given one batch over and over, and takes its steps in turns with the others, so that what else runs on the
-machine hits all alike. Time is that of the process; the fastest turn counts, since a machine can only be slower than
-it is. Their steps include drawing the batch from the buffer, ours too. docs/results/speed.md has figures.
+All take steps in turns, so that other load on the machine affects them alike. The figure is the process's time of the
+fastest turn, since disturbance only slows down. A step includes drawing the batch from the buffer.
+docs/results/speed.md has figures.
 """
 
 import time
@@ -56,7 +56,7 @@ def rates(learners: list[Learn]) -> list[float]:
 
 
 def ours(sac: Sac[Any]) -> Learn:
-    """Return what takes gradient steps of ours on random chains of decisions."""
+    """Return a function that takes our gradient steps on random chains of decisions."""
     generator = np.random.default_rng(0)
     replay = Replay(ROWS, len(DEFAULT_INPUTS), SHARES)
     observation = generator.uniform(0, 1, (ROWS, len(DEFAULT_INPUTS))).astype(np.float32)
@@ -73,7 +73,7 @@ def ours(sac: Sac[Any]) -> Learn:
 
 
 def theirs(hidden: tuple[int, ...], batch: int) -> Learn:
-    """Return what takes gradient steps of stable-baselines3's."""
+    """Return a function that takes stable-baselines3's gradient steps."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what others' packages warn of on their import is not ours to mend
         from stable_baselines3 import SAC

@@ -3,9 +3,9 @@
     python bench/simulator_speed.py [--quick] [--plot simulator_speed.png]
 
 Every run: nodes of 8 GPUs, the jobs of ``plain_jobs`` (1 to 32 GPUs, run times with a median of half an hour), as
-requested. A queue of the wanted length is submitted at the start; then jobs come at a load of 1, three for
-each that waited, at least 6,000. Only those are timed: from the second job's arrival until the last one has come.
-Time is that of the process, so that others on the machine count as little as they can.
+requested. A queue of the given length is submitted at the start; then jobs come at a load of 1, three for
+each that waited, at least 6,000. Only those are timed, from the second job's arrival until the last one's, in time of
+the process, so that other programs disturb little.
 docs/results/speed.md has figures.
 """
 
@@ -91,7 +91,7 @@ def _filling(nodes: int) -> int:
 
 
 def measure(site: SimulatedSite, table: JobTable, queue: int, kind: str) -> Measured:
-    """Time one run, compiled before; the best of two, since a machine can only be slower than it is."""
+    """Time one run after compilation: the best of two, since disturbance only slows down."""
     rates = []
     Simulator(site, table).run(1.5)
     for _ in range(2):

@@ -1,9 +1,21 @@
 """What each package must not import (docs/explanation/architecture.md), also not through others."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parent.parent
+RUNS_A_POLICY = {
+    "simulator/rlalloc_simulator/comparison/runner.py": "whatever compares policies",
+    "simulator/rlalloc_simulator/recorded_outcomes.py": "what a site would have recorded, to learn from",
+    "trainer/rlalloc_trainer/advantages/counterfactual.py": "decisions that are taken again, to learn from",
+    "research/rlalloc_research/planning_latency.py": "a policy's decisions, to time them",
+    "testbed/rlalloc_validation/simulated_run.py": "the simulator, compared with a real slurmctld",
+}
+"""Modules that may drive a simulator by a policy, and what for: only one of them compares policies."""
 
 FORBIDDEN = {
     "rlalloc.config rlalloc.observation rlalloc.messages rlalloc.policies rlalloc.store rlalloc.reward": (
@@ -13,9 +25,10 @@ FORBIDDEN = {
         "rlalloc_agent",
         "rlalloc_trainer",
     ),
-    "rlallocd.app": ("torch", "rlalloc_trainer", "rlalloc_agent"),
+    "rlallocd.daemon_app": ("torch", "rlalloc_trainer", "rlalloc_agent"),
     "rlalloc_agent.agent_app": ("rlallocd", "rlalloc_trainer", "pyslurm"),
-    "rlalloc_simulator.commands.workload_commands rlalloc_simulator.driving rlalloc_simulator.report": (
+    "rlalloc_simulator.commands.workload_commands rlalloc_simulator.driving rlalloc_simulator.report "
+    "rlalloc_simulator.comparison.runner rlalloc_simulator.comparison.load_comparison": (
         "torch",
         "rlallocd",
         "rlalloc_agent",
@@ -33,3 +46,14 @@ def test_nothing_forbidden_is_imported(modules: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in done.stdout.split()}
     assert loaded.isdisjoint(FORBIDDEN[modules])
+
+
+def test_only_one_module_runs_policies_to_compare_them() -> None:
+    """Tables, the gate, pretraining and tuning all show results of the same runner."""
+    sources = [
+        path
+        for folder in ("core", "agent", "daemon", "cli", "simulator", "trainer", "research", "testbed", "demo")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
+    drives = {str(path.relative_to(ROOT)) for path in sources if re.search(r"(?<!def )\bdrive\(", path.read_text())}
+    assert drives == set(RUNS_A_POLICY)

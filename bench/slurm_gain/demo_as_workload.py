@@ -1,6 +1,6 @@
 """The demo's workload (demo/workload.yaml) as a workload's file: its jobs sleep as long as its stand-ins would take.
 
-What the demo's own site does and a sleeping job cannot: launch by torchrun, take memory, train for real.
+A sleeping job cannot do what those of the demo's site do: launch by torchrun, take memory, train for real.
 """
 
 import argparse
@@ -32,11 +32,11 @@ GPT_RUN_S: Final = 15.0
 
 
 class DemoWorkloadError(RlallocError):
-    """A job of the demo that has no place in a workload's file; the text says which and why."""
+    """A job of the demo that a workload's file cannot express; the message says which and why."""
 
 
 class Script(NamedTuple):
-    """What counts of a script in demo/jobs: options in it, its directives, and the whole text."""
+    """A script in demo/jobs: its options, its directives and its text."""
 
     options: tuple[str, ...]
     directives: str
@@ -145,7 +145,7 @@ def _gpus(text: str) -> int:
 
 
 def _class_of(entry: Entry, script: Script) -> JobClass | None:
-    """None for jobs that rlalloc never resizes: rigid ones are its business in the demo, but keep what they ask."""
+    """None for jobs that rlalloc never resizes: a rule covers rigid jobs in the demo, but they keep their request."""
     if entry.kind not in ("moldable", "serve"):
         return None
     return "serve" if entry.kind == "serve" else parse_directives(script.directives).job_class or "train"

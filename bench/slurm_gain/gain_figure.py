@@ -55,7 +55,7 @@ def _bars(axes: Axes, measured: Sequence[Measured]) -> None:
 
 
 def _points(axes: Axes, measured: Sequence[Measured]) -> None:
-    """Each gain, a point a seed; on the line the simulator foresaw it exactly."""
+    """Each gain, a point per seed; on the line the simulator predicted it exactly."""
     for mode in SIZED:
         for workload in dict.fromkeys(each.workload for each in measured):
             those = [each for each in measured if each.workload == workload]

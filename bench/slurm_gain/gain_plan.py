@@ -81,7 +81,7 @@ def settings_of(workload: WorkloadName, seed: int, contended: ValidationSettings
 
 
 def prepare(planned: Planned, kept: Path) -> None:
-    """Make the folder of a workload, or see that the one that is there is of the same plan.
+    """Make the folder of a workload, or check that an existing one is of the same plan.
 
     Raises ValidationError, WorkloadError, DemoError, DemoWorkloadError.
     """

@@ -1,4 +1,4 @@
-"""What the simulator says that a workload's jobs will take, before any run with rlalloc."""
+"""What the simulator predicts for a workload, before any run with rlalloc."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -29,7 +29,7 @@ def predictions_s(
 ) -> dict[Mode, tuple[float, ...]]:
     """Return mean JCT [s] by mode in each of TIMES runs, submissions being those of the workload's file.
 
-    Each run has its submissions moved by up to half a second: how a real site's clocks will lie to them is not known
+    Each run has its submissions moved by up to half a second, since a real site's delays are not known
     beforehand. The mean of the runs is the prediction. ``launch_s`` is what a node needs to launch a job.
     """
     planned_s = {job.id: BEGINS_S + job.submit_s for job in jobs}

@@ -114,7 +114,7 @@ def _run(chosen: Sequence[Planned], kept: Path, report: ProgressCallback) -> Non
 
 
 def _compare(chosen: Sequence[Planned], kept: Path, report: ProgressCallback) -> list[Measured]:
-    """Set the real runs of each workload beside the simulator's. Raises ValidationError if there are none."""
+    """Compare the real runs of each workload with the simulator's. Raises ValidationError if there are none."""
     if not chosen:
         raise ValidationError(f"{kept} has no workload that was run to its end: run the command without --recorded")
     torch.set_num_threads(1)

@@ -47,7 +47,7 @@ def _measure(*, pending: int, burst: int, seconds: int, jobs: int) -> int:
         met.append(_line("until the last of them was decided, resized and begun", begun_s, LONGEST_BURST_S, " s"))
         _load()
         delays = phases.one_a_second(rlalloc, jobs)
-        print(f"{jobs} jobs, one a second; from the start of sbatch until slurmctld let the job go:")
+        print(f"{jobs} jobs, one a second; from the start of sbatch until slurmctld released the job:")
         met.append(_line("p50", delays.p50, P50_S, " s"))
         met.append(_line("p99", delays.p99, P99_S, " s"))
         print(f"    least {delays.seconds[0]:.2f} s, most {delays.seconds[-1]:.2f} s")
@@ -64,5 +64,5 @@ def _line(what: str, value: float, target: float, unit: str) -> bool:
 
 
 def _load() -> None:
-    """The machine's load, without which no figure here means anything."""
+    """Print the machine's load, which every figure here depends on."""
     print(f"    load of the machine: {', '.join(f'{load:.1f}' for load in os.getloadavg())}", flush=True)

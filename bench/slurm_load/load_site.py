@@ -1,4 +1,4 @@
-"""The measured place: a site with a long queue, rlallocd and rlalloc-agent with their default settings."""
+"""The measured site: a long queue, rlallocd and rlalloc-agent with their default settings."""
 
 import os
 import subprocess
@@ -55,7 +55,7 @@ def wait_until_begun(rlalloc: Installation, job_ids: list[int]) -> None:
 
 
 def begun(rlalloc: Installation) -> set[int]:
-    """The jobs that were let go with the decided size, by the journal."""
+    """The jobs that were released with the decided size, by the journal."""
     store = Store(rlalloc.settings["store"]["url"])
     try:
         return {application.job_id for application in store.begun_since(0)}

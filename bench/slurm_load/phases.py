@@ -27,7 +27,7 @@ class Steady(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delays(msgspec.Struct, frozen=True, kw_only=True):
-    """Seconds for each job, from before its sbatch was started until slurmctld had let it go; ascending."""
+    """Seconds for each job, from before its sbatch was started until slurmctld released it; ascending."""
 
     seconds: tuple[float, ...]
 
@@ -38,7 +38,7 @@ class Delays(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def p99(self) -> float:
-        """Of 100 jobs one waited longer; of fewer than 100 none did."""
+        """The 99th percentile; of fewer than 100 jobs the maximum."""
         return self.seconds[min(len(self.seconds) - 1, int(0.99 * len(self.seconds)))]
 
 
@@ -60,7 +60,7 @@ def steady(rlalloc: Installation, seconds: float) -> Steady:
 
 
 def burst(rlalloc: Installation, jobs: int) -> tuple[float, float]:
-    """Submit jobs all at once; returns the seconds until the last was submitted, and until the last was let go."""
+    """Submit jobs all at once; returns the seconds until the last was submitted, and until the last was released."""
     start_s = time.time()
     job_ids = submit(rlalloc, jobs)
     wait_until_begun(rlalloc, job_ids)

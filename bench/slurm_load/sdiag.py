@@ -17,7 +17,7 @@ _NOT_OURS: Final = frozenset(
 
 
 def reset(site: Site) -> None:
-    """Let slurmctld count from nothing."""
+    """Reset slurmctld's counters."""
     site.run(["sdiag", "--reset"])
 
 

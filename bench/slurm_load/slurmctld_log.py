@@ -12,7 +12,7 @@ _LINE: Final = re.compile(
 
 
 def last_updates(path: Path, job_ids: Iterable[int]) -> dict[int, float]:
-    """When each job's last update was complete: the one that let it go. Jobs without any are left out."""
+    """When each job's last update was complete: the one that released it. Jobs without any are left out."""
     return _times(path, frozenset(job_ids), "_slurm_rpc_update_job: complete")
 
 

@@ -62,7 +62,7 @@ def run_of(
                 started_by=started_by.get(job_id, ""),
                 let_go_s=let_go_s.get(job_id),
                 decided=None if decision is None else decision.allocation,
-                decline="" if decision is None else decision.decline_name,
+                skip_code="" if decision is None else decision.skip_code,
             )
         )
     return Run(

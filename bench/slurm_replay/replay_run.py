@@ -23,7 +23,7 @@ DRAINS_WITHIN_S: Final = 1800.0
 def main() -> int:
     """Exit status."""
     parser = argparse.ArgumentParser(prog="slurm_replay", description=__doc__)
-    parser.add_argument("folder", type=Path, help="with settings.json and workload.jsonl (rlalloc simulate validate)")
+    parser.add_argument("folder", type=Path, help="with settings.json and workload.jsonl (make validate)")
     parser.add_argument("--mode", choices=get_args(Mode), required=True, help="what rlalloc does there")
     options = parser.parse_args()
     try:

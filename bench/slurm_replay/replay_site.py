@@ -60,7 +60,7 @@ def site_for(
 
 
 def serve_price_ef(directory: Path) -> None:
-    """Make a policy the one in use whose answers are price-EF's. Raises PolicyError."""
+    """Put a policy in use that answers like price-EF. Raises PolicyError."""
     actor, manifest = load_shipped()
     store = PolicyStore(directory)
     content = {ACTOR_FILE: actor_bytes(actor)}
@@ -79,12 +79,12 @@ def scheduler_words(settings: ValidationSettings) -> dict[str, str]:
 
 
 def rlalloc_settings(settings: ValidationSettings, mode: Mode) -> dict[str, object]:
-    """What differs from the testbed's usual configuration: the policy's mean, and one decision a job."""
+    """The settings beside the testbed's usual ones: the policy's mean, and one decision per job."""
     of_rlalloc = "enforce" if sizes_jobs(mode) else mode
     return {
         "mode": of_rlalloc,
         "rules": [{"name": "llm", "mode": of_rlalloc}],
         "grace_s": settings.grace_s,
         "daemon": {"poll_s": float(settings.poll_s), "outcomes_every_s": 30.0, "heartbeat_s": 5.0},
-        "waiting": {"max_updates": 0},
+        "redecision": {"max_updates": 0},
     }

@@ -1,4 +1,4 @@
-"""Submits a workload in time, each job as its user, and follows it to its end."""
+"""Submits each job of a workload at its time and as its user, and waits until all have ended."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from rlalloc_simulator.workloads.sbatch_scripts import ScriptSettings, script_of
 from slurm_testbed import Site, TestbedError
 
 Tell = Callable[[float], None]
-"""Told what part of the jobs has ended, 0 to 1."""
+"""Called with the part of the jobs that has ended, 0 to 1."""
 
 LOOK_EVERY_S: Final = 5.0
 LEAD_S: Final = 2.0

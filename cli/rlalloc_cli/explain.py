@@ -95,7 +95,9 @@ def _print_chapter(chapter: Chapter) -> None:
             table.add_row(name, line)
     table.add_row("decided", f"{local_time(decision.decided_s)}, decision {decision.id}")
     if decision.predicted_gain is not None:
-        table.add_row("while it waited", f"predicted to save {decision.predicted_gain:.0%} of what it costs")
+        table.add_row(
+            "re-decision", f"while pending; predicted to save {decision.predicted_gain:.0%} of the job's cost"
+        )
     for name, line in _observation_lines(chapter):
         table.add_row(name, line)
     if decision.shares is not None and decision.log_probability is not None:
@@ -106,11 +108,11 @@ def _print_chapter(chapter: Chapter) -> None:
         )
         table.add_row("policy", decision.policy_version or "-")
     if decision.nice is not None and decision.patience_s is not None:
-        falls = f"falling to nothing while it waits, within {duration(decision.patience_s)}"
-        table.add_row("nice", f"+{decision.nice}, {falls}" if decision.nice else "+0: it keeps its place")
+        falls = f"decays to 0 within {duration(decision.patience_s)} of waiting"
+        table.add_row("nice", f"+{decision.nice}, {falls}" if decision.nice else "+0: the job keeps its place")
     table.add_row("allocation", _allocation_line(decision.request, decision.allocation, decision.mode))
     if decision.reason:
-        table.add_row("left as submitted", decision.reason)
+        table.add_row("skipped", decision.reason)
     for application in chapter.applications:
         table.add_row("applied", f"{application.state} at {local_time(application.changed_s)}: {application.detail}")
     for name, line in _outcome_lines(chapter):
@@ -122,7 +124,7 @@ def _allocation_line(request: Allocation, allocation: Allocation | None, mode: s
     if allocation is None:
         return "as submitted"
     if allocation == request:
-        return "the request itself"
+        return "same as the request"
     return allocation.describe() + (" (shadow: not applied)" if mode == "shadow" else "")
 
 
@@ -152,9 +154,9 @@ def _observation_lines(chapter: Chapter) -> list[tuple[str, str]]:
 def _outcome_lines(chapter: Chapter) -> tuple[tuple[str, str], ...]:
     decision, outcome = chapter.decision, chapter.outcome
     if outcome is None and chapter.in_force != decision.id:
-        return (("outcome", f"that of decision {chapter.in_force}, which is in force"),)
+        return (("outcome", f"see decision {chapter.in_force}, which is in force"),)
     if outcome is None:
-        return (("outcome", "not known yet (from sacct, once the job has ended)"),)
+        return (("outcome", "not known yet: sacct reports it once the job has ended"),)
     started_s = outcome.started_s
     wait = duration(started_s - decision.submitted_s if started_s else None)
     run_time = duration(outcome.ended_s - started_s if started_s else None)

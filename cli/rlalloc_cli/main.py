@@ -41,6 +41,14 @@ def main() -> None:
         sys.exit(1)
 
 
+def _job_id(text: str) -> int:
+    """The id that sbatch printed, from one that squeue prints: ``4``, or ``4_2`` and ``4_[0-3]`` of an array."""
+    match = re.fullmatch(r"([0-9]{1,10})(_([0-9]+|\[[0-9,%:-]+\]))?", text.strip())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is not a job id: write it as squeue prints it, such as 4 or 4_2")
+    return int(match[1])
+
+
 @app.callback(invoke_without_command=True)
 def top(*, version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     """Learned GPU, CPU and memory shares for pending LLM jobs on Slurm."""
@@ -51,17 +59,27 @@ def top(*, version: Annotated[bool, typer.Option("--version", help="Print the ve
 
 @app.command()
 def explain(
-    job_id: Annotated[int, typer.Argument(help="A Slurm job id.")],
+    job_id: Annotated[
+        int,
+        typer.Argument(
+            metavar="JOBID",
+            parser=_job_id,
+            help="A job id as squeue prints it; 4_2 stands for its array, which is decided as one job.",
+        ),
+    ],
     *,
-    json: Annotated[bool, typer.Option("--json", help="Print a JSON array, an element a decision.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON array with one element per decision.")] = False,
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Tell one job's story: request, bounds, observation, shares, allocation, outcome."""
+    """Show what was decided for a job and why: request, bounds, observation, shares, allocation, outcome."""
     from rlalloc_cli.explain import print_story, story_as_json, story_of
 
     story = _with_store(config, lambda store: story_of(store, job_id))
     if not story:
-        fail(f"rlalloc has no decision for job {job_id}: no rule covers it, or it came before rlalloc", code=1)
+        fail(
+            f"no decision for job {job_id}: no rule covers it, or it was submitted before rlalloc was installed",
+            code=1,
+        )
     if json:
         typer.echo(story_as_json(story))
     else:
@@ -73,7 +91,7 @@ def status(
     *,
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Tell how the agent and the store are, and what was decided last."""
+    """Show the state of the agent and of the store, and the latest decisions."""
     from rlalloc_cli.status import print_status
 
     loaded = _load(config)
@@ -85,14 +103,14 @@ def status(
 
 @config_app.command("check")
 def config_check(config: ConfigOption = DEFAULT_PATH) -> None:
-    """Check the configuration; exit 2 with the key, what was found and what is allowed if it is wrong."""
+    """Check the configuration file. If it is wrong, print the key, what was found and what is allowed, and exit 2."""
     _load(config)
-    CONSOLE.print(f"{config}: fine")
+    CONSOLE.print(f"{config}: OK")
 
 
 @config_app.command("show")
 def config_show(config: ConfigOption = DEFAULT_PATH) -> None:
-    """Print the whole configuration in force, defaults included."""
+    """Print the complete configuration, defaults included."""
     typer.echo(config_as_yaml(_load(config)), nl=False)
 
 
@@ -119,7 +137,7 @@ def mount_trainer() -> None:
     """Mount the trainer's commands where it is installed; its heavy packages come only when a command needs them."""
     try:
         from rlalloc_simulator.commands.policy_commands import add_commands as add_policy_commands
-        from rlalloc_simulator.commands.simulate_run_command import run as run_workload
+        from rlalloc_simulator.commands.simulate_run_command import run as simulate_run
         from rlalloc_simulator.commands.workload_commands import app as simulate_app
         from rlalloc_trainer.commands.evaluate_command import evaluate
         from rlalloc_trainer.commands.train_commands import app as train_app
@@ -128,7 +146,7 @@ def mount_trainer() -> None:
             raise
         return  # a node without the trainer
     app.add_typer(train_app, name="train")
-    simulate_app.command("run")(run_workload)
+    simulate_app.command("run")(simulate_run)
     add_policy_commands(simulate_app)
     app.add_typer(simulate_app, name="simulate")
     app.command()(evaluate)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from rlalloc.config import DEFAULT_PATH, load_config
@@ -25,7 +24,7 @@ def policy_list(config: ConfigOption = DEFAULT_PATH) -> None:
     """List all versions, oldest first, with who put which in use last, and why."""
     store = _store(config)
     table = Table()
-    for heading in ("version", "in use", "made", "parent", "verdict of the gate", "last put in use"):
+    for heading in ("version", "in use", "created", "parent", "verdict of the gate", "last put in use"):
         table.add_column(heading, overflow="fold")
     try:
         latest = {change.version: change for change in store.promotions()}
@@ -36,21 +35,22 @@ def policy_list(config: ConfigOption = DEFAULT_PATH) -> None:
         row = _manifest_cells(store, version)
         in_use = "yes" if version == current else ""
         cells = (version, in_use, *row, _promotion_text(latest.get(version)))
-        table.add_row(*(escape(cell) for cell in cells))
+        table.add_row(*cells)
     CONSOLE.print(table)
 
 
 @policy_app.command("promote")
 def policy_promote(
     version: Annotated[
-        str, typer.Argument(help=f"A version of `rlalloc policy list`, or {SHIPPED_NAME}: what came with rlalloc.")
+        str,
+        typer.Argument(help=f"A version of `rlalloc policy list`, or {SHIPPED_NAME}: the one shipped with rlalloc."),
     ],
     *,
     force: Annotated[bool, typer.Option("--force", help="Although the gate refused it; needs --reason.")] = False,
     reason: ReasonOption = "",
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Put a version in use, newer or older than the present one; the agent takes it up by itself."""
+    """Put a version in use, newer or older than the current one. The agent loads it without a restart."""
     if force and not reason.strip():
         fail("--force needs --reason TEXT", code=2)
     store = _store(config)
@@ -69,7 +69,7 @@ def policy_promote(
 
 @policy_app.command("rollback")
 def policy_rollback(reason: ReasonOption = "", config: ConfigOption = DEFAULT_PATH) -> None:
-    """Put the version before the present one in use again; once more goes one further back."""
+    """Put the version before the current one in use again. Once more goes one further back."""
     store = _store(config)
     try:
         store.roll_back(by=_login_name(), reason=_one_line(reason))
@@ -81,7 +81,7 @@ def policy_rollback(reason: ReasonOption = "", config: ConfigOption = DEFAULT_PA
 def _manifest_cells(store: PolicyStore, version: str) -> tuple[str, str, str]:
     """When a version was made, from which, and what the gate said of it."""
     if version == SHIPPED_NAME:
-        return "", "", "comes with rlalloc"
+        return "", "", "shipped with rlalloc"
     try:
         manifest = store.manifest(version)
     except PolicyError as err:
@@ -104,7 +104,7 @@ def _tell(store: PolicyStore) -> None:
     line = f"{change.version} is in use instead of {change.before}"
     syslog.openlog("rlalloc")
     syslog.syslog(syslog.LOG_NOTICE, f"policy {line}; {_promotion_text(change)}")
-    CONSOLE.print(escape(line))
+    CONSOLE.print(line)
 
 
 def _one_line(text: str) -> str:

@@ -24,7 +24,7 @@ def print_status(config: Config) -> None:
         f"mode      {config.mode}; rules: {', '.join(f'{r.name} {config.mode_of(r)}' for r in config.rules)}"
     )
     CONSOLE.print(f"agent     {_agent_line(config)}")
-    CONSOLE.print(f"policy    in use: {PolicyStore(config.policy.directory).current() or 'the shipped one'}")
+    CONSOLE.print(f"policy    in use: {PolicyStore(config.policy.directory).current() or 'the shipped policy'}")
     try:
         store = Store(config.store.url, read_only=True, skip_unreadable=True)
     except StoreMissing as err:
@@ -51,7 +51,7 @@ def print_store(store: Store) -> None:
             decision.job_class,
             decision.mode,
             f"{decision.request.gpus} GPUs",
-            f"{allocation.gpus} GPUs" if allocation else f"as submitted: {decision.reason}",
+            f"{allocation.gpus} GPUs" if allocation else f"skipped: {decision.reason}",
             decision.policy_version or "-",
         )
     CONSOLE.print(table)
@@ -73,6 +73,6 @@ def _agent_line(config: Config) -> str:
         client.close()
     counted = ", ".join(f"{count} {name}" for name, count in sorted(state.counters.items()) if count)
     line = (
-        f"serves {state.policy_version} since {duration(time.time() - state.started_s)}; {counted or 'idle so far'}"
+        f"serves {state.policy_version} for {duration(time.time() - state.started_s)}; {counted or 'no requests yet'}"
     )
     return f"{line}\n          {state.problem}" if state.problem else line

@@ -68,10 +68,10 @@ class MetricsSection(_Section, frozen=True):
     listen: Annotated[str, msgspec.Meta(pattern=r"^$|^[A-Za-z0-9.-]+:[0-9]{1,5}$")] = "127.0.0.1:9373"
 
 
-class WaitingSection(_Section, frozen=True):
-    """When jobs that were decided, and still wait, are decided again (only where a rule enforces).
+class RedecisionSection(_Section, frozen=True):
+    """When a pending job gets another decision (only where its rule enforces).
 
-    ``change`` and ``min_gain`` are fractions; ``max_updates: 0`` never decides again.
+    ``change`` and ``min_gain`` are fractions; ``max_updates: 0`` turns re-decisions off.
     """
 
     every_s: Seconds = 30.0
@@ -156,7 +156,7 @@ class Config(_Section, frozen=True):
     agent: AgentSection = AgentSection()
     daemon: DaemonSection = DaemonSection()
     metrics: MetricsSection = MetricsSection()
-    waiting: WaitingSection = WaitingSection()
+    redecision: RedecisionSection = RedecisionSection()
     urgency: UrgencyRules = UrgencyRules()
     store: StoreSection = StoreSection()
     policy: PolicySection = PolicySection()
@@ -191,6 +191,9 @@ def parse_config(text: str, source: str) -> Config:
         tree = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader, stricter
     except yaml.YAMLError as err:
         raise ConfigError(f"{source}: not valid YAML: {' '.join(str(err).split())}") from err
+    for old, new in _RENAMED.items():
+        if isinstance(tree, dict) and old in tree:
+            raise ConfigError(f"{source}: {old}: this section is now {new}; rename it, its keys are the same")
     try:
         config = msgspec.convert({} if tree is None else tree, Config, dec_hook=_read_path)
     except msgspec.ValidationError as err:
@@ -220,7 +223,9 @@ class _StrictLoader(yaml.SafeLoader):
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if key in seen:
-                raise yaml.YAMLError(f"key {key!r} stands twice in one section (line {key_node.start_mark.line + 1})")
+                raise yaml.YAMLError(
+                    f"key {key!r} is given twice in one section (line {key_node.start_mark.line + 1})"
+                )
             seen.add(key)
         return super().construct_mapping(node, deep)
 
@@ -253,8 +258,8 @@ def _check_objective(objective: ObjectiveSection, source: str) -> None:
         if name not in REWARDS.plugins():
             there = ", ".join(REWARDS.plugins()) or "none"
             raise ConfigError(
-                f"{source}: objective.plugin_weights.{name}: no installed distribution brings it (rlalloc.rewards: "
-                f"{there}); install it beside rlallocd, or take the line out"
+                f"{source}: objective.plugin_weights.{name}: no installed distribution provides it (rlalloc.rewards: "
+                f"{there}); install it beside rlallocd, or remove the line"
             )
 
 
@@ -264,7 +269,9 @@ def _check_rules(config: Config, source: str) -> None:
         if re.fullmatch(r"[A-Za-z0-9_-]{1,32}", rule.name) is None:
             raise ConfigError(f"{source}: rules[{number}].name: found {rule.name!r}; use letters, digits, - and _")
         if names.count(rule.name) > 1:
-            raise ConfigError(f"{source}: rules[{number}].name: {rule.name!r} stands twice; each rule needs its own")
+            raise ConfigError(
+                f"{source}: rules[{number}].name: {rule.name!r} is given twice; each rule needs a name of its own"
+            )
         for what, words in (("partitions", rule.partitions), ("accounts", rule.accounts)):
             for word in words:
                 if re.fullmatch(r"\*|[^\s,=]+", word) is None:
@@ -274,6 +281,9 @@ def _check_rules(config: Config, source: str) -> None:
             if not word.strip() or "\n" in word:
                 raise ConfigError(f"{source}: commands.{job_class}: found {word!r}; write a part of a command line")
 
+
+_RENAMED: Final = {"waiting": "redecision"}
+"""Sections by their names of before, and of now."""
 
 _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "mode": MODES,

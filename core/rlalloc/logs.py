@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Final
 
-FIELDS: Final = ("job_id", "decision_id", "policy_version", "decline_name", "rule", "counter")
+FIELDS: Final = ("job_id", "decision_id", "policy_version", "skip_code", "rule", "counter")
 
 
 class _FieldFormatter(logging.Formatter):

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from rlalloc.allocation import share_in
 from rlalloc.bounds import NodeShape
 from rlalloc.heuristics import BASELINE_NAME, SERVED_HEURISTICS
-from rlalloc.heuristics.sizes import sizes_of
+from rlalloc.heuristics.workable_sizes import sizes_of
 from rlalloc.job import JOB_CLASSES, SHARES, Allocation, Bounds, JobClass, JobView, Shares
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.objective.weights import features_of

@@ -52,7 +52,7 @@ class AgentClient:
         )
         decided = self._ask(request, Decided)
         if len(decided.answers) != len(questions):
-            raise AgentUnavailable(f"the agent gave {len(decided.answers)} answers for {len(questions)} jobs")
+            raise AgentUnavailable(f"the agent returned {len(decided.answers)} answers for {len(questions)} jobs")
         return decided
 
     def state(self) -> AgentState:
@@ -74,13 +74,15 @@ class AgentClient:
     def _ask(self, request: Request, kind: type[Answer]) -> Answer:
         deadline = time.monotonic() + self._deadline_s
         if not self._ready(zmq.POLLOUT, deadline):
-            raise AgentUnavailable(f"no agent within {self._deadline_s:g} s; systemctl status rlalloc-agent")
+            raise AgentUnavailable(
+                f"cannot reach the agent within {self._deadline_s:g} s; see systemctl status rlalloc-agent"
+            )
         self._socket.send(encode_message(request))
         while self._ready(zmq.POLLIN, deadline):
             try:
                 reply = decode_reply(self._socket.recv())
             except MessageError as err:
-                raise AgentUnavailable(f"the agent's answer cannot be read: {err}") from err
+                raise AgentUnavailable(f"cannot read the agent's answer: {err}") from err
             if reply.request_id != request.request_id:
                 continue  # an answer that came after its deadline
             if isinstance(reply, Refused):
@@ -88,7 +90,9 @@ class AgentClient:
             if not isinstance(reply, kind):
                 raise AgentUnavailable(f"the agent answered with a {type(reply).__name__}")
             return reply
-        raise AgentUnavailable(f"the agent gave no answer in {self._deadline_s:g} s; systemctl status rlalloc-agent")
+        raise AgentUnavailable(
+            f"the agent did not answer within {self._deadline_s:g} s; see systemctl status rlalloc-agent"
+        )
 
     def _ready(self, events: int, deadline: float) -> bool:
         """Whether the socket gets ready before the deadline, which is monotonic seconds. Raises Stopping."""

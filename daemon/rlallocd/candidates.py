@@ -11,22 +11,22 @@ from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation, JobView, Mode
 from rlalloc.view import ClusterView
 from rlallocd.cluster_views import queue_of
-from rlallocd.sizes import Declined
+from rlallocd.job_tag import Tag, read_tag
+from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord
-from rlallocd.tag import Tag, read_tag
 
 WAITS_FOR_RESOURCES: Final = frozenset({"Resources", "Priority", "ReqNodeNotAvail"})
 """Reasons for which another size can help: not a hold, a dependency, a begin time or a limit."""
 _HEADS_LOOKED_BEYOND: Final = 10
-"""So many times ``waiting.head`` jobs beyond the head are looked at for one that could start at once."""
+"""So many times ``redecision.head`` jobs beyond the head are searched for one that could start at once."""
 
 
 class Candidate(msgspec.Struct, frozen=True):
     """A job with our tag and the mode in force for it now.
 
-    An array is one job, under the id that sbatch printed; it is ``split`` once some of its tasks stand in the queue
-    by themselves. ``begun`` says that it was decided and let go before, and waits for resources: it is updated where
-    it stands.
+    An array is one job, under the id that sbatch printed; it is ``split`` once some of its tasks are in the queue as
+    jobs of their own. ``begun`` says that the job was decided and let go before and waits for resources: an update
+    does not move it.
     """
 
     job: JobRecord
@@ -37,7 +37,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[int, int]:
-        """What tells it from other jobs: Slurm uses an id again."""
+        """Job id and submit second: Slurm reuses job ids."""
         return self.job.job_id, self.job.submitted_s
 
     @property
@@ -61,8 +61,8 @@ def find_candidates(
 ) -> tuple[Candidate, ...]:
     """Jobs that carry our tag, in modes shadow and enforce, without a decision so far.
 
-    They are pending; one in shadow mode, or skipped at submission, may have started before we saw it, and is told
-    apart all the same. A requeued job was decided before, and keeps the size that it had then, as Slurm does.
+    They are pending. A job in shadow mode, or one skipped at submission, may have started before we saw it, and
+    counts nevertheless. A requeued job was decided before and keeps its size, as Slurm keeps it.
     """
     found: dict[int, Candidate] = {}
     for job in jobs:
@@ -80,7 +80,7 @@ def find_candidates(
 def find_forgotten(
     jobs: Sequence[JobRecord], decided: Collection[tuple[int, int]], open_jobs: Collection[int]
 ) -> tuple[JobRecord, ...]:
-    """Decided jobs that still wait for us though no application is open: we were stopped before we let them go."""
+    """Decided jobs that are still deferred, with no open update: we were stopped before we let them go."""
     return tuple(
         job
         for job in jobs
@@ -92,13 +92,13 @@ def find_forgotten(
     )
 
 
-def find_waiting(jobs: Sequence[JobRecord], config: Config, now_s: float) -> tuple[Candidate, ...]:
-    """Jobs that carry our tag, in mode enforce, and wait for nothing but resources or their turn.
+def find_redecision_candidates(jobs: Sequence[JobRecord], config: Config, now_s: float) -> tuple[Candidate, ...]:
+    """Jobs with our tag, in mode enforce, that wait only for resources or for jobs of higher priority.
 
-    Of each partition those not too far from the head of its queue, in the order of the queue. Arrays, whose tasks
-    split as they start, and requeued jobs keep the size that they have.
+    Of each partition, those near the head of its queue, in the order of the queue. Arrays, whose tasks split off as
+    they start, and requeued jobs keep their sizes.
     """
-    depth = config.waiting.head * (1 + _HEADS_LOOKED_BEYOND)
+    depth = config.redecision.head * (1 + _HEADS_LOOKED_BEYOND)
     found = []
     for partition in sorted({job.partition.split(",")[0] for job in jobs if job.pending}):
         for job in queue_of(partition, jobs, now_s)[:depth]:
@@ -117,14 +117,14 @@ def job_view(
 ) -> JobView:
     """What a policy sees of a candidate that asked for ``request``.
 
-    Raises Declined, with the reason, if it is to run as submitted.
+    Raises Skipped, with the reason, if the job is to run as submitted.
     """
     job = candidate.job
     try:
         directives = parse_directives(candidate.tag.directives)
         bounds = bounds_for(request, directives, rule.bounds, cluster.shape, int(cluster.totals[0]))
     except DirectiveError as err:
-        raise Declined(str(err), "directive") from err
+        raise Skipped(str(err), "directive") from err
     return JobView(
         job_class=directives.job_class or candidate.tag.job_class,
         request=request,
@@ -135,7 +135,7 @@ def job_view(
 
 
 def _mode_now(tag: Tag, rule: Rule | None, config: Config) -> Mode:
-    """The mode at submission, capped by what the configuration says by now; a rule that is gone is off."""
+    """The mode at submission, capped by the configuration of now; a rule that no longer exists is off."""
     if rule is None or config.mode_of(rule) == "off":
         return "off"
     return "enforce" if tag.mode == "enforce" and config.mode_of(rule) == "enforce" else "shadow"

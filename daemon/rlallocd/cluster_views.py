@@ -1,4 +1,4 @@
-"""From Slurm's snapshot to what policies see of partitions, each made once a snapshot however many jobs ask."""
+"""Makes the views of partitions that policies see from Slurm's snapshot, each once per snapshot."""
 
 import dataclasses
 from collections import Counter, defaultdict
@@ -9,7 +9,7 @@ import numpy as np
 from rlalloc.bounds import NodeShape
 from rlalloc.urgency import UrgencyRules
 from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView, FloatArray, expected_remaining_s
-from rlallocd.sizes import Declined
+from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord, NodeRecord
 
 
@@ -33,7 +33,7 @@ class ClusterViews:
                 self._user_running_gpus[job.user] += job.gpus
 
     def of(self, partition: str) -> ClusterView:
-        """The view of one partition. Raises Declined if it has no usable GPU node."""
+        """The view of one partition. Raises Skipped if it has no usable GPU node."""
         if partition not in self._views:
             self._views[partition] = partition_view(
                 partition, self._nodes, self._jobs[partition], self._now_s, self._rules
@@ -50,11 +50,11 @@ def partition_view(
 ) -> ClusterView:
     """The view of one partition at ``now_s``, on a site with these ``rules``.
 
-    Raises Declined if it has no usable GPU node.
+    Raises Skipped if it has no usable GPU node.
     """
     usable = [node for node in nodes if node.usable and node.gpus and partition in node.partitions]
     if not usable:
-        raise Declined(f"partition {partition} has no usable GPU node", "no-gpu-node")
+        raise Skipped(f"partition {partition} has no usable GPU node", "no-gpu-node")
     largest = max(usable, key=lambda node: (node.gpus, node.cpus, node.mem_mib))
     mine = [job for job in jobs if partition in job.partition.split(",")]
     return ClusterView(
@@ -97,7 +97,7 @@ def queue_of(partition: str, jobs: Sequence[JobRecord], now_s: float) -> tuple[J
 
 
 def seen_from(place: int, queue: Sequence[JobRecord], view: ClusterView) -> ClusterView:
-    """The view from this place of the queue: those ahead are before it, those behind only counted."""
+    """The view from a place in the queue: jobs ahead with their sizes, jobs behind only as a number."""
     return dataclasses.replace(view, queued=_demands(queue[:place]), behind=len(queue) - place - 1)
 
 

@@ -12,15 +12,17 @@ from rlalloc.errors import PluginError, RlallocError, StoreError
 from rlalloc.job import Mode
 from rlalloc.store import Application, Decision, Position, Store
 from rlallocd.agent_client import AgentClient
-from rlallocd.apply import Applier
 from rlallocd.candidates import Candidate, find_candidates, find_forgotten
-from rlallocd.decide import Snapshot, decide
-from rlallocd.easing import Easing
+from rlallocd.cycle_schedule import CycleReport
+from rlallocd.decisions import Snapshot, decide
 from rlallocd.intercept import RuntimeDirectoryError, withdraw_intercept, write_intercept
 from rlallocd.interval import Interval
+from rlallocd.job_tag import read_tag
 from rlallocd.limits import may_be_ours
 from rlallocd.metrics import Metrics
+from rlallocd.nice_decay import NiceDecay
 from rlallocd.outcomes import outcomes_of
+from rlallocd.redecision_rounds import RedecisionRounds
 from rlallocd.retention import Retention
 from rlallocd.signals import Stopping
 from rlallocd.slurm import (
@@ -33,9 +35,7 @@ from rlallocd.slurm import (
     Slurm,
     SlurmError,
 )
-from rlallocd.tag import read_tag
-from rlallocd.timetable import CycleReport
-from rlallocd.waiting_room import WaitingRoom
+from rlallocd.transactions import Applier
 
 _log = logging.getLogger(__name__)
 
@@ -43,15 +43,15 @@ _Read = TypeVar("_Read")
 _WATCH_LIMITS_FOR_S: Final = 3600.0
 _PARTITIONS_EVERY_S: Final = 60.0
 _NODES_EVERY_S: Final = 15.0
-"""What nodes have free changes as jobs start and end, which every snapshot shows; only for nodes that go down are
-they read without that. One that is down may come up at any moment: then they are read each time."""
+"""Every snapshot shows jobs that start and end, and then nodes are read again. Without such a change they are read
+after this time, for nodes that go down; while one is down, in each cycle."""
 _REMEMBER_DECIDED_FOR_S = 30 * 86400.0
 _WAIT_FOR_OUTCOMES_FOR_S = 90 * 86400.0
-"""A job that slurmdbd does not show ended by then (it was purged, say) is not asked for any more."""
+"""rlalloc no longer asks for a job that slurmdbd does not report as ended by then (because it was purged, say)."""
 
 
 class Controller:
-    """All that one cycle does, and what it counts."""
+    """Everything that one cycle does, and what it counts."""
 
     def __init__(
         self,
@@ -81,15 +81,15 @@ class Controller:
         self._outcomes_read = Interval()
         self._outcomes_after: Position | None = None
         self._retention = Retention(store, self.counters)
-        self._waiting_room = WaitingRoom(store, agent, self.counters)
-        self._easing = Easing(slurm, store, self.counters, progress=progress)
+        self._redecision = RedecisionRounds(store, agent, self.counters)
+        self._nice_decay = NiceDecay(slurm, store, self.counters, progress=progress)
         self._heartbeat = Interval()
         self._pending = 0
         self._calls = 0
         self._reading_s = 0.0
 
     def cycle(self) -> CycleReport:
-        """Do all that is due, and say what it took. Never raises for what Slurm or the store do."""
+        """Do everything that is due. Failures of Slurm, the store and the system are logged and counted."""
         self.counters["cycles"] += 1
         self._calls, self._reading_s = 0, 0.0
         began_s = time.monotonic()
@@ -98,24 +98,24 @@ class Controller:
             snapshot = self._snapshot()
             self._pending = sum(job.pending and read_tag(job.admin_comment) is not None for job in snapshot.jobs)
             decided = self._decide_and_apply(snapshot)
-            self._decide_again_and_apply(snapshot)
+            self._redecide_and_apply(snapshot)
             self._beat()
             self._collect_outcomes(snapshot)
         except Stopping as err:
-            _log.info("the cycle ends early: %s", err)
+            _log.info("the cycle stopped early: %s", err)
         except SlurmError as err:
             failed = True
             self.counters["slurm_errors"] += 1
-            _log.warning("Slurm: %s", err)
+            _log.warning("Slurm failed, the next cycle tries again: %s", err)
         except StoreError as err:
             self.counters["store_errors"] += 1
-            _log.error("jobs go on as submitted: %s", err)
+            _log.error("the store failed, jobs run as submitted: %s", err)
         except RuntimeDirectoryError as err:
             self.counters["runtime_directory_errors"] += 1
-            _log.error("the plugin cannot be told to go on, jobs run as submitted: %s", err)
+            _log.error("cannot renew the intercept file, jobs run as submitted: %s", err)
         except OSError as err:
             self.counters["system_errors"] += 1
-            _log.exception("the cycle failed, jobs go on as submitted: %s", err)
+            _log.exception("the cycle failed, jobs run as submitted: %s", err)
         self.counters["unreadable_rows"] = self._store.unreadable
         self.metrics.cycle_s.observe(time.monotonic() - began_s)
         return CycleReport(
@@ -136,21 +136,23 @@ class Controller:
         self._slurm.forget_limits()
 
     def stop(self) -> None:
-        """Leave the cluster clean: intercept no more, let go at once what still waits for us, and give nices back."""
+        """Leave the cluster clean: intercept no more, let deferred jobs go at once, and give nices back."""
         try:
             withdraw_intercept(self.config)
             jobs = self._slurm.jobs()
-            waiting = [
+            deferred = [
                 candidate.job
                 for candidate in find_candidates(jobs, self.config, self._decided)
                 if candidate.deferred_by_us and not candidate.begin_s
             ]
-            if waiting:
-                self._applier.let_go(waiting)
-                _log.info("let %d waiting jobs go as submitted", len(waiting))
-            self._easing.give_back(jobs, time.time())
+            if deferred:
+                self._applier.let_go(deferred)
+                _log.info("let %d deferred jobs go as submitted", len(deferred))
+            self._nice_decay.give_back(jobs, time.time())
         except (RlallocError, OSError) as err:
-            _log.warning("waiting jobs begin by themselves within %d s: %s", self.config.grace_s, err)
+            _log.warning(
+                "cannot let deferred jobs go, they begin by themselves within %d s: %s", self.config.grace_s, err
+            )
 
     def _decide_and_apply(self, snapshot: Snapshot) -> int:
         jobs = {job.job_id: job for job in snapshot.jobs}
@@ -179,18 +181,18 @@ class Controller:
                 self.metrics.begin_s.observe(max(0.0, done_s - candidate.job.submitted_s))
         return len(decided)
 
-    def _decide_again_and_apply(self, snapshot: Snapshot) -> None:
-        decided = self._waiting_room.decide(snapshot, self.config)
+    def _redecide_and_apply(self, snapshot: Snapshot) -> None:
+        decided = self._redecision.decide(snapshot, self.config)
         self._record(decided)
         self._applier.apply(decided)
         open_jobs = {decision.job_id for _, decision in decided}
-        self._easing.ease(snapshot.jobs, self.config, snapshot.taken_s, open_jobs)
+        self._nice_decay.decay(snapshot.jobs, self.config, snapshot.taken_s, open_jobs)
 
     def _record(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
         self._store.add_decisions([decision for _, decision in decided])
         for _, decision in decided:
-            if decision.decline_name:
-                self.counters[f"declined_{decision.decline_name}"] += 1
+            if decision.skip_code:
+                self.counters[f"skipped_{decision.skip_code}"] += 1
             _log.info(
                 "job %d, %s: %s",
                 decision.job_id,
@@ -200,12 +202,12 @@ class Controller:
                     "job_id": decision.job_id,
                     "decision_id": decision.id,
                     "policy_version": decision.policy_version or "-",
-                    "decline_name": decision.decline_name or "-",
+                    "skip_code": decision.skip_code or "-",
                 },
             )
 
     def _snapshot(self) -> Snapshot:
-        """All that this cycle knows of the cluster: one call for the jobs, and others seldom."""
+        """Everything that this cycle knows of the cluster: one call for the jobs, and rarely others."""
         now_s = time.time()
         if self._partitions_read.passed(_PARTITIONS_EVERY_S):
             self._partitions = self._read(self._slurm.partitions)
@@ -234,7 +236,7 @@ class Controller:
         return self._nodes
 
     def _read(self, read: Callable[[], _Read]) -> _Read:
-        """Read something of slurmctld's: its calls count in the budget, its time in the share of ours."""
+        """Read from slurmctld: the calls count in the budget, the time in the share for readings."""
         asked_s = time.monotonic()
         try:
             return self._counted(read)
@@ -242,7 +244,7 @@ class Controller:
             self._reading_s += time.monotonic() - asked_s
 
     def _counted(self, read: Callable[[], _Read]) -> _Read:
-        """Count the calls of a reading: those of Slurm's commands, or one where it is made through pyslurm."""
+        """Count the calls of a reading: those of Slurm's commands, or one for pyslurm."""
         before = sum(self._slurm.calls.values())
         try:
             return read()
@@ -251,7 +253,7 @@ class Controller:
             self._progress()
 
     def _limits(self, jobs: Sequence[JobRecord]) -> SiteLimits | None:
-        """What binds the users whose jobs wait for us; None, and no job is changed, if it cannot be read."""
+        """The limits of the users whose jobs we decide; None, and no job is changed, if they cannot be read."""
         users = {
             job.user
             for job in jobs
@@ -264,7 +266,7 @@ class Controller:
             return self._read(lambda: self._slurm.limits(sorted(users)))
         except SlurmError as err:
             self.counters["limits_unread"] += 1
-            _log.warning("jobs go on as submitted: limits cannot be read: %s", err)
+            _log.warning("cannot read limits, jobs run as submitted: %s", err)
             return None
 
     def _collect_outcomes(self, snapshot: Snapshot) -> None:
@@ -279,13 +281,13 @@ class Controller:
             now_s - _WAIT_FOR_OUTCOMES_FOR_S, besides=queued, after=self._outcomes_after
         )
         self._outcomes_after = page.after
-        waiting = self._store.histories(page.jobs)
-        if not waiting:
+        histories = self._store.histories(page.jobs)
+        if not histories:
             return
         records = self._accounting(
-            sorted({job_id for job_id, _ in waiting}), min(submitted_s for _, submitted_s in waiting)
+            sorted({job_id for job_id, _ in histories}), min(submitted_s for _, submitted_s in histories)
         )
-        outcomes = outcomes_of(waiting.values(), records, self.config.objective, self._plugin_failed)
+        outcomes = outcomes_of(histories.values(), records, self.config.objective, self._plugin_failed)
         self._store.add_outcomes(outcomes)
         self.counters.update(f"outcomes_{outcome.state}" for outcome in outcomes)
 
@@ -299,10 +301,10 @@ class Controller:
 
     def _plugin_failed(self, err: PluginError) -> None:
         self.counters["plugin_errors"] += 1
-        _log.error("outcomes have no reward: %s", err)
+        _log.error("cannot compute the reward of outcomes: %s", err)
 
     def _beat(self) -> None:
-        """Renew the intercept file: only a cycle that went well tells the plugin to go on deferring."""
+        """Renew the intercept file: without a successful cycle the plugin stops deferring jobs."""
         if self._heartbeat.passed(self.config.daemon.heartbeat_s):
             write_intercept(self.config, self._slurm.capabilities.skipped_forms)
             self._heartbeat.restart()
@@ -316,11 +318,12 @@ def _may_wait_for_us(application: Application, jobs: Mapping[int, JobRecord]) ->
 def _what(decision: Decision) -> str:
     """A decision in one line of the log."""
     if decision.allocation is None:
-        return f"as submitted: {decision.reason}"
+        return f"skipped: {decision.reason}"
+    size = decision.allocation.describe()
     if decision.predicted_gain is not None:
-        return f"{decision.allocation.describe()} while it waits, to save {decision.predicted_gain:.0%}"
-    return decision.allocation.describe() + (f", nice +{decision.nice}" if decision.nice else "")
+        return f"{size}, decided again while pending, expected to save {decision.predicted_gain:.0%}"
+    return size + (f", nice +{decision.nice}" if decision.nice else "")
 
 
 def _kind(mode: Mode, reason: str) -> str:
-    return "left" if reason else mode
+    return "skipped" if reason else mode

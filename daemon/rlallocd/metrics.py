@@ -1,4 +1,4 @@
-"""What rlallocd tells Prometheus; each metric is described in docs/reference/metrics.md."""
+"""The metrics that rlallocd serves to Prometheus; each is described in docs/reference/metrics.md."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,23 +18,37 @@ _SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0)
 
 _PLAIN: Final = {
     "cycles": ("rlallocd_cycles", "Cycles of the loop."),
-    "store_errors": ("rlallocd_store_errors", "Cycles that failed for the store."),
-    "dropped_decisions": ("rlallocd_dropped_decisions", "Decisions that were deleted for their age."),
-    "unreadable_rows": ("rlallocd_unreadable_rows", "Rows of the store that were skipped since they cannot be read."),
+    "store_errors": ("rlallocd_store_errors", "Cycles that failed because the store failed."),
+    "dropped_decisions": ("rlallocd_dropped_decisions", "Decisions that were deleted because of their age."),
+    "unreadable_rows": (
+        "rlallocd_unreadable_rows",
+        "Rows of the store that were skipped because they cannot be read.",
+    ),
     "runtime_directory_errors": ("rlallocd_intercept_errors", "Cycles that could not renew the intercept file."),
-    "system_errors": ("rlallocd_system_errors", "Cycles that failed for the operating system; the log names why."),
-    "plugin_errors": ("rlallocd_plugin_errors", "Outcomes without a reward, for a term of a plug-in failed."),
-    "slurm_errors": ("rlallocd_failed_cycles", "Cycles that failed for Slurm."),
+    "system_errors": (
+        "rlallocd_system_errors",
+        "Cycles that failed because the operating system refused something; the log names it.",
+    ),
+    "plugin_errors": ("rlallocd_plugin_errors", "Outcomes without a reward because a term of a plug-in failed."),
+    "slurm_errors": (
+        "rlallocd_failed_cycles",
+        "Cycles that failed because Slurm did not answer or could not be read.",
+    ),
 }
 """Key of the controller's counters: metric and its meaning."""
 _LABELLED: Final = {
-    "decided": ("rlallocd_decided", "mode", "Jobs decided; left: as submitted, for a reason."),
-    "declined": ("rlallocd_declined", "name", "Jobs left as submitted, by the name of the reason."),
-    "applications": ("rlallocd_applications", "state", "Applications of a decision, by the end that they came to."),
-    "outcomes": ("rlallocd_outcomes", "state", "Decided jobs that have ended, by the state that sacct shows."),
-    "waiting": ("rlallocd_waiting", "step", "Waiting jobs asked about, updated, eased, stuck; rounds unanswered."),
+    "decided": (
+        "rlallocd_decided",
+        "mode",
+        "Jobs decided, by mode; skipped: they keep their requests, for a reason.",
+    ),
+    "skipped": ("rlallocd_skipped", "code", "Jobs that keep their requests, by the code of the reason."),
+    "applications": ("rlallocd_applications", "state", "Updates that are finished, by their final state."),
+    "outcomes": ("rlallocd_outcomes", "state", "Decided jobs that have ended, by the state that sacct reports."),
+    "redecision": ("rlallocd_redecision", "step", "Pending jobs asked about again, updated; rounds unanswered."),
+    "nice_decay": ("rlallocd_nice_decay", "step", "Nices lowered, and those that stay though they were lowered."),
 }
-"""What stands before the first underscore of a key (``declined_deadline``): metric, its label, its meaning."""
+"""The first part of a key (``skipped`` of ``skipped_deadline``): metric, its label, its meaning."""
 
 
 class Metrics:
@@ -49,8 +63,8 @@ class Metrics:
         self.snapshot_s = self._histogram("rlallocd_snapshot_seconds", "Reading jobs, nodes and partitions.")
         self.decision_s = self._histogram("rlallocd_decision_seconds", "Views, the agent's answer and allocations.")
         self.begin_s = self._histogram("rlallocd_begin_seconds", "From a job's submission until it was let go.")
-        self._pending = self._gauge("rlallocd_pending_jobs", "Pending jobs with our tag, when last read.")
-        self._open = self._gauge("rlallocd_open_applications", "Applications that were not finished a cycle ago.")
+        self._pending = self._gauge("rlallocd_pending_jobs", "Pending jobs with rlalloc's tag, when last read.")
+        self._open = self._gauge("rlallocd_open_applications", "Updates that the latest cycle found unfinished.")
         self._taken = self._gauge("rlallocd_snapshot_timestamp_seconds", "When the queue was last read.")
         self._mode = Gauge(
             "rlallocd_mode", "1 for the mode in force, 0 for the others.", ["mode"], registry=self.registry
@@ -120,7 +134,8 @@ class _Counters(Collector):
         for key, (name, meaning) in _PLAIN.items():
             yield CounterMetricFamily(name, meaning, value=counters.get(key, 0))
         for prefix, (name, label, meaning) in _LABELLED.items():
-            found = {key.partition("_")[2]: count for key, count in counters.items() if key.startswith(f"{prefix}_")}
+            start = f"{prefix}_"
+            found = {key.removeprefix(start): count for key, count in counters.items() if key.startswith(start)}
             yield _family(name, label, meaning, found.items())
         yield _family(
             "rlallocd_slurm_calls", "command", "Calls of Slurm's commands.", dict(self._slurm_calls).items()

@@ -1,4 +1,4 @@
-"""What became of decided jobs: sacct's records joined with decisions, and their reward."""
+"""Outcomes of decided jobs: sacct's records joined with decisions, and their rewards."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -7,9 +7,9 @@ from typing import Final
 from rlalloc.config import ObjectiveSection
 from rlalloc.errors import PluginError
 from rlalloc.store import Decision, JobHistory, Outcome
-from rlallocd.decide import executed_shares
+from rlallocd.decisions import executed_shares
+from rlallocd.outcome_costs import costs_of_run, mean_costs, reward_of
 from rlallocd.slurm import AccountingRecord
-from rlallocd.worth import costs_of_run, mean_costs, reward_of
 
 ENDED: Final = frozenset(
     {
@@ -17,11 +17,11 @@ ENDED: Final = frozenset(
         *("NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE"),
     }
 )
-_TELLS_OF_THE_SIZE: Final = frozenset({"COMPLETED", "TIMEOUT", "OUT_OF_MEMORY"})
-"""States that say something of the decision. A job that its user cancelled or whose program failed does not."""
+_DEPENDS_ON_SIZE: Final = frozenset({"COMPLETED", "TIMEOUT", "OUT_OF_MEMORY"})
+"""States that depend on the decision. A cancelled job, or one whose program failed, says nothing about it."""
 _KILLED_FOR_ITS_SIZE: Final = frozenset({"TIMEOUT", "OUT_OF_MEMORY"})
 _RUN_AGAIN: Final = frozenset({"REQUEUED", "PREEMPTED", "NODE_FAIL"})
-"""What slurmdbd keeps of a run after which the job went back into the queue."""
+"""States in slurmdbd of a run after which the job went back into the queue."""
 
 
 def outcomes_of(
@@ -36,9 +36,9 @@ def outcomes_of(
 
     An array has one decision and so one outcome, once all its tasks have ended: from the first start to the last end,
     the size of one task, the largest memory peak of any, the energy of all, the mean of the tasks' costs, and the
-    state that tells most of the size (else the first that is not COMPLETED).
+    state that depends most on the size (else the first that is not COMPLETED).
 
-    ``plugin_failed`` is told where a term of a plug-in cannot be had; it is then not known.
+    ``plugin_failed`` is called where a plug-in's term fails; its value is then unknown.
     """
     by_job: defaultdict[int, list[AccountingRecord]] = defaultdict(list)
     for record in records:
@@ -74,7 +74,7 @@ def _outcome(
     applied: bool,
 ) -> Outcome:
     worst = max(parts, key=lambda part: (part.state in _KILLED_FOR_ITS_SIZE, part.state != "COMPLETED"))
-    telling = [part for part in parts if part.state in _TELLS_OF_THE_SIZE]
+    telling = [part for part in parts if part.state in _DEPENDS_ON_SIZE]
     costs = mean_costs(
         [
             known

@@ -7,9 +7,9 @@ clears those that do not apply. Why each field is there: docs/explanation/submis
 from typing import Final
 
 from rlalloc.job import Allocation
-from rlallocd.sizes import size_of
+from rlallocd.job_tag import fits_slurmdbd
+from rlallocd.request_sizes import size_of
 from rlallocd.slurm import JobRecord, UpdatePlan
-from rlallocd.tag import fits_slurmdbd
 
 _NODES_WITHOUT_END: Final = 65_533
 """Stands for "no maximum": scontrol has no word that removes a maximum of nodes."""
@@ -55,7 +55,7 @@ def plan_restoration(original: JobRecord, admin_comment: str) -> UpdatePlan:
     """The update that gives a job its request back, in its own terms as far as scontrol has fields for them.
 
     Without such fields (see _has_own_terms), the job gets the same size in absolute terms. A job without a maximum of
-    nodes gets one that no cluster reaches. Raises Declined for a job whose nodes or tasks differ, which is
+    nodes gets one that no cluster reaches. Raises Skipped for a job whose nodes or tasks differ, which is
     never updated.
     """
     asked = original.fields

@@ -14,13 +14,13 @@ from rlallocd.slurm import AccountingRecord, JobRecord
 
 Decisions = Mapping[int, Decision]
 SOON_S = 1.0
-"""Where there is a core for each process that wants one."""
+"""On a machine with a core for each busy process."""
 UNDELAYED_S = 2
 """A job that nobody defers is eligible in the second of its submission, or the next."""
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One statement, whether it holds, and the numbers or the jobs that say so."""
+    """A statement, whether it holds, and the numbers or jobs that show it."""
 
     statement: str
     holds: bool
@@ -28,7 +28,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def none_of(statement: str, offending: Sequence[str], detail: str) -> Check:
-    """A check that holds where nothing offends; else its detail is what does."""
+    """Return a check that holds where nothing is ``offending``; else its detail names that."""
     return Check(statement, not offending, "; ".join(offending) or detail)
 
 
@@ -82,7 +82,7 @@ def all_decided(run: str, jobs: Sequence[Ran], decisions: Decisions) -> Check:
 
 
 def seen_soon(run: str, jobs: Sequence[Ran], decisions: Decisions) -> Check:
-    """Within a second of sbatch in the middle, later where processes wait for cores; always within the grace."""
+    """The median is within a second of sbatch, later where processes wait for cores; all are within the grace."""
     limit_s = SOON_S * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     delays = [
         decision.decided_s - job.submitted.submitted_s

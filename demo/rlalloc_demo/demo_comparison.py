@@ -24,7 +24,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def run_workload(place: Place, screen: Screen, entries: Sequence[Entry], mode: Mode) -> Run:
-    """Submit a workload, wait until all jobs have ended and are accounted for, and check what has to be so."""
+    """Submit a workload, wait until all jobs have ended and are accounted for, and check the result."""
     submitted = follow(place, screen, entries, ended)
     jobs = joined(submitted, accounted(place, screen, submitted))
     decisions = decisions_of(place, submitted)
@@ -43,7 +43,7 @@ def run_workload(place: Place, screen: Screen, entries: Sequence[Entry], mode: M
 
 
 def interesting_job(place: Place, shadow: Run, enforced: Run) -> int:
-    """The resized job that gained most over its twin in the shadow run."""
+    """Return the resized job that gained most over the same job in the shadow run."""
     gains = {
         after.record.job_id: before.jct_s - after.jct_s
         for before, after in zip(shadow.jobs, enforced.jobs, strict=True)
@@ -56,7 +56,7 @@ def interesting_job(place: Place, shadow: Run, enforced: Run) -> int:
 
 
 def _trained_for_real(place: Place, submitted: Sequence[Submitted], mode: Mode) -> Check:
-    """The job that is no stand-in: its loss went down, on as many processes as it had GPUs."""
+    """The job that really trains: its loss went down, on as many processes as it had GPUs."""
     statement = f"{mode}: torchrun trained a small GPT (torch, gloo), a process for each GPU given"
     job = next((each for each in submitted if each.entry.script == "gpt.sbatch"), None)
     if job is None:

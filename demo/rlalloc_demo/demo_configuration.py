@@ -15,7 +15,7 @@ HOUR_S: Final = 20
 
 
 def demo_values(directory: Path, mode: Mode) -> dict[str, str]:
-    """What differs from the shipped file, by section and key."""
+    """The values that differ from the shipped file, by section and key."""
     return {
         "mode": mode,
         "rules.mode": "enforce",
@@ -41,10 +41,10 @@ def demo_configuration(directory: Path, mode: Mode) -> str:
 
 
 def with_values(text: str, values: Mapping[str, str]) -> str:
-    """Replace values in a YAML text, comments and all else left as they are.
+    """Replace values in a YAML text; comments and everything else stay.
 
     A key is ``key`` or ``section.key``, the section being the last line without indentation. Raises KeyError with the
-    keys that are not there.
+    unknown keys.
     """
     left = dict(values)
     section = ""

@@ -1,5 +1,5 @@
-"""What ends the demo before its time."""
+"""The error that ends the demo early."""
 
 
 class DemoError(Exception):
-    """Something that the demo needs did not come about; the text says what, and where to look."""
+    """Something that the demo needs failed; the message says what, and where to look."""

@@ -1,4 +1,4 @@
-"""What came of a workload, from sacct: wait, run time, JCT, GPU-hours and states, per kind of job and in all."""
+"""The outcome of a workload, from sacct: wait, run time, JCT, GPU-hours and states, per kind of job and in all."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ class Ran(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """Jobs of one kind: means in seconds of the demo, hours in hours that they stand for."""
+    """Jobs of one kind: means in seconds of the demo, hours in the hours that they stand for."""
 
     jobs: int
     wait_s: float

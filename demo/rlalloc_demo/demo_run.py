@@ -1,6 +1,6 @@
-"""The demo from end to end: the site, two runs of one workload, training, faults, and what came of it all.
+"""The demo from end to end: the site, two runs of one workload, training, faults and a summary.
 
-Exit: 0 all that it claims was so, 1 something was not, 2 it cannot run here, 130 interrupted: the site is ended.
+Exit status: 0 all checks hold, 1 one does not, 2 the demo cannot run here, 130 interrupted; then the site is ended.
 """
 
 import io
@@ -53,7 +53,7 @@ def _command(
         raise typer.Exit(CANNOT) from error
     except (DemoError, TestbedError) as error:
         console.print(f"rlalloc_demo: {error}", markup=False)
-        console.print(f"The site is left as it is, for a look: {DEFAULT_ROOT / SITE_NAME}/log; make down ends it.")
+        console.print(f"The site still runs; its logs are in {DEFAULT_ROOT / SITE_NAME}/log. make down ends it.")
         raise typer.Exit(FAILED) from error
     except KeyboardInterrupt as error:
         console.print("interrupted: taking the site down")
@@ -119,8 +119,8 @@ def explain(place: Place, screen: Screen, job_id: int) -> Check:
     with place.rlalloc("explain", str(job_id)) as process:
         story, _ = process.communicate()
     screen.say(Text.from_ansi(story))
-    told = process.returncode == 0 and all(word in story for word in ("request", "shares", "policy", "outcome"))
-    return Check("rlalloc explain tells a job's story", told, f"job {job_id}, exit status {process.returncode}")
+    explained = process.returncode == 0 and all(word in story for word in ("request", "shares", "policy", "outcome"))
+    return Check("rlalloc explain explains a job", explained, f"job {job_id}, exit status {process.returncode}")
 
 
 def save_svg(path: Path, content: Group) -> None:
@@ -131,7 +131,7 @@ def save_svg(path: Path, content: Group) -> None:
 
 
 def closing_words(place: Place) -> str:
-    """Where to look now, and how it ends."""
+    """Say where to look now, and how to end the site."""
     python = "PYTHONPATH=testbed .venv/bin/python"
     return (
         f"\nThe site is still up, with agent and daemon. Look around, from this project's folder:\n"

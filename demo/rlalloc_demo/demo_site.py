@@ -33,7 +33,7 @@ ANSWERS_WITHIN_S: Final = 60.0
 
 
 class Place:
-    """All that the demo's phases act on."""
+    """The site and the programs that the demo's phases use."""
 
     def __init__(self, site: Site, config_file: Path) -> None:
         self.site = site

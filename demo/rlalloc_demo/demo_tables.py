@@ -58,7 +58,7 @@ def fault_table(title: str, jobs: Sequence[Ran], decisions: Mapping[int, Decisio
 
 
 def check_table(checks: Sequence[Check]) -> Table:
-    """What the demo has found to be so, or not."""
+    """The checks of the demo."""
     table = Table(title="what the demo has checked", title_justify="left", show_header=False)
     table.add_column()
     table.add_column(overflow="fold")

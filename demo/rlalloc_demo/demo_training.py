@@ -36,7 +36,7 @@ def train(place: Place, screen: Screen) -> Trained:
     ]
     promoted = versions.current()
     if promoted is None or promoted == before:
-        screen.say(f"       not promoted: the agent goes on serving {before}")
+        screen.say(f"       not promoted: the agent keeps serving {before}")
         return Trained(before, promoted=False, checks=found)
     try:
         wait_until(

@@ -21,7 +21,7 @@ SLACK_S = 1.5
 
 
 class Faults(msgspec.Struct, frozen=True):
-    """What became of the jobs of this phase."""
+    """The jobs of this phase."""
 
     tables: list[Table]
     checks: list[Check]
@@ -135,4 +135,4 @@ def _picked_up(place: Place, open_before: list[Decision]) -> Check:
     lost += [f"application {application.id}" for application in place.store.open_applications()]
     detail = f"outcomes of jobs {', '.join(str(decision.job_id) for decision in open_before) or '-'}"
     check = checks.none_of("the daemon picked up where it was", lost, detail)
-    return check if open_before else Check(check.statement, holds=False, detail="no decided job was open then")
+    return check if open_before else Check(check.statement, holds=False, detail="no decided job was running then")

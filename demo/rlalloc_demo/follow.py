@@ -1,4 +1,4 @@
-"""Submit jobs and follow them until they are where they have to be."""
+"""Submit jobs and follow them until they reach a state."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +19,7 @@ PATIENCE_S: Final = 600.0
 ACCOUNTED_WITHIN_S: Final = 180.0
 
 Arrived = Callable[[Sequence[JobRecord]], bool]
-"""Whether a phase's jobs, as slurmctld shows them, are where they have to be."""
+"""Whether the jobs of a phase, as slurmctld shows them, have reached their state."""
 
 
 def ended(jobs: Sequence[JobRecord]) -> bool:
@@ -40,7 +40,7 @@ def follow(place: Place, screen: Screen, entries: Sequence[Entry], arrived: Arri
 
 
 def wait_for(place: Place, screen: Screen, submission: Submission, arrived: Arrived) -> None:
-    """As ``follow``, with a submission that has begun."""
+    """Like ``follow``, with a submission that has begun."""
     deadline = time.monotonic() + PATIENCE_S
     look_at = 0.0
     while True:

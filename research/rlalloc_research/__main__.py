@@ -30,8 +30,9 @@ def pareto_front(
 ) -> None:
     """Compare one weight-conditioned policy with one policy per weight."""
     from rlalloc.heuristics import BASELINE_NAME
-    from rlalloc_research.pareto_front import CONFIDENCE, ParetoFrontSettings
+    from rlalloc_research.pareto_front import ParetoFrontSettings
     from rlalloc_research.research_wiring import make_pareto_front
+    from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE
 
     with errors_end_here("research", ConfigError, PolicyError):
         settings = ParetoFrontSettings(
@@ -67,6 +68,42 @@ def _weights(text: str) -> tuple[float, ...]:
 
 
 @app.command()
+def planning(
+    policies: Annotated[
+        list[str],
+        typer.Argument(metavar="POLICY...", help="As for rlalloc evaluate; planned: in front of one makes it plan."),
+    ],
+    *,
+    workload: Annotated[Path, typer.Option(metavar="FILE", help="The workload to compare on.")],
+    loads: Annotated[str, typer.Option(help="Offered GPU loads.")] = "0.6,1.0,1.5",
+    settings: Annotated[str, typer.Option(help="sizes, urgency, requeue; some of them.")] = "sizes,urgency",
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Tables, figure and runs.")] = Path(
+        "planning"
+    ),
+    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+) -> None:
+    """Compare policies that plan with those that do not (docs/results/planning.md)."""
+    from rlalloc_research.planning.compared_planning import plain_or_planned
+    from rlalloc_simulator.commands.policy_commands import loads_of
+    from rlalloc_simulator.workloads.workload_errors import WorkloadError
+    from rlalloc_trainer.commands.evaluate_command import show
+    from rlalloc_trainer.evaluation.evaluate import EvaluationSettings, evaluate
+
+    with errors_end_here("research", WorkloadError, PolicyError), progress_bar() as report:
+        asked = EvaluationSettings(
+            policies=tuple(policies),
+            files=(workload,),
+            only=(workload.stem,),
+            loads=loads_of(loads),
+            settings=tuple(settings.split(",")),
+            output=output,
+            workers=workers,
+        )
+        evaluated = evaluate(asked, report, plain_or_planned)
+    show(evaluated)
+
+
+@app.command()
 def parallelism(
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each learner.")] = 10,
     folder: Annotated[Path, typer.Option(help="Where runs are kept, so that a second call goes on.")] = Path(
@@ -90,6 +127,90 @@ def parallelism(
         table.add_row(name, *cells)
     terminal = Console()
     Console(width=None if terminal.is_terminal else 160).print(table)
+
+
+FolderOption = Annotated[Path, typer.Option(help="Where finished runs are kept; a second call goes on.")]
+PngOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw to this PNG.")]
+
+
+@app.command("sac-check")
+def sac_check(
+    task: Annotated[list[str] | None, typer.Option(help="Only this task: pendulum or cluster; repeatable.")] = None,
+    *,
+    seeds: Annotated[int, typer.Option(min=2, help="Runs of each library.")] = 5,
+    folder: FolderOption = Path("sac-check"),
+    png: PngOption = None,
+) -> None:
+    """Compare our SAC with stable-baselines3's: the same tasks, settings and budget."""
+    from rlalloc_research.sac_check import TASKS, run_check
+
+    with errors_end_here("research", PolicyError):
+        if unknown := [name for name in task or () if name not in TASKS]:
+            raise PolicyError(f"--task {unknown[0]}: write one of {', '.join(TASKS)}")
+        run_check(task or (), seeds, folder, png)
+
+
+@app.command("imitation-ablation")
+def imitation_ablation(
+    *,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each arm.")] = 3,
+    steps: Annotated[int, typer.Option(min=1, help="Environment steps of a run.")] = 6000,
+    every: Annotated[int, typer.Option(min=1, help="Steps between evaluations.")] = 500,
+    folder: FolderOption = Path("imitation-ablation"),
+    png: PngOption = None,
+) -> None:
+    """Measure what prioritised replay and imitation save in environment steps."""
+    from rlalloc_research.imitation_ablation import run_ablation
+
+    with errors_end_here("research", PolicyError):
+        run_ablation(folder, seeds, steps, every, png)
+
+
+@app.command("advantage-noise")
+def advantage_noise(
+    workloads: Annotated[int, typer.Option(min=1, help="Training workloads.")] = 6,
+    futures: Annotated[int, typer.Option(min=2, help="Futures of each decision.")] = 8,
+) -> None:
+    """Measure how long counterfactual advantages take, how noisy they are, and how biased."""
+    from rlalloc_research.advantage_noise import print_noise
+
+    with errors_end_here("research"):
+        print_noise(workloads, futures)
+
+
+@app.command("critic-fit")
+def critic_fit(
+    folder: Annotated[Path, typer.Argument(help="The training folder of `rlalloc train policy`.")],
+    steps: Annotated[int, typer.Option(min=1, help="Gradient steps of the critics.")] = 6000,
+) -> None:
+    """Measure how well critics predict advantages that they never saw."""
+    from rlalloc_research.critic_fit import print_fit
+
+    with errors_end_here("research", PolicyError):
+        print_fit(folder, steps)
+
+
+@app.command("typical-advantages")
+def typical_advantages(
+    workloads: Annotated[int, typer.Option(min=1, help="Training workloads.")] = 60,
+) -> None:
+    """Measure how much decisions change each term of the objective."""
+    from rlalloc_research.typical_advantages import print_typical
+
+    with errors_end_here("research"):
+        print_typical(workloads)
+
+
+@app.command("planning-latency")
+def planning_latency(
+    decisions: Annotated[int, typer.Option(min=1, help="Timed decisions of each size of cluster.")] = 60,
+    budget: Annotated[float, typer.Option(min=0.001, help="Latency budget of a decision [s].")] = 0.5,
+) -> None:
+    """Time planned decisions by the size of the cluster."""
+    from rlalloc_research.planning_latency import print_latency
+
+    with errors_end_here("research"):
+        print_latency(decisions, budget)
 
 
 if __name__ == "__main__":

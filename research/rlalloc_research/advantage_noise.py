@@ -6,7 +6,6 @@ are. Then it lets the baseline heuristic decide all later jobs again instead of 
 prints rows a second with both, and how well they agree. docs/results/shipped-policy.md has figures.
 """
 
-import argparse
 import time
 from typing import Final
 
@@ -21,20 +20,14 @@ from rlalloc_trainer.advantages.counterfactual import AdvantageSettings, counter
 ONE_TERM: Final = ("jct",)
 
 
-def main() -> None:
-    """Print both tables."""
-    parser = argparse.ArgumentParser(description="Cost, noise and bias of counterfactual advantages.")
-    parser.add_argument("--workloads", type=int, default=6)
-    parser.add_argument("--futures", type=int, default=8)
-    arguments = parser.parse_args()
+def print_noise(workloads: int, futures: int) -> None:
+    """Print the agreement between futures by horizon, and what deciding later jobs again changes."""
     advantages(AdvantageSettings(decisions=1, alternatives=1, terms=ONE_TERM), 1)  # compiled before anything is timed
     print(f"{'horizon':>8} {'rows':>5} {'noise':>7} {'halves agree':>13} {'cut first':>10} {'one and the rest':>17}")
     for horizon in (0.5, 2.0):
-        settings = AdvantageSettings(
-            decisions=10, alternatives=3, futures=arguments.futures, horizon=horizon, terms=ONE_TERM
-        )
-        found, _ = advantages(settings, arguments.workloads)
-        rows = found.reshape(-1, arguments.futures)
+        settings = AdvantageSettings(decisions=10, alternatives=3, futures=futures, horizon=horizon, terms=ONE_TERM)
+        found, _ = advantages(settings, workloads)
+        rows = found.reshape(-1, futures)
         rows = rows[(rows != 0).any(axis=1)]
         cut = rows.clip(-LARGEST_REWARD, LARGEST_REWARD)
         print(
@@ -42,8 +35,8 @@ def main() -> None:
             f"{agreement(*halves(cut)):>10.2f} {agreement(cut[:, 0], cut[:, 1:].mean(axis=1)):>17.2f}",
             flush=True,
         )
-    fixed, fixed_s = advantages(AdvantageSettings(terms=ONE_TERM), arguments.workloads)
-    again, again_s = advantages(AdvantageSettings(redecide=True, terms=ONE_TERM), arguments.workloads)
+    fixed, fixed_s = advantages(AdvantageSettings(terms=ONE_TERM), workloads)
+    again, again_s = advantages(AdvantageSettings(redecide=True, terms=ONE_TERM), workloads)
     print(f"later jobs in the sizes that they were given: {len(fixed) / fixed_s:.0f} advantages/s")
     print(f"later jobs decided again: {len(again) / again_s:.0f} advantages/s")
     fixed, again = (each.clip(-LARGEST_REWARD, LARGEST_REWARD) for each in (fixed, again))
@@ -71,7 +64,3 @@ def halves(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.f
 def agreement(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
     """Return the correlation."""
     return float(np.corrcoef(one, other)[0, 1])
-
-
-if __name__ == "__main__":
-    main()

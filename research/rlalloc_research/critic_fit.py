@@ -7,7 +7,6 @@ there, or the heuristic's, by the critics' lower bound. Above 0 there is somethi
 learned it. Running whole workloads would cost a hundred times as much. docs/results/shipped-policy.md has figures.
 """
 
-import argparse
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +14,7 @@ import msgspec
 import numpy as np
 import torch
 
+from rlalloc.errors import PolicyError
 from rlalloc.objective import TERM_NAMES
 from rlalloc.policy_inputs import DEFAULT_INPUTS, PolicyInputs
 from rlalloc_trainer.advantages.advantage_scale import cut, scaled
@@ -31,21 +31,17 @@ JCT: Final = TERM_NAMES.index("jct")
 URGENCY_COUNTS: Final = DEFAULT_INPUTS.index("urgency_counts")
 
 
-def main() -> None:
-    """Learn and print."""
-    parser = argparse.ArgumentParser(description="What critics know of advantages that they never saw.")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--steps", type=int, default=6000)
-    arguments = parser.parse_args()
-    kept: Path = arguments.folder / SETTINGS_FILE
+def print_fit(path: Path, steps: int) -> None:
+    """Let critics learn for so many steps, and print their fit. Raises PolicyError if ``path`` has no training."""
+    kept = path / SETTINGS_FILE
     if not kept.exists():
-        parser.error(f"there is no {kept}: name the training folder of `rlalloc train policy --directory`")
+        raise PolicyError(f"there is no {kept}: name the training folder of `rlalloc train policy --directory`")
     settings = msgspec.json.decode(kept.read_bytes(), type=PretrainSettings)
-    folder = TrainingFolder(arguments.folder, settings)
+    folder = TrainingFolder(path, settings)
     advantages = [found for number in settings.numbers if (found := folder.advantages(number)) is not None]
     generator = np.random.default_rng(0)
     unseen = generator.random(len(advantages)) < HELD_OUT
-    critics = learned([advantages[place] for place in np.nonzero(~unseen)[0]], settings, arguments.steps, generator)
+    critics = learned([advantages[place] for place in np.nonzero(~unseen)[0]], settings, steps, generator)
     print(f"{'workloads':>22} {'their number':>13} {'advantages':>8} {'explained':>10} {'advantage a decision':>20}")
     for where, counts in (("queue's own order", False), ("smaller jobs first", True)):
         workloads = [
@@ -93,7 +89,3 @@ def judged(
     won = np.where(np.take_along_axis(lower, best, axis=1) > 0, advantage, 0.0).sum()
     missed = ((predicted.mean(dim=0).numpy() - target) ** 2).sum()
     return float(missed), float((target**2).sum()), float(won), len(lower)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,19 +1,15 @@
 """What prioritised replay and imitation are worth: environment steps until the return that plain SAC ends at.
 
-    python -m rlalloc_research.imitation_ablation --directory ablation [--seeds 3] [--steps 5000] [--plot
-    ablation.png]
-
-On rlalloc/Cluster-v0 with short workloads and an actor that knows no heuristic (a residual one would start as the
+On rlalloc/Cluster-v0 with short workloads and an actor without a heuristic (a residual one would start as the
 expert). Each arm adds to the one before: prioritised replay; a warm start by cloning demonstrations; demonstrations
 in the replay, critics that learn from them before the actor moves, and a cloning term behind a Q-filter. One more arm
 has all of it with RLAlloc4LM's three experts. Every so many steps the deterministic policy decides the same
 workloads, which no training sees.
 
-One file a run is written to the directory, and what is there is not run again: stop it whenever you like. The table
-comes from all files of the wanted seeds. docs/results/imitation.md explains it.
+Each run is kept as a file in the folder, and is not run again: it can be interrupted at any time. The table comes
+from all files of the chosen seeds. docs/results/imitation.md explains it.
 """
 
-import argparse
 import functools
 import itertools
 import time
@@ -28,6 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rlalloc.errors import PolicyError
 from rlalloc.heuristics.named import policy_named
 from rlalloc.policy_inputs import DEFAULT_INPUTS
 from rlalloc_agent.tanh_gaussian import TanhGaussian
@@ -93,33 +90,26 @@ class Run(msgspec.Struct, frozen=True):
     returns: list[float]
 
 
-def main() -> None:
-    """Run what is missing, print the table and draw the plot."""
-    parser = argparse.ArgumentParser(description="What prioritised replay and imitation are worth.")
-    parser.add_argument("--directory", type=Path, required=True, help="where runs are kept")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=6000)
-    parser.add_argument("--every", type=int, default=500, help="steps between evaluations")
-    parser.add_argument("--plot", type=Path, help="a PNG to draw to")
-    arguments = parser.parse_args()
+def run_ablation(folder: Path, seeds: int, steps: int, every: int, png: Path | None) -> None:
+    """Run what is missing in ``folder``, print the table and draw the plot. Raises PolicyError for other settings."""
     torch.set_num_threads(1)
-    arguments.directory.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     runs: dict[str, list[Run]] = {}
-    for seed, (number, (name, arm)) in itertools.product(range(arguments.seeds), enumerate(ARMS.items())):
-        path = arguments.directory / f"{number}-{seed}-{arguments.steps}.json"
+    for seed, (number, (name, arm)) in itertools.product(range(seeds), enumerate(ARMS.items())):
+        path = folder / f"{number}-{seed}-{steps}.json"
         if not path.exists():
             began = time.perf_counter()
-            run = run_arm(arm, seed, arguments.steps, arguments.every)
+            run = run_arm(arm, seed, steps, every)
             path.write_bytes(msgspec.json.encode(run))
             print(f"{name}, seed {seed}: {run.returns[-1]:.3f} ({time.perf_counter() - began:.0f} s)", flush=True)
         run = msgspec.json.decode(path.read_bytes(), type=Run)
         if run.arm != arm:
-            raise SystemExit(f"{path} is of other settings: name another --directory")
+            raise PolicyError(f"{path} has other settings: name another folder")
         runs.setdefault(name, []).append(run)
     experts = {name: expert_return(name) for name in ("price-ef", *RLALLOC4LM)}
     print("\n".join(table(runs, experts)))
-    if arguments.plot:
-        draw(runs, experts, arguments.plot)
+    if png is not None:
+        draw(runs, experts, png)
 
 
 def run_arm(arm: Arm, seed: int, steps: int, every: int) -> Run:
@@ -288,7 +278,3 @@ def demonstrations(experts: tuple[str, ...], workloads: int) -> Demonstrations:
     return record(
         ClusterEnvironment(jobs=JOBS), Recorded(experts=experts, workloads=workloads, look_ahead=LOOK_AHEAD)
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -14,25 +14,23 @@ import numpy as np
 import torch
 
 from rlalloc.errors import PolicyError
-from rlalloc.heuristics import BASELINE_NAME
-from rlalloc.objective import TERM_NAMES, Weights, costs_of
-from rlalloc.objective.consequences import FloatArray
+from rlalloc.heuristics import BASELINE, BASELINE_NAME
+from rlalloc.objective import TERM_NAMES, Weights
 from rlalloc.policy_inputs import PolicyInputs
 from rlalloc_agent.actor import HIDDEN, Actor
-from rlalloc_simulator.driving import drive
-from rlalloc_simulator.engine import Simulator, table_of
-from rlalloc_simulator.objective_costs import KnownBefore, consequences_of, setting_of
-from rlalloc_simulator.paired_statistics import Interval, ratio_of
+from rlalloc_simulator.comparison.compared_policy import ComparedPolicy, HeuristicPolicy
+from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE, Interval, paired_ratio
+from rlalloc_simulator.comparison.runner import RunSettings, run_policies
+from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.parallel import ParallelMap
-from rlalloc_simulator.progress import ProgressCallback
-from rlalloc_simulator.training_workloads import TRAINING, VALIDATION, training_workload
+from rlalloc_simulator.progress import ProgressCallback, part_of
+from rlalloc_simulator.training_workloads import TRAINING, VALIDATION, TrainingWorkload, training_workload
 from rlalloc_trainer.advantages.counterfactual import Advantages, AdvantageSettings, counterfactual_advantages
 from rlalloc_trainer.advantages.weight_relabelling import Draw, always, draw_weights, relabelled_replay
-from rlalloc_trainer.evaluation.policy_runs import ActorWeights, Contender, policy_of
+from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
 from rlalloc_trainer.sac.conditioned_critics import weight_conditioned_sac
 from rlalloc_trainer.sac.soft_actor_critic import Losses, SacSettings, learn
 
-CONFIDENCE: Final = 0.9
 CONDITIONED: Final = "one weight-conditioned policy"
 SINGLE: Final = "one policy for each weight"
 SIMULATED: Final = 0.2
@@ -78,21 +76,25 @@ def pareto_front(settings: ParetoFrontSettings, parallel_map: ParallelMap, repor
     for number, draw in enumerate(draws):
         report("learning", SIMULATED + (LEARNED - SIMULATED) * number / len(draws))
         actors.append(_learned(settings, advantages, draw))
-    contenders: list[Contender] = [BASELINE_NAME]
-    contenders += [msgspec.structs.replace(actors[0], objective=site) for site in sites]
-    contenders += [
-        msgspec.structs.replace(actor, objective=site) for actor, site in zip(actors[1:], sites, strict=True)
-    ]
-    costs = _measured(contenders, settings, parallel_map, report)
-    points = [
-        ParetoPoint(
-            weight,
-            _ratio(costs[row, :, TERM_NAMES.index("jct")], costs[0, :, TERM_NAMES.index("jct")]),
-            _ratio(costs[row, :, TERM_NAMES.index(settings.term)], costs[0, :, TERM_NAMES.index(settings.term)]),
-        )
-        for row, weight in enumerate((*settings.weights, *settings.weights), start=1)
-    ]
-    return {CONDITIONED: points[: len(sites)], SINGLE: points[len(sites) :]}
+    policies: dict[tuple[str, Weights] | None, ComparedPolicy] = {None: HeuristicPolicy(BASELINE_NAME)}
+    for actor_for_one, site in zip(actors[1:], sites, strict=True):
+        policies[CONDITIONED, site] = msgspec.structs.replace(actors[0], objective=site)
+        policies[SINGLE, site] = msgspec.structs.replace(actor_for_one, objective=site)
+    numbers = range(VALIDATION, VALIDATION + settings.validation_workloads)
+    sources = [TrainingWorkload(number, settings.jobs) for number in numbers]
+    progress = part_of(lambda _, done: report("judging", done), LEARNED, 1.0)
+    results = run_policies(policies, sources, parallel_map, progress, RunSettings(costs=True))
+    return {
+        name: [
+            ParetoPoint(
+                weight,
+                _ratio(results[name, site], results[None], "jct"),
+                _ratio(results[name, site], results[None], settings.term),
+            )
+            for weight, site in zip(settings.weights, sites, strict=True)
+        ]
+        for name in (CONDITIONED, SINGLE)
+    }
 
 
 def site_weights(term: str, weight: float) -> Weights:
@@ -103,19 +105,8 @@ def site_weights(term: str, weight: float) -> Weights:
 def advantages_of_workload(task: tuple[int, int, AdvantageSettings]) -> Advantages:
     """Return counterfactual advantages in the workload of that number and so many jobs."""
     number, jobs, settings = task
-    return counterfactual_advantages(
-        training_workload(number, jobs), policy_of(BASELINE_NAME), settings, np.random.default_rng((number, 3))
-    )
-
-
-def costs_of_workload(task: tuple[Contender, int, int]) -> FloatArray:
-    """Run a policy on the workload of that number and of so many jobs; return their mean costs by term, (terms,)."""
-    contender, number, jobs = task
-    workload = training_workload(number, jobs)
-    simulator = Simulator(workload.site, table_of(workload.jobs, workload.site))
-    drive(simulator, workload.jobs, policy_of(contender))
-    became = consequences_of(simulator, KnownBefore.of(workload.jobs))
-    return np.asarray(costs_of(became, setting_of(workload.site)).mean(axis=0))
+    generator = np.random.default_rng((number, 3))
+    return counterfactual_advantages(training_workload(number, jobs), BASELINE, settings, generator)
 
 
 def _advantages(
@@ -130,7 +121,7 @@ def _advantages(
     return made
 
 
-def _learned(settings: ParetoFrontSettings, advantages: Sequence[Advantages], draw: Draw) -> ActorWeights:
+def _learned(settings: ParetoFrontSettings, advantages: Sequence[Advantages], draw: Draw) -> LearnedPolicy:
     torch.manual_seed(settings.seed)
     sac = weight_conditioned_sac(Actor(hidden=HIDDEN), settings.sac, settings.seed)
     learn(
@@ -140,35 +131,20 @@ def _learned(settings: ParetoFrontSettings, advantages: Sequence[Advantages], dr
         np.random.default_rng(settings.seed),
         _ignore,
     )
-    return ActorWeights.of(sac.actor)
+    return LearnedPolicy.of(sac.actor)
 
 
 def _ignore(_: Losses) -> None:
     """Losses are of no interest here."""
 
 
-def _measured(
-    contenders: Sequence[Contender],
-    settings: ParetoFrontSettings,
-    parallel_map: ParallelMap,
-    report: ProgressCallback,
-) -> FloatArray:
-    """Mean costs (contenders, workloads, terms)."""
-    workloads = range(VALIDATION, VALIDATION + settings.validation_workloads)
-    tasks = [(contender, number, settings.jobs) for contender in contenders for number in workloads]
-    found = []
-    for costs in parallel_map(costs_of_workload, tasks):
-        found.append(costs)
-        report("judging", LEARNED + (1 - LEARNED) * len(found) / len(tasks))
-    return np.array(found).reshape(len(contenders), len(workloads), len(TERM_NAMES))
-
-
-def _ratio(costs: FloatArray, base: FloatArray) -> Interval:
-    """Geometric mean over workloads (workloads,) with its interval, without those where neither costs anything."""
-    some = (costs > 0) & (base > 0)
-    if not some.any():
+def _ratio(results: Sequence[WorkloadResult], base: Sequence[WorkloadResult], term: str) -> Interval:
+    """Return the ratio of mean costs by a term, without the workloads where one of the two costs nothing."""
+    pairs = [(one.costs[term] or 0.0, other.costs[term] or 0.0) for one, other in zip(results, base, strict=True)]
+    some = [pair for pair in pairs if min(pair) > 0.0]
+    if not some:
         raise PolicyError("no workload costs anything by this term: choose another one, or more workloads")
-    return ratio_of([np.log(costs[some] / base[some])], CONFIDENCE)
+    return paired_ratio([one for one, _ in some], [other for _, other in some])
 
 
 def draw_pareto_front(found: ParetoFront, term: str, path: Path) -> None:

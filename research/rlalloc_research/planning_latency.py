@@ -1,14 +1,11 @@
-"""What a planned decision takes, by the size of the cluster, against what its rollouts were counted for.
+"""How long a planned decision takes by the size of the cluster, and the estimate that limits its rollouts.
 
-    python -m rlalloc_research.planning_latency [--decisions 60] [--budget 0.5]
-
-Workloads of the Philly model at a load of 1.5, under price-EF; some of its decisions, evenly spread, are also
-planned, and timed on the process's clock. ``counted`` is what ``rlalloc_research.planning.latency_budget`` takes them
-to cost, which is how the latency budget becomes a number of futures: the longest may not be above the budget.
-docs/results/planning.md has figures.
+Runs workloads of the Philly model at a load of 1.5 under price-EF. Some of its decisions, evenly spread, are also
+planned and timed on the process's clock. ``counted`` is the estimate of ``planning.latency_budget``, which turns the
+latency budget into a number of futures: the longest decision must not exceed the budget. docs/results/planning.md has
+figures.
 """
 
-import argparse
 import time
 from typing import Final
 
@@ -52,19 +49,15 @@ class Timed:
         return price_ef(job, view)
 
 
-def main() -> None:
-    """Print a table."""
-    parser = argparse.ArgumentParser(description="Latency of planned decisions by the size of the cluster.")
-    parser.add_argument("--decisions", type=int, default=60)
-    parser.add_argument("--budget", type=float, default=PlanningSettings().latency_budget)
-    arguments = parser.parse_args()
-    settings = PlanningSettings(latency_budget=arguments.budget)
+def print_latency(decisions: int, budget: float) -> None:
+    """Print a row for each size of the cluster."""
+    settings = PlanningSettings(latency_budget=budget)
     timed(4, settings, 5)  # compiled before anything is timed
-    print(f"budget {arguments.budget:g} s; ms a decision")
+    print(f"budget {budget:g} s; ms a decision")
     columns = ("decisions", "jobs", "futures", "counted", "p50", "p95", "longest")
     print(f"{'nodes':>6} " + " ".join(f"{name:>9}" for name in columns))
     for nodes in NODES:
-        seen = timed(nodes, settings, arguments.decisions)
+        seen = timed(nodes, settings, decisions)
         took_ms = 1000 * np.array(seen.took_s)
         jobs, futures, counted_s = (
             float(np.mean([getattr(each, name) for each in seen.rollouts]))
@@ -85,7 +78,3 @@ def timed(nodes: int, settings: PlanningSettings, decisions: int) -> Timed:
     policy = Timed(settings, max(1, len(submitted) // decisions))
     drive(Simulator(site, table_of(submitted, site)), submitted, policy)
     return policy
-
-
-if __name__ == "__main__":
-    main()

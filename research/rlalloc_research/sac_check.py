@@ -1,20 +1,20 @@
 """Our SAC against stable-baselines3's: the same task, networks, settings and budget, several seeds of each.
 
-    python -m rlalloc_research.sac_check [--seeds 5] [--task pendulum] [--runs FOLDER] [--plot FILE]
+Every so many steps the deterministic policy of both runs the same episodes. A finished seed is kept in the folder and
+not run again: an interrupted check goes on, and more seeds can be added later. Prints
 
-Every so many steps the deterministic policy is run on the same episodes for both. A finished seed is kept in the
-folder of runs and not run again, so that an interrupted check goes on, and more seeds can be added later. Prints the
-learning curves as mean and standard deviation over seeds, in how many seeds the last quarter is above the untrained
-policy, for curves agree easily where nobody learns; and whether they agree: the difference of the means is at most
-the pooled standard deviation, both for the mean over the whole curve and for its last quarter. Two samples of the
-same thing fail that now and then (of 3 seeds each, one time in five), so the exact p-value of a permutation test of
-each difference is printed beside it. docs/results/sac.md has figures.
+- the learning curves, as mean and standard deviation over seeds;
+- in how many seeds the last quarter is above the untrained policy, since curves agree easily where nobody learns;
+- whether the two agree: the difference of their means is at most the pooled standard deviation, for the whole curve
+  and for its last quarter. Two samples of the same thing fail that now and then (with 3 seeds each, one time in
+  five), so the exact p-value of a permutation test stands beside it.
+
+docs/results/sac.md has figures.
 """
 
-import argparse
 import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,26 +86,20 @@ class Curve(msgspec.Struct, frozen=True):
     returns: list[float]
 
 
-def main() -> None:
-    """Run what is missing, print the comparison, and draw it if asked to."""
-    parser = argparse.ArgumentParser(description="Our SAC against stable-baselines3's.")
-    parser.add_argument("--seeds", type=int, default=5, help="of each library")
-    parser.add_argument("--task", choices=TASKS, action="append", help="only this one; may be given again")
-    parser.add_argument("--runs", type=Path, default=Path("sac-check"), help="folder of finished seeds")
-    parser.add_argument("--plot", type=Path, help="a PNG to draw to")
-    arguments = parser.parse_args()
+def run_check(tasks: Sequence[str], seeds: int, folder: Path, png: Path | None) -> None:
+    """Run what is missing in ``folder``, print the comparison of each task, and draw it."""
     torch.set_num_threads(1)
     console = Console(width=110)  # the table's, also where nobody looks
     found: dict[str, dict[str, list[Curve]]] = {}
-    for name in arguments.task or TASKS:
+    for name in tasks or TASKS:
         found[name] = {library: [] for library in LIBRARIES}
-        for seed, library in itertools.product(range(arguments.seeds), LIBRARIES):
-            curve = kept(arguments.runs / f"{name}-{library}-{seed}.json", TASKS[name], library, seed)
+        for seed, library in itertools.product(range(seeds), LIBRARIES):
+            curve = kept(folder / f"{name}-{library}-{seed}.json", TASKS[name], library, seed)
             found[name][library].append(curve)
             console.print(f"{name}, {library}, seed {seed}: {curve.returns[-1]:.3f} at the end", highlight=False)
         console.print(comparison(name, found[name]))
-    if arguments.plot:
-        draw(found, arguments.plot)
+    if png is not None:
+        draw(found, png)
 
 
 def kept(path: Path, task: Task, library: str, seed: int) -> Curve:
@@ -268,7 +262,3 @@ def draw(found: dict[str, dict[str, list[Curve]]], path: Path) -> None:
         axis.grid(visible=True, alpha=0.3)
         axis.legend()
     figure.savefig(path, dpi=130)
-
-
-if __name__ == "__main__":
-    main()

@@ -5,7 +5,6 @@ square beside the one that training uses, and, for jobs that the baseline heuris
 advantage of smaller ones: what there is to trade.
 """
 
-import argparse
 import itertools
 
 import numpy as np
@@ -13,13 +12,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from rlalloc.heuristics import BASELINE_NAME
+from rlalloc.heuristics import BASELINE, BASELINE_NAME
 from rlalloc.objective import TERM_NAMES
 from rlalloc.policy_inputs import DEFAULT_INPUTS
 from rlalloc_simulator.training_workloads import TRAINING, training_workload
 from rlalloc_trainer.advantages.advantage_scale import TYPICAL_ADVANTAGES, cut
 from rlalloc_trainer.advantages.counterfactual import Advantages, AdvantageSettings, counterfactual_advantages
-from rlalloc_trainer.evaluation.policy_runs import policy_of
 
 JOBS = 100
 LARGE = 0.7
@@ -28,11 +26,9 @@ EDGES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _HEURISTIC = DEFAULT_INPUTS.index(f"{BASELINE_NAME}:gpu_share")
 
 
-def main() -> None:
-    """Simulate, and print both tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workloads", type=int, default=60)
-    advantages = [advantages_of(TRAINING + number) for number in range(parser.parse_args().workloads)]
+def print_typical(workloads: int) -> None:
+    """Simulate so many workloads, and print both tables."""
+    advantages = [advantages_of(TRAINING + number) for number in range(workloads)]
     observation, shares, advantage = (
         np.concatenate([getattr(each, name) for each in advantages]) for name in Advantages.__struct_fields__
     )
@@ -44,12 +40,8 @@ def main() -> None:
 
 def advantages_of(number: int) -> Advantages:
     """Return counterfactual advantages in the workload of that number."""
-    return counterfactual_advantages(
-        training_workload(number, JOBS),
-        policy_of(BASELINE_NAME),
-        AdvantageSettings(),
-        np.random.default_rng((number, 3)),
-    )
+    generator = np.random.default_rng((number, 3))
+    return counterfactual_advantages(training_workload(number, JOBS), BASELINE, AdvantageSettings(), generator)
 
 
 def sizes(advantage: NDArray[np.float64]) -> Table:
@@ -74,7 +66,3 @@ def by_share(share: NDArray[np.float32], advantage: NDArray[np.float64]) -> Tabl
         parts = [column[bins == place] for place in range(len(EDGES) - 1)]
         table.add_row(name, *(f"{part.mean():+.3f} ± {part.std() / np.sqrt(len(part)):.3f}" for part in parts))
     return table
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""What the trainer's commands share of the terminal: how errors end them, and the bar of a long run."""
+"""The terminal of all commands that simulate or train: how errors end them, and a progress bar."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from rlalloc_simulator.progress import ProgressCallback
 
 @contextmanager
 def errors_end_here(command: str, *wrong_use: type[RlallocError]) -> Iterator[None]:
-    """Only here an error becomes a message and an exit status: 2 for those of ``wrong_use``, 1 for others."""
+    """Turn an error into a message and an exit status: 2 for those of ``wrong_use``, 1 for others."""
     try:
         yield
     except RlallocError as err:
@@ -25,7 +25,7 @@ def errors_end_here(command: str, *wrong_use: type[RlallocError]) -> Iterator[No
 @contextmanager
 def progress_bar(*, quiet: bool = False) -> Iterator[ProgressCallback]:
     """Show a bar on a terminal's stderr; nothing elsewhere."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     console = Console(stderr=True, quiet=quiet)
     with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task("reading", total=1.0)

@@ -1,4 +1,4 @@
-"""A policy drives a simulated site: each job that asks gets the shares that the policy answers."""
+"""A policy drives a simulated site: it answers each question, and the job gets these shares."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ from rlalloc_simulator.engine.simulator import SIZE_FIELDS
 class Driven:
     """A workload that has been run to its end.
 
-    outcomes   what became of each job (``records.JOB``), in the workload's order
-    sizes      (jobs, 7) what each was given when it was last decided, columns SIZE_FIELDS; else as submitted
-    decided    decisions that were applied
-    left       questions whose answer no node could hold: those jobs went on as they were
+    outcomes      what became of each job (``engine_records.JOB``), in the workload's order
+    sizes         (jobs, 7) what each was given by its last decision, columns SIZE_FIELDS; else as submitted
+    decided       decisions that were applied
+    unplaceable   answers that no nodes could hold: those jobs stayed as they were
     """
 
     outcomes: Records
     sizes: Numbers
     decided: int
-    left: int
+    unplaceable: int
 
 
 def drive(
@@ -38,12 +38,12 @@ def drive(
 ) -> Driven:
     """Run ``simulator``, whose workload is ``jobs``, to its end and return what became of it. Deterministic.
 
-    A job's shares become a size and, where the site lets urgency count, a nice, through the same functions as in the
-    daemon. None stands for no rlalloc at all: jobs go on as submitted. ``report`` is told after each batch of
-    questions what part of the jobs has ended, 0 to 1. ``before`` is told before each decision which jobs of the batch
-    still wait for theirs, that job first.
+    A job's shares become a size and, where the site lets urgency count, a nice, by the same functions as in the
+    daemon. Without a policy jobs run as submitted. After each batch of questions ``report`` gets the part of the jobs
+    that has ended, 0 to 1. Before each decision ``before`` gets the jobs of the batch that still wait for theirs, the
+    one to decide first.
     """
-    decided = left = 0
+    decided = unplaceable = 0
     sizes = sizes_now(simulator)
     while not simulator.finished:
         asked = simulator.run()
@@ -56,15 +56,15 @@ def drive(
                 if _decide(simulator, number, jobs[number], policy):
                     decided += 1
                 else:
-                    left += 1
+                    unplaceable += 1
             sizes[asked] = sizes_now(simulator, asked)
         if report is not None and jobs:
             report(float(simulator.world.clock[0]["ended"]) / len(jobs))
-    return Driven(simulator.outcomes(), sizes, decided, left)
+    return Driven(simulator.outcomes(), sizes, decided, unplaceable)
 
 
 def sizes_now(simulator: Simulator, numbers: Numbers | slice = slice(None)) -> Numbers:
-    """Return what each of these jobs asks for or holds at this moment, shape (jobs, 7), columns SIZE_FIELDS."""
+    """Return what each of these jobs requests or holds now, shape (jobs, 7), columns SIZE_FIELDS."""
     sizes, jobs = simulator.world.sizes[numbers], simulator.world.jobs
     patience_s = jobs["patience_s"][numbers]
     patience_s = np.where(np.isfinite(patience_s), patience_s, 0.0)
@@ -73,6 +73,6 @@ def sizes_now(simulator: Simulator, numbers: Numbers | slice = slice(None)) -> N
 
 
 def _decide(simulator: Simulator, number: int, submitted: SubmittedJob, policy: Heuristic) -> bool:
-    """Ask the policy and apply its answer; False where no nodes could hold it, and the job is left as it is."""
+    """Ask the policy and apply its answer; False where no nodes could hold it: the job stays as it is."""
     job, view = job_view(simulator, number, submitted), cluster_view(simulator, number)
     return decide(simulator, number, submitted, view, policy(job, view))

@@ -35,7 +35,7 @@ WorkloadOf = Callable[[int], tuple[SimulatedSite, Sequence[SubmittedJob]]]
 
 
 class ClusterEnvironment(gymnasium.Env[Observation, Action]):
-    """One simulated site. ``workload_of`` makes the workloads; each reset draws another seed for it."""
+    """One simulated site. ``workload_of`` makes the workloads; each reset draws a new seed for it."""
 
     def __init__(self, workload_of: WorkloadOf | None = None, jobs: int = 100) -> None:
         """Without ``workload_of``, workloads are ``training_workload``'s, of about ``jobs`` jobs."""
@@ -73,12 +73,12 @@ class ClusterEnvironment(gymnasium.Env[Observation, Action]):
 
     @property
     def simulator(self) -> Simulator:
-        """The simulator of the present episode."""
+        """The simulator of the current episode."""
         return self._simulator
 
     @property
     def asked(self) -> tuple[JobView, ClusterView]:
-        """The job that the last observation is of, and its cluster: what a heuristic answers to."""
+        """The job of the last observation and its cluster: the input of a heuristic."""
         number = self._question.number
         return job_view(self._simulator, number, self._jobs[number]), self._question.view
 

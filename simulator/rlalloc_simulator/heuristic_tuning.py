@@ -6,7 +6,7 @@ heuristic, and a learned policy is good only for the constants that it was train
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -20,7 +20,6 @@ from rlalloc.heuristics import (
     Ordered,
     PriceConstants,
     adaptive_efficiency_threshold,
-    as_requested,
     efficiency_threshold,
     price_ef,
     steep_price,
@@ -29,19 +28,18 @@ from rlalloc.heuristics.efficiency import ADAPTIVE_THRESHOLD, JOBS_PER_NODE_FOR_
 from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
 from rlalloc.heuristics.price import STEEP_PRICE, SteepConstants
 from rlalloc.urgency import UrgencyRules
-from rlalloc_simulator.driving import drive
-from rlalloc_simulator.engine import Simulator, table_of
-from rlalloc_simulator.paired_statistics import Interval, ratio_of
+from rlalloc_simulator.comparison.compared_policy import REFERENCE, ComparedPolicy, HeuristicPolicy
+from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE, FloatArray, Interval, log_ratios, ratio_of
+from rlalloc_simulator.comparison.runner import RunSettings, run_policies
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.progress import ProgressCallback
-from rlalloc_simulator.site_from_workload import SIMULATED_URGENCY, Workload, with_urgency
-from rlalloc_simulator.training_workloads import TUNING, training_workload
+from rlalloc_simulator.site_from_workload import SIMULATED_URGENCY
+from rlalloc_simulator.training_workloads import TUNING, TrainingWorkload
 
 TEST_WORKLOADS: Final = TUNING + 50_000
 ELITE: Final = 0.25
 DEVIATION: Final = 0.7
 """Of the first round's logarithms: half to twice what is in use."""
-CONFIDENCE: Final = 0.9
 Values = dict[str, float]
 
 
@@ -113,7 +111,7 @@ class TuningSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 class Tuned(msgspec.Struct, frozen=True):
-    """Constants; mean JCT over that as requested with them and with those in use, on workloads not tuned on."""
+    """Constants; mean JCT over that of REFERENCE with them and with those in use, on workloads not tuned on."""
 
     values: Values
     ratio: Interval
@@ -121,11 +119,22 @@ class Tuned(msgspec.Struct, frozen=True):
     in_use_ratio: Interval
 
 
-class _Task(msgspec.Struct, frozen=True):
-    policy: str
-    values: Values | None
-    workload: int
-    jobs: int | None
+class CandidatePolicy(msgspec.Struct, frozen=True):
+    """A policy with constants of its own, in the order of the queue that its name says."""
+
+    name: str
+    values: Values
+
+    @property
+    def digest(self) -> str:
+        """The name and the constants."""
+        return f"{self.name} with {self.values}"
+
+    def policy(self, urgency: UrgencyRules) -> Heuristic:
+        """Return the policy with these constants."""
+        del urgency
+        policy = TUNABLE[self.name].policy(self.values)
+        return Ordered(policy) if self.name.endswith(SMALLEST_AREA_FIRST) else policy
 
 
 def tune(name: str, settings: TuningSettings, parallel_map: ParallelMap, report: ProgressCallback) -> Tuned:
@@ -141,42 +150,27 @@ def tune(name: str, settings: TuningSettings, parallel_map: ParallelMap, report:
         first = TUNING + (settings.seed * settings.rounds + number) * settings.workloads
         seeds = range(first, first + settings.workloads)
         candidates = [tunable.values(row) for row in drawn]
-        scores = _log_ratios(name, candidates, seeds, settings.jobs, parallel_map).mean(axis=1)
+        scores = jct_log_ratios(name, candidates, seeds, settings.jobs, parallel_map).mean(axis=1)
         elite = drawn[np.argsort(scores)[: max(2, round(ELITE * settings.candidates))]]
         middle = elite.mean(axis=0)
         deviation = 0.7 * elite.std(axis=0) + 0.3 * deviation  # not too narrow before much is seen
         report(f"round {number + 1}", 0.9 * (number + 1) / settings.rounds)
     values = tunable.values(middle)
     seeds = range(TEST_WORKLOADS, TEST_WORKLOADS + settings.test_workloads)
-    tuned, in_use = _log_ratios(name, [values, tunable.in_use], seeds, settings.jobs, parallel_map)
-    return Tuned(values, _interval(tuned), tunable.in_use, _interval(in_use))
+    tuned, in_use = jct_log_ratios(name, [values, tunable.in_use], seeds, settings.jobs, parallel_map)
+    return Tuned(values, ratio_of([tuned], CONFIDENCE), tunable.in_use, ratio_of([in_use], CONFIDENCE))
 
 
-def mean_jct_s(task: _Task) -> float:
-    """Mean JCT of a workload [s] under the policy with these constants, or as requested with None."""
-    site, jobs = _workload(task.workload, task.jobs)
-    policy = as_requested if task.values is None else TUNABLE[task.policy].policy(task.values)
-    ordered = task.policy.endswith(SMALLEST_AREA_FIRST)
-    site = with_urgency(site, SIMULATED_URGENCY if ordered else UrgencyRules())
-    policy = Ordered(policy) if ordered else policy
-    outcomes = drive(Simulator(site, table_of(jobs, site)), jobs, policy).outcomes
-    return float((outcomes["finished_s"] - outcomes["submit_s"]).mean())
-
-
-@lru_cache(maxsize=128)
-def _workload(number: int, jobs: int | None) -> Workload:
-    return training_workload(number, jobs)
-
-
-def _log_ratios(
+def jct_log_ratios(
     name: str, candidates: Sequence[Values], seeds: range, jobs: int | None, parallel_map: ParallelMap
-) -> NDArray[np.float64]:
-    """Logarithms of mean JCT over that as requested, shape (candidates, workloads)."""
-    tasks = [_Task(name, values, seed, jobs) for values in (None, *candidates) for seed in seeds]
-    means = np.log(list(parallel_map(mean_jct_s, tasks))).reshape(1 + len(candidates), len(seeds))
-    ratios: NDArray[np.float64] = means[1:] - means[0]
-    return ratios
-
-
-def _interval(log_ratios: NDArray[np.float64]) -> Interval:
-    return ratio_of([log_ratios], CONFIDENCE)
+) -> FloatArray:
+    """Logarithms of mean JCT over that of REFERENCE, shape (candidates, workloads)."""
+    policies: dict[int, ComparedPolicy] = {
+        number: CandidatePolicy(name, each) for number, each in enumerate(candidates)
+    }
+    policies[-1] = HeuristicPolicy(REFERENCE)
+    urgency = SIMULATED_URGENCY if name.endswith(SMALLEST_AREA_FIRST) else UrgencyRules()
+    sources = [TrainingWorkload(seed, jobs) for seed in seeds]
+    results = run_policies(policies, sources, parallel_map, settings=RunSettings(urgency=urgency))
+    means_s = {number: [result.jct_s for result in found] for number, found in results.items()}
+    return np.array([log_ratios(means_s[number], means_s[-1]) for number in range(len(candidates))])

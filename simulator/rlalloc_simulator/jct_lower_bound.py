@@ -8,8 +8,8 @@ and memory (each size has all that it needs), the scheduler's pace, and either c
   so that the pool is one machine and shortest remaining time first is the best order (Schrage, 1968). The squashed
   area bound: Turek, Wolf and Yu, 1992 (Approximate Algorithms for Scheduling Parallelizable Tasks).
 
-The bound is the larger of both sums. It holds where decisions are made while a job waits, on workloads in which every
-job ends; not under requeues, node failures and dependencies.
+The bound is the larger of both sums. It holds where jobs are sized while they are pending, and every job ends. It
+does not hold with requeues, node failures or dependencies.
 """
 
 import heapq
@@ -20,9 +20,9 @@ from rlalloc_simulator.engine import SimulatedSite, SubmittedJob
 
 
 def mean_jct_bound_s(site: SimulatedSite, jobs: Sequence[SubmittedJob]) -> float:
-    """Return seconds that the mean JCT of ``jobs`` on ``site`` is never below; 0 without jobs.
+    """Return a lower bound of the mean JCT [s] of ``jobs`` on ``site``; 0 without jobs.
 
-    Raises ValueError for sites with node failures and workloads with dependencies: there it would not hold.
+    Raises ValueError for sites with node failures and workloads with dependencies: the bound would not hold.
     """
     if site.failures:
         raise ValueError("no lower bound with node failures, which end jobs early: leave them out of the site")
@@ -62,7 +62,7 @@ def shortest_remaining_first(tasks: Iterable[tuple[float, float]]) -> Iterator[f
 
 
 def _sizes(site: SimulatedSite, job: SubmittedJob) -> Iterator[tuple[int, float]]:
-    """GPU counts that the job may get, and seconds that it holds them at least."""
+    """GPU counts that the job may get, and the least seconds that it holds each."""
     fastest = max(kind.speed for kind in site.nodes)
     request = job.request
     as_requested = job.curve.at(max(1, request.gpus), request.cpus_per_gpu)

@@ -14,11 +14,11 @@ from rlalloc_simulator.engine.engine_records import OUT_OF_MEMORY, TIMEOUT, Numb
 
 @dataclass(frozen=True, eq=False)
 class KnownBefore:
-    """What is known of a workload's jobs whatever is decided: arrays (jobs,).
+    """What is known about a workload's jobs before any decision: arrays (jobs,).
 
     serving           1 for jobs that answer requests, else 0
     reference_s       expected run time as submitted
-    speed_requested   true speed in the size that was asked for, in multiples of one GPU
+    speed_requested   true speed as requested, in multiples of one GPU
     """
 
     serving: FloatArray
@@ -35,12 +35,12 @@ class KnownBefore:
         )
 
     def rows(self, order: Numbers) -> "KnownBefore":
-        """The same of the jobs in another order."""
+        """Return the same for the jobs in another order."""
         return KnownBefore(self.serving[order], self.reference_s[order], self.speed_requested[order])
 
 
 def setting_of(site: SimulatedSite, power: PowerModel = DEFAULT_POWER) -> Setting:
-    """What is the same for all jobs of a simulated site; at least one of each resource."""
+    """Return what is the same for all jobs of a simulated site; at least one of each resource."""
     shapes = [(kind.count, kind.shape) for kind in site.nodes]
     return Setting(
         Resources(
@@ -55,8 +55,8 @@ def setting_of(site: SimulatedSite, power: PowerModel = DEFAULT_POWER) -> Settin
 def consequences_of(simulator: Simulator, known: KnownBefore, first: int | None = None) -> Consequences:
     """What became of the (``first``) jobs of a simulation that has been run to its end.
 
-    A job that never ended costs nothing in time. CPUs and memory are taken to be those of its last size during all of
-    its runs, and what its user holds besides to be held from a job's first start to its end.
+    A job that never ended costs nothing in time. CPUs and memory are those of its last size during all of its
+    runs, and what its user holds besides is counted from the job's first start to its end.
     """
     jobs, sizes = simulator.world.jobs[:first], simulator.world.sizes[:first]
     submit_s = jobs["submit_s"]
@@ -94,7 +94,7 @@ def consequences_of(simulator: Simulator, known: KnownBefore, first: int | None 
 def _others_of_the_user(users: Numbers, start_s: FloatArray, end_s: FloatArray, gpus: FloatArray) -> FloatArray:
     """Mean of the GPUs of each job's user's other jobs between its start and its end, (jobs,).
 
-    All users stand on one axis of time, one after the other, so that one cumulative sum serves them all.
+    The users' times are put one after another on a single axis, so that one cumulative sum serves all of them.
     """
     if not len(users):
         return np.zeros(0)

@@ -1,4 +1,4 @@
-"""Work parallel_map over processes: a ``map`` whose results come in the order of the tasks."""
+"""A ``map`` over processes, whose results come in the order of the tasks."""
 
 import ctypes
 import os
@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 
 class ParallelMap(Protocol):
-    """As the built-in ``map``: the answers to tasks, in order, as they come."""
+    """Like the built-in ``map``: yields the results of tasks in their order."""
 
     def __call__(self, function: Callable[[Task], Answer], tasks: Sequence[Task], /) -> Iterator[Answer]:
         """Apply ``function`` to each of ``tasks``."""
@@ -26,7 +26,7 @@ class ParallelMap(Protocol):
 
 @contextmanager
 def processes(count: int) -> Iterator[ParallelMap]:
-    """Give a map over ``count`` processes, or the plain one for a single process. Results come in order."""
+    """Yield a map over ``count`` processes; for a single process the built-in one."""
     if count <= 1:
         yield map
         return
@@ -39,7 +39,7 @@ def processes(count: int) -> Iterator[ParallelMap]:
 
 
 def _prepare_worker() -> None:
-    """Use one thread, and end with the parent: a killed trainer would leave its workers waiting for ever."""
+    """Use one thread, and end with the parent: else the workers of a killed trainer would wait for ever."""
     os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is first imported, which tasks of the trainer do
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)

@@ -1,4 +1,4 @@
-"""What decisions cost in the simulator as a site would have recorded it: of each job alone, the others estimated."""
+"""Costs of simulated decisions as a site would record them: each job's own, and an estimate of the others'."""
 
 from dataclasses import replace
 from typing import Final
@@ -20,8 +20,8 @@ from rlalloc_simulator.engine.engine_records import COMPLETED, OUT_OF_MEMORY, TI
 from rlalloc_simulator.objective_costs import KnownBefore, consequences_of, setting_of
 from rlalloc_simulator.site_from_workload import Workload
 
-SAY_SOMETHING: Final = (COMPLETED, TIMEOUT, OUT_OF_MEMORY)
-"""Ends of a run that tell what its size was worth; a job that its user cancelled or whose program failed does not."""
+INFORMATIVE: Final = (COMPLETED, TIMEOUT, OUT_OF_MEMORY)
+"""Ends of a run that say something about its size, unlike a cancelled job or a failed program."""
 
 
 class Observed(msgspec.Struct, frozen=True):
@@ -41,9 +41,9 @@ def observed(
     terms: tuple[str, ...] = TERM_NAMES,
     price: PriceConstants = DEFAULT_PRICE,
 ) -> Observed:
-    """Run a workload under ``policy`` and return the decisions whose outcomes say something.
+    """Run a workload under ``policy`` and return the decisions whose outcomes are informative.
 
-    Of a job that ran more than once the first run counts. Raises PluginError where a plug-in's term cannot be had.
+    The first run of a job counts. Raises PluginError where a plug-in's term cannot be computed.
     """
     observations = np.full((len(workload.jobs), len(inputs)), np.nan, dtype=np.float32)
     totals = np.ones((len(workload.jobs), 3))
@@ -59,7 +59,7 @@ def observed(
     simulator = Simulator(workload.site, table_of(workload.jobs, workload.site))
     driven = drive(simulator, workload.jobs, observing, before=remember)
     outcomes = driven.outcomes
-    said = np.isin(outcomes["first_state"], SAY_SOMETHING) & np.isfinite(outcomes["first_end_s"])
+    said = np.isin(outcomes["first_state"], INFORMATIVE) & np.isfinite(outcomes["first_end_s"])
     numbers = np.flatnonzero(said & np.isfinite(observations[:, 0]))
     first = outcomes[numbers]
     run_s = first["first_end_s"] - first["first_start_s"]

@@ -1,16 +1,16 @@
-"""Running jobs in other sizes: at every full hour, jobs that can resume are requeued where that clearly pays.
+"""Resizing running jobs: at every full hour, jobs that can resume are requeued where that clearly pays.
 
-A reference for what the sizes of running jobs are worth; rlalloc itself decides about waiting jobs only. The rule:
+A reference for what resizing running jobs could win; rlalloc itself sizes pending jobs only. The rule:
 
-* at most one requeue an hour for each job: one that has run for less than an hour is left alone;
+* at most one requeue an hour for each job: a job that has run for less than an hour stays;
 * only jobs with a checkpoint; what the job has done since its last one is lost, and counts as a cost;
-* a job that was killed once, and was submitted again as requested, is left as it is;
-* the policy is asked as if the job were waiting and what it holds were free; its answer must fit what is then free;
+* a job that was killed once, and was submitted again as requested, stays;
+* the policy decides as if the job were pending and what it holds were free; its answer must fit what is then free;
 * the job's expected cost in the new size, with the delay of the requeue, the restart and the lost work, must be less
-  than PAYS times that of going on. Costs are price-EF's (own time plus the price to the others) over what is left of
-  the job, so that both giving GPUs back while others wait and taking idle ones can pay.
+  than PAYS times the cost of going on. Costs are price-EF's (own time plus the price to others) over the rest of the
+  job, so that giving GPUs back while others wait can pay, and taking idle ones, too.
 
-One job is requeued at a time: the next is judged by the nodes as that left them.
+One job is requeued at a time; the next one sees the nodes as that left them.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ from rlalloc_simulator.engine.policy_views import cluster_view, job_view
 
 EVERY_S: Final = 3600.0
 PAYS: Final = 0.8
-"""A fifth of the expected cost has to be won: estimates of what is left are as far off as that."""
+"""A requeue has to save a fifth of the expected cost: estimates of the remaining time are as far off as that."""
 
 
 class ResizingSimulator(Simulator):
@@ -46,7 +46,7 @@ class ResizingSimulator(Simulator):
         self._next_look_s = (math.floor(self.now_s / EVERY_S) + 1) * EVERY_S
 
     def run(self, until_s: float = math.inf) -> Numbers:
-        """As Simulator.run, with a look at the running jobs every hour."""
+        """Like Simulator.run, with a look at the running jobs every hour."""
         while not self.finished:
             asked = super().run(min(until_s, self._next_look_s))
             if len(asked) or self.finished or until_s < self._next_look_s:
@@ -121,7 +121,7 @@ def pays(
     lost_s: float,
     delay_s: float,
 ) -> bool:
-    """Whether a running job clearly gains by going on in ``other`` instead of ``held``.
+    """Whether it clearly pays for a running job to go on in ``other`` instead of ``held``.
 
     ``left_s`` is how long it is expected to go on as it is, ``lost_s`` how much of its run is not in a checkpoint,
     ``delay_s`` the requeue and the restart, all in seconds. ``view`` is that of ``view_without``.

@@ -1,5 +1,6 @@
-"""From a workload's file (docs/reference/workloads.md) to the engine's input."""
+"""Turns a workload's file (docs/reference/workloads.md) into the engine's input."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -12,14 +13,27 @@ from rlalloc_simulator.workloads import ClusterDescription, WorkloadJob
 
 DEFAULT_PARTITION: Final = "gpu"
 SIMULATED_URGENCY: Final = UrgencyRules(nice_band=10_000)
-"""What comparisons let urgency do: with priority/basic a job is passed by at most so many later ones."""
+"""The nice band in comparisons: with priority/basic, so many later jobs may overtake a job."""
 
 
 class Workload(NamedTuple):
-    """A site and the jobs that are submitted to it, ascending in submission."""
+    """A site and the jobs that are submitted to it, ascending in submission; its own source for comparisons."""
 
     site: SimulatedSite
     jobs: tuple[SubmittedJob, ...]
+
+    def __str__(self) -> str:
+        """Say how many jobs there are: all of them would be pages."""
+        return f"{len(self.jobs)} jobs"
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over the site and all jobs."""
+        return hashlib.sha256(msgspec.msgpack.encode((self.site, self.jobs))).hexdigest()
+
+    def workload(self) -> "Workload":
+        """Return it."""
+        return self
 
 
 def site_of(cluster: ClusterDescription, jobs: Sequence[WorkloadJob]) -> SimulatedSite:
@@ -54,10 +68,10 @@ def with_urgency(site: SimulatedSite, rules: UrgencyRules = SIMULATED_URGENCY) -
 def submitted_from(
     jobs: Sequence[WorkloadJob], site: SimulatedSite, qos_factors: Mapping[str, float] | None = None
 ) -> list[SubmittedJob]:
-    """Return a workload's jobs; those with a class are rlalloc's. Its explicit priorities are left out.
+    """Return a workload's jobs; rlalloc decides about those with a class. Explicit priorities are ignored.
 
-    Raises ValueError where a job names a user, partition or job that is not there, DirectiveError where its
-    directives leave no workable count of GPUs.
+    Raises ValueError where a job names an unknown user, partition or job, DirectiveError where its directives leave
+    no workable GPU count.
     """
     users = {(user.name, user.account): place for place, user in enumerate(site.users)}
     partitions = {partition.name: place for place, partition in enumerate(site.partitions)}
@@ -126,7 +140,7 @@ def _with_checkpoint(submitted: SubmittedJob, job: WorkloadJob) -> SubmittedJob:
 
 
 def _largest(site: SimulatedSite, partition: int) -> NodeShape:
-    """The shape that bounds are made for: the largest kind of node of the partition, as the daemon takes it."""
+    """The shape for which bounds are made: the partition's largest kind of node, as in the daemon."""
     name = site.partitions[partition].name
     shapes = [kind.shape for kind in site.nodes if name in kind.partitions]
     return max(shapes, key=lambda shape: (shape.gpus, shape.cpus, shape.mem_mib))

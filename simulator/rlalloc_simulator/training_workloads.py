@@ -1,8 +1,8 @@
-"""The workloads that policies are trained, tuned and chosen on: one seeded function of a number.
+"""The workloads on which policies are trained, tuned and chosen: one seeded function of a number.
 
-Each is drawn from a shipped model of a trace (``rlalloc_simulator.workloads.models``) for a cluster of its own: 4 to
-64 nodes of several shapes, offered loads of 0.6 to 1.5, EASY or conservative backfill, with and without urgency, and
-every second one in a time of its own, since a policy has to serve sites of jobs of minutes as well as of days.
+Each is drawn from a shipped model of a trace (``rlalloc_simulator.workloads.models``) for its own cluster: 4 to 64
+nodes of several shapes, offered loads of 0.6 to 1.5, EASY or conservative backfill, with and without urgency. Every
+second one runs faster than its trace, since a policy has to serve sites with jobs of minutes as well as of days.
 """
 
 import math
@@ -21,10 +21,10 @@ TRAINING: Final = 1_000_000
 VALIDATION: Final = 500_000
 TUNING: Final = 700_000
 TEST: Final = 300_000
-"""Numbers from which each use takes its workloads. 100,000 lie between them at least: no use sees another's."""
+"""First numbers of the workloads of each use, at least 100,000 apart: no use sees another's workloads."""
 
 MODELS: Final = ("philly", "philly", "kalos")
-"""Each as likely: many small jobs, and, one time in three, few large ones."""
+"""Equally likely entries: mostly many small jobs, and one time in three few large ones."""
 SHAPES: Final = (
     NodeGroup("node", 1, gpus=8, cpus=64, mem_mib=512_000),
     NodeGroup("node", 1, gpus=8, cpus=96, mem_mib=768_000),
@@ -36,21 +36,41 @@ NODES: Final = (4, 64)
 LOADS: Final = (0.6, 1.5)
 JOBS: Final = (400, 1500)
 LEAST_HOURS: Final = 12.0
-"""No larger a cluster than so many jobs keep busy for so long: in less, hardly anybody would come to wait."""
+"""The cluster is small enough for its jobs to last this long: in less time hardly any job would wait."""
 FASTEST: Final = 60.0
-"""Every second workload runs up to so many times as fast as the trace that it is drawn from."""
+"""Every second workload runs up to this many times as fast as its trace."""
 _GPU_HOURS: Final = (0.027, 1.85)
-"""GPU-hours that n jobs bring: 0.027·n^1.85, fitted to generated workloads, whose spread is wide. It is no line,
-since a generated workload has no job of more than a quarter of its GPU time: a short one has short jobs only."""
+"""GPU-hours of n jobs: 0.027·n^1.85, fitted to generated workloads, which vary widely. It is not linear, since a
+generated workload has no job of more than a quarter of its GPU time: a short workload has only short jobs."""
 _GPU_HOURS_OF_MANY: Final = {"kalos": (11.9, 1.13)}
-"""Likewise for MANY jobs and more, where a model's are larger: Kalos' soon bring ten times of Philly's."""
+"""The same for MANY jobs and more of models with larger jobs: Kalos' soon take ten times as much as Philly's."""
 MANY: Final = 126
+
+
+class TrainingWorkload(msgspec.Struct, frozen=True):
+    """``training_workload`` as a source for comparisons."""
+
+    number: int
+    jobs: int | None = None
+
+    def __str__(self) -> str:
+        """Return its number."""
+        return f"workload {self.number}"
+
+    @property
+    def digest(self) -> str:
+        """Its numbers: how it is made is in the sources of ``rlalloc_simulator``."""
+        return f"training workload {self.number} {self.jobs}"
+
+    def workload(self) -> Workload:
+        """Return the workload."""
+        return training_workload(self.number, self.jobs)
 
 
 def training_workload(number: int, jobs: int | None = None) -> Workload:
     """Return workload ``number``, all of whose jobs ask for a decision; the same number gives the same workload.
 
-    ``jobs`` is about how many it has, the models' spread being wide; if it is None, some 400 to 1,500.
+    It has about ``jobs`` jobs, since the models vary widely; 400 to 1,500 if that is None.
     """
     generator = np.random.default_rng((number, 1))
     name = MODELS[generator.integers(len(MODELS))]
@@ -79,7 +99,7 @@ def _log_uniform(least: float, most: float, generator: np.random.Generator) -> f
 
 
 def _in_faster_time(job: WorkloadJob, faster: float) -> WorkloadJob:
-    """Return the job as in a world whose clocks run ``faster``; time limits stay whole minutes."""
+    """Return the job with all its times divided by ``faster``; time limits stay whole minutes."""
     if faster == 1.0:
         return job
     limit_s = max(60, math.ceil(job.request.time_limit_s / faster / 60) * 60)

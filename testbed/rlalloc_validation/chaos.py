@@ -1,8 +1,8 @@
-"""How far the engine is from itself where events come a little earlier or later: what no simulator can know.
+"""How far the engine deviates from itself when events come a little earlier or later: what no simulator can know.
 
-A full site amplifies: two jobs that end within a second of each other, the other way round, give a third another
-node, and all that comes after is different. The real site has such differences in each run (sbatch, slurmd and
-slurmctld take their time), so no engine can come nearer to one run than to another of the same.
+A full site amplifies small differences: if two jobs that end within a second of each other swap, a third gets another
+node, and everything after it changes. The real site has such differences in each run (the delays of sbatch, slurmd
+and slurmctld vary), so no engine can be closer to one run than another run of the same workload.
 """
 
 from collections.abc import Mapping, Sequence

@@ -26,7 +26,7 @@ BURST_RATE: Final = (1.9, 0.35)
 """Arrivals a second over their mean, in the bursts and in the calms that take turns."""
 BURSTS: Final = 4
 MANAGED: Final = 0.75
-"""Part of the jobs that are rlalloc's, and moldable; the others are rigid, and none of its business."""
+"""Part of the jobs that are rlalloc's, and moldable; no rule covers the others, which are rigid."""
 FAILING: Final = 0.07
 TOO_SHORT: Final = 0.04
 """Part of the jobs that run into their time limit, of a minute."""
@@ -50,7 +50,7 @@ def contention(settings: ValidationSettings) -> tuple[Header, list[WorkloadJob]]
     runs_s *= settings.load * settings.gpus * settings.submit_for_s / float(counts @ runs_s)
     group = NodeGroup("n", settings.nodes, settings.gpus_per_node, settings.cpus_per_node, settings.mem_mib_per_node)
     header = Header(
-        origin=f"rlalloc simulate validate, {settings.jobs} jobs, seed {settings.seed}",
+        origin=f"make validate, {settings.jobs} jobs, seed {settings.seed}",
         modelled=("everything",),
         cluster=ClusterDescription(nodes=(group,)),
     )

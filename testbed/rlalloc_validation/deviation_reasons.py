@@ -1,8 +1,8 @@
 """Why a job started earlier or later in the engine than on the real site. Pure functions.
 
-What can be told from two runs alone: the job itself had another size; jobs passed it in one run and not in the other;
-the node that it started on became free at another time, since a job before it did any of this. What is left is the
-pace of the schedulers: another cycle of backfill, another look of slurmctld's main loop.
+Two runs alone show these reasons: the job itself had another size; jobs passed it in one run and not in the other; or
+its node became free at another time, because one of these happened to a job before it. The rest is the pace of the
+schedulers: another cycle of backfill, another round of slurmctld's main loop.
 """
 
 from collections import Counter

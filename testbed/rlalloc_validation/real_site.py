@@ -1,7 +1,7 @@
 """Running the workload on real sites of this machine: programs of their own, one a mode, side by side.
 
-The sites live in the checkout (``bench/slurm_replay`` on ``testbed/``) and not in the trainer: it knows them by their
-command line and the files that they write alone.
+The sites are programs of the checkout (``bench/slurm_replay`` on ``testbed/``), known here only by their command line
+and the files that they write.
 """
 
 import os
@@ -25,7 +25,7 @@ _STOPS_WITHIN_S: Final = 120.0
 
 
 def checkout() -> Path:
-    """The checkout that this trainer runs from. Raises ValidationError if it is installed elsewhere."""
+    """The checkout that this module belongs to. Raises ValidationError if there is none."""
     root = Path(__file__).resolve().parents[3]
     if not all((root / folder).is_dir() for folder in FOLDERS) or not (root / "bench" / PROGRAM).is_dir():
         raise ValidationError(
@@ -73,7 +73,7 @@ def _start(folder: Path, mode: Mode, environment: dict[str, str], stack: ExitSta
 
 
 def _follow(site: "subprocess.Popen[str]", mode: Mode, done: dict[Mode, float], report: ProgressCallback) -> None:
-    """Hand on how far a site is; what is shown is the mean of all."""
+    """Report the mean progress of all sites."""
     lines: IO[str] | None = site.stdout
     for line in lines or ():
         done[mode] = float(line)
@@ -81,7 +81,7 @@ def _follow(site: "subprocess.Popen[str]", mode: Mode, done: dict[Mode, float], 
 
 
 def _stop(sites: Sequence["subprocess.Popen[str]"]) -> None:
-    """As Ctrl-C would: a program that is told so takes its site down first."""
+    """Interrupt it like Ctrl-C: the program takes its site down first."""
     for site in sites:
         if site.poll() is None:
             site.send_signal(signal.SIGINT)

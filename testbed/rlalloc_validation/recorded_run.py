@@ -20,7 +20,7 @@ class RanJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     ``size``         what it had; what it asked for where it never ran
     ``nodes``        numbers of the nodes that it had, 0 the first
     ``started_by``   the scheduler that started it; empty where that is not known
-    ``let_go_s``     when rlalloc let it go; None where it did not wait for rlalloc
+    ``let_go_s``     when rlalloc released it; None where it did not wait for rlalloc
     ``decided``      the size that rlalloc decided, also in shadow mode; None where it did not decide
     """
 
@@ -35,7 +35,7 @@ class RanJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     started_by: StartedBy = ""
     let_go_s: float | None = None
     decided: Allocation | None = None
-    decline: str = ""
+    skip_code: str = ""
 
     @property
     def wait_s(self) -> float:
@@ -90,7 +90,7 @@ def read_run(folder: Path, mode: Mode) -> Run:
         return msgspec.json.decode(path.read_bytes(), type=Run)
     except OSError as err:
         raise ValidationError(
-            f"{path}: {err.strerror}; run the workload on the real site first (rlalloc simulate validate)"
+            f"{path}: {err.strerror}; run the workload on the real site first (make validate)"
         ) from err
     except msgspec.MsgspecError as err:
         raise ValidationError(f"{path}: {err}; it was written by another version: run it again") from err

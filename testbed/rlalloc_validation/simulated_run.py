@@ -29,7 +29,7 @@ def site_for(
 ) -> SimulatedSite:
     """The engine's site for a workload. Raises ValidationError where the workload names no cluster."""
     if header.cluster is None:
-        raise ValidationError("the workload's header names no cluster: make it again with rlalloc simulate validate")
+        raise ValidationError("the workload's header names no cluster: make it again with make validate")
     return msgspec.structs.replace(
         site_of(header.cluster, jobs),
         scheduler=settings.scheduler,

@@ -1,4 +1,4 @@
-"""Wiring of ``rlalloc simulate validate``: a workload out, real runs in, the engine's runs beside them."""
+"""Wiring of ``make validate``: writes a workload, runs it on real sites and in the engine, and compares."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,10 +9,11 @@ import torch
 
 from rlalloc.heuristics import Heuristic
 from rlalloc.policies import Routing
+from rlalloc.urgency import UrgencyRules
 from rlalloc_agent.served_policy import load_shipped
 from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.workloads import Header, WorkloadJob, read_workload, write_workload
-from rlalloc_trainer.evaluation.policy_runs import ActorWeights, policy_of
+from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
 from rlalloc_validation.chaos import Spread, spread_of
 from rlalloc_validation.contention import contention
 from rlalloc_validation.job_comparison import Compared, Figures, compare, figures_of, pairs_of
@@ -30,11 +31,11 @@ from rlalloc_validation.validation_settings import (
 
 
 class Validated(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one command finds.
+    """The results of one command.
 
-    ``spreads``   how far the engine is from itself, by mode
-    ``launch_s``  what the engine was told that launching takes, by mode: measured in the other modes' runs
-    ``again``     the real site against itself: shadow mode touches nothing, so it is the other once more
+    ``spreads``   how far the engine deviates from itself, by mode
+    ``launch_s``  the launch time that the engine assumed, by mode: measured in the other modes' runs
+    ``again``     the real site against itself: shadow mode touches nothing, so both runs are of the same thing
     """
 
     settings: ValidationSettings
@@ -110,7 +111,7 @@ def shipped_policy(routing: Routing | None = None) -> Heuristic:
     """
     torch.set_num_threads(1)
     actor, manifest = load_shipped()
-    return policy_of(ActorWeights.of(actor, routing or manifest.routing))
+    return LearnedPolicy.of(actor, routing or manifest.routing).policy(UrgencyRules())
 
 
 def _mean(values: Sequence[float]) -> float:

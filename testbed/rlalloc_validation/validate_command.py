@@ -32,12 +32,12 @@ def validate(
         list[str] | None, typer.Option(metavar="MODE", help="off, shadow or enforce; without it, all three.")
     ] = None,
     jobs: Annotated[int, typer.Option(min=20, help="Jobs of the workload.")] = 300,
-    minutes: Annotated[float, typer.Option(min=0.5, help="For so long they are submitted.")] = 8.0,
+    minutes: Annotated[float, typer.Option(min=0.5, help="Jobs are submitted for this long.")] = 8.0,
     load: Annotated[float, typer.Option(min=0.01, max=100, help="Offered GPU load meanwhile.")] = 0.85,
     seed: Annotated[int, typer.Option(min=0, help="All that is random follows from it.")] = 0,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw both side by side.")] = None,
 ) -> None:
-    """Hold the engine against a real slurmctld: one workload on both, without rlalloc, in shadow mode and enforced.
+    """Compare the engine with a real slurmctld: one workload on both, without rlalloc, in shadow mode and enforced.
 
     Brings up three sites on this machine (root, Slurm and a checkout of the project are needed) and takes about a
     quarter of an hour. Exit status 1 if a target was missed.

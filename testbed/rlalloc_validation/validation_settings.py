@@ -16,7 +16,7 @@ Mode = Literal["off", "shadow", "enforce", "price-ef"]
 PRICE_EF: Final = Routing.by(f"price-ef{SMALLEST_AREA_FIRST}")
 """How the agent answers in the mode of that name."""
 MODES: Final[tuple[Mode, ...]] = ("off", "shadow", "enforce")
-"""The modes in which the engine is held against a real site."""
+"""The modes in which the engine is compared with a real site."""
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[int, msgspec.Meta(ge=1)]
@@ -26,7 +26,7 @@ WORKLOAD_FILE: Final = "workload.jsonl"
 
 
 class ValidationError(RlallocError):
-    """A comparison that cannot be made; the text says what to do."""
+    """A comparison is not possible; the message says what to do."""
 
 
 class ValidationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -82,7 +82,7 @@ class ValidationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     @property
     def interception(self) -> Interception:
-        """How rlalloc stands in the way of jobs: each is decided once, and never submitted again."""
+        """What rlalloc does to jobs: each is decided once, and never submitted again."""
         return Interception(grace=float(self.grace_s), decision_interval=float(self.poll_s), resubmit_killed=False)
 
 
@@ -105,6 +105,6 @@ def read_settings(folder: Path) -> ValidationSettings:
     try:
         return msgspec.json.decode(path.read_bytes(), type=ValidationSettings)
     except OSError as err:
-        raise ValidationError(f"{path}: {err.strerror}; name a folder that rlalloc simulate validate filled") from err
+        raise ValidationError(f"{path}: {err.strerror}; name a folder that make validate filled") from err
     except msgspec.MsgspecError as err:
         raise ValidationError(f"{path}: {err}; it was written by another version: run it again") from err

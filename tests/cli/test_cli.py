@@ -98,7 +98,7 @@ def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
         "queued_gpus 0",  # the observation
         "price-ef 1, capped-price 1, marginal-gain 1, efficiency-adaptive 1, equal-share 4, price-by-order 8",
         "GPU 0.100, CPU 0.200, memory 0.300, urgency 0.400; log-probability -1.500",
-        "+12, falling to nothing while it waits, within 0:17:36",
+        "+12, decays to 0 within 0:17:36 of waiting",
         "v000001",
         "1 node x 2 GPUs",  # the allocation
         "begun",
@@ -141,8 +141,8 @@ def test_a_job_decided_again_says_which_decision_its_outcome_belongs_to(run: Run
     store.close()
 
     story = run("explain", "7").stdout
-    assert "that of decision d2, which is in force" in story
-    assert "predicted to save 40% of what it costs" in story
+    assert "see decision d2, which is in force" in story
+    assert "predicted to save 40% of the job's cost" in story
     one, other = json.loads(run("explain", "7", "--json").stdout)
     assert one["outcome"] is None
     assert other["outcome"]["state"] == "COMPLETED"
@@ -152,7 +152,7 @@ def test_a_job_decided_again_says_which_decision_its_outcome_belongs_to(run: Run
 def test_status_says_that_the_agent_is_dead(run: Run) -> None:
     done = run("status")
     assert done.returncode == 0
-    assert "no agent within" in done.stdout
+    assert "cannot reach the agent within" in done.stdout
 
 
 def test_before_the_daemons_first_start_nothing_is_made(run: Run, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_status_shows_the_rows_that_it_can_read(run: Run, tmp_path: Path) -> Non
 
 
 def test_policies_are_listed_and_only_versions_promoted(run: Run) -> None:
-    assert "comes with rlalloc" in run("policy", "list").stdout
+    assert "shipped with rlalloc" in run("policy", "list").stdout
     done = run("policy", "promote", "v000001")
     assert done.returncode == 1
     assert "no policy at" in done.stderr
@@ -241,3 +241,32 @@ def test_the_way_back_is_rollback_or_the_shipped_policy(run: Run, tmp_path: Path
 def test_wrong_use_is_exit_2(run: Run) -> None:
     assert run("explain", "seven").returncode == 2
     assert run("frobnicate").returncode == 2
+
+
+def test_users_text_is_no_markup(run: Run, tmp_path: Path) -> None:
+    """A job named ``[/nonsense]`` ended `explain` in a traceback."""
+    hostile = "[/nonsense] :skull:"
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    decision = msgspec.structs.replace(DECISION, job_name=hostile, user=hostile, allocation=None, reason=hostile)
+    store.add_decisions([decision])
+    store.close()
+    explained, status = run("explain", "7"), run("status")
+    assert (explained.returncode, status.returncode) == (0, 0)
+    assert f"job 7 '{hostile}'" in explained.stdout
+    assert f"by {hostile}" in explained.stdout
+    assert "[/nonsense]" in status.stdout
+
+
+@pytest.mark.parametrize("job_id", ["7_2", "7_[0-3%2]", " 7 "])
+def test_a_task_of_an_array_is_explained_by_its_array(run: Run, tmp_path: Path, job_id: str) -> None:
+    """As squeue prints it; an array is decided as one job, under the id that sbatch printed."""
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    store.add_decisions([DECISION])
+    store.close()
+    done = run("explain", job_id, "--json")
+    assert json.loads(done.stdout)[0]["decision"]["job_id"] == 7
+
+
+@pytest.mark.parametrize("job_id", ["seven", "7_", "_2", "7+1", "-7"])
+def test_what_is_no_job_id_is_wrong_use(run: Run, job_id: str) -> None:
+    assert run("explain", job_id).returncode == 2

@@ -269,7 +269,7 @@ def assert_the_requests(jobs: Collection[JobRecord], version: str) -> None:
         name: {key: value for key, value in fields.items() if key not in _TEXTS} for name, fields in expected.items()
     }
     for name, job in found.items():
-        assert job.fields.told
+        assert job.fields.reported
         texts = {text: getattr(job.fields, text) for text in _TEXTS}
         assert {text: gpus_of_request(said) for text, said in texts.items()} == {
             text: expected[name][count] for text, count in _TEXTS.items()

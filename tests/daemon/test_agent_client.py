@@ -51,7 +51,7 @@ def answered_with(tmp_path: Path, *answers: PolicyAnswer) -> Decided:
     ],
 )
 def test_numbers_that_mean_nothing_are_no_answer(tmp_path: Path, answer: PolicyAnswer) -> None:
-    with pytest.raises(AgentUnavailable, match="cannot be read: an answer has shares outside"):
+    with pytest.raises(AgentUnavailable, match="cannot read the agent's answer: an answer has shares outside"):
         answered_with(tmp_path, answer)
 
 

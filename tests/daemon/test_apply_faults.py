@@ -1,8 +1,8 @@
 """A transaction ends as decided or as submitted, whatever happens at whichever of its steps: on a real slurmctld.
 
-Each case is one fault of fault_cases; docs/explanation/transactions.md has the same table (test_findings).
-Those that concern one
-job only are injected at once, into many jobs of one batch; those that stop rlallocd or slurmctld come one by one.
+Each case is one fault of fault_cases; docs/explanation/transactions.md has the same table (test_verification).
+Those that concern one job only are injected at once, into many jobs of one batch; those that stop rlallocd or
+slurmctld come one by one.
 """
 
 import os
@@ -116,7 +116,9 @@ def test_a_fault_of_a_call_or_a_daemon(impatient: Installation, faulty: FaultySc
         impatient.site.wait_for_nodes(WITHIN_S)
     elif fault.afterwards == "continue slurmctld":
         logged = len(impatient.log("rlallocd"))
-        wait_until(lambda: "Slurm: " in impatient.log("rlallocd")[logged:], what="it is noticed", timeout_s=WITHIN_S)
+        wait_until(
+            lambda: "Slurm failed" in impatient.log("rlallocd")[logged:], what="it is noticed", timeout_s=WITHIN_S
+        )
         time.sleep(UNREACHABLE_S)  # the fault itself: nothing is waited for
         impatient.site.kill("slurmctld", signal.SIGCONT)
     assert_ended(impatient, faulty, job_id, fault)

@@ -17,13 +17,13 @@ from rlalloc.job import Allocation
 from rlalloc.store import Application, Decision, Store
 from rlalloc.tres import parse_tres
 from rlalloc_testbed import USER, Installation, install
-from rlallocd import apply
-from rlallocd.apply import Applier
+from rlallocd import transactions
 from rlallocd.candidates import Candidate, find_candidates
 from rlallocd.intercept import write_intercept
-from rlallocd.sizes import size_of
+from rlallocd.job_tag import Tag
+from rlallocd.request_sizes import size_of
 from rlallocd.slurm import Slurm, UpdatePlan, connect
-from rlallocd.tag import Tag
+from rlallocd.transactions import Applier
 from slurm_testbed import Site
 
 pytestmark = pytest.mark.slurm
@@ -117,7 +117,7 @@ def engine(daemon_site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engin
 
 def test_a_burst_is_updated_read_back_and_begun_in_batches(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seven jobs in batches of three; the last one's user lowers its time limit after the decision."""
-    monkeypatch.setattr(apply, "BATCH", 3)
+    monkeypatch.setattr(transactions, "BATCH", 3)
     jobs = [engine.installation.submit(JOB) for _ in range(7)]
     decided = [engine.decide(candidate, gpus_per_node=1, cpus_per_task=8) for candidate in engine.candidates(*jobs)]
     assert [decision.job_id for _, decision in decided] == jobs
@@ -202,7 +202,7 @@ def test_a_restoration_that_fails_three_times_stays_open_for_the_next_cycle(
     with monkeypatch.context() as failing:
         failing.setattr(engine.slurm, "update", fail)
         engine.applier.apply([decided])
-    assert len(sent) == 1 + apply.RESTORATIONS
+    assert len(sent) == 1 + transactions.RESTORATIONS
     (application,) = engine.store.open_applications()
     assert application.state == "restoring"
     assert engine.installation.job(job_id)["Reason"] in ("BeginTime", "None")

@@ -11,14 +11,14 @@ import pytest
 
 from rlalloc.store import Decision, Store
 from rlallocd.agent_client import AgentClient
-from rlallocd.apply import Applier
 from rlallocd.candidates import Candidate, find_candidates
-from rlallocd.decide import Snapshot, decide
+from rlallocd.decisions import Snapshot, decide
 from rlallocd.slurm import JobRecord, Slurm
+from rlallocd.transactions import Applier
 
 from .slurm_in_memory import NODE, SlurmInMemory
-from .test_sizes_and_tags import ENFORCE
-from .test_waiting import EIGHT, decision_for, waiting_job
+from .test_redecision_rules import EIGHT, decision_for, pending_job
+from .test_request_sizes_and_tags import ENFORCE
 
 JOBS = 120
 BEGIN_S = int(time.time()) + 3600
@@ -26,7 +26,7 @@ FOUR = msgspec.structs.replace(EIGHT, gpus_per_node=4)
 
 
 def _deferred_job(job_id: int) -> JobRecord:
-    job = waiting_job(job_id)
+    job = pending_job(job_id)
     tag = job.admin_comment.replace("begin=2000", f"begin={BEGIN_S}")
     return msgspec.structs.replace(job, begin_s=BEGIN_S, reason="BeginTime", admin_comment=tag)
 

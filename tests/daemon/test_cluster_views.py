@@ -6,7 +6,7 @@ import pytest
 from rlalloc.urgency import UrgencyRules
 from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT
 from rlallocd.cluster_views import ClusterViews
-from rlallocd.sizes import Declined
+from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord, NodeRecord
 from rlallocd.slurm.json_reader import job_record
 
@@ -79,6 +79,6 @@ def test_a_users_gpus_count_in_all_partitions() -> None:
     )
 
 
-def test_a_partition_without_a_usable_node_is_declined() -> None:
-    with pytest.raises(Declined, match="no usable GPU node"):
+def test_a_partition_without_a_usable_node_is_skipped() -> None:
+    with pytest.raises(Skipped, match="no usable GPU node"):
         ClusterViews([DOWN], [], NOW_S, RULES).of("gpu")

@@ -19,7 +19,7 @@ from tests.core.test_store import APPLICATION, DECISION
 from tests.core.test_store_migrations import run_sql
 
 from .slurm_in_memory import NODE, SlurmInMemory
-from .test_waiting import decision_for, waiting_job
+from .test_redecision_rules import decision_for, pending_job
 
 
 class MakeController(Protocol):
@@ -110,7 +110,7 @@ def test_calls_of_sacct_are_in_the_budget(make: MakeController, store: Store) ->
     """As many as there are, however many jobs have ended: the store gives a thousand at a time."""
     store.add_decisions(
         [
-            msgspec.structs.replace(decision_for(waiting_job(number)), id=str(number), decided_s=time.time())
+            msgspec.structs.replace(decision_for(pending_job(number)), id=str(number), decided_s=time.time())
             for number in range(1, 2 * JOBS_PER_CALL + 2)
         ]
     )
@@ -122,7 +122,7 @@ def test_calls_of_sacct_are_in_the_budget(make: MakeController, store: Store) ->
 
 def test_the_heartbeat_does_not_wait_for_slurmdbd(make: MakeController, store: Store, tmp_path: Path) -> None:
     """Outcomes can wait, jobs cannot."""
-    store.add_decisions([msgspec.structs.replace(decision_for(waiting_job(1)), decided_s=time.time())])
+    store.add_decisions([msgspec.structs.replace(decision_for(pending_job(1)), decided_s=time.time())])
     beats: list[bool] = []
     slurm = SlurmInMemory(
         called=lambda command: beats.append((tmp_path / "intercept").exists()) if command == "sacct" else None

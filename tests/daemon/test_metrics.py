@@ -34,11 +34,11 @@ def metrics() -> Metrics:
     counters = Counter(
         cycles=3,
         decided_enforce=2,
-        decided_left=1,
-        declined_deadline=1,
+        decided_skipped=1,
+        skipped_deadline=1,
         applications_begun=2,
         outcomes_COMPLETED=4,
-        waiting_asked=5,
+        redecision_asked=5,
     )
     return Metrics(counters, Counter({"squeue": 3, "scontrol update": 2}), Counter({"squeue": 1}))
 
@@ -63,10 +63,10 @@ def test_counters_are_those_of_the_controller(metrics: Metrics) -> None:
     found = values(generate_latest(metrics.registry).decode())
     assert found["rlallocd_cycles_total{}"] == 3
     assert found["rlallocd_decided_total{mode=enforce}"] == 2
-    assert found["rlallocd_declined_total{name=deadline}"] == 1
+    assert found["rlallocd_skipped_total{code=deadline}"] == 1
     assert found["rlallocd_applications_total{state=begun}"] == 2
     assert found["rlallocd_outcomes_total{state=COMPLETED}"] == 4
-    assert found["rlallocd_waiting_total{step=asked}"] == 5
+    assert found["rlallocd_redecision_total{step=asked}"] == 5
     assert found["rlallocd_slurm_calls_total{command=scontrol update}"] == 2
     assert found["rlallocd_slurm_errors_total{command=squeue}"] == 1
 

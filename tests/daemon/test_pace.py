@@ -1,12 +1,12 @@
-"""When slurmctld is asked, and when it is left alone: the budget, backing off, and the timetable of cycles."""
+"""When slurmctld is asked, and when it is left alone: the budget, backing off, and the schedule of cycles."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rlalloc.config import Config, DaemonSection, SlurmSection
+from rlallocd.cycle_schedule import AFTER_A_WAKE_S, CycleReport, CycleSchedule
 from rlallocd.slurm import BackOff, Budget
-from rlallocd.timetable import AFTER_A_WAKE_S, CycleReport, Timetable
 
 FIRST_LOOK_S = AFTER_A_WAKE_S[0]
 
@@ -67,85 +67,85 @@ class TestTimetable:
     CONFIG = Config(daemon=DaemonSection(poll_s=5, heartbeat_s=10))
 
     def test_the_first_cycle_comes_at_once(self) -> None:
-        assert Timetable(self.CONFIG, 100).wait_s(100) == 0
+        assert CycleSchedule(self.CONFIG, 100).wait_s(100) == 0
 
     @pytest.mark.parametrize(("jobs_of_ours", "wait_s"), [(True, 5), (False, 10)])
     def test_without_a_call_only_the_poll_or_the_heartbeat(self, *, jobs_of_ours: bool, wait_s: float) -> None:
         """With no job of ours in the queue nothing can change for us but by a call of the plugin."""
-        timetable = Timetable(self.CONFIG, 0)
-        timetable.cycled(report(jobs_of_ours=jobs_of_ours), self.CONFIG, 0)
-        assert timetable.wait_s(0) == wait_s
+        schedule = CycleSchedule(self.CONFIG, 0)
+        schedule.cycled(report(jobs_of_ours=jobs_of_ours), self.CONFIG, 0)
+        assert schedule.wait_s(0) == wait_s
 
     def test_a_call_brings_the_next_cycle_forward(self) -> None:
-        timetable = Timetable(self.CONFIG, 0)
-        timetable.cycled(report(), self.CONFIG, 0)
-        timetable.woken(2)
-        assert timetable.wait_s(2) == pytest.approx(FIRST_LOOK_S)
+        schedule = CycleSchedule(self.CONFIG, 0)
+        schedule.cycled(report(), self.CONFIG, 0)
+        schedule.woken(2)
+        assert schedule.wait_s(2) == pytest.approx(FIRST_LOOK_S)
 
     def test_a_burst_of_calls_does_not_put_it_off(self) -> None:
-        timetable = Timetable(self.CONFIG, 0)
-        timetable.cycled(report(), self.CONFIG, 0)
+        schedule = CycleSchedule(self.CONFIG, 0)
+        schedule.cycled(report(), self.CONFIG, 0)
         for number in range(100):
-            timetable.woken(2 + number / 1000)
-        assert timetable.wait_s(2.1) == 0
+            schedule.woken(2 + number / 1000)
+        assert schedule.wait_s(2.1) == 0
 
     def test_it_looks_again_until_the_job_is_seen(self) -> None:
-        timetable = Timetable(self.CONFIG, 0)
-        timetable.woken(0)
+        schedule = CycleSchedule(self.CONFIG, 0)
+        schedule.woken(0)
         now_s, waits = 0.0, []
         for _ in AFTER_A_WAKE_S:
-            wait_s = timetable.wait_s(now_s)
+            wait_s = schedule.wait_s(now_s)
             waits.append(wait_s)
             now_s += wait_s
-            timetable.cycled(report(began_s=now_s), self.CONFIG, now_s)
+            schedule.cycled(report(began_s=now_s), self.CONFIG, now_s)
         # The first cycle was due anyway.
         assert waits == pytest.approx([0, *AFTER_A_WAKE_S[1:]])
-        assert timetable.wait_s(now_s) == 5
+        assert schedule.wait_s(now_s) == 5
 
     def test_once_it_is_decided_it_looks_no_more(self) -> None:
-        timetable = Timetable(self.CONFIG, 0)
-        timetable.woken(0)
-        timetable.cycled(report(began_s=FIRST_LOOK_S, decided=1), self.CONFIG, 0.2)
-        assert timetable.wait_s(0.2) == 5
+        schedule = CycleSchedule(self.CONFIG, 0)
+        schedule.woken(0)
+        schedule.cycled(report(began_s=FIRST_LOOK_S, decided=1), self.CONFIG, 0.2)
+        assert schedule.wait_s(0.2) == 5
 
     def test_a_job_whose_call_came_just_before_the_snapshot_is_looked_for_again(self) -> None:
-        timetable = Timetable(self.CONFIG, 0)
-        timetable.woken(0)
-        timetable.woken(0.09)
-        timetable.cycled(report(began_s=FIRST_LOOK_S, decided=1), self.CONFIG, 0.2)
-        assert timetable.wait_s(0.2) < 1
+        schedule = CycleSchedule(self.CONFIG, 0)
+        schedule.woken(0)
+        schedule.woken(0.09)
+        schedule.cycled(report(began_s=FIRST_LOOK_S, decided=1), self.CONFIG, 0.2)
+        assert schedule.wait_s(0.2) < 1
 
     def test_a_slow_slurmctld_is_asked_more_seldom(self) -> None:
         """Readings take at most half of the time, however often the plugin calls."""
-        timetable = Timetable(self.CONFIG, 0)
-        timetable.cycled(report(reading_s=4), self.CONFIG, 4)
-        timetable.woken(4)
-        assert timetable.wait_s(4) == pytest.approx(4)
+        schedule = CycleSchedule(self.CONFIG, 0)
+        schedule.cycled(report(reading_s=4), self.CONFIG, 4)
+        schedule.woken(4)
+        assert schedule.wait_s(4) == pytest.approx(4)
 
     def test_a_cycle_that_went_on_with_updates_needs_no_rest(self) -> None:
-        timetable = Timetable(self.CONFIG, 0)
-        timetable.cycled(report(reading_s=1), self.CONFIG, 9)
-        timetable.woken(9)
-        assert timetable.wait_s(9) == pytest.approx(FIRST_LOOK_S)
+        schedule = CycleSchedule(self.CONFIG, 0)
+        schedule.cycled(report(reading_s=1), self.CONFIG, 9)
+        schedule.woken(9)
+        assert schedule.wait_s(9) == pytest.approx(FIRST_LOOK_S)
 
     def test_a_slurmctld_that_does_not_answer_is_left_alone_for_longer_and_longer(self) -> None:
-        timetable = Timetable(self.CONFIG, 0)
+        schedule = CycleSchedule(self.CONFIG, 0)
         waits = []
         for _ in range(8):
-            timetable.cycled(report(failed=True, reading_s=0), self.CONFIG, 0)
-            timetable.woken(0)
-            waits.append(timetable.wait_s(0))
+            schedule.cycled(report(failed=True, reading_s=0), self.CONFIG, 0)
+            schedule.woken(0)
+            waits.append(schedule.wait_s(0))
         assert waits[0] <= 1
         assert waits[5] > 4 * waits[0]
         assert max(waits) <= self.CONFIG.grace_s / 4
 
     def test_calls_of_the_plugin_do_not_break_the_budget(self) -> None:
         config = Config(slurm=SlurmSection(calls_per_minute=10))
-        timetable = Timetable(config, 0)
+        schedule = CycleSchedule(config, 0)
         now_s, cycles = 0.0, 0
         while now_s < 600:
-            timetable.woken(now_s)
-            now_s += timetable.wait_s(now_s)
-            timetable.cycled(report(began_s=now_s, decided=1), config, now_s)
+            schedule.woken(now_s)
+            now_s += schedule.wait_s(now_s)
+            schedule.cycled(report(began_s=now_s, decided=1), config, now_s)
             cycles += 1
         assert 100 <= cycles <= 115

@@ -18,7 +18,7 @@ import yaml
 from rlalloc import service
 from rlalloc.config import AgentSection, Config, SlurmSection
 from rlalloc.service import Watchdog
-from rlallocd import app
+from rlallocd import daemon_app
 from rlallocd.agent_client import AgentClient
 from rlallocd.reload import reloaded
 from rlallocd.slurm import Slurm, SlurmUnavailable
@@ -138,7 +138,7 @@ def test_a_configuration_that_was_mended_is_taken_up_while_it_waits(systemd: Sys
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0
         assert process.stderr is not None
-        assert "configuration read again" in process.stderr.read()
+        assert "configuration reloaded" in process.stderr.read()
 
 
 def test_a_runtime_directory_that_is_not_there_is_one_line(daemon: Daemon) -> None:
@@ -191,13 +191,13 @@ class TestReload:
     @pytest.fixture
     def slurm(self, monkeypatch: pytest.MonkeyPatch) -> SlurmInMemory:
         slurm = SlurmInMemory()
-        monkeypatch.setattr(app, "connect", lambda _section: cast("Slurm", slurm))
+        monkeypatch.setattr(daemon_app, "connect", lambda _section: cast("Slurm", slurm))
         return slurm
 
     @pytest.fixture
     def levels(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         levels: list[str] = []
-        monkeypatch.setattr(app, "configure_logging", lambda level, _program: levels.append(level))
+        monkeypatch.setattr(daemon_app, "configure_logging", lambda level, _program: levels.append(level))
         return levels
 
     def _run(self, daemon: Daemon, systemd: Systemd, reload: Callable[[], None]) -> None:
@@ -218,7 +218,7 @@ class TestReload:
 
         thread = threading.Thread(target=meanwhile)
         thread.start()
-        app.run(daemon.config_path)
+        daemon_app.run(daemon.config_path)
         thread.join()
         assert failed == []
 
@@ -250,7 +250,7 @@ class TestReload:
         changes = {"runtime_directory": str(other), "store": {"url": "sqlite:////nowhere/x.sqlite"}, "grace_s": 90}
         self._run(daemon, systemd, lambda: daemon.configure(**changes))
         for key in ("runtime_directory", "store.url"):
-            assert f"{key} has changed: systemctl restart rlallocd takes it up" in caplog.text
+            assert f"{key} has changed, which a reload does not take up" in caplog.text
         assert "slurm.backend has changed" not in caplog.text
         assert "grace 90" in (daemon.directory / "intercept").read_text()
         assert not other.exists()

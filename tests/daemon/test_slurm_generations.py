@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rlallocd.sizes import FORMS_DECLINED
+from rlallocd.request_sizes import FORMS_SKIPPED
 from rlallocd.slurm import Slurm, SlurmError, UnexpectedAnswer
 from rlallocd.slurm.generations import Capabilities, capabilities_of, generations, same_release, selection
 
@@ -121,7 +121,7 @@ class TestEveryGeneration:
 
     def test_what_it_skips_has_a_name_that_plugin_and_documentation_know(self, generation: Capabilities) -> None:
         plugin = (ROOT / "slurm_plugin" / "rlalloc.lua").read_text(encoding="utf-8")
-        assert generation.skipped_forms <= set(FORMS_DECLINED)
+        assert generation.skipped_forms <= set(FORMS_SKIPPED)
         assert all(f'skipped_forms["{form}"]' in plugin for form in generation.skipped_forms)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from rlalloc.store import Application, Decision, Store
 from rlalloc_testbed import Installation, install, start_site
-from rlallocd.sizes import size_of
+from rlallocd.request_sizes import size_of
 from rlallocd.slurm.generations import generations
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.slurm_commands import Commands
@@ -146,7 +146,7 @@ def test_a_site_that_vetoes_the_update_gets_its_job_as_submitted(tmp_path: Path)
 def test_a_wrong_configuration_is_refused_on_reload(rlalloc: Installation) -> None:
     rlalloc.config_path.write_text("mode: sometimes\n")
     rlalloc.send("rlallocd", signal.SIGHUP)
-    wait_until(lambda: "the old configuration stays" in rlalloc.log("rlallocd"), what="the reload is refused")
+    wait_until(lambda: "the old one stays in force" in rlalloc.log("rlallocd"), what="the reload is refused")
     rlalloc.write_config()
     job_id = rlalloc.submit(MOLDABLE)
     assert rlalloc.decision(job_id).reason == ""
@@ -154,7 +154,7 @@ def test_a_wrong_configuration_is_refused_on_reload(rlalloc: Installation) -> No
 
 def test_slurmctld_may_come_and_go(rlalloc: Installation) -> None:
     rlalloc.site.kill("slurmctld")
-    wait_until(lambda: "Slurm:" in rlalloc.log("rlallocd"), what="the daemon notices", timeout_s=60)
+    wait_until(lambda: "Slurm failed" in rlalloc.log("rlallocd"), what="the daemon notices", timeout_s=60)
     rlalloc.site.start_daemon("slurmctld")
     rlalloc.site.wait_for_nodes()
     wait_until(rlalloc.intercepting, what="rlallocd intercepts again", timeout_s=60)

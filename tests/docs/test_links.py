@@ -96,3 +96,13 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
         r"<(?:link|script|img)[^>]*(?:href|src)=\"?https?://[^ >]*", (tmp_path / "site" / "user.html").read_text()
     )
     assert not fetched
+
+
+def test_every_result_has_a_date_a_command_and_its_limits() -> None:
+    """A command is a code block or a make target; limits stand under that word, or in what to read first."""
+    for page in (DOCS / "results").glob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        if page.name != "index.md":
+            assert re.search(r"^\*\*(?:\d+ to )?\d+ \w+ 20\d\d", text, re.MULTILINE), f"{page.name}: no date"
+            assert re.search(r"^    .*(?:rlalloc|make |python)", text, re.MULTILINE), f"{page.name}: no command"
+            assert re.search(r"\*\*Limits|## Limits|## Read this first", text), f"{page.name}: no limits"

@@ -14,7 +14,7 @@ from render_reference import ROOT, comments_of, configuration_page, pages
 from rlalloc.config import Config, parse_config
 from rlalloc.heuristics.named import EXPERTS
 from rlalloc_cli.main import app, mount_trainer
-from rlallocd.sizes import FORMS_DECLINED
+from rlallocd.request_sizes import FORMS_SKIPPED
 
 REFERENCE: Final = ROOT / "docs" / "reference"
 SHIPPED: Final = (ROOT / "etc" / "rlalloc.yaml").read_text(encoding="utf-8")
@@ -58,14 +58,14 @@ def test_the_shipped_file_has_every_key_with_its_default() -> None:
 def test_messages_list_every_skip_reason() -> None:
     text = (REFERENCE / "messages.md").read_text(encoding="utf-8")
     table = text.split("## Skip reasons")[1].split("\n## ")[0]
-    assert set(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)) == set(FORMS_DECLINED)
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)) == set(FORMS_SKIPPED)
 
 
 def test_messages_list_every_other_reason() -> None:
-    """Whatever name a Declined is raised with anywhere in the daemon."""
+    """Whatever name a Skipped is raised with anywhere in the daemon."""
     text = (REFERENCE / "messages.md").read_text(encoding="utf-8")
     source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "daemon" / "rlallocd").rglob("*.py"))
-    raised = set(re.findall(r"Declined\((?:[^()]|\([^()]*\))*?,\s*\"([a-z-]+)\"\s*\)", source)) | {"no-agent"}
+    raised = set(re.findall(r"Skipped\((?:[^()]|\([^()]*\))*?,\s*\"([a-z-]+)\"\s*\)", source)) | {"no-agent"}
     assert raised > {"late", "limit", "directive", "no-rule", "no-gpu-node"}
     assert not {name for name in raised if f"| `{name}` |" not in text}
 
@@ -115,3 +115,23 @@ def test_the_walk_finds_commands() -> None:
 def test_the_policys_page_lists_every_heuristic() -> None:
     text = (ROOT / "docs" / "explanation" / "policy.md").read_text(encoding="utf-8")
     assert not [name for name in EXPERTS.own if f"`{name}`" not in text]
+
+
+def test_metrics_that_are_named_exist_with_their_labels() -> None:
+    """In all pages and READMEs; tests/daemon/test_metrics.py holds the table to what rlallocd serves."""
+    table = (REFERENCE / "metrics.md").read_text(encoding="utf-8")
+    known = dict(re.findall(r"^\| `(rlallocd_\w+)(?:\{(\w+)\})?` \|", table, re.MULTILINE))
+    pages_but_history = [page for page in DOCUMENTS if page.name != "CHANGELOG.md"]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages_but_history)
+    named = set(re.findall(r"\b(rlallocd_\w+)(?:\{(\w+))?", text))
+    assert not {(name, label) for name, label in named if known.get(name) is None or label not in ("", known[name])}
+
+
+def test_messages_list_every_row_of_explain() -> None:
+    text = (REFERENCE / "messages.md").read_text(encoding="utf-8").split("## rlalloc explain")[1].split("\n## ")[0]
+    listed = {
+        label for row in re.findall(r"^\| (`.+?) \|", text, re.MULTILINE) for label in re.findall(r"`(.+?)`", row)
+    }
+    source = (ROOT / "cli" / "rlalloc_cli" / "explain.py").read_text(encoding="utf-8")
+    printed = set(re.findall(r"add_row\(\s*\"([^\"]+)\"|\(\"([a-zA-Z][\w:/, ]*)\", ", source))
+    assert listed == {first or second for first, second in printed} | {"observed"}

@@ -21,7 +21,7 @@ from rlalloc_research.pareto_front import (
     pareto_front,
     site_weights,
 )
-from rlalloc_simulator.paired_statistics import Interval
+from rlalloc_simulator.comparison.paired_statistics import Interval
 from rlalloc_simulator.progress import silent
 from rlalloc_trainer.advantages.counterfactual import AdvantageSettings
 from rlalloc_trainer.advantages.weight_relabelling import RelabelledReplay, conditioned_on

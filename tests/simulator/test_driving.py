@@ -17,7 +17,7 @@ def test_each_job_gets_what_the_policy_says() -> None:
         jobs = [job(0, size(4, 600), 400, managed=True)]
         made = simulator(jobs)
         driven = drive(made, jobs, policy)
-        assert (driven.decided, driven.left, states(made)) == (1, 0, ["COMPLETED"])
+        assert (driven.decided, driven.unplaceable, states(made)) == (1, 0, ["COMPLETED"])
         assert driven.outcomes["held_gpu_s"][0] / run_s == pytest.approx(gpus)
         assert driven.outcomes["finished_s"][0] == pytest.approx(run_s)
 
@@ -25,7 +25,7 @@ def test_each_job_gets_what_the_policy_says() -> None:
 def test_without_a_policy_jobs_run_as_submitted() -> None:
     jobs = [job(0, size(8), 100), job(1, size(4), 50, managed=True)]
     driven = drive(simulator(jobs), jobs, None)
-    assert (driven.decided, driven.left) == (0, 0)
+    assert (driven.decided, driven.unplaceable) == (0, 0)
     assert driven.outcomes["held_gpu_s"].tolist() == [800.0, 200.0]
 
 
@@ -40,7 +40,7 @@ def test_an_answer_that_no_node_holds_leaves_the_job_alone() -> None:
     """One node of eight GPUs; the bounds were made for more nodes."""
     jobs = [job(0, size(4), 100, managed=True)]
     driven = drive(simulator(jobs, site(nodes=1)), jobs, largest)
-    assert (driven.decided, driven.left) == (0, 1)
+    assert (driven.decided, driven.unplaceable) == (0, 1)
     assert driven.outcomes["held_gpu_s"][0] == 400.0
 
 

@@ -1,6 +1,7 @@
 """``rlalloc simulate policies|compare|tune`` as a person types them, and what is behind them."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -12,9 +13,12 @@ from rlalloc.heuristics import REFERENCE_POLICIES
 from rlalloc.heuristics.order import ORDERS
 from rlalloc_simulator import heuristic_tuning as tuning
 from rlalloc_simulator.commands.policy_commands import add_commands
-from rlalloc_simulator.heuristic_tuning import TUNABLE, TuningSettings, tune
-from rlalloc_simulator.policy_comparison import BASELINE, LOWER_BOUND, ComparisonSettings, compare
+from rlalloc_simulator.comparison.compared_policy import REFERENCE, HeuristicPolicy
+from rlalloc_simulator.comparison.load_comparison import LOWER_BOUND, ComparisonSettings, compare
+from rlalloc_simulator.comparison.workload_result import WorkloadResult
+from rlalloc_simulator.heuristic_tuning import TUNABLE, CandidatePolicy, TuningSettings, tune
 from rlalloc_simulator.progress import silent
+from tests.simulator.comparison.example_results import result
 
 APP = typer.Typer()
 add_commands(APP)
@@ -31,9 +35,9 @@ def test_policies_are_listed_with_their_sources() -> None:
 def test_a_comparison_is_paired_and_nothing_is_below_the_bound() -> None:
     names = ("price-ef", "afs-l", "smallest+shortest-first")
     compared = compare(names, SMALL, map, silent)
-    assert list(compared) == [BASELINE, *names, LOWER_BOUND]
+    assert list(compared) == [REFERENCE, *names, LOWER_BOUND]
     for row in range(2):
-        assert compared[BASELINE][row].ratio.estimate == 1.0
+        assert compared[REFERENCE][row].ratio.estimate == 1.0
         bound = compared[LOWER_BOUND][row]
         for name in names:
             one = compared[name][row]
@@ -88,10 +92,16 @@ def test_tuning_gives_constants_that_the_policy_takes(name: str) -> None:
 def test_tuning_finds_what_is_best(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a mean JCT that is least at a threshold of 0.8, and the baseline as it is."""
 
-    def made_up(task: tuning._Task) -> float:
-        return 10.0 if task.values is None else 5.0 + (task.values["threshold"] - 0.8) ** 2
+    def made_up(
+        policies: dict[int, CandidatePolicy | HeuristicPolicy], sources: Sequence[object], *_: object, **__: object
+    ) -> dict[int, list[WorkloadResult]]:
+        jct_s = {
+            number: 5.0 + (each.values["threshold"] - 0.8) ** 2 if isinstance(each, CandidatePolicy) else 10.0
+            for number, each in policies.items()
+        }
+        return {number: [result(seconds)] * len(sources) for number, seconds in jct_s.items()}
 
-    monkeypatch.setattr(tuning, "mean_jct_s", made_up)
+    monkeypatch.setattr(tuning, "run_policies", made_up)
     tuned = tune("efficiency", TuningSettings(rounds=8, candidates=20, workloads=1, test_workloads=3), map, silent)
     assert tuned.values["threshold"] == pytest.approx(0.8, abs=0.03)
     assert tuned.ratio.estimate == pytest.approx(0.5, abs=0.01)

@@ -11,8 +11,8 @@ import pytest
 
 from rlalloc.config import Config, Rule
 from rlallocd.intercept import INTERCEPT_HEADER, intercept_text
+from rlallocd.job_tag import read_tag
 from rlallocd.slurm.generations import Capabilities, generations
-from rlallocd.tag import read_tag
 
 from .lua_slurm import NOW, PLUGIN, UPTIME, Submitted, submit
 

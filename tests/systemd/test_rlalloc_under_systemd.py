@@ -14,6 +14,8 @@ from tests.systemd.systemd_container import Container
 
 pytestmark = pytest.mark.systemd
 
+INTERCEPTS = 'test "$(sed -n "s/^expires //p" /run/rlalloc/intercept)" -gt "$(date +%s)"'
+"""A shell test: the intercept file is valid, so that the next job is deferred."""
 UNITS = ("rlallocd.service", "rlalloc-agent.service", "rlalloc-train.service", "rlalloc-train.timer")
 MOLDABLE = """\
 #!/bin/bash
@@ -106,9 +108,23 @@ def test_a_killed_daemon_is_started_again(rlalloc_container: Container) -> None:
     """After SIGKILL systemd starts rlallocd anew, and it decides again."""
     container = rlalloc_container
     container.start("rlalloc-agent", "rlallocd")
+    debian_slurm.wait_for(container, "test", "-s", "/run/rlalloc/intercept")
     container.run("systemctl", "kill", "--signal=KILL", "rlallocd")
     debian_slurm.wait_for(container, "systemctl", "show", "-P", "NRestarts", "rlallocd", expect="1")
     debian_slurm.wait_for(container, "systemctl", "is-active", "rlallocd", expect="active")
+    assert _explain(container, debian_slurm.submit(container, MOLDABLE))
+
+
+def test_it_starts_without_slurmctld_and_finds_it_later(rlalloc_container: Container) -> None:
+    """`systemctl start rlallocd` ends at once and says what the daemon waits for, however long slurmctld is down."""
+    container = rlalloc_container
+    container.run("systemctl", "stop", "rlallocd", "slurmctld")
+    container.start("rlallocd")
+    debian_slurm.wait_for(container, "systemctl", "show", "-P", "StatusText", "rlallocd", expect="waiting: scontrol")
+    assert container.run("systemctl", "is-active", "rlallocd", check=False).stdout == "active\n"
+    container.start("slurmctld")
+    debian_slurm.wait_for(container, "systemctl", "show", "-P", "StatusText", "rlallocd", expect="mode enforce")
+    debian_slurm.wait_for(container, "sh", "-c", INTERCEPTS)
     assert _explain(container, debian_slurm.submit(container, MOLDABLE))
 
 

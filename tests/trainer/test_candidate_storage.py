@@ -10,7 +10,7 @@ from rlalloc.errors import PolicyError, StoreError
 from rlalloc.policies import CURRENT, PolicyStore
 from rlalloc.store import PolicyRow, Store
 from rlalloc_agent.actor import Actor
-from rlalloc_simulator.paired_statistics import Interval
+from rlalloc_simulator.comparison.paired_statistics import Interval
 from rlalloc_trainer.promotion.candidate_storage import SHIPPED, JudgedCandidate, store_candidate
 from rlalloc_trainer.promotion.gate import Evidence, Verdict, judge
 from rlalloc_trainer.promotion.policy_versions import new_manifest, version_files

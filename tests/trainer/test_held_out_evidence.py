@@ -4,8 +4,8 @@ import pytest
 
 from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME
 from rlalloc.policies import NOWHERE, Routing
-from rlalloc_trainer.evaluation.policy_runs import WorkloadResult
-from rlalloc_trainer.promotion.held_out_evidence import CANDIDATE, RIVALS, HeldOut, decide
+from rlalloc_trainer.promotion.held_out_evidence import CANDIDATE, GATE_HEURISTICS, HeldOut, decide
+from tests.simulator.comparison.example_results import result
 
 FIRST, SECOND = tuple(ALTERNATIVES)[:2]
 PRESSED = Routing(at_least=0.5)
@@ -15,15 +15,14 @@ def held_out(jct_s: dict[str, float], *, killed: int = 0, spread: float = 0.0) -
     """Nine workloads; a policy not named takes 100 s. ``killed`` are SECOND's, ``spread`` is between workloads."""
     results = {
         name: [
-            WorkloadResult(
-                jct_s=jct_s.get(name, 100.0) * (1.0 + spread * (number % 3 - 1) * (name == SECOND)),
+            result(
+                jct_s.get(name, 100.0) * (1.0 + spread * (number % 3 - 1) * (name == SECOND)),
                 wait_s=10.0 * number,
-                gpu_s=0.0,
                 killed=killed * (name == SECOND),
             )
             for number in range(9)
         ]
-        for name in (CANDIDATE, "v1", *RIVALS)
+        for name in (CANDIDATE, "v1", *GATE_HEURISTICS)
     }
     return HeldOut(results, "v1", 500, 0.9)
 
@@ -41,9 +40,8 @@ def test_a_heuristic_that_is_better_than_what_is_served_takes_the_place_of_a_ref
     measured = held_out({CANDIDATE: candidate_s, FIRST: 97.0, SECOND: 90.0})
     routing, verdict = decide(measured, PRESSED, heuristics=True)
     assert (routing, verdict.promote) == (Routing.by(SECOND), True)
-    assert f"{SECOND} is promoted: mean JCT 0.900 [0.900, 0.900] of v1's and 0.928 [0.928, 0.928] of {FIRST}'s" in (
-        verdict.reason
-    )
+    ratios = f"0.900 [0.900, 0.900] versus v1 and 0.928 [0.928, 0.928] versus {FIRST}"
+    assert verdict.reason.startswith(f"{SECOND} is promoted: mean JCT ratio {ratios} on")
     assert verdict.evidence.confidence == pytest.approx(1.0 - 0.1 / (len(ALTERNATIVES) + 1))
 
 

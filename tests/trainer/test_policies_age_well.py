@@ -132,7 +132,7 @@ def test_a_new_heuristic_invalidates_nothing(
     policies.promote(version)
     store = stored(list(experiences), tmp_path / "store.sqlite")
     monkeypatch.setitem(SERVED_HEURISTICS, "largest", largest)
-    monkeypatch.setattr(held_out_evidence, "RIVALS", (*held_out_evidence.RIVALS, "largest"))
+    monkeypatch.setattr(held_out_evidence, "GATE_HEURISTICS", (*held_out_evidence.GATE_HEURISTICS, "largest"))
 
     served = ServedPolicy(policies.directory, Counter())
     assert (served.version, served.problem) == (version, "")

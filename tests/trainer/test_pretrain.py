@@ -1,6 +1,9 @@
 """A policy from nothing: the same seed gives the same bytes, also if the training was killed on the way."""
 
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -8,13 +11,16 @@ import pytest
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import BASELINE_NAME
 from rlalloc.policies import verify
+from rlalloc_simulator.comparison import runner
+from rlalloc_simulator.comparison.compared_policy import ComparedPolicy
+from rlalloc_simulator.comparison.runner import run_policies
 from rlalloc_simulator.progress import silent
-from rlalloc_simulator.training_workloads import training_workload
+from rlalloc_simulator.training_workloads import TEST, TrainingWorkload, training_workload
 from rlalloc_trainer.advantages.counterfactual import AdvantageSettings
 from rlalloc_trainer.pipelines import pretrain as module
-from rlalloc_trainer.pipelines.pretrain import pretrain
+from rlalloc_trainer.pipelines.pretrain import VERSION, pretrain
 from rlalloc_trainer.pipelines.pretrain_seed import PretrainSettings
-from rlalloc_trainer.promotion.held_out_evidence import RIVALS
+from rlalloc_trainer.promotion.held_out_evidence import GATE_HEURISTICS
 from rlalloc_trainer.sac.soft_actor_critic import SacSettings
 
 SMALL = PretrainSettings(
@@ -23,7 +29,7 @@ SMALL = PretrainSettings(
     steps=50,
     validation_workloads=2,
     test_workloads=3,
-    rival_workloads=2,
+    comparison_workloads=2,
     advantages=AdvantageSettings(decisions=3, alternatives=2),
     sac=SacSettings(actor_after=10),
 )
@@ -33,17 +39,18 @@ class Killed(BaseException):
     """As by a signal."""
 
 
-@pytest.fixture(autouse=True)
-def short_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "training_workload", lambda number: training_workload(number, 15))
+@pytest.fixture(autouse=True, scope="module")
+def _short_workloads() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "training_workload", lambda number: training_workload(number, 15))
+        patch.setattr(module, "TrainingWorkload", partial(TrainingWorkload, jobs=15))
+        yield
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "training_workload", lambda number: training_workload(number, 15))
-        pretrain(SMALL, folder, silent, workers=1)
+    pretrain(SMALL, folder, silent, workers=1)
     return folder
 
 
@@ -65,18 +72,29 @@ def test_a_training_that_was_killed_goes_on_to_the_same_bytes(stage: str, whole:
 def test_what_is_done_is_not_done_again(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With all of it done nothing is simulated at all."""
     monkeypatch.setattr(module, "training_workload", None)
+    monkeypatch.setattr(runner, "run_policy", None)
     before = verify(whole)
     pretrain(SMALL, whole, silent, workers=1)
     assert verify(whole).files == before.files
 
 
-def test_rivals_are_compared_on_the_workloads_that_they_ran(whole: Path) -> None:
-    kept = {path.stem: len(msgspec.json.decode(path.read_bytes())) for path in whole.glob("training/results-test-*")}
-    assert kept.pop(f"results-test-{BASELINE_NAME}") == 3
-    assert sorted(kept.values(), reverse=True)[:2] in ([3, 2], [2, 2])  # what was chosen may be the base itself
+def test_heuristics_are_compared_on_the_workloads_that_they_ran(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The baseline and what was chosen run all three test workloads, other heuristics the first two."""
+    ran: dict[str, list[int]] = {}
+
+    def noted(
+        policies: Mapping[str, ComparedPolicy], sources: Sequence[TrainingWorkload], *rest: Any, **more: Any
+    ) -> Any:
+        ran.update({name: [source.number - TEST for source in sources] for name in policies})
+        return run_policies(policies, sources, *rest, **more)
+
+    monkeypatch.setattr(module, "run_policies", noted)
+    pretrain(SMALL, whole, silent, workers=1)
+    assert ran[BASELINE_NAME] == ran[VERSION] == [0, 1, 2]
+    assert [ran[name] for name in GATE_HEURISTICS if name != BASELINE_NAME] == [[0, 1]] * (len(GATE_HEURISTICS) - 1)
     ratios = verify(whole).evaluation["jct_ratio"]
     assert isinstance(ratios, dict)
-    assert set(ratios) == set(RIVALS)
+    assert set(ratios) == set(GATE_HEURISTICS)
 
 
 def test_other_settings_do_not_go_on_in_the_same_folder(whole: Path) -> None:

@@ -20,6 +20,7 @@ from rlalloc.speed import PRIOR
 from rlalloc.store import Experience
 from rlalloc.urgency import UrgencyRules
 from rlalloc_agent.actor import Actor, actor_bytes, load_actor
+from rlalloc_simulator.comparison.compared_policy import HeuristicPolicy
 from rlalloc_simulator.recorded_outcomes import Observed
 from rlalloc_simulator.site_from_workload import Workload
 from rlalloc_trainer.pipelines import retrain as module
@@ -326,7 +327,7 @@ def test_a_policy_against_itself_is_no_better(experiences: list[Experience]) -> 
     workloads = resampled(site, 3, 20, np.random.default_rng(0))
     current = msgspec.structs.replace(load_shipped_version(), actor=Actor())
     name = next(iter(ALTERNATIVES))
-    measured = HeldOut(measure(name, current, workloads, map), current.version, 60, 0.9)
+    measured = HeldOut(measure(HeuristicPolicy(name), current, workloads, map), current.version, 60, 0.9)
     evidence = measured.evidence(CANDIDATE, 0.9)
     assert evidence.against_heuristics[name].estimate == 1.0
     assert set(evidence.against_heuristics) == {"as-requested", "repaired", *ALTERNATIVES, BASELINE_NAME}

@@ -4,18 +4,20 @@ import msgspec
 import pytest
 import torch
 
-from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME, Heuristic
+from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME
+from rlalloc.heuristics.named import policy_named
 from rlalloc.objective import Weights
 from rlalloc.policies import EVERYWHERE, NOWHERE, Routing
 from rlalloc_agent.actor import Actor
-from rlalloc_simulator.driving import drive
+from rlalloc_simulator.comparison.compared_policy import HeuristicPolicy
+from rlalloc_simulator.comparison.paired_statistics import Interval
+from rlalloc_simulator.comparison.runner import RunSettings, run_policy, run_simulator
 from rlalloc_simulator.engine import Simulator, table_of
-from rlalloc_simulator.paired_statistics import Interval
 from rlalloc_simulator.site_from_workload import Workload
 from rlalloc_simulator.training_workloads import VALIDATION, training_workload
-from rlalloc_trainer.evaluation import policy_runs as evaluation
-from rlalloc_trainer.evaluation.policy_runs import ActorWeights, Contender, WorkloadResult, policy_of, run_workload
-from rlalloc_trainer.promotion.routing_choice import WAYS, best_of, best_routing, by_wait, choose_routing, served
+from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
+from rlalloc_trainer.promotion.routing_choice import WAYS, best_of, best_routing, choose_routing, served
+from tests.simulator.comparison.example_results import result
 
 PRESSED, CALM = WAYS[1], WAYS[2]
 
@@ -75,37 +77,20 @@ def test_where_no_network_is_asked_the_heuristic_runs_itself() -> None:
         )
         for counts in (False, True)
     )
-    weights = ActorWeights.of(actor, Routing(own_order=True))
-    asked: list[Contender] = []
-
-    def noted(who: Contender) -> Heuristic:
-        asked.append(who)
-        return policy_of(who)
-
-    def run(workload: Workload, contender: Contender) -> WorkloadResult:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(evaluation, "policy_of", noted)
-            return run_workload((contender, workload))
-
-    assert run(urgent, weights) == run(urgent, BASELINE_NAME)
-    assert run(own, weights) != run(own, BASELINE_NAME)
-    assert asked == [BASELINE_NAME, BASELINE_NAME, weights, BASELINE_NAME]
-    other = msgspec.structs.replace(weights, objective=Weights(energy=0.1))
-    assert run(urgent, other) != run(urgent, BASELINE_NAME)
-    told = drive(Simulator(urgent.site, table_of(urgent.jobs, urgent.site)), urgent.jobs, policy_of(weights))
-    assert float((told.outcomes["finished_s"] - told.outcomes["submit_s"]).mean()) == run(urgent, weights).jct_s
+    learned = LearnedPolicy.of(actor, Routing(own_order=True))
+    baseline = HeuristicPolicy(BASELINE_NAME)
+    assert learned.policy(urgent.site.interception.urgency) == policy_named(BASELINE_NAME)
+    assert run_policy(learned, urgent) == run_policy(baseline, urgent)
+    assert run_policy(learned, own) != run_policy(baseline, own)
+    other = msgspec.structs.replace(learned, objective=Weights(energy=0.1))
+    assert run_policy(other, urgent) != run_policy(baseline, urgent)
+    asked = learned.policy(own.site.interception.urgency)
+    simulator = Simulator(urgent.site, table_of(urgent.jobs, urgent.site))
+    assert run_simulator(simulator, urgent.jobs, asked, RunSettings()) == run_policy(learned, urgent)
 
 
 def orders(workload: Workload) -> bool:
     return workload.site.interception.urgency.nice_band > 0
-
-
-def test_thirds_are_by_how_much_of_the_jct_is_waiting() -> None:
-    waits = [5.0, 0.0, 9.0, 1.0, 8.0, 4.0]
-    results = [result(10.0, wait) for wait in waits]
-    thirds = {name: sorted(rows.tolist()) for name, rows in by_wait(results).items()}
-    assert thirds == {"calm": [1, 3], "usual": [0, 5], "busy": [2, 4]}
-    assert set(by_wait(results[:1])) == {"calm"}
 
 
 def test_every_way_is_run_and_only_one_that_wins_is_taken() -> None:
@@ -114,7 +99,7 @@ def test_every_way_is_run_and_only_one_that_wins_is_taken() -> None:
     with torch.no_grad():
         actor.residual.bias[0] = -8.0
     workloads = [training_workload(VALIDATION + number, 60) for number in (0, 1, 2)]
-    routing, measured = choose_routing(ActorWeights.of(actor), workloads, map)
+    routing, measured = choose_routing(LearnedPolicy.of(actor), workloads, map)
     assert set(measured) == {way.describe() for way in WAYS}
     assert measured["everywhere"].estimate != pytest.approx(1.0, abs=1e-3)
     assert routing == NOWHERE or measured[routing.describe()].estimate < 1.0
@@ -122,30 +107,26 @@ def test_every_way_is_run_and_only_one_that_wins_is_taken() -> None:
 
 def test_another_heuristic_that_is_better_is_taken_and_needs_no_network() -> None:
     """On a site where one that stands in for the base is the best, the agent serves that."""
-    weights, name = ActorWeights.of(Actor()), next(iter(ALTERNATIVES))
+    weights, name = LearnedPolicy.of(Actor()), next(iter(ALTERNATIVES))
     way = Routing(below=0.0, heuristic=name)
     assert way in WAYS
-    base = [result(100.0, 50.0)] * 6
-    assert best_of({EVERYWHERE: base, way: [result(90.0, 50.0)] * 6}, base)[0] == way
-    assert served(weights, way) == name
+    base = [result(100.0, wait_s=50.0)] * 6
+    assert best_of({EVERYWHERE: base, way: [result(90.0, wait_s=50.0)] * 6}, base)[0] == way
+    assert served(weights, way) == HeuristicPolicy(name)
     assert served(weights, PRESSED) == msgspec.structs.replace(weights, routing=PRESSED)
 
 
 def test_for_another_objective_only_the_network_is_run() -> None:
-    weights = ActorWeights.of(Actor(), objective=Weights(energy=0.1))
+    weights = LearnedPolicy.of(Actor(), objective=Weights(energy=0.1))
     _, measured = choose_routing(weights, [training_workload(VALIDATION, 60)], map)
     assert set(measured) == {"everywhere"}
 
 
 def test_by_results() -> None:
     """Ahead over all, behind where jobs wait least: asked under pressure only."""
-    base = [result(100.0, wait) for wait in (0.0, 50.0, 90.0) for _ in range(4)]
-    everywhere = [result(jct, 50.0) for jct in (110.0, 90.0, 80.0) for _ in range(4)]
-    pressed = [result(jct, 50.0) for jct in (100.0, 95.0, 85.0) for _ in range(4)]
+    base = [result(100.0, wait_s=wait) for wait in (0.0, 50.0, 90.0) for _ in range(4)]
+    everywhere = [result(jct, wait_s=50.0) for jct in (110.0, 90.0, 80.0) for _ in range(4)]
+    pressed = [result(jct, wait_s=50.0) for jct in (100.0, 95.0, 85.0) for _ in range(4)]
     routing, measured = best_of({EVERYWHERE: everywhere, PRESSED: pressed}, base)
     assert routing == PRESSED
     assert measured[EVERYWHERE].estimate == pytest.approx((1.1 * 0.9 * 0.8) ** (1 / 3))
-
-
-def result(jct_s: float, wait_s: float) -> WorkloadResult:
-    return WorkloadResult(jct_s=jct_s, wait_s=wait_s, gpu_s=0.0, killed=0)

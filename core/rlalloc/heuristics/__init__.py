@@ -22,7 +22,7 @@ from rlalloc.heuristics.price import (
     steep_price,
 )
 from rlalloc.heuristics.sharing import afs_l, equal_share, marginal_gain
-from rlalloc.heuristics.sizes import CPUS_PER_GPU_ENOUGH, Heuristic
+from rlalloc.heuristics.workable_sizes import CPUS_PER_GPU_ENOUGH, Heuristic
 
 BASELINE_NAME: Final = f"price-by-order{SMALLEST_AREA_FIRST}"
 BASELINE: Final[Heuristic] = Ordered(price_by_order)

@@ -1,7 +1,7 @@
 """Policies that look at the job alone."""
 
 from rlalloc.allocation import shares_of
-from rlalloc.heuristics.sizes import Heuristic, at_most, repaired_shares
+from rlalloc.heuristics.workable_sizes import Heuristic, at_most, repaired_shares
 from rlalloc.job import JobView, Shares
 from rlalloc.view import ClusterView
 

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Final
 
-from rlalloc.heuristics.sizes import Heuristic, shares_for_count
+from rlalloc.heuristics.workable_sizes import Heuristic, shares_for_count
 from rlalloc.job import JobView, Shares
 from rlalloc.speed import PRIOR
 from rlalloc.view import ClusterView

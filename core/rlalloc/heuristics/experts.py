@@ -5,7 +5,7 @@ and a fifth more. What the names stand for is carried over to sizes here; each d
 """
 
 from rlalloc.heuristics.asked import as_requested
-from rlalloc.heuristics.sizes import at_most, repaired_shares, sizes_of
+from rlalloc.heuristics.workable_sizes import at_most, repaired_shares, sizes_of
 from rlalloc.job import JobView, Shares
 from rlalloc.view import ClusterView, expected_run_time_s
 

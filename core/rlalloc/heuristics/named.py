@@ -10,7 +10,7 @@ from rlalloc.errors import PluginError, PolicyError
 from rlalloc.heuristics import REFERENCE_POLICIES
 from rlalloc.heuristics.order import ORDERS, Ordered
 from rlalloc.heuristics.packing import solver_is_there, window_packing
-from rlalloc.heuristics.sizes import Heuristic
+from rlalloc.heuristics.workable_sizes import Heuristic
 from rlalloc.job import JobView, Shares
 from rlalloc.plugins import Registry
 from rlalloc.view import ClusterView

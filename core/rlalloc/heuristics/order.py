@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from rlalloc.allocation import size_for
-from rlalloc.heuristics.sizes import Heuristic
+from rlalloc.heuristics.workable_sizes import Heuristic
 from rlalloc.job import JobView, Shares
 from rlalloc.urgency import urgency_of_area, urgency_of_run_time
 from rlalloc.view import ClusterView, expected_run_time_s

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from rlalloc.heuristics.asked import as_requested
-from rlalloc.heuristics.sizes import shares_for_count
+from rlalloc.heuristics.workable_sizes import shares_for_count
 from rlalloc.job import JobView, Shares
 from rlalloc.speed import PRIOR
 from rlalloc.view import ClusterView, expected_run_time_s

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import msgspec
 
 from rlalloc.heuristics.sharing import equal_part
-from rlalloc.heuristics.sizes import at_most, sizes_of
+from rlalloc.heuristics.workable_sizes import at_most, sizes_of
 from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.view import ClusterView, expected_run_time_s
 

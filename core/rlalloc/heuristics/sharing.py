@@ -4,7 +4,7 @@ import functools
 import heapq
 import math
 
-from rlalloc.heuristics.sizes import at_most
+from rlalloc.heuristics.workable_sizes import at_most
 from rlalloc.job import JobView, Shares
 from rlalloc.speed import PRIOR
 from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView

@@ -71,7 +71,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     patience_s: float | None = None
 
     @property
-    def decline_name(self) -> str:
+    def skip_code(self) -> str:
         """The stable name that a reason begins with (docs/reference/messages.md); empty where a policy decided."""
         name, colon, _ = self.reason.partition(": ")
         return name if colon and re.fullmatch("[a-z0-9-]+", name) else "other" if self.reason else ""

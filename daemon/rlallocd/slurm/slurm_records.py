@@ -41,8 +41,8 @@ class RequestFields(msgspec.Struct, frozen=True, kw_only=True):
     mem_per_tres: str = ""
 
     @property
-    def told(self) -> bool:
-        """Whether the reader told them at all."""
+    def reported(self) -> bool:
+        """Whether the reader reported them at all."""
         return self.min_cpus > 0
 
 

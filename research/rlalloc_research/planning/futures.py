@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from rlalloc.bounds import NodeShape
-from rlalloc.heuristics.sizes import CPUS_PER_GPU_ENOUGH
+from rlalloc.heuristics.workable_sizes import CPUS_PER_GPU_ENOUGH
 from rlalloc.job import Allocation, JobView
 from rlalloc.speed import CURVES, SpeedCurve
 from rlalloc.urgency import UrgencyRules, nice_for, urgency_of_area
@@ -27,7 +27,7 @@ from rlalloc_simulator.engine.job_table import (
     size_of,
     sizes_as_requested,
 )
-from rlalloc_simulator.engine.running_at_start import seat
+from rlalloc_simulator.engine.running_at_start import start_first_jobs
 from rlalloc_simulator.engine.simulator import SIZE_FIELDS
 from rlalloc_simulator.engine.site_parameters import Interception
 
@@ -101,7 +101,7 @@ class Outlook:
         self._set_back(simulator, expected_s)
         self._draw_work(simulator, expected_s, generator)
         simulator = simulator.clone(arrivals)
-        seat(simulator.world, self._present.nodes)
+        start_first_jobs(simulator.world, self._present.nodes)
         return Future(simulator, self.number, slice(self._first, arrivals))
 
     def _draw_others(self, simulator: Simulator, expected_s: Reals, generator: np.random.Generator) -> int:

@@ -32,8 +32,8 @@ def policies() -> None:
     table.add_column("what it gives, and its source")
     for name, (what, source) in described().items():
         table.add_row(name, f"{what}\n{source}" if source else what)
-    console = Console()
-    console.print(table, highlight=False, markup=False)
+    console = Console(markup=False, emoji=False)
+    console.print(table, highlight=False)
     console.print(f"Each also with an order of the queue behind its name: {', '.join(ORDERS)}.", highlight=False)
 
 
@@ -54,11 +54,13 @@ def compare(  # noqa: PLR0913 (the options of the command)
     seed: SeedOption = 0,
     processes: ProcessesOption = 1,
 ) -> None:
-    """Compare policies by load on generated workloads: mean JCT over that as requested, paired."""
+    """Compare policies by load on generated workloads: mean JCT ratio versus as-requested on the same workloads."""
     from rlalloc.heuristics.named import EXPERTS, SOLVER_POLICIES
     from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
     from rlalloc_simulator import parallel
-    from rlalloc_simulator import policy_comparison as comparison
+    from rlalloc_simulator.comparison import load_comparison as comparison
+    from rlalloc_simulator.comparison.compared_policy import REFERENCE
+    from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE
 
     quick = [name for name in EXPERTS.names() if name not in SOLVER_POLICIES]
     names = policy or [each for name in quick for each in (name, name + SMALLEST_AREA_FIRST)]
@@ -77,16 +79,15 @@ def compare(  # noqa: PLR0913 (the options of the command)
             urgency=UrgencyRules(nice_band=nice_band, patience=patience),
         )
         compared = comparison.compare(names, settings, parallel_map, report)
-    table = Table(title=f"Mean JCT over that as requested [{comparison.CONFIDENCE:.0%} interval], by load")
+    table = Table(title=f"Mean JCT ratio versus {REFERENCE} [{CONFIDENCE:.0%} interval], by load")
     table.add_column("policy", no_wrap=True)
     for load in settings.loads:
         table.add_column(f"{load:g}", justify="right", no_wrap=True)
     for name, results in compared.items():
         table.add_row(name, *(str(each.ratio) for each in results), end_section=name == names[-1])
-    as_requested = compared[comparison.BASELINE]
-    table.add_row("as requested, seconds", *(f"{each.jct_s:,.0f}" for each in as_requested))
+    table.add_row(f"{REFERENCE}, mean JCT [s]", *(f"{each.jct_s:,.0f}" for each in compared[REFERENCE]))
     terminal = Console()
-    Console(width=None if terminal.is_terminal else 120).print(table, highlight=False)
+    Console(markup=False, emoji=False, width=None if terminal.is_terminal else 120).print(table, highlight=False)
 
 
 def tune(
@@ -102,6 +103,8 @@ def tune(
     """Tune a policy's constants and print them with what they gain on workloads that they were not tuned on."""
     from rlalloc_simulator import heuristic_tuning as tuning
     from rlalloc_simulator import parallel
+    from rlalloc_simulator.comparison.compared_policy import REFERENCE
+    from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE
 
     settings = tuning.TuningSettings(
         seed=seed, rounds=rounds, candidates=candidates, workloads=workloads, test_workloads=test_workloads
@@ -112,15 +115,15 @@ def tune(
         parallel.processes(processes) as parallel_map,
     ):
         tuned = tuning.tune(policy, settings, parallel_map, report)
-    table = Table(title=f"{policy}: mean JCT over that as requested, on {test_workloads} other workloads")
-    for column in ("constants", "", f"ratio [{tuning.CONFIDENCE:.0%} interval]"):
+    table = Table(title=f"{policy}: mean JCT ratio versus {REFERENCE} on {test_workloads} other workloads")
+    for column in ("constants", "", f"ratio [{CONFIDENCE:.0%} interval]"):
         table.add_column(column, justify="left")
     for what, values, ratio in (
         ("tuned", tuned.values, tuned.ratio),
         ("in use", tuned.in_use, tuned.in_use_ratio),
     ):
         table.add_row(what, "\n".join(f"{name} {value:.4g}" for name, value in values.items()), str(ratio))
-    Console().print(table, highlight=False)
+    Console(markup=False, emoji=False).print(table, highlight=False)
 
 
 def loads_of(text: str) -> tuple[float, ...]:

@@ -42,11 +42,11 @@ def run(
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the figures, in seconds.")] = None,
 ) -> None:
     """Run a workload on the simulated site that it describes; print what came of it, and draw it."""
-    from rlalloc_simulator.report.simulation_report import AS_SUBMITTED, draw, run_workload, write_json
+    from rlalloc_simulator.report.simulation_report import AS_SUBMITTED, draw, run_file, write_json
 
     with errors_end_here("simulate", WorkloadError, PolicyError):
         with progress_bar() as report:
-            reported = run_workload(workload, policy or [AS_SUBMITTED], backfill, report, terms=terms)
+            reported = run_file(workload, policy or [AS_SUBMITTED], backfill, report, terms=terms)
         _print(reported)
         if json is not None:
             write_json(reported, json)

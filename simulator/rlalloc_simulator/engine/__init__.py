@@ -1,4 +1,4 @@
-"""The engine: a Slurm cluster as compiled code runs it. What it simulates: docs/explanation/simulator.md."""
+"""The engine: a Slurm cluster simulated by compiled code. What it simulates: docs/explanation/simulator.md."""
 
 from rlalloc_simulator.engine.job_table import JobTable, SubmittedJob, table_of
 from rlalloc_simulator.engine.simulator import Simulator

@@ -1,4 +1,4 @@
-"""What rlalloc does to jobs: a new size, leaving one as it is, a requeue."""
+"""What rlalloc does to jobs: it gives them a new size, leaves them as they are, or requeues them."""
 
 import math
 
@@ -13,11 +13,11 @@ from rlalloc_simulator.engine.queue_priority import dequeue
 
 @compiled
 def resize(world: World, numbers: Numbers, sizes: Numbers) -> int:
-    """Give waiting jobs new sizes and let them go; return the first that no nodes could ever hold, or NOBODY.
+    """Give waiting jobs new sizes; return the first job that no nodes could ever hold, or NOBODY.
 
     ``sizes`` (jobs, 7) has nodes, and GPUs, CPUs and MiB a node, the time limit [s], what is added to nice and the
-    seconds in which that falls to nothing (0: never). Jobs that wait no more are left as they are, as slurmctld would
-    refuse the update. Nothing changes if one cannot be held.
+    seconds in which that decays to 0 (0: never). Jobs that are not pending any more stay as they are, as slurmctld
+    would refuse the update. Nothing changes if no nodes could hold one of them.
     """
     trial = world.sizes[:1].copy()
     for row in range(len(numbers)):
@@ -45,13 +45,13 @@ def resize(world: World, numbers: Numbers, sizes: Numbers) -> int:
             or size["mem_mib_per_node"] != job["requested_mem_mib_per_node"]
             or size["limit_s"] != job["requested_limit_s"]
         )
-        _let_go(world, number)
+        _make_eligible(world, number)
     return NOBODY
 
 
 @compiled
 def run_answered(world: World, sizes: Numbers) -> int:
-    """Go on until all is done, each question answered by its job's row of ``sizes`` (jobs, 7).
+    """Run to the end; the answer to each question is the job's row of ``sizes`` (jobs, 7).
 
     Return the first job whose row no nodes could hold, or NOBODY.
     """
@@ -67,17 +67,17 @@ def run_answered(world: World, sizes: Numbers) -> int:
 
 @compiled
 def leave(world: World, numbers: Numbers) -> None:
-    """Let waiting jobs go as they are."""
+    """Let waiting jobs begin as they are."""
     for row in range(len(numbers)):
         if world.jobs[numbers[row]]["state"] == DEFERRED:
-            _let_go(world, numbers[row])
+            _make_eligible(world, numbers[row])
         elif world.jobs[numbers[row]]["state"] == PENDING:
             world.jobs[numbers[row]]["decisions"] += 1
 
 
 @compiled
 def requeue(world: World, number: int) -> bool:
-    """Put a running job back to wait; False if it does not run."""
+    """Requeue a running job; False if it does not run."""
     if world.jobs[number]["state"] != RUNNING:
         return False
     _requeue(world, number)
@@ -113,8 +113,8 @@ def _set_size(size: Record, given: Numbers) -> None:
 
 
 @compiled
-def _let_go(world: World, number: int) -> None:
-    """Let a job begin as soon as its user's begin time, or the delay of its requeue, allows."""
+def _make_eligible(world: World, number: int) -> None:
+    """Make a job eligible at its user's begin time, or after the delay of its requeue."""
     job = world.jobs[number]
     job["decisions"] += 1
     begin_s = job["accrue_s"] if job["restarts"] > 0 else job["begin_s"]

@@ -2,11 +2,11 @@
 
 Source: ``_attempt_backfill`` of src/plugins/sched/backfill/backfill.c and ``_will_run_test`` of select/cons_tres
 (Slurm 25.11). Jobs are taken in the order of the queue. One that can start on what is free, beside the reservations
-made so far, starts. Any other gets a reservation of whole nodes, from when running jobs will have ended by their time
+made so far, starts. Any other gets a reservation of whole nodes, from the time at which running jobs reach their time
 limits and for its own time limit, rounded to bf_resolution. Reservations live for one cycle.
 
-Only what can start at once changes anything, so jobs behind the last one that fits the free resources are not looked
-at. That saves most of the work and changes no result.
+Only jobs that can start at once change anything, so jobs behind the last one that fits the free resources are
+skipped. That saves most of the work and does not change the result.
 """
 
 import math
@@ -23,9 +23,9 @@ from rlalloc_simulator.engine.reservations import (
     add,
     earliest_on_one,
     earliest_on_several,
-    get_to_know,
+    fill_soonest,
+    job_started_on,
     no_reservations,
-    now_holds,
 )
 from rlalloc_simulator.engine.start_prediction import in_windows
 
@@ -33,8 +33,8 @@ from rlalloc_simulator.engine.start_prediction import in_windows
 class Openings(NamedTuple):
     """What is free at the moment of a cycle.
 
-    ``nodes`` are those with anything free that a job could use, ascending. ``until_s`` is by number of GPUs until
-    when a node that has so many free is not reserved, at most: whoever would run for longer cannot start.
+    ``nodes`` are those with anything free that a job could use, ascending. ``until_s`` gives, by number of GPUs, the
+    latest time until which a node with so many free ones is not reserved: a job that runs longer cannot start.
     """
 
     nodes: Numbers
@@ -47,7 +47,7 @@ def backfill(world: World) -> bool:  # noqa: C901, PLR0912, PLR0915 (parts of th
     clock, rules = world.clock[0], world.rules[0]
     clock["backfills"] += 1
     openings = _openings(world)
-    candidates = _that_fit(world, openings, min(clock["queued"], rules["bf_max_job_test"]))
+    candidates = _fitting_places(world, openings, min(clock["queued"], rules["bf_max_job_test"]))
     left = len(candidates)
     if left == 0:
         return False
@@ -66,7 +66,7 @@ def backfill(world: World) -> bool:  # noqa: C901, PLR0912, PLR0915 (parts of th
         number = order[place]
         size = sizes[number]
         partition, mine = world.partitions[size["partition"]], in_partition[size["partition"]]
-        less_room = False  # for whoever would start now
+        less_room = False  # for a job that would start now
         found: int = 0
         if candidates[candidate] == place:
             candidate += 1
@@ -76,7 +76,7 @@ def backfill(world: World) -> bool:  # noqa: C901, PLR0912, PLR0915 (parts of th
             dequeue(world, number)
             start(world, number)
             for taken in range(size["nodes"]):
-                now_holds(world, reservations, chosen[taken])
+                job_started_on(world, reservations, chosen[taken])
             clock["backfilled"] += 1
             started += 1
             less_room = True
@@ -86,7 +86,7 @@ def backfill(world: World) -> bool:  # noqa: C901, PLR0912, PLR0915 (parts of th
             world.jobs[number]["reason"] = RESOURCES
             gpus = size["gpus_per_node"]
             if not known[gpus]:
-                get_to_know(world, reservations, gpus)
+                fill_soonest(world, reservations, gpus)
             if size["nodes"] == 1:
                 row = reservations.soonest_s[gpus]
                 start_s, found = earliest_on_one(nodes, slots, mine, chains, row, size, room, window_end_s)
@@ -109,9 +109,9 @@ def backfill(world: World) -> bool:  # noqa: C901, PLR0912, PLR0915 (parts of th
 
 @compiled
 def _without_blocked(world: World, openings: Openings, first_s: Reals, order: Numbers, candidates: Numbers) -> int:
-    """How many candidates are left when those at the end are dropped that cannot start any more.
+    """Drop candidates at the end that cannot start any more, and return how many are left.
 
-    None of them will in this cycle: room only becomes less.
+    They will not start in this cycle: free room only shrinks.
     """
     nodes, sizes, room, until_s = world.nodes, world.sizes, world.room, openings.until_s
     now_s = world.clock[0]["now_s"]
@@ -152,8 +152,8 @@ def _openings(world: World) -> Openings:
 
 
 @compiled
-def _that_fit(world: World, openings: Openings, tested: int) -> Numbers:
-    """Places of the tested jobs that may fit what is free now, reservations aside, ascending; the last one does."""
+def _fitting_places(world: World, openings: Openings, tested: int) -> Numbers:
+    """Places of the tested jobs that may fit what is free now without reservations, ascending; the last one does."""
     # What nodes with at least so many free GPUs have: an upper bound for a quick no.
     kinds = len(openings.until_s)
     count = np.zeros(kinds, dtype=np.int64)

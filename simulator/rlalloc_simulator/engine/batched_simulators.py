@@ -1,4 +1,4 @@
-"""Many simulators at once, so that a policy network answers all their questions in one batch."""
+"""Questions of simulated sites and their answers: one at a time, or of many simulators in one batch."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -26,8 +26,8 @@ class Question(NamedTuple):
     encoded: EncodedQuestion
 
 
-class SideBySide:
-    """Simulators that go on together: each until it asks, then one batch of questions, then one of answers."""
+class BatchedSimulators:
+    """Simulators that run together: each until it asks, then one batch of questions, then one batch of answers."""
 
     def __init__(self, workloads: Sequence[tuple[SimulatedSite, Sequence[SubmittedJob]]]) -> None:
         self.jobs = [jobs for _, jobs in workloads]
@@ -65,7 +65,7 @@ def ask(simulator: Simulator, place: int, number: int, job: SubmittedJob) -> Que
 
 
 def decide(simulator: Simulator, number: int, job: SubmittedJob, view: ClusterView, shares: Shares) -> bool:
-    """Give the asked job what ``shares`` mean; False where no nodes could ever hold that, and it is left as it is."""
+    """Give a job what ``shares`` mean. False where no nodes could ever hold that: the job stays as it is."""
     allocation, nice = answer_of(simulator.site.interception.urgency, job, view, shares)
     try:
         simulator.resize({number: allocation}, nice={number: nice})
@@ -78,9 +78,9 @@ def decide(simulator: Simulator, number: int, job: SubmittedJob, view: ClusterVi
 def answer_of(
     rules: UrgencyRules, job: SubmittedJob | JobView, view: ClusterView, shares: Shares
 ) -> tuple[Allocation, tuple[int, float]]:
-    """Return what ``shares`` mean, through the same functions as the daemon.
+    """Return what ``shares`` mean, by the same functions as in the daemon.
 
-    The size; what is added to nice, and the seconds of waiting in which that falls to nothing.
+    The allocation; what is added to nice, and the seconds of waiting in which that decays to 0.
     """
     allocation = allocation_for(
         shares, job.request, job.bounds, view.shape, lambda sized: slowdown(job.request, sized)

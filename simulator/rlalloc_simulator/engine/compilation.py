@@ -1,7 +1,7 @@
 """Compilation by numba, with a cache that notices when any module of the engine has changed.
 
-numba's own cache looks only at the file of the function that it keeps: a caller would go on with a callee's old code.
-So each version of the sources has a folder of its own. Where none can be written, every process compiles again.
+numba's own cache checks only the file of the cached function: a caller would keep a callee's old code. Therefore each
+version of the sources has its own cache folder. Where none can be written, every process compiles again.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ def compiled(function: Compiled) -> Compiled:
 def _folder() -> Path | None:
     """Where compiled code is kept: beside the sources, else in the user's cache; never in a folder that others own.
 
-    What is kept there is run when it is loaded, as .pyc files are, and is only as trustworthy as they are.
+    Like .pyc files, what is loaded from there is executed, so it is as trustworthy as the folder.
     """
     modules = (rlalloc.view.__file__, rlalloc.urgency.__file__)  # what is compiled, too, and of which constants
     sources = b"".join(path.read_bytes() for path in (*sorted(_HERE.glob("*.py")), *map(Path, modules)))

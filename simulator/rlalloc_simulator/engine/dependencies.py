@@ -1,4 +1,4 @@
-"""Dependencies between jobs: what a start or an end means for those that wait for it."""
+"""Dependencies between jobs: what a job's start or end means for its dependants."""
 
 import math
 from typing import Final
@@ -23,10 +23,10 @@ NEVER: Final = 1_000_000
 
 
 @compiled
-def tell_dependants(world: World, number: int) -> None:
+def settle_dependants(world: World, number: int) -> None:
     """Settle the dependencies on a job that has started for the first time, or ended.
 
-    Who waits for nothing else any more comes due at this very moment.
+    A job without other unmet dependencies becomes eligible at once.
     """
     job = world.jobs[number]
     link = job["first_dependant"]

@@ -1,7 +1,7 @@
 """The engine's memory: numpy records that compiled code reads and writes. Times in seconds, memory in MiB.
 
-A job or a node is one record, since the engine nearly always wants several fields of the same one; only what a job
-needs to be placed is kept apart.
+A job or a node is one record, since the engine nearly always needs several fields of the same one. Only what it takes
+to place a job is kept apart.
 """
 
 from typing import Final, NamedTuple
@@ -64,13 +64,13 @@ JOB: Final = np.dtype(
         ("submit_s", "f8"),
         ("begin_s", "f8"),  # the user's --begin
         ("cancel_s", "f8"),  # when the user cancels it if it still waits; infinite if never
-        ("cancel_after_s", "f8"),  # the user cancels it so long after its first start; infinite if never
+        ("cancel_after_s", "f8"),  # the user cancels it this long after its first start; infinite if never
         ("work_s", "f8"),  # run time on one GPU with all the CPUs it needs
         ("stops_at", "f8"),  # the part of the work after which it ends by itself, 1 for all of it
         ("cpus_per_gpu_needed", "f8"),
         ("mem_mib_per_gpu_needed", "f8"),
         ("restart_cost_s", "f8"),
-        ("checkpoint_interval_s", "f8"),  # 0: it saves itself when it is told to stop
+        ("checkpoint_interval_s", "f8"),  # 0: it saves its state on SIGTERM
         ("qos_factor", "f8"),  # its QOS's priority over the highest one
         ("user", "i4"),
         ("curve", "i4"),
@@ -85,9 +85,9 @@ JOB: Final = np.dtype(
         ("resumes", "b1"),  # goes on from a checkpoint after a requeue
         ("requeues", "b1"),  # Slurm may requeue it when a node fails
         # What becomes of it.
-        ("nice", "i4"),  # its user's own, and what is left of the added one
+        ("nice", "i4"),  # the user's, and what is left of the added one
         ("added_nice", "i4"),  # by rlalloc, for its urgency
-        ("patience_s", "f8"),  # of waiting, after which nothing is left of that; infinite if it stays
+        ("patience_s", "f8"),  # of waiting after which that has decayed to 0; infinite if it stays
         ("state", "i1"),
         ("reason", "i1"),
         ("resized", "b1"),
@@ -217,7 +217,7 @@ class World(NamedTuple):
     (node n is number jobs + n) by the time of the next thing that happens to them: ``agenda`` the heap,
     ``agenda_place`` where each stands in it (or NOBODY), ``agenda_s`` the times. ``gpus_free_s`` (GPUs + 1, nodes) is
     when so many GPUs of a node are free, as its running jobs' time limits have it: -inf for now, inf for never.
-    ``room``, ``chosen`` and ``allowed`` are room to work in.
+    ``room``, ``chosen`` and ``allowed`` are scratch space.
     """
 
     jobs: Records

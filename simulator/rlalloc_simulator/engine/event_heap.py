@@ -9,7 +9,7 @@ from rlalloc_simulator.engine.engine_records import NOBODY, World
 
 @compiled
 def plan(world: World, number: int, time_s: float) -> None:
-    """Let something happen to job or node ``number`` at ``time_s``, in place of what was planned for it."""
+    """Plan an event of job or node ``number`` at ``time_s``, instead of the one planned before."""
     world.agenda_s[number] = time_s
     place = world.agenda_place[number]
     if place == NOBODY:
@@ -21,7 +21,7 @@ def plan(world: World, number: int, time_s: float) -> None:
 
 @compiled
 def cancel_plan(world: World, number: int) -> None:
-    """Let nothing happen to ``number``."""
+    """Cancel the planned event of ``number``."""
     place = world.agenda_place[number]
     if place == NOBODY:
         return

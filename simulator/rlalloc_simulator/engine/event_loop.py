@@ -1,4 +1,4 @@
-"""Time: what happens when, until all is done, a moment is reached or somebody has to decide.
+"""Time: what happens when, until all jobs have ended, a time is reached or a job needs a decision.
 
 At one moment, in this order: node failures and repairs, ends and cancellations, jobs that become eligible, arrivals,
 the priorities' calculation, the main scheduler, backfill, questions. The main scheduler runs after each submission,
@@ -25,7 +25,7 @@ ASKS: Final = 2
 
 @compiled
 def advance(world: World, until_s: float) -> int:
-    """Go on until all is done (FINISHED), ``until_s`` (REACHED) or a question (ASKS, see ``world.asked``)."""
+    """Run until all jobs have ended (FINISHED), ``until_s`` (REACHED) or a question (ASKS, see ``world.asked``)."""
     clock = world.clock[0]
     while True:
         time_s = next_time(world)
@@ -48,7 +48,7 @@ def advance(world: World, until_s: float) -> int:
 
 @compiled
 def wake(world: World) -> None:
-    """Let the main scheduler run as soon as it may, and backfill at its next time: something has changed."""
+    """Something has changed: run the main scheduler as soon as it may, and backfill at its next time."""
     clock, rules = world.clock[0], world.rules[0]
     soonest_s = clock["now_s"]
     if rules["batch_sched_delay"] > 0:
@@ -62,7 +62,7 @@ def wake(world: World) -> None:
 
 @compiled
 def _arm(world: World) -> None:
-    """Let what runs at intervals run at its next time."""
+    """Plan the next run of what runs at intervals."""
     clock, rules = world.clock[0], world.rules[0]
     now_s = clock["now_s"]
     if rules["backfill"]:
@@ -238,7 +238,7 @@ def _review(world: World) -> None:
 
 @compiled
 def _still_waiting(world: World) -> bool:
-    """Drop questions about jobs that wait no more; return whether any is left."""
+    """Drop questions about jobs that are not pending any more; return whether any is left."""
     clock = world.clock[0]
     kept = 0
     for place in range(clock["asked"]):

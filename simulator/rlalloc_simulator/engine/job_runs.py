@@ -4,7 +4,7 @@ import math
 
 from rlalloc.urgency import STEPS, nice_left, steps_taken
 from rlalloc_simulator.engine.compilation import compiled
-from rlalloc_simulator.engine.dependencies import NEVER, tell_dependants
+from rlalloc_simulator.engine.dependencies import NEVER, settle_dependants
 from rlalloc_simulator.engine.engine_records import (
     BEGIN_TIME,
     CANCELLED,
@@ -63,11 +63,11 @@ def start(world: World, number: int) -> None:
     if first:
         job["first_start_s"] = now_s
     _hold(world, number)
-    _foresee_end(world, number)
+    _predict_end(world, number)
     plan(world, number, job["end_s"])
     _count(world, number, 1)
     if first:
-        tell_dependants(world, number)
+        settle_dependants(world, number)
 
 
 @compiled
@@ -97,12 +97,12 @@ def conclude(world: World, number: int, state: int) -> None:
     job["finished_s"] = world.clock[0]["now_s"]
     cancel_plan(world, number)
     world.clock[0]["ended"] += 1
-    tell_dependants(world, number)
+    settle_dependants(world, number)
 
 
 @compiled
 def requeue(world: World, number: int) -> None:
-    """Put a running job back: it may begin again after slurmctld's delay, from its checkpoint if it can resume."""
+    """Requeue a running job: it may begin again after slurmctld's delay, from its checkpoint if it can resume."""
     job, clock = world.jobs[number], world.clock[0]
     _release(world, number)
     _settle_work(world, number, False)
@@ -122,7 +122,7 @@ def defer(world: World, number: int, begin_s: float) -> None:
 
 @compiled
 def await_turn(world: World, number: int) -> None:
-    """Put an eligible job into the queue, if it depends on nothing any more."""
+    """Put an eligible job into the queue unless a dependency is unmet."""
     job = world.jobs[number]
     next_s = job["cancel_s"]
     if job["unmet"] > 0:
@@ -130,7 +130,7 @@ def await_turn(world: World, number: int) -> None:
         job["reason"] = DEPENDENCY if job["unmet"] < NEVER else DEPENDENCY_NEVER_SATISFIED
     else:
         job["state"], job["reason"] = PENDING, PRIORITY
-        next_s = min(next_s, _ease(world, number))
+        next_s = min(next_s, _decay_nice(world, number))
         enqueue(world, number)
     if math.isfinite(next_s):
         plan(world, number, max(world.clock[0]["now_s"], next_s))
@@ -139,8 +139,8 @@ def await_turn(world: World, number: int) -> None:
 
 
 @compiled
-def _ease(world: World, number: int) -> float:
-    """Let a job's nice fall with its wait (rlalloc.urgency); return when it falls next, infinite if it does not."""
+def _decay_nice(world: World, number: int) -> float:
+    """Decay a job's nice with its wait (rlalloc.urgency); return when it decays next, infinite if it does not."""
     job = world.jobs[number]
     steps = _steps_taken(world.clock[0]["now_s"] - job["accrue_s"], job["patience_s"])
     left = _nice_left(job["added_nice"], steps)
@@ -174,8 +174,8 @@ def _as_requested(world: World, number: int) -> None:
 
 
 @compiled
-def _foresee_end(world: World, number: int) -> None:
-    """Set when and how this run ends if nobody interferes."""
+def _predict_end(world: World, number: int) -> None:
+    """Set when and how this run ends if nothing interferes."""
     job, size = world.jobs[number], world.sizes[number]
     gpus = max(1, size["nodes"] * size["gpus_per_node"])
     per_node = max(1, size["gpus_per_node"])
@@ -245,7 +245,7 @@ def _hold(world: World, number: int) -> None:
         held["latest_end_s"], held["job"] = latest_end_s, number
         held["gpus"], held["cpus"] = size["gpus_per_node"], size["cpus_per_node"]
         held["mem_mib"] = size["mem_mib_per_node"]
-        _foresee_free_gpus(world.nodes, world.slots, world.gpus_free_s, node)
+        _predict_free_gpus(world.nodes, world.slots, world.gpus_free_s, node)
         link = clock["free_hold"]
         clock["free_hold"] = world.holds[link]["next"]
         world.holds[link]["node"], world.holds[link]["next"] = node, job["first_hold"]
@@ -270,7 +270,7 @@ def _release(world: World, number: int) -> None:
         there["running"] -= 1
         for later in range(slot, there["running"]):
             _copy_slot(world, node, later + 1, later)
-        _foresee_free_gpus(world.nodes, world.slots, world.gpus_free_s, node)
+        _predict_free_gpus(world.nodes, world.slots, world.gpus_free_s, node)
         job["first_hold"] = world.holds[link]["next"]
         world.holds[link]["next"] = clock["free_hold"]
         clock["free_hold"] = link
@@ -278,7 +278,7 @@ def _release(world: World, number: int) -> None:
 
 
 @compiled
-def _foresee_free_gpus(nodes: Records, slots: Records, gpus_free_s: Reals, node: int) -> None:
+def _predict_free_gpus(nodes: Records, slots: Records, gpus_free_s: Reals, node: int) -> None:
     """Set when each number of GPUs of ``node`` will be free, at the time limits of what runs there."""
     there = nodes[node]
     gpus: int = 0

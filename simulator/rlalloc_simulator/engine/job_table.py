@@ -1,4 +1,4 @@
-"""What goes into the engine: jobs as their users submit them, and the table that compiled code reads."""
+"""The engine's input: jobs as their users submit them, and the table that compiled code reads."""
 
 import math
 from collections.abc import Sequence
@@ -29,17 +29,17 @@ DependencyKind = Literal["after", "afterany", "afternotok", "afterok"]
 
 
 class SubmittedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One job of a workload, in Slurm's terms, and what only the simulator knows of it.
+    """One job of a workload in Slurm's terms, and what only the simulator knows about it.
 
     user, partition     places in the site's ``users`` and ``partitions``
     begin_s             the user's own ``--begin``
     cancel_s            when the user cancels it if it still waits then
-    cancel_after_s      the user cancels it so long after its first start
+    cancel_after_s      the user cancels it this long after its first start
     stops_at            part of its work after which it ends by itself as ``stop_state``; 1 for all of it, COMPLETED
     qos_factor          its QOS's priority over the highest one
-    managed             it is rlalloc's: it waits for a decision, at most for the grace
+    managed             rlalloc decides about it: it waits for that, at most for the grace
     resumes             after a requeue it goes on from its last checkpoint, ``restart_cost_s`` after its start
-    checkpoint_interval_s  0 if it saves its state when it is told to stop
+    checkpoint_interval_s  0 if it saves its state on SIGTERM
     names_tasks         ``--ntasks-per-node`` was given
     dependencies        kinds and places in the workload of the jobs that it depends on
     """

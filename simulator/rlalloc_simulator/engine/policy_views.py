@@ -8,7 +8,7 @@ from rlalloc.job import JobView
 from rlalloc.view import ClusterView
 from rlalloc_simulator.engine.job_table import SubmittedJob
 from rlalloc_simulator.engine.simulator import Simulator
-from rlalloc_simulator.engine.view_gathering import gather_nodes, gather_queue, gather_releases
+from rlalloc_simulator.engine.view_arrays import node_arrays, queue_rows, release_rows
 
 
 def job_view(simulator: Simulator, number: int, job: SubmittedJob) -> JobView:
@@ -31,17 +31,15 @@ def cluster_view(simulator: Simulator, number: int) -> ClusterView:
     world, now_s = simulator.world, simulator.now_s
     partition = int(world.sizes[number]["partition"])
     mine = world.in_partition[partition]
-    free, totals, largest = gather_nodes(world.nodes, mine)
+    free, totals, largest = node_arrays(world.nodes, mine)
     queue = world.queue[: world.clock[0]["queued"]]
-    queued, behind = gather_queue(world.jobs, world.sizes, queue, partition, number)
+    queued, behind = queue_rows(world.jobs, world.sizes, queue, partition, number)
     return ClusterView(
         time_s=now_s,
         shape=NodeShape(*largest.tolist()),
         free=free,
         totals=totals,
-        releases=gather_releases(
-            world.nodes, world.slots, world.holds, world.jobs, world.sizes, mine, partition, now_s
-        ),
+        releases=release_rows(world.nodes, world.slots, world.holds, world.jobs, world.sizes, mine, partition, now_s),
         queued=queued,
         behind=behind,
         urgency_counts=simulator.site.interception.urgency.nice_band > 0,

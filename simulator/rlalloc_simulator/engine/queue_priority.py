@@ -63,7 +63,7 @@ def calculate(world: World) -> bool:
 
 @compiled
 def count_usage(world: World) -> None:
-    """Charge every user for what their running jobs have held since the last call."""
+    """Charge users for what their running jobs have held since the last call."""
     clock = world.clock[0]
     elapsed_s = clock["now_s"] - clock["last_usage_s"]
     clock["last_usage_s"] = clock["now_s"]

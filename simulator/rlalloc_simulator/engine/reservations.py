@@ -1,4 +1,4 @@
-"""When nodes will be free, and whom they are promised to: the reservations of one backfill cycle."""
+"""When nodes will be free, and for which jobs they are reserved in one backfill cycle."""
 
 import math
 from typing import NamedTuple
@@ -143,7 +143,7 @@ def earliest_on_several(
 
 @compiled
 def free_of_reservations(chains: Chains, node: int, time_s: float, limit_s: float) -> bool:
-    """Whether ``node`` is reserved for nobody from ``time_s`` on for ``limit_s``."""
+    """Whether ``node`` has no reservation for ``limit_s`` from ``time_s`` on."""
     first, following, begin_s, end_s = chains.first, chains.following, chains.begin_s, chains.end_s
     return bool(_after(first, following, begin_s, end_s, node, time_s, limit_s, time_s) <= time_s)
 
@@ -184,15 +184,15 @@ def add(reservations: Reservations, node: int, begin_s: float, end_s: float) -> 
 
 
 @compiled
-def now_holds(world: World, reservations: Reservations, node: int) -> None:
-    """Take into account that a job has been started on ``node`` in this cycle."""
+def job_started_on(world: World, reservations: Reservations, node: int) -> None:
+    """Account for a job that has been started on ``node`` in this cycle."""
     for gpus in range(len(reservations.known)):
         if reservations.known[gpus]:
             _set_soonest(world, reservations, node, gpus)
 
 
 @compiled
-def get_to_know(world: World, reservations: Reservations, gpus: int) -> None:
+def fill_soonest(world: World, reservations: Reservations, gpus: int) -> None:
     """Fill the row of ``soonest_s`` for jobs that need so many GPUs of a node."""
     nodes, free_s, soonest_s = world.nodes, world.gpus_free_s[gpus], reservations.soonest_s[gpus]
     first, now_s = reservations.chains.first, world.clock[0]["now_s"]

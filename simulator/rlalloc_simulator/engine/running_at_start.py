@@ -1,4 +1,4 @@
-"""Jobs that run when a simulation begins: for one that goes on from a cluster as somebody sees it."""
+"""Jobs that already run when a simulation begins: for simulations from the present state of a cluster."""
 
 from rlalloc_simulator.engine.compilation import compiled
 from rlalloc_simulator.engine.engine_records import Numbers, World
@@ -6,10 +6,10 @@ from rlalloc_simulator.engine.job_runs import start
 
 
 @compiled
-def seat(world: World, nodes: Numbers) -> None:
-    """Let the first jobs of the workload run from now on, job n on the one node ``nodes[n]``, which must have room.
+def start_first_jobs(world: World, nodes: Numbers) -> None:
+    """Start the first jobs of the workload, job n on the single node ``nodes[n]``, which must have room.
 
-    To be called before anything else has happened.
+    Call it before anything else has happened.
     """
     for number in range(len(nodes)):
         world.chosen[0] = nodes[number]

@@ -1,4 +1,4 @@
-"""A simulated site: run it until jobs need a decision, answer, go on."""
+"""A simulated site: run it until jobs need a decision, answer, and run on."""
 
 import hashlib
 import math
@@ -77,9 +77,9 @@ class Simulator:
         return asked
 
     def resize(self, sizes: Mapping[int, Allocation], nice: Mapping[int, tuple[int, float]] | None = None) -> None:
-        """Give waiting jobs these sizes and let them go. Raises ValueError if no nodes could ever hold one.
+        """Give waiting jobs these sizes. Raises ValueError if no nodes could ever hold one.
 
-        ``nice`` has what is added to a job's own, and the seconds of waiting in which that falls to nothing.
+        ``nice`` has what is added to a job's nice, and the seconds of waiting in which that decays to 0.
         """
         added = nice or {}
         rows = [(*size_of(allocation).values(), *added.get(number, (0, 0))) for number, allocation in sizes.items()]
@@ -93,13 +93,13 @@ class Simulator:
     def run_answered(self, sizes: Numbers) -> None:
         """Run to the end, answering each question by the job's row of ``sizes`` (jobs, 7), columns SIZE_FIELDS.
 
-        All of it in compiled code. Raises ValueError if no nodes could ever hold a size that was asked for.
+        It stays in compiled code. Raises ValueError if no nodes could ever hold a size that was asked for.
         """
         self._refuse(answers.run_answered(self.world, sizes), np.arange(len(sizes)), sizes)
         self.finished = True
 
     def leave(self, numbers: Sequence[int] | Numbers) -> None:
-        """Let waiting jobs go as they are."""
+        """Let waiting jobs begin as they are."""
         answers.leave(self.world, np.asarray(numbers, dtype=np.int64))
 
     def requeue(self, number: int) -> None:
@@ -108,23 +108,23 @@ class Simulator:
             raise ValueError(f"job {number} does not run at {self.now_s} s: only running jobs are requeued")
 
     def outcomes(self) -> Records:
-        """What has become of every job so far: a copy of their records (``records.JOB``)."""
+        """What has become of every job so far: a copy of the records (``engine_records.JOB``)."""
         return self.world.jobs.copy()
 
     def clone(self, arrivals: int | None = None) -> "Simulator":
-        """Return a simulation that goes on from this very state, independent of this one.
+        """Return an independent simulation in the same state.
 
-        With ``arrivals`` only so many jobs of the workload ever come; not fewer than have come already.
+        With ``arrivals`` only the first jobs of the workload come, never fewer than have come already.
         """
-        twin = Simulator.__new__(Simulator)
-        twin.site, twin.finished = self.site, self.finished
-        twin.world = World._make(
+        copy = Simulator.__new__(Simulator)
+        copy.site, copy.finished = self.site, self.finished
+        copy.world = World._make(
             array if name in _NEVER_COPIED else _copied(array)
             for name, array in zip(World._fields, self.world, strict=True)
         )
         if arrivals is not None:
-            twin.world.jobs["submit_s"][max(arrivals, int(twin.world.clock[0]["arrived"])) :] = math.inf
-        return twin
+            copy.world.jobs["submit_s"][max(arrivals, int(copy.world.clock[0]["arrived"])) :] = math.inf
+        return copy
 
     def digest(self) -> str:
         """SHA-256 of what has become of all jobs, field by field."""
@@ -212,7 +212,7 @@ def _associations_of(site: SimulatedSite) -> tuple[Records, Records]:
     users = np.zeros(len(site.users), dtype=USER)
     users["account"] = [names.index(user.account) for user in site.users]
     users["shares"] = [user.shares for user in site.users]
-    users["factor"] = 1.0  # without usage everybody deserves alike
+    users["factor"] = 1.0  # without usage all users rank alike
     return users, accounts
 
 

@@ -64,12 +64,12 @@ class PriorityParameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class Interception(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How rlalloc stands in a job's way: the plugin's grace, the daemon's cycle, and deciding again.
+    """What rlalloc does to jobs: the plugin's grace, the daemon's cycle, and re-decisions of pending jobs.
 
-    ``decision_interval`` 0 asks at once for each job. ``review_interval`` 0 never asks again; else at most
-    ``review_depth`` pending jobs from the head of the queue, each at most ``review_limit`` times.
-    ``requeue_delay`` is what slurmctld adds to a requeued job's begin time. With ``resubmit_killed`` a job that died
-    of the size that it was given is submitted again as its user first asked.
+    ``decision_interval`` 0 decides each job at once. ``review_interval`` 0 never decides a job again; else at most
+    ``review_depth`` pending jobs at the head of the queue are, each at most ``review_limit`` times.
+    ``requeue_delay`` is what slurmctld adds to a requeued job's begin time. With ``resubmit_killed`` a job
+    that was killed for its size is submitted again as its user requested it.
     """
 
     grace: Positive = 60.0
@@ -86,7 +86,7 @@ class Interception(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class NodeOverhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What real nodes need beside the jobs' own time, in seconds; 0 unless it was measured.
+    """Time that real nodes need besides the jobs' own, in seconds; 0 unless measured.
 
     ``launch`` is from slurmctld's start of a job to the first line of its script (prolog, slurmd, slurmstepd), and
     part of the job's run time.
@@ -144,7 +144,7 @@ class SimulatedSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     overhead: NodeOverhead = NodeOverhead()
 
     def __post_init__(self) -> None:
-        """Refuse nodes in partitions that are not there."""
+        """Raise ValueError for nodes in unknown partitions."""
         known = {partition.name for partition in self.partitions}
         for kind in self.nodes:
             if unknown := set(kind.partitions) - known:

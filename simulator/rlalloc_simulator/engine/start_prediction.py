@@ -27,7 +27,7 @@ def in_windows(
     """
     window_s = world.rules[0]["prediction_window"]
     while found > 0:
-        open_to_it = _open_to(world, reservations, size, start_s)
+        open_to_it = _unreserved(world, reservations, size, start_s)
         grouped_s = _end_of_window(world, open_to_it, _freed_for(world, open_to_it, size), window_s)
         if grouped_s <= start_s:
             return start_s, found
@@ -36,7 +36,7 @@ def in_windows(
 
 
 @compiled
-def _open_to(world: World, reservations: Reservations, size: Record, start_s: float) -> Numbers:
+def _unreserved(world: World, reservations: Reservations, size: Record, start_s: float) -> Numbers:
     """The nodes that are not reserved for others while a job of ``size`` would run from ``start_s`` on."""
     nodes, mine = world.nodes, world.in_partition[size["partition"]]
     found = np.empty(len(nodes), dtype=np.int64)

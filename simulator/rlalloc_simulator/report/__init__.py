@@ -1,4 +1,4 @@
-"""What came of a simulated workload, in figures and pictures: docs/explanation/simulator.md."""
+"""The outcome of a simulated workload, in figures and pictures: docs/explanation/simulator.md."""
 
 from rlalloc_simulator.report.history import History, JobEnd, Run, Wait
 from rlalloc_simulator.report.job_figures import Distribution, Measures, measure

@@ -1,4 +1,4 @@
-"""What happened on a site: who waited when, who held what where, and how each job ended. Times are seconds."""
+"""What happened on a site: which jobs waited when, what they held where, and how they ended. Times are in seconds."""
 
 import msgspec
 
@@ -32,9 +32,9 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """A job stood in the queue, eligible to start: no grace, begin time or dependency was in its way.
+    """A job was in the queue and eligible to start: no grace, begin time or dependency held it back.
 
-    GPUs, CPUs and memory are what it asked for in all when it left the queue.
+    GPUs, CPUs and memory are its total request when it left the queue.
     """
 
     job: int
@@ -49,7 +49,7 @@ class Wait(msgspec.Struct, frozen=True):
 class JobEnd(msgspec.Struct, frozen=True):
     """One job, from its submission to its end.
 
-    ``alone_s`` is how long it would run in the size that its user asked for, in an empty cluster. ``first_start_s``
+    ``alone_s`` is how long it would run as requested in an empty cluster. ``first_start_s``
     is None for a job that never ran, ``end_s`` for one that waits for ever (a dependency that cannot come true).
     """
 

@@ -6,7 +6,7 @@ bounded slowdown   JCT over how long the job runs alone as requested, at least B
                    reward it for making jobs slow.
 fairness           each user's mean bounded slowdown; the worst of them over the mean of all jobs, and Jain's index of
                    them (Jain, Chiu and Hawe, DEC-TR-301, 1984): 1 if all fare alike, 1/users if one has it all.
-fragmentation      ``capacity.fragmented_gpu_s`` over all GPU time.
+fragmentation      ``capacity_use.fragmented_gpu_s`` over all GPU time.
 """
 
 import math
@@ -25,7 +25,7 @@ BOUND_S: Final = 10.0
 
 
 class Distribution(msgspec.Struct, frozen=True):
-    """Mean and quantiles; None where there is nothing to take them of."""
+    """Mean and quantiles; None without values."""
 
     mean: float | None
     p50: float | None
@@ -34,7 +34,7 @@ class Distribution(msgspec.Struct, frozen=True):
 
 
 class Measures(msgspec.Struct, frozen=True):
-    """What came of a workload.
+    """The figures of a workload.
 
     ``jct_s``, ``wait_s`` (until the first start) and ``bounded_slowdown`` are of the jobs that ran and ended. Uses
     are what jobs held over what all nodes have, from the first submission to the last end (``makespan_s``);
@@ -67,7 +67,7 @@ class Measures(msgspec.Struct, frozen=True):
 
 
 def measure(history: History) -> Measures:
-    """Return the figures of ``history``, but for the further ones and the terms."""
+    """Return the figures of ``history``, except ``further`` and ``terms``."""
     ran = [job for job in history.jobs if job.first_start_s is not None and job.end_s is not None]
     slowdowns = [bounded_slowdown(job) for job in ran]
     worst_user, jain = fairness([job.user for job in ran], slowdowns)
@@ -109,7 +109,7 @@ def wait_s(job: JobEnd) -> float:
 
 
 def bounded_slowdown(job: JobEnd) -> float:
-    """JCT over the time that the job takes alone as requested; see the module's text."""
+    """JCT over the time that the job takes alone as requested; see the module's docstring."""
     return max(1.0, jct_s(job) / max(job.alone_s, BOUND_S))
 
 

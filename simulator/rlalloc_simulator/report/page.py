@@ -1,4 +1,4 @@
-"""One self-contained HTML page: figures as a table, pictures as data URIs, nothing from elsewhere."""
+"""One self-contained HTML page: figures as a table, pictures as data URIs."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ DEFINITIONS: Final = {
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """A PNG, what stands above it, and what one sees without seeing it."""
+    """A PNG, its heading and its text alternative."""
 
     title: str
     alternative: str
@@ -51,7 +51,7 @@ class Picture(msgspec.Struct, frozen=True):
 def page(
     title: str, facts: Sequence[str], policies: Sequence[str], rows: Sequence[Row], shown: Sequence[Picture]
 ) -> str:
-    """Return the page; all text may come from anybody's file and is escaped."""
+    """Return the page. All text is escaped: it may come from anybody's file."""
     parts = [
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',

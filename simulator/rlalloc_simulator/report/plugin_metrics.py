@@ -1,4 +1,4 @@
-"""Further figures of a simulated workload, which plug-ins may add to: ours are registered as theirs."""
+"""Further figures of a simulated workload; plug-ins register theirs in the same way."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from rlalloc.objective.terms import energy, gpu_waste, network
 from rlalloc.plugins import Registry
 
 Metric = Callable[[Consequences, Setting], float | None]
-"""A figure of what became of a workload's jobs on a site; None where there is nothing to take it of."""
+"""A figure of a workload's jobs on a site; None where it is not defined."""
 
 
 def energy_mwh(of: Consequences, at: Setting) -> float:

@@ -1,4 +1,4 @@
-"""A simulator that remembers what happened, for pictures; the engine keeps but one record a job, without places."""
+"""A simulator that records what happens, for pictures; the engine keeps one record per job, without places."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -22,10 +22,10 @@ class _Holding(NamedTuple):
 
 
 class RecordedSimulator(Simulator):
-    """A Simulator that goes from event to event and looks at the queue and the nodes after each.
+    """A Simulator that stops at each event and looks at the queue and the nodes.
 
     Its outcomes are those of a plain Simulator, to the byte. A run that ends at the moment of its start is not seen.
-    Looking costs some 50 microseconds an event. A clone does not record.
+    That costs some 50 microseconds an event. A clone does not record.
     """
 
     def __init__(
@@ -37,8 +37,8 @@ class RecordedSimulator(Simulator):
     ) -> None:
         """Raises ValueError as Simulator and table_of do.
 
-        Without names nodes are numbered. ``report`` is told what part of the jobs has ended, 0 to 1, about every
-        hundredth.
+        Without names nodes are numbered. ``report`` gets the part of the jobs that has ended, 0 to 1, about
+        every hundredth.
         """
         super().__init__(site, table_of(jobs, site))
         self._submitted = jobs
@@ -52,7 +52,7 @@ class RecordedSimulator(Simulator):
         self._queued: Flags = np.zeros(len(jobs), dtype=np.bool_)
 
     def run(self, until_s: float = math.inf) -> Numbers:
-        """As Simulator.run."""
+        """Like Simulator.run."""
         while not self.finished:
             event_s = self.next_s
             if event_s > until_s or math.isinf(event_s):
@@ -65,7 +65,7 @@ class RecordedSimulator(Simulator):
         return np.empty(0, dtype=np.int64)
 
     def history(self) -> History:
-        """What has happened until now; what still goes on is not in it."""
+        """What has happened until now, without what is still going on."""
         world = self.world
         users = [user.name for user in self.site.users]
         return History(

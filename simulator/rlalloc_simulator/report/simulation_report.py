@@ -9,15 +9,13 @@ import msgspec
 from rlalloc.errors import PolicyError, RlallocError
 from rlalloc.heuristics import Heuristic
 from rlalloc.heuristics.named import policy_named
-from rlalloc_simulator.driving import drive
+from rlalloc_simulator.comparison.runner import RunSettings, run_simulator
 from rlalloc_simulator.engine import SchedulerParameters, SimulatedSite, SubmittedJob
-from rlalloc_simulator.objective_costs import KnownBefore, consequences_of, setting_of
 from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.report.figure_table import Row, rows
 from rlalloc_simulator.report.history import History
 from rlalloc_simulator.report.job_figures import Measures, measure
 from rlalloc_simulator.report.page import Picture, page
-from rlalloc_simulator.report.plugin_metrics import mean_costs, measure_further
 from rlalloc_simulator.report.recording import RecordedSimulator
 from rlalloc_simulator.site_from_workload import site_of, submitted_from, with_urgency
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
@@ -31,7 +29,7 @@ BACKFILLS: Final[dict[str, SchedulerParameters]] = {
     "none": SchedulerParameters(backfill=False),
 }
 AS_SUBMITTED: Final = "as-submitted"
-"""The policy that is none: jobs run as their users submitted them, without rlalloc."""
+"""No policy: jobs run as their users submitted them, without rlalloc."""
 
 
 class Reported(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +61,7 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
         return rows([*self.measures.values()])
 
 
-def run_workload(
+def run_file(
     path: Path, names: Sequence[str], backfill: str, report: ProgressCallback, *, terms: bool = False
 ) -> Reported:
     """Run the workload at ``path`` under each of the policies; with ``terms``, also say what each of them cost.
@@ -74,8 +72,8 @@ def run_workload(
     if backfill not in BACKFILLS:
         raise WorkloadError(f"--backfill {backfill}: write one of {', '.join(get_args(Backfill))}")
     header, site, jobs, node_names = _site_and_jobs(path, BACKFILLS[backfill])
-    histories, further, costs = {}, {}, {}
-    known, setting = KnownBefore.of(jobs), setting_of(site)
+    histories, measures = {}, {}
+    measured = RunSettings(further=True, costs=terms)
     for place, (name, policy) in enumerate(policies.items()):
         try:
             simulator = RecordedSimulator(site, jobs, node_names, _part_of(report, name, place, len(policies)))
@@ -84,16 +82,11 @@ def run_workload(
                 f"{path}: {err}; make the workload for a larger cluster (--nodes, --gpus-per-node, --cpus-per-node, "
                 "--mem-per-node of rlalloc simulate convert or generate)"
             ) from err
-        drive(simulator, jobs, policy)
+        result = run_simulator(simulator, jobs, policy, measured)
         report(name, (place + 1) / len(policies))
         histories[name] = simulator.history()
-        consequences = consequences_of(simulator, known)
-        further[name] = measure_further(consequences, setting)
-        costs[name] = mean_costs(consequences, setting) if terms else {}
-    measures = {
-        name: msgspec.structs.replace(measure(history), further=further[name], terms=costs[name])
-        for name, history in histories.items()
-    }
+        figures = measure(histories[name])
+        measures[name] = msgspec.structs.replace(figures, further=result.further, terms=result.costs)
     return Reported(workload=path.name, header=header, backfill=backfill, histories=histories, measures=measures)
 
 
@@ -191,7 +184,7 @@ def _names(cluster: ClusterDescription) -> list[str]:
 
 
 def _part_of(report: ProgressCallback, name: str, place: int, policies: int) -> Callable[[float], None]:
-    """Tell how far all policies are from how far one of them is."""
+    """Turn the progress of one policy into that of all."""
     return lambda done: report(name, (place + done) / policies)
 
 

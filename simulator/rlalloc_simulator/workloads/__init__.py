@@ -1,7 +1,7 @@
 """Workloads of jobs: one plain file that the simulator, the demo's real site and the benchmarks take.
 
-``file`` reads and writes it, ``readers`` turn published traces and sacct's output into it, ``fit`` and ``generate``
-learn a small model of a workload and draw new ones from it, ``sbatch`` makes scripts for a real site.
+``workload_file`` reads and writes it, ``readers`` turn published traces and sacct's output into it, ``model_fitting``
+and ``generator`` fit a small model and draw new workloads from it, ``sbatch_scripts`` makes scripts for a real site.
 """
 
 from rlalloc_simulator.workloads.workload_errors import WorkloadError

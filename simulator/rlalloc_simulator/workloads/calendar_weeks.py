@@ -1,4 +1,4 @@
-"""Weeks of a trace: what is trained on and what is judged on are different ones."""
+"""Weeks of a trace: policies are trained and judged on different ones."""
 
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime

@@ -37,7 +37,7 @@ def complete(trace: Iterable[TraceJob], assumptions: Assumptions, seed: int) -> 
 
 
 def modelled(trace: Sequence[TraceJob]) -> tuple[str, ...]:
-    """Name what the model fills in, for the header: what some job of the trace lacks."""
+    """Name what some job of the trace lacks and the model fills in, for the header."""
     lacking = {
         "user": any(not job.user for job in trace),
         "class": any(job.job_class is None for job in trace),

@@ -1,8 +1,7 @@
-"""One job of a workload: what its user asked, what it really needs, and how it ends.
+"""One job of a workload: what its user requested, what it really needs, and how it ends.
 
 Units as in Slurm: durations in seconds, memory in MiB. docs/reference/workloads.md describes the file key by key.
-Policies see
-the request and the directives; ``needs`` and ``end`` are hidden from them.
+Policies see the request and the directives; ``needs`` and ``end`` are hidden from them.
 """
 
 import functools
@@ -31,7 +30,7 @@ DependencyKind = Literal["after", "afterany", "afternotok", "afterok"]
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the user asked of Slurm; all nodes alike. ``gpu_type`` is empty where any will do."""
+    """What the user requested of Slurm, the same on all nodes. ``gpu_type`` is empty where any will do."""
 
     nodes: Count
     gpus_per_node: NotNegativeInt
@@ -43,7 +42,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     @property
     def allocation(self) -> Allocation:
-        """The same size in the words of the core."""
+        """The same size as rlalloc.job.Allocation."""
         return Allocation(
             nodes=self.nodes,
             gpus_per_node=self.gpus_per_node,
@@ -67,7 +66,7 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Parameters of the speed model: a measured curve of rlalloc.speed, its speed-ups raised to ``exponent``.
 
-    1 is the curve itself; below 1 a job gains less from GPUs, above 1 more.
+    1 is the curve itself; below 1 a job speeds up less with GPUs, above 1 more.
     """
 
     curve: CurveName = "bert"
@@ -75,7 +74,7 @@ class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Needs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What nobody knows beforehand.
+    """What nobody knows before the job has run.
 
     ``run_time_s``    from start to completion at the requested size, if nothing ends the job before
     ``cpu_fraction``  of the requested CPUs, what full speed takes; above 1 the request starves the job
@@ -126,7 +125,7 @@ class WorkloadJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """One line of a workload.
 
     ``submit_s`` counts from the header's ``time_zero_s``. ``job_class`` (``class`` in the file) is None for a job
-    that is none of rlalloc's business. ``directives`` is what stands behind ``#RLALLOC`` in its script; empty for a
+    that no rule of rlalloc covers. ``directives`` is what stands behind ``#RLALLOC`` in its script; empty for a
     rigid job. ``checkpoint`` is None for a job that would start from nothing.
     """
 
@@ -240,7 +239,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ``origin``        where the jobs come from, and the command that made the file
     ``modelled``      what the source lacks and a model filled in
     ``time_zero_s``   seconds since the epoch of ``submit_s`` 0; None where nobody knows
-    ``utc_offset_s``  to be added to it for the clock on the site's wall
+    ``utc_offset_s``  to be added to it for the site's local time
     """
 
     format: Literal["rlalloc-workload"] = msgspec.field(default="rlalloc-workload")

@@ -20,7 +20,7 @@ from rlalloc_simulator.workloads.workload_summary import Summary, summarise
 
 
 class ConvertSettings(msgspec.Struct, frozen=True):
-    """What ``convert`` was told. None leaves the format's own assumption; no ``weeks`` are all of them."""
+    """Options of ``convert``. None keeps the format's own assumption; without ``weeks`` all are taken."""
 
     nodes: int | None = None
     gpus_per_node: int | None = None
@@ -48,7 +48,7 @@ def convert_trace(name: str, paths: Sequence[Path], settings: ConvertSettings, o
         trace = in_slower_time(trace, settings.slower)
     zero_s, jobs = complete(trace, assumptions, settings.seed)
     header = Header(
-        origin=f"{trace_format.source}; rlalloc simulate convert --from {name} {_told(settings)}",
+        origin=f"{trace_format.source}; rlalloc simulate convert --from {name} {_options(settings)}",
         modelled=modelled(trace),
         time_zero_s=trace_format.time_zero_s(zero_s),
         utc_offset_s=settings.utc_offset_s,
@@ -59,7 +59,7 @@ def convert_trace(name: str, paths: Sequence[Path], settings: ConvertSettings, o
         return summarise(written)
 
 
-def _told(settings: ConvertSettings) -> str:
+def _options(settings: ConvertSettings) -> str:
     slower = [] if settings.slower == 1.0 else [f"--slower {settings.slower:g}"]
     return " ".join([f"--seed {settings.seed}", *(f"--week {week}" for week in settings.weeks), *slower])
 

@@ -72,7 +72,7 @@ class SizeShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EndShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A way to end, its share among the jobs of the group, and the seconds until then (see ``workloads.job.End``)."""
+    """An end, its share among the jobs of the group, and the seconds until then (``workload_job.End``)."""
 
     state: EndState
     while_pending: bool

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from .checks import problems_of
-from .matrix import AS_SUBMITTED, COLUMNS, DECLINED, FORMS
+from .form_checks import problems_of
+from .matrix import AS_SUBMITTED, COLUMNS, FORMS, SKIPPED
 from .runs import Cell, allocated
 
 
@@ -14,14 +14,14 @@ def table_of(cells: Mapping[tuple[str, str], Cell]) -> str:
     lines = [_row("form", COLUMNS), "|---" * (len(COLUMNS) + 1) + "|"]
     for name, form in FORMS.items():
         control = cells[name, AS_SUBMITTED]
-        if control.declined:
-            lines.append(_row(f"`{form.options}`", [f"skipped: {control.declined}", *[""] * (len(COLUMNS) - 1)]))
+        if control.skipped:
+            lines.append(_row(f"`{form.options}`", [f"skipped: {control.skipped}", *[""] * (len(COLUMNS) - 1)]))
             continue
         words = [_word(cells.get((name, change)), control, name) for change in COLUMNS]
         lines.append(_row(f"`{form.options}`", words))
-    for name, (options, _) in DECLINED.items():
-        declined = cells[name, AS_SUBMITTED].declined
-        lines.append(_row(f"`{options}`", [f"skipped: {declined}", *[""] * (len(COLUMNS) - 1)]))
+    for name, (options, _) in SKIPPED.items():
+        skipped = cells[name, AS_SUBMITTED].skipped
+        lines.append(_row(f"`{options}`", [f"skipped: {skipped}", *[""] * (len(COLUMNS) - 1)]))
     return "\n".join(lines)
 
 

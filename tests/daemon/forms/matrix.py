@@ -64,8 +64,8 @@ FORMS: Final[dict[str, Form]] = {
     "--array": Form(f"-N1 {PLAIN} --array=1-2", tasks_of_array=2),
 }
 
-# Forms that are not resized, by the name under which they are declined. Each runs as submitted.
-DECLINED: Final[dict[str, tuple[str, str]]] = {
+# Forms that are not resized, by the name under which they are skipped. Each runs as submitted.
+SKIPPED: Final[dict[str, tuple[str, str]]] = {
     "heterogeneous job": (f"-N1 {PLAIN} : -N1 --gres=gpu:1 -c 1 --mem=1000", "heterogeneous"),
     "--deadline": (f"-N1 {PLAIN} --deadline=now+9hours", "deadline"),
     "--time-min": (f"-N1 {PLAIN} --time-min=1", "time-min"),

@@ -15,20 +15,19 @@ from rlalloc.job import Allocation
 from rlalloc.tres import gpus_of, parse_tres
 from rlalloc_testbed import USER
 from rlallocd.intercept import INTERCEPT_HEADER
-from rlallocd.sizes import Declined, check_form, size_on
+from rlallocd.job_tag import read_tag, with_note
+from rlallocd.request_sizes import Skipped, check_form, size_on
 from rlallocd.slurm import JobRecord, SlurmError, UpdateRefused
 from rlallocd.slurm.control import Control
 from rlallocd.slurm.generations import capabilities_of
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.slurm_commands import Commands
-from rlallocd.tag import read_tag, with_note
 from rlallocd.update_plans import plan_restoration, plan_update
 from slurm_testbed import Site, wait_until
 
 from .matrix import (
     AS_SUBMITTED,
     COLUMNS,
-    DECLINED,
     FORMS,
     REQUEUED,
     RESTORED,
@@ -36,6 +35,7 @@ from .matrix import (
     SITE_CPUS,
     SITE_GPUS,
     SITE_MEM_MIB,
+    SKIPPED,
     Form,
     wanted,
 )
@@ -81,7 +81,7 @@ class Cell(msgspec.Struct, kw_only=True):
     record: JobRecord | None = None
     size: Allocation | None = None
     problem: str = ""
-    declined: str = ""
+    skipped: str = ""
     state: str = ""
     tres: Mapping[str, float] = {}
     runs: list[Run] = []
@@ -112,7 +112,7 @@ class Matrix:
         for name, form in FORMS.items():
             for change in (AS_SUBMITTED, *COLUMNS):
                 self._submit(name, change, form.options, form)
-        for name, (options, _) in DECLINED.items():
+        for name, (options, _) in SKIPPED.items():
             self._submit(name, AS_SUBMITTED, options, Form(options))
         before = self.records()
         for cell in self.cells.values():
@@ -148,13 +148,13 @@ class Matrix:
         cell.record = record
         tag = read_tag(record.admin_comment)
         if tag is not None and tag.skip:
-            cell.declined = tag.skip
+            cell.skipped = tag.skip
             return
         try:
             check_form(record)
             request = size_on(record, SHAPE)
-        except Declined as err:
-            cell.declined = err.name
+        except Skipped as err:
+            cell.skipped = err.name
             return
         form = FORMS.get(cell.form, Form(""))
         cell.size = wanted(request, form, cell.change)
@@ -174,7 +174,7 @@ class Matrix:
         idle = [cell.job_id for cell in self.cells.values() if cell.size is None and cell.change != AS_SUBMITTED]
         if idle:
             self.site.run(["scancel", *map(str, idle)])
-            self.cells = {key: cell for key, cell in self.cells.items() if cell.job_id not in idle or cell.declined}
+            self.cells = {key: cell for key, cell in self.cells.items() if cell.job_id not in idle or cell.skipped}
         self.read_back = self.records()
         ids = [job.job_id for job in self.read_back.values() if job.pending and job.begin_s > time.time()]
         for first in range(0, len(ids), 200):
@@ -185,7 +185,7 @@ class Matrix:
 
     def _requeue(self) -> None:
         """Jobs that put themselves back into the queue: Slurm lets them wait two minutes, which nobody has to."""
-        waiting = {cell.job_id for cell in self.cells.values() if cell.change == REQUEUED and not cell.declined}
+        waiting = {cell.job_id for cell in self.cells.values() if cell.change == REQUEUED and not cell.skipped}
 
         def back() -> set[int]:
             return {job.base_id for job in self.reader.jobs() if job.base_id in waiting and job.restarts}
@@ -196,7 +196,7 @@ class Matrix:
             self.control.begin(sorted(waiting), time.time() + 5)
 
     def _collect(self) -> None:
-        ids = {cell.job_id: cell for cell in self.cells.values() if cell.change == AS_SUBMITTED or not cell.declined}
+        ids = {cell.job_id: cell for cell in self.cells.values() if cell.change == AS_SUBMITTED or not cell.skipped}
         wait_until(lambda: self._all_ended_but_stuck(ids), what="all cells end", timeout_s=400, interval_s=2)
         listed = ",".join(map(str, ids))
         text = self.site.run(

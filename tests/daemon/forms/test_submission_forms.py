@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from rlalloc_testbed import USER, required_release, start_site
-from rlallocd.sizes import FORMS_DECLINED
+from rlallocd.request_sizes import FORMS_SKIPPED
 
-from .checks import problems_of
 from .document import committed_table, table_of, write_table
-from .matrix import AS_SUBMITTED, DECLINED, FEATURE, FORMS, SITE_CPUS, SITE_GPUS, SITE_MEM_MIB
+from .form_checks import problems_of
+from .matrix import AS_SUBMITTED, FEATURE, FORMS, SITE_CPUS, SITE_GPUS, SITE_MEM_MIB, SKIPPED
 from .runs import Matrix, allocated
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(1800)]
@@ -40,8 +40,8 @@ def test_a_form_gets_what_was_decided_and_sees_it_everywhere(matrix: Matrix, nam
     form = FORMS[name]
     control = matrix.cells[name, AS_SUBMITTED]
     assert control.state == "COMPLETED"
-    if control.declined:
-        assert control.declined in FORMS_DECLINED
+    if control.skipped:
+        assert control.skipped in FORMS_SKIPPED
         return
     if not form.spread and not form.whole_nodes:
         assert problems_of(control, form, control) == ()
@@ -53,10 +53,10 @@ def test_a_form_gets_what_was_decided_and_sees_it_everywhere(matrix: Matrix, nam
     assert found == {}
 
 
-@pytest.mark.parametrize("name", DECLINED)
-def test_a_form_that_is_not_resized_is_declined_by_name_and_runs(matrix: Matrix, name: str) -> None:
+@pytest.mark.parametrize("name", SKIPPED)
+def test_a_form_that_is_not_resized_is_skipped_by_name_and_runs(matrix: Matrix, name: str) -> None:
     cell = matrix.cells[name, AS_SUBMITTED]
-    assert cell.declined == DECLINED[name][1]
+    assert cell.skipped == SKIPPED[name][1]
     assert cell.state == "COMPLETED"
     assert allocated(cell)[0] >= 1
 

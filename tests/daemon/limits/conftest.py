@@ -41,10 +41,10 @@ class LimitedSite:
 
     def reload(self) -> None:
         """Let the daemon read all limits anew."""
-        before = self.rlalloc.log("rlallocd").count("configuration read again")
+        before = self.rlalloc.log("rlallocd").count("configuration reloaded")
         self.rlalloc.send("rlallocd", signal.SIGHUP)
         wait_until(
-            lambda: self.rlalloc.log("rlallocd").count("configuration read again") > before,
+            lambda: self.rlalloc.log("rlallocd").count("configuration reloaded") > before,
             what="rlallocd has read its configuration again",
             timeout_s=60,
         )

@@ -20,7 +20,7 @@ def test_a_job_grows_as_far_as_its_user_may(limited: LimitedSite) -> None:
     assert limited.rlalloc.decision(within).reason == ""
     assert limited.allocated(within)["gres/gpu"] == 6
     assert "MaxTRESPerJob of user llm-alice" in limited.rlalloc.decision(above).reason
-    assert limited.rlalloc.decision(above).decline_name == "limit"
+    assert limited.rlalloc.decision(above).skip_code == "limit"
     assert limited.allocated(above)["gres/gpu"] == 4
 
 

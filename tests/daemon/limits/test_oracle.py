@@ -12,7 +12,7 @@ from rlalloc_testbed.required_release import require
 from slurm_testbed import Site, SiteSpec
 
 from .kinds import Level
-from .oracle import QUESTIONS, Answer, Question, ask
+from .limit_oracle import QUESTIONS, Answer, Question, ask
 
 pytestmark = pytest.mark.slurm
 

@@ -1,22 +1,28 @@
 """A policy that plans: what it sees, when it leaves its base, what it may cost."""
 
 import math
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import Heuristic, Ordered, as_requested, largest, price_ef
 from rlalloc.job import JobView, Shares
+from rlalloc.urgency import UrgencyRules
 from rlalloc.view import ClusterView
+from rlalloc_research.__main__ import app
 from rlalloc_research.planning import Planned, PlanningSettings
+from rlalloc_research.planning.compared_planning import plain_or_planned
 from rlalloc_research.planning.latency_budget import rollouts_within
 from rlalloc_research.planning.planning_policy import lower_bounds
 from rlalloc_simulator.driving import Driven, drive
 from rlalloc_simulator.engine import Simulator, table_of
 from rlalloc_simulator.site_from_workload import SIMULATED_URGENCY, Workload, with_urgency
-from rlalloc_trainer.evaluation.compared_policies import contender_named
+from rlalloc_simulator.workloads import Header, write_workload
+from tests.trainer.evaluation.example_workloads import CLUSTER, workload_job
 from tests.trainer.sites import site_workload
 
 FEW = PlanningSettings(futures=(8, 8))
@@ -118,11 +124,11 @@ def test_where_urgency_counts_sizes_keep_the_order_that_the_base_would_give_them
 
 
 def test_any_policy_can_be_named_with_planning() -> None:
-    planned, plain = contender_named("planned:as-requested", None), contender_named("as-requested", None)
-    decides = planned.policy()
+    planned, plain = plain_or_planned("planned:as-requested", None), plain_or_planned("as-requested", None)
+    decides = planned.policy(UrgencyRules())
     assert isinstance(decides, Planned)
     assert decides.base is as_requested
-    assert isinstance(contender_named("planned:shipped", None).policy(), Planned)
+    assert isinstance(plain_or_planned("planned:shipped", None).policy(UrgencyRules()), Planned)
     assert planned.digest != plain.digest
     ordered = planned.policy(SIMULATED_URGENCY)
     assert isinstance(ordered, Planned)
@@ -130,4 +136,17 @@ def test_any_policy_can_be_named_with_planning() -> None:
     assert ordered.settings.future.urgency == SIMULATED_URGENCY
     for wrong in ("planned:planned:price-ef", "planned:nobody"):
         with pytest.raises(PolicyError, match="write"):
-            contender_named(wrong, None)
+            plain_or_planned(wrong, None)
+
+
+def test_the_command_compares_a_policy_that_plans_with_its_base(tmp_path: Path) -> None:
+    path = tmp_path / "site.jsonl"
+    jobs = [
+        workload_job(number, 86_400.0 * (number > 5) + 900.0 * number, gpus=4, run_s=3000.0)
+        for number in range(1, 11)
+    ]
+    write_workload(path, Header(cluster=CLUSTER), jobs)
+    told = ["--workload", str(path), "--loads", "1.5", "--settings", "sizes", "--workers", "1", "-o", str(tmp_path)]
+    result = CliRunner().invoke(app, ["planning", "planned:price-ef", "price-ef", *told])
+    assert result.exit_code == 0, result.output
+    assert "Targets for planned:price-ef" in result.output

@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 
 from rlalloc.job import SHARES
 from rlalloc.policy_inputs import baseline_shares
-from rlalloc_simulator.engine.batched_simulators import SideBySide, stacked
+from rlalloc_simulator.engine.batched_simulators import BatchedSimulators, stacked
 from rlalloc_simulator.gym_environment import ENVIRONMENT, ClusterEnvironment
 from rlalloc_simulator.training_workloads import training_workload
 from tests.simulator.engine.by_hand import job, site, size
@@ -98,7 +98,7 @@ def test_a_workload_without_questions_is_refused() -> None:
 def test_many_simulators_are_answered_in_batches() -> None:
     """And do what each of them would have done alone."""
     workloads = [training_workload(seed, 12) for seed in range(4)]
-    together = SideBySide(workloads)
+    together = BatchedSimulators(workloads)
     batches = 0
     for questions in together.questions():
         batches += 1
@@ -107,7 +107,7 @@ def test_many_simulators_are_answered_in_batches() -> None:
     lengths = [len(workload.jobs) for workload in workloads]
     assert max(lengths) <= batches < sum(lengths)
     for workload, simulator in zip(workloads, together.simulators, strict=True):
-        alone = SideBySide([workload])
+        alone = BatchedSimulators([workload])
         for questions in alone.questions():
             alone.answer(questions, np.array([[0.5, 1.0, 1.0, 1.0]] * len(questions)))
         assert alone.simulators[0].digest() == simulator.digest()

@@ -130,7 +130,7 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
     assert invoke(tmp_path / "none", "--recorded", "--mode", "often")[0] == 2
     code, said = invoke(tmp_path / "none", "--recorded")
     assert code == 1
-    assert "name a folder that rlalloc simulate validate" in " ".join(said.split())
+    assert "name a folder that make validate" in " ".join(said.split())
     folder = recorded(tmp_path / "run", "off")
     code, said = invoke(folder, "--recorded")
     assert code == 1

@@ -1,29 +1,17 @@
-"""Results of workloads that were never run: figures that can be followed by hand."""
+"""Results of scenarios' workloads that were never run."""
 
 from pathlib import Path
 
+from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_trainer.evaluation.paired_comparison import LEAST_JOBS
-from rlalloc_trainer.evaluation.runner import WorkloadKey
+from rlalloc_trainer.evaluation.scenario_runs import WorkloadKey
 from rlalloc_trainer.evaluation.scenarios import FileWeeks
-from rlalloc_trainer.evaluation.workload_figures import UserSum, WorkloadFigures
+from tests.simulator.comparison.example_results import result
 
 
-def figures(jct_s: float, users: dict[str, tuple[int, float]] | None = None, p95: float = 2.0) -> WorkloadFigures:
+def figures(jct_s: float, users: dict[str, tuple[int, float]] | None = None, p95: float = 2.0) -> WorkloadResult:
     """``users``: jobs and mean JCT of each."""
-    there = users or {"ada": (LEAST_JOBS, jct_s)}
-    return WorkloadFigures(
-        jobs=100,
-        jct_s=jct_s,
-        jct_p95_s=p95 * jct_s,
-        jct_p99_s=3.0 * jct_s,
-        wait_s=jct_s / 2,
-        bounded_slowdown=2.0,
-        gpu_hours=10.0,
-        gpu_use=0.5,
-        killed=0,
-        requeues=0,
-        users={name: UserSum(jobs, jobs * mean_s) for name, (jobs, mean_s) in there.items()},
-    )
+    return result(jct_s, p95=p95, users=users or {"ada": (LEAST_JOBS, jct_s)})
 
 
 def key(scenario: str, week: int, load: float, part: int = 0) -> WorkloadKey:

@@ -8,17 +8,19 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from rlalloc.errors import PolicyError
-from rlalloc.heuristics import largest
+from rlalloc.heuristics import Ordered, largest
+from rlalloc.policies import Routing
+from rlalloc.urgency import UrgencyRules
 from rlalloc_agent.served_policy import shipped_folder
 from rlalloc_cli.main import app, mount_trainer
-from rlalloc_simulator.progress import part_of, silent
+from rlalloc_simulator.progress import part_of
+from rlalloc_simulator.site_from_workload import SIMULATED_URGENCY
 from rlalloc_simulator.workloads import Header, write_workload
-from rlalloc_trainer.evaluation import runner as runs
-from rlalloc_trainer.evaluation.compared_policies import Contender, contender_named
-from rlalloc_trainer.evaluation.runner import Results, WorkloadKey
+from rlalloc_trainer.evaluation.compared_policies import policy_to_compare
+from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
+from rlalloc_trainer.evaluation.scenario_runs import WorkloadKey
 from rlalloc_trainer.evaluation.scenarios import scenario_of_file
 from rlalloc_trainer.evaluation.site_choice import CHOICES
-from rlalloc_trainer.evaluation.workload_figures import WorkloadFigures
 from tests.trainer.evaluation.example_workloads import CLUSTER, workload_job
 
 mount_trainer()
@@ -63,7 +65,7 @@ def test_what_each_site_would_choose(workload: Path, tmp_path: Path) -> None:
     told = ("--workload", workload, "--only", "site", "--loads", "1.5", "--settings", "sizes", "--workers", 1)
     result = evaluate("chosen:price-by-order", *told, "-o", tmp_path, "as-requested")
     assert result.exit_code == 0, result.output
-    for words in ("Targets for chosen:price-by-order", "Who is served", "capped-price"):
+    for words in ("Targets for chosen:price-by-order", "Policy that each site chooses", "capped-price"):
         assert words in result.output
     first, second = json.loads((tmp_path / "evaluation.json").read_text())["workloads"]
     jct_s = [{each["policy"]: each["figures"]["jct_s"] for each in day["results"]} for day in (first, second)]
@@ -107,64 +109,29 @@ def test_wrong_use_says_what_to_write(arguments: tuple[str, ...], words: str, tm
     assert words in " ".join(result.output.split())
 
 
-def test_an_interrupted_run_goes_on_where_it_was(
-    workload: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The third run breaks; afterwards only what is missing is run, and a cut-off file is run again."""
-    plain_run, ran = runs.run, [0]
-
-    def breaking(*arguments: object) -> WorkloadFigures:
-        ran[0] += 1
-        if ran[0] == 3:
-            raise KeyboardInterrupt
-        return plain_run(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(runs, "run", breaking)
-    scenarios = [scenario_of_file("site", workload)]
-    contenders = [Contender("largest"), Contender("as-requested")]
-
-    def results() -> list[tuple[WorkloadKey, Results]]:
-        return list(runs.run_all(scenarios, (1.0,), contenders, ("sizes",), tmp_path / "kept", map, silent))
-
-    with pytest.raises(KeyboardInterrupt):
-        results()
-    whole = results()
-    assert ran[0] == 3 + 2
-    cut = next((tmp_path / "kept").iterdir())
-    cut.write_bytes(cut.read_bytes()[:20])
-    assert results() == whole
-    assert ran[0] == 3 + 2 + 1
-
-
-def test_what_a_result_is_kept_under(workload: Path, tmp_path: Path) -> None:
-    """Another policy, setting, load, week, file or program: another result. Where the file lies does not matter."""
+def test_what_a_workload_is_known_by(workload: Path) -> None:
+    """Another load, week or file: another workload. Where the file lies, and its other weeks, do not matter."""
     scenario = scenario_of_file("site", workload)
-    task = runs.Task(runs.WorkloadKey(scenario, 0, 0, 1.0), (), (), tmp_path, "code")
-    one = Contender("largest")
-
-    def name(task: runs.Task, contender: Contender = one, setting: runs.Setting = "sizes") -> str:
-        return runs._name_of(task, contender, setting)
-
     replace = msgspec.structs.replace
-    moved = replace(task, workload=replace(task.workload, scenario=replace(scenario, path=Path("elsewhere"))))
-    assert name(moved) == name(task)
-    others = [
-        name(task),
-        name(task, Contender("smallest")),
-        name(task, contender_named("shipped", None)),
-        name(task, setting="urgency"),
-        name(replace(task, workload=replace(task.workload, load=1.2))),
-        name(replace(task, workload=replace(task.workload, week=1))),
-        name(replace(task, workload=replace(task.workload, scenario=replace(scenario, digest="other")))),
-        name(replace(task, code="other")),
-    ]
-    assert len(set(others)) == len(others)
+    one = WorkloadKey(scenario, 0, 0, 1.0)
+    for same in (replace(scenario, path=Path("elsewhere")), replace(scenario, weeks=(0,))):
+        assert replace(one, scenario=same).digest == one.digest
+    others = (
+        one,
+        replace(one, load=1.2),
+        replace(one, week=1),
+        replace(one, scenario=replace(scenario, digest="other")),
+    )
+    assert len({each.digest for each in others}) == len(others)
 
 
-def test_a_policy_by_each_of_its_names(tmp_path: Path) -> None:
+def test_a_policy_by_each_of_its_names() -> None:
+    shipped = policy_to_compare("shipped", None)
     with shipped_folder() as folder:
-        assert contender_named(str(folder), None).digest == contender_named("shipped", None).digest
-    assert contender_named("price-ef+shortest-first", None).weights is None
-    assert contender_named("largest", None).policy() is largest
+        assert policy_to_compare(str(folder), None).digest == shipped.digest
+    assert isinstance(shipped, LearnedPolicy)
+    assert shipped.digest != msgspec.structs.replace(shipped, routing=Routing(at_least=0.3)).digest
+    assert policy_to_compare("largest", None).policy(UrgencyRules()) is largest
+    assert isinstance(policy_to_compare("largest", None).policy(SIMULATED_URGENCY), Ordered)
     with pytest.raises(PolicyError, match="or shipped, the folder of a policy"):
-        contender_named("v000001", None)
+        policy_to_compare("v000001", None)

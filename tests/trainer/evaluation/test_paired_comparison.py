@@ -9,7 +9,7 @@ import pytest
 from rlalloc_trainer.evaluation.evaluation_figure import draw
 from rlalloc_trainer.evaluation.paired_comparison import LEAST_JOBS, Comparison
 from rlalloc_trainer.evaluation.result_tables import tables
-from rlalloc_trainer.evaluation.runner import Results, Setting, WorkloadKey
+from rlalloc_trainer.evaluation.scenario_runs import Results, Setting, WorkloadKey
 from rlalloc_trainer.evaluation.targets import targets
 from tests.trainer.evaluation.example_results import figures, key
 
@@ -96,7 +96,7 @@ def test_targets(ratios: dict[str, dict[float, float]], met: list[bool]) -> None
 
 def test_behind_in_a_single_scenario_only_where_it_is_sure() -> None:
     """Ahead over all, a twentieth behind in every week of one; then in half of its weeks only."""
-    wanted = "in no scenario behind one of them with the whole interval, with sizes or with urgency"
+    wanted = "in no scenario worse than a compared policy by the whole interval, with sizes or with urgency"
 
     def met(behind_in: int) -> bool | None:
         workloads: list[tuple[WorkloadKey, Results]] = []
@@ -118,9 +118,9 @@ def test_a_single_week_is_neither_ahead_nor_behind_for_sure() -> None:
 def test_what_was_not_run_is_neither_met_nor_missed() -> None:
     alone = compared({"shipped": {1.0: 0.5}}, weeks=2)
     by_name = {target.wanted: target for target in targets(alone, "shipped")}
-    assert by_name["at most 0.94 of marginal-gain"].met is None
-    assert by_name["at no load above 1.01 of price-ef"].figure == "not measured"
-    assert by_name["behind none of those compared, over all"].met is True
+    assert by_name["mean JCT ratio at most 0.94 versus marginal-gain"].met is None
+    assert by_name["mean JCT ratio at most 1.01 versus price-ef at each load"].figure == "not measured"
+    assert by_name["not worse than any compared policy, over all"].met is True
 
 
 def test_tables_and_figure_show_every_policy_and_setting() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from rlalloc_simulator.workloads import ClusterDescription
-from rlalloc_trainer.evaluation.runner import Results, WorkloadKey
+from rlalloc_trainer.evaluation.scenario_runs import Results, WorkloadKey
 from rlalloc_trainer.evaluation.scenarios import DGX, GeneratedWeeks
 from rlalloc_trainer.evaluation.site_choice import CHOICES, CHOSEN, Site, with_choice
 from tests.trainer.evaluation.example_results import figures, key

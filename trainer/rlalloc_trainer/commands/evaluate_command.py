@@ -15,6 +15,7 @@ from rlalloc_simulator.commands.policy_commands import loads_of
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
 
 if TYPE_CHECKING:
+    from rlalloc_trainer.evaluation.evaluate import Evaluated
     from rlalloc_trainer.evaluation.result_tables import Table
 
 NARROWEST = 200
@@ -26,9 +27,9 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
         list[str] | None,
         typer.Argument(
             metavar="[POLICY]...",
-            help="shipped, a version of the store, a folder, or a name of rlalloc simulate policies; any "
-            "of them with planned: in front. The first is judged; alone, against the usual heuristics; with "
-            "chosen: in front, as each scenario chooses between it and what the agent can serve instead.",
+            help="shipped, a version of the store, a folder, or a name of rlalloc simulate policies. The first is "
+            "judged; alone, against the usual heuristics; with chosen: in front, as each scenario chooses between it "
+            "and what the agent can serve instead.",
         ),
     ] = None,
     *,
@@ -60,7 +61,7 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
     from rlalloc_trainer.evaluation import evaluate as app
 
     with errors_end_here("evaluate", WorkloadError, PolicyError), progress_bar() as report:
-        told = app.EvaluationSettings(
+        asked = app.EvaluationSettings(
             policies=tuple(policies or ("shipped",)),
             philly=philly,
             files=tuple(workload or ()),
@@ -73,7 +74,12 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
             output=output,
             workers=workers,
         )
-        evaluated = app.evaluate(told, report)
+        evaluated = app.evaluate(asked, report)
+    show(evaluated)
+
+
+def show(evaluated: "Evaluated") -> None:
+    """Print the tables, and the paths of what was written."""
     terminal = Console()
     console = Console(width=None if terminal.is_terminal else NARROWEST)
     for table in evaluated.tables:

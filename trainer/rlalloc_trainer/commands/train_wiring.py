@@ -9,7 +9,7 @@ from rlalloc.errors import PolicyError
 from rlalloc.logs import configure_logging
 from rlalloc.policies import PolicyStore
 from rlalloc.store import Store
-from rlalloc_simulator.paired_statistics import Interval
+from rlalloc_simulator.comparison.paired_statistics import Interval
 from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_trainer.pipelines.pretrain import TRAINING_FOLDER, pretrain
 from rlalloc_trainer.pipelines.pretrain_seed import PretrainSettings

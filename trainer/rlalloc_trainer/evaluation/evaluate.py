@@ -1,6 +1,6 @@
 """Wiring of ``rlalloc evaluate``: names and files in, runs side by side, tables and a figure out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, get_args
 
@@ -9,13 +9,14 @@ import torch
 
 from rlalloc.errors import PolicyError, RlallocError
 from rlalloc.policies import PolicyStore
+from rlalloc_simulator.comparison.compared_policy import REFERENCE, ComparedPolicy
 from rlalloc_simulator.parallel import processes
 from rlalloc_simulator.progress import ProgressCallback, part_of
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
-from rlalloc_trainer.evaluation.compared_policies import BASELINE, SCEPTICS, SHIPPED, Contender, contender_named
+from rlalloc_trainer.evaluation.compared_policies import COMPARISON_POLICIES, SHIPPED, policy_to_compare
 from rlalloc_trainer.evaluation.paired_comparison import Comparison
 from rlalloc_trainer.evaluation.result_tables import Table, served_table, tables
-from rlalloc_trainer.evaluation.runner import SETTINGS, Results, Setting, WorkloadKey, run_all
+from rlalloc_trainer.evaluation.scenario_runs import SETTINGS, Results, Setting, WorkloadKey, run_scenarios
 from rlalloc_trainer.evaluation.scenarios import LOADS, Scenario, Split, scenario_of_file, scenarios
 from rlalloc_trainer.evaluation.site_choice import CHOICES, CHOSEN, with_choice
 from rlalloc_trainer.evaluation.targets import Target, targets
@@ -29,8 +30,9 @@ CHOOSING: Final = 0.4
 class EvaluationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What ``rlalloc evaluate`` was told.
 
-    The first of ``policies`` is judged; if it is alone, against all of SCEPTICS. ``output`` gets the tables, the
-    figure and the kept runs. ``files`` are workloads to compare on too, ``only`` names of scenarios to keep.
+    The first of ``policies`` is judged; if it is alone, against all of COMPARISON_POLICIES. ``output`` gets the
+    tables, the figure and the kept runs. ``files`` are workloads to compare on too, ``only`` names of scenarios to
+    keep.
     """
 
     policies: tuple[str, ...] = (SHIPPED,)
@@ -55,17 +57,21 @@ class Evaluated(msgspec.Struct, frozen=True):
     written: list[Path]
 
 
-def evaluate(settings: EvaluationSettings, report: ProgressCallback) -> Evaluated:
-    """Run what has not been run yet, and write and return the result.
+def evaluate(
+    settings: EvaluationSettings,
+    report: ProgressCallback,
+    policy_of: Callable[[str, PolicyStore | None], ComparedPolicy] = policy_to_compare,
+) -> Evaluated:
+    """Run what has not been run yet, and write and return the result. ``policy_of`` finds a policy by its name.
 
     Raises PolicyError for a policy, WorkloadError for a scenario or an option, RlallocError where a file cannot be
     written.
     """
     torch.set_num_threads(1)
     store = None if settings.store is None else PolicyStore(settings.store)
-    contenders = [contender_named(name, store) for name in _names(settings)]
+    policies = {name: policy_of(name, store) for name in _names(settings)}
     chosen = _settings(settings)
-    # The baseline is what ratios are of: as requested, and the order as it is.
+    # Ratios are of REFERENCE with the order of the queue as it is.
     needed = list(dict.fromkeys(("sizes", *chosen)))
     compared_on = _scenarios(settings)
     loads = settings.loads or (QUICK_LOADS if settings.quick else LOADS)
@@ -74,17 +80,18 @@ def evaluate(settings: EvaluationSettings, report: ProgressCallback) -> Evaluate
     with processes(settings.workers) as parallel_map:
 
         def run(
-            on: Sequence[Scenario], who: Sequence[Contender], tell: ProgressCallback
+            on: Sequence[Scenario], names: Iterable[str], report: ProgressCallback
         ) -> list[tuple[WorkloadKey, Results]]:
-            return list(run_all(on, loads, who, needed, settings.output / KEPT, parallel_map, tell))
+            compared = {name: policies[name] for name in names}
+            return run_scenarios(on, loads, compared, needed, settings.output / KEPT, parallel_map, report)
 
         if not judged.startswith(CHOSEN):
-            workloads = run(compared_on, contenders, report)
+            workloads = run(compared_on, policies, report)
         else:
             policy = judged.removeprefix(CHOSEN)
-            served_by = [each for each in contenders if each.name in (policy, *CHOICES)]
+            served_by = [name for name in policies if name in (policy, *CHOICES)]
             seen = run(_to_choose_by(settings, compared_on), served_by, part_of(report, 0.0, CHOOSING))
-            workloads = run(compared_on, contenders, part_of(report, CHOOSING, 1.0))
+            workloads = run(compared_on, policies, part_of(report, CHOOSING, 1.0))
             workloads, served = with_choice(workloads, seen, policy)
             more.append(served_table(served))
     comparison = Comparison(workloads)
@@ -98,12 +105,12 @@ def _names(settings: EvaluationSettings) -> list[str]:
     first, *others = settings.policies
     if any(name.startswith(CHOSEN) for name in others):
         raise PolicyError(f"{CHOSEN} goes in front of the first policy only: it is the one that is judged")
-    names = [*others, *(() if others else SCEPTICS)]
+    names = [*others, *(() if others else COMPARISON_POLICIES)]
     if first.startswith(CHOSEN):
         if settings.split == "validation":
             raise WorkloadError(f"--weeks validation: {CHOSEN} chooses by these; judge it on test weeks")
         names = [*names, *CHOICES]
-    return list(dict.fromkeys((first.removeprefix(CHOSEN), *names, BASELINE)))
+    return list(dict.fromkeys((first.removeprefix(CHOSEN), *names, REFERENCE)))
 
 
 def _scenarios(settings: EvaluationSettings) -> list[Scenario]:
@@ -125,7 +132,7 @@ def _to_choose_by(settings: EvaluationSettings, compared_on: Sequence[Scenario])
 
 def _settings(settings: EvaluationSettings) -> Sequence[Setting]:
     if settings.settings is None:
-        return SETTINGS[:2] if settings.quick else SETTINGS
+        return ("sizes", "urgency") if settings.quick else tuple(SETTINGS)
     if unknown := set(settings.settings) - set(SETTINGS):
         raise WorkloadError(f"--settings {min(unknown)}: write one or more of {', '.join(get_args(Setting))}")
     return [setting for setting in SETTINGS if setting in settings.settings]

@@ -1,4 +1,4 @@
-"""The figure of an evaluation: mean JCT over that as requested, by load, a panel a scenario."""
+"""The figure of an evaluation: mean JCT ratio versus as-requested, by load, one panel for each scenario."""
 
 import io
 from collections.abc import Sequence
@@ -7,25 +7,27 @@ from typing import Final
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from rlalloc_trainer.evaluation.paired_comparison import CONFIDENCE, Comparison, Side
-from rlalloc_trainer.evaluation.result_tables import REFERENCE, SETTING_NAMES
+from rlalloc_simulator.comparison.compared_policy import REFERENCE
+from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE
+from rlalloc_trainer.evaluation.paired_comparison import Comparison, Side
+from rlalloc_trainer.evaluation.result_tables import REFERENCE_SIDE, SETTING_NAMES
 
-SHOWN_RIVALS: Final = ("repaired", "efficiency-adaptive", "marginal-gain", "price-ef")
+SHOWN_POLICIES: Final = ("repaired", "efficiency-adaptive", "marginal-gain", "price-ef")
 STYLES: Final = {"sizes": "-", "urgency": "--", "requeue": ":"}
 WIDTH_IN: Final = 4.2
 HEIGHT_IN: Final = 4.0
 
 
 def draw(comparison: Comparison, policy: str) -> bytes:
-    """Return a PNG: ``policy`` in every setting and its strongest rivals with sizes only, with intervals."""
+    """Return a PNG: ``policy`` in every setting and the strongest others with sizes only, with intervals."""
     shown = [side for side in comparison.sides if side[0] == policy]
-    shown += [(name, "sizes") for name in SHOWN_RIVALS if (name, "sizes") in comparison.sides and name != policy]
+    shown += [(name, "sizes") for name in SHOWN_POLICIES if (name, "sizes") in comparison.sides and name != policy]
     panels: list[str | None] = [*comparison.scenarios, *([None] if len(comparison.scenarios) > 1 else [])]
     figure = Figure(figsize=(WIDTH_IN * len(panels), HEIGHT_IN), layout="constrained")
     axes: Sequence[Axes] = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for panel, scenario in zip(axes, panels, strict=True):
         _panel(panel, comparison, shown, scenario)
-    axes[0].set_ylabel("mean JCT over that as requested")
+    axes[0].set_ylabel(f"mean JCT ratio versus {REFERENCE}")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     figure.suptitle(f"Paired on the same workloads; {CONFIDENCE:.0%} intervals over weeks")
     content = io.BytesIO()
@@ -37,7 +39,9 @@ def _panel(axes: Axes, comparison: Comparison, shown: Sequence[Side], scenario: 
     scenarios = None if scenario is None else [scenario]
     names = list(dict.fromkeys(name for name, _ in shown))
     for place, side in enumerate(shown):
-        ratios = [comparison.ratio(side, REFERENCE, loads=[load], scenarios=scenarios) for load in comparison.loads]
+        ratios = [
+            comparison.ratio(side, REFERENCE_SIDE, loads=[load], scenarios=scenarios) for load in comparison.loads
+        ]
         # Points of one load stand side by side, so that their intervals can be told apart.
         loads = [load + 0.008 * (place - len(shown) / 2) for load in comparison.loads]
         axes.errorbar(

@@ -13,16 +13,15 @@ from typing import Final, Literal
 
 import numpy as np
 
-from rlalloc_simulator.paired_statistics import Interval, ratio_of
-from rlalloc_trainer.evaluation.runner import Results, Setting, WorkloadKey
-from rlalloc_trainer.evaluation.workload_figures import UserSum, WorkloadFigures
+from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE, Interval, ratio_of
+from rlalloc_simulator.comparison.workload_result import UserSum, WorkloadResult
+from rlalloc_trainer.evaluation.scenario_runs import Results, Setting, WorkloadKey
 
-CONFIDENCE: Final = 0.9
 LEAST_JOBS: Final = 20
 """A user with fewer jobs in a scenario at a load is nobody's worst user: the mean JCT of a few jobs is chance."""
 
 Side = tuple[str, Setting]
-"""A contender's name and the setting that it ran in."""
+"""A policy's name and the setting that it ran in."""
 Measured = Literal[
     "jct_s",
     "jct_p95_s",
@@ -55,7 +54,7 @@ class Comparison:
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """Who ran in which setting."""
+        """Policies and the settings that they ran in."""
         return tuple(self.workloads[0][1]) if self.workloads else ()
 
     def ratio(
@@ -129,7 +128,7 @@ class Comparison:
         return groups
 
 
-def _together(figures: Iterable[WorkloadFigures]) -> dict[str, UserSum]:
+def _together(figures: Iterable[WorkloadResult]) -> dict[str, UserSum]:
     sums: dict[str, UserSum] = {}
     for each in figures:
         for user, more in each.users.items():

@@ -6,13 +6,14 @@ from typing import Final
 
 import msgspec
 
-from rlalloc_trainer.evaluation.compared_policies import BASELINE
-from rlalloc_trainer.evaluation.paired_comparison import CONFIDENCE, Comparison, Measured, Side
-from rlalloc_trainer.evaluation.runner import Setting
+from rlalloc_simulator.comparison.compared_policy import REFERENCE
+from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE
+from rlalloc_trainer.evaluation.paired_comparison import Comparison, Measured, Side
+from rlalloc_trainer.evaluation.scenario_runs import Setting
 from rlalloc_trainer.evaluation.site_choice import Site
 from rlalloc_trainer.evaluation.targets import targets
 
-REFERENCE: Final[Side] = (BASELINE, "sizes")
+REFERENCE_SIDE: Final[Side] = (REFERENCE, "sizes")
 SETTING_NAMES: Final[dict[Setting, str]] = {
     "sizes": "sizes only",
     "urgency": "sizes and urgency",
@@ -65,7 +66,7 @@ def _overview(comparison: Comparison, setting: Setting) -> Table:
     )
     rows = []
     for side in _sides(comparison, setting):
-        worst = comparison.worst_user(side, REFERENCE)
+        worst = comparison.worst_user(side, REFERENCE_SIDE)
 
         def mean(measured: Measured, side: Side = side) -> float:
             return comparison.mean(side, measured)
@@ -73,9 +74,9 @@ def _overview(comparison: Comparison, setting: Setting) -> Table:
         rows.append(
             (
                 side[0],
-                str(comparison.ratio(side, REFERENCE)),
-                *(f"{comparison.ratio(side, REFERENCE, loads=[load]).estimate:.3f}" for load in loads),
-                *(f"{comparison.ratio(side, REFERENCE, p).estimate:.3f}" for p in _QUANTILES),
+                str(comparison.ratio(side, REFERENCE_SIDE)),
+                *(f"{comparison.ratio(side, REFERENCE_SIDE, loads=[load]).estimate:.3f}" for load in loads),
+                *(f"{comparison.ratio(side, REFERENCE_SIDE, p).estimate:.3f}" for p in _QUANTILES),
                 f"{mean('jct_s') / 3600:.2f}",
                 f"{mean('wait_s') / 3600:.2f}",
                 f"{mean('bounded_slowdown'):.1f}",
@@ -87,7 +88,7 @@ def _overview(comparison: Comparison, setting: Setting) -> Table:
             )
         )
     title = (
-        f"{SETTING_NAMES[setting]}: JCT (mean, by load, and its quantiles) over that as requested "
+        f"{SETTING_NAMES[setting]}: JCT ratio versus {REFERENCE} (mean, by load, and quantiles) "
         f"[{CONFIDENCE:.0%} interval], and means over workloads"
     )
     return Table(title, columns, tuple(rows))
@@ -98,11 +99,11 @@ _QUANTILES: Final[tuple[Measured, Measured]] = ("jct_p95_s", "jct_p99_s")
 
 def _by_scenario(comparison: Comparison, setting: Setting) -> Table:
     rows = tuple(
-        (side[0], *(str(comparison.ratio(side, REFERENCE, scenarios=[name])) for name in comparison.scenarios))
+        (side[0], *(str(comparison.ratio(side, REFERENCE_SIDE, scenarios=[name])) for name in comparison.scenarios))
         for side in _sides(comparison, setting)
     )
     return Table(
-        f"{SETTING_NAMES[setting]}: mean JCT over that as requested, by scenario, over all loads",
+        f"{SETTING_NAMES[setting]}: mean JCT ratio versus {REFERENCE}, by scenario, over all loads",
         ("policy", *comparison.scenarios),
         rows,
     )
@@ -132,7 +133,7 @@ def _against(comparison: Comparison, policy: str, setting: Setting) -> Table:
         if other[0] != policy
     )
     return Table(
-        f"{SETTING_NAMES[setting]}: mean JCT of {policy} over that of…",
+        f"{SETTING_NAMES[setting]}: mean JCT ratio of {policy} versus each policy",
         ("policy", "all", *(f"{load:g}" for load in comparison.loads), "p95"),
         rows,
     )
@@ -145,20 +146,20 @@ def _targets(comparison: Comparison, policy: str) -> Table:
 
 
 def served_table(served: Mapping[Site, Sequence[str]]) -> Table:
-    """Return who was served on each site; pieces of a file may have chosen differently."""
+    """Return the policy that each site chose; pieces of a file may have chosen differently."""
     return Table(
-        "Who is served, chosen on validation weeks (of a file on the pieces before)",
-        ("scenario", "setting", "served"),
+        "Policy that each site chooses by its validation weeks (a file: by its earlier pieces)",
+        ("scenario", "setting", "policy"),
         tuple((site.scenario, SETTING_NAMES[site.setting], ", ".join(names)) for site, names in served.items()),
     )
 
 
 def _sides(comparison: Comparison, setting: Setting) -> Sequence[Side]:
-    """Who ran in ``setting``, best first."""
+    """Policies that ran in ``setting``, best first."""
     mine = [side for side in comparison.sides if side[1] == setting]
     return sorted(mine, key=lambda side: _estimate(comparison, side))
 
 
 def _estimate(comparison: Comparison, side: Side) -> float:
-    estimate = comparison.ratio(side, REFERENCE).estimate
+    estimate = comparison.ratio(side, REFERENCE_SIDE).estimate
     return math.inf if math.isnan(estimate) else estimate

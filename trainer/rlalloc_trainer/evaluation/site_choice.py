@@ -10,16 +10,14 @@ from typing import Final, NamedTuple
 
 from rlalloc.heuristics import SERVED_HEURISTICS
 from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
-from rlalloc_trainer.evaluation.policy_runs import WorkloadResult
-from rlalloc_trainer.evaluation.runner import Results, Setting, WorkloadKey
+from rlalloc_trainer.evaluation.scenario_runs import Results, Setting, WorkloadKey
 from rlalloc_trainer.evaluation.scenarios import FileWeeks
-from rlalloc_trainer.evaluation.workload_figures import WorkloadFigures
 from rlalloc_trainer.promotion.routing_choice import best_of
 
 CHOSEN: Final = "chosen:"
 """What a name begins with where each site chooses between that policy and CHOICES."""
 CHOICES: Final = tuple(name.removesuffix(SMALLEST_AREA_FIRST) for name in SERVED_HEURISTICS)
-"""The contenders that the agent can serve: where urgency counts, they have that order."""
+"""The compared policies that the agent can serve: where urgency counts, they have that order."""
 
 Workloads = Sequence[tuple[WorkloadKey, Results]]
 
@@ -37,7 +35,7 @@ def with_choice(
     """Return ``workloads`` with results of ``chosen:policy`` too, and who was served on each site.
 
     Those are the results of ``policy`` or of one of CHOICES, all of which have to be among the results. ``seen`` are
-    workloads to choose by, with the same contenders. Pieces of a file may be served by more than one.
+    workloads to choose by, with the same policies. Pieces of a file may be served by more than one.
     """
     best: dict[tuple[Site, int], str] = {}  # by week, which is all the same but for a file's pieces
     with_chosen = []
@@ -70,11 +68,7 @@ def _best(past: Sequence[Results], policy: str, setting: Setting) -> str:
     """Return who did best on workloads of the past; ``policy`` where there are none."""
     if not past:
         return policy
-    results = {name: [_result(figures[name, setting]) for figures in past] for name in CHOICES}
-    base = [_result(figures[policy, setting]) for figures in past]
+    results = {name: [figures[name, setting] for figures in past] for name in CHOICES}
+    base = [figures[policy, setting] for figures in past]
     best = best_of(results, base)[0]
     return policy if best is None else best
-
-
-def _result(figures: WorkloadFigures) -> WorkloadResult:
-    return WorkloadResult(figures.jct_s, figures.wait_s, 3600.0 * figures.gpu_hours, figures.killed)

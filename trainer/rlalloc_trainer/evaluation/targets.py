@@ -1,4 +1,4 @@
-"""The targets that the project has set itself for a learned policy (its issue 5, statement 7), met or missed."""
+"""The project's targets for a learned policy, met or missed."""
 
 import math
 from collections.abc import Iterable
@@ -6,15 +6,15 @@ from typing import Final
 
 import msgspec
 
-from rlalloc_simulator.paired_statistics import Interval
+from rlalloc_simulator.comparison.paired_statistics import Interval
 from rlalloc_trainer.evaluation.paired_comparison import Comparison, Measured, Side
 
-BASE: Final = "price-ef"
+PRICE_EF: Final = "price-ef"
 NOT_MEASURED: Final = "not measured"
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What was wanted, what came out, and whether that meets it; None where it was not measured."""
+    """What is wanted, what was measured, and whether that meets it; None where it was not measured."""
 
     wanted: str
     figure: str
@@ -26,7 +26,7 @@ def targets(comparison: Comparison, policy: str) -> list[Target]:
     there = set(comparison.sides)
     sizes: Side = (policy, "sizes")
     urgency: Side = (policy, "urgency")
-    base: Side = (BASE, "sizes")
+    price_ef: Side = (PRICE_EF, "sizes")
 
     def ratio(
         side: Side, against: Side, loads: Iterable[float] | None = None, measured: Measured = "jct_s"
@@ -37,25 +37,26 @@ def targets(comparison: Comparison, policy: str) -> list[Target]:
         return None if math.isnan(found.estimate) else found
 
     found = [
-        _at_most(f"at most 0.94 of {name}", ratio(sizes, (name, "sizes")), 0.94)
+        _at_most(f"mean JCT ratio at most 0.94 versus {name}", ratio(sizes, (name, "sizes")), 0.94)
         for name in ("efficiency-adaptive", "marginal-gain")
     ]
-    overall = ratio(sizes, base)
-    found.append(_at_most(f"at most 0.98 of {BASE}, the interval below 1", overall, 0.98, sure=True))
-    high = [load for load in comparison.loads if load >= 1.4]
-    found.append(_at_most(f"at most 0.95 of {BASE} at loads from 1.4 on", ratio(sizes, base, high), 0.95))
-    by_load = [(load, ratio(sizes, base, [load])) for load in comparison.loads]
-    found.append(_everywhere(f"at no load above 1.01 of {BASE}", by_load, 1.01))
-    p95 = ratio(sizes, base, measured="jct_p95_s")
-    found.append(_at_most(f"95th percentile of JCT not above {BASE}'s", p95, 1.0))
+    overall = ratio(sizes, price_ef)
+    wanted = f"mean JCT ratio at most 0.98 versus {PRICE_EF}, the interval below 1"
+    found.append(_at_most(wanted, overall, 0.98, sure=True))
+    high = ratio(sizes, price_ef, [load for load in comparison.loads if load >= 1.4])
+    found.append(_at_most(f"mean JCT ratio at most 0.95 versus {PRICE_EF} at loads from 1.4 on", high, 0.95))
+    by_load = [(load, ratio(sizes, price_ef, [load])) for load in comparison.loads]
+    found.append(_everywhere(f"mean JCT ratio at most 1.01 versus {PRICE_EF} at each load", by_load, 1.01))
+    p95 = ratio(sizes, price_ef, measured="jct_p95_s")
+    found.append(_at_most(f"ratio of the 95th percentile of JCT at most 1 versus {PRICE_EF}", p95, 1.0))
     for load, most in ((1.0, 0.88), (1.5, 0.70)):
-        wanted = f"with urgency, at most {most:.2f} of {BASE} without it at load {load:g}"
-        found.append(_at_most(wanted, ratio(urgency, base, [load]), most))
+        wanted = f"with urgency, mean JCT ratio at most {most:.2f} versus {PRICE_EF} without it at load {load:g}"
+        found.append(_at_most(wanted, ratio(urgency, price_ef, [load]), most))
     found.append(_worst_user(comparison, sizes, urgency))
-    rivals = sorted({name for name, setting in there if setting == "sizes" and name != policy})
-    experts = [(name, ratio(sizes, (name, "sizes"))) for name in rivals]
-    found.append(_everywhere("behind none of those compared, over all", experts, 1.0))
-    found.append(_surely_behind(comparison, policy))
+    others = sorted({name for name, setting in there if setting == "sizes" and name != policy})
+    compared = [(name, ratio(sizes, (name, "sizes"))) for name in others]
+    found.append(_everywhere("not worse than any compared policy, over all", compared, 1.0))
+    found.append(_surely_worse(comparison, policy))
     return found
 
 
@@ -73,9 +74,9 @@ def _everywhere(wanted: str, ratios: Iterable[tuple[float | str, Interval | None
     return Target(wanted, f"{ratio} ({where})", estimate <= most)
 
 
-def _surely_behind(comparison: Comparison, policy: str) -> Target:
-    """Single scenarios have few weeks: behind is who is so with the whole interval."""
-    wanted = "in no scenario behind one of them with the whole interval, with sizes or with urgency"
+def _surely_worse(comparison: Comparison, policy: str) -> Target:
+    """Compare by scenario. Each has few weeks, so that only the whole interval counts."""
+    wanted = "in no scenario worse than a compared policy by the whole interval, with sizes or with urgency"
     ratios = [
         (comparison.ratio((policy, setting), (name, setting), scenarios=[scenario]), name, setting, scenario)
         for name, setting in comparison.sides

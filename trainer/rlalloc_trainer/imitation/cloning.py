@@ -1,8 +1,8 @@
-"""Behaviour cloning: before training, as a warm start, and during it, as a term that fades.
+"""Behaviour cloning: a warm start before training, and a fading term during it.
 
 The term (Nair et al. 2018) is in ``Sac._update_actor``: on demonstrated rows of a batch the actor pays for the
-distance of its mean shares to the expert's, but only where the critics value the expert's higher (the Q-filter). So a
-poor expert is followed only where it is right, and no longer than it is.
+distance of its mean shares to the expert's where the critics value the expert's higher (the Q-filter). So the actor
+follows a poor expert only where it is right.
 """
 
 from collections.abc import Callable
@@ -25,16 +25,16 @@ class WarmStart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CloningTerm(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the actor pays, in reward for a squared share, at the first step; nothing from ``fades_after`` steps on.
+    """What the actor pays, in reward for a squared share: ``weight`` at first, nothing from ``fades_after`` steps on.
 
-    In between it falls on a straight line, as critics learn and experts have less to say.
+    It decays linearly in between, as the critics learn.
     """
 
     weight: float = 1.0
     fades_after: int = 4000
 
     def payments(self, demonstrated: NDArray[np.bool_], step: int) -> FloatArray | None:
-        """What each row of a batch pays at a step of the training, (rows,); None where nothing is to pay."""
+        """Return what each row of a batch pays at a step of the training, (rows,); None if no row pays."""
         weight = self.weight * max(0.0, 1.0 - step / self.fades_after)
         return (weight * demonstrated).astype(np.float32) if weight > 0.0 and demonstrated.any() else None
 
@@ -46,10 +46,9 @@ def clone(
     generator: np.random.Generator,
     each_step: Callable[[float], None] = lambda _: None,
 ) -> None:
-    """Move ``actor``'s mean shares to the demonstrated ones, by their squared distance; ``each_step`` is told it.
+    """Move ``actor``'s mean shares to the demonstrated ones, by their squared distance, which ``each_step`` gets.
 
-    Its deviations are left to training: an expert that does not vary would have them vanish, and with them all
-    exploration.
+    Its deviations are left to training: a deterministic expert would shrink them to 0, and end all exploration.
     """
     observations = torch.from_numpy(demonstrations.observation)
     demonstrated = torch.from_numpy(demonstrations.shares)

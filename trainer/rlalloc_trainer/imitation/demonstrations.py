@@ -1,4 +1,4 @@
-"""Demonstrations: what experts did in the environment and what came of it, recorded to a file and read again.
+"""Demonstrations: experts' decisions in the environment and their outcomes, written to a file and read from it.
 
 A file is safetensors (nothing in it can run code): the arrays of ``Transitions`` under their names, and who
 demonstrated what as metadata. What was recorded with other features or heuristics is refused.
@@ -22,13 +22,13 @@ from rlalloc_trainer.sac.n_step import NStepReturns
 from rlalloc_trainer.sac.replay_buffer import Transitions, joined
 
 FIRST_WORKLOAD: Final = 2_000_000
-"""Workloads are numbered; demonstrations are from here on, away from those of training, validation and test."""
+"""The first number of demonstrated workloads, apart from those of training, validation and test."""
 
 
 class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where demonstrations come from.
 
-    experts     by name; each in turn has a workload
+    experts     by name; they take turns, a workload each
     workloads     how many, numbered from ``first``
     inputs      what the observations are made of
     gamma       discount of a step
@@ -53,9 +53,9 @@ class Demonstrations(msgspec.Struct, frozen=True):
 def record(
     environment: gymnasium.Env[Any, Any], recorded: Recorded, report: ProgressCallback = silent
 ) -> Demonstrations:
-    """Let experts decide workloads of a ClusterEnvironment, whatever its wrappers. The same arguments give the same.
+    """Let experts decide workloads of a ClusterEnvironment, also a wrapped one. Deterministic.
 
-    Raises PolicyError if there is no such expert, ValueError if there are no workloads.
+    Raises PolicyError for an unknown expert, ValueError without experts or workloads.
     """
     if recorded.workloads < 1 or not recorded.experts:
         raise ValueError(f"{recorded}: name at least one expert and one workload")

@@ -6,41 +6,37 @@ it does best. It answers only if it is surely ahead of the heuristic there.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import numpy as np
 
 from rlalloc.errors import PolicyError
-from rlalloc.heuristics import BASELINE_NAME
+from rlalloc.heuristics import BASELINE, BASELINE_NAME
 from rlalloc.policies import EVERYWHERE, MANIFEST_FILE, NOWHERE, Manifest, Routing
 from rlalloc_agent.actor import Actor
-from rlalloc_simulator.paired_statistics import Interval
+from rlalloc_simulator.comparison.compared_policy import ComparedPolicy, HeuristicPolicy
+from rlalloc_simulator.comparison.paired_statistics import Interval, jct_ratio
+from rlalloc_simulator.comparison.runner import run_policies
+from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.parallel import ParallelMap, processes
 from rlalloc_simulator.progress import ProgressCallback
-from rlalloc_simulator.training_workloads import TEST, VALIDATION, training_workload
+from rlalloc_simulator.training_workloads import TEST, VALIDATION, TrainingWorkload, training_workload
 from rlalloc_trainer.advantages.counterfactual import Advantages, AdvantageSettings, counterfactual_advantages
-from rlalloc_trainer.evaluation.policy_runs import (
-    ActorWeights,
-    Contender,
-    WorkloadResult,
-    jct_ratio,
-    policy_of,
-    run_workload,
-)
+from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
 from rlalloc_trainer.pipelines.learning_curves import draw_curves, write_tensorboard
 from rlalloc_trainer.pipelines.pretrain_seed import PretrainSettings, learn_seed, new_sac
 from rlalloc_trainer.pipelines.training_folder import SeedOutcome, TrainingFolder
-from rlalloc_trainer.promotion.held_out_evidence import RIVALS
+from rlalloc_trainer.promotion.held_out_evidence import GATE_HEURISTICS
 from rlalloc_trainer.promotion.policy_versions import new_manifest, version_files
 from rlalloc_trainer.promotion.routing_choice import WAYS, best_of, described, served
 from rlalloc_trainer.sac.soft_actor_critic import Sac
 
+Name = TypeVar("Name")
+
 VERSION: Final = "shipped-10"
-VALIDATION_BASE: Final = "validation-base"
-"""Under what name the heuristic's results on the validation workloads are kept."""
 TRAINING_FOLDER: Final = "training"
 SIMULATED: Final = 0.44
 LEARNED: Final = 0.5
@@ -52,7 +48,7 @@ TESTING: Final = 0.78
 def pretrain(
     settings: PretrainSettings, directory: Path, report: ProgressCallback, workers: int = 2
 ) -> dict[str, Interval]:
-    """Make a policy version in ``directory`` and return its mean JCT over that of each rival on test workloads.
+    """Make a policy version in ``directory``; return its mean JCT ratios versus GATE_HEURISTICS on test workloads.
 
     What is done is kept in ``directory``/training: a training that was interrupted goes on there, to the same bytes.
     The work is spread over ``workers`` processes, whatever their number with the same result. Raises PolicyError if
@@ -68,26 +64,24 @@ def pretrain(
         best = min(outcomes, key=lambda outcome: outcome.ratio.estimate)
         sac = _sac_of(best.seed, settings, folder)
         report("choosing where it answers", VALIDATED)
-        routing, ways = _where(best.seed, sac.actor, settings, folder, parallel_map)
+        routing, ways = _where(sac.actor, settings, folder, parallel_map)
         report("testing on unseen workloads", TESTING)
-        chosen = served(ActorWeights.of(sac.actor), routing)
-        contenders: dict[str, Contender] = {
-            BASELINE_NAME: BASELINE_NAME,
-            VERSION: chosen,
-            **{name: name for name in RIVALS},
+        policies: dict[str, ComparedPolicy] = {
+            BASELINE_NAME: HeuristicPolicy(BASELINE_NAME),
+            VERSION: served(LearnedPolicy.of(sac.actor), routing),
+            **{name: HeuristicPolicy(name) for name in GATE_HEURISTICS},
         }
-        results = {}
-        for number, (name, contender) in enumerate(contenders.items(), 1):
-            # What has run already is not run again: a heuristic, where it is what answers.
-            kept = contender if isinstance(contender, str) else name
-            workloads = settings.test_workloads if name in (BASELINE_NAME, VERSION) else settings.rival_workloads
-            results[name] = _run(f"test-{kept}", contender, TEST, workloads, folder, parallel_map)
-            report("testing on unseen workloads", TESTING + (1 - TESTING) * number / len(contenders))
+        results: dict[str, list[WorkloadResult]] = {}
+        for number, (name, policy) in enumerate(policies.items(), 1):
+            of_all = name in (BASELINE_NAME, VERSION)
+            workloads = settings.test_workloads if of_all else settings.comparison_workloads
+            results |= _run({name: policy}, TEST, workloads, folder, parallel_map)
+            report("testing on unseen workloads", TESTING + (1 - TESTING) * number / len(policies))
     judged = jct_ratio(results[VERSION], results[BASELINE_NAME], settings.confidence)
     if not judged.high < 1.0:  # not proven ahead: the heuristic answers, but for sites of other objectives
         routing = NOWHERE
         results[VERSION] = results[BASELINE_NAME]
-    ratios = {name: _over(results[VERSION], results[name], settings.confidence) for name in RIVALS}
+    ratios = {name: _over(results[VERSION], results[name], settings.confidence) for name in GATE_HEURISTICS}
     training = {
         "settings": msgspec.to_builtins(settings),
         "chosen_seed": best.seed,
@@ -98,11 +92,11 @@ def pretrain(
     evaluation = {
         "workload": f"rlalloc_simulator.training_workloads, from number {TEST}",
         "workloads": settings.test_workloads,
-        "workloads_of_rivals": settings.rival_workloads,
+        "comparison_workloads": settings.comparison_workloads,
         "confidence": settings.confidence,
         "jct_ratio": msgspec.to_builtins(ratios),
-        "mean_over_workloads_of_rivals": {
-            name: _means(results[name][: settings.rival_workloads]) for name in results
+        "mean_over_comparison_workloads": {
+            name: _means(found[: settings.comparison_workloads]) for name, found in results.items()
         },
     }
     manifest = new_manifest(sac.actor, None, training, evaluation, routing)
@@ -117,23 +111,15 @@ def _sac_of(seed: int, settings: PretrainSettings, folder: TrainingFolder) -> Sa
 
 
 def _where(
-    seed: int, actor: Actor, settings: PretrainSettings, folder: TrainingFolder, parallel_map: ParallelMap
+    actor: Actor, settings: PretrainSettings, folder: TrainingFolder, parallel_map: ParallelMap
 ) -> tuple[Routing, dict[str, Interval]]:
-    """Choose where a seed's network answers on the validation workloads, on which it was run everywhere already."""
-    workloads = settings.validation_workloads
-    names = {way: f"validation-way-{number}" for number, way in enumerate(WAYS)} | {EVERYWHERE: _everywhere(seed)}
-    ways = {
-        way: _run(name, served(ActorWeights.of(actor), way), VALIDATION, workloads, folder, parallel_map)
-        for way, name in names.items()
-    }
-    base = _run(VALIDATION_BASE, BASELINE_NAME, VALIDATION, workloads, folder, parallel_map)
-    best, ratios = best_of(ways, base, proven_later=True)
+    """Choose where a network answers on the validation workloads, on which it was run everywhere already."""
+    policy = LearnedPolicy.of(actor)
+    ways = {way: served(policy, way) for way in (NOWHERE, *WAYS)}
+    results = _run(ways, VALIDATION, settings.validation_workloads, folder, parallel_map)
+    base = results.pop(NOWHERE)
+    best, ratios = best_of(results, base, proven_later=True)
     return best or NOWHERE, described(ratios)
-
-
-def _everywhere(seed: int) -> str:
-    """Under what name a seed's results on the validation workloads are kept, its network answering everywhere."""
-    return f"validation-seed-{seed}"
 
 
 def _simulate_all(
@@ -152,7 +138,7 @@ def advantages_of_workload(task: tuple[int, AdvantageSettings]) -> Advantages:
     """Take decisions of the workload of that number again."""
     number, settings = task
     return counterfactual_advantages(
-        training_workload(number), policy_of(BASELINE_NAME), settings, np.random.default_rng((number, 3))
+        training_workload(number), BASELINE, settings, np.random.default_rng((number, 3))
     )
 
 
@@ -175,12 +161,12 @@ def _validate(
 ) -> list[SeedOutcome]:
     """Run all seeds' policies on the validation workloads, and draw the curves so far."""
     report("validating", LEARNED)
-    base = _run(VALIDATION_BASE, BASELINE_NAME, VALIDATION, settings.validation_workloads, folder, parallel_map)
     outcomes: list[SeedOutcome] = []
     for seed in range(settings.seeds):
-        weights = ActorWeights.of(_sac_of(seed, settings, folder).actor)
-        results = _run(_everywhere(seed), weights, VALIDATION, settings.validation_workloads, folder, parallel_map)
-        ratio = jct_ratio(results, base, settings.confidence)
+        policy = LearnedPolicy.of(_sac_of(seed, settings, folder).actor)
+        ways = {NOWHERE: served(policy, NOWHERE), EVERYWHERE: policy}
+        results = _run(ways, VALIDATION, settings.validation_workloads, folder, parallel_map)
+        ratio = jct_ratio(results[EVERYWHERE], results[NOWHERE], settings.confidence)
         outcomes.append(SeedOutcome(seed=seed, ratio=ratio, curves=folder.curves(seed) or {}))
         write_tensorboard(outcomes[-1], folder.path / "tensorboard")
         draw_curves(outcomes, folder.path / "curves.png")
@@ -189,25 +175,20 @@ def _validate(
 
 
 def _run(
-    name: str, contender: Contender, first: int, workloads: int, folder: TrainingFolder, parallel_map: ParallelMap
-) -> list[WorkloadResult]:
-    """Run a policy on the workloads from number ``first`` on, unless that is done."""
-    results = folder.results(name)
-    if results is None:
-        results = list(parallel_map(run_numbered, [(contender, first + index) for index in range(workloads)]))
-        folder.keep_results(name, results)
-    return results
+    policies: Mapping[Name, ComparedPolicy],
+    first: int,
+    workloads: int,
+    folder: TrainingFolder,
+    parallel_map: ParallelMap,
+) -> dict[Name, list[WorkloadResult]]:
+    """Run policies on the workloads from number ``first`` on, but for what is done."""
+    sources = [TrainingWorkload(first + index) for index in range(workloads)]
+    return run_policies(policies, sources, parallel_map, cache=folder.results)
 
 
-def run_numbered(task: tuple[Contender, int]) -> WorkloadResult:
-    """Run a policy on the workload of that number."""
-    contender, number = task
-    return run_workload((contender, training_workload(number)))
-
-
-def _over(results: Sequence[WorkloadResult], rival: Sequence[WorkloadResult], confidence: float) -> Interval:
-    """Mean JCT over that of a rival, which may have run the first of the workloads only."""
-    return jct_ratio(results[: len(rival)], rival, confidence)
+def _over(results: Sequence[WorkloadResult], against: Sequence[WorkloadResult], confidence: float) -> Interval:
+    """Mean JCT over that of another policy, which may have run the first of the workloads only."""
+    return jct_ratio(results[: len(against)], against, confidence)
 
 
 def _summary(outcome: SeedOutcome) -> dict[str, object]:
@@ -220,7 +201,7 @@ def _means(results: Sequence[WorkloadResult]) -> dict[str, float]:
     return {
         "jct_s": float(np.mean([result.jct_s for result in results])),
         "wait_s": float(np.mean([result.wait_s for result in results])),
-        "gpu_hours": float(np.mean([result.gpu_s for result in results])) / 3600.0,
+        "gpu_hours": float(np.mean([result.gpu_hours for result in results])),
         "killed": float(np.mean([result.killed for result in results])),
     }
 

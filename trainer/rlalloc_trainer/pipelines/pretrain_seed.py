@@ -27,7 +27,7 @@ class PretrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     """Workloads to learn from, ``seeds`` networks that take SAC's ``steps``, workloads to choose and to report on.
 
     The chosen network and the baseline heuristic run all ``test_workloads``. Other heuristics run the first
-    ``rival_workloads`` of them: they lose by more.
+    ``comparison_workloads`` of them: they lose by more.
     """
 
     seed: int = 0
@@ -36,7 +36,7 @@ class PretrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     steps: int = 6000
     validation_workloads: int = 120
     test_workloads: int = 720
-    rival_workloads: int = 120
+    comparison_workloads: int = 120
     confidence: float = 0.9
     advantages: AdvantageSettings = AdvantageSettings(decisions=50)
     sac: SacSettings = SacSettings(actor_after=2000)
@@ -49,7 +49,7 @@ class PretrainSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             steps=max(1, round(self.steps * budget)),
             validation_workloads=max(2, round(self.validation_workloads * budget)),
             test_workloads=max(2, round(self.test_workloads * budget)),
-            rival_workloads=max(2, round(self.rival_workloads * budget)),
+            comparison_workloads=max(2, round(self.comparison_workloads * budget)),
         )
 
     @property

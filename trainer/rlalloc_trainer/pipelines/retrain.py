@@ -27,7 +27,7 @@ from rlalloc_simulator.site_from_workload import Workload
 from rlalloc_trainer.advantages.advantage_scale import size_of
 from rlalloc_trainer.advantages.counterfactual import Advantages, AdvantageSettings, counterfactual_advantages
 from rlalloc_trainer.advantages.weight_relabelling import RelabelledReplay, mostly
-from rlalloc_trainer.evaluation.policy_runs import ActorWeights, Contender, policy_of
+from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
 from rlalloc_trainer.pipelines.calibrated_simulator import NO_URGENCY, calibrated_site, resampled, workload_jobs
 from rlalloc_trainer.pipelines.site_experience import costs_of, observations_of, shares_of, split_by_time, usable
 from rlalloc_trainer.promotion.candidate_storage import JudgedCandidate, store_candidate
@@ -113,10 +113,10 @@ def retrain(
         )
         progress("choosing where it answers", 0.7)
         known = resampled(site, CHOICE_WORKLOADS, workload_jobs(site), generator, TRAIN_PACE)
-        routing, _ = choose_routing(ActorWeights.of(sac.actor, objective=objective.weights), known, parallel_map)
+        routing, _ = choose_routing(LearnedPolicy.of(sac.actor, objective=objective.weights), known, parallel_map)
         progress("judging", 0.8)
         workloads = resampled(unseen, HELD_OUT_WORKLOADS, workload_jobs(unseen), generator)
-        candidate = ActorWeights.of(sac.actor, routing, objective.weights)
+        candidate = LearnedPolicy.of(sac.actor, routing, objective.weights)
         results = measure(candidate, current, workloads, parallel_map, objective.weights)
         measured = HeldOut(results, current.version, len(unseen.jobs), settings.confidence)
         routing, verdict = decide(measured, routing, heuristics=objective.weights == DEFAULT_WEIGHTS)
@@ -161,10 +161,10 @@ def _train(
     terms = (*TERM_NAMES, *objective.plugin_weights)
     further = np.array(list(objective.plugin_weights.values())) / size_of(objective.weights.array)
     replay = RelabelledReplay(100_000, start.actor.inputs, mostly(objective.weights), further.tolist())
-    weights = ActorWeights.of(start.actor, objective=objective.weights)
+    learned = LearnedPolicy.of(start.actor, objective=objective.weights)
     workloads = resampled(site, TRAIN_WORKLOADS, workload_jobs(site), generator, TRAIN_PACE)
     advantages = msgspec.structs.replace(SITE_ADVANTAGES, terms=terms, inputs=start.actor.inputs.names)
-    tasks = [(workload, weights, advantages, settings.seed + number) for number, workload in enumerate(workloads)]
+    tasks = [(workload, learned, advantages, settings.seed + number) for number, workload in enumerate(workloads)]
     simulated = []
     for done, (retaken, as_it_went) in enumerate(parallel_map(advantages_of_workload, tasks), start=1):
         replay.add(retaken.observation, retaken.shares, retaken.by_term)
@@ -183,10 +183,12 @@ def _train(
     return sac
 
 
-def advantages_of_workload(task: tuple[Workload, Contender, AdvantageSettings, int]) -> tuple[Advantages, Observed]:
+def advantages_of_workload(
+    task: tuple[Workload, LearnedPolicy, AdvantageSettings, int],
+) -> tuple[Advantages, Observed]:
     """Take decisions of a workload again, with their own random numbers; also return how the workload itself went."""
-    workload, contender, settings, seed = task
-    policy = policy_of(contender)
+    workload, learned, settings, seed = task
+    policy = learned.policy(workload.site.interception.urgency)
     retaken = counterfactual_advantages(workload, policy, settings, np.random.default_rng(seed))
     return retaken, observed(workload, policy, PolicyInputs(settings.inputs), settings.terms)
 

@@ -4,16 +4,15 @@
 
     training/
     ├── settings.json                   another training does not go on in it
-    ├── advantages/1000000.safetensors      the decisions of a workload that were taken again
+    ├── advantages/1000000.safetensors  the decisions of a workload that were taken again
     ├── seed-0/sac.safetensors          all of SAC when it had learned
     ├── seed-0/curves.json              SAC's figures on the way; the last file of a seed that has learned
-    └── results-NAME.json               a policy on the validation or the test workloads
+    └── results/                        of each policy on each validation and test workload
 
 Files appear whole or not at all. All that is random in a step follows from the seed and the step, so that what is
 made after an interruption is the same, byte for byte.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,9 +21,8 @@ import safetensors.numpy
 
 from rlalloc.errors import PolicyError
 from rlalloc_agent.actor import Actor
-from rlalloc_simulator.paired_statistics import Interval
+from rlalloc_simulator.comparison.paired_statistics import Interval
 from rlalloc_trainer.advantages.counterfactual import Advantages
-from rlalloc_trainer.evaluation.policy_runs import WorkloadResult
 from rlalloc_trainer.sac.soft_actor_critic import Sac
 
 SETTINGS_FILE: Final = "settings.json"
@@ -90,14 +88,10 @@ class TrainingFolder:
         aside.replace(aside.with_name("sac.safetensors"))
         self._write(self._seed(seed) / "curves.json", msgspec.json.encode(curves))
 
-    def results(self, name: str) -> list[WorkloadResult] | None:
-        """Return how a policy did, or None if it has not been run."""
-        path = self.path / f"results-{name}.json"
-        return msgspec.json.decode(path.read_bytes(), type=list[WorkloadResult]) if path.exists() else None
-
-    def keep_results(self, name: str, results: Sequence[WorkloadResult]) -> None:
-        """Keep how a policy did."""
-        self._write(self.path / f"results-{name}.json", msgspec.json.encode(results))
+    @property
+    def results(self) -> Path:
+        """The folder in which results of policies on validation and test workloads are kept."""
+        return self.path / "results"
 
     def _seed(self, seed: int) -> Path:
         return self.path / f"seed-{seed}"

@@ -1,7 +1,7 @@
-"""What the gate is shown: the candidate, the policy in place and the heuristics on the same held-out workloads.
+"""What the gate is shown: the candidate, the policy in use and the heuristics on the same held-out workloads.
 
-Where the candidate is refused, a heuristic that the agent can serve may be better than what is in place. The best of
-them is judged then, so that a site is never served less than rlalloc's own heuristics for want of a network.
+Where the candidate is refused, a heuristic that the agent can serve may be better than the policy in use. The gate
+then judges the best of them, so that a site is never served worse than by rlalloc's own heuristics.
 """
 
 from collections.abc import Sequence
@@ -12,32 +12,35 @@ import msgspec
 from rlalloc.heuristics import SERVED_HEURISTICS
 from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.policies import Routing
+from rlalloc_simulator.comparison.compared_policy import REFERENCE, ComparedPolicy, HeuristicPolicy
+from rlalloc_simulator.comparison.paired_statistics import jct_ratio, thirds_by_wait
+from rlalloc_simulator.comparison.runner import run_policies
+from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.site_from_workload import Workload
-from rlalloc_trainer.evaluation.policy_runs import Contender, WorkloadResult, evaluate, jct_ratio
 from rlalloc_trainer.promotion.gate import Evidence, Verdict, judge
 from rlalloc_trainer.promotion.policy_versions import Learned
-from rlalloc_trainer.promotion.routing_choice import by_wait, those
+from rlalloc_trainer.promotion.routing_choice import those
 
 CANDIDATE: Final = "the candidate"
-RIVALS: Final = ("as-requested", "repaired", *SERVED_HEURISTICS)
-"""What a policy has to be ahead of."""
+GATE_HEURISTICS: Final = (REFERENCE, "repaired", *SERVED_HEURISTICS)
+"""The heuristics that a policy must not be behind."""
 
 
 def measure(
-    candidate: Contender,
+    candidate: ComparedPolicy,
     current: Learned,
     workloads: Sequence[Workload],
     parallel_map: ParallelMap,
     objective: Weights = DEFAULT_WEIGHTS,
 ) -> dict[str, list[WorkloadResult]]:
-    """Run the candidate, the policy in place and the heuristics on the same workloads; results by name."""
-    contenders: dict[str, Contender] = {
+    """Run the candidate, the policy in use and the heuristics on the same workloads; results by name."""
+    policies: dict[str, ComparedPolicy] = {
         CANDIDATE: candidate,
-        current.version: msgspec.structs.replace(current.weights, objective=objective),
-        **{name: name for name in RIVALS},
+        current.version: msgspec.structs.replace(current.policy, objective=objective),
+        **{name: HeuristicPolicy(name) for name in GATE_HEURISTICS},
     }
-    return evaluate(contenders, workloads, parallel_map)
+    return run_policies(policies, workloads, parallel_map)
 
 
 class HeldOut(NamedTuple):
@@ -51,17 +54,17 @@ class HeldOut(NamedTuple):
     def evidence(self, name: str, confidence: float) -> Evidence:
         """Return what the gate needs to judge one of those that ran."""
         results = self.results[name]
-        rivals = [rival for rival in RIVALS if rival != name]
-        thirds = by_wait(self.results[RIVALS[0]])
+        others = [other for other in GATE_HEURISTICS if other != name]
+        thirds = thirds_by_wait(self.results[REFERENCE])
         return Evidence(
             candidate=name,
             current=self.current,
             against_current=jct_ratio(results, self.results[self.current], confidence),
-            against_heuristics={rival: jct_ratio(results, self.results[rival], confidence) for rival in rivals},
+            against_heuristics={other: jct_ratio(results, self.results[other], confidence) for other in others},
             by_third={
                 third: {
-                    rival: jct_ratio(those(results, rows), those(self.results[rival], rows), confidence)
-                    for rival in rivals
+                    other: jct_ratio(those(results, rows), those(self.results[other], rows), confidence)
+                    for other in others
                 }
                 for third, rows in thirds.items()
             },
@@ -83,9 +86,9 @@ class HeldOut(NamedTuple):
 def decide(held_out: HeldOut, routing: Routing, *, heuristics: bool) -> tuple[Routing, Verdict]:
     """Judge the candidate, which answers as ``routing`` says; if it is refused, the best heuristic in its place.
 
-    Return how what is stored answers, and the gate's word on it. Heuristics were trained on nothing; that this one is
-    the best of several on what was held out is why its intervals are wider (Bonferroni). Without ``heuristics`` only
-    the candidate is judged: of another objective they know nothing.
+    Return the routing to store, and the gate's verdict on it. Heuristics are not trained, but this one is the best of
+    several on the held-out workloads: its intervals are wider for it (Bonferroni). Without ``heuristics`` only the
+    candidate is judged: heuristics know nothing of another objective.
     """
     verdict = judge(held_out.evidence(CANDIDATE, held_out.confidence))
     if verdict.promote or not heuristics:

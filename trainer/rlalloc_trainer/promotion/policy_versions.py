@@ -14,7 +14,7 @@ from rlalloc.errors import PolicyError
 from rlalloc.policies import ACTOR_FILE, EVERYWHERE, Manifest, Routing
 from rlalloc_agent.actor import Actor, actor_bytes, load_actor
 from rlalloc_agent.served_policy import shipped_folder
-from rlalloc_trainer.evaluation.policy_runs import ActorWeights
+from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
 from rlalloc_trainer.sac.conditioned_critics import COLUMNS, WeightConditionedCritics
 from rlalloc_trainer.sac.critics import Critics
 
@@ -30,9 +30,9 @@ class Learned(msgspec.Struct, frozen=True):
     routing: Routing = EVERYWHERE
 
     @property
-    def weights(self) -> ActorWeights:
-        """The policy as it is served, to be sent to other processes."""
-        return ActorWeights.of(self.actor, self.routing)
+    def policy(self) -> LearnedPolicy:
+        """The policy as it is served, to be compared."""
+        return LearnedPolicy.of(self.actor, self.routing)
 
 
 def version_files(actor: Actor, critics: Critics) -> dict[str, bytes]:

@@ -15,13 +15,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME
+from rlalloc.heuristics import ALTERNATIVES
 from rlalloc.objective import DEFAULT_WEIGHTS
 from rlalloc.policies import EVERYWHERE, NOWHERE, Routing
-from rlalloc_simulator.paired_statistics import Interval
+from rlalloc_simulator.comparison.compared_policy import ComparedPolicy, HeuristicPolicy
+from rlalloc_simulator.comparison.paired_statistics import Interval, jct_ratio, thirds_by_wait
+from rlalloc_simulator.comparison.runner import run_policies
+from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.site_from_workload import Workload
-from rlalloc_trainer.evaluation.policy_runs import ActorWeights, Contender, WorkloadResult, evaluate, jct_ratio
+from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
 
 Way = TypeVar("Way")
 
@@ -39,28 +42,26 @@ WAYS: Final = (
     *(Routing.by(name) for name in ALTERNATIVES),
 )
 """Ways to serve a network, and heuristics to serve instead of it and the base."""
-THIRDS: Final = ("calm", "usual", "busy")
-CONFIDENCE: Final = 0.9
 MARGIN: Final = 0.005
 """So little in a third is nothing to anybody: where hardly a job waits, a tenth of a percent is already sure."""
 
 
-def served(weights: ActorWeights, way: Routing) -> Contender:
-    """Return what decides where a network is served in that way: a heuristic by its name, where it is never asked."""
-    return way.heuristic if way.nowhere else msgspec.structs.replace(weights, routing=way)
+def served(policy: LearnedPolicy, way: Routing) -> ComparedPolicy:
+    """Return what decides where a network is served in that way: the heuristic, where the network is never asked."""
+    return HeuristicPolicy(way.heuristic) if way.nowhere else msgspec.structs.replace(policy, routing=way)
 
 
 def choose_routing(
-    weights: ActorWeights, workloads: Sequence[Workload], parallel_map: ParallelMap
+    policy: LearnedPolicy, workloads: Sequence[Workload], parallel_map: ParallelMap
 ) -> tuple[Routing, dict[str, Interval]]:
     """Return where the network answers, and each way's mean JCT over that of the baseline heuristic.
 
     Of another objective than the default one heuristics know nothing: the network answers in any way, and one is run.
     """
-    ways = WAYS if weights.objective == DEFAULT_WEIGHTS else (EVERYWHERE,)
-    contenders = {way.describe(): served(weights, way) for way in ways}
-    results = evaluate({BASELINE_NAME: BASELINE_NAME, **contenders}, workloads, parallel_map)
-    best, ratios = best_of({way: results[way.describe()] for way in ways}, results[BASELINE_NAME])
+    ways = WAYS if policy.objective == DEFAULT_WEIGHTS else (EVERYWHERE,)
+    policies = {way: served(policy, way) for way in (NOWHERE, *ways)}
+    results = run_policies(policies, workloads, parallel_map)
+    best, ratios = best_of({way: results[way] for way in ways}, results[NOWHERE])
     return best or NOWHERE, described(ratios)
 
 
@@ -73,10 +74,10 @@ def best_of(
     ways: Mapping[Way, Sequence[WorkloadResult]], base: Sequence[WorkloadResult], *, proven_later: bool = False
 ) -> tuple[Way | None, dict[Way, Interval]]:
     """Return the best of the ways to serve by their results (``best_routing``), and each's ratio to the base."""
-    thirds = by_wait(base)
+    thirds = thirds_by_wait(base)
     ratios = {
         way: {
-            name: jct_ratio(those(results, rows), those(base, rows), CONFIDENCE)
+            name: jct_ratio(those(results, rows), those(base, rows))
             for name, rows in {"all": np.arange(len(base)), **thirds}.items()
         }
         for way, results in ways.items()
@@ -97,16 +98,6 @@ def best_routing(ratios: Mapping[Way, Mapping[str, Interval]], *, proven_later: 
         and not any(ratio.low > 1.0 and ratio.estimate > 1.0 + MARGIN for ratio in by_third.values())
     }
     return min(wins, key=lambda way: wins[way], default=None)
-
-
-def by_wait(results: Sequence[WorkloadResult]) -> dict[str, NDArray[np.intp]]:
-    """Divide workloads into thirds by the part of their JCT that is waiting: places in ``results`` by name.
-
-    Of fewer than three workloads some thirds are empty, and left out.
-    """
-    waiting = np.array([result.wait_s / result.jct_s for result in results])
-    parts = np.array_split(np.argsort(waiting, kind="stable"), len(THIRDS))
-    return {name: rows for name, rows in zip(THIRDS, parts, strict=True) if len(rows)}
 
 
 def those(results: Sequence[WorkloadResult], rows: NDArray[np.intp]) -> list[WorkloadResult]:

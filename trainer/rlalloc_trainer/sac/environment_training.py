@@ -3,10 +3,10 @@
     environments = [gymnasium.make("Pendulum-v1")]
     training = plain_training(environments, plain_settings(1), OnlineSettings(), (256, 256), seed=0)
     training.run(8000)
-    training.episodes                         # what each episode's rewards came to
+    training.episodes                         # the total reward of each episode
 
-Several environments step one after the other and share everything else. ``save`` and ``load`` keep all there is, the
-running episodes included: a run that was interrupted ends with the same parameters, bit by bit.
+Several environments step one after the other and share everything else. ``save`` and ``load`` keep all state, running
+episodes included: a run that was interrupted ends with the same parameters, bit by bit.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,11 +39,11 @@ class OnlineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     look_ahead       n of the n-step returns; 1 is plain SAC
     capacity         transitions that are remembered
     learning_starts  steps before anything is learned
-    random_steps     steps with uniformly random shares, at first: until learning starts (None), or none (0) where the
-                     actor knows something already
+    random_steps     first steps with uniformly random shares: until learning starts (None), or none (0) where the
+                     actor already knows something
     train_every      environment steps from one training to the next
     gradient_steps   batches learned from at each training
-    pretraining      batches learned from before the first step, all of what the replay holds then: of demonstrations
+    pretraining      batches learned from before the first step, from what the replay holds: demonstrations
     """
 
     gamma: float = 0.99
@@ -57,7 +57,7 @@ class OnlineSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Episode(msgspec.Struct, frozen=True):
-    """An episode that ended: after how many steps of the whole training, and what its rewards added up to."""
+    """An episode that ended: at which step of the training, and the sum of its rewards."""
 
     step: int
     total_reward: float
@@ -129,7 +129,7 @@ class OnlineTraining(Generic[ActorKind]):
                 episodes.begin()
 
     def _choose(self) -> FloatArray:
-        """Shares for all environments (environments, actions): drawn from the actor, at first evenly."""
+        """Shares for all environments (environments, actions): first uniform, then drawn from the actor."""
         settings = self.settings
         if self.steps < (settings.learning_starts if settings.random_steps is None else settings.random_steps):
             return self.generator.random((len(self._running), self.sac.actor.actions), dtype=np.float32)
@@ -138,7 +138,7 @@ class OnlineTraining(Generic[ActorKind]):
         return shares.astype(np.float32)
 
     def _update(self) -> Losses:
-        """Learn from one batch; a prioritised replay is told how far off the critics were."""
+        """Learn from one batch, and set its priorities in a prioritised replay."""
         if isinstance(self.replay, Replay):
             return self.sac.update(self.replay.sample(self.sac.settings.batch, self.generator))
         drawn = self.replay.sample(self.sac.settings.batch, self.generator)
@@ -167,7 +167,7 @@ class OnlineTraining(Generic[ActorKind]):
         )
 
     def load(self, folder: Path) -> None:
-        """Take up what ``save`` wrote, for the same settings, shapes and environments."""
+        """Load what ``save`` wrote, for the same settings, shapes and environments."""
         self.sac.load(folder / SAC_FILE)
         arrays = safetensors.numpy.load_file(folder / LOOP_FILE)
         self.replay.restore(_under(arrays, "replay"))
@@ -188,7 +188,7 @@ def plain_training(
     hidden: Sequence[int],
     seed: int,
 ) -> OnlineTraining[PlainActor]:
-    """Return a training from nothing: an actor without a heuristic, with layers of widths ``hidden``."""
+    """Return a training of a new actor without a heuristic, with layers of widths ``hidden``."""
     features = int(np.prod(environments[0].observation_space.shape or ()))
     actions = int(np.prod(environments[0].action_space.shape or ()))
     with torch.random.fork_rng(devices=[]):

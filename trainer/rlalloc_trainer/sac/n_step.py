@@ -58,7 +58,7 @@ class NStepReturns:
         return completed
 
     def state(self) -> dict[str, NDArray[np.generic]]:
-        """Return the steps that are still open, for ``restore``."""
+        """Return the steps whose return is not known yet, for ``restore``."""
         return {
             "observation": np.array(self._observations, dtype=np.float32),
             "shares": np.array(self._shares, dtype=np.float32),
@@ -66,7 +66,7 @@ class NStepReturns:
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Take up what ``state`` gave."""
+        """Restore what ``state`` returned."""
         self._observations = list(state["observation"].astype(np.float32))
         self._shares = list(state["shares"].astype(np.float32))
         self._rewards = state["reward"].astype(np.float64).tolist()

@@ -1,4 +1,4 @@
-"""A SAC actor that knows nothing: for any environment, and for what learning achieves without a heuristic."""
+"""A SAC actor without a heuristic: for any environment, and to see what learning achieves alone."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -1,13 +1,13 @@
 """Prioritised replay (Schaul et al. 2016), with demonstrations in a part of their own.
 
 A transition is drawn in proportion to ``(abs(TD error) + epsilon)^alpha``, a batch from as many equal slices of the
-cumulative priorities (stratified); a new one comes in with the largest priority so far, so that each is seen. What is
-drawn more often than evenly counts for less: its importance weight is ``(N·P)^-beta``, beta going up to 1 while
-learning settles, over the batch's largest, so that weights only make steps shorter.
+cumulative priorities (stratified). A new transition gets the largest priority so far, so that each is seen. Rows that
+are drawn more often count for less: their importance weight is ``(N·P)^-beta`` over the batch's largest one, so that
+weights only make steps shorter. beta grows to 1 while learning settles.
 
 Demonstrations are never overwritten, and a set share of each batch is theirs, however much is experienced (as in
-Ape-X DQfD, Pohlen et al. 2018). Importance weights mend what priorities do inside each part; the share is wanted, and
-is not mended. With it, DQfD's bonus on the priorities of demonstrations has nothing left to do, and is left out.
+Ape-X DQfD, Pohlen et al. 2018). Importance weights correct for priorities inside each part, not for this share, which
+is intended. It makes DQfD's bonus on the priorities of demonstrations unnecessary.
 """
 
 import msgspec
@@ -24,9 +24,9 @@ class PrioritySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     """How transitions are drawn.
 
     alpha            how much the TD error counts: 0 draws evenly, 1 in proportion (0.6: Schaul et al., table 3)
-    beta             how far importance weights mend that, at the first batch (0.4: the same table)
+    beta             how far importance weights correct for that, at the first batch (0.4: the same table)
     batches_to_one   batches until beta is 1, on a straight line
-    epsilon          added to errors, in reward: what is predicted rightly is still seen now and then
+    epsilon          added to errors, in reward, so that well-predicted rows are still drawn now and then
     expert_share     of each batch, from the demonstrations (0.25: Pohlen et al. 2018)
     """
 
@@ -95,7 +95,7 @@ class PrioritisedReplay:
         return self._replay.nbytes + self._tree.nbytes
 
     def add(self, transitions: Transitions) -> None:
-        """Append what was experienced, with the largest priority so far; the oldest gives way."""
+        """Append transitions with the largest priority so far; the oldest give way."""
         rows = self._replay.add(transitions)
         self._tree.set(rows, np.full(len(rows), self._largest))
 
@@ -132,7 +132,7 @@ class PrioritisedReplay:
         return rows, (weights / weights.max()).astype(np.float32)
 
     def prioritise(self, rows: Rows, errors: NDArray[np.floating]) -> None:
-        """Take up new TD errors (rows,), in reward, of the ``rows`` of a batch. Raises ValueError for NaN."""
+        """Set new TD errors (rows,), in reward, of the ``rows`` of a batch. Raises ValueError for NaN."""
         priorities = (np.abs(errors.astype(np.float64)) + self.settings.epsilon) ** self.settings.alpha
         self._tree.set(rows, priorities)
         self._largest = max(self._largest, float(priorities.max()))
@@ -148,7 +148,7 @@ class PrioritisedReplay:
         }
 
     def restore(self, state: State) -> None:
-        """Take up what ``state`` gave, of a buffer of the same capacity, settings and demonstrations."""
+        """Restore what ``state`` returned for a buffer of the same capacity, settings and demonstrations."""
         self._largest, self._batches = state["largest"].item(), state["batches"].item()
         self._replay.restore(state)
         self._tree = SumTree(self._tree.capacity)

@@ -18,7 +18,7 @@ class Transitions(msgspec.Struct, frozen=True):
 
     ``observation`` (rows, features) · ``shares`` (rows, actions), those in effect · ``reward`` (rows,), of one step
     or of several, discounted · ``next_observation`` (rows, features), the one after these steps · ``discount``
-    (rows,), what its value counts: gamma to the power of the steps, 0 where nothing follows.
+    (rows,), the weight of its value: gamma to the power of the steps, 0 where nothing follows.
     """
 
     observation: FloatArray
@@ -32,7 +32,7 @@ class Transitions(msgspec.Struct, frozen=True):
 
 
 def single_decisions(observation: FloatArray, shares: FloatArray, reward: FloatArray) -> Transitions:
-    """Make transitions of decisions that stand alone: each ends its episode (a contextual bandit)."""
+    """Make transitions of single decisions: each ends its episode (a contextual bandit)."""
     return Transitions(
         observation=observation,
         shares=shares,
@@ -43,7 +43,7 @@ def single_decisions(observation: FloatArray, shares: FloatArray, reward: FloatA
 
 
 class Buffer(Protocol):
-    """What can be learned from."""
+    """A source of batches to learn from."""
 
     def sample(self, count: int, generator: np.random.Generator) -> Transitions:
         """Draw ``count`` transitions."""
@@ -60,8 +60,7 @@ def joined(parts: Sequence[Transitions]) -> Transitions:
 class Replay:
     """The latest ``capacity`` transitions. Memory is taken once, at the start.
 
-    Behind them, from row ``capacity`` on, are those ``kept`` for good: ``take`` knows them, but they are neither
-    counted nor sampled here.
+    From row ``capacity`` on lie those ``kept`` for good: ``take`` reads them; they are neither counted nor sampled.
     """
 
     def __init__(self, capacity: int, features: int, actions: int, kept: Transitions | None = None) -> None:
@@ -112,7 +111,7 @@ class Replay:
         return {**rows, "added": np.array(self._added)}
 
     def restore(self, state: State) -> None:
-        """Take up what ``state`` gave, beside the same kept rows. Raises ValueError if it does not fit the shape."""
+        """Restore what ``state`` returned, with the same kept rows. Raises ValueError for another shape."""
         self._added = int(state["added"])
         for name in Transitions.__struct_fields__:
             getattr(self._arrays, name)[: len(self)] = state[name]

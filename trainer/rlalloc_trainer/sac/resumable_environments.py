@@ -1,4 +1,4 @@
-"""Environments that can be stopped in the middle of an episode and taken up again, exactly."""
+"""Environments that can be stopped in the middle of an episode and resumed exactly."""
 
 import json
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from rlalloc_trainer.sac.replay_buffer import FloatArray
 class Episodes:
     """One gymnasium environment, episode after episode, its actions being shares in [0, 1].
 
-    What is kept of a running episode is the state of the environment's generator before it, and the actions since: it
-    is brought back by doing them again. So whatever the environment is inside, it need not know how to be saved; but
-    all of its chance has to come from gymnasium's ``np_random``, as it should.
+    A running episode is saved as the state of the environment's generator at its start and the actions since, and is
+    restored by replaying them. So the environment needs no way to be saved, but all its randomness has to come from
+    gymnasium's ``np_random``.
     """
 
     def __init__(self, environment: gymnasium.Env[Any, Any], seed: int) -> None:
@@ -58,7 +58,7 @@ class Episodes:
         }
 
     def restore(self, state: Mapping[str, NDArray[np.generic]]) -> None:
-        """Bring back the episode that ``state`` is of, in the middle of which it was."""
+        """Restore the running episode that ``state`` returned."""
         self._generator().state = from_bytes(state["generator"])
         self.begin()
         for shares in state["taken"].astype(np.float32):

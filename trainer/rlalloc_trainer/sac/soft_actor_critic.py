@@ -1,9 +1,9 @@
 """Soft actor-critic (Haarnoja et al., 2018) with an ensemble of critics and automatic temperature, in plain torch.
 
-It reads like cleanrl's ``sac_continuous_action``: the critics learn the soft value of what was done, the actor learns
-to do what the critics agree on that it is worth, less what its certainty costs, and the temperature keeps the entropy
-at a target. How far the future counts stands in the transitions (rlalloc_trainer.sac.n_step); a decision of rlalloc
-ends its episode, but nothing here depends on that. docs/explanation/learning.md says where each part
+It reads like cleanrl's ``sac_continuous_action``: the critics learn the soft value of actions, the actor learns to
+maximise the lower bound of the critics' values plus its entropy, and the temperature keeps the entropy at a target.
+The transitions say how much the future counts (rlalloc_trainer.sac.n_step); a decision of rlalloc ends its episode,
+but nothing here depends on that. docs/explanation/learning.md says where each part
 comes from, docs/results/sac.md how it was checked.
 """
 
@@ -31,23 +31,23 @@ _OPTIMIZERS: Final = ("critic_optimizer", "actor_optimizer")
 class SacSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The hyperparameters, as rlalloc uses them; ``plain_settings`` has those of the paper.
 
-    tau               part of the critics that the target networks take over at each step (polyak averaging)
+    tau               part of the critics that the target networks take over at each step (Polyak averaging)
     batch             transitions a step
     critic_rate       Adam's learning rate of the critics
-    actor_rate        Adam's learning rate of the actor: lower, for it should follow critics that have settled
+    actor_rate        Adam's learning rate of the actor: lower, so that it follows critics that have settled
     temperature_rate  Adam's learning rate of the temperature
-    weight_decay      of the critics (AdamW): small data sets are learned by heart otherwise
+    weight_decay      of the critics (AdamW), against overfitting on small data sets
     critics           networks in the ensemble (2: twin critics, Fujimoto et al., 2018)
-    deviations        standard deviations below the ensemble's mean that are believed, critic.lower_bound (An et al.,
-                      2021); with two critics, 1 is the lower of both
-    actor_every       critic steps for one of actor and temperature (delayed updates, Fujimoto et al., 2018)
-    actor_after       critic steps before the first of the actor, while the critics know nothing yet (of pretraining
-                      too): an actor that knows something would forget it, following them
-    target_entropy    of the shares' density, in nats: that of four Gaussians of deviation 0.004 in [0, 1]. An actor
-                      that varies more keeps its mean off what is far worse, and workloads are judged by the mean
-    temperature       what a nat of entropy is worth in reward, at the start
-    anchor            what the actor pays, in reward, for leaving the heuristic (Actor.departure): it is to do so
-                      only for a gain that the critics are sure of; 0 is plain SAC
+    deviations        standard deviations below the ensemble's mean, for critics.lower_bound (An et al., 2021); with
+                      two critics, 1 is the lower of both
+    actor_every       critic steps for each step of actor and temperature (delayed updates, Fujimoto et al., 2018)
+    actor_after       critic steps, those of pretraining included, before the actor's first: an actor that knows
+                      something would forget it by following critics that know nothing yet
+    target_entropy    of the shares' density, in nats: that of four Gaussians of deviation 0.004 in [0, 1]. With more
+                      variance the actor keeps its mean away from cliffs, and workloads are judged by the mean
+    temperature       reward for a nat of entropy, at the start
+    anchor            reward that the actor pays for leaving the heuristic (Actor.departure), so that it leaves only
+                      for an advantage that the critics are sure of; 0 is plain SAC
     """
 
     tau: float = 0.01
@@ -85,10 +85,10 @@ def plain_settings(actions: int) -> SacSettings:
 
 
 class Losses(msgspec.Struct, frozen=True):
-    """What one step came to. The actor's figures are None where it was not its turn.
+    """The result of one step. The actor's figures are None in steps without an update of the actor.
 
-    ``critic`` is the squared error, summed over the critics. ``errors`` (rows,) are the sizes of each row's temporal
-    difference errors, averaged over the critics: priorities for a replay that wants them.
+    ``critic`` is the squared error, summed over the critics. ``errors`` (rows,) are the absolute temporal
+    difference errors, averaged over the critics: priorities for a prioritised replay.
     """
 
     critic: float
@@ -122,15 +122,15 @@ class Sac(Generic[ActorKind]):
 
     @property
     def temperature(self) -> float:
-        """What a nat of entropy is worth in reward."""
+        """Reward for a nat of entropy."""
         return math.exp(self.log_temperature.item())
 
     def update(
         self, batch: Transitions, weights: FloatArray | None = None, cloning: FloatArray | None = None
     ) -> Losses:
-        """Take one gradient step on a batch, whose rows count by ``weights`` (rows,), all alike if there are none.
+        """Take one gradient step on a batch, its rows weighted by ``weights`` (rows,), if given.
 
-        ``cloning`` (rows,) is what the actor pays for leaving a row's shares: 0 where it was not demonstrated.
+        ``cloning`` (rows,) is what the actor pays for leaving a row's shares: 0 where they were not demonstrated.
         """
         observation, shares, reward, following, discount = (
             torch.from_numpy(getattr(batch, name)) for name in Transitions.__struct_fields__
@@ -153,8 +153,8 @@ class Sac(Generic[ActorKind]):
     def _target(self, reward: Tensor, following: Tensor, discount: Tensor, temperature: float) -> Tensor:
         """``r + discount·(lower Q'(s', a') - temperature·log π(a'|s'))``, a' drawn from the actor, (rows,).
 
-        π is the density over actions in [-1, 1], as in the paper: over shares in [0, 1] entropy would always be a
-        loss, and values would have to come down by ``temperature·log 2`` for each action and each step ahead.
+        π is the density over actions in [-1, 1], as in the paper: over shares in [0, 1] entropy would always be
+        negative, and values would drop by ``temperature·log 2`` for each action and each step ahead.
         """
         if not bool(discount.any()):
             return reward
@@ -197,10 +197,10 @@ class Sac(Generic[ActorKind]):
     def _left_demonstrations(
         self, observation: Tensor, shares: Tensor, demonstrated: Tensor, cloning: Tensor
     ) -> Tensor:
-        """What the actor pays for mean ``shares`` (rows, actions) that are not the demonstrated ones.
+        """Return what the actor pays for mean ``shares`` (rows, actions) other than the demonstrated ones.
 
-        The squared distance, but only where the critics value the demonstrated ones higher: the Q-filter of Nair et
-        al. (2018). The mean is over all demonstrated rows, so that the filter lowers it.
+        The squared distance, where the critics value the demonstrated ones higher: the Q-filter of Nair et al.
+        (2018). The mean is over all demonstrated rows, so the filter lowers it.
         """
         with torch.no_grad():
             values = lower_bound(self.critics(observation, shares), self.settings.deviations)
@@ -209,7 +209,7 @@ class Sac(Generic[ActorKind]):
         return (pays * ((shares - demonstrated) ** 2).sum(dim=-1)).sum()
 
     def save(self, path: Path) -> None:
-        """Write all that a later ``load`` needs to go on exactly as if nothing had happened, as safetensors."""
+        """Write all that ``load`` needs to go on bit by bit, as safetensors."""
         tensors = {"generator": self.generator.get_state(), "log_temperature": self.log_temperature.detach()}
         for name in _NETWORKS:
             tensors |= {f"{name}/{key}": value for key, value in getattr(self, name).state_dict().items()}
@@ -219,7 +219,7 @@ class Sac(Generic[ActorKind]):
         safetensors.torch.save_file(tensors, path, metadata={"steps": str(self.steps)})
 
     def load(self, path: Path) -> None:
-        """Take up what ``save`` wrote, for the same settings and shapes."""
+        """Load what ``save`` wrote, for the same settings and shapes."""
         with safetensors.safe_open(path, framework="pt") as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - not a mapping
             self.steps = int(file.metadata()["steps"])

@@ -3,7 +3,7 @@
 After Schaul et al. 2016 (Prioritized Experience Replay, appendix B.2.1): a complete binary tree in one array, its
 root at 1, the children of a node at twice its number and one more, its leaves the priorities. A whole batch walks the
 tree together, a level at a time, so numpy does the work. Where a level has no more nodes than a batch has rows, it is
-cheaper to take all of it: the way down begins at level 8, from a cumulative sum, and the way up ends there.
+cheaper to take all of it: the way down starts at level 8, from a cumulative sum, and the way up ends there.
 """
 
 from typing import Final
@@ -20,8 +20,8 @@ _TOP: Final = 8
 class SumTree:
     """Priorities of up to ``capacity`` rows, 16 to 32 bytes a row; 0 for a row that was never set.
 
-    Every node is the sum of its two children at all times, to the last bit: nothing drifts, and the leaves alone
-    make the tree again.
+    Every node is always the sum of its two children, to the last bit: nothing drifts, and the leaves alone suffice to
+    rebuild the tree.
     """
 
     def __init__(self, capacity: int) -> None:

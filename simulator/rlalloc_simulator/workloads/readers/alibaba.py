@@ -41,10 +41,9 @@ _POD_STATES: Final[dict[str, TraceState]] = {
 
 
 class _Tasks:
-    """What a job's tasks ask together; percentages are of one CPU or GPU."""
+    """What a job's tasks request together; percentages are of one CPU or GPU."""
 
     def __init__(self) -> None:
-        self.instances = 0
         self.gpus = 0.0
         self.cpus = 0.0
         self.mem_gib = 0.0
@@ -54,7 +53,6 @@ class _Tasks:
     def add(self, row: Row) -> None:
         count = max(1, int(row.optional("inst_num") or 1))
         gpus, start_s = row.optional("plan_gpu") or 0.0, row.optional("start_time")
-        self.instances += count if gpus else 0
         self.gpus += count * gpus / 100
         self.cpus += count * (row.optional("plan_cpu") or 0.0) / 100
         self.mem_gib += count * (row.optional("plan_mem") or 0.0)
@@ -73,7 +71,7 @@ class _Sensors:
 
 
 def read_pai(paths: Sequence[Path]) -> Iterator[TraceJob]:
-    """Read the tables, told apart by their names. Instances become tasks of one job.
+    """Read the tables; their names say which is which. Instances become tasks of one job.
 
     The clock is that of UTC+8, as the authors say. Jobs still running or waiting at the end are left out.
     Raises WorkloadError.

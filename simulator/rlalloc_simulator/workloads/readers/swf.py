@@ -1,7 +1,7 @@
 """Standard Workload Format 2.2 of the Parallel Workloads Archive (cs.huji.ac.il/labs/parallel/workload/swf.html).
 
-18 fields a line, -1 where unknown, comments and header begin with ``;``. It knows processors, neither nodes nor
-GPUs: its jobs are none of rlalloc's business, but they fill a cluster.
+18 fields a line, -1 where unknown, comments and header begin with ``;``. It has processors, but neither nodes nor
+GPUs: no rule of rlalloc covers its jobs, but they fill a cluster.
 """
 
 from collections.abc import Iterator, Sequence

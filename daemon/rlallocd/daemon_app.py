@@ -1,0 +1,187 @@
+"""The program rlallocd: reads the configuration, wires the parts, runs the loop until it is told to stop."""
+
+import logging
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from rlalloc.config import DEFAULT_PATH, Config, load_config
+from rlalloc.errors import ConfigError, RlallocError, StoreError, StoreUnfit
+from rlalloc.logs import configure_logging
+from rlalloc.service import Watchdog, notify
+from rlalloc.store import Store
+from rlallocd.agent_client import AgentClient
+from rlallocd.controller import Controller
+from rlallocd.cycle_schedule import CycleSchedule
+from rlallocd.intercept import WakeFile
+from rlallocd.metrics import MetricsServer, serve_metrics
+from rlallocd.reload import reloaded
+from rlallocd.signals import Signals
+from rlallocd.slurm import BackOff, SlurmUnavailable, UpdateRefused, connect
+
+_log = logging.getLogger("rlallocd")
+
+_WATCHDOG_EVERY_S: Final = 5.0
+"""However long the schedule waits, the service manager hears from us in this time."""
+_LONGEST_WAIT_AT_START_S: Final = 5.0
+_LONGEST_MIGRATION_S: Final = 1800.0
+"""So long may a store of an earlier version take to be opened."""
+
+
+def run(path: Path) -> None:
+    """Run until SIGTERM or SIGINT; SIGHUP reads the configuration again. Raises RlallocError if it cannot start."""
+    with closing(Signals()) as signals:
+        config = load_config(path)
+        configure_logging(config.log_level, "rlallocd")
+        with (
+            closing(WakeFile(config.runtime_directory)) as wake,
+            closing(AgentClient(config.agent.endpoint, config.agent.deadline_s, signals)) as agent,
+        ):
+            _Daemon(path, config, signals, wake, agent).run()
+
+
+class _Daemon:
+    """The running program: its configuration, its parts and what systemd hears of it."""
+
+    def __init__(self, path: Path, config: Config, signals: Signals, wake: WakeFile, agent: AgentClient) -> None:
+        self._path = path
+        self._config = config
+        self._signals = signals
+        self._wake = wake
+        self._agent = agent
+        self._watchdog = Watchdog()
+        self._metrics_server: MetricsServer | None = None
+
+    def run(self) -> None:
+        """Be ready at once, connect however long that takes, then cycle until told to stop."""
+        self._watchdog.allow_steps_of(_LONGEST_MIGRATION_S)
+        notify("READY=1\nSTATUS=connecting to slurmctld and the store")
+        found = self._connect_patiently()
+        if found is None:
+            return
+        store, controller = found
+        self._allow_slow_steps()
+        try:
+            self._serve_metrics(controller)
+            notify(f"STATUS=mode {self._config.mode}")
+            config = self._config
+            _log.info("mode %s, grace %d s, poll %g s", config.mode, config.grace_s, config.daemon.poll_s)
+            self._loop(controller)
+            notify("STOPPING=1")
+            controller.stop()
+        finally:
+            if self._metrics_server is not None:
+                self._metrics_server.close()
+            store.close()
+
+    def _connect_patiently(self) -> tuple[Store, Controller] | None:
+        """Wait for the store and slurmctld, however long; None if told to stop meanwhile."""
+        back_off = BackOff(_LONGEST_WAIT_AT_START_S)
+        said = ""
+        while not self._signals.stop:
+            if self._signals.reload:
+                self._reload(None)
+            try:
+                return self._connect()
+            except StoreUnfit:
+                raise
+            except (SlurmUnavailable, UpdateRefused, StoreError) as err:
+                if str(err) != said:
+                    said = str(err)
+                    _log.warning("not connected yet, jobs run as submitted: %s", err)
+                    notify(f"STATUS=waiting: {err}")
+            self._watchdog.feed()
+            self._signals.wait(back_off.failed())
+        return None
+
+    def _connect(self) -> tuple[Store, Controller]:
+        """Open the store and reach slurmctld. Raises StoreError or SlurmError."""
+        store = Store(self._config.store.url, skip_unreadable=True)
+        try:
+            self._watchdog.feed()
+            slurm = connect(self._config.slurm)
+            return store, Controller(
+                self._config,
+                slurm,
+                store,
+                self._agent,
+                progress=self._watchdog.feed,
+                stopping=lambda: self._signals.stop,
+            )
+        except BaseException:
+            store.close()
+            raise
+
+    def _loop(self, controller: Controller) -> None:
+        """Cycle whenever the schedule says so; calls of the plugin and signals are heard meanwhile."""
+        schedule = CycleSchedule(self._config, time.monotonic())
+        while not self._signals.stop:
+            if self._signals.reload:
+                self._reload(controller)
+                schedule = CycleSchedule(self._config, time.monotonic())
+            wait_s = schedule.wait_s(time.monotonic())
+            if wait_s > 0:
+                if self._signals.wait(min(wait_s, _WATCHDOG_EVERY_S), self._wake.fileno()):
+                    self._wake.clear()
+                    schedule.woken(time.monotonic())
+            else:
+                schedule.cycled(controller.cycle(), self._config, time.monotonic())
+            self._watchdog.feed()
+
+    def _reload(self, controller: Controller | None) -> None:
+        """Take up a changed configuration; a wrong one is refused and the old one stays."""
+        self._signals.reload = False
+        notify("RELOADING=1")
+        try:
+            new, needs_restart = reloaded(self._config, load_config(self._path))
+        except ConfigError as err:
+            _log.error("cannot reload the configuration, the old one stays in force: %s", err)
+        else:
+            self._take_up(new, controller)
+            _log.info("configuration reloaded: mode %s", new.mode)
+            for key in needs_restart:
+                _log.warning("%s has changed, which a reload does not take up: run systemctl restart rlallocd", key)
+        notify("READY=1")
+
+    def _take_up(self, config: Config, controller: Controller | None) -> None:
+        old, self._config = self._config, config
+        configure_logging(config.log_level, "rlallocd")
+        self._agent.reconfigure(config.agent)
+        if controller is not None:
+            self._allow_slow_steps()
+            controller.reconfigure(config)
+            if config.metrics != old.metrics:
+                self._serve_metrics(controller)
+
+    def _serve_metrics(self, controller: Controller) -> None:
+        if self._metrics_server is not None:
+            self._metrics_server.close()
+        self._metrics_server = serve_metrics(self._config.metrics.listen, controller.metrics)
+
+    def _allow_slow_steps(self) -> None:
+        """A step is one command of Slurm's or one question to the agent."""
+        self._watchdog.allow_steps_of(max(self._config.slurm.command_timeout_s, self._config.agent.deadline_s))
+
+
+def _command(config: Annotated[Path, typer.Option(help="The configuration file.")] = DEFAULT_PATH) -> None:
+    """Intercept pending LLM jobs, ask the policy agent for their sizes, apply them and keep the outcomes."""
+    try:
+        run(config)
+    except (ConfigError, StoreUnfit) as err:  # what does not get better by being started again
+        typer.echo(f"rlallocd: {err}", err=True)
+        raise typer.Exit(2) from err
+    except RlallocError as err:
+        typer.echo(f"rlallocd: {err}", err=True)
+        raise typer.Exit(1) from err
+
+
+def main() -> None:
+    """Console script."""
+    typer.run(_command)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,266 @@
+"""Decides a batch of candidates: views of the cluster, one question to the agent, allocations.
+
+Nothing here touches Slurm or the store.
+"""
+
+import logging
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from rlalloc.allocation import allocation_for, shares_of
+from rlalloc.config import Config
+from rlalloc.job import Allocation, JobView, Shares
+from rlalloc.messages import PolicyAnswer
+from rlalloc.objective import Resources
+from rlalloc.observation import SCHEMA_ID, EncodedQuestion, encode
+from rlalloc.store import Circumstances, Decision
+from rlalloc.urgency import UrgencyRules, nice_for
+from rlalloc.view import ClusterView, expected_run_time_s, slowdown
+from rlallocd.agent_client import AgentClient, AgentUnavailable
+from rlallocd.candidates import Candidate, job_view
+from rlallocd.cluster_views import ClusterViews
+from rlallocd.limits import SiteView, obstacle, shares_towards_request
+from rlallocd.request_sizes import FORMS_SKIPPED, Skipped, check_form, size_of, size_on
+from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
+
+_log = logging.getLogger(__name__)
+
+LEAST_GRACE_LEFT_S = 2.0
+"""A job that may start within this time is left alone: an update must not reach a job that is starting."""
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """What one cycle knows of the cluster.
+
+    ``limits`` are those of the users whose jobs we decide, None if they could not be read; ``memory_limits`` are
+    slurm.conf's MaxMemPerNode and MaxMemPerCPU (MiB). ``granted`` collects the sizes that this cycle gives to jobs.
+    """
+
+    taken_s: float
+    jobs: tuple[JobRecord, ...]
+    nodes: tuple[NodeRecord, ...]
+    partitions: Mapping[str, PartitionRecord]
+    limits: SiteLimits | None
+    memory_limits: tuple[int | None, int | None] = (None, None)
+    granted: dict[int, Allocation] = msgspec.field(default_factory=dict)
+
+    @property
+    def site(self) -> SiteView:
+        """The parts of it that the checks of limits need."""
+        return SiteView(
+            now_s=self.taken_s,
+            nodes=self.nodes,
+            partitions=self.partitions,
+            limits=self.limits,
+            memory_limits=self.memory_limits,
+            jobs=self.jobs,
+            granted=self.granted,
+        )
+
+
+class Question(msgspec.Struct, frozen=True):
+    """One job as the policy sees it, and what the answer is checked against."""
+
+    candidate: Candidate
+    view: JobView
+    cluster: ClusterView
+    encoded: EncodedQuestion
+
+
+def decide(
+    candidates: Sequence[Candidate],
+    snapshot: Snapshot,
+    config: Config,
+    agent: AgentClient,
+    progress: Callable[[], None] = lambda: None,
+) -> tuple[tuple[Candidate, Decision], ...]:
+    """One decision for each candidate: an allocation, or the reason why the job is left as submitted.
+
+    ``progress`` is called for each job, before and after the agent is asked.
+    """
+    views = ClusterViews(snapshot.nodes, snapshot.jobs, snapshot.taken_s, config.urgency)
+    questions: list[Question] = []
+    decisions: list[tuple[Candidate, Decision]] = []
+    for candidate in candidates:
+        try:
+            questions.append(_question(candidate, views, snapshot, config))
+        except Skipped as err:
+            decisions.append((candidate, _left(candidate, snapshot, f"{err.name}: {err}")))
+        progress()
+    return (*decisions, *_ask(questions, snapshot, config, agent, progress))
+
+
+def executed_shares(decision: Decision, *, applied: bool) -> Shares | None:
+    """The shares that were in effect: the decided ones where they were applied, else those of the request.
+
+    An urgency that did not count is 1: the job kept its place.
+    """
+    if decision.bounds is None:
+        return None
+    if not applied or decision.shares is None:
+        return shares_of(decision.request, decision.bounds)
+    return decision.shares if decision.nice is not None else msgspec.structs.replace(decision.shares, urgency=1.0)
+
+
+def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, config: Config) -> Question:
+    job = candidate.job
+    check_form(job, skipped_at_submission=candidate.tag.skip)
+    # A held job waits for its user or an admin: it is resized and stays held.
+    if candidate.mode == "enforce" and not job.held:
+        if not candidate.deferred_by_us:
+            raise Skipped(
+                "it no longer waits for rlalloc: its grace is over, or somebody changed its begin time", "late"
+            )
+        if candidate.tag.begin - snapshot.taken_s < LEAST_GRACE_LEFT_S:
+            raise Skipped("its grace was nearly over", "late")
+    if candidate.mode == "enforce" and candidate.split:
+        raise Skipped(FORMS_SKIPPED["split-array"], "split-array")
+    rule = config.rule(candidate.tag.rule)
+    if rule is None:
+        raise Skipped(f"the configuration no longer has the rule {candidate.tag.rule}", "no-rule")
+    cluster = views.of(job.partition.split(",")[0])
+    view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, views.user_running_gpus(job.user))
+    return Question(candidate, view, cluster, encode(view, cluster, config.objective.weights))
+
+
+def _ask(
+    questions: Sequence[Question],
+    snapshot: Snapshot,
+    config: Config,
+    agent: AgentClient,
+    progress: Callable[[], None],
+) -> list[tuple[Candidate, Decision]]:
+    if not questions:
+        return []
+    try:
+        decided = agent.decide(
+            [question.encoded for question in questions], sample=config.policy.exploration == "sample"
+        )
+    except AgentUnavailable as err:
+        _log.warning("%d jobs run as submitted: %s", len(questions), err)
+        return [(question.candidate, _unanswered(question, snapshot, f"no-agent: {err}")) for question in questions]
+    decisions = []
+    for question, answer in zip(questions, decided.answers, strict=True):
+        candidate = question.candidate
+        decision = decision_from(question, answer, decided.policy_version, snapshot)
+        if decision.allocation is not None and candidate.mode == "enforce":
+            snapshot.granted[candidate.job.job_id] = decision.allocation
+        decisions.append((candidate, with_nice(decision, candidate.job, config.urgency)))
+        progress()
+    return decisions
+
+
+def decision_from(question: Question, answer: PolicyAnswer, version: str, snapshot: Snapshot) -> Decision:
+    """The decision that follows from a policy's answer: an allocation, or the reason why the job cannot have it.
+
+    The caller notes in ``snapshot.granted`` what it gives to the job.
+    """
+    allocation, reason = _allowed(question, answer.shares, snapshot)
+    return msgspec.structs.replace(
+        _unanswered(question, snapshot, reason),
+        shares=answer.shares,
+        log_probability=answer.log_probability,
+        policy_version=version,
+        allocation=allocation if not reason else None,
+        dominant_share_allocated=question.cluster.dominant_share(allocation) if not reason else None,
+    )
+
+
+def with_nice(decision: Decision, job: JobRecord, rules: UrgencyRules) -> Decision:
+    """The same decision with what its urgency adds to the job's nice, where the site lets urgency count.
+
+    Arrays get no nice: once some tasks have started, the rest cannot be updated as a whole and would keep it.
+    """
+    size = decision.allocation
+    if not rules.nice_band or size is None or decision.shares is None or job.is_array:
+        return decision
+    return msgspec.structs.replace(
+        decision,
+        nice=nice_for(decision.shares.urgency, rules),
+        patience_s=rules.patience_s(expected_run_time_s(decision.request, size)),
+    )
+
+
+def _allowed(question: Question, shares: Shares, snapshot: Snapshot) -> tuple[Allocation, str]:
+    """The allocation of the decided shares or, where a limit forbids it, the nearest one towards the request.
+
+    The second value is empty, or the reason if only the request itself is allowed.
+    """
+    view, cluster, job = question.view, question.cluster, question.candidate.job
+    site = snapshot.site
+
+    def allocate(each: Shares) -> Allocation:
+        return allocation_for(each, view.request, view.bounds, cluster.shape, partial(slowdown, view.request))
+
+    def why_not(allocation: Allocation) -> str:
+        return obstacle(job, view.request, allocation, site, cluster.expected_wait_s(allocation))
+
+    decided = allocate(shares)
+    reason = why_not(decided)
+    if not reason:
+        return decided, ""
+    for nearer in map(allocate, shares_towards_request(shares, decided, view.request, view.bounds)):
+        if nearer != view.request and not why_not(nearer):
+            _log.info("job %d: cannot have %s: %s", job.job_id, decided.describe(), reason)
+            return nearer, ""
+    return decided, f"limit: {reason}"
+
+
+def _unanswered(question: Question, snapshot: Snapshot, reason: str) -> Decision:
+    """The decision with everything that is known before the policy answers."""
+    view, cluster = question.view, question.cluster
+    return msgspec.structs.replace(
+        _left(question.candidate, snapshot, reason),
+        job_class=view.job_class,
+        request=view.request,
+        bounds=view.bounds,
+        observation_schema=SCHEMA_ID,
+        observation=question.encoded.features.astype("<f4").tobytes(),
+        alternatives=dict(question.encoded.alternatives),
+        queued=cluster.crowd,
+        dominant_share_requested=cluster.dominant_share(view.request),
+        reference_s=expected_run_time_s(view.request, view.request),
+        circumstances=Circumstances(
+            cluster=Resources(*cluster.totals.tolist()),
+            node_gpus=cluster.shape.gpus,
+            user_running_gpus=view.user_running_gpus,
+        ),
+    )
+
+
+def _left(candidate: Candidate, snapshot: Snapshot, reason: str) -> Decision:
+    """A decision to leave a job as submitted."""
+    job = candidate.job
+    return Decision(
+        id=str(uuid.uuid4()),
+        job_id=job.job_id,
+        submitted_s=job.submitted_s,
+        decided_s=snapshot.taken_s,
+        user=job.user,
+        account=job.account,
+        partition=job.partition,
+        job_name=job.name,
+        job_class=candidate.tag.job_class,
+        rule=candidate.tag.rule,
+        mode=candidate.mode,
+        reason=reason,
+        request=_size_or_total(job),
+    )
+
+
+def _size_or_total(job: JobRecord) -> Allocation:
+    """The request of a job; as if on one node where its nodes differ, for display only."""
+    try:
+        return size_of(job)
+    except Skipped:
+        return Allocation(
+            nodes=1,
+            gpus_per_node=job.gpus,
+            tasks_per_node=1,
+            cpus_per_task=job.cpus,
+            mem_mib_per_node=round(job.mem_mib),
+            time_limit_s=job.time_limit_s,
+        )

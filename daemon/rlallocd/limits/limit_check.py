@@ -1,0 +1,90 @@
+"""Whether a user could have had a decided allocation: all limits of a site, for one job. Pure functions."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from rlalloc.job import Allocation
+from rlallocd.limits.account_limits import account_obstacles
+from rlallocd.limits.binding_limits import binding_of
+from rlallocd.limits.partition_limits import partition_obstacles, reservation_obstacles
+from rlallocd.limits.size_change import Change
+from rlallocd.request_sizes import Skipped
+from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
+
+_NOT_NOW: Final = ("JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied")
+
+
+class SiteView(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a site's limits at ``now_s``; ``limits`` is None where they could not be read.
+
+    ``memory_limits`` are slurm.conf's MaxMemPerNode and MaxMemPerCPU in MiB. ``granted`` are the sizes that jobs were
+    given since ``jobs`` were read.
+    """
+
+    now_s: float
+    nodes: Sequence[NodeRecord]
+    partitions: Mapping[str, PartitionRecord]
+    limits: SiteLimits | None
+    memory_limits: tuple[int | None, int | None] = (None, None)
+    jobs: Sequence[JobRecord] = ()
+    granted: Mapping[int, Allocation] = {}
+
+
+def obstacle(job: JobRecord, request: Allocation, allocation: Allocation, site: SiteView, wait_s: float) -> str:
+    """Why the job may not be made ``allocation``, or an empty string.
+
+    A job that asks for several partitions must be within the limits of all of them. ``wait_s`` is how long it is
+    expected to wait.
+    """
+    if allocation == request:
+        return ""
+    try:
+        return next(_obstacles(job, Change(job, request, allocation), site, wait_s), "")
+    except Skipped as err:
+        return str(err)
+
+
+def _obstacles(job: JobRecord, change: Change, site: SiteView, wait_s: float) -> Iterator[str]:
+    if site.limits is None:
+        yield "the site's limits could not be read"
+        return
+    for name in job.partition.split(","):
+        partition = site.partitions.get(name)
+        if partition is None:
+            yield f"slurmctld reports no partition {name}"
+            return
+        yield from partition_obstacles(change, job, partition, site.memory_limits)
+        if change.lengthens and site.limits.reservations:
+            nodes = frozenset(node.name for node in site.nodes if name in node.partitions)
+            yield from reservation_obstacles(change, nodes, site.limits.reservations, site.now_s, wait_s)
+        if site.limits.enforced:
+            binding = binding_of(job, name, partition.qos, site.limits)
+            capacity = _capacity(site.nodes) if binding.shared else {}
+            claimed = _claimed_gpus(job, site, site.limits) if binding.shared and change.grows else 0
+            yield from account_obstacles(change, binding, capacity, claimed)
+
+
+def _claimed_gpus(job: JobRecord, site: SiteView, limits: SiteLimits) -> int:
+    """GPUs that other jobs of the user or account wait for, or got since the use was read."""
+    others = (each for each in site.jobs if each.user == job.user or each.account == job.account)
+    return sum(
+        site.granted[each.job_id].gpus if each.job_id in site.granted else each.gpus
+        for each in others
+        if each.job_id != job.job_id
+        and (
+            (each.pending and each.reason not in _NOT_NOW)
+            or (each.running and each.started_s >= math.floor(limits.read_s))
+        )
+    )
+
+
+def _capacity(nodes: Sequence[NodeRecord]) -> dict[str, int]:
+    """CPUs, memory (MiB) and nodes of the whole cluster."""
+    return {
+        "cpu": sum(node.cpus for node in nodes),
+        "mem": sum(node.mem_mib for node in nodes),
+        "node": len(nodes),
+    }

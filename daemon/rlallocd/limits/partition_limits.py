@@ -1,0 +1,83 @@
+"""One change of one job against the limits of its partitions and coming reservations. Pure functions."""
+
+import math
+from collections.abc import Collection, Iterator
+
+from rlallocd.limits.size_change import Change
+from rlallocd.slurm import JobRecord, PartitionRecord, ReservationRecord
+
+
+def partition_obstacles(
+    change: Change, job: JobRecord, partition: PartitionRecord, memory_limits: tuple[int | None, int | None]
+) -> Iterator[str]:
+    """Every limit of a partition that a change would break, in words.
+
+    ``memory_limits`` are slurm.conf's MaxMemPerNode and MaxMemPerCPU (MiB), where the partition has none.
+    """
+    old, new = change.request, change.allocation
+    name = f"partition {partition.name}"
+    if not _admits(partition, job):
+        yield f"{name} does not admit its account or QOS"
+    if new.nodes > old.nodes:
+        yield from _above("nodes", new.nodes, partition.max_nodes, f"MaxNodes of {name}")
+        yield from _above("nodes", new.nodes, partition.total_nodes, f"all nodes of {name}")
+    if new.nodes < old.nodes and new.nodes < partition.min_nodes:
+        yield f"{new.nodes} nodes is below MinNodes of {name}, {partition.min_nodes}"
+    if new.cpus > old.cpus:
+        yield from _above("CPUs", new.cpus, partition.total_cpus, f"all CPUs of {name}")
+        if partition.max_cpus_per_socket is not None:
+            yield f"it would have more CPUs, and {name} has MaxCPUsPerSocket, which rlalloc does not compute"
+    if new.cpus_per_node != old.cpus_per_node:
+        yield from _above("CPUs a node", new.cpus_per_node, partition.max_cpus_per_node, f"MaxCPUsPerNode of {name}")
+    if change.lengthens and partition.max_time_s is not None and new.time_limit_s > partition.max_time_s:
+        yield f"a time limit of {new.time_limit_s} s is above MaxTime of {name}, {partition.max_time_s} s"
+    if (new.mem_mib_per_node, new.cpus_per_node) != (old.mem_mib_per_node, old.cpus_per_node):
+        yield from _memory(change, partition, memory_limits)
+
+
+def reservation_obstacles(
+    change: Change,
+    nodes: Collection[str],
+    reservations: Collection[ReservationRecord],
+    now_s: float,
+    wait_s: float,
+) -> Iterator[str]:
+    """Each reservation on one of ``nodes`` that only the longer time limit of a change would run into.
+
+    slurmctld starts no job that may still run when a reservation of its nodes begins. ``wait_s`` is how long the job
+    is expected to wait before it starts. One that the request runs into as well is no obstacle: it waits either way.
+    """
+    for reservation in reservations:
+        fits_as_submitted = now_s + change.request.time_limit_s <= reservation.start_s
+        fits = now_s + wait_s + change.allocation.time_limit_s <= reservation.start_s
+        if fits_as_submitted and not fits and not reservation.nodes.isdisjoint(nodes):
+            yield f"its longer time limit would run into reservation {reservation.name}"
+
+
+def _memory(
+    change: Change, partition: PartitionRecord, memory_limits: tuple[int | None, int | None]
+) -> Iterator[str]:
+    """MaxMemPerNode or MaxMemPerCPU. slurmctld would raise the CPUs to keep the latter: not allowed."""
+    per_node, per_cpu = partition.max_mem_mib_per_node, partition.max_mem_mib_per_cpu
+    if per_node is None and per_cpu is None:
+        per_node, per_cpu = memory_limits
+    new = change.allocation
+    yield from _above("MiB a node", new.mem_mib_per_node, per_node, f"MaxMemPerNode of partition {partition.name}")
+    mem_per_cpu = math.ceil(new.mem_mib_per_node / new.cpus_per_node)
+    yield from _above("MiB a CPU", mem_per_cpu, per_cpu, f"MaxMemPerCPU of partition {partition.name}")
+
+
+def _admits(partition: PartitionRecord, job: JobRecord) -> bool:
+    """AllowAccounts, DenyAccounts, AllowQos, DenyQos; groups and hosts do not depend on a job's size."""
+    accounts, qos = partition.allow_accounts, partition.allow_qos
+    return (
+        (accounts is None or job.account in accounts)
+        and job.account not in partition.deny_accounts
+        and (qos is None or job.qos in qos)
+        and job.qos not in partition.deny_qos
+    )
+
+
+def _above(what: str, count: int, limit: int | None, name: str) -> Iterator[str]:
+    if limit is not None and count > limit:
+        yield f"{count} {what} is above {name}, {limit}"

@@ -1,0 +1,216 @@
+"""Between Slurm's record of a pending job and a size in absolute terms. Pure functions."""
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from rlalloc.bounds import NodeShape
+from rlalloc.errors import RlallocError
+from rlalloc.job import Allocation
+from rlallocd.slurm import JobRecord
+
+_MOST_NODES_TRIED: Final = 1024
+
+
+class Skipped(RlallocError):
+    """A job that rlalloc leaves as submitted; the text says why.
+
+    ``name`` is short and stable (kebab case), for counting: docs/reference/messages.md lists them all.
+    """
+
+    def __init__(self, text: str, name: str = "other") -> None:
+        super().__init__(text)
+        self.name = name
+
+
+def size_of(job: JobRecord, nodes: int | None = None) -> Allocation:
+    """The size that a job requests now, on ``nodes`` nodes or else the fewest that it accepts.
+
+    Raises Skipped if it is not the same on all its nodes.
+    """
+    asked = job.fields
+    if not asked.reported:
+        return _size_of_totals(job)
+    nodes = nodes or asked.min_nodes
+    gpus_per_node = _gpus_per_node(job, nodes)
+    tasks_per_node = _even(job.tasks, nodes, "tasks")
+    cpus_per_task = _cpus_per_task(job, gpus_per_node, tasks_per_node)
+    return Allocation(
+        nodes=nodes,
+        gpus_per_node=gpus_per_node,
+        tasks_per_node=tasks_per_node,
+        cpus_per_task=cpus_per_task,
+        mem_mib_per_node=_mem_mib_per_node(job, gpus_per_node, tasks_per_node * cpus_per_task),
+        time_limit_s=job.time_limit_s,
+    )
+
+
+def size_on(job: JobRecord, shape: NodeShape) -> Allocation:
+    """The size that a job asks for, on the fewest nodes of ``shape`` that hold it.
+
+    Raises Skipped if no number of nodes that the job accepts holds it, or its nodes would differ.
+    """
+    asked = job.fields
+    first = size_of_smallest = None
+    least = asked.min_nodes or job.nodes
+    for nodes in range(least, min(asked.max_nodes or job.fields.gpus_per_job or least, _MOST_NODES_TRIED) + 1):
+        try:
+            size = size_of(job, nodes)
+        except Skipped as err:
+            first = first or err
+            continue
+        if _fits(size, shape):
+            return size
+        size_of_smallest = size_of_smallest or size
+    if size_of_smallest is not None:
+        raise Skipped(f"no node of its partition holds {size_of_smallest.describe()}", "too-large")
+    raise first or Skipped("no number of nodes fits its request", "too-large")
+
+
+FORMS_SKIPPED: Final[Mapping[str, str]] = {
+    "heterogeneous": "a heterogeneous job: a half-updated one stalls its partition",
+    "interactive": "a job without a script: its srun or salloc keeps its own idea of the size",
+    "scrontab": "a scrontab job: Slurm lets nobody update it",
+    "federation": "a job that other clusters of its federation may run, too",
+    "reservation": "a job in a reservation, which fixes size and time by itself",
+    "deadline": "a job with a deadline: waiting could cost it",
+    "time-min": "a job whose time limit Slurm may shorten (--time-min)",
+    "ntasks-per-gpu": "a job with --ntasks-per-gpu: any update leaves it with one task in this version of Slurm",
+    "split-array": "an array of which some tasks stand in the queue by themselves",
+    "no-gpus": "a job without GPUs",
+    "no-time-limit": "a job without a time limit",
+    "overcommit": "a job with more tasks than CPUs (--overcommit)",
+    "tasks-per-socket": "a job whose tasks are bound to sockets, cores or boards (--ntasks-per-socket)",
+    "other-gres": "a job that asks for other GRES beside its GPUs",
+    "several-gpu-types": "a job that asks for several types of GPUs",
+    "nodes-unknown": "a job whose number of nodes is left to Slurm, which only guesses it so far",
+    "uneven": "a job whose nodes or tasks are not alike",
+    "too-large": "a job that no node of its partition holds",
+}
+"""Forms of submission that are not resized, by name. docs/reference/messages.md has the same list."""
+
+
+def check_form(job: JobRecord, skipped_at_submission: str = "") -> None:
+    """Raise Skipped, by name, for a form of submission that is not resized.
+
+    ``skipped_at_submission`` is the name that rlalloc.lua left in the tag, which saw more than the record shows.
+    """
+    asked = job.fields
+    applies = {
+        "heterogeneous": job.is_heterogeneous,
+        "interactive": not job.is_batch,
+        "scrontab": job.is_scrontab,
+        "federation": job.is_federated,
+        "reservation": bool(job.reservation),
+        "deadline": job.has_deadline,
+        "time-min": job.time_min_s > 0,
+        "no-gpus": job.gpus == 0,
+        "no-time-limit": job.time_limit_s == 0,
+        "overcommit": asked.reported and not asked.cpus_per_tres and asked.min_cpus < job.tasks,
+        "tasks-per-socket": asked.tasks_per_part > 0,
+        "other-gres": _names_other_gres(job),
+        "several-gpu-types": _names_several_types(job),
+        "nodes-unknown": not asked.reported and not job.nodes_certain,
+    }
+    name = skipped_at_submission or next((name for name, holds in applies.items() if holds), "")
+    if name:
+        raise Skipped(f"{FORMS_SKIPPED.get(name, 'skipped at submission')}; it runs as submitted", name)
+
+
+def differences(job: JobRecord, intended: Allocation) -> tuple[str, ...]:
+    """Field by field, where a job read back is not as intended; empty if it is."""
+    try:
+        actual = size_of(job)
+    except Skipped as err:
+        return (str(err),)
+    # Slurm counts time limits in minutes and prints memory with three digits (tres_req_str).
+    return tuple(
+        f"{field}: {found} instead of {wanted}"
+        for field, wanted in msgspec.structs.asdict(intended).items()
+        if not _alike(field, found := getattr(actual, field), wanted)
+    )
+
+
+def _size_of_totals(job: JobRecord) -> Allocation:
+    """The size from the totals alone, where a reader does not report single fields."""
+    tasks_per_node = _even(job.tasks, job.nodes, "tasks")
+    return Allocation(
+        nodes=job.nodes,
+        gpus_per_node=_even(job.gpus, job.nodes, "GPUs"),
+        tasks_per_node=tasks_per_node,
+        cpus_per_task=_even(_even(job.cpus, job.nodes, "CPUs"), tasks_per_node, "CPUs", of="tasks"),
+        mem_mib_per_node=round(job.mem_mib / job.nodes),
+        time_limit_s=job.time_limit_s,
+    )
+
+
+def _gpus_per_node(job: JobRecord, nodes: int) -> int:
+    asked = job.fields
+    if asked.gpus_per_node:
+        return asked.gpus_per_node
+    if asked.gpus_per_job:
+        return _even(asked.gpus_per_job, nodes, "GPUs")
+    if asked.gpus_per_task:
+        return _even(asked.gpus_per_task * job.tasks, nodes, "GPUs")
+    # --gpus-per-socket, and --ntasks-per-gpu alone: only the total is known.
+    return _even(job.gpus, nodes, "GPUs")
+
+
+def _cpus_per_task(job: JobRecord, gpus_per_node: int, tasks_per_node: int) -> int:
+    """CPUs per task; if the job set a minimum per node (--mincpus), at least the task's part of it."""
+    asked = job.fields
+    if asked.cpus_per_gpu:
+        return _even(asked.cpus_per_gpu * gpus_per_node, tasks_per_node, "CPUs", of="tasks")
+    by_total = _even(asked.min_cpus, job.tasks, "CPUs", of="tasks")
+    return max(by_total, math.ceil(asked.min_cpus_per_node / tasks_per_node))
+
+
+def _mem_mib_per_node(job: JobRecord, gpus_per_node: int, cpus_per_node: int) -> int:
+    asked = job.fields
+    if asked.mem_mib_per_gpu:
+        return asked.mem_mib_per_gpu * gpus_per_node
+    if asked.mem_mib_per_cpu:
+        return asked.mem_mib_per_cpu * cpus_per_node
+    return asked.mem_mib_per_node or round(job.mem_mib / asked.min_nodes)
+
+
+def _fits(size: Allocation, shape: NodeShape) -> bool:
+    return (
+        size.gpus_per_node <= shape.gpus
+        and size.cpus_per_node <= shape.cpus
+        and size.mem_mib_per_node <= shape.mem_mib
+    )
+
+
+def _even(total: int, parts: int, what: str, of: str = "nodes") -> int:
+    if total % parts:
+        raise Skipped(f"{total} {what} do not divide evenly among {parts} {of}", "uneven")
+    return total // parts
+
+
+def _names_other_gres(job: JobRecord) -> bool:
+    return any(not part.startswith("cpu") and not _is_gpu(part) for part in _requested_tres(job))
+
+
+def _names_several_types(job: JobRecord) -> bool:
+    return sum(_is_gpu(part) for part in _requested_tres(job)) > 1
+
+
+def _is_gpu(part: str) -> bool:
+    return part.replace("/", ":").replace("=", ":").startswith(("gres:gpu:", "gpu:")) or part in ("gres:gpu", "gpu")
+
+
+def _requested_tres(job: JobRecord) -> tuple[str, ...]:
+    asked = job.fields
+    requests = (asked.tres_per_node, asked.tres_per_job, asked.tres_per_task, asked.tres_per_socket)
+    return tuple(part for request in requests for part in request.split(",") if part)
+
+
+def _alike(field: str, found: int, wanted: int) -> bool:
+    if field == "mem_mib_per_node":
+        return abs(found - wanted) <= 0.005 * wanted + 1
+    if field == "time_limit_s":
+        return found // 60 == wanted // 60
+    return found == wanted

@@ -1,0 +1,203 @@
+"""Runs policies on the very same workloads: whatever compares policies, runs them here.
+
+Results can be kept in a folder: then each run is done once, and an interrupted comparison goes on. A kept result
+belongs to the sources that made it: the digest of the simulator's and the policies' code is part of its key, so a
+changed program never shows old figures.
+"""
+
+import functools
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+import msgspec
+
+from rlalloc.errors import RlallocError
+from rlalloc.heuristics import Heuristic
+from rlalloc.heuristics.named import EXPERTS
+from rlalloc.objective import REWARDS
+from rlalloc.urgency import UrgencyRules
+from rlalloc_simulator.comparison.compared_policy import ComparedPolicy
+from rlalloc_simulator.comparison.workload_result import WorkloadResult, result_of
+from rlalloc_simulator.driving import drive
+from rlalloc_simulator.engine import Simulator, SubmittedJob, table_of
+from rlalloc_simulator.objective_costs import KnownBefore, consequences_of, setting_of
+from rlalloc_simulator.parallel import ParallelMap
+from rlalloc_simulator.progress import ProgressCallback, silent
+from rlalloc_simulator.report.plugin_metrics import METRICS, mean_costs, measure_further
+from rlalloc_simulator.requeueing import ResizingSimulator
+from rlalloc_simulator.site_from_workload import Workload, with_urgency
+
+Name = TypeVar("Name")
+
+
+class WorkloadSource(Protocol):
+    """Makes a workload in the process where it runs. ``str`` of it is what a progress bar says.
+
+    A ``Workload`` is its own source.
+    """
+
+    @property
+    def digest(self) -> str:
+        """What a kept result belongs to, beside the sources of ``rlalloc`` and ``rlalloc_simulator``."""
+        ...
+
+    def workload(self) -> Workload:
+        """Return the workload, the same one each time. Raises WorkloadError if it cannot be made."""
+        ...
+
+
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Under which rules a workload runs, and what is measured.
+
+    ``urgency`` are rules in the place of the site's own. With ``requeue`` running jobs are requeued in other sizes.
+    ``further`` measures the figures of ``plugin_metrics``, ``costs`` the terms of the objective.
+    """
+
+    urgency: UrgencyRules | None = None
+    requeue: bool = False
+    further: bool = False
+    costs: bool = False
+
+
+AS_THE_SITE: Final = RunSettings()
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One policy, and the settings that it runs in."""
+
+    policy: ComparedPolicy
+    settings: RunSettings = AS_THE_SITE
+
+
+class _Task(msgspec.Struct, frozen=True):
+    """Runs on one workload, whose results are kept in ``cache``."""
+
+    source: WorkloadSource
+    runs: tuple[Run, ...]
+    cache: Path | None
+
+
+def run_all(
+    runs: Sequence[Run],
+    sources: Sequence[WorkloadSource],
+    parallel_map: ParallelMap,
+    report: ProgressCallback = silent,
+    cache: Path | None = None,
+) -> Iterator[list[WorkloadResult]]:
+    """Do every run on every workload; yield one workload's results after the other's, in the order of ``runs``.
+
+    Deterministic. With ``cache``, a folder, what was run before with the same sources is read from there. Raises
+    PolicyError or PluginError for a policy, WorkloadError where a workload cannot be made, RlallocError where the
+    cache cannot be written.
+    """
+    if cache is not None:
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+        except OSError as err:
+            raise RlallocError(f"{cache}: {err.strerror}; name a folder that you may write to") from err
+    tasks = [_Task(source, tuple(runs), cache) for source in sources]
+    for done, (source, results) in enumerate(zip(sources, parallel_map(run_task, tasks), strict=True), 1):
+        report(str(source), done / len(tasks))
+        yield results
+
+
+def run_policies(
+    policies: Mapping[Name, ComparedPolicy],
+    sources: Sequence[WorkloadSource],
+    parallel_map: ParallelMap,
+    report: ProgressCallback = silent,
+    settings: RunSettings = AS_THE_SITE,
+    cache: Path | None = None,
+) -> dict[Name, list[WorkloadResult]]:
+    """Likewise, all policies in the same settings: each one's results by its name, in the workloads' order."""
+    runs = [Run(policy, settings) for policy in policies.values()]
+    found: dict[Name, list[WorkloadResult]] = {name: [] for name in policies}
+    for results in run_all(runs, sources, parallel_map, report, cache):
+        for name, result in zip(policies, results, strict=True):
+            found[name].append(result)
+    return found
+
+
+def run_task(task: _Task) -> list[WorkloadResult]:
+    """Do the runs of a task, but for those whose result is kept; the workload is made once, if at all."""
+    workload = functools.cache(task.source.workload)
+    results = []
+    for run in task.runs:
+        kept = None if task.cache is None else task.cache / f"{_key(run, task.source)}.json"
+        result = None if kept is None else _kept(kept)
+        if result is None:
+            result = run_policy(run.policy, workload(), run.settings)
+            if kept is not None:
+                _keep(kept, result)
+        results.append(result)
+    return results
+
+
+def run_policy(policy: ComparedPolicy, workload: Workload, settings: RunSettings = AS_THE_SITE) -> WorkloadResult:
+    """Run one workload under one policy."""
+    site, jobs = workload
+    if settings.urgency is not None:
+        site = with_urgency(site, settings.urgency)
+    heuristic = policy.policy(site.interception.urgency)
+    simulator = (
+        ResizingSimulator(site, jobs, heuristic) if settings.requeue else Simulator(site, table_of(jobs, site))
+    )
+    return run_simulator(simulator, jobs, heuristic, settings)
+
+
+def run_simulator(
+    simulator: Simulator, jobs: Sequence[SubmittedJob], heuristic: Heuristic | None, settings: RunSettings
+) -> WorkloadResult:
+    """Run a simulator, whose workload is ``jobs``, to its end; without a heuristic, jobs run as submitted.
+
+    What ``settings`` say is measured; their rules are those of the simulator.
+    """
+    outcomes = drive(simulator, jobs, heuristic).outcomes
+    result = result_of(outcomes, jobs, simulator.site)
+    if not (settings.further or settings.costs):
+        return result
+    consequences, at = consequences_of(simulator, KnownBefore.of(jobs)), setting_of(simulator.site)
+    return msgspec.structs.replace(
+        result,
+        further=measure_further(consequences, at) if settings.further else {},
+        costs=mean_costs(consequences, at) if settings.costs else {},
+    )
+
+
+@functools.cache
+def source_digest(*packages: str) -> str:
+    """SHA-256 over the sources of these packages, with those below them."""
+    digest = hashlib.sha256()
+    for package in packages:
+        with resources.as_file(resources.files(package)) as root:
+            for path in sorted(root.rglob("*.py")):
+                digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _key(run: Run, source: WorkloadSource) -> str:
+    code = (
+        source_digest("rlalloc", "rlalloc_simulator"),
+        *(each.fingerprint() for each in (EXPERTS, METRICS, REWARDS)),
+    )
+    settings = msgspec.json.encode(run.settings).decode()
+    return hashlib.sha256("\n".join((*code, run.policy.digest, settings, source.digest)).encode()).hexdigest()[:32]
+
+
+def _kept(path: Path) -> WorkloadResult | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=WorkloadResult)
+    except (OSError, msgspec.DecodeError):
+        return None  # not run yet, or cut off: run it
+
+
+def _keep(path: Path, result: WorkloadResult) -> None:
+    unfinished = path.with_suffix(".unfinished")
+    try:
+        unfinished.write_bytes(msgspec.json.encode(result))
+        unfinished.replace(path)
+    except OSError as err:
+        raise RlallocError(f"{path}: {err.strerror}; make room, or name a folder that you may write to") from err

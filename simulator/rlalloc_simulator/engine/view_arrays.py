@@ -1,0 +1,118 @@
+"""What policies see of a partition, read from the engine's memory in one pass."""
+
+import numpy as np
+
+from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, expected_remaining_s
+from rlalloc_simulator.engine.compilation import compiled
+from rlalloc_simulator.engine.engine_records import PENDING, Flags, Numbers, Reals, Records
+
+_remaining_s = compiled(expected_remaining_s)
+
+
+@compiled
+def node_arrays(nodes: Records, mine: Flags) -> tuple[Reals, Reals, Numbers]:
+    """Of the usable nodes among ``mine``: what is free on each (nodes, 3), all they have (3,), the largest one (3,).
+
+    Columns are GPUs, CPUs and MiB. The largest node has the most GPUs, then CPUs, then memory.
+    """
+    free = np.empty((len(nodes), 3))
+    totals, largest = np.zeros(3), np.zeros(3, dtype=np.int64)
+    usable = 0
+    for node in range(len(nodes)):
+        there = nodes[node]
+        if not mine[node] or not there["up"] or there["gpus"] == 0:
+            continue
+        free[usable, 0], free[usable, 1], free[usable, 2] = (
+            there["free_gpus"],
+            there["free_cpus"],
+            there["free_mem_mib"],
+        )
+        usable += 1
+        gpus, cpus, mem_mib = there["gpus"], there["cpus"], there["mem_mib"]
+        totals[0], totals[1], totals[2] = totals[0] + gpus, totals[1] + cpus, totals[2] + mem_mib
+        is_larger = gpus > largest[0] or (
+            gpus == largest[0] and (cpus > largest[1] or (cpus == largest[1] and mem_mib > largest[2]))
+        )
+        if is_larger:
+            largest[0], largest[1], largest[2] = gpus, cpus, mem_mib
+    return free[:usable], totals, largest
+
+
+@compiled
+def release_rows(
+    nodes: Records, slots: Records, holds: Records, jobs: Records, sizes: Records, mine: Flags, partition: int,
+    now_s: float,
+) -> Reals:  # fmt: skip
+    """Of each job that runs in the partition: the seconds until its expected end, and what it holds; ascending."""
+    most = 0
+    for node in range(len(nodes)):
+        most += nodes[node]["running"] if mine[node] else 0
+    rows = np.empty((most, 4))
+    running = 0
+    for node in range(len(nodes)):
+        if not mine[node]:
+            continue
+        for slot in range(nodes[node]["running"]):
+            number = slots[node, slot]["job"]
+            size = sizes[number]
+            counted_here = holds[jobs[number]["first_hold"]]["node"] == node  # on one of its nodes only
+            if counted_here and size["partition"] == partition:
+                rows[running, 0] = _remaining_s(float(size["limit_s"]), now_s - jobs[number]["start_s"])
+                rows[running, 1] = size["nodes"] * size["gpus_per_node"]
+                rows[running, 2] = size["nodes"] * size["cpus_per_node"]
+                rows[running, 3] = size["nodes"] * size["mem_mib_per_node"]
+                running += 1
+    rows = rows[:running]
+    _sort_rows(rows)
+    return rows
+
+
+@compiled
+def queue_rows(jobs: Records, sizes: Records, queue: Numbers, partition: int, number: int) -> tuple[Reals, int]:
+    """GPUs and expected run time [s] of each job that waits for GPUs of the partition, and how many are not listed.
+
+    Listed are those ahead of job ``number``, all of them if it does not stand in the queue.
+    """
+    demands = np.empty((len(queue), 2))
+    listed, behind = 0, 0
+    passed = False
+    for place in range(len(queue)):
+        waiting = queue[place]
+        size = sizes[waiting]
+        if size["partition"] != partition or size["gpus_per_node"] == 0:
+            continue
+        if waiting == number and jobs[number]["state"] == PENDING:
+            passed = True
+        elif passed:
+            behind += 1
+        else:
+            demands[listed, 0] = size["nodes"] * size["gpus_per_node"]
+            demands[listed, 1] = EXPECTED_FRACTION_OF_LIMIT * size["limit_s"]
+            listed += 1
+    return demands[:listed], behind
+
+
+@compiled
+def _sort_rows(rows: Reals) -> None:
+    """Sort in place, by the first column, then the second, and so on (Shell 1959, gaps of Knuth 1973)."""
+    row = np.empty(rows.shape[1])
+    gap = 1
+    while gap < len(rows) // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for place in range(gap, len(rows)):
+            row[:] = rows[place]
+            there = place
+            while there >= gap and _is_less(row, rows[there - gap]):
+                rows[there] = rows[there - gap]
+                there -= gap
+            rows[there] = row
+        gap //= 3
+
+
+@compiled
+def _is_less(one: Reals, other: Reals) -> bool:
+    for column in range(len(one)):
+        if one[column] != other[column]:
+            return bool(one[column] < other[column])
+    return False

@@ -1,0 +1,193 @@
+"""Looking at a queue of waiting jobs: one question for all of them, asked again only when something has changed."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rlalloc.config import Config, parse_config
+from rlalloc.store import Store
+from rlallocd.agent_client import AgentClient
+from rlallocd.decisions import Snapshot
+from rlallocd.redecision_rounds import RedecisionRounds
+from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
+from tests.agent.running_server import Server
+
+from .hand_clock import HandClock
+from .test_redecision_rules import EIGHT, decision_for, pending_job
+
+NOW_S = 10_000.0
+HEAD = 5
+CONFIG = parse_config(
+    """
+    mode: enforce
+    rules: [{name: llm, mode: enforce}]
+    redecision: {every_s: 30, head: 5}
+    agent: {deadline_s: 60}
+    """,
+    "test",
+)
+FULL, ROOMY = "full", "roomy"
+FREE_GPUS = 2
+
+
+class Room:
+    """A waiting room with a store, and an agent that counts what it is asked."""
+
+    def __init__(self, directory: Path, server: Server, config: Config) -> None:
+        self.server = server
+        self.config = config
+        self.store = Store(f"sqlite:///{directory}/store.sqlite")
+        self.agent = AgentClient(server.endpoint, config.agent.deadline_s)
+        self.counters: Counter[str] = Counter()
+        self.clock = HandClock()
+        self.room = RedecisionRounds(self.store, self.agent, self.counters, clock=self.clock)
+
+    def add(self, jobs: Sequence[JobRecord]) -> None:
+        """Write that these jobs were decided before, and left in the size that they asked for."""
+        decisions = [decision_for(job) for job in jobs]
+        self.store.add_decisions(
+            [msgspec.structs.replace(each, id=f"of-{each.job_id}", allocation=each.request) for each in decisions]
+        )
+
+    def asked(self) -> tuple[int, int]:
+        """Questions, and jobs in them, so far."""
+        return self.server.counters["decide"], self.server.counters["jobs_decided"]
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[Room]:
+    with Server(tmp_path) as server:
+        room = Room(tmp_path, server, CONFIG)
+        yield room
+        room.agent.close()
+        room.store.close()
+
+
+def _jobs(partition: str, first_id: int, count: int) -> list[JobRecord]:
+    return [pending_job(job_id, partition=partition) for job_id in range(first_id, first_id + count)]
+
+
+def _nodes(partition: str, free_gpus: int) -> list[NodeRecord]:
+    """Four nodes, of which one has free GPUs."""
+    return [
+        NodeRecord(
+            name=f"{partition}{number}",
+            partitions=(partition,),
+            usable=True,
+            cpus=64,
+            cpus_used=0,
+            mem_mib=512_000,
+            mem_mib_used=0,
+            gpus=8,
+            gpus_used=8 - (free_gpus if number == 0 else 0),
+        )
+        for number in range(4)
+    ]
+
+
+def _running(partition: str, job_id: int) -> JobRecord:
+    """What holds the GPUs of a partition, for eight hours."""
+    record = pending_job(job_id, partition=partition, state="RUNNING", reason="None", admin_comment="")
+    return msgspec.structs.replace(record, gpus=30, time_limit_s=8 * 3600, started_s=int(NOW_S))
+
+
+def _snapshot(jobs: Sequence[JobRecord], taken_s: float = NOW_S, free_gpus: int = FREE_GPUS) -> Snapshot:
+    return Snapshot(
+        taken_s=taken_s,
+        jobs=(_running(FULL, 1001), _running(ROOMY, 1002), *jobs),
+        nodes=(*_nodes(FULL, 0), *_nodes(ROOMY, free_gpus)),
+        partitions={name: PartitionRecord(name=name, max_time_s=None, max_nodes=None) for name in (FULL, ROOMY)},
+        limits=SiteLimits(enforced=False),
+    )
+
+
+def test_all_are_asked_about_in_one_batch_and_beyond_the_head_only_those_that_could_start(room: Room) -> None:
+    jobs = [*_jobs(FULL, 1, 20), *_jobs(ROOMY, 101, 20)]
+    room.add(jobs)
+    room.room.decide(_snapshot(jobs), CONFIG)
+    assert room.asked() == (1, HEAD + 20)
+    assert room.counters["redecision_asked"] == HEAD + 20
+
+
+def test_no_more_are_made_smaller_for_a_hole_than_fit_into_it(room: Room) -> None:
+    jobs = _jobs(ROOMY, 101, 20)
+    room.add(jobs)
+    decided = room.room.decide(_snapshot(jobs), CONFIG)
+    sizes = [decision.allocation for _, decision in decided if decision.allocation is not None]
+    assert 1 <= len(sizes) <= FREE_GPUS
+    assert sum(size.gpus for size in sizes) <= FREE_GPUS
+    for candidate, decision in decided:
+        assert candidate.begun
+        assert decision.request == EIGHT
+        assert decision.predicted_gain is not None
+        assert decision.predicted_gain >= CONFIG.redecision.min_gain
+        assert decision.log_probability is None
+
+
+def test_only_sizes_that_are_given_count_against_limits(room: Room) -> None:
+    """A proposal that does not pay is forgotten: it must not take of what others may have."""
+    jobs = _jobs(ROOMY, 101, 20)
+    room.add(jobs)
+    snapshot = _snapshot(jobs)
+    decided = room.room.decide(snapshot, CONFIG)
+    assert snapshot.granted == {decision.job_id: decision.allocation for _, decision in decided}
+
+
+def test_nobody_is_asked_about_again_until_something_has_changed(room: Room) -> None:
+    jobs = _jobs(FULL, 1, 3)
+    room.add(jobs)
+    assert room.room.decide(_snapshot(jobs), CONFIG) == ()
+    room.clock.now_s = 10
+    room.room.decide(_snapshot(jobs[1:], NOW_S + 10), CONFIG)  # too early to look
+    room.clock.now_s = 31
+    room.room.decide(_snapshot(jobs, NOW_S + 31), CONFIG)  # nothing has changed
+    assert room.asked() == (1, 3)
+    room.clock.now_s = 62
+    room.room.decide(_snapshot(jobs[1:], NOW_S + 62), CONFIG)  # the first has gone: two have fewer ahead
+    assert room.asked() == (2, 5)
+
+
+@pytest.mark.parametrize("step_s", [-8_000.0, 86_400.0])
+def test_a_step_of_the_clock_neither_hurries_a_look_nor_puts_it_off(room: Room, step_s: float) -> None:
+    jobs = _jobs(FULL, 1, 3)
+    room.add(jobs)
+    room.room.decide(_snapshot(jobs), CONFIG)
+    room.room.decide(_snapshot(jobs[1:], NOW_S + step_s), CONFIG)
+    assert room.asked() == (1, 3)
+    room.clock.now_s = 31
+    room.room.decide(_snapshot(jobs[1:], NOW_S + 31 + step_s), CONFIG)
+    assert room.asked() == (2, 5)
+
+
+def test_what_was_never_decided_is_not_decided_here(room: Room) -> None:
+    assert room.room.decide(_snapshot(_jobs(ROOMY, 101, 3)), CONFIG) == ()
+    assert room.asked() == (0, 0)
+
+
+def test_without_the_agent_they_stay_and_are_asked_about_later(tmp_path: Path) -> None:
+    server = Server(tmp_path)
+    impatient = msgspec.structs.replace(CONFIG, agent=msgspec.structs.replace(CONFIG.agent, deadline_s=0.2))
+    room = Room(tmp_path, server, impatient)
+    jobs = _jobs(ROOMY, 101, 3)
+    room.add(jobs)
+    # The server has bound its socket and does not answer yet.
+    assert room.room.decide(_snapshot(jobs), impatient) == ()
+    assert room.counters == {"redecision_unanswered": 1}
+    room.agent.close()
+
+    patient = AgentClient(server.endpoint, CONFIG.agent.deadline_s)
+    with server:
+        assert RedecisionRounds(room.store, patient, room.counters).decide(_snapshot(jobs, NOW_S + 31), CONFIG)
+    patient.close()
+    room.store.close()
+
+
+def test_it_can_be_switched_off(room: Room) -> None:
+    jobs = _jobs(ROOMY, 101, 3)
+    room.add(jobs)
+    off = msgspec.structs.replace(CONFIG, redecision=msgspec.structs.replace(CONFIG.redecision, max_updates=0))
+    assert room.room.decide(_snapshot(jobs), off) == ()
+    assert room.asked() == (0, 0)

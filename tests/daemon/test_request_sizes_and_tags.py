@@ -1,0 +1,252 @@
+"""Pure parts of the daemon: sizes of Slurm's records, tags, candidates, and the update's words."""
+
+import msgspec
+import pytest
+
+from rlalloc.bounds import NodeShape
+from rlalloc.config import Config, parse_config
+from rlalloc.job import Allocation
+from rlallocd.candidates import find_candidates
+from rlallocd.job_tag import fits_slurmdbd, has_note, read_tag, with_note
+from rlallocd.request_sizes import Skipped, check_form, differences, size_of, size_on
+from rlallocd.slurm import JobRecord, RequestFields
+from rlallocd.update_plans import plan_restoration, plan_update
+
+TAG = "rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=2000;user_begin=0;ask=gpus=1-8"
+JOB = JobRecord(
+    job_id=7,
+    name="a",
+    user="alice",
+    account="llm",
+    partition="gpu",
+    state="PENDING",
+    reason="BeginTime",
+    submitted_s=1000,
+    begin_s=2000,
+    started_s=0,
+    expected_end_s=0,
+    time_limit_s=600,
+    priority=1,
+    admin_comment=f"JS1:x {TAG}",
+    nodes=2,
+    tasks=4,
+    cpus=64,
+    gpus=8,
+    mem_mib=200_000,
+    gpu_type="a100",
+    is_batch=True,
+    is_array=False,
+    is_heterogeneous=False,
+    is_exclusive=False,
+    has_deadline=False,
+    nodes_certain=True,
+    required_nodes="",
+)
+SIZE = Allocation(
+    nodes=2, gpus_per_node=4, tasks_per_node=2, cpus_per_task=16, mem_mib_per_node=100_000, time_limit_s=600
+)
+ENFORCE = parse_config("mode: enforce\nrules: [{name: llm, mode: enforce}]", "test")
+
+
+def _with(**changes: object) -> JobRecord:
+    return msgspec.structs.replace(JOB, **changes)
+
+
+def test_a_record_is_a_size() -> None:
+    assert size_of(JOB) == SIZE
+    assert differences(JOB, SIZE) == ()
+
+
+@pytest.mark.parametrize("changes", [{"gpus": 7}, {"tasks": 3}, {"cpus": 63}, {"cpus": 6, "tasks": 4}])
+def test_unequal_nodes_or_tasks_are_skipped(changes: dict[str, object]) -> None:
+    with pytest.raises(Skipped, match="do not divide evenly"):
+        size_of(_with(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields", "name"),
+    [
+        ({"is_heterogeneous": True}, {}, "heterogeneous"),
+        ({"is_batch": False}, {}, "interactive"),
+        ({"is_scrontab": True}, {}, "scrontab"),
+        ({"is_federated": True}, {}, "federation"),
+        ({"reservation": "maintenance"}, {}, "reservation"),
+        ({"has_deadline": True}, {}, "deadline"),
+        ({"time_min_s": 60}, {}, "time-min"),
+        ({"gpus": 0}, {}, "no-gpus"),
+        ({"time_limit_s": 0}, {}, "no-time-limit"),
+        ({}, {"min_cpus": 1}, "overcommit"),
+        ({}, {"tasks_per_part": 2}, "tasks-per-socket"),
+        ({}, {"tres_per_node": "gres/gpu:4,gres/nvme:1"}, "other-gres"),
+        ({}, {"tres_per_node": "gres:gpu:a100:2,gres:gpu:h100:2"}, "several-gpu-types"),
+        ({"nodes_certain": False, "fields": RequestFields()}, None, "nodes-unknown"),
+    ],
+)
+def test_forms_are_skipped_by_name(changes: dict[str, object], fields: dict[str, object] | None, name: str) -> None:
+    told = msgspec.structs.replace(
+        JOB, fields=RequestFields(min_cpus=64, min_nodes=2, max_nodes=2, tres_per_node="gres:gpu:4", gpus_per_node=4)
+    )
+    check_form(told)
+    if fields is not None:
+        changes = changes | {"fields": msgspec.structs.replace(told.fields, **fields)}
+    with pytest.raises(Skipped) as skipped:
+        check_form(msgspec.structs.replace(told, **changes))
+    assert skipped.value.name == name
+
+
+def test_gpus_of_a_task_that_name_cpus_too_are_no_other_gres() -> None:
+    """24.11 writes --cpus-per-task there, too."""
+    fields = RequestFields(min_cpus=64, min_nodes=2, tres_per_task="cpu:16,gres/gpu:2", gpus_per_task=2)
+    check_form(_with(fields=fields))
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields", "nodes", "gpus_per_node"),
+    [
+        ({"tasks": 4}, {"gpus_per_job": 4}, 1, 4),
+        ({"tasks": 16}, {"gpus_per_job": 16}, 2, 8),  # Slurm says one node, which has 8
+        ({"tasks": 16}, {"gpus_per_job": 16, "min_nodes": 4}, 4, 4),
+        ({"tasks": 4}, {"gpus_per_task": 2}, 1, 8),
+        ({"tasks": 6}, {"gpus_per_job": 12, "max_nodes": 8}, 2, 6),
+        ({"tasks": 4}, {"gpus_per_node": 2, "max_nodes": 4}, 1, 2),
+    ],
+)
+def test_a_job_without_a_number_of_nodes_is_read_on_the_fewest_that_hold_it(
+    changes: dict[str, int], fields: dict[str, int], nodes: int, gpus_per_node: int
+) -> None:
+    shape = NodeShape(gpus=8, cpus=64, mem_mib=512_000)
+    asked = RequestFields(min_nodes=1, min_cpus=2 * changes["tasks"], mem_mib_per_cpu=1000)
+    asked = msgspec.structs.replace(asked, **fields)
+    size = size_on(_with(**changes, fields=asked, gpus=0), shape)
+    assert (size.nodes, size.gpus_per_node) == (nodes, gpus_per_node)
+    assert size.mem_mib_per_node == 1000 * size.cpus_per_node
+
+
+def test_a_job_that_no_node_holds_is_skipped() -> None:
+    asked = RequestFields(min_nodes=1, max_nodes=1, min_cpus=8, gpus_per_job=16)
+    with pytest.raises(Skipped) as skipped:
+        size_on(_with(tasks=1, fields=asked), NodeShape(gpus=8, cpus=64, mem_mib=512_000))
+    assert skipped.value.name == "too-large"
+
+
+def test_differences_are_told_field_by_field() -> None:
+    found = differences(_with(gpus=4, mem_mib=100_000), SIZE)
+    assert found == ("gpus_per_node: 2 instead of 4", "mem_mib_per_node: 50000 instead of 100000")
+    assert differences(_with(mem_mib=200_400), SIZE) == ()  # Slurm prints memory with three digits
+
+
+def test_tags_are_read_beside_what_the_site_keeps_there() -> None:
+    tag = read_tag(JOB.admin_comment)
+    assert tag is not None
+    assert (tag.mode, tag.begin, tag.directives) == ("enforce", 2000, "gpus=1-8")
+
+
+@pytest.mark.parametrize(
+    "comment", ["", "JS1:x", "rlalloc:v=2;mode=enforce", "rlalloc:v=1;mode=root;rule=llm", "xrlalloc:v=1;mode=off"]
+)
+def test_what_is_no_tag_of_ours_is_none(comment: str) -> None:
+    assert read_tag(comment) is None
+
+
+@pytest.mark.parametrize("word", ["skip", "decline"])
+def test_a_tag_says_why_the_plugin_skipped_a_job(word: str) -> None:
+    """Jobs in the queue keep the tag that an earlier plugin wrote."""
+    tag = read_tag(f"rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=0;user_begin=0;ask=;{word}=deadline")
+    assert tag is not None
+    assert tag.skip == "deadline"
+
+
+def test_candidates_are_pending_tagged_and_undecided() -> None:
+    (found,) = find_candidates([JOB, _with(job_id=8, admin_comment="")], ENFORCE, set())
+    assert found.mode == "enforce"
+    assert found.deferred_by_us
+    assert found.begin_s == 0
+    assert find_candidates([JOB], ENFORCE, {(7, 1000)}) == ()
+    assert find_candidates([_with(state="RUNNING")], ENFORCE, set()) == ()
+
+
+def test_the_configuration_caps_the_mode_of_the_tag() -> None:
+    (shadowed,) = find_candidates(
+        [JOB], parse_config("mode: shadow\nrules: [{name: llm, mode: enforce}]", "t"), set()
+    )
+    assert shadowed.mode == "shadow"
+    assert not shadowed.deferred_by_us
+    assert find_candidates([JOB], parse_config("mode: off", "t"), set()) == ()
+    assert find_candidates([JOB], Config(rules=()), set()) == ()
+
+
+def test_a_job_that_started_at_once_is_still_a_shadow_decision() -> None:
+    tag = TAG.replace("enforce", "shadow")
+    assert len(find_candidates([_with(state="RUNNING", admin_comment=tag)], Config(), set())) == 1
+
+
+def test_a_users_own_later_begin_is_kept() -> None:
+    tag = TAG.replace("user_begin=0", "user_begin=2000")
+    (found,) = find_candidates([_with(admin_comment=tag)], ENFORCE, set())
+    assert found.begin_s == 2000
+
+
+def test_an_update_sets_every_field_and_clears_the_other_requests() -> None:
+    exclusive = _with(is_exclusive=True, required_nodes="n[1-3]", nodes=3)
+    assert dict(plan_update(exclusive, SIZE, "x").fields) == {
+        "ReqNodeList": "",
+        "NumNodes": "2-2",
+        "NumTasks": "4",
+        "TasksPerNode": "2",
+        "CPUsPerTask": "16",
+        "NumCPUs": "64",
+        "MinCPUsNode": "32",
+        "MinMemoryNode": "100000",
+        "TresPerNode": "gres:gpu:a100:4",
+        "TresPerJob": "",
+        "TresPerTask": "",
+        "TresPerSocket": "",
+        "CpusPerTres": "",
+        "MemPerTres": "",
+        "OverSubscribe": "YES",
+        "TimeLimit": "10",
+        "AdminComment": "x",
+    }
+
+
+def test_named_nodes_stay_where_they_are_not_too_many() -> None:
+    assert "ReqNodeList" not in dict(plan_update(_with(required_nodes="n[1-2]"), SIZE, "").fields)
+
+
+def test_a_restoration_speaks_in_the_jobs_own_terms() -> None:
+    asked = RequestFields(
+        min_nodes=1, min_cpus=8, min_cpus_per_node=2, mem_mib_per_cpu=4000, gpus_per_job=4, tres_per_job="gres:gpu:4"
+    )
+    fields = dict(plan_restoration(_with(tasks=4, fields=asked, is_exclusive=True), "x").fields)
+    assert fields["NumNodes"] == "1-65533"
+    assert (fields["NumTasks"], fields["TasksPerNode"], fields["CPUsPerTask"]) == ("4", "0", "2")
+    assert fields["MinMemoryCPU"] == "4000"
+    assert (fields["TresPerJob"], fields["TresPerNode"], fields["OverSubscribe"]) == ("gres:gpu:4", "", "NO")
+
+
+def test_what_scontrol_cannot_say_is_restored_as_a_size() -> None:
+    asked = RequestFields(min_nodes=1, max_nodes=1, min_cpus=4, mem_mib_per_node=4000)  # --ntasks-per-gpu
+    fields = dict(plan_restoration(_with(tasks=4, gpus=4, fields=asked), "").fields)
+    assert (fields["NumNodes"], fields["TresPerNode"]) == ("1-1", "gres:gpu:a100:4")
+    assert fields["MinMemoryNode"] == "4000"
+
+
+def test_a_plan_can_leave_fields_alone() -> None:
+    plan = plan_update(JOB, SIZE, "x")
+    assert dict(plan.without("TimeLimit", "AdminComment").fields) == {
+        name: value for name, value in plan.fields if name not in ("TimeLimit", "AdminComment")
+    }
+
+
+def test_notes_are_replaced_and_nothing_of_the_site_is() -> None:
+    once = with_note(JOB.admin_comment, "1")
+    assert not has_note(JOB.admin_comment)
+    assert has_note(once)
+    assert with_note(once, "2") == f"{JOB.admin_comment} rlalloc-decision:2"
+
+
+def test_an_admin_comment_without_room_is_left_as_it_is() -> None:
+    full = "x" * 65_530
+    assert fits_slurmdbd(full)
+    assert not fits_slurmdbd(with_note(full, "1"))
+    assert "AdminComment" not in dict(plan_update(JOB, SIZE, with_note(full, "1")).fields)
