@@ -8,6 +8,7 @@
 #   --times N        run the targets N times in a row (default: 2)
 #   --at DIR         where the clone lies in that root (default: /root/rlalloc, which other users cannot enter)
 #   --working-tree   what lies here now, instead of HEAD
+#   --no-localhost   an /etc/hosts that names nothing, so that localhost has no address unless a name server gives one
 #   --keep           leave the root and say where it is; --root DIR uses it again
 #
 # Needs root and mmdebstrap. Exit: 0 all targets passed, 1 one failed, 2 wrong use.
@@ -19,6 +20,7 @@ RELEASE=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
 times=2
 at=/root/rlalloc
 working_tree=no
+localhost=yes
 keep=no
 root=
 
@@ -68,8 +70,6 @@ make_root() {
     mmdebstrap --quiet --variant=minbase --include=make,git,ca-certificates --aptopt="$root.apt.conf" \
         "$RELEASE" "$root" "${sources[@]}" >"$root.log" 2>&1 || { tail -n 20 "$root.log"; fail "mmdebstrap failed"; }
     rm -f "$root.apt.conf" "$root.log"
-    # resolv.conf and hosts: the network is this machine's.
-    cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
     if [ -d /usr/local/share/ca-certificates ]; then
         cp -rL /usr/local/share/ca-certificates/. "$root/usr/local/share/ca-certificates/"
         chroot "$root" update-ca-certificates >/dev/null 2>&1
@@ -77,6 +77,12 @@ make_root() {
     while read -r file; do
         install -D -m 0644 "$file" "$root/${file/#$HOME//root}"
     done < <(pip_files)
+}
+
+# The network is this machine's, but for the name that it may lack.
+put_names() {
+    cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
+    if [ "$localhost" = no ]; then echo '# no name' >"$root/etc/hosts"; fi
 }
 
 put_project() {
@@ -145,6 +151,7 @@ main() {
                 shift
                 ;;
             --working-tree) working_tree=yes ;;
+            --no-localhost) localhost=no ;;
             --keep) keep=yes ;;
             -*) fail "unknown option $1; see the head of $0" 2 ;;
             *=*) settings+=("$1") ;;
@@ -164,6 +171,7 @@ main() {
         trap clean_up EXIT
         make_root
     fi
+    put_names
     put_project
     for ((round = 1; round <= times; round++)); do
         for target in "${targets[@]}"; do

@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
+import typer
 
+from rlalloc_research.__main__ import app as research
 from rlalloc_simulator import engine
 
 ROOT = Path(__file__).parents[2]
@@ -45,3 +47,16 @@ def test_the_simulators_page_lists_every_parameter(name: str) -> None:
     row = next(line for line in text.splitlines() if line.startswith(f"| `{name}` |"))
     fields = [field.name for field in msgspec.structs.fields(getattr(engine, name))]
     assert re.findall(r"`(\w+)`", row)[1:] == fields
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_research_commands_exist(document: Path) -> None:
+    """Of ``make research``, with their options."""
+    known = {
+        name: {option for parameter in command.params for option in parameter.opts}
+        for name, command in typer.main.get_command(research).commands.items()  # type: ignore[attr-defined]
+    }
+    for words in re.findall(r'RESEARCH_ARGS="([^"]+)"', document.read_text(encoding="utf-8")):
+        command, *rest = words.replace("[", "").replace("]", "").split()
+        if command != "COMMAND":
+            assert {word for word in rest if word.startswith("-")} <= known[command], words

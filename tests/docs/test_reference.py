@@ -135,3 +135,11 @@ def test_messages_list_every_row_of_explain() -> None:
     source = (ROOT / "cli" / "rlalloc_cli" / "explain.py").read_text(encoding="utf-8")
     printed = set(re.findall(r"add_row\(\s*\"([^\"]+)\"|\(\"([a-zA-Z][\w:/, ]*)\", ", source))
     assert listed == {first or second for first, second in printed} | {"observed"}
+
+
+def test_verdicts_on_the_page_are_those_of_the_trainer() -> None:
+    text = (REFERENCE / "messages.md").read_text(encoding="utf-8").split("## Verdicts")[1].split("\n## ")[0]
+    phrases = re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
+    trainer = ROOT / "trainer" / "rlalloc_trainer"
+    source = "\n".join(path.read_text(encoding="utf-8") for path in trainer.rglob("*.py"))
+    assert not [phrase for phrase in phrases if phrase not in source]

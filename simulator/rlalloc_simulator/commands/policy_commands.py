@@ -11,7 +11,7 @@ from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.command_line import errors_end_here, progress_bar
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
 
-SeedOption = Annotated[int, typer.Option(min=0, help="All that is random follows from it.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Seed of all randomness.")]
 DEFAULT_RULES: Final = UrgencyRules()
 ProcessesOption = Annotated[int, typer.Option(min=1, help="Processes that share the work.")]
 

@@ -14,7 +14,7 @@ from rlalloc_simulator.workloads.workload_summary import Summary
 app = typer.Typer(no_args_is_help=True, help="Workloads of jobs for the simulator, benchmarks and test sites.")
 
 OutputOption = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")]
-SeedOption = Annotated[int, typer.Option(min=0, help="All that is random follows from it.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Seed of all randomness.")]
 
 
 @app.callback()
