@@ -11,7 +11,7 @@ from rich.table import Table
 
 from rlalloc.config import DEFAULT_PATH, load_config
 from rlalloc.errors import ConfigError, PolicyError
-from rlalloc.policies import SHIPPED_NAME, PolicyStore, Promotion
+from rlalloc.policies import SHIPPED_NAME, PolicyStore, Promotion, verify
 from rlalloc_cli.terminal import CONSOLE, fail, local_time
 
 ConfigOption = Annotated[Path, typer.Option("--config", envvar="RLALLOC_CONFIG", help="The configuration file.")]
@@ -83,9 +83,9 @@ def _manifest_cells(store: PolicyStore, version: str) -> tuple[str, str, str]:
     if version == SHIPPED_NAME:
         return "", "", "shipped with rlalloc"
     try:
-        manifest = store.manifest(version)
+        manifest = verify(store.path(version))
     except PolicyError as err:
-        return "", "", str(err)
+        return "", "", f"cannot be served: {err}"
     verdict = str(manifest.evaluation.get("reason", "-"))
     return local_time(manifest.created_s), manifest.parent or "-", verdict
 

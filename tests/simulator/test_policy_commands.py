@@ -13,8 +13,9 @@ from rlalloc.heuristics import REFERENCE_POLICIES
 from rlalloc.heuristics.order import ORDERS
 from rlalloc_simulator import heuristic_tuning as tuning
 from rlalloc_simulator.commands.policy_commands import add_commands
-from rlalloc_simulator.comparison.compared_policy import REFERENCE, HeuristicPolicy
+from rlalloc_simulator.comparison.compared_policy import REFERENCE
 from rlalloc_simulator.comparison.load_comparison import LOWER_BOUND, ComparisonSettings, compare
+from rlalloc_simulator.comparison.runner import Run
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.heuristic_tuning import TUNABLE, CandidatePolicy, TuningSettings, tune
 from rlalloc_simulator.progress import silent
@@ -92,16 +93,15 @@ def test_tuning_gives_constants_that_the_policy_takes(name: str) -> None:
 def test_tuning_finds_what_is_best(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a mean JCT that is least at a threshold of 0.8, and the baseline as it is."""
 
-    def made_up(
-        policies: dict[int, CandidatePolicy | HeuristicPolicy], sources: Sequence[object], *_: object, **__: object
-    ) -> dict[int, list[WorkloadResult]]:
+    def made_up(runs: dict[int, Run], sources: Sequence[object], _: object) -> dict[int, list[WorkloadResult]]:
+        policies = {number: run.policy for number, run in runs.items()}
         jct_s = {
             number: 5.0 + (each.values["threshold"] - 0.8) ** 2 if isinstance(each, CandidatePolicy) else 10.0
             for number, each in policies.items()
         }
         return {number: [result(seconds)] * len(sources) for number, seconds in jct_s.items()}
 
-    monkeypatch.setattr(tuning, "run_policies", made_up)
+    monkeypatch.setattr(tuning, "run_all", made_up)
     tuned = tune("efficiency", TuningSettings(rounds=8, candidates=20, workloads=1, test_workloads=3), map, silent)
     assert tuned.values["threshold"] == pytest.approx(0.8, abs=0.03)
     assert tuned.ratio.estimate == pytest.approx(0.5, abs=0.01)

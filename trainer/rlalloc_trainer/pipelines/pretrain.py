@@ -19,7 +19,7 @@ from rlalloc.policies import EVERYWHERE, MANIFEST_FILE, NOWHERE, Manifest, Routi
 from rlalloc_agent.actor import Actor
 from rlalloc_simulator.comparison.compared_policy import ComparedPolicy, HeuristicPolicy
 from rlalloc_simulator.comparison.paired_statistics import Interval, jct_ratio
-from rlalloc_simulator.comparison.runner import run_policies
+from rlalloc_simulator.comparison.runner import Run, run_all
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.parallel import ParallelMap, processes
 from rlalloc_simulator.progress import ProgressCallback
@@ -81,7 +81,10 @@ def pretrain(
     if not judged.high < 1.0:  # not proven: the heuristic answers, except for other objectives
         routing = NOWHERE
         results[VERSION] = results[BASELINE_NAME]
-    ratios = {name: _over(results[VERSION], results[name], settings.confidence) for name in GATE_HEURISTICS}
+    ratios = {  # other heuristics than the baseline ran the first of the workloads only
+        name: jct_ratio(results[VERSION][: len(results[name])], results[name], settings.confidence)
+        for name in GATE_HEURISTICS
+    }
     training = {
         "settings": msgspec.to_builtins(settings),
         "chosen_seed": best.seed,
@@ -183,12 +186,8 @@ def _run(
 ) -> dict[Name, list[WorkloadResult]]:
     """Run policies on the workloads from number ``first`` on, but for what is done."""
     sources = [TrainingWorkload(first + index) for index in range(workloads)]
-    return run_policies(policies, sources, parallel_map, cache=folder.results)
-
-
-def _over(results: Sequence[WorkloadResult], against: Sequence[WorkloadResult], confidence: float) -> Interval:
-    """Mean JCT over that of another policy, which may have run the first of the workloads only."""
-    return jct_ratio(results[: len(against)], against, confidence)
+    runs = {name: Run(policy) for name, policy in policies.items()}
+    return run_all(runs, sources, parallel_map, cache=folder.results)
 
 
 def _summary(outcome: SeedOutcome) -> dict[str, object]:

@@ -12,15 +12,18 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from rlalloc.heuristics import ALTERNATIVES
 from rlalloc.objective import DEFAULT_WEIGHTS
 from rlalloc.policies import EVERYWHERE, NOWHERE, Routing
 from rlalloc_simulator.comparison.compared_policy import ComparedPolicy, HeuristicPolicy
-from rlalloc_simulator.comparison.paired_statistics import Interval, jct_ratio, thirds_by_wait
-from rlalloc_simulator.comparison.runner import run_policies
+from rlalloc_simulator.comparison.paired_statistics import (
+    Interval,
+    jct_ratio,
+    jct_ratios_by_third,
+    thirds_by_wait,
+)
+from rlalloc_simulator.comparison.runner import Run, run_all
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.site_from_workload import Workload
@@ -58,8 +61,8 @@ def choose_routing(
     Heuristics know only the default objective: for another one the network answers everywhere.
     """
     routings = ROUTINGS if policy.objective == DEFAULT_WEIGHTS else (EVERYWHERE,)
-    policies = {routing: served(policy, routing) for routing in (NOWHERE, *routings)}
-    results = run_policies(policies, workloads, parallel_map)
+    runs = {routing: Run(served(policy, routing)) for routing in (NOWHERE, *routings)}
+    results = run_all(runs, workloads, parallel_map)
     best, ratios = best_of({routing: results[routing] for routing in routings}, results[NOWHERE])
     return best or NOWHERE, described(ratios)
 
@@ -74,16 +77,12 @@ def best_of(
 ) -> tuple[Choice | None, dict[Choice, Interval]]:
     """Return the best routing by its results (``best_routing``), and the ratio of each to the baseline."""
     thirds = thirds_by_wait(base)
+    overall = {routing: jct_ratio(results, base) for routing, results in routings.items()}
     ratios = {
-        routing: {
-            name: jct_ratio(those(results, rows), those(base, rows))
-            for name, rows in {"all": np.arange(len(base)), **thirds}.items()
-        }
+        routing: {"all": overall[routing], **jct_ratios_by_third(results, base, thirds)}
         for routing, results in routings.items()
     }
-    return best_routing(ratios, proven_later=proven_later), {
-        routing: by_third["all"] for routing, by_third in ratios.items()
-    }
+    return best_routing(ratios, proven_later=proven_later), overall
 
 
 def best_routing(ratios: Mapping[Choice, Mapping[str, Interval]], *, proven_later: bool = False) -> Choice | None:
@@ -99,8 +98,3 @@ def best_routing(ratios: Mapping[Choice, Mapping[str, Interval]], *, proven_late
         and not any(ratio.low > 1.0 and ratio.estimate > 1.0 + MARGIN for ratio in by_third.values())
     }
     return min(wins, key=lambda routing: wins[routing], default=None)
-
-
-def those(results: Sequence[WorkloadResult], rows: NDArray[np.intp]) -> list[WorkloadResult]:
-    """Return the results at these places."""
-    return [results[row] for row in rows.tolist()]
