@@ -8,7 +8,7 @@ from rich.table import Table
 
 from rlalloc.config import DEFAULT_PATH, load_config
 from rlalloc.errors import ConfigError, PolicyError
-from rlalloc.policies import PolicyStore
+from rlalloc.policies import PolicyStore, verify
 from rlalloc_cli.terminal import CONSOLE, fail, local_time
 
 ConfigOption = Annotated[Path, typer.Option("--config", envvar="RLALLOC_CONFIG", help="The configuration file.")]
@@ -23,13 +23,13 @@ def policy_list(config: ConfigOption = DEFAULT_PATH) -> None:
     for heading in ("version", "in use", "created", "parent", "verdict of the gate"):
         table.add_column(heading, overflow="fold")
     for version in store.versions():
+        in_use = "yes" if version == store.current() else ""
         try:
-            manifest = store.manifest(version)
+            manifest = verify(store.path(version))
         except PolicyError as err:
-            table.add_row(version, "", "", "", str(err))
+            table.add_row(version, in_use, "", "", f"cannot be served: {err}")
             continue
         verdict = str(manifest.evaluation.get("reason", "-"))
-        in_use = "yes" if version == store.current() else ""
         table.add_row(version, in_use, local_time(manifest.created_s), manifest.parent or "-", verdict)
     CONSOLE.print(table)
     if store.current() is None:

@@ -99,9 +99,9 @@ class PolicySection(_Section, frozen=True):
 class ObjectiveSection(_Section, frozen=True):
     """What the site wants (docs/admin/objective.md): weights of the terms; the policy is conditioned on them.
 
-    ``plugin_weights`` are of terms that plug-ins bring; they count in rewards, and no policy is told. ``price`` is
-    what a real job's GPUs are estimated to cost the others; the heuristics keep constants of their own
-    (``rlalloc.heuristics.price``): policies were trained on them.
+    ``plugin_weights`` are of terms that plug-ins bring; they count in rewards, and policies are not conditioned on
+    them. ``price`` is what a real job's GPUs are estimated to cost the others; the heuristics keep constants of their
+    own (``rlalloc.heuristics.price``): policies were trained on them.
     """
 
     weights: Weights = Weights()

@@ -13,8 +13,12 @@ import pytest
 from rlalloc.heuristics import BASELINE_NAME, SERVED_HEURISTICS
 from rlalloc.job import Shares
 from rlalloc.observation import FEATURES, SCHEMA_ID
+from rlalloc.policies import CURRENT, PolicyStore
+from rlalloc.policy_inputs import DEFAULT_INPUTS
 from rlalloc.store import Store
 from rlalloc.store.migrations.versions.r0003_feature_names import NAMES_OF_0_1
+from rlalloc_agent.actor import Actor
+from tests.agent.running_server import Server, add_version
 from tests.core.test_store import APPLICATION, DECISION, OUTCOME
 from tests.core.test_store_migrations import make_newer, run_sql
 
@@ -148,6 +152,21 @@ def test_status_says_that_the_agent_is_dead(run: Run) -> None:
     done = run("status")
     assert done.returncode == 0
     assert "cannot reach the agent within" in done.stdout
+
+
+def test_a_policy_in_use_that_cannot_be_served_is_shown(run: Run, config: Path, tmp_path: Path) -> None:
+    """As after an upgrade that removed a feature: the shipped policy answers instead."""
+    config.write_text(config.read_text().replace("deadline_s: 0.1", "deadline_s: 10"))
+    policies = PolicyStore(tmp_path / "policies")
+    version = add_version(policies, Actor(("moon_phase", *DEFAULT_INPUTS)))
+    (policies.directory / CURRENT).symlink_to(version)
+    with Server(tmp_path) as server:
+        shown = " ".join(run("status").stdout.split())
+        assert f"serves {server.policy.version} for" in shown
+    assert f"policy {version} cannot be served: " in shown
+    assert "reads moon_phase, which this version of rlalloc does not have" in shown
+    listed = " ".join(run("policy", "list").stdout.replace("│", " ").split())
+    assert f"{version} yes cannot be served: " in listed
 
 
 def test_before_the_daemons_first_start_nothing_is_made(run: Run, tmp_path: Path) -> None:
