@@ -164,10 +164,10 @@ def tune(name: str, settings: TuningSettings, parallel_map: ParallelMap, report:
 def jct_log_ratios(
     name: str, candidates: Sequence[Values], seeds: range, jobs: int | None, parallel_map: ParallelMap
 ) -> FloatArray:
-    """Logarithms of mean JCT over that of REFERENCE, shape (candidates, workloads)."""
+    """Logarithms of mean JCT over that of REFERENCE in the same order of the queue, shape (candidates, workloads)."""
     rules = RunSettings(urgency=SIMULATED_URGENCY if name.endswith(SMALLEST_AREA_FIRST) else UrgencyRules())
     policies: list[ComparedPolicy] = [
-        HeuristicPolicy(REFERENCE),
+        HeuristicPolicy(REFERENCE, smallest_first=True),
         *(CandidatePolicy(name, values) for values in candidates),
     ]
     runs = dict(enumerate(Run(policy, rules) for policy in policies))

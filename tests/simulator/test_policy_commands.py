@@ -10,15 +10,18 @@ from typer.testing import CliRunner
 
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import REFERENCE_POLICIES
-from rlalloc.heuristics.order import ORDERS
+from rlalloc.heuristics.order import ORDERS, SMALLEST_AREA_FIRST
+from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator import heuristic_tuning as tuning
 from rlalloc_simulator.commands.policy_commands import add_commands
-from rlalloc_simulator.comparison.compared_policy import REFERENCE
+from rlalloc_simulator.comparison.compared_policy import REFERENCE, HeuristicPolicy
 from rlalloc_simulator.comparison.load_comparison import LOWER_BOUND, ComparisonSettings, compare
-from rlalloc_simulator.comparison.runner import Run
+from rlalloc_simulator.comparison.runner import Run, RunSettings, run_policy
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
-from rlalloc_simulator.heuristic_tuning import TUNABLE, CandidatePolicy, TuningSettings, tune
+from rlalloc_simulator.heuristic_tuning import TUNABLE, CandidatePolicy, TuningSettings, jct_log_ratios, tune
 from rlalloc_simulator.progress import silent
+from rlalloc_simulator.site_from_workload import SIMULATED_URGENCY
+from rlalloc_simulator.training_workloads import TUNING, training_workload
 from tests.simulator.comparison.example_results import result
 
 APP = typer.Typer()
@@ -105,6 +108,21 @@ def test_tuning_finds_what_is_best(monkeypatch: pytest.MonkeyPatch) -> None:
     tuned = tune("efficiency", TuningSettings(rounds=8, candidates=20, workloads=1, test_workloads=3), map, silent)
     assert tuned.values["threshold"] == pytest.approx(0.8, abs=0.03)
     assert tuned.ratio.estimate == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["price-ef", "price-ef+smallest-area-first"])
+def test_ratios_are_versus_the_reference_in_the_same_order_of_the_queue(name: str) -> None:
+    """Else the order's gain would pass for the constants'."""
+    ordered = name.endswith(SMALLEST_AREA_FIRST)
+    log_ratios = jct_log_ratios(name, [TUNABLE[name].in_use], range(TUNING, TUNING + 2), 30, map)
+    rules = SIMULATED_URGENCY if ordered else UrgencyRules()
+    settings, suffix = RunSettings(urgency=rules), SMALLEST_AREA_FIRST if ordered else ""
+    for place in range(2):
+        workload = training_workload(TUNING + place, 30)
+        tuned, reference = (
+            run_policy(HeuristicPolicy(each), workload, settings).jct_s for each in (name, f"{REFERENCE}{suffix}")
+        )
+        assert log_ratios[0, place] == pytest.approx(math.log(tuned / reference))
 
 
 def test_points_and_constants_are_the_same_thing() -> None:

@@ -33,7 +33,7 @@ def run(config: ConfigOption = DEFAULT_PATH, *, as_json: JsonOption = False) -> 
     if as_json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(result)).decode() + "\n")
         return
-    console = Console()
+    console = Console(markup=False, emoji=False)
     if result.verdict is not None:
         evidence = result.verdict.evidence
         table = Table(title=f"Mean JCT of {result.version} over that of…, on held-out workloads (below 1 is better)")
@@ -61,7 +61,7 @@ def policy(
 
     with errors_end_here("train", ConfigError), progress_bar() as report:
         manifest = train_from_nothing(directory, seed, budget, workers, report)
-    console = Console()
+    console = Console(markup=False, emoji=False)
     table = Table(title="Mean JCT of the policy over that of…, on workloads it has never seen (below 1 is better)")
     table.add_column("policy")
     table.add_column("ratio [90% interval]", justify="right")
@@ -83,4 +83,6 @@ def demonstrate(
 
     with errors_end_here("train", ConfigError), progress_bar() as report:
         decisions, mean_return = record_demonstrations(output, tuple(expert or ["price-ef"]), workloads, jobs, report)
-    Console().print(f"{decisions:,} decisions, mean return {mean_return:.3f}: {output}", highlight=False)
+    Console(markup=False, emoji=False).print(
+        f"{decisions:,} decisions, mean return {mean_return:.3f}: {output}", highlight=False
+    )
