@@ -84,7 +84,7 @@ class RequestHandler:
         batch = _batch(request)
         late_s = time.time() - request.deadline_s
         if not late_s <= 0.0:  # NaN is late too
-            raise RefusalError("deadline", f"nobody waits any more: the deadline was {late_s:.3f} s ago")
+            raise RefusalError("deadline", f"nobody is waiting any more: the deadline passed {late_s:.3f} s ago")
         try:
             shares, log_probabilities = self._policy.actor.decide(
                 batch, sample=request.sample, generator=self._generator

@@ -71,7 +71,7 @@ def parse_directives(text: str) -> Directives:
         key, separator, value = word.partition("=")
         reader = _READERS.get(key)
         if reader is None or not separator:
-            raise DirectiveError(f"#RLALLOC {word!r}: write key=value, the key one of {', '.join(_READERS)}")
+            raise DirectiveError(f"#RLALLOC {word!r}: write key=value; the keys are {', '.join(_READERS)}")
         found.update(reader(value))
     return msgspec.convert(found, Directives)
 
@@ -220,7 +220,7 @@ def _read_gpus(value: str) -> dict[str, object]:
 
 def _read_launch(value: str) -> dict[str, object]:
     if value not in ("torchrun", "srun"):
-        raise DirectiveError(f"#RLALLOC launch={value}: write torchrun (a task a node) or srun (a task a GPU)")
+        raise DirectiveError(f"#RLALLOC launch={value}: write torchrun (one task per node) or srun (one task per GPU)")
     return {"task_per_gpu": value == "srun"}
 
 

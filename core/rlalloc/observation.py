@@ -192,7 +192,7 @@ _SIZE: Final[tuple[Feature[_Size], ...]] = (
     Feature("dominant", "dominant share of the partition", lambda size: size.dominant_share),
 )
 _SIZES: Final = ("least", "requested", "most")
-"""The sizes that _SIZE is told for: a feature each, such as ``wait_least``."""
+"""The sizes that _SIZE describes: a feature each, such as ``wait_least``."""
 _WEIGHTS: Final[tuple[Feature[Sequence[float]], ...]] = tuple(
     Feature(f"weight_{term}", f"weight of {term} in the site's objective", itemgetter(place))
     for place, term in enumerate(TERM_NAMES)
@@ -211,7 +211,7 @@ DECLARED: Final[tuple[Feature[_Request] | Feature[_Moment] | Feature[_Size] | Fe
 """All features, in the order of EncodedQuestion.features."""
 FEATURES: Final = tuple(feature.name for feature in DECLARED)
 WEIGHT_FEATURES: Final = tuple(feature.name for feature in _WEIGHTS)
-"""The features that tell the site's objective, in the order of TERM_NAMES."""
+"""The features that describe the site's objective, in the order of TERM_NAMES."""
 
 
 def schema_id(names: Sequence[str]) -> int:

@@ -61,7 +61,7 @@ def _weights(text: str) -> tuple[float, ...]:
     try:
         weights = tuple(float(part) for part in text.split(","))
     except ValueError as err:
-        raise PolicyError(f"--weights {text}: write numbers with commas between them, as 0,0.1,1") from err
+        raise PolicyError(f"--weights {text}: write numbers separated by commas, as 0,0.1,1") from err
     if not all(0 <= weight <= 1e6 for weight in weights):
         raise PolicyError(f"--weights {text}: write weights from 0 to 1000000")
     return weights

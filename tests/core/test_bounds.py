@@ -36,7 +36,7 @@ def test_a_list_of_counts_names_the_workable_ones() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("gpu=4", "write key=value, the key one of gpus"),
+        ("gpu=4", "write key=value; the keys are gpus"),
         ("gpus", "write key=value"),
         ("gpus=", "not a whole number"),
         ("gpus=8-1", "must not be above"),

@@ -50,7 +50,7 @@ def policy_named(name: str) -> Heuristic:
             f"no policy {name!r}: write one of {', '.join(EXPERTS.names())}, or with {' or '.join(ORDERS)} behind it"
         )
     if plain in SOLVER_POLICIES and not solver_is_there():
-        raise PolicyError(f"policy {name!r} wants OR-Tools: pip install 'rlalloc[ortools]'")
+        raise PolicyError(f"policy {name!r} needs OR-Tools: pip install 'rlalloc[ortools]'")
     policy = EXPERTS.get(plain)
     if plain not in EXPERTS.own:
         policy = PluggedExpert(plain)

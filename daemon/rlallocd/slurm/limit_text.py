@@ -133,7 +133,7 @@ def _parts(text: str) -> Iterator[tuple[str, str, str]]:
     for part in text.split(",") if text else ():
         match = _TRES.fullmatch(part)
         if match is None:
-            raise ValueError(f"{part!r} is no count of a TRES")
+            raise ValueError(f"{part!r} is not a count of a TRES")
         yield match[1], match[2], match[3] or ""
 
 

@@ -40,16 +40,16 @@ def policies() -> None:
 def compare(  # noqa: PLR0913 (the options of the command)
     *,
     policy: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="As often as wanted; without it, all but cp-sat.")
+        list[str] | None, typer.Option(metavar="NAME", help="May be given several times. Default: all but cp-sat.")
     ] = None,
     model: Annotated[str, typer.Option(help="A shipped model of workloads, or a file that fit wrote.")] = "philly",
-    loads: Annotated[str, typer.Option(help="Offered GPU loads.")] = "0.6,1.0,1.5",
+    loads: Annotated[str, typer.Option(help="Offered GPU loads, separated by commas.")] = "0.6,1.0,1.5",
     workloads: Annotated[int, typer.Option(min=1, help="Workloads for each load, the same for every policy.")] = 10,
-    hours: Annotated[float, typer.Option(min=0.01, help="Of submissions in a workload.")] = 24.0,
-    nodes: Annotated[int, typer.Option(min=1, help="Of 8 GPUs, 96 CPUs and 768,000 MiB.")] = 8,
+    hours: Annotated[float, typer.Option(min=0.01, help="Hours of submissions in a workload.")] = 24.0,
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes, each of 8 GPUs, 96 CPUs and 768,000 MiB.")] = 8,
     nice_band: Annotated[int, typer.Option(min=0, help="The most that urgency adds to a job's nice.")] = 10_000,
     patience: Annotated[
-        float, typer.Option(min=0.01, help="Expected run times in which that falls to nothing.")
+        float, typer.Option(min=0.01, help="Expected run times after which nothing is left of it.")
     ] = DEFAULT_RULES.patience,
     seed: SeedOption = 0,
     processes: ProcessesOption = 1,
@@ -94,7 +94,7 @@ def tune(
     policy: Annotated[str, typer.Argument(metavar="POLICY")] = "price-ef",
     *,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds of the cross-entropy method.")] = 8,
-    candidates: Annotated[int, typer.Option(min=2, help="Constants tried a round.")] = 20,
+    candidates: Annotated[int, typer.Option(min=2, help="Sets of constants tried per round.")] = 20,
     workloads: Annotated[int, typer.Option(min=1, help="Workloads that each is tried on.")] = 24,
     test_workloads: Annotated[int, typer.Option(min=1, help="Other workloads that the result is judged on.")] = 80,
     seed: SeedOption = 0,
@@ -127,11 +127,11 @@ def tune(
 
 
 def loads_of(text: str) -> tuple[float, ...]:
-    """Read loads with commas between them. Raises WorkloadError."""
+    """Read loads separated by commas. Raises WorkloadError."""
     try:
         loads = tuple(float(part) for part in text.split(","))
     except ValueError as err:
-        raise WorkloadError(f"--loads {text}: write numbers with commas between them, as 0.6,1.0,1.5") from err
+        raise WorkloadError(f"--loads {text}: write numbers separated by commas, as 0.6,1.0,1.5") from err
     if not all(0 < load <= 100 for load in loads):
         raise WorkloadError(f"--loads {text}: write loads above 0 and up to 100")
     return loads

@@ -27,7 +27,7 @@ def convert(  # noqa: PLR0913 (the options of the command)
     trace: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="The trace; some formats have several files.")
     ],
-    source: Annotated[str, typer.Option("--from", metavar="FORMAT", help="One of docs/reference/workloads.md.")],
+    source: Annotated[str, typer.Option("--from", metavar="FORMAT", help="A format of docs/reference/workloads.md.")],
     output: OutputOption,
     *,
     seed: SeedOption = 0,
@@ -38,12 +38,12 @@ def convert(  # noqa: PLR0913 (the options of the command)
     moldable: Annotated[
         float | None, typer.Option(min=0, max=1, help="Share of jobs that get a range of GPUs; no trace has one.")
     ] = None,
-    utc_offset: Annotated[int, typer.Option(metavar="SECONDS", help="Of the site's clock, for sacct's epochs.")] = 0,
+    utc_offset: Annotated[int, typer.Option(metavar="SECONDS", help="Offset of the site's clock, for sacct.")] = 0,
     week: Annotated[
         list[int] | None, typer.Option(min=1, max=53, help="Only this ISO week; may be given again.")
     ] = None,
     slower: Annotated[
-        float, typer.Option(min=1.0, help="Of a test site that ran so many times as fast as what it stands for.")
+        float, typer.Option(min=1.0, help="Stretch times: a test site ran X times as fast as the site it models.")
     ] = 1.0,
 ) -> None:
     """Turn a recorded trace into a workload; what it lacks is filled by a seeded model."""
@@ -87,7 +87,7 @@ def generate(  # noqa: PLR0913 (the options of the command)
     cpus_per_node: Annotated[int, typer.Option(min=1)] = 96,
     mem_per_node: Annotated[int, typer.Option(min=1, metavar="MIB")] = 768_000,
     gpu_type: Annotated[str, typer.Option(help="The type that every request names; none by default.")] = "",
-    hours: Annotated[float, typer.Option(min=0.01, help="Jobs are submitted for so long, from a Monday on.")] = 24.0,
+    hours: Annotated[float, typer.Option(min=0.01, help="Hours of submissions, from a Monday on.")] = 24.0,
     seed: SeedOption = 0,
 ) -> None:
     """Draw a workload from a fitted model, for a cluster of one kind of nodes."""

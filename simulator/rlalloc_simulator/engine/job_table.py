@@ -192,7 +192,7 @@ _COPIED: Final = tuple(
 def _check(number: int, job: SubmittedJob, site: SimulatedSite) -> None:
     for what, value, known in (("user", job.user, site.users), ("partition", job.partition, site.partitions)):
         if not 0 <= value < len(known):
-            raise ValueError(f"job {number}: {what} {value} is not there; the site has {len(known)} (0 is the first)")
+            raise ValueError(f"job {number}: there is no {what} {value}; the site has {len(known)} (0 is the first)")
     if job.gpu_type is not None and job.gpu_type not in site.gpu_types:
         raise ValueError(f"job {number}: no node has GPUs of type {job.gpu_type!r}; there are {site.gpu_types}")
     if job.stop_state not in ("COMPLETED", "FAILED"):

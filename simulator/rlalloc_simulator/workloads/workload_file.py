@@ -139,7 +139,7 @@ def _decode(path: Path, number: int, decoder: msgspec.json.Decoder[Decoded], lin
     except msgspec.ValidationError as err:
         raise WorkloadError(f"{path}, line {number}{_explained(str(err), line)}") from err
     except msgspec.DecodeError as err:
-        raise WorkloadError(f"{path}, line {number}: not JSON ({err}); write one object a line") from err
+        raise WorkloadError(f"{path}, line {number}: not JSON ({err}); write one object per line") from err
 
 
 def _explained(message: str, line: bytes) -> str:

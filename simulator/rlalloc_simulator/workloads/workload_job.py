@@ -104,7 +104,7 @@ class End(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
         if (self.state == "COMPLETED") != (self.after_s is None):
             raise ValueError(f"after_s is {self.after_s}: give it for FAILED and CANCELLED, and only for them")
         if self.while_pending and self.state != "CANCELLED":
-            raise ValueError(f"while_pending is true in state {self.state}: only a CANCELLED job can end so")
+            raise ValueError(f"while_pending is true in state {self.state}: only a CANCELLED job can end that way")
 
 
 class Dependency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -153,7 +153,7 @@ class WorkloadJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError(str(err)) from err
         for dependency in self.dependency:
             if dependency.job >= self.id:
-                raise ValueError(f"job {self.id} depends on {dependency.job}: only on an id before its own it can")
+                raise ValueError(f"job {self.id} depends on {dependency.job}: name an id below its own")
 
     @property
     def parsed_directives(self) -> Directives:

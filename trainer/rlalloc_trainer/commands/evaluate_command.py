@@ -34,7 +34,7 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
     ] = None,
     *,
     philly: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Philly's trace (philly-csv); else a model of it.")
+        Path | None, typer.Option(metavar="FILE", help="Philly's trace (philly-csv); otherwise a model of it.")
     ] = None,
     workload: Annotated[
         list[Path] | None,
@@ -43,17 +43,17 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
     only: Annotated[
         list[str] | None, typer.Option(metavar="SCENARIO", help="Only this scenario; repeatable.")
     ] = None,
-    weeks: Annotated[str, typer.Option(help="test, or validation: what may be chosen by.")] = "test",
-    loads: Annotated[str | None, typer.Option(help="Offered GPU loads, with commas between them.")] = None,
+    weeks: Annotated[str, typer.Option(help="test, or validation: the weeks to choose by.")] = "test",
+    loads: Annotated[str | None, typer.Option(help="Offered GPU loads, separated by commas.")] = None,
     settings: Annotated[
-        str | None, typer.Option(help="sizes, urgency, requeue; some of them, with commas between them.")
+        str | None, typer.Option(help="Some of sizes, urgency, requeue, separated by commas.")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Few, small workloads at three loads: minutes.")] = False,
     store: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="The policy store whose versions may be named.")
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Tables, figure, and runs to go on from.")
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="For tables, figure and runs; resumes there.")
     ] = Path("evaluation"),
     workers: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 2,
 ) -> None:

@@ -53,7 +53,7 @@ def at_load(workload: WeekWorkload, load: float) -> WeekWorkload:
     first_s, last_s = workload.jobs[0].submit_s, workload.jobs[-1].submit_s
     offered = sum(job.gpu_s for job in workload.jobs) / workload.cluster.gpus
     if not (offered > 0 and last_s > first_s):
-        raise WorkloadError("a load wants jobs that hold GPUs and come one after the other: take a longer workload")
+        raise WorkloadError("a load needs jobs that hold GPUs and come one after the other: take a longer workload")
     stretch = offered / load / (last_s - first_s)
     return WeekWorkload(
         workload.cluster,

@@ -137,4 +137,4 @@ def file_digest(path: Path) -> str:
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as err:
-        raise WorkloadError(f"{path}: {err.strerror}; name a file that is there") from err
+        raise WorkloadError(f"{path}: {err.strerror}; name a file that exists") from err

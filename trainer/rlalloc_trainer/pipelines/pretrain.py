@@ -55,7 +55,7 @@ def pretrain(
     another training is there.
     """
     if settings.seeds < 1:
-        raise PolicyError("nothing was trained: ask for one seed at least")
+        raise PolicyError("nothing was trained: ask for at least one seed")
     folder = TrainingFolder(directory / TRAINING_FOLDER, settings)
     with processes(workers) as parallel_map:
         _simulate_all(settings, folder, parallel_map, report)

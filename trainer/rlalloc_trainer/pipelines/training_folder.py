@@ -106,4 +106,4 @@ class TrainingFolder:
             aside.write_bytes(content)
             aside.replace(path)
         except OSError as err:
-            raise PolicyError(f"cannot write {path}: {err.strerror}; make room, and give the command again") from err
+            raise PolicyError(f"cannot write {path}: {err.strerror}; make room, and run the command again") from err

@@ -23,9 +23,9 @@ class Episodes:
         """Raise TypeError if the environment's actions are no bounded Box of one dimension."""
         space = environment.action_space
         if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 1 or not space.is_bounded():
-            raise TypeError(f"the actions are {space}: SAC wants a bounded Box of one dimension")
+            raise TypeError(f"the actions are {space}: SAC needs a bounded Box of one dimension")
         if not isinstance(environment.observation_space, gymnasium.spaces.Box):
-            raise TypeError(f"the observations are {environment.observation_space}: SAC wants a Box")
+            raise TypeError(f"the observations are {environment.observation_space}: SAC needs a Box")
         self.features = int(np.prod(environment.observation_space.shape))
         self.actions = int(space.shape[0])
         self._environment = gymnasium.wrappers.RescaleAction(environment, np.float32(0.0), np.float32(1.0))

@@ -26,7 +26,7 @@ class SumTree:
 
     def __init__(self, capacity: int) -> None:
         if capacity < 1:
-            raise ValueError(f"a sum tree of {capacity} rows: ask for one at least")
+            raise ValueError(f"a sum tree of {capacity} rows: ask for at least one")
         self.capacity = capacity
         self._levels = (capacity - 1).bit_length()
         self._leaves = 1 << self._levels
