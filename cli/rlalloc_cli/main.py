@@ -41,6 +41,14 @@ def main() -> None:
         sys.exit(1)
 
 
+def _job_id(text: str) -> int:
+    """The id that sbatch printed, from one that squeue prints: ``4``, or ``4_2`` and ``4_[0-3]`` of an array."""
+    match = re.fullmatch(r"([0-9]{1,10})(_([0-9]+|\[[0-9,%:-]+\]))?", text.strip())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is not a job id: write it as squeue prints it, such as 4 or 4_2")
+    return int(match[1])
+
+
 @app.callback(invoke_without_command=True)
 def top(*, version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     """Learned GPU, CPU and memory shares for pending LLM jobs on Slurm."""
@@ -51,7 +59,14 @@ def top(*, version: Annotated[bool, typer.Option("--version", help="Print the ve
 
 @app.command()
 def explain(
-    job_id: Annotated[int, typer.Argument(help="A Slurm job id.")],
+    job_id: Annotated[
+        int,
+        typer.Argument(
+            metavar="JOBID",
+            parser=_job_id,
+            help="A job id as squeue prints it; 4_2 stands for its array, which is decided as one job.",
+        ),
+    ],
     *,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON array with one element per decision.")] = False,
     config: ConfigOption = DEFAULT_PATH,

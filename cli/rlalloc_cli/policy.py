@@ -1,5 +1,8 @@
 """``rlalloc policy``: which policy versions there are, and which one is in use."""
 
+import os
+import pwd
+import syslog
 from pathlib import Path
 from typing import Annotated
 
@@ -8,45 +11,114 @@ from rich.table import Table
 
 from rlalloc.config import DEFAULT_PATH, load_config
 from rlalloc.errors import ConfigError, PolicyError
-from rlalloc.policies import PolicyStore
+from rlalloc.policies import SHIPPED_NAME, PolicyStore, Promotion, verify
 from rlalloc_cli.terminal import CONSOLE, fail, local_time
 
 ConfigOption = Annotated[Path, typer.Option("--config", envvar="RLALLOC_CONFIG", help="The configuration file.")]
+ReasonOption = Annotated[str, typer.Option(help="Why, for those who look at `rlalloc policy list` later.")]
 policy_app = typer.Typer(no_args_is_help=True, help="List policy versions, or choose the one in use.")
 
 
 @policy_app.command("list")
 def policy_list(config: ConfigOption = DEFAULT_PATH) -> None:
-    """List all versions, oldest first."""
+    """List all versions, oldest first, with who put which in use last, and why."""
     store = _store(config)
     table = Table()
-    for heading in ("version", "in use", "created", "parent", "verdict of the gate"):
+    for heading in ("version", "in use", "created", "parent", "verdict of the gate", "last put in use"):
         table.add_column(heading, overflow="fold")
-    for version in store.versions():
-        try:
-            manifest = store.manifest(version)
-        except PolicyError as err:
-            table.add_row(version, "", "", "", str(err))
-            continue
-        verdict = str(manifest.evaluation.get("reason", "-"))
-        in_use = "yes" if version == store.current() else ""
-        table.add_row(version, in_use, local_time(manifest.created_s), manifest.parent or "-", verdict)
+    try:
+        latest = {change.version: change for change in store.promotions()}
+    except PolicyError as err:
+        fail(str(err), code=1)
+    current = store.current() or SHIPPED_NAME
+    for version in (SHIPPED_NAME, *store.versions()):
+        row = _manifest_cells(store, version)
+        in_use = "yes" if version == current else ""
+        cells = (version, in_use, *row, _promotion_text(latest.get(version)))
+        table.add_row(*cells)
     CONSOLE.print(table)
-    if store.current() is None:
-        CONSOLE.print("no version was promoted yet: the agent serves the policy shipped with rlalloc")
 
 
 @policy_app.command("promote")
 def policy_promote(
-    version: Annotated[str, typer.Argument(help="A version of `rlalloc policy list`.")],
+    version: Annotated[
+        str,
+        typer.Argument(help=f"A version of `rlalloc policy list`, or {SHIPPED_NAME}: the one shipped with rlalloc."),
+    ],
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Although the gate refused it; needs --reason.")] = False,
+    reason: ReasonOption = "",
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
     """Put a version in use, newer or older than the current one. The agent loads it without a restart."""
+    if force and not reason.strip():
+        fail("--force needs --reason TEXT", code=2)
+    store = _store(config)
     try:
-        _store(config).promote(version)
+        refusal = None if version == SHIPPED_NAME else store.manifest(version).refusal
+        if refusal is not None and not force:
+            fail(
+                f"the gate refused {version}: {refusal}; to put it in use all the same, write --force --reason TEXT",
+                code=1,
+            )
+        store.promote(version, by=_login_name(), reason=_one_line(reason), forced=refusal is not None)
     except PolicyError as err:
         fail(str(err), code=1)
-    CONSOLE.print(f"{version} is in use")
+    _tell(store)
+
+
+@policy_app.command("rollback")
+def policy_rollback(reason: ReasonOption = "", config: ConfigOption = DEFAULT_PATH) -> None:
+    """Put the version before the current one in use again. Once more goes one further back."""
+    store = _store(config)
+    try:
+        store.roll_back(by=_login_name(), reason=_one_line(reason))
+    except PolicyError as err:
+        fail(str(err), code=1)
+    _tell(store)
+
+
+def _manifest_cells(store: PolicyStore, version: str) -> tuple[str, str, str]:
+    """When a version was made, from which, and what the gate said of it."""
+    if version == SHIPPED_NAME:
+        return "", "", "shipped with rlalloc"
+    try:
+        manifest = verify(store.path(version))
+    except PolicyError as err:
+        return "", "", f"cannot be served: {err}"
+    verdict = str(manifest.evaluation.get("reason", "-"))
+    return local_time(manifest.created_s), manifest.parent or "-", verdict
+
+
+def _promotion_text(change: Promotion | None) -> str:
+    if change is None:
+        return "-"
+    forced = ", forced" if change.forced else ""
+    why = f": {change.reason}" if change.reason else ""
+    return f"{local_time(change.time_s)} by {change.by or 'unknown'}{forced}{why}"
+
+
+def _tell(store: PolicyStore) -> None:
+    """Tell what was put in use: the person, and the system's log."""
+    change = store.promotions()[-1]
+    line = f"{change.version} is in use instead of {change.before}"
+    syslog.openlog("rlalloc")
+    syslog.syslog(syslog.LOG_NOTICE, f"policy {line}; {_promotion_text(change)}")
+    CONSOLE.print(line)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _login_name() -> str:
+    """Who sits at the keyboard: whoever became root by sudo, else the user of this process."""
+    if os.geteuid() == 0 and (name := os.environ.get("SUDO_USER")):
+        return name
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def _store(path: Path) -> PolicyStore:

@@ -6,13 +6,14 @@ from typing import NoReturn
 import typer
 from rich.console import Console
 
-CONSOLE = Console(highlight=False)
-_ERRORS = Console(stderr=True, highlight=False)
+CONSOLE = Console(highlight=False, markup=False, emoji=False)
+"""Prints text as it is: ``[/x]`` and ``:x:`` in the names that users give to jobs are no markup."""
+_ERRORS = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 def complain(message: str) -> None:
     """Print a complaint."""
-    _ERRORS.print(f"rlalloc: {message}", markup=False, soft_wrap=True)
+    _ERRORS.print(f"rlalloc: {message}", soft_wrap=True)
 
 
 def fail(message: str, code: int) -> NoReturn:

@@ -19,6 +19,12 @@ from rlalloc.job import JOB_CLASSES, Allocation, Bounds, JobClass, Range
 
 _MEMORY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)", re.IGNORECASE)
 _MIB_PER_UNIT: Final = {"K": 1 / 1024, "M": 1.0, "": 1.0, "G": 1024.0, "T": 1024.0 * 1024.0}
+_LARGEST_NUMBER: Final = 1_000_000_000
+_MOST_NODES_LISTED: Final = 1024
+"""So many whole nodes, at most, are among the workable GPU counts: everything that is asked of a job is asked of
+each count."""
+LEAST_DECLARED_MIB_PER_GPU: Final = 1024.0
+"""A script cannot declare less memory per GPU than this, where the site's rule has no floor of its own."""
 Number = TypeVar("Number", int, float)
 
 
@@ -35,9 +41,11 @@ class Directives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SiteBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A site rule's floors and ranges. Floors hold for jobs whose script says nothing.
+    """A site rule's floors and ranges.
 
-    ``gpus_factor`` lets the site itself declare jobs moldable: [0.5, 2] means half to twice the request.
+    A job whose script says nothing may get as little as the floors. A script cannot declare less memory than the
+    floor of memory, or ``LEAST_DECLARED_MIB_PER_GPU`` where there is none. ``gpus_factor`` lets the site itself
+    declare jobs moldable: [0.5, 2] means half to twice the request.
     """
 
     min_cpus_per_gpu: float | None = None
@@ -68,16 +76,22 @@ def parse_directives(text: str) -> Directives:
     return msgspec.convert(found, Directives)
 
 
-def bounds_for(request: Allocation, directives: Directives, site: SiteBounds, shape: NodeShape) -> Bounds:
+def bounds_for(
+    request: Allocation,
+    directives: Directives,
+    site: SiteBounds,
+    shape: NodeShape,
+    partition_gpus: int | None = None,
+) -> Bounds:
     """Say what a job may get: never outside what its user and the site said, nor what a node can hold.
 
-    Raises DirectiveError if no workable GPU count remains.
+    ``partition_gpus`` are the GPUs of all nodes of the partition, where they are known: no count is above them but
+    the one that was submitted. Raises DirectiveError if no workable GPU count remains.
     """
     gpus = _gpu_range(request, directives, site)
+    if partition_gpus is not None:
+        gpus = _within_partition(gpus, max(partition_gpus, request.gpus))
     counts = _workable_counts(request, directives, gpus, shape)
-    task_per_gpu = directives.task_per_gpu
-    if task_per_gpu is None:
-        task_per_gpu = request.tasks_per_node == request.gpus_per_node > 1
     return Bounds(
         gpus=gpus,
         cpus_per_gpu=_per_gpu_range(
@@ -91,9 +105,10 @@ def bounds_for(request: Allocation, directives: Directives, site: SiteBounds, sh
             directives.mem_mib_per_gpu,
             site.min_mem_mib_per_gpu,
             shape.mem_mib / max(1, shape.gpus),
+            least_declared=LEAST_DECLARED_MIB_PER_GPU,
         ),
         gpu_counts=counts,
-        task_per_gpu=task_per_gpu,
+        task_per_gpu=_task_per_gpu(request, directives),
     )
 
 
@@ -108,13 +123,31 @@ def _gpu_range(request: Allocation, directives: Directives, site: SiteBounds) ->
     return Range(request.gpus, request.gpus, "request", "request")
 
 
+def _within_partition(gpus: Range, most: int) -> Range:
+    """Cut a range to what the partition can hold. Raises DirectiveError if it begins above that."""
+    if gpus.minimum > most:
+        raise DirectiveError(
+            f"#RLALLOC gpus={gpus.minimum:.0f}-{gpus.maximum:.0f}: its partition has {most} GPUs; widen the range"
+        )
+    if gpus.maximum <= most:
+        return gpus
+    return Range(gpus.minimum, most, gpus.minimum_from, "partition")
+
+
+def _task_per_gpu(request: Allocation, directives: Directives) -> bool:
+    if directives.task_per_gpu is not None:
+        return directives.task_per_gpu
+    return request.tasks_per_node == request.gpus_per_node > 1
+
+
 def _workable_counts(request: Allocation, directives: Directives, gpus: Range, shape: NodeShape) -> tuple[int, ...]:
     """List powers of two inside a node, whole nodes beyond it, and what was named."""
     if directives.gpu_counts is not None:
         candidates = set(directives.gpu_counts)
     else:
         in_node = {1 << power for power in range(shape.gpus.bit_length()) if 1 << power <= shape.gpus}
-        whole_nodes = {shape.gpus * nodes for nodes in range(1, int(gpus.maximum) // max(1, shape.gpus) + 1)}
+        most_nodes = min(_MOST_NODES_LISTED, int(gpus.maximum) // max(1, shape.gpus))
+        whole_nodes = {shape.gpus * nodes for nodes in range(1, most_nodes + 1)}
         candidates = in_node | whole_nodes | {int(gpus.minimum), int(gpus.maximum)}
     workable = {
         count
@@ -122,30 +155,60 @@ def _workable_counts(request: Allocation, directives: Directives, gpus: Range, s
         if gpus.minimum <= count <= gpus.maximum
         and count % directives.gpu_multiple == 0
         and (count <= shape.gpus or count % shape.gpus == 0)
+        and _tasks_can_share(min(count, shape.gpus), request, directives)
     }
     if gpus.minimum <= request.gpus <= gpus.maximum:
         workable.add(request.gpus)  # what was submitted always works
     if not workable:
         raise DirectiveError(
             f"#RLALLOC gpus={gpus.minimum:.0f}-{gpus.maximum:.0f}: no count in it is a multiple of "
-            f"{directives.gpu_multiple} and fits nodes of {shape.gpus} GPUs; widen the range"
+            f"{directives.gpu_multiple}, fits nodes of {shape.gpus} GPUs and can be shared by the tasks of a node "
+            f"({request.tasks_per_node}); widen the range"
         )
     return tuple(sorted(workable))
 
 
+def _tasks_can_share(gpus_per_node: int, request: Allocation, directives: Directives) -> bool:
+    """Whether each task of a node gets as many GPUs as the others, and none has to share one that had its own."""
+    tasks = request.tasks_per_node
+    if tasks <= 1 or _task_per_gpu(request, directives):
+        return True
+    shared_as_submitted = tasks > request.gpus_per_node > 0 == tasks % request.gpus_per_node
+    return gpus_per_node % tasks == 0 or (shared_as_submitted and tasks % gpus_per_node == 0)
+
+
 def _per_gpu_range(
-    requested: float, declared: tuple[float, float] | None, site_floor: float | None, node_share: float
+    requested: float,
+    declared: tuple[float, float] | None,
+    site_floor: float | None,
+    node_share: float,
+    *,
+    least_declared: float = 0.0,
 ) -> Range:
-    """Let a declared range win; else the request is the ceiling and the site's floor, if any, the floor."""
+    """Let a declared range win; else the request is the ceiling and the site's floor, if any, the floor.
+
+    ``least_declared`` is what a script may declare at least; 0: anything. No floor is above the request.
+    """
     if declared is not None:
         low, high = declared
         ceiling = max(requested, node_share)
-        if high > ceiling:
-            return Range(min(low, ceiling), ceiling, "script", "node")
-        return Range(low, high, "script", "script")
+        allowed = Range(min(low, ceiling), min(high, ceiling), "script", "script" if high <= ceiling else "node")
+        if least_declared == 0.0:
+            return allowed
+        floor = min(requested, least_declared if site_floor is None else site_floor)
+        return _raised(allowed, floor, "default" if site_floor is None else "site")
     if site_floor is not None and site_floor < requested:
         return Range(site_floor, requested, "site", "request")
     return Range(requested, requested, "request", "request")
+
+
+def _raised(bound: Range, floor: float, floor_from: str) -> Range:
+    """Raise both ends of a range to ``floor``, where they are below it."""
+    if bound.minimum >= floor:
+        return bound
+    if bound.maximum >= floor:
+        return Range(floor, bound.maximum, floor_from, bound.maximum_from)
+    return Range(floor, floor, floor_from, floor_from)
 
 
 def _read_gpus(value: str) -> dict[str, object]:
@@ -177,8 +240,10 @@ def _range(key: str, text: str, read: Callable[[str, str], Number]) -> tuple[Num
 
 
 def _integer(key: str, text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise DirectiveError(f"#RLALLOC {key}: {text!r} is not a whole number of at least 1, as in {key}=1-8")
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= _LARGEST_NUMBER:
+        raise DirectiveError(
+            f"#RLALLOC {key}: {text!r} is not a whole number of at least 1, and at most a billion, as in {key}=1-8"
+        )
     return int(text)
 
 

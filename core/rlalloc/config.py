@@ -22,6 +22,7 @@ from rlalloc.objective.weights import NotNegative
 from rlalloc.urgency import UrgencyRules
 
 DEFAULT_PATH: Final = Path("/etc/rlalloc/rlalloc.yaml")
+_LOCAL_ENDPOINT: Final = re.compile(r"ipc:///[^\s\x00]+|tcp://127\.0\.0\.1:[1-9][0-9]{0,4}")
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86400)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -43,7 +44,10 @@ class SlurmSection(_Section, frozen=True):
 
 
 class AgentSection(_Section, frozen=True):
-    """Where the policy agent listens and how long the daemon waits for it."""
+    """Where the policy agent listens and how long the daemon waits for it.
+
+    ``endpoint`` is a ZeroMQ address on this machine: nothing else is accepted, since the agent asks nobody for a key.
+    """
 
     endpoint: str = "ipc:///run/rlalloc/agent.sock"
     deadline_s: Seconds = 1.0
@@ -99,9 +103,9 @@ class PolicySection(_Section, frozen=True):
 class ObjectiveSection(_Section, frozen=True):
     """What the site wants (docs/admin/objective.md): weights of the terms; the policy is conditioned on them.
 
-    ``plugin_weights`` are of terms that plug-ins bring; they count in rewards, and no policy is told. ``price`` is
-    what a real job's GPUs are estimated to cost the others; the heuristics keep constants of their own
-    (``rlalloc.heuristics.price``): policies were trained on them.
+    ``plugin_weights`` are of terms that plug-ins bring; they count in rewards, and policies are not conditioned on
+    them. ``price`` is what a real job's GPUs are estimated to cost the others; the heuristics keep constants of their
+    own (``rlalloc.heuristics.price``): policies were trained on them.
     """
 
     weights: Weights = Weights()
@@ -194,6 +198,7 @@ def parse_config(text: str, source: str) -> Config:
         config = msgspec.convert({} if tree is None else tree, Config, dec_hook=_read_path)
     except msgspec.ValidationError as err:
         raise ConfigError(f"{source}: {_explain(str(err), tree)}") from err
+    _check_endpoint(config.agent.endpoint, source)
     _check_objective(config.objective, source)
     _check_rules(config, source)
     return config
@@ -233,6 +238,15 @@ def _read_path(kind: type, value: Any) -> Path:
     if kind is not Path or not isinstance(value, str) or not Path(value).is_absolute():
         raise ValueError("Expected an absolute path")
     return Path(value)
+
+
+def _check_endpoint(endpoint: str, source: str) -> None:
+    """Refuse an address that other machines can reach: messages are neither encrypted nor signed (no CURVE keys)."""
+    if _LOCAL_ENDPOINT.fullmatch(endpoint) is None:
+        raise ConfigError(
+            f"{source}: agent.endpoint: found {endpoint!r}; the agent answers whoever reaches it, so only addresses "
+            "on this machine are allowed: ipc:///PATH or tcp://127.0.0.1:PORT"
+        )
 
 
 def _check_objective(objective: ObjectiveSection, source: str) -> None:

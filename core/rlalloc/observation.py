@@ -360,9 +360,10 @@ def _moment_values(job: JobView, view: ClusterView) -> list[float]:
 def _size_values(job: JobView, view: ClusterView) -> list[float]:
     requested_s = max(1.0, expected_run_time_s(job.request, job.request))
     sizes = sizes_of(job.request, job.bounds, view.shape).allocations
-    compared = (sizes[0], job.request, sizes[-1])
+    waits_s = view.expected_waits_s(sizes)
+    compared = ((sizes[0], waits_s[0]), (job.request, view.expected_wait_s(job.request)), (sizes[-1], waits_s[-1]))
     values = []
-    for allocation, wait_s in zip(compared, view.expected_waits_s(compared), strict=True):
+    for allocation, wait_s in compared:
         run_s = expected_run_time_s(job.request, allocation)
         size = _Size(wait_s, run_s, requested_s, view.dominant_share(allocation))
         values += [feature.value(size) for feature in _SIZE]

@@ -3,18 +3,21 @@
 ::
 
     policies/
-    ├── current -> v000003            the version that the agent serves; replaced atomically
+    ├── current -> v000003            what the agent serves; replaced atomically; absent for the shipped policy
+    ├── promotions.jsonl              what was put in use when, by whom and why; a line each
     ├── v000003/manifest.json         who made it, from what, how well it did, SHA-256 of each file
     └── v000003/actor.safetensors
 
 Nothing in it can run code, and no file is used whose SHA-256 differs from its manifest's.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,12 +31,16 @@ from rlalloc.errors import MissingInputsError, PolicyError
 from rlalloc.heuristics import BASELINE_NAME, SERVED_HEURISTICS
 from rlalloc.observation import answer_columns
 from rlalloc.policy_inputs import PolicyInputs
+from rlalloc.shared_files import make_shared
 
 ACTOR_FILE: Final = "actor.safetensors"
 MANIFEST_FILE: Final = "manifest.json"
 CURRENT: Final = "current"
+SHIPPED_NAME: Final = "shipped"
+"""What people call the policy that comes with rlalloc: the one in use where there is no current version."""
 LOCK_FILE: Final = ".lock"
 """A promoter holds an flock on it."""
+HISTORY_FILE: Final = "promotions.jsonl"
 _SCHEMA_OF_0_1: Final = 7
 _INPUTS_OF_0_1: Final = dict(
     zip(
@@ -124,6 +131,27 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     evaluation: dict[str, object]
     routing: Routing = EVERYWHERE
 
+    @property
+    def refusal(self) -> str | None:
+        """Why the gate refused this version; None where it did not."""
+        return str(self.evaluation.get("reason", "")) if self.evaluation.get("promote") is False else None
+
+
+class Promotion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A change of the policy in use; ``version`` and ``before`` are versions or SHIPPED_NAME.
+
+    ``by`` is who did it: a login name, or a program. ``forced``: although the gate had refused it. ``undoes``: back
+    to the version before.
+    """
+
+    time_s: float
+    version: str
+    before: str
+    by: str
+    reason: str
+    forced: bool = False
+    undoes: bool = False
+
 
 class PolicyStore:
     """Versions of policies under one directory."""
@@ -183,6 +211,7 @@ class PolicyStore:
         """Keep other processes from promoting. Raises PolicyError if the directory cannot be used."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
+            make_shared(self.directory / LOCK_FILE)
             lock = os.open(self.directory / LOCK_FILE, os.O_RDONLY | os.O_CREAT, 0o644)
         except OSError as err:
             raise PolicyError(f"cannot lock {self.directory}: {err.strerror}") from err
@@ -192,21 +221,98 @@ class PolicyStore:
         finally:
             os.close(lock)
 
-    def promote(self, version: str) -> None:
-        """Make ``version`` the one in use, whichever was before. Raises PolicyError if its files are damaged."""
-        verify(self.path(version))
-        with self.locked():
-            self.put_in_use(version)
-
-    def put_in_use(self, version: str) -> None:
-        """Make an intact ``version`` the one in use. Atomic; to be called within ``locked``. Raises PolicyError."""
-        aside = self.directory / f".{CURRENT}-{os.getpid()}"
+    def promotions(self) -> tuple[Promotion, ...]:
+        """All changes of the policy in use, oldest first; a line that cannot be read is left out."""
         try:
-            aside.unlink(missing_ok=True)
-            aside.symlink_to(version)
-            aside.replace(self.directory / CURRENT)
+            lines = (self.directory / HISTORY_FILE).read_bytes().splitlines()
+        except FileNotFoundError:
+            return ()
+        except OSError as err:
+            raise PolicyError(f"cannot read {self.directory / HISTORY_FILE}: {err.strerror}") from err
+        found = []
+        for line in lines:
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # the last line, where a disk was full
+                found.append(msgspec.json.decode(line, type=Promotion))
+        return tuple(found)
+
+    def promote(self, version: str, *, by: str = "", reason: str = "", forced: bool = False) -> None:
+        """Make ``version``, or SHIPPED_NAME, the one in use, whichever was before.
+
+        Raises PolicyError if its files are damaged.
+        """
+        if version != SHIPPED_NAME:
+            verify(self.path(version))
+        with self.locked():
+            self.put_in_use(version, by=by, reason=reason, forced=forced)
+
+    def roll_back(self, *, by: str, reason: str) -> str:
+        """Put the version before the present one in use again, and return it. Raises PolicyError if there is none."""
+        with self.locked():
+            version = self._version_before()
+            if version != SHIPPED_NAME:
+                verify(self.path(version))
+            self.put_in_use(version, by=by, reason=reason, undoes=True)
+            return version
+
+    def put_in_use(self, version: str, *, by: str, reason: str, forced: bool = False, undoes: bool = False) -> None:
+        """Make an intact ``version``, or SHIPPED_NAME, the one in use, and note who did it and why.
+
+        Atomic; to be called within ``locked``. Raises PolicyError; then nothing has changed.
+        """
+        aside = self.directory / f".{CURRENT}-{os.getpid()}"
+        change = Promotion(
+            time_s=time.time(),
+            version=version,
+            before=self.current() or SHIPPED_NAME,
+            by=by,
+            reason=reason,
+            forced=forced,
+            undoes=undoes,
+        )
+        try:
+            with self._noted(change):
+                if version == SHIPPED_NAME:
+                    (self.directory / CURRENT).unlink(missing_ok=True)
+                    return
+                aside.unlink(missing_ok=True)
+                aside.symlink_to(version)
+                aside.replace(self.directory / CURRENT)
         except OSError as err:
             raise PolicyError(f"cannot put {version} in use: {err}") from err
+
+    @contextmanager
+    def _noted(self, change: Promotion) -> Iterator[None]:
+        """Note a change before it is made; take the note back if it cannot be made. Raises OSError."""
+        path = self.directory / HISTORY_FILE
+        make_shared(path)
+        with path.open("ab") as file:
+            length = file.seek(0, os.SEEK_END)
+            try:
+                file.write(msgspec.json.encode(change) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+                yield
+            except BaseException:
+                os.ftruncate(file.fileno(), length)
+                raise
+
+    def _version_before(self) -> str:
+        """What was in use before the present version: by the notes, or, where there are none, by its manifest."""
+        current = self.current() or SHIPPED_NAME
+        stack: list[str] = []
+        last = None
+        for change in self.promotions():
+            if change.undoes and stack:
+                stack.pop()
+            elif change.before != change.version:
+                stack.append(change.before)
+            last = change.version
+        if last == current and stack:
+            return stack[-1]
+        if current == SHIPPED_NAME:
+            raise PolicyError("the shipped policy is in use, and no other was before it: promote a version instead")
+        parent = self.manifest(current).parent
+        return parent if parent in self.versions() else SHIPPED_NAME
 
     def _next_version(self) -> str:
         taken = [int(match[1]) for path in self.directory.iterdir() if (match := _VERSION.fullmatch(path.name))]

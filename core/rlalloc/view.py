@@ -96,7 +96,13 @@ class ClusterView:
         return self.expected_waits_s((allocation,))[0]
 
     def expected_waits_s(self, allocations: Sequence[Allocation]) -> list[float]:
-        """Likewise, of each: a size costs little beside the first."""
+        """Likewise, of each: a size costs little beside the first. Kept, for several heuristics ask for the same."""
+        key = tuple(allocations)
+        if key not in self._known_waits_s:
+            self._known_waits_s[key] = self._waits_s(key)
+        return self._known_waits_s[key]
+
+    def _waits_s(self, allocations: tuple[Allocation, ...]) -> list[float]:
         fit = self.fit_now(allocations)
         if all(fit):
             return [0.0] * len(fit)
@@ -115,6 +121,10 @@ class ClusterView:
         """The largest part of the partition's GPUs, CPUs or memory that ``allocation`` takes (Ghodsi 2011)."""
         gpus, cpus, mem_mib = self._totals
         return max(allocation.gpus / gpus, allocation.cpus / cpus, allocation.mem_mib / mem_mib)
+
+    @cached_property
+    def _known_waits_s(self) -> dict[tuple[Allocation, ...], list[float]]:
+        return {}
 
     @cached_property
     def _totals(self) -> tuple[float, float, float]:

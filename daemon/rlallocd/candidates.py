@@ -122,7 +122,7 @@ def job_view(
     job = candidate.job
     try:
         directives = parse_directives(candidate.tag.directives)
-        bounds = bounds_for(request, directives, rule.bounds, cluster.shape)
+        bounds = bounds_for(request, directives, rule.bounds, cluster.shape, int(cluster.totals[0]))
     except DirectiveError as err:
         raise Skipped(str(err), "directive") from err
     return JobView(

@@ -1,6 +1,7 @@
 """Between Slurm's record of a pending job and a size in absolute terms. Pure functions."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,6 +13,7 @@ from rlalloc.job import Allocation
 from rlallocd.slurm import JobRecord
 
 _MOST_NODES_TRIED: Final = 1024
+_TYPED_GPU: Final = re.compile(r"gpu[:/]([^:=]*[^:=0-9][^:=]*)")
 
 
 class Skipped(RlallocError):
@@ -85,6 +87,7 @@ FORMS_SKIPPED: Final[Mapping[str, str]] = {
     "tasks-per-socket": "a job whose tasks are bound to sockets, cores or boards (--ntasks-per-socket)",
     "other-gres": "a job that asks for other GRES beside its GPUs",
     "several-gpu-types": "a job that asks for several types of GPUs",
+    "several-gpu-options": "a job that states its GPUs in more than one way, such as --gpus with --gpus-per-node",
     "nodes-unknown": "a job whose number of nodes is left to Slurm, which only guesses it so far",
     "uneven": "a job whose nodes or tasks are not alike",
     "too-large": "a job that no node of its partition holds",
@@ -112,6 +115,7 @@ def check_form(job: JobRecord, skipped_at_submission: str = "") -> None:
         "tasks-per-socket": asked.tasks_per_part > 0,
         "other-gres": _names_other_gres(job),
         "several-gpu-types": _names_several_types(job),
+        "several-gpu-options": _states_gpus_twice(job),
         "nodes-unknown": not asked.reported and not job.nodes_certain,
     }
     name = skipped_at_submission or next((name for name, holds in applies.items() if holds), "")
@@ -195,7 +199,20 @@ def _names_other_gres(job: JobRecord) -> bool:
 
 
 def _names_several_types(job: JobRecord) -> bool:
-    return sum(_is_gpu(part) for part in _requested_tres(job)) > 1
+    """Whether one option names several kinds of GPUs, or several options differ in the type that they name."""
+    requests = _gpu_requests(job)
+    types = {match[1] for parts in requests for part in parts if (match := _TYPED_GPU.search(part))}
+    return len(types) > 1 or any(len(parts) > 1 for parts in requests)
+
+
+def _states_gpus_twice(job: JobRecord) -> bool:
+    return len(_gpu_requests(job)) > 1
+
+
+def _gpu_requests(job: JobRecord) -> tuple[tuple[str, ...], ...]:
+    """What each option that asks for GPUs says of them, as ``gres:gpu:a100:2``."""
+    found = (tuple(part for part in parts if _is_gpu(part)) for parts in _tres(job))
+    return tuple(parts for parts in found if parts)
 
 
 def _is_gpu(part: str) -> bool:
@@ -203,9 +220,14 @@ def _is_gpu(part: str) -> bool:
 
 
 def _requested_tres(job: JobRecord) -> tuple[str, ...]:
+    return tuple(part for parts in _tres(job) for part in parts)
+
+
+def _tres(job: JobRecord) -> tuple[tuple[str, ...], ...]:
+    """The parts of each of the four TRES requests of a job."""
     asked = job.fields
     requests = (asked.tres_per_node, asked.tres_per_job, asked.tres_per_task, asked.tres_per_socket)
-    return tuple(part for request in requests for part in request.split(",") if part)
+    return tuple(tuple(part for part in request.split(",") if part) for request in requests)
 
 
 def _alike(field: str, found: int, wanted: int) -> bool:

@@ -21,7 +21,7 @@ def pareto_front(
     ] = "gpu_held",
     *,
     weights: Annotated[str, typer.Option(help="Weights of TERM beside jct 1.")] = "0,2,5,100",
-    seed: Annotated[int, typer.Option(help="All that is random follows from it.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
     workloads: Annotated[int, typer.Option(min=1, help="Simulated workloads to learn from.")] = 100,
     steps: Annotated[int, typer.Option(min=1, help="Gradient steps of each policy.")] = 3000,
     validation_workloads: Annotated[int, typer.Option(min=1, help="Workloads to judge on.")] = 80,

@@ -18,9 +18,9 @@ from rlalloc.heuristics import BASELINE, BASELINE_NAME
 from rlalloc.objective import TERM_NAMES, Weights
 from rlalloc.policy_inputs import PolicyInputs
 from rlalloc_agent.actor import HIDDEN, Actor
-from rlalloc_simulator.comparison.compared_policy import ComparedPolicy, HeuristicPolicy
+from rlalloc_simulator.comparison.compared_policy import HeuristicPolicy
 from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE, Interval, paired_ratio
-from rlalloc_simulator.comparison.runner import RunSettings, run_policies
+from rlalloc_simulator.comparison.runner import Run, RunSettings, run_all
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.progress import ProgressCallback, part_of
@@ -76,14 +76,15 @@ def pareto_front(settings: ParetoFrontSettings, parallel_map: ParallelMap, repor
     for number, draw in enumerate(draws):
         report("learning", SIMULATED + (LEARNED - SIMULATED) * number / len(draws))
         actors.append(_learned(settings, advantages, draw))
-    policies: dict[tuple[str, Weights] | None, ComparedPolicy] = {None: HeuristicPolicy(BASELINE_NAME)}
-    for actor_for_one, site in zip(actors[1:], sites, strict=True):
-        policies[CONDITIONED, site] = msgspec.structs.replace(actors[0], objective=site)
-        policies[SINGLE, site] = msgspec.structs.replace(actor_for_one, objective=site)
+    measured = RunSettings(costs=True)
+    runs: dict[tuple[str, Weights] | None, Run] = {None: Run(HeuristicPolicy(BASELINE_NAME), measured)}
+    for single, site in zip(actors[1:], sites, strict=True):
+        runs[CONDITIONED, site] = Run(msgspec.structs.replace(actors[0], objective=site), measured)
+        runs[SINGLE, site] = Run(msgspec.structs.replace(single, objective=site), measured)
     numbers = range(VALIDATION, VALIDATION + settings.validation_workloads)
     sources = [TrainingWorkload(number, settings.jobs) for number in numbers]
     progress = part_of(lambda _, done: report("judging", done), LEARNED, 1.0)
-    results = run_policies(policies, sources, parallel_map, progress, RunSettings(costs=True))
+    results = run_all(runs, sources, parallel_map, progress)
     return {
         name: [
             ParetoPoint(

@@ -25,7 +25,7 @@ def errors_end_here(command: str, *wrong_use: type[RlallocError]) -> Iterator[No
 @contextmanager
 def progress_bar(*, quiet: bool = False) -> Iterator[ProgressCallback]:
     """Show a bar on a terminal's stderr; nothing elsewhere."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     console = Console(stderr=True, quiet=quiet)
     with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task("reading", total=1.0)

@@ -30,7 +30,7 @@ from rlalloc.heuristics.price import STEEP_PRICE, SteepConstants
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, ComparedPolicy, HeuristicPolicy
 from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE, FloatArray, Interval, log_ratios, ratio_of
-from rlalloc_simulator.comparison.runner import RunSettings, run_policies
+from rlalloc_simulator.comparison.runner import Run, RunSettings, run_all
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.site_from_workload import SIMULATED_URGENCY
@@ -164,13 +164,13 @@ def tune(name: str, settings: TuningSettings, parallel_map: ParallelMap, report:
 def jct_log_ratios(
     name: str, candidates: Sequence[Values], seeds: range, jobs: int | None, parallel_map: ParallelMap
 ) -> FloatArray:
-    """Logarithms of mean JCT over that of REFERENCE, shape (candidates, workloads)."""
-    policies: dict[int, ComparedPolicy] = {
-        number: CandidatePolicy(name, each) for number, each in enumerate(candidates)
-    }
-    policies[-1] = HeuristicPolicy(REFERENCE)
-    urgency = SIMULATED_URGENCY if name.endswith(SMALLEST_AREA_FIRST) else UrgencyRules()
-    sources = [TrainingWorkload(seed, jobs) for seed in seeds]
-    results = run_policies(policies, sources, parallel_map, settings=RunSettings(urgency=urgency))
-    means_s = {number: [result.jct_s for result in found] for number, found in results.items()}
-    return np.array([log_ratios(means_s[number], means_s[-1]) for number in range(len(candidates))])
+    """Logarithms of mean JCT over that of REFERENCE in the same order of the queue, shape (candidates, workloads)."""
+    rules = RunSettings(urgency=SIMULATED_URGENCY if name.endswith(SMALLEST_AREA_FIRST) else UrgencyRules())
+    policies: list[ComparedPolicy] = [
+        HeuristicPolicy(REFERENCE, smallest_first=True),
+        *(CandidatePolicy(name, values) for values in candidates),
+    ]
+    runs = dict(enumerate(Run(policy, rules) for policy in policies))
+    results = run_all(runs, [TrainingWorkload(seed, jobs) for seed in seeds], parallel_map)
+    reference_s, *means_s = ([result.jct_s for result in found] for found in results.values())
+    return np.array([log_ratios(each, reference_s) for each in means_s])

@@ -22,10 +22,6 @@ class Workload(NamedTuple):
     site: SimulatedSite
     jobs: tuple[SubmittedJob, ...]
 
-    def __str__(self) -> str:
-        """Say how many jobs there are: all of them would be pages."""
-        return f"{len(self.jobs)} jobs"
-
     @property
     def digest(self) -> str:
         """SHA-256 over the site and all jobs."""

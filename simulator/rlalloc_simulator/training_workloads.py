@@ -53,10 +53,6 @@ class TrainingWorkload(msgspec.Struct, frozen=True):
     number: int
     jobs: int | None = None
 
-    def __str__(self) -> str:
-        """Return its number."""
-        return f"workload {self.number}"
-
     @property
     def digest(self) -> str:
         """Its numbers: how it is made is in the sources of ``rlalloc_simulator``."""

@@ -34,7 +34,7 @@ def validate(
     jobs: Annotated[int, typer.Option(min=20, help="Jobs of the workload.")] = 300,
     minutes: Annotated[float, typer.Option(min=0.5, help="Jobs are submitted for this long.")] = 8.0,
     load: Annotated[float, typer.Option(min=0.01, max=100, help="Offered GPU load meanwhile.")] = 0.85,
-    seed: Annotated[int, typer.Option(min=0, help="All that is random follows from it.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all randomness.")] = 0,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw both side by side.")] = None,
 ) -> None:
     """Compare the engine with a real slurmctld: one workload on both, without rlalloc, in shadow mode and enforced.

@@ -1,6 +1,8 @@
 """What a person types: exit codes, explanations, and one job's story."""
 
+import getpass
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,8 +15,13 @@ import pytest
 from rlalloc.heuristics import BASELINE_NAME, SERVED_HEURISTICS
 from rlalloc.job import Shares
 from rlalloc.observation import FEATURES, SCHEMA_ID
+from rlalloc.policies import ACTOR_FILE, CURRENT, PolicyStore
+from rlalloc.policy_inputs import DEFAULT_INPUTS
 from rlalloc.store import Store
 from rlalloc.store.migrations.versions.r0003_feature_names import NAMES_OF_0_1
+from rlalloc_agent.actor import Actor
+from tests.agent.running_server import Server, add_version
+from tests.core.test_policies import MANIFEST
 from tests.core.test_store import APPLICATION, DECISION, OUTCOME
 from tests.core.test_store_migrations import make_newer, run_sql
 
@@ -34,10 +41,11 @@ def config(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(config: Path) -> Run:
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
+    def run(*words: str, sudo_user: str = "") -> subprocess.CompletedProcess[str]:
+        sudo = {"SUDO_USER": sudo_user} if sudo_user else {}
         return subprocess.run(
             [Path(sys.executable).parent / "rlalloc", *words],
-            env={"RLALLOC_CONFIG": str(config), "COLUMNS": "150", "PATH": "/usr/bin:/bin"},
+            env={"RLALLOC_CONFIG": str(config), "COLUMNS": "150", "PATH": "/usr/bin:/bin"} | sudo,
             capture_output=True,
             text=True,
             check=False,
@@ -150,6 +158,21 @@ def test_status_says_that_the_agent_is_dead(run: Run) -> None:
     assert "cannot reach the agent within" in done.stdout
 
 
+def test_a_policy_in_use_that_cannot_be_served_is_shown(run: Run, config: Path, tmp_path: Path) -> None:
+    """As after an upgrade that removed a feature: the shipped policy answers instead."""
+    config.write_text(config.read_text().replace("deadline_s: 0.1", "deadline_s: 10"))
+    policies = PolicyStore(tmp_path / "policies")
+    version = add_version(policies, Actor(("moon_phase", *DEFAULT_INPUTS)))
+    (policies.directory / CURRENT).symlink_to(version)
+    with Server(tmp_path) as server:
+        shown = " ".join(run("status").stdout.split())
+        assert f"serves {server.policy.version} for" in shown
+    assert f"policy {version} cannot be served: " in shown
+    assert "reads moon_phase, which this version of rlalloc does not have" in shown
+    listed = " ".join(run("policy", "list").stdout.replace("│", " ").split())
+    assert f"{version} yes cannot be served: " in listed
+
+
 def test_before_the_daemons_first_start_nothing_is_made(run: Run, tmp_path: Path) -> None:
     """A file that root made would be one that the daemon cannot write to."""
     shown, explained = run("status"), run("explain", "7")
@@ -200,12 +223,68 @@ def test_status_shows_the_rows_that_it_can_read(run: Run, tmp_path: Path) -> Non
 
 
 def test_policies_are_listed_and_only_versions_promoted(run: Run) -> None:
-    assert "the policy shipped with rlalloc" in run("policy", "list").stdout
+    assert "shipped with rlalloc" in run("policy", "list").stdout
     done = run("policy", "promote", "v000001")
     assert done.returncode == 1
     assert "no policy at" in done.stderr
 
 
+def test_a_refused_version_needs_force_and_a_reason(run: Run, tmp_path: Path) -> None:
+    policies = PolicyStore(tmp_path / "policies")
+    evaluation: dict[str, object] = {"promote": False, "reason": "it is [/worse]"}
+    policies.add({ACTOR_FILE: b"x"}, msgspec.structs.replace(MANIFEST, evaluation=evaluation))
+    refused = run("policy", "promote", "v000001")
+    assert (refused.returncode, policies.current()) == (1, None)
+    assert "the gate refused v000001: it is [/worse]" in refused.stderr
+    assert run("policy", "promote", "v000001", "--force").returncode == 2
+    done = run("policy", "promote", "v000001", "--force", "--reason", "a [/test]", sudo_user="ada")
+    assert (done.returncode, done.stdout) == (0, "v000001 is in use instead of shipped\n")
+    assert policies.current() == "v000001"
+    shown = run("policy", "list").stdout
+    who = "ada" if os.geteuid() == 0 else getpass.getuser()
+    assert f"by {who}, forced: a [/test]" in " ".join(shown.replace("│", " ").split())
+
+
+def test_the_way_back_is_rollback_or_the_shipped_policy(run: Run, tmp_path: Path) -> None:
+    policies = PolicyStore(tmp_path / "policies")
+    for content in (b"one", b"two"):
+        policies.promote(policies.add({ACTOR_FILE: content}, MANIFEST))
+    assert run("policy", "rollback", "--reason", "slow").stdout == "v000001 is in use instead of v000002\n"
+    assert run("policy", "promote", "shipped").stdout == "shipped is in use instead of v000001\n"
+    assert policies.current() is None
+    assert run("policy", "rollback").returncode == 0
+    assert policies.current() == "v000001"
+
+
 def test_wrong_use_is_exit_2(run: Run) -> None:
     assert run("explain", "seven").returncode == 2
     assert run("frobnicate").returncode == 2
+
+
+def test_users_text_is_no_markup(run: Run, tmp_path: Path) -> None:
+    """A job named ``[/nonsense]`` ended `explain` in a traceback."""
+    hostile = "[/nonsense] :skull:"
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    decision = msgspec.structs.replace(DECISION, job_name=hostile, user=hostile, allocation=None, reason=hostile)
+    store.add_decisions([decision])
+    store.close()
+    explained, status = run("explain", "7"), run("status")
+    assert (explained.returncode, status.returncode) == (0, 0)
+    assert f"job 7 '{hostile}'" in explained.stdout
+    assert f"by {hostile}" in explained.stdout
+    assert "[/nonsense]" in status.stdout
+
+
+@pytest.mark.parametrize("job_id", ["7_2", "7_[0-3%2]", " 7 "])
+def test_a_task_of_an_array_is_explained_by_its_array(run: Run, tmp_path: Path, job_id: str) -> None:
+    """As squeue prints it; an array is decided as one job, under the id that sbatch printed."""
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    store.add_decisions([DECISION])
+    store.close()
+    done = run("explain", job_id, "--json")
+    assert json.loads(done.stdout)[0]["decision"]["job_id"] == 7
+
+
+@pytest.mark.parametrize("job_id", ["seven", "7_", "_2", "7+1", "-7"])
+def test_what_is_no_job_id_is_wrong_use(run: Run, job_id: str) -> None:
+    assert run("explain", job_id).returncode == 2

@@ -1,9 +1,11 @@
 """Wild but valid requests, bounds and clusters for property tests."""
 
 import numpy as np
+from hypothesis import reject
 from hypothesis import strategies as st
 
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
+from rlalloc.errors import DirectiveError
 from rlalloc.job import JOB_CLASSES, Allocation, JobView, Shares
 from rlalloc.view import ClusterView
 
@@ -43,10 +45,14 @@ def directives(draw: st.DrawFn) -> Directives:
 @st.composite
 def job_views(draw: st.DrawFn) -> JobView:
     request = draw(requests())
+    try:
+        bounds = bounds_for(request, draw(directives()), SiteBounds(), SHAPE)
+    except DirectiveError:
+        reject()  # its tasks cannot share any count of the range
     return JobView(
         job_class=draw(st.sampled_from(JOB_CLASSES)),
         request=request,
-        bounds=bounds_for(request, draw(directives()), SiteBounds(), SHAPE),
+        bounds=bounds,
         waited_s=draw(st.floats(0, 1e6)),
         user_running_gpus=draw(st.integers(0, 64)),
     )

@@ -1,5 +1,7 @@
 """What a job may get: from its request, its #RLALLOC lines and the site's rule."""
 
+import time
+
 import pytest
 
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for, parse_directives
@@ -40,6 +42,7 @@ def test_a_list_of_counts_names_the_workable_ones() -> None:
         ("gpus=8-1", "must not be above"),
         ("gpus=0-4", "at least 1"),
         ("gpus=٣", "not a whole number"),
+        (f"gpus=1-{'9' * 390}", "at most a billion"),
         ("cpus-per-gpu=-3", "not a number above 0"),
         ("mem-per-gpu=8X", "not a size"),
         ("launch=mpi", "torchrun"),
@@ -96,3 +99,68 @@ def test_tasks_follow_the_gpus_where_there_was_one_a_gpu() -> None:
     )
     assert bounds_for(per_gpu, Directives(), SiteBounds(), SHAPE).task_per_gpu
     assert not bounds_for(FOUR_GPUS, Directives(), SiteBounds(), SHAPE).task_per_gpu
+
+
+def test_counts_end_where_the_partition_ends() -> None:
+    bounds = bounds_for(FOUR_GPUS, parse_directives("gpus=1-9999999"), SiteBounds(), SHAPE, partition_gpus=24)
+    assert bounds.gpu_counts == (1, 2, 4, 8, 16, 24)
+    assert (bounds.gpus.maximum, bounds.gpus.maximum_from) == (24, "partition")
+
+
+def test_a_range_above_the_partition_is_refused() -> None:
+    with pytest.raises(DirectiveError, match="its partition has 24 GPUs; widen the range"):
+        bounds_for(FOUR_GPUS, parse_directives("gpus=32-64"), SiteBounds(), SHAPE, partition_gpus=24)
+
+
+def test_the_request_may_be_larger_than_what_is_usable_now() -> None:
+    """Half of the nodes may be down: what was submitted always works."""
+    request = Allocation(4, 8, 1, 64, 200_000, 3600)
+    bounds = bounds_for(request, parse_directives("gpus=8-64"), SiteBounds(), SHAPE, partition_gpus=16)
+    assert bounds.gpu_counts == (8, 16, 24, 32)
+
+
+def test_a_range_without_end_takes_no_time() -> None:
+    """Where nobody says how large the partition is, the listing has an end all the same."""
+    began = time.process_time()
+    bounds = bounds_for(FOUR_GPUS, parse_directives("gpus=1-999999999"), SiteBounds(), NodeShape(1, 64, 512_000))
+    assert time.process_time() - began < 0.1
+    assert len(bounds.gpu_counts) == 1025  # and the end of the range
+
+
+@pytest.mark.parametrize(
+    ("declared", "site", "expected"),
+    [
+        ("1M-8G", SiteBounds(), (1024, 8192, "default", "script")),
+        ("1M", SiteBounds(), (1024, 1024, "default", "default")),
+        ("1M-8G", SiteBounds(min_mem_mib_per_gpu=4096), (4096, 8192, "site", "script")),
+        ("1M-8G", SiteBounds(min_mem_mib_per_gpu=256), (256, 8192, "site", "script")),
+        ("1M-8G", SiteBounds(min_mem_mib_per_gpu=99_000), (50_000, 50_000, "site", "site")),
+        ("2G-8G", SiteBounds(), (2048, 8192, "script", "script")),
+    ],
+)
+def test_declared_memory_has_a_floor(
+    declared: str, site: SiteBounds, expected: tuple[float, float, str, str]
+) -> None:
+    """The site's, or 1 GiB a GPU; never above the request."""
+    memory = bounds_for(FOUR_GPUS, parse_directives(f"mem-per-gpu={declared}"), site, SHAPE).mem_mib_per_gpu
+    assert (memory.minimum, memory.maximum, memory.minimum_from, memory.maximum_from) == expected
+
+
+def test_a_job_that_asked_for_less_than_the_floor_may_keep_it() -> None:
+    small = Allocation(1, 4, 1, 4, mem_mib_per_node=2048, time_limit_s=60)
+    memory = bounds_for(small, parse_directives("mem-per-gpu=1M-1G"), SiteBounds(), SHAPE).mem_mib_per_gpu
+    assert memory.minimum == 512
+
+
+@pytest.mark.parametrize(
+    ("gpus", "tasks", "counts"),
+    [
+        (4, 2, (2, 4, 8, 16)),  # -n 2 --gpus-per-task=2: one GPU for two tasks is no choice
+        (4, 3, (4,)),  # as submitted, and no more
+        (2, 8, (1, 2, 4, 8, 16)),  # four tasks shared a GPU
+        (4, 1, (1, 2, 4, 8, 16)),
+    ],
+)
+def test_counts_that_the_tasks_cannot_share_are_no_choice(gpus: int, tasks: int, counts: tuple[int, ...]) -> None:
+    request = Allocation(1, gpus, tasks, 4, 64_000, 3600)
+    assert bounds_for(request, parse_directives("gpus=1-16"), SiteBounds(), SHAPE).gpu_counts == counts

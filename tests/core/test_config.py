@@ -16,6 +16,11 @@ def test_an_empty_file_is_the_defaults_and_those_are_shadow() -> None:
     assert Config().mode == "shadow"
 
 
+@pytest.mark.parametrize("endpoint", ["ipc:///run/rlalloc/agent.sock", "tcp://127.0.0.1:5555"])
+def test_the_agent_may_listen_on_this_machine(endpoint: str) -> None:
+    assert parse_config(f"agent: {{endpoint: '{endpoint}'}}", "x").agent.endpoint == endpoint
+
+
 def test_what_is_shown_can_be_read_again() -> None:
     config = parse_config("mode: off\nrules: [{name: a, bounds: {gpus_factor: [0.5, 2]}}]", "x")
     assert parse_config(config_as_yaml(config), "x") == config
@@ -34,6 +39,11 @@ def test_the_shipped_file_is_valid_and_names_every_key() -> None:
     [
         ("mod: shadow", "mod: unknown key; did you mean 'mode'"),
         ("agent: {deadline: 3}", "agent.deadline: unknown key; did you mean 'deadline_s'"),
+        ("agent: {endpoint: 'tcp://0.0.0.0:5555'}", "agent.endpoint: found 'tcp://0.0.0.0:5555'; .* on this machine"),
+        ("agent: {endpoint: 'tcp://*:5555'}", "agent.endpoint: .*tcp://127.0.0.1:PORT"),
+        ("agent: {endpoint: 'tcp://127.0.0.1.evil.org:5555'}", "agent.endpoint: .*ipc:///PATH"),
+        ("agent: {endpoint: 'tcp://eth0;127.0.0.1:5555'}", "agent.endpoint"),
+        ("agent: {endpoint: agent.sock}", "agent.endpoint"),
         ("rules: [{name: a, bounds: {foo: 1}}]", r"rules\[0\].bounds.foo: unknown key. Allowed: min_cpus_per_gpu"),
         ("mode: on", "mode: .*'on'. Allowed: off, shadow, enforce"),
         ("grace_s: soon", "grace_s: Expected `int`, got `str`; found 'soon'"),

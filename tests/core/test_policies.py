@@ -7,7 +7,17 @@ import msgspec
 import pytest
 
 from rlalloc.errors import MissingInputsError, PolicyError
-from rlalloc.policies import ACTOR_FILE, MANIFEST_FILE, Manifest, PolicyStore, read_manifest, verify
+from rlalloc.policies import (
+    ACTOR_FILE,
+    CURRENT,
+    HISTORY_FILE,
+    MANIFEST_FILE,
+    SHIPPED_NAME,
+    Manifest,
+    PolicyStore,
+    read_manifest,
+    verify,
+)
 from rlalloc.policy_inputs import DEFAULT_INPUTS
 
 MANIFEST = Manifest(
@@ -105,6 +115,61 @@ def test_two_promoters_do_not_interleave(tmp_path: Path) -> None:
         other.join(timeout=0.3)
         assert other.is_alive()
         assert store.current() is None
-        store.put_in_use(first)
+        store.put_in_use(first, by="ada", reason="a test")
     other.join()
     assert store.current() == second
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> PolicyStore:
+    """A policy store of three versions, none in use."""
+    store = PolicyStore(tmp_path)
+    for content in (b"one", b"two", b"three"):
+        store.add({ACTOR_FILE: content}, MANIFEST)
+    return store
+
+
+def test_the_shipped_policy_can_be_put_in_use_again(three: PolicyStore) -> None:
+    three.promote("v000002")
+    three.promote(SHIPPED_NAME, by="ada", reason="v000002 is slow")
+    assert three.current() is None
+    last = three.promotions()[-1]
+    assert (last.version, last.before, last.by, last.reason) == ("shipped", "v000002", "ada", "v000002 is slow")
+
+
+def test_each_rollback_goes_one_version_further_back(three: PolicyStore) -> None:
+    for version in ("v000001", "v000003", "v000003", "v000002"):
+        three.promote(version)
+    undone = [three.roll_back(by="ada", reason="worse") for _ in range(3)]
+    assert undone == ["v000003", "v000001", "shipped"]
+    with pytest.raises(PolicyError, match="no other was before it"):
+        three.roll_back(by="ada", reason="worse")
+
+
+def test_a_promotion_of_before_there_were_notes_is_rolled_back_to_its_parent(three: PolicyStore) -> None:
+    child = three.add({ACTOR_FILE: b"four"}, msgspec.structs.replace(MANIFEST, parent="v000002"))
+    (three.directory / CURRENT).symlink_to(child)
+    assert three.roll_back(by="ada", reason="worse") == "v000002"
+
+
+def test_what_could_not_be_put_in_use_is_not_noted(three: PolicyStore) -> None:
+    three.promote("v000001")
+    (three.directory / CURRENT).unlink()
+    (three.directory / CURRENT).mkdir()  # nothing can be renamed over a folder
+    with pytest.raises(PolicyError, match="cannot put v000002 in use"):
+        three.promote("v000002")
+    assert [change.version for change in three.promotions()] == ["v000001"]
+
+
+def test_a_note_that_was_cut_short_is_left_out(three: PolicyStore) -> None:
+    three.promote("v000001")
+    with (three.directory / HISTORY_FILE).open("a") as file:
+        file.write('{"time_s": 1')
+    assert [change.version for change in three.promotions()] == ["v000001"]
+
+
+def test_the_verdict_of_the_gate_is_known() -> None:
+    refused = msgspec.structs.replace(MANIFEST, evaluation={"promote": False, "reason": "it is worse"})
+    assert refused.refusal == "it is worse"
+    assert MANIFEST.refusal is None
+    assert msgspec.structs.replace(MANIFEST, evaluation={"promote": True, "reason": "better"}).refusal is None

@@ -80,6 +80,20 @@ def test_each_job_that_is_decided_is_a_sign_of_life(queue: list[JobRecord]) -> N
     assert len(seen) >= JOBS
 
 
+def test_a_range_without_end_does_not_keep_the_daemon_busy(queue: list[JobRecord]) -> None:
+    """``#RLALLOC gpus=1-9999999`` listed a million counts, and asked the heuristics of each."""
+    tag = queue[0].admin_comment.partition("ask=")[0] + "ask=gpus=1-9999999"
+    job = msgspec.structs.replace(queue[0], admin_comment=tag)
+    agent = AgentClient("ipc:///nowhere", 0.01)
+    snapshot = Snapshot(time.time(), (job,), (NODE,), {}, None)
+    began = time.process_time()
+    ((_, decision),) = decide(find_candidates([job], ENFORCE, set()), snapshot, ENFORCE, agent)
+    agent.close()
+    assert time.process_time() - began < 2
+    assert decision.bounds is not None
+    assert (decision.bounds.gpu_counts, decision.bounds.gpus.maximum_from) == ((1, 2, 4, 8), "partition")
+
+
 @pytest.mark.parametrize("after", [0, 1, 49, 50, 70])
 def test_told_to_stop_it_lets_the_rest_go_as_submitted(queue: list[JobRecord], store: Store, after: int) -> None:
     slurm = SlurmInMemory(queue)

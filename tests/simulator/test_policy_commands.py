@@ -10,14 +10,18 @@ from typer.testing import CliRunner
 
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import REFERENCE_POLICIES
-from rlalloc.heuristics.order import ORDERS
+from rlalloc.heuristics.order import ORDERS, SMALLEST_AREA_FIRST
+from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator import heuristic_tuning as tuning
 from rlalloc_simulator.commands.policy_commands import add_commands
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, HeuristicPolicy
 from rlalloc_simulator.comparison.load_comparison import LOWER_BOUND, ComparisonSettings, compare
+from rlalloc_simulator.comparison.runner import Run, RunSettings, run_policy
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
-from rlalloc_simulator.heuristic_tuning import TUNABLE, CandidatePolicy, TuningSettings, tune
+from rlalloc_simulator.heuristic_tuning import TUNABLE, CandidatePolicy, TuningSettings, jct_log_ratios, tune
 from rlalloc_simulator.progress import silent
+from rlalloc_simulator.site_from_workload import SIMULATED_URGENCY
+from rlalloc_simulator.training_workloads import TUNING, training_workload
 from tests.simulator.comparison.example_results import result
 
 APP = typer.Typer()
@@ -92,19 +96,33 @@ def test_tuning_gives_constants_that_the_policy_takes(name: str) -> None:
 def test_tuning_finds_what_is_best(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a mean JCT that is least at a threshold of 0.8, and the baseline as it is."""
 
-    def made_up(
-        policies: dict[int, CandidatePolicy | HeuristicPolicy], sources: Sequence[object], *_: object, **__: object
-    ) -> dict[int, list[WorkloadResult]]:
+    def made_up(runs: dict[int, Run], sources: Sequence[object], _: object) -> dict[int, list[WorkloadResult]]:
+        policies = {number: run.policy for number, run in runs.items()}
         jct_s = {
             number: 5.0 + (each.values["threshold"] - 0.8) ** 2 if isinstance(each, CandidatePolicy) else 10.0
             for number, each in policies.items()
         }
         return {number: [result(seconds)] * len(sources) for number, seconds in jct_s.items()}
 
-    monkeypatch.setattr(tuning, "run_policies", made_up)
+    monkeypatch.setattr(tuning, "run_all", made_up)
     tuned = tune("efficiency", TuningSettings(rounds=8, candidates=20, workloads=1, test_workloads=3), map, silent)
     assert tuned.values["threshold"] == pytest.approx(0.8, abs=0.03)
     assert tuned.ratio.estimate == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("name", ["price-ef", "price-ef+smallest-area-first"])
+def test_ratios_are_versus_the_reference_in_the_same_order_of_the_queue(name: str) -> None:
+    """Else the order's gain would pass for the constants'."""
+    ordered = name.endswith(SMALLEST_AREA_FIRST)
+    log_ratios = jct_log_ratios(name, [TUNABLE[name].in_use], range(TUNING, TUNING + 2), 30, map)
+    rules = SIMULATED_URGENCY if ordered else UrgencyRules()
+    settings, suffix = RunSettings(urgency=rules), SMALLEST_AREA_FIRST if ordered else ""
+    for place in range(2):
+        workload = training_workload(TUNING + place, 30)
+        tuned, reference = (
+            run_policy(HeuristicPolicy(each), workload, settings).jct_s for each in (name, f"{REFERENCE}{suffix}")
+        )
+        assert log_ratios[0, place] == pytest.approx(math.log(tuned / reference))
 
 
 def test_points_and_constants_are_the_same_thing() -> None:

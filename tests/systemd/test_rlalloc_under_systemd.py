@@ -24,6 +24,14 @@ MOLDABLE = """\
 exec torchrun --nproc-per-node=$SLURM_GPUS_ON_NODE train.py
 """
 
+WRITES_A_VERSION = """
+import time
+from rlalloc.store import PolicyRow, Store
+store = Store("sqlite:////var/lib/rlalloc/store.sqlite")
+store.add_policy(PolicyRow(version="v000009", parent=None, created_s=1.0, promoted=False, verdict={}))
+time.sleep(600)
+"""
+
 
 def _explain(container: Container, job: int, *, limit_s: float = 60) -> dict[str, Any]:
     """Ask until the job's decision is there."""
@@ -126,6 +134,42 @@ def test_it_starts_without_slurmctld_and_finds_it_later(rlalloc_container: Conta
     debian_slurm.wait_for(container, "systemctl", "show", "-P", "StatusText", "rlallocd", expect="mode enforce")
     debian_slurm.wait_for(container, "sh", "-c", INTERCEPTS)
     assert _explain(container, debian_slurm.submit(container, MOLDABLE))
+
+
+def test_daemon_and_trainer_both_write_the_store(rlalloc_container: Container) -> None:
+    """No "attempt to write a readonly database" for the trainer, nor for a daemon that is restarted meanwhile.
+
+    What writes stands in for the end of a training, which takes a night's work to reach: same user, group and umask.
+    """
+    container = rlalloc_container
+    container.start("rlalloc-agent", "rlallocd")
+    debian_slurm.wait_for(container, "sh", "-c", INTERCEPTS)
+    assert container.run("stat", "-c", "%a %G", "/var/lib/rlalloc/store.sqlite").stdout == "660 rlalloc\n"
+    container.start("rlalloc-train.service")
+    assert container.run("systemctl", "show", "-P", "Result", "rlalloc-train.service").stdout == "success\n"
+    as_trainer = ("-p", "User=rlalloc", "-p", "Group=rlalloc", "-p", "UMask=0007")
+    training = ("systemd-run", "--unit=training", *as_trainer, "/opt/rlalloc/bin/python", "-c", WRITES_A_VERSION)
+    container.run(*training)
+    debian_slurm.wait_for(container, "rlalloc", "status", expect="1 policies")
+    container.run("systemctl", "restart", "rlallocd")
+    debian_slurm.wait_for(container, "sh", "-c", INTERCEPTS)
+    assert _explain(container, debian_slurm.submit(container, MOLDABLE))
+    assert container.run("systemctl", "is-active", "training", check=False).stdout == "active\n"
+    container.run("systemctl", "stop", "training")
+
+
+def test_a_reload_of_a_wrong_file_fails_and_says_why(rlalloc_container: Container) -> None:
+    """`systemctl reload rlallocd` exits with 1, and the daemon goes on with what it had."""
+    container = rlalloc_container
+    container.start("rlallocd")
+    container.run("cp", "-p", "/etc/rlalloc/rlalloc.yaml", "/etc/rlalloc/right.yaml")
+    container.run("sh", "-c", "echo 'grace: 7' >>/etc/rlalloc/rlalloc.yaml")
+    refused = container.run("systemctl", "reload", "rlallocd", check=False)
+    assert refused.returncode == 1
+    assert "grace: unknown key; did you mean 'grace_s'?" in container.journal("rlallocd")
+    assert container.run("systemctl", "is-active", "rlallocd", check=False).stdout == "active\n"
+    container.run("mv", "/etc/rlalloc/right.yaml", "/etc/rlalloc/rlalloc.yaml")
+    container.run("systemctl", "reload", "rlallocd")
 
 
 def test_uninstalling_never_breaks_slurm(rlalloc_container: Container) -> None:

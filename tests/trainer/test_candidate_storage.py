@@ -64,6 +64,7 @@ def test_what_beats_the_version_in_use_is_promoted(policies: PolicyStore, store:
     second, _ = store_candidate(better_than(first), policies, store)
     assert verdict.promote
     assert policies.current() == second
+    assert policies.promotions()[-1].by == "rlalloc train run"
     assert all(row.promoted for row in store.policies())
 
 

@@ -12,8 +12,7 @@ from rlalloc.errors import PolicyError
 from rlalloc.heuristics import BASELINE_NAME
 from rlalloc.policies import verify
 from rlalloc_simulator.comparison import runner
-from rlalloc_simulator.comparison.compared_policy import ComparedPolicy
-from rlalloc_simulator.comparison.runner import run_policies
+from rlalloc_simulator.comparison.runner import Run, run_all
 from rlalloc_simulator.progress import silent
 from rlalloc_simulator.training_workloads import TEST, TrainingWorkload, training_workload
 from rlalloc_trainer.advantages.counterfactual import AdvantageSettings
@@ -82,13 +81,11 @@ def test_heuristics_are_compared_on_the_workloads_that_they_ran(whole: Path, mon
     """The baseline and what was chosen run all three test workloads, other heuristics the first two."""
     ran: dict[str, list[int]] = {}
 
-    def noted(
-        policies: Mapping[str, ComparedPolicy], sources: Sequence[TrainingWorkload], *rest: Any, **more: Any
-    ) -> Any:
-        ran.update({name: [source.number - TEST for source in sources] for name in policies})
-        return run_policies(policies, sources, *rest, **more)
+    def noted(runs: Mapping[str, Run], sources: Sequence[TrainingWorkload], *rest: Any, **more: Any) -> Any:
+        ran.update({name: [source.number - TEST for source in sources] for name in runs})
+        return run_all(runs, sources, *rest, **more)
 
-    monkeypatch.setattr(module, "run_policies", noted)
+    monkeypatch.setattr(module, "run_all", noted)
     pretrain(SMALL, whole, silent, workers=1)
     assert ran[BASELINE_NAME] == ran[VERSION] == [0, 1, 2]
     assert [ran[name] for name in GATE_HEURISTICS if name != BASELINE_NAME] == [[0, 1]] * (len(GATE_HEURISTICS) - 1)

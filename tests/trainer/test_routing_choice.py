@@ -1,4 +1,4 @@
-"""Who answers where: chosen by what it wins, never where it is behind the baseline heuristic."""
+"""The routing is chosen by what it wins, never where it is behind the baseline heuristic."""
 
 import msgspec
 import pytest
@@ -16,10 +16,10 @@ from rlalloc_simulator.engine import Simulator, table_of
 from rlalloc_simulator.site_from_workload import Workload
 from rlalloc_simulator.training_workloads import VALIDATION, training_workload
 from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
-from rlalloc_trainer.promotion.routing_choice import WAYS, best_of, best_routing, choose_routing, served
+from rlalloc_trainer.promotion.routing_choice import ROUTINGS, best_of, best_routing, choose_routing, served
 from tests.simulator.comparison.example_results import result
 
-PRESSED, CALM = WAYS[1], WAYS[2]
+PRESSED, CALM = ROUTINGS[1], ROUTINGS[2]
 
 
 def ratios(everything: float, *thirds: float) -> dict[str, Interval]:
@@ -59,9 +59,9 @@ def test_what_is_proven_later_need_not_be_surely_ahead() -> None:
     """Else one percent, which is told on many test workloads only, would never be asked about."""
     perhaps = {"all": Interval(0.99, 0.98, 1.001), "calm": Interval(1.0, 0.99, 1.01)}
     behind = {"all": Interval(0.98, 0.96, 1.001), "calm": Interval(1.02, 1.01, 1.03)}
-    ways = {EVERYWHERE: behind, PRESSED: perhaps, CALM: ratios(1.0, 1.0, 1.0, 1.0)}
-    assert best_routing(ways) is None
-    assert best_routing(ways, proven_later=True) == PRESSED
+    routings = {EVERYWHERE: behind, PRESSED: perhaps, CALM: ratios(1.0, 1.0, 1.0, 1.0)}
+    assert best_routing(routings) is None
+    assert best_routing(routings, proven_later=True) == PRESSED
 
 
 def test_where_no_network_is_asked_the_heuristic_runs_itself() -> None:
@@ -100,7 +100,7 @@ def test_every_way_is_run_and_only_one_that_wins_is_taken() -> None:
         actor.residual.bias[0] = -8.0
     workloads = [training_workload(VALIDATION + number, 60) for number in (0, 1, 2)]
     routing, measured = choose_routing(LearnedPolicy.of(actor), workloads, map)
-    assert set(measured) == {way.describe() for way in WAYS}
+    assert set(measured) == {routing.describe() for routing in ROUTINGS}
     assert measured["everywhere"].estimate != pytest.approx(1.0, abs=1e-3)
     assert routing == NOWHERE or measured[routing.describe()].estimate < 1.0
 
@@ -108,11 +108,11 @@ def test_every_way_is_run_and_only_one_that_wins_is_taken() -> None:
 def test_another_heuristic_that_is_better_is_taken_and_needs_no_network() -> None:
     """On a site where one that stands in for the base is the best, the agent serves that."""
     weights, name = LearnedPolicy.of(Actor()), next(iter(ALTERNATIVES))
-    way = Routing(below=0.0, heuristic=name)
-    assert way in WAYS
+    routing = Routing(below=0.0, heuristic=name)
+    assert routing in ROUTINGS
     base = [result(100.0, wait_s=50.0)] * 6
-    assert best_of({EVERYWHERE: base, way: [result(90.0, wait_s=50.0)] * 6}, base)[0] == way
-    assert served(weights, way) == HeuristicPolicy(name)
+    assert best_of({EVERYWHERE: base, routing: [result(90.0, wait_s=50.0)] * 6}, base)[0] == routing
+    assert served(weights, routing) == HeuristicPolicy(name)
     assert served(weights, PRESSED) == msgspec.structs.replace(weights, routing=PRESSED)
 
 

@@ -1,6 +1,6 @@
 """Who goes first, where the site lets urgency count.
 
-Smallest area first (SAF), the base heuristic's order: jobs by the GPU time that they are expected to hold.
+Smallest area first (SAF), the baseline heuristic's order: jobs by the GPU time that they are expected to hold.
 Carastan-Santos, de Camargo, Trystram and Zrigui, CCGRID 2019 (One Can Only Gain by Replacing EASY Backfilling).
 Shortest first in a backfilled queue: Tsafrir, Etsion and Feitelson, 2007 (Backfilling Using System-Generated
 Predictions Rather than User Runtime Estimates), SJBF. Here the order is not strict: what a job can lose is bounded

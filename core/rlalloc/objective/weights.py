@@ -1,4 +1,4 @@
-"""What the terms of a site's objective are worth to it, and how a policy is told."""
+"""The weights of a site's objective, and the features by which a policy is conditioned on them."""
 
 from typing import Annotated, Final
 

@@ -1,7 +1,7 @@
 """Connections to the database behind the store: transactions, and errors that say what to do."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -10,12 +10,15 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from rlalloc.errors import StoreError, StoreMissing, StoreUnfit
+from rlalloc.shared_files import make_shared, mend_shared
 
 
 class Database:
     """One connection pool to the database at ``url``. Raises StoreUnfit for a URL that cannot be used.
 
     With ``read_only`` SQLite refuses every write, and no file is created; raises StoreMissing where there is none.
+    Else SQLite's files are made so that the group of their directory may write them: daemon and trainer are
+    different users.
     """
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
@@ -25,6 +28,8 @@ class Database:
             sqlite = parsed.get_backend_name() == "sqlite"
             if sqlite and read_only:
                 parsed = _existing_file(parsed, self.name)
+            elif sqlite and parsed.database:
+                _share_files(parsed.database)
             self._engine = sa.create_engine(parsed)
         except (SQLAlchemyError, ModuleNotFoundError) as err:
             raise StoreUnfit(
@@ -73,6 +78,16 @@ def _existing_file(url: sa.URL, name: str) -> sa.URL:
     if url.database is None or not Path(url.database).exists():
         raise StoreMissing(f"there is no store at {name} yet: rlallocd creates it when it first starts")
     return url.set(database=f"file:{quote(url.database)}").update_query_dict({"mode": "ro", "uri": "true"})
+
+
+def _share_files(database: str) -> None:
+    """Make the file here, since SQLite would leave its mode to the umask; -wal and -shm get the mode of the file."""
+    if database == ":memory:" or database.startswith("file:"):
+        return
+    with suppress(OSError):  # SQLite says what is wrong when it opens the file
+        make_shared(Path(database))
+        for ending in ("-wal", "-shm"):
+            mend_shared(Path(f"{database}{ending}"))
 
 
 def _prepare_reading(connection: Any, _record: object) -> None:

@@ -1,4 +1,4 @@
-"""Soft actor-critic for a choice among few (Christodoulou 2019), in plain torch.
+"""Soft actor-critic for discrete actions (Christodoulou 2019), in plain torch.
 
 As rlalloc_trainer.sac.soft_actor_critic, but the actor gives each choice a probability and the critics give each a
 value, so that both expectations over the actor, in the target and in its own loss, are sums: no choice has to be
@@ -24,7 +24,7 @@ class CategoricalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     batch              transitions a step
     rate               Adam's learning rate of actor and critics at first; at the end it is 0
     temperature_rate   Adam's learning rate of the temperature
-    temperature        what a nat of entropy is worth in reward, at the start
+    temperature        reward for a nat of entropy, at the start
     first_entropy      of the choices, in nats, that the temperature aims at: at first
     last_entropy       and at the end
     tau                part of the critics that the target networks take over at each step
@@ -41,7 +41,7 @@ class CategoricalSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 class Losses(NamedTuple):
-    """What one step came to: the critics' squared error, summed over both, and the actor's entropy in nats."""
+    """The result of one step: the critics' squared error, summed over both, and the actor's entropy in nats."""
 
     critic: float
     entropy: float
@@ -74,7 +74,7 @@ class CategoricalSac:
 
     @property
     def temperature(self) -> float:
-        """What a nat of entropy is worth in reward."""
+        """Reward for a nat of entropy."""
         return math.exp(self._log_temperature.item())
 
     def update(self, batch: Transitions) -> Losses:

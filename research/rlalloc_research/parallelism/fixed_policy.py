@@ -11,7 +11,7 @@ SIZES: Final = 6
 
 
 class FixedPlans:
-    """What a site with experience would write into its documentation.
+    """What an experienced site would write into its documentation.
 
     For each sixth of the model sizes, the plan that is worth most on average over ``situations`` (n, 4), by the true
     worth of all plans (n, plans): no table without a look at the cluster can be better there.

@@ -1,4 +1,4 @@
-"""The best choice, known to nobody in practice: value iteration over the model that the jobs really follow."""
+"""The optimal choice, unknown in practice: value iteration over the model that the jobs follow."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ from rlalloc_research.parallelism.parallelism_environment import GAPS_S, MOST_IN
 from rlalloc_research.parallelism.performance_model import Consequences, FloatArray, consequences
 
 DISCOUNT: Final = 0.8
-"""Of everybody in the comparison: about five jobs ahead count."""
+"""The discount of all learners: about five jobs ahead count."""
 _SIZES: Final = 12
 
 
@@ -38,7 +38,7 @@ class Oracle:
             self._value = RegularGridInterpolator((axis,) * 3, value)
 
     def values(self, situations: FloatArray) -> FloatArray:
-        """Return what each plan is worth (..., plans) in ``situations`` (..., 4), decided as well as can be after."""
+        """Return the value of each plan (..., plans) in ``situations`` (..., 4) with optimal decisions afterwards."""
         seen = consequences(situations)
         worth: FloatArray = rewards(seen) + DISCOUNT * self._value(_followers(situations, seen)).mean(axis=0)
         return worth

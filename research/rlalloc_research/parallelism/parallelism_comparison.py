@@ -63,7 +63,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """What policies are asked: the oracle's situations (n, 4), its choices (n,), each plan's worth (n, plans)."""
+    """The test: the oracle's situations (n, 4), its choices (n,), and the value of each plan (n, plans)."""
 
     situations: FloatArray
     best: NDArray[np.int64]
@@ -71,7 +71,7 @@ class Examination(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """A row: the mean over seeds and its standard deviation, which is nothing for those who do not learn."""
+    """A row: mean and standard deviation over seeds; the deviation is 0 without learning."""
 
     mean: Figures
     deviation: Figures
@@ -90,7 +90,7 @@ def compare(
 ) -> dict[str, Compared]:
     """Return a row for the fixed policy, each learner and the oracle.
 
-    What a run came to is kept in ``folder``, and taken from there the next time. Deterministic.
+    Results are kept in ``folder`` and read from there the next time. Deterministic.
     """
     examination, oracle = examination_by(settings.oracle_places)
     rows = {"fixed": [examine(FixedPlans(examination.situations, examination.worth).choose, examination)]}

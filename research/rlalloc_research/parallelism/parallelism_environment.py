@@ -1,9 +1,8 @@
 """The decision process: jobs come one after another, and each plan takes from the CPUs, memory and links of the next.
 
-Between two jobs pass 5, 21 or 54 minutes (the middles of three equally likely parts of an exponential distribution
-of mean
-30 minutes). What a job takes is given back exponentially, over its own run time. Every other time a neighbour's job
-of one of four kinds comes as well; what was in use before is given back over 2 h.
+5, 21 or 54 minutes pass between two jobs (the middles of three equally likely parts of an exponential distribution of
+mean 30 minutes). A job releases what it takes exponentially, over its own run time. Half of the time a neighbour's
+job of one of four kinds comes, too; what was in use before is released over 2 h.
 """
 
 from typing import Final, NamedTuple
@@ -60,7 +59,7 @@ def first_situations(count: int, generator: np.random.Generator) -> FloatArray:
 
 
 def begin(situations: FloatArray, plans: NDArray[np.int64], generator: np.random.Generator) -> Step:
-    """Begin the jobs of ``situations`` (n, 4) by ``plans`` (n,), each in its own world, and wait for the next."""
+    """Begin the jobs of ``situations`` (n, 4) by ``plans`` (n,), each on its own cluster, and wait for the next."""
     seen, rows = consequences(situations), np.arange(len(situations))
     gaps_s = generator.choice(GAPS_S, len(situations))
     neighbours = generator.choice(NEIGHBOURS, len(situations))

@@ -17,14 +17,14 @@ from rlalloc_trainer.sac.replay_buffer import Replay, Transitions
 
 FEATURES: Final = 2 * len(SITUATION) - 1
 _MIDDLING: Final = 0.6
-"""Taken off all rewards, as it changes no choice, so that values begin near 0 as networks do (tables: at its sum)."""
+"""Subtracted from all rewards, which changes no choice, so that values start near 0 as networks do."""
 
 
 class SacPlansSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How SAC learns here.
 
     episodes   in all
-    walkers    episodes that go on side by side
+    walkers    episodes that run at once
     updates    gradient steps after each decision of all walkers
     at_random  decisions of all walkers before anything is learned, each plan as likely
     """
@@ -51,7 +51,7 @@ class SacPlans:
 def observed(situations: FloatArray) -> Observations:
     """Return what the networks see of ``situations`` (n, 4): all of it from -1 to 1, and logs of what is left.
 
-    A job's share of what is left goes with the reciprocal of it: between 1 and 20 times. Either has FEATURES columns.
+    A job's share of what is left is proportional to its reciprocal: between 1 and 20 times. FEATURES columns.
     """
     left = np.maximum(1.0 - situations[:, :-1], 1.0 - MOST_IN_USE)
     return np.concatenate((2.0 * situations - 1.0, -np.log2(left) - 1.0), axis=-1, dtype=np.float32)
@@ -60,7 +60,7 @@ def observed(situations: FloatArray) -> Observations:
 def learn_sac(settings: SacPlansSettings, seed: int) -> SacPlans:
     """Learn from the decisions of ``settings.episodes``. The same seed gives the same actor.
 
-    The end of an episode is none of the process, as for the tables.
+    The end of an episode is not part of the process, as for the tables.
     """
     generator, walkers = np.random.default_rng(seed), settings.walkers
     decisions = settings.episodes // walkers * DECISIONS

@@ -21,8 +21,8 @@ class TableSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """The textbook's parameters (Sutton and Barto 2018, chapter 6).
 
     power    a value takes up part 1/n^power of its nth error: between 0.5 and 1 it converges (Even-Dar, Mansour 2003)
-    explore  part of the decisions that are taken at random (epsilon-greedy)
-    walkers  episodes that go on side by side, all learning the same table
+    explore  part of the decisions that are random (epsilon-greedy)
+    walkers  episodes that run at once and learn the same table
     """
 
     episodes: int = 30_000
@@ -54,7 +54,7 @@ def learn_table(method: Method, settings: TableSettings, seed: int) -> Table:
     """Learn a table. The same seed gives the same table.
 
     Q-learning expects the best next decision, SARSA the one that is taken next, at random or not. The end of an
-    episode is none of the process (the next job would come), so it is bootstrapped as any other step.
+    episode is not part of the process (the next job would come), so it is bootstrapped like any other step.
     """
     generator = np.random.default_rng(seed)
     table, walkers = Table(), np.arange(settings.walkers)

@@ -11,7 +11,7 @@ from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.command_line import errors_end_here, progress_bar
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
 
-SeedOption = Annotated[int, typer.Option(min=0, help="All that is random follows from it.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Seed of all randomness.")]
 DEFAULT_RULES: Final = UrgencyRules()
 ProcessesOption = Annotated[int, typer.Option(min=1, help="Processes that share the work.")]
 
@@ -32,8 +32,8 @@ def policies() -> None:
     table.add_column("what it gives, and its source")
     for name, (what, source) in described().items():
         table.add_row(name, f"{what}\n{source}" if source else what)
-    console = Console()
-    console.print(table, highlight=False, markup=False)
+    console = Console(markup=False, emoji=False)
+    console.print(table, highlight=False)
     console.print(f"Each also with an order of the queue behind its name: {', '.join(ORDERS)}.", highlight=False)
 
 
@@ -87,7 +87,7 @@ def compare(  # noqa: PLR0913 (the options of the command)
         table.add_row(name, *(str(each.ratio) for each in results), end_section=name == names[-1])
     table.add_row(f"{REFERENCE}, mean JCT [s]", *(f"{each.jct_s:,.0f}" for each in compared[REFERENCE]))
     terminal = Console()
-    Console(width=None if terminal.is_terminal else 120).print(table, highlight=False)
+    Console(markup=False, emoji=False, width=None if terminal.is_terminal else 120).print(table, highlight=False)
 
 
 def tune(
@@ -123,7 +123,7 @@ def tune(
         ("in use", tuned.in_use, tuned.in_use_ratio),
     ):
         table.add_row(what, "\n".join(f"{name} {value:.4g}" for name, value in values.items()), str(ratio))
-    Console().print(table, highlight=False)
+    Console(markup=False, emoji=False).print(table, highlight=False)
 
 
 def loads_of(text: str) -> tuple[float, ...]:

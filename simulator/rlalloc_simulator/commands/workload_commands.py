@@ -14,7 +14,7 @@ from rlalloc_simulator.workloads.workload_summary import Summary
 app = typer.Typer(no_args_is_help=True, help="Workloads of jobs for the simulator, benchmarks and test sites.")
 
 OutputOption = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")]
-SeedOption = Annotated[int, typer.Option(min=0, help="All that is random follows from it.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Seed of all randomness.")]
 
 
 @app.callback()
@@ -67,7 +67,7 @@ def fit(
 
     with errors_end_here("simulate", WorkloadError):
         model = fit_workload(workload, output, f"rlalloc simulate fit {workload.name} -o {output.name}")
-    Console().print(
+    Console(markup=False, emoji=False).print(
         f"{output}: {model.jobs} jobs with GPUs in {model.hours:g} hours; {model.cpu_jobs_left_out} without left out",
         highlight=False,
         soft_wrap=True,
@@ -122,7 +122,7 @@ def sbatch(
     with errors_end_here("simulate", WorkloadError), open_workload(workload) as (header, jobs):
         count = write_scripts(output, header, jobs, settings)
     said = f"{count} scripts in {output}; start {output / 'submit.sh'} on the site."
-    Console().print(said, highlight=False, soft_wrap=True)
+    Console(markup=False, emoji=False).print(said, highlight=False, soft_wrap=True)
 
 
 def _print_summary(summary: Summary, output: Path, load: float | None = None) -> None:
@@ -140,4 +140,4 @@ def _print_summary(summary: Summary, output: Path, load: float | None = None) ->
     }
     for name, value in rows.items():
         table.add_row(name, value)
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)

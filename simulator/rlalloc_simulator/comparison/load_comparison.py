@@ -9,7 +9,7 @@ import numpy as np
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, HeuristicPolicy
 from rlalloc_simulator.comparison.paired_statistics import Interval, paired_ratio
-from rlalloc_simulator.comparison.runner import run_policies
+from rlalloc_simulator.comparison.runner import Run, run_all
 from rlalloc_simulator.jct_lower_bound import mean_jct_bound_s
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.progress import ProgressCallback
@@ -53,10 +53,6 @@ class LoadWorkload(msgspec.Struct, frozen=True):
     load: float
     seed: int
 
-    def __str__(self) -> str:
-        """Return the load."""
-        return f"load {self.load:g}"
-
     @property
     def digest(self) -> str:
         """All numbers that it follows from."""
@@ -80,12 +76,12 @@ def compare(
     Deterministic for a seed. Raises PolicyError for a name that is not known, WorkloadError for a model.
     """
     load_model(settings.model)
-    compared = {name: HeuristicPolicy(name) for name in (REFERENCE, *policies)}
-    for each in compared.values():
-        each.policy(settings.urgency)
+    runs = {name: Run(HeuristicPolicy(name)) for name in (REFERENCE, *policies)}
+    for run in runs.values():
+        run.policy.policy(settings.urgency)
     seeds = range(settings.seed, settings.seed + settings.workloads)
     sources = [LoadWorkload(settings, load, seed) for load in settings.loads for seed in seeds]
-    results = run_policies(compared, sources, parallel_map, report)
+    results = run_all(runs, sources, parallel_map, report)
     means_s = {name: [result.jct_s for result in found] for name, found in results.items()}
     means_s[LOWER_BOUND] = list(parallel_map(lower_bound_s, sources))
     by_load = {name: np.array(means).reshape(len(settings.loads), -1) for name, means in means_s.items()}

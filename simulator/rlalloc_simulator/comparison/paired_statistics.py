@@ -1,7 +1,7 @@
 """Ratios of policies with bootstrap intervals: the one place that says how sure a figure is. Pure functions."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -29,11 +29,6 @@ class Interval(msgspec.Struct, frozen=True):
         if math.isnan(self.low):
             return f"{self.estimate:.3f} [?]"
         return f"{self.estimate:.3f} [{self.low:.3f}, {self.high:.3f}]"
-
-
-def bootstrap_mean(values: FloatArray, confidence: float, seed: int = 0) -> tuple[float, float, float]:
-    """Mean of ``values`` (n,) and its percentile bootstrap interval."""
-    return bootstrap_of_strata([values], confidence, seed)
 
 
 def bootstrap_of_strata(strata: Sequence[FloatArray], confidence: float, seed: int = 0) -> tuple[float, float, float]:
@@ -74,6 +69,19 @@ def jct_ratio(
 ) -> Interval:
     """Likewise of mean JCTs, a policy's over another one's; below 1 is better."""
     return paired_ratio((one.jct_s for one in results), (other.jct_s for other in against), confidence)
+
+
+def jct_ratios_by_third(
+    results: Sequence[WorkloadResult],
+    against: Sequence[WorkloadResult],
+    thirds: Mapping[str, NDArray[np.intp]],
+    confidence: float = CONFIDENCE,
+) -> dict[str, Interval]:
+    """Likewise in each of ``thirds_by_wait``, by its name."""
+    return {
+        name: jct_ratio([results[row] for row in rows], [against[row] for row in rows], confidence)
+        for name, rows in thirds.items()
+    }
 
 
 def log_ratios(values: Iterable[float], against: Iterable[float]) -> FloatArray:

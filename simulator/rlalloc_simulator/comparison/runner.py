@@ -7,7 +7,7 @@ changed program never shows old figures.
 
 import functools
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
@@ -34,10 +34,7 @@ Name = TypeVar("Name")
 
 
 class WorkloadSource(Protocol):
-    """Makes a workload in the process where it runs. ``str`` of it is what a progress bar says.
-
-    A ``Workload`` is its own source.
-    """
+    """Makes a workload in the process where it runs; a ``Workload`` is its own source."""
 
     @property
     def digest(self) -> str:
@@ -72,22 +69,14 @@ class Run(msgspec.Struct, frozen=True):
     settings: RunSettings = AS_THE_SITE
 
 
-class _Task(msgspec.Struct, frozen=True):
-    """Runs on one workload, whose results are kept in ``cache``."""
-
-    source: WorkloadSource
-    runs: tuple[Run, ...]
-    cache: Path | None
-
-
 def run_all(
-    runs: Sequence[Run],
+    runs: Mapping[Name, Run],
     sources: Sequence[WorkloadSource],
     parallel_map: ParallelMap,
     report: ProgressCallback = silent,
     cache: Path | None = None,
-) -> Iterator[list[WorkloadResult]]:
-    """Do every run on every workload; yield one workload's results after the other's, in the order of ``runs``.
+) -> dict[Name, list[WorkloadResult]]:
+    """Do every run on every workload; return each run's results by its name, in the workloads' order.
 
     Deterministic. With ``cache``, a folder, what was run before with the same sources is read from there. Raises
     PolicyError or PluginError for a policy, WorkloadError where a workload cannot be made, RlallocError where the
@@ -98,35 +87,21 @@ def run_all(
             cache.mkdir(parents=True, exist_ok=True)
         except OSError as err:
             raise RlallocError(f"{cache}: {err.strerror}; name a folder that you may write to") from err
-    tasks = [_Task(source, tuple(runs), cache) for source in sources]
-    for done, (source, results) in enumerate(zip(sources, parallel_map(run_task, tasks), strict=True), 1):
-        report(str(source), done / len(tasks))
-        yield results
-
-
-def run_policies(
-    policies: Mapping[Name, ComparedPolicy],
-    sources: Sequence[WorkloadSource],
-    parallel_map: ParallelMap,
-    report: ProgressCallback = silent,
-    settings: RunSettings = AS_THE_SITE,
-    cache: Path | None = None,
-) -> dict[Name, list[WorkloadResult]]:
-    """Likewise, all policies in the same settings: each one's results by its name, in the workloads' order."""
-    runs = [Run(policy, settings) for policy in policies.values()]
-    found: dict[Name, list[WorkloadResult]] = {name: [] for name in policies}
-    for results in run_all(runs, sources, parallel_map, report, cache):
-        for name, result in zip(policies, results, strict=True):
-            found[name].append(result)
+    on_one = functools.partial(run_source, runs=tuple(runs.values()), cache=cache)
+    found: dict[Name, list[WorkloadResult]] = {name: [] for name in runs}
+    for done, results in enumerate(parallel_map(on_one, sources), 1):
+        for of_name, result in zip(found.values(), results, strict=True):
+            of_name.append(result)
+        report(f"workload {done} of {len(sources)}", done / len(sources))
     return found
 
 
-def run_task(task: _Task) -> list[WorkloadResult]:
-    """Do the runs of a task, but for those whose result is kept; the workload is made once, if at all."""
-    workload = functools.cache(task.source.workload)
+def run_source(source: WorkloadSource, runs: Sequence[Run], cache: Path | None) -> list[WorkloadResult]:
+    """Do the runs on one workload, but for those whose result is kept; the workload is made once, if at all."""
+    workload = functools.cache(source.workload)
     results = []
-    for run in task.runs:
-        kept = None if task.cache is None else task.cache / f"{_key(run, task.source)}.json"
+    for run in runs:
+        kept = None if cache is None else cache / f"{_key(run, source)}.json"
         result = None if kept is None else _kept(kept)
         if result is None:
             result = run_policy(run.policy, workload(), run.settings)

@@ -7,7 +7,6 @@ import pytest
 
 from rlalloc_simulator.comparison.paired_statistics import (
     Interval,
-    bootstrap_mean,
     bootstrap_of_strata,
     jct_ratio,
     ratio_of,
@@ -56,8 +55,8 @@ def test_nothing_measured_is_no_figure() -> None:
 
 def test_a_seed_gives_the_same_interval() -> None:
     values = np.random.default_rng(0).normal(size=5)
-    assert bootstrap_mean(values, 0.9) == bootstrap_mean(values, 0.9)
-    assert bootstrap_mean(values, 0.9) != bootstrap_mean(values, 0.9, seed=1)
+    assert bootstrap_of_strata([values], 0.9) == bootstrap_of_strata([values], 0.9)
+    assert bootstrap_of_strata([values], 0.9) != bootstrap_of_strata([values], 0.9, seed=1)
     assert str(Interval(1.0, 0.9, 1.1)) == "1.000 [0.900, 1.100]"
 
 
@@ -71,15 +70,16 @@ def test_a_ratio_is_paired_by_workload() -> None:
 def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     generator = np.random.default_rng(0)
     covered = [
-        low <= 0.0 <= high for _, low, high in (bootstrap_mean(generator.normal(size=40), 0.9) for _ in range(200))
+        low <= 0.0 <= high
+        for _, low, high in (bootstrap_of_strata([generator.normal(size=40)], 0.9) for _ in range(200))
     ]
     assert np.mean(covered) == pytest.approx(0.9, abs=0.06)
 
 
 def test_more_confidence_is_a_wider_interval() -> None:
     values = np.random.default_rng(0).normal(size=40)
-    _, low, high = bootstrap_mean(values, 0.8)
-    _, lower, higher = bootstrap_mean(values, 0.95)
+    _, low, high = bootstrap_of_strata([values], 0.8)
+    _, lower, higher = bootstrap_of_strata([values], 0.95)
     assert lower < low < high < higher
 
 

@@ -18,7 +18,6 @@ from rlalloc_simulator.comparison.runner import (
     RunSettings,
     WorkloadSource,
     run_all,
-    run_policies,
     run_policy,
     run_simulator,
 )
@@ -72,14 +71,14 @@ def test_where_no_job_ends_there_is_no_mean() -> None:
 
 
 def test_every_policy_runs_the_same_workloads_in_any_number_of_processes() -> None:
-    policies = {"one": AS_REQUESTED, "again": AS_REQUESTED, "largest": LARGEST}
+    runs = {"one": Run(AS_REQUESTED), "again": Run(AS_REQUESTED), "largest": Run(LARGEST)}
     steps: list[tuple[str, float]] = []
-    found = run_policies(policies, SOURCES, map, lambda what, done: steps.append((what, done)))
+    found = run_all(runs, SOURCES, map, lambda what, done: steps.append((what, done)))
     assert found["one"] == found["again"] != found["largest"]
     assert found["largest"] == [run_policy(LARGEST, source.workload()) for source in SOURCES]
-    assert steps == [(str(SOURCES[0]), 0.5), (str(SOURCES[1]), 1.0)]
+    assert steps == [("workload 1 of 2", 0.5), ("workload 2 of 2", 1.0)]
     with processes(2) as parallel_map:
-        assert run_policies(policies, SOURCES, parallel_map) == found
+        assert run_all(runs, SOURCES, parallel_map) == found
 
 
 def test_settings_say_which_rules_hold_and_what_is_measured() -> None:
@@ -141,8 +140,9 @@ def test_an_interrupted_comparison_goes_on_where_it_was(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(runner, "run_policy", breaking)
 
-    def results() -> list[list[WorkloadResult]]:
-        return list(run_all([Run(LARGEST), Run(AS_REQUESTED)], SOURCES, map, silent, tmp_path / "kept"))
+    def results() -> dict[str, list[WorkloadResult]]:
+        runs = {"largest": Run(LARGEST), REFERENCE: Run(AS_REQUESTED)}
+        return run_all(runs, SOURCES, map, silent, tmp_path / "kept")
 
     with pytest.raises(KeyboardInterrupt):
         results()
@@ -158,7 +158,7 @@ def test_what_a_result_is_kept_under(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """Another policy, settings, workload or program: another result."""
 
     def kept(run: Run = Run(LARGEST), source: WorkloadSource = SOURCES[0]) -> int:  # noqa: B008 (frozen)
-        next(iter(run_all([run], [source], map, silent, tmp_path)))
+        run_all({"": run}, [source], map, silent, tmp_path)
         return len(list(tmp_path.iterdir()))
 
     workload = SOURCES[0].workload()

@@ -25,7 +25,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the verdict as J
 
 @app.command()
 def run(config: ConfigOption = DEFAULT_PATH, *, as_json: JsonOption = False) -> None:
-    """Train on this site's experience, judge, and promote what earns its place."""
+    """Train on this site's experience, judge the candidate, and promote it if it passes the gate."""
     from rlalloc_trainer.commands.train_wiring import train_on_site
 
     with errors_end_here("train", ConfigError), progress_bar(quiet=as_json) as report:
@@ -33,7 +33,7 @@ def run(config: ConfigOption = DEFAULT_PATH, *, as_json: JsonOption = False) -> 
     if as_json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(result)).decode() + "\n")
         return
-    console = Console()
+    console = Console(markup=False, emoji=False)
     if result.verdict is not None:
         evidence = result.verdict.evidence
         table = Table(title=f"Mean JCT of {result.version} over that of…, on held-out workloads (below 1 is better)")
@@ -47,21 +47,21 @@ def run(config: ConfigOption = DEFAULT_PATH, *, as_json: JsonOption = False) -> 
 
 @app.command()
 def policy(
-    seed: Annotated[int, typer.Option(help="All that is random follows from it.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all randomness.")] = 0,
     directory: Annotated[Path, typer.Option(help="Where the version goes: a new or empty folder.")] = Path("policy"),
-    budget: Annotated[float, typer.Option(help="Amount of work, 1 being that of the shipped policy.")] = 1.0,
+    budget: Annotated[float, typer.Option(help="Amount of work; 1 is that of the shipped policy.")] = 1.0,
     workers: Annotated[int, typer.Option("--processes", min=1, help="Processes that share the work.")] = 2,
 ) -> None:
     """Make a policy from nothing in the simulator: the command that made the shipped one.
 
-    A training that was interrupted goes on where it was if the same command is given again. Learning curves are in
+    Give the same command again to continue an interrupted training. Learning curves are in
     DIRECTORY/training: curves.png, and tensorboard --logdir DIRECTORY/training/tensorboard shows them as it learns.
     """
     from rlalloc_trainer.commands.train_wiring import train_from_nothing
 
     with errors_end_here("train", ConfigError), progress_bar() as report:
         manifest = train_from_nothing(directory, seed, budget, workers, report)
-    console = Console()
+    console = Console(markup=False, emoji=False)
     table = Table(title="Mean JCT of the policy over that of…, on workloads it has never seen (below 1 is better)")
     table.add_column("policy")
     table.add_column("ratio [90% interval]", justify="right")
@@ -74,13 +74,15 @@ def policy(
 @app.command()
 def demonstrate(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where demonstrations go.")],
-    expert: Annotated[list[str] | None, typer.Option(help="Who demonstrates (price-ef); several take turns.")] = None,
+    expert: Annotated[list[str] | None, typer.Option(help="An expert (price-ef); several take turns.")] = None,
     workloads: Annotated[int, typer.Option(min=1, help="Workloads that are decided.")] = 100,
     jobs: Annotated[int, typer.Option(min=1, help="Jobs of a workload.")] = 30,
 ) -> None:
-    """Record what experts decide in the simulator, to learn from."""
+    """Record decisions of experts in the simulator, for imitation learning."""
     from rlalloc_trainer.commands.train_wiring import record_demonstrations
 
     with errors_end_here("train", ConfigError), progress_bar() as report:
         decisions, mean_return = record_demonstrations(output, tuple(expert or ["price-ef"]), workloads, jobs, report)
-    Console().print(f"{decisions:,} decisions, mean return {mean_return:.3f}: {output}", highlight=False)
+    Console(markup=False, emoji=False).print(
+        f"{decisions:,} decisions, mean return {mean_return:.3f}: {output}", highlight=False
+    )

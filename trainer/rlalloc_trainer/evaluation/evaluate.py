@@ -28,7 +28,7 @@ CHOOSING: Final = 0.4
 
 
 class EvaluationSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``rlalloc evaluate`` was told.
+    """The options of ``rlalloc evaluate``.
 
     The first of ``policies`` is judged; if it is alone, against all of COMPARISON_POLICIES. ``output`` gets the
     tables, the figure and the kept runs. ``files`` are workloads to compare on too, ``only`` names of scenarios to

@@ -35,10 +35,6 @@ class WorkloadKey(msgspec.Struct, frozen=True):
     part: int
     load: float
 
-    def __str__(self) -> str:
-        """Return scenario, week and load."""
-        return f"{self.scenario.name}, week {self.week}, load {self.load:g}"
-
     @property
     def digest(self) -> str:
         """All that the workload follows from. A file is known by its digest, wherever it lies.
@@ -83,7 +79,8 @@ def run_scenarios(
         for week, part in product(scenario.weeks, range(scenario.parts))
         for load in loads
     ]
-    sides = list(product(policies, settings))
-    runs = [Run(policies[name], SETTINGS[setting]) for name, setting in sides]
+    runs = {
+        (name, setting): Run(policy, SETTINGS[setting]) for name, policy in policies.items() for setting in settings
+    }
     found = run_all(runs, keys, parallel_map, report, cache)
-    return [(key, dict(zip(sides, results, strict=True))) for key, results in zip(keys, found, strict=True)]
+    return [(key, {side: results[place] for side, results in found.items()}) for place, key in enumerate(keys)]

@@ -19,16 +19,16 @@ from rlalloc_trainer.pipelines.site_experience import question_of, run_time_s
 
 EXPONENT_RANGE: Final = (0.2, 1.2)
 PRIOR_WEIGHT: Final = 1.0
-"""Squared octaves of speed that the prior curve counts for against the site's own measurements."""
+"""Weight of the prior curve against the site's measurements, in squared octaves of speed."""
 TURNOVERS: Final = 10.0
-"""Workloads of few jobs begin and end with an empty cluster, and say of every site that large sizes are the best."""
+"""Workloads of few jobs begin and end with an empty cluster, where large sizes are always the best."""
 LEAST_JOBS: Final = 60
 MOST_JOBS: Final = 1500
 """Of a workload."""
 PIECES: Final = 4
 NO_URGENCY: Final = UrgencyRules()
 MEMORY_MARGIN: Final = 0.95
-"""A job's hidden need over what its user declared enough: just below it."""
+"""A job's hidden need over what its user declared to be enough: just below it."""
 
 
 def calibrated_site(
@@ -36,8 +36,8 @@ def calibrated_site(
 ) -> Workload:
     """Return the simulated site of the partition that most usable experiences are from, and the jobs seen there.
 
-    How jobs scale is fitted to ``calibrated_on``, so that what is held out stays unseen. ``urgency`` is what the site
-    lets a policy do to the order of its queue.
+    Scaling is fitted to ``calibrated_on``, so that held-out jobs stay unseen. ``urgency`` is what the site lets a
+    policy do to the order of its queue.
     """
     partition, _ = Counter(experience.decision.partition for experience in experiences).most_common(1)[0]
     mine = [experience for experience in experiences if experience.decision.partition == partition]
@@ -56,8 +56,8 @@ def calibrated_site(
 def scaling_exponents(experiences: Sequence[Experience]) -> dict[JobClass, float]:
     """Return for each class the power of the prior speed-up curve that explains its run times best.
 
-    Jobs of the same user and name are taken for the same work, so only sizes explain how their run times differ: a
-    regression of log run time on log prior speed within such groups, drawn towards 1 by PRIOR_WEIGHT.
+    Jobs of the same user and name are assumed to do the same work, so that only sizes explain different run times: a
+    regression of log run time on log prior speed within such groups, shrunk towards 1 by PRIOR_WEIGHT.
     """
     groups: dict[tuple[JobClass, str, str], list[tuple[float, float]]] = defaultdict(list)
     for one in experiences:
@@ -95,8 +95,8 @@ def resampled(
     """Return ``count`` workloads of ``length`` jobs: pieces of the site's history with its gaps between jobs.
 
     Pieces are drawn with replacement, PIECES for a workload, and wrap around at the end: a circular block bootstrap
-    (Politis and Romano, 1992), which keeps rushes and lulls. ``pace`` is the range from which each workload draws how
-    much faster than there the jobs come.
+    (Politis and Romano, 1992), which keeps bursts and lulls. Each workload draws a factor from the range ``pace``, by
+    which its jobs come faster than on the site.
     """
     submits_s = np.array([job.submit_s for job in site.jobs])
     gaps_s = np.diff(submits_s)

@@ -1,8 +1,8 @@
 """The shipped policy, from nothing: SAC on simulated workloads, chosen on some, reported on others.
 
-Decisions of the baseline heuristic are taken again, and from what they were worth SAC learns, each of some seeds for
-itself. The actor that does best on validation workloads is tried on test workloads that nothing was chosen on, where
-it does best. It answers only if it is surely ahead of the heuristic there.
+Decisions of the baseline heuristic are taken again, and SAC learns from their advantages, with several seeds. The
+network that does best on the validation workloads, with its best routing there, runs test workloads on which nothing
+was chosen. It answers only if it is significantly ahead of the heuristic on those.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from rlalloc.policies import EVERYWHERE, MANIFEST_FILE, NOWHERE, Manifest, Routi
 from rlalloc_agent.actor import Actor
 from rlalloc_simulator.comparison.compared_policy import ComparedPolicy, HeuristicPolicy
 from rlalloc_simulator.comparison.paired_statistics import Interval, jct_ratio
-from rlalloc_simulator.comparison.runner import run_policies
+from rlalloc_simulator.comparison.runner import Run, run_all
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.parallel import ParallelMap, processes
 from rlalloc_simulator.progress import ProgressCallback
@@ -31,7 +31,7 @@ from rlalloc_trainer.pipelines.pretrain_seed import PretrainSettings, learn_seed
 from rlalloc_trainer.pipelines.training_folder import SeedOutcome, TrainingFolder
 from rlalloc_trainer.promotion.held_out_evidence import GATE_HEURISTICS
 from rlalloc_trainer.promotion.policy_versions import new_manifest, version_files
-from rlalloc_trainer.promotion.routing_choice import WAYS, best_of, described, served
+from rlalloc_trainer.promotion.routing_choice import ROUTINGS, best_of, described, served
 from rlalloc_trainer.sac.soft_actor_critic import Sac
 
 Name = TypeVar("Name")
@@ -63,8 +63,8 @@ def pretrain(
         outcomes = _validate(settings, folder, parallel_map, report)
         best = min(outcomes, key=lambda outcome: outcome.ratio.estimate)
         sac = _sac_of(best.seed, settings, folder)
-        report("choosing where it answers", VALIDATED)
-        routing, ways = _where(sac.actor, settings, folder, parallel_map)
+        report("choosing a routing", VALIDATED)
+        routing, routings = _where(sac.actor, settings, folder, parallel_map)
         report("testing on unseen workloads", TESTING)
         policies: dict[str, ComparedPolicy] = {
             BASELINE_NAME: HeuristicPolicy(BASELINE_NAME),
@@ -78,15 +78,18 @@ def pretrain(
             results |= _run({name: policy}, TEST, workloads, folder, parallel_map)
             report("testing on unseen workloads", TESTING + (1 - TESTING) * number / len(policies))
     judged = jct_ratio(results[VERSION], results[BASELINE_NAME], settings.confidence)
-    if not judged.high < 1.0:  # not proven ahead: the heuristic answers, but for sites of other objectives
+    if not judged.high < 1.0:  # not proven: the heuristic answers, except for other objectives
         routing = NOWHERE
         results[VERSION] = results[BASELINE_NAME]
-    ratios = {name: _over(results[VERSION], results[name], settings.confidence) for name in GATE_HEURISTICS}
+    ratios = {  # other heuristics than the baseline ran the first of the workloads only
+        name: jct_ratio(results[VERSION][: len(results[name])], results[name], settings.confidence)
+        for name in GATE_HEURISTICS
+    }
     training = {
         "settings": msgspec.to_builtins(settings),
         "chosen_seed": best.seed,
         "seeds": [_summary(outcome) for outcome in outcomes],
-        "routings": msgspec.to_builtins(ways),
+        "routings": msgspec.to_builtins(routings),
         "best_on_test": msgspec.to_builtins(judged),
     }
     evaluation = {
@@ -113,10 +116,10 @@ def _sac_of(seed: int, settings: PretrainSettings, folder: TrainingFolder) -> Sa
 def _where(
     actor: Actor, settings: PretrainSettings, folder: TrainingFolder, parallel_map: ParallelMap
 ) -> tuple[Routing, dict[str, Interval]]:
-    """Choose where a network answers on the validation workloads, on which it was run everywhere already."""
+    """Choose a network's routing on the validation workloads, on which it was run everywhere already."""
     policy = LearnedPolicy.of(actor)
-    ways = {way: served(policy, way) for way in (NOWHERE, *WAYS)}
-    results = _run(ways, VALIDATION, settings.validation_workloads, folder, parallel_map)
+    routings = {routing: served(policy, routing) for routing in (NOWHERE, *ROUTINGS)}
+    results = _run(routings, VALIDATION, settings.validation_workloads, folder, parallel_map)
     base = results.pop(NOWHERE)
     best, ratios = best_of(results, base, proven_later=True)
     return best or NOWHERE, described(ratios)
@@ -164,8 +167,8 @@ def _validate(
     outcomes: list[SeedOutcome] = []
     for seed in range(settings.seeds):
         policy = LearnedPolicy.of(_sac_of(seed, settings, folder).actor)
-        ways = {NOWHERE: served(policy, NOWHERE), EVERYWHERE: policy}
-        results = _run(ways, VALIDATION, settings.validation_workloads, folder, parallel_map)
+        routings = {NOWHERE: served(policy, NOWHERE), EVERYWHERE: policy}
+        results = _run(routings, VALIDATION, settings.validation_workloads, folder, parallel_map)
         ratio = jct_ratio(results[EVERYWHERE], results[NOWHERE], settings.confidence)
         outcomes.append(SeedOutcome(seed=seed, ratio=ratio, curves=folder.curves(seed) or {}))
         write_tensorboard(outcomes[-1], folder.path / "tensorboard")
@@ -183,12 +186,8 @@ def _run(
 ) -> dict[Name, list[WorkloadResult]]:
     """Run policies on the workloads from number ``first`` on, but for what is done."""
     sources = [TrainingWorkload(first + index) for index in range(workloads)]
-    return run_policies(policies, sources, parallel_map, cache=folder.results)
-
-
-def _over(results: Sequence[WorkloadResult], against: Sequence[WorkloadResult], confidence: float) -> Interval:
-    """Mean JCT over that of another policy, which may have run the first of the workloads only."""
-    return jct_ratio(results[: len(against)], against, confidence)
+    runs = {name: Run(policy) for name, policy in policies.items()}
+    return run_all(runs, sources, parallel_map, cache=folder.results)
 
 
 def _summary(outcome: SeedOutcome) -> dict[str, object]:

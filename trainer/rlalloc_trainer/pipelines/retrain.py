@@ -48,14 +48,14 @@ log = logging.getLogger(__name__)
 
 TRAIN_WORKLOADS: Final = 24
 CHOICE_WORKLOADS: Final = 24
-"""Workloads on which it is chosen where the candidate answers: of the earlier experience, drawn anew."""
+"""Workloads for choosing the candidate's routing, drawn again from the earlier experience."""
 HELD_OUT_WORKLOADS: Final = 40
 TRAIN_PACE: Final = (0.7, 1.5)
-"""Training workloads run at other paces than the site's own too, so that a busier week is no surprise."""
+"""Jobs of training workloads also come slower and faster than on the site, so that the policy knows busier weeks."""
 REAL_COPIES: Final = 4
-"""Times that each real decision goes into the buffer: few as they are, they are the truth."""
+"""Times that each real decision goes into the buffer: they are few, but true."""
 FINE_TUNING: Final = SacSettings(batch=128, critic_rate=3e-4, actor_rate=1e-4, actor_after=300, anchor=0.5)
-"""Gentler than from nothing: there is a policy to lose, and a site's decisions are few."""
+"""Gentler than training from nothing: there is a policy to lose, and a site's decisions are few."""
 SITE_ADVANTAGES: Final = AdvantageSettings(decisions=20, alternatives=3)
 RIDGE: Final = 0.01
 WORKERS: Final = 2
@@ -111,7 +111,7 @@ def retrain(
         sac = _train(
             train, site, load_in_use(policies, in_use), settings, objective, generator, parallel_map, progress
         )
-        progress("choosing where it answers", 0.7)
+        progress("choosing a routing", 0.7)
         known = resampled(site, CHOICE_WORKLOADS, workload_jobs(site), generator, TRAIN_PACE)
         routing, _ = choose_routing(LearnedPolicy.of(sac.actor, objective=objective.weights), known, parallel_map)
         progress("judging", 0.8)

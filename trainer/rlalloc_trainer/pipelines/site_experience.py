@@ -1,4 +1,4 @@
-"""What a site went through, as the trainer needs it."""
+"""A site's experience as arrays for the trainer."""
 
 from collections.abc import Mapping, Sequence
 

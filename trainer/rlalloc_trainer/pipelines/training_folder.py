@@ -1,4 +1,4 @@
-"""The folder of a training from nothing: what is done so far, so that one that was killed goes on where it was.
+"""The folder of a training from nothing: what is done so far, so that an interrupted one goes on from there.
 
 ::
 
@@ -9,8 +9,8 @@
     ├── seed-0/curves.json              SAC's figures on the way; the last file of a seed that has learned
     └── results/                        of each policy on each validation and test workload
 
-Files appear whole or not at all. All that is random in a step follows from the seed and the step, so that what is
-made after an interruption is the same, byte for byte.
+Files appear whole or not at all. All randomness of a step follows from the seed and the step, so that an interrupted
+training gives the same files, byte for byte.
 """
 
 from pathlib import Path

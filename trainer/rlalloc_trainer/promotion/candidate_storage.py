@@ -15,6 +15,8 @@ from rlalloc.store import PolicyRow, Store
 from rlalloc_trainer.promotion.gate import Verdict
 
 SHIPPED: Final = "the shipped policy"
+TRAINING: Final = "rlalloc train run"
+"""Who promotes what the gate accepts, in the notes of the policy store."""
 
 
 class JudgedCandidate(NamedTuple):
@@ -52,7 +54,7 @@ def store_candidate(candidate: JudgedCandidate, policies: PolicyStore, store: St
         )
         if verdict.promote:
             try:
-                policies.put_in_use(version)
+                policies.put_in_use(version, by=TRAINING, reason=verdict.reason)
             except PolicyError:
                 store.set_promoted(version, promoted=False)
                 raise

@@ -13,14 +13,13 @@ from rlalloc.heuristics import SERVED_HEURISTICS
 from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.policies import Routing
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, ComparedPolicy, HeuristicPolicy
-from rlalloc_simulator.comparison.paired_statistics import jct_ratio, thirds_by_wait
-from rlalloc_simulator.comparison.runner import run_policies
+from rlalloc_simulator.comparison.paired_statistics import jct_ratio, jct_ratios_by_third, thirds_by_wait
+from rlalloc_simulator.comparison.runner import Run, run_all
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.site_from_workload import Workload
 from rlalloc_trainer.promotion.gate import Evidence, Verdict, judge
 from rlalloc_trainer.promotion.policy_versions import Learned
-from rlalloc_trainer.promotion.routing_choice import those
 
 CANDIDATE: Final = "the candidate"
 GATE_HEURISTICS: Final = (REFERENCE, "repaired", *SERVED_HEURISTICS)
@@ -35,12 +34,12 @@ def measure(
     objective: Weights = DEFAULT_WEIGHTS,
 ) -> dict[str, list[WorkloadResult]]:
     """Run the candidate, the policy in use and the heuristics on the same workloads; results by name."""
-    policies: dict[str, ComparedPolicy] = {
-        CANDIDATE: candidate,
-        current.version: msgspec.structs.replace(current.policy, objective=objective),
-        **{name: HeuristicPolicy(name) for name in GATE_HEURISTICS},
+    runs = {
+        CANDIDATE: Run(candidate),
+        current.version: Run(msgspec.structs.replace(current.policy, objective=objective)),
+        **{name: Run(HeuristicPolicy(name)) for name in GATE_HEURISTICS},
     }
-    return run_policies(policies, workloads, parallel_map)
+    return run_all(runs, workloads, parallel_map)
 
 
 class HeldOut(NamedTuple):
@@ -54,20 +53,15 @@ class HeldOut(NamedTuple):
     def evidence(self, name: str, confidence: float) -> Evidence:
         """Return what the gate needs to judge one of those that ran."""
         results = self.results[name]
-        others = [other for other in GATE_HEURISTICS if other != name]
+        heuristics = {other: self.results[other] for other in GATE_HEURISTICS if other != name}
         thirds = thirds_by_wait(self.results[REFERENCE])
+        by_third = {other: jct_ratios_by_third(results, of, thirds, confidence) for other, of in heuristics.items()}
         return Evidence(
             candidate=name,
             current=self.current,
             against_current=jct_ratio(results, self.results[self.current], confidence),
-            against_heuristics={other: jct_ratio(results, self.results[other], confidence) for other in others},
-            by_third={
-                third: {
-                    other: jct_ratio(those(results, rows), those(self.results[other], rows), confidence)
-                    for other in others
-                }
-                for third, rows in thirds.items()
-            },
+            against_heuristics={other: jct_ratio(results, of, confidence) for other, of in heuristics.items()},
+            by_third={third: {other: ratios[third] for other, ratios in by_third.items()} for third in thirds},
             killed_candidate=sum(result.killed for result in results),
             killed_current=sum(result.killed for result in self.results[self.current]),
             held_out_jobs=self.jobs,

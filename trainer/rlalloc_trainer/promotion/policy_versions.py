@@ -22,7 +22,7 @@ CRITICS_FILE: Final = "critics.safetensors"
 
 
 class Learned(msgspec.Struct, frozen=True):
-    """An actor, its critics if there are any for any weights, the version's name, and where the actor answers."""
+    """An actor, its weight-conditioned critics if there are any, the version's name, and the routing."""
 
     actor: Actor
     critics: WeightConditionedCritics | None

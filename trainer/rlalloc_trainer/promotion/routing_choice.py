@@ -1,39 +1,41 @@
-"""Where a learned policy answers, and which heuristic does elsewhere: chosen on workloads kept for choosing.
+"""Choice of a routing: which decisions a network answers, and which heuristic answers the others.
 
-A network that wins where the cluster is full may lose where it is empty, or the other way round, and one that wins
-where the queue keeps its own order may have nothing to add where smaller jobs go first; on some sites another
-heuristic than the base is the best. Ways to serve are run on the same workloads; the best of those that are surely
-ahead of the baseline heuristic over all, and in no third of the workloads surely and by more than MARGIN behind, is
-taken, or the base alone. Sure is what the whole interval says. What has to prove itself on further workloads before
-it is served may be ahead here without being sure.
+A network that wins where the cluster is full may lose where it is empty, or the other way round. One that wins where
+the queue keeps its own order may have nothing to add where smaller jobs go first. On some sites another heuristic
+than the baseline is best. So several routings run the same workloads. The best one is taken that is ahead of the
+baseline heuristic overall, with the whole interval, and in no third of the workloads behind by more than MARGIN with
+the whole interval; else the baseline heuristic alone. A routing that must prove itself on further workloads later
+may be ahead here without being significant.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from rlalloc.heuristics import ALTERNATIVES
 from rlalloc.objective import DEFAULT_WEIGHTS
 from rlalloc.policies import EVERYWHERE, NOWHERE, Routing
 from rlalloc_simulator.comparison.compared_policy import ComparedPolicy, HeuristicPolicy
-from rlalloc_simulator.comparison.paired_statistics import Interval, jct_ratio, thirds_by_wait
-from rlalloc_simulator.comparison.runner import run_policies
+from rlalloc_simulator.comparison.paired_statistics import (
+    Interval,
+    jct_ratio,
+    jct_ratios_by_third,
+    thirds_by_wait,
+)
+from rlalloc_simulator.comparison.runner import Run, run_all
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.site_from_workload import Workload
 from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
 
-Way = TypeVar("Way")
+Choice = TypeVar("Choice")
 
 PRESSURE: Final = 0.5
-"""Half of the cluster's GPUs asked for by jobs that wait ahead: between a queue that comes and goes and one that
-stays."""
+"""Jobs that wait ahead request half of the cluster's GPUs: between a queue that comes and goes and one that stays."""
 ANY_PRESSURE: Final = 0.01
-"""Somebody waits ahead."""
-WAYS: Final = (
+"""At least one job waits ahead."""
+ROUTINGS: Final = (
     EVERYWHERE,
     Routing(at_least=PRESSURE),
     Routing(below=PRESSURE),
@@ -41,65 +43,58 @@ WAYS: Final = (
     Routing(own_order=True),
     *(Routing.by(name) for name in ALTERNATIVES),
 )
-"""Ways to serve a network, and heuristics to serve instead of it and the base."""
+"""Routings of a network, and heuristics to serve instead of it and the baseline."""
 MARGIN: Final = 0.005
-"""So little in a third is nothing to anybody: where hardly a job waits, a tenth of a percent is already sure."""
+"""A difference that nobody notices: where hardly any job waits, a tenth of a percent is already significant."""
 
 
-def served(policy: LearnedPolicy, way: Routing) -> ComparedPolicy:
-    """Return what decides where a network is served in that way: the heuristic, where the network is never asked."""
-    return HeuristicPolicy(way.heuristic) if way.nowhere else msgspec.structs.replace(policy, routing=way)
+def served(policy: LearnedPolicy, routing: Routing) -> ComparedPolicy:
+    """Return the policy that decides under a routing: the heuristic alone where the network answers nothing."""
+    return HeuristicPolicy(routing.heuristic) if routing.nowhere else msgspec.structs.replace(policy, routing=routing)
 
 
 def choose_routing(
     policy: LearnedPolicy, workloads: Sequence[Workload], parallel_map: ParallelMap
 ) -> tuple[Routing, dict[str, Interval]]:
-    """Return where the network answers, and each way's mean JCT over that of the baseline heuristic.
+    """Return the best routing, and the mean JCT of each over that of the baseline heuristic.
 
-    Of another objective than the default one heuristics know nothing: the network answers in any way, and one is run.
+    Heuristics know only the default objective: for another one the network answers everywhere.
     """
-    ways = WAYS if policy.objective == DEFAULT_WEIGHTS else (EVERYWHERE,)
-    policies = {way: served(policy, way) for way in (NOWHERE, *ways)}
-    results = run_policies(policies, workloads, parallel_map)
-    best, ratios = best_of({way: results[way] for way in ways}, results[NOWHERE])
+    routings = ROUTINGS if policy.objective == DEFAULT_WEIGHTS else (EVERYWHERE,)
+    runs = {routing: Run(served(policy, routing)) for routing in (NOWHERE, *routings)}
+    results = run_all(runs, workloads, parallel_map)
+    best, ratios = best_of({routing: results[routing] for routing in routings}, results[NOWHERE])
     return best or NOWHERE, described(ratios)
 
 
 def described(ratios: Mapping[Routing, Interval]) -> dict[str, Interval]:
-    """Return what was measured of each way, for people."""
-    return {way.describe(): ratio for way, ratio in ratios.items()}
+    """Return the ratios by the routings' descriptions."""
+    return {routing.describe(): ratio for routing, ratio in ratios.items()}
 
 
 def best_of(
-    ways: Mapping[Way, Sequence[WorkloadResult]], base: Sequence[WorkloadResult], *, proven_later: bool = False
-) -> tuple[Way | None, dict[Way, Interval]]:
-    """Return the best of the ways to serve by their results (``best_routing``), and each's ratio to the base."""
+    routings: Mapping[Choice, Sequence[WorkloadResult]], base: Sequence[WorkloadResult], *, proven_later: bool = False
+) -> tuple[Choice | None, dict[Choice, Interval]]:
+    """Return the best routing by its results (``best_routing``), and the ratio of each to the baseline."""
     thirds = thirds_by_wait(base)
+    overall = {routing: jct_ratio(results, base) for routing, results in routings.items()}
     ratios = {
-        way: {
-            name: jct_ratio(those(results, rows), those(base, rows))
-            for name, rows in {"all": np.arange(len(base)), **thirds}.items()
-        }
-        for way, results in ways.items()
+        routing: {"all": overall[routing], **jct_ratios_by_third(results, base, thirds)}
+        for routing, results in routings.items()
     }
-    return best_routing(ratios, proven_later=proven_later), {way: by_third["all"] for way, by_third in ratios.items()}
+    return best_routing(ratios, proven_later=proven_later), overall
 
 
-def best_routing(ratios: Mapping[Way, Mapping[str, Interval]], *, proven_later: bool = False) -> Way | None:
-    """Return the way of the least ratio among those that are surely ahead and in no third behind, or None.
+def best_routing(ratios: Mapping[Choice, Mapping[str, Interval]], *, proven_later: bool = False) -> Choice | None:
+    """Return the routing with the lowest ratio among those significantly ahead and in no third behind, or None.
 
-    ``ratios`` has each way's mean JCT over the baseline's, over all workloads ("all") and in each third. With
-    ``proven_later`` those count too that are ahead and not surely so.
+    ``ratios`` are mean JCTs over the baseline's, on all workloads ("all") and in each third. With ``proven_later``
+    routings that are ahead, but not significantly, are candidates, too.
     """
     wins = {
-        way: by_third["all"].estimate
-        for way, by_third in ratios.items()
+        routing: by_third["all"].estimate
+        for routing, by_third in ratios.items()
         if (by_third["all"].estimate if proven_later else by_third["all"].high) < 1.0
         and not any(ratio.low > 1.0 and ratio.estimate > 1.0 + MARGIN for ratio in by_third.values())
     }
-    return min(wins, key=lambda way: wins[way], default=None)
-
-
-def those(results: Sequence[WorkloadResult], rows: NDArray[np.intp]) -> list[WorkloadResult]:
-    """Return the results at these places."""
-    return [results[row] for row in rows.tolist()]
+    return min(wins, key=lambda routing: wins[routing], default=None)

@@ -1,0 +1,60 @@
+"""Files that several programs write, which run as different users of one group.
+
+Whoever comes first makes such a file, under whatever umask; the others have to be able to write it all the same.
+"""
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+SHARED_MODE: Final = 0o660
+
+
+def make_shared(path: Path) -> None:
+    """Make ``path`` where it is missing; owner and group of its directory may write it, others not even read.
+
+    An existing file of a wrong mode or group is mended if this process may. Where the directory is not its group's
+    to write, nothing is shared, and nothing done. Raises OSError where the file cannot be made.
+    """
+    directory = path.parent.stat()
+    if not directory.st_mode & stat.S_IWGRP:
+        return
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, SHARED_MODE)
+    except FileExistsError:
+        mend_shared(path)
+        return
+    try:
+        _share(file, directory)
+    finally:
+        os.close(file)
+
+
+def mend_shared(path: Path) -> None:
+    """Give an existing file the group of its directory, and a mode in which that may write it, if we may."""
+    directory = path.parent.stat()
+    if not directory.st_mode & stat.S_IWGRP:
+        return
+    with contextlib.suppress(OSError):  # missing, or another user's: the first writer that may does it
+        # O_PATH: closing any other descriptor of the file would release the locks that SQLite has on it.
+        file = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            found = os.fstat(file)
+            if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+                _share(file, directory)
+        finally:
+            os.close(file)
+
+
+def _share(file: int, directory: os.stat_result) -> None:
+    """Set group and mode of an open file; root hands it to the owner of the directory, too."""
+    path = Path(f"/proc/self/fd/{file}")
+    found = path.stat()
+    owner = directory.st_uid if os.geteuid() == 0 else -1
+    if found.st_gid != directory.st_gid or owner not in (-1, found.st_uid):
+        with contextlib.suppress(PermissionError):  # we are not in that group
+            os.chown(path, owner, directory.st_gid)
+    if stat.S_IMODE(found.st_mode) != SHARED_MODE:
+        path.chmod(SHARED_MODE)
