@@ -15,6 +15,7 @@ from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.objective.weights import features_of
 from rlalloc.observation import FEATURES, WEIGHT_FEATURES, EncodedBatch, FloatArray
 from rlalloc.policies import EVERYWHERE, MANIFEST_FILE, NOWHERE, PolicyStore, Routing, read_manifest
+from rlalloc.policy_inputs import DEFAULT_INPUTS
 from rlalloc_agent.actor import Actor, actor_bytes
 from rlalloc_agent.policy_routing import RoutedPolicy, pressure_of
 from rlalloc_agent.served_policy import ServedPolicy, load_shipped
@@ -118,7 +119,7 @@ def test_the_agent_serves_what_the_manifest_says(tmp_path: Path) -> None:
     """A version whose network answers nowhere: the heuristic's shares, under the version's name."""
     store = PolicyStore(tmp_path)
     _, shipped = load_shipped()
-    manifest = msgspec.structs.replace(shipped, routing=NOWHERE)
+    manifest = msgspec.structs.replace(shipped, routing=NOWHERE, inputs=DEFAULT_INPUTS)
     version = store.add({"actor.safetensors": actor_bytes(shifting_actor())}, manifest)
     store.promote(version)
     served = ServedPolicy(tmp_path, Counter())

@@ -103,13 +103,15 @@ def test_what_rlalloc_0_1_stored_is_encoded_anew(job: JobView, cluster: ClusterV
     values = PolicyInputs(NAMES_OF_0_1).row(question)
     again = recalled(NAMES_OF_0_1, values.tobytes(), None)
     assert again is not None
-    assert (again.features == question.features).all()
+    known = [place for place, name in enumerate(FEATURES) if name in NAMES_OF_0_1]
+    assert (again.features[known] == question.features[known]).all()
     for name, shares in again.alternatives.items():
         expected = msgspec.structs.astuple(question.alternatives[name])
         assert msgspec.structs.astuple(shares) == pytest.approx(expected, abs=1e-6)
     stored, answers = as_stored(NAMES_OF_0_1, values.tobytes(), None)
-    assert (set(stored), set(answers)) == (set(FEATURES), set(SERVED_HEURISTICS))
-    assert (PolicyInputs().row(again) == PolicyInputs().row(question)).all()
+    assert set(stored) == {name for name in NAMES_OF_0_1 if ":" not in name}
+    assert set(answers) <= set(SERVED_HEURISTICS)
+    assert (PolicyInputs(NAMES_OF_0_1).row(again) == values).all()
 
 
 @pytest.mark.parametrize("values", [b"", b"1234"])

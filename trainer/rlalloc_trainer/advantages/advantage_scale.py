@@ -22,7 +22,7 @@ from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES
 from rlalloc.objective.consequences import FloatArray
 from rlalloc.reward import LARGEST_REWARD, WORST_REWARD
 
-TYPICAL_ADVANTAGES: Final[Mapping[str, float]] = {
+_MEASURED: Final[Mapping[str, float]] = {
     "jct": 1.85,
     "wait": 1.85,
     "slowdown": 2.5,
@@ -42,6 +42,9 @@ TYPICAL_ADVANTAGES: Final[Mapping[str, float]] = {
 """Root mean squares of advantages cut to ±5: 8,976 rows of 120 training workloads of 100 jobs, drawn evenly over
 decisions (``python -m rlalloc_research typical-advantages`` prints today's). No job ran into its time limit there; a
 timeout is taken to be as bad as running out of memory."""
+UNMEASURED: Final = 1.0
+"""For a term that was added since: it learns in larger or smaller steps until it is measured."""
+TYPICAL_ADVANTAGES: Final[Mapping[str, float]] = {name: _MEASURED.get(name, UNMEASURED) for name in TERM_NAMES}
 _TYPICAL: Final = np.array([TYPICAL_ADVANTAGES[name] for name in TERM_NAMES])
 _DEFAULT_SIZE: Final = float(np.linalg.norm(DEFAULT_WEIGHTS.array * _TYPICAL))
 
