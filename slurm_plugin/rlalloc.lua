@@ -30,6 +30,8 @@ local SAME_ERROR_AGAIN_S = 600
 
 local KNOWN_WORDS = {"gpus", "cpus-per-gpu", "mem-per-gpu", "gpu-multiple", "launch", "class"}
 local CLASSES = {train = true, finetune = true, serve = true}
+local GIB_PER_UNIT = {K = 1 / 1024 ^ 2, M = 1 / 1024, [""] = 1 / 1024, G = 1, T = 1024}
+local LEAST_MEM_GIB = 1 -- LEAST_DECLARED_MIB_PER_GPU of core/rlalloc/bounds.py
 local MODES = {off = true, shadow = true, enforce = true}
 local TRES_FIELDS = {"tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket", "gres"}
 
@@ -378,6 +380,19 @@ local function complaint_about(words)
    return nil
 end
 
+--- What a user should know of words that are right; nil if nothing.
+local function remark_about(words)
+   for _, word in ipairs(words or {}) do
+      local number, unit = word:match("^mem%-per%-gpu=([%d.]+)([KMGTkmgt]?)")
+      local gib = (tonumber(number) or LEAST_MEM_GIB) * GIB_PER_UNIT[(unit or ""):upper()]
+      if number and gib < LEAST_MEM_GIB then
+         local text = "#RLALLOC %s: your job gets at least %dG of memory per GPU, or what your site has set instead"
+         return string.format(text, ask_of({word}):sub(1, 60), LEAST_MEM_GIB)
+      end
+   end
+   return nil
+end
+
 -- What is done to the job
 
 --- Whether the job asks for a number of tasks, or for --hint, which makes Slurm count them.
@@ -462,6 +477,11 @@ local function handle(job_desc, part_list)
    local complaint = complaint_about(words)
    if complaint ~= nil then
       slurm.log_user("rlalloc: %s. The job is not rejected; it keeps its size.", complaint)
+      return
+   end
+   local remark = remark_about(words)
+   if remark ~= nil then
+      slurm.log_user("rlalloc: %s.", remark)
    end
 end
 

@@ -1,4 +1,4 @@
-"""The demo's workload (demo/workload.yaml) as a workload's file: its jobs sleep as long as its stand-ins would take.
+"""The demo's workload (demo/workload.yaml) as a workload's file: its jobs sleep as long as its programs would take.
 
 A sleeping job cannot do what those of the demo's site do: launch by torchrun, take memory, train for real.
 """

@@ -15,7 +15,7 @@ from rlalloc.policies import SHIPPED_NAME, PolicyStore, Promotion, verify
 from rlalloc_cli.terminal import CONSOLE, fail, local_time
 
 ConfigOption = Annotated[Path, typer.Option("--config", envvar="RLALLOC_CONFIG", help="The configuration file.")]
-ReasonOption = Annotated[str, typer.Option(help="Why, for those who look at `rlalloc policy list` later.")]
+ReasonOption = Annotated[str, typer.Option(help="Why, for whoever reads `rlalloc policy list` later.")]
 policy_app = typer.Typer(no_args_is_help=True, help="List policy versions, or choose the one in use.")
 
 
@@ -46,7 +46,9 @@ def policy_promote(
         typer.Argument(help=f"A version of `rlalloc policy list`, or {SHIPPED_NAME}: the one shipped with rlalloc."),
     ],
     *,
-    force: Annotated[bool, typer.Option("--force", help="Although the gate refused it; needs --reason.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Promote it although the gate refused it; needs --reason.")
+    ] = False,
     reason: ReasonOption = "",
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
@@ -69,7 +71,7 @@ def policy_promote(
 
 @policy_app.command("rollback")
 def policy_rollback(reason: ReasonOption = "", config: ConfigOption = DEFAULT_PATH) -> None:
-    """Put the version before the current one in use again. Once more goes one further back."""
+    """Put the version before the current one in use again. Again goes back one more."""
     store = _store(config)
     try:
         store.roll_back(by=_login_name(), reason=_one_line(reason))

@@ -220,7 +220,7 @@ def _read_gpus(value: str) -> dict[str, object]:
 
 def _read_launch(value: str) -> dict[str, object]:
     if value not in ("torchrun", "srun"):
-        raise DirectiveError(f"#RLALLOC launch={value}: write torchrun (one task per node) or srun (one task per GPU)")
+        raise DirectiveError(f"#RLALLOC launch={value}: write torchrun (a task per node) or srun (a task per GPU)")
     return {"task_per_gpu": value == "srun"}
 
 

@@ -65,6 +65,7 @@ def _skipped(ours: Installation, job_id: int, name: str) -> None:
         (("--reservation=ours",), "reservation"),
         (("--ntasks-per-socket=1",), "tasks-per-socket"),
         (("--nodes=2", "--ntasks=3"), "uneven"),
+        (("--gpus=2",), "several-gpu-options"),
         ((":", "--gpus-per-node=1", "--mem=1G", "--time=10"), "heterogeneous"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
@@ -76,6 +77,20 @@ def test_what_is_not_resized_is_skipped_by_name_and_runs(
     _skipped(ours, job_id, name)
     ours.site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=120)
     assert DECIDED + "," not in _tres(ours, job_id) + ","
+
+
+def test_counts_end_with_the_partition_and_suit_the_tasks(ours: Installation) -> None:
+    """A range without end is decided at once; two tasks never share one GPU where each had its own."""
+    script = SCRIPT.replace("gpus=1-1", "gpus=1-9999999").replace("mem-per-gpu=1G-1G", "mem-per-gpu=1M")
+    job_id = ours.submit(script, "--ntasks=2", "--gpus-per-task=2", "--nodes=1", "--mem=8G", "--time=10")
+    decision = ours.decision(job_id)
+    assert decision.bounds is not None, decision.reason
+    assert decision.bounds.gpu_counts[0] == 2
+    assert all(count % 2 == 0 for count in decision.bounds.gpu_counts)
+    assert decision.bounds.gpus.maximum_from == "partition"
+    assert decision.bounds.mem_mib_per_gpu.minimum == 1024
+    assert decision.bounds.mem_mib_per_gpu.minimum_from == "default"
+    ours.site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=120)
 
 
 def test_salloc_and_srun_are_not_touched(ours: Installation) -> None:

@@ -344,6 +344,26 @@ def test_user_reads_about_an_unknown_word(submitted: Callable[..., Submitted], w
     assert job.writes
 
 
+@pytest.mark.parametrize(
+    ("word", "remarks"),
+    [
+        ("mem-per-gpu=1M", 1),
+        ("mem-per-gpu=512-64G", 1),
+        ("mem-per-gpu=0.5g", 1),
+        ("mem-per-gpu=1G-64G", 0),
+        ("mem-per-gpu=1024", 0),
+        ("mem-per-gpu=0.001T", 0),
+        ("mem-per-gpu=lots", 0),
+        ("mem-per-gpu=1.2.3G", 0),
+    ],
+)
+def test_user_reads_about_the_floor_of_memory(submitted: Callable[..., Submitted], word: str, remarks: int) -> None:
+    """Declared memory below the floor is raised to it, and the terminal says so."""
+    messages = submitted(script=f"#!/bin/sh\n#RLALLOC {word}\n").messages("log_user")
+    assert len(messages) == remarks
+    assert all(word in message and "at least 1G of memory per GPU" in message for message in messages)
+
+
 # Failing open
 
 

@@ -86,6 +86,7 @@ def retrained_version(experiences: Sequence[Experience], folder: Path) -> dict[s
     return policies.manifest(result.version).files
 
 
+@pytest.mark.slow
 def test_what_rlalloc_0_1_stored_trains_the_same_policy(experiences: list[Experience], tmp_path: Path) -> None:
     """Bit by bit: nothing of it is lost."""
     earlier = [as_rlalloc_0_1_stored(each) for each in experiences]

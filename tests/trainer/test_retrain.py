@@ -123,6 +123,7 @@ def test_a_promotion_meanwhile_is_not_overwritten(
     store.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_and_in_this_process")
 @pytest.mark.parametrize("promote", [True, False])
 def test_only_the_gates_yes_promotes(

@@ -38,12 +38,14 @@ def convert(  # noqa: PLR0913 (the options of the command)
     moldable: Annotated[
         float | None, typer.Option(min=0, max=1, help="Share of jobs that get a range of GPUs; no trace has one.")
     ] = None,
-    utc_offset: Annotated[int, typer.Option(metavar="SECONDS", help="Offset of the site's clock, for sacct.")] = 0,
+    utc_offset: Annotated[
+        int, typer.Option(metavar="SECONDS", help="Offset of the site's clock from UTC, for sacct.")
+    ] = 0,
     week: Annotated[
         list[int] | None, typer.Option(min=1, max=53, help="Only this ISO week; may be given again.")
     ] = None,
     slower: Annotated[
-        float, typer.Option(min=1.0, help="Stretch times: a test site ran X times as fast as the site it models.")
+        float, typer.Option(min=1.0, help="Stretch times: the test site ran X times as fast as the site it models.")
     ] = 1.0,
 ) -> None:
     """Turn a recorded trace into a workload; what it lacks is filled by a seeded model."""

@@ -13,7 +13,7 @@ from rlalloc_validation.validate import prepare
 from rlalloc_validation.validation_settings import WORKLOAD_FILE, ValidationSettings
 from slurm_replay.replay_run import replay
 
-SETTINGS = ValidationSettings(jobs=30, nodes=2, submit_for_s=15, load=1.5)
+SETTINGS = ValidationSettings(jobs=20, nodes=2, submit_for_s=10, load=1.5)
 
 
 @pytest.mark.slurm
@@ -29,7 +29,7 @@ def test_a_workload_runs_on_a_real_site_and_in_the_engine(tmp_path: Path) -> Non
     assert len(decided) > len(managed) / 2  # a starved daemon lets some go as submitted
     for job, ran in zip(jobs, real.jobs, strict=True):
         assert ran.state in ("FAILED", "TIMEOUT") if job.end.state == "FAILED" else ran.state != "FAILED"
-        assert ran.submitted_s - 1 <= (ran.started_s or 0) < ran.ended_s
+        assert ran.submitted_s - 1 <= (ran.started_s or 0) <= ran.ended_s  # Slurm has whole seconds
         if job.id not in managed:
             assert ran.size == job.request.allocation
         assert ran.started_by in ("main", "backfill")

@@ -43,7 +43,7 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
     only: Annotated[
         list[str] | None, typer.Option(metavar="SCENARIO", help="Only this scenario; repeatable.")
     ] = None,
-    weeks: Annotated[str, typer.Option(help="test, or validation: the weeks to choose by.")] = "test",
+    weeks: Annotated[str, typer.Option(help="test, or validation: the weeks for choosing.")] = "test",
     loads: Annotated[str | None, typer.Option(help="Offered GPU loads, separated by commas.")] = None,
     settings: Annotated[
         str | None, typer.Option(help="Some of sizes, urgency, requeue, separated by commas.")
@@ -53,7 +53,7 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
         Path | None, typer.Option(metavar="FOLDER", help="The policy store whose versions may be named.")
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="For tables, figure and runs; resumes there.")
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Tables, figure and runs; a second call resumes.")
     ] = Path("evaluation"),
     workers: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 2,
 ) -> None:

@@ -105,5 +105,5 @@ def _learn(
 def _advantages(number: int, folder: TrainingFolder) -> Advantages:
     advantages = folder.advantages(number)
     if advantages is None:
-        raise PolicyError(f"{folder.path} has lost the advantages of workload {number}: start again in another folder")
+        raise PolicyError(f"{folder.path} has lost the advantages of workload {number}: start in another folder")
     return advantages
