@@ -87,7 +87,7 @@ class Registry(Generic[Kind]):
             raise
         except Exception as err:  # code of others may raise anything
             raise PluginError(
-                f"{self.describe(name)} failed: {type(err).__name__}: {err}; mend it, or uninstall it"
+                f"{self.describe(name)} failed: {type(err).__name__}: {err}; fix it, or uninstall it"
             ) from err
 
 

@@ -80,7 +80,7 @@ FORMS_SKIPPED: Final[Mapping[str, str]] = {
     "deadline": "a job with a deadline: waiting could cost it",
     "time-min": "a job whose time limit Slurm may shorten (--time-min)",
     "ntasks-per-gpu": "a job with --ntasks-per-gpu: any update leaves it with one task in this version of Slurm",
-    "split-array": "an array of which some tasks stand in the queue by themselves",
+    "split-array": "an array of which some tasks are queued as jobs of their own",
     "no-gpus": "a job without GPUs",
     "no-time-limit": "a job without a time limit",
     "overcommit": "a job with more tasks than CPUs (--overcommit)",

@@ -54,7 +54,7 @@ def test_an_expert_is_known_by_its_name(install: Install) -> None:
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        ("def expert(job, view):\n    return 1 / 0", "ZeroDivisionError.*mend it"),
+        ("def expert(job, view):\n    return 1 / 0", "ZeroDivisionError.*fix it"),
         ("def expert(job, view):\n    return 0.5", "return Shares"),
         ("from rlalloc.job import Shares\ndef expert(job, view):\n    return Shares(2.0, 0.0, 0.0)", "return Shares"),
         (

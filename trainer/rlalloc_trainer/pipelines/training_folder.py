@@ -58,8 +58,8 @@ class TrainingFolder:
             self._write(path / SETTINGS_FILE, wanted)
         elif (path / SETTINGS_FILE).read_bytes() != wanted:
             raise PolicyError(
-                f"{path} holds a training with other settings ({path / SETTINGS_FILE}): give the same ones to go on "
-                "with it, else name another folder"
+                f"{path} holds a training with other settings ({path / SETTINGS_FILE}): use the same to continue "
+                "it, or name another folder"
             )
 
     def advantages(self, workload: int) -> Advantages | None:

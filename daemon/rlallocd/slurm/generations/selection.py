@@ -41,7 +41,7 @@ def capabilities_of(slurm_version: str) -> Capabilities:
         raise SlurmError(f"slurmctld is Slurm {slurm_version}; rlalloc needs {known[0].holds_from} or later")
     if release > _release(known[-1].release):
         _log.warning(
-            "slurmctld is Slurm %s, and rlalloc was tried up to %s: it is treated as %s",
+            "slurmctld is Slurm %s, and rlalloc was tested up to %s: it is treated as %s",
             *(slurm_version, known[-1].release, known[-1].release),
         )
     return [each for each in known if _release(each.holds_from) <= release][-1]
