@@ -47,7 +47,8 @@ def policy_named(name: str) -> Heuristic:
     plain = name.removesuffix(order)
     if plain not in EXPERTS.names():
         raise PolicyError(
-            f"no policy {name!r}: write one of {', '.join(EXPERTS.names())}, then {' or '.join(ORDERS)} if wanted"
+            f"no policy {name!r}: write one of {', '.join(EXPERTS.names())}, optionally with "
+            f"{' or '.join(ORDERS)} after it"
         )
     if plain in SOLVER_POLICIES and not solver_is_there():
         raise PolicyError(f"policy {name!r} needs OR-Tools: pip install 'rlalloc[ortools]'")
