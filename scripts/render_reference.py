@@ -216,7 +216,8 @@ def _parameter(parameter: Any, hints: Mapping[str, Any]) -> str:
 def _cli_default(parameter: Any) -> str:
     if parameter.required:
         return "required"
-    return "" if parameter.default in (None, False, "", (), []) else f"`{parameter.default}`"
+    empty = parameter.default is False or parameter.default in (None, "", (), [])
+    return "" if empty else f"`{parameter.default}`"
 
 
 def _one_line(text: str | None) -> str:
