@@ -83,5 +83,5 @@ def test_priorities_that_would_break_the_drawing_are_refused(bad: float) -> None
 
 
 def test_a_tree_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="one at least"):
+    with pytest.raises(ValueError, match="ask for at least one"):
         SumTree(0)

@@ -249,7 +249,7 @@ def test_what_waits_for_a_node_that_stays_down_is_pending_for_resources() -> Non
 def test_workloads_that_are_not_right_are_refused() -> None:
     with pytest.raises(ValueError, match="sort them"):
         simulator([job(5, size(1)), job(4, size(1))])
-    with pytest.raises(ValueError, match="user 3 is not there"):
+    with pytest.raises(ValueError, match="there is no user 3"):
         simulator([job(0, size(1), user=3)])
     with pytest.raises(ValueError, match="no node has GPUs of type"):
         simulator([job(0, size(1), gpu_type="v100")])
