@@ -31,11 +31,10 @@ demo: install
 	@exec $(AS_ROOT) $(PYTHON) -m rlalloc_demo
 
 test: install
-	@$(AS_ROOT) $(PYTHON) -m coverage erase
-	@exec $(AS_ROOT) $(PYTHON) -m coverage run -m pytest -q --durations=15 $(PYTEST_ARGS)
+	@exec $(AS_ROOT) $(PYTHON) -m pytest --cov --cov-report= -q -n 2 --dist loadgroup --durations=15 $(PYTEST_ARGS)
 
 test-fast: install
-	@exec $(AS_ROOT) $(PYTHON) -m pytest -q -m 'not slurm and not systemd and not slow and not research' $(PYTEST_ARGS)
+	@exec $(AS_ROOT) $(PYTHON) -m pytest -q -n 2 -m 'not slurm and not systemd and not slow and not research' $(PYTEST_ARGS)
 
 test-research: install
 	@exec $(AS_ROOT) $(PYTHON) -m pytest -q -m research $(PYTEST_ARGS)

@@ -23,17 +23,22 @@ settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what failed on a real site once more: daemons on a shared machine are now and then starved of a core.
+    """Run the tests of a real site one after another, and what failed there once more.
 
-    The summary names each test that needed it. What is a function of values is never run twice.
+    Daemons on a shared machine are now and then starved of a core. The summary names each test that needed it. What
+    is a function of values is never run twice.
     """
     for item in items:
         if item.get_closest_marker("slurm") or item.get_closest_marker("systemd"):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
+            item.add_marker(pytest.mark.xdist_group("sites"))  # one process has them all, and their fixtures
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Show the coverage by package where it was measured: ``make test`` does."""
+    if not config.pluginmanager.hasplugin("_cov"):
+        return
     for folder, percent in coverage_by_package().items():
         terminalreporter.write_line(f"coverage of {folder:<10}{percent:4.0f} %")
 
