@@ -16,6 +16,7 @@ A change here needs a migration (rlalloc.store.migrations); a test compares the 
 from typing import Final
 
 from sqlalchemy import Column, Double, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy.dialects.mysql import VARCHAR
 
 METADATA: Final = MetaData()
 
@@ -117,27 +118,34 @@ POLICIES: Final = Table(
     Column("verdict", Text, nullable=False),
 )
 
+
+def _any_text(characters: int) -> String:
+    """Any text, also where the database's own character set is narrower (MariaDB)."""
+    wide = VARCHAR(characters, charset="utf8mb4", collation="utf8mb4_bin")
+    return String(characters).with_variant(wide, "mysql", "mariadb")
+
+
 PAST_JOBS: Final = Table(
     "past_jobs",
     METADATA,
     Column("id", Integer, primary_key=True, autoincrement=True),
-    Column("job_id", String(32), nullable=False),
-    Column("user", String(64), nullable=False),
+    Column("job_id", _any_text(32), nullable=False),
+    Column("user", _any_text(64), nullable=False),
     Column("submitted_s", Double, nullable=False),
     Column("started_s", Double, nullable=False),
     Column("ended_s", Double, nullable=False),
-    Column("state", String(24), nullable=False),
+    Column("state", _any_text(24), nullable=False),
     Column("nodes", Integer, nullable=False),
     Column("cpus", Integer, nullable=False),
     Column("gpus", Integer, nullable=False),
     Column("mem_mib", Double, nullable=False),
     Column("limit_s", Double),
     Column("eligible_s", Double),
-    Column("account", String(64), nullable=False),
-    Column("partition", String(64), nullable=False),
-    Column("qos", String(64), nullable=False),
-    Column("name", String(128), nullable=False),
-    Column("script", String(64), nullable=False),
+    Column("account", _any_text(64), nullable=False),
+    Column("partition", _any_text(64), nullable=False),
+    Column("qos", _any_text(64), nullable=False),
+    Column("name", _any_text(128), nullable=False),
+    Column("script", _any_text(64), nullable=False),
     Column("max_rss_mib", Double),
     Column("cpu_s_used", Double),
     Index("past_jobs_of_job", "job_id", "submitted_s", unique=True),

@@ -3,33 +3,41 @@
 from typing import Final
 
 import sqlalchemy as sa
+from sqlalchemy.dialects.mysql import VARCHAR
 
 from rlalloc.store.migrations.additions import add_table
 
 revision = "0004"
 down_revision = "0003"
 
+
+def _any_text(characters: int) -> sa.String:
+    """Any text, also where the database's own character set is narrower (MariaDB)."""
+    wide = VARCHAR(characters, charset="utf8mb4", collation="utf8mb4_bin")
+    return sa.String(characters).with_variant(wide, "mysql", "mariadb")
+
+
 PAST_JOBS: Final = sa.Table(
     "past_jobs",
     sa.MetaData(),
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=True),
-    sa.Column("job_id", sa.String(32), nullable=False),
-    sa.Column("user", sa.String(64), nullable=False),
+    sa.Column("job_id", _any_text(32), nullable=False),
+    sa.Column("user", _any_text(64), nullable=False),
     sa.Column("submitted_s", sa.Double, nullable=False),
     sa.Column("started_s", sa.Double, nullable=False),
     sa.Column("ended_s", sa.Double, nullable=False),
-    sa.Column("state", sa.String(24), nullable=False),
+    sa.Column("state", _any_text(24), nullable=False),
     sa.Column("nodes", sa.Integer, nullable=False),
     sa.Column("cpus", sa.Integer, nullable=False),
     sa.Column("gpus", sa.Integer, nullable=False),
     sa.Column("mem_mib", sa.Double, nullable=False),
     sa.Column("limit_s", sa.Double),
     sa.Column("eligible_s", sa.Double),
-    sa.Column("account", sa.String(64), nullable=False),
-    sa.Column("partition", sa.String(64), nullable=False),
-    sa.Column("qos", sa.String(64), nullable=False),
-    sa.Column("name", sa.String(128), nullable=False),
-    sa.Column("script", sa.String(64), nullable=False),
+    sa.Column("account", _any_text(64), nullable=False),
+    sa.Column("partition", _any_text(64), nullable=False),
+    sa.Column("qos", _any_text(64), nullable=False),
+    sa.Column("name", _any_text(128), nullable=False),
+    sa.Column("script", _any_text(64), nullable=False),
     sa.Column("max_rss_mib", sa.Double),
     sa.Column("cpu_s_used", sa.Double),
     sa.Index("past_jobs_of_job", "job_id", "submitted_s", unique=True),
