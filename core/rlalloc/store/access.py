@@ -79,7 +79,7 @@ class Store:
                 if read_only and not current:
                     refuse_to_migrate(connection, self._database.name)
             if not current:
-                with self._database.writing() as connection:
+                with self._database.alone(), self._database.writing() as connection:
                     migrate(connection, self._database.name)
         except StoreError:
             self.close()
