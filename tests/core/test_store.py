@@ -195,7 +195,7 @@ def test_what_is_deleted_is_gone_with_all_that_belongs_to_it(url: str) -> None:
     assert second == OldDecision("d2", (8, 1000), other.decided_s, is_experience=True, is_open=False)
     assert store.old_decisions(before_s, after=(first.decided_s, "d1"), limit=10) == (second,)
     store.delete_decisions(["d1", "d2"])
-    assert store.counts(10) == {"applications": 0, "decisions": 0, "outcomes": 0, "policies": 0}
+    assert store.counts(10) == {"applications": 0, "decisions": 0, "outcomes": 0, "past_jobs": 0, "policies": 0}
     store.close()
 
 
