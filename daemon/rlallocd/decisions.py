@@ -16,9 +16,10 @@ from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.messages import PolicyAnswer
 from rlalloc.objective import Resources
 from rlalloc.observation import SCHEMA_ID, EncodedQuestion, encode
+from rlalloc.speed.longer_limits import slowdown_to_allow
 from rlalloc.store import Circumstances, Decision
 from rlalloc.urgency import UrgencyRules, nice_for
-from rlalloc.view import ClusterView, expected_run_time_s, slowdown
+from rlalloc.view import ClusterView, expected_run_time_s
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews
@@ -192,8 +193,10 @@ def _allowed(question: Question, shares: Shares, snapshot: Snapshot) -> tuple[Al
     view, cluster, job = question.view, question.cluster, question.candidate.job
     site = snapshot.site
 
+    to_allow = partial(slowdown_to_allow, view.request)
+
     def allocate(each: Shares) -> Allocation:
-        return allocation_for(each, view.request, view.bounds, cluster.shape, partial(slowdown, view.request))
+        return allocation_for(each, view.request, view.bounds, cluster.shape, to_allow)
 
     def why_not(allocation: Allocation) -> str:
         return obstacle(job, view.request, allocation, site, cluster.expected_wait_s(allocation))

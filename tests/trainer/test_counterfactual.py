@@ -13,7 +13,8 @@ from rlalloc.job import SHARES, JobView, Shares
 from rlalloc.objective import TERM_NAMES
 from rlalloc.observation import encode
 from rlalloc.policy_inputs import PolicyInputs, baseline_shares
-from rlalloc.view import ClusterView, expected_run_time_s, slowdown
+from rlalloc.speed.longer_limits import slowdown_to_allow
+from rlalloc.view import ClusterView, expected_run_time_s
 from rlalloc_simulator.driving import drive, sizes_now
 from rlalloc_simulator.engine import Simulator, table_of
 from rlalloc_simulator.engine.job_table import size_of
@@ -68,7 +69,7 @@ def test_a_gain_is_what_running_the_whole_workload_again_would_say(number: int) 
             asked.request,
             asked.bounds,
             workload.site.nodes[0].shape,
-            functools.partial(slowdown, asked.request),
+            functools.partial(slowdown_to_allow, asked.request),
         )
         sizes = driven.sizes.copy()
         patience_s = workload.site.interception.urgency.patience_s(expected_run_time_s(asked, allocation))

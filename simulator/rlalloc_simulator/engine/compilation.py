@@ -15,7 +15,7 @@ import numba
 from numba.core import config
 
 import rlalloc.run_time
-import rlalloc.speed
+import rlalloc.speed.measured_curves
 import rlalloc.urgency
 
 Compiled = TypeVar("Compiled", bound=Callable[..., object])
@@ -41,7 +41,7 @@ def _folder() -> Path | None:
     Like .pyc files, what is loaded from there is executed, so it is as trustworthy as the folder.
     """
     # What is compiled, too, and of which constants.
-    modules = (rlalloc.run_time.__file__, rlalloc.speed.__file__, rlalloc.urgency.__file__)
+    modules = (rlalloc.run_time.__file__, rlalloc.speed.measured_curves.__file__, rlalloc.urgency.__file__)
     sources = b"".join(path.read_bytes() for path in (*sorted(_HERE.glob("*.py")), *map(Path, modules)))
     name = f"engine-{hashlib.sha256(sources).hexdigest()[:12]}"
     user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
