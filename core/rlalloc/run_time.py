@@ -1,20 +1,23 @@
-"""What is expected of a job's run time."""
+"""What is expected of a job's run time, and how long a running job is expected to go on."""
 
 import math
+from statistics import NormalDist
 from typing import Final
 
 import msgspec
 
-_AT_TAIL: Final = math.log(9.0)
-"""The standard logistic distribution's quantile of 90 %."""
-_LONGEST: Final = 40.0
-"""Natural logarithm of seconds that no estimate exceeds."""
+EXPECTED_FRACTION_OF_LIMIT: Final = 0.44
+"""Expected run time over the time limit where nothing else is known of a job (Philly)."""
+_HIGH_QUANTILE: Final = 1.2815515655446004  # of the standard normal distribution, for a probability of .9
+_NONE_LEFT: Final = 1e-300
+_LEAST_SPREAD: Final = 1e-3
 
 
 class RunTimeEstimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Quantiles of a job's run time [s] in the size that it asked for: 10, 50 and 90 %.
 
-    ``source`` says in a few words what it rests on, for people.
+    ``source`` says in a few words what it rests on, for people. Raises ValueError unless 0 < low ≤ median ≤ high,
+    all of them finite.
     """
 
     low_s: float
@@ -22,27 +25,79 @@ class RunTimeEstimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     high_s: float
     source: str
 
-    def remaining(self, elapsed_s: float, limit_s: float | None = None) -> "RunTimeEstimate":
-        """Return the quantiles of what is left [s] of a job that has run for ``elapsed_s``, at most to its limit.
+    def __post_init__(self) -> None:
+        if not 0.0 < self.low_s <= self.median_s <= self.high_s < math.inf:
+            raise ValueError(
+                f"run time quantiles {self.low_s}, {self.median_s}, {self.high_s}: give them above 0 and ascending"
+            )
 
-        Between and beyond the three quantiles the run time is taken as log-logistic, one scale below and one above
-        the median. Such a tail is as long as run times' are: what has run far beyond its estimate is expected to run
-        on for a time in proportion to what it has run.
-        """
-        if elapsed_s <= 1.0:
+    def slower(self, factor: float) -> "RunTimeEstimate":
+        """Return the same for a size in which the job takes ``factor`` times as long."""
+        if factor == 1.0:
             return self
-        centre = math.log(max(self.median_s, 1.0))
-        elapsed = math.log(elapsed_s)
-        below = max((centre - math.log(max(self.low_s, 1.0))) / _AT_TAIL, 1e-3)
-        above = max((math.log(max(self.high_s, 1.0)) - centre) / _AT_TAIL, 1e-3)
-        position = (elapsed - centre) / (above if elapsed > centre else below)
-        most = math.inf if limit_s is None else max(limit_s - elapsed_s, 1.0)
+        return RunTimeEstimate(self.low_s * factor, self.median_s * factor, self.high_s * factor, self.source)
+
+    def remaining(self, elapsed_s: float) -> "RunTimeEstimate":
+        """Return the quantiles of what is left of a job that has run for ``elapsed_s``; at least a second.
+
+        The distribution is that of ``expected_remaining_s``, which gives the median faster.
+        """
+        if elapsed_s <= 0.0:
+            return self
+        below = max(math.log(self.median_s / self.low_s) / _HIGH_QUANTILE, _LEAST_SPREAD)
+        above = max(math.log(self.high_s / self.median_s) / _HIGH_QUANTILE, _LEAST_SPREAD)
+        place = math.log(elapsed_s / self.median_s)
+        place /= above if place > 0.0 else below
+        longer = max(0.5 * math.erfc(place / math.sqrt(2.0)), _NONE_LEFT)
 
         def left_s(quantile: float) -> float:
-            # The odds of ending by then: of the survivors, that part ends. In logarithms, since the tail is long.
-            most_odds, least_odds = max(position, math.log(quantile)), min(position, math.log(quantile))
-            odds = most_odds + math.log1p(math.exp(least_odds - most_odds)) - math.log(1.0 - quantile)
-            total_s = math.exp(min(centre + odds * (above if odds > 0.0 else below), _LONGEST))
-            return min(max(total_s - elapsed_s, 1.0), most)
+            deviations = -NormalDist().inv_cdf(longer * (1.0 - quantile))
+            total_s = self.median_s * math.exp(deviations * (above if deviations > 0.0 else below))
+            return max(total_s - elapsed_s, 1.0)
 
         return RunTimeEstimate(left_s(0.1), left_s(0.5), left_s(0.9), self.source)
+
+
+def expected_s(time_limit_s: float, median_s: float) -> float:
+    """Run time [s] that is expected of a job: its median, at most its limit.
+
+    Where ``median_s`` is NaN only the limit is known, and the usual part of it is expected. A limit of 0 is none.
+    """
+    if math.isnan(median_s):
+        return EXPECTED_FRACTION_OF_LIMIT * time_limit_s
+    return min(median_s, time_limit_s) if time_limit_s > 0 else median_s
+
+
+def expected_remaining_s(
+    time_limit_s: float, elapsed_s: float, low_s: float, median_s: float, high_s: float
+) -> float:
+    """Seconds that a running job is expected to go on; never beyond its limit, of which 0 is none.
+
+    The median of what remains, given that it has run for ``elapsed_s``. Run times are taken as log-normal on either
+    side of the median, through its 10 and 90 % quantiles. With a spread of 0, or where only the limit is known
+    (``median_s`` is NaN), nothing is known of a job that has outlived its median: half of what is left of its limit
+    is expected. Python and numba both run this function.
+    """
+    left_s = time_limit_s - elapsed_s if time_limit_s > 0 else math.inf
+    if math.isnan(median_s):
+        expected = EXPECTED_FRACTION_OF_LIMIT * time_limit_s
+        return max(0.0, expected - elapsed_s if elapsed_s < expected else (time_limit_s - elapsed_s) / 2)
+    place = 0.0  # of the elapsed time, in standard deviations from the median of the logarithms
+    longer = 1.0  # the part of such jobs that run longer
+    if elapsed_s > 0.0:
+        end_s = high_s if elapsed_s > median_s else low_s
+        spread = abs(math.log(end_s / median_s)) / _HIGH_QUANTILE
+        if spread > 0.0:
+            place = math.log(elapsed_s / median_s) / spread
+            longer = 0.5 * math.erfc(place / math.sqrt(2.0))
+        elif elapsed_s >= median_s:
+            longer = 0.0
+    if longer < _NONE_LEFT:
+        return max(0.0, left_s / 2 if time_limit_s > 0 else 0.0)
+    # The normal quantile of 1 - longer/2: Abramowitz and Stegun, Handbook of Mathematical Functions (1964), 26.2.23,
+    # which is off by less than 4.5e-4.
+    t = math.sqrt(-2.0 * math.log(longer / 2))
+    above = (2.515517 + t * (0.802853 + t * 0.010328)) / (1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308)))
+    deviations = max(0.0, t - above)
+    ends_s = median_s * math.exp(deviations * math.log(high_s / median_s) / _HIGH_QUANTILE)
+    return max(0.0, min(ends_s - elapsed_s, left_s))

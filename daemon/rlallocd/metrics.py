@@ -20,6 +20,7 @@ _PLAIN: Final = {
     "cycles": ("rlallocd_cycles", "Cycles of the loop."),
     "store_errors": ("rlallocd_store_errors", "Cycles that failed because the store failed."),
     "dropped_decisions": ("rlallocd_dropped_decisions", "Decisions that were deleted because of their age."),
+    "dropped_past_jobs": ("rlallocd_dropped_past_jobs", "Past jobs that were deleted because of their age."),
     "unreadable_rows": (
         "rlallocd_unreadable_rows",
         "Rows of the store that were skipped because they cannot be read.",

@@ -10,6 +10,8 @@ import msgspec
 from rlalloc.past_job import PastJob
 
 NAME_LENGTH: Final = 64
+NO_LIMIT_S: Final = 1e10
+"""Three centuries: a limit that says nothing."""
 _NO_WORD: Final = re.compile(r"[\W\d_]+")
 
 
@@ -37,7 +39,7 @@ class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def limit(self) -> float | None:
         """The time limit [s] where there is a usable one."""
         limit = self.limit_s
-        return limit if limit is not None and 0.0 < limit < math.inf else None
+        return limit if limit is not None and 0.0 < limit < NO_LIMIT_S else None
 
 
 def facts_of(job: PastJob) -> JobFacts:

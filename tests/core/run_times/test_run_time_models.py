@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlalloc.errors import MissingInputsError, PolicyError
-from rlalloc.run_time import RunTimeEstimate
+from rlalloc.run_time import RunTimeEstimate, expected_remaining_s
 from rlalloc.run_times.job_facts import JobFacts, facts_of
 from rlalloc.run_times.model_files import (
     KEPT,
@@ -47,6 +47,9 @@ def all_ended() -> RecentRuns:
     return recent
 
 
+ENDED = all_ended()
+
+
 @pytest.fixture(scope="module")
 def model() -> RunTimeModel:
     runs = RunTimes.of(JOBS, RecentRuns(), silent)
@@ -59,7 +62,7 @@ def test_a_stored_model_answers_the_same(model: RunTimeModel, tmp_path: Path) ->
     assert newest_folder(tmp_path) == folder
     found = load_model(folder)
     assert found.offsets == model.offsets
-    features = all_ended().features([facts_of(job) for job in JOBS], NOW_S)
+    features = ENDED.features([facts_of(job) for job in JOBS], NOW_S)
     np.testing.assert_array_equal(found.quantiles(features), model.quantiles(features))
     manifest = read_run_time_manifest(folder)
     assert (manifest.inputs, manifest.evaluation) == (FEATURES, MANIFEST.evaluation)
@@ -109,7 +112,7 @@ def test_the_newest_model_that_can_be_used_is_used(model: RunTimeModel, tmp_path
 
 
 def test_a_model_answers_for_every_job(model: RunTimeModel) -> None:
-    predictor = RunTimePredictor(all_ended(), model)
+    predictor = RunTimePredictor(ENDED, model)
     facts = [facts_of(job) for job in JOBS[:50]]
     estimates = predictor.estimate(facts, NOW_S)
     errors = [
@@ -135,13 +138,13 @@ def test_a_model_answers_for_every_job(model: RunTimeModel) -> None:
     )
 )
 def test_there_is_an_answer_for_every_job_without_a_model(facts: JobFacts) -> None:
-    for recent in (RecentRuns(), all_ended()):
+    for recent in (RecentRuns(), ENDED):
         (estimate,) = RunTimePredictor(recent).estimate([facts], NOW_S)
         assert 1.0 <= estimate.low_s <= estimate.median_s <= estimate.high_s < math.inf
 
 
 def test_without_a_model_the_nearest_like_jobs_answer() -> None:
-    predictor = RunTimePredictor(all_ended())
+    predictor = RunTimePredictor(ENDED)
     known = next(
         facts
         for facts in map(facts_of, JOBS)
@@ -166,15 +169,11 @@ def test_without_a_model_the_nearest_like_jobs_answer() -> None:
 def test_what_is_left_of_a_running_job() -> None:
     estimate = RunTimeEstimate(100.0, 1000.0, 4000.0, "test")
     assert estimate.remaining(0.0) == estimate
-    later = estimate.remaining(1000.0)
-    # Half of the jobs are left; a quarter of all outlives the conditional median.
-    assert later.median_s == pytest.approx(1000.0 * 4.0 ** (math.log(3) / math.log(9)) - 1000.0)
-    assert later.low_s < later.median_s < later.high_s
-    far, farther = estimate.remaining(1e6), estimate.remaining(1e7)
-    assert farther.median_s == pytest.approx(10 * far.median_s, rel=0.01)
-    sure = RunTimeEstimate(900.0, 1000.0, 1001.0, "test")
-    assert 1.0 < sure.remaining(1e5).median_s < sure.remaining(1e6).median_s
-    assert estimate.remaining(1000.0, limit_s=1100.0).high_s == 100.0
+    for elapsed_s in (1.0, 500.0, 1000.0, 3000.0, 50_000.0):
+        left = estimate.remaining(elapsed_s)
+        assert left.low_s < left.median_s < left.high_s
+        expected = expected_remaining_s(0.0, elapsed_s, 100.0, 1000.0, 4000.0)
+        assert left.median_s == pytest.approx(expected, rel=0.002)
 
 
 @given(st.floats(1, 1e6), st.floats(1, 1e3), st.floats(1, 1e3), st.floats(0, 1e12))
