@@ -47,8 +47,10 @@ def history_evaluate(
                 LearningSettings(),
                 lambda what, done: bar.update(task, description=what, completed=done),
             )
+    except HistoryError as err:
+        fail(f"{file}: {err}", code=2)
     except RlallocError as err:
-        fail(str(err), code=2 if isinstance(err, HistoryError) else 1)
+        fail(str(err), code=1)
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
         return

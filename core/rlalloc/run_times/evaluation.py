@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rlalloc.errors import HistoryError
 from rlalloc.past_job import PastJob
 from rlalloc.run_times.baselines import BASELINES, MIX, SimplePredictors
 from rlalloc.run_times.recent_runs import RecentRuns
@@ -16,6 +17,9 @@ from rlalloc.run_times.training import LearningSettings, Rolling, RunTimes, pred
 PREDICTOR: Final = "predictor"
 BLOCKS: Final = 24
 """So often are models learned anew in an evaluation; a site learns every night."""
+
+
+LEAST_JOBS: Final = 200
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -58,8 +62,10 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 def evaluate(jobs: Sequence[PastJob], settings: LearningSettings, report: Report, blocks: int = BLOCKS) -> Evaluation:
     """Predict all jobs but the first fifth, which are in the order of their submission.
 
-    Raises PolicyError where there are too few jobs to learn from.
+    Raises HistoryError where there are fewer than LEAST_JOBS, and PolicyError where LightGBM is missing.
     """
+    if len(jobs) < LEAST_JOBS:
+        raise HistoryError(f"found {len(jobs)} jobs that ran: give at least {LEAST_JOBS} to learn from")
     first = len(jobs) // 5
     runs = RunTimes.of(jobs, RecentRuns(), part_of(report, 0.0, 0.15))
     rolling = predict_in_time_order(runs, first, blocks, settings, part_of(report, 0.15, 1.0))

@@ -24,7 +24,7 @@ import msgspec
 from rlalloc.errors import MissingInputsError, PolicyError
 from rlalloc.policies import MANIFEST_FILE
 from rlalloc.run_times.recent_runs import FEATURES
-from rlalloc.run_times.run_time_model import NAMES, Offsets, RunTimeModel
+from rlalloc.run_times.run_time_model import NAMES, Offsets, RunTimeModel, require_lightgbm
 
 FOLDER: Final = "run_times"
 KEPT: Final = 10
@@ -100,12 +100,9 @@ def load_model(folder: Path) -> RunTimeModel:
         if hashlib.sha256(content).hexdigest() != manifest.files.get(path.name):
             raise PolicyError(f"{path} differs from its manifest's SHA-256: remove {folder}")
         texts[name] = content.decode()
-    try:
-        import lightgbm
-    except (ImportError, OSError) as err:  # OSError: the system has no libgomp.so.1
-        raise PolicyError(
-            f"a model of run times needs LightGBM ({err}): pip install 'rlalloc[daemon]', apt-get install libgomp1"
-        ) from err
+    require_lightgbm()
+    import lightgbm
+
     try:
         boosters = {name: lightgbm.Booster(model_str=text) for name, text in texts.items()}
     except lightgbm.basic.LightGBMError as err:

@@ -7,11 +7,24 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rlalloc.errors import PolicyError
+
 if TYPE_CHECKING:
     import lightgbm
 
 QUANTILES: Final = (0.1, 0.5, 0.9)
 NAMES: Final = ("low", "median", "high")
+
+
+def require_lightgbm() -> None:
+    """Raise PolicyError with what to do where LightGBM cannot be imported."""
+    try:
+        import lightgbm  # noqa: F401
+    except (ImportError, OSError) as err:  # OSError: the system has no libgomp.so.1
+        raise PolicyError(
+            f"run times are learned by LightGBM, which cannot be used here ({err}): install the Python package "
+            "lightgbm, and libgomp1 of the system"
+        ) from err
 
 
 class Offsets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,16 +52,17 @@ class RunTimeModel:
 
 
 def calibrated(raw: NDArray[np.float64], offsets: Offsets) -> NDArray[np.float64]:
-    """Return quantiles with the offsets; the median stays, and lies between the others."""
+    """Return quantiles with the offsets, a row a job; the median stays, and lies between the others."""
     low = np.minimum(raw[:, 0] + offsets.low, raw[:, 1])
     high = np.maximum(raw[:, 2] + offsets.high, raw[:, 1])
     return np.stack([low, raw[:, 1], high], axis=1)
 
 
 def conformal_offsets(raw: NDArray[np.float64], log_runs: NDArray[np.float64]) -> Offsets:
-    """Return the offsets by which the interval would have held 80 % of jobs that the model had not seen.
+    """Return the offsets with which the interval would have held 80 % of jobs that the model had not seen.
 
     Conformalized quantile regression (Romano, Patterson and Candès, NeurIPS 2019), each side by itself (Theorem 2).
+    ``raw`` has QUANTILES, a row a job.
     """
     number = len(log_runs)
     if not number:

@@ -17,6 +17,7 @@ from rlalloc.run_times.run_time_model import (
     RunTimeModel,
     calibrated,
     conformal_offsets,
+    require_lightgbm,
 )
 
 if TYPE_CHECKING:
@@ -73,7 +74,11 @@ class RunTimes(msgspec.Struct, frozen=True):
 def learn(
     runs: RunTimes, numbers: NDArray[np.int64], now_s: float, settings: LearningSettings
 ) -> dict[str, "lightgbm.Booster"]:
-    """Return a booster for each of NAMES, learned from those jobs, which have ended by ``now_s`` [s]."""
+    """Return a booster for each of NAMES, learned from those jobs, which have ended by ``now_s`` [s].
+
+    Raises PolicyError where LightGBM is missing.
+    """
+    require_lightgbm()
     import lightgbm
 
     numbers = numbers[-settings.most_jobs :]
@@ -104,12 +109,12 @@ def learn(
 class Rolling(msgspec.Struct, frozen=True):
     """Predictions of jobs ``first`` to the last, each by a model of jobs that had ended: a row a job.
 
-    ``raw`` are the boosters' QUANTILES, ``quantiles`` the calibrated ones, log2 of seconds.
+    ``quantiles`` are calibrated QUANTILES of log2 of seconds; ``offsets`` are for jobs that come afterwards.
     """
 
     first: int
-    raw: NDArray[np.float64]
     quantiles: NDArray[np.float64]
+    offsets: Offsets
 
 
 def predict_in_time_order(
@@ -117,7 +122,7 @@ def predict_in_time_order(
 ) -> Rolling:
     """Predict jobs from number ``first`` on; before each of ``blocks``, models are learned anew and calibrated.
 
-    The first block is calibrated on the last fifth of the jobs before it, predicted by a model of the others.
+    The first block is calibrated on the last fifth of the jobs before it, which a model of the others predicts.
     """
     total = len(runs.log_runs)
     raw = np.full((total, len(QUANTILES)), np.nan)
@@ -128,16 +133,16 @@ def predict_in_time_order(
         report("learning run times", number / len(edges))
         known = runs.ended_before(start)
         boosters = learn(runs, known, float(runs.submitted_s[start]), settings)
-        model = RunTimeModel(boosters, offsets_from(runs, raw, known, settings))
+        model = RunTimeModel(boosters, _offsets(runs, raw, known, settings))
         raw[start:stop] = model.raw(runs.features[start:stop])
         quantiles[start:stop] = calibrated(raw[start:stop], model.offsets)
-    return Rolling(first, raw[first:], quantiles[first:])
+    return Rolling(first, quantiles[first:], _offsets(runs, raw, np.arange(total), settings))
 
 
-def offsets_from(
-    runs: RunTimes, raw: NDArray[np.float64], known: NDArray[np.int64], settings: LearningSettings
+def _offsets(
+    runs: RunTimes, raw: NDArray[np.float64], ended: NDArray[np.int64], settings: LearningSettings
 ) -> Offsets:
-    """Return the offsets of the last jobs that ended among those that were predicted (``raw`` is not NaN)."""
-    predicted = known[~np.isnan(raw[known, 0])]
+    """Return the offsets by the last jobs that ended of those that boosters predicted before (``raw`` is not NaN)."""
+    predicted = ended[~np.isnan(raw[ended, 0])]
     latest = predicted[np.argsort(runs.ended_s[predicted], kind="stable")][-settings.calibration_jobs :]
     return conformal_offsets(raw[latest], runs.log_runs[latest])
