@@ -12,7 +12,7 @@ from rlalloc.errors import PluginError, RlallocError, StoreError
 from rlalloc.job import Mode
 from rlalloc.store import Application, Decision, Position, Store
 from rlallocd.agent_client import AgentClient
-from rlallocd.candidates import Candidate, find_candidates, find_forgotten
+from rlallocd.candidates import Candidate, find_candidates, find_deferred, is_left_to_decide
 from rlallocd.cycle_schedule import CycleReport
 from rlallocd.decisions import Snapshot, decide
 from rlallocd.ended_job_collection import EndedJobCollection
@@ -144,14 +144,14 @@ class Controller:
         try:
             withdraw_intercept(self.config)
             jobs = self._slurm.jobs()
-            deferred = [
-                candidate.job
-                for candidate in find_candidates(jobs, self.config, self._decided)
-                if candidate.deferred_by_us and not candidate.begin_s
-            ]
-            if deferred:
-                self._applier.let_go(deferred)
-                _log.info("let %d deferred jobs go as submitted", len(deferred))
+            self._let_go(
+                [
+                    job
+                    for job in find_deferred(jobs, time.time())
+                    if (job.base_id, job.submitted_s) not in self._decided
+                ],
+                "rlallocd stops",
+            )
             self._nice_decay.give_back(jobs, time.time())
         except (RlallocError, OSError) as err:
             _log.warning(
@@ -165,7 +165,15 @@ class Controller:
             self.config.mode, taken_s=snapshot.taken_s, pending=self._pending, unfinished=len(opened)
         )
         self._applier.finish(opened)
-        self._applier.let_go(find_forgotten(snapshot.jobs, self._decided, {each.job_id for each in opened}))
+        unfinished = {each.job_id for each in opened}
+        self._let_go(
+            [
+                job
+                for job in find_deferred(snapshot.jobs, snapshot.taken_s)
+                if job.job_id not in unfinished and not is_left_to_decide(job, self.config, self._decided)
+            ],
+            "there is nothing to decide for them any more",
+        )
         if self._slurm.config.limits_enforced:
             begun = self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S)
             self._applier.undo_limited([each for each in begun if _may_wait_for_us(each, jobs)], jobs)
@@ -184,6 +192,11 @@ class Controller:
             if candidate.deferred_by_us:
                 self.metrics.begin_s.observe(max(0.0, done_s - candidate.job.submitted_s))
         return len(decided)
+
+    def _let_go(self, deferred: Sequence[JobRecord], why: str) -> None:
+        if deferred:
+            self._applier.let_go(deferred)
+            _log.info("let %d deferred jobs go as they are: %s", len(deferred), why)
 
     def _redecide_and_apply(self, snapshot: Snapshot) -> None:
         decided = self._redecision.decide(snapshot, self.config)
