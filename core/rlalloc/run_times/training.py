@@ -37,7 +37,8 @@ class LearningSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     learning_rate: float = 0.1
     leaves: int = 8
     least_jobs_in_leaf: int = 60
-    part_of_features: float = 0.7
+    bins: int = 63
+    part_of_features: float = 0.5
     part_of_jobs: float = 0.8
     half_life_days: float = 200.0
     most_jobs: int = 50_000
@@ -87,6 +88,7 @@ def learn(
         "learning_rate": settings.learning_rate,
         "num_leaves": settings.leaves,
         "min_data_in_leaf": settings.least_jobs_in_leaf,
+        "max_bin": settings.bins,
         "feature_fraction": settings.part_of_features,
         "bagging_fraction": settings.part_of_jobs,
         "bagging_freq": 1,
