@@ -181,7 +181,7 @@ def with_nice(decision: Decision, job: JobRecord, rules: UrgencyRules) -> Decisi
     return msgspec.structs.replace(
         decision,
         nice=nice_for(decision.shares.urgency, rules),
-        patience_s=rules.patience_s(expected_run_time_s(decision.request, size)),
+        patience_s=rules.patience_s(expected_run_time_s(decision, size)),
     )
 
 
@@ -225,7 +225,7 @@ def _unanswered(question: Question, snapshot: Snapshot, reason: str) -> Decision
         alternatives=dict(question.encoded.alternatives),
         queued=cluster.crowd,
         dominant_share_requested=cluster.dominant_share(view.request),
-        reference_s=expected_run_time_s(view.request, view.request),
+        reference_s=expected_run_time_s(view, view.request),
         circumstances=Circumstances(
             cluster=Resources(*cluster.totals.tolist()),
             node_gpus=cluster.shape.gpus,

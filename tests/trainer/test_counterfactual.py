@@ -47,7 +47,7 @@ def test_alone_on_the_cluster_the_advantage_is_the_jobs_own() -> None:
     counts = np.array(workload.jobs[0].bounds.gpu_counts)
     chosen = counts[np.abs(np.log2(counts)[None] - 4 * advantages.shares[:, :1]).argmin(axis=1)]
     heuristic = round(16 ** baseline_shares(advantages.observation[0]).gpu)
-    scale_s = 60.0 + expected_run_time_s(workload.jobs[0].request, workload.jobs[0].request)
+    scale_s = 60.0 + expected_run_time_s(workload.jobs[0], workload.jobs[0].request)
     assert advantages.by_term[:, TERM_NAMES.index("jct")] == pytest.approx(
         (4000 / heuristic - 4000 / chosen) / scale_s, abs=1e-4
     )
@@ -72,7 +72,7 @@ def test_a_gain_is_what_running_the_whole_workload_again_would_say(number: int) 
             functools.partial(slowdown_to_allow, asked.request),
         )
         sizes = driven.sizes.copy()
-        patience_s = workload.site.interception.urgency.patience_s(expected_run_time_s(asked.request, allocation))
+        patience_s = workload.site.interception.urgency.patience_s(expected_run_time_s(asked, allocation))
         sizes[place, :5], sizes[place, 6] = list(size_of(allocation).values()), patience_s
         again = Simulator(workload.site, table_of(workload.jobs, workload.site))
         again.run_answered(sizes)

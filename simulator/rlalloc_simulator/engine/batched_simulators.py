@@ -87,7 +87,7 @@ def answer_of(
     allocation = allocation_for(
         shares, job.request, job.bounds, view.shape, functools.partial(slowdown_to_allow, job.request)
     )
-    patience_s = rules.patience_s(expected_run_time_s(job.request, allocation))
+    patience_s = rules.patience_s(expected_run_time_s(job, allocation))
     return allocation, (nice_for(shares.urgency, rules), patience_s)
 
 
