@@ -39,7 +39,7 @@ PRECISIONS: Final[Mapping[PrecisionName, Precision]] = {
     "deepspeed": Precision(2, 2, 8, 4, gradients_stay=True),
     # FSDP's mixed precision: 32-bit shards, gathered in 16 bits.
     "fsdp": Precision(4, 4, 0, 4),
-    # Megatron-LM's distributed optimizer: 18 bytes, or 6 + 12/d sharded (docs/source/api-guide/dist_optimizer.md).
+    # Megatron-LM's distributed optimizer: 18 bytes, or 6 + 12/d sharded (its manual, Distributed Optimizer).
     "megatron": Precision(2, 4, 4, 4),
     # Everything in 16 bits: torchtune, LLaMA-Factory's pure_bf16.
     "bf16": Precision(2, 2, 0, 2),
