@@ -16,6 +16,7 @@ from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.messages import PolicyAnswer
 from rlalloc.objective import Resources
 from rlalloc.observation import SCHEMA_ID, EncodedQuestion, encode
+from rlalloc.speed.family_speeds import FamilySpeeds
 from rlalloc.speed.longer_limits import slowdown_to_allow
 from rlalloc.store import Circumstances, Decision
 from rlalloc.urgency import UrgencyRules, nice_for
@@ -38,6 +39,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     ``limits`` are those of the users whose jobs we decide, None if they could not be read; ``memory_limits`` are
     slurm.conf's MaxMemPerNode and MaxMemPerCPU (MiB). ``granted`` collects the sizes that this cycle gives to jobs.
+    ``speeds`` says how each family of jobs scales.
     """
 
     taken_s: float
@@ -47,6 +49,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     limits: SiteLimits | None
     memory_limits: tuple[int | None, int | None] = (None, None)
     granted: dict[int, Allocation] = msgspec.field(default_factory=dict)
+    speeds: FamilySpeeds = msgspec.field(default_factory=FamilySpeeds)
 
     @property
     def site(self) -> SiteView:
@@ -193,7 +196,9 @@ def _allowed(question: Question, shares: Shares, snapshot: Snapshot) -> tuple[Al
     view, cluster, job = question.view, question.cluster, question.candidate.job
     site = snapshot.site
 
-    to_allow = partial(slowdown_to_allow, view.request)
+    to_allow = partial(
+        slowdown_to_allow, view.request, belief=snapshot.speeds.belief(job.user, job.name, view.request)
+    )
 
     def allocate(each: Shares) -> Allocation:
         return allocation_for(each, view.request, view.bounds, cluster.shape, to_allow)

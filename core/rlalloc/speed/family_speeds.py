@@ -26,8 +26,9 @@ RUNS: Final = 64
 
 
 class SizedRun(NamedTuple):
-    """A run that ended: of which family, in which size, for how long [s], and whether its time limit ended it."""
+    """A run that ended: of which job (id and submit second) and family, in which size, how long [s], how it ended."""
 
+    job: tuple[int, int]
     user: str
     job_name: str
     request: Allocation
@@ -48,12 +49,15 @@ class FamilySpeeds:
         self._beliefs: dict[_Key, SpeedBelief] = {}
 
     def add(self, run: SizedRun) -> None:
-        """Remember a run; one without GPUs or without a duration says nothing."""
+        """Remember a run, once; one without GPUs or without a duration says nothing."""
         if run.gpus < 1 or run.nodes < 1 or run.run_s <= 0 or run.request.gpus < 1:
             return
         key = _key(run.user, run.job_name, run.request)
-        self._runs.setdefault(key, deque(maxlen=RUNS)).append(run)
+        runs = self._runs.setdefault(key, deque(maxlen=RUNS))
         self._runs.move_to_end(key)
+        if any(known.job == run.job for known in runs):
+            return
+        runs.append(run)
         self._beliefs.pop(key, None)
         if len(self._runs) > FAMILIES:
             oldest, _ = self._runs.popitem(last=False)
