@@ -213,6 +213,20 @@ def planning_latency(
         print_latency(decisions, budget)
 
 
+@app.command("llm-memory")
+def llm_memory(
+    ran: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="llm-foundry's throughput table: which of its runs fit?")
+    ] = None,
+) -> None:
+    """Compare computed parameters and GPU memory of LLMs with published figures."""
+    from rlalloc.errors import RlallocError
+    from rlalloc_research.llm_memory import print_cases
+
+    with errors_end_here("research", RlallocError):
+        print_cases(ran)
+
+
 @app.command("speed-model")
 def speed_model(
     *,
