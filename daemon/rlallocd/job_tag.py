@@ -20,7 +20,11 @@ _MOST_BYTES: Final = 65_535
 
 
 class Tag(msgspec.Struct, frozen=True):
-    """What rlalloc.lua saw at submission. ``begin`` is when we deferred the job to, 0 if we did not."""
+    """What rlalloc.lua saw at submission. ``begin`` is when we deferred the job to, 0 if we did not.
+
+    ``table`` is the stamp of the table by which it collected the ``words`` of the script, ``script`` the script's
+    fingerprint (``rlalloc.script_words``); empty in tags of before 0.3.
+    """
 
     mode: Mode
     rule: str
@@ -29,6 +33,9 @@ class Tag(msgspec.Struct, frozen=True):
     user_begin: int
     ask: str = ""
     skip: str = ""
+    table: str = ""
+    script: str = ""
+    words: str = ""
 
     @property
     def directives(self) -> str:
