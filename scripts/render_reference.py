@@ -24,7 +24,12 @@ from rlalloc_cli.main import app, mount_trainer
 ROOT: Final = Path(__file__).resolve().parents[1]
 PAGES: Final = ROOT / "docs" / "reference"
 SHIPPED: Final = ROOT / "etc" / "rlalloc.yaml"
-_PLAIN: Final = {inspect.StrType: "text", inspect.NoneType: "null", inspect.CustomType: "absolute path"}
+_PLAIN: Final = {
+    inspect.StrType: "text",
+    inspect.BoolType: "`true`, `false`",
+    inspect.NoneType: "null",
+    inspect.CustomType: "absolute path",
+}
 """What a key of such a type takes; the one custom type of the configuration is a path."""
 _WORDS: Final = {int: "N", float: "X", Path: "PATH"}
 """What stands for a value of an option that names no word of its own."""

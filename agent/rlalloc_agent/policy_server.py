@@ -8,6 +8,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -28,6 +29,7 @@ class PolicyServer:
     """Serves ``policy`` at ``endpoint`` from construction until closed. Raises zmq.ZMQError if it cannot bind."""
 
     def __init__(self, endpoint: str, policy: ServedPolicy, counters: Counter[str], seed: int | None = None) -> None:
+        self._endpoint = endpoint
         self._policy = policy
         self._counters = counters
         self._handler = RequestHandler(policy, counters, seed)
@@ -70,6 +72,7 @@ class PolicyServer:
         while not should_stop():
             if time.monotonic() >= next_look:
                 self._policy.refresh()
+                self._bind_again_if_deleted()
                 each_look()
                 next_look = time.monotonic() + LOOK_EVERY_S
             ready = dict(poller.poll(int(LOOK_EVERY_S * 1000)))
@@ -77,6 +80,20 @@ class PolicyServer:
                 next_look = 0.0
             if self._socket in ready:
                 self._answer_one()
+
+    def _bind_again_if_deleted(self) -> None:
+        """Make the socket's file anew where somebody has deleted it; clients that are connected notice nothing."""
+        scheme, _, path = self._endpoint.partition("://")
+        if scheme != "ipc" or Path(path).exists():
+            return
+        try:
+            self._socket.bind(self._endpoint)
+        except zmq.ZMQError as err:  # its folder is gone, too: the next look tries again
+            if not self._counters["rebinds_failed"]:
+                log.warning("%s was deleted, and cannot be made again: %s", path, err)
+            self._counters["rebinds_failed"] += 1
+        else:
+            log.warning("%s was deleted: it is there again", path)
 
     def _answer_one(self) -> None:
         frames = self._receive()

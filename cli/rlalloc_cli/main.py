@@ -13,6 +13,7 @@ from rlalloc import __version__
 from rlalloc.config import DEFAULT_PATH, Config, config_as_yaml, load_config
 from rlalloc.errors import ConfigError, RlallocError
 from rlalloc.store import Store
+from rlalloc_cli.history_commands import history_app
 from rlalloc_cli.policy import policy_app
 from rlalloc_cli.terminal import CONSOLE, complain, fail
 
@@ -26,6 +27,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 config_app = typer.Typer(no_args_is_help=True, help="Check or show the configuration.")
 app.add_typer(config_app, name="config")
 app.add_typer(policy_app, name="policy")
+app.add_typer(history_app, name="history")
 
 
 def main() -> None:

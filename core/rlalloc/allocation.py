@@ -17,7 +17,7 @@ _MIB_PER_GIB = 1024
 SlowdownOf = Callable[[Allocation], float]
 
 TIME_LIMIT_MARGIN = 1.15
-"""A shrunk job's time limit grows by the predicted factor and this much again."""
+"""A shrunk job's time limit grows by the slowdown to allow and this much again."""
 
 
 def allocation_for(
@@ -25,8 +25,9 @@ def allocation_for(
 ) -> Allocation:
     """Turn ``shares`` into nodes, GPUs, tasks, CPUs and memory that a node of ``shape`` can hold.
 
-    ``slowdown_of(allocation)`` is the predicted run time over that as submitted; where it is above 1 the time
-    limit grows with it, so that no job is killed for our decision. The limit never shrinks.
+    ``slowdown_of(allocation)`` is the run time to allow over that as submitted, an upper quantile of what is expected
+    (``rlalloc.speed.longer_limits``); where it is above 1 the time limit grows with it, so that no job is killed for
+    our decision. The limit never shrinks.
     """
     sized = size_for(shares, request, bounds, shape)
     slowdown = slowdown_of(sized)

@@ -87,12 +87,25 @@ class RedecisionSection(_Section, frozen=True):
 class StoreSection(_Section, frozen=True):
     """Where decisions and outcomes are kept: an SQLAlchemy URL; and for how many days.
 
-    ``keep_experience_days`` is for decisions that the trainer can learn from, ``keep_days`` for all others.
+    ``keep_experience_days`` is for decisions that the trainer can learn from, ``keep_days`` for all others, and
+    ``keep_history_days`` for past jobs of all users.
     """
 
     url: str = "sqlite:////var/lib/rlalloc/store.sqlite"
     keep_days: Days = 365
     keep_experience_days: Days = 1095
+    keep_history_days: Days = 730
+
+
+class HistorySection(_Section, frozen=True):
+    """How jobs of the site that have ended are kept: all of them, ours or not.
+
+    With ``pseudonymize`` the names of users, accounts and jobs are replaced, by the key in ``key_file``.
+    """
+
+    every_s: Seconds = 300.0
+    pseudonymize: bool = False
+    key_file: Path = Path("/var/lib/rlalloc/history.key")
 
 
 class PolicySection(_Section, frozen=True):
@@ -161,6 +174,7 @@ class Config(_Section, frozen=True):
     redecision: RedecisionSection = RedecisionSection()
     urgency: UrgencyRules = UrgencyRules()
     store: StoreSection = StoreSection()
+    history: HistorySection = HistorySection()
     policy: PolicySection = PolicySection()
     objective: ObjectiveSection = ObjectiveSection()
     trainer: TrainerSection = TrainerSection()

@@ -7,6 +7,7 @@ RlallocError
 ├── StoreError           the experience store cannot be read or written
 │   ├── StoreMissing     there is no store yet
 │   └── StoreUnfit       this rlalloc cannot use the store, however often it tries
+├── HistoryError         a log of ended jobs, or the key of its pseudonyms, cannot be used
 ├── PolicyError          a policy version is missing, damaged or unfit
 └── PluginError          an installed plug-in cannot be used
 """
@@ -38,6 +39,10 @@ class StoreUnfit(StoreError):
 
 class StoreMissing(StoreError):
     """There is no store yet, and this program only reads."""
+
+
+class HistoryError(RlallocError):
+    """A log of ended jobs cannot be read, or the key of pseudonyms not be used."""
 
 
 class PolicyError(RlallocError):

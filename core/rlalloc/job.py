@@ -7,6 +7,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from rlalloc.run_time import RunTimeEstimate
+
 JobClass = Literal["train", "finetune", "serve"]
 JOB_CLASSES: tuple[JobClass, ...] = ("train", "finetune", "serve")
 Mode = Literal["off", "shadow", "enforce"]
@@ -111,7 +113,8 @@ SHARES: Final = len(Shares.__struct_fields__)
 class JobView(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One pending job as policies see it.
 
-    ``waited_s`` counts from submission. ``user_running_gpus`` is what its user holds at that moment.
+    ``waited_s`` counts from submission. ``user_running_gpus`` is what its user holds at that moment. ``run_time`` is
+    expected in the size of the request; None where only its time limit is known.
     """
 
     job_class: JobClass
@@ -119,3 +122,4 @@ class JobView(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bounds: Bounds
     waited_s: float
     user_running_gpus: int
+    run_time: RunTimeEstimate | None = None

@@ -352,19 +352,19 @@ def _moment_values(job: JobView, view: ClusterView) -> list[float]:
         free_cpus=free_cpus,
         free_mem=free_mem,
         node_gpus=view.shape.gpus,
-        run_s=max(1.0, expected_run_time_s(job.request, job.request)),
+        run_s=max(1.0, expected_run_time_s(job, job.request)),
     )
     return [feature.value(now) for feature in _MOMENT]
 
 
 def _size_values(job: JobView, view: ClusterView) -> list[float]:
-    requested_s = max(1.0, expected_run_time_s(job.request, job.request))
+    requested_s = max(1.0, expected_run_time_s(job, job.request))
     sizes = sizes_of(job.request, job.bounds, view.shape).allocations
     waits_s = view.expected_waits_s(sizes)
     compared = ((sizes[0], waits_s[0]), (job.request, view.expected_wait_s(job.request)), (sizes[-1], waits_s[-1]))
     values = []
     for allocation, wait_s in compared:
-        run_s = expected_run_time_s(job.request, allocation)
+        run_s = expected_run_time_s(job, allocation)
         size = _Size(wait_s, run_s, requested_s, view.dominant_share(allocation))
         values += [feature.value(size) for feature in _SIZE]
     return values

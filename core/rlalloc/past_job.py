@@ -1,6 +1,30 @@
 """A job that has ended, whoever decided its size: a line of a site's history."""
 
+import math
+import re
+from typing import Final
+
 import msgspec
+
+ENDED_STATES: Final = frozenset(
+    {
+        *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY"),
+        *("NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE"),
+    }
+)
+"""Slurm's states of a job that has ended."""
+_JOB_ID: Final = re.compile(r"[0-9]{1,10}([_+][^.]+)?")
+_LATEST_S: Final = 1e11
+_MOST: Final = 2**31 - 1
+_LONGEST: Final = {
+    "job_id": 32,
+    "user": 64,
+    "account": 64,
+    "partition": 64,
+    "qos": 64,
+    "name": 128,
+}
+"""Characters that are kept; of a job's id all are needed."""
 
 
 class PastJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -36,3 +60,19 @@ class PastJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     def run_s(self) -> float:
         """How long it ran, seconds."""
         return self.ended_s - self.started_s
+
+
+def checked(job: PastJob) -> PastJob:
+    """The job with its names cut to what is kept. Raises ValueError for what no job can have."""
+    times_s = (job.submitted_s, job.started_s, job.ended_s, job.eligible_s or 0.0, job.limit_s or 0.0)
+    if not all(0 <= time_s < _LATEST_S for time_s in times_s):
+        raise ValueError("a time lies outside of what clocks show")
+    if job.ended_s < job.started_s:
+        raise ValueError("End lies before Start")
+    counts = (job.nodes, job.cpus, job.gpus, job.mem_mib, job.max_rss_mib or 0.0, job.cpu_s_used or 0.0)
+    if not all(count >= 0 and math.isfinite(count) for count in counts) or max(counts[:3]) > _MOST:
+        raise ValueError("a size is too large")
+    if len(job.job_id) > _LONGEST["job_id"] or _JOB_ID.fullmatch(job.job_id) is None:
+        raise ValueError(f"{job.job_id[:32]!r} is not a job's id")
+    too_long = {name: value[:most] for name, most in _LONGEST.items() if len(value := getattr(job, name)) > most}
+    return msgspec.structs.replace(job, **too_long) if too_long else job

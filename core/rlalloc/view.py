@@ -5,22 +5,35 @@ observation encoding know of the cluster is in it.
 """
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
+from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.bounds import NodeShape
 from rlalloc.job import Allocation
+from rlalloc.run_time import RunTimeEstimate, expected_s
 from rlalloc.speed import PRIOR, SpeedCurve, run_time_s
 
 FloatArray = NDArray[np.float64]
 
-EXPECTED_FRACTION_OF_LIMIT = 0.44
-"""A job's expected run time over its time limit, before anything is known of its user (LEARNING: Philly)."""
+
+class ExpectedJob(Protocol):
+    """What is known of a job's run time: its request, and an estimate; None where only its time limit is known."""
+
+    @property
+    def request(self) -> Allocation:
+        """The size that it asked for."""
+        ...
+
+    @property
+    def run_time(self) -> RunTimeEstimate | None:
+        """Its run time in that size."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,16 +154,18 @@ class ClusterView:
         return cast(list[float], self.releases[:, 0].tolist())
 
 
-@functools.lru_cache(maxsize=8192)
-def expected_run_time_s(request: Allocation, allocation: Allocation, curve: SpeedCurve = PRIOR) -> float:
-    """Expected run time [s] under ``allocation``, from the user's time limit and a speed curve; kept, for all ask."""
-    return run_time_s(request, allocation, EXPECTED_FRACTION_OF_LIMIT * request.time_limit_s, curve)
+def expected_as_requested_s(job: ExpectedJob) -> float:
+    """Run time [s] that is expected of a job in the size that it asked for."""
+    return expected_s(job.request.time_limit_s, math.nan if job.run_time is None else job.run_time.median_s)
 
 
-def expected_remaining_s(time_limit_s: float, elapsed_s: float) -> float:
-    """Seconds that a running job is expected to go on: the usual part of its limit, then half of what is left."""
-    expected_s = EXPECTED_FRACTION_OF_LIMIT * time_limit_s
-    return max(0.0, expected_s - elapsed_s if elapsed_s < expected_s else (time_limit_s - elapsed_s) / 2)
+def expected_run_time_s(job: ExpectedJob, allocation: Allocation) -> float:
+    """Likewise under ``allocation``."""
+    return _kept_run_time_s(job.request, allocation, expected_as_requested_s(job))
+
+
+_kept_run_time_s = functools.lru_cache(maxsize=8192)(run_time_s)
+"""All ask for the same."""
 
 
 def slowdown(request: Allocation, allocation: Allocation, curve: SpeedCurve = PRIOR) -> float:

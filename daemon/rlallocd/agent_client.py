@@ -80,7 +80,7 @@ class AgentClient:
         self._socket.send(encode_message(request))
         while self._ready(zmq.POLLIN, deadline):
             try:
-                reply = decode_reply(self._socket.recv())
+                reply = decode_reply(_only_frame(self._socket.recv_multipart()))
             except MessageError as err:
                 raise AgentUnavailable(f"cannot read the agent's answer: {err}") from err
             if reply.request_id != request.request_id:
@@ -102,3 +102,10 @@ class AgentClient:
             if self._waiter.stop:
                 raise Stopping("told to stop while the agent was asked")
         return False
+
+
+def _only_frame(frames: Sequence[bytes]) -> bytes:
+    """The one frame that a reply has. Raises MessageError; all frames are read, so that the next reply is whole."""
+    if len(frames) != 1:
+        raise MessageError(f"a reply of {len(frames)} frames instead of one")
+    return frames[0]

@@ -79,19 +79,27 @@ def find_candidates(
     return tuple(found.values())
 
 
-def find_forgotten(
-    jobs: Sequence[JobRecord], decided: Collection[tuple[int, int]], open_jobs: Collection[int]
-) -> tuple[JobRecord, ...]:
-    """Decided jobs that are still deferred, with no open update: we were stopped before we let them go."""
+def find_deferred(jobs: Sequence[JobRecord], now_s: float) -> tuple[JobRecord, ...]:
+    """Pending jobs that still wait for the begin time that the plugin set for us, and for no later one of their own.
+
+    One whose grace is over waits for nothing of ours. To let it go again would reset the age in its priority.
+    """
     return tuple(
         job
         for job in jobs
         if job.pending
+        and job.begin_s > now_s
         and (tag := read_tag(job.admin_comment)) is not None
         and job.begin_s == tag.begin > tag.user_begin
-        and (job.job_id, job.submitted_s) in decided
-        and job.job_id not in open_jobs
     )
+
+
+def is_left_to_decide(job: JobRecord, config: Config, decided: Collection[tuple[int, int]]) -> bool:
+    """Whether a deferred job is still to be decided: not so when it was, or when its mode is no longer enforce."""
+    tag = read_tag(job.admin_comment)
+    if tag is None or (job.base_id, job.submitted_s) in decided:
+        return False
+    return _mode_now(tag, config.rule(tag.rule), config) == "enforce"
 
 
 def find_redecision_candidates(jobs: Sequence[JobRecord], config: Config, now_s: float) -> tuple[Candidate, ...]:

@@ -8,17 +8,27 @@ import numpy as np
 
 from rlalloc.bounds import NodeShape
 from rlalloc.urgency import UrgencyRules
-from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView, FloatArray, expected_remaining_s
+from rlalloc.view import ClusterView, FloatArray
+from rlallocd.known_run_times import LIMITS_ONLY, KnownRunTimes
 from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord, NodeRecord
 
 
 class ClusterViews:
-    """The views of all partitions at ``now_s`` on a site with these ``rules``, and what each user holds."""
+    """The views of all partitions at ``now_s`` on a site with these ``rules``, and what each user holds.
+
+    ``run_times`` is what is known of the jobs' run times.
+    """
 
     def __init__(
-        self, nodes: Sequence[NodeRecord], jobs: Sequence[JobRecord], now_s: float, rules: UrgencyRules
+        self,
+        nodes: Sequence[NodeRecord],
+        jobs: Sequence[JobRecord],
+        now_s: float,
+        rules: UrgencyRules,
+        run_times: KnownRunTimes = LIMITS_ONLY,
     ) -> None:
+        self.run_times = run_times
         self._nodes = nodes
         self._now_s = now_s
         self._rules = rules
@@ -36,7 +46,7 @@ class ClusterViews:
         """The view of one partition. Raises Skipped if it has no usable GPU node."""
         if partition not in self._views:
             self._views[partition] = partition_view(
-                partition, self._nodes, self._jobs[partition], self._now_s, self._rules
+                partition, self._nodes, self._jobs[partition], self._now_s, self._rules, self.run_times
             )
         return self._views[partition]
 
@@ -46,7 +56,12 @@ class ClusterViews:
 
 
 def partition_view(
-    partition: str, nodes: Sequence[NodeRecord], jobs: Sequence[JobRecord], now_s: float, rules: UrgencyRules
+    partition: str,
+    nodes: Sequence[NodeRecord],
+    jobs: Sequence[JobRecord],
+    now_s: float,
+    rules: UrgencyRules,
+    run_times: KnownRunTimes = LIMITS_ONLY,
 ) -> ClusterView:
     """The view of one partition at ``now_s``, on a site with these ``rules``.
 
@@ -70,13 +85,11 @@ def partition_view(
         totals=np.array([(node.gpus, node.cpus, node.mem_mib) for node in usable], dtype=np.float64).sum(axis=0),
         releases=np.array(
             sorted(
-                (expected_remaining_s(job.time_limit_s, now_s - job.started_s), job.gpus, job.cpus, job.mem_mib)
-                for job in mine
-                if job.running
+                (run_times.remaining_s(job, now_s), job.gpus, job.cpus, job.mem_mib) for job in mine if job.running
             ),
             dtype=np.float64,
         ).reshape(-1, 4),
-        queued=_demands(queue_of(partition, jobs, now_s)),
+        queued=_demands(queue_of(partition, jobs, now_s), run_times),
         urgency_counts=rules.nice_band > 0,
     )
 
@@ -96,12 +109,12 @@ def queue_of(partition: str, jobs: Sequence[JobRecord], now_s: float) -> tuple[J
     return tuple(sorted(waiting, key=lambda job: (-job.priority, job.job_id)))
 
 
-def seen_from(place: int, queue: Sequence[JobRecord], view: ClusterView) -> ClusterView:
+def seen_from(
+    place: int, queue: Sequence[JobRecord], view: ClusterView, run_times: KnownRunTimes = LIMITS_ONLY
+) -> ClusterView:
     """The view from a place in the queue: jobs ahead with their sizes, jobs behind only as a number."""
-    return dataclasses.replace(view, queued=_demands(queue[:place]), behind=len(queue) - place - 1)
+    return dataclasses.replace(view, queued=_demands(queue[:place], run_times), behind=len(queue) - place - 1)
 
 
-def _demands(queue: Iterable[JobRecord]) -> FloatArray:
-    return np.array(
-        [(job.gpus, EXPECTED_FRACTION_OF_LIMIT * job.time_limit_s) for job in queue], dtype=np.float64
-    ).reshape(-1, 2)
+def _demands(queue: Iterable[JobRecord], run_times: KnownRunTimes) -> FloatArray:
+    return np.array([(job.gpus, run_times.expected_s(job)) for job in queue], dtype=np.float64).reshape(-1, 2)

@@ -12,9 +12,10 @@ from rlalloc.errors import PluginError, RlallocError, StoreError
 from rlalloc.job import Mode
 from rlalloc.store import Application, Decision, Position, Store
 from rlallocd.agent_client import AgentClient
-from rlallocd.candidates import Candidate, find_candidates, find_forgotten
+from rlallocd.candidates import Candidate, find_candidates, find_deferred, is_left_to_decide
 from rlallocd.cycle_schedule import CycleReport
 from rlallocd.decisions import Snapshot, decide
+from rlallocd.ended_job_collection import EndedJobCollection
 from rlallocd.intercept import RuntimeDirectoryError, withdraw_intercept, write_intercept
 from rlallocd.interval import Interval
 from rlallocd.job_tag import read_tag
@@ -28,6 +29,7 @@ from rlallocd.signals import Stopping
 from rlallocd.slurm import (
     JOBS_PER_CALL,
     AccountingRecord,
+    EndedJobs,
     JobRecord,
     NodeRecord,
     PartitionRecord,
@@ -81,6 +83,7 @@ class Controller:
         self._outcomes_read = Interval()
         self._outcomes_after: Position | None = None
         self._retention = Retention(store, self.counters)
+        self._ended_jobs = EndedJobCollection(store, self.counters)
         self._redecision = RedecisionRounds(store, agent, self.counters)
         self._nice_decay = NiceDecay(slurm, store, self.counters, progress=progress)
         self._heartbeat = Interval()
@@ -101,6 +104,7 @@ class Controller:
             self._redecide_and_apply(snapshot)
             self._beat()
             self._collect_outcomes(snapshot)
+            self._ended_jobs.collect(self._ask_for_ended_jobs, self.config, snapshot.taken_s)
         except Stopping as err:
             _log.info("the cycle stopped early: %s", err)
         except SlurmError as err:
@@ -140,14 +144,14 @@ class Controller:
         try:
             withdraw_intercept(self.config)
             jobs = self._slurm.jobs()
-            deferred = [
-                candidate.job
-                for candidate in find_candidates(jobs, self.config, self._decided)
-                if candidate.deferred_by_us and not candidate.begin_s
-            ]
-            if deferred:
-                self._applier.let_go(deferred)
-                _log.info("let %d deferred jobs go as submitted", len(deferred))
+            self._let_go(
+                [
+                    job
+                    for job in find_deferred(jobs, time.time())
+                    if (job.base_id, job.submitted_s) not in self._decided
+                ],
+                "rlallocd stops",
+            )
             self._nice_decay.give_back(jobs, time.time())
         except (RlallocError, OSError) as err:
             _log.warning(
@@ -161,7 +165,15 @@ class Controller:
             self.config.mode, taken_s=snapshot.taken_s, pending=self._pending, unfinished=len(opened)
         )
         self._applier.finish(opened)
-        self._applier.let_go(find_forgotten(snapshot.jobs, self._decided, {each.job_id for each in opened}))
+        unfinished = {each.job_id for each in opened}
+        self._let_go(
+            [
+                job
+                for job in find_deferred(snapshot.jobs, snapshot.taken_s)
+                if job.job_id not in unfinished and not is_left_to_decide(job, self.config, self._decided)
+            ],
+            "there is nothing to decide for them any more",
+        )
         if self._slurm.config.limits_enforced:
             begun = self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S)
             self._applier.undo_limited([each for each in begun if _may_wait_for_us(each, jobs)], jobs)
@@ -180,6 +192,11 @@ class Controller:
             if candidate.deferred_by_us:
                 self.metrics.begin_s.observe(max(0.0, done_s - candidate.job.submitted_s))
         return len(decided)
+
+    def _let_go(self, deferred: Sequence[JobRecord], why: str) -> None:
+        if deferred:
+            self._applier.let_go(deferred)
+            _log.info("let %d deferred jobs go as they are: %s", len(deferred), why)
 
     def _redecide_and_apply(self, snapshot: Snapshot) -> None:
         decided = self._redecision.decide(snapshot, self.config)
@@ -298,6 +315,9 @@ class Controller:
             some = job_ids[first : first + JOBS_PER_CALL]
             records += self._counted(partial(self._slurm.accounting, some, since_s))
         return records
+
+    def _ask_for_ended_jobs(self, since_s: float, until_s: float) -> EndedJobs:
+        return self._counted(partial(self._slurm.ended_jobs, since_s, until_s))
 
     def _plugin_failed(self, err: PluginError) -> None:
         self.counters["plugin_errors"] += 1

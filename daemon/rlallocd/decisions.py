@@ -16,9 +16,10 @@ from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.messages import PolicyAnswer
 from rlalloc.objective import Resources
 from rlalloc.observation import SCHEMA_ID, EncodedQuestion, encode
+from rlalloc.speed.longer_limits import slowdown_to_allow
 from rlalloc.store import Circumstances, Decision
 from rlalloc.urgency import UrgencyRules, nice_for
-from rlalloc.view import ClusterView, expected_run_time_s, slowdown
+from rlalloc.view import ClusterView, expected_run_time_s
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews
@@ -180,7 +181,7 @@ def with_nice(decision: Decision, job: JobRecord, rules: UrgencyRules) -> Decisi
     return msgspec.structs.replace(
         decision,
         nice=nice_for(decision.shares.urgency, rules),
-        patience_s=rules.patience_s(expected_run_time_s(decision.request, size)),
+        patience_s=rules.patience_s(expected_run_time_s(decision, size)),
     )
 
 
@@ -192,8 +193,10 @@ def _allowed(question: Question, shares: Shares, snapshot: Snapshot) -> tuple[Al
     view, cluster, job = question.view, question.cluster, question.candidate.job
     site = snapshot.site
 
+    to_allow = partial(slowdown_to_allow, view.request)
+
     def allocate(each: Shares) -> Allocation:
-        return allocation_for(each, view.request, view.bounds, cluster.shape, partial(slowdown, view.request))
+        return allocation_for(each, view.request, view.bounds, cluster.shape, to_allow)
 
     def why_not(allocation: Allocation) -> str:
         return obstacle(job, view.request, allocation, site, cluster.expected_wait_s(allocation))
@@ -222,7 +225,7 @@ def _unanswered(question: Question, snapshot: Snapshot, reason: str) -> Decision
         alternatives=dict(question.encoded.alternatives),
         queued=cluster.crowd,
         dominant_share_requested=cluster.dominant_share(view.request),
-        reference_s=expected_run_time_s(view.request, view.request),
+        reference_s=expected_run_time_s(view, view.request),
         circumstances=Circumstances(
             cluster=Resources(*cluster.totals.tolist()),
             node_gpus=cluster.shape.gpus,

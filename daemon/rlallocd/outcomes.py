@@ -6,17 +6,12 @@ from typing import Final
 
 from rlalloc.config import ObjectiveSection
 from rlalloc.errors import PluginError
+from rlalloc.past_job import ENDED_STATES
 from rlalloc.store import Decision, JobHistory, Outcome
 from rlallocd.decisions import executed_shares
 from rlallocd.outcome_costs import costs_of_run, mean_costs, reward_of
 from rlallocd.slurm import AccountingRecord
 
-ENDED: Final = frozenset(
-    {
-        *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY"),
-        *("NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE"),
-    }
-)
 _DEPENDS_ON_SIZE: Final = frozenset({"COMPLETED", "TIMEOUT", "OUT_OF_MEMORY"})
 """States that depend on the decision. A cancelled job, or one whose program failed, says nothing about it."""
 _KILLED_FOR_ITS_SIZE: Final = frozenset({"TIMEOUT", "OUT_OF_MEMORY"})
@@ -47,7 +42,7 @@ def outcomes_of(
     for job in jobs:
         decision = job.in_force
         parts = _last_runs(by_job[decision.job_id], int(decision.submitted_s))
-        if parts and all(part.state in ENDED and part.ended_s is not None for part in parts):
+        if parts and all(part.state in ENDED_STATES and part.ended_s is not None for part in parts):
             found.append(_outcome(decision, parts, objective, plugin_failed, applied=job.applied))
     return tuple(found)
 

@@ -179,6 +179,7 @@ def _gains(
                 proposed=allocation,
                 view=question.cluster,
                 starts_within_s=starts_within_s(question.candidate.job, question.cluster.time_s),
+                run_time=question.view.run_time,
             )
     gains = gains_that_pay(
         partition.queue,

@@ -16,6 +16,7 @@ from rlalloc.config import RedecisionSection
 from rlalloc.heuristics import TUNED_PRICE, expected_cost_s, smallest
 from rlalloc.job import Allocation, JobView
 from rlalloc.observation import FEATURES, SCHEMA_ID
+from rlalloc.run_time import RunTimeEstimate
 from rlalloc.store import Decision, JobHistory
 from rlalloc.view import ClusterView, FloatArray
 from rlallocd.candidates import WAITS_FOR_RESOURCES
@@ -35,6 +36,7 @@ class Proposal(msgspec.Struct, frozen=True):
     """Another size for a job, and the view of the cluster from the job's place in the queue.
 
     ``starts_within_s`` is when Slurm expects the job to start in its present size, None if Slurm does not say.
+    ``run_time`` is expected in the size of the request; None where only its time limit is known.
     """
 
     request: Allocation
@@ -42,6 +44,7 @@ class Proposal(msgspec.Struct, frozen=True):
     proposed: Allocation
     view: ClusterView
     starts_within_s: float | None = None
+    run_time: RunTimeEstimate | None = None
 
 
 def situation_in(view: ClusterView) -> Situation:
@@ -117,11 +120,11 @@ def predicted_gain(proposal: Proposal, view: ClusterView) -> float:
     Slurm's own estimate of the start assumes whole time limits, so it is the better one where it is earlier than
     ours.
     """
-    present_s = expected_cost_s(proposal.request, proposal.present, view)
+    present_s = expected_cost_s(proposal, proposal.present, view)
     if proposal.starts_within_s is not None:
         sooner_s = max(0.0, view.expected_wait_s(proposal.present) - proposal.starts_within_s)
         present_s -= TUNED_PRICE.wait_weight * sooner_s
-    return 1.0 - expected_cost_s(proposal.request, proposal.proposed, view) / max(1e-9, present_s)
+    return 1.0 - expected_cost_s(proposal, proposal.proposed, view) / max(1e-9, present_s)
 
 
 def gains_that_pay(

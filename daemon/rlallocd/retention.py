@@ -1,4 +1,4 @@
-"""Deleting decisions that the store is to keep no longer, some at a time."""
+"""Deleting decisions and past jobs that the store is to keep no longer, some at a time."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -14,7 +14,8 @@ BATCH: Final = 500
 class Retention:
     """Goes through old decisions in the order of time, BATCH a call, and then again from the first.
 
-    Counts ``dropped_decisions``. With a decision go its entries in the journal and its outcome.
+    Counts ``dropped_decisions`` and ``dropped_past_jobs``. With a decision go its entries in the journal and its
+    outcome.
     """
 
     def __init__(self, store: Store, counters: Counter[str]) -> None:
@@ -23,12 +24,15 @@ class Retention:
         self._after: Position | None = None
 
     def drop_old(self, section: StoreSection, now_s: float, queued: Collection[JobKey]) -> None:
-        """Delete those of the next batch that may go; ``queued`` jobs wait or run. Raises StoreError."""
+        """Delete those of the next batches that may go; ``queued`` jobs wait or run. Raises StoreError."""
         oldest_kept_s = now_s - _DAY_S * min(section.keep_days, section.keep_experience_days)
         found = self._store.old_decisions(oldest_kept_s, after=self._after, limit=BATCH)
         gone = [each.id for each in found if may_go(each, section, now_s, queued)]
         self._store.delete_decisions(gone)
         self._counters["dropped_decisions"] += len(gone)
+        self._counters["dropped_past_jobs"] += self._store.history.drop_before(
+            now_s - _DAY_S * section.keep_history_days, limit=BATCH
+        )
         self._after = (found[-1].decided_s, found[-1].id) if len(found) == BATCH else None
 
 

@@ -79,7 +79,9 @@ class Applier:
         changed = [(candidate, decision) for candidate, decision in decided if _changes(candidate, decision)]
         unchanged = [candidate for candidate, decision in decided if not _changes(candidate, decision)]
         applications = self._store.journal([_application(candidate, decision) for candidate, decision in changed])
-        self._begin([(each.job.job_id, each.begin_s) for each in unchanged if each.deferred_by_us])
+        now_s = time.time()
+        waiting = [each for each in unchanged if each.deferred_by_us and each.tag.begin > now_s]
+        self._begin([(each.job.job_id, each.begin_s) for each in waiting])
         latest: Mapping[int, JobRecord] = {}
         batches = _batches(zip(applications, (candidate for candidate, _ in changed), strict=True))
         for number, batch in enumerate(batches, 1):
@@ -371,10 +373,13 @@ def _obstacle(candidate: Candidate, latest: JobRecord | None) -> str:
 
 
 def _deferred(job: JobRecord, application: Application) -> bool:
-    """Whether a job is still deferred by us, and not by a begin time that its user or Slurm (a requeue) has set."""
+    """Whether a job is still deferred by us, and not by a begin time that its user or Slurm (a requeue) has set.
+
+    One whose grace is over may begin already. To let it go again would reset the age in its priority.
+    """
     before = _record(application) or job
     tag = read_tag(before.admin_comment) or read_tag(job.admin_comment)
-    return application.begins and tag is not None and tag.begin == job.begin_s
+    return application.begins and tag is not None and tag.begin == job.begin_s > time.time()
 
 
 def _left(application: Application, refusal: str) -> tuple[Application, ApplicationState, str]:

@@ -53,7 +53,7 @@ class ClusterEnvironment(gymnasium.Env[Observation, Action]):
         number = int((options or {}).get("workload", drawn))
         site, self._jobs = self._workload_of(number)
         self._simulator = Simulator(site, table_of(self._jobs, site))
-        self._unit_s = float(np.mean([expected_run_time_s(job.request, job.request) for job in self._jobs]))
+        self._unit_s = float(np.mean([expected_run_time_s(job, job.request) for job in self._jobs]))
         self._passed_s = 0.0
         self._asked.clear()
         if not self._go_on():

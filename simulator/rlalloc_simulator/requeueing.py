@@ -14,6 +14,7 @@ One job is requeued at a time; the next one sees the nodes as that left them.
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Final
@@ -24,11 +25,14 @@ import numpy as np
 from rlalloc.allocation import allocation_for
 from rlalloc.heuristics import Heuristic, expected_cost_s
 from rlalloc.job import Allocation, JobView
-from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView, expected_remaining_s, slowdown
+from rlalloc.run_time import EXPECTED_FRACTION_OF_LIMIT
+from rlalloc.speed.longer_limits import slowdown_to_allow
+from rlalloc.view import ClusterView, slowdown
 from rlalloc_simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
 from rlalloc_simulator.engine.engine_records import NOBODY, RUNNING, Numbers
 from rlalloc_simulator.engine.job_table import allocation_of
 from rlalloc_simulator.engine.policy_views import cluster_view, job_view
+from rlalloc_simulator.engine.view_arrays import remaining_s
 
 EVERY_S: Final = 3600.0
 PAYS: Final = 0.8
@@ -76,7 +80,7 @@ class ResizingSimulator(Simulator):
             job.request,
             job.bounds,
             view.shape,
-            lambda sized: slowdown(job.request, sized),
+            functools.partial(slowdown_to_allow, job.request),
         )
         same = (allocation.gpus, allocation.nodes) == (held.gpus, held.nodes)
         if same or not view.fits_now(allocation):
@@ -86,7 +90,7 @@ class ResizingSimulator(Simulator):
         every_s = submitted.checkpoint_interval_s
         lost_s = elapsed_s % every_s if every_s > 0 else 0.0
         delay_s = self.site.interception.requeue_delay + submitted.restart_cost_s
-        left_s = expected_remaining_s(held.time_limit_s, elapsed_s)
+        left_s = remaining_s(record, self.world.sizes[number], self.now_s)
         return allocation if pays(job, view, held, allocation, left_s, lost_s, delay_s) else None
 
     def _nodes_of(self, number: int) -> list[int]:
@@ -137,5 +141,6 @@ def _cost_s(
     """price-EF's cost of ``left_s`` seconds of run in ``measured_in`` (``allocation`` itself if None)."""
     as_requested_s = left_s / slowdown(job.request, measured_in or allocation)
     limit_s = max(1, round(as_requested_s / EXPECTED_FRACTION_OF_LIMIT))
-    rest = msgspec.structs.replace(job.request, time_limit_s=limit_s)
+    request = msgspec.structs.replace(job.request, time_limit_s=limit_s)
+    rest = msgspec.structs.replace(job, request=request, run_time=None)
     return expected_cost_s(rest, allocation, view)

@@ -26,6 +26,7 @@ from rlalloc.messages import (
 )
 from rlalloc.observation import FEATURES
 from rlalloc_agent.policy_server import PolicyServer
+from slurm_testbed.waiting import wait_until
 from tests.agent.running_server import Server, ask, client, decide_request, exchange, questions
 
 ANSWERS = len(SERVED_HEURISTICS) * SHARES
@@ -196,6 +197,17 @@ def test_req_sockets_are_told_to_use_dealer(server: Server) -> None:
 def test_an_endpoint_that_cannot_be_bound_is_an_error(server: Server, tmp_path: Path) -> None:
     with pytest.raises(zmq.ZMQError):
         PolicyServer(f"ipc://{tmp_path}/no/such/folder/agent.sock", server.policy, server.counters)
+
+
+def test_a_deleted_socket_is_made_again(tmp_path: Path) -> None:
+    with Server(tmp_path) as server, client(server.endpoint) as connected:
+        assert isinstance(ask(connected), AgentState)
+        path = Path(server.endpoint.removeprefix("ipc://"))
+        path.unlink()
+        wait_until(path.exists, what="the socket of the agent")
+        assert isinstance(ask(connected), AgentState)
+        with client(server.endpoint) as newcomer:
+            assert isinstance(ask(newcomer), AgentState)
 
 
 def test_a_question_that_says_more_than_the_policy_reads_is_answered_the_same(socket: zmq.Socket[bytes]) -> None:

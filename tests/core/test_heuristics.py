@@ -40,8 +40,9 @@ from rlalloc.heuristics.named import policy_named
 from rlalloc.heuristics.price import EQUAL_PARTS, STEEP_PRICE
 from rlalloc.heuristics.sharing import equal_part
 from rlalloc.job import Allocation, JobView
+from rlalloc.run_time import EXPECTED_FRACTION_OF_LIMIT
 from rlalloc.speed import PRIOR
-from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView
+from rlalloc.view import ClusterView
 
 from .strategies import SHAPE, cluster_views, job_views
 

@@ -11,6 +11,7 @@ from rlalloc.errors import StoreError
 from rlalloc.job import Allocation, Shares
 from rlalloc.objective import Resources
 from rlalloc.observation import FEATURES, SCHEMA_ID
+from rlalloc.run_time import RunTimeEstimate
 from rlalloc.store import Application, Circumstances, Decision, JobHistory, OldDecision, Outcome, PolicyRow, Store
 from rlalloc.store.migrations.versions.r0003_feature_names import NAMES_OF_0_1
 
@@ -48,6 +49,7 @@ DECISION = Decision(
     ),
     nice=12,
     patience_s=1056.0,
+    run_time=RunTimeEstimate(100.0, 264.0, 500.5, "20 runs of this user"),
 )
 APPLICATION = Application(
     id=0,
@@ -195,7 +197,7 @@ def test_what_is_deleted_is_gone_with_all_that_belongs_to_it(url: str) -> None:
     assert second == OldDecision("d2", (8, 1000), other.decided_s, is_experience=True, is_open=False)
     assert store.old_decisions(before_s, after=(first.decided_s, "d1"), limit=10) == (second,)
     store.delete_decisions(["d1", "d2"])
-    assert store.counts(10) == {"applications": 0, "decisions": 0, "outcomes": 0, "policies": 0}
+    assert store.counts(10) == {"applications": 0, "decisions": 0, "outcomes": 0, "past_jobs": 0, "policies": 0}
     store.close()
 
 

@@ -55,6 +55,30 @@ def test_numbers_that_mean_nothing_are_no_answer(tmp_path: Path, answer: PolicyA
         answered_with(tmp_path, answer)
 
 
+def test_a_reply_of_several_frames_spoils_no_later_one(tmp_path: Path) -> None:
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        router.setsockopt(zmq.LINGER, 0)
+        router.bind(f"ipc://{tmp_path}/agent.sock")
+
+        def answer() -> None:
+            for spare in ([b"spare", b"frames"], []):
+                identity, data = router.recv_multipart()
+                request = decode_request(data)
+                reply = Decided(request_id=request.request_id, policy_version="v000001", answers=(GOOD,))
+                router.send_multipart([identity, encode_message(reply), *spare])
+
+        agent = threading.Thread(target=answer)
+        agent.start()
+        client = AgentClient(f"ipc://{tmp_path}/agent.sock", 10.0)
+        try:
+            with pytest.raises(AgentUnavailable, match="a reply of 3 frames instead of one"):
+                client.decide([QUESTION], sample=False)
+            assert client.decide([QUESTION], sample=False).answers == (GOOD,)
+        finally:
+            agent.join()
+            client.close()
+
+
 def test_each_job_has_an_answer(tmp_path: Path) -> None:
     assert answered_with(tmp_path, GOOD).answers == (GOOD,)
     with pytest.raises(AgentUnavailable, match="2 answers for 1 jobs"):

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from rlalloc.run_time import EXPECTED_FRACTION_OF_LIMIT
 from rlalloc.urgency import UrgencyRules
-from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT
 from rlallocd.cluster_views import ClusterViews
 from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord, NodeRecord

@@ -62,7 +62,7 @@ def test_what_is_added_at_the_decision() -> None:
     half = msgspec.structs.replace(EIGHT, gpus_per_node=4)
     decision = msgspec.structs.replace(decision_for(job), shares=Shares(0, 0, 0, 0.75), allocation=half)
     added = with_nice(decision, job, rules)
-    assert (added.nice, added.patience_s) == (20, rules.patience_s(expected_run_time_s(EIGHT, half)))
+    assert (added.nice, added.patience_s) == (20, rules.patience_s(expected_run_time_s(decision, half)))
     assert added == msgspec.structs.replace(decision, nice=added.nice, patience_s=added.patience_s)
     most_urgent = msgspec.structs.replace(decision, shares=Shares(0, 0, 0, 1.0))
     assert with_nice(most_urgent, job, rules).nice == 0

@@ -238,7 +238,7 @@ def test_more_of_anything_is_more(field: str) -> None:
 def test_the_gain_is_the_part_of_the_expected_cost_that_is_saved() -> None:
     view = _view(2, 0, 0, 0, freed_in_s=5000)
     proposal = Proposal(EIGHT, EIGHT, _size(2), view)
-    present_s, proposed_s = expected_cost_s(EIGHT, EIGHT, view), expected_cost_s(EIGHT, _size(2), view)
+    present_s, proposed_s = expected_cost_s(proposal, EIGHT, view), expected_cost_s(proposal, _size(2), view)
     assert present_s > 5000 > proposed_s
     assert predicted_gain(proposal, view) == pytest.approx((present_s - proposed_s) / present_s)
     assert predicted_gain(Proposal(EIGHT, _size(2), EIGHT, view), view) < 0

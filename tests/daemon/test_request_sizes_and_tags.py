@@ -6,7 +6,7 @@ import pytest
 from rlalloc.bounds import NodeShape
 from rlalloc.config import Config, parse_config
 from rlalloc.job import Allocation
-from rlallocd.candidates import find_candidates
+from rlallocd.candidates import find_candidates, find_deferred, is_left_to_decide
 from rlallocd.job_tag import fits_slurmdbd, has_note, read_tag, with_note
 from rlallocd.request_sizes import Skipped, check_form, differences, size_of, size_on
 from rlallocd.slurm import JobRecord, RequestFields
@@ -166,6 +166,30 @@ def test_candidates_are_pending_tagged_and_undecided() -> None:
     assert found.begin_s == 0
     assert find_candidates([JOB], ENFORCE, {(7, 1000)}) == ()
     assert find_candidates([_with(state="RUNNING")], ENFORCE, set()) == ()
+
+
+def test_a_job_is_deferred_until_its_grace_is_over() -> None:
+    assert find_deferred([JOB], JOB.begin_s - 1) == (JOB,)
+    assert find_deferred([JOB], JOB.begin_s) == ()  # to let it go again would reset its age priority
+    assert find_deferred([_with(begin_s=JOB.begin_s + 1)], 0) == ()
+    assert find_deferred([_with(admin_comment="")], 0) == ()
+    assert find_deferred([_with(state="RUNNING")], 0) == ()
+
+
+@pytest.mark.parametrize(
+    ("config", "decided", "left"),
+    [
+        (ENFORCE, set(), True),
+        (ENFORCE, {(7, 1000)}, False),
+        (parse_config("mode: off", "t"), set(), False),
+        (parse_config("mode: shadow\nrules: [{name: llm, mode: enforce}]", "t"), set(), False),
+        (Config(rules=()), set(), False),
+    ],
+)
+def test_only_a_job_in_mode_enforce_is_left_to_decide(
+    config: Config, decided: set[tuple[int, int]], *, left: bool
+) -> None:
+    assert is_left_to_decide(JOB, config, decided) is left
 
 
 def test_the_configuration_caps_the_mode_of_the_tag() -> None:

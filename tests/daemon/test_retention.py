@@ -10,6 +10,7 @@ import pytest
 from rlalloc.config import StoreSection
 from rlalloc.store import Decision, Store
 from rlallocd.retention import BATCH, Retention
+from tests.core.history.test_history_readers import PAST
 from tests.core.test_store import APPLICATION, DECISION, OUTCOME
 
 DAY_S = 86400.0
@@ -79,3 +80,13 @@ def test_a_batch_at_a_time_and_then_from_the_first_again(store: Store) -> None:
         retention.drop_old(SECTION, NOW_S, still_queued)
         dropped.append(counters["dropped_decisions"])
     assert dropped == [0, BATCH, BATCH, 2 * BATCH]
+
+
+def test_past_jobs_go_when_the_site_no_longer_keeps_them(store: Store) -> None:
+    section = msgspec.structs.replace(SECTION, keep_history_days=300)
+    ends_s = [NOW_S - days_ago * DAY_S for days_ago in range(303, 298, -1)]
+    store.history.add([msgspec.structs.replace(PAST, job_id=str(end_s), ended_s=end_s) for end_s in ends_s])
+    counters: Counter[str] = Counter()
+    Retention(store, counters).drop_old(section, NOW_S, set())
+    assert [job.ended_s for job in store.history.past_jobs()] == ends_s[3:]
+    assert counters["dropped_past_jobs"] == 3

@@ -72,6 +72,22 @@ def test_a_daemon_started_again_decides_what_still_waits(rlalloc: Installation) 
     rlalloc.site.wait_for_states([job_id], ENDED)
 
 
+@pytest.mark.parametrize("mode", ["off", "shadow"])
+def test_a_deferred_job_is_let_go_at_once_when_rlalloc_is_switched_off(rlalloc: Installation, mode: str) -> None:
+    rlalloc.write_config(grace_s=600)
+    rlalloc.send("rlallocd", signal.SIGHUP)
+    wait_until(lambda: "grace 600" in (rlalloc.runtime / "intercept").read_text(), what="the plugin is told")
+    rlalloc.send("rlallocd", signal.SIGSTOP)
+    job_id = rlalloc.submit(MOLDABLE)
+    assert rlalloc.job(job_id)["Reason"] == "BeginTime"
+    rlalloc.write_config(mode=mode)
+    rlalloc.send("rlallocd", signal.SIGHUP)
+    rlalloc.send("rlallocd", signal.SIGCONT)
+    rlalloc.site.wait_for_states([job_id], ENDED)  # much sooner than its grace
+    assert "gres/gpu=4" in rlalloc.job(job_id)["TRES"]
+    wait_until(lambda: "let 1 deferred jobs go as they are" in rlalloc.log("rlallocd"), what="it is said")
+
+
 def test_when_the_daemon_is_dead_for_long_jobs_are_not_even_deferred(rlalloc: Installation) -> None:
     rlalloc.stop("rlallocd", signal.SIGKILL)
     expires = int((rlalloc.runtime / "intercept").read_text().split("expires ")[1].split()[0])

@@ -100,7 +100,7 @@ def _experience(workload: Workload, number: int, outcome: np.void, decided: _Dec
         queued=int(outcome["queued"]),
         dominant_share_requested=decided.view.dominant_share(allocation),
         dominant_share_allocated=decided.view.dominant_share(allocation),
-        reference_s=expected_run_time_s(job.request, job.request),
+        reference_s=expected_run_time_s(job, job.request),
         shares=shares_of(allocation, job.bounds),
         log_probability=0.0,
         policy_version="shipped-3",

@@ -13,7 +13,8 @@ from rlalloc.job import SHARES, JobView, Shares
 from rlalloc.objective import TERM_NAMES
 from rlalloc.observation import encode
 from rlalloc.policy_inputs import PolicyInputs, baseline_shares
-from rlalloc.view import ClusterView, expected_run_time_s, slowdown
+from rlalloc.speed.longer_limits import slowdown_to_allow
+from rlalloc.view import ClusterView, expected_run_time_s
 from rlalloc_simulator.driving import drive, sizes_now
 from rlalloc_simulator.engine import Simulator, table_of
 from rlalloc_simulator.engine.job_table import size_of
@@ -46,7 +47,7 @@ def test_alone_on_the_cluster_the_advantage_is_the_jobs_own() -> None:
     counts = np.array(workload.jobs[0].bounds.gpu_counts)
     chosen = counts[np.abs(np.log2(counts)[None] - 4 * advantages.shares[:, :1]).argmin(axis=1)]
     heuristic = round(16 ** baseline_shares(advantages.observation[0]).gpu)
-    scale_s = 60.0 + expected_run_time_s(workload.jobs[0].request, workload.jobs[0].request)
+    scale_s = 60.0 + expected_run_time_s(workload.jobs[0], workload.jobs[0].request)
     assert advantages.by_term[:, TERM_NAMES.index("jct")] == pytest.approx(
         (4000 / heuristic - 4000 / chosen) / scale_s, abs=1e-4
     )
@@ -68,10 +69,10 @@ def test_a_gain_is_what_running_the_whole_workload_again_would_say(number: int) 
             asked.request,
             asked.bounds,
             workload.site.nodes[0].shape,
-            functools.partial(slowdown, asked.request),
+            functools.partial(slowdown_to_allow, asked.request),
         )
         sizes = driven.sizes.copy()
-        patience_s = workload.site.interception.urgency.patience_s(expected_run_time_s(asked.request, allocation))
+        patience_s = workload.site.interception.urgency.patience_s(expected_run_time_s(asked, allocation))
         sizes[place, :5], sizes[place, 6] = list(size_of(allocation).values()), patience_s
         again = Simulator(workload.site, table_of(workload.jobs, workload.site))
         again.run_answered(sizes)

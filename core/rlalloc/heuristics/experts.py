@@ -23,7 +23,7 @@ def shortest_job_first(job: JobView, view: ClusterView) -> Shares:
 
     All of its range if none is shorter, the least if all are.
     """
-    run_s = expected_run_time_s(job.request, job.request)
+    run_s = expected_run_time_s(job, job.request)
     others = view.queued[:, 1]
     shorter = float((others < run_s).mean()) if len(others) else 0.0
     return repaired_shares(1.0 - shorter, job.bounds)

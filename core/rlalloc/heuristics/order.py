@@ -38,5 +38,5 @@ class Ordered:
         """Return the policy's shares, and the urgency of the job in the size that they mean."""
         shares = self.policy(job, view)
         size = size_for(shares, job.request, job.bounds, view.shape)
-        urgency = self.urgency_of(expected_run_time_s(job.request, size), size.gpus)
+        urgency = self.urgency_of(expected_run_time_s(job, size), size.gpus)
         return msgspec.structs.replace(shares, urgency=urgency)

@@ -39,7 +39,7 @@ def window_packing(job: JobView, view: ClusterView) -> Shares:
     counts = [count for count in job.bounds.gpu_counts if count <= total]
     if not counts:
         return as_requested(job, view)
-    asked_s = expected_run_time_s(job.request, job.request)
+    asked_s = expected_run_time_s(job, job.request)
     asked_speed = _speed(job.request.gpus)
     runs_s = [asked_s * asked_speed / _speed(count) for count in counts]
     others = [(min(total, max(1, int(gpus))), float(run_s)) for gpus, run_s in view.queued[:WINDOW]]

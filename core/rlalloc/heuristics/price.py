@@ -12,7 +12,7 @@ import msgspec
 from rlalloc.heuristics.sharing import equal_part
 from rlalloc.heuristics.workable_sizes import at_most, sizes_of
 from rlalloc.job import Allocation, JobView, Shares
-from rlalloc.view import ClusterView, expected_run_time_s
+from rlalloc.view import ClusterView, ExpectedJob, expected_run_time_s
 
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
@@ -65,23 +65,23 @@ NO_PRICE: Final = PriceConstants(own_price=0.0, queue_price=0.0)
 
 
 def expected_cost_s(
-    request: Allocation, allocation: Allocation, view: ClusterView, constants: PriceConstants = TUNED_PRICE
+    job: ExpectedJob, allocation: Allocation, view: ClusterView, constants: PriceConstants = TUNED_PRICE
 ) -> float:
-    """What a job that asked for ``request`` is expected to cost in ``allocation``, in seconds.
+    """What a job is expected to cost in ``allocation``, in seconds.
 
     w·wait(k) + T(k) + share(k)^β·[n0·T + λ·q^p·min(T, τ)],  share(k) the dominant share of the cluster that size k
     takes, q the number of other jobs that wait.
     """
-    return expected_costs_s(request, (allocation,), view, constants)[0]
+    return expected_costs_s(job, (allocation,), view, constants)[0]
 
 
 def expected_costs_s(
-    request: Allocation, allocations: Sequence[Allocation], view: ClusterView, constants: PriceConstants = TUNED_PRICE
+    job: ExpectedJob, allocations: Sequence[Allocation], view: ClusterView, constants: PriceConstants = TUNED_PRICE
 ) -> list[float]:
     """Likewise, in each of ``allocations``."""
     costs = []
     for allocation, wait_s in zip(allocations, view.expected_waits_s(allocations), strict=True):
-        run_s = expected_run_time_s(request, allocation)
+        run_s = expected_run_time_s(job, allocation)
         price_s = constants.price_s(view.dominant_share(allocation), run_s, view.crowd)
         costs.append(constants.wait_weight * wait_s + run_s + price_s)
     return costs
@@ -90,7 +90,7 @@ def expected_costs_s(
 def price_ef(job: JobView, view: ClusterView, constants: PriceConstants = TUNED_PRICE) -> Shares:
     """Earliest finish with a price for what a size takes from others: the size of the least expected cost."""
     sizes = sizes_of(job.request, job.bounds, view.shape)
-    costs_s = expected_costs_s(job.request, sizes.allocations, view, constants)
+    costs_s = expected_costs_s(job, sizes.allocations, view, constants)
     return min(zip(costs_s, (-count for count in sizes.counts), sizes.shares, strict=True))[2]  # the larger at a tie
 
 

@@ -7,7 +7,7 @@ import math
 from rlalloc.heuristics.workable_sizes import at_most
 from rlalloc.job import JobView, Shares
 from rlalloc.speed import PRIOR
-from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView
+from rlalloc.view import ClusterView, expected_as_requested_s
 
 
 def equal_share(job: JobView, view: ClusterView) -> Shares:
@@ -92,7 +92,7 @@ def shared_gpus(view: ClusterView) -> float:
 def claims(job: JobView, view: ClusterView) -> tuple[list[float], list[tuple[int, ...]]]:
     """Works [s on one GPU] and workable counts of all that wait, this job first; those of others: powers of two."""
     works_s = [
-        EXPECTED_FRACTION_OF_LIMIT * job.request.time_limit_s * _speed(max(1, job.request.gpus)),
+        expected_as_requested_s(job) * _speed(max(1, job.request.gpus)),
         *(float(run_s) * _speed(max(1, int(gpus))) for gpus, run_s in view.queued),
     ]
     return works_s, [job.bounds.gpu_counts] + [_powers_of_two(int(view.totals[0]))] * len(view.queued)

@@ -6,6 +6,7 @@ brings the store to the newest revision (rlalloc.store.migrations); one that rea
 
 from rlalloc.store.access import JobKey, JobsPage, OldDecision, Position, Store
 from rlalloc.store.encoding import UnreadableRow
+from rlalloc.store.past_jobs_access import History
 from rlalloc.store.rows import (
     OPEN_STATES,
     Application,
@@ -25,6 +26,7 @@ __all__ = [
     "Circumstances",
     "Decision",
     "Experience",
+    "History",
     "JobHistory",
     "JobKey",
     "JobsPage",

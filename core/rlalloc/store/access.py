@@ -13,6 +13,7 @@ from rlalloc.observation import FEATURES, SCHEMA_ID
 from rlalloc.store.database import Database
 from rlalloc.store.encoding import Row, UnreadableRow, from_row, to_row
 from rlalloc.store.migrate import is_current, migrate, refuse_to_migrate
+from rlalloc.store.past_jobs_access import History
 from rlalloc.store.rows import (
     OPEN_STATES,
     Application,
@@ -23,7 +24,7 @@ from rlalloc.store.rows import (
     Outcome,
     PolicyRow,
 )
-from rlalloc.store.tables import APPLICATIONS, DECISIONS, FEATURE_SETS, OUTCOMES, POLICIES
+from rlalloc.store.tables import APPLICATIONS, DECISIONS, FEATURE_SETS, OUTCOMES, PAST_JOBS, POLICIES
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +61,8 @@ class Store:
     A program that writes creates the store, or migrates it. One that reads (``read_only``) does neither: it raises
     StoreMissing where there is none yet, and StoreError for one of another rlalloc.
 
+    ``history`` has the jobs of the site that have ended, whoever decided their sizes.
+
     A row that cannot be read raises UnreadableRow. With ``skip_unreadable`` it is left out: ``unreadable`` counts
     such rows, and the log has one line for each fault.
     """
@@ -69,13 +72,14 @@ class Store:
         self._unreadable_rows: set[tuple[str, str]] = set()
         self._faults: set[tuple[str, str]] = set()
         self._database = Database(url, read_only=read_only)
+        self.history = History(self._database)
         try:
             with self._database.reading() as connection:
                 current = is_current(connection, self._database.name)
                 if read_only and not current:
                     refuse_to_migrate(connection, self._database.name)
             if not current:
-                with self._database.writing() as connection:
+                with self._database.alone(), self._database.writing() as connection:
                     migrate(connection, self._database.name)
         except StoreError:
             self.close()
@@ -318,7 +322,7 @@ class Store:
                         sa.select(sa.literal(1)).select_from(table).limit(limit).subquery()
                     )
                 ).scalar_one()
-                for table in (APPLICATIONS, DECISIONS, OUTCOMES, POLICIES)
+                for table in (APPLICATIONS, DECISIONS, OUTCOMES, PAST_JOBS, POLICIES)
             }
 
     def _insert_application(self, connection: sa.Connection, application: Application) -> Application:

@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from rlalloc.errors import StoreError, StoreMissing, StoreUnfit
 from rlalloc.shared_files import make_shared, mend_shared
+from rlalloc.store.migrate import alone
 
 
 class Database:
@@ -56,6 +57,12 @@ class Database:
         """One transaction that writes, all or nothing. Raises StoreError if the database fails."""
         with self._named_errors(), self._writer.begin() as connection:
             yield connection
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other programs from migrating meanwhile. Raises StoreError."""
+        with self._named_errors(), alone(self._engine):
+            yield
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:

@@ -46,38 +46,43 @@ def refuse_to_migrate(connection: sa.Connection, name: str) -> NoReturn:
 
 
 def migrate(connection: sa.Connection, name: str) -> None:
-    """Bring the store to the newest revision, inside the transaction of ``connection``. Raises StoreError.
+    """Bring the store to the newest revision, inside the transaction of ``connection``; call it ``alone``.
 
     A store without a revision is empty, or of before there were revisions: the first revision adds what it lacks.
+    Raises StoreError.
     """
-    with _alone(connection):
-        if is_current(connection, name):
-            return
-        _log.info("bringing the store %s to revision %s", name, known_revisions()[-1])
-        from alembic import command, config  # takes a quarter of a second, and seldom is there something to do
+    if is_current(connection, name):
+        return
+    _log.info("bringing the store %s to revision %s", name, known_revisions()[-1])
+    from alembic import command, config  # takes a quarter of a second, and seldom is there something to do
 
-        settings = config.Config()
-        settings.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-        settings.attributes["connection"] = connection
-        command.upgrade(settings, "head")
+    settings = config.Config()
+    settings.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    settings.attributes["connection"] = connection
+    command.upgrade(settings, "head")
 
 
 @contextmanager
-def _alone(connection: sa.Connection) -> Iterator[None]:
-    """One program migrates at a time; in SQLite the transaction itself keeps other writers out."""
-    dialect = connection.dialect.name
-    if dialect == "postgresql":
-        connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext('rlalloc'))"))
-    if dialect not in {"mysql", "mariadb"}:
+def alone(engine: sa.Engine) -> Iterator[None]:
+    """Keep other programs from migrating until the end of the block, in which the migration has to be committed.
+
+    In SQLite the migration's own transaction keeps other writers out. Raises StoreError after ten minutes.
+    """
+    if engine.dialect.name not in {"mysql", "mariadb", "postgresql"}:
         yield
         return
-    lock = "CONCAT(DATABASE(), '.rlalloc')"
-    if connection.execute(sa.text(f"SELECT GET_LOCK({lock}, {_WAIT_FOR_OTHERS_S})")).scalar() != 1:
-        raise StoreError("another program has been migrating the store for ten minutes; see its log, then try again")
-    try:
-        yield
-    finally:
-        connection.execute(sa.text(f"SELECT RELEASE_LOCK({lock})"))
+    with engine.begin() as guard:  # a connection of its own: it must hold the lock until the other has committed
+        if engine.dialect.name == "postgresql":
+            guard.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext('rlalloc'))"))
+            yield
+            return
+        lock = "CONCAT(DATABASE(), '.rlalloc')"
+        if guard.execute(sa.text(f"SELECT GET_LOCK({lock}, {_WAIT_FOR_OTHERS_S})")).scalar() != 1:
+            raise StoreError("another program has been migrating the store for ten minutes; see its log, then retry")
+        try:
+            yield
+        finally:
+            guard.execute(sa.text(f"SELECT RELEASE_LOCK({lock})"))
 
 
 def _revision_of(connection: sa.Connection) -> str | None:

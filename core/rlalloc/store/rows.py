@@ -7,6 +7,7 @@ import msgspec
 
 from rlalloc.job import Allocation, Bounds, JobClass, Mode, Shares
 from rlalloc.objective import Resources
+from rlalloc.run_time import RunTimeEstimate
 
 ApplicationState = Literal["intended", "applied", "restoring", "begun", "left", "restored", "gone", "lost"]
 """Open: intended: journalled, Slurm perhaps touched · applied: read back as intended · restoring: being taken back.
@@ -37,7 +38,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     ``circumstances`` are what the reward needs of that moment. ``predicted_gain`` is None in a job's first decision;
     in one taken while it waited, the part of the expected cost that the new size was to save. ``nice`` is what was to
     be added to the job's own for its urgency, and ``patience_s`` the wait in which that falls to nothing; None where
-    urgency did not count.
+    urgency did not count. ``run_time`` is how long the job was expected to run in the size that it asked for; None
+    where only its time limit was known.
     """
 
     id: str
@@ -69,6 +71,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     circumstances: Circumstances | None = None
     nice: int | None = None
     patience_s: float | None = None
+    run_time: RunTimeEstimate | None = None
 
     @property
     def skip_code(self) -> str:

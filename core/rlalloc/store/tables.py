@@ -6,6 +6,8 @@ feature_sets   the names of the features of decisions' observations, once for ea
 applications   the journal: the original and the intent of each update, written before Slurm is touched
 outcomes       what sacct says became of a decided job, and its reward
 policies       versions made by the trainer, and the gate's verdict
+past_jobs      one row a job that has ended, any job of the site: what the run time is predicted from
+history_reads  how far each source of past jobs has been read
 schema_history which rlalloc brought the store to which revision
 
 A change here needs a migration (rlalloc.store.migrations); a test compares the two.
@@ -14,6 +16,7 @@ A change here needs a migration (rlalloc.store.migrations); a test compares the 
 from typing import Final
 
 from sqlalchemy import Column, Double, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Table, Text
+from sqlalchemy.dialects.mysql import VARCHAR
 
 METADATA: Final = MetaData()
 
@@ -49,6 +52,7 @@ DECISIONS: Final = Table(
     Column("circumstances", Text),
     Column("nice", Integer),
     Column("patience_s", Double),
+    Column("run_time", Text),
     Column("awaits_outcome", Integer, nullable=False, server_default="1"),
     Index("decisions_by_job", "job_id", "submitted_s"),
     Index("decisions_by_time", "decided_s", "id"),
@@ -113,6 +117,50 @@ POLICIES: Final = Table(
     Column("created_s", Double, nullable=False),
     Column("promoted", Integer, nullable=False),
     Column("verdict", Text, nullable=False),
+)
+
+
+def _any_text(characters: int) -> String:
+    """Any text, also where the database's own character set is narrower (MariaDB)."""
+    wide = VARCHAR(characters, charset="utf8mb4", collation="utf8mb4_bin")
+    return String(characters).with_variant(wide, "mysql", "mariadb")
+
+
+PAST_JOBS: Final = Table(
+    "past_jobs",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=True),
+    Column("job_id", _any_text(32), nullable=False),
+    Column("user", _any_text(64), nullable=False),
+    Column("submitted_s", Double, nullable=False),
+    Column("started_s", Double, nullable=False),
+    Column("ended_s", Double, nullable=False),
+    Column("state", _any_text(24), nullable=False),
+    Column("nodes", Integer, nullable=False),
+    Column("cpus", Integer, nullable=False),
+    Column("gpus", Integer, nullable=False),
+    Column("mem_mib", Double, nullable=False),
+    Column("limit_s", Double),
+    Column("eligible_s", Double),
+    Column("account", _any_text(64), nullable=False),
+    Column("partition", _any_text(64), nullable=False),
+    Column("qos", _any_text(64), nullable=False),
+    Column("name", _any_text(128), nullable=False),
+    Column("script", _any_text(64), nullable=False),
+    Column("max_rss_mib", Double),
+    Column("cpu_s_used", Double),
+    Index("past_jobs_of_job", "job_id", "submitted_s", unique=True),
+    Index("past_jobs_by_end", "ended_s", "id"),
+    Index("past_jobs_by_user", "user", "ended_s"),
+    Index("past_jobs_by_name", "user", "name", "ended_s"),
+    Index("past_jobs_by_script", "script", "ended_s"),
+)
+
+HISTORY_READS: Final = Table(
+    "history_reads",
+    METADATA,
+    Column("source", String(64), primary_key=True),
+    Column("position", Double, nullable=False),
 )
 
 SCHEMA_HISTORY: Final = Table(

@@ -2,8 +2,10 @@
 
 from rlallocd.slurm.accounting import JOBS_PER_CALL
 from rlallocd.slurm.connection import Slurm, connect
+from rlallocd.slurm.ended_jobs import EndedJobs, ended_jobs, in_spans
 from rlallocd.slurm.limit_records import AssociationRecord, Limits, Pool, QosRecord, ReservationRecord, SiteLimits
 from rlallocd.slurm.pace import BackOff, Budget
+from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import SlurmError, SlurmUnavailable, UnexpectedAnswer, UpdateRefused
 from rlallocd.slurm.slurm_records import (
     AccountingRecord,
@@ -21,7 +23,9 @@ __all__ = [
     "AssociationRecord",
     "BackOff",
     "Budget",
+    "Commands",
     "ControllerConfig",
+    "EndedJobs",
     "JobRecord",
     "Limits",
     "NodeRecord",
@@ -38,4 +42,6 @@ __all__ = [
     "UpdatePlan",
     "UpdateRefused",
     "connect",
+    "ended_jobs",
+    "in_spans",
 ]

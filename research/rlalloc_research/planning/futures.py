@@ -13,9 +13,10 @@ import numpy as np
 from rlalloc.bounds import NodeShape
 from rlalloc.heuristics.workable_sizes import CPUS_PER_GPU_ENOUGH
 from rlalloc.job import Allocation, JobView
+from rlalloc.run_time import EXPECTED_FRACTION_OF_LIMIT
 from rlalloc.speed import CURVES, SpeedCurve
 from rlalloc.urgency import UrgencyRules, nice_for, urgency_of_area
-from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView
+from rlalloc.view import ClusterView
 from rlalloc_research.planning.cluster_now import Present
 from rlalloc_research.planning.recent_jobs import Recent
 from rlalloc_simulator.engine import NodeKind, SchedulerParameters, SimulatedSite, Simulator

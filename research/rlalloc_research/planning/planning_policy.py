@@ -110,7 +110,7 @@ class Planned:
                 resized = msgspec.structs.replace(shares, gpu=share_in(count, job.bounds.gpus))
                 if isinstance(self.base, Ordered):
                     size = self._answer(resized, job, view)[0]
-                    urgency = self.base.urgency_of(expected_run_time_s(job.request, size), size.gpus)
+                    urgency = self.base.urgency_of(expected_run_time_s(job, size), size.gpus)
                     resized = msgspec.structs.replace(resized, urgency=urgency)
                 candidates.append(resized)
         if self.settings.future.urgency.nice_band > 0 and shares.urgency < 1.0:
@@ -134,7 +134,7 @@ class Planned:
         for row in costs_s:
             future = outlook.future(generator)
             row[:] = [future.cost_s(allocation, nice) for allocation, nice in answers]
-        scale_s = SCALE_FLOOR_S + expected_run_time_s(job.request, job.request)
+        scale_s = SCALE_FLOOR_S + expected_run_time_s(job, job.request)
         advantages = (costs_s[:, :1] - costs_s[:, 1:]) / (scale_s * math.sqrt(1 + view.crowd))
         return np.clip(advantages, -LARGEST_REWARD, LARGEST_REWARD)
 

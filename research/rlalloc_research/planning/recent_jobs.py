@@ -30,7 +30,7 @@ class Recent:
         if time_s < self._now_s:
             self.jobs.clear()
         self._now_s = time_s
-        came = RecentJob(time_s - job.waited_s, job.request, given, expected_run_time_s(job.request, given))
+        came = RecentJob(time_s - job.waited_s, job.request, given, expected_run_time_s(job, given))
         for place, known in enumerate(self.jobs):
             if abs(known.arrived_s - came.arrived_s) < _SAME_S and known.request == came.request and job.waited_s > 0:
                 self.jobs[place] = came

@@ -9,10 +9,14 @@ from rich.table import Table
 from rlalloc.errors import PolicyError
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.command_line import errors_end_here, progress_bar
+from rlalloc_simulator.commands.workload_commands import LimitsOption
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
 
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of all randomness.")]
 DEFAULT_RULES: Final = UrgencyRules()
+KnowledgeOption = Annotated[
+    str, typer.Option(metavar="LEVEL", help="What policies know of run times: limits or truth.")
+]
 ProcessesOption = Annotated[int, typer.Option(min=1, help="Processes that share the work.")]
 
 
@@ -51,6 +55,8 @@ def compare(  # noqa: PLR0913 (the options of the command)
     patience: Annotated[
         float, typer.Option(min=0.01, help="Expected run times after which nothing is left of it.")
     ] = DEFAULT_RULES.patience,
+    knowledge: KnowledgeOption = "limits",
+    limits: LimitsOption = "recorded",
     seed: SeedOption = 0,
     processes: ProcessesOption = 1,
 ) -> None:
@@ -61,6 +67,8 @@ def compare(  # noqa: PLR0913 (the options of the command)
     from rlalloc_simulator.comparison import load_comparison as comparison
     from rlalloc_simulator.comparison.compared_policy import REFERENCE
     from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE
+    from rlalloc_simulator.knowledge import knowledge_named
+    from rlalloc_simulator.workloads.chosen_limits import limits_named
 
     quick = [name for name in EXPERTS.names() if name not in SOLVER_POLICIES]
     names = policy or [each for name in quick for each in (name, name + SMALLEST_AREA_FIRST)]
@@ -77,9 +85,12 @@ def compare(  # noqa: PLR0913 (the options of the command)
             nodes=nodes,
             seed=seed,
             urgency=UrgencyRules(nice_band=nice_band, patience=patience),
+            knowledge=knowledge_named(knowledge),
+            limits=limits_named(limits),
         )
         compared = comparison.compare(names, settings, parallel_map, report)
-    table = Table(title=f"Mean JCT ratio versus {REFERENCE} [{CONFIDENCE:.0%} interval], by load")
+    known = f"run times: {settings.knowledge}, limits: {settings.limits}"
+    table = Table(title=f"Mean JCT ratio versus {REFERENCE} [{CONFIDENCE:.0%} interval], by load; {known}")
     table.add_column("policy", no_wrap=True)
     for load in settings.loads:
         table.add_column(f"{load:g}", justify="right", no_wrap=True)

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from rlalloc.errors import PolicyError
 from rlalloc_simulator.command_line import errors_end_here, progress_bar
+from rlalloc_simulator.commands.policy_commands import KnowledgeOption
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def run(
     backfill: Annotated[
         str, typer.Option(metavar="KIND", help="easy, conservative (Slurm's) or none.")
     ] = "conservative",
+    knowledge: KnowledgeOption = "limits",
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write table and pictures as one self-contained page.")
     ] = None,
@@ -46,7 +48,9 @@ def run(
 
     with errors_end_here("simulate", WorkloadError, PolicyError):
         with progress_bar() as report:
-            reported = run_file(workload, policy or [AS_SUBMITTED], backfill, report, terms=terms)
+            reported = run_file(
+                workload, policy or [AS_SUBMITTED], backfill, report, knowledge=knowledge, terms=terms
+            )
         _print(reported)
         if json is not None:
             write_json(reported, json)

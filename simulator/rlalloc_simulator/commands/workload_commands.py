@@ -14,6 +14,14 @@ from rlalloc_simulator.workloads.workload_summary import Summary
 app = typer.Typer(no_args_is_help=True, help="Workloads of jobs for the simulator, benchmarks and test sites.")
 
 OutputOption = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The file to write.")]
+LimitsOption = Annotated[
+    str,
+    typer.Option(
+        metavar="KIND",
+        help="Time limits: recorded (those of the source, or drawn where it has none), or people: as people choose "
+        "them, half a round one that fits, half the site's maximum.",
+    ),
+]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of all randomness.")]
 
 
@@ -47,13 +55,24 @@ def convert(  # noqa: PLR0913 (the options of the command)
     slower: Annotated[
         float, typer.Option(min=1.0, help="Stretch times: the test site ran X times as fast as the site it models.")
     ] = 1.0,
+    limits: LimitsOption = "recorded",
 ) -> None:
     """Turn a recorded trace into a workload; what it lacks is filled by a seeded model."""
+    from rlalloc_simulator.workloads.chosen_limits import limits_named
     from rlalloc_simulator.workloads.workload_making import ConvertSettings, convert_trace
 
     with errors_end_here("simulate", WorkloadError):
         settings = ConvertSettings(
-            nodes, gpus_per_node, cpus_per_node, mem_per_node, moldable, utc_offset, seed, tuple(week or ()), slower
+            nodes,
+            gpus_per_node,
+            cpus_per_node,
+            mem_per_node,
+            moldable,
+            utc_offset,
+            seed,
+            tuple(week or ()),
+            slower,
+            limits_named(limits),
         )
         summary = convert_trace(source, trace, settings, output)
     _print_summary(summary, output)
@@ -90,9 +109,11 @@ def generate(  # noqa: PLR0913 (the options of the command)
     mem_per_node: Annotated[int, typer.Option(min=1, metavar="MIB")] = 768_000,
     gpu_type: Annotated[str, typer.Option(help="The type that every request names; none by default.")] = "",
     hours: Annotated[float, typer.Option(min=0.01, help="Hours of submissions, from a Monday on.")] = 24.0,
+    limits: LimitsOption = "recorded",
     seed: SeedOption = 0,
 ) -> None:
     """Draw a workload from a fitted model, for a cluster of one kind of nodes."""
+    from rlalloc_simulator.workloads.chosen_limits import limits_named
     from rlalloc_simulator.workloads.generator import GeneratorSettings
     from rlalloc_simulator.workloads.workload_job import NodeGroup
     from rlalloc_simulator.workloads.workload_making import generate_workload
@@ -100,7 +121,7 @@ def generate(  # noqa: PLR0913 (the options of the command)
     with errors_end_here("simulate", WorkloadError):
         cluster = NodeGroup("node", nodes, gpus_per_node, cpus_per_node, mem_per_node, gpu_type)
         settings = GeneratorSettings(cluster=cluster, hours=hours, load=load, seed=seed)
-        summary = generate_workload(model, settings, output)
+        summary = generate_workload(model, settings, output, limits_named(limits))
     _print_summary(summary, output, summary.load(settings.gpus, hours))
 
 

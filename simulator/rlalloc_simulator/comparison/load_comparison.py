@@ -9,11 +9,13 @@ import numpy as np
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, HeuristicPolicy
 from rlalloc_simulator.comparison.paired_statistics import Interval, paired_ratio
-from rlalloc_simulator.comparison.runner import Run, run_all
+from rlalloc_simulator.comparison.runner import Run, RunSettings, run_all
 from rlalloc_simulator.jct_lower_bound import mean_jct_bound_s
+from rlalloc_simulator.knowledge import Knowledge
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.site_from_workload import SIMULATED_URGENCY, Workload, site_of, submitted_from, with_urgency
+from rlalloc_simulator.workloads.chosen_limits import Limits, with_limits
 from rlalloc_simulator.workloads.generator import GeneratorSettings, generate
 from rlalloc_simulator.workloads.workload_job import NodeGroup
 from rlalloc_simulator.workloads.workload_model import load_model
@@ -24,7 +26,8 @@ LOWER_BOUND: Final = "lower bound"
 class ComparisonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """For each of ``loads``, so many ``workloads`` of ``hours`` from a model, on ``nodes`` alike nodes.
 
-    ``urgency`` is what the site lets policies do to the order of its queue.
+    ``urgency`` is what the site lets policies do to the order of its queue, ``knowledge`` what they know of run
+    times, ``limits`` how users choose time limits.
     """
 
     model: str = "philly"
@@ -37,6 +40,8 @@ class ComparisonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     mem_mib_per_node: int = 768_000
     seed: int = 0
     urgency: UrgencyRules = SIMULATED_URGENCY
+    knowledge: Knowledge = "limits"
+    limits: Limits = "recorded"
 
 
 class PolicyAtLoad(msgspec.Struct, frozen=True):
@@ -63,7 +68,7 @@ class LoadWorkload(msgspec.Struct, frozen=True):
         of = self.settings
         nodes = NodeGroup("node", of.nodes, of.gpus_per_node, of.cpus_per_node, of.mem_mib_per_node)
         made = GeneratorSettings(cluster=nodes, hours=of.hours, load=self.load, seed=self.seed)
-        jobs = list(generate(load_model(of.model), made))
+        jobs = list(with_limits(generate(load_model(of.model), made), of.limits, self.seed))
         site = with_urgency(site_of(made.description, jobs), of.urgency)
         return Workload(site, tuple(submitted_from(jobs, site)))
 
@@ -76,7 +81,9 @@ def compare(
     Deterministic for a seed. Raises PolicyError for a name that is not known, WorkloadError for a model.
     """
     load_model(settings.model)
-    runs = {name: Run(HeuristicPolicy(name)) for name in (REFERENCE, *policies)}
+    runs = {
+        name: Run(HeuristicPolicy(name), RunSettings(knowledge=settings.knowledge)) for name in (REFERENCE, *policies)
+    }
     for run in runs.values():
         run.policy.policy(settings.urgency)
     seeds = range(settings.seed, settings.seed + settings.workloads)

@@ -23,6 +23,7 @@ from rlalloc_simulator.comparison.compared_policy import ComparedPolicy
 from rlalloc_simulator.comparison.workload_result import WorkloadResult, result_of
 from rlalloc_simulator.driving import drive
 from rlalloc_simulator.engine import Simulator, SubmittedJob, table_of
+from rlalloc_simulator.knowledge import Knowledge, with_knowledge
 from rlalloc_simulator.objective_costs import KnownBefore, consequences_of, setting_of
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.progress import ProgressCallback, silent
@@ -49,11 +50,13 @@ class WorkloadSource(Protocol):
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Under which rules a workload runs, and what is measured.
 
-    ``urgency`` are rules in the place of the site's own. With ``requeue`` running jobs are requeued in other sizes.
-    ``further`` measures the figures of ``plugin_metrics``, ``costs`` the terms of the objective.
+    ``urgency`` are rules in the place of the site's own, ``knowledge`` is what policies know of run times. With
+    ``requeue`` running jobs are requeued in other sizes. ``further`` measures the figures of ``plugin_metrics``,
+    ``costs`` the terms of the objective.
     """
 
     urgency: UrgencyRules | None = None
+    knowledge: Knowledge = "limits"
     requeue: bool = False
     further: bool = False
     costs: bool = False
@@ -116,6 +119,7 @@ def run_policy(policy: ComparedPolicy, workload: Workload, settings: RunSettings
     site, jobs = workload
     if settings.urgency is not None:
         site = with_urgency(site, settings.urgency)
+    jobs = with_knowledge(site, jobs, settings.knowledge)
     heuristic = policy.policy(site.interception.urgency)
     simulator = (
         ResizingSimulator(site, jobs, heuristic) if settings.requeue else Simulator(site, table_of(jobs, site))

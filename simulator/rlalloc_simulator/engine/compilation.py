@@ -14,8 +14,9 @@ from typing import Final, TypeVar, cast
 import numba
 from numba.core import config
 
+import rlalloc.run_time
+import rlalloc.speed.measured_curves
 import rlalloc.urgency
-import rlalloc.view
 
 Compiled = TypeVar("Compiled", bound=Callable[..., object])
 
@@ -39,7 +40,8 @@ def _folder() -> Path | None:
 
     Like .pyc files, what is loaded from there is executed, so it is as trustworthy as the folder.
     """
-    modules = (rlalloc.view.__file__, rlalloc.urgency.__file__)  # what is compiled, too, and of which constants
+    # What is compiled, too, and of which constants.
+    modules = (rlalloc.run_time.__file__, rlalloc.speed.measured_curves.__file__, rlalloc.urgency.__file__)
     sources = b"".join(path.read_bytes() for path in (*sorted(_HERE.glob("*.py")), *map(Path, modules)))
     name = f"engine-{hashlib.sha256(sources).hexdigest()[:12]}"
     user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())

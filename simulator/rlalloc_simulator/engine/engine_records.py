@@ -72,6 +72,9 @@ JOB: Final = np.dtype(
         ("restart_cost_s", "f8"),
         ("checkpoint_interval_s", "f8"),  # 0: it saves its state on SIGTERM
         ("qos_factor", "f8"),  # its QOS's priority over the highest one
+        ("run_low_s", "f8"),  # what policies know of its run time as requested: 10, 50 and 90 % quantiles;
+        ("run_median_s", "f8"),  # NaN where they know its time limit only
+        ("run_high_s", "f8"),
         ("user", "i4"),
         ("curve", "i4"),
         ("requested_nodes", "i4"),

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from rlalloc.job import Allocation, Bounds, JobClass
+from rlalloc.run_time import RunTimeEstimate
 from rlalloc.speed import SpeedCurve
 from rlalloc_simulator.engine.engine_records import (
     DEPENDENCY_KINDS,
@@ -37,6 +38,7 @@ class SubmittedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     cancel_after_s      the user cancels it this long after its first start
     stops_at            part of its work after which it ends by itself as ``stop_state``; 1 for all of it, COMPLETED
     qos_factor          its QOS's priority over the highest one
+    run_time            what policies expect of its run time as requested; None where they know its limit only
     managed             rlalloc decides about it: it waits for that, at most for the grace
     resumes             after a requeue it goes on from its last checkpoint, ``restart_cost_s`` after its start
     checkpoint_interval_s  0 if it saves its state on SIGTERM
@@ -68,6 +70,7 @@ class SubmittedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     checkpoint_interval_s: float = 0.0
     names_tasks: bool = True
     dependencies: tuple[tuple[DependencyKind, int], ...] = ()
+    run_time: RunTimeEstimate | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +85,10 @@ class JobTable:
     curve_speedup: Reals
 
 
-_UNKNOWN_YET: Final = ("start_s", "end_s", "first_start_s", "first_end_s", "finished_s")
+_UNKNOWN_YET: Final = (
+    *("run_low_s", "run_median_s", "run_high_s"),
+    *("start_s", "end_s", "first_start_s", "first_end_s", "finished_s"),
+)
 
 
 def empty_records(count: int) -> Records:
@@ -128,6 +134,12 @@ def table_of(jobs: Sequence[SubmittedJob], site: SimulatedSite) -> JobTable:
         record["curve"] = curves.setdefault(job.curve, len(curves))
         record["cpus_per_gpu_needed"] = job.curve.cpus_per_gpu_needed
         record["stop_state"] = STATE_NAMES.index(job.stop_state)
+        if (known := job.run_time) is not None:
+            record["run_low_s"], record["run_median_s"], record["run_high_s"] = (
+                known.low_s,
+                known.median_s,
+                known.high_s,
+            )
         for name, value in size_of(job.request).items():
             record[f"requested_{name}"] = value
     sizes = sizes_as_requested(records)
@@ -185,6 +197,7 @@ _COPIED: Final = tuple(
         "partition",
         "names_tasks",
         "dependencies",
+        "run_time",
     )
 )
 

@@ -1,12 +1,19 @@
 """What policies see of a partition, read from the engine's memory in one pass."""
 
+import math
+
 import numpy as np
 
-from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, expected_remaining_s
+from rlalloc.run_time import expected_remaining_s, expected_s
+from rlalloc.speed import PRIOR
 from rlalloc_simulator.engine.compilation import compiled
-from rlalloc_simulator.engine.engine_records import PENDING, Flags, Numbers, Reals, Records
+from rlalloc_simulator.engine.engine_records import PENDING, Flags, Numbers, Reals, Record, Records
+from rlalloc_simulator.engine.job_runs import speed
+from rlalloc_simulator.engine.job_table import curve_table
 
-_remaining_s = compiled(expected_remaining_s)
+_remaining_s, _expected_s = compiled(expected_remaining_s), compiled(expected_s)
+_PRIOR_POINTS, _PRIOR_GPUS, _PRIOR_SPEEDUP = curve_table([PRIOR])
+_CPUS_NEEDED = PRIOR.cpus_per_gpu_needed
 
 
 @compiled
@@ -57,7 +64,7 @@ def release_rows(
             size = sizes[number]
             counted_here = holds[jobs[number]["first_hold"]]["node"] == node  # on one of its nodes only
             if counted_here and size["partition"] == partition:
-                rows[running, 0] = _remaining_s(float(size["limit_s"]), now_s - jobs[number]["start_s"])
+                rows[running, 0] = remaining_s(jobs[number], size, now_s)
                 rows[running, 1] = size["nodes"] * size["gpus_per_node"]
                 rows[running, 2] = size["nodes"] * size["cpus_per_node"]
                 rows[running, 3] = size["nodes"] * size["mem_mib_per_node"]
@@ -87,9 +94,43 @@ def queue_rows(jobs: Records, sizes: Records, queue: Numbers, partition: int, nu
             behind += 1
         else:
             demands[listed, 0] = size["nodes"] * size["gpus_per_node"]
-            demands[listed, 1] = EXPECTED_FRACTION_OF_LIMIT * size["limit_s"]
+            median_s = _slowdown(jobs[waiting], size) * jobs[waiting]["run_median_s"]
+            demands[listed, 1] = _expected_s(float(size["limit_s"]), median_s)
             listed += 1
     return demands[:listed], behind
+
+
+@compiled
+def remaining_s(job: Record, size: Record, now_s: float) -> float:
+    """Seconds that a running job is expected to go on in its size."""
+    factor = _slowdown(job, size)
+    return _remaining_s(
+        float(size["limit_s"]),
+        now_s - job["start_s"],
+        factor * job["run_low_s"],
+        factor * job["run_median_s"],
+        factor * job["run_high_s"],
+    )
+
+
+@compiled
+def _slowdown(job: Record, size: Record) -> float:
+    """How much longer a job is expected to run in its size than as requested, as rlalloc.view.slowdown."""
+    if math.isnan(job["run_median_s"]):
+        return 1.0  # its limit, all that is known of it, has grown by that
+    asked_gpus, asked_cpus = job["requested_gpus_per_node"], job["requested_cpus_per_node"]
+    same = asked_gpus == size["gpus_per_node"] and asked_cpus == size["cpus_per_node"]
+    if same and job["requested_nodes"] == size["nodes"]:
+        return 1.0
+    asked = _prior_speed(job["requested_nodes"] * asked_gpus, asked_cpus / max(1, asked_gpus))
+    return asked / _prior_speed(
+        size["nodes"] * size["gpus_per_node"], size["cpus_per_node"] / max(1, size["gpus_per_node"])
+    )
+
+
+@compiled
+def _prior_speed(gpus: int, cpus_per_gpu: float) -> float:
+    return speed(_PRIOR_POINTS, _PRIOR_GPUS, _PRIOR_SPEEDUP, 0, max(1, gpus), cpus_per_gpu / _CPUS_NEEDED)
 
 
 @compiled

@@ -11,6 +11,7 @@ from rlalloc.heuristics import Heuristic
 from rlalloc.heuristics.named import policy_named
 from rlalloc_simulator.comparison.runner import RunSettings, run_simulator
 from rlalloc_simulator.engine import SchedulerParameters, SimulatedSite, SubmittedJob
+from rlalloc_simulator.knowledge import Knowledge, knowledge_named, with_knowledge
 from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.report.figure_table import Row, rows
 from rlalloc_simulator.report.history import History
@@ -38,6 +39,7 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
     workload: str
     header: Header
     backfill: str
+    knowledge: Knowledge
     histories: dict[str, History]
     measures: dict[str, Measures]
 
@@ -48,7 +50,7 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
         gpus = sum(node.gpus for node in history.nodes)
         users = len({job.user for job in history.jobs})
         size = f"{len(history.jobs):,} jobs of {users} users on {len(history.nodes)} nodes with {gpus:,} GPUs"
-        facts = [f"{size}; backfill: {self.backfill}."]
+        facts = [f"{size}; backfill: {self.backfill}; known of run times: {self.knowledge}."]
         if self.header.origin:
             facts.append(f"Jobs: {self.header.origin}")
         if self.header.modelled:
@@ -62,32 +64,48 @@ class Reported(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_file(
-    path: Path, names: Sequence[str], backfill: str, report: ProgressCallback, *, terms: bool = False
+    path: Path,
+    names: Sequence[str],
+    backfill: str,
+    report: ProgressCallback,
+    *,
+    knowledge: str = "limits",
+    terms: bool = False,
 ) -> Reported:
     """Run the workload at ``path`` under each of the policies; with ``terms``, also say what each of them cost.
 
-    Raises WorkloadError where the file, a policy's name or the kind of backfill is wrong, PluginError for a plug-in.
+    Raises WorkloadError where the file, a policy's name, the kind of backfill or of knowledge is wrong, PluginError
+    for a plug-in.
     """
     policies = {name: _policy(name) for name in names}
     if backfill not in BACKFILLS:
         raise WorkloadError(f"--backfill {backfill}: write one of {', '.join(get_args(Backfill))}")
+    level = knowledge_named(knowledge)
     header, site, jobs, node_names = _site_and_jobs(path, BACKFILLS[backfill])
     histories, measures = {}, {}
+    known = with_knowledge(site, jobs, level)
     measured = RunSettings(further=True, costs=terms)
     for place, (name, policy) in enumerate(policies.items()):
         try:
-            simulator = RecordedSimulator(site, jobs, node_names, _part_of(report, name, place, len(policies)))
+            simulator = RecordedSimulator(site, known, node_names, _part_of(report, name, place, len(policies)))
         except ValueError as err:
             raise WorkloadError(
                 f"{path}: {err}; make the workload for a larger cluster (--nodes, --gpus-per-node, --cpus-per-node, "
                 "--mem-per-node of rlalloc simulate convert or generate)"
             ) from err
-        result = run_simulator(simulator, jobs, policy, measured)
+        result = run_simulator(simulator, known, policy, measured)
         report(name, (place + 1) / len(policies))
         histories[name] = simulator.history()
         figures = measure(histories[name])
         measures[name] = msgspec.structs.replace(figures, further=result.further, terms=result.costs)
-    return Reported(workload=path.name, header=header, backfill=backfill, histories=histories, measures=measures)
+    return Reported(
+        workload=path.name,
+        header=header,
+        backfill=backfill,
+        knowledge=level,
+        histories=histories,
+        measures=measures,
+    )
 
 
 def write_json(reported: Reported, path: Path) -> None:
@@ -96,6 +114,7 @@ def write_json(reported: Reported, path: Path) -> None:
         "workload": reported.workload,
         "origin": reported.header.origin,
         "backfill": reported.backfill,
+        "knowledge": reported.knowledge,
         "policies": reported.measures,
     }
     _write(path, msgspec.json.format(msgspec.json.encode(found)) + b"\n")

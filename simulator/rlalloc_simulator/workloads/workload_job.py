@@ -24,7 +24,7 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 Word = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.@:+-]*$", max_length=128)]
 """Names that go into Slurm's command lines: no blanks, no quotes."""
 
-CurveName = Literal["bert", "imagenet", "deepspeech2", "cifar10", "yolov3"]
+CurveName = Literal["bert", "imagenet", "deepspeech2", "cifar10", "yolov3", "bert-rising", "llama2-lora", "mpt-7b"]
 EndState = Literal["COMPLETED", "FAILED", "CANCELLED"]
 DependencyKind = Literal["after", "afterany", "afternotok", "afterok"]
 

@@ -7,6 +7,7 @@ import msgspec
 
 from rlalloc_simulator.workloads.assumptions import Assumptions
 from rlalloc_simulator.workloads.calendar_weeks import of_weeks
+from rlalloc_simulator.workloads.chosen_limits import Limits, with_limits
 from rlalloc_simulator.workloads.completion import complete, modelled
 from rlalloc_simulator.workloads.generator import MONDAY_S, GeneratorSettings, generate
 from rlalloc_simulator.workloads.model_fitting import fit_model
@@ -31,6 +32,7 @@ class ConvertSettings(msgspec.Struct, frozen=True):
     seed: int = 0
     weeks: tuple[int, ...] = ()
     slower: float = 1.0
+    limits: Limits = "recorded"
 
 
 def convert_trace(name: str, paths: Sequence[Path], settings: ConvertSettings, output: Path) -> Summary:
@@ -54,14 +56,15 @@ def convert_trace(name: str, paths: Sequence[Path], settings: ConvertSettings, o
         utc_offset_s=settings.utc_offset_s,
         cluster=_cluster(assumptions, settings.nodes),
     )
-    write_workload(output, header, jobs)
+    write_workload(output, header, with_limits(jobs, settings.limits, settings.seed))
     with open_workload(output) as (_, written):
         return summarise(written)
 
 
 def _options(settings: ConvertSettings) -> str:
     slower = [] if settings.slower == 1.0 else [f"--slower {settings.slower:g}"]
-    return " ".join([f"--seed {settings.seed}", *(f"--week {week}" for week in settings.weeks), *slower])
+    limits = [] if settings.limits == "recorded" else [f"--limits {settings.limits}"]
+    return " ".join([f"--seed {settings.seed}", *(f"--week {week}" for week in settings.weeks), *slower, *limits])
 
 
 def fit_workload(path: Path, output: Path, command: str) -> WorkloadModel:
@@ -72,20 +75,21 @@ def fit_workload(path: Path, output: Path, command: str) -> WorkloadModel:
     return model
 
 
-def generate_workload(name: str, settings: GeneratorSettings, output: Path) -> Summary:
-    """Draw a workload from a model and write it. Raises WorkloadError."""
+def generate_workload(name: str, settings: GeneratorSettings, output: Path, limits: Limits = "recorded") -> Summary:
+    """Draw a workload from a model, give it these time limits, and write it. Raises WorkloadError."""
     model = load_model(name)
     load = "" if settings.load is None else f" --load {settings.load:g}"
+    chosen = "" if limits == "recorded" else f" --limits {limits}"
     node = settings.cluster
     header = Header(
         origin=f"{model.origin}; rlalloc simulate generate {Path(name).name}{load} --hours {settings.hours:g} "
         f"--nodes {node.count} --gpus-per-node {node.gpus} --cpus-per-node {node.cpus} --mem-per-node {node.mem_mib} "
-        f"--seed {settings.seed}",
+        f"--seed {settings.seed}{chosen}",
         modelled=model.modelled,
         time_zero_s=MONDAY_S,
         cluster=settings.description,
     )
-    write_workload(output, header, generate(model, settings))
+    write_workload(output, header, with_limits(generate(model, settings), limits, settings.seed))
     with open_workload(output) as (_, written):
         return summarise(written)
 

@@ -7,8 +7,9 @@ import pytest
 from rlalloc.bounds import Directives, SiteBounds, bounds_for
 from rlalloc.heuristics import price_ef
 from rlalloc.job import Allocation, JobView, Shares
+from rlalloc.run_time import EXPECTED_FRACTION_OF_LIMIT
 from rlalloc.urgency import UrgencyRules
-from rlalloc.view import EXPECTED_FRACTION_OF_LIMIT, ClusterView
+from rlalloc.view import ClusterView
 from rlalloc_research.planning.cluster_now import present_of
 from rlalloc_research.planning.futures import Future, FutureSettings, Outlook
 from rlalloc_research.planning.recent_jobs import Recent

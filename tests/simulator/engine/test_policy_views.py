@@ -6,11 +6,14 @@ import pytest
 
 from rlalloc.job import JobView
 from rlalloc.observation import encode
-from rlalloc.view import ClusterView
+from rlalloc.run_time import RunTimeEstimate
+from rlalloc.view import ClusterView, slowdown
 from rlalloc_simulator.engine import NodeKind, SimulatedSite, Simulator, SubmittedJob, UserKind
 from rlalloc_simulator.engine.engine_records import PENDING, RUNNING
+from rlalloc_simulator.engine.job_table import allocation_of
 from rlalloc_simulator.engine.policy_views import cluster_view, job_view
 from rlallocd.cluster_views import partition_view, queue_of, seen_from
+from rlallocd.known_run_times import KnownRunTime, KnownRunTimes
 from rlallocd.slurm import JobRecord, NodeRecord
 from tests.simulator.engine.by_hand import SHAPE, job, simulator, size
 
@@ -54,7 +57,7 @@ def job_records(made: Simulator, jobs: list[SubmittedJob]) -> list[JobRecord]:
         state = int(made.world.jobs[number]["state"])
         if submitted.submit_s > made.now_s or state > RUNNING:
             continue
-        request = submitted.request
+        size = allocation_of(made.world.sizes[number])
         running = state == RUNNING
         records.append(
             JobRecord(
@@ -69,14 +72,14 @@ def job_records(made: Simulator, jobs: list[SubmittedJob]) -> list[JobRecord]:
                 begin_s=int(made.now_s) + 60 if state not in names else 0,
                 started_s=int(made.world.jobs[number]["start_s"]) if running else 0,
                 expected_end_s=0,
-                time_limit_s=request.time_limit_s,
+                time_limit_s=size.time_limit_s,
                 priority=1000 - number,
                 admin_comment="",
-                nodes=request.nodes,
-                tasks=request.nodes,
-                cpus=request.cpus,
-                gpus=request.gpus,
-                mem_mib=float(request.mem_mib),
+                nodes=size.nodes,
+                tasks=size.nodes,
+                cpus=size.cpus,
+                gpus=size.gpus,
+                mem_mib=float(size.mem_mib),
                 gpu_type="",
                 is_batch=True,
                 is_array=False,
@@ -90,17 +93,32 @@ def job_records(made: Simulator, jobs: list[SubmittedJob]) -> list[JobRecord]:
     return records
 
 
-def as_the_daemon_sees_it(made: Simulator, number: int) -> tuple[JobView, ClusterView]:
+def run_times_of(made: Simulator, jobs: list[SubmittedJob]) -> KnownRunTimes:
+    """What the daemon would know: an estimate a job, and how much longer it takes in its size."""
+    known = {
+        number + 1: KnownRunTime(
+            submitted.run_time, slowdown(submitted.request, allocation_of(made.world.sizes[number]))
+        )
+        for number, submitted in enumerate(jobs)
+        if submitted.run_time is not None
+    }
+    return KnownRunTimes(known)
+
+
+def as_the_daemon_sees_it(
+    made: Simulator, number: int, jobs: list[SubmittedJob] = JOBS
+) -> tuple[JobView, ClusterView]:
     """By the daemon's own functions for the cluster; the job's view as ``rlallocd.candidates`` puts it together."""
-    records, submitted = job_records(made, JOBS), JOBS[number]
-    view = partition_view("gpu", node_records(made), records, made.now_s, made.site.interception.urgency)
+    records, submitted = job_records(made, jobs), jobs[number]
+    known = run_times_of(made, jobs)
+    view = partition_view("gpu", node_records(made), records, made.now_s, made.site.interception.urgency, known)
     queue = queue_of("gpu", records, made.now_s)
     ids = [record.job_id for record in queue]
     if number + 1 in ids:
-        view = seen_from(ids.index(number + 1), queue, view)
+        view = seen_from(ids.index(number + 1), queue, view, known)
     held = sum(record.gpus for record in records if record.running and record.user == f"user{submitted.user}")
     waited_s = made.now_s - submitted.submit_s
-    return JobView(submitted.job_class, submitted.request, submitted.bounds, waited_s, held), view
+    return JobView(submitted.job_class, submitted.request, submitted.bounds, waited_s, held, submitted.run_time), view
 
 
 def test_an_arriving_job_encodes_to_the_same_numbers() -> None:
@@ -130,3 +148,48 @@ def test_a_waiting_job_encodes_to_the_same_numbers(number: int) -> None:
     one, other = encode(*ours), encode(*theirs)
     np.testing.assert_array_equal(one.features, other.features)
     assert one.alternatives == other.alternatives
+
+
+@pytest.mark.parametrize("elapsed_s", [1.0, 40.0, 400.0])
+def test_with_known_run_times_a_view_is_the_same_numbers(elapsed_s: float) -> None:
+    """Some jobs are known, one only by its limit; one runs and one waits in another size than it asked for."""
+    medians_s = [500.0, None, 100.0, 90.0, 200.0, 50.0]
+    known = [
+        msgspec.structs.replace(
+            each,
+            managed=number in {2, 4},
+            run_time=None if median_s is None else RunTimeEstimate(0.6 * median_s, median_s, 2 * median_s, "test"),
+        )
+        for number, (each, median_s) in enumerate(zip(JOBS, medians_s, strict=True))
+    ]
+    made = simulator(known, SITE)
+    assert made.run().tolist() == [2]
+    made.resize({2: size(4, 1500, nodes=3)})
+    assert made.run().tolist() == [4]
+    made.resize({4: size(2, 1000, cpus_per_task=1)})
+    made.run(50.0 + elapsed_s)
+    pending = [number for number in range(len(known)) if made.world.jobs[number]["state"] == PENDING]
+    assert pending
+    for number in pending:
+        ours = job_view(made, number, known[number]), cluster_view(made, number)
+        theirs = as_the_daemon_sees_it(made, number, known)
+        assert ours[0] == theirs[0]
+        np.testing.assert_allclose(ours[1].releases, theirs[1].releases, rtol=1e-12)
+        np.testing.assert_allclose(ours[1].queued, theirs[1].queued, rtol=1e-12)
+        one, other = encode(*ours), encode(*theirs)
+        np.testing.assert_allclose(one.features, other.features, rtol=1e-6)
+
+
+def test_a_known_run_time_replaces_the_part_of_the_limit_in_views() -> None:
+    plain = simulator([msgspec.structs.replace(each, managed=False) for each in JOBS], SITE)
+    known = [
+        msgspec.structs.replace(each, managed=False, run_time=RunTimeEstimate(70.0, 70.0, 70.0, "test"))
+        for each in JOBS
+    ]
+    informed = simulator(known, SITE)
+    plain.run(55.0)
+    informed.run(55.0)
+    number = 5
+    assert cluster_view(plain, number).queued[0, 1] != 70.0
+    assert set(cluster_view(informed, number).queued[:, 1]) == {70.0}
+    assert cluster_view(informed, number).releases[:, 0].max() <= 70.0

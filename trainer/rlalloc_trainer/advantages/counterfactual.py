@@ -186,8 +186,7 @@ class _Retake:
         The unit is what a decision of this job can change: a longer job and a longer queue have more to win
         (docs/explanation/learning.md).
         """
-        request = self._job.request
-        scale_s = SCALE_FLOOR_S + expected_run_time_s(request, request)
+        scale_s = SCALE_FLOOR_S + expected_run_time_s(self._job, self._job.request)
         return (self._costs(reference) - self._costs(shares)) / (scale_s * math.sqrt(1 + len(self._view.queued)))
 
     def _costs(self, shares: Shares) -> Reals:
@@ -219,7 +218,7 @@ def _futures(
 ) -> list[_Future]:
     """Return the workload's own future first, then drawn ones."""
     submits_s = moment.before.world.jobs["submit_s"]
-    run_s = np.mean([expected_run_time_s(job.request, job.request) for job in workload.jobs])
+    run_s = np.mean([expected_run_time_s(job, job.request) for job in workload.jobs])
     until_s = moment.before.now_s + settings.horizon * run_s
     arrivals = int(np.searchsorted(submits_s, until_s, side="right"))
     own = _Future(moment.before.clone(arrivals), workload.jobs, known, sizes, arrivals)

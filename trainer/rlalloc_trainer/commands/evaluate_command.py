@@ -11,7 +11,8 @@ from rich.table import Table as RichTable
 
 from rlalloc.errors import PolicyError
 from rlalloc_simulator.command_line import errors_end_here, progress_bar
-from rlalloc_simulator.commands.policy_commands import loads_of
+from rlalloc_simulator.commands.policy_commands import KnowledgeOption, loads_of
+from rlalloc_simulator.commands.workload_commands import LimitsOption
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
     settings: Annotated[
         str | None, typer.Option(help="Some of sizes, urgency, requeue, separated by commas.")
     ] = None,
+    knowledge: KnowledgeOption = "limits",
+    limits: LimitsOption = "recorded",
     quick: Annotated[bool, typer.Option("--quick", help="Few, small workloads at three loads: minutes.")] = False,
     store: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="The policy store whose versions may be named.")
@@ -58,7 +61,10 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
     workers: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 2,
 ) -> None:
     """Compare policies on the very same workloads, by scenario, load and setting, and hold one to its targets."""
+    from rlalloc_simulator.knowledge import knowledge_named
+    from rlalloc_simulator.workloads.chosen_limits import limits_named
     from rlalloc_trainer.evaluation import evaluate as app
+    from rlalloc_trainer.evaluation.scenario_runs import Conditions
 
     with errors_end_here("evaluate", WorkloadError, PolicyError), progress_bar() as report:
         asked = app.EvaluationSettings(
@@ -69,6 +75,7 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
             split=_split(weeks),
             loads=None if loads is None else loads_of(loads),
             settings=None if settings is None else tuple(part.strip() for part in settings.split(",")),
+            conditions=Conditions(knowledge_named(knowledge), limits_named(limits)),
             quick=quick,
             store=store,
             output=output,

@@ -16,7 +16,15 @@ from rlalloc_simulator.workloads.workload_errors import WorkloadError
 from rlalloc_trainer.evaluation.compared_policies import COMPARISON_POLICIES, SHIPPED, policy_to_compare
 from rlalloc_trainer.evaluation.paired_comparison import Comparison
 from rlalloc_trainer.evaluation.result_tables import Table, served_table, tables
-from rlalloc_trainer.evaluation.scenario_runs import SETTINGS, Results, Setting, WorkloadKey, run_scenarios
+from rlalloc_trainer.evaluation.scenario_runs import (
+    AS_USUAL,
+    SETTINGS,
+    Conditions,
+    Results,
+    Setting,
+    WorkloadKey,
+    run_scenarios,
+)
 from rlalloc_trainer.evaluation.scenarios import LOADS, Scenario, Split, scenario_of_file, scenarios
 from rlalloc_trainer.evaluation.site_choice import CHOICES, CHOSEN, with_choice
 from rlalloc_trainer.evaluation.targets import Target, targets
@@ -42,6 +50,7 @@ class EvaluationSettings(msgspec.Struct, frozen=True, kw_only=True):
     split: Split = "test"
     loads: tuple[float, ...] | None = None
     settings: tuple[str, ...] | None = None
+    conditions: Conditions = AS_USUAL
     quick: bool = False
     store: Path | None = None
     output: Path = Path("evaluation")
@@ -83,7 +92,8 @@ def evaluate(
             on: Sequence[Scenario], names: Iterable[str], report: ProgressCallback
         ) -> list[tuple[WorkloadKey, Results]]:
             compared = {name: policies[name] for name in names}
-            return run_scenarios(on, loads, compared, needed, settings.output / KEPT, parallel_map, report)
+            kept = settings.output / KEPT
+            return run_scenarios(on, loads, compared, needed, kept, parallel_map, report, settings.conditions)
 
         if not judged.startswith(CHOSEN):
             workloads = run(compared_on, policies, report)
@@ -95,7 +105,8 @@ def evaluate(
             workloads, served = with_choice(workloads, seen, policy)
             more.append(served_table(served))
     comparison = Comparison(workloads)
-    result = Evaluated(len(workloads), [*tables(comparison, judged), *more], targets(comparison, judged), [])
+    shown = [_titled(table, settings) for table in (*tables(comparison, judged), *more)]
+    result = Evaluated(len(workloads), shown, targets(comparison, judged), [])
     written = _write(settings, comparison, judged, result)
     return msgspec.structs.replace(result, written=written)
 
@@ -136,6 +147,14 @@ def _settings(settings: EvaluationSettings) -> Sequence[Setting]:
     if unknown := set(settings.settings) - set(SETTINGS):
         raise WorkloadError(f"--settings {min(unknown)}: write one or more of {', '.join(get_args(Setting))}")
     return [setting for setting in SETTINGS if setting in settings.settings]
+
+
+def _titled(table: Table, settings: EvaluationSettings) -> Table:
+    """Name in the title what policies know of run times and how limits are chosen, where that is not the usual."""
+    if settings.conditions == AS_USUAL:
+        return table
+    known = f"{table.title} (run times: {settings.conditions.knowledge}, limits: {settings.conditions.limits})"
+    return msgspec.structs.replace(table, title=known)
 
 
 def _write(settings: EvaluationSettings, comparison: Comparison, judged: str, result: Evaluated) -> list[Path]:

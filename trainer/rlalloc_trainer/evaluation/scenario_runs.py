@@ -11,11 +11,13 @@ from rlalloc_simulator.comparison.compared_policy import ComparedPolicy
 from rlalloc_simulator.comparison.runner import Run, RunSettings, run_all, source_digest
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.engine import Simulator, table_of
+from rlalloc_simulator.knowledge import Knowledge
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.site_from_workload import SIMULATED_URGENCY, Workload, site_of, submitted_from
+from rlalloc_simulator.workloads.chosen_limits import Limits, with_limits
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
-from rlalloc_trainer.evaluation.scenario_weeks import at_load
+from rlalloc_trainer.evaluation.scenario_weeks import WeekWorkload, at_load
 from rlalloc_trainer.evaluation.scenarios import Scenario
 
 Setting = Literal["sizes", "urgency", "requeue"]
@@ -27,13 +29,24 @@ SETTINGS: Final[Mapping[Setting, RunSettings]] = {
 """Sizes only; sizes and the order of the queue; both, and running jobs requeued in other sizes (a reference)."""
 
 
+class Conditions(msgspec.Struct, frozen=True):
+    """What policies know of run times, and how users choose time limits."""
+
+    knowledge: Knowledge = "limits"
+    limits: Limits = "recorded"
+
+
+AS_USUAL: Final = Conditions()
+
+
 class WorkloadKey(msgspec.Struct, frozen=True):
-    """One workload: which scenario, week, part of the week, and load."""
+    """One workload: which scenario, week, part of the week, load, and kind of time limits."""
 
     scenario: Scenario
     week: int
     part: int
     load: float
+    limits: Limits = "recorded"
 
     @property
     def digest(self) -> str:
@@ -49,14 +62,16 @@ class WorkloadKey(msgspec.Struct, frozen=True):
 
     def workload(self) -> Workload:
         """Return the workload. Raises WorkloadError if a job is too large for the scenario's cluster."""
-        drawn = at_load(self.scenario.workload(self.week, self.part), self.load)
+        week = self.scenario.workload(self.week, self.part)
+        jobs = with_limits(week.jobs, self.limits, 100 * self.week + self.part)
+        drawn = at_load(WeekWorkload(week.cluster, tuple(jobs)), self.load)
         site = site_of(drawn.cluster, drawn.jobs)
         try:
-            jobs = submitted_from(drawn.jobs, site)
-            Simulator(site, table_of(jobs, site))
+            submitted = submitted_from(drawn.jobs, site)
+            Simulator(site, table_of(submitted, site))
         except ValueError as err:
             raise WorkloadError(f"{self.scenario.name}, week {self.week}: {err}; make its cluster larger") from err
-        return Workload(site, tuple(jobs))
+        return Workload(site, tuple(submitted))
 
 
 Results = dict[tuple[str, Setting], WorkloadResult]
@@ -71,16 +86,19 @@ def run_scenarios(
     cache: Path,
     parallel_map: ParallelMap,
     report: ProgressCallback,
+    conditions: Conditions = AS_USUAL,
 ) -> list[tuple[WorkloadKey, Results]]:
     """Run every policy on every workload in every setting. Raises WorkloadError and RlallocError as ``run_all``."""
     keys = [
-        WorkloadKey(scenario, week, part, load)
+        WorkloadKey(scenario, week, part, load, conditions.limits)
         for scenario in scenarios
         for week, part in product(scenario.weeks, range(scenario.parts))
         for load in loads
     ]
     runs = {
-        (name, setting): Run(policy, SETTINGS[setting]) for name, policy in policies.items() for setting in settings
+        (name, setting): Run(policy, msgspec.structs.replace(SETTINGS[setting], knowledge=conditions.knowledge))
+        for name, policy in policies.items()
+        for setting in settings
     }
     found = run_all(runs, keys, parallel_map, report, cache)
     return [(key, {side: results[place] for side, results in found.items()}) for place, key in enumerate(keys)]

@@ -1,0 +1,116 @@
+"""``rlalloc history``: the jobs of the site that have ended."""
+
+import time
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from rlalloc.config import DEFAULT_PATH, Config, load_config
+from rlalloc.errors import ConfigError, RlallocError
+from rlalloc.history import LogFormat
+from rlalloc.store import Store
+from rlalloc_cli.terminal import CONSOLE, complain, fail
+
+ConfigOption = Annotated[Path, typer.Option("--config", envvar="RLALLOC_CONFIG", help="The configuration file.")]
+TIME_FORMATS: Final = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"]
+
+history_app = typer.Typer(no_args_is_help=True, help="Import and show the jobs of the site that have ended.")
+
+
+@history_app.command("import")
+def history_import(
+    file: Annotated[Path | None, typer.Argument(help="A log; without it, sacct is asked.")] = None,
+    *,
+    log_format: Annotated[LogFormat, typer.Option("--from", help="What wrote the file.")] = "sacct",
+    starttime: Annotated[
+        datetime | None,
+        typer.Option(formats=TIME_FORMATS, help="Ask sacct for jobs that ended since then."),
+    ] = None,
+    endtime: Annotated[
+        datetime | None,
+        typer.Option(formats=TIME_FORMATS, help="Ask sacct for jobs that ended before then."),
+    ] = None,
+    pseudonymize: Annotated[
+        bool,
+        typer.Option(
+            "--pseudonymize", help="Replace names of users, accounts and jobs, as with history.pseudonymize: true."
+        ),
+    ] = False,
+    config: ConfigOption = DEFAULT_PATH,
+) -> None:
+    """Add past jobs to the store. Again adds what is new; after an interruption, it goes on where it stopped.
+
+    Without arguments, sacct is asked for all that ended since the last import, at first for
+    store.keep_history_days.
+    """
+    from rlalloc_cli.history_import import import_file, import_live, importing
+    from rlallocd.ended_job_collection import SETTLED_AFTER_S
+
+    if file is not None and (starttime or endtime):
+        fail("--starttime and --endtime are for sacct itself: leave FILE out, or them", code=2)
+    loaded = _load(config)
+    since_s = starttime.astimezone().timestamp() if starttime else None
+    until_s = endtime.astimezone().timestamp() if endtime else time.time() - SETTLED_AFTER_S
+    if since_s is not None and since_s >= until_s:
+        fail("--starttime must lie before --endtime, and not in the future", code=2)
+    try:
+        with importing(loaded, pseudonymize=pseudonymize or loaded.history.pseudonymize) as (store, importer):
+            try:
+                if file is not None:
+                    import_file(importer, file, log_format)
+                else:
+                    import_live(importer, store, loaded, since_s, until_s)
+            except KeyboardInterrupt:
+                complain(f"interrupted: {importer.done.describe()}; the same command goes on from there")
+                raise
+    except RlallocError as err:
+        fail(str(err), code=1)
+    CONSOLE.print(importer.done.describe(), soft_wrap=True)
+
+
+@history_app.command("show")
+def history_show(
+    *,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Also draw run times against time limits into this file (.png, .svg, .pdf)."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    config: ConfigOption = DEFAULT_PATH,
+) -> None:
+    """Show what the past jobs say: who ran them, how long, against which limits, and how long they waited."""
+    import msgspec
+
+    from rlalloc.history.history_summary import summarize
+    from rlalloc_cli.history_plot import plot_limits
+    from rlalloc_cli.history_show import print_summary
+
+    loaded = _load(config)
+    try:
+        with closing(Store(loaded.store.url, read_only=True)) as store:
+            found, spans = summarize(store.history.past_jobs())
+    except RlallocError as err:
+        fail(str(err), code=1)
+    if not found.jobs:
+        fail("no past jobs yet: run rlalloc history import", code=1)
+    if json:
+        typer.echo(msgspec.json.encode(found))
+    else:
+        print_summary(found)
+    if plot is not None:
+        if not len(spans.run_s):
+            fail("no job has a time limit: there is nothing to draw", code=1)
+        try:
+            plot_limits(spans, plot)
+        except (OSError, ValueError) as err:
+            fail(f"cannot draw {plot}: {err}; name a file that ends in .png, .svg or .pdf", code=1)
+
+
+def _load(path: Path) -> Config:
+    try:
+        return load_config(path)
+    except ConfigError as err:
+        fail(str(err), code=2)

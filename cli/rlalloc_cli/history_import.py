@@ -1,0 +1,106 @@
+"""``rlalloc history import``: past jobs into the store, from a file or from sacct itself."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from rlalloc.config import Config
+from rlalloc.errors import HistoryError
+from rlalloc.history import Imported, Importer, LogFormat, Pseudonyms
+from rlalloc.store import Store
+from rlallocd.slurm import Commands, ended_jobs, in_spans
+
+_DAY_S: Final = 86400.0
+_LIVE: Final = "sacct"
+_AGAIN_S: Final = _DAY_S
+"""An end may reach slurmdbd late: the last day is asked for again."""
+_SACCT_TIMEOUT_S: Final = 300.0
+
+
+@contextmanager
+def importing(config: Config, *, pseudonymize: bool) -> Iterator[tuple[Store, Importer]]:
+    """The store, and what adds past jobs to it. Raises StoreError, HistoryError."""
+    disguise = Pseudonyms(config.history.key_file).of if pseudonymize else lambda job: job
+    kept_from_s = time.time() - config.store.keep_history_days * _DAY_S
+    with closing(Store(config.store.url)) as store:
+        yield store, Importer(store.history, kept_from_s=kept_from_s, disguise=disguise)
+
+
+def import_file(importer: Importer, path: Path, log_format: LogFormat) -> None:
+    """Add a file's jobs. Raises HistoryError, StoreError."""
+    try:
+        size = path.stat().st_size
+    except OSError as err:
+        raise HistoryError(f"{path}: {err.strerror}; name a file that sacct wrote, or an SWF log") from err
+    with _bar(importer.done) as bar:
+        task = bar.add_task(path.name, total=size)
+        try:
+            importer.add_file(path, log_format, lambda position: bar.update(task, completed=position))
+        except HistoryError as err:
+            raise HistoryError(f"{path}: {err}") from err
+
+
+def import_live(importer: Importer, store: Store, config: Config, since_s: float | None, until_s: float) -> None:
+    """Add what ended from ``since_s`` to ``until_s``, span by span. Raises SlurmError, StoreError.
+
+    Without ``since_s`` it goes on where the last import ended, at first from store.keep_history_days ago. With it, an
+    import that was interrupted goes on where it stopped.
+    """
+    reached_s = store.history.position(_LIVE)
+    if since_s is None:
+        source = _LIVE
+        oldest_s = time.time() - config.store.keep_history_days * _DAY_S
+        begin_s = oldest_s if reached_s is None else max(oldest_s, reached_s - _AGAIN_S)
+    else:
+        source = f"{_LIVE} from {since_s:.0f}"
+        begin_s = store.history.position(source) or since_s
+    commands = Commands(_SACCT_TIMEOUT_S)
+    with _bar(importer.done) as bar:
+        task = bar.add_task("sacct", total=until_s - begin_s)
+        for found in in_spans(
+            lambda since_s, until_s: ended_jobs(commands, since_s, until_s, importer.done.tally), begin_s, until_s
+        ):
+            latest_s = max(found.until_s, reached_s or 0.0)
+            importer.add(found.jobs, {source: found.until_s, _LIVE: latest_s})
+            bar.update(task, completed=found.until_s - begin_s)
+
+
+class _Jobs(ProgressColumn):
+    """How many jobs have been read."""
+
+    def __init__(self, done: Imported) -> None:
+        super().__init__()
+        self._done = done
+
+    def render(self, task: Task) -> Text:  # noqa: ARG002 (rich's signature)
+        """The count, beside the bar."""
+        return Text(f"{self._done.read:,} jobs")
+
+
+@contextmanager
+def _bar(done: Imported) -> Iterator[Progress]:
+    """A progress bar on a terminal's stderr; nothing elsewhere."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        _Jobs(done),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+        yield bar

@@ -1,0 +1,12 @@
+"""How fast a job runs on a number of GPUs: measured curves, and a model with its uncertainty.
+
+``measured_curves``  speed-ups as published; one of them is what decisions assume
+``step_time``        time of a training step from few parameters
+``speed_belief``     what is known of those parameters, with its uncertainty
+``speed_prior``      what is believed of a job of which nothing is known
+``longer_limits``    by how much a time limit grows with a smaller size
+"""
+
+from rlalloc.speed.measured_curves import CURVES, PRIOR, SpeedCurve, run_time_s
+
+__all__ = ["CURVES", "PRIOR", "SpeedCurve", "run_time_s"]

@@ -1,0 +1,141 @@
+"""Reading and writing jobs that have ended: in batches, never all at once."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+from rlalloc.past_job import PastJob
+from rlalloc.store.database import Database
+from rlalloc.store.encoding import UnreadableRow
+from rlalloc.store.tables import HISTORY_READS, PAST_JOBS
+
+_ROWS_PER_QUERY: Final = 5000
+_IDS_PER_QUERY: Final = 500
+_FIELDS: Final = tuple(field.name for field in msgspec.structs.fields(PastJob))
+_COLUMNS: Final = [PAST_JOBS.c[name] for name in _FIELDS]
+
+
+class History:
+    """The table of past jobs. A job is known by its id and the time of its submission. Raises StoreError."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, jobs: Sequence[PastJob], positions: Mapping[str, float] | None = None) -> int:
+        """Write the jobs that are not there yet, all or none; returns how many those were.
+
+        With them go ``positions``: how far sources have been read, so that the next reading begins there.
+        """
+        with self._database.writing() as connection:
+            new = self._new(connection, jobs)
+            if new:
+                connection.execute(_insert(connection), [msgspec.structs.asdict(job) for job in new])
+            for source, position in (positions or {}).items():
+                connection.execute(sa.delete(HISTORY_READS).where(HISTORY_READS.c.source == source))
+                connection.execute(sa.insert(HISTORY_READS), [{"source": source, "position": position}])
+        return len(new)
+
+    def position(self, source: str) -> float | None:
+        """How far ``source`` has been read, or None if it never was."""
+        with self._database.reading() as connection:
+            found: float | None = connection.scalar(
+                sa.select(HISTORY_READS.c.position).where(HISTORY_READS.c.source == source)
+            )
+            return found
+
+    def past_jobs(self, since_s: float = -math.inf, until_s: float = math.inf) -> Iterator[PastJob]:
+        """The jobs that ended from ``since_s`` until before ``until_s``, in the order of their ends.
+
+        They are read in pages: no transaction stays open between two jobs.
+        """
+        ended_s, key = PAST_JOBS.c.ended_s, PAST_JOBS.c.id
+        # No infinity: MariaDB has none.
+        after_s, after_id = max(since_s, -1.0), -1
+        while True:
+            query = (
+                sa.select(key, *_COLUMNS)
+                .where(ended_s >= after_s, sa.or_(ended_s > after_s, key > after_id))
+                .order_by(ended_s, key)
+                .limit(_ROWS_PER_QUERY)
+            )
+            if until_s < math.inf:
+                query = query.where(ended_s < until_s)
+            with self._database.reading() as connection:
+                rows = connection.execute(query).all()
+            for row in rows:
+                yield _past_job(row[1:])
+            if len(rows) < _ROWS_PER_QUERY:
+                return
+            after_id, after_s = rows[-1].id, rows[-1].ended_s
+
+    def recent(
+        self,
+        limit: int,
+        *,
+        user: str | None = None,
+        name: str | None = None,
+        script: str | None = None,
+        before_s: float | None = None,
+    ) -> tuple[PastJob, ...]:
+        """At most ``limit`` jobs that ended before ``before_s``, the latest first: of a user, a name, a script.
+
+        A name alone, without its user, is not found by an index.
+        """
+        query = sa.select(*_COLUMNS).order_by(PAST_JOBS.c.ended_s.desc()).limit(limit)
+        for column, value in ((PAST_JOBS.c.user, user), (PAST_JOBS.c.name, name), (PAST_JOBS.c.script, script)):
+            if value is not None:
+                query = query.where(column == value)
+        if before_s is not None:
+            query = query.where(PAST_JOBS.c.ended_s < before_s)
+        with self._database.reading() as connection:
+            return tuple(_past_job(row) for row in connection.execute(query))
+
+    def drop_before(self, ended_s: float, *, limit: int) -> int:
+        """Delete at most ``limit`` jobs that ended before ``ended_s``, the oldest first; returns how many."""
+        oldest = (
+            sa.select(PAST_JOBS.c.id)
+            .where(PAST_JOBS.c.ended_s < ended_s)
+            .order_by(PAST_JOBS.c.ended_s, PAST_JOBS.c.id)
+            .limit(limit)
+        )
+        with self._database.reading() as connection:
+            ids = connection.scalars(oldest).all()
+        if ids:
+            with self._database.writing() as connection:
+                connection.execute(sa.delete(PAST_JOBS).where(PAST_JOBS.c.id.in_(ids)))
+        return len(ids)
+
+    def _new(self, connection: sa.Connection, jobs: Sequence[PastJob]) -> list[PastJob]:
+        """Those of the jobs that are not in the table, each once."""
+        by_key = {(job.job_id, job.submitted_s): job for job in jobs}
+        ids = sorted({job_id for job_id, _ in by_key})
+        for first in range(0, len(ids), _IDS_PER_QUERY):
+            some = ids[first : first + _IDS_PER_QUERY]
+            there = sa.select(PAST_JOBS.c.job_id, PAST_JOBS.c.submitted_s).where(PAST_JOBS.c.job_id.in_(some))
+            for job_id, submitted_s in connection.execute(there):
+                by_key.pop((job_id, submitted_s), None)
+        return list(by_key.values())
+
+
+def _insert(connection: sa.Connection) -> Any:
+    """An INSERT that leaves alone what another program has added meanwhile."""
+    dialect = connection.dialect.name
+    if dialect == "sqlite":
+        return sqlite.insert(PAST_JOBS).on_conflict_do_nothing()
+    if dialect == "postgresql":
+        return postgresql.insert(PAST_JOBS).on_conflict_do_nothing()
+    insert = mysql.insert(PAST_JOBS)
+    return insert.on_duplicate_key_update(job_id=insert.inserted.job_id)
+
+
+def _past_job(row: Sequence[Any]) -> PastJob:
+    try:
+        return msgspec.convert(dict(zip(_FIELDS, row, strict=True)), PastJob)
+    except msgspec.ValidationError as err:
+        raise UnreadableRow(
+            f"past_jobs, job {row[0]}: {err}; another version of rlalloc wrote it, or it is damaged: delete the row"
+        ) from err

@@ -1,0 +1,65 @@
+"""All jobs of the site that ended in some span of time, from sacct."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from rlalloc.history import COLUMNS, LogLines, ReadTally, read_sacct
+from rlalloc.past_job import ENDED_STATES, PastJob
+from rlallocd.slurm.slurm_commands import Commands
+from rlallocd.slurm.slurm_errors import SlurmUnavailable
+
+_DELIMITER: Final = "\x1f"
+_SHORTEST_S: Final = 600.0
+_FIRST_S: Final = 3600.0
+_LONGEST_S: Final = 86400.0
+_FEW_CHARACTERS: Final = 2**21
+_MANY_CHARACTERS: Final = 2**24
+
+
+class EndedJobs(NamedTuple):
+    """The jobs that ended until ``until_s``, and how much sacct printed of them."""
+
+    jobs: tuple[PastJob, ...]
+    until_s: float
+    characters: int
+
+
+def ended_jobs(commands: Commands, since_s: float, until_s: float, tally: ReadTally) -> EndedJobs:
+    """All jobs that ended from ``since_s`` to ``until_s``, in one call. Raises SlurmError.
+
+    With states that are ends, sacct takes the times for those of the end (man sacct, --state).
+    """
+    text = commands.run(
+        "sacct",
+        *("--allusers", "--duplicates", "--parsable2", "--noconvert"),
+        *(f"--delimiter={_DELIMITER}", f"--format={','.join(COLUMNS)}", f"--state={','.join(sorted(ENDED_STATES))}"),
+        *(f"--starttime={_local(since_s)}", f"--endtime={_local(until_s)}"),
+    )
+    return EndedJobs(tuple(read_sacct(LogLines.of_text(text), tally)), until_s, len(text))
+
+
+def in_spans(ask: Callable[[float, float], EndedJobs], since_s: float, until_s: float) -> Iterator[EndedJobs]:
+    """Ask for all that ended from ``since_s`` to ``until_s`` in spans that sacct answers in time and memory holds.
+
+    Spans are a day, and shorter where many jobs ended. Raises SlurmError if sacct does not answer for the shortest.
+    """
+    span_s = _FIRST_S
+    while since_s < until_s:
+        try:
+            found = ask(since_s, min(until_s, since_s + span_s))
+        except SlurmUnavailable:
+            if span_s <= _SHORTEST_S:
+                raise
+            span_s = max(_SHORTEST_S, span_s / 4)
+            continue
+        yield found
+        since_s = found.until_s
+        if found.characters > _MANY_CHARACTERS:
+            span_s = max(_SHORTEST_S, span_s / 2)
+        elif found.characters < _FEW_CHARACTERS:
+            span_s = min(_LONGEST_S, span_s * 2)
+
+
+def _local(epoch_s: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(epoch_s))

@@ -1,0 +1,156 @@
+"""``rlalloc history``: what an administrator imports and sees."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from rlalloc.history import Importer
+from rlalloc.store import Store
+from tests.cli.test_cli import Run, config, run  # noqa: F401 (fixtures)
+from tests.core.history.test_history_readers import BATCH, HEADER, JOB, SWF
+
+
+@pytest.fixture
+def log(tmp_path: Path, config: Path) -> Path:  # noqa: F811
+    """A log of sacct's with twenty jobs, of a site that keeps them for a hundred years."""
+    settings = f"\nhistory: {{key_file: '{tmp_path}/history.key'}}\n"
+    config.write_text(config.read_text().replace("sqlite'}", "sqlite', keep_history_days: 36500}") + settings)
+    path = tmp_path / "sacct.txt"
+    path.write_text("\n".join((HEADER, *(f"{number}{JOB[1:]}\n{number}{BATCH[1:]}" for number in range(20)))) + "\n")
+    return path
+
+
+def stored(tmp_path: Path) -> list[str]:
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite", read_only=True)
+    found = [job.job_id for job in store.history.past_jobs()]
+    store.close()
+    return found
+
+
+def test_importing_again_adds_nothing(run: Run, log: Path, tmp_path: Path) -> None:  # noqa: F811
+    done = run("history", "import", str(log))
+    assert (done.returncode, done.stdout) == (0, "20 past jobs read, 20 of them new\n")
+    assert run("history", "import", str(log)).stdout == "0 past jobs read, 0 of them new\n"
+    log.write_text(log.read_text() + f"99{JOB[1:]}\n")  # made anew, one job longer
+    assert run("history", "import", str(log)).stdout == "21 past jobs read, 1 of them new\n"
+    assert len(stored(tmp_path)) == 21
+
+
+def test_an_interrupted_import_goes_on_where_it_stopped(
+    run: Run,  # noqa: F811
+    log: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rlalloc.history.log_import._BATCH", 6)
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    positions: list[int] = []
+
+    def interrupt_after_two(position: int) -> None:
+        positions.append(position)
+        if len(positions) == 3:
+            raise KeyboardInterrupt
+
+    importer = Importer(store.history, kept_from_s=0, disguise=lambda job: job)
+    with pytest.raises(KeyboardInterrupt):
+        importer.add_file(log, "sacct", interrupt_after_two)
+    store.close()
+    assert len(stored(tmp_path)) == 12
+    assert run("history", "import", str(log)).stdout == "8 past jobs read, 8 of them new\n"
+    assert stored(tmp_path) == [str(number) for number in range(20)]
+
+
+def test_what_cannot_be_read_is_one_line(run: Run, log: Path, tmp_path: Path) -> None:  # noqa: F811
+    log.write_text(log.read_text() + "sacct: error: slurmdbd\n")
+    done = run("history", "import", str(log))
+    assert done.returncode == 0
+    assert "besides: 1 cannot be read (the first: line 42: found 1 fields" in done.stdout
+    for words, said in (
+        ([str(tmp_path / "missing")], "No such file or directory; name a file"),
+        ([str(tmp_path)], "Is a directory; name a file"),
+        ([str(log), "--from", "swf"], "not one line is of the format swf"),
+    ):
+        failed = run("history", "import", *words)
+        assert (failed.returncode, failed.stderr.count("\n")) == (1, 1)
+        assert said in failed.stderr
+    swf = tmp_path / "log.swf"
+    swf.write_text("\n".join(SWF))
+    assert "column JobID is missing" in run("history", "import", str(swf)).stderr
+    assert run("history", "import", str(swf), "--from", "swf").stdout.startswith("2 past jobs read, 2 of them new")
+    assert run("history", "import", str(log), "--starttime", "2026-01-01").returncode == 2
+    assert run("history", "import", "--starttime", "2026-01-02", "--endtime", "2026-01-01").returncode == 2
+
+
+def test_jobs_older_than_the_site_keeps_them_are_left_out(run: Run, log: Path, config: Path) -> None:  # noqa: F811
+    config.write_text(config.read_text().replace("36500", "90"))
+    said = "20 past jobs read, 0 of them new, 20 left out that ended before store.keep_history_days\n"
+    assert run("history", "import", str(log)).stdout == said
+
+
+def test_pseudonyms_follow_from_a_key_that_only_the_owner_reads(run: Run, log: Path, tmp_path: Path) -> None:  # noqa: F811
+    log.write_text(log.read_text() + f"99{JOB[1:].replace('|train|', '|train_2026-01-31|')}\n")
+    log.write_text(log.read_text() + f"98{JOB[1:].replace('|train|', '|train_2026-02-01|').replace('ada', 'bob')}\n")
+    assert run("history", "import", str(log), "--pseudonymize").returncode == 0
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite", read_only=True)
+    jobs = {job.job_id: job for job in store.history.past_jobs()}
+    store.close()
+    one, dated, other = jobs["1"], jobs["99"], jobs["98"]
+    assert one.user == dated.user != other.user
+    assert dated.name == other.name != one.name
+    for name in (one.user, one.account, one.name):
+        assert name.replace("-", "").isalpha()
+        assert not {"ada", "nlp", "train"} & {name}
+    key = tmp_path / "history.key"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    key.write_text("lost")
+    failed = run("history", "import", str(log), "--pseudonymize")
+    assert failed.returncode == 1
+    assert "not a key; restore it from a backup" in failed.stderr
+
+
+def test_the_site_decides_whether_names_are_kept(run: Run, log: Path, config: Path, tmp_path: Path) -> None:  # noqa: F811
+    """A key that is there is used: names from before agree with those of today."""
+    config.write_text(config.read_text().replace("history: {", "history: {pseudonymize: true, "))
+    users = set()
+    for _ in range(2):
+        assert run("history", "import", str(log)).returncode == 0
+        store = Store(f"sqlite:///{tmp_path}/store.sqlite", read_only=True)
+        users |= {job.user for job in store.history.past_jobs()}
+        store.close()
+        (tmp_path / "store.sqlite").unlink()
+    assert len(users) == 1
+    assert users != {"ada"}
+
+
+def test_show_says_what_the_history_says(run: Run, log: Path, tmp_path: Path) -> None:  # noqa: F811
+    """Limits of an hour and of ten minutes, run times of five minutes and of fifty seconds."""
+    empty = run("history", "show")
+    assert (empty.returncode, empty.stderr.count("\n")) == (1, 1)
+    short = JOB.replace("|1400|60|", "|1150|10|").replace("COMPLETED", "FAILED").replace("ada", "[/bob]")
+    log.write_text(log.read_text() + "".join(f"{number}{short[1:]}\n" for number in range(20, 25)))
+    run("history", "import", str(log))
+    shown = " ".join(run("history", "show").stdout.replace("│", " ").split())
+    for words in (
+        "25 past jobs of 2 users and 1 accounts",
+        "known of them: their peak memory 80%, their CPU time 100%, their script 0%",
+        "limit / run time 12 12 12 12 12",
+        "80.0% of the jobs with a limit ask exactly 1:00:00, the commonest one",
+        "rank correlation of limit and run time: 1.000",
+        "COMPLETED 20 80.0% FAILED 5 20.0%",
+        "up to 4 25 100.0% 7 100.0%",
+        "1970-01 25 100.0%",
+    ):
+        assert words in shown, words
+    found = json.loads(run("history", "show", "--json").stdout)
+    assert (found["run_s"], found["wait_s"][2], found["users"]) == ([50.0, 300.0, 300.0, 300.0, 300.0], 99.0, 2)
+
+
+def test_show_draws_run_times_against_limits(run: Run, log: Path, tmp_path: Path) -> None:  # noqa: F811
+    run("history", "import", str(log))
+    assert run("history", "show", "--plot", str(tmp_path / "limits.svg")).returncode == 0
+    assert (tmp_path / "limits.svg").read_text().count("<svg") == 1
+    failed = run("history", "show", "--plot", str(tmp_path / "limits.foo"))
+    assert failed.returncode == 1
+    assert "name a file that ends in .png, .svg or .pdf" in failed.stderr

@@ -1,0 +1,131 @@
+"""Past jobs in the store: nothing twice, in the order of their ends, and as fast however many there are."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rlalloc.past_job import PastJob
+from rlalloc.store import Store, UnreadableRow
+from tests.core.history.test_history_readers import PAST
+from tests.core.test_store_growth import plans_of, steps_of
+from tests.core.test_store_migrations import run_sql
+
+
+def job(number: int, **different: object) -> PastJob:
+    return msgspec.structs.replace(PAST, job_id=str(number), ended_s=2000.0 + number, **different)
+
+
+def test_a_job_is_kept_as_it_was_read_and_only_once(url: str) -> None:
+    store = Store(url)
+    odd = job(8, name="naïve 😀 |'%s", limit_s=None, eligible_s=None, max_rss_mib=None, cpu_s_used=None)
+    assert store.history.add([PAST, odd, PAST]) == 2
+    assert store.history.add([odd, job(9), msgspec.structs.replace(PAST, state="FAILED")]) == 1
+    again = msgspec.structs.replace(PAST, submitted_s=1500.0, ended_s=3000.0)  # requeued: the same id
+    assert store.history.add([again]) == 1
+    assert list(store.history.past_jobs()) == [PAST, odd, job(9), again]
+    store.close()
+
+
+def test_past_jobs_come_in_the_order_of_their_ends_page_by_page(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlalloc.store.past_jobs_access._ROWS_PER_QUERY", 3)
+    store = Store(url)
+    same_end = [msgspec.structs.replace(job(number), ended_s=5000.0) for number in range(20, 28)]
+    jobs = [*(job(number) for number in range(10)), *same_end]
+    store.history.add(jobs[::-1])
+    found = list(store.history.past_jobs())
+    assert [each.ended_s for each in found] == sorted(each.ended_s for each in jobs)
+    assert {each.job_id for each in found} == {each.job_id for each in jobs}
+    assert list(store.history.past_jobs(2003, 2006)) == jobs[3:6]
+    store.close()
+
+
+def test_the_latest_of_a_user_a_name_a_script(url: str) -> None:
+    store = Store(url)
+    store.history.add(
+        [job(1), job(2, name="other"), job(3, user="bob"), job(4, script="0af3"), job(5), job(6, script="0af3")]
+    )
+    ids = {
+        "user": store.history.recent(2, user="ada"),
+        "name": store.history.recent(9, user="ada", name="train", before_s=2005),
+        "script": store.history.recent(9, script="0af3"),
+    }
+    assert {kind: [each.job_id for each in found] for kind, found in ids.items()} == {
+        "user": ["6", "5"],
+        "name": ["4", "1"],
+        "script": ["6", "4"],
+    }
+    store.close()
+
+
+def test_how_far_a_source_was_read_is_kept_with_the_jobs(url: str) -> None:
+    store = Store(url)
+    assert store.history.position("sacct") is None
+    store.history.add([PAST], {"sacct": 1400.5, "other": 1.0})
+    store.history.add([], {"sacct": 1500.0})
+    assert (store.history.position("sacct"), store.history.position("other")) == (1500.0, 1.0)
+    store.close()
+
+
+def test_old_jobs_are_dropped_some_at_a_time(url: str) -> None:
+    store = Store(url)
+    store.history.add([job(number) for number in range(10)])
+    assert [store.history.drop_before(2007, limit=5) for _ in range(3)] == [5, 2, 0]
+    assert [each.job_id for each in store.history.past_jobs()] == ["7", "8", "9"]
+    store.close()
+
+
+def test_a_damaged_row_is_named(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/store.sqlite"
+    store = Store(url)
+    store.history.add([PAST])
+    run_sql(url, "UPDATE past_jobs SET ended_s = 'soon'")
+    with pytest.raises(UnreadableRow, match=r"past_jobs, job 7: .* delete the row"):
+        store.history.recent(1)
+    store.close()
+
+
+ASKED: dict[str, Callable[[Store], object]] = {
+    "a page": lambda store: next(store.history.past_jobs(), None),
+    "what ended lately": lambda store: list(store.history.past_jobs(2e6 - 60)),
+    "of a user": lambda store: store.history.recent(5, user="user7"),
+    "of a name": lambda store: store.history.recent(5, user="user7", name="name7", before_s=1e6),
+    "of a script": lambda store: store.history.recent(5, script="script7"),
+    "adding": lambda store: store.history.add([job(-1), job(7)], {"sacct": 1.0}),
+    "dropping": lambda store: store.history.drop_before(1e9, limit=50),
+}
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Store]]:
+    """Histories of ten thousand jobs, and of 200 000; the last jobs ended at 2e6 s."""
+    folder = tmp_path_factory.mktemp("histories")
+    small, large = (Store(f"sqlite:///{folder}/{rows}.sqlite") for rows in (10_000, 200_000))
+    for store, rows in ((small, 10_000), (large, 200_000)):
+        store.history.add([PAST])
+        run_sql(
+            str(store._database._engine.url),
+            "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < "
+            f"{rows}) INSERT INTO past_jobs SELECT n + 1, 'j' || n, 'user' || n % 50, 1, 1, 2e6 + 10 * (n - {rows}), "
+            "state, nodes, cpus, gpus, mem_mib, limit_s, eligible_s, account, partition, qos, 'name' || n % 100, "
+            "'script' || n % 100, max_rss_mib, cpu_s_used FROM numbers, (SELECT * FROM past_jobs)",
+        )
+    yield small, large
+    small.close()
+    large.close()
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_a_question_takes_as_many_steps_in_a_large_history(stores: tuple[Store, Store], asked: str) -> None:
+    small, large = (steps_of(store, ASKED[asked]) for store in stores)
+    assert large <= 1.5 * small + 5
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_a_question_finds_its_rows_by_an_index(tmp_path: Path, asked: str) -> None:
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    for statement, plan in plans_of(store, ASKED[asked]):
+        if "past_jobs" in statement:
+            assert not any(step.startswith("SCAN past_jobs") or "TEMP B-TREE" in step for step in plan), plan
+    store.close()
