@@ -23,17 +23,16 @@ local UPTIME_FILE = "/proc/uptime"
 local INTERCEPT_HEADER = "rlalloc-intercept 3"
 local INTERCEPT_BYTES = 65536
 local SCRIPT_BYTES = 16384 -- what is read of a script: slurmctld accepts 4 MB, and all of it waits
-local CODE_BYTES = 8192 -- of that, without comment lines
+local CODE_BYTES = 6144 -- of that, without comment lines
 local FINGERPRINT_BYTES = 2048
 local MOST_LINES = 600
-local MOST_INDENT = 100
 local MOST_OPTIONS = 250
 local MOST_DIRECTIVES = 64 -- lines
 local MOST_VALUES = 40 -- options, settings and launchers of the table that a script names
-local MOST_TIMES = 6 -- occurrences of one setting, launcher or variable that are looked at
-local MOST_VARIABLES = 12
+local MOST_TIMES = 4 -- occurrences of one setting, launcher or variable that are looked at
+local MOST_VARIABLES = 8
 local MOST_SUMS = 8
-local MOST_STEPS = 3
+local MOST_STEPS = 2
 local LINE_BYTES = 200
 local VALUE_BYTES = 200
 local ARITHMETIC_BYTES = 64
@@ -334,8 +333,7 @@ local function code_lines(script, whole)
       local line_end = script:find("\n", at, true)
       local first = script:byte(at)
       if first == 32 or first == 9 then
-         local indent = script:sub(at, at + MOST_INDENT - 1):match("^[ \t]*()")
-         first = script:byte(at + indent - 1)
+         first = script:byte((script:match("^[ \t]*()", at)))
       end
       if first == HASH then
          if kept_from < at then
@@ -577,7 +575,9 @@ local function words_of(code, entries)
       seen[word] = true
       if value then
          local whole = resolved(code, value, variables)
-         if whole ~= value or whole:find("[^A-Za-z0-9=,._/$:{}()*-]") then
+         if whole ~= value and whole:find("^%-[^0-9]") then
+            word = name
+         elseif whole ~= value or whole:find("[^A-Za-z0-9=,._/$:{}()*-]") then
             word = name .. "=" .. whole:gsub("[^A-Za-z0-9=,._/$:{}()*-]", "_")
          end
       end

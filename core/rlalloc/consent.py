@@ -35,7 +35,7 @@ class Consent(msgspec.Struct, frozen=True):
     """
 
     moldable: bool = False
-    sign: str = "the script does not show where its size comes from"
+    sign: str = ""
     one_node: bool = True
     whole_batch: int | None = None
     gpu_batch: int | None = None
@@ -73,7 +73,7 @@ def consent_of(
     reading = _Reading(words, rules, task_per_gpu=task_per_gpu)
     rigid = next(reading.rigid_signs(), None)
     moldable = None if rigid else next(reading.moldable_signs(), None)
-    sign = rigid or moldable or NO_CONSENT.sign
+    sign = rigid or moldable or "the script does not show where its size comes from"
     whole, per_gpu = reading.number(rules.whole_batch), reading.number(rules.gpu_batch)
     trains = job_class != "serve"
     batch_follows = trains and whole is None and reading.has(rules.gpu_batch)

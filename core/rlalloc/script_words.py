@@ -17,17 +17,16 @@ import msgspec
 
 SCRIPT_BYTES: Final = 16384
 """So much of a script is read: slurmctld accepts 4 MB, and waits meanwhile."""
-_CODE_BYTES: Final = 8192
+_CODE_BYTES: Final = 6144
 _FINGERPRINT_BYTES: Final = 2048
 _MOST_LINES: Final = 600
-_MOST_INDENT: Final = 100
 _MOST_OPTIONS: Final = 250
 _MOST_VALUES: Final = 40
-_MOST_TIMES: Final = 6
+_MOST_TIMES: Final = 4
 """So many occurrences of one setting, launcher or variable are looked at."""
-_MOST_VARIABLES: Final = 12
+_MOST_VARIABLES: Final = 8
 _MOST_SUMS: Final = 8
-_MOST_STEPS: Final = 3
+_MOST_STEPS: Final = 2
 _LINE_BYTES: Final = 200
 _SAMPLES: Final = 64
 _MOST_ALIKE: Final = 20
@@ -42,7 +41,7 @@ _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _SEPARATOR: Final = re.compile(r"[ \t]*=?[ \t]*(?:\\\r?\n[ \t]*)?")
 _SETTING_SEPARATOR: Final = re.compile(r"[\"']?[ \t]*[=:][ \t]*")
 _AFTER_SHORT: Final = re.compile(r"[ =]")
-_LOOKS_LIKE_OPTION: Final = re.compile(r"-(?:[^0-9]|\Z)")
+_LOOKS_LIKE_OPTION: Final = re.compile(r"-[^0-9]")
 _PLAIN_VALUE: Final = re.compile(r"[^ \t\n\v\f\r;|&\"'`()]+")
 _SHORT_OPTION: Final = re.compile(r"[ \t]-([A-Za-z])[ =]?([0-9$][^ \t\n\v\f\r]*)")
 _VARIABLE: Final = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
@@ -108,8 +107,7 @@ def code_of(script: bytes) -> tuple[str, bool]:
 
 
 def _is_comment(line: str) -> bool:
-    indent = len(line[:_MOST_INDENT]) - len(line[:_MOST_INDENT].lstrip(" \t"))
-    return line[indent : indent + 1] == "#"
+    return line.lstrip(" \t").startswith("#")
 
 
 def _is_no_script(text: str) -> bool:
@@ -131,11 +129,9 @@ def _words_of(code: str, table: WordTable) -> list[str] | None:
     if len(values) > _MOST_VALUES:
         return None
     for name, value in values:
-        if value is None:
-            found[name] = None
-        else:
-            clean = _UNCLEAN.sub("_", variables.resolve(value))
-            found[f"{name}={clean}"] = None
+        whole = value if value is None else variables.resolve(value)
+        is_option = whole is not None and whole != value and _LOOKS_LIKE_OPTION.match(whole)
+        found[name if whole is None or is_option else f"{name}={_UNCLEAN.sub('_', whole)}"] = None
     return list(found)
 
 
@@ -157,7 +153,9 @@ def _options(code: str, table: WordTable) -> list[tuple[str, str | None]] | None
         if match[0] in names:
             separator = _SEPARATOR.match(code, at)
             value = _value_at(code, separator.end()) if separator is not None and separator[0] else None
-            found.append((names[match[0]], None if value and _LOOKS_LIKE_OPTION.match(value) else value))
+            found.append(
+                (names[match[0]], None if value and (value == "-" or _LOOKS_LIKE_OPTION.match(value)) else value)
+            )
     return None
 
 
@@ -258,7 +256,7 @@ class _Variables:
         return "$((" + _IDENTIFIER.sub(lambda name: self._follow(name[0], bare=True), inside)
 
     def _follow(self, value: str, *, bare: bool = False) -> str:
-        """Follow a variable to its value, through at most three assignments; ``bare``: its name stands without $."""
+        """Follow a variable to its value, through at most two assignments; ``bare``: its name stands without $."""
         match = (_IDENTIFIER if bare else _VARIABLE).fullmatch(value)
         for _ in range(_MOST_STEPS):
             assigned = self._assigned(match[match.re.groups]) if match is not None else None

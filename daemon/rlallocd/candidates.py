@@ -10,7 +10,6 @@ from rlalloc.config import Config, Rule
 from rlalloc.consent import NO_CONSENT, Consent, consent_of
 from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation, JobView, Mode
-from rlalloc.script_words import words_from_tag
 from rlalloc.view import ClusterView
 from rlallocd.cluster_views import queue_of
 from rlallocd.job_tag import Tag, read_tag
@@ -157,7 +156,7 @@ def _consent(tag: Tag, request: Allocation, directives: Directives, config: Conf
     if tag.table != config.word_table.stamp:
         return Consent(sign="the script was read by another table of words (scripts) than rlallocd has now")
     return consent_of(
-        words_from_tag(tag.words),
+        tag.words,
         config.scripts,
         job_class=directives.job_class or tag.job_class,
         task_per_gpu=task_per_gpu(request, directives),

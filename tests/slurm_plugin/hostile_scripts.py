@@ -47,7 +47,7 @@ def hostile_scripts() -> dict[str, bytes]:
     scripts = {
         f"{name}, {size} bytes": _HEAD + _LAUNCH + _repeated(body, size)
         for name, body in bodies.items()
-        for size in (7_900, 16_000)
+        for size in (5_900, 16_000)
     }
     large = {f"{name}, 4 MB": _HEAD + _LAUNCH + bodies[name] * (4_000_000 // len(bodies[name])) for name in _LARGE}
     return scripts | large
