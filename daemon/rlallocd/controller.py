@@ -15,6 +15,7 @@ from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate, find_candidates, find_deferred, is_left_to_decide
 from rlallocd.cycle_schedule import CycleReport
 from rlallocd.decisions import Snapshot, decide
+from rlallocd.ended_job_collection import EndedJobCollection
 from rlallocd.intercept import RuntimeDirectoryError, withdraw_intercept, write_intercept
 from rlallocd.interval import Interval
 from rlallocd.job_tag import read_tag
@@ -28,6 +29,7 @@ from rlallocd.signals import Stopping
 from rlallocd.slurm import (
     JOBS_PER_CALL,
     AccountingRecord,
+    EndedJobs,
     JobRecord,
     NodeRecord,
     PartitionRecord,
@@ -81,6 +83,7 @@ class Controller:
         self._outcomes_read = Interval()
         self._outcomes_after: Position | None = None
         self._retention = Retention(store, self.counters)
+        self._ended_jobs = EndedJobCollection(store, self.counters)
         self._redecision = RedecisionRounds(store, agent, self.counters)
         self._nice_decay = NiceDecay(slurm, store, self.counters, progress=progress)
         self._heartbeat = Interval()
@@ -101,6 +104,7 @@ class Controller:
             self._redecide_and_apply(snapshot)
             self._beat()
             self._collect_outcomes(snapshot)
+            self._ended_jobs.collect(self._ask_for_ended_jobs, self.config, snapshot.taken_s)
         except Stopping as err:
             _log.info("the cycle stopped early: %s", err)
         except SlurmError as err:
@@ -310,6 +314,9 @@ class Controller:
             some = job_ids[first : first + JOBS_PER_CALL]
             records += self._counted(partial(self._slurm.accounting, some, since_s))
         return records
+
+    def _ask_for_ended_jobs(self, since_s: float, until_s: float) -> EndedJobs:
+        return self._counted(partial(self._slurm.ended_jobs, since_s, until_s))
 
     def _plugin_failed(self, err: PluginError) -> None:
         self.counters["plugin_errors"] += 1
