@@ -1,7 +1,6 @@
 """What is expected of a job's run time, and how long a running job is expected to go on."""
 
 import math
-from statistics import NormalDist
 from typing import Final
 
 import msgspec
@@ -10,7 +9,6 @@ EXPECTED_FRACTION_OF_LIMIT: Final = 0.44
 """Expected run time over the time limit where nothing else is known of a job (Philly)."""
 _HIGH_QUANTILE: Final = 1.2815515655446004  # of the standard normal distribution, for a probability of .9
 _NONE_LEFT: Final = 1e-300
-_LEAST_SPREAD: Final = 1e-3
 
 
 class RunTimeEstimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,26 +34,6 @@ class RunTimeEstimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if factor == 1.0:
             return self
         return RunTimeEstimate(self.low_s * factor, self.median_s * factor, self.high_s * factor, self.source)
-
-    def remaining(self, elapsed_s: float) -> "RunTimeEstimate":
-        """Return the quantiles of what is left of a job that has run for ``elapsed_s``; at least a second.
-
-        The distribution is that of ``expected_remaining_s``, which gives the median faster.
-        """
-        if elapsed_s <= 0.0:
-            return self
-        below = max(math.log(self.median_s / self.low_s) / _HIGH_QUANTILE, _LEAST_SPREAD)
-        above = max(math.log(self.high_s / self.median_s) / _HIGH_QUANTILE, _LEAST_SPREAD)
-        place = math.log(elapsed_s / self.median_s)
-        place /= above if place > 0.0 else below
-        longer = max(0.5 * math.erfc(place / math.sqrt(2.0)), _NONE_LEFT)
-
-        def left_s(quantile: float) -> float:
-            deviations = -NormalDist().inv_cdf(longer * (1.0 - quantile))
-            total_s = self.median_s * math.exp(deviations * (above if deviations > 0.0 else below))
-            return max(total_s - elapsed_s, 1.0)
-
-        return RunTimeEstimate(left_s(0.1), left_s(0.5), left_s(0.9), self.source)
 
 
 def expected_s(time_limit_s: float, median_s: float) -> float:

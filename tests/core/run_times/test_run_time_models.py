@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlalloc.errors import MissingInputsError, PolicyError
-from rlalloc.run_time import RunTimeEstimate, expected_remaining_s
 from rlalloc.run_times.job_facts import JobFacts, facts_of
 from rlalloc.run_times.model_files import (
     KEPT,
@@ -164,19 +163,3 @@ def test_without_a_model_the_nearest_like_jobs_answer() -> None:
     assert fresh.median_s == 440.0
     nothing = RunTimePredictor(RecentRuns()).estimate([msgspec.structs.replace(known, limit_s=None)], NOW_S)[0]
     assert nothing.median_s == 3600.0
-
-
-def test_what_is_left_of_a_running_job() -> None:
-    estimate = RunTimeEstimate(100.0, 1000.0, 4000.0, "test")
-    assert estimate.remaining(0.0) == estimate
-    for elapsed_s in (1.0, 500.0, 1000.0, 3000.0, 50_000.0):
-        left = estimate.remaining(elapsed_s)
-        assert left.low_s < left.median_s < left.high_s
-        expected = expected_remaining_s(0.0, elapsed_s, 100.0, 1000.0, 4000.0)
-        assert left.median_s == pytest.approx(expected, rel=0.002)
-
-
-@given(st.floats(1, 1e6), st.floats(1, 1e3), st.floats(1, 1e3), st.floats(0, 1e12))
-def test_what_is_left_is_always_a_number(median_s: float, below: float, above: float, elapsed_s: float) -> None:
-    left = RunTimeEstimate(median_s / below, median_s, median_s * above, "test").remaining(elapsed_s)
-    assert 0.0 < left.low_s <= left.median_s <= left.high_s < math.inf
