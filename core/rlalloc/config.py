@@ -28,6 +28,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=86400)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Days = Annotated[int, msgspec.Meta(ge=90, le=36500)]
 """An outcome is looked for during 90 days."""
+GpuGib = Annotated[float, msgspec.Meta(gt=0, le=4096)]
 Fraction = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 
 
@@ -176,6 +177,7 @@ class Config(_Section, frozen=True):
     policy: PolicySection = PolicySection()
     objective: ObjectiveSection = ObjectiveSection()
     trainer: TrainerSection = TrainerSection()
+    gpu_memory: dict[str, GpuGib] = msgspec.field(default_factory=dict)
     commands: dict[JobClass, tuple[str, ...]] = msgspec.field(default_factory=lambda: dict(DEFAULT_COMMANDS))
     rules: tuple[Rule, ...] = (Rule(name="llm"),)
 

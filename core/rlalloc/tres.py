@@ -43,6 +43,11 @@ def gpu_type_of(*requests: str) -> str:
     return ""
 
 
+def gpu_types_of_node(gres: str) -> tuple[str, ...]:
+    """The types in a node's ``gpu:a100:4(S:0-1),gpu:h100:2``, each once; empty where it names none."""
+    return tuple(dict.fromkeys(re.findall(r"(?:^|,)gpu:([^:,(]*[^:,(0-9][^:,(]*)(?=[:,(]|$)", gres)))
+
+
 def memory_mib(text: str) -> float | None:
     """A size as sacct prints it (``5120K``), in MiB; None where there is none."""
     match = _MEMORY.fullmatch(text)

@@ -281,6 +281,7 @@ def assert_the_nodes(nodes: Collection[NodeRecord]) -> None:
     """Hold nodes to the testbed's shape and to what the running jobs take of all of them together."""
     assert tuple(node.name for node in nodes) == NODES
     assert {(node.cpus, node.mem_mib, node.gpus, node.partitions) for node in nodes} == {(64, 512_000, 8, ("gpu",))}
+    assert {node.gpu_types for node in nodes} == {("a100",)}
     assert [node.usable for node in nodes] == [True, True, True, False]
     running = [USUAL | changes for changes in JOBS.values() if changes.get("state") == "RUNNING"]
     assert sum(node.cpus_used for node in nodes) == sum(job["cpus"] for job in running)

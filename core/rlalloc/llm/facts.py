@@ -84,7 +84,7 @@ _DEFAULT_LORA_RANK: Final = 8
 def facts_of_words(words: Iterable[str]) -> Facts:
     """Return the facts in words that the submit plugin collected: ``name=value``, ``name``, or a program's name.
 
-    A value with ``$`` is a variable that nobody resolved.
+    A value with ``$`` is a variable that nobody resolved. ``vllm-serve=MODEL`` and ``serve=MODEL`` name a model.
     """
     finder = FactFinder()
     for word in words:
@@ -93,11 +93,15 @@ def facts_of_words(words: Iterable[str]) -> Facts:
             value = UNKNOWN
         if name in OPTION_NAMES:
             finder.take(name, value, "script")
-        elif name == "serve" and equals:
+            continue
+        server = next((each for part, each in SERVERS.items() if re.match(rf"{part}(?![a-z0-9])", name)), None)
+        if server is not None or name == "serve":
             finder.note("purpose", "serve", "script")
-            finder.take("model", value, "script")
-        elif not equals:
-            finder.words([word])
+            finder.note("framework", server or "vllm", "script")
+            if equals and name.endswith("serve"):
+                finder.take("model", value, "script")
+        else:
+            finder.words([name])
     return finder.facts()
 
 

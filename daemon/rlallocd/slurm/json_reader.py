@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rlalloc.tres import gpu_type_of, gpus_of, gpus_of_request, parse_tres
+from rlalloc.tres import gpu_type_of, gpu_types_of_node, gpus_of, gpus_of_request, parse_tres
 from rlallocd.slurm.generations import Capabilities
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer, UnknownJob
@@ -176,6 +176,7 @@ def node_record(node: Mapping[str, Any]) -> NodeRecord:
         mem_mib_used=_number(node.get("alloc_memory")),
         gpus=gpus_of(parse_tres(node.get("tres") or "")),
         gpus_used=gpus_of(parse_tres(node.get("tres_used") or "")),
+        gpu_types=gpu_types_of_node(node.get("gres") or ""),
     )
 
 

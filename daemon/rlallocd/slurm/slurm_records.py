@@ -131,7 +131,10 @@ def with_splits(jobs: Iterable[JobRecord]) -> tuple[JobRecord, ...]:
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One node. ``usable`` is false when it is down, drained, reserved for maintenance or not answering."""
+    """One node. ``usable`` is false when it is down, drained, reserved for maintenance or not answering.
+
+    ``gpu_types`` are the types that its GRES names, empty where it names none.
+    """
 
     name: str
     partitions: tuple[str, ...]
@@ -142,6 +145,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     mem_mib_used: int
     gpus: int
     gpus_used: int
+    gpu_types: tuple[str, ...] = ()
 
 
 class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
