@@ -123,7 +123,7 @@ def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, con
     if rule is None:
         raise Skipped(f"the configuration no longer has the rule {candidate.tag.rule}", "no-rule")
     cluster = views.of(job.partition.split(",")[0])
-    view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, views.user_running_gpus(job.user))
+    view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, views.user_running_gpus(job.user), config)
     return Question(candidate, view, cluster, encode(view, cluster, config.objective.weights))
 
 

@@ -1,13 +1,17 @@
 """``rlalloc history``: what an administrator imports and sees."""
 
 import json
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from rlalloc.history import Importer
 from rlalloc.store import Store
+from slurm_testbed import wait_until
 from tests.cli.test_cli import Run, config, run  # noqa: F401 (fixtures)
 from tests.core.history.test_history_readers import BATCH, HEADER, JOB, SWF
 
@@ -60,6 +64,30 @@ def test_an_interrupted_import_goes_on_where_it_stopped(
     assert len(stored(tmp_path)) == 12
     assert run("history", "import", str(log)).stdout == "8 past jobs read, 8 of them new\n"
     assert stored(tmp_path) == [str(number) for number in range(20)]
+
+
+def test_ctrl_c_ends_an_import_and_keeps_what_it_has_done(run: Run, log: Path, config: Path, tmp_path: Path) -> None:  # noqa: F811
+    log.write_text("\n".join((HEADER, *(f"{number}{JOB[1:]}" for number in range(100_000)))))
+    command: list[str | Path] = [
+        Path(sys.executable).parent / "rlalloc",
+        "history",
+        "import",
+        str(log),
+        "--config",
+        str(config),
+    ]
+    Store(f"sqlite:///{tmp_path}/store.sqlite").close()
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: stored(tmp_path), what="some jobs are stored")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+    assert process.returncode == 130
+    assert "the same command goes on from there" in said
+    assert "Traceback" not in said
+    before = len(stored(tmp_path))
+    assert 0 < before < 100_000
+    left = 100_000 - before
+    assert run("history", "import", str(log)).stdout == f"{left} past jobs read, {left} of them new\n"
 
 
 def test_what_cannot_be_read_is_one_line(run: Run, log: Path, tmp_path: Path) -> None:  # noqa: F811
