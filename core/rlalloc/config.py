@@ -16,6 +16,7 @@ from rlalloc.bounds import SiteBounds
 from rlalloc.errors import ConfigError
 from rlalloc.heuristics import PriceConstants
 from rlalloc.job import JOB_CLASSES, MODES, JobClass, Mode
+from rlalloc.llm.script_options import OPTION_NAMES
 from rlalloc.objective import PowerModel, Weights
 from rlalloc.objective.terms import REWARDS, TERMS
 from rlalloc.objective.weights import NotNegative
@@ -186,8 +187,8 @@ class Config(_Section, frozen=True):
 
     @property
     def word_table(self) -> WordTable:
-        """The words of a script that the submit plugin collects."""
-        return self.scripts.table()
+        """The words of a script that the submit plugin collects: for consent, and for what its LLM needs."""
+        return self.scripts.table(f"--{name}" for name in OPTION_NAMES)
 
     def mode_of(self, rule: Rule) -> Mode:
         """The mode in force for ``rule``: its own, but never above the file's."""

@@ -77,19 +77,28 @@ def test_an_engine_takes_counts_that_divide_its_heads() -> None:
     assert found.gpu_counts == (4, 8, 16)
 
 
+WORDS = [
+    "model=7b",
+    "model=llama-2-70b",
+    "bf16",
+    "fsdp=full_shard",
+    "deepspeed=z3.json",
+    "tensor-parallel-size=$N",
+    "tensor-model-parallel-size=4",
+    "global-batch-size=12",
+    "micro-batch-size=3",
+    "vllm",
+    "lora-r=8",
+]
+
+
 @given(
     asked=st.sampled_from([1, 2, 4, 8, 16]),
     least=st.sampled_from([1, 2, 4, 8]),
     most=st.sampled_from([8, 16, 32]),
     memory_gib=st.sampled_from([None, 16.0, 80.0, 192.0]),
-    words=st.lists(
-        st.sampled_from(
-            ["model=7b", "model=llama-2-70b", "bf16", "fsdp=full_shard", "deepspeed=z3.json", "tensor-parallel-size=$N",
-             "tensor-model-parallel-size=4", "global-batch-size=12", "micro-batch-size=3", "vllm", "lora-r=8"]
-        ),
-        max_size=6,
-    ),
-)  # fmt: skip
+    words=st.lists(st.sampled_from(WORDS), max_size=6),
+)
 def test_bounds_only_narrow(asked: int, least: int, most: int, memory_gib: float | None, words: list[str]) -> None:
     before = bounds(asked, least, most)
     after = with_model_needs(before, request(asked), facts_of_words(words), memory_gib, 8)
