@@ -27,7 +27,7 @@ def bounds(
     )
     assert tag is not None
     job = msgspec.structs.replace(JOB, gpu_type=asked_type)
-    nodes = [msgspec.structs.replace(NODE, gpu_types=(each,) if each else ()) for each in types]
+    nodes = [msgspec.structs.replace(NODE, gpu_types=frozenset({each} - {""})) for each in types]
     view = partition_view("gpu", nodes, (), 0.0, config.urgency)
     return job_view(Candidate(job, tag, "shadow"), REQUEST, Rule(name="llm"), view, 0, config).bounds
 
