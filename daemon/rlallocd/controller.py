@@ -177,9 +177,8 @@ class Controller:
             ],
             "there is nothing to decide for them any more",
         )
-        if self._slurm.config.limits_enforced:
-            begun = self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S)
-            self._applier.undo_limited([each for each in begun if _may_wait_for_us(each, jobs)], jobs)
+        begun = self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S)
+        self._applier.undo_limited([each for each in begun if _may_wait_for_us(each, jobs)], jobs)
         candidates = find_candidates(snapshot.jobs, self.config, self._decided)
         if not candidates:
             return 0

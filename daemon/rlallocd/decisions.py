@@ -6,7 +6,7 @@ Nothing here touches Slurm or the store.
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import msgspec
 
@@ -34,7 +34,7 @@ LEAST_GRACE_LEFT_S = 2.0
 """A job that may start within this time is left alone: an update must not reach a job that is starting."""
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class Snapshot(msgspec.Struct, frozen=True, dict=True):
     """What one cycle knows of the cluster.
 
     ``limits`` are those of the users whose jobs we decide, None if they could not be read; ``memory_limits`` are
@@ -51,7 +51,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     granted: dict[int, Allocation] = msgspec.field(default_factory=dict)
     speeds: FamilySpeeds = msgspec.field(default_factory=FamilySpeeds)
 
-    @property
+    @cached_property
     def site(self) -> SiteView:
         """The parts of it that the checks of limits need."""
         return SiteView(
@@ -125,7 +125,7 @@ def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, con
     rule = config.rule(candidate.tag.rule)
     if rule is None:
         raise Skipped(f"the configuration no longer has the rule {candidate.tag.rule}", "no-rule")
-    cluster = views.of(job.partition.split(",")[0])
+    cluster = views.for_job(job)
     view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, views.user_running_gpus(job.user), config)
     return Question(candidate, view, cluster, encode(view, cluster, config.objective.weights))
 
