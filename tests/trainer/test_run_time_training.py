@@ -14,6 +14,7 @@ from rlalloc.run_times.predictor import RunTimePredictor
 from rlalloc.run_times.recent_runs import RecentRuns
 from rlalloc.run_times.run_time_model import Offsets
 from rlalloc.run_times.training import LearningSettings
+from rlalloc.store import Store
 from rlalloc_simulator.progress import silent
 from rlalloc_trainer.commands import train_wiring
 from rlalloc_trainer.pipelines import run_time_training
@@ -70,7 +71,7 @@ def test_a_night_without_lightgbm_says_so(tmp_path: Path, monkeypatch: pytest.Mo
         f"store: {{url: 'sqlite:///{tmp_path}/store.sqlite'}}\npolicy: {{directory: {tmp_path}/policies}}\n"
     )
     monkeypatch.setattr(run_time_training, "LEAST_PAST_JOBS", 100)
-    store = train_wiring.Store(f"sqlite:///{tmp_path}/store.sqlite")
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
     store.history.add(synthetic_jobs(200))
     store.close()
     learned = train_wiring.learn_site_run_times(config, silent)
