@@ -227,6 +227,31 @@ def llm_memory(
         print_cases(ran)
 
 
+@app.command("trace-run-times")
+def trace_run_times(
+    trace_format: Annotated[str, typer.Argument(metavar="FORMAT", help="As `rlalloc simulate convert` names it.")],
+    files: Annotated[list[Path], typer.Argument(help="The trace.")],
+    last: Annotated[int, typer.Option(min=1, help="Only so many jobs, the last ones, are read.")] = 25_000,
+    blocks: Annotated[int, typer.Option(min=1, help="So often is the model learned anew.")] = 8,
+) -> None:
+    """Predict the run times of a published trace in strict time order."""
+    from rlalloc.errors import RlallocError
+    from rlalloc_research.trace_run_times import evaluate_trace
+    from rlalloc_simulator.workloads.readers import FORMATS
+
+    if trace_format not in FORMATS:
+        raise typer.BadParameter(f"{trace_format!r}: write one of {', '.join(FORMATS)}")
+    with errors_end_here("research", RlallocError), progress_bar() as report:
+        result = evaluate_trace(files, trace_format, last, report, blocks)
+    table = Table(title=f"Run times of {result.jobs:,} jobs, after {result.skipped:,} others")
+    for heading in ("predictor", "mean |log2 error|", "rank correlation", "in the 80% interval"):
+        table.add_column(heading)
+    for name, figures in result.predictors.items():
+        coverage = "-" if figures.coverage is None else f"{figures.coverage:.1%}"
+        table.add_row(name, f"{figures.log2_error:.2f}", f"{figures.rank_correlation:.3f}", coverage)
+    Console(markup=False, emoji=False).print(table)
+
+
 @app.command("speed-model")
 def speed_model(
     *,

@@ -30,7 +30,8 @@ class LearningSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     """How trees learn; the same for every site (docs/explanation/run-times.md says how they were chosen).
 
     A past job counts half after ``half_life_days``. At most the last ``most_jobs`` are learned from. The interval is
-    calibrated on the last ``calibration_jobs`` that a model predicted before they ended.
+    calibrated on the last ``calibration_jobs`` that a model predicted before they ended; in an evaluation
+    ``calibrations`` times between two trainings.
     """
 
     trees: int = 150
@@ -42,7 +43,8 @@ class LearningSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     part_of_jobs: float = 0.8
     half_life_days: float = 200.0
     most_jobs: int = 50_000
-    calibration_jobs: int = 3_000
+    calibration_jobs: int = 1_000
+    calibrations: int = 10
     seed: int = 0
 
 
@@ -122,7 +124,9 @@ class Rolling(msgspec.Struct, frozen=True):
 def predict_in_time_order(
     runs: RunTimes, first: int, blocks: int, settings: LearningSettings, report: Report
 ) -> Rolling:
-    """Predict jobs from number ``first`` on; before each of ``blocks``, models are learned anew and calibrated.
+    """Predict jobs from number ``first`` on; before each of ``blocks``, models are learned anew.
+
+    They are calibrated ``settings.calibrations`` times a block, as a site learns and calibrates more often than that.
 
     The first block is calibrated on the last fifth of the jobs before it, which a model of the others predicts.
     """
@@ -133,11 +137,13 @@ def predict_in_time_order(
     begin = int(first * 0.8)
     for number, (start, stop) in enumerate(zip([begin, *edges[:-1]], edges, strict=True)):
         report("learning run times", number / len(edges))
-        known = runs.ended_before(start)
-        boosters = learn(runs, known, float(runs.submitted_s[start]), settings)
-        model = RunTimeModel(boosters, _offsets(runs, raw, known, settings))
+        boosters = learn(runs, runs.ended_before(start), float(runs.submitted_s[start]), settings)
+        model = RunTimeModel(boosters, Offsets())
         raw[start:stop] = model.raw(runs.features[start:stop])
-        quantiles[start:stop] = calibrated(raw[start:stop], model.offsets)
+        for part in np.array_split(np.arange(start, stop), settings.calibrations):
+            if len(part):
+                offsets = _offsets(runs, raw, runs.ended_before(int(part[0])), settings)
+                quantiles[part] = calibrated(raw[part], offsets)
     return Rolling(first, quantiles[first:], _offsets(runs, raw, np.arange(total), settings))
 
 
