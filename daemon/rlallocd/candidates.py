@@ -10,7 +10,7 @@ from rlalloc.config import Config, Rule
 from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation, JobView, Mode
 from rlalloc.view import ClusterView
-from rlallocd.cluster_views import queue_of
+from rlallocd.cluster_views import ClusterViews, queue_of
 from rlallocd.job_tag import Tag, read_tag
 from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord
@@ -121,7 +121,7 @@ def find_redecision_candidates(jobs: Sequence[JobRecord], config: Config, now_s:
 
 
 def job_view(
-    candidate: Candidate, request: Allocation, rule: Rule, cluster: ClusterView, user_running_gpus: int
+    candidate: Candidate, request: Allocation, rule: Rule, cluster: ClusterView, views: ClusterViews
 ) -> JobView:
     """What a policy sees of a candidate that asked for ``request``.
 
@@ -138,7 +138,8 @@ def job_view(
         request=request,
         bounds=bounds,
         waited_s=max(0.0, cluster.time_s - job.submitted_s),
-        user_running_gpus=user_running_gpus,
+        user_running_gpus=views.user_running_gpus(job.user),
+        run_time=views.run_times.as_requested(job),
     )
 
 
