@@ -1,15 +1,17 @@
 """``rlalloc history``: the jobs of the site that have ended."""
 
 import time
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
-from rlalloc.config import DEFAULT_PATH, load_config
+from rlalloc.config import DEFAULT_PATH, Config, load_config
 from rlalloc.errors import ConfigError, RlallocError
 from rlalloc.history import LogFormat
+from rlalloc.store import Store
 from rlalloc_cli.terminal import CONSOLE, complain, fail
 
 ConfigOption = Annotated[Path, typer.Option("--config", envvar="RLALLOC_CONFIG", help="The configuration file.")]
@@ -45,15 +47,13 @@ def history_import(
     store.keep_history_days.
     """
     from rlalloc_cli.history_import import import_file, import_live, importing
+    from rlallocd.ended_job_collection import SETTLED_AFTER_S
 
     if file is not None and (starttime or endtime):
         fail("--starttime and --endtime are for sacct itself: leave FILE out, or them", code=2)
-    try:
-        loaded = load_config(config)
-    except ConfigError as err:
-        fail(str(err), code=2)
+    loaded = _load(config)
     since_s = starttime.astimezone().timestamp() if starttime else None
-    until_s = endtime.astimezone().timestamp() if endtime else time.time()
+    until_s = endtime.astimezone().timestamp() if endtime else time.time() - SETTLED_AFTER_S
     if since_s is not None and since_s >= until_s:
         fail("--starttime must lie before --endtime, and not in the future", code=2)
     try:
@@ -69,3 +69,48 @@ def history_import(
     except RlallocError as err:
         fail(str(err), code=1)
     CONSOLE.print(importer.done.describe(), soft_wrap=True)
+
+
+@history_app.command("show")
+def history_show(
+    *,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Also draw run times against time limits into this file (.png, .svg, .pdf)."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    config: ConfigOption = DEFAULT_PATH,
+) -> None:
+    """Show what the past jobs say: who ran them, how long, against which limits, and how long they waited."""
+    import msgspec
+
+    from rlalloc.history.history_summary import summarize
+    from rlalloc_cli.history_plot import plot_limits
+    from rlalloc_cli.history_show import print_summary
+
+    loaded = _load(config)
+    try:
+        with closing(Store(loaded.store.url, read_only=True)) as store:
+            found, spans = summarize(store.history.past_jobs())
+    except RlallocError as err:
+        fail(str(err), code=1)
+    if not found.jobs:
+        fail("no past jobs yet: run rlalloc history import", code=1)
+    if json:
+        typer.echo(msgspec.json.encode(found))
+    else:
+        print_summary(found)
+    if plot is not None:
+        if not len(spans.run_s):
+            fail("no job has a time limit: there is nothing to draw", code=1)
+        try:
+            plot_limits(spans, plot)
+        except (OSError, ValueError) as err:
+            fail(f"cannot draw {plot}: {err}; name a file that ends in .png, .svg or .pdf", code=1)
+
+
+def _load(path: Path) -> Config:
+    try:
+        return load_config(path)
+    except ConfigError as err:
+        fail(str(err), code=2)

@@ -103,6 +103,29 @@ def status(
         fail(str(err), code=1)
 
 
+@app.command()
+def needs(
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A batch script, beside the files that it names.")],
+    *,
+    gpu: Annotated[str | None, typer.Option(metavar="TYPE", help="One type of GPU, such as a100-80 or h100.")] = None,
+    gpu_memory: Annotated[
+        float | None, typer.Option(metavar="GIB", min=1, max=4096, help="The memory of a GPU.")
+    ] = None,
+    gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of a node.")] = 8,
+    most: Annotated[int, typer.Option(min=1, max=16384, help="The largest count to try.")] = 64,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what the LLM of a batch script needs: parameters, GPU memory, and the GPU counts that fit each type."""
+    from rlalloc_cli.needs import facts_of_file, needs_as_json, print_needs, types_to_show
+
+    types = types_to_show(gpu, gpu_memory)
+    facts = facts_of_file(script)
+    if json:
+        typer.echo(needs_as_json(facts, types, gpus_per_node, most))
+    else:
+        print_needs(facts, types, gpus_per_node, most)
+
+
 @config_app.command("check")
 def config_check(config: ConfigOption = DEFAULT_PATH) -> None:
     """Check the configuration file. If it is wrong, print the key, what was found and what is allowed, and exit 2."""

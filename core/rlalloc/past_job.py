@@ -1,6 +1,7 @@
 """A job that has ended, whoever decided its size: a line of a site's history."""
 
 import math
+import re
 from typing import Final
 
 import msgspec
@@ -12,6 +13,7 @@ ENDED_STATES: Final = frozenset(
     }
 )
 """Slurm's states of a job that has ended."""
+_JOB_ID: Final = re.compile(r"[0-9]{1,10}([_+][^.]+)?")
 _LATEST_S: Final = 1e11
 _MOST: Final = 2**31 - 1
 _LONGEST: Final = {
@@ -70,7 +72,7 @@ def checked(job: PastJob) -> PastJob:
     counts = (job.nodes, job.cpus, job.gpus, job.mem_mib, job.max_rss_mib or 0.0, job.cpu_s_used or 0.0)
     if not all(count >= 0 and math.isfinite(count) for count in counts) or max(counts[:3]) > _MOST:
         raise ValueError("a size is too large")
-    if not 0 < len(job.job_id) <= _LONGEST["job_id"]:
-        raise ValueError("the job's id is missing or too long")
+    if len(job.job_id) > _LONGEST["job_id"] or _JOB_ID.fullmatch(job.job_id) is None:
+        raise ValueError(f"{job.job_id[:32]!r} is not a job's id")
     too_long = {name: value[:most] for name, most in _LONGEST.items() if len(value := getattr(job, name)) > most}
     return msgspec.structs.replace(job, **too_long) if too_long else job

@@ -16,6 +16,7 @@ from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate, find_candidates, find_deferred, is_left_to_decide
 from rlallocd.cycle_schedule import CycleReport
 from rlallocd.decisions import Snapshot, decide
+from rlallocd.ended_job_collection import EndedJobCollection
 from rlallocd.expected_run_times import ExpectedRunTimes, named_by
 from rlallocd.intercept import RuntimeDirectoryError, withdraw_intercept, write_intercept
 from rlallocd.interval import Interval
@@ -31,6 +32,7 @@ from rlallocd.site_predictor import SitePredictor
 from rlallocd.slurm import (
     JOBS_PER_CALL,
     AccountingRecord,
+    EndedJobs,
     JobRecord,
     NodeRecord,
     PartitionRecord,
@@ -84,6 +86,7 @@ class Controller:
         self._outcomes_read = Interval()
         self._outcomes_after: Position | None = None
         self._retention = Retention(store, self.counters)
+        self._ended_jobs = EndedJobCollection(store, self.counters)
         self._redecision = RedecisionRounds(store, agent, self.counters)
         predictor = SitePredictor(store, config.policy.directory / MODELS, progress)
         self._run_times = ExpectedRunTimes(predictor, store, self.counters, named_by(config.history))
@@ -106,6 +109,7 @@ class Controller:
             self._redecide_and_apply(snapshot)
             self._beat()
             self._collect_outcomes(snapshot)
+            self._ended_jobs.collect(self._ask_for_ended_jobs, self.config, snapshot.taken_s)
         except Stopping as err:
             _log.info("the cycle stopped early: %s", err)
         except SlurmError as err:
@@ -317,6 +321,9 @@ class Controller:
             some = job_ids[first : first + JOBS_PER_CALL]
             records += self._counted(partial(self._slurm.accounting, some, since_s))
         return records
+
+    def _ask_for_ended_jobs(self, since_s: float, until_s: float) -> EndedJobs:
+        return self._counted(partial(self._slurm.ended_jobs, since_s, until_s))
 
     def _plugin_failed(self, err: PluginError) -> None:
         self.counters["plugin_errors"] += 1

@@ -20,6 +20,8 @@ _PLAIN: Final = {
     "cycles": ("rlallocd_cycles", "Cycles of the loop."),
     "store_errors": ("rlallocd_store_errors", "Cycles that failed because the store failed."),
     "dropped_decisions": ("rlallocd_dropped_decisions", "Decisions that were deleted because of their age."),
+    "past_jobs": ("rlallocd_past_jobs", "Jobs of the site that were added to the history when they had ended."),
+    "history_errors": ("rlallocd_history_errors", "Attempts to add past jobs that failed and are made again."),
     "dropped_past_jobs": ("rlallocd_dropped_past_jobs", "Past jobs that were deleted because of their age."),
     "unreadable_rows": (
         "rlallocd_unreadable_rows",

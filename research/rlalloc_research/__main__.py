@@ -213,5 +213,84 @@ def planning_latency(
         print_latency(decisions, budget)
 
 
+@app.command("llm-memory")
+def llm_memory(
+    ran: Annotated[
+        Path | None, typer.Option(metavar="CSV", help="llm-foundry's throughput table: which of its runs fit?")
+    ] = None,
+) -> None:
+    """Compare computed parameters and GPU memory of LLMs with published figures."""
+    from rlalloc.errors import RlallocError
+    from rlalloc_research.llm_memory import print_cases
+
+    with errors_end_here("research", RlallocError):
+        print_cases(ran)
+
+
+@app.command("speed-model")
+def speed_model(
+    *,
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the published tables (research/README.md).")],
+    png: PngOption = None,
+) -> None:
+    """Fit the speed model's prior, and predict measured speeds that were held out (docs/results/speed-model.md)."""
+    from rlalloc.errors import RlallocError
+    from rlalloc_research.speed_model.held_out_speeds import TARGETS
+    from rlalloc_research.speed_model.speed_table import speed_table
+
+    with errors_end_here("research", RlallocError), progress_bar() as report:
+        found = speed_table(data, png, report)
+    errors = Table(title="Median relative error of held-out speeds, % (points)")
+    for column in ("held out", "known", *found.tables, "all", "target"):
+        errors.add_column(column, justify="left" if column in ("held out", "known") else "right")
+    for row in found.rows:
+        by_table = (
+            f"{row.median_error(name):.1%} ({len(row.by_table[name])})" if name in row.by_table else "-"
+            for name in found.tables
+        )
+        errors.add_row(row.row, row.known, *by_table, f"{row.median_error():.1%}", f"{TARGETS[row.row]:.0%}")
+    limits = Table(title="Measured slowdowns within what a time limit allows")
+    for column in ("table", "pairs of sizes", "95% quantile", "BERT's curve"):
+        limits.add_column(column, justify="left" if column == "table" else "right")
+    for each in found.allowed:
+        limits.add_row(each.table, f"{each.pairs:,}", f"{each.held:.1%}", f"{each.held_by_the_curve:.1%}")
+    terminal = Console()
+    out = Console(width=None if terminal.is_terminal else 160)
+    out.print(errors, highlight=False)
+    out.print(limits, highlight=False)
+    exact = sum(error < 0.05 for error in found.cpus) / len(found.cpus)
+    out.print(f"CPU counts between one and all (Synergy): {exact:.0%} of {len(found.cpus)} speeds within 5%")
+    mean, spread = (", ".join(f"{value:.2f}" for value in values) for values in (found.prior.mean, found.spread))
+    out.print(f"Prior of {found.families} families: MEAN = ({mean}), SPREAD = ({spread})", highlight=False)
+
+
+@app.command("limit-kills")
+def limit_kills(
+    *,
+    policy: Annotated[str, typer.Option(help="A name of rlalloc simulate policies.")] = "price-by-order",
+    load: Annotated[float, typer.Option(min=0.1, help="Offered GPU load.")] = 1.0,
+    quick: Annotated[bool, typer.Option(help="Half of the workloads, smaller ones.")] = False,
+) -> None:
+    """Count the jobs that are killed at their time limits, by how they really scale (docs/results/speed-model.md)."""
+    from rlalloc_research.speed_model.limit_kills import kills
+
+    with errors_end_here("research", PolicyError), progress_bar() as report:
+        rows = kills(policy, load, report, quick=quick)
+    table = Table(title=f"{policy} at a load of {load:g}, means of the validation workloads")
+    for column in ("scenario", "true speed-up", "workloads", "killed as requested", "killed", "mean JCT ratio"):
+        table.add_column(column, justify="left" if column in ("scenario", "true speed-up") else "right")
+    for row in rows:
+        table.add_row(
+            row.scenario,
+            row.truth,
+            str(row.workloads),
+            f"{row.killed_as_requested:.1f}",
+            f"{row.killed:.1f}",
+            f"{row.jct_ratio:.3f}",
+        )
+    terminal = Console()
+    Console(width=None if terminal.is_terminal else 120).print(table, highlight=False)
+
+
 if __name__ == "__main__":
     app()

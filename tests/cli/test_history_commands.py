@@ -1,5 +1,6 @@
 """``rlalloc history``: what an administrator imports and sees."""
 
+import json
 import stat
 from pathlib import Path
 
@@ -121,3 +122,35 @@ def test_the_site_decides_whether_names_are_kept(run: Run, log: Path, config: Pa
         (tmp_path / "store.sqlite").unlink()
     assert len(users) == 1
     assert users != {"ada"}
+
+
+def test_show_says_what_the_history_says(run: Run, log: Path, tmp_path: Path) -> None:  # noqa: F811
+    """Limits of an hour and of ten minutes, run times of five minutes and of fifty seconds."""
+    empty = run("history", "show")
+    assert (empty.returncode, empty.stderr.count("\n")) == (1, 1)
+    short = JOB.replace("|1400|60|", "|1150|10|").replace("COMPLETED", "FAILED").replace("ada", "[/bob]")
+    log.write_text(log.read_text() + "".join(f"{number}{short[1:]}\n" for number in range(20, 25)))
+    run("history", "import", str(log))
+    shown = " ".join(run("history", "show").stdout.replace("│", " ").split())
+    for words in (
+        "25 past jobs of 2 users and 1 accounts",
+        "known of them: their peak memory 80%, their CPU time 100%, their script 0%",
+        "limit / run time 12 12 12 12 12",
+        "80.0% of the jobs with a limit ask exactly 1:00:00, the commonest one",
+        "rank correlation of limit and run time: 1.000",
+        "COMPLETED 20 80.0% FAILED 5 20.0%",
+        "up to 4 25 100.0% 7 100.0%",
+        "1970-01 25 100.0%",
+    ):
+        assert words in shown, words
+    found = json.loads(run("history", "show", "--json").stdout)
+    assert (found["run_s"], found["wait_s"][2], found["users"]) == ([50.0, 300.0, 300.0, 300.0, 300.0], 99.0, 2)
+
+
+def test_show_draws_run_times_against_limits(run: Run, log: Path, tmp_path: Path) -> None:  # noqa: F811
+    run("history", "import", str(log))
+    assert run("history", "show", "--plot", str(tmp_path / "limits.svg")).returncode == 0
+    assert (tmp_path / "limits.svg").read_text().count("<svg") == 1
+    failed = run("history", "show", "--plot", str(tmp_path / "limits.foo"))
+    assert failed.returncode == 1
+    assert "name a file that ends in .png, .svg or .pdf" in failed.stderr

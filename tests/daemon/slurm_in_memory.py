@@ -5,9 +5,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from rlalloc.past_job import PastJob
 from rlallocd.slurm import (
     AccountingRecord,
     ControllerConfig,
+    EndedJobs,
     JobRecord,
     NodeRecord,
     PartitionRecord,
@@ -43,6 +45,7 @@ class SlurmInMemory:
         self.capabilities = capabilities_of("22.05.8")
         self.node = NODE
         self.begun: list[int] = []
+        self.ended: list[PastJob] = []
         self.command_timeout_s = 0.0
 
     def jobs(self) -> tuple[JobRecord, ...]:
@@ -78,6 +81,11 @@ class SlurmInMemory:
     def accounting(self, _job_ids: Sequence[int], _since_s: float) -> tuple[AccountingRecord, ...]:
         self._call("sacct")
         return ()
+
+    def ended_jobs(self, since_s: float, until_s: float) -> EndedJobs:
+        self._call("sacct ended")
+        jobs = tuple(job for job in self.ended if since_s <= job.ended_s <= until_s)
+        return EndedJobs(jobs, until_s, 0)
 
     def set_command_timeout(self, timeout_s: float) -> None:
         self.command_timeout_s = timeout_s

@@ -113,6 +113,7 @@ class _JobOf:
         self._limit_min = columns.reader("TimelimitRaw")
         self._limit = columns.reader("Timelimit")
         self._tres = columns.reader("AllocTRES", "ReqTRES")
+        self._allocated = columns.reader("AllocTRES")
         self._nodes = columns.reader("AllocNodes", "NNodes")
         self._cpus = columns.reader("AllocCPUS", "NCPUS", "ReqCPUS")
         self._cpu_time = columns.reader("TotalCPU")
@@ -126,8 +127,8 @@ class _JobOf:
         submitted_s, eligible_s, started_s, ended_s = (time_s(read(row)) for read in self._times)
         if submitted_s is None or ended_s is None:
             raise ValueError("Submit or End is missing")
-        if started_s is None:
-            return None
+        if started_s is None or (started_s >= ended_s and state == "CANCELLED" and not self._allocated(row)):
+            return None  # cancelled while it waited: some releases give such a job a start, too
         size = _size(self._tres(row))
         tag = _SCRIPT.search(self._comment(row))
         peaks = [peak for each in (row, *steps) if (peak := memory_mib(self._peak(each))) is not None]

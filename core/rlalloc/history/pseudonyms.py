@@ -35,11 +35,20 @@ class Pseudonyms:
     def of(self, job: PastJob) -> PastJob:
         """The same job under pseudonyms."""
         return msgspec.structs.replace(
-            job,
-            user=self._name("user", job.user),
-            account=self._name("account", job.account),
-            name=self._name("job", _DIGITS.sub("#", job.name)),
+            job, user=self.user(job.user), account=self.account(job.account), name=self.job_name(job.name)
         )
+
+    def user(self, name: str) -> str:
+        """A user's pseudonym."""
+        return self._name("user", name)
+
+    def account(self, name: str) -> str:
+        """An account's pseudonym."""
+        return self._name("account", name)
+
+    def job_name(self, name: str) -> str:
+        """The pseudonym of a job's name."""
+        return self._name("job", _DIGITS.sub("#", name))
 
     def _hash(self, kind: str, name: str) -> str:
         if not name:
@@ -49,7 +58,7 @@ class Pseudonyms:
 
 
 def _key(path: Path) -> bytes:
-    with contextlib.suppress(FileExistsError, PermissionError, FileNotFoundError):
+    with contextlib.suppress(OSError):
         _make_key(path)
     try:
         key = bytes.fromhex(path.read_text(encoding="ascii"))

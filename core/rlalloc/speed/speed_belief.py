@@ -32,6 +32,11 @@ class Measurements:
     group: NDArray[np.int64]
     noise: FloatArray
 
+    def chosen(self, places: NDArray[np.bool_]) -> "Measurements":
+        """The points where ``places`` is true."""
+        layouts = self.layouts.chosen(places)
+        return Measurements(layouts, self.log_speed[places], self.group[places], self.noise[places])
+
 
 @dataclass(frozen=True, eq=False)
 class SpeedBelief:

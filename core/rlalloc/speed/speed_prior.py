@@ -1,6 +1,7 @@
 """What is believed of a job of which nothing is known.
 
-Fitted to 44 families of measured points: Pollux (Qiao et al., OSDI 2021; petuum/adaptdl, Apache-2.0), Gavel
+Fitted to 44 families of measured points by ``make research RESEARCH_ARGS="speed-model --data DIR"``, which prints
+these figures (docs/results/speed-model.md): Pollux (Qiao et al., OSDI 2021; petuum/adaptdl, Apache-2.0), Gavel
 (Narayanan et al., OSDI 2020; stanford-futuredata/gavel, MIT), MPT (mosaicml/llm-foundry, Apache-2.0) and MLPerf
 Training v4.0 (mlcommons/training_results_v4.0, Apache-2.0). CPUs: Synergy (Mohan et al., OSDI 2022;
 msr-fiddle/synergy, MIT).

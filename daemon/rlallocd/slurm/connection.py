@@ -6,8 +6,10 @@ import logging
 from collections.abc import Sequence
 
 from rlalloc.config import SlurmSection
+from rlalloc.history import ReadTally
 from rlallocd.slurm.accounting import accounting
 from rlallocd.slurm.control import Control
+from rlallocd.slurm.ended_jobs import EndedJobs, ended_jobs
 from rlallocd.slurm.generations import Capabilities, capabilities_of, same_release
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.limit_reader import LimitReader
@@ -78,6 +80,10 @@ class Slurm:
     def accounting(self, job_ids: Sequence[int], since_s: float) -> tuple[AccountingRecord, ...]:
         """What slurmdbd knows of these jobs, submitted since ``since_s``; JOBS_PER_CALL of them at most."""
         return accounting(self._commands, job_ids, since_s)
+
+    def ended_jobs(self, since_s: float, until_s: float) -> EndedJobs:
+        """All jobs of the site that ended from ``since_s`` to ``until_s``, in one call."""
+        return ended_jobs(self._commands, since_s, until_s, ReadTally())
 
     def _take_up(self, config: ControllerConfig) -> None:
         self.capabilities = capabilities_of(config.slurm_version)

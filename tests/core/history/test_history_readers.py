@@ -99,6 +99,9 @@ def test_jobs_that_run_or_never_ran_are_counted_and_left_out() -> None:
     )
     assert (jobs, tally.not_ended, tally.never_started, tally.unreadable) == ([], 2, 2, 0)
     assert tally.describe() == "2 have not ended, 2 never started"
+    at_its_end = JOB.replace("COMPLETED", "CANCELLED by 7").replace("|1100|1400|", "|1400|1400|")
+    assert len(sacct(at_its_end)[0]) == 1
+    assert sacct(at_its_end.replace("cpu=8,mem=64G,node=2,gres/gpu=4", ""))[1].never_started == 1
 
 
 def test_a_delimiter_in_the_only_free_text_belongs_to_it() -> None:

@@ -1,0 +1,225 @@
+"""What a batch script and the files that it names say of an LLM job: model, parallel sizes, batch, precision.
+
+Understood are the options of Megatron-LM, Hugging Face's Trainer, TRL and Accelerate, LLaMA-Factory, axolotl,
+DeepSpeed, torchtune, vLLM, SGLang and TGI, on command lines and in YAML or JSON files. What is not said stays None.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal
+
+import msgspec
+
+from rlalloc.llm.architecture import Architecture, architecture_of_config
+from rlalloc.llm.known_models import architecture_named
+from rlalloc.llm.script_options import (
+    FILE_OPTIONS,
+    FLAGS,
+    OPTION_NAMES,
+    OPTIONS,
+    PEFT_OPTIONS,
+    QUANTISATION,
+    SERVERS,
+    TRAINERS,
+    Value,
+    read_flag,
+    read_whole,
+)
+from rlalloc.llm.shell_words import UNKNOWN
+
+Purpose = Literal["train", "serve"]
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """What was found; None where nothing was. Sizes count GPUs, sequences or tokens; ``zero_stage`` 3 is FSDP's full.
+
+    ``precision`` names the arithmetic: fp32, 16-bit (mixed), pure-16-bit. ``weights`` is a key of BYTES_PER_WEIGHT
+    for a quantised model. ``origin`` says for each fact where it was found: the script or a file's name.
+    """
+
+    purpose: Purpose | None = None
+    framework: str = ""
+    model: str | None = None
+    layers: int | None = None
+    hidden: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    intermediate: int | None = None
+    vocabulary: int | None = None
+    gated: bool | None = None
+    experts: int | None = None
+    tensor_parallel: int | None = None
+    pipeline_parallel: int | None = None
+    context_parallel: int | None = None
+    expert_parallel: int | None = None
+    sequence_parallel: bool | None = None
+    zero_stage: int | None = None
+    offload_optimizer: bool | None = None
+    offload_weights: bool | None = None
+    distributed_optimizer: bool | None = None
+    micro_batch: int | None = None
+    global_batch: int | None = None
+    sequence: int | None = None
+    precision: str | None = None
+    optimizer: str | None = None
+    checkpointing: str | None = None
+    flash_attention: bool | None = None
+    fused_loss: bool | None = None
+    lora_rank: int | None = None
+    lora_targets: str | None = None
+    weights: str | None = None
+    kv_cache: str | None = None
+    max_length: int | None = None
+    max_sequences: int | None = None
+    memory_fraction: float | None = None
+    architecture: Architecture | None = None
+    origin: Mapping[str, str] = {}
+
+
+_STAGE_IN_NAME: Final = re.compile(r"(?i)(?:zero|stage|z)[-_]?([0-3])(?![0-9])")
+_LORA_WORDS: Final = frozenset({"lora", "qlora", "dora"})
+_DEFAULT_LORA_RANK: Final = 8
+
+
+def facts_of_words(words: Iterable[str]) -> Facts:
+    """Return the facts in words that the submit plugin collected: ``name=value``, ``name``, or a program's name.
+
+    A value with ``$`` is a variable that nobody resolved.
+    """
+    finder = FactFinder()
+    for word in words:
+        name, equals, value = word.partition("=")
+        if "$" in value:
+            value = UNKNOWN
+        if name in OPTION_NAMES:
+            finder.take(name, value, "script")
+        elif name == "serve" and equals:
+            finder.note("purpose", "serve", "script")
+            finder.take("model", value, "script")
+        elif not equals:
+            finder.words([word])
+    return finder.facts()
+
+
+class FactFinder:
+    """Collects facts of one command and its files; a later value of an option wins, as in argparse."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, Value] = {}
+        self.origin: dict[str, str] = {}
+        self.architecture: Architecture | None = None
+
+    def take(self, name: str, value: str, where: str) -> None:
+        """Note an option and its value; an option that is not known is left out."""
+        key = name.lstrip("-").lower().replace("_", "-")
+        for field, read in OPTIONS.get(key, ()):
+            read_value = read(value.strip())
+            if read_value is not None:
+                self.note(field, read_value, where)
+        if key in FILE_OPTIONS and "deepspeed" in key:
+            self.note("framework", "deepspeed", where)
+        if key in FILE_OPTIONS and (stage := _STAGE_IN_NAME.search(value.rpartition("/")[2])) is not None:
+            self.default("zero_stage", int(stage[1]), f"{where}, the name {value[:80]}")
+        if key in PEFT_OPTIONS and (value.lower() in _LORA_WORDS or (key.startswith("use-") and read_flag(value))):
+            self.default("lora_rank", _DEFAULT_LORA_RANK, where)
+            if value.lower() == "qlora":
+                self.default("weights", "nf4", where)
+
+    def note(self, field: str, value: Value, where: str) -> None:
+        """Note a fact."""
+        self.found[field] = value
+        self.origin[field] = where
+
+    def default(self, field: str, value: Value, where: str) -> None:
+        """Note a fact unless it is known."""
+        if field not in self.found:
+            self.note(field, value, where)
+
+    def words(self, words: Iterable[str], where: str = "script") -> None:
+        """Read the words of one command: ``--name value``, ``--name=value`` and ``name=value``."""
+        listed = list(words)
+        for number, word in enumerate(listed):
+            following = listed[number + 1] if number + 1 < len(listed) else "--"
+            if word.startswith("-"):
+                name, equals, value = word.partition("=")
+                if not equals and (not following.startswith("-") or read_whole(following[1:]) is not None):
+                    value = following
+                key = name.lstrip("-").lower().replace("_", "-")
+                self.take(
+                    name, "" if key in FLAGS and read_flag(value) is None and not _known(key, value) else value, where
+                )
+            elif re.match(r"[A-Za-z][\w.\-]*=", word):
+                name, _, value = word.partition("=")
+                tail = name.lower().replace("_", "-").rpartition(".")[2]
+                if len(tail) > 4:
+                    self.take(tail, value, where)
+            else:
+                self._program(word, following, where)
+
+    def config(self, config: Mapping[str, Any], where: str) -> None:
+        """Take a Hugging Face style config.json."""
+        self.architecture = architecture_of_config(config) or self.architecture
+        if self.architecture is not None:
+            self.origin["architecture"] = where
+        quantised = config.get("quantization_config")
+        if isinstance(quantised, Mapping):
+            method = str(quantised.get("quant_method", ""))
+            bits = str(quantised.get("bits", ""))
+            if kind := QUANTISATION("fp8" if method == "fp8" else f"int{bits}" if bits in ("4", "8") else method):
+                self.default("weights", kind, where)
+
+    def facts(self) -> Facts:
+        """What was found."""
+        found = dict(self.found)
+        model = found.get("model")
+        architecture = self.architecture
+        if architecture is None and isinstance(model, str):
+            architecture = architecture_named(model)
+            if re.search(r"(?i)(awq|gptq|int4|w4a16|4bit|nf4)", model):
+                self.default("weights", "4-bit", self.origin["model"])
+            elif re.search(r"(?i)(fp8|int8|w8a8|8bit)", model):
+                self.default("weights", "8-bit", self.origin["model"])
+        if architecture is None:
+            architecture = _stated_dimensions(found)
+        return msgspec.convert(
+            {**self.found, "architecture": architecture, "origin": self.origin}, Facts, strict=False
+        )
+
+    def _program(self, word: str, following: str, where: str) -> None:
+        name = word.rpartition("/")[2].lower()
+        module = name.partition(".")[0]
+        if name in SERVERS or module in SERVERS:
+            self.note("purpose", "serve", where)
+            self.note("framework", SERVERS.get(name) or SERVERS[module], where)
+        elif name == "serve" and not following.startswith("-") and self.found.get("framework") == "vllm":
+            self.take("model", following, where)
+        else:
+            known = next((each for part, each in TRAINERS.items() if part in name), None)
+            if known is not None and "purpose" not in self.found:
+                self.default("framework", known, where)
+
+
+def _known(key: str, value: str) -> bool:
+    return any(read(value) is not None for _, read in OPTIONS.get(key, ()))
+
+
+def _stated_dimensions(found: Mapping[str, Value]) -> Architecture | None:
+    """A model that the command describes by its dimensions, as Megatron-LM's options do.
+
+    With --swiglu, Megatron-LM makes the MLP two thirds as wide, in multiples of 64 (arguments.py).
+    """
+    hidden, intermediate = found.get("hidden"), found.get("intermediate")
+    if intermediate is None and found.get("gated") and isinstance(hidden, int):
+        intermediate = hidden * 8 // 3 // 64 * 64
+    dimensions = {
+        "model_type": "llama" if found.get("gated") else "megatron",
+        "num_hidden_layers": found.get("layers"),
+        "hidden_size": hidden,
+        "num_attention_heads": found.get("heads"),
+        "num_key_value_heads": found.get("kv_heads"),
+        "intermediate_size": intermediate,
+        "vocab_size": found.get("vocabulary", 51200),
+        "max_position_embeddings": found.get("sequence"),
+        "num_local_experts": found.get("experts"),
+    }
+    return architecture_of_config(dimensions)

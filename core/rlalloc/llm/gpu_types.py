@@ -1,0 +1,67 @@
+"""How much memory a GPU has, by the type's name in Slurm's GRES: Slurm itself does not tell it."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+GPU_MEMORY_GIB: Final[Mapping[str, float]] = {
+    "p100": 16,
+    "v100": 32,
+    "v100-16": 16,
+    "v100-32": 32,
+    "t4": 15,
+    "rtx2080ti": 11,
+    "rtx3090": 24,
+    "rtx4090": 24,
+    "rtx5090": 32,
+    "a10": 22.5,
+    "a30": 24,
+    "a40": 45,
+    "rtx6000": 48,
+    "a6000": 48,
+    "l4": 22.5,
+    "l40": 45,
+    "l40s": 45,
+    "a100": 80,
+    "a100-40": 40,
+    "a100-80": 80,
+    "h100": 80,
+    "h100-94": 94,
+    "h200": 141,
+    "gh200": 96,
+    "b200": 180,
+    "mi100": 32,
+    "mi210": 64,
+    "mi250": 64,
+    "mi250x": 64,
+    "mi300a": 128,
+    "mi300x": 192,
+    "mi325x": 256,
+}
+"""GiB that a process can use, from the vendors' data sheets, less ECC where it costs some (A10, A40, L4, L40, T4).
+
+Where a name stands for several sizes (a100, v100) it has the larger one: too little would raise a job's least count
+for nothing; ``gpu_memory`` in the configuration says what the site has. Of MI250 and MI250X, Slurm counts each of the
+two dies as a GPU.
+"""
+
+
+def memory_gib(gpu_type: str, site: Mapping[str, float] | None = None) -> float | None:
+    """Return the GPU memory of a GRES type such as ``a100``, ``nvidia_h100_80gb_hbm3`` or ``A100-SXM4-40GB``, in GiB.
+
+    ``site`` overrides and adds to the table, by the exact name. None where the type is unknown or a slice (MIG).
+    """
+    if site and gpu_type in site:
+        return site[gpu_type]
+    name = re.sub(r"[^a-z0-9.]+", "-", gpu_type.lower()[:100]).strip("-")
+    if re.search(r"\dg\.\d+gb", name):
+        return None  # a MIG slice: 3g.20gb
+    if name in GPU_MEMORY_GIB:
+        return GPU_MEMORY_GIB[name]
+    joined = name.replace("-", "")
+    words = {*name.split("-"), *re.findall(r"(?:rtx|quadro)[a-z]*\d+(?:ti)?|mi\d+[ax]?|gh\d+", joined)}
+    size = re.search(r"(?<![0-9])(\d{2,3})g[b]?(?![a-z0-9])", name)
+    known = [word for word in GPU_MEMORY_GIB if word in words]
+    if not known:
+        return None
+    return float(size[1]) if size is not None else GPU_MEMORY_GIB[max(known, key=len)]

@@ -1,0 +1,188 @@
+"""From facts to GPUs: what each holds with a given count, which counts make sense, and which fit. Pure functions."""
+
+from typing import Final
+
+import msgspec
+
+from rlalloc.llm.architecture import Architecture
+from rlalloc.llm.facts import Facts
+from rlalloc.llm.script_options import FOLLOWS_GPUS
+from rlalloc.llm.serving_memory import Serving, serving_memory
+from rlalloc.llm.training_memory import GIB, training_memory
+from rlalloc.llm.training_setup import LORA_TARGETS, Lora, PrecisionName, Training
+
+RESERVE_GIB: Final = 1.0
+"""CUDA's context with its kernels and NCCL's buffers: what no program can give to the model."""
+FRAGMENTATION: Final = 0.05
+"""What PyTorch's allocator loses between blocks, as a part of what it has given out. An engine manages its own."""
+_DEFAULT_SEQUENCE: Final = 2048
+_DEFAULT_MAX_LENGTH: Final = 2048
+_DEFAULT_FRACTION: Final = 0.9
+_MOST_COUNTS: Final = 256
+
+
+class MemoryPart(msgspec.Struct, frozen=True):
+    """GiB of one kind on the fullest GPU."""
+
+    name: str
+    gib: float
+
+
+class GpuMemory(msgspec.Struct, frozen=True):
+    """What the fullest of ``gpus`` GPUs holds. ``fraction`` of its memory is for the program."""
+
+    gpus: int
+    parts: tuple[MemoryPart, ...]
+    fraction: float
+
+    @property
+    def needed_gib(self) -> float:
+        """The memory that the GPU must have."""
+        used = sum(part.gib for part in self.parts)
+        return used / self.fraction if self.fraction < 1 else used
+
+
+def parallel_unit(facts: Facts) -> int:
+    """GPUs of one copy of the model: TP x PP x CP as far as they are fixed. A count is a multiple of it."""
+    unit = 1
+    for size in (facts.tensor_parallel, facts.pipeline_parallel, facts.context_parallel):
+        unit *= size or 1
+    return unit
+
+
+def makes_sense(facts: Facts, gpus: int, gpus_per_node: int) -> bool:
+    """Whether the program can run on so many GPUs at all, memory aside."""
+    unit = parallel_unit(facts)
+    if gpus % unit:
+        return False
+    tensor = _tensor_parallel(facts, gpus, gpus_per_node)
+    if facts.architecture is not None and facts.architecture.exact and facts.architecture.heads % tensor:
+        return False
+    if facts.tensor_parallel == FOLLOWS_GPUS and tensor != min(gpus, gpus_per_node):
+        return False
+    copies = gpus // unit
+    batch, micro = facts.global_batch, facts.micro_batch or 1
+    return batch is None or facts.purpose == "serve" or batch % (micro * copies) == 0
+
+
+def memory_on(facts: Facts, gpus: int, gpus_per_node: int) -> GpuMemory | None:
+    """Return what each of ``gpus`` GPUs has to hold; None where the model is unknown or the count makes no sense."""
+    model = facts.architecture
+    if model is None or not makes_sense(facts, gpus, gpus_per_node):
+        return None
+    if facts.purpose == "serve":
+        return _serving(facts, model, gpus, gpus_per_node)
+    return _training(facts, model, gpus, gpus_per_node)
+
+
+def counts_that_fit(facts: Facts, memory_gib: float, gpus_per_node: int, most: int) -> tuple[int, ...]:
+    """GPU counts up to ``most`` with enough memory: all within a node, then whole nodes; ascending."""
+    whole_nodes = range(2 * gpus_per_node, most + 1, gpus_per_node)[:_MOST_COUNTS]
+    found = []
+    for gpus in (*range(1, min(most, gpus_per_node) + 1), *whole_nodes):
+        memory = memory_on(facts, gpus, gpus_per_node)
+        if memory is not None and memory.needed_gib <= memory_gib:
+            found.append(gpus)
+    return tuple(found)
+
+
+def _tensor_parallel(facts: Facts, gpus: int, gpus_per_node: int) -> int:
+    if facts.tensor_parallel != FOLLOWS_GPUS:
+        return facts.tensor_parallel or 1
+    return min(gpus, gpus_per_node)
+
+
+def _serving(facts: Facts, model: Architecture, gpus: int, gpus_per_node: int) -> GpuMemory:
+    """An engine starts if one sequence of the greatest length fits; more at a time are served as memory lasts."""
+    tensor = _tensor_parallel(facts, gpus, gpus_per_node)
+    pipeline = facts.pipeline_parallel or 1
+    if facts.tensor_parallel == FOLLOWS_GPUS and facts.pipeline_parallel in (None, FOLLOWS_GPUS):
+        pipeline = max(1, gpus // tensor)
+    memory = serving_memory(
+        model,
+        Serving(
+            tensor_parallel=tensor,
+            pipeline_parallel=pipeline,
+            weights=facts.weights or "16-bit",
+            kv_bytes=1.0 if "fp8" in (facts.kv_cache or "") else 2.0,
+            max_length=facts.max_length or _DEFAULT_MAX_LENGTH,
+        ),
+    )
+    parts = (
+        MemoryPart("weights", memory.weights / GIB),
+        MemoryPart("KV cache of one sequence", memory.kv_cache / GIB),
+        MemoryPart("activations", memory.activations / GIB),
+        MemoryPart("CUDA", RESERVE_GIB),
+    )
+    return GpuMemory(gpus, parts, facts.memory_fraction or _DEFAULT_FRACTION)
+
+
+def _training(facts: Facts, model: Architecture, gpus: int, gpus_per_node: int) -> GpuMemory:
+    memory = training_memory(model, training_on(facts, gpus, gpus_per_node))
+    parts = (
+        MemoryPart("weights", memory.weights / GIB),
+        MemoryPart("gradients", memory.gradients / GIB),
+        MemoryPart("optimizer", memory.optimizer / GIB),
+        MemoryPart("gathered layers", memory.gathered / GIB),
+        MemoryPart("activations", memory.activations / GIB),
+        MemoryPart("logits and loss", memory.loss / GIB),
+        MemoryPart("fragmentation", FRAGMENTATION * memory.total / GIB),
+        MemoryPart("CUDA", RESERVE_GIB),
+    )
+    return GpuMemory(gpus, parts, 1.0)
+
+
+def training_on(facts: Facts, gpus: int, gpus_per_node: int) -> Training:
+    """The training run that facts describe, on ``gpus`` GPUs; what they leave open is as frameworks have it."""
+    tensor = _tensor_parallel(facts, gpus, gpus_per_node)
+    pipeline, context = facts.pipeline_parallel or 1, facts.context_parallel or 1
+    stage = facts.zero_stage
+    if stage is None:
+        stage = 1 if facts.distributed_optimizer else (2 if facts.framework == "deepspeed" else 0)
+    lora = None
+    if facts.lora_rank is not None:
+        lora = Lora(facts.lora_rank, _targets(facts.lora_targets), facts.weights or "16-bit")
+    return Training(
+        data_parallel=max(1, gpus // (tensor * pipeline * context)),
+        tensor_parallel=tensor,
+        pipeline_parallel=pipeline,
+        context_parallel=context,
+        expert_parallel=max(1, facts.expert_parallel or 1),
+        sequence_parallel=bool(facts.sequence_parallel),
+        zero_stage=stage,
+        offload_optimizer=bool(facts.offload_optimizer),
+        offload_weights=bool(facts.offload_weights),
+        micro_batch=facts.micro_batch or 1,
+        sequence=facts.sequence or _DEFAULT_SEQUENCE,
+        precision=precision_of(facts),
+        optimizer=facts.optimizer or "adamw",  # type: ignore[arg-type]  # the reader made it one of these
+        checkpointing=facts.checkpointing or "none",  # type: ignore[arg-type]
+        flash_attention=facts.flash_attention is not False,
+        fused_loss=bool(facts.fused_loss),
+        lora=lora,
+    )
+
+
+def precision_of(facts: Facts) -> PrecisionName:
+    """How the framework stores weights and states for the arithmetic that the script asks for."""
+    if facts.precision == "fp32" or (facts.framework == "megatron" and facts.precision is None):
+        return "fp32"
+    if facts.framework == "megatron":
+        return "megatron"
+    if facts.precision == "pure-16-bit" or facts.framework in ("torchtune", "axolotl"):
+        return "bf16"
+    if facts.framework == "deepspeed":
+        return "deepspeed"
+    if facts.zero_stage:
+        return "fsdp"
+    return "mixed" if facts.precision is None else "amp"
+
+
+def _targets(text: str | None) -> tuple[str, ...]:
+    """Matrices by the names that PEFT, LLaMA-Factory and torchtune give them; PEFT's default is q and v."""
+    if text is None:
+        return ("q", "v")
+    if text in ("all", "all-linear"):
+        return LORA_TARGETS
+    found = tuple(target for target in LORA_TARGETS if f"{target}_proj" in text)
+    return found or LORA_TARGETS

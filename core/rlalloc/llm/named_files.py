@@ -1,0 +1,199 @@
+"""The scripts and configuration files that a script names, read through a function that the caller gives."""
+
+import json
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any, Final
+
+import yaml
+
+from rlalloc.llm.facts import FactFinder, Facts
+from rlalloc.llm.script_options import OPTIONS
+from rlalloc.llm.shell_words import UNKNOWN, read_script
+
+ReadFile = Callable[[str], str | None]
+"""Returns a file's text, or None where there is none or it may not be read. It need not limit the size."""
+MOST_FILES: Final = 24
+"""So many files of one script are read at most."""
+MOST_FILE_CHARACTERS: Final = 65_536
+"""A longer file is not read: half a configuration would be another one."""
+_MOST_KEYS: Final = 4_000
+_DEEPEST: Final = 12
+_MOST_NESTED_SCRIPTS: Final = 3
+_CONFIG: Final = re.compile(r"\.(json|ya?ml)$", re.IGNORECASE)
+_SCRIPT_OPTIONS: Final = frozenset({"bash", "sh", "source", ".", "zsh"})
+_TUNE_NAME: Final = re.compile(r"([a-z0-9_]+)/([0-9.]+[BM])_(\w+)")
+
+
+def facts_of_script(
+    text: str, read_file: ReadFile | None = None, variables: Mapping[str, str] | None = None
+) -> Facts:
+    """Say what a batch script tells of an LLM job; of several commands, the one that tells most.
+
+    ``variables`` are known before the script begins. It reads files by ``read_file`` as the script names them,
+    here-documents of the script first. It never raises for any content, and runs nothing.
+    """
+    library = _Library(read_file)
+    finders = list(_finders(text, library, dict(variables or {}), depth=0))
+    best = max(finders, key=lambda each: (each.architecture is not None) + len(each.found), default=FactFinder())
+    return best.facts()
+
+
+class _Library:
+    """Files by name, each read once; the script's own here-documents come first."""
+
+    def __init__(self, read_file: ReadFile | None) -> None:
+        self._read_file = read_file
+        self._texts: dict[str, str | None] = {}
+        self._scripts_read: set[str] = set()
+
+    def add(self, files: Mapping[str, str]) -> None:
+        self._texts.update({name: text for name, text in files.items() if len(text) <= MOST_FILE_CHARACTERS})
+
+    def script(self, name: str) -> str | None:
+        """Return the text of a script, once: it may name itself."""
+        if name in self._scripts_read:
+            return None
+        self._scripts_read.add(name)
+        return self.text(name)
+
+    def text(self, name: str) -> str | None:
+        if name in self._texts:
+            return self._texts[name]
+        if self._read_file is None or len(self._texts) >= MOST_FILES or UNKNOWN in name or len(name) > 4096:
+            return None
+        text = self._read_file(name)
+        if text is not None and len(text) > MOST_FILE_CHARACTERS:
+            text = None
+        self._texts[name] = text
+        return text
+
+
+def _finders(text: str, library: _Library, variables: dict[str, str], depth: int) -> Iterator[FactFinder]:
+    script = read_script(text, variables)
+    sourced = _sourced_variables(script.commands, library)
+    if sourced:
+        script = read_script(text, {**variables, **sourced})
+    library.add(script.files)
+    for command in script.commands:
+        finder = FactFinder()
+        finder.words(command)
+        _read_named(command, finder, library)
+        yield finder
+        if depth < _MOST_NESTED_SCRIPTS:
+            for name in _nested_scripts(command):
+                nested = library.script(name)
+                if nested is not None:
+                    yield from _finders(nested, library, script.variables.copy(), depth + 1)
+
+
+def _sourced_variables(commands: tuple[tuple[str, ...], ...], library: _Library) -> dict[str, str]:
+    """What the files assign that a script reads by ``source`` or ``.``."""
+    found: dict[str, str] = {}
+    names = [command[1] for command in commands if len(command) > 1 and command[0] in ("source", ".")]
+    for name in names[:MOST_FILES]:
+        text = library.text(name)
+        if text is not None:
+            found.update(read_script(text, found).variables)
+    return found
+
+
+def _nested_scripts(command: tuple[str, ...]) -> Iterator[str]:
+    for word, following in pairwise(command):
+        if word.rpartition("/")[2] in _SCRIPT_OPTIONS and not following.startswith("-"):
+            yield following
+    if command[0].endswith((".sh", ".bash", ".slurm", ".sbatch")):
+        yield command[0]
+
+
+def _read_named(command: tuple[str, ...], finder: FactFinder, library: _Library) -> None:
+    """Read the configurations that a command names, then the model's own config.json; options win over files."""
+    said = dict(finder.found)
+    origin = dict(finder.origin)
+    for number, word in enumerate(command):
+        value = word.partition("=")[2] if word.startswith("-") and "=" in word else word
+        if _CONFIG.search(value):
+            _read_configuration(value, finder, library)
+        elif number and command[number - 1] == "--config" and (match := _TUNE_NAME.fullmatch(value)) is not None:
+            _take_recipe(match, finder)
+    if finder.found.get("framework") == "deepspeed":
+        said.pop("framework", None)  # LLaMA-Factory or axolotl, but DeepSpeed keeps the states
+    finder.found.update(said)
+    finder.origin.update({name: origin[name] for name in said})
+    model = finder.found.get("model")
+    if isinstance(model, str) and (text := library.text(posixpath.join(model, "config.json"))) is not None:
+        config = parse_configuration(text)
+        if isinstance(config, Mapping):
+            finder.config(config, posixpath.join(model, "config.json"))
+
+
+def _take_recipe(match: re.Match[str], finder: FactFinder) -> None:
+    """Note what a recipe of torchtune says by its name, as llama3_1/8B_qlora_single_device."""
+    family, size, method = match[1], match[2], match[3]
+    finder.default("framework", "torchtune", "--config")
+    finder.default("model", f"{family}-{size}", "--config")
+    finder.default("precision", "pure-16-bit", "--config")
+    finder.default("checkpointing", "full", "--config")
+    finder.default("fused_loss", value=True, where="--config")
+    if "lora" in method:
+        finder.default("lora_rank", 8, "--config")
+    if "qlora" in method:
+        finder.default("weights", "nf4", "--config")
+    if "single_device" not in method:
+        finder.default("zero_stage", 3, "--config")
+
+
+def _read_configuration(name: str, finder: FactFinder, library: _Library, depth: int = 0) -> None:
+    text = library.text(name)
+    config = parse_configuration(text) if text is not None else None
+    if not isinstance(config, Mapping):
+        return
+    if "num_hidden_layers" in config or "n_layer" in config:
+        finder.config(config, name)
+        return
+    for path, value in _leaves(config):
+        keys = [part.lower().replace("_", "-") for part in path]
+        for key in (".".join(keys[-2:]), keys[-1]):
+            if key in OPTIONS:
+                finder.take(key, value, name)
+                break
+        else:
+            finder.take(keys[-1], value, name)
+        if depth == 0 and _CONFIG.search(value) and keys[-1] in ("deepspeed", "deepspeed-config-file", "fsdp-config"):
+            _read_configuration(value, finder, library, depth + 1)
+    if "zero_optimization" in config or "deepspeed_config" in config:
+        finder.note("framework", "deepspeed", name)
+
+
+def parse_configuration(text: str) -> Any:
+    """Read JSON or YAML into plain mappings, lists and texts; None if it is neither. Raises nothing."""
+    if len(text) > MOST_FILE_CHARACTERS:
+        return None
+    try:
+        return json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - it makes texts only
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None
+
+
+def _leaves(config: Any) -> Iterator[tuple[tuple[str, ...], str]]:
+    """All values with the keys that lead to each, in order; so many that an alias of aliases does not matter."""
+    stack: list[tuple[tuple[str, ...], Any]] = [((), config)]
+    for _ in range(_MOST_KEYS):
+        if not stack:
+            return
+        path, node = stack.pop()
+        if isinstance(node, Mapping) and len(path) < _DEEPEST:
+            stack.extend(((*path, str(key)[:200]), value) for key, value in reversed(list(node.items())[:_MOST_KEYS]))
+        elif isinstance(node, list) and len(path) < _DEEPEST:
+            if path and all(isinstance(each, str) for each in node):
+                yield path, ",".join(node[:100])
+            else:
+                stack.extend((path, value) for value in reversed(node[:_MOST_KEYS]))
+        elif path and isinstance(node, str | bool) and len(str(node)) <= 1000:
+            yield path, str(node)

@@ -1,0 +1,1 @@
+"""How well the speed model predicts published measurements, and what it spares jobs."""

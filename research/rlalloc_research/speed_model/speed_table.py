@@ -1,0 +1,54 @@
+"""Wiring of ``speed-model``: tables in, the prior's figures, held-out errors and a figure out."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from rlalloc.errors import RlallocError
+from rlalloc.speed.speed_belief import SpeedBelief
+from rlalloc.view import slowdown
+from rlalloc_research.speed_model.fitted_prior import fitted_prior, priors_without
+from rlalloc_research.speed_model.held_out_speeds import Allowed, HeldOut, cpu_errors, held_out, limits_held
+from rlalloc_research.speed_model.measured_tables import all_families, cpu_sensitivities
+from rlalloc_research.speed_model.speed_picture import draw
+from rlalloc_simulator.progress import ProgressCallback
+
+
+class SpeedTable(NamedTuple):
+    """What came out; ``cpus`` are relative errors at CPU counts between one and all."""
+
+    families: int
+    prior: SpeedBelief
+    rows: list[HeldOut]
+    allowed: list[Allowed]
+    cpus: list[float]
+
+    @property
+    def tables(self) -> list[str]:
+        """The tables that points were held out of."""
+        return list(dict.fromkeys(name for row in self.rows for name in row.by_table))
+
+    @property
+    def spread(self) -> list[float]:
+        """Standard deviations of the prior."""
+        return [float(value) for value in np.sqrt(np.diag(self.prior.covariance))]
+
+
+def speed_table(data: Path, png: Path | None, report: ProgressCallback) -> SpeedTable:
+    """Fit and predict. Raises ConfigError where a table is missing, RlallocError where ``png`` cannot be written."""
+    report("reads the tables", 0.0)
+    families = all_families(data)
+    cpus = cpu_errors(cpu_sensitivities(data))
+    report("fits priors", 0.02)
+    prior, priors = fitted_prior(families), priors_without(families)
+    report("predicts what was held out", 0.7)
+    rows = held_out(families, priors)
+    report("compares slowdowns", 0.95)
+    allowed = limits_held(families, priors, slowdown)
+    if png is not None:
+        try:
+            png.write_bytes(draw(rows))
+        except OSError as err:
+            raise RlallocError(f"{png}: {err.strerror}; name a file that you may write") from err
+    return SpeedTable(sum(family.tells_scaling for family in families), prior, rows, allowed, cpus)

@@ -1,0 +1,166 @@
+"""Which GPU counts make sense for a job and have the memory."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlalloc.llm.facts import Facts, facts_of_words
+from rlalloc.llm.gpu_types import GPU_MEMORY_GIB, memory_gib
+from rlalloc.llm.known_models import architecture_named
+from rlalloc.llm.model_needs import counts_that_fit, makes_sense, memory_on, precision_of
+from rlalloc.llm.training_setup import PRECISIONS
+
+LLAMA_70B = architecture_named("llama-2-70b")
+
+
+def facts(words: str) -> Facts:
+    return facts_of_words(words.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "sense"),
+    [
+        ("model=llama-2-7b", {1, 2, 3, 4, 5, 6, 7, 8, 16}),
+        ("model=llama-2-7b tensor-model-parallel-size=4", {4, 8, 16}),
+        ("model=llama-2-7b tensor-model-parallel-size=4 pipeline-model-parallel-size=2", {8, 16}),
+        ("model=llama-2-7b micro-batch-size=2 global-batch-size=12", {1, 2, 3, 6}),
+        ("model=llama-2-7b tensor-model-parallel-size=2 micro-batch-size=1 global-batch-size=4", {2, 4, 8}),
+        ("vllm model=llama-2-7b tensor-parallel-size=$N", {1, 2, 4, 8, 16}),
+        ("vllm model=falcon-7b tensor-parallel-size=$N", {1}),
+        ("vllm model=my-13b tensor-parallel-size=$N", {1, 2, 3, 4, 5, 6, 7, 8, 16}),
+        ("model=llama-2-7b tensor-model-parallel-size=3", set()),
+    ],
+)
+def test_counts_that_make_sense(words: str, sense: set[int]) -> None:
+    found = facts(words)
+    assert {gpus for gpus in (*range(1, 9), 16) if makes_sense(found, gpus, 8)} == sense
+
+
+def test_sharding_needs_fewer_gpus_than_none() -> None:
+    """Full fine-tuning of 7B: 16 bytes a parameter fit no 80 GB unsharded; with ZeRO-3 on two they do."""
+    common = "model=llama-2-7b bf16 gradient-checkpointing max-seq-length=2048"
+    assert counts_that_fit(facts(common), 80, 8, 64) == ()
+    assert counts_that_fit(facts(f"{common} fsdp=full_shard"), 80, 8, 64)[0] == 2
+    assert counts_that_fit(facts(f"{common} deepspeed=zero3.json"), 80, 8, 64)[0] == 2
+
+
+def test_qlora_of_65b_fits_48_gb() -> None:
+    """QLoRA's abstract: a 65B model on a single 48 GB GPU; its code has a paged optimizer by default."""
+    words = "model=llama-65b load-in-4bit lora-r=64 lora-target-modules=all-linear gradient-checkpointing"
+    assert counts_that_fit(facts(f"{words} max-seq-length=512"), 48, 8, 8) == ()
+    assert counts_that_fit(facts(f"{words} max-seq-length=512 optim=paged_adamw_32bit"), 48, 8, 8)[0] == 1
+
+
+def test_an_engine_must_hold_one_sequence() -> None:
+    short = counts_that_fit(facts("vllm model=llama-3-8b max-model-len=8192"), 24, 8, 8)
+    long = counts_that_fit(facts("vllm model=llama-3-8b max-model-len=131072"), 24, 8, 8)
+    assert short[0] == 1
+    assert long == ()
+
+
+def test_key_value_heads_are_copied_beyond_their_number() -> None:
+    shared = memory_on(facts("vllm model=gemma-2b tensor-parallel-size=1 max-model-len=4096"), 1, 8)
+    copied = memory_on(facts("vllm model=gemma-2b tensor-parallel-size=8 max-model-len=4096"), 8, 8)
+    assert shared is not None
+    assert copied is not None
+    cache = {each.parts[0].name: each.parts[1].gib for each in (shared, copied)}
+    assert shared.parts[1].gib == pytest.approx(copied.parts[1].gib)
+    assert cache
+
+
+@pytest.mark.parametrize(
+    ("words", "precision"),
+    [
+        ("model=7b", "mixed"),
+        ("model=7b bf16", "amp"),
+        ("model=7b torch-dtype=bfloat16", "bf16"),
+        ("model=7b fsdp=full_shard bf16", "fsdp"),
+        ("model=7b deepspeed=x.json bf16", "deepspeed"),
+        ("pretrain_gpt.py bf16", "megatron"),
+        ("pretrain_gpt.py", "fp32"),
+        ("model=7b mixed-precision=no", "fp32"),
+    ],
+)
+def test_how_a_framework_keeps_its_states(words: str, precision: str) -> None:
+    assert precision_of(facts(words)) == precision
+
+
+def test_an_unknown_model_needs_nothing_that_is_known() -> None:
+    assert memory_on(facts("bf16 model=unknown"), 8, 8) is None
+    assert counts_that_fit(facts("bf16 model=unknown"), 80, 8, 64) == ()
+
+
+@given(
+    gpus=st.sampled_from([1, 2, 4, 8, 16, 64]),
+    stage=st.sampled_from([None, 0, 1, 2, 3]),
+    changes=st.fixed_dictionaries(
+        {
+            "micro_batch": st.integers(1, 8),
+            "sequence": st.sampled_from([128, 2048, 8192]),
+            "checkpointing": st.sampled_from([None, "none", "selective", "full"]),
+            "precision": st.sampled_from([None, "fp32", "16-bit", "pure-16-bit"]),
+            "lora_rank": st.sampled_from([None, 8]),
+            "weights": st.sampled_from([None, "4-bit", "nf4"]),
+            "framework": st.sampled_from(["", "deepspeed", "megatron"]),
+        }
+    ),
+)
+def test_more_of_anything_never_needs_less(gpus: int, stage: int | None, changes: dict[str, Any]) -> None:
+    """More GPUs or sharding need no more memory on each; longer sequences and more of them no less."""
+    base = Facts(architecture=LLAMA_70B, zero_stage=stage, **changes)
+
+    def needed(found: Facts, count: int) -> float:
+        memory = memory_on(found, count, 8)
+        assert memory is not None
+        return memory.needed_gib
+
+    here = needed(base, gpus)
+    assert here > 0
+    assert needed(base, 2 * gpus) <= here
+    longer = Facts(architecture=LLAMA_70B, zero_stage=stage, **{**changes, "sequence": 2 * changes["sequence"]})
+    assert needed(longer, gpus) >= here
+    more = Facts(architecture=LLAMA_70B, zero_stage=stage, **{**changes, "micro_batch": 9})
+    assert needed(more, gpus) >= here
+
+
+def test_every_precision_has_its_bytes() -> None:
+    assert set(PRECISIONS) == {"fp32", "amp", "mixed", "deepspeed", "fsdp", "megatron", "bf16"}
+
+
+@pytest.mark.parametrize(
+    ("name", "gib"),
+    [
+        ("a100", 80),
+        ("A100-SXM4-40GB", 40),
+        ("nvidia_a100-pcie-80gb", 80),
+        ("nvidia_h100_80gb_hbm3", 80),
+        ("h200", 141),
+        ("tesla_v100-sxm2-16gb", 16),
+        ("rtx_a6000", 48),
+        ("nvidia_geforce_rtx_4090", 24),
+        ("mi250x", 64),
+        ("MI300X", 192),
+        ("l40s", 45),
+        ("gh200", 96),
+        ("3g.20gb", None),
+        ("a100_3g.20gb", None),
+        ("shard", None),
+        ("", None),
+        ("tesla", None),
+    ],
+)
+def test_memory_of_a_gpu_type(name: str, gib: float | None) -> None:
+    assert memory_gib(name) == gib
+
+
+def test_the_site_knows_better() -> None:
+    assert memory_gib("a100", {"a100": 40}) == 40
+    assert memory_gib("ours", {"ours": 33}) == 33
+
+
+@given(st.text(max_size=200))
+def test_no_gpu_type_raises(name: str) -> None:
+    found = memory_gib(name)
+    assert found is None or found in GPU_MEMORY_GIB.values() or found > 0

@@ -1,0 +1,127 @@
+"""The daemon adds each job of the site as it ends, and catches up on what it missed."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rlalloc.config import Config, HistorySection
+from rlalloc.past_job import PastJob
+from rlalloc.store import Store
+from rlallocd.ended_job_collection import SETTLED_AFTER_S, EndedJobCollection
+from rlallocd.interval import Interval
+from rlallocd.slurm import EndedJobs, SlurmUnavailable
+from tests.core.history.test_history_readers import PAST
+from tests.core.test_store import DECISION
+
+DAY_S = 86400.0
+NOW_S = 1_800_000_000.0
+CONFIG = Config()
+
+
+class Site:
+    """What has ended and is settled, and the spans of time that were asked for; ``fails`` makes sacct fail."""
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ended: list[PastJob] = []
+        self.spans: list[tuple[float, float]] = []
+        self.fails = False
+        self.store = store
+        self.counters: Counter[str] = Counter()
+        self.clock_s = 0.0
+        monkeypatch.setattr("rlallocd.ended_job_collection.Interval", lambda: Interval(clock=lambda: self.clock_s))
+        self.collection = EndedJobCollection(store, self.counters)
+
+    def ask(self, since_s: float, until_s: float) -> EndedJobs:
+        self.spans.append((since_s, until_s))
+        if self.fails:
+            raise SlurmUnavailable("sacct gave no answer in 10 s")
+        return EndedJobs(tuple(job for job in self.ended if since_s <= job.ended_s <= until_s), until_s, 0)
+
+    def collect_after(self, seconds: float, config: Config = CONFIG) -> None:
+        self.clock_s += seconds
+        self.collection.collect(self.ask, config, NOW_S + SETTLED_AFTER_S + self.clock_s)
+
+    @property
+    def stored(self) -> list[str]:
+        return [job.job_id for job in self.store.history.past_jobs()]
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    yield Site(store, monkeypatch)
+    store.close()
+
+
+def job(job_id: int, ended_s: float) -> PastJob:
+    return msgspec.structs.replace(PAST, job_id=str(job_id), ended_s=ended_s)
+
+
+def test_what_has_ended_since_is_asked_for_and_added_once(site: Site) -> None:
+    site.ended = [job(1, NOW_S - 60)]
+    site.collect_after(0)
+    site.collect_after(100)  # not yet
+    assert site.spans == [(NOW_S - DAY_S, NOW_S)]
+    site.ended.append(job(2, NOW_S + 200))
+    site.ended.append(job(3, NOW_S - 30))  # slurmdbd heard of it late
+    site.collect_after(200)
+    assert site.spans[1:] == [(NOW_S - 600, NOW_S + 300)]
+    assert site.stored == ["1", "3", "2"]
+    assert site.counters["past_jobs"] == 3
+
+
+def test_it_catches_up_after_a_downtime_a_day_a_call(site: Site) -> None:
+    site.collect_after(0)
+    site.ended = [job(day, NOW_S + day * DAY_S - 1) for day in range(1, 4)]
+    for seconds in (3 * DAY_S, 30, 30, 30, 30):
+        site.collect_after(seconds)
+    assert site.stored == ["1", "2", "3"]
+    assert all(until_s - since_s <= DAY_S + 600 for since_s, until_s in site.spans)
+    assert len(site.spans) == 5  # the fourth asks for the minute that the others took
+
+
+def test_a_failure_is_counted_and_tried_again_later_and_for_less(site: Site) -> None:
+    site.fails = True
+    for seconds in (0, 599, 1, 1199, 1):
+        site.collect_after(seconds)
+    assert [since_s for since_s, _ in site.spans] == [NOW_S - DAY_S, NOW_S + 600 - DAY_S, NOW_S + 1800 - DAY_S]
+    spans_s = [until_s - since_s for since_s, until_s in site.spans]
+    assert spans_s == [DAY_S, DAY_S / 4 + 600, DAY_S / 16 + 600]
+    assert (site.counters["history_errors"], site.stored) == (3, [])
+    site.fails = False
+    site.ended = [job(1, NOW_S)]
+    site.collect_after(3600)
+    for _ in range(10):
+        site.collect_after(30)
+    assert site.stored == ["1"]
+
+
+def test_names_are_stored_as_the_site_wants_them(site: Site, tmp_path: Path) -> None:
+    config = Config(history=HistorySection(pseudonymize=True, key_file=tmp_path / "missing" / "key"))
+    site.ended = [job(1, NOW_S - 60)]
+    site.collect_after(0, config)
+    assert (site.stored, site.counters["history_errors"]) == ([], 1)  # no key: no name is stored
+    (tmp_path / "missing").mkdir()
+    site.collect_after(4000, config)
+    for _ in range(10):
+        site.collect_after(30, config)
+    (stored,) = site.store.history.past_jobs()
+    assert stored.user.startswith("user-")
+    assert stored.name.startswith("job-")
+
+
+def test_a_job_that_rlalloc_changed_has_the_time_limit_that_its_user_asked_for(site: Site) -> None:
+    site.store.add_decisions([DECISION])
+    ours = msgspec.structs.replace(
+        job(DECISION.job_id, NOW_S - 60), submitted_s=DECISION.submitted_s, limit_s=4 * 3600.0
+    )
+    other = msgspec.structs.replace(ours, submitted_s=DECISION.submitted_s + 5, ended_s=NOW_S - 50)
+    site.ended = [ours, other]
+    site.collect_after(0)
+    assert [found.limit_s for found in site.store.history.past_jobs()] == [
+        DECISION.request.time_limit_s,
+        4 * 3600.0,
+    ]

@@ -1,0 +1,62 @@
+"""Past jobs of a real site: added as they end, and imported by one command."""
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rlalloc.past_job import PastJob
+from rlalloc.store import Store
+from rlalloc_testbed import Installation
+from slurm_testbed import wait_until
+
+from .conftest import MOLDABLE
+
+pytestmark = pytest.mark.slurm
+
+PROGRAM = Path(sys.executable).parent / "rlalloc"
+ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"}
+NOT_OURS = "#!/bin/sh\n#SBATCH --ntasks=1 --cpus-per-task=2 --mem=100M --time=7 --job-name=not_ours\nsrun true\n"
+
+
+def past_jobs(path: Path) -> dict[str, PastJob]:
+    store = Store(f"sqlite:///{path}", read_only=True)
+    found = {job.job_id: job for job in store.history.past_jobs()}
+    store.close()
+    return found
+
+
+def test_each_job_of_the_site_is_added_as_it_ends_and_found_by_an_import(rlalloc: Installation) -> None:
+    began_s = time.time()
+    rlalloc.stop("rlallocd")
+    rlalloc.write_config(history={"every_s": 1.0})
+    rlalloc.start("rlallocd")
+    other = rlalloc.submit(NOT_OURS)
+    array = rlalloc.submit(NOT_OURS, "--array=1-2")
+    ours = rlalloc.submit(MOLDABLE)
+    never = rlalloc.submit(NOT_OURS, "--hold")
+    rlalloc.site.wait_for_states([other, array, ours], ENDED)
+    rlalloc.site.run(["scancel", str(never)])
+    wanted = {str(other), f"{array}_1", f"{array}_2", str(ours)}
+    added = wait_until(
+        lambda: wanted <= (found := past_jobs(rlalloc.store_path)).keys() and found, what="the jobs are added"
+    )
+    assert str(never) not in added
+    job = added[str(other)]
+    assert (job.name, job.user, job.state, job.cpus, job.mem_mib) == ("not_ours", "llm-alice", "COMPLETED", 2, 100)
+    assert (job.limit_s, job.nodes, job.gpus) == (420, 1, 0)
+    assert began_s - 2 <= job.submitted_s <= job.started_s <= job.ended_s <= time.time() + 2
+    assert added[str(ours)].gpus in (1, 2)
+    assert added[str(ours)].limit_s == 600
+
+    rlalloc.stop("rlallocd")
+    rlalloc.write_config(store={"url": f"sqlite:///{rlalloc.site.directory}/store.sqlite.imported"})
+    command: list[str | Path] = [PROGRAM, "history", "import", "--config", rlalloc.config_path]
+    day = time.strftime("%Y-%m-%d", time.localtime(began_s - 86400))
+    said = rlalloc.site.run([*command, "--starttime", day])
+    assert "past jobs read" in said
+    imported = past_jobs(rlalloc.site.directory / "store.sqlite.imported")
+    assert wanted <= imported.keys()
+    assert imported[str(other)] == job
+    assert ", 0 of them new" in rlalloc.site.run(command)  # the last day again, and nothing twice
