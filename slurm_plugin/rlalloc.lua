@@ -20,9 +20,25 @@ local WAKE_FILE = RUNTIME_DIRECTORY .. "/wake"
 
 local UPTIME_FILE = "/proc/uptime"
 
-local INTERCEPT_HEADER = "rlalloc-intercept 2"
+local INTERCEPT_HEADER = "rlalloc-intercept 3"
 local INTERCEPT_BYTES = 65536
-local SCRIPT_BYTES = 262144 -- what is searched of a script: slurmctld accepts 4 MB
+local SCRIPT_BYTES = 16384 -- what is read of a script: slurmctld accepts 4 MB, and all of it waits
+local CODE_BYTES = 6144 -- of that, without comment lines
+local FINGERPRINT_BYTES = 2048
+local MOST_LINES = 600
+local MOST_OPTIONS = 250
+local MOST_DIRECTIVES = 64 -- lines
+local MOST_VALUES = 40 -- options, settings and launchers of the table that a script names
+local MOST_TIMES = 4 -- occurrences of one setting, launcher or variable that are looked at
+local MOST_VARIABLES = 8
+local MOST_SUMS = 8
+local MOST_STEPS = 2
+local LINE_BYTES = 200
+local VALUE_BYTES = 200
+local ARITHMETIC_BYTES = 64
+local WORDS_BYTES = 1000
+local SAMPLES = 64 -- bytes by which a text is seen to be no script
+local MOST_ALIKE = 20
 local ASK_BYTES = 400
 local COMMENT_BYTES = 65535 -- what slurmdbd keeps of an admin comment
 local NOTE_BYTES = 64 -- what the daemon adds to it
@@ -40,6 +56,10 @@ local TRES_FIELDS = {"tres_per_node", "tres_per_job", "tres_per_task", "tres_per
 local NO_VAL = 4294967294
 local NO_VAL16 = 65534
 local INFINITE16 = 65535
+
+local NEWLINE, HASH, DASH = 10, 35, 45 -- bytes
+local ENDS_OF_LISTS = {[44] = true, [93] = true} -- , ]
+local ENDS_OF_TABLES = {[125] = true} -- }
 
 local function set_of(words)
    local set = {}
@@ -95,6 +115,38 @@ local function read_whole_number(text, line)
    return tonumber(text:match("^%d+$")) or error(INTERCEPT_FILE .. ": not a whole number: " .. line, 0)
 end
 
+--- The name that an entry's words have: nproc-per-node for --nproc_per_node, srun-n for "srun -n".
+local function word_name(entry)
+   return (entry:gsub(" %-", "-"):gsub("^%-+", ""):gsub("[_ ]", "-"))
+end
+
+local table_of_words = {} -- read once for each text of its lines, not each time that the file is renewed
+
+--- The table of words: long options, short options of srun, settings, launchers.
+local function read_table(words, launchers)
+   if words == table_of_words.words_line and launchers == table_of_words.launchers_line then
+      return table_of_words
+   end
+   local found = {options = {}, srun = {}, settings = {}, launchers = {}}
+   found.words_line, found.launchers_line = words, launchers
+   for entry in words:gmatch("[^|]+") do
+      local long, short = entry:match("^%-%-(.+)$"), entry:match("^srun %-(.+)$")
+      if long then
+         found.options[long] = word_name(entry)
+         found.options[(long:gsub("-", "_"))] = word_name(entry)
+      elseif short then
+         found.srun[short] = word_name(entry)
+      else
+         found.settings[#found.settings + 1] = {text = entry, name = word_name(entry)}
+      end
+   end
+   for entry in launchers:gmatch("[^|]+") do
+      found.launchers[#found.launchers + 1] = {text = entry, name = word_name(entry)}
+   end
+   table_of_words = found
+   return found
+end
+
 local READERS = {
    expires = function(intercept, value, line)
       intercept.expires = read_whole_number(value, line)
@@ -107,6 +159,15 @@ local READERS = {
    end,
    skip = function(intercept, value)
       intercept.skipped_forms[value] = true
+   end,
+   table = function(intercept, value, line)
+      intercept.stamp = value:match("^%x+$") or error(INTERCEPT_FILE .. ": not a stamp: " .. line, 0)
+   end,
+   words = function(intercept, value)
+      intercept.words = value
+   end,
+   launchers = function(intercept, value)
+      intercept.launchers = value
    end,
    class = function(intercept, value, line)
       local name, text = value:match("^([%w_-]+) (.+)$")
@@ -143,7 +204,7 @@ local function parse_intercept(text)
    if text:sub(-1) ~= "\n" then
       error(INTERCEPT_FILE .. ": cut short", 0)
    end
-   local intercept = {skipped_forms = {}, commands = {}, rules = {}}
+   local intercept = {skipped_forms = {}, commands = {}, rules = {}, words = "", launchers = ""}
    for line in text:sub(#INTERCEPT_HEADER + 2):gmatch("[^\n]+") do
       local key, value = line:match("^(%l+) (.+)$")
       local reader = READERS[key or ""]
@@ -213,44 +274,352 @@ local function asks_for_gpus(job_desc)
 end
 
 --- The words of all #RLALLOC lines, then those of a comment `rlalloc: …`; nil if there is neither.
+-- No more words are read than a tag has room for: one beyond them makes the tag too long.
 local function directive_words(script, comment)
-   local words
+   local words, bytes
    local function take(line)
-      words = words or {}
+      words, bytes = words or {}, bytes or 0
       for word in line:gmatch("%S+") do
-         words[#words + 1] = word
-      end
-   end
-   if script:find("#RLALLOC", 1, true) then
-      for line in ("\n" .. script):gmatch("\n#RLALLOC([^\n]*)") do
-         if line:match("^%s") or line == "" then
-            take(line)
+         if bytes > ASK_BYTES then
+            return
          end
+         words[#words + 1] = word
+         bytes = bytes + #word + 1
       end
    end
-   local from_comment = (comment or ""):match("^%s*rlalloc:(.*)$")
+   local at, lines = script:find("#RLALLOC", 1, true), 0
+   while at ~= nil and (bytes or 0) <= ASK_BYTES do
+      lines = lines + 1
+      if lines > MOST_DIRECTIVES then
+         take(string.rep("_", ASK_BYTES + 1))
+      end
+      local line_end = script:find("\n", at, true) or #script + 1
+      local line = script:sub(at + #"#RLALLOC", line_end - 1)
+      if (at == 1 or script:byte(at - 1) == NEWLINE) and (line == "" or line:find("^%s")) then
+         take(line)
+      end
+      at = script:find("#RLALLOC", line_end, true)
+   end
+   local from_comment = (comment or ""):sub(1, SCRIPT_BYTES):match("^%s*rlalloc:(.*)$")
    if from_comment then
       take(from_comment)
    end
    return words
 end
 
---- The class of the first text of the intercept file that stands in the script outside of comment lines.
-local function class_of_commands(script, commands)
-   local code -- made only if a text stands anywhere: most scripts have none
-   for _, command in ipairs(commands) do
-      if script:find(command.text, 1, true) then
-         code = code or ("\n" .. script):gsub("\n[ \t]*#[^\n]*", "")
-         if code:find(command.text, 1, true) then
-            return command.class
+-- What the script says. rlalloc.script_words reads it alike in Python; a test holds the two together.
+
+--- Whether a third of a long text is the same byte, blanks aside: to search that for words takes too long.
+-- Squares, so that no regular text looks like one byte.
+local function is_no_script(text)
+   if #text < 16 * SAMPLES then
+      return false
+   end
+   local counts = {}
+   for number = 1, SAMPLES do
+      local byte = text:byte(number * number * 37 % #text + 1)
+      counts[byte] = (counts[byte] or 0) + 1
+      if byte ~= 32 and counts[byte] == MOST_ALIKE then
+         return true
+      end
+   end
+   return false
+end
+
+--- The script without comment lines, and whether that is all of it.
+local function code_lines(script, whole)
+   local kept, kept_from, at = {}, 1, 1
+   for _ = 1, MOST_LINES do
+      local line_end = script:find("\n", at, true)
+      local first = script:byte(at)
+      if first == 32 or first == 9 then
+         first = script:byte((script:match("^[ \t]*()", at)))
+      end
+      if first == HASH then
+         if kept_from < at then
+            kept[#kept + 1] = script:sub(kept_from, at - 1)
          end
+         kept_from = (line_end or #script) + 1
+      end
+      if line_end == nil then
+         kept[#kept + 1] = script:sub(kept_from)
+         return table.concat(kept), whole
+      end
+      at = line_end + 1
+   end
+   kept[#kept + 1] = script:sub(kept_from, at - 1)
+   return table.concat(kept), false
+end
+
+--- What is read of a script, and whether that is all of it. Empty where it is no script.
+local function code_of(script, whole)
+   local code
+   code, whole = code_lines(script, whole)
+   if #code > CODE_BYTES then
+      code, whole = code:sub(1, CODE_BYTES), false
+   end
+   if is_no_script(code) then
+      return "", false
+   end
+   return code, whole
+end
+
+--- The class of the first text of the intercept file that stands in the code.
+local function class_of_commands(code, commands)
+   for _, command in ipairs(commands) do
+      if code:find(command.text, 1, true) then
+         return command.class
       end
    end
    return nil
 end
 
+--- Where a text stands in the code, each time that it does; each at most MOST_TIMES.
+local function occurrences(code, text)
+   local at, times = 0, 0
+   return function()
+      if at and times < MOST_TIMES then
+         times = times + 1
+         at = code:find(text, at + 1, true)
+         return at
+      end
+   end
+end
+
+--- Whether a word may begin here: neither a letter, digit, dot, dash or $ stands before.
+local function begins_word(code, at)
+   return at == 1 or not code:find("^[A-Za-z0-9_.$-]", at - 1)
+end
+
+--- A text without the bytes at its end that are in a set.
+local function without_last(text, set)
+   local last = #text
+   if not set[text:byte(last)] then
+      return text
+   end
+   while set[text:byte(last)] do
+      last = last - 1
+   end
+   return text:sub(1, last)
+end
+
+--- The value in quotes or in $(…) that begins here; nil where there is neither, _ where its end is too far.
+local function enclosed_value(part)
+   local first, last = part:byte(1), nil
+   if first == 34 or first == 39 then -- " '
+      last = part:find(first == 34 and '"' or "'", 2, true)
+      return last and part:sub(2, last - 1) or "_"
+   elseif first == 96 then -- `
+      last = part:find("`", 2, true)
+      return last and "$(" .. part:sub(2, last - 1) .. ")" or "_"
+   elseif part:find("^%$%(%(") then
+      last = part:find("))", 1, true)
+      return last and part:sub(1, last + 1) or "_"
+   elseif part:find("^%$%(") then
+      last = part:find(")", 1, true)
+      return last and part:sub(1, last) or "_"
+   end
+end
+
+--- The value that begins here; _ for one that is too long to be read, nil where there is none.
+local function value_at(code, start)
+   local part = code:sub(start, start + VALUE_BYTES - 1)
+   local value = part:match("^[^%s;|&\"'`()]+")
+   if value == nil or value == "$" then
+      return enclosed_value(part)
+   elseif value == "\\" then
+      return nil
+   elseif #value == VALUE_BYTES then
+      return "_"
+   end
+   value = without_last(value, ENDS_OF_LISTS)
+   return value:find("{", 1, true) and value or without_last(value, ENDS_OF_TABLES)
+end
+
+--- What the script assigns to a variable; nil if it does not, or differently at different places.
+local function assigned(code, name, variables)
+   local values = variables.values
+   if values[name] == nil then
+      if variables.count >= MOST_VARIABLES then
+         return nil
+      end
+      variables.count = variables.count + 1
+      local value, several
+      for at in occurrences(code, name .. "=") do
+         if begins_word(code, at) then
+            local found = value_at(code, at + #name + 1) or false
+            several = several or (value ~= nil and value ~= found)
+            value = found
+         end
+      end
+      values[name] = not several and value or false
+   end
+   return values[name] or nil
+end
+
+--- Follow a variable to its value, through at most MOST_STEPS assignments.
+local function followed(code, value, name, variables)
+   for _ = 1, MOST_STEPS do
+      local found = name and assigned(code, name, variables)
+      if not found then
+         break
+      end
+      value = found
+      name = value:match("^%${?([A-Za-z_][A-Za-z0-9_]*)}?$")
+   end
+   return value
+end
+
+--- What the script assigns, in the place of a variable, also inside of $((…)).
+local function resolved(code, value, variables)
+   if value:byte(1) ~= 36 then -- $
+      return value
+   end
+   value = followed(code, value, value:match("^%${?([A-Za-z_][A-Za-z0-9_]*)}?$"), variables)
+   if value:sub(1, 3) ~= "$((" or #value > ARITHMETIC_BYTES or variables.sums == MOST_SUMS then
+      return value
+   end
+   variables.sums = variables.sums + 1
+   return "$((" .. value:sub(4):gsub("[ \t$]", ""):gsub("[A-Za-z_][A-Za-z0-9_]*", function(name)
+      return followed(code, name, name, variables)
+   end)
+end
+
+--- Where each occurrence of a command ends.
+local function commands_of(code, text)
+   local next_occurrence = occurrences(code, text)
+   return function()
+      for at in next_occurrence do
+         local last = at + #text
+         if begins_word(code, at) and (last > #code or code:find("^%s", last)) then
+            return last
+         end
+      end
+   end
+end
+
+local function take_options(code, options, take, full)
+   local at = 1
+   for _ = 1, MOST_OPTIONS do
+      at = code:find("--", at, true)
+      if at == nil then
+         return true
+      elseif full() then
+         return false
+      end
+      local name, last = code:match("^([A-Za-z][A-Za-z0-9_.-]*)()", at + 2)
+      if name == nil then
+         at = code:match("^%-+()", at)
+      else
+         at = last
+         if options[name] then
+            local from = code:match("^[ \t]*=?[ \t]*()", at)
+            from = code:match("^\\\r?\n[ \t]*()", from) or from
+            local value = from > at and value_at(code, from) or nil
+            if value and (value == "-" or value:find("^%-[^0-9]")) then
+               value = nil
+            end
+            take(options[name], value)
+         end
+      end
+   end
+   return false
+end
+
+local function take_settings(code, settings, take)
+   for _, setting in ipairs(settings) do
+      for at in occurrences(code, setting.text) do
+         local last = at + #setting.text
+         if begins_word(code, at) then
+            local from
+            if setting.text:byte(1) == DASH then
+               from = code:match("^[ =]()", last)
+            else
+               from = code:match("^[\"']?[ \t]*[=:][ \t]*()", last)
+            end
+            if from then
+               take(setting.name, value_at(code, from))
+            end
+         end
+      end
+   end
+end
+
+local function take_commands(code, entries, take)
+   for last in commands_of(code, "srun") do
+      local line = code:sub(last, last + LINE_BYTES - 1):gsub("\\\r\n", " "):gsub("\\\n", " "):match("^[^\n]*")
+      for letter, value in line:gmatch("[ \t]%-([A-Za-z])[ =]?([0-9$]%S*)") do
+         if entries.srun[letter] then
+            take(entries.srun[letter], value)
+         end
+      end
+   end
+   for _, launcher in ipairs(entries.launchers) do
+      for last in commands_of(code, launcher.text) do
+         local value = value_at(code, last + 1)
+         take(launcher.name, value and not value:find("^%-") and value or nil)
+      end
+   end
+end
+
+--- The words of the code that the table names, joined by +; too-long if they are not all there.
+local function words_of(code, entries)
+   local words, listed, seen, bytes, variables = {}, {}, {}, -1, {count = 0, sums = 0, values = {}}
+   local values = 0
+   local function take(name, value)
+      values = values + 1
+      local word = value and name .. "=" .. value or name
+      if bytes > WORDS_BYTES or values > MOST_VALUES or seen[word] then
+         return
+      end
+      seen[word] = true
+      if value then
+         local whole = resolved(code, value, variables)
+         if whole ~= value and whole:find("^%-[^0-9]") then
+            word = name
+         elseif whole ~= value or whole:find("[^A-Za-z0-9=,._/$:{}()*-]") then
+            word = name .. "=" .. whole:gsub("[^A-Za-z0-9=,._/$:{}()*-]", "_")
+         end
+      end
+      if not listed[word] then
+         listed[word] = true
+         words[#words + 1] = word
+         bytes = bytes + #word + 1
+      end
+   end
+   local all = take_options(code, entries.options, take, function()
+      return values > MOST_VALUES
+   end)
+   take_settings(code, entries.settings, take)
+   take_commands(code, entries, take)
+   return all and bytes <= WORDS_BYTES and values <= MOST_VALUES and table.concat(words, "+") or "too-long"
+end
+
+--- A polynomial hash modulo 2^31 - 1 of the first bytes without blanks and digits, which runs differ in.
+local function fingerprint_of(code)
+   local state = 7
+   local last = math.min(#code, FINGERPRINT_BYTES)
+   for at = 1, last, 4 do
+      local a, b, c, d = code:byte(at, math.min(at + 3, last))
+      if a > 57 or (a > 32 and a < 48) then
+         state = state * 31 + a
+      end
+      if b and (b > 57 or (b > 32 and b < 48)) then
+         state = state * 31 + b
+      end
+      if c and (c > 57 or (c > 32 and c < 48)) then
+         state = state * 31 + c
+      end
+      if d and (d > 57 or (d > 32 and d < 48)) then
+         state = state * 31 + d
+      end
+      state = state % 2147483647
+   end
+   return string.format("%.0f", state)
+end
+
 --- The class of the job; nil if it is not an LLM job.
-local function class_of(script, words, commands)
+local function class_of(code, words, commands)
    local named
    for _, word in ipairs(words or {}) do
       local value = word:match("^class=(.*)$")
@@ -258,7 +627,7 @@ local function class_of(script, words, commands)
          named = value
       end
    end
-   return named or class_of_commands(script, commands) or (words and "train")
+   return named or class_of_commands(code, commands) or (words and "train")
 end
 
 -- Which rule holds
@@ -331,7 +700,7 @@ local function name_to_skip(job_desc, script, skipped_forms)
    if skipped_forms["ntasks-per-gpu"] and number_of(job_desc, "ntasks_per_tres") then
       return "ntasks-per-gpu"
    end
-   if ("\n" .. script):find("\n#SBATCH[^\n]* %-%-deadline") then
+   if script:find("--deadline", 1, true) and ("\n" .. script):find("\n#SBATCH[^\n]* %-%-deadline") then
       return "deadline"
    end
    return nil
@@ -354,6 +723,18 @@ local function ask_of(words)
    return ask
 end
 
+--- What the script shows, for the tag; empty if the intercept file names no words.
+local function reading_of(code, whole, intercept)
+   if intercept.stamp == nil then
+      return ""
+   end
+   local words = "too-long"
+   if whole then
+      words = words_of(code, read_table(intercept.words, intercept.launchers))
+   end
+   return string.format(";table=%s;script=%s;words=%s", intercept.stamp, fingerprint_of(code), words)
+end
+
 local function tag_text(rule, class, begin, user_begin, words, skip)
    return string.format(
       "rlalloc:v=1;mode=%s;rule=%s;class=%s;begin=%.0f;user_begin=%.0f;ask=%s%s",
@@ -364,14 +745,14 @@ end
 --- What is wrong with the words, for the user; nil if nothing is that can be seen here.
 local function complaint_about(words)
    for _, word in ipairs(words or {}) do
-      local shown = ask_of({word}):sub(1, 60)
       local key, value = word:match("^([^=]+)=(.+)$")
       if not IS_KNOWN_WORD[key or ""] then
          local known = table.concat(KNOWN_WORDS, "=, ") .. "="
-         return string.format("#RLALLOC %s: unknown; known are %s", shown, known)
+         return string.format("#RLALLOC %s: unknown; known are %s", ask_of({word}):sub(1, 60), known)
       end
       if key == "class" and not CLASSES[value] then
-         return string.format("#RLALLOC %s: write class=train, class=finetune or class=serve", shown)
+         local text = "#RLALLOC %s: write class=train, class=finetune or class=serve"
+         return string.format(text, ask_of({word}):sub(1, 60))
       end
    end
    if ask_of(words) == "too-long" then
@@ -418,7 +799,7 @@ end
 
 --- Tag the job, and defer it where the mode is enforce. begin_time comes last, so that nothing half-done is deferred.
 -- A skipped job is only tagged, for the daemon to record why.
-local function intercept_job(job_desc, rule, class, words, now, grace, skip)
+local function intercept_job(job_desc, rule, class, words, reading, now, grace, skip)
    local user_begin = number_of(job_desc, "begin_time") or 0
    local admin_comment = text_of(job_desc, "admin_comment")
    local enforce = rule.mode == "enforce" and skip == nil
@@ -427,7 +808,7 @@ local function intercept_job(job_desc, rule, class, words, now, grace, skip)
    if enforce and not held then
       begin = math.max(user_begin, now + grace)
    end
-   local tag = tag_text(rule, class, begin, user_begin, words, skip)
+   local tag = tag_text(rule, class, begin, user_begin, words, skip) .. reading
    local comment = admin_comment and (admin_comment .. " " .. tag) or tag
    if #comment + NOTE_BYTES > COMMENT_BYTES then
       slurm.log_info("rlalloc: job passed as submitted: its admin comment has no room for a tag")
@@ -456,9 +837,12 @@ local function handle(job_desc, part_list)
    if intercept == nil then
       return
    end
+   local whole = #script <= SCRIPT_BYTES
    script = script:sub(1, SCRIPT_BYTES)
    local words = directive_words(script, text_of(job_desc, "comment"))
-   local class = class_of(script, words, intercept.commands)
+   local code
+   code, whole = code_of(script, whole)
+   local class = class_of(code, words, intercept.commands)
    if class == nil then
       return
    end
@@ -470,7 +854,8 @@ local function handle(job_desc, part_list)
       return -- of a heterogeneous job, the first component stands for all
    end
    local skip = name_to_skip(job_desc, script, intercept.skipped_forms)
-   intercept_job(job_desc, rule, class, words, now, intercept.grace, skip)
+   local reading = reading_of(code, whole, intercept)
+   intercept_job(job_desc, rule, class, words, reading, now, intercept.grace, skip)
    if skip ~= nil then
       return
    end

@@ -93,7 +93,7 @@ def _print_chapter(chapter: Chapter) -> None:
     table.add_row("request", decision.request.describe())
     table.add_row("class, rule", f"{decision.job_class}, {decision.rule} ({decision.mode}) on {decision.partition}")
     if decision.bounds is not None:
-        for name, line in _bounds_lines(decision.bounds):
+        for name, line in bounds_lines(decision.bounds):
             table.add_row(name, line)
     table.add_row("decided", f"{local_time(decision.decided_s)}, decision {decision.id}")
     if decision.predicted_gain is not None:
@@ -141,9 +141,12 @@ def _allocation_line(request: Allocation, allocation: Allocation | None, mode: s
     return allocation.describe() + (" (shadow: not applied)" if mode == "shadow" else "")
 
 
-def _bounds_lines(bounds: Bounds) -> tuple[tuple[str, str], ...]:
+def bounds_lines(bounds: Bounds) -> tuple[tuple[str, str], ...]:
+    """Lines of a table that say what a job may get and who says so; what its script shows comes first."""
     counts = ", ".join(str(count) for count in bounds.gpu_counts)
+    script = (("script", bounds.script),) if bounds.script else ()
     return (
+        *script,
         ("bounds: GPUs", f"{_range(bounds.gpus)}; workable: {counts}"),
         ("bounds: CPUs/GPU", _range(bounds.cpus_per_gpu)),
         ("bounds: MiB/GPU", _range(bounds.mem_mib_per_gpu)),

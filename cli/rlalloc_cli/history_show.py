@@ -31,7 +31,7 @@ def _print_spread(found: HistorySummary) -> None:
         ("wait", [duration(value) for value in found.wait_s]),
         ("run time", [duration(value) for value in found.run_s]),
         ("time limit", [duration(value) for value in found.limit_s]),
-        ("limit / run time", [f"{value:.3g}" for value in found.over_asking]),
+        ("limit / run time", [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in found.over_asking]),
     )
     for name, values in rows:
         table.add_row(name, *(values or ["-"] * len(QUANTILES)))
@@ -57,13 +57,19 @@ def _print_sizes(found: HistorySummary) -> None:
     largest = max((each.at_most or 0 for each in found.sizes), default=0)
     for each in found.sizes:
         table.add_row(
-            f"up to {each.at_most}" if each.at_most is not None else f"over {largest}",
+            _class(each.at_most, largest),
             f"{each.jobs:,}",
             f"{each.jobs / found.jobs:.1%}",
             f"{each.hours:,.0f}",
             f"{each.hours / hours:.1%}",
         )
     CONSOLE.print(table)
+
+
+def _class(at_most: int | None, largest: int) -> str:
+    if at_most is None:
+        return f"over {largest}"
+    return f"up to {at_most}" if at_most else "none"
 
 
 def _print_counts(title: str, headings: Sequence[str], counts: dict[str, int], jobs: int) -> None:

@@ -89,6 +89,27 @@ def explain(
 
 
 @app.command()
+def check(
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A batch script, as sbatch takes it.")],
+    *,
+    node_gpus: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of a node of the partition.")] = 8,
+    config: ConfigOption = DEFAULT_PATH,
+) -> None:
+    """Show how a batch script is read and which GPU counts its job may get. Exit 1 for a wrong #RLALLOC line."""
+    from rlalloc_cli.check import print_report, report_on
+
+    loaded = _load(config)
+    try:
+        text = script.read_bytes()
+    except OSError as err:
+        fail(f"{script}: {err.strerror}", code=2)
+    try:
+        print_report(report_on(text, loaded, node_gpus))
+    except RlallocError as err:
+        fail(str(err), code=1)
+
+
+@app.command()
 def status(
     *,
     config: ConfigOption = DEFAULT_PATH,

@@ -23,6 +23,7 @@ def print_status(config: Config) -> None:
     CONSOLE.print(
         f"mode      {config.mode}; rules: {', '.join(f'{r.name} {config.mode_of(r)}' for r in config.rules)}"
     )
+    CONSOLE.print(f"plugin    {_plugin_line(config)}")
     CONSOLE.print(f"agent     {_agent_line(config)}")
     CONSOLE.print(f"policy    in use: {PolicyStore(config.policy.directory).current() or 'the shipped policy'}")
     try:
@@ -59,6 +60,19 @@ def print_store(store: Store) -> None:
 
 def _count(table: str, rows: int) -> str:
     return f"{rows} {table}" if rows <= _MANY else f"over {_MANY} {table}"
+
+
+def _plugin_line(config: Config) -> str:
+    from rlallocd.intercept import stamp_in_force
+
+    stamp, ours = stamp_in_force(config), config.word_table.stamp
+    if stamp is None:
+        return (
+            f"no table of words in {config.runtime_directory}: rlallocd does not run, or is older than this command"
+        )
+    if stamp != ours:
+        return f"reads scripts by table {stamp}, the configuration file has {ours}: systemctl reload rlallocd"
+    return f"reads scripts by table {stamp}, as the configuration file has it"
 
 
 def _agent_line(config: Config) -> str:

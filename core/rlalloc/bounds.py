@@ -4,7 +4,8 @@ A script declares what the job can live with in comment lines that sbatch ignore
 
     #RLALLOC gpus=1-8 cpus-per-gpu=2-8 mem-per-gpu=8G-64G
 
-Without a declared range the GPU count is fixed (invariant 2), and the request is the maximum of CPUs and
+Without a declared range the GPU count is fixed (invariant 2), unless the site's rule has a range for all jobs, or the
+script consents (``rlalloc.consent``) and the rule has one for such scripts. The request is the maximum of CPUs and
 memory.
 """
 
@@ -14,6 +15,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from rlalloc.consent import NO_CONSENT, Consent
 from rlalloc.errors import DirectiveError
 from rlalloc.job import JOB_CLASSES, Allocation, Bounds, JobClass, Range
 
@@ -25,6 +27,8 @@ _MOST_NODES_LISTED: Final = 1024
 each count."""
 LEAST_DECLARED_MIB_PER_GPU: Final = 1024.0
 """A script cannot declare less memory per GPU than this, where the site's rule has no floor of its own."""
+CONSENT: Final = "consent"
+"""Who says so, where a script that takes its size from Slurm lets the rule's range hold."""
 Number = TypeVar("Number", int, float)
 
 
@@ -40,17 +44,29 @@ class Directives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job_class: JobClass | None = None
 
 
+class MoldableBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What jobs may get whose script takes its size from Slurm or from the machine.
+
+    ``gpus_factor`` None keeps the request. ``batch_may_change`` lets jobs change, too, that state batches per GPU
+    only: their global batch follows the count.
+    """
+
+    gpus_factor: tuple[float, float] | None = (0.5, 2.0)
+    batch_may_change: bool = False
+
+
 class SiteBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A site rule's floors and ranges.
 
     A job whose script says nothing may get as little as the floors. A script cannot declare less memory than the
     floor of memory, or ``LEAST_DECLARED_MIB_PER_GPU`` where there is none. ``gpus_factor`` lets the site itself
-    declare jobs moldable: [0.5, 2] means half to twice the request.
+    declare jobs moldable: [0.5, 2] means half to twice the request. ``moldable`` is for scripts that consent.
     """
 
     min_cpus_per_gpu: float | None = None
     min_mem_mib_per_gpu: float | None = None
     gpus_factor: tuple[float, float] | None = None
+    moldable: MoldableBounds = MoldableBounds()
 
 
 class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,45 +98,63 @@ def bounds_for(
     site: SiteBounds,
     shape: NodeShape,
     partition_gpus: int | None = None,
+    consent: Consent = NO_CONSENT,
 ) -> Bounds:
     """Say what a job may get: never outside what its user and the site said, nor what a node can hold.
 
+    ``consent`` is what its script shows; it counts where neither the user nor the rule names a range of GPUs.
     ``partition_gpus`` are the GPUs of all nodes of the partition, where they are known: no count is above them but
     the one that was submitted. Raises DirectiveError if no workable GPU count remains.
     """
-    gpus = _gpu_range(request, directives, site)
+    gpus = _gpu_range(request, directives, site, shape, consent)
     if partition_gpus is not None:
         gpus = _within_partition(gpus, max(partition_gpus, request.gpus))
     counts = _workable_counts(request, directives, gpus, shape)
+    if gpus.minimum_from == CONSENT:
+        counts = tuple(count for count in counts if consent.allows(count) or count == request.gpus)
+        gpus = msgspec.structs.replace(gpus, minimum=counts[0], maximum=counts[-1])
     return Bounds(
         gpus=gpus,
         cpus_per_gpu=_per_gpu_range(
             request.cpus_per_gpu,
             directives.cpus_per_gpu,
-            site.min_cpus_per_gpu,
+            None if consent.cpus_fixed else site.min_cpus_per_gpu,
             shape.cpus / max(1, shape.gpus),
         ),
         mem_mib_per_gpu=_per_gpu_range(
             request.mem_mib_per_gpu,
             directives.mem_mib_per_gpu,
-            site.min_mem_mib_per_gpu,
+            None if consent.memory_fixed and not directives.mem_mib_per_gpu else site.min_mem_mib_per_gpu,
             shape.mem_mib / max(1, shape.gpus),
             least_declared=LEAST_DECLARED_MIB_PER_GPU,
         ),
         gpu_counts=counts,
-        task_per_gpu=_task_per_gpu(request, directives),
+        task_per_gpu=task_per_gpu(request, directives),
+        script=consent.sign,
     )
 
 
-def _gpu_range(request: Allocation, directives: Directives, site: SiteBounds) -> Range:
+def _gpu_range(
+    request: Allocation, directives: Directives, site: SiteBounds, shape: NodeShape, consent: Consent
+) -> Range:
     if directives.gpus is not None:
         return Range(*directives.gpus, minimum_from="script", maximum_from="script")
     if site.gpus_factor is not None:
-        low, high = site.gpus_factor
-        return Range(
-            max(1, round(request.gpus * min(low, 1.0))), round(request.gpus * max(high, 1.0)), "site", "site"
-        )
-    return Range(request.gpus, request.gpus, "request", "request")
+        return _factor_range(request.gpus, site.gpus_factor, "site")
+    moldable = site.moldable
+    if moldable.gpus_factor is None or not consent.moldable:
+        return Range(request.gpus, request.gpus, "request", "request")
+    if (consent.batch_follows and not moldable.batch_may_change) or (consent.one_node and request.nodes > 1):
+        return Range(request.gpus, request.gpus, "request", "request")
+    allowed = _factor_range(request.gpus, moldable.gpus_factor, CONSENT)
+    least = request.gpus if consent.shards else allowed.minimum
+    most = max(request.gpus, shape.gpus) if consent.one_node else allowed.maximum
+    return msgspec.structs.replace(allowed, minimum=least, maximum=min(most, allowed.maximum))
+
+
+def _factor_range(requested: int, factor: tuple[float, float], said_by: str) -> Range:
+    low, high = factor
+    return Range(max(1, round(requested * min(low, 1.0))), round(requested * max(high, 1.0)), said_by, said_by)
 
 
 def _within_partition(gpus: Range, most: int) -> Range:
@@ -134,7 +168,8 @@ def _within_partition(gpus: Range, most: int) -> Range:
     return Range(gpus.minimum, most, gpus.minimum_from, "partition")
 
 
-def _task_per_gpu(request: Allocation, directives: Directives) -> bool:
+def task_per_gpu(request: Allocation, directives: Directives) -> bool:
+    """Whether srun starts a task for each GPU, by the user's word or by the request."""
     if directives.task_per_gpu is not None:
         return directives.task_per_gpu
     return request.tasks_per_node == request.gpus_per_node > 1
@@ -171,7 +206,7 @@ def _workable_counts(request: Allocation, directives: Directives, gpus: Range, s
 def _tasks_can_share(gpus_per_node: int, request: Allocation, directives: Directives) -> bool:
     """Whether each task of a node gets as many GPUs as the others, and none has to share one that had its own."""
     tasks = request.tasks_per_node
-    if tasks <= 1 or _task_per_gpu(request, directives):
+    if tasks <= 1 or task_per_gpu(request, directives):
         return True
     shared_as_submitted = tasks > request.gpus_per_node > 0 == tasks % request.gpus_per_node
     return gpus_per_node % tasks == 0 or (shared_as_submitted and tasks % gpus_per_node == 0)

@@ -19,6 +19,8 @@ from rlalloc.job import JOB_CLASSES, MODES, JobClass, Mode
 from rlalloc.objective import PowerModel, Weights
 from rlalloc.objective.terms import REWARDS, TERMS
 from rlalloc.objective.weights import NotNegative
+from rlalloc.script_rules import ScriptRules
+from rlalloc.script_words import WordTable
 from rlalloc.urgency import UrgencyRules
 
 DEFAULT_PATH: Final = Path("/etc/rlalloc/rlalloc.yaml")
@@ -177,7 +179,13 @@ class Config(_Section, frozen=True):
     objective: ObjectiveSection = ObjectiveSection()
     trainer: TrainerSection = TrainerSection()
     commands: dict[JobClass, tuple[str, ...]] = msgspec.field(default_factory=lambda: dict(DEFAULT_COMMANDS))
-    rules: tuple[Rule, ...] = (Rule(name="llm"),)
+    scripts: ScriptRules = ScriptRules()
+    rules: tuple[Rule, ...] = (Rule(name="llm", bounds=SiteBounds(min_cpus_per_gpu=8.0)),)
+
+    @property
+    def word_table(self) -> WordTable:
+        """The words of a script that the submit plugin collects."""
+        return self.scripts.table()
 
     def mode_of(self, rule: Rule) -> Mode:
         """The mode in force for ``rule``: its own, but never above the file's."""
@@ -215,6 +223,7 @@ def parse_config(text: str, source: str) -> Config:
     _check_endpoint(config.agent.endpoint, source)
     _check_objective(config.objective, source)
     _check_rules(config, source)
+    _check_words(config, source)
     return config
 
 
@@ -290,6 +299,13 @@ def _check_rules(config: Config, source: str) -> None:
             for word in words:
                 if re.fullmatch(r"\*|[^\s,=]+", word) is None:
                     raise ConfigError(f'{source}: rules[{number}].{what}: found {word!r}; write one name, or "*"')
+
+
+def _check_words(config: Config, source: str) -> None:
+    for kind, entries in msgspec.structs.asdict(config.scripts).items():
+        for entry in entries:
+            if re.fullmatch(r"[!-{}~]+( [!-{}~]+)?", entry) is None:
+                raise ConfigError(f"{source}: scripts.{kind}: found {entry!r}; write one option, setting or command")
     for job_class, words in config.commands.items():
         for word in words:
             if not word.strip() or "\n" in word:

@@ -81,6 +81,7 @@ class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ``gpu_counts`` are the workable totals of GPUs inside the ``gpus`` range, ascending, never empty.
     ``task_per_gpu`` says whether tasks follow the GPUs (srun-style launch) or the nodes (torchrun-style).
+    ``script`` is what the script shows of its size, for people.
     """
 
     gpus: Range
@@ -88,6 +89,7 @@ class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mem_mib_per_gpu: Range
     gpu_counts: tuple[int, ...]
     task_per_gpu: bool
+    script: str = ""
 
 
 class Shares(msgspec.Struct, frozen=True, forbid_unknown_fields=True, array_like=True):

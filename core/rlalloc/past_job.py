@@ -13,6 +13,13 @@ ENDED_STATES: Final = frozenset(
     }
 )
 """Slurm's states of a job that has ended."""
+NOT_ENDED_STATES: Final = frozenset(
+    {
+        *("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING", "REVOKED", "COMPLETING", "CONFIGURING"),
+        *("STOPPED", "SIGNALING", "STAGE_OUT", "SPECIAL_EXIT"),
+    }
+)
+"""Its states of one that has not, and of a run after which it went back into the queue."""
 _JOB_ID: Final = re.compile(r"[0-9]{1,10}([_+][^.]+)?")
 _LATEST_S: Final = 1e11
 _MOST: Final = 2**31 - 1

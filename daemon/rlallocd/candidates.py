@@ -5,8 +5,9 @@ from typing import Final
 
 import msgspec
 
-from rlalloc.bounds import bounds_for, parse_directives
+from rlalloc.bounds import Directives, bounds_for, parse_directives, task_per_gpu
 from rlalloc.config import Config, Rule
+from rlalloc.consent import NO_CONSENT, Consent, consent_of
 from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation, JobView, Mode
 from rlalloc.view import ClusterView
@@ -121,7 +122,12 @@ def find_redecision_candidates(jobs: Sequence[JobRecord], config: Config, now_s:
 
 
 def job_view(
-    candidate: Candidate, request: Allocation, rule: Rule, cluster: ClusterView, views: ClusterViews
+    candidate: Candidate,
+    request: Allocation,
+    rule: Rule,
+    cluster: ClusterView,
+    views: ClusterViews,
+    config: Config,
 ) -> JobView:
     """What a policy sees of a candidate that asked for ``request``.
 
@@ -130,7 +136,8 @@ def job_view(
     job = candidate.job
     try:
         directives = parse_directives(candidate.tag.directives)
-        bounds = bounds_for(request, directives, rule.bounds, cluster.shape, int(cluster.totals[0]))
+        consent = _consent(candidate.tag, request, directives, config)
+        bounds = bounds_for(request, directives, rule.bounds, cluster.shape, int(cluster.totals[0]), consent)
     except DirectiveError as err:
         raise Skipped(str(err), "directive") from err
     return JobView(
@@ -140,6 +147,20 @@ def job_view(
         waited_s=max(0.0, cluster.time_s - job.submitted_s),
         user_running_gpus=views.user_running_gpus(job.user),
         run_time=views.run_times.as_requested(job),
+    )
+
+
+def _consent(tag: Tag, request: Allocation, directives: Directives, config: Config) -> Consent:
+    """What the job's script shows, where the plugin read it by the table of now."""
+    if not tag.table:
+        return NO_CONSENT
+    if tag.table != config.word_table.stamp:
+        return Consent(sign="the script was read by another table of words (scripts) than rlallocd has now")
+    return consent_of(
+        tag.words,
+        config.scripts,
+        job_class=directives.job_class or tag.job_class,
+        task_per_gpu=task_per_gpu(request, directives),
     )
 
 

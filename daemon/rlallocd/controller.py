@@ -18,6 +18,7 @@ from rlallocd.cycle_schedule import CycleReport
 from rlallocd.decisions import Snapshot, decide
 from rlallocd.ended_job_collection import EndedJobCollection
 from rlallocd.expected_run_times import ExpectedRunTimes, named_by
+from rlallocd.family_runs import FamilyRuns
 from rlallocd.intercept import RuntimeDirectoryError, withdraw_intercept, write_intercept
 from rlallocd.interval import Interval
 from rlallocd.job_tag import read_tag
@@ -87,6 +88,7 @@ class Controller:
         self._outcomes_after: Position | None = None
         self._retention = Retention(store, self.counters)
         self._ended_jobs = EndedJobCollection(store, self.counters)
+        self._family_runs = FamilyRuns(store)
         self._redecision = RedecisionRounds(store, agent, self.counters)
         predictor = SitePredictor(store, config.policy.directory / MODELS, progress)
         self._run_times = ExpectedRunTimes(predictor, store, self.counters, named_by(config.history))
@@ -110,6 +112,7 @@ class Controller:
             self._beat()
             self._collect_outcomes(snapshot)
             self._ended_jobs.collect(self._ask_for_ended_jobs, self.config, snapshot.taken_s)
+            self._family_runs.read(self.config.history.every_s)
         except Stopping as err:
             _log.info("the cycle stopped early: %s", err)
         except SlurmError as err:
@@ -179,9 +182,8 @@ class Controller:
             ],
             "there is nothing to decide for them any more",
         )
-        if self._slurm.config.limits_enforced:
-            begun = self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S)
-            self._applier.undo_limited([each for each in begun if _may_wait_for_us(each, jobs)], jobs)
+        begun = self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S)
+        self._applier.undo_limited([each for each in begun if _may_wait_for_us(each, jobs)], jobs)
         candidates = find_candidates(snapshot.jobs, self.config, self._decided)
         if not candidates:
             return 0
@@ -244,6 +246,7 @@ class Controller:
             limits=self._limits(jobs),
             memory_limits=(config.max_mem_mib_per_node, config.max_mem_mib_per_cpu),
             run_times=self._run_times.of(jobs, now_s),
+            speeds=self._family_runs.speeds,
         )
         self.metrics.snapshot_s.observe(self._reading_s)
         return snapshot

@@ -15,7 +15,7 @@ from rlalloc.history import Pseudonyms
 from rlalloc.past_job import PastJob
 from rlalloc.store import Store
 from rlallocd.interval import Interval
-from rlallocd.slurm import EndedJobs, SlurmError
+from rlallocd.slurm import FIRST_SPAN_S, EndedJobs, SlurmError, next_span_s, shorter_span_s
 
 _log = logging.getLogger(__name__)
 
@@ -25,15 +25,16 @@ _AGAIN_S: Final = 600.0
 """An end may reach slurmdbd late: these last seconds are asked for again."""
 SETTLED_AFTER_S: Final = 30.0
 """Of a job that has just ended slurmdbd may not know all yet: 22.05 calls it "allocation" at first."""
-_SHORTEST_S: Final = 1800.0
 _LONGEST_WAIT_S: Final = 3600.0
 
 
 class EndedJobCollection:
-    """Asks for what ended since it last asked, ``history.every_s`` apart, a day in one call at most.
+    """Asks for what ended since it last asked, ``history.every_s`` apart.
 
-    After a downtime it catches up, a call every ``daemon.outcomes_every_s``; at first it begins a day ago, since
-    ``rlalloc history import`` brings what is older. Counts ``past_jobs`` and ``history_errors``.
+    After a downtime it catches up, an hour and later up to a day a call, one every ``daemon.outcomes_every_s``. At
+    first it begins a day ago: ``rlalloc history import`` brings what is older.
+
+    Counts ``past_jobs`` and ``history_errors``.
     """
 
     def __init__(self, store: Store, counters: Counter[str]) -> None:
@@ -42,7 +43,7 @@ class EndedJobCollection:
         self._asked = Interval()
         self._wait_s = 0.0
         self._failures = 0
-        self._span_s = _DAY_S
+        self._span_s = FIRST_SPAN_S
         self._key: tuple[Path, Pseudonyms] | None = None
 
     def collect(self, ask: Callable[[float, float], EndedJobs], config: Config, now_s: float) -> None:
@@ -56,16 +57,17 @@ class EndedJobCollection:
         until_s = min(now_s, since_s + _AGAIN_S + self._span_s)
         self._wait_s = config.history.every_s if until_s == now_s else config.daemon.outcomes_every_s
         try:
-            jobs = self._disguised(self._as_submitted(ask(since_s, until_s).jobs), config)
+            found = ask(since_s, until_s)
+            jobs = self._disguised(self._as_submitted(found.jobs), config)
         except (SlurmError, HistoryError) as err:
             self._failures += 1
             self._wait_s = min(_LONGEST_WAIT_S, config.history.every_s * 2**self._failures)
-            self._span_s = max(_SHORTEST_S, self._span_s / 4)
+            self._span_s = shorter_span_s(self._span_s)
             self._counters["history_errors"] += 1
             _log.warning("cannot add past jobs, trying again in %d s: %s", self._wait_s, err)
             return
         self._failures = 0
-        self._span_s = min(_DAY_S, self._span_s * 2)
+        self._span_s = next_span_s(self._span_s, found.characters)
         self._counters["past_jobs"] += self._store.history.add(jobs, {_SOURCE: until_s})
 
     def _as_submitted(self, jobs: Sequence[PastJob]) -> list[PastJob]:

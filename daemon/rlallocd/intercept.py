@@ -7,6 +7,7 @@ clock moves, and as a time, which no restart of the machine moves. The plugin go
 """
 
 import errno
+import re
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from rlalloc.config import Config
 from rlalloc.errors import RlallocError
 
 INTERCEPT_FILE: Final = "intercept"
-INTERCEPT_HEADER: Final = "rlalloc-intercept 2"
+INTERCEPT_HEADER: Final = "rlalloc-intercept 3"
 """Its number is counted up when rlalloc.lua of before could misread the file."""
 WAKE_FILE: Final = "wake"
 _LIVES_FOR_HEARTBEATS: Final = 3
@@ -50,6 +51,16 @@ def withdraw_intercept(config: Config) -> None:
     The file is not removed, so that nothing that slurmctld would block on (a FIFO) can take its place.
     """
     _write(config, intercept_text(config, 0, 0))
+
+
+def stamp_in_force(config: Config) -> str | None:
+    """The stamp of the table of words that the plugin reads now; None where there is none, or it cannot be read."""
+    try:
+        text = (config.runtime_directory / INTERCEPT_FILE).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    match = re.search(r"^table (.*)$", text, re.MULTILINE)
+    return None if match is None else match[1]
 
 
 def _write(config: Config, text: str) -> None:
@@ -107,6 +118,10 @@ def _lines(config: Config, now_s: float, uptime_s: float, skipped_forms: Collect
     for job_class, commands in config.commands.items():
         for command in commands:
             yield f"class {job_class} {command}"
+    table = config.word_table
+    yield f"table {table.stamp}"
+    yield f"words {'|'.join(table.words)}"
+    yield f"launchers {'|'.join(table.launchers)}"
     for rule in config.rules:
         yield (
             f"rule {rule.name} {config.mode_of(rule)} partitions={','.join(rule.partitions)} "

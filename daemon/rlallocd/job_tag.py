@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from rlalloc.job import JobClass, Mode
+from rlalloc.script_words import words_from_tag
 
 _TAG: Final = re.compile(r"(?:^|\s)rlalloc:(v=1;\S*)")
 _NOTE: Final = re.compile(r"\s*rlalloc-decision:\S*")
@@ -20,7 +21,11 @@ _MOST_BYTES: Final = 65_535
 
 
 class Tag(msgspec.Struct, frozen=True):
-    """What rlalloc.lua saw at submission. ``begin`` is when we deferred the job to, 0 if we did not."""
+    """What rlalloc.lua saw at submission. ``begin`` is when we deferred the job to, 0 if we did not.
+
+    ``table`` is the stamp of the table by which it ``collected`` words of the script, ``script`` the script's
+    fingerprint (``rlalloc.script_words``). All three are empty in a tag of an earlier rlalloc.lua.
+    """
 
     mode: Mode
     rule: str
@@ -29,11 +34,19 @@ class Tag(msgspec.Struct, frozen=True):
     user_begin: int
     ask: str = ""
     skip: str = ""
+    table: str = ""
+    script: str = ""
+    collected: str = msgspec.field(name="words", default="")
 
     @property
     def directives(self) -> str:
         """The words of the script's ``#RLALLOC`` lines, separated by blanks."""
         return self.ask.replace("+", " ")
+
+    @property
+    def words(self) -> tuple[str, ...] | None:
+        """The words of the script; None if they were not all read, or the tag is of an earlier rlalloc.lua."""
+        return words_from_tag(self.collected) if self.table else None
 
 
 @lru_cache(maxsize=16384)

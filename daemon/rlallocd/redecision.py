@@ -136,7 +136,7 @@ def _question(
         return None
     try:
         check_form(candidate.job)
-        view = job_view(candidate, history.request, rule, seen, views)
+        view = job_view(candidate, history.request, rule, seen, views, config)
     except Skipped:
         return None  # the site, its rules or the job have changed since the first decision
     if len(seen.queued) >= config.redecision.head and not could_start_now(view, seen):

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from rlalloc.config import load_config
 from rlalloc.heuristics import BASELINE_NAME, SERVED_HEURISTICS
 from rlalloc.job import Shares
 from rlalloc.observation import FEATURES, SCHEMA_ID
@@ -20,6 +21,7 @@ from rlalloc.policy_inputs import DEFAULT_INPUTS
 from rlalloc.store import Store
 from rlalloc.store.migrations.versions.r0003_feature_names import NAMES_OF_0_1
 from rlalloc_agent.actor import Actor
+from rlallocd.intercept import intercept_text
 from tests.agent.running_server import Server, add_version
 from tests.core.test_policies import MANIFEST
 from tests.core.test_store import APPLICATION, DECISION, OUTCOME
@@ -294,3 +296,27 @@ def test_a_task_of_an_array_is_explained_by_its_array(run: Run, tmp_path: Path, 
 @pytest.mark.parametrize("job_id", ["seven", "7_", "_2", "7+1", "-7"])
 def test_what_is_no_job_id_is_wrong_use(run: Run, job_id: str) -> None:
     assert run("explain", job_id).returncode == 2
+
+
+def test_check_shows_how_a_script_is_read(run: Run, tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --gpus-per-node=8\ntorchrun --nproc_per_node=$SLURM_GPUS_ON_NODE x.py\n")
+    done = run("check", str(script))
+    assert done.returncode == 0
+    assert "takes its size from Slurm or the machine: nproc-per-node=$SLURM_GPUS_ON_NODE" in done.stdout
+    assert "workable: 4, 8" in done.stdout
+    script.write_text("#!/bin/sh\n#RLALLOC gpu=4\ntorchrun x.py\n")
+    wrong = run("check", str(script))
+    assert (wrong.returncode, "write key=value" in wrong.stderr) == (1, True)
+    assert run("check", str(tmp_path / "none.sh")).returncode == 2
+
+
+def test_status_tells_by_which_table_the_plugin_reads(run: Run, config: Path, tmp_path: Path) -> None:
+    """The intercept file is the daemon's; after an edit of the configuration it is another than the file's."""
+    config.write_text(config.read_text() + f"runtime_directory: {tmp_path}\n")
+    assert "plugin    no table of words" in run("status").stdout
+    loaded = load_config(config)
+    (tmp_path / "intercept").write_text(intercept_text(loaded, 0, 0))
+    assert "as the configuration file has it" in run("status").stdout
+    config.write_text(config.read_text() + "scripts: {counts: [--my-gpus]}\n")
+    assert "systemctl reload rlallocd" in run("status").stdout

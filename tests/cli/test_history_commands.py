@@ -1,13 +1,17 @@
 """``rlalloc history``: what an administrator imports and sees."""
 
 import json
+import signal
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from rlalloc.history import Importer
 from rlalloc.store import Store
+from slurm_testbed import wait_until
 from tests.cli.test_cli import Run, config, run  # noqa: F401 (fixtures)
 from tests.core.history.test_history_readers import BATCH, HEADER, JOB, SWF
 
@@ -60,6 +64,30 @@ def test_an_interrupted_import_goes_on_where_it_stopped(
     assert len(stored(tmp_path)) == 12
     assert run("history", "import", str(log)).stdout == "8 past jobs read, 8 of them new\n"
     assert stored(tmp_path) == [str(number) for number in range(20)]
+
+
+def test_ctrl_c_ends_an_import_and_keeps_what_it_has_done(run: Run, log: Path, config: Path, tmp_path: Path) -> None:  # noqa: F811
+    log.write_text("\n".join((HEADER, *(f"{number}{JOB[1:]}" for number in range(100_000)))))
+    command: list[str | Path] = [
+        Path(sys.executable).parent / "rlalloc",
+        "history",
+        "import",
+        str(log),
+        "--config",
+        str(config),
+    ]
+    Store(f"sqlite:///{tmp_path}/store.sqlite").close()
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: stored(tmp_path), what="some jobs are stored")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+    assert process.returncode == 130
+    assert "the same command goes on from there" in said
+    assert "Traceback" not in said
+    before = len(stored(tmp_path))
+    assert 0 < before < 100_000
+    left = 100_000 - before
+    assert run("history", "import", str(log)).stdout == f"{left} past jobs read, {left} of them new\n"
 
 
 def test_what_cannot_be_read_is_one_line(run: Run, log: Path, tmp_path: Path) -> None:  # noqa: F811
@@ -128,7 +156,12 @@ def test_show_says_what_the_history_says(run: Run, log: Path, tmp_path: Path) ->
     """Limits of an hour and of ten minutes, run times of five minutes and of fifty seconds."""
     empty = run("history", "show")
     assert (empty.returncode, empty.stderr.count("\n")) == (1, 1)
-    short = JOB.replace("|1400|60|", "|1150|10|").replace("COMPLETED", "FAILED").replace("ada", "[/bob]")
+    short = (
+        JOB.replace("|1400|60|", "|1150|10|")
+        .replace(",gres/gpu=4", "")
+        .replace("COMPLETED", "FAILED")
+        .replace("ada", "[/bob]")
+    )
     log.write_text(log.read_text() + "".join(f"{number}{short[1:]}\n" for number in range(20, 25)))
     run("history", "import", str(log))
     shown = " ".join(run("history", "show").stdout.replace("│", " ").split())
@@ -139,7 +172,7 @@ def test_show_says_what_the_history_says(run: Run, log: Path, tmp_path: Path) ->
         "80.0% of the jobs with a limit ask exactly 1:00:00, the commonest one",
         "rank correlation of limit and run time: 1.000",
         "COMPLETED 20 80.0% FAILED 5 20.0%",
-        "up to 4 25 100.0% 7 100.0%",
+        "none 5 20.0% 0 0.0% up to 4 20 80.0% 7 100.0%",
         "1970-01 25 100.0%",
     ):
         assert words in shown, words

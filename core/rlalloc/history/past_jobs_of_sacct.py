@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from rlalloc.errors import HistoryError
 from rlalloc.history.log_lines import LogLines, ReadTally
 from rlalloc.history.sacct_rows import SacctColumns, clock_s, state_of, time_s, with_steps
-from rlalloc.past_job import ENDED_STATES, PastJob, checked
+from rlalloc.past_job import ENDED_STATES, NOT_ENDED_STATES, PastJob, checked
 from rlalloc.tres import gpus_of, memory_mib, parse_tres
 
 COLUMNS: Final = (
@@ -25,12 +25,6 @@ COLUMNS: Final = (
 )  # fmt: skip
 """What a call asks for."""
 _NEEDED: Final = (("JobID", "JobIDRaw"), ("User",), ("State",), ("Submit",), ("Start",), ("End",))
-_NOT_ENDED: Final = frozenset(
-    {
-        *("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING", "REVOKED", "COMPLETING", "CONFIGURING"),
-        *("STOPPED", "SIGNALING", "STAGE_OUT", "SPECIAL_EXIT"),
-    }
-)
 _SCRIPT: Final = re.compile(r"(?:^|\s)rlalloc:v=1;(?:[^\s;]*;)*?script=([\w-]{1,64})(?=;|\s|$)", re.ASCII)
 """The script's fingerprint in the tag that rlalloc.lua leaves in an AdminComment."""
 
@@ -52,7 +46,7 @@ def read_sacct(lines: LogLines, tally: ReadTally, resume_at: int = 0) -> Iterato
     job_of = _JobOf(columns)
     for row, steps in with_steps(_rows(lines, columns, tally), job_of.job_id):
         state = state_of(job_of.state(row))
-        if state in _NOT_ENDED:
+        if state in NOT_ENDED_STATES:
             tally.not_ended += 1
             continue
         try:
@@ -123,7 +117,9 @@ class _JobOf:
     def __call__(self, row: Sequence[str], state: str, steps: Sequence[Sequence[str]]) -> PastJob | None:
         """The job, or None if it never started. Raises ValueError, OverflowError, OSError."""
         if state not in ENDED_STATES:
-            raise ValueError(f"found State {state[:32]!r}, known: {', '.join(sorted(ENDED_STATES | _NOT_ENDED))}")
+            raise ValueError(
+                f"found State {state[:32]!r}, known: {', '.join(sorted(ENDED_STATES | NOT_ENDED_STATES))}"
+            )
         submitted_s, eligible_s, started_s, ended_s = (time_s(read(row)) for read in self._times)
         if submitted_s is None or ended_s is None:
             raise ValueError("Submit or End is missing")

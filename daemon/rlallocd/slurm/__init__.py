@@ -2,7 +2,7 @@
 
 from rlallocd.slurm.accounting import JOBS_PER_CALL
 from rlallocd.slurm.connection import Slurm, connect
-from rlallocd.slurm.ended_jobs import EndedJobs, ended_jobs, in_spans
+from rlallocd.slurm.ended_jobs import FIRST_SPAN_S, EndedJobs, ended_jobs, in_spans, next_span_s, shorter_span_s
 from rlallocd.slurm.limit_records import AssociationRecord, Limits, Pool, QosRecord, ReservationRecord, SiteLimits
 from rlallocd.slurm.pace import BackOff, Budget
 from rlallocd.slurm.slurm_commands import Commands
@@ -18,6 +18,7 @@ from rlallocd.slurm.slurm_records import (
 )
 
 __all__ = [
+    "FIRST_SPAN_S",
     "JOBS_PER_CALL",
     "AccountingRecord",
     "AssociationRecord",
@@ -44,4 +45,6 @@ __all__ = [
     "connect",
     "ended_jobs",
     "in_spans",
+    "next_span_s",
+    "shorter_span_s",
 ]

@@ -6,10 +6,10 @@ on the steps, so each job's rows are read together.
 
 import re
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
+from rlalloc.history.sacct_rows import clock_s, state_of, with_steps
 from rlalloc.tres import gpus_of, memory_mib, parse_tres
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_records import AccountingRecord
@@ -18,8 +18,7 @@ _DELIMITER = "\x1f"
 _FIELDS = "JobID,State,ExitCode,Submit,Eligible,Start,End,AllocTRES,MaxRSS,ConsumedEnergyRaw,TRESUsageInTot"
 _COLUMNS = len(_FIELDS.split(","))
 JOBS_PER_CALL: Final = 500
-_CPU_TIME = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)")
-_JOB = re.compile(r"(\d+)([_+][^.]*)?(\..+)?")  # 7, 7_1, 7_[2-9%4], 7+0, and their steps: 7_1.batch
+_JOB = re.compile(r"\d+([_+][^.]*)?(\..+)?")  # 7, 7_1, 7_[2-9%4], 7+0, and their steps: 7_1.batch
 
 
 def accounting(commands: Commands, job_ids: Sequence[int], since_s: float) -> tuple[AccountingRecord, ...]:
@@ -36,26 +35,23 @@ def accounting(commands: Commands, job_ids: Sequence[int], since_s: float) -> tu
 
 def read_accounting(text: str) -> tuple[AccountingRecord, ...]:
     """Read sacct's rows: a job's own, then its steps'."""
-    jobs: list[list[str]] = []
-    steps: defaultdict[int, list[list[str]]] = defaultdict(list)
-    for line in text.splitlines():
-        row = line.split(_DELIMITER)
-        row += [""] * (_COLUMNS - len(row))  # recorded when fewer were asked for
-        match = _JOB.fullmatch(row[0])
-        if match is None:
-            continue
-        if match[3]:
-            steps[len(jobs)].append(row)
-        else:
-            jobs.append(row)
-    return tuple(_record(row, steps[number]) for number, row in enumerate(jobs, 1))
+    rows = (_row(line) for line in text.splitlines())
+    return tuple(
+        _record(row, steps)
+        for row, steps in with_steps((row for row in rows if _JOB.fullmatch(row[0])), lambda row: row[0])
+    )
+
+
+def _row(line: str) -> list[str]:
+    row = line.split(_DELIMITER)
+    return row + [""] * (_COLUMNS - len(row))  # recorded when fewer were asked for
 
 
 def _record(row: Sequence[str], steps: Sequence[Sequence[str]]) -> AccountingRecord:
     name, state, exit_code, submit, eligible, start, end, alloc, _, energy, _ = row
     tres = parse_tres(alloc)
     uses = [dict(part.split("=", 1) for part in step[10].split(",") if "=" in part) for step in steps]
-    cpu_times_s = [used_s for use in uses if (used_s := _cpu_time_s(use.get("cpu", ""))) is not None]
+    cpu_times_s = [used_s for use in uses if (used_s := clock_s(use.get("cpu", ""))) is not None]
     memory = [used_mib for use in uses if (used_mib := memory_mib(use.get("mem", ""))) is not None]
     peaks = [peak for step in steps if (peak := memory_mib(step[8])) is not None]
     energies = [int(step[9]) for step in (row, *steps) if step[9].isdigit() and int(step[9]) > 0]
@@ -63,7 +59,7 @@ def _record(row: Sequence[str], steps: Sequence[Sequence[str]]) -> AccountingRec
     return AccountingRecord(
         job_id=int(base),
         part=mark + part,
-        state=state.split()[0] if state else "UNKNOWN",  # "CANCELLED by 1000"
+        state=state_of(state) or "UNKNOWN",
         exit_code=exit_code,
         submitted_s=_time(submit) or 0,
         eligible_s=_time(eligible),
@@ -82,12 +78,3 @@ def _record(row: Sequence[str], steps: Sequence[Sequence[str]]) -> AccountingRec
 
 def _time(text: str) -> int | None:
     return int(text) if text.isdigit() else None
-
-
-def _cpu_time_s(text: str) -> float | None:
-    """``1-02:03:04`` in seconds; None where nothing was gathered (JobAcctGatherType=jobacct_gather/none)."""
-    match = _CPU_TIME.fullmatch(text)
-    if match is None:
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)

@@ -11,7 +11,7 @@ from rlallocd.slurm.slurm_errors import SlurmUnavailable
 
 _DELIMITER: Final = "\x1f"
 _SHORTEST_S: Final = 600.0
-_FIRST_S: Final = 3600.0
+FIRST_SPAN_S: Final = 3600.0
 _LONGEST_S: Final = 86400.0
 _FEW_CHARACTERS: Final = 2**21
 _MANY_CHARACTERS: Final = 2**24
@@ -44,21 +44,30 @@ def in_spans(ask: Callable[[float, float], EndedJobs], since_s: float, until_s: 
 
     Spans are a day, and shorter where many jobs ended. Raises SlurmError if sacct does not answer for the shortest.
     """
-    span_s = _FIRST_S
+    span_s = FIRST_SPAN_S
     while since_s < until_s:
         try:
             found = ask(since_s, min(until_s, since_s + span_s))
         except SlurmUnavailable:
             if span_s <= _SHORTEST_S:
                 raise
-            span_s = max(_SHORTEST_S, span_s / 4)
+            span_s = shorter_span_s(span_s)
             continue
         yield found
         since_s = found.until_s
-        if found.characters > _MANY_CHARACTERS:
-            span_s = max(_SHORTEST_S, span_s / 2)
-        elif found.characters < _FEW_CHARACTERS:
-            span_s = min(_LONGEST_S, span_s * 2)
+        span_s = next_span_s(span_s, found.characters)
+
+
+def shorter_span_s(span_s: float) -> float:
+    """How long a span to ask for after sacct gave no answer for one of ``span_s``."""
+    return max(_SHORTEST_S, span_s / 4)
+
+
+def next_span_s(span_s: float, characters: int) -> float:
+    """How long a span to ask for after one of ``span_s``, of which sacct printed so many characters."""
+    if characters > _MANY_CHARACTERS:
+        return max(_SHORTEST_S, span_s / 2)
+    return min(_LONGEST_S, span_s * 2) if characters < _FEW_CHARACTERS else span_s
 
 
 def _local(epoch_s: float) -> str:

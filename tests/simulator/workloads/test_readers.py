@@ -6,11 +6,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rlalloc.history.sacct_rows import clock_s
 from rlalloc.tres import parse_tres
 from rlalloc_simulator.workloads import WorkloadError
 from rlalloc_simulator.workloads.readers import FORMATS
 from rlalloc_simulator.workloads.readers.sacct_log import COLUMNS
-from rlalloc_simulator.workloads.readers.trace_tres import cpu_time_s, gpus_and_type
+from rlalloc_simulator.workloads.readers.trace_tres import gpus_and_type
 from rlalloc_simulator.workloads.trace_job import TraceJob, in_slower_time
 
 RECORDED = Path(__file__).parent / "fixtures"
@@ -193,7 +194,7 @@ def test_gpus_of_tres(text: str, gpus: tuple[int, str]) -> None:
 
 def test_sizes_and_times_of_sacct() -> None:
     assert parse_tres("mem=1.5G,billing=3,energy=x") == {"mem": 1536.0, "billing": 3.0}
-    assert [cpu_time_s(text) for text in ("01:30.5", "1:00:00", "2-00:00:01", "?")] == [90.5, 3600.0, 172801.0, None]
+    assert [clock_s(text) for text in ("01:30.5", "1:00:00", "2-00:00:01", "?")] == [90.5, 3600.0, 172801.0, None]
 
 
 # Fields 1-18 of cs.huji.ac.il/labs/parallel/workload/swf.html, version 2.2.

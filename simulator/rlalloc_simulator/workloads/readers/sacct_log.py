@@ -15,9 +15,11 @@ from typing import Any, Final
 
 import msgspec
 
+from rlalloc.history.sacct_rows import SacctColumns, clock_s, state_of, with_steps
+from rlalloc.past_job import NOT_ENDED_STATES
 from rlalloc.tres import memory_mib, parse_tres
 from rlalloc_simulator.workloads.readers.trace_table import Row, read_table, wall_clock_s
-from rlalloc_simulator.workloads.readers.trace_tres import cpu_time_s, gpus_and_type
+from rlalloc_simulator.workloads.readers.trace_tres import gpus_and_type
 from rlalloc_simulator.workloads.trace_job import TraceJob, TraceState
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
 
@@ -36,45 +38,32 @@ _STATES: Final[dict[str, TraceState]] = {
     "BOOT_FAIL": "NODE_FAIL",
     "PREEMPTED": "NODE_FAIL",
 }
-_NOT_ENDED: Final = frozenset(
-    {"PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING", "REVOKED", "COMPLETING", "CONFIGURING", "STOPPED"}
-)
-"""Their end is not known: left out."""
 _NO_WORK_OF_THE_JOB: Final = frozenset({"batch", "extern", "interactive"})
 
 
 def read_sacct(paths: Sequence[Path]) -> Iterator[TraceJob]:
     """Read sacct's text. Raises WorkloadError."""
     for path in paths:
-        job: Row | None = None
-        steps: list[Row] = []
-        for row in read_table(path, COLUMNS, delimiter=_delimiter(path)):
-            if "." in row.text("JobIDRaw"):
-                steps.append(row)
-                continue
-            if job is not None:
-                yield from _text_job(job, steps)
-            job, steps = row, []
-        if job is not None:
-            yield from _text_job(job, steps)
+        rows = read_table(path, COLUMNS, delimiter=_delimiter(path))
+        for row, steps in with_steps(rows, lambda row: row.text("JobIDRaw")):
+            yield from _text_job(row, steps)
 
 
 def _delimiter(path: Path) -> str:
     """The character behind the first column's name: ``|``, or what --delimiter said."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
-            first = file.readline()
+            return SacctColumns(file.readline()).delimiter
     except OSError as err:
         raise WorkloadError(f"{path}: {err.strerror}; name a file that sacct wrote") from err
-    return next((character for character in first if not character.isalnum()), "|")
 
 
 def _text_job(row: Row, steps: Sequence[Row]) -> Iterable[TraceJob]:
     state = _state(row.text("State"))
     if state is None:
-        if row.text("State").split(" ")[0] in _NOT_ENDED:
+        if state_of(row.text("State")) in NOT_ENDED_STATES:
             return ()
-        raise row.error("State", f"one of {', '.join((*_STATES, *sorted(_NOT_ENDED)))}")
+        raise row.error("State", f"one of {', '.join((*_STATES, *sorted(NOT_ENDED_STATES)))}")
     requested, allocated = parse_tres(row.text("ReqTRES")), parse_tres(row.text("AllocTRES"))
     limit = row.text("TimelimitRaw")
     rss = [
@@ -97,14 +86,14 @@ def _text_job(row: Row, steps: Sequence[Row]) -> Iterable[TraceJob]:
         tasks=max(tasks, default=0),
         requested=requested,
         allocated=allocated,
-        cpu_s=cpu_time_s(row.text("TotalCPU")),
+        cpu_s=clock_s(row.text("TotalCPU")),
         rss_mib=max(rss, default=0.0),
         names=(row.text("User"), row.text("Account"), row.text("Partition"), row.text("QOS")),
     )
 
 
 def _state(text: str) -> TraceState | None:
-    return _STATES.get(text.partition(" ")[0])  # "CANCELLED by 1000"
+    return _STATES.get(state_of(text))
 
 
 def _time(row: Row, key: str) -> float | None:
@@ -186,7 +175,7 @@ def _json_job(path: Path, number: int, job: dict[str, Any]) -> Iterable[TraceJob
     name = current[0] if isinstance(current, list) else current
     state = _state(name)
     if state is None:
-        if name in _NOT_ENDED:
+        if name in NOT_ENDED_STATES:
             return ()
         raise WorkloadError(f"{path}, job {number}, key state.current: found {name!r}, allowed: {', '.join(_STATES)}")
     requested, allocated = _json_tres(job["tres"]["requested"]), _json_tres(job["tres"]["allocated"])

@@ -1,25 +1,18 @@
-"""Standard Workload Format 2.2 of the Parallel Workloads Archive (cs.huji.ac.il/labs/parallel/workload/swf.html).
+"""Logs in the Standard Workload Format (rlalloc.history.swf_lines).
 
-18 fields a line, -1 where unknown, comments and header begin with ``;``. It has processors, but neither nodes nor
-GPUs: no rule of rlalloc covers its jobs, but they fill a cluster.
+It has processors, but neither nodes nor GPUs: no rule of rlalloc covers its jobs, but they fill a cluster.
 """
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from rlalloc.history.swf_lines import PARTS_OF_A_JOB, fields_of, start_time_s
 from rlalloc_simulator.workloads.readers.trace_table import Row
 from rlalloc_simulator.workloads.trace_job import TraceJob, TraceState
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
 
-FIELDS: Final = (
-    "job_number", "submit_time", "wait_time", "run_time", "allocated_processors", "average_cpu_time", "used_memory",
-    "requested_processors", "requested_time", "requested_memory", "status", "user_id", "group_id",
-    "executable_number", "queue_number", "partition_number", "preceding_job_number", "think_time",
-)  # fmt: skip
 _STATES: Final[dict[int, TraceState]] = {0: "FAILED", 1: "COMPLETED", 5: "CANCELLED", -1: "UNKNOWN"}
-_PARTIAL: Final = (2, 3, 4)
-"""Parts of a job that was checkpointed and swapped out; line 1 of such a job sums them up."""
 
 
 def read_swf(paths: Sequence[Path]) -> Iterator[TraceJob]:
@@ -33,28 +26,22 @@ def read_swf(paths: Sequence[Path]) -> Iterator[TraceJob]:
             start_s = 0.0
             for number, line in enumerate(file, 1):
                 if line.startswith(";"):
-                    start_s = _start_time_s(line) or start_s
+                    start_s = start_time_s(line) or start_s
                 elif line.strip():
-                    job = _job(path, number, line.split(), start_s)
+                    job = _job(path, number, line, start_s)
                     if job is not None:
                         yield job
 
 
-def _start_time_s(comment: str) -> float | None:
-    key, _, value = comment.lstrip("; ").partition(":")
-    return float(value) if key.strip() == "UnixStartTime" and value.strip().isdigit() else None
-
-
-def _job(path: Path, number: int, values: Sequence[str], start_s: float) -> TraceJob | None:
-    if len(values) != len(FIELDS):
-        raise WorkloadError(f"{path}, line {number}: found {len(values)} fields, allowed: {len(FIELDS)} (SWF 2.2)")
-    # -1 is "unknown" in every field.
-    row = Row(
-        path, number, {name: "" if value == "-1" else value for name, value in zip(FIELDS, values, strict=True)}
-    )
-    status = int(row.number("status")) if row.text("status") else -1
-    if status in _PARTIAL:
+def _job(path: Path, number: int, line: str, start_s: float) -> TraceJob | None:
+    try:
+        fields = fields_of(line)
+    except ValueError as err:
+        raise WorkloadError(f"{path}, line {number}: {err}") from err
+    if fields.status in PARTS_OF_A_JOB:
         return None
+    row = Row(path, number, fields._asdict())
+    status = int(row.number("status")) if row.text("status") else -1
     if status not in _STATES:
         raise row.error("status", "-1 to 5")
     processors = row.optional("requested_processors") or row.optional("allocated_processors")

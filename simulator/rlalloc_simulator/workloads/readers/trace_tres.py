@@ -9,16 +9,3 @@ def gpus_and_type(tres: Mapping[str, float]) -> tuple[int, str]:
     """GPUs of all types in a parsed TRES string, and the type if there is one alone."""
     types = [name.removeprefix("gres/gpu:") for name in tres if name.startswith("gres/gpu:")]
     return gpus_of(tres), types[0] if len(types) == 1 else ""
-
-
-def cpu_time_s(text: str) -> float | None:
-    """TotalCPU, ``[days-][hours:]minutes:seconds[.thousandths]``, in seconds."""
-    days, _, clock = text.rpartition("-")
-    try:
-        parts = [float(part) for part in clock.split(":")]
-        total = float(days or 0) * 86400
-    except ValueError:
-        return None
-    for part, unit in zip(reversed(parts), (1.0, 60.0, 3600.0), strict=False):
-        total += part * unit
-    return total

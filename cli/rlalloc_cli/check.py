@@ -1,0 +1,82 @@
+"""``rlalloc check SCRIPT``: how a script is read, what it may get, and what is wrong with its ``#RLALLOC`` lines."""
+
+import re
+from typing import Final
+
+import msgspec
+from rich.table import Table
+
+from rlalloc.bounds import NodeShape, SiteBounds, bounds_for, parse_directives, task_per_gpu
+from rlalloc.config import Config
+from rlalloc.consent import consent_of
+from rlalloc.job import Allocation, Bounds, JobClass
+from rlalloc.script_class import class_of, directive_words
+from rlalloc.script_words import read_script
+from rlalloc_cli.explain import bounds_lines
+from rlalloc_cli.terminal import CONSOLE
+
+_CPUS_PER_GPU: Final = 8
+_MIB_PER_GPU: Final = 65_536
+_OPTIONS: Final = {
+    "nodes": (r"-N\s*|--nodes[= ]", 1),
+    "gpus_per_node": (r"--gres[= ]gpu:|--gpus-per-node[= ]|--gpus[= ]|-G\s*", 1),
+    "tasks_per_node": (r"--ntasks-per-node[= ]", 1),
+}
+
+
+class ScriptReport(msgspec.Struct, frozen=True):
+    """What rlalloc makes of a script; ``bounds`` None where it leaves the job alone or as submitted, and why."""
+
+    job_class: JobClass | None
+    words: tuple[str, ...] | None
+    fingerprint: str
+    request: Allocation
+    bounds: Bounds | None
+
+
+def report_on(script: bytes, config: Config, node_gpus: int) -> ScriptReport:
+    """Read a script as the plugin and the daemon do, on nodes of ``node_gpus`` GPUs, by the first rule for its class.
+
+    Its #SBATCH lines tell the request as far as bounds need it. Raises DirectiveError for a wrong #RLALLOC line.
+    """
+    job_class = class_of(script, config.commands)
+    read = read_script(script, config.word_table)
+    request = _request_of(script)
+    if job_class is None:
+        return ScriptReport(None, read.words, read.fingerprint, request, None)
+    directives = parse_directives(" ".join(directive_words(script) or ()))
+    site = next((rule.bounds for rule in config.rules if job_class in rule.classes), SiteBounds())
+    consent = consent_of(
+        read.words, config.scripts, job_class=job_class, task_per_gpu=task_per_gpu(request, directives)
+    )
+    shape = NodeShape(gpus=node_gpus, cpus=node_gpus * _CPUS_PER_GPU, mem_mib=node_gpus * _MIB_PER_GPU)
+    bounds = bounds_for(request, directives, site, shape, None, consent)
+    return ScriptReport(job_class, read.words, read.fingerprint, request, bounds)
+
+
+def print_report(report: ScriptReport) -> None:
+    """Print the report for a person."""
+    table = Table(show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("class", report.job_class or "none: rlalloc leaves the job alone")
+    shown = "not all could be read" if report.words is None else ", ".join(report.words) or "none"
+    table.add_row("words", shown)
+    table.add_row("fingerprint", report.fingerprint)
+    request = report.request
+    table.add_row("request", f"{request.nodes} x {request.gpus_per_node} GPUs, {request.tasks_per_node} tasks a node")
+    if report.bounds is not None:
+        for name, line in bounds_lines(report.bounds)[:2]:
+            table.add_row(name, line)
+    CONSOLE.print(table)
+
+
+def _request_of(script: bytes) -> Allocation:
+    lines = "\n".join(re.findall(r"^#SBATCH(.*)$", script.decode("latin-1"), re.MULTILINE))
+    found = {}
+    for name, (option, default) in _OPTIONS.items():
+        match = re.search(rf"(?:{option})(?:[A-Za-z][\w.-]*:)?([0-9]{{1,6}})", lines)
+        found[name] = max(1, int(match[1])) if match is not None else default
+    cpus = max(1, found["gpus_per_node"] * _CPUS_PER_GPU // found["tasks_per_node"])
+    memory = found["gpus_per_node"] * _MIB_PER_GPU
+    return Allocation(**found, cpus_per_task=cpus, mem_mib_per_node=memory, time_limit_s=3600)

@@ -1,0 +1,41 @@
+"""The class and the ``#RLALLOC`` words of a batch script, as the submit plugin finds them. Pure functions."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from rlalloc.job import JOB_CLASSES, JobClass
+from rlalloc.script_words import SCRIPT_BYTES, TOO_LONG, code_of
+
+_MOST_LINES: Final = 64
+_MOST_BYTES: Final = 400
+_LINE: Final = re.compile(r"^#RLALLOC(?:[ \t\v\f\r][^\n]*)?$", re.MULTILINE)
+_UNCLEAN: Final = re.compile(r"[^A-Za-z0-9=,._-]")
+_WORD: Final = re.compile(r"[^ \t\n\v\f\r]+")
+
+
+def directive_words(script: bytes) -> tuple[str, ...] | None:
+    """Return the words of the ``#RLALLOC`` lines; None if there is no such line, ``too-long`` alone for too many."""
+    lines = _LINE.findall(script[:SCRIPT_BYTES].decode("latin-1"))
+    if not lines:
+        return None
+    words = tuple(word for line in lines for word in _WORD.findall(line.removeprefix("#RLALLOC")))
+    clean = tuple(_UNCLEAN.sub("_", word) for word in words)
+    return clean if len(lines) <= _MOST_LINES and len("+".join(clean)) <= _MOST_BYTES else (TOO_LONG,)
+
+
+def class_of(script: bytes, commands: Mapping[JobClass, Sequence[str]]) -> JobClass | None:
+    """Return what kind of LLM job a script is; None for one that rlalloc leaves alone."""
+    words = directive_words(script)
+    for word in reversed(words or ()):
+        for job_class in JOB_CLASSES:
+            if word == f"class={job_class}":
+                return job_class
+    code, _ = code_of(script)
+    found = (
+        job_class
+        for job_class, texts in commands.items()
+        for text in texts
+        if text.encode().decode("latin-1") in code
+    )
+    return next(found, "train" if words is not None else None)

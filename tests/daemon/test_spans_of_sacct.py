@@ -1,0 +1,53 @@
+"""How a long time is asked for in spans that sacct answers in time and memory holds."""
+
+from itertools import pairwise
+
+import pytest
+
+from rlallocd.slurm import EndedJobs, SlurmUnavailable, in_spans
+
+HOUR_S = 3600.0
+DAY_S = 86400.0
+
+
+def spans(
+    since_s: float, until_s: float, *, a_day_prints: float = 0.0, longest_s: float = DAY_S
+) -> list[tuple[float, float]]:
+    """The spans that a sacct is asked for which prints so much a day and gives up on longer spans."""
+    asked = []
+
+    def ask(since_s: float, until_s: float) -> EndedJobs:
+        if until_s - since_s > longest_s:
+            raise SlurmUnavailable("sacct gave no answer in 300 s")
+        asked.append((since_s, until_s))
+        return EndedJobs((), until_s, int(a_day_prints * (until_s - since_s) / DAY_S))
+
+    assert [found.until_s for found in in_spans(ask, since_s, until_s)] == [until_s for _, until_s in asked]
+    return asked
+
+
+@pytest.mark.parametrize("a_day_prints", [0.0, 1e7, 1e9, 1e12])
+@pytest.mark.parametrize("longest_s", [600.0, 5000.0, DAY_S])
+def test_no_time_is_left_out_or_asked_for_twice(a_day_prints: float, longest_s: float) -> None:
+    asked = spans(1000.0, 1000.0 + 5 * DAY_S, a_day_prints=a_day_prints, longest_s=longest_s)
+    assert asked[0][0] == 1000.0
+    assert asked[-1][1] == 1000.0 + 5 * DAY_S
+    assert all(end_s == begin_s for (_, end_s), (begin_s, _) in pairwise(asked))
+
+
+def test_a_quiet_site_is_asked_a_day_at_a_time() -> None:
+    lengths_s = [end_s - begin_s for begin_s, end_s in spans(0.0, 100 * DAY_S)]
+    assert lengths_s[0] == HOUR_S
+    assert lengths_s[10] == DAY_S
+    assert len(lengths_s) < 110
+
+
+def test_a_busy_site_is_asked_for_no_more_than_memory_holds() -> None:
+    asked = spans(0.0, DAY_S, a_day_prints=1e9)
+    assert max(end_s - begin_s for begin_s, end_s in asked) * 1e9 / DAY_S < 2**26
+
+
+def test_a_sacct_that_never_answers_ends_it() -> None:
+    with pytest.raises(SlurmUnavailable, match="gave no answer"):
+        spans(0.0, DAY_S, longest_s=100.0)
+    assert spans(5.0, 5.0) == []

@@ -1,0 +1,2 @@
+#!/bin/bash
+accelerate launch --config_file configs/fsdp.yaml train.py

@@ -1,0 +1,2 @@
+#!/bin/bash
+accelerate launch train.py --lr 1e-5

@@ -1,0 +1,2 @@
+#!/bin/bash
+pmemd.cuda -O -i md.in -o md.out

@@ -1,0 +1,3 @@
+#!/bin/bash
+torchrun --nproc_per_node=gpu train.py
+# --nproc_per_node=4

@@ -1,0 +1,3 @@
+#!/bin/bash
+source ./settings.env
+torchrun --nproc_per_node=$GPUS_PER_JOB train.py

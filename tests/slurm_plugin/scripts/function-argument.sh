@@ -1,0 +1,3 @@
+#!/bin/bash
+run() { torchrun --nproc_per_node=$1 train.py; }
+run 4

@@ -1,0 +1,2 @@
+#!/bin/bash
+jupyter lab --no-browser --port 8888

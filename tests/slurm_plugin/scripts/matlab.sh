@@ -1,0 +1,2 @@
+#!/bin/bash
+matlab -batch "run('sim.m')"

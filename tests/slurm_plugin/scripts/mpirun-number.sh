@@ -1,0 +1,3 @@
+#!/bin/bash
+module load openmpi
+mpirun -np 8 python pretrain_gpt.py

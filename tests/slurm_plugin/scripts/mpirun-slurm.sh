@@ -1,0 +1,2 @@
+#!/bin/bash
+mpirun -np $SLURM_NTASKS python pretrain_gpt.py

@@ -1,0 +1,2 @@
+#!/bin/bash
+srun --gres=gpu:8 torchrun --nproc_per_node=gpu train.py

@@ -1,0 +1,2 @@
+#!/bin/bash
+srun -n $SLURM_NTASKS python train.py

@@ -1,0 +1,2 @@
+#!/bin/bash
+srun -N 2 -n 16 -c 4 python train.py

@@ -1,0 +1,2 @@
+#!/bin/bash
+text-generation-launcher --model-id bigscience/bloom --num-shard 8

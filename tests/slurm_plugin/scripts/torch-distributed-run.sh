@@ -1,0 +1,2 @@
+#!/bin/bash
+python -m torch.distributed.run --nproc_per_node=$SLURM_GPUS_ON_NODE main.py

@@ -1,0 +1,2 @@
+#!/bin/bash
+torchrun --nproc-per-node=${SLURM_GPUS_ON_NODE:-8} train.py

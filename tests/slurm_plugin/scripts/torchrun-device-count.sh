@@ -1,0 +1,2 @@
+#!/bin/bash
+torchrun --nproc_per_node=`python -c "import torch; print(torch.cuda.device_count())"` train.py

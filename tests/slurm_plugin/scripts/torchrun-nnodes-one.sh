@@ -1,0 +1,2 @@
+#!/bin/bash
+torchrun --nnodes=1 --nproc-per-node=gpu train.py

@@ -1,0 +1,3 @@
+#!/bin/bash
+#SBATCH --gres=gpu:4
+torchrun --nproc_per_node gpu train.py

@@ -1,0 +1,2 @@
+#!/bin/bash
+vllm serve facebook/opt-125m

@@ -1,0 +1,2 @@
+#!/bin/bash
+vllm serve m -tp 2 -pp 2

@@ -1,0 +1,170 @@
+"""How scripts are read, by slurmctld's Lua and by Python alike; what is concluded; that no script costs much."""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from rlalloc.config import Config
+from rlalloc.consent import Consent, consent_of
+from rlalloc.job import JobClass
+from rlalloc.script_class import class_of, directive_words
+from rlalloc.script_words import TOO_LONG, ScriptWords, read_script, words_from_tag
+from rlallocd.job_tag import read_tag
+
+from .hostile_scripts import corpus, hostile_scripts
+from .lua_reader import Read, read_scripts
+
+CONFIG: Final = Config()
+SCRIPTS: Final = corpus()
+EXPECTED: Final[dict[str, dict[str, Any]]] = tomllib.loads(
+    (Path(__file__).parent / "scripts" / "expected.toml").read_text(encoding="utf-8")
+)
+INTERPRETERS: Final = [name for name in ("lua5.1", "lua5.4") if shutil.which(name)]
+
+
+@pytest.fixture(params=INTERPRETERS)
+def interpreter(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def consent_for(name: str) -> Consent:
+    expected = EXPECTED[name]
+    job_class: JobClass = expected["class"] if expected["class"] != "none" else "train"
+    words = read_script(SCRIPTS[name], CONFIG.word_table).words
+    return consent_of(words, CONFIG.scripts, job_class=job_class, task_per_gpu=expected.get("task_per_gpu", False))
+
+
+def gpus_of(consent: Consent) -> str:
+    if consent.moldable:
+        return "moldable"
+    return "rigid" if consent.sign.startswith(("the script states", "the script has a count")) else "unknown"
+
+
+def test_the_corpus_is_whole() -> None:
+    assert set(EXPECTED) == set(SCRIPTS)
+    assert len(SCRIPTS) >= 80
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_consent(name: str) -> None:
+    """Every line of the table holds; of a moldable script, what it does not name is not there."""
+    expected, consent = EXPECTED[name], consent_for(name)
+    assert gpus_of(consent) == expected["gpus"], consent.sign
+    absent: dict[str, Any] = {"batch_follows": False, "cpus_fixed": False, "memory_fixed": False, "parallel": 1}
+    absent |= dict.fromkeys(("whole_batch", "gpu_batch", "accumulation"))
+    told = expected if not consent.moldable else absent | expected
+    for key in set(told) & set(consent.__struct_fields__):
+        assert getattr(consent, key) == told[key], key
+
+
+def test_lua_and_python_read_alike(interpreter: str) -> None:
+    """Class, words and fingerprint of the corpus; a script of no class is left alone."""
+    for (name, script), read in zip(SCRIPTS.items(), read_scripts(interpreter, list(SCRIPTS.values())), strict=True):
+        assert read.errors == ()
+        assert read.tag.get("class", "none") == EXPECTED[name]["class"], name
+        if read.tag:
+            assert_alike(read, read_script(script, CONFIG.word_table))
+
+
+def test_python_finds_the_same_class_and_directives(interpreter: str) -> None:
+    scripts = [
+        *SCRIPTS.values(),
+        *hostile_scripts().values(),
+        b"#RLALLOC gpus=1-4\r\n#RLALLOC\tlaunch=srun\n#RLALLOCx\n",
+    ]
+    for script, read in zip(scripts, read_scripts(interpreter, scripts), strict=True):
+        assert read.tag.get("class") == class_of(script, CONFIG.commands)
+        assert read.tag.get("ask", "") == "+".join(directive_words(script) or ())
+
+
+def assert_alike(read: Read, python: ScriptWords) -> None:
+    assert read.tag["table"] == CONFIG.word_table.stamp
+    assert words_from_tag(read.tag["words"]) == python.words
+    assert read.tag["script"] == python.fingerprint
+
+
+LAUNCH: Final = b"#RLALLOC class=train\n"
+PIECES: Final = st.sampled_from(
+    [
+        *(b"torchrun ", b"srun ", b"-n ", b"-n4 ", b"--nproc_per_node", b"--nproc-per-node=", b"=", b" ", b"\n"),
+        *(b"$SLURM_GPUS_ON_NODE", b"${N}", b"$N", b"N=", b"4", b"$((", b"))", b"$(nvidia-smi -L", b")", b"`", b'"'),
+        *(b"'", b"#", b"# ", b"\t", b"WORLD_SIZE=", b"trainer.devices=", b"-tp ", b"vllm serve ", b"gpu", b"{", b"}"),
+        *(b",", b"]", b"A*B", b"A=$N ", b"--gpus ", b"--", b"-", b"\0", b"\xff", b"%", b"train_batch_size: ", b";"),
+        *(b"|", b"\\\n", b"\\\r\n"),
+    ]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(PIECES | st.binary(max_size=6), max_size=60).map(b"".join), min_size=1, max_size=20))
+@example([b"N=${N}\n--gpus $N", b"N=$N --gpus $N"])
+@example([b"x" * 20_000, b"\n" * 2000, b"--gpus=$A " * 100, b"a" * 5000, b" #--gpus 4\n" * 100])
+def test_lua_and_python_read_generated_scripts_alike(scripts: list[bytes]) -> None:
+    for interpreter in INTERPRETERS:
+        for script, read in zip(
+            scripts, read_scripts(interpreter, [LAUNCH + script for script in scripts]), strict=True
+        ):
+            assert read.errors == ()
+            assert_alike(read, read_script(LAUNCH + script, CONFIG.word_table))
+
+
+def test_a_fingerprint_forgets_digits_comments_and_blanks() -> None:
+    """Runs of one script have the same; another program has another."""
+
+    def fingerprint(text: str) -> str:
+        return read_script(text.encode(), CONFIG.word_table).fingerprint
+
+    first = fingerprint("#!/bin/sh\n# run 1\ntorchrun train.py --seed 1 --lr 1e-4\n")
+    assert fingerprint("#!/bin/bash\r\n#SBATCH -t 60\r\ntorchrun  train.py --seed 23 --lr 5e-5\r\n") == first
+    assert fingerprint("#!/bin/sh\ntorchrun eval.py --seed 1 --lr 1e-4\n") != first
+
+
+def test_what_was_not_read_gives_no_consent(interpreter: str) -> None:
+    """A count could stand in the rest."""
+    long = b"#!/bin/sh\ntorchrun --nproc_per_node=gpu train.py\n" + b"echo abcdefgh\n" * 800
+    (read,) = read_scripts(interpreter, [long])
+    assert read.tag["words"] == TOO_LONG
+    consent = consent_of(words_from_tag(read.tag["words"]), CONFIG.scripts, job_class="train", task_per_gpu=True)
+    assert not consent.moldable
+
+
+# Most of the instructions are those of the counting functions. bench/plugin_speed.py shows the time.
+MOST_INSTRUCTIONS: Final = 90_000
+MOST_CALLS: Final = 3_500
+MOST_BYTES: Final = 700_000
+
+
+def test_no_script_is_much_work(interpreter: str) -> None:
+    """Whatever stands in it, and however long it is: slurmctld waits for it."""
+    scripts = hostile_scripts()
+    for name, read in zip(scripts, read_scripts(interpreter, list(scripts.values())), strict=True):
+        assert read.errors == (), name
+        assert read.instructions <= MOST_INSTRUCTIONS, name
+        assert read.calls <= MOST_CALLS, name
+        assert read.bytes_searched <= MOST_BYTES, name
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(PIECES | st.binary(min_size=1, max_size=12), PIECES, st.integers(1, 20_000)), min_size=1, max_size=8
+    )
+)
+def test_no_repeated_text_is_much_work(parts: list[tuple[bytes, bytes, int]]) -> None:
+    scripts = [LAUNCH + ((first + second) * times)[:200_000] for first, second, times in parts]
+    for interpreter in INTERPRETERS:
+        for read in read_scripts(interpreter, scripts):
+            assert read.errors == ()
+            assert read.instructions <= MOST_INSTRUCTIONS
+            assert read.calls <= MOST_CALLS
+            assert read.bytes_searched <= MOST_BYTES
+            tag = read_tag("rlalloc:" + ";".join(f"{key}={value}" for key, value in read.tag.items()))
+            assert tag is not None
