@@ -13,7 +13,6 @@ from rlalloc.run_time import RunTimeEstimate
 from rlalloc.run_times.predictor import RunTimePredictor
 from rlalloc.run_times.recent_runs import RecentRuns
 from rlalloc.run_times.replay import submissions
-from rlalloc_simulator.driving import drive
 from rlalloc_simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
 from rlalloc_simulator.engine.engine_records import STATE_NAMES, Record
 
@@ -36,8 +35,10 @@ def as_requested(site: SimulatedSite, jobs: Sequence[SubmittedJob]) -> list[Past
 
     A job that never ran starts and ends never.
     """
-    outcomes = drive(Simulator(site, table_of(jobs, site)), jobs, None).outcomes
-    pairs = zip(jobs, outcomes, strict=True)
+    simulator = Simulator(site, table_of(jobs, site))
+    while not simulator.finished:
+        simulator.leave(simulator.run())
+    pairs = zip(jobs, simulator.outcomes(), strict=True)
     return [_past_job(number, site, job, outcome) for number, (job, outcome) in enumerate(pairs)]
 
 
