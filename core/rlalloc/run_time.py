@@ -29,12 +29,6 @@ class RunTimeEstimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"run time quantiles {self.low_s}, {self.median_s}, {self.high_s}: give them above 0 and ascending"
             )
 
-    def slower(self, factor: float) -> "RunTimeEstimate":
-        """Return the same for a size in which the job takes ``factor`` times as long."""
-        if factor == 1.0:
-            return self
-        return RunTimeEstimate(self.low_s * factor, self.median_s * factor, self.high_s * factor, self.source)
-
 
 def expected_s(time_limit_s: float, median_s: float) -> float:
     """Run time [s] that is expected of a job: its median, at most its limit.
