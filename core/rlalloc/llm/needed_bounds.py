@@ -1,5 +1,6 @@
 """Bounds of a job, narrowed by what its LLM needs. Pure functions."""
 
+import math
 from typing import Final
 
 import msgspec
@@ -17,8 +18,9 @@ def with_model_needs(
 ) -> Bounds:
     """Raise the least GPU count to what the model needs, and leave counts out that its parallel sizes rule out.
 
-    Nothing is lowered or added, and the count that was submitted always stays: where it has too little memory by our
-    estimate, no smaller one is left; where its parallel sizes rule it out, the facts are not believed.
+    Nothing is lowered or added, and the count that was submitted always stays. Where it has too little memory by our
+    estimate, it is taken to be enough: counts that need more on each GPU are left out. Where its parallel sizes rule
+    it out, the facts are not believed.
     ``memory_gib`` is that of one GPU, None where the type is unknown: then only parallel sizes count.
     """
     asked = request.gpus
@@ -26,9 +28,10 @@ def with_model_needs(
         return bounds
     counts = tuple(count for count in bounds.gpu_counts if count == asked or makes_sense(facts, count, gpus_per_node))
     if memory_gib is not None and facts.architecture is not None:
-        fitting = {count for count in counts if _fits(facts, count, memory_gib, gpus_per_node)}
-        least = 0 if asked in fitting or asked not in counts else asked
-        counts = tuple(count for count in counts if count == asked or (count in fitting and count > least))
+        enough = memory_gib
+        if asked in counts:
+            enough = max(enough, _needed_gib(facts, asked, gpus_per_node))
+        counts = tuple(count for count in counts if _needed_gib(facts, count, gpus_per_node) <= enough)
     if not counts or counts == bounds.gpu_counts:
         return bounds
     gpus = bounds.gpus
@@ -37,6 +40,6 @@ def with_model_needs(
     return msgspec.structs.replace(bounds, gpus=gpus, gpu_counts=counts)
 
 
-def _fits(facts: Facts, gpus: int, memory_gib: float, gpus_per_node: int) -> bool:
+def _needed_gib(facts: Facts, gpus: int, gpus_per_node: int) -> float:
     memory = memory_on(facts, gpus, gpus_per_node)
-    return memory is not None and memory.needed_gib <= memory_gib
+    return math.inf if memory is None else memory.needed_gib

@@ -44,10 +44,15 @@ def test_what_a_user_declared_is_never_lowered() -> None:
 
 
 def test_the_request_stays_where_it_seems_too_small() -> None:
-    """The user's experience counts more than our estimate, but nothing smaller is tried."""
-    found = needed("model=llama-2-70b bf16", asked=4, least=1, most=8)
-    assert found.gpu_counts == (4,)
+    """The user's experience counts more than our estimate: only counts that need more on each GPU are left out."""
+    found = needed("model=llama-2-70b bf16 fsdp=full_shard", asked=4, least=1, most=8)
+    assert found.gpu_counts == (4, 8)
     assert found.gpus.minimum == 4
+
+
+def test_what_needs_no_more_than_the_request_stays() -> None:
+    """Unsharded, each GPU holds the same on any count: what the script does not show makes it fit."""
+    assert needed("model=llama-2-70b bf16", asked=4, least=1, most=8) == bounds(4, 1, 8)
 
 
 def test_counts_that_the_parallel_sizes_rule_out_are_left_out() -> None:
