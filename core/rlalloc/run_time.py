@@ -60,7 +60,7 @@ def expected_remaining_s(
         return max(0.0, min(expected - elapsed_s, left_s))
     # The odds of having ended are (elapsed/median)^(1/scale) now; when half of those that still run have ended, they
     # are twice that and 1.
-    log_odds = math.log(elapsed_s / median_s) / scale
+    log_odds = (math.log(elapsed_s) - math.log(median_s)) / scale
     log_odds_then = math.log1p(2.0 * math.exp(log_odds)) if log_odds < 700.0 else log_odds + math.log(2.0)
     ends_s = median_s * math.exp(log_odds_then * math.log(high_s / median_s) / _LOG_ODDS)
     return max(0.0, min(ends_s - elapsed_s, left_s))
