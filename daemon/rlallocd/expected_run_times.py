@@ -138,6 +138,7 @@ def _size(job: JobRecord) -> Allocation:
 
 def _as_past(job: JobRecord, request: Allocation) -> PastJob:
     """The job as accounting will know it, in the size that it asked for; it has not run yet."""
+    tag = read_tag(job.admin_comment)
     nodes = request.nodes if request.nodes > 1 else job.nodes
     return PastJob(
         job_id=str(job.job_id),
@@ -155,4 +156,5 @@ def _as_past(job: JobRecord, request: Allocation) -> PastJob:
         gpus=request.gpus,
         mem_mib=float(request.mem_mib),
         limit_s=float(request.time_limit_s) or None,
+        script="" if tag is None else tag.script,
     )

@@ -84,6 +84,12 @@ def test_each_job_is_asked_about_once_ours_or_not(predictor: HalfAnHour, expecte
     assert predictor.running == {"8": 9000.0}
 
 
+def test_the_fingerprint_of_a_script_is_told(predictor: HalfAnHour, expected: ExpectedRunTimes) -> None:
+    job = pending_job(7)
+    expected.of([msgspec.structs.replace(job, admin_comment=f"{job.admin_comment};script=f00d")], NOW_S)
+    assert [facts.script for facts in predictor.asked] == ["f00d"]
+
+
 def test_what_has_left_the_queue_is_forgotten(predictor: HalfAnHour, expected: ExpectedRunTimes) -> None:
     expected.of([pending_job(7)], NOW_S)
     expected.of([], NOW_S)
