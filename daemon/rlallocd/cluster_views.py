@@ -10,6 +10,7 @@ from rlalloc.bounds import NodeShape
 from rlalloc.urgency import UrgencyRules
 from rlalloc.view import ClusterView, FloatArray
 from rlallocd.known_run_times import LIMITS_ONLY, KnownRunTimes
+from rlallocd.node_sets import NodeSets
 from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord, NodeRecord
 
@@ -33,7 +34,8 @@ class ClusterViews:
         self._now_s = now_s
         self._rules = rules
         self._jobs: defaultdict[str, list[JobRecord]] = defaultdict(list)
-        self._views: dict[str, ClusterView] = {}
+        self._sets = NodeSets(nodes)
+        self._views: dict[tuple[str, str, str, str], ClusterView] = {}
         self._user_running_gpus: Counter[str] = Counter()
         for job in jobs:
             if job.pending or job.running:
@@ -44,11 +46,20 @@ class ClusterViews:
 
     def of(self, partition: str) -> ClusterView:
         """The view of one partition. Raises Skipped if it has no usable GPU node."""
-        if partition not in self._views:
-            self._views[partition] = partition_view(
-                partition, self._nodes, self._jobs[partition], self._now_s, self._rules, self.run_times
+        return self._view((partition, "", "", ""), self._nodes)
+
+    def for_job(self, job: JobRecord) -> ClusterView:
+        """The view of the nodes that a job may use, in its first partition. Raises Skipped if there are none."""
+        partition = job.partition.split(",")[0]
+        key = partition, job.gpu_type, job.features, job.excluded_nodes
+        return self._view(key, self._sets.nodes_for(job, partition))
+
+    def _view(self, key: tuple[str, str, str, str], nodes: Sequence[NodeRecord]) -> ClusterView:
+        if key not in self._views:
+            self._views[key] = partition_view(
+                key[0], nodes, self._jobs[key[0]], self._now_s, self._rules, self.run_times
             )
-        return self._views[partition]
+        return self._views[key]
 
     def user_running_gpus(self, user: str) -> int:
         """GPUs that a user's jobs hold, in all partitions."""
@@ -69,7 +80,7 @@ def partition_view(
     """
     usable = [node for node in nodes if node.usable and node.gpus and partition in node.partitions]
     if not usable:
-        raise Skipped(f"partition {partition} has no usable GPU node", "no-gpu-node")
+        raise Skipped(f"partition {partition} has no usable GPU node for it", "no-gpu-node")
     largest = max(usable, key=lambda node: (node.gpus, node.cpus, node.mem_mib))
     mine = [job for job in jobs if partition in job.partition.split(",")]
     return ClusterView(

@@ -16,6 +16,7 @@ from rlallocd.candidates import Candidate, find_candidates, find_deferred, is_le
 from rlallocd.cycle_schedule import CycleReport
 from rlallocd.decisions import Snapshot, decide
 from rlallocd.ended_job_collection import EndedJobCollection
+from rlallocd.family_runs import FamilyRuns
 from rlallocd.intercept import RuntimeDirectoryError, withdraw_intercept, write_intercept
 from rlallocd.interval import Interval
 from rlallocd.job_tag import read_tag
@@ -84,6 +85,7 @@ class Controller:
         self._outcomes_after: Position | None = None
         self._retention = Retention(store, self.counters)
         self._ended_jobs = EndedJobCollection(store, self.counters)
+        self._family_runs = FamilyRuns(store)
         self._redecision = RedecisionRounds(store, agent, self.counters)
         self._nice_decay = NiceDecay(slurm, store, self.counters, progress=progress)
         self._heartbeat = Interval()
@@ -105,6 +107,7 @@ class Controller:
             self._beat()
             self._collect_outcomes(snapshot)
             self._ended_jobs.collect(self._ask_for_ended_jobs, self.config, snapshot.taken_s)
+            self._family_runs.read(self.config.history.every_s)
         except Stopping as err:
             _log.info("the cycle stopped early: %s", err)
         except SlurmError as err:
@@ -174,9 +177,8 @@ class Controller:
             ],
             "there is nothing to decide for them any more",
         )
-        if self._slurm.config.limits_enforced:
-            begun = self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S)
-            self._applier.undo_limited([each for each in begun if _may_wait_for_us(each, jobs)], jobs)
+        begun = self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S)
+        self._applier.undo_limited([each for each in begun if _may_wait_for_us(each, jobs)], jobs)
         candidates = find_candidates(snapshot.jobs, self.config, self._decided)
         if not candidates:
             return 0
@@ -238,6 +240,7 @@ class Controller:
             partitions=self._partitions,
             limits=self._limits(jobs),
             memory_limits=(config.max_mem_mib_per_node, config.max_mem_mib_per_cpu),
+            speeds=self._family_runs.speeds,
         )
         self.metrics.snapshot_s.observe(self._reading_s)
         return snapshot

@@ -6,7 +6,7 @@ Nothing here touches Slurm or the store.
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import msgspec
 
@@ -16,6 +16,7 @@ from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.messages import PolicyAnswer
 from rlalloc.objective import Resources
 from rlalloc.observation import SCHEMA_ID, EncodedQuestion, encode
+from rlalloc.speed.family_speeds import FamilySpeeds
 from rlalloc.speed.longer_limits import slowdown_to_allow
 from rlalloc.store import Circumstances, Decision
 from rlalloc.urgency import UrgencyRules, nice_for
@@ -33,11 +34,12 @@ LEAST_GRACE_LEFT_S = 2.0
 """A job that may start within this time is left alone: an update must not reach a job that is starting."""
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class Snapshot(msgspec.Struct, frozen=True, dict=True):
     """What one cycle knows of the cluster.
 
     ``limits`` are those of the users whose jobs we decide, None if they could not be read; ``memory_limits`` are
     slurm.conf's MaxMemPerNode and MaxMemPerCPU (MiB). ``granted`` collects the sizes that this cycle gives to jobs.
+    ``speeds`` says how each family of jobs scales.
     """
 
     taken_s: float
@@ -47,8 +49,9 @@ class Snapshot(msgspec.Struct, frozen=True):
     limits: SiteLimits | None
     memory_limits: tuple[int | None, int | None] = (None, None)
     granted: dict[int, Allocation] = msgspec.field(default_factory=dict)
+    speeds: FamilySpeeds = msgspec.field(default_factory=FamilySpeeds)
 
-    @property
+    @cached_property
     def site(self) -> SiteView:
         """The parts of it that the checks of limits need."""
         return SiteView(
@@ -122,7 +125,7 @@ def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, con
     rule = config.rule(candidate.tag.rule)
     if rule is None:
         raise Skipped(f"the configuration no longer has the rule {candidate.tag.rule}", "no-rule")
-    cluster = views.of(job.partition.split(",")[0])
+    cluster = views.for_job(job)
     view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, views.user_running_gpus(job.user), config)
     return Question(candidate, view, cluster, encode(view, cluster, config.objective.weights))
 
@@ -193,7 +196,9 @@ def _allowed(question: Question, shares: Shares, snapshot: Snapshot) -> tuple[Al
     view, cluster, job = question.view, question.cluster, question.candidate.job
     site = snapshot.site
 
-    to_allow = partial(slowdown_to_allow, view.request)
+    to_allow = partial(
+        slowdown_to_allow, view.request, belief=snapshot.speeds.belief(job.user, job.name, view.request)
+    )
 
     def allocate(each: Shares) -> Allocation:
         return allocation_for(each, view.request, view.bounds, cluster.shape, to_allow)

@@ -10,6 +10,7 @@ import msgspec
 from rlalloc.bounds import NodeShape
 from rlalloc.errors import RlallocError
 from rlalloc.job import Allocation
+from rlallocd.node_sets import is_simple
 from rlallocd.slurm import JobRecord
 
 _MOST_NODES_TRIED: Final = 1024
@@ -90,6 +91,7 @@ FORMS_SKIPPED: Final[Mapping[str, str]] = {
     "several-gpu-options": "a job that states its GPUs in more than one way, such as --gpus with --gpus-per-node",
     "nodes-unknown": "a job whose number of nodes is left to Slurm, which only guesses it so far",
     "uneven": "a job whose nodes or tasks are not alike",
+    "constraint": "a job whose constraint counts or groups features, as in 'a*2' or '[a|b]'",
     "too-large": "a job that no node of its partition holds",
 }
 """Forms of submission that are not resized, by name. docs/reference/messages.md has the same list."""
@@ -116,6 +118,7 @@ def check_form(job: JobRecord, skipped_at_submission: str = "") -> None:
         "other-gres": _names_other_gres(job),
         "several-gpu-types": _names_several_types(job),
         "several-gpu-options": _states_gpus_twice(job),
+        "constraint": not is_simple(job.features),
         "nodes-unknown": not asked.reported and not job.nodes_certain,
     }
     name = skipped_at_submission or next((name for name, holds in applies.items() if holds), "")

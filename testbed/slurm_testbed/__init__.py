@@ -14,7 +14,7 @@ or from a shell: ``python -m slurm_testbed up``. See testbed/README.md.
 from .layout import DEFAULT_ROOT, Ports
 from .site import Site
 from .site_jobs import Completed
-from .specification import Partition, SiteSpec
+from .specification import NodeKind, Partition, SiteSpec
 from .testbed_errors import (
     CommandFailedError,
     DaemonFailedError,
@@ -36,6 +36,7 @@ __all__ = [
     "DaemonFailedError",
     "InvalidSpecError",
     "MissingSoftwareError",
+    "NodeKind",
     "NotPermittedError",
     "Partition",
     "Ports",

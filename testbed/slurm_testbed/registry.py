@@ -56,7 +56,7 @@ def claim(spec: SiteSpec, root: Path) -> tuple[Layout, Record]:
             name=spec.name,
             nodes=spec.node_names,
             users=spec.users,
-            ports=choose_ports(spec.nodes, reserved),
+            ports=choose_ports(len(spec.node_names), reserved),
             created=int(time.time()),
             spec=spec.summary(),
             started_by=os.environ.get(STARTED_BY, ""),

@@ -312,9 +312,9 @@ class Site:
         key = self._layout.secrets / "munge.key"
         key.touch(mode=0o400)
         key.write_bytes(secrets.token_bytes(128))
-        for node in spec.node_names:
+        for node, kind in ((node, kind) for nodes, kind in spec.kinds.items() for node in nodes):
             (self._layout.devices / node).mkdir()
-            for number in range(spec.gpus_per_node):
+            for number in range(kind.gpus):
                 # slurmd follows the link to a character device, and a link needs no right to mknod.
                 (self._layout.devices / node / f"nvidia{number}").symlink_to("/dev/null")
 

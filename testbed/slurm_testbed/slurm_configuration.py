@@ -6,7 +6,7 @@ import socket
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from .layout import Layout, Ports
@@ -95,7 +95,7 @@ def slurm_conf(layout: Layout, spec: SiteSpec, ports: Ports, version: tuple[int,
         **spec.extra_slurm_conf,
     }
     lines = [f"{key}={value}" for key, value in values.items() if value is not None]
-    lines += [_node_line(spec, ports, host), *(_partition_line(each) for each in spec.partitions)]
+    lines += [*_node_lines(spec, ports, host), *(_partition_line(each) for each in spec.partitions)]
     return "\n".join([*lines, *spec.extra_slurm_lines]) + "\n"
 
 
@@ -125,14 +125,16 @@ def slurmdbd_conf(layout: Layout, ports: Ports, password: str, plugins: Path | N
 
 def gres_conf(layout: Layout, spec: SiteSpec) -> str:
     """Return gres.conf: device files, since with `Count=` alone slurmd registers no GPU."""
-    if not spec.gpus_per_node:
-        return ""
-    last = spec.gpus_per_node - 1
-    files = "nvidia0" if last == 0 else f"nvidia[0-{last}]"
     return "".join(
-        f"NodeName={node} Name=gpu Type={spec.gpu_type} File={layout.devices / node / files}\n"
-        for node in spec.node_names
+        f"NodeName={node} Name=gpu Type={kind.gpu_type} File={layout.devices / node / _device_files(kind.gpus)}\n"
+        for nodes, kind in spec.kinds.items()
+        if kind.gpus
+        for node in nodes
     )
+
+
+def _device_files(gpus: int) -> str:
+    return "nvidia0" if gpus == 1 else f"nvidia[0-{gpus - 1}]"
 
 
 def cgroup_conf(version: tuple[int, int]) -> str:
@@ -154,22 +156,27 @@ def _words(parameters: Mapping[str, str | None]) -> str:
     return ",".join(f"{key}={value}" if value else key for key, value in parameters.items() if value is not None)
 
 
-def _node_line(spec: SiteSpec, ports: Ports, host: str) -> str:
-    several = spec.nodes > 1
-    sockets = 2 if spec.cpus_per_node % 2 == 0 else 1
-    words = {
-        "NodeName": f"n[1-{spec.nodes}]" if several else "n1",
-        "NodeHostname": host,
-        "NodeAddr": "127.0.0.1",
-        "Port": f"[{ports.slurmd_first}-{ports.slurmd_first + spec.nodes - 1}]" if several else ports.slurmd_first,
-        "Sockets": sockets,
-        "CoresPerSocket": spec.cpus_per_node // sockets,
-        "ThreadsPerCore": 1,
-        "RealMemory": spec.mem_mib_per_node,
-    }
-    if spec.gpus_per_node:
-        words["Gres"] = f"gpu:{spec.gpu_type}:{spec.gpus_per_node}"
-    return " ".join(f"{key}={value}" for key, value in words.items())
+def _node_lines(spec: SiteSpec, ports: Ports, host: str) -> Iterator[str]:
+    port = ports.slurmd_first
+    for names, kind in spec.kinds.items():
+        several = kind.nodes > 1
+        sockets = 2 if kind.cpus % 2 == 0 else 1
+        words = {
+            "NodeName": f"n[{names[0][1:]}-{names[-1][1:]}]" if several else names[0],
+            "NodeHostname": host,
+            "NodeAddr": "127.0.0.1",
+            "Port": f"[{port}-{port + kind.nodes - 1}]" if several else port,
+            "Sockets": sockets,
+            "CoresPerSocket": kind.cpus // sockets,
+            "ThreadsPerCore": 1,
+            "RealMemory": kind.mem_mib,
+        }
+        if kind.gpus:
+            words["Gres"] = f"gpu:{kind.gpu_type}:{kind.gpus}"
+        if kind.features:
+            words["Features"] = ",".join(kind.features)
+        port += kind.nodes
+        yield " ".join(f"{key}={value}" for key, value in words.items())
 
 
 def _partition_line(partition: Partition) -> str:

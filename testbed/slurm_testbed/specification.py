@@ -34,9 +34,22 @@ class Partition:
 
 
 @dataclass(frozen=True)
+class NodeKind:
+    """Nodes that are alike: how many, and what each has. Memory in MiB."""
+
+    nodes: int
+    gpus: int = 8
+    gpu_type: str = "a100"
+    cpus: int = 64
+    mem_mib: int = 512_000
+    features: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class SiteSpec:
     """A site: its nodes, users and configuration. Memory in MiB.
 
+    `other_nodes` are further nodes, after those that the numbers here describe.
     `extra_slurm_conf` sets or replaces slurm.conf keys, and with the value None removes one;
     `extra_slurm_lines` are appended as they are (for keys that may repeat, such as NodeName).
     `scheduler_parameters` changes single words of SchedulerParameters in the same manner; the value
@@ -55,6 +68,7 @@ class SiteSpec:
     gpu_type: str = "a100"
     cpus_per_node: int = 64
     mem_mib_per_node: int = 512_000
+    other_nodes: tuple[NodeKind, ...] = ()
     users: tuple[str, ...] = DEFAULT_USERS
     account: str = "llm"
     partitions: tuple[Partition, ...] = (Partition(),)
@@ -93,7 +107,17 @@ class SiteSpec:
     @property
     def node_names(self) -> tuple[str, ...]:
         """The names of all nodes: n1, n2, …."""
-        return tuple(f"n{number}" for number in range(1, self.nodes + 1))
+        return tuple(name for names in self.kinds for name in names)
+
+    @property
+    def kinds(self) -> Mapping[tuple[str, ...], NodeKind]:
+        """What the nodes of these names are."""
+        usual = NodeKind(self.nodes, self.gpus_per_node, self.gpu_type, self.cpus_per_node, self.mem_mib_per_node)
+        found, first = {}, 1
+        for kind in (usual, *self.other_nodes):
+            found[tuple(f"n{number}" for number in range(first, first + kind.nodes))] = kind
+            first += kind.nodes
+        return found
 
     def summary(self) -> dict[str, object]:
         """Return the values as JSON can hold them (paths as text)."""

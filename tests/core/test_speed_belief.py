@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlalloc.job import Allocation
+from rlalloc.speed import CURVES
 from rlalloc.speed.longer_limits import slowdown_to_allow, slowdowns
 from rlalloc.speed.speed_belief import Measurements, SpeedBelief
 from rlalloc.speed.speed_prior import PRIOR_BELIEF
@@ -94,8 +95,10 @@ def test_a_slowdown_is_between_flat_and_in_proportion(requested: int, given: int
 
 
 def test_nothing_is_flat_beyond_what_was_measured() -> None:
-    """The curve that decisions assume says 0.95 here, and such jobs were killed at their time limit."""
-    assert slowdown(size(128), size(32)) < 1.0
+    """BERT's measured curve says 0.95 here, and such jobs were killed at their time limit."""
+    assert slowdown(size(128), size(32), CURVES["bert"]) < 1.0
+    assert 2.0 < slowdown(size(128), size(32)) < 4.0
+    assert slowdown(size(1024), size(512)) > 1.5
     assert 3.0 < slowdown_to_allow(size(128), size(32)) <= 4.0
     assert slowdown_to_allow(size(512), size(128)) > 3.0
 

@@ -24,6 +24,8 @@ DAY: Final = 24 * HOUR
 ADMIN_COMMENT: Final = "JS1:abc another tool's; rlalloc: first 'words' | second"
 
 USUAL: Final[dict[str, Any]] = {
+    "features": "",
+    "excluded_nodes": "",
     "user": "llm-alice",
     "account": "llm",
     "partition": "gpu",
@@ -110,8 +112,8 @@ JOBS: Final[dict[str, dict[str, Any]]] = {
     "cpus-per-gpu-mem-per-cpu": {"cpus": 12, "mem_mib": 12 * GIB},
     "tasks-per-node": {"nodes": 2, "tasks": 4, "cpus": 4, "gpus": 4, "mem_mib": 4 * GIB},
     "hint": {},
-    "constraint": {},
-    "without-a-node": {},
+    "constraint": {"features": "fast"},
+    "without-a-node": {"excluded_nodes": "n4"},
     "requeue": {},
     "deadline": {"has_deadline": True},
     "time-min": {"time_min_s": 1800},
@@ -281,6 +283,8 @@ def assert_the_nodes(nodes: Collection[NodeRecord]) -> None:
     """Hold nodes to the testbed's shape and to what the running jobs take of all of them together."""
     assert tuple(node.name for node in nodes) == NODES
     assert {(node.cpus, node.mem_mib, node.gpus, node.partitions) for node in nodes} == {(64, 512_000, 8, ("gpu",))}
+    assert {node.gpu_types for node in nodes} == {frozenset({"a100"})}
+    assert [set(node.features) for node in nodes] == [{"fast"}, {"fast"}, {"fast"}, set()]
     assert [node.usable for node in nodes] == [True, True, True, False]
     running = [USUAL | changes for changes in JOBS.values() if changes.get("state") == "RUNNING"]
     assert sum(node.cpus_used for node in nodes) == sum(job["cpus"] for job in running)

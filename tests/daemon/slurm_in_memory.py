@@ -28,6 +28,7 @@ NODE = NodeRecord(
     mem_mib_used=0,
     gpus=8,
     gpus_used=0,
+    gpu_types=frozenset({"a100"}),
 )
 
 

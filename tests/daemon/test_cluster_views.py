@@ -22,6 +22,7 @@ NODE = NodeRecord(
     mem_mib_used=40_960,
     gpus=8,
     gpus_used=2,
+    gpu_types=frozenset({"a100"}),
 )
 DOWN = msgspec.structs.replace(NODE, name="n2", usable=False)
 

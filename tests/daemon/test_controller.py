@@ -19,7 +19,7 @@ from tests.core.test_store import APPLICATION, DECISION
 from tests.core.test_store_migrations import run_sql
 
 from .slurm_in_memory import NODE, SlurmInMemory
-from .test_redecision_rules import decision_for, pending_job
+from .test_redecision_rules import EIGHT, decision_for, pending_job
 
 
 class MakeController(Protocol):
@@ -147,3 +147,27 @@ def test_one_unreadable_row_does_not_stop_the_cycle(config: Config, store: Store
     assert controller.counters["unreadable_rows"] == 2
     agent.close()
     patient.close()
+
+
+def test_a_size_that_no_node_holds_is_taken_back_where_no_limits_are_enforced(
+    make: MakeController, store: Store
+) -> None:
+    job = pending_job(7, EIGHT, reason="BadConstraints", priority=0)
+    decision = decision_for(job)
+    store.add_decisions([decision])
+    begun = msgspec.structs.replace(
+        APPLICATION,
+        decision_id=decision.id,
+        state="begun",
+        original=msgspec.structs.replace(EIGHT, gpus_per_node=4),
+        intended=EIGHT,
+        changed_s=time.time(),
+        record=None,
+        own_nice=None,
+        added_nice=None,
+    )
+    store.journal([begun])
+    slurm = SlurmInMemory([job])
+    make(slurm).cycle()
+    assert slurm.calls["scontrol update"] > 0
+    assert [each.state for each in store.open_applications()] == ["restoring"]

@@ -83,6 +83,7 @@ def _nodes(partition: str, free_gpus: int) -> list[NodeRecord]:
             mem_mib_used=0,
             gpus=8,
             gpus_used=8 - (free_gpus if number == 0 else 0),
+            gpu_types=frozenset({"a100"}),
         )
         for number in range(4)
     ]

@@ -45,6 +45,7 @@ FURTHER_FORMS = tuple(
         ("--nodes=1-4", "--gpus-per-node=1", "--mem-per-cpu=100", "--time=1-00:00:00", "--time-min=2:00:00"),
         ("--nodes=1", "--gres=gpu:1", "--exclusive=user", "--deadline=now+3hours", "--dependency=singleton"),
         ("--nodes=2", "--gpus-per-node=1", "--ntasks-per-node=2", "--ntasks-per-socket=1", "--mem-per-cpu=1G"),
+        ("--nodes=1", "--gres=gpu:1", "--mem=1G", "--exclude=n[1-2]"),
     )
 )
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -11,13 +12,14 @@ from rlallocd.limits.account_limits import account_obstacles
 from rlallocd.limits.binding_limits import binding_of
 from rlallocd.limits.partition_limits import partition_obstacles, reservation_obstacles
 from rlallocd.limits.size_change import Change
+from rlallocd.node_sets import NodeSets
 from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
 
 _NOT_NOW: Final = ("JobHeldUser", "JobHeldAdmin", "Dependency", "DependencyNeverSatisfied")
 
 
-class SiteView(msgspec.Struct, frozen=True, kw_only=True):
+class SiteView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What is known of a site's limits at ``now_s``; ``limits`` is None where they could not be read.
 
     ``memory_limits`` are slurm.conf's MaxMemPerNode and MaxMemPerCPU in MiB. ``granted`` are the sizes that jobs were
@@ -31,6 +33,11 @@ class SiteView(msgspec.Struct, frozen=True, kw_only=True):
     memory_limits: tuple[int | None, int | None] = (None, None)
     jobs: Sequence[JobRecord] = ()
     granted: Mapping[int, Allocation] = {}
+
+    @cached_property
+    def node_sets(self) -> NodeSets:
+        """Its nodes, by what jobs ask of them."""
+        return NodeSets(self.nodes)
 
 
 def obstacle(job: JobRecord, request: Allocation, allocation: Allocation, site: SiteView, wait_s: float) -> str:
@@ -51,6 +58,7 @@ def _obstacles(job: JobRecord, change: Change, site: SiteView, wait_s: float) ->
     if site.limits is None:
         yield "the site's limits could not be read"
         return
+    yield from site.node_sets.unfit(job, change.allocation)
     for name in job.partition.split(","):
         partition = site.partitions.get(name)
         if partition is None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rlalloc.tres import gpu_type_of, gpus_of, gpus_of_request, parse_tres
+from rlalloc.tres import gpu_type_of, gpu_types_of, gpus_of, gpus_of_request, parse_tres
 from rlallocd.slurm.generations import Capabilities
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer, UnknownJob
@@ -133,6 +133,8 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         is_scrontab="CRON_JOB" in _words(job.get("flags")),
         is_federated=bool(job.get("federation_origin")),
         nice=_signed(_number(job.get("nice"))),
+        features=job.get("features") or "",
+        excluded_nodes=job.get("excluded_nodes") or "",
         fields=_request_fields(job, tres),
     )
 
@@ -176,6 +178,8 @@ def node_record(node: Mapping[str, Any]) -> NodeRecord:
         mem_mib_used=_number(node.get("alloc_memory")),
         gpus=gpus_of(parse_tres(node.get("tres") or "")),
         gpus_used=gpus_of(parse_tres(node.get("tres_used") or "")),
+        gpu_types=gpu_types_of(node.get("gres") or ""),
+        features=frozenset(_words(node.get("active_features"))),
     )
 
 

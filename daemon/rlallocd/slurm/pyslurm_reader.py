@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import pyslurm
 
-from rlalloc.tres import gpu_type_of, gpus_of
+from rlalloc.tres import gpu_type_of, gpu_types_of, gpus_of
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.slurm_errors import SlurmUnavailable, UnexpectedAnswer, UnknownJob
 from rlallocd.slurm.slurm_records import JobRecord, NodeRecord, with_splits
@@ -142,6 +142,8 @@ def _node_record(node: Any) -> NodeRecord:
         mem_mib_used=node.allocated_memory,
         gpus=gpus_of({f"gres/{name}": count for name, count in node.configured_gres.items()}),
         gpus_used=gpus_of({name: count for name, count in node.allocated_tres.items() if name.startswith("gres/")}),
+        gpu_types=gpu_types_of(",".join(f"{name}:{count}" for name, count in node.configured_gres.items())),
+        features=frozenset(node.active_features),
     )
 
 

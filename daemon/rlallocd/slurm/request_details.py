@@ -15,6 +15,7 @@ from rlallocd.slurm.slurm_commands import Commands
 
 _NODES: Final = re.compile(r" NumNodes=\d+(?:-(\d+))? ")
 _MEMORY: Final = re.compile(r" MinMemory(CPU|Node|TRES)=")
+_EXCLUDED: Final = re.compile(r" ExcNodeList=(?:\(null\)|(\S+)) ")
 _ARRAY: Final = re.compile(r"^JobId=(\d+) ArrayJobId=(\d+) ", re.MULTILINE)
 _SCRONTAB: Final = re.compile(r" CronJob=Yes ")
 
@@ -22,14 +23,15 @@ _SCRONTAB: Final = re.compile(r" CronJob=Yes ")
 class RequestDetails(msgspec.Struct, frozen=True):
     """The most nodes that a job may get (0: the user set no maximum), and whether its memory is per CPU or per node.
 
-    ``is_split``: some tasks of the array stand in the queue by themselves. squeue shows those that are pending as if
-    they were still one job.
+    ``excluded_nodes`` is a host list. ``is_split``: some tasks of the array stand in the queue by themselves. squeue
+    shows those that are pending as if they were still one job.
     """
 
     max_nodes: int
     mem_per_cpu: bool
     is_scrontab: bool
     is_split: bool = False
+    excluded_nodes: str = ""
 
 
 def request_details(commands: Commands, names: Mapping[int, str]) -> dict[int, RequestDetails]:
@@ -59,8 +61,10 @@ def _details_after(text: str, position: int) -> RequestDetails | None:
     memory = _MEMORY.search(line, nodes.end()) if nodes else None
     if nodes is None or memory is None:
         return None
+    excluded = _EXCLUDED.search(line, 0, nodes.start() + 1)
     return RequestDetails(
         max_nodes=int(nodes[1] or 0),
         mem_per_cpu=memory[1] == "CPU",
         is_scrontab=_SCRONTAB.search(line, 0, nodes.start() + 1) is not None,
+        excluded_nodes=(excluded[1] or "") if excluded else "",
     )

@@ -58,6 +58,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     ``array_job_id`` is the id that sbatch printed for the array that the job is a task of, or the rest of; else 0.
     ``is_split`` is true once some tasks of that array stand in the queue by themselves.
     ``nice`` is what its priority is lowered by, its user's own and what was added.
+    ``features`` is its constraint and ``excluded_nodes`` a host list, as their user wrote them.
     ``restarts`` counts how often it was requeued; ``is_federated`` is true where other clusters may run it, too.
     """
 
@@ -98,6 +99,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_scrontab: bool = False
     is_federated: bool = False
     nice: int = 0
+    features: str = ""
+    excluded_nodes: str = ""
     fields: RequestFields = RequestFields()
 
     @property
@@ -131,7 +134,10 @@ def with_splits(jobs: Iterable[JobRecord]) -> tuple[JobRecord, ...]:
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One node. ``usable`` is false when it is down, drained, reserved for maintenance or not answering."""
+    """One node. ``usable`` is false when it is down, drained, reserved for maintenance or not answering.
+
+    ``gpu_types`` are the types of its GPUs, empty where they have none; ``features`` are those active now.
+    """
 
     name: str
     partitions: tuple[str, ...]
@@ -142,6 +148,8 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     mem_mib_used: int
     gpus: int
     gpus_used: int
+    gpu_types: frozenset[str] = frozenset()
+    features: frozenset[str] = frozenset()
 
 
 class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -73,6 +73,7 @@ _COLUMNS: Final = {
     "shared": "",  # Capabilities.exclusive_column
     "deadline": "Deadline",
     "required_nodes": "ReqNodes",
+    "features": "Feature",
 }
 """Field of squeue's JSON: column of ``squeue --Format``."""
 _NUMBERS: Final = frozenset(
@@ -199,6 +200,7 @@ class SqueueReader:
                     mem_per_cpu=job.fields.mem_mib_per_cpu > 0,
                     is_scrontab=job.is_scrontab,
                     is_split=job.is_split,
+                    excluded_nodes=job.excluded_nodes,
                 )
                 for job in self._json_reader.jobs()
             }
@@ -245,6 +247,7 @@ def _as_in_json(said: Mapping[str, str], details: RequestDetails | None) -> dict
     if details is not None:
         values["max_nodes"] = details.max_nodes
         values["flags"] = ["CRON_JOB"] if details.is_scrontab else []
+        values["excluded_nodes"] = details.excluded_nodes
     values["tres_alloc_str"] = values["tres_req_str"] if values["nodes"] else ""
     if said["array_task_id"] in _NOTHING:  # the column shows the job's own id then
         values["array_job_id"] = 0

@@ -31,6 +31,7 @@ NODES = tuple(
         mem_mib_used=0,
         gpus=8,
         gpus_used=0,
+        gpu_types=frozenset({"a100"}),
     )
     for name in ("n1", "n2", "n3")
 )

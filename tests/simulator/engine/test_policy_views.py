@@ -44,6 +44,7 @@ def node_records(made: Simulator) -> list[NodeRecord]:
             mem_mib_used=int(node["mem_mib"] - node["free_mem_mib"]),
             gpus=int(node["gpus"]),
             gpus_used=int(node["gpus"] - node["free_gpus"]),
+            gpu_types=frozenset({"a100"}),
         )
         for number, node in enumerate(made.world.nodes)
     ]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from rlalloc.bounds import NodeShape
-from rlalloc.speed import PRIOR
+from rlalloc.speed import CURVES
 from rlalloc_simulator.workloads import (
     End,
     Header,
@@ -77,7 +77,7 @@ def test_a_job_by_hand(tmp_path: Path) -> None:
     assert job.end == End()
     assert job.gpu_s == 4 * 3600
     assert job.speed_curve.cpus_per_gpu_needed == 2.0
-    assert job.speed_curve.speedup == PRIOR.speedup
+    assert job.speed_curve.speedup == CURVES["bert"].speedup
     assert job.bounds(NodeShape(gpus=8, cpus=64, mem_mib=512_000)).gpu_counts == (4,)
 
 

@@ -1,0 +1,60 @@
+"""What jobs that rlalloc decided tell of their families' speed: read from the store's past jobs as they end."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from rlalloc.past_job import PastJob
+from rlalloc.speed.family_speeds import FamilySpeeds, SizedRun
+from rlalloc.store import Store
+from rlallocd.interval import Interval
+
+LATEST: Final = 5000
+"""Past jobs that are read at first."""
+_AGAIN_S: Final = 3600.0
+"""Past jobs are added some time after they ended: so far back is read again."""
+
+
+class FamilyRuns:
+    """Keeps ``speeds`` up to date. Tasks of arrays tell nothing: they are decided as one."""
+
+    def __init__(self, store: Store) -> None:
+        self.speeds = FamilySpeeds()
+        self._store = store
+        self._read = Interval()
+        self._reached_s: float | None = None
+
+    def read(self, every_s: float) -> None:
+        """Read what ended since the last time, if ``every_s`` have passed. Raises StoreError."""
+        if not self._read.passed(every_s):
+            return
+        self._read.restart()
+        history = self._store.history
+        if self._reached_s is None:
+            ended: Sequence[PastJob] = history.recent(LATEST)[::-1]
+        else:
+            ended = tuple(history.past_jobs(since_s=self._reached_s - _AGAIN_S))
+        if ended:
+            self._reached_s = ended[-1].ended_s
+            for run in self._runs_of(ended):
+                self.speeds.add(run)
+
+    def _runs_of(self, ended: Iterable[PastJob]) -> Iterable[SizedRun]:
+        telling = {
+            (int(job.job_id), int(job.submitted_s)): job
+            for job in ended
+            if job.gpus > 0 and job.job_id.isdecimal() and job.state in {"COMPLETED", "TIMEOUT"}
+        }
+        decided = self._store.histories(telling)
+        for key, job in telling.items():
+            if key in decided:
+                first = decided[key].decisions[0]
+                yield SizedRun(
+                    key,
+                    first.user,
+                    first.job_name,
+                    first.request,
+                    job.gpus,
+                    job.nodes,
+                    job.run_s,
+                    job.state == "TIMEOUT",
+                )

@@ -1,0 +1,84 @@
+"""Which nodes a job may use, and whether a size fits on some of them at all."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ClusterShell.NodeSet import NodeSet, NodeSetException
+
+from rlalloc.job import Allocation
+from rlallocd.slurm import JobRecord, NodeRecord
+
+_NAME: Final = r"[^&|,*()\[\]]+"
+_SIMPLE: Final = re.compile(rf"{_NAME}(?:(?:[&,]{_NAME})*|(?:\|{_NAME})*)")
+
+
+def is_simple(constraint: str) -> bool:
+    """Whether a constraint is features of which a node must have all (``a&b``), or any (``a|b``), or is empty."""
+    return not constraint or _SIMPLE.fullmatch(constraint) is not None
+
+
+class NodeSets:
+    """The nodes of one snapshot, by what jobs ask of them; each set of demands is looked up once."""
+
+    def __init__(self, nodes: Sequence[NodeRecord]) -> None:
+        self._nodes = nodes
+        self._known: dict[tuple[str, str, str, str], tuple[NodeRecord, ...]] = {}
+        self._shapes: dict[tuple[str, str, str, str], Counter[tuple[int, int, int]]] = {}
+
+    def nodes_for(self, job: JobRecord, partition: str) -> tuple[NodeRecord, ...]:
+        """The usable GPU nodes of a partition that a job may use, by type of GPU, features and excluded nodes.
+
+        A constraint that is not simple, and a host list that cannot be read, leave none.
+        """
+        key = partition, job.gpu_type, job.features, job.excluded_nodes
+        if key not in self._known:
+            excluded = _names(job.excluded_nodes)
+            readable = excluded is not None and is_simple(job.features)
+            self._known[key] = tuple(
+                node
+                for node in self._nodes
+                if readable
+                and node.usable
+                and node.gpus
+                and partition in node.partitions
+                and (not job.gpu_type or job.gpu_type in node.gpu_types)
+                and _has(node.features, job.features)
+                and node.name not in (excluded or ())
+            )
+            self._shapes[key] = Counter((node.gpus, node.cpus, node.mem_mib) for node in self._known[key])
+        return self._known[key]
+
+    def unfit(self, job: JobRecord, size: Allocation) -> Iterator[str]:
+        """Say why no set of nodes that the job may use would hold ``size``, were they idle."""
+        required = _names(job.required_nodes)
+        if required is None:
+            yield f"rlalloc cannot read the node list {job.required_nodes}"
+            return
+        named = required if size.nodes >= len(required) else frozenset()  # the update clears a longer list
+        if not any(self._holds(job, partition, size, named) for partition in job.partition.split(",")):
+            yield f"there are no {size.nodes} nodes for it with {size.describe()}"
+
+    def _holds(self, job: JobRecord, partition: str, size: Allocation, named: frozenset[str]) -> bool:
+        need = size.gpus_per_node, size.cpus_per_node, size.mem_mib_per_node
+        nodes = self.nodes_for(job, partition)
+        shapes = self._shapes[partition, job.gpu_type, job.features, job.excluded_nodes]
+        fitting = {shape for shape in shapes if all(has >= wants for has, wants in zip(shape, need, strict=True))}
+        if sum(shapes[shape] for shape in fitting) < size.nodes:
+            return False
+        return not named or named <= {node.name for node in nodes if (node.gpus, node.cpus, node.mem_mib) in fitting}
+
+
+def _has(features: frozenset[str], constraint: str) -> bool:
+    if "|" in constraint:
+        return any(name.strip() in features for name in constraint.split("|"))
+    return all(name.strip() in features for name in re.split("[&,]", constraint) if name)
+
+
+def _names(host_list: str) -> frozenset[str] | None:
+    """The names in a host list such as ``n[1-3,7]``; None where it cannot be read."""
+    try:
+        return frozenset(NodeSet(host_list)) if host_list else frozenset()
+    except NodeSetException:
+        return None

@@ -1,0 +1,123 @@
+"""What ended jobs tell of their family's speed, and the time limit of its next job."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+
+from rlalloc.job import Shares
+from rlalloc.messages import Decided, PolicyAnswer
+from rlalloc.observation import EncodedQuestion
+from rlalloc.past_job import PastJob
+from rlalloc.speed.family_speeds import FamilySpeeds
+from rlalloc.speed.speed_prior import PRIOR_BELIEF
+from rlalloc.store import Store
+from rlallocd.agent_client import AgentClient
+from rlallocd.candidates import find_candidates
+from rlallocd.decisions import Snapshot, decide
+from rlallocd.family_runs import FamilyRuns
+from rlallocd.slurm import PartitionRecord, SiteLimits
+
+from .slurm_in_memory import NODE
+from .test_redecision_rules import EIGHT, decision_for, pending_job
+from .test_request_sizes_and_tags import ENFORCE
+
+ENDED_S = 5_000.0
+
+
+class Smallest:
+    """An agent that gives every job the least."""
+
+    def decide(self, questions: Sequence[EncodedQuestion], *, sample: bool) -> Decided:
+        del sample
+        return Decided(
+            request_id="", policy_version="v1", answers=tuple(PolicyAnswer(Shares(0, 0, 0), 0.0) for _ in questions)
+        )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    yield store
+    store.close()
+
+
+def add(store: Store, job_id: str, gpus: int, run_s: float, state: str = "COMPLETED") -> None:
+    """A job of the family of ``pending_job`` that was decided and has ended."""
+    job = pending_job(int(job_id.partition("_")[0]))
+    decision = msgspec.structs.replace(decision_for(job), id=job_id, submitted_s=job.submitted_s, job_id=job.job_id)
+    store.add_decisions([decision])
+    ended = PastJob(
+        job_id=job_id,
+        user=job.user,
+        submitted_s=job.submitted_s,
+        started_s=ENDED_S - run_s,
+        ended_s=ENDED_S,
+        state=state,
+        nodes=1,
+        cpus=8,
+        gpus=gpus,
+    )
+    store.history.add([ended])
+
+
+def add_flat_family(store: Store) -> None:
+    """Runs take as long on one GPU as on eight."""
+    for number in range(1, 17):
+        add(store, str(number), 8 if number % 2 else 1, 300.0)
+
+
+def test_runs_in_different_sizes_move_the_belief_of_their_family_only(store: Store) -> None:
+    add_flat_family(store)
+    runs = FamilyRuns(store)
+    runs.read(0.0)
+    job = pending_job(1)
+    assert runs.speeds.belief(job.user, job.name, EIGHT) is not PRIOR_BELIEF
+    assert runs.speeds.belief("somebody else", job.name, EIGHT) is PRIOR_BELIEF
+
+
+def test_what_ends_later_is_read_later_and_once(store: Store) -> None:
+    runs = FamilyRuns(store)
+    runs.read(0.0)
+    add_flat_family(store)
+    runs.read(3600.0)  # not yet
+    job = pending_job(1)
+    assert runs.speeds.belief(job.user, job.name, EIGHT) is PRIOR_BELIEF
+    runs.read(0.0)
+    belief = runs.speeds.belief(job.user, job.name, EIGHT)
+    assert belief is not PRIOR_BELIEF
+    runs.read(0.0)
+    assert runs.speeds.belief(job.user, job.name, EIGHT) is belief
+
+
+def test_arrays_and_jobs_that_failed_tell_nothing(store: Store) -> None:
+    for number in range(1, 17):
+        add(store, f"{number}_1" if number % 2 else str(number), 8 if number % 2 else 1, 300.0)
+        add(store, str(100 + number), 4, 300.0, state="FAILED")
+    runs = FamilyRuns(store)
+    runs.read(0.0)
+    job = pending_job(1)
+    assert runs.speeds.belief(job.user, job.name, EIGHT) is PRIOR_BELIEF
+
+
+def test_a_family_that_scales_badly_gets_a_shorter_limit(store: Store) -> None:
+    add_flat_family(store)
+    runs = FamilyRuns(store)
+    runs.read(0.0)
+    known, unknown = (_limit_s(speeds) for speeds in (runs.speeds, FamilySpeeds()))
+    assert EIGHT.time_limit_s < known < unknown
+
+
+def _limit_s(speeds: FamilySpeeds) -> int:
+    job = pending_job(99)
+    tag = job.admin_comment.partition("ask=")[0].replace("begin=2000", "begin=9000") + "ask=gpus=1-8"
+    job = msgspec.structs.replace(job, begin_s=9000, reason="BeginTime", admin_comment=tag)
+    partitions = {"gpu": PartitionRecord(name="gpu", max_time_s=None, max_nodes=None)}
+    snapshot = Snapshot(1000.0, (job,), (NODE,), partitions, SiteLimits(enforced=False), speeds=speeds)
+    ((_, decision),) = decide(
+        find_candidates([job], ENFORCE, set()), snapshot, ENFORCE, cast(AgentClient, Smallest())
+    )
+    assert decision.allocation is not None, decision.reason
+    return decision.allocation.time_limit_s
