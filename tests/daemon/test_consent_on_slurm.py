@@ -1,4 +1,4 @@
-"""A script without a ``#RLALLOC`` line on a real site: decided, resized, and the variables that consent rests on are right."""
+"""A script without a ``#RLALLOC`` line on a real site: resized, and the variables of consent are right in it."""
 
 import os
 from collections.abc import Iterator
