@@ -16,6 +16,7 @@ SYSTEM_PYTHON=/usr/bin/python3
 PACKAGES=(
     ca-certificates
     gcc libc6-dev libsystemd-dev pkg-config   # to build systemd-python
+    libgomp1                                  # LightGBM's wheel has none
     lua5.1 lua5.4                             # Slurm's job_submit/lua is linked to 5.1 here, to 5.4 elsewhere
     make procps shellcheck systemd-container util-linux
     mariadb-server munge

@@ -12,6 +12,7 @@ from rlalloc.config import DEFAULT_PATH, Config, load_config
 from rlalloc.errors import ConfigError, RlallocError
 from rlalloc.history import LogFormat
 from rlalloc.store import Store
+from rlalloc_cli.history_evaluate import history_evaluate
 from rlalloc_cli.terminal import CONSOLE, complain, fail
 
 ConfigOption = Annotated[Path, typer.Option("--config", envvar="RLALLOC_CONFIG", help="The configuration file.")]
@@ -69,6 +70,9 @@ def history_import(
     except RlallocError as err:
         fail(str(err), code=1)
     CONSOLE.print(importer.done.describe(), soft_wrap=True)
+
+
+history_app.command("evaluate")(history_evaluate)
 
 
 @history_app.command("show")

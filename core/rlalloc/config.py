@@ -16,6 +16,7 @@ from rlalloc.bounds import SiteBounds
 from rlalloc.errors import ConfigError
 from rlalloc.heuristics import PriceConstants
 from rlalloc.job import JOB_CLASSES, MODES, JobClass, Mode
+from rlalloc.llm.script_options import OPTION_NAMES
 from rlalloc.objective import PowerModel, Weights
 from rlalloc.objective.terms import REWARDS, TERMS
 from rlalloc.objective.weights import NotNegative
@@ -30,6 +31,7 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=86400)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Days = Annotated[int, msgspec.Meta(ge=90, le=36500)]
 """An outcome is looked for during 90 days."""
+GpuGib = Annotated[float, msgspec.Meta(gt=0, le=4096)]
 Fraction = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 
 
@@ -178,14 +180,15 @@ class Config(_Section, frozen=True):
     policy: PolicySection = PolicySection()
     objective: ObjectiveSection = ObjectiveSection()
     trainer: TrainerSection = TrainerSection()
+    gpu_memory: dict[str, GpuGib] = msgspec.field(default_factory=dict)
     commands: dict[JobClass, tuple[str, ...]] = msgspec.field(default_factory=lambda: dict(DEFAULT_COMMANDS))
     scripts: ScriptRules = ScriptRules()
     rules: tuple[Rule, ...] = (Rule(name="llm", bounds=SiteBounds(min_cpus_per_gpu=8.0)),)
 
     @property
     def word_table(self) -> WordTable:
-        """The words of a script that the submit plugin collects."""
-        return self.scripts.table()
+        """The words of a script that the submit plugin collects: for consent, and for what its LLM needs."""
+        return self.scripts.table(f"--{name}" for name in OPTION_NAMES)
 
     def mode_of(self, rule: Rule) -> Mode:
         """The mode in force for ``rule``: its own, but never above the file's."""

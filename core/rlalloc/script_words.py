@@ -21,18 +21,18 @@ _CODE_BYTES: Final = 6144
 _FINGERPRINT_BYTES: Final = 2048
 _MOST_LINES: Final = 600
 _MOST_OPTIONS: Final = 250
-_MOST_VALUES: Final = 40
+_MOST_VALUES: Final = 44
 _MOST_TIMES: Final = 4
 """So many occurrences of one setting, launcher or variable are looked at."""
 _MOST_VARIABLES: Final = 8
-_MOST_SUMS: Final = 8
+_MOST_SUMS: Final = 3
 _MOST_STEPS: Final = 2
 _LINE_BYTES: Final = 200
 _SAMPLES: Final = 64
 _MOST_ALIKE: Final = 20
 _VALUE_BYTES: Final = 200
 _ARITHMETIC_BYTES: Final = 64
-_WORDS_BYTES: Final = 1000
+_WORDS_BYTES: Final = 2000
 TOO_LONG: Final = "too-long"
 """Stands in the tag for words that were not all read: nothing is known of the script then."""
 

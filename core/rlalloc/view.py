@@ -45,6 +45,7 @@ class ClusterView:
     releases  (running, 4)  seconds until a running job is expected to end, then what it holds; ascending
     queued    (pending, 2)  GPUs demanded and expected run time [s] of each job waiting ahead
     behind    jobs waiting behind: none for a job that comes in, those of lower priority for one that waits already
+    gpu_types  the types of the usable nodes' GPUs, as Slurm names them; empty where one has none
     urgency_counts  whether the site lets a policy's urgency order its queue (``rlalloc.urgency``)
     """
 
@@ -56,6 +57,7 @@ class ClusterView:
     queued: FloatArray
     behind: int = 0
     urgency_counts: bool = False
+    gpu_types: tuple[str, ...] = ()
 
     @property
     def crowd(self) -> int:

@@ -9,7 +9,10 @@ from rlalloc.bounds import Directives, bounds_for, parse_directives, task_per_gp
 from rlalloc.config import Config, Rule
 from rlalloc.consent import NO_CONSENT, Consent, consent_of
 from rlalloc.errors import DirectiveError
-from rlalloc.job import Allocation, JobView, Mode
+from rlalloc.job import Allocation, Bounds, JobClass, JobView, Mode
+from rlalloc.llm.facts import facts_of_words
+from rlalloc.llm.gpu_types import memory_gib
+from rlalloc.llm.needed_bounds import with_model_needs
 from rlalloc.view import ClusterView
 from rlallocd.cluster_views import queue_of
 from rlallocd.job_tag import Tag, read_tag
@@ -140,10 +143,11 @@ def job_view(
         bounds = bounds_for(request, directives, rule.bounds, cluster.shape, int(cluster.totals[0]), consent)
     except DirectiveError as err:
         raise Skipped(str(err), "directive") from err
+    job_class = directives.job_class or candidate.tag.job_class
     return JobView(
-        job_class=directives.job_class or candidate.tag.job_class,
+        job_class=job_class,
         request=request,
-        bounds=bounds,
+        bounds=_with_model_needs(bounds, candidate, job_class, request, cluster, config),
         waited_s=max(0.0, cluster.time_s - job.submitted_s),
         user_running_gpus=user_running_gpus,
     )
@@ -161,6 +165,31 @@ def _consent(tag: Tag, request: Allocation, directives: Directives, config: Conf
         job_class=directives.job_class or tag.job_class,
         task_per_gpu=task_per_gpu(request, directives),
     )
+
+
+def _with_model_needs(
+    bounds: Bounds,
+    candidate: Candidate,
+    job_class: JobClass,
+    request: Allocation,
+    cluster: ClusterView,
+    config: Config,
+) -> Bounds:
+    """Narrow a job's bounds to what its LLM needs, as far as its script's words and the type of its GPUs tell."""
+    words = candidate.tag.words
+    if not words or len(bounds.gpu_counts) == 1:
+        return bounds
+    facts = facts_of_words(words)
+    if facts.purpose is None and job_class == "serve":
+        facts = msgspec.structs.replace(facts, purpose="serve")
+    memory_gib = _gpu_memory_gib(candidate.job.gpu_type, cluster, config)
+    return with_model_needs(bounds, request, facts, memory_gib, cluster.shape.gpus)
+
+
+def _gpu_memory_gib(gpu_type: str, cluster: ClusterView, config: Config) -> float | None:
+    """The memory of the GPUs that a job may get, GiB: the smallest of several types, None if one is unknown."""
+    sizes = [memory_gib(name, config.gpu_memory) for name in ((gpu_type,) if gpu_type else cluster.gpu_types)]
+    return min((size for size in sizes if size is not None), default=None) if None not in sizes else None
 
 
 def _mode_now(tag: Tag, rule: Rule | None, config: Config) -> Mode:

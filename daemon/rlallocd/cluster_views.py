@@ -102,7 +102,14 @@ def partition_view(
         ).reshape(-1, 4),
         queued=_demands(queue_of(partition, jobs, now_s), run_times),
         urgency_counts=rules.nice_band > 0,
+        gpu_types=_gpu_types(usable),
     )
+
+
+def _gpu_types(nodes: Iterable[NodeRecord]) -> tuple[str, ...]:
+    """The types of all nodes, each once; none where a node's is unknown: its GPUs may be the smallest."""
+    types = [node.gpu_types for node in nodes]
+    return tuple(sorted({name for each in types for name in each})) if all(types) else ()
 
 
 def queue_of(partition: str, jobs: Sequence[JobRecord], now_s: float) -> tuple[JobRecord, ...]:

@@ -20,6 +20,7 @@ from rlalloc.llm.script_options import (
     PEFT_OPTIONS,
     QUANTISATION,
     SERVERS,
+    TRAINER_PARTS,
     TRAINERS,
     Value,
     read_flag,
@@ -76,7 +77,9 @@ class Facts(msgspec.Struct, frozen=True):
     origin: Mapping[str, str] = {}
 
 
-_STAGE_IN_NAME: Final = re.compile(r"(?i)(?:zero|stage|z)[-_]?([0-3])(?![0-9])")
+_STAGE_IN_NAME: Final = re.compile(r"(?i)(?<![a-z])(?:zero|stage|z)[-_]?([0-3])(?![0-9])")
+_RECIPE: Final = re.compile(r"([a-z0-9_]+)/([0-9.]+B)_(\w+)")
+"""A recipe of torchtune: llama3_1/8B_qlora_single_device."""
 _LORA_WORDS: Final = frozenset({"lora", "qlora", "dora"})
 _DEFAULT_LORA_RANK: Final = 8
 
@@ -84,20 +87,25 @@ _DEFAULT_LORA_RANK: Final = 8
 def facts_of_words(words: Iterable[str]) -> Facts:
     """Return the facts in words that the submit plugin collected: ``name=value``, ``name``, or a program's name.
 
-    A value with ``$`` is a variable that nobody resolved.
+    A value with ``$`` is a variable that nobody resolved. ``vllm-serve=MODEL`` and ``serve=MODEL`` name a model.
     """
     finder = FactFinder()
     for word in words:
         name, equals, value = word.partition("=")
         if "$" in value:
             value = UNKNOWN
-        if name in OPTION_NAMES:
-            finder.take(name, value, "script")
-        elif name == "serve" and equals:
+        option = name.rpartition(".")[2]  # NeMo and verl: model.micro-batch-size
+        if option in OPTION_NAMES and (option == name or equals):
+            finder.take(option, value, "script")
+            continue
+        server = next((each for part, each in SERVERS.items() if re.match(rf"{part}(?![a-z0-9])", name)), None)
+        if server is not None or name == "serve":
             finder.note("purpose", "serve", "script")
-            finder.take("model", value, "script")
-        elif not equals:
-            finder.words([word])
+            finder.note("framework", server or "vllm", "script")
+            if equals and name.endswith("serve"):
+                finder.take("model", value, "script")
+        else:
+            finder.words([name])
     return finder.facts()
 
 
@@ -120,6 +128,8 @@ class FactFinder:
             self.note("framework", "deepspeed", where)
         if key in FILE_OPTIONS and (stage := _STAGE_IN_NAME.search(value.rpartition("/")[2])) is not None:
             self.default("zero_stage", int(stage[1]), f"{where}, the name {value[:80]}")
+        if key == "config" and (recipe := _RECIPE.fullmatch(value)) is not None:
+            self._take_recipe(recipe, where)
         if key in PEFT_OPTIONS and (value.lower() in _LORA_WORDS or (key.startswith("use-") and read_flag(value))):
             self.default("lora_rank", _DEFAULT_LORA_RANK, where)
             if value.lower() == "qlora":
@@ -181,9 +191,26 @@ class FactFinder:
                 self.default("weights", "8-bit", self.origin["model"])
         if architecture is None:
             architecture = _stated_dimensions(found)
+            if architecture is not None:
+                self.default("framework", "megatron", self.origin["layers"])
         return msgspec.convert(
             {**self.found, "architecture": architecture, "origin": self.origin}, Facts, strict=False
         )
+
+    def _take_recipe(self, recipe: re.Match[str], where: str) -> None:
+        """Note what the name of torchtune's recipe says: its defaults are 16 bits, checkpoints and rank 8."""
+        method = recipe[3]
+        self.default("framework", "torchtune", where)
+        self.default("model", f"{recipe[1]}-{recipe[2]}", where)
+        self.default("precision", "pure-16-bit", where)
+        self.default("checkpointing", "full", where)
+        self.default("fused_loss", value=True, where=where)
+        if "lora" in method:
+            self.default("lora_rank", _DEFAULT_LORA_RANK, where)
+        if "qlora" in method:
+            self.default("weights", "nf4", where)
+        if "single_device" not in method:
+            self.default("zero_stage", 3, where)
 
     def _program(self, word: str, following: str, where: str) -> None:
         name = word.rpartition("/")[2].lower()
@@ -194,7 +221,7 @@ class FactFinder:
         elif name == "serve" and not following.startswith("-") and self.found.get("framework") == "vllm":
             self.take("model", following, where)
         else:
-            known = next((each for part, each in TRAINERS.items() if part in name), None)
+            known = TRAINERS.get(name) or next((each for part, each in TRAINER_PARTS.items() if part in name), None)
             if known is not None and "purpose" not in self.found:
                 self.default("framework", known, where)
 

@@ -24,7 +24,6 @@ _DEEPEST: Final = 12
 _MOST_NESTED_SCRIPTS: Final = 3
 _CONFIG: Final = re.compile(r"\.(json|ya?ml)$", re.IGNORECASE)
 _SCRIPT_OPTIONS: Final = frozenset({"bash", "sh", "source", ".", "zsh"})
-_TUNE_NAME: Final = re.compile(r"([a-z0-9_]+)/([0-9.]+[BM])_(\w+)")
 
 
 def facts_of_script(
@@ -112,12 +111,10 @@ def _read_named(command: tuple[str, ...], finder: FactFinder, library: _Library)
     """Read the configurations that a command names, then the model's own config.json; options win over files."""
     said = dict(finder.found)
     origin = dict(finder.origin)
-    for number, word in enumerate(command):
+    for word in command:
         value = word.partition("=")[2] if word.startswith("-") and "=" in word else word
         if _CONFIG.search(value):
             _read_configuration(value, finder, library)
-        elif number and command[number - 1] == "--config" and (match := _TUNE_NAME.fullmatch(value)) is not None:
-            _take_recipe(match, finder)
     if finder.found.get("framework") == "deepspeed":
         said.pop("framework", None)  # LLaMA-Factory or axolotl, but DeepSpeed keeps the states
     finder.found.update(said)
@@ -127,22 +124,6 @@ def _read_named(command: tuple[str, ...], finder: FactFinder, library: _Library)
         config = parse_configuration(text)
         if isinstance(config, Mapping):
             finder.config(config, posixpath.join(model, "config.json"))
-
-
-def _take_recipe(match: re.Match[str], finder: FactFinder) -> None:
-    """Note what a recipe of torchtune says by its name, as llama3_1/8B_qlora_single_device."""
-    family, size, method = match[1], match[2], match[3]
-    finder.default("framework", "torchtune", "--config")
-    finder.default("model", f"{family}-{size}", "--config")
-    finder.default("precision", "pure-16-bit", "--config")
-    finder.default("checkpointing", "full", "--config")
-    finder.default("fused_loss", value=True, where="--config")
-    if "lora" in method:
-        finder.default("lora_rank", 8, "--config")
-    if "qlora" in method:
-        finder.default("weights", "nf4", "--config")
-    if "single_device" not in method:
-        finder.default("zero_stage", 3, "--config")
 
 
 def _read_configuration(name: str, finder: FactFinder, library: _Library, depth: int = 0) -> None:

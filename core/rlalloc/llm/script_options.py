@@ -168,14 +168,17 @@ SERVERS: Final[Mapping[str, str]] = {
     "trtllm-serve": "tensorrt-llm",
 }
 TRAINERS: Final[Mapping[str, str]] = {
-    "megatron": "megatron",
-    "pretrain_gpt": "megatron",
     "deepspeed": "deepspeed",
-    "axolotl": "axolotl",
     "llamafactory-cli": "llamafactory",
     "tune": "torchtune",
-    "torchtitan": "torchtitan",
 }
+"""Programs by their whole name."""
+TRAINER_PARTS: Final[Mapping[str, str]] = {
+    "megatron": "megatron",
+    "pretrain_gpt": "megatron",
+    "axolotl": "axolotl",
+}
+"""Programs and modules by a part of their name."""
 FILE_OPTIONS: Final = (
     "deepspeed",
     "deepspeed-config",

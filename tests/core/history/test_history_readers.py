@@ -1,6 +1,7 @@
 """Logs of ended jobs: what is read of them, what is left out, and that no text whatever raises."""
 
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -8,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlalloc.errors import HistoryError
-from rlalloc.history import COLUMNS, LogLines, ReadTally, read_sacct, read_swf
+from rlalloc.history import COLUMNS, LogLines, ReadTally, read_file, read_sacct, read_swf
 from rlalloc.past_job import PastJob
 
+RECORDED = Path(__file__).parents[2] / "simulator" / "workloads" / "fixtures" / "sacct-22.05.txt"
 HEADER = (
     "JobID|User|Account|Partition|QOS|JobName|State|Submit|Eligible|Start|End|TimelimitRaw|AllocTRES|TotalCPU|MaxRSS"
 )
@@ -53,6 +55,16 @@ def test_a_job_and_its_steps_are_one_past_job() -> None:
     (job,), tally = sacct(JOB, "7.extern||nlp|||extern|COMPLETED|1100|1100|1100|1400||cpu=8|00:00:00|", BATCH, STEP)
     assert job == PAST
     assert tally == ReadTally()
+
+
+def test_a_file_of_a_real_site() -> None:
+    """Slurm 22.05: one job done, one failed, one cancelled while it waited, one running."""
+    tally = ReadTally()
+    done, failed = read_file(RECORDED, "sacct", tally)
+    assert (done.job_id, done.nodes, done.cpus, done.gpus, done.mem_mib) == ("62", 2, 16, 8, 20 * 1024)
+    assert (done.run_s, done.limit_s, done.max_rss_mib, done.cpu_s_used) == (5, 300, 10888 / 1024, 0.417)
+    assert (failed.state, failed.max_rss_mib) == ("FAILED", None)
+    assert tally == ReadTally(not_ended=1, never_started=1)
 
 
 def test_columns_are_found_by_name_in_any_order_and_optional_ones_may_be_missing() -> None:

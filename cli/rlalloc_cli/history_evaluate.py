@@ -1,0 +1,70 @@
+"""``rlalloc history evaluate``: how well the run times in a log are predicted."""
+
+from collections import deque
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from rlalloc.errors import HistoryError, RlallocError
+from rlalloc.history import LogFormat, ReadTally, read_file
+from rlalloc.past_job import PastJob
+from rlalloc_cli.terminal import CONSOLE, complain, fail
+
+AT_MOST: Final = 100_000
+
+
+def history_evaluate(
+    file: Annotated[Path, typer.Argument(help="A log of ended jobs.")],
+    *,
+    log_format: Annotated[LogFormat, typer.Option("--from", help="What wrote the file.")] = "sacct",
+    last: Annotated[
+        int, typer.Option(min=1, help="Only so many jobs, the last ones of the file, are read: memory is bounded.")
+    ] = AT_MOST,
+    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Predict the run times in a log, strictly in time order, and print how well that goes.
+
+    Only jobs that had ended when a job was submitted are known. Figures are of all jobs but the first fifth.
+    """
+    from rlalloc.run_times.evaluation import Evaluation, evaluate
+    from rlalloc.run_times.job_facts import in_order_of_submission
+    from rlalloc.run_times.training import LearningSettings
+
+    tally = ReadTally()
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    console = Console(stderr=True, quiet=json)
+    try:
+        with Progress(*columns, console=console, disable=json or not console.is_terminal) as bar:
+            task = bar.add_task("reading", total=1.0)
+            jobs: deque[PastJob] = deque(read_file(file, log_format, tally), maxlen=last)
+            result: Evaluation = evaluate(
+                in_order_of_submission(jobs),
+                LearningSettings(),
+                lambda what, done: bar.update(task, description=what, completed=done),
+            )
+    except HistoryError as err:
+        fail(f"{file}: {err}", code=2)
+    except RlallocError as err:
+        fail(str(err), code=1)
+    if json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
+        return
+    table = Table(title=f"Run times of {result.jobs:,} jobs of {file.name}, after {result.skipped:,} others")
+    table.add_column("predictor")
+    for heading in ("mean |log2 error|", "rank correlation", "in the 80% interval"):
+        table.add_column(heading, justify="right")
+    for name, figures in result.predictors.items():
+        coverage = "-" if figures.coverage is None else f"{figures.coverage:.1%}"
+        table.add_row(name, f"{figures.log2_error:.2f}", f"{figures.rank_correlation:.3f}", coverage)
+    CONSOLE.print(table)
+    CONSOLE.print(
+        f"The predictor's error is {result.error_ratio:.2f} of the best baseline's. An error of 1 is a factor of 2.",
+        soft_wrap=True,
+    )
+    if left_out := tally.describe():
+        complain(f"left out: {left_out}")

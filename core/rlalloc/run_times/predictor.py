@@ -1,0 +1,53 @@
+"""Answers how long jobs will run, by the site's model where there is one."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from rlalloc.run_time import RunTimeEstimate
+from rlalloc.run_times.fallback import estimate_without_model
+from rlalloc.run_times.job_facts import JobFacts
+from rlalloc.run_times.recent_runs import RecentRuns
+from rlalloc.run_times.run_time_model import RunTimeModel
+
+PAST_THE_LIMIT_S: Final = 120.0
+"""So long may Slurm take to end a job that has reached its limit."""
+
+
+class RunTimePredictor:
+    """Quantiles of run times of pending jobs; ``recent`` is to be kept up to date by its owner.
+
+    Without a model, like jobs answer: of the user, the account, the partition, the site, then a share of the limit.
+    """
+
+    def __init__(self, recent: RecentRuns, model: RunTimeModel | None = None) -> None:
+        self.recent = recent
+        self.model = model
+
+    def estimate(self, jobs: Sequence[JobFacts], now_s: float) -> list[RunTimeEstimate]:
+        """Return an estimate for each job, from what is known at ``now_s`` [s since the epoch]."""
+        if not jobs:
+            return []
+        if self.model is None:
+            return [within_limit(estimate_without_model(self.recent, facts), facts) for facts in jobs]
+        log_s = self.model.quantiles(self.recent.features(jobs, now_s))
+        seconds = np.exp2(np.clip(log_s, 0.0, 40.0)).tolist()
+        return [
+            within_limit(RunTimeEstimate(low, median, high, self._source(facts)), facts)
+            for (low, median, high), facts in zip(seconds, jobs, strict=True)
+        ]
+
+    def _source(self, facts: JobFacts) -> str:
+        of_user = self.recent.group("user", facts)
+        return f"model of past jobs; {0 if of_user is None else of_user.runs} runs of this user"
+
+
+def within_limit(estimate: RunTimeEstimate, facts: JobFacts) -> RunTimeEstimate:
+    """Return an estimate that does not go beyond the job's limit, but for the time that Slurm takes to end it."""
+    if facts.limit is None:
+        return estimate
+    most = facts.limit + PAST_THE_LIMIT_S
+    if estimate.high_s <= most:
+        return estimate
+    return RunTimeEstimate(min(estimate.low_s, most), min(estimate.median_s, most), most, source=estimate.source)

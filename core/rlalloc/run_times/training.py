@@ -1,0 +1,150 @@
+"""Learns a model of run times, and predicts a site's past in strict time order, as nightly trainings would have."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from rlalloc.past_job import PastJob
+from rlalloc.run_times.recent_runs import FEATURES, RecentRuns
+from rlalloc.run_times.replay import Report, features_at_submission
+from rlalloc.run_times.run_time_model import (
+    NAMES,
+    QUANTILES,
+    Offsets,
+    RunTimeModel,
+    calibrated,
+    conformal_offsets,
+    require_lightgbm,
+)
+
+if TYPE_CHECKING:
+    import lightgbm
+
+DAY_S: Final = 86400.0
+
+
+class LearningSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How trees learn; the same for every site (docs/explanation/run-times.md says how they were chosen).
+
+    A past job counts half after ``half_life_days``. At most the last ``most_jobs`` are learned from. The interval is
+    calibrated on the last ``calibration_jobs`` that a model predicted before they ended.
+    """
+
+    trees: int = 150
+    learning_rate: float = 0.1
+    leaves: int = 8
+    least_jobs_in_leaf: int = 60
+    bins: int = 63
+    part_of_features: float = 0.5
+    part_of_jobs: float = 0.8
+    half_life_days: float = 200.0
+    most_jobs: int = 50_000
+    calibration_jobs: int = 3_000
+    seed: int = 0
+
+
+class RunTimes(msgspec.Struct, frozen=True):
+    """Past jobs, in the order of their submission, as a model reads them: row i of each is job i.
+
+    ``features`` are those at submission; ``log_runs`` is log2 of the run time [s]; times in seconds.
+    """
+
+    features: NDArray[np.float32]
+    log_runs: NDArray[np.float64]
+    submitted_s: NDArray[np.float64]
+    ended_s: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, jobs: Sequence[PastJob], recent: RecentRuns, report: Report) -> "RunTimes":
+        """Replay jobs, in the order of their submission; ``recent`` is what was known before them."""
+        return cls(
+            features=features_at_submission(jobs, recent, report),
+            log_runs=np.log2(np.maximum([job.run_s for job in jobs], 1.0)),
+            submitted_s=np.array([job.submitted_s for job in jobs]),
+            ended_s=np.array([job.ended_s for job in jobs]),
+        )
+
+    def ended_before(self, number: int) -> NDArray[np.int64]:
+        """Return the numbers of the jobs that had ended when job ``number`` was submitted, of those before it."""
+        return np.flatnonzero(self.ended_s[:number] <= self.submitted_s[number])
+
+
+def learn(
+    runs: RunTimes, numbers: NDArray[np.int64], now_s: float, settings: LearningSettings
+) -> dict[str, "lightgbm.Booster"]:
+    """Return a booster for each of NAMES, learned from those jobs, which have ended by ``now_s`` [s].
+
+    Raises PolicyError where LightGBM is missing.
+    """
+    require_lightgbm()
+    import lightgbm
+
+    numbers = numbers[-settings.most_jobs :]
+    weights = 0.5 ** ((now_s - runs.ended_s[numbers]) / (settings.half_life_days * DAY_S))
+    parameters = {
+        "learning_rate": settings.learning_rate,
+        "num_leaves": settings.leaves,
+        "min_data_in_leaf": settings.least_jobs_in_leaf,
+        "max_bin": settings.bins,
+        "feature_fraction": settings.part_of_features,
+        "bagging_fraction": settings.part_of_jobs,
+        "bagging_freq": 1,
+        "seed": settings.seed,
+        "deterministic": True,
+        "force_row_wise": True,
+        "num_threads": 1,
+        "verbosity": -1,
+        "objective": "quantile",
+    }
+    data = lightgbm.Dataset(
+        runs.features[numbers], runs.log_runs[numbers], weight=weights, feature_name=list(FEATURES), params=parameters
+    )
+    return {
+        name: lightgbm.train({**parameters, "alpha": quantile}, data, num_boost_round=settings.trees)
+        for name, quantile in zip(NAMES, QUANTILES, strict=True)
+    }
+
+
+class Rolling(msgspec.Struct, frozen=True):
+    """Predictions of jobs ``first`` to the last, each by a model of jobs that had ended: a row a job.
+
+    ``quantiles`` are calibrated QUANTILES of log2 of seconds; ``offsets`` are for jobs that come afterwards.
+    """
+
+    first: int
+    quantiles: NDArray[np.float64]
+    offsets: Offsets
+
+
+def predict_in_time_order(
+    runs: RunTimes, first: int, blocks: int, settings: LearningSettings, report: Report
+) -> Rolling:
+    """Predict jobs from number ``first`` on; before each of ``blocks``, models are learned anew and calibrated.
+
+    The first block is calibrated on the last fifth of the jobs before it, which a model of the others predicts.
+    """
+    total = len(runs.log_runs)
+    raw = np.full((total, len(QUANTILES)), np.nan)
+    quantiles = raw.copy()
+    edges = np.unique(np.linspace(first, total, blocks + 1).astype(int))
+    begin = int(first * 0.8)
+    for number, (start, stop) in enumerate(zip([begin, *edges[:-1]], edges, strict=True)):
+        report("learning run times", number / len(edges))
+        known = runs.ended_before(start)
+        boosters = learn(runs, known, float(runs.submitted_s[start]), settings)
+        model = RunTimeModel(boosters, _offsets(runs, raw, known, settings))
+        raw[start:stop] = model.raw(runs.features[start:stop])
+        quantiles[start:stop] = calibrated(raw[start:stop], model.offsets)
+    return Rolling(first, quantiles[first:], _offsets(runs, raw, np.arange(total), settings))
+
+
+def _offsets(
+    runs: RunTimes, raw: NDArray[np.float64], ended: NDArray[np.int64], settings: LearningSettings
+) -> Offsets:
+    """Return the offsets by the last jobs that ended of those that boosters predicted before (``raw`` is not NaN)."""
+    predicted = ended[~np.isnan(raw[ended, 0])]
+    latest = predicted[np.argsort(runs.ended_s[predicted], kind="stable")][-settings.calibration_jobs :]
+    return conformal_offsets(raw[latest], runs.log_runs[latest])

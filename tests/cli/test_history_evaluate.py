@@ -1,0 +1,59 @@
+"""``rlalloc history evaluate`` on a small log."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_cli import Run, config, run  # noqa: F401 (fixtures)
+from tests.core.run_times.synthetic_site import synthetic_jobs
+
+pytest.importorskip("lightgbm")
+
+
+def swf_line(number: int, user: int, run_s: float, submitted_s: float, limit_s: float) -> str:
+    fields = [number, submitted_s, 10, run_s, 4, -1, -1, 4, limit_s, -1, 1, user, 1, user, 1, 1, -1, -1]
+    return " ".join(f"{value:.0f}" for value in fields)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    first_s = 1.7e9
+    lines = ["; UnixStartTime: 1700000000"]
+    for job in synthetic_jobs(600):
+        user = int(job.user.removeprefix("user")) * 3 + job.gpus
+        lines.append(
+            swf_line(int(job.job_id), user, max(1.0, job.run_s), job.submitted_s - first_s, job.limit_s or 1.0)
+        )
+    path = tmp_path / "site.swf"
+    path.write_text("\n".join([*lines, "not a job"]) + "\n")
+    return path
+
+
+def test_the_table_and_the_json_have_the_same_figures(run: Run, log: Path) -> None:  # noqa: F811
+    done = run("history", "evaluate", str(log), "--from", "swf")
+    assert done.returncode == 0, done.stderr
+    assert "480 jobs of site.swf, after 120 others" in " ".join(done.stdout.split())
+    assert "1 cannot be read (the first: line 602" in done.stderr
+    as_json = run("history", "evaluate", str(log), "--from", "swf", "--json")
+    figures = json.loads(as_json.stdout)["predictors"]
+    rows = {
+        cells[0]: cells[1:]
+        for line in done.stdout.splitlines()
+        if len(cells := [cell.strip() for cell in line.split("│")[1:-1]]) == 4
+    }
+    assert set(rows) == set(figures)
+    for name, row in rows.items():
+        assert row[0] == f"{figures[name]['log2_error']:.2f}"
+        assert row[1] == f"{figures[name]['rank_correlation']:.3f}"
+    assert figures["predictor"]["rank_correlation"] > figures["limit x median use"]["rank_correlation"]
+    assert run("history", "evaluate", str(log), "--from", "swf", "--last", "300", "--json").stdout != as_json.stdout
+
+
+def test_wrong_use_gives_one_line(run: Run, log: Path, tmp_path: Path) -> None:  # noqa: F811
+    missing = run("history", "evaluate", str(tmp_path / "none"))
+    assert missing.returncode == 2
+    assert missing.stderr.count("\n") == 1
+    few = run("history", "evaluate", str(log), "--from", "swf", "--last", "20")
+    assert few.returncode == 2
+    assert "found 20 jobs that ran: give at least 200" in few.stderr

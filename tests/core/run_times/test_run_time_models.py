@@ -1,0 +1,165 @@
+"""Models on disk, and what is answered with and without one."""
+
+import json
+import math
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlalloc.errors import MissingInputsError, PolicyError
+from rlalloc.run_times.job_facts import JobFacts, facts_of
+from rlalloc.run_times.model_files import (
+    KEPT,
+    RunTimeManifest,
+    load_model,
+    newest_folder,
+    newest_model,
+    read_run_time_manifest,
+    save_model,
+)
+from rlalloc.run_times.predictor import PAST_THE_LIMIT_S, RunTimePredictor
+from rlalloc.run_times.recent_runs import FEATURES, RecentRuns
+from rlalloc.run_times.run_time_model import Offsets, RunTimeModel
+from rlalloc.run_times.training import LearningSettings, RunTimes, learn
+from tests.core.run_times.synthetic_site import synthetic_jobs
+
+pytest.importorskip("lightgbm")
+JOBS = synthetic_jobs(500)
+NOW_S = JOBS[-1].submitted_s + 1e6
+MANIFEST = RunTimeManifest(
+    created_s=1.0, jobs=500, until_s=2.0, inputs=(), offsets=Offsets(), files={}, evaluation={"error_ratio": 0.8}
+)
+
+
+def silent(_what: str, _done: float) -> None:
+    pass
+
+
+def all_ended() -> RecentRuns:
+    recent = RecentRuns()
+    for job in sorted(JOBS, key=lambda job: job.ended_s):
+        recent.add(job)
+    return recent
+
+
+ENDED = all_ended()
+
+
+@pytest.fixture(scope="module")
+def model() -> RunTimeModel:
+    runs = RunTimes.of(JOBS, RecentRuns(), silent)
+    boosters = learn(runs, np.arange(len(JOBS)), NOW_S, LearningSettings(trees=20))
+    return RunTimeModel(boosters, Offsets(low=-0.25, high=0.5))
+
+
+def test_a_stored_model_answers_the_same(model: RunTimeModel, tmp_path: Path) -> None:
+    folder = save_model(tmp_path, model, MANIFEST)
+    assert newest_folder(tmp_path) == folder
+    found = load_model(folder)
+    assert found.offsets == model.offsets
+    features = ENDED.features([facts_of(job) for job in JOBS], NOW_S)
+    np.testing.assert_array_equal(found.quantiles(features), model.quantiles(features))
+    manifest = read_run_time_manifest(folder)
+    assert (manifest.inputs, manifest.evaluation) == (FEATURES, MANIFEST.evaluation)
+
+
+def test_only_the_last_versions_stay(model: RunTimeModel, tmp_path: Path) -> None:
+    folders = [save_model(tmp_path, model, MANIFEST) for _ in range(KEPT + 2)]
+    assert sorted(path for path in tmp_path.iterdir()) == folders[2:]
+    assert newest_folder(tmp_path) == folders[-1]
+
+
+@pytest.mark.parametrize("name", ["low.txt", "median.txt", "high.txt", "manifest.json"])
+def test_a_damaged_file_is_refused(model: RunTimeModel, tmp_path: Path, name: str) -> None:
+    folder = save_model(tmp_path, model, MANIFEST)
+    content = (folder / name).read_bytes()
+    (folder / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(PolicyError, match=r"SHA-256|damaged"):
+        load_model(folder)
+    assert newest_model(tmp_path) is None
+    (folder / name).unlink()
+    with pytest.raises(PolicyError):
+        load_model(folder)
+
+
+def test_text_that_is_no_booster_is_refused(model: RunTimeModel, tmp_path: Path) -> None:
+    folder = save_model(tmp_path, model, MANIFEST)
+    manifest = read_run_time_manifest(folder)
+    digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"  # of nothing
+    (folder / "low.txt").write_bytes(b"")
+    broken = msgspec.structs.replace(manifest, files={**manifest.files, "low.txt": digest})
+    (folder / "manifest.json").write_bytes(msgspec.json.encode(broken))
+    with pytest.raises(PolicyError, match="cannot read"):
+        load_model(folder)
+
+
+def test_the_newest_model_that_can_be_used_is_used(model: RunTimeModel, tmp_path: Path) -> None:
+    save_model(tmp_path, model, MANIFEST)
+    newest = save_model(tmp_path, RunTimeModel(model.boosters, Offsets()), MANIFEST)
+    manifest = json.loads((newest / "manifest.json").read_text())
+    (newest / "manifest.json").write_text(json.dumps({**manifest, "inputs": ["limit"]}))
+    with pytest.raises(MissingInputsError, match="train run"):
+        load_model(newest)
+    found = newest_model(tmp_path)
+    assert found is not None
+    assert found.offsets == model.offsets
+    assert newest_model(tmp_path / "none") is None
+
+
+def test_a_model_answers_for_every_job(model: RunTimeModel) -> None:
+    predictor = RunTimePredictor(ENDED, model)
+    facts = [facts_of(job) for job in JOBS[:50]]
+    estimates = predictor.estimate(facts, NOW_S)
+    errors = [
+        abs(math.log2(estimate.median_s / job.run_s)) for estimate, job in zip(estimates, JOBS[:50], strict=True)
+    ]
+    assert np.mean(errors) < 1.0
+    assert "runs of this user" in estimates[0].source
+    assert predictor.estimate([], NOW_S) == []
+    for estimate, job in zip(estimates, facts, strict=True):
+        assert 1.0 <= estimate.low_s <= estimate.median_s <= estimate.high_s <= (job.limit or 0) + PAST_THE_LIMIT_S
+
+
+@given(
+    st.builds(
+        JobFacts,
+        user=st.text(max_size=20),
+        submitted_s=st.floats(0, 1e11),
+        nodes=st.integers(),
+        cpus=st.integers(),
+        gpus=st.integers(),
+        limit_s=st.none() | st.floats(),
+        name=st.text(),
+    )
+)
+def test_there_is_an_answer_for_every_job_without_a_model(facts: JobFacts) -> None:
+    for recent in (RecentRuns(), ENDED):
+        (estimate,) = RunTimePredictor(recent).estimate([facts], NOW_S)
+        assert 1.0 <= estimate.low_s <= estimate.median_s <= estimate.high_s < math.inf
+
+
+def test_without_a_model_the_nearest_like_jobs_answer() -> None:
+    predictor = RunTimePredictor(ENDED)
+    known = next(
+        facts
+        for facts in map(facts_of, JOBS)
+        if (group := predictor.recent.group("user_name_limit_size", facts)) is not None and group.runs >= 3
+    )
+
+    def source(**changes: object) -> str:
+        return predictor.estimate([msgspec.structs.replace(known, **changes)], NOW_S)[0].source
+
+    assert "this user with this name, limit and size" in source()
+    assert "this user with this limit and size" in source(name="new")
+    assert source(name="new", cpus=3).endswith("runs of this user")
+    assert "this account" in source(user="new")
+    assert "this partition" in source(user="new", account="new")
+    assert "this site" in source(user="new", account="new", partition="new")
+    fresh = RunTimePredictor(RecentRuns()).estimate([msgspec.structs.replace(known, limit_s=1000.0)], NOW_S)[0]
+    assert fresh.median_s == 440.0
+    nothing = RunTimePredictor(RecentRuns()).estimate([msgspec.structs.replace(known, limit_s=None)], NOW_S)[0]
+    assert nothing.median_s == 3600.0

@@ -1,0 +1,70 @@
+"""What a job's script tells of its LLM reaches the bounds that a policy sees."""
+
+import msgspec
+import pytest
+
+from rlalloc.config import Config, Rule
+from rlalloc.job import Allocation, Bounds
+from rlallocd.candidates import Candidate, job_view
+from rlallocd.cluster_views import partition_view
+from rlallocd.job_tag import read_tag
+from tests.daemon.slurm_in_memory import NODE
+from tests.daemon.test_request_sizes_and_tags import JOB
+
+CONFIG = Config()
+REQUEST = Allocation(1, 8, 1, 32, 256_000, 3600)
+WORDS = "model-name-or-path=meta-llama/Llama-2-7b-hf+bf16+fsdp=full_shard+gradient-checkpointing+max-seq-length=2048"
+
+
+def bounds(
+    words: str, *types: str, asked_type: str = "", config: Config = CONFIG, job_class: str = "train"
+) -> Bounds:
+    """The bounds of a job with ``gpus=1-8`` on nodes with these types of GPUs, a node each."""
+    stamp = config.word_table.stamp
+    tag = read_tag(
+        f"rlalloc:v=1;mode=shadow;rule=llm;class={job_class};begin=0;user_begin=0;ask=gpus=1-8;table={stamp};script=1;"
+        f"words={words}"
+    )
+    assert tag is not None
+    job = msgspec.structs.replace(JOB, gpu_type=asked_type)
+    nodes = [msgspec.structs.replace(NODE, gpu_types=frozenset({each} - {""})) for each in types]
+    view = partition_view("gpu", nodes, (), 0.0, config.urgency)
+    return job_view(Candidate(job, tag, "shadow"), REQUEST, Rule(name="llm"), view, 0, config).bounds
+
+
+def test_the_model_raises_the_least_count() -> None:
+    found = bounds(WORDS, "a100")
+    assert found.gpu_counts == (2, 4, 8)
+    assert (found.gpus.minimum, found.gpus.minimum_from) == (2, "model")
+
+
+def test_the_smallest_of_several_types_counts() -> None:
+    assert bounds(WORDS, "a100", "l40s").gpu_counts == (4, 8)
+    assert bounds(WORDS, "a100", "l40s", asked_type="a100").gpu_counts == (2, 4, 8)
+
+
+def test_the_site_says_what_memory_its_gpus_have() -> None:
+    small = msgspec.structs.replace(CONFIG, gpu_memory={"a100": 40.0, "ours": 180.0})
+    assert bounds(WORDS, "a100", config=small).gpu_counts == (4, 8)
+    assert bounds(WORDS, "ours", config=small).gpu_counts == (1, 2, 4, 8)
+
+
+@pytest.mark.parametrize("types", [("",), ("a100", ""), ("unheard-of",), ("a100", "unheard-of")])
+def test_unknown_memory_raises_nothing(types: tuple[str, ...]) -> None:
+    assert bounds(WORDS, *types).gpu_counts == (1, 2, 4, 8)
+
+
+def test_parallel_sizes_count_without_a_type() -> None:
+    assert bounds("tensor-model-parallel-size=4+model=7b", "").gpu_counts == (4, 8)
+
+
+@pytest.mark.parametrize("words", ["", "too-long", "torchrun", "model=$MODEL+bf16"])
+def test_words_that_tell_nothing_raise_nothing(words: str) -> None:
+    assert bounds(words, "a100").gpu_counts == (1, 2, 4, 8)
+
+
+def test_a_serving_job_is_no_training() -> None:
+    """The job's class says so where the words do not: a server holds no gradients."""
+    words = "model-path=meta-llama/Llama-2-70b-hf+tp=$SLURM_GPUS+context-length=4096"
+    assert bounds(words, "h100").gpu_counts == (8,)
+    assert bounds(words, "h100", job_class="serve").gpu_counts == (2, 4, 8)
