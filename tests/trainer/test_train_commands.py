@@ -32,6 +32,7 @@ def test_too_little_experience_is_no_failure(config: Path) -> None:
     result = CliRunner().invoke(app, ["run", "--config", str(config)])
     assert result.exit_code == 0
     assert "0 jobs with an outcome to learn from" in result.output
+    assert "run times: 0 past jobs, 1,000 are needed" in result.output
 
 
 def test_a_run_prints_its_verdict_as_json(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,6 +45,7 @@ def test_a_run_prints_its_verdict_as_json(config: Path, monkeypatch: pytest.Monk
     verdict = json.loads(result.stdout)
     assert verdict["version"] == "v000001"
     assert verdict["verdict"]["reason"] == verdict["reason"]
+    assert verdict["run_times"]["folder"] is None
     store = Store(load_config(config).store.url)
     assert [row.version for row in store.policies()] == ["v000001"]
     store.close()

@@ -1,5 +1,6 @@
 """How well run times are predicted, strictly in time order: only jobs that had ended at a submission are known."""
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -49,8 +50,9 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def error_ratio(self) -> float:
-        """The predictor's mean error over that of the best baseline."""
-        return self.predictors[PREDICTOR].log2_error / self.best_baseline
+        """The predictor's mean error over that of the best baseline; infinite where a baseline is never wrong."""
+        best = self.best_baseline
+        return self.predictors[PREDICTOR].log2_error / best if best > 0.0 else math.inf
 
     @property
     def beats_baselines(self) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rlalloc.llm.architecture import architecture_of_config
 from rlalloc.llm.known_models import KNOWN_MODELS, architecture_named, architecture_of_size
 
-# What the models' publishers state: the safetensors index of each repository on the Hugging Face hub.
+# What the models' publishers state on the Hugging Face hub, quoted.
 PUBLISHED = {
     "meta-llama/Llama-2-7b-hf": 6_738_415_616,
     "meta-llama/Llama-2-13b-chat-hf": 13_015_864_320,

@@ -13,6 +13,7 @@ from rich.table import Table
 from rlalloc.config import DEFAULT_PATH
 from rlalloc.errors import ConfigError
 from rlalloc_simulator.command_line import errors_end_here, progress_bar
+from rlalloc_simulator.progress import part_of
 
 app = typer.Typer(
     no_args_is_help=True, help="Make policies: from nothing in the simulator, or from this site's jobs."
@@ -25,13 +26,18 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the verdict as J
 
 @app.command()
 def run(config: ConfigOption = DEFAULT_PATH, *, as_json: JsonOption = False) -> None:
-    """Train on this site's experience, judge the candidate, and promote it if it passes the gate."""
-    from rlalloc_trainer.commands.train_wiring import train_on_site
+    """Train on this site's experience, judge the candidate, and promote it if it passes the gate.
+
+    Run times are learned from the site's past jobs beforehand.
+    """
+    from rlalloc_trainer.commands.train_wiring import learn_site_run_times, train_on_site
 
     with errors_end_here("train", ConfigError), progress_bar(quiet=as_json) as report:
-        result = train_on_site(config, report)
+        run_times = learn_site_run_times(config, part_of(report, 0.0, 0.2))
+        result = train_on_site(config, part_of(report, 0.2, 1.0))
     if as_json:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(result)).decode() + "\n")
+        printed = msgspec.to_builtins(result) | {"run_times": msgspec.to_builtins(run_times)}
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(printed)).decode() + "\n")
         return
     console = Console(markup=False, emoji=False)
     if result.verdict is not None:
@@ -43,6 +49,7 @@ def run(config: ConfigOption = DEFAULT_PATH, *, as_json: JsonOption = False) -> 
             table.add_row(name, str(ratio))
         console.print(table)
     console.print(result.reason, soft_wrap=True, highlight=False)
+    console.print(run_times.reason, soft_wrap=True, highlight=False)
 
 
 @app.command()

@@ -8,12 +8,15 @@ from rlalloc.config import load_config
 from rlalloc.errors import PolicyError
 from rlalloc.logs import configure_logging
 from rlalloc.policies import PolicyStore
+from rlalloc.run_times.model_files import FOLDER as RUN_TIMES_FOLDER
+from rlalloc.run_times.training import LearningSettings
 from rlalloc.store import Store
 from rlalloc_simulator.comparison.paired_statistics import Interval
 from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_trainer.pipelines.pretrain import TRAINING_FOLDER, pretrain
 from rlalloc_trainer.pipelines.pretrain_seed import PretrainSettings
 from rlalloc_trainer.pipelines.retrain import Retrained, retrain
+from rlalloc_trainer.pipelines.run_time_training import LearnedRunTimes, learn_run_times
 
 
 def train_on_site(config_path: Path, report: ProgressCallback) -> Retrained:
@@ -25,6 +28,23 @@ def train_on_site(config_path: Path, report: ProgressCallback) -> Retrained:
     try:
         policies = PolicyStore(config.policy.directory)
         return retrain(store, policies, config.trainer, report, config.objective, config.urgency)
+    finally:
+        store.close()
+
+
+def learn_site_run_times(config_path: Path, report: ProgressCallback) -> LearnedRunTimes:
+    """Learn run times from the site's past jobs. Raises ConfigError or StoreError.
+
+    Where that fails, like jobs are asked instead: no reason to leave the policy untrained.
+    """
+    config = load_config(config_path)
+    store = Store(config.store.url, skip_unreadable=True)
+    try:
+        return learn_run_times(
+            store.history.past_jobs(), config.policy.directory / RUN_TIMES_FOLDER, report, LearningSettings()
+        )
+    except PolicyError as err:
+        return LearnedRunTimes(reason=f"run times: {err}", jobs=0)
     finally:
         store.close()
 
