@@ -8,6 +8,7 @@ from rlalloc.config import Config
 from rlalloc.job import Bounds
 from rlalloc.view import ClusterView
 from rlallocd.candidates import Candidate, job_view
+from rlallocd.cluster_views import ClusterViews
 from rlallocd.job_tag import read_tag
 
 from .test_redecision_rules import EIGHT, pending_job
@@ -35,7 +36,9 @@ def bounds_of(rest: str, config: Config = CONFIG) -> Bounds:
     candidate = Candidate(pending_job(1), tag, "enforce")
     rule = config.rule("llm")
     assert rule is not None
-    return job_view(candidate, EIGHT, rule, CLUSTER, 0, config).bounds
+    return job_view(
+        candidate, EIGHT, rule, CLUSTER, ClusterViews((), (), CLUSTER.time_s, config.urgency), config
+    ).bounds
 
 
 def test_words_of_the_table_in_force_give_consent() -> None:
