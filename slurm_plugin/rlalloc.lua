@@ -28,15 +28,16 @@ local FINGERPRINT_BYTES = 2048
 local MOST_LINES = 600
 local MOST_OPTIONS = 250
 local MOST_DIRECTIVES = 64 -- lines
-local MOST_VALUES = 80 -- options, settings and launchers of the table that a script names
+local MOST_VALUES = 44 -- options, settings and launchers of the table that a script names
 local MOST_TIMES = 4 -- occurrences of one setting, launcher or variable that are looked at
 local MOST_VARIABLES = 8
-local MOST_SUMS = 8
+local MOST_SUMS = 3
 local MOST_STEPS = 2
 local LINE_BYTES = 200
 local VALUE_BYTES = 200
 local ARITHMETIC_BYTES = 64
 local WORDS_BYTES = 2000
+local FIELD_BYTES = 1024 -- what is read of a list of partitions or of GRES: names in it cost time
 local SAMPLES = 64 -- bytes by which a text is seen to be no script
 local MOST_ALIKE = 20
 local ASK_BYTES = 400
@@ -262,7 +263,7 @@ end
 
 local function asks_for_gpus(job_desc)
    for _, field in ipairs(TRES_FIELDS) do
-      for item in (text_of(job_desc, field) or ""):gmatch("[^,]+") do
+      for item in (text_of(job_desc, field) or ""):sub(1, FIELD_BYTES):gmatch("[^,]+") do
          -- gpu:2, gres:gpu:a100:2, gres/gpu=2; not gres:gpu_mem:4, nor none of them: gpu:0
          local name, rest = item:gsub("^%s*gres[:/]", ""):match("^([^:=]+)(.*)$")
          if name == "gpu" and not rest:match("[:=]0+$") then
@@ -634,7 +635,7 @@ end
 
 local function partitions_of(job_desc, part_list)
    local names = {}
-   for name in (text_of(job_desc, "partition") or ""):gmatch("[^,%s]+") do
+   for name in (text_of(job_desc, "partition") or ""):sub(1, FIELD_BYTES):gmatch("[^,%s]+") do
       names[#names + 1] = name
    end
    if #names == 0 then

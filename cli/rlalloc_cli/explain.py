@@ -9,7 +9,9 @@ from rlalloc.allocation import gpus_for
 from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
 from rlalloc.job import Allocation, Bounds, Range, Shares
 from rlalloc.observation import as_stored
+from rlalloc.run_time import EXPECTED_FRACTION_OF_LIMIT
 from rlalloc.store import Application, Decision, Outcome, Store
+from rlalloc.view import expected_as_requested_s
 from rlalloc_cli.terminal import CONSOLE, duration, local_time
 
 
@@ -98,6 +100,7 @@ def _print_chapter(chapter: Chapter) -> None:
         table.add_row(
             "re-decision", f"while pending; predicted to save {decision.predicted_gain:.0%} of the job's cost"
         )
+    table.add_row("expected run", _run_time_line(decision))
     for name, line in _observation_lines(chapter):
         table.add_row(name, line)
     if decision.shares is not None and decision.log_probability is not None:
@@ -118,6 +121,16 @@ def _print_chapter(chapter: Chapter) -> None:
     for name, line in _outcome_lines(chapter):
         table.add_row(name, line)
     CONSOLE.print(table)
+
+
+def _run_time_line(decision: Decision) -> str:
+    """How long the job was expected to run as requested, and what that rests on."""
+    expected = duration(expected_as_requested_s(decision))
+    known = decision.run_time
+    if known is None:
+        return f"{expected} as requested: {EXPECTED_FRACTION_OF_LIMIT:g} of its time limit, all that is known"
+    between = f"80% between {duration(known.low_s)} and {duration(known.high_s)}"
+    return f"{expected} as requested, {between}; from {known.source}"
 
 
 def _allocation_line(request: Allocation, allocation: Allocation | None, mode: str) -> str:

@@ -307,8 +307,9 @@ def _check_rules(config: Config, source: str) -> None:
 def _check_words(config: Config, source: str) -> None:
     for kind, entries in msgspec.structs.asdict(config.scripts).items():
         for entry in entries:
-            if re.fullmatch(r"[!-{}~]+( [!-{}~]+)?", entry) is None:
-                raise ConfigError(f"{source}: scripts.{kind}: found {entry!r}; write one option, setting or command")
+            if re.fullmatch(r"[\w.$/:-]+( [\w.$/:-]+)?", entry, re.ASCII) is None:
+                what = "write one option, setting or command, of letters, digits and _.$/:-"
+                raise ConfigError(f"{source}: scripts.{kind}: found {entry!r}; {what}")
     for job_class, words in config.commands.items():
         for word in words:
             if not word.strip() or "\n" in word:

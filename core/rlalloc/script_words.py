@@ -21,11 +21,11 @@ _CODE_BYTES: Final = 6144
 _FINGERPRINT_BYTES: Final = 2048
 _MOST_LINES: Final = 600
 _MOST_OPTIONS: Final = 250
-_MOST_VALUES: Final = 80
+_MOST_VALUES: Final = 44
 _MOST_TIMES: Final = 4
 """So many occurrences of one setting, launcher or variable are looked at."""
 _MOST_VARIABLES: Final = 8
-_MOST_SUMS: Final = 8
+_MOST_SUMS: Final = 3
 _MOST_STEPS: Final = 2
 _LINE_BYTES: Final = 200
 _SAMPLES: Final = 64

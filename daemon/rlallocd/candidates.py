@@ -14,7 +14,7 @@ from rlalloc.llm.facts import facts_of_words
 from rlalloc.llm.gpu_types import memory_gib
 from rlalloc.llm.needed_bounds import with_model_needs
 from rlalloc.view import ClusterView
-from rlallocd.cluster_views import queue_of
+from rlallocd.cluster_views import ClusterViews, queue_of
 from rlallocd.job_tag import Tag, read_tag
 from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord
@@ -129,7 +129,7 @@ def job_view(
     request: Allocation,
     rule: Rule,
     cluster: ClusterView,
-    user_running_gpus: int,
+    views: ClusterViews,
     config: Config,
 ) -> JobView:
     """What a policy sees of a candidate that asked for ``request``.
@@ -149,7 +149,8 @@ def job_view(
         request=request,
         bounds=_with_model_needs(bounds, candidate, job_class, request, cluster, config),
         waited_s=max(0.0, cluster.time_s - job.submitted_s),
-        user_running_gpus=user_running_gpus,
+        user_running_gpus=views.user_running_gpus(job.user),
+        run_time=views.run_times.as_requested(job),
     )
 
 

@@ -10,12 +10,14 @@ from typing import Final, TypeVar
 from rlalloc.config import Config
 from rlalloc.errors import PluginError, RlallocError, StoreError
 from rlalloc.job import Mode
+from rlalloc.run_times.model_files import FOLDER as MODELS
 from rlalloc.store import Application, Decision, Position, Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate, find_candidates, find_deferred, is_left_to_decide
 from rlallocd.cycle_schedule import CycleReport
 from rlallocd.decisions import Snapshot, decide
 from rlallocd.ended_job_collection import EndedJobCollection
+from rlallocd.expected_run_times import ExpectedRunTimes, named_by
 from rlallocd.family_runs import FamilyRuns
 from rlallocd.intercept import RuntimeDirectoryError, withdraw_intercept, write_intercept
 from rlallocd.interval import Interval
@@ -27,6 +29,7 @@ from rlallocd.outcomes import outcomes_of
 from rlallocd.redecision_rounds import RedecisionRounds
 from rlallocd.retention import Retention
 from rlallocd.signals import Stopping
+from rlallocd.site_predictor import SitePredictor
 from rlallocd.slurm import (
     JOBS_PER_CALL,
     AccountingRecord,
@@ -87,6 +90,8 @@ class Controller:
         self._ended_jobs = EndedJobCollection(store, self.counters)
         self._family_runs = FamilyRuns(store)
         self._redecision = RedecisionRounds(store, agent, self.counters)
+        predictor = SitePredictor(store, config.policy.directory / MODELS, progress)
+        self._run_times = ExpectedRunTimes(predictor, store, self.counters, named_by(config.history))
         self._nice_decay = NiceDecay(slurm, store, self.counters, progress=progress)
         self._heartbeat = Interval()
         self._pending = 0
@@ -240,6 +245,7 @@ class Controller:
             partitions=self._partitions,
             limits=self._limits(jobs),
             memory_limits=(config.max_mem_mib_per_node, config.max_mem_mib_per_cpu),
+            run_times=self._run_times.of(jobs, now_s),
             speeds=self._family_runs.speeds,
         )
         self.metrics.snapshot_s.observe(self._reading_s)

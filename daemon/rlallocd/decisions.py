@@ -24,6 +24,7 @@ from rlalloc.view import ClusterView, expected_run_time_s
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews
+from rlallocd.known_run_times import LIMITS_ONLY, KnownRunTimes
 from rlallocd.limits import SiteView, obstacle, shares_towards_request
 from rlallocd.request_sizes import FORMS_SKIPPED, Skipped, check_form, size_of, size_on
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
@@ -38,8 +39,8 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     """What one cycle knows of the cluster.
 
     ``limits`` are those of the users whose jobs we decide, None if they could not be read; ``memory_limits`` are
-    slurm.conf's MaxMemPerNode and MaxMemPerCPU (MiB). ``granted`` collects the sizes that this cycle gives to jobs.
-    ``speeds`` says how each family of jobs scales.
+    slurm.conf's MaxMemPerNode and MaxMemPerCPU (MiB). ``run_times`` is what is known of the jobs' run times.
+    ``granted`` collects the sizes that this cycle gives to jobs. ``speeds`` says how each family of jobs scales.
     """
 
     taken_s: float
@@ -48,6 +49,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     partitions: Mapping[str, PartitionRecord]
     limits: SiteLimits | None
     memory_limits: tuple[int | None, int | None] = (None, None)
+    run_times: KnownRunTimes = LIMITS_ONLY
     granted: dict[int, Allocation] = msgspec.field(default_factory=dict)
     speeds: FamilySpeeds = msgspec.field(default_factory=FamilySpeeds)
 
@@ -85,7 +87,7 @@ def decide(
 
     ``progress`` is called for each job, before and after the agent is asked.
     """
-    views = ClusterViews(snapshot.nodes, snapshot.jobs, snapshot.taken_s, config.urgency)
+    views = ClusterViews(snapshot.nodes, snapshot.jobs, snapshot.taken_s, config.urgency, snapshot.run_times)
     questions: list[Question] = []
     decisions: list[tuple[Candidate, Decision]] = []
     for candidate in candidates:
@@ -126,7 +128,7 @@ def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, con
     if rule is None:
         raise Skipped(f"the configuration no longer has the rule {candidate.tag.rule}", "no-rule")
     cluster = views.for_job(job)
-    view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, views.user_running_gpus(job.user), config)
+    view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, views, config)
     return Question(candidate, view, cluster, encode(view, cluster, config.objective.weights))
 
 
@@ -256,6 +258,7 @@ def _left(candidate: Candidate, snapshot: Snapshot, reason: str) -> Decision:
         mode=candidate.mode,
         reason=reason,
         request=_size_or_total(job),
+        run_time=snapshot.run_times.as_requested(job),
     )
 
 

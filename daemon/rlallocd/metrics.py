@@ -32,6 +32,10 @@ _PLAIN: Final = {
         "rlallocd_system_errors",
         "Cycles that failed because the operating system refused something; the log names it.",
     ),
+    "run_times_unknown": (
+        "rlallocd_run_times_unknown",
+        "Jobs of which only the time limit is known, because their run times could not be estimated.",
+    ),
     "plugin_errors": ("rlallocd_plugin_errors", "Outcomes without a reward because a term of a plug-in failed."),
     "slurm_errors": (
         "rlallocd_failed_cycles",

@@ -68,7 +68,7 @@ def redecide(
     policy answers with its mean: the predicted gain decides what is done, so these decisions have no probability.
     Raises AgentUnavailable.
     """
-    views = ClusterViews(snapshot.nodes, snapshot.jobs, snapshot.taken_s, config.urgency)
+    views = ClusterViews(snapshot.nodes, snapshot.jobs, snapshot.taken_s, config.urgency, snapshot.run_times)
     partitions = _partitions(pending, snapshot, views)
     questions = {
         candidate.key: question
@@ -126,7 +126,7 @@ def _question(
     rule = config.rule(candidate.tag.rule)
     if rule is None:
         return None
-    seen = seen_from(partition.queue.index(candidate.job), partition.queue, partition.view)
+    seen = seen_from(partition.queue.index(candidate.job), partition.queue, partition.view, snapshot.run_times)
     why = why_not_redecided(candidate.job, history, seen, config.redecision, snapshot.taken_s)
     then = asked_before.get(candidate.key) or situation_at(history.decisions[-1])
     if not why and not changed_enough(then, situation_in(seen), config.redecision.change):
@@ -136,7 +136,7 @@ def _question(
         return None
     try:
         check_form(candidate.job)
-        view = job_view(candidate, history.request, rule, seen, views.user_running_gpus(candidate.job.user), config)
+        view = job_view(candidate, history.request, rule, seen, views, config)
     except Skipped:
         return None  # the site, its rules or the job have changed since the first decision
     if len(seen.queued) >= config.redecision.head and not could_start_now(view, seen):

@@ -1,6 +1,7 @@
 """What policies know of run times in the simulator.
 
 limits    time limits only
+history   estimates of rlalloc's predictor, each made at a job's submission (``past_of_workload``)
 truth     the true run time as requested; how it changes with the size is still only expected
 """
 
@@ -11,11 +12,11 @@ import msgspec
 
 from rlalloc.run_time import RunTimeEstimate
 from rlalloc_simulator.engine import SimulatedSite, SubmittedJob
+from rlalloc_simulator.past_of_workload import Estimates, estimates_from_past
 from rlalloc_simulator.report.recording import alone_s
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
 
-Knowledge = Literal["limits", "truth"]
-Estimates = Sequence[RunTimeEstimate | None]
+Knowledge = Literal["limits", "history", "truth"]
 
 
 def knowledge_named(text: str) -> Knowledge:
@@ -47,5 +48,6 @@ def _true(_site: SimulatedSite, jobs: Sequence[SubmittedJob]) -> Estimates:
 
 _ESTIMATES: Final[Mapping[Knowledge, Callable[[SimulatedSite, Sequence[SubmittedJob]], Estimates]]] = {
     "limits": _limits_only,
+    "history": estimates_from_past,
     "truth": _true,
 }

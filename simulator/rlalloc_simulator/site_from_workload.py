@@ -105,6 +105,7 @@ def _submitted(
         mem_mib_per_gpu_needed=job.needs.max_rss_mib / max(1, request.gpus_per_node),
         gpu_type=job.request.gpu_type or None,
         nice=job.nice,
+        name=job.name,
         qos_factor=qos_factor,
         managed=job.job_class is not None,
         dependencies=tuple((each.kind, places[each.job]) for each in job.dependency),

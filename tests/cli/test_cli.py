@@ -100,6 +100,7 @@ def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
     for words in (
         "1 node x 4 GPUs",  # the request
         "1 (from the script) to 8 (from the script); workable: 1, 2, 4, 8",
+        "0:04:24 as requested, 80% between 0:01:40 and 0:08:20; from 20 runs of this user",
         "queued_gpus 0",  # the observation
         "price-ef 1, capped-price 1, marginal-gain 1, efficiency-adaptive 1, equal-share 4, price-by-order 8",
         "GPU 0.100, CPU 0.200, memory 0.300, urgency 0.400; log-probability -1.500",
@@ -125,11 +126,16 @@ def test_what_rlalloc_0_1_stored_is_explained(run: Run, tmp_path: Path) -> None:
     seen = dict.fromkeys(NAMES_OF_0_1, 0.0) | {"queued_gpus": 0.5, f"{BASELINE_NAME}:gpu_share": 1.0}
     observation = np.array(list(seen.values()), dtype="<f4").tobytes()
     store.add_decisions(
-        [msgspec.structs.replace(DECISION, observation=observation, observation_schema=7, alternatives=None)]
+        [
+            msgspec.structs.replace(
+                DECISION, observation=observation, observation_schema=7, alternatives=None, run_time=None
+            )
+        ]
     )
     store.close()
     story = run("explain", "7").stdout
     assert "queued_gpus 0.5" in story
+    assert "0:04:24 as requested: 0.44 of its time limit, all that is known" in story
     assert (
         "price-ef 1, capped-price 1, marginal-gain 1, efficiency-adaptive 1, equal-share 1, price-by-order 8" in story
     )

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from rlalloc.config import Config, DaemonSection, StoreSection
+from rlalloc.past_job import PastJob
 from rlalloc.store import Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller
@@ -20,6 +21,7 @@ from tests.core.test_store_migrations import run_sql
 
 from .slurm_in_memory import NODE, SlurmInMemory
 from .test_redecision_rules import EIGHT, decision_for, pending_job
+from .test_request_sizes_and_tags import ENFORCE
 
 
 class MakeController(Protocol):
@@ -147,6 +149,38 @@ def test_one_unreadable_row_does_not_stop_the_cycle(config: Config, store: Store
     assert controller.counters["unreadable_rows"] == 2
     agent.close()
     patient.close()
+
+
+def test_a_decision_keeps_how_long_its_job_was_expected_to_run(config: Config, store: Store) -> None:
+    """Also where no policy answered; what the reward divides by follows it."""
+    now_s = time.time()
+    job = pending_job(7, begin_s=int(now_s) + 3600, reason="BeginTime", time_limit_s=7200)
+    tag = job.admin_comment.replace("begin=2000", f"begin={job.begin_s}")
+    job = msgspec.structs.replace(job, admin_comment=tag)
+    store.history.add(
+        [
+            PastJob(
+                job_id=str(number),
+                user=job.user,
+                submitted_s=now_s - 2000,
+                started_s=now_s - 1000,
+                ended_s=now_s - 223,
+                state="COMPLETED",
+                nodes=1,
+                cpus=8,
+            )
+            for number in range(100, 105)
+        ]
+    )
+    agent = AgentClient("ipc:///nowhere", 0.01)
+    known = msgspec.structs.replace(config, mode="enforce", rules=ENFORCE.rules)
+    Controller(known, SlurmInMemory([job]), store, agent).cycle()  # type: ignore[arg-type]
+    agent.close()
+    (decision,) = store.decisions_of(7)
+    assert decision.reason.startswith("no-agent")
+    assert decision.run_time is not None
+    assert decision.run_time.median_s == pytest.approx(777, abs=1)
+    assert decision.reference_s == pytest.approx(777, abs=1)
 
 
 def test_a_size_that_no_node_holds_is_taken_back_where_no_limits_are_enforced(

@@ -6,7 +6,7 @@ import pytest
 from rlalloc.config import Config, Rule
 from rlalloc.job import Allocation, Bounds
 from rlallocd.candidates import Candidate, job_view
-from rlallocd.cluster_views import partition_view
+from rlallocd.cluster_views import ClusterViews
 from rlallocd.job_tag import read_tag
 from tests.daemon.slurm_in_memory import NODE
 from tests.daemon.test_request_sizes_and_tags import JOB
@@ -28,8 +28,8 @@ def bounds(
     assert tag is not None
     job = msgspec.structs.replace(JOB, gpu_type=asked_type)
     nodes = [msgspec.structs.replace(NODE, gpu_types=frozenset({each} - {""})) for each in types]
-    view = partition_view("gpu", nodes, (), 0.0, config.urgency)
-    return job_view(Candidate(job, tag, "shadow"), REQUEST, Rule(name="llm"), view, 0, config).bounds
+    views = ClusterViews(nodes, (), 0.0, config.urgency)
+    return job_view(Candidate(job, tag, "shadow"), REQUEST, Rule(name="llm"), views.of("gpu"), views, config).bounds
 
 
 def test_the_model_raises_the_least_count() -> None:

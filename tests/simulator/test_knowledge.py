@@ -8,6 +8,7 @@ from rlalloc_simulator.comparison.load_comparison import ComparisonSettings, Loa
 from rlalloc_simulator.comparison.runner import RunSettings, run_policy
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.knowledge import Knowledge, knowledge_named, with_knowledge
+from rlalloc_simulator.past_of_workload import as_requested
 from rlalloc_simulator.report.recording import alone_s
 from rlalloc_simulator.site_from_workload import Workload
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
@@ -48,5 +49,30 @@ def test_with_limits_as_people_choose_them_knowing_run_times_pays() -> None:
 
 
 def test_a_wrong_word_is_named() -> None:
-    with pytest.raises(WorkloadError, match="--knowledge all: write one of limits, truth"):
+    with pytest.raises(WorkloadError, match="--knowledge all: write one of limits, history, truth"):
         knowledge_named("all")
+
+
+def test_history_is_of_jobs_that_had_ended_when_a_job_was_submitted() -> None:
+    """What comes after a submission changes no estimate, and the first job knows nothing."""
+    site, jobs = workload()
+    known = with_knowledge(site, jobs, "history")
+    assert known[0].run_time is None
+    assert known[-1].run_time is not None
+    ended = [job for job in as_requested(site, jobs) if job.ended_s <= jobs[200].submit_s]
+    assert 0 < len(ended) < 200
+    part = with_knowledge(site, jobs[:201], "history")
+    assert part[:201] == known[:201]
+    assert result("price-ef+smallest-area-first", "history") == result("price-ef+smallest-area-first", "history")
+
+
+def test_a_user_whose_jobs_are_alike_is_known_after_a_few() -> None:
+    site, jobs = workload()
+    often = max(range(len(site.users)), key=lambda user: sum(job.user == user for job in jobs))
+    alike = [
+        job if job.user != often else msgspec.structs.replace(job, work_s=job.curve.at(job.request.gpus, 100.0) * 777)
+        for job in jobs
+    ]
+    mine = [job for job in with_knowledge(site, alike, "history") if job.user == often]
+    assert mine[-1].run_time is not None
+    assert mine[-1].run_time.median_s == pytest.approx(777, rel=0.2)

@@ -13,7 +13,7 @@ from rlallocd.intercept import intercept_text
 from .lua_slurm import NOW, PLUGIN, UPTIME, literal
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 # Instructions of the interpreter, calls of string functions, and bytes that a plain search went over.
 READER = r"""
@@ -43,6 +43,7 @@ for number = 0, COUNT do
    local file = real_open(FOLDER .. "/" .. number, "rb")
    local job = {script = file:read("*a"), tres_per_node = "gres:gpu:8", environment = {}}
    file:close()
+   for name, value in pairs(FIELDS) do job[name] = value end
    work.calls, work.bytes, work.instructions = 0, 0, 0
    debug.sethook(function() work.instructions = work.instructions + 100 end, "", 100)
    rlalloc.job_submit(job, {gpu = {flag_default = 1}}, 1000)
@@ -64,8 +65,13 @@ class Read(NamedTuple):
     errors: tuple[str, ...]
 
 
-def read_scripts(interpreter: str, scripts: Sequence[bytes], config: Config | None = None) -> list[Read]:
-    """Submit the scripts one after another, under the shipped rules or ``config``."""
+def read_scripts(
+    interpreter: str,
+    scripts: Sequence[bytes],
+    config: Config | None = None,
+    fields: Mapping[str, str | bytes] | None = None,
+) -> list[Read]:
+    """Submit the scripts one after another, under the shipped rules or ``config``, each job with ``fields``."""
     shadow = Rule(name="llm", mode="shadow")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -74,7 +80,13 @@ def read_scripts(interpreter: str, scripts: Sequence[bytes], config: Config | No
         (folder / "0").write_bytes(b"#RLALLOC class=train\n")  # reads the intercept file
         for number, script in enumerate(scripts, 1):
             (folder / str(number)).write_bytes(script)
-        values = {"NOW": NOW, "UPTIME_FILE": f"{folder}/uptime", "FOLDER": name, "COUNT": len(scripts)}
+        values = {
+            "NOW": NOW,
+            "UPTIME_FILE": f"{folder}/uptime",
+            "FOLDER": name,
+            "COUNT": len(scripts),
+            "FIELDS": fields or {},
+        }
         source = folder / "reader.lua"
         source.write_text("\n".join([*(f"{key} = {literal(value)}" for key, value in values.items()), READER]))
         done = subprocess.run(

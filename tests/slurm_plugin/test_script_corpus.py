@@ -11,10 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rlalloc.config import Config
+from rlalloc.config import Config, config_as_yaml, parse_config
 from rlalloc.consent import Consent, consent_of
 from rlalloc.job import JobClass
 from rlalloc.script_class import class_of, directive_words
+from rlalloc.script_rules import ScriptRules
 from rlalloc.script_words import TOO_LONG, ScriptWords, read_script, words_from_tag
 from rlallocd.job_tag import read_tag
 
@@ -152,7 +153,50 @@ def test_no_script_is_much_work(interpreter: str) -> None:
         assert read.bytes_searched <= MOST_BYTES, name
 
 
-@settings(max_examples=40, deadline=None)
+ODD: Final = st.sampled_from(
+    [b"%", b"(.-)*", b"[", b"\n", b"\xff", b"gpu", b":", b",", b"=", b";", b"rlalloc:", b" "]
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(["partition", "account", "comment", "tres_per_node", "tres_per_job", "default_account"]),
+        st.tuples(st.lists(ODD, min_size=1, max_size=4).map(b"".join), st.integers(1, 30_000)),
+    )
+)
+@example({"partition": (b"a,", 60_000), "tres_per_task": (b"a,", 60_000), "comment": (b"rlalloc: a", 30_000)})
+def test_no_name_raises_or_is_much_work(repeated: dict[str, tuple[bytes, int]]) -> None:
+    fields = {name: (part * times)[:120_000] for name, (part, times) in repeated.items()}
+    for interpreter in INTERPRETERS:
+        (read,) = read_scripts(interpreter, [LAUNCH], fields=fields)
+        assert read.errors == ()
+        assert read.instructions <= MOST_INSTRUCTIONS
+        assert read.calls <= MOST_CALLS
+
+
+ENTRIES: Final = st.from_regex(r"srun -[a-zA-Z]|(--|-|)[a-zA-Z0-9_.$/:-]{1,12}( [a-z-]{1,8})?", fullmatch=True)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(ENTRIES, max_size=30), st.lists(ENTRIES, max_size=8), st.data())
+def test_any_table_that_the_configuration_accepts_is_read_alike(
+    counts: list[str], finds_gpus: list[str], data: st.DataObject
+) -> None:
+    """Words of a site's own, however odd: what stands in them is text, and no pattern."""
+    rules = ScriptRules(counts=tuple(counts), finds_gpus=tuple(finds_gpus))
+    config = parse_config(config_as_yaml(Config(scripts=rules)), "generated")
+    words = st.sampled_from([entry.encode() for entry in (*counts, *finds_gpus, "x", "\n")]) | PIECES
+    script = LAUNCH + b"".join(data.draw(st.lists(words, max_size=40)))
+    for interpreter in INTERPRETERS:
+        (read,) = read_scripts(interpreter, [script], config)
+        assert read.errors == ()
+        python = read_script(script, config.word_table)
+        assert words_from_tag(read.tag["words"]) == python.words
+        assert read.tag["table"] == config.word_table.stamp
+
+
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(
         st.tuples(PIECES | st.binary(min_size=1, max_size=12), PIECES, st.integers(1, 20_000)), min_size=1, max_size=8

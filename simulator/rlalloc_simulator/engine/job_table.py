@@ -42,6 +42,7 @@ class SubmittedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     managed             rlalloc decides about it: it waits for that, at most for the grace
     resumes             after a requeue it goes on from its last checkpoint, ``restart_cost_s`` after its start
     checkpoint_interval_s  0 if it saves its state on SIGTERM
+    name                its job name; only a predictor of run times reads it
     names_tasks         ``--ntasks-per-node`` was given
     dependencies        kinds and places in the workload of the jobs that it depends on
     """
@@ -68,6 +69,7 @@ class SubmittedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     requeues: bool = True
     restart_cost_s: float = 0.0
     checkpoint_interval_s: float = 0.0
+    name: str = ""
     names_tasks: bool = True
     dependencies: tuple[tuple[DependencyKind, int], ...] = ()
     run_time: RunTimeEstimate | None = None
@@ -195,6 +197,7 @@ _COPIED: Final = tuple(
         "gpu_type",
         "stop_state",
         "partition",
+        "name",
         "names_tasks",
         "dependencies",
         "run_time",

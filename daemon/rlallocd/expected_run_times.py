@@ -1,0 +1,160 @@
+"""Estimates of how long the jobs in the queue run, each made once, when the job is first seen."""
+
+import functools
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from rlalloc.config import HistorySection
+from rlalloc.errors import RlallocError
+from rlalloc.history.pseudonyms import Pseudonyms
+from rlalloc.job import Allocation
+from rlalloc.past_job import PastJob
+from rlalloc.run_time import RunTimeEstimate
+from rlalloc.run_times.job_facts import JobFacts, facts_of
+from rlalloc.store import Store
+from rlalloc.view import slowdown
+from rlallocd.job_tag import has_note, read_tag
+from rlallocd.known_run_times import KnownRunTime, KnownRunTimes
+from rlallocd.slurm import JobRecord
+
+_log = logging.getLogger(__name__)
+
+JobKey = tuple[int, int]
+"""The id that sbatch printed, and the submit second."""
+MOST_KEPT: Final = 200_000
+"""Where more jobs are in the queue, only the limits of those beyond are known."""
+
+
+class Predictor(Protocol):
+    """What estimates run times (``rlallocd.site_predictor``)."""
+
+    def estimate(self, jobs: Sequence[JobFacts], now_s: float) -> Sequence[RunTimeEstimate | None]:
+        """Return an estimate for each job, in their order; None where only the limit is known."""
+        ...
+
+    def runs(self, job_id: str, facts: JobFacts, started_s: float) -> None:
+        """Note that a job runs."""
+        ...
+
+
+class _FirstSeen(msgspec.Struct, frozen=True):
+    """What a job asked for, and what was expected of it then."""
+
+    request: Allocation
+    facts: JobFacts
+    estimate: RunTimeEstimate | None
+
+
+class ExpectedRunTimes:
+    """Estimates for the jobs of each snapshot, ours or not, pending or running, from what was known at first sight.
+
+    ``named`` gives a job the names under which past jobs are kept (``rlalloc.history.pseudonyms``).
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        store: Store,
+        counters: Counter[str],
+        named: Callable[[PastJob], PastJob] = lambda job: job,
+    ) -> None:
+        self._predictor = predictor
+        self._store = store
+        self._counters = counters
+        self._named = named
+        self._seen: dict[JobKey, _FirstSeen] = {}
+
+    def of(self, jobs: Sequence[JobRecord], now_s: float) -> KnownRunTimes:
+        """Return what is known of the run times of a snapshot's jobs; what has left the queue is forgotten.
+
+        Where the predictor or the store fails, only the limits of new jobs are known until the next snapshot.
+        """
+        live = [job for job in jobs if job.pending or job.running]
+        keys = {_key(job) for job in live}
+        self._seen = {key: seen for key, seen in self._seen.items() if key in keys}
+        room = MOST_KEPT - len(self._seen)
+        new = {_key(job): job for job in live if _key(job) not in self._seen}
+        if new:
+            self._estimate(dict(list(new.items())[:room]), now_s)
+        return KnownRunTimes(dict(self._known(live)))
+
+    def _estimate(self, jobs: Mapping[JobKey, JobRecord], now_s: float) -> None:
+        try:
+            requests = {key: _size(job) for key, job in jobs.items()} | self._originals(jobs)
+            facts = [facts_of(self._named(_as_past(job, requests[key]))) for key, job in jobs.items()]
+            estimates = self._predictor.estimate(facts, now_s)
+        except (RlallocError, ValueError, ArithmeticError, LookupError, OSError) as err:
+            self._counters["run_times_unknown"] += len(jobs)
+            _log.warning("cannot estimate the run times of %d jobs, only their limits are known: %s", len(jobs), err)
+            return
+        for key, of_job, estimate in zip(jobs, facts, estimates, strict=True):
+            self._seen[key] = _FirstSeen(requests[key], of_job, estimate)
+
+    def _originals(self, jobs: Mapping[JobKey, JobRecord]) -> dict[JobKey, Allocation]:
+        """Return what those jobs asked for that had another size of ours when they were first seen."""
+        resized = [key for key, job in jobs.items() if read_tag(job.admin_comment) and has_note(job.admin_comment)]
+        return {key: history.request for key, history in self._store.histories(resized).items()} if resized else {}
+
+    def _known(self, jobs: Sequence[JobRecord]) -> Iterator[tuple[int, KnownRunTime]]:
+        for job in jobs:
+            if (seen := self._seen.get(_key(job))) is None:
+                continue
+            if job.running and not job.is_array:
+                self._predictor.runs(str(job.job_id), seen.facts, float(job.started_s))
+            if seen.estimate is None:
+                continue
+            as_asked = (job.gpus, job.cpus) == (seen.request.gpus, seen.request.cpus)
+            yield job.job_id, KnownRunTime(seen.estimate, 1.0 if as_asked else slowdown(seen.request, _size(job)))
+
+
+def named_by(section: HistorySection) -> Callable[[PastJob], PastJob]:
+    """Return what gives a job the names under which past jobs are kept."""
+    if not section.pseudonymize:
+        return lambda job: job
+    # Made at the first use: a wrong key file is to cost estimates only.
+    pseudonyms = functools.cache(Pseudonyms)
+    return lambda job: pseudonyms(section.key_file).of(job)
+
+
+def _key(job: JobRecord) -> JobKey:
+    return job.base_id, job.submitted_s
+
+
+def _size(job: JobRecord) -> Allocation:
+    """What it asks for or holds, as if on one node: all that is needed are totals."""
+    return Allocation(
+        nodes=1,
+        gpus_per_node=job.gpus,
+        tasks_per_node=1,
+        cpus_per_task=max(1, job.cpus),
+        mem_mib_per_node=round(job.mem_mib),
+        time_limit_s=job.time_limit_s,
+    )
+
+
+def _as_past(job: JobRecord, request: Allocation) -> PastJob:
+    """The job as accounting will know it, in the size that it asked for; it has not run yet."""
+    tag = read_tag(job.admin_comment)
+    nodes = request.nodes if request.nodes > 1 else job.nodes
+    return PastJob(
+        job_id=str(job.job_id),
+        user=job.user,
+        account=job.account,
+        partition=job.partition,
+        qos=job.qos,
+        name=job.name,
+        submitted_s=float(job.submitted_s),
+        started_s=float(job.submitted_s),
+        ended_s=float(job.submitted_s),
+        state=job.state,
+        nodes=nodes,
+        cpus=request.cpus,
+        gpus=request.gpus,
+        mem_mib=float(request.mem_mib),
+        limit_s=float(request.time_limit_s) or None,
+        script="" if tag is None else tag.script,
+    )

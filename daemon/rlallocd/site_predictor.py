@@ -1,0 +1,78 @@
+"""The site's predictor of run times: what like jobs did lately, and the newest model that the trainer made."""
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from rlalloc.run_time import RunTimeEstimate
+from rlalloc.run_times.job_facts import JobFacts
+from rlalloc.run_times.model_files import newest_model
+from rlalloc.run_times.predictor import RunTimePredictor
+from rlalloc.run_times.recent_runs import RecentRuns
+from rlalloc.store import Store
+from rlallocd.interval import Interval
+
+_log = logging.getLogger(__name__)
+
+PAST_S: Final = 90 * 86_400.0
+"""Of what ended longer ago, only a model knows."""
+_READ_EVERY_S: Final = 60.0
+_BEGIN_AGAIN_EVERY_S: Final = 86_400.0
+"""What was imported meanwhile, and a model that was trained in the night, are taken up then."""
+_STEP: Final = 1000
+
+
+class SitePredictor:
+    """Reads past jobs from the store as they come in, and answers by them and by the newest model.
+
+    ``models`` is the folder with the trainer's models. ``progress`` is called while many past jobs are read.
+    """
+
+    def __init__(self, store: Store, models: Path, progress: Callable[[], None] = lambda: None) -> None:
+        self._store = store
+        self._models = models
+        self._progress = progress
+        self._predictor = RunTimePredictor(RecentRuns())
+        self._until_s = 0.0
+        self._at_end: set[tuple[str, float]] = set()
+        self._running: set[str] = set()
+        self._read = Interval()
+        self._begun = Interval()
+
+    def estimate(self, jobs: Sequence[JobFacts], now_s: float) -> Sequence[RunTimeEstimate | None]:
+        """Return an estimate for each job; None as long as nothing has been learned. Raises StoreError."""
+        if self._begun.passed(_BEGIN_AGAIN_EVERY_S):
+            self._begin_again(now_s)
+        if self._read.passed(_READ_EVERY_S):
+            self._catch_up()
+            self._read.restart()
+        if jobs and self._predictor.model is None and self._predictor.recent.group("site", jobs[0]) is None:
+            return [None] * len(jobs)
+        return self._predictor.estimate(jobs, now_s)
+
+    def runs(self, job_id: str, facts: JobFacts, started_s: float) -> None:
+        """Note that a job runs; more than once is as good as once."""
+        if job_id not in self._running:
+            self._running.add(job_id)
+            self._predictor.recent.started(job_id, facts, started_s)
+
+    def _begin_again(self, now_s: float) -> None:
+        self._predictor = RunTimePredictor(RecentRuns(), newest_model(self._models))
+        self._until_s = now_s - PAST_S
+        self._at_end, self._running = set(), set()
+        self._read.expire()
+        self._begun.restart()
+
+    def _catch_up(self) -> None:
+        """Add the jobs that have ended since the last look; those of its last second may come later than it."""
+        for number, job in enumerate(self._store.history.past_jobs(since_s=self._until_s)):
+            key = job.job_id, job.submitted_s
+            if job.ended_s > self._until_s:
+                self._until_s, self._at_end = job.ended_s, set()
+            if key not in self._at_end:
+                self._at_end.add(key)
+                self._predictor.recent.add(job)
+                self._running.discard(job.job_id)
+            if number % _STEP == 0:
+                self._progress()

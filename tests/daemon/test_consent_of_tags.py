@@ -1,0 +1,65 @@
+"""What the daemon makes of the words in a job's tag."""
+
+import msgspec
+import numpy as np
+
+from rlalloc.bounds import NodeShape
+from rlalloc.config import Config
+from rlalloc.job import Bounds
+from rlalloc.view import ClusterView
+from rlallocd.candidates import Candidate, job_view
+from rlallocd.cluster_views import ClusterViews
+from rlallocd.job_tag import read_tag
+
+from .test_redecision_rules import EIGHT, pending_job
+
+CONFIG = Config()
+STAMP = CONFIG.word_table.stamp
+TAG = "rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=0;user_begin=0;ask="
+FOLLOWS = "words=nproc-per-node=$SLURM_GPUS_ON_NODE+torchrun"
+WHOLE = np.array([8, 64, 512_000], dtype=np.float64)
+CLUSTER = ClusterView(
+    time_s=2000.0,
+    shape=NodeShape(8, 64, 512_000),
+    free=WHOLE[np.newaxis, :],
+    totals=WHOLE,
+    releases=np.zeros((0, 4)),
+    queued=np.zeros((0, 2)),
+    behind=0,
+)
+
+
+def bounds_of(rest: str, config: Config = CONFIG) -> Bounds:
+    """The bounds of a job of eight GPUs whose tag ends so."""
+    tag = read_tag(TAG + rest)
+    assert tag is not None
+    candidate = Candidate(pending_job(1), tag, "enforce")
+    rule = config.rule("llm")
+    assert rule is not None
+    return job_view(
+        candidate, EIGHT, rule, CLUSTER, ClusterViews((), (), CLUSTER.time_s, config.urgency), config
+    ).bounds
+
+
+def test_words_of_the_table_in_force_give_consent() -> None:
+    found = bounds_of(f";table={STAMP};script=17;{FOLLOWS}")
+    assert found.gpu_counts == (4, 8)
+    assert found.script.endswith("nproc-per-node=$SLURM_GPUS_ON_NODE")
+
+
+def test_a_directive_wins() -> None:
+    assert bounds_of(f"gpus=8;table={STAMP};script=17;{FOLLOWS}").gpu_counts == (8,)
+
+
+def test_words_of_another_table_give_none() -> None:
+    """A sign of a fixed count could be missing among them."""
+    changed = msgspec.structs.replace(CONFIG, scripts=msgspec.structs.replace(CONFIG.scripts, counts=("--gpus",)))
+    found = bounds_of(f";table={STAMP};script=17;{FOLLOWS}", changed)
+    assert found.gpu_counts == (8,)
+    assert "another table" in found.script
+
+
+def test_a_tag_without_words_gives_none() -> None:
+    """Of an earlier rlalloc.lua, or of a script that was not read as a whole."""
+    assert bounds_of("").gpu_counts == (8,)
+    assert bounds_of(f";table={STAMP};script=17;words=too-long").gpu_counts == (8,)

@@ -1,0 +1,61 @@
+"""The site's predictor learns from past jobs as the store gets them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rlalloc.past_job import PastJob
+from rlalloc.run_times.job_facts import facts_of
+from rlalloc.store import Store
+from rlallocd import site_predictor
+from rlallocd.site_predictor import SitePredictor
+
+NOW_S = 1_000_000.0
+
+
+def past(number: int, run_s: float, ended_s: float = NOW_S - 100.0, user: str = "alice") -> PastJob:
+    return PastJob(
+        job_id=str(number),
+        user=user,
+        submitted_s=ended_s - run_s - 10.0,
+        started_s=ended_s - run_s,
+        ended_s=ended_s,
+        state="COMPLETED",
+        nodes=1,
+        cpus=8,
+        gpus=4,
+        limit_s=36_000.0,
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    yield store
+    store.close()
+
+
+def test_like_jobs_answer_and_before_any_ended_nothing_is_known(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_predictor, "_READ_EVERY_S", 0.0)
+    predictor = SitePredictor(store, tmp_path / "run_times")
+    facts = facts_of(past(99, 1.0))
+    assert predictor.estimate([facts], NOW_S) == [None]
+    store.history.add([past(number, 500.0) for number in range(3)])
+    (known,) = predictor.estimate([facts], NOW_S)
+    assert known is not None
+    assert known.median_s == pytest.approx(500.0)
+    assert "of this user" in known.source
+    # Some that ended in the same second, and some that ended later.
+    store.history.add([past(3, 900.0), *(past(number, 900.0, NOW_S - 50.0) for number in range(4, 9))])
+    (known,) = predictor.estimate([facts], NOW_S)
+    assert known is not None
+    assert known.median_s == pytest.approx(900.0)
+    assert known.source.startswith("9 ")
+
+
+def test_what_ended_long_ago_is_not_read(store: Store, tmp_path: Path) -> None:
+    store.history.add([past(number, 500.0, NOW_S - site_predictor.PAST_S - 1.0) for number in range(3)])
+    assert SitePredictor(store, tmp_path / "run_times").estimate([facts_of(past(99, 1.0))], NOW_S) == [None]
