@@ -22,7 +22,7 @@ from rlallocd.family_runs import FamilyRuns
 from rlallocd.intercept import RuntimeDirectoryError, withdraw_intercept, write_intercept
 from rlallocd.interval import Interval
 from rlallocd.job_tag import read_tag
-from rlallocd.limits import may_be_ours
+from rlallocd.limits import is_of_a_size, may_be_ours
 from rlallocd.metrics import Metrics
 from rlallocd.nice_decay import NiceDecay
 from rlallocd.outcomes import outcomes_of
@@ -182,8 +182,9 @@ class Controller:
             ],
             "there is nothing to decide for them any more",
         )
-        begun = self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S)
-        self._applier.undo_limited([each for each in begun if _may_wait_for_us(each, jobs)], jobs)
+        if any(job.pending and is_of_a_size(job.reason) for job in snapshot.jobs):
+            begun = self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S)
+            self._applier.undo_limited([each for each in begun if _may_wait_for_us(each, jobs)], jobs)
         candidates = find_candidates(snapshot.jobs, self.config, self._decided)
         if not candidates:
             return 0

@@ -19,6 +19,11 @@ _WALL: Final = re.compile("Wall|TimeLimit")
 _UNFIT: Final = ("BadConstraints", "PartitionNodeLimit", "PartitionTimeLimit")
 
 
+def is_of_a_size(reason: str) -> bool:
+    """Whether a job may wait for this reason because of its size."""
+    return reason.startswith(_UNFIT) or _OF_A_LIMIT.fullmatch(reason) is not None
+
+
 def may_be_ours(reason: str, original: Allocation, intended: Allocation) -> bool:
     """Whether a job of the ``intended`` size may wait for what one of the ``original`` size would not.
 
