@@ -63,7 +63,7 @@ def print_needs(facts: Facts, gpu_types: Mapping[str, float], gpus_per_node: int
     model = facts.architecture
     if model is None:
         fail(
-            "cannot tell the model's size: the script has no known model, no size in its name, no readable config.json",
+            "the script names no model of known size: no known model, no size in its name, no readable config.json",
             code=1,
         )
     counted = "counted" if model.exact else "taken from its name"
