@@ -23,16 +23,16 @@ history_app = typer.Typer(no_args_is_help=True, help="Import and show the jobs o
 
 @history_app.command("import")
 def history_import(
-    file: Annotated[Path | None, typer.Argument(help="A log; without it, sacct is asked.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="A log of ended jobs. Without it, rlalloc asks sacct.")] = None,
     *,
-    log_format: Annotated[LogFormat, typer.Option("--from", help="What wrote the file.")] = "sacct",
+    log_format: Annotated[LogFormat, typer.Option("--from", help="The format of the file: sacct or swf.")] = "sacct",
     starttime: Annotated[
         datetime | None,
-        typer.Option(formats=TIME_FORMATS, help="Ask sacct for jobs that ended since then."),
+        typer.Option(formats=TIME_FORMATS, help="Only jobs that ended at or after this time; for sacct."),
     ] = None,
     endtime: Annotated[
         datetime | None,
-        typer.Option(formats=TIME_FORMATS, help="Ask sacct for jobs that ended before then."),
+        typer.Option(formats=TIME_FORMATS, help="Only jobs that ended before this time; for sacct."),
     ] = None,
     pseudonymize: Annotated[
         bool,
@@ -42,16 +42,16 @@ def history_import(
     ] = False,
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Add past jobs to the store. Again adds what is new; after an interruption, it goes on where it stopped.
+    """Add past jobs to the store. A later run adds new jobs; after an interruption, it continues where it stopped.
 
-    Without arguments, sacct is asked for all that ended since the last import, at first for
-    store.keep_history_days.
+    Without arguments, it asks sacct for all jobs that ended since the last import; the first time, for those of
+    the last store.keep_history_days.
     """
     from rlalloc_cli.history_import import import_file, import_live, importing
     from rlallocd.ended_job_collection import SETTLED_AFTER_S
 
     if file is not None and (starttime or endtime):
-        fail("--starttime and --endtime are for sacct itself: leave FILE out, or them", code=2)
+        fail("--starttime and --endtime apply to sacct, not to FILE: leave out FILE or these options", code=2)
     loaded = _load(config)
     since_s = starttime.astimezone().timestamp() if starttime else None
     until_s = endtime.astimezone().timestamp() if endtime else time.time() - SETTLED_AFTER_S
@@ -85,7 +85,7 @@ def history_show(
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Show what the past jobs say: who ran them, how long, against which limits, and how long they waited."""
+    """Summarise the past jobs: users, sizes, run times, time limits and waits."""
     import msgspec
 
     from rlalloc.history.history_summary import summarize

@@ -21,15 +21,15 @@ AT_MOST: Final = 100_000
 def history_evaluate(
     file: Annotated[Path, typer.Argument(help="A log of ended jobs.")],
     *,
-    log_format: Annotated[LogFormat, typer.Option("--from", help="What wrote the file.")] = "sacct",
+    log_format: Annotated[LogFormat, typer.Option("--from", help="The format of the file: sacct or swf.")] = "sacct",
     last: Annotated[
-        int, typer.Option(min=1, help="Only so many jobs, the last ones of the file, are read: memory is bounded.")
+        int, typer.Option(min=1, help="Read only the last N jobs of the file, to bound memory.")
     ] = AT_MOST,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
-    """Predict the run times in a log, strictly in time order, and print how well that goes.
+    """Predict the run times in a log, strictly in time order, and print how good the predictions are.
 
-    Only jobs that had ended when a job was submitted are known. Figures are of all jobs but the first fifth.
+    A prediction uses only jobs that had ended when the job was submitted. Figures leave out the first fifth.
     """
     from rlalloc.run_times.evaluation import Evaluation, evaluate
     from rlalloc.run_times.job_facts import in_order_of_submission

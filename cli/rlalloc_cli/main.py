@@ -126,11 +126,16 @@ def status(
 
 @app.command()
 def needs(
-    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A batch script, beside the files that it names.")],
+    script: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SCRIPT", help="A batch script. Files that it names are read from the current folder."
+        ),
+    ],
     *,
     gpu: Annotated[str | None, typer.Option(metavar="TYPE", help="One type of GPU, such as a100-80 or h100.")] = None,
     gpu_memory: Annotated[
-        float | None, typer.Option(metavar="GIB", min=1, max=4096, help="The memory of a GPU.")
+        float | None, typer.Option(metavar="GIB", min=1, max=4096, help="The memory of a GPU, in GiB.")
     ] = None,
     gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of a node.")] = 8,
     most: Annotated[int, typer.Option(min=1, max=16384, help="The largest count to try.")] = 64,

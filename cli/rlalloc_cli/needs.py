@@ -63,7 +63,7 @@ def print_needs(facts: Facts, gpu_types: Mapping[str, float], gpus_per_node: int
     model = facts.architecture
     if model is None:
         fail(
-            "the script names no model whose size is known: no known name, no size in it, no readable config.json",
+            "the script names no model of known size: no known model, no size in its name, no readable config.json",
             code=1,
         )
     counted = "counted" if model.exact else "taken from its name"
@@ -146,6 +146,6 @@ def _print_memory(facts: Facts, gpus_per_node: int, most: int) -> None:
         if any(memory.parts[number].gib for memory in memories):
             table.add_row(part.name, *(f"{memory.parts[number].gib:.1f}" for memory in memories))
     fraction = memories[0].fraction
-    last = "needed" if fraction == 1 else f"needed, of which {fraction:.0%} is used"
+    last = "needed" if fraction == 1 else f"needed, if {fraction:.0%} of it is used"
     table.add_row(last, *(f"{memory.needed_gib:.1f}" for memory in memories))
     CONSOLE.print(table)

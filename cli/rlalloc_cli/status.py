@@ -68,11 +68,11 @@ def _plugin_line(config: Config) -> str:
     stamp, ours = stamp_in_force(config), config.word_table.stamp
     if stamp is None:
         return (
-            f"no table of words in {config.runtime_directory}: rlallocd does not run, or is older than this command"
+            f"no table of words in {config.runtime_directory}: rlallocd is not running, or is older than this command"
         )
     if stamp != ours:
-        return f"reads scripts by table {stamp}, the configuration file has {ours}: systemctl reload rlallocd"
-    return f"reads scripts by table {stamp}, as the configuration file has it"
+        return f"reads scripts with table {stamp}, but the configuration file has {ours}: systemctl reload rlallocd"
+    return f"reads scripts with table {stamp}, the one in the configuration file"
 
 
 def _agent_line(config: Config) -> str:

@@ -159,7 +159,7 @@ def _consent(tag: Tag, request: Allocation, directives: Directives, config: Conf
     if not tag.table:
         return NO_CONSENT
     if tag.table != config.word_table.stamp:
-        return Consent(sign="the script was read by another table of words (scripts) than rlallocd has now")
+        return Consent(sign="rlalloc.lua read the script with another table of words (section scripts) than rlallocd")
     return consent_of(
         tag.words,
         config.scripts,

@@ -18,8 +18,8 @@ LimitsOption = Annotated[
     str,
     typer.Option(
         metavar="KIND",
-        help="Time limits: recorded (those of the source, or drawn where it has none), or people: as people choose "
-        "them, half a round one that fits, half the site's maximum.",
+        help="Time limits: recorded (those of the source, or drawn where it has none), or people: half of the jobs "
+        "get a round limit that fits, half the site's maximum.",
     ),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of all randomness.")]

@@ -28,7 +28,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the verdict as J
 def run(config: ConfigOption = DEFAULT_PATH, *, as_json: JsonOption = False) -> None:
     """Train on this site's experience, judge the candidate, and promote it if it passes the gate.
 
-    Run times are learned from the site's past jobs beforehand.
+    Before that, learn run times from the site's past jobs.
     """
     from rlalloc_trainer.commands.train_wiring import learn_site_run_times, train_on_site
 

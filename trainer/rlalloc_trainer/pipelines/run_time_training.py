@@ -42,8 +42,8 @@ def learn_run_times(
     jobs = in_order_of_submission(deque(past_jobs, maxlen=settings.most_jobs))
     if len(jobs) < LEAST_PAST_JOBS:
         return LearnedRunTimes(
-            reason=f"run times: {len(jobs):,} past jobs, {LEAST_PAST_JOBS:,} are needed to learn from; "
-            "`rlalloc history import` reads them. Like jobs are asked instead",
+            reason=f"run times: {len(jobs):,} past jobs, {LEAST_PAST_JOBS:,} are needed: run "
+            "`rlalloc history import`. Until then, estimates come from similar past jobs",
             jobs=len(jobs),
         )
     runs = RunTimes.of(jobs, RecentRuns(), part_of(report, 0.0, 0.2))
