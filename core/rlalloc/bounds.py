@@ -47,11 +47,11 @@ class Directives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class MoldableBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What jobs may get whose script takes its size from Slurm or from the machine.
 
-    ``gpus_factor`` None keeps the request. ``batch_may_change`` lets jobs change, too, that state batches per GPU
-    only: their global batch follows the count.
+    ``gpus_factor`` None keeps the request: a rule resizes no such job unless it says so. ``batch_may_change`` lets
+    jobs change, too, that state batches per GPU only: their global batch follows the count.
     """
 
-    gpus_factor: tuple[float, float] | None = (0.5, 2.0)
+    gpus_factor: tuple[float, float] | None = None
     batch_may_change: bool = False
 
 

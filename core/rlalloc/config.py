@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import yaml
 
-from rlalloc.bounds import SiteBounds
+from rlalloc.bounds import MoldableBounds, SiteBounds
 from rlalloc.errors import ConfigError
 from rlalloc.heuristics import PriceConstants
 from rlalloc.job import JOB_CLASSES, MODES, JobClass, Mode
@@ -183,7 +183,9 @@ class Config(_Section, frozen=True):
     gpu_memory: dict[str, GpuGib] = msgspec.field(default_factory=dict)
     commands: dict[JobClass, tuple[str, ...]] = msgspec.field(default_factory=lambda: dict(DEFAULT_COMMANDS))
     scripts: ScriptRules = ScriptRules()
-    rules: tuple[Rule, ...] = (Rule(name="llm", bounds=SiteBounds(min_cpus_per_gpu=8.0)),)
+    rules: tuple[Rule, ...] = (
+        Rule(name="llm", bounds=SiteBounds(min_cpus_per_gpu=8.0, moldable=MoldableBounds(gpus_factor=(0.5, 2.0)))),
+    )
 
     @property
     def word_table(self) -> WordTable:

@@ -123,8 +123,10 @@ class _Reading:
             if kind == "follows":
                 yield f"the script takes its size from Slurm or the machine: {shown}"
         if not self.has(self._rules.elsewhere):
-            for command in self._there(self._rules.finds_gpus):
-                yield f"{command} uses the GPUs that it finds"
+            for command in self._rules.finds_gpus:
+                # A program behind it shows the command; the bare word may be an environment's name.
+                if any((value or "").endswith(".py") for _, value in self._of((command,))):
+                    yield f"{command} uses the GPUs that it finds"
         if self._srun_starts_all():
             yield "srun starts a task per GPU"
 

@@ -80,7 +80,7 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     follows_nodes: tuple[str, ...] = ("$SLURM_NNODES", "$SLURM_JOB_NUM_NODES", "$RLALLOC_NODES")
     follows_tasks: tuple[str, ...] = ("$SLURM_NTASKS", "$SLURM_NPROCS", "$SLURM_NTASKS_PER_NODE")
     follows_cpus: tuple[str, ...] = ("$SLURM_CPUS_PER_TASK", "$SLURM_CPUS_ON_NODE", "$RLALLOC_CPUS_PER_TASK")
-    finds_gpus: tuple[str, ...] = ("accelerate launch", "deepspeed")
+    finds_gpus: tuple[str, ...] = ("deepspeed",)
     elsewhere: tuple[str, ...] = ("--config-file", "--hostfile", "--include", "--exclude")
     starts_processes: tuple[str, ...] = (
         "torchrun",

@@ -9,7 +9,6 @@ from typing import Final, Protocol
 import msgspec
 
 from rlalloc.config import HistorySection
-from rlalloc.errors import RlallocError
 from rlalloc.history.pseudonyms import Pseudonyms
 from rlalloc.job import Allocation
 from rlalloc.past_job import PastJob
@@ -87,12 +86,13 @@ class ExpectedRunTimes:
             requests = {key: _size(job) for key, job in jobs.items()} | self._originals(jobs)
             facts = [facts_of(self._named(_as_past(job, requests[key]))) for key, job in jobs.items()]
             estimates = self._predictor.estimate(facts, now_s)
-        except (RlallocError, ValueError, ArithmeticError, LookupError, OSError) as err:
+        except Exception as err:  # noqa: BLE001 (an estimate is never worth a cycle, and LightGBM may fail in any way)
             self._counters["run_times_unknown"] += len(jobs)
             _log.warning("cannot estimate the run times of %d jobs, only their limits are known: %s", len(jobs), err)
             return
         for key, of_job, estimate in zip(jobs, facts, estimates, strict=True):
-            self._seen[key] = _FirstSeen(requests[key], of_job, estimate)
+            if estimate is not None:  # else it is asked for again: something may have been learned by then
+                self._seen[key] = _FirstSeen(requests[key], of_job, estimate)
 
     def _originals(self, jobs: Mapping[JobKey, JobRecord]) -> dict[JobKey, Allocation]:
         """Return what those jobs asked for that had another size of ours when they were first seen."""

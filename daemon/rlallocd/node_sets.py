@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ClusterShell.NodeSet import NodeSet, NodeSetException
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from rlalloc.job import Allocation
 from rlallocd.slurm import JobRecord, NodeRecord
@@ -30,7 +30,8 @@ class NodeSets:
     def nodes_for(self, job: JobRecord, partition: str) -> tuple[NodeRecord, ...]:
         """The usable GPU nodes of a partition that a job may use, by type of GPU, features and excluded nodes.
 
-        A constraint that is not simple, and a host list that cannot be read, leave none.
+        Nodes with GPUs of several types are left out. A constraint that is not simple, and a host list that cannot be
+        read, leave none.
         """
         key = partition, job.gpu_type, job.features, job.excluded_nodes
         if key not in self._known:
@@ -43,6 +44,7 @@ class NodeSets:
                 and node.usable
                 and node.gpus
                 and partition in node.partitions
+                and len(node.gpu_types) <= 1  # how many of each type it has is not known
                 and (not job.gpu_type or job.gpu_type in node.gpu_types)
                 and _has(node.features, job.features)
                 and node.name not in (excluded or ())
@@ -79,6 +81,6 @@ def _has(features: frozenset[str], constraint: str) -> bool:
 def _names(host_list: str) -> frozenset[str] | None:
     """The names in a host list such as ``n[1-3,7]``; None where it cannot be read."""
     try:
-        return frozenset(NodeSet(host_list)) if host_list else frozenset()
+        return frozenset(NodeSet(host_list, resolver=RESOLVER_NOGROUP)) if host_list else frozenset()
     except NodeSetException:
         return None

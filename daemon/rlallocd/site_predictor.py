@@ -58,11 +58,11 @@ class SitePredictor:
             self._predictor.recent.started(job_id, facts, started_s)
 
     def _begin_again(self, now_s: float) -> None:
+        self._begun.restart()
         self._predictor = RunTimePredictor(RecentRuns(), newest_model(self._models))
         self._until_s = now_s - PAST_S
         self._at_end, self._running = set(), set()
         self._read.expire()
-        self._begun.restart()
 
     def _catch_up(self) -> None:
         """Add the jobs that have ended since the last look; those of its last second may come later than it."""

@@ -317,6 +317,6 @@ def test_status_tells_by_which_table_the_plugin_reads(run: Run, config: Path, tm
     assert "plugin    no table of words" in run("status").stdout
     loaded = load_config(config)
     (tmp_path / "intercept").write_text(intercept_text(loaded, 0, 0))
-    assert "as the configuration file has it" in run("status").stdout
+    assert "the one in the configuration file" in run("status").stdout
     config.write_text(config.read_text() + "scripts: {counts: [--my-gpus]}\n")
     assert "systemctl reload rlallocd" in run("status").stdout

@@ -20,9 +20,12 @@ def consent(*words: str, serve: bool = False, task_per_gpu: bool = False) -> Con
     return consent_of(words, RULES, job_class="serve" if serve else "train", task_per_gpu=task_per_gpu)
 
 
+SHIPPED = SiteBounds(moldable=MoldableBounds(gpus_factor=(0.5, 2)))
+
+
 def bounds(*words: str, ask: str = "", site: SiteBounds | None = None, size: Allocation | None = None) -> Bounds:
     directives = parse_directives(ask)
-    return bounds_for(size or request(), directives, site or SiteBounds(), SHAPE, None, consent(*words))
+    return bounds_for(size or request(), directives, site or SHIPPED, SHAPE, None, consent(*words))
 
 
 @pytest.mark.parametrize(
@@ -67,6 +70,11 @@ def test_without_consent_the_count_stays(words: tuple[str, ...]) -> None:
     assert bounds(*words).gpu_counts == (8,)
 
 
+def test_a_rule_that_does_not_mention_consent_keeps_the_count() -> None:
+    """So that a site which upgrades is not surprised."""
+    assert bounds(FOLLOWS, "torchrun", site=SiteBounds()).gpu_counts == (8,)
+
+
 def test_the_user_and_the_rules_own_range_win() -> None:
     assert bounds("nproc-per-node=8", ask="gpus=1-2").gpu_counts == (1, 2)
     assert bounds(FOLLOWS, ask="gpus=8").gpu_counts == (8,)
@@ -99,7 +107,9 @@ def test_batches_per_gpu_alone_keep_the_count_unless_the_site_says_so() -> None:
     words = (FOLLOWS, "per-device-train-batch-size=4")
     assert bounds(*words).gpu_counts == (8,)
     assert "global batch follows" in bounds(*words).script
-    assert bounds(*words, site=SiteBounds(moldable=MoldableBounds(batch_may_change=True))).gpu_counts == (4, 8)
+    assert bounds(
+        *words, site=SiteBounds(moldable=MoldableBounds(gpus_factor=(0.5, 2), batch_may_change=True))
+    ).gpu_counts == (4, 8)
     assert bounds(*words, ask="gpus=4-8").gpu_counts == (4, 8)
 
 
@@ -134,3 +144,10 @@ def test_words_that_were_not_all_read_allow_nothing() -> None:
     assert not found.moldable
     assert found.cpus_fixed
     assert found.memory_fixed
+
+
+@pytest.mark.parametrize("word", ["deepspeed", "deepspeed=/images/x.sif", "deepspeed=&&"])
+def test_the_name_of_an_environment_is_no_launcher(word: str) -> None:
+    """``conda activate deepspeed``, ``apptainer exec deepspeed /images/x.sif``."""
+    assert not consent(word).moldable
+    assert consent("deepspeed=train.py").moldable

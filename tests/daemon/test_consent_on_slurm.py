@@ -34,7 +34,8 @@ def busy(request: pytest.FixtureRequest) -> Iterator[Installation]:
         require(release)
     site_kind = {} if release is None else {"release": release}
     with start_site(f"consent-{request.param}-{os.getpid()}", nodes=1, **site_kind) as site:
-        installation = install(site, grace_s=60)
+        rule = {"name": "llm", "mode": "enforce", "bounds": {"moldable": {"gpus_factor": [0.5, 2]}}}
+        installation = install(site, grace_s=60, rules=[rule])
         installation.start("rlalloc-agent")
         installation.start("rlallocd")
         filler = site.sbatch(

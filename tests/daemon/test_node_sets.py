@@ -53,6 +53,7 @@ def names(nodes: tuple[NodeRecord, ...]) -> str:
         ({"features": "ib*2"}, ""),
         ({"excluded_nodes": "n[1,3-4]"}, "n2 n5"),
         ({"excluded_nodes": "n[1-"}, ""),
+        ({"excluded_nodes": "@all:x"}, "n1 n2 n3 n4 n5"),
     ],
 )
 def test_a_job_may_use_the_nodes_that_it_asks_for(changes: dict[str, str], found: str) -> None:
@@ -64,6 +65,7 @@ def test_only_usable_nodes_with_gpus_of_the_partition_count() -> None:
         msgspec.structs.replace(LARGE, usable=False),
         msgspec.structs.replace(LARGE, gpus=0),
         msgspec.structs.replace(LARGE, partitions=("other",)),
+        msgspec.structs.replace(LARGE, gpu_types=frozenset({"a100", "1g.10gb"})),
     )
     assert NodeSets(nodes).nodes_for(job(), LARGE.partitions[0]) == ()
 

@@ -131,7 +131,7 @@ def newest_model(directory: Path) -> RunTimeModel | None:
     for _, folder in sorted(_versions(directory), reverse=True):
         try:
             return load_model(folder)
-        except PolicyError as err:
+        except Exception as err:  # noqa: BLE001 (LightGBM and what it imports may fail in any way; like jobs answer then)
             log.warning("a model of run times is left out: %s", err)
     return None
 

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from rlalloc.errors import PolicyError
 from rlalloc.past_job import PastJob
 from rlalloc.run_times.recent_runs import FEATURES, RecentRuns
 from rlalloc.run_times.replay import Report, features_at_submission
@@ -23,6 +24,7 @@ from rlalloc.run_times.run_time_model import (
 if TYPE_CHECKING:
     import lightgbm
 
+_LEAST_ROWS: Final = 20
 DAY_S: Final = 86400.0
 
 
@@ -79,7 +81,7 @@ def learn(
 ) -> dict[str, "lightgbm.Booster"]:
     """Return a booster for each of NAMES, learned from those jobs, which have ended by ``now_s`` [s].
 
-    Raises PolicyError where LightGBM is missing.
+    Raises PolicyError where LightGBM is missing, or hardly a job had ended (a large array can be all there is).
     """
     require_lightgbm()
     import lightgbm
@@ -101,6 +103,8 @@ def learn(
         "verbosity": -1,
         "objective": "quantile",
     }
+    if len(numbers) < _LEAST_ROWS:
+        raise PolicyError(f"only {len(numbers)} jobs had ended when later ones were submitted: too few to learn from")
     data = lightgbm.Dataset(
         runs.features[numbers], runs.log_runs[numbers], weight=weights, feature_name=list(FEATURES), params=parameters
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from rlalloc.config import load_config
-from rlalloc.errors import PolicyError
+from rlalloc.errors import PolicyError, StoreError
 from rlalloc.logs import configure_logging
 from rlalloc.policies import PolicyStore
 from rlalloc.run_times.model_files import FOLDER as RUN_TIMES_FOLDER
@@ -43,7 +43,7 @@ def learn_site_run_times(config_path: Path, report: ProgressCallback) -> Learned
         return learn_run_times(
             store.history.past_jobs(), config.policy.directory / RUN_TIMES_FOLDER, report, LearningSettings()
         )
-    except PolicyError as err:
+    except (PolicyError, StoreError) as err:
         return LearnedRunTimes(reason=f"run times: {err}", jobs=0)
     finally:
         store.close()
