@@ -163,3 +163,22 @@ def test_without_a_model_the_nearest_like_jobs_answer() -> None:
     assert fresh.median_s == 440.0
     nothing = RunTimePredictor(RecentRuns()).estimate([msgspec.structs.replace(known, limit_s=None)], NOW_S)[0]
     assert nothing.median_s == 3600.0
+
+
+def test_a_history_of_which_hardly_a_job_had_ended_is_refused() -> None:
+    """All of it may be one large array; LightGBM raises an error of its own there."""
+    runs = RunTimes.of(JOBS, RecentRuns(), silent)
+    with pytest.raises(PolicyError, match="only 1 jobs had ended"):
+        learn(runs, np.arange(1), NOW_S, LearningSettings(trees=20))
+
+
+def test_whatever_goes_wrong_with_a_model_leaves_it_out(
+    model: RunTimeModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_model(tmp_path, model, MANIFEST)
+
+    def broken() -> None:
+        raise AttributeError("pandas of another numpy")
+
+    monkeypatch.setattr("rlalloc.run_times.model_files.require_lightgbm", broken)
+    assert newest_model(tmp_path) is None
