@@ -20,6 +20,8 @@ PAST_S: Final = 90 * 86_400.0
 _READ_EVERY_S: Final = 60.0
 _BEGIN_AGAIN_EVERY_S: Final = 86_400.0
 """What was imported meanwhile, and a model that was trained in the night, are taken up then."""
+MOST_A_LOOK: Final = 20_000
+"""Past jobs that one look reads: it delays the cycle by half a second. The next cycle goes on."""
 _STEP: Final = 1000
 
 
@@ -44,8 +46,7 @@ class SitePredictor:
         """Return an estimate for each job; None as long as nothing has been learned. Raises StoreError."""
         if self._begun.passed(_BEGIN_AGAIN_EVERY_S):
             self._begin_again(now_s)
-        if self._read.passed(_READ_EVERY_S):
-            self._catch_up()
+        if self._read.passed(_READ_EVERY_S) and self._catch_up():
             self._read.restart()
         if jobs and self._predictor.model is None and self._predictor.recent.group("site", jobs[0]) is None:
             return [None] * len(jobs)
@@ -64,9 +65,15 @@ class SitePredictor:
         self._at_end, self._running = set(), set()
         self._read.expire()
 
-    def _catch_up(self) -> None:
-        """Add the jobs that have ended since the last look; those of its last second may come later than it."""
+    def _catch_up(self) -> bool:
+        """Add jobs that have ended since the last look; those of its last second may come later than it.
+
+        Returns whether these were all.
+        """
+        added = 0
         for number, job in enumerate(self._store.history.past_jobs(since_s=self._until_s)):
+            if added == MOST_A_LOOK:
+                return False
             key = job.job_id, job.submitted_s
             if job.ended_s > self._until_s:
                 self._until_s, self._at_end = job.ended_s, set()
@@ -74,5 +81,7 @@ class SitePredictor:
                 self._at_end.add(key)
                 self._predictor.recent.add(job)
                 self._running.discard(job.job_id)
+                added += 1
             if number % _STEP == 0:
                 self._progress()
+        return True

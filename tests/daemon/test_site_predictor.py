@@ -59,3 +59,15 @@ def test_like_jobs_answer_and_before_any_ended_nothing_is_known(
 def test_what_ended_long_ago_is_not_read(store: Store, tmp_path: Path) -> None:
     store.history.add([past(number, 500.0, NOW_S - site_predictor.PAST_S - 1.0) for number in range(3)])
     assert SitePredictor(store, tmp_path / "run_times").estimate([facts_of(past(99, 1.0))], NOW_S) == [None]
+
+
+def test_a_long_history_is_read_over_several_looks(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading all of it at once would hold up a cycle."""
+    monkeypatch.setattr(site_predictor, "MOST_A_LOOK", 4)
+    store.history.add([past(number, 500.0, NOW_S - 100.0 + number // 3) for number in range(10)])
+    predictor = SitePredictor(store, tmp_path / "run_times")
+    facts = facts_of(past(99, 1.0))
+    sources = [known.source.split()[0] for _ in range(4) for known in predictor.estimate([facts], NOW_S) if known]
+    assert sources == ["4", "8", "10", "10"]
