@@ -3,11 +3,13 @@
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
+FOLDERS = ("core", "agent", "daemon", "cli", "simulator", "trainer", "research", "testbed", "demo", "bench")
 RUNS_A_POLICY = {
     "simulator/rlalloc_simulator/comparison/runner.py": "whatever compares policies",
     "simulator/rlalloc_simulator/recorded_outcomes.py": "what a site would have recorded, to learn from",
@@ -57,3 +59,14 @@ def test_only_one_module_runs_policies_to_compare_them() -> None:
     ]
     drives = {str(path.relative_to(ROOT)) for path in sources if re.search(r"(?<!def )\bdrive\(", path.read_text())}
     assert drives == set(RUNS_A_POLICY)
+
+
+def test_module_names_are_unique() -> None:
+    """A stack trace or an import list names one module: not eleven `app.py`."""
+    modules = [
+        path.name
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
+        if path.name not in ("__init__.py", "__main__.py")
+    ]
+    assert [name for name, times in Counter(modules).items() if times > 1] == []

@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .database import server_arguments
 from .log_ends import tail
+from .mariadb_server import server_arguments
 from .ports import listening_ports
 from .processes import command_line, is_alive, read_pid, send_signal, site_processes
 from .testbed_errors import DaemonFailedError, InvalidSpecError

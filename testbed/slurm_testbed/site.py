@@ -8,7 +8,17 @@ import shutil
 import signal
 from typing import TYPE_CHECKING, Self
 
-from . import daemons, database, registry, releases, requirements, shares, site_jobs, site_users, slurm_configuration
+from . import (
+    daemons,
+    mariadb_server,
+    registry,
+    releases,
+    requirements,
+    shares,
+    site_jobs,
+    site_users,
+    slurm_configuration,
+)
 from .external_commands import run_command
 from .layout import DEFAULT_ROOT, Layout, Ports, Record
 from .log_ends import tail
@@ -278,7 +288,7 @@ class Site:
             environment=self.environment(),
             standard_input=f"CREATE DATABASE IF NOT EXISTS {database_name};\n",
         )
-        return f"mysql+pymysql://{database.DATABASE_USER}:{password}@127.0.0.1:{self.ports.mariadbd}/{database_name}"
+        return f"mysql+pymysql://{mariadb_server.DATABASE_USER}:{password}@127.0.0.1:{self.ports.mariadbd}/{database_name}"
 
     # Steps of the start
 
@@ -289,7 +299,7 @@ class Site:
         """Write all files of etc/, the GPU devices, munge's key and MariaDB's data directory."""
         version = requirements.slurm_version(_path_with(self._release))
         plugins = self._release.plugins if self._release else None
-        database.initialise(self._layout)
+        mariadb_server.initialise(self._layout)
         password = self._layout.database_password.read_text(encoding="ascii")
         files = {
             "slurm.conf": slurm_configuration.slurm_conf(self._layout, spec, self.ports, version, plugins),
