@@ -34,6 +34,20 @@ _LONGEST: Final = {
 """Characters that are kept; of a job's id all are needed."""
 
 
+class Allotted(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The size in which a job ran that rlalloc had changed; totals over all nodes, memory in MiB.
+
+    ``slowdown`` is the run time that was expected in this size over that in the size that its user asked for.
+    """
+
+    nodes: int
+    cpus: int
+    gpus: int
+    mem_mib: float
+    limit_s: float | None
+    slowdown: float = 1.0
+
+
 class PastJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What accounting keeps of a job, or of one task of an array.
 
@@ -41,6 +55,10 @@ class PastJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     nodes together; ``max_rss_mib`` is the largest peak of one task, as sacct has it. ``state`` is Slurm's
     (``COMPLETED``, ``TIMEOUT``, …). ``script`` is the fingerprint of its batch script, empty where none is known.
     ``limit_s`` is the time limit as submitted, where that is known, None where there was none.
+
+    The size is the one that its user asked for; where rlalloc had changed it, it ran in ``allotted``.
+    ``node_rss_mib`` bounds from above what its processes held at once on any of its nodes; None where sacct does not
+    say how many tasks there were.
     """
 
     job_id: str
@@ -62,11 +80,18 @@ class PastJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     script: str = ""
     max_rss_mib: float | None = None
     cpu_s_used: float | None = None
+    node_rss_mib: float | None = None
+    allotted: Allotted | None = None
 
     @property
     def run_s(self) -> float:
         """How long it ran, seconds."""
         return self.ended_s - self.started_s
+
+    @property
+    def run_s_as_requested(self) -> float:
+        """How long it would have run in the size that its user asked for, as far as that is known, seconds."""
+        return self.run_s if self.allotted is None else self.run_s / self.allotted.slowdown
 
 
 def checked(job: PastJob) -> PastJob:
@@ -76,7 +101,8 @@ def checked(job: PastJob) -> PastJob:
         raise ValueError("a time lies outside of what clocks show")
     if job.ended_s < job.started_s:
         raise ValueError("End lies before Start")
-    counts = (job.nodes, job.cpus, job.gpus, job.mem_mib, job.max_rss_mib or 0.0, job.cpu_s_used or 0.0)
+    peaks = (job.max_rss_mib or 0.0, job.node_rss_mib or 0.0)
+    counts = (job.nodes, job.cpus, job.gpus, job.mem_mib, job.cpu_s_used or 0.0, *peaks)
     if not all(count >= 0 and math.isfinite(count) for count in counts) or max(counts[:3]) > _MOST:
         raise ValueError("a size is too large")
     if len(job.job_id) > _LONGEST["job_id"] or _JOB_ID.fullmatch(job.job_id) is None:

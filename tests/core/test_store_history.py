@@ -1,12 +1,13 @@
 """Past jobs in the store: nothing twice, in the order of their ends, and as fast however many there are."""
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from rlalloc.past_job import PastJob
+from rlalloc.past_job import Allotted, PastJob
 from rlalloc.store import Store, UnreadableRow
 from tests.core.history.test_history_readers import PAST
 from tests.core.test_store_growth import plans_of, steps_of
@@ -20,11 +21,13 @@ def job(number: int, **different: object) -> PastJob:
 def test_a_job_is_kept_as_it_was_read_and_only_once(url: str) -> None:
     store = Store(url)
     odd = job(8, name="naïve 😀 |'%s", limit_s=None, eligible_s=None, max_rss_mib=None, cpu_s_used=None)
-    assert store.history.add([PAST, odd, PAST]) == 2
+    smaller = Allotted(nodes=1, cpus=4, gpus=2, mem_mib=1024.5, limit_s=7200, slowdown=1.7)
+    ours = job(10, allotted=smaller, node_rss_mib=512.25)
+    assert store.history.add([PAST, odd, PAST, ours]) == 3
     assert store.history.add([odd, job(9), msgspec.structs.replace(PAST, state="FAILED")]) == 1
     again = msgspec.structs.replace(PAST, submitted_s=1500.0, ended_s=3000.0)  # requeued: the same id
     assert store.history.add([again]) == 1
-    assert list(store.history.past_jobs()) == [PAST, odd, job(9), again]
+    assert list(store.history.past_jobs()) == [PAST, odd, job(9), ours, again]
     store.close()
 
 
@@ -81,8 +84,29 @@ def test_a_damaged_row_is_named(tmp_path: Path) -> None:
     store = Store(url)
     store.history.add([PAST])
     run_sql(url, "UPDATE past_jobs SET ended_s = 'soon'")
-    with pytest.raises(UnreadableRow, match=r"past_jobs, job 7: .* delete the row"):
+    with pytest.raises(UnreadableRow, match=r"past_jobs, id 1: .* delete the row"):
         store.history.recent(1)
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "fault", ["ended_s = 'soon'", "user = x'ff'", "allotted = '{'", "allotted = '{\"nodes\"\\:1}'"]
+)
+def test_a_damaged_row_is_left_out_counted_and_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: str
+) -> None:
+    """The daemon reads on: one row is not to cost the site its estimates."""
+    url = f"sqlite:///{tmp_path}/store.sqlite"
+    store = Store(url, skip_unreadable=True)
+    store.history.add([PAST, job(8), job(9)])
+    run_sql(url, f"UPDATE past_jobs SET {fault} WHERE job_id IN ('7', '8')")
+    with caplog.at_level(logging.ERROR):
+        for _ in range(3):
+            assert [each.job_id for each in store.history.past_jobs()] == ["9"]
+            assert [each.job_id for each in store.history.recent(9)] == ["9"]
+    assert store.unreadable == 2
+    (record,) = caplog.records
+    assert "skipped, and further rows with the same fault" in record.getMessage()
     store.close()
 
 
@@ -109,7 +133,8 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, St
             "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < "
             f"{rows}) INSERT INTO past_jobs SELECT n + 1, 'j' || n, 'user' || n % 50, 1, 1, 2e6 + 10 * (n - {rows}), "
             "state, nodes, cpus, gpus, mem_mib, limit_s, eligible_s, account, partition, qos, 'name' || n % 100, "
-            "'script' || n % 100, max_rss_mib, cpu_s_used FROM numbers, (SELECT * FROM past_jobs)",
+            "'script' || n % 100, max_rss_mib, cpu_s_used, node_rss_mib, allotted "
+            "FROM numbers, (SELECT * FROM past_jobs)",
         )
     yield small, large
     small.close()

@@ -1,6 +1,5 @@
 """Reading and writing the store."""
 
-import logging
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
@@ -25,8 +24,7 @@ from rlalloc.store.rows import (
     PolicyRow,
 )
 from rlalloc.store.tables import APPLICATIONS, DECISIONS, FEATURE_SETS, OUTCOMES, PAST_JOBS, POLICIES
-
-_log = logging.getLogger(__name__)
+from rlalloc.store.unreadable_rows import UnreadableRows
 
 Each = TypeVar("Each")
 
@@ -68,11 +66,9 @@ class Store:
     """
 
     def __init__(self, url: str, *, read_only: bool = False, skip_unreadable: bool = False) -> None:
-        self._skip_unreadable = skip_unreadable
-        self._unreadable_rows: set[tuple[str, str]] = set()
-        self._faults: set[tuple[str, str]] = set()
         self._database = Database(url, read_only=read_only)
-        self.history = History(self._database)
+        self._unreadable = UnreadableRows(self._database.name, skip=skip_unreadable)
+        self.history = History(self._database, self._unreadable)
         try:
             with self._database.reading() as connection:
                 current = is_current(connection, self._database.name)
@@ -92,7 +88,7 @@ class Store:
     @property
     def unreadable(self) -> int:
         """How many rows were left out since they cannot be read, each counted once."""
-        return len(self._unreadable_rows)
+        return self._unreadable.number
 
     def add_decisions(self, decisions: Sequence[Decision]) -> None:
         """Write decisions, all or none, and the names of their features if those are new here."""
@@ -345,17 +341,7 @@ class Store:
             return from_row(row, kind)
         except UnreadableRow as err:
             table, key = _NAMES[kind]
-            found = (
-                f"the store {self._database.name} has a row that this rlalloc cannot read: {table}, {key} "
-                f"{row[key]}: {err}; another version of rlalloc wrote it, or it is damaged: install that version, or "
-                "delete the row"
-            )
-            if not self._skip_unreadable:
-                raise UnreadableRow(found) from err
-            self._unreadable_rows.add((table, str(row[key])))
-            if (table, str(err)) not in self._faults:
-                self._faults.add((table, str(err)))
-                _log.error("skipped, and further rows with the same fault: %s", found)
+            self._unreadable.found(table, key, row[key], err)
             return None
 
 

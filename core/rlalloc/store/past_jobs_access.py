@@ -10,8 +10,9 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from rlalloc.past_job import PastJob
 from rlalloc.store.database import Database
-from rlalloc.store.encoding import UnreadableRow
+from rlalloc.store.encoding import to_row
 from rlalloc.store.tables import HISTORY_READS, PAST_JOBS
+from rlalloc.store.unreadable_rows import UnreadableRows
 
 _ROWS_PER_QUERY: Final = 5000
 _IDS_PER_QUERY: Final = 500
@@ -22,8 +23,9 @@ _COLUMNS: Final = [PAST_JOBS.c[name] for name in _FIELDS]
 class History:
     """The table of past jobs. A job is known by its id and the time of its submission. Raises StoreError."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, unreadable: UnreadableRows) -> None:
         self._database = database
+        self._unreadable = unreadable
 
     def add(self, jobs: Sequence[PastJob], positions: Mapping[str, float] | None = None) -> int:
         """Write the jobs that are not there yet, all or none; returns how many those were.
@@ -33,7 +35,7 @@ class History:
         with self._database.writing() as connection:
             new = self._new(connection, jobs)
             if new:
-                connection.execute(_insert(connection), [msgspec.structs.asdict(job) for job in new])
+                connection.execute(_insert(connection), [to_row(job) for job in new])
             for source, position in (positions or {}).items():
                 connection.execute(sa.delete(HISTORY_READS).where(HISTORY_READS.c.source == source))
                 connection.execute(sa.insert(HISTORY_READS), [{"source": source, "position": position}])
@@ -67,7 +69,8 @@ class History:
             with self._database.reading() as connection:
                 rows = connection.execute(query).all()
             for row in rows:
-                yield _past_job(row[1:])
+                if (job := self._past_job(row)) is not None:
+                    yield job
             if len(rows) < _ROWS_PER_QUERY:
                 return
             after_id, after_s = rows[-1].id, rows[-1].ended_s
@@ -85,14 +88,15 @@ class History:
 
         A name alone, without its user, is not found by an index.
         """
-        query = sa.select(*_COLUMNS).order_by(PAST_JOBS.c.ended_s.desc()).limit(limit)
+        query = sa.select(PAST_JOBS.c.id, *_COLUMNS).order_by(PAST_JOBS.c.ended_s.desc()).limit(limit)
         for column, value in ((PAST_JOBS.c.user, user), (PAST_JOBS.c.name, name), (PAST_JOBS.c.script, script)):
             if value is not None:
                 query = query.where(column == value)
         if before_s is not None:
             query = query.where(PAST_JOBS.c.ended_s < before_s)
         with self._database.reading() as connection:
-            return tuple(_past_job(row) for row in connection.execute(query))
+            jobs = (self._past_job(row) for row in connection.execute(query))
+            return tuple(job for job in jobs if job is not None)
 
     def drop_before(self, ended_s: float, *, limit: int) -> int:
         """Delete at most ``limit`` jobs that ended before ``ended_s``, the oldest first; returns how many."""
@@ -108,6 +112,17 @@ class History:
             with self._database.writing() as connection:
                 connection.execute(sa.delete(PAST_JOBS).where(PAST_JOBS.c.id.in_(ids)))
         return len(ids)
+
+    def _past_job(self, row: Sequence[Any]) -> PastJob | None:
+        """The job of a row, its key first; None where it is left out. Raises UnreadableRow."""
+        values = dict(zip(_FIELDS, row[1:], strict=True))
+        try:
+            if values["allotted"] is not None:
+                values["allotted"] = msgspec.json.decode(values["allotted"])
+            return msgspec.convert(values, PastJob)
+        except (msgspec.MsgspecError, TypeError) as err:
+            self._unreadable.found("past_jobs", "id", row[0], err)
+            return None
 
     def _new(self, connection: sa.Connection, jobs: Sequence[PastJob]) -> list[PastJob]:
         """Those of the jobs that are not in the table, each once."""
@@ -130,12 +145,3 @@ def _insert(connection: sa.Connection) -> Any:
         return postgresql.insert(PAST_JOBS).on_conflict_do_nothing()
     insert = mysql.insert(PAST_JOBS)
     return insert.on_duplicate_key_update(job_id=insert.inserted.job_id)
-
-
-def _past_job(row: Sequence[Any]) -> PastJob:
-    try:
-        return msgspec.convert(dict(zip(_FIELDS, row, strict=True)), PastJob)
-    except msgspec.ValidationError as err:
-        raise UnreadableRow(
-            f"past_jobs, job {row[0]}: {err}; another version of rlalloc wrote it, or it is damaged: delete the row"
-        ) from err

@@ -160,7 +160,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     ``cpu_s_used`` and ``mem_mib_used`` (the sum of its tasks' peaks) are None where Slurm did not gather them.
     ``costs`` are those of the objective's terms by name, over the job's scale (rlalloc.reward), so that a reward for
     any weights can be made of them; None where one is not known. ``executed_shares`` are those in effect: the
-    policy's where it was applied, else those of the request.
+    policy's where it was applied, else those of the request. ``our_doing`` names what ended a job that rlalloc had
+    made smaller and that may have gone on as submitted; None for all other ends.
     """
 
     decision_id: str
@@ -180,6 +181,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s_used: float | None = None
     mem_mib_used: float | None = None
     costs: dict[str, float | None] | None = None
+    our_doing: str | None = None
 
 
 class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -107,6 +107,8 @@ OUTCOMES: Final = Table(
     Column("cpu_s_used", Double),
     Column("mem_mib_used", Double),
     Column("costs", Text),
+    Column("our_doing", String(32)),
+    Index("outcomes_of_our_doing", "our_doing"),
 )
 
 POLICIES: Final = Table(
@@ -149,6 +151,8 @@ PAST_JOBS: Final = Table(
     Column("script", _any_text(64), nullable=False),
     Column("max_rss_mib", Double),
     Column("cpu_s_used", Double),
+    Column("node_rss_mib", Double),
+    Column("allotted", Text),
     Index("past_jobs_of_job", "job_id", "submitted_s", unique=True),
     Index("past_jobs_by_end", "ended_s", "id"),
     Index("past_jobs_by_user", "user", "ended_s"),
