@@ -11,6 +11,8 @@
 
 local M = {}
 
+local byte, find, match = string.byte, string.find, string.match -- looked up once: the loops below run under locks
+
 local RUNTIME_DIRECTORY = os.getenv("RLALLOC_RUNTIME_DIRECTORY") or ""
 if RUNTIME_DIRECTORY == "" then
    RUNTIME_DIRECTORY = "/run/rlalloc"
@@ -23,19 +25,20 @@ local UPTIME_FILE = "/proc/uptime"
 local INTERCEPT_HEADER = "rlalloc-intercept 3"
 local INTERCEPT_BYTES = 65536
 local SCRIPT_BYTES = 16384 -- what is read of a script: slurmctld accepts 4 MB, and all of it waits
-local CODE_BYTES = 6144 -- of that, without comment lines
-local FINGERPRINT_BYTES = 2048
-local MOST_LINES = 600
+local CODE_BYTES = 4096 -- of that, without comment lines
+local FINGERPRINT_BYTES = 1024
+local MOST_LINES = 400
 local MOST_OPTIONS = 250
-local MOST_DIRECTIVES = 64 -- lines
-local MOST_VALUES = 44 -- options, settings and launchers of the table that a script names
+local MOST_DIRECTIVES = 16 -- lines
+local MOST_VALUES = 32 -- options, settings and launchers of the table that a script names
 local MOST_TIMES = 4 -- occurrences of one setting, launcher or variable that are looked at
-local MOST_VARIABLES = 8
-local MOST_SUMS = 3
+local MOST_VARIABLES = 6
+local MOST_SUMS = 2
+local MOST_TERMS = 4 -- names in a sum
 local MOST_STEPS = 2
 local LINE_BYTES = 200
 local VALUE_BYTES = 200
-local ARITHMETIC_BYTES = 64
+local ARITHMETIC_BYTES = 48
 local WORDS_BYTES = 2000
 local FIELD_BYTES = 1024 -- what is read of a list of partitions or of GRES: names in it cost time
 local SAMPLES = 64 -- bytes by which a text is seen to be no script
@@ -58,7 +61,7 @@ local NO_VAL = 4294967294
 local NO_VAL16 = 65534
 local INFINITE16 = 65535
 
-local NEWLINE, HASH, DASH = 10, 35, 45 -- bytes
+local NEWLINE, HASH, DOLLAR, DASH, BACKSLASH = 10, 35, 36, 45, 92 -- bytes
 local ENDS_OF_LISTS = {[44] = true, [93] = true} -- , ]
 local ENDS_OF_TABLES = {[125] = true} -- }
 
@@ -121,6 +124,25 @@ local function word_name(entry)
    return (entry:gsub(" %-", "-"):gsub("^%-+", ""):gsub("[_ ]", "-"))
 end
 
+--- By text: a shorter one that stands in it. Where the code does not have that, it need not be searched for the text.
+local function gates_of(lists)
+   local texts, gates = {}, {}
+   for _, list in ipairs(lists) do
+      for _, entry in ipairs(list) do
+         texts[#texts + 1] = entry.text
+         texts[#texts + 1] = entry.text:match("^%w+%.")
+      end
+   end
+   for _, text in ipairs(texts) do
+      for _, part in ipairs(texts) do
+         if #part < #(gates[text] or text) and text:find(part, 1, true) then
+            gates[text] = part
+         end
+      end
+   end
+   return gates
+end
+
 local table_of_words = {} -- read once for each text of its lines, not each time that the file is renewed
 
 --- The table of words: long options, short options of srun, settings, launchers.
@@ -128,7 +150,7 @@ local function read_table(words, launchers)
    if words == table_of_words.words_line and launchers == table_of_words.launchers_line then
       return table_of_words
    end
-   local found = {options = {}, srun = {}, settings = {}, launchers = {}}
+   local found = {options = {}, srun = {}, settings = {}, launchers = {}, gates = {}}
    found.words_line, found.launchers_line = words, launchers
    for entry in words:gmatch("[^|]+") do
       local long, short = entry:match("^%-%-(.+)$"), entry:match("^srun %-(.+)$")
@@ -144,6 +166,7 @@ local function read_table(words, launchers)
    for entry in launchers:gmatch("[^|]+") do
       found.launchers[#found.launchers + 1] = {text = entry, name = word_name(entry)}
    end
+   found.gates = gates_of({found.settings, found.launchers})
    table_of_words = found
    return found
 end
@@ -331,10 +354,10 @@ end
 local function code_lines(script, whole)
    local kept, kept_from, at = {}, 1, 1
    for _ = 1, MOST_LINES do
-      local line_end = script:find("\n", at, true)
-      local first = script:byte(at)
+      local line_end = find(script, "\n", at, true)
+      local first = byte(script, at)
       if first == 32 or first == 9 then
-         first = script:byte((script:match("^[ \t]*()", at)))
+         first = byte(script, (match(script, "^[ \t]*()", at)))
       end
       if first == HASH then
          if kept_from < at then
@@ -366,30 +389,29 @@ local function code_of(script, whole)
 end
 
 --- The class of the first text of the intercept file that stands in the code.
-local function class_of_commands(code, commands)
+local function class_of_commands(places, commands)
    for _, command in ipairs(commands) do
-      if code:find(command.text, 1, true) then
+      if places[command.text] then
          return command.class
       end
    end
    return nil
 end
 
---- Where a text stands in the code, each time that it does; each at most MOST_TIMES.
-local function occurrences(code, text)
-   local at, times = 0, 0
-   return function()
-      if at and times < MOST_TIMES then
-         times = times + 1
-         at = code:find(text, at + 1, true)
+--- Where each text stands in the code for the first time, false where it does not: searched for once.
+local function first_places(code)
+   return setmetatable({}, {
+      __index = function(places, text)
+         local at = find(code, text, 1, true) or false
+         places[text] = at
          return at
-      end
-   end
+      end,
+   })
 end
 
 --- Whether a word may begin here: neither a letter, digit, dot, dash or $ stands before.
 local function begins_word(code, at)
-   return at == 1 or not code:find("^[A-Za-z0-9_.$-]", at - 1)
+   return at == 1 or not find(code, "^[A-Za-z0-9_.$-]", at - 1)
 end
 
 --- A text without the bytes at its end that are in a set.
@@ -425,7 +447,7 @@ end
 --- The value that begins here; _ for one that is too long to be read, nil where there is none.
 local function value_at(code, start)
    local part = code:sub(start, start + VALUE_BYTES - 1)
-   local value = part:match("^[^%s;|&\"'`()]+")
+   local value = match(part, "^[^%s;|&\"'`()]+")
    if value == nil or value == "$" then
       return enclosed_value(part)
    elseif value == "\\" then
@@ -433,8 +455,12 @@ local function value_at(code, start)
    elseif #value == VALUE_BYTES then
       return "_"
    end
-   value = without_last(value, ENDS_OF_LISTS)
-   return value:find("{", 1, true) and value or without_last(value, ENDS_OF_TABLES)
+   local last = byte(value, -1)
+   if ENDS_OF_LISTS[last] or ENDS_OF_TABLES[last] then
+      value = without_last(value, ENDS_OF_LISTS)
+      return find(value, "{", 1, true) and value or without_last(value, ENDS_OF_TABLES)
+   end
+   return value
 end
 
 --- What the script assigns to a variable; nil if it does not, or differently at different places.
@@ -445,13 +471,16 @@ local function assigned(code, name, variables)
          return nil
       end
       variables.count = variables.count + 1
+      local text = name .. "="
       local value, several
-      for at in occurrences(code, name .. "=") do
+      local at, times = find(code, text, 1, true), 1
+      while at do
          if begins_word(code, at) then
-            local found = value_at(code, at + #name + 1) or false
+            local found = value_at(code, at + #text) or false
             several = several or (value ~= nil and value ~= found)
             value = found
          end
+         at, times = times < MOST_TIMES and find(code, text, at + 1, true), times + 1
       end
       values[name] = not several and value or false
    end
@@ -473,146 +502,178 @@ end
 
 --- What the script assigns, in the place of a variable, also inside of $((…)).
 local function resolved(code, value, variables)
-   if value:byte(1) ~= 36 then -- $
+   if byte(value) ~= DOLLAR then
       return value
    end
-   value = followed(code, value, value:match("^%${?([A-Za-z_][A-Za-z0-9_]*)}?$"), variables)
+   value = followed(code, value, match(value, "^%${?([A-Za-z_][A-Za-z0-9_]*)}?$"), variables)
    if value:sub(1, 3) ~= "$((" or #value > ARITHMETIC_BYTES or variables.sums == MOST_SUMS then
       return value
    end
    variables.sums = variables.sums + 1
    return "$((" .. value:sub(4):gsub("[ \t$]", ""):gsub("[A-Za-z_][A-Za-z0-9_]*", function(name)
       return followed(code, name, name, variables)
-   end)
+   end, MOST_TERMS)
 end
 
---- Where each occurrence of a command ends.
-local function commands_of(code, text)
-   local next_occurrence = occurrences(code, text)
-   return function()
-      for at in next_occurrence do
-         local last = at + #text
-         if begins_word(code, at) and (last > #code or code:find("^%s", last)) then
-            return last
-         end
+--- Where the first MOST_TIMES occurrences of a text end, of those that are a word of their own.
+local function ends_of_commands(code, places, text)
+   local ends = {}
+   local at, times = places[text], 1
+   while at do
+      local last = at + #text
+      if begins_word(code, at) and (last > #code or find(code, "^%s", last)) then
+         ends[#ends + 1] = last
       end
+      at, times = times < MOST_TIMES and find(code, text, at + 1, true), times + 1
    end
+   return ends
 end
 
-local function take_options(code, options, take, full)
+--- The long options, false if there are too many to look at. A word that begins with a dash is no value.
+local function take_options(code, options, take)
    local at = 1
    for _ = 1, MOST_OPTIONS do
-      at = code:find("--", at, true)
+      at = find(code, "--", at, true)
       if at == nil then
          return true
-      elseif full() then
-         return false
       end
-      local name, last = code:match("^([A-Za-z][A-Za-z0-9_.-]*)()", at + 2)
+      local name, last = match(code, "^([A-Za-z][A-Za-z0-9_.-]*)()", at + 2)
       if name == nil then
-         at = code:match("^%-+()", at)
+         at = match(code, "^%-+()", at)
       else
          at = last
          if options[name] then
-            local from = code:match("^[ \t]*=?[ \t]*()", at)
-            from = code:match("^\\\r?\n[ \t]*()", from) or from
+            local from = match(code, "^[ \t]*=?[ \t]*()", at)
+            if byte(code, from) == BACKSLASH then
+               from = match(code, "^\\\r?\n[ \t]*()", from) or from
+            end
             local value = from > at and value_at(code, from) or nil
-            if value and (value == "-" or value:find("^%-[^0-9]")) then
+            if value and byte(value) == DASH and (value == "-" or find(value, "^%-[^0-9]")) then
                value = nil
             end
-            take(options[name], value)
+            if not take(options[name], value) then
+               return false
+            end
          end
       end
    end
    return false
 end
 
-local function take_settings(code, settings, take)
-   for _, setting in ipairs(settings) do
-      for at in occurrences(code, setting.text) do
-         local last = at + #setting.text
-         if begins_word(code, at) then
-            local from
-            if setting.text:byte(1) == DASH then
-               from = code:match("^[ =]()", last)
-            else
-               from = code:match("^[\"']?[ \t]*[=:][ \t]*()", last)
+--- Whether the code may have an entry's text, by a shorter text that stands in it.
+local function passes_gate(places, gates, text)
+   return gates[text] == nil or places[gates[text]]
+end
+
+local function take_settings(code, places, entries, take)
+   for _, setting in ipairs(entries.settings) do
+      local text = setting.text
+      if passes_gate(places, entries.gates, text) then
+         local separator = byte(text) == DASH and "^[ =]()" or "^[\"']?[ \t]*[=:][ \t]*()"
+         local at, times = places[text], 1
+         while at do
+            local from = begins_word(code, at) and match(code, separator, at + #text)
+            if from and not take(setting.name, value_at(code, from)) then
+               return false
             end
-            if from then
-               take(setting.name, value_at(code, from))
-            end
+            at, times = times < MOST_TIMES and find(code, text, at + 1, true), times + 1
          end
       end
    end
+   return true
 end
 
-local function take_commands(code, entries, take)
-   for last in commands_of(code, "srun") do
+local function take_commands(code, places, entries, take)
+   for _, last in ipairs(ends_of_commands(code, places, "srun")) do
       local line = code:sub(last, last + LINE_BYTES - 1):gsub("\\\r\n", " "):gsub("\\\n", " "):match("^[^\n]*")
       for letter, value in line:gmatch("[ \t]%-([A-Za-z])[ =]?([0-9$]%S*)") do
-         if entries.srun[letter] then
-            take(entries.srun[letter], value)
+         if entries.srun[letter] and not take(entries.srun[letter], value) then
+            return false
          end
       end
    end
    for _, launcher in ipairs(entries.launchers) do
-      for last in commands_of(code, launcher.text) do
-         local value = value_at(code, last + 1)
-         take(launcher.name, value and not value:find("^%-") and value or nil)
+      if passes_gate(places, entries.gates, launcher.text) and places[launcher.text] then
+         for _, last in ipairs(ends_of_commands(code, places, launcher.text)) do
+            local value = value_at(code, last + 1)
+            if not take(launcher.name, value and not find(value, "^%-") and value or nil) then
+               return false
+            end
+         end
       end
    end
+   return true
 end
 
 --- The words of the code that the table names, joined by +; too-long if they are not all there.
-local function words_of(code, entries)
-   local words, listed, seen, bytes, variables = {}, {}, {}, -1, {count = 0, sums = 0, values = {}}
-   local values = 0
+-- Variables are followed only once it is known that there are not too many words.
+local function words_of(code, places, entries)
+   local names, values, count = {}, {}, 0
    local function take(name, value)
-      values = values + 1
-      local word = value and name .. "=" .. value or name
-      if bytes > WORDS_BYTES or values > MOST_VALUES or seen[word] then
-         return
-      end
-      seen[word] = true
+      count = count + 1
+      names[count], values[count] = name, value or false
+      return count <= MOST_VALUES
+   end
+   local all = take_options(code, entries.options, take)
+      and take_settings(code, places, entries, take)
+      and take_commands(code, places, entries, take)
+   if not all then
+      return "too-long"
+   end
+   local words, listed, bytes, variables = {}, {}, -1, {count = 0, sums = 0, values = {}}
+   for number = 1, count do
+      local word, value = names[number], values[number]
       if value then
          local whole = resolved(code, value, variables)
-         if whole ~= value and whole:find("^%-[^0-9]") then
-            word = name
-         elseif whole ~= value or whole:find("[^A-Za-z0-9=,._/$:{}()*-]") then
-            word = name .. "=" .. whole:gsub("[^A-Za-z0-9=,._/$:{}()*-]", "_")
+         if whole == value or not whole:find("^%-[^0-9]") then
+            word = word .. "=" .. whole:gsub("[^A-Za-z0-9=,._/$:{}()*-]", "_")
          end
       end
       if not listed[word] then
          listed[word] = true
          words[#words + 1] = word
          bytes = bytes + #word + 1
+         if bytes > WORDS_BYTES then
+            return "too-long"
+         end
       end
    end
-   local all = take_options(code, entries.options, take, function()
-      return values > MOST_VALUES
-   end)
-   take_settings(code, entries.settings, take)
-   take_commands(code, entries, take)
-   return all and bytes <= WORDS_BYTES and values <= MOST_VALUES and table.concat(words, "+") or "too-long"
+   return table.concat(words, "+")
 end
 
 --- A polynomial hash modulo 2^31 - 1 of the first bytes without blanks and digits, which runs differ in.
 local function fingerprint_of(code)
    local state = 7
    local last = math.min(#code, FINGERPRINT_BYTES)
-   for at = 1, last, 4 do
-      local a, b, c, d = code:byte(at, math.min(at + 3, last))
+   for at = 1, last, 8 do
+      local a, b, c, d, e, f, g, h = byte(code, at, at + 7)
+      if at + 7 > last then -- 32, a blank, changes nothing
+         b, c, d, e, f, g, h = b or 32, c or 32, d or 32, e or 32, f or 32, g or 32, h or 32
+      end
       if a > 57 or (a > 32 and a < 48) then
          state = state * 31 + a
       end
-      if b and (b > 57 or (b > 32 and b < 48)) then
+      if b > 57 or (b > 32 and b < 48) then
          state = state * 31 + b
       end
-      if c and (c > 57 or (c > 32 and c < 48)) then
+      if c > 57 or (c > 32 and c < 48) then
          state = state * 31 + c
       end
-      if d and (d > 57 or (d > 32 and d < 48)) then
+      if d > 57 or (d > 32 and d < 48) then
          state = state * 31 + d
+      end
+      state = state % 2147483647
+      if e > 57 or (e > 32 and e < 48) then
+         state = state * 31 + e
+      end
+      if f > 57 or (f > 32 and f < 48) then
+         state = state * 31 + f
+      end
+      if g > 57 or (g > 32 and g < 48) then
+         state = state * 31 + g
+      end
+      if h > 57 or (h > 32 and h < 48) then
+         state = state * 31 + h
       end
       state = state % 2147483647
    end
@@ -620,7 +681,7 @@ local function fingerprint_of(code)
 end
 
 --- The class of the job; nil if it is not an LLM job.
-local function class_of(code, words, commands)
+local function class_of(places, words, commands)
    local named
    for _, word in ipairs(words or {}) do
       local value = word:match("^class=(.*)$")
@@ -628,7 +689,7 @@ local function class_of(code, words, commands)
          named = value
       end
    end
-   return named or class_of_commands(code, commands) or (words and "train")
+   return named or class_of_commands(places, commands) or (words and "train")
 end
 
 -- Which rule holds
@@ -725,13 +786,13 @@ local function ask_of(words)
 end
 
 --- What the script shows, for the tag; empty if the intercept file names no words.
-local function reading_of(code, whole, intercept)
+local function reading_of(code, places, whole, intercept)
    if intercept.stamp == nil then
       return ""
    end
    local words = "too-long"
    if whole then
-      words = words_of(code, read_table(intercept.words, intercept.launchers))
+      words = words_of(code, places, read_table(intercept.words, intercept.launchers))
    end
    return string.format(";table=%s;script=%s;words=%s", intercept.stamp, fingerprint_of(code), words)
 end
@@ -843,7 +904,8 @@ local function handle(job_desc, part_list)
    local words = directive_words(script, text_of(job_desc, "comment"))
    local code
    code, whole = code_of(script, whole)
-   local class = class_of(code, words, intercept.commands)
+   local places = first_places(code)
+   local class = class_of(places, words, intercept.commands)
    if class == nil then
       return
    end
@@ -855,7 +917,7 @@ local function handle(job_desc, part_list)
       return -- of a heterogeneous job, the first component stands for all
    end
    local skip = name_to_skip(job_desc, script, intercept.skipped_forms)
-   local reading = reading_of(code, whole, intercept)
+   local reading = reading_of(code, places, whole, intercept)
    intercept_job(job_desc, rule, class, words, reading, now, intercept.grace, skip)
    if skip ~= nil then
       return

@@ -17,21 +17,22 @@ import msgspec
 
 SCRIPT_BYTES: Final = 16384
 """So much of a script is read: slurmctld accepts 4 MB, and waits meanwhile."""
-_CODE_BYTES: Final = 6144
-_FINGERPRINT_BYTES: Final = 2048
-_MOST_LINES: Final = 600
+_CODE_BYTES: Final = 4096
+_FINGERPRINT_BYTES: Final = 1024
+_MOST_LINES: Final = 400
 _MOST_OPTIONS: Final = 250
-_MOST_VALUES: Final = 44
+_MOST_VALUES: Final = 32
 _MOST_TIMES: Final = 4
 """So many occurrences of one setting, launcher or variable are looked at."""
-_MOST_VARIABLES: Final = 8
-_MOST_SUMS: Final = 3
+_MOST_VARIABLES: Final = 6
+_MOST_SUMS: Final = 2
+_MOST_TERMS: Final = 4
 _MOST_STEPS: Final = 2
 _LINE_BYTES: Final = 200
 _SAMPLES: Final = 64
 _MOST_ALIKE: Final = 20
 _VALUE_BYTES: Final = 200
-_ARITHMETIC_BYTES: Final = 64
+_ARITHMETIC_BYTES: Final = 48
 _WORDS_BYTES: Final = 2000
 TOO_LONG: Final = "too-long"
 """Stands in the tag for words that were not all read: nothing is known of the script then."""
@@ -253,7 +254,7 @@ class _Variables:
             return value
         self._sums += 1
         inside = re.sub(r"[ \t$]", "", value[3:])
-        return "$((" + _IDENTIFIER.sub(lambda name: self._follow(name[0], bare=True), inside)
+        return "$((" + _IDENTIFIER.sub(lambda name: self._follow(name[0], bare=True), inside, count=_MOST_TERMS)
 
     def _follow(self, value: str, *, bare: bool = False) -> str:
         """Follow a variable to its value, through at most two assignments; ``bare``: its name stands without $."""

@@ -47,10 +47,26 @@ def hostile_scripts() -> dict[str, bytes]:
     scripts = {
         f"{name}, {size} bytes": _HEAD + _LAUNCH + _repeated(body, size)
         for name, body in bodies.items()
-        for size in (5_900, 16_000)
+        for size in (4_000, 16_000)
     }
+    scripts |= {f"everything at its limit, {name}": _at_every_limit(body) for name, body in _FILLERS.items()}
     large = {f"{name}, 4 MB": _HEAD + _LAUNCH + bodies[name] * (4_000_000 // len(bodies[name])) for name in _LARGE}
     return scripts | large
+
+
+_FILLERS: Final = {"letters": b"taboe umid", "short words": b"t m -t W= ", "lines": b"tm taboe umid\n"}
+
+
+def _at_every_limit(filler: bytes) -> bytes:
+    """As many lines, #RLALLOC words, options, variables and sums as are looked at, then a text slow to search."""
+    comments = b"#RLALLOC a\n" * 15 + b" " * 60 + b"#\n" + b"#\n" * 200
+    parts_of_names = b"trainer. model. torch. batch_size tensor_parallel_size torch.distributed. pretrain_gpt.py "
+    sums = b"".join(b"--nnodes=$((A*B*C*D*E*F*A*B*C*D*E*F*A*B*C*D*%d)) " % number for number in range(3))
+    options = b"".join(b"--model $%c%s " % (b"ABCDEF"[number % 6], b"=" * number) for number in range(28))
+    pairs = zip(b"ABCDEF", b"BCDEFA", strict=True)
+    assigned = b"".join(b"%c=$%c %c=$%c " % (one, other, one, other) for one, other in pairs)
+    code = parts_of_names + sums + options + assigned
+    return _HEAD + comments + code + _repeated(filler, 4_080 - len(code))
 
 
 def _repeated(body: bytes, size: int) -> bytes:
