@@ -144,11 +144,11 @@ class TrainerSection(_Section, frozen=True):
 class Rule(_Section, frozen=True):
     """Which jobs rlalloc looks at, in which mode, within which bounds. The first rule that matches a job counts.
 
-    ``partitions`` and ``accounts`` are names; "*" stands for all.
+    ``mode`` None is the file's mode. ``partitions`` and ``accounts`` are names; "*" stands for all.
     """
 
     name: str
-    mode: Mode = "shadow"
+    mode: Mode | None = None
     partitions: tuple[str, ...] = ("*",)
     accounts: tuple[str, ...] = ("*",)
     classes: tuple[JobClass, ...] = JOB_CLASSES
@@ -163,7 +163,7 @@ DEFAULT_COMMANDS: Final[dict[JobClass, tuple[str, ...]]] = {
 
 
 class Config(_Section, frozen=True):
-    """The whole file. ``mode`` caps the mode of every rule, so that one word switches all of them."""
+    """The whole file. ``mode`` is every rule's; a rule's own ``mode`` can only lower it. One word switches all."""
 
     mode: Mode = "shadow"
     grace_s: Annotated[int, msgspec.Meta(ge=5, le=3600)] = 60
@@ -193,8 +193,8 @@ class Config(_Section, frozen=True):
         return self.scripts.table(f"--{name}" for name in OPTION_NAMES)
 
     def mode_of(self, rule: Rule) -> Mode:
-        """The mode in force for ``rule``: its own, but never above the file's."""
-        return MODES[min(MODES.index(self.mode), MODES.index(rule.mode))]
+        """The mode in force for ``rule``: the file's, or its own where that is lower."""
+        return min(self.mode, rule.mode or self.mode, key=MODES.index)
 
     def rule(self, name: str) -> Rule | None:
         """The rule of that name, or None if the file no longer has it."""

@@ -82,6 +82,18 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_config(tmp_path / "nothing.yaml")
 
 
-def test_the_top_mode_caps_every_rule() -> None:
-    config = parse_config("mode: shadow\nrules: [{name: a, mode: enforce}, {name: b, mode: off}]", "x")
-    assert [config.mode_of(rule) for rule in config.rules] == ["shadow", "off"]
+def test_the_top_mode_is_every_rules_and_a_rule_can_only_lower_it() -> None:
+    rules = "rules: [{name: a, mode: enforce}, {name: b, mode: off}, {name: c}, {name: d, mode: null}]"
+    for mode, modes in {
+        "shadow": ["shadow", "off", "shadow", "shadow"],
+        "enforce": ["enforce", "off", "enforce", "enforce"],
+        "off": ["off", "off", "off", "off"],
+    }.items():
+        config = parse_config(f"mode: {mode}\n{rules}", "x")
+        assert [config.mode_of(rule) for rule in config.rules] == modes
+
+
+def test_one_word_of_the_shipped_file_switches_enforcing_on() -> None:
+    shipped = Path("etc/rlalloc.yaml").read_text().replace("\nmode: shadow", "\nmode: enforce")
+    config = parse_config(shipped, "etc/rlalloc.yaml")
+    assert [config.mode_of(rule) for rule in config.rules] == ["enforce"]

@@ -1,6 +1,9 @@
 """Promotion is a compare-and-swap, and the row of a version agrees with what is in use."""
 
+import sqlite3
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -107,20 +110,37 @@ def test_nothing_is_promoted_without_its_row(
 ) -> None:
     base = promoted_by_somebody(policies)
 
-    def full(_row: PolicyRow) -> None:
-        raise StoreError("the database is full")
+    @contextmanager
+    def full(_row: PolicyRow) -> Iterator[None]:
+        yield
+        raise StoreError("the disk is full")
 
-    monkeypatch.setattr(store, "add_policy", full)
+    monkeypatch.setattr(store, "adding_policy", full)
     with pytest.raises(StoreError, match="full"):
         store_candidate(better_than(base), policies, store)
     assert policies.current() == base
+    taken_back = policies.promotions()[-1]
+    assert (taken_back.version, taken_back.before, taken_back.undoes) == (base, "v000002", True)
 
 
-def test_a_row_says_when_promoting_failed(policies: PolicyStore, store: Store) -> None:
+def test_a_store_that_cannot_be_written_is_found_out_before_the_switch(
+    policies: PolicyStore, store: Store, tmp_path: Path
+) -> None:
+    """ "attempt to write a readonly database", as it was after the switch once."""
+    base = promoted_by_somebody(policies)
+    with sqlite3.connect(tmp_path / "store.sqlite") as connection:
+        connection.execute("DROP TABLE policies")
+    with pytest.raises(StoreError):
+        store_candidate(better_than(base), policies, store)
+    assert policies.current() == base
+    assert policies.promotions()[-1].version == base
+
+
+def test_no_row_where_promoting_failed(policies: PolicyStore, store: Store) -> None:
     (policies.directory / CURRENT).mkdir(parents=True)  # nothing can be renamed over a folder
     with pytest.raises(PolicyError, match="cannot put v000001 in use"):
         store_candidate(better_than(None), policies, store)
-    assert not row_of(store, "v000001").promoted
+    assert store.policies() == ()
 
 
 def test_a_refused_candidate_stays_refused(policies: PolicyStore, store: Store) -> None:

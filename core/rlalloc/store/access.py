@@ -1,7 +1,8 @@
 """Reading and writing the store."""
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
@@ -297,13 +298,18 @@ class Store:
 
     def add_policy(self, policy: PolicyRow) -> None:
         """Write what the gate said of a version."""
+        with self.adding_policy(policy):
+            pass
+
+    @contextmanager
+    def adding_policy(self, policy: PolicyRow) -> Iterator[None]:
+        """Write what the gate said of a version; nothing is written where the block raises.
+
+        The block runs once the row is accepted; other writers wait meanwhile.
+        """
         with self._database.writing() as connection:
             connection.execute(sa.insert(POLICIES), [to_row(policy)])
-
-    def set_promoted(self, version: str, *, promoted: bool) -> None:
-        """Correct whether the trainer promoted a version."""
-        with self._database.writing() as connection:
-            connection.execute(sa.update(POLICIES).where(POLICIES.c.version == version).values(promoted=promoted))
+            yield
 
     def policies(self) -> tuple[PolicyRow, ...]:
         """All versions that the trainer made here, oldest first."""

@@ -31,7 +31,7 @@ class Database:
                 parsed = _existing_file(parsed, self.name)
             elif sqlite and parsed.database:
                 _share_files(parsed.database)
-            self._engine = sa.create_engine(parsed)
+            self._engine = sa.create_engine(parsed, hide_parameters=True)  # no user's data in any traceback
         except (SQLAlchemyError, ModuleNotFoundError) as err:
             raise StoreUnfit(
                 f"store.url cannot be used: {err}; write it as in docs/reference/configuration.md, "

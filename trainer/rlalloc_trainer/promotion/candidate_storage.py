@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from rlalloc.errors import PolicyError
-from rlalloc.policies import Manifest, PolicyStore
+from rlalloc.errors import StoreError
+from rlalloc.policies import SHIPPED_NAME, Manifest, PolicyStore
 from rlalloc.store import PolicyRow, Store
 from rlalloc_trainer.promotion.gate import Verdict
 
@@ -35,29 +35,31 @@ class JudgedCandidate(NamedTuple):
 def store_candidate(candidate: JudgedCandidate, policies: PolicyStore, store: Store) -> tuple[str, Verdict]:
     """Store the candidate and its verdict, and promote it if the verdict still holds. Returns version and verdict.
 
-    The row in ``store`` and the version in use agree: the row is written first, and corrected if promoting fails.
-    Raises PolicyError or StoreError; then nothing was promoted.
+    The row in ``store`` and the version in use agree: the row is committed only once the version is in use, and where
+    the commit fails, the version before is put in use again. Raises PolicyError or StoreError; then nothing was
+    promoted and no row written.
     """
     with policies.locked():
         verdict = if_still_in_use(candidate.verdict, candidate.compared_with, policies.current())
         evaluation: dict[str, object] = msgspec.to_builtins(verdict)
         manifest = msgspec.structs.replace(candidate.manifest, evaluation=evaluation)
         version = policies.add(candidate.files, manifest)
-        store.add_policy(
-            PolicyRow(
-                version=version,
-                parent=manifest.parent,
-                created_s=manifest.created_s,
-                promoted=verdict.promote,
-                verdict=evaluation,
-            )
+        row = PolicyRow(
+            version=version,
+            parent=manifest.parent,
+            created_s=manifest.created_s,
+            promoted=verdict.promote,
+            verdict=evaluation,
         )
-        if verdict.promote:
-            try:
-                policies.put_in_use(version, by=TRAINING, reason=verdict.reason)
-            except PolicyError:
-                store.set_promoted(version, promoted=False)
-                raise
+        before = policies.current() or SHIPPED_NAME
+        try:
+            with store.adding_policy(row):
+                if verdict.promote:
+                    policies.put_in_use(version, by=TRAINING, reason=verdict.reason)
+        except StoreError as err:
+            if (policies.current() or SHIPPED_NAME) != before:
+                policies.put_in_use(before, by=TRAINING, reason=f"not recorded: {err}", undoes=True)
+            raise
     return version, verdict
 
 
