@@ -126,7 +126,7 @@ def test_nothing_is_promoted_without_its_row(
 def test_a_store_that_cannot_be_written_is_found_out_before_the_switch(
     policies: PolicyStore, store: Store, tmp_path: Path
 ) -> None:
-    """ "attempt to write a readonly database", as it was after the switch once."""
+    """Where the database says "attempt to write a readonly database", nothing is promoted unrecorded."""
     base = promoted_by_somebody(policies)
     with sqlite3.connect(tmp_path / "store.sqlite") as connection:
         connection.execute("DROP TABLE policies")

@@ -10,8 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rlalloc.config import DEFAULT_PATH
+from rlalloc.config import DEFAULT_PATH, load_config
 from rlalloc.errors import ConfigError
+from rlalloc.run_as_owner import run_as_owner_of
 from rlalloc_simulator.command_line import errors_end_here, progress_bar
 from rlalloc_simulator.progress import part_of
 
@@ -28,8 +29,10 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the verdict as J
 def run(config: ConfigOption = DEFAULT_PATH, *, as_json: JsonOption = False) -> None:
     """Train on this site's experience, judge the candidate, and promote it if it passes the gate.
 
-    Before that, learn run times from the site's past jobs.
+    Before that, learn run times from the site's past jobs. Root becomes the owner of policy.directory for it.
     """
+    with errors_end_here("train", ConfigError):
+        run_as_owner_of(load_config(config).policy.directory)
     from rlalloc_trainer.commands.train_wiring import learn_site_run_times, train_on_site
 
     with errors_end_here("train", ConfigError), progress_bar(quiet=as_json) as report:
