@@ -7,7 +7,7 @@ from rich.table import Table
 
 from rlalloc.allocation import gpus_for
 from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
-from rlalloc.job import Allocation, Bounds, Range, Shares
+from rlalloc.job import Bounds, Range, Shares
 from rlalloc.observation import as_stored
 from rlalloc.run_time import EXPECTED_FRACTION_OF_LIMIT
 from rlalloc.store import Application, Decision, Outcome, Store
@@ -113,9 +113,8 @@ def _print_chapter(chapter: Chapter) -> None:
     if decision.nice is not None and decision.patience_s is not None:
         falls = f"decays to 0 within {duration(decision.patience_s)} of waiting"
         table.add_row("nice", f"+{decision.nice}, {falls}" if decision.nice else "+0: the job keeps its place")
-    table.add_row("allocation", _allocation_line(decision.request, decision.allocation, decision.mode))
-    if decision.reason:
-        table.add_row("skipped", decision.reason)
+    for name, line in _allocation_lines(decision):
+        table.add_row(name, line)
     for application in chapter.applications:
         table.add_row("applied", f"{application.state} at {local_time(application.changed_s)}: {application.detail}")
     for name, line in _outcome_lines(chapter):
@@ -133,12 +132,18 @@ def _run_time_line(decision: Decision) -> str:
     return f"{expected} as requested, {between}; from {known.source}"
 
 
-def _allocation_line(request: Allocation, allocation: Allocation | None, mode: str) -> str:
-    if allocation is None:
-        return "as submitted"
-    if allocation == request:
-        return "same as the request"
-    return allocation.describe() + (" (shadow: not applied)" if mode == "shadow" else "")
+def _allocation_lines(decision: Decision) -> tuple[tuple[str, str], ...]:
+    """The size, and what a new one was expected to cost, or why there is none."""
+    size, slowdown = decision.allocation, decision.slowdown
+    if size is None:
+        return ("allocation", "as submitted"), ("skipped", decision.reason)
+    if size == decision.request:
+        return (("allocation", "same as the request"),)
+    line = size.describe() + (" (shadow: not applied)" if decision.mode == "shadow" else "")
+    if slowdown is None:
+        return (("allocation", line),)
+    times = f"{slowdown.median:.2f} times the run time, the time limit allows for {slowdown.allowed:.2f}"
+    return ("allocation", line), ("slowdown", f"{times}; from {slowdown.source}")
 
 
 def bounds_lines(bounds: Bounds) -> tuple[tuple[str, str], ...]:

@@ -117,6 +117,12 @@ class PolicySection(_Section, frozen=True):
     exploration: Literal["sample", "mean"] = "sample"
 
 
+class SpeedSection(_Section, frozen=True):
+    """What is known of how jobs scale beside their own runs: ``profiles`` is a folder of measured profiles."""
+
+    profiles: Path = Path("/var/lib/rlalloc/profiles")
+
+
 class ObjectiveSection(_Section, frozen=True):
     """What the site wants (docs/admin/objective.md): weights of the terms; the policy is conditioned on them.
 
@@ -178,6 +184,7 @@ class Config(_Section, frozen=True):
     store: StoreSection = StoreSection()
     history: HistorySection = HistorySection()
     policy: PolicySection = PolicySection()
+    speed: SpeedSection = SpeedSection()
     objective: ObjectiveSection = ObjectiveSection()
     trainer: TrainerSection = TrainerSection()
     gpu_memory: dict[str, GpuGib] = msgspec.field(default_factory=dict)

@@ -9,6 +9,7 @@ RlallocError
 │   └── StoreUnfit       this rlalloc cannot use the store, however often it tries
 ├── HistoryError         a log of ended jobs, or the key of its pseudonyms, cannot be used
 ├── PolicyError          a policy version is missing, damaged or unfit
+├── ProfileError         a profile of speeds cannot be read, measured or written
 └── PluginError          an installed plug-in cannot be used
 """
 
@@ -51,6 +52,10 @@ class PolicyError(RlallocError):
 
 class MissingInputsError(PolicyError):
     """A network reads features or heuristics' answers that are not there (any more)."""
+
+
+class ProfileError(RlallocError):
+    """A profile of speeds cannot be read or written, or its points cannot be measured."""
 
 
 class PluginError(RlallocError):

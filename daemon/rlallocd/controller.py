@@ -30,6 +30,7 @@ from rlallocd.redecision_rounds import RedecisionRounds
 from rlallocd.retention import Retention
 from rlallocd.signals import Stopping
 from rlallocd.site_predictor import SitePredictor
+from rlallocd.site_profiles import SiteProfiles
 from rlallocd.slurm import (
     JOBS_PER_CALL,
     AccountingRecord,
@@ -89,6 +90,7 @@ class Controller:
         self._retention = Retention(store, self.counters)
         self._ended_jobs = EndedJobCollection(store, self.counters)
         self._family_runs = FamilyRuns(store)
+        self._profiles = SiteProfiles(self.counters)
         self._redecision = RedecisionRounds(store, agent, self.counters)
         predictor = SitePredictor(store, config.policy.directory / MODELS, progress)
         self._run_times = ExpectedRunTimes(predictor, store, self.counters, named_by(config.history))
@@ -234,6 +236,7 @@ class Controller:
     def _snapshot(self) -> Snapshot:
         """Everything that this cycle knows of the cluster: one call for the jobs, and rarely others."""
         now_s = time.time()
+        self._profiles.read_into(self._family_runs.speeds, self.config)
         if self._partitions_read.passed(_PARTITIONS_EVERY_S):
             self._partitions = self._read(self._slurm.partitions)
             self._partitions_read.restart()

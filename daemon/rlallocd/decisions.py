@@ -17,7 +17,8 @@ from rlalloc.messages import PolicyAnswer
 from rlalloc.objective import Resources
 from rlalloc.observation import SCHEMA_ID, EncodedQuestion, encode
 from rlalloc.speed.family_speeds import FamilySpeeds
-from rlalloc.speed.longer_limits import slowdown_to_allow
+from rlalloc.speed.longer_limits import expected_slowdown, slowdown_to_allow
+from rlalloc.speed.speed_belief import SpeedBelief
 from rlalloc.store import Circumstances, Decision
 from rlalloc.urgency import UrgencyRules, nice_for
 from rlalloc.view import ClusterView, expected_run_time_s
@@ -164,7 +165,10 @@ def decision_from(question: Question, answer: PolicyAnswer, version: str, snapsh
 
     The caller notes in ``snapshot.granted`` what it gives to the job.
     """
-    allocation, reason = _allowed(question, answer.shares, snapshot)
+    view, job = question.view, question.candidate.job
+    gpu_types = (job.gpu_type,) if job.gpu_type else tuple(question.cluster.gpu_types)
+    speed = snapshot.speeds.of(job.user, job.name, view.request, gpu_types)
+    allocation, reason = _allowed(question, answer.shares, snapshot, speed.belief)
     return msgspec.structs.replace(
         _unanswered(question, snapshot, reason),
         shares=answer.shares,
@@ -172,6 +176,7 @@ def decision_from(question: Question, answer: PolicyAnswer, version: str, snapsh
         policy_version=version,
         allocation=allocation if not reason else None,
         dominant_share_allocated=question.cluster.dominant_share(allocation) if not reason else None,
+        slowdown=expected_slowdown(view.request, allocation, speed.belief, speed.source) if not reason else None,
     )
 
 
@@ -190,7 +195,7 @@ def with_nice(decision: Decision, job: JobRecord, rules: UrgencyRules) -> Decisi
     )
 
 
-def _allowed(question: Question, shares: Shares, snapshot: Snapshot) -> tuple[Allocation, str]:
+def _allowed(question: Question, shares: Shares, snapshot: Snapshot, belief: SpeedBelief) -> tuple[Allocation, str]:
     """The allocation of the decided shares or, where a limit forbids it, the nearest one towards the request.
 
     The second value is empty, or the reason if only the request itself is allowed.
@@ -198,9 +203,7 @@ def _allowed(question: Question, shares: Shares, snapshot: Snapshot) -> tuple[Al
     view, cluster, job = question.view, question.cluster, question.candidate.job
     site = snapshot.site
 
-    to_allow = partial(
-        slowdown_to_allow, view.request, belief=snapshot.speeds.belief(job.user, job.name, view.request)
-    )
+    to_allow = partial(slowdown_to_allow, view.request, belief=belief)
 
     def allocate(each: Shares) -> Allocation:
         return allocation_for(each, view.request, view.bounds, cluster.shape, to_allow)

@@ -36,6 +36,10 @@ _PLAIN: Final = {
         "rlallocd_run_times_unknown",
         "Jobs of which only the time limit is known, because their run times could not be estimated.",
     ),
+    "profiles_left_out": (
+        "rlallocd_profiles_left_out",
+        "Profiles of speeds that were left out because they cannot be read.",
+    ),
     "plugin_errors": ("rlallocd_plugin_errors", "Outcomes without a reward because a term of a plug-in failed."),
     "slurm_errors": (
         "rlallocd_failed_cycles",

@@ -289,6 +289,25 @@ def speed_model(
     out.print(f"Prior of {found.families} families: MEAN = ({mean}), SPREAD = ({spread})", highlight=False)
 
 
+@app.command("shared-speeds")
+def shared_speeds(
+    *,
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the published tables (research/README.md).")],
+) -> None:
+    """Predict how models scale from another model on the same GPUs (docs/explanation/scaling.md)."""
+    from rlalloc.errors import RlallocError
+    from rlalloc_research.speed_model.shared_speeds import shared_speeds as predicted
+
+    with errors_end_here("research", RlallocError), progress_bar() as report:
+        rows = predicted(data, report)
+    table = Table(title=f"Speed-ups of {rows[0].families} families, from another model on the same GPUs")
+    for column in ("shared", "mean error", "median error", "below the 95% quantile"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(f"{row.shared:g}", f"{row.error:.1%}", f"{row.median_error:.1%}", f"{row.coverage:.1%}")
+    Console().print(table)
+
+
 @app.command("limit-kills")
 def limit_kills(
     *,

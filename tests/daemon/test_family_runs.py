@@ -13,7 +13,7 @@ from rlalloc.observation import EncodedQuestion
 from rlalloc.past_job import PastJob
 from rlalloc.speed.family_speeds import FamilySpeeds
 from rlalloc.speed.speed_prior import PRIOR_BELIEF
-from rlalloc.store import Store
+from rlalloc.store import Decision, Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import find_candidates
 from rlallocd.decisions import Snapshot, decide
@@ -106,11 +106,19 @@ def test_a_family_that_scales_badly_gets_a_shorter_limit(store: Store) -> None:
     add_flat_family(store)
     runs = FamilyRuns(store)
     runs.read(0.0)
-    known, unknown = (_limit_s(speeds) for speeds in (runs.speeds, FamilySpeeds()))
+    known, unknown = (limit_s(speeds) for speeds in (runs.speeds, FamilySpeeds()))
     assert EIGHT.time_limit_s < known < unknown
 
 
-def _limit_s(speeds: FamilySpeeds) -> int:
+def limit_s(speeds: FamilySpeeds) -> int:
+    """The time limit of a job that gets the least."""
+    allocation = decision_of(speeds).allocation
+    assert allocation is not None
+    return allocation.time_limit_s
+
+
+def decision_of(speeds: FamilySpeeds) -> Decision:
+    """The decision for a pending job under an agent that gives the least."""
     job = pending_job(99)
     tag = job.admin_comment.partition("ask=")[0].replace("begin=2000", "begin=9000") + "ask=gpus=1-8"
     job = msgspec.structs.replace(job, begin_s=9000, reason="BeginTime", admin_comment=tag)
@@ -120,4 +128,4 @@ def _limit_s(speeds: FamilySpeeds) -> int:
         find_candidates([job], ENFORCE, set()), snapshot, ENFORCE, cast(AgentClient, Smallest())
     )
     assert decision.allocation is not None, decision.reason
-    return decision.allocation.time_limit_s
+    return decision

@@ -16,6 +16,7 @@ from rlalloc_research.__main__ import app
 from rlalloc_research.speed_model.fitted_prior import fitted_prior, priors_without
 from rlalloc_research.speed_model.held_out_speeds import cpu_errors, held_out, limits_held
 from rlalloc_research.speed_model.measured_tables import all_families, cpu_sensitivities
+from rlalloc_research.speed_model.shared_speeds import SHARED, shared_speeds
 
 MODELS = ("ant", "bee", "cat", "dog")
 FASTER = 2.5
@@ -146,3 +147,14 @@ def test_a_missing_table_is_named(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["speed-model", "--data", str(tmp_path)])
     assert done.exit_code == 2
     assert f"cannot read the table pollux in {tmp_path}" in done.output.replace("\n", " ")
+
+
+def test_what_models_on_the_same_gpus_share_is_measured_without_either_of_them(data: Path) -> None:
+    rows = shared_speeds(data)
+    assert [row.shared for row in rows] == list(SHARED)
+    assert {row.families for row in rows} == {len([each for each in all_families(data) if each.tells_scaling])}
+    assert all(0.0 < row.error < 2.0 for row in rows)
+    assert all(0.3 < row.coverage <= 1.0 for row in rows)
+    done = CliRunner().invoke(app, ["shared-speeds", "--data", str(data)], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "0.25" in done.stdout

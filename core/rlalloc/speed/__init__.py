@@ -4,6 +4,10 @@
 ``step_time``        time of a training step from few parameters
 ``speed_belief``     what is known of those parameters, with its uncertainty
 ``speed_prior``      what is believed of a job of which nothing is known
+``cpus_needed``      CPUs that a GPU needs for full speed
+``profile_file``     the file that ``rlalloc profile`` writes
+``profiled_speeds``  what such files say of a job
+``family_speeds``    what a family's own runs say
 ``longer_limits``    by how much a time limit grows with a smaller size
 """
 

@@ -1,17 +1,21 @@
-"""How each family of jobs scales: what its own runs in different sizes say, on top of the prior.
+"""How each family of jobs scales: what its own runs in different sizes say, on top of profiles and the prior.
 
 A family is a user's jobs of one name (digits apart) and one requested size: their work is taken to be alike. Only
 runs that completed count. Their times differ for many reasons, so a family needs several of them to move far from
-the prior. A family that had a run killed at its time limit in a smaller size goes back to the prior.
+what was believed before: a profile (``rlalloc.speed.profiled_speeds``) where one applies, else the prior. A family
+that had a run killed at its time limit in a smaller size goes back to the prior.
 """
 
 import re
 from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from rlalloc.job import Allocation
+from rlalloc.speed.profile_file import Profile
+from rlalloc.speed.profiled_speeds import belief_of_named, belief_of_others, named_for, on_gpus_like
 from rlalloc.speed.speed_belief import Measurements, SpeedBelief
 from rlalloc.speed.speed_prior import PRIOR_BELIEF
 from rlalloc.speed.step_time import Layouts
@@ -41,12 +45,31 @@ class SizedRun(NamedTuple):
 _Key = tuple[str, str, int, int]
 
 
+class FamilySpeed(NamedTuple):
+    """What is believed of a family's speed, and in a few words what it rests on."""
+
+    belief: SpeedBelief
+    source: str
+
+
+_UNKNOWN: Final = FamilySpeed(PRIOR_BELIEF, "published measurements of other models")
+_KILLED: Final = FamilySpeed(PRIOR_BELIEF, "published measurements only: a smaller run reached its time limit")
+
+
 class FamilySpeeds:
     """What is believed of each family; bounded in families and runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, profiles: Sequence[Profile] = ()) -> None:
         self._runs: OrderedDict[_Key, deque[SizedRun]] = OrderedDict()
-        self._beliefs: dict[_Key, SpeedBelief] = {}
+        self._known: OrderedDict[tuple[_Key, str, tuple[str, ...]], FamilySpeed] = OrderedDict()
+        self._by_profile: dict[tuple[int, int], FamilySpeed] = {}
+        self._profiles: tuple[Profile, ...] = tuple(profiles)
+
+    def use(self, profiles: Sequence[Profile]) -> None:
+        """Take up these profiles in place of those of before."""
+        self._profiles = tuple(profiles)
+        self._known.clear()
+        self._by_profile.clear()
 
     def add(self, run: SizedRun) -> None:
         """Remember a run, once; one without GPUs or without a duration says nothing."""
@@ -58,36 +81,69 @@ class FamilySpeeds:
         if any(known.job == run.job for known in runs):
             return
         runs.append(run)
-        self._beliefs.pop(key, None)
+        self._forget(key)
         if len(self._runs) > FAMILIES:
-            oldest, _ = self._runs.popitem(last=False)
-            self._beliefs.pop(oldest, None)
+            self._forget(self._runs.popitem(last=False)[0])
 
     def belief(self, user: str, job_name: str, request: Allocation) -> SpeedBelief:
-        """What is believed of this family; the prior where its runs say nothing."""
-        key = _key(user, job_name, request)
-        if key not in self._runs:
-            return PRIOR_BELIEF
-        if key not in self._beliefs:
-            self._beliefs[key] = _belief_after(list(self._runs[key]), request)
-        return self._beliefs[key]
+        """What is believed of this family; the prior where neither its runs nor a profile say anything."""
+        return self.of(user, job_name, request).belief
+
+    def of(self, user: str, job_name: str, request: Allocation, gpu_types: Sequence[str] = ()) -> FamilySpeed:
+        """Likewise of a job on GPUs of these types, with what it rests on."""
+        key = _key(user, job_name, request), job_name, tuple(gpu_types)
+        if key not in self._known:
+            self._known[key] = self._find(*key, request)
+            if len(self._known) > FAMILIES:
+                self._known.popitem(last=False)
+        return self._known[key]
+
+    def _forget(self, key: _Key) -> None:
+        for known in [known for known in self._known if known[0] == key]:
+            del self._known[known]
+
+    def _find(self, key: _Key, job_name: str, gpu_types: Sequence[str], request: Allocation) -> FamilySpeed:
+        runs = self._runs.get(key, ())
+        if any(run.timed_out and run.gpus < request.gpus for run in runs):
+            return _KILLED
+        before = self._profiled(key[0], job_name, gpu_types, request)
+        measured = _measurements(runs, request)
+        if measured is None:
+            return before
+        completed = sum(not run.timed_out for run in runs)
+        source = f"{completed} of its own runs, on top of {before.source}"
+        return FamilySpeed(before.belief.updated(measured), source)
+
+    def _profiled(self, user: str, job_name: str, gpu_types: Sequence[str], request: Allocation) -> FamilySpeed:
+        """What profiles say; each says the same of all jobs of one size."""
+        named = named_for(self._profiles, user, job_name)
+        profile = named or on_gpus_like(self._profiles, gpu_types)
+        if profile is None:
+            return _UNKNOWN
+        key = self._profiles.index(profile), request.gpus if named else 0
+        if key not in self._by_profile:
+            if named:
+                found = FamilySpeed(belief_of_named(profile, request.gpus), f"profile {profile.name}, which names it")
+            else:
+                found = FamilySpeed(belief_of_others(profile), f"profile {profile.name}, another model on such GPUs")
+            self._by_profile[key] = found
+        return self._by_profile[key]
 
 
 def _key(user: str, job_name: str, request: Allocation) -> _Key:
     return user, re.sub(r"\d+", "", job_name), request.gpus, request.nodes
 
 
-def _belief_after(runs: list[SizedRun], request: Allocation) -> SpeedBelief:
-    if any(run.timed_out and run.gpus < request.gpus for run in runs):
-        return PRIOR_BELIEF
+def _measurements(runs: Iterable[SizedRun], request: Allocation) -> Measurements | None:
+    """The median times of the runs by size; None where there are fewer than two sizes."""
     by_size: dict[tuple[int, int], list[float]] = {}
     for run in runs:
         if not run.timed_out:
             by_size.setdefault((run.gpus, run.nodes), []).append(run.run_s)
     if len({gpus for gpus, _ in by_size}) < 2:
-        return PRIOR_BELIEF
+        return None
     gpus = [count for count, _ in by_size]
     speeds = np.array([-np.median(np.log(times)) for times in by_size.values()])
     noise = np.array([max(_LEAST_NOISE, RUN_NOISE / len(times) ** 0.5) for times in by_size.values()])
     layouts = Layouts.at_fixed_global_batch(gpus, [min(pair) for pair in by_size], request.gpus)
-    return PRIOR_BELIEF.updated(Measurements(layouts, speeds, np.zeros(len(gpus), dtype=np.int64), noise))
+    return Measurements(layouts, speeds, np.zeros(len(gpus), dtype=np.int64), noise)

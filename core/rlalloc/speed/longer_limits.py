@@ -8,11 +8,12 @@ import functools
 import math
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from rlalloc.job import Allocation
 from rlalloc.speed.speed_belief import SpeedBelief
-from rlalloc.speed.speed_prior import CPUS_PER_GPU, CPUS_PER_GPU_SPREAD, PRIOR_BELIEF
+from rlalloc.speed.speed_prior import PRIOR_BELIEF
 from rlalloc.speed.step_time import FloatArray, Layouts, log_speed
 
 QUANTILE: Final = 0.95
@@ -21,10 +22,30 @@ _LEAST_EXPONENT: Final = 0.05
 _SAMPLES: Final = 256
 
 
-@functools.lru_cache(maxsize=8192)
+class ExpectedSlowdown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Run time in another size over that as submitted: its median, what the time limit allows for, and the source."""
+
+    median: float
+    allowed: float
+    source: str
+
+
+def expected_slowdown(
+    request: Allocation, allocation: Allocation, belief: SpeedBelief, source: str
+) -> ExpectedSlowdown:
+    """What is expected of ``allocation``; ``source`` says what the belief rests on."""
+    return ExpectedSlowdown(*_median_and_upper(request, allocation, belief), source)
+
+
 def slowdown_to_allow(request: Allocation, allocation: Allocation, belief: SpeedBelief = PRIOR_BELIEF) -> float:
     """Upper quantile of the run time under ``allocation`` over that as submitted."""
-    return float(np.quantile(slowdowns(request, allocation, belief), QUANTILE))
+    return _median_and_upper(request, allocation, belief)[1]
+
+
+@functools.lru_cache(maxsize=8192)
+def _median_and_upper(request: Allocation, allocation: Allocation, belief: SpeedBelief) -> tuple[float, float]:
+    median, upper = np.quantile(slowdowns(request, allocation, belief), (0.5, QUANTILE))
+    return float(median), float(upper)
 
 
 def slowdowns(request: Allocation, allocation: Allocation, belief: SpeedBelief = PRIOR_BELIEF) -> FloatArray:
@@ -51,5 +72,4 @@ def _samples(belief: SpeedBelief) -> tuple[FloatArray, FloatArray]:
     """Parameters, shape (samples, 6), and CPUs needed a GPU, shape (samples,); the same ones each time."""
     generator = np.random.default_rng(0)
     parameters = belief.samples(generator.standard_normal((_SAMPLES, len(belief.mean))))
-    cpus_needed = CPUS_PER_GPU * np.exp(CPUS_PER_GPU_SPREAD * generator.standard_normal(_SAMPLES))
-    return parameters, cpus_needed
+    return parameters, belief.cpus.samples(generator.standard_normal(_SAMPLES))

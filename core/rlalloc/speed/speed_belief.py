@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlalloc.speed.cpus_needed import CPUS_NEEDED, CpusNeeded
 from rlalloc.speed.step_time import FloatArray, Layouts, log_speed
 
 _STEPS: Final = 40
@@ -40,10 +41,11 @@ class Measurements:
 
 @dataclass(frozen=True, eq=False)
 class SpeedBelief:
-    """A Gaussian over the parameters: mean, shape (6,), and covariance, shape (6, 6)."""
+    """A Gaussian over the parameters: mean, shape (6,), and covariance, shape (6, 6). Beside it, the CPUs needed."""
 
     mean: FloatArray
     covariance: FloatArray
+    cpus: CpusNeeded = CPUS_NEEDED
 
     def updated(self, measured: Measurements) -> "SpeedBelief":
         """Return what is believed after ``measured``."""
@@ -73,7 +75,8 @@ class SpeedBelief:
                 if damping > 1e8:
                     break
         slopes = self._slopes(here, residuals, measured)
-        return SpeedBelief(here, np.linalg.inv(slopes.T @ slopes + precision).astype(np.float64))
+        covariance = np.linalg.inv(slopes.T @ slopes + precision).astype(np.float64)
+        return SpeedBelief(here, covariance, self.cpus)
 
     def predicted(self, measured: Measurements, wanted: Layouts, group: int) -> FloatArray:
         """Most probable log speeds at ``wanted`` in the unit of ``group``; the belief has seen ``measured``."""

@@ -3,8 +3,7 @@
 Fitted to 44 families of measured points by ``make research RESEARCH_ARGS="speed-model --data DIR"``, which prints
 these figures (docs/results/speed-model.md): Pollux (Qiao et al., OSDI 2021; petuum/adaptdl, Apache-2.0), Gavel
 (Narayanan et al., OSDI 2020; stanford-futuredata/gavel, MIT), MPT (mosaicml/llm-foundry, Apache-2.0) and MLPerf
-Training v4.0 (mlcommons/training_results_v4.0, Apache-2.0). CPUs: Synergy (Mohan et al., OSDI 2022;
-msr-fiddle/synergy, MIT).
+Training v4.0 (mlcommons/training_results_v4.0, Apache-2.0).
 """
 
 from typing import Final
@@ -16,10 +15,5 @@ from rlalloc.speed.speed_belief import SpeedBelief
 MEAN: Final = (-1.58, -2.03, -1.58, -2.28, -0.38, 1.75)
 SPREAD: Final = (1.63, 2.08, 1.73, 2.28, 2.47, 1.49)
 """Means and standard deviations between families, in the order of ``step_time.PARAMETERS``."""
-
-CPUS_PER_GPU: Final = 1.0
-CPUS_PER_GPU_SPREAD: Final = 0.35
-"""CPUs that a GPU needs for full speed: median, and standard deviation of the logarithm. Synergy's language models
-need 1; its models fed from decoded images or audio need 3 and more, but these are not what rlalloc resizes."""
 
 PRIOR_BELIEF: Final = SpeedBelief(np.array(MEAN), np.diag(np.square(SPREAD)))

@@ -8,6 +8,7 @@ import msgspec
 from rlalloc.job import Allocation, Bounds, JobClass, Mode, Shares
 from rlalloc.objective import Resources
 from rlalloc.run_time import RunTimeEstimate
+from rlalloc.speed.longer_limits import ExpectedSlowdown
 
 ApplicationState = Literal["intended", "applied", "restoring", "begun", "left", "restored", "gone", "lost"]
 """Open: intended: journalled, Slurm perhaps touched · applied: read back as intended · restoring: being taken back.
@@ -39,7 +40,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     in one taken while it waited, the part of the expected cost that the new size was to save. ``nice`` is what was to
     be added to the job's own for its urgency, and ``patience_s`` the wait in which that falls to nothing; None where
     urgency did not count. ``run_time`` is how long the job was expected to run in the size that it asked for; None
-    where only its time limit was known.
+    where only its time limit was known. ``slowdown`` is what its new size was expected to cost; None where no policy
+    was asked or its answer was not allowed.
     """
 
     id: str
@@ -72,6 +74,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     nice: int | None = None
     patience_s: float | None = None
     run_time: RunTimeEstimate | None = None
+    slowdown: ExpectedSlowdown | None = None
 
     @property
     def skip_code(self) -> str:

@@ -53,6 +53,7 @@ DECISIONS: Final = Table(
     Column("nice", Integer),
     Column("patience_s", Double),
     Column("run_time", Text),
+    Column("slowdown", Text),
     Column("awaits_outcome", Integer, nullable=False, server_default="1"),
     Index("decisions_by_job", "job_id", "submitted_s"),
     Index("decisions_by_time", "decided_s", "id"),
