@@ -107,6 +107,7 @@ def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
         "+12, decays to 0 within 0:17:36 of waiting",
         "v000001",
         "1 node x 2 GPUs",  # the allocation
+        "1.60 times the run time, the time limit allows for 1.96; from profile gpt-25m, which names it",
         "begun",
         "COMPLETED",
         "reward -0.500",
@@ -128,7 +129,12 @@ def test_what_rlalloc_0_1_stored_is_explained(run: Run, tmp_path: Path) -> None:
     store.add_decisions(
         [
             msgspec.structs.replace(
-                DECISION, observation=observation, observation_schema=7, alternatives=None, run_time=None
+                DECISION,
+                observation=observation,
+                observation_schema=7,
+                alternatives=None,
+                run_time=None,
+                slowdown=None,
             )
         ]
     )

@@ -12,6 +12,7 @@ from rlalloc.job import Allocation, Shares
 from rlalloc.objective import Resources
 from rlalloc.observation import FEATURES, SCHEMA_ID
 from rlalloc.run_time import RunTimeEstimate
+from rlalloc.speed.longer_limits import ExpectedSlowdown
 from rlalloc.store import Application, Circumstances, Decision, JobHistory, OldDecision, Outcome, PolicyRow, Store
 from rlalloc.store.migrations.versions.r0003_feature_names import NAMES_OF_0_1
 
@@ -50,6 +51,7 @@ DECISION = Decision(
     nice=12,
     patience_s=1056.0,
     run_time=RunTimeEstimate(100.0, 264.0, 500.5, "20 runs of this user"),
+    slowdown=ExpectedSlowdown(1.6, 1.96, "profile gpt-25m, which names it"),
 )
 APPLICATION = Application(
     id=0,

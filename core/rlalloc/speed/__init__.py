@@ -5,6 +5,7 @@
 ``speed_belief``     what is known of those parameters, with its uncertainty
 ``speed_prior``      what is believed of a job of which nothing is known
 ``cpus_needed``      CPUs that a GPU needs for full speed
+``measured_scaling`` speeds as measured, below which no expectation falls
 ``profile_file``     the file that ``rlalloc profile`` writes
 ``profiled_speeds``  what such files say of a job
 ``family_speeds``    what a family's own runs say

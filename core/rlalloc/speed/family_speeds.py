@@ -6,14 +6,17 @@ what was believed before: a profile (``rlalloc.speed.profiled_speeds``) where on
 that had a run killed at its time limit in a smaller size goes back to the prior.
 """
 
+import math
 import re
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from rlalloc.job import Allocation
+from rlalloc.speed.measured_scaling import MeasuredScaling
 from rlalloc.speed.profile_file import Profile
 from rlalloc.speed.profiled_speeds import belief_of_named, belief_of_others, named_for, on_gpus_like
 from rlalloc.speed.speed_belief import Measurements, SpeedBelief
@@ -112,7 +115,7 @@ class FamilySpeeds:
             return before
         completed = sum(not run.timed_out for run in runs)
         source = f"{completed} of its own runs, on top of {before.source}"
-        return FamilySpeed(before.belief.updated(measured), source)
+        return FamilySpeed(_with_own_scaling(before.belief.updated(measured), measured), source)
 
     def _profiled(self, user: str, job_name: str, gpu_types: Sequence[str], request: Allocation) -> FamilySpeed:
         """What profiles say; each says the same of all jobs of one size."""
@@ -132,6 +135,15 @@ class FamilySpeeds:
 
 def _key(user: str, job_name: str, request: Allocation) -> _Key:
     return user, re.sub(r"\d+", "", job_name), request.gpus, request.nodes
+
+
+def _with_own_scaling(belief: SpeedBelief, measured: Measurements) -> SpeedBelief:
+    """Where a profile names the family, its own runs have a say even if they contradict the profile."""
+    own = MeasuredScaling.of(
+        dict(zip(measured.layouts.gpus.astype(int).tolist(), measured.log_speed.tolist(), strict=True)),
+        math.sqrt(2.0) * float(measured.noise.max()),
+    )
+    return replace(belief, scaling=(*belief.scaling, own)) if belief.scaling and own is not None else belief
 
 
 def _measurements(runs: Iterable[SizedRun], request: Allocation) -> Measurements | None:

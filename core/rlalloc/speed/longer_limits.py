@@ -55,11 +55,14 @@ def slowdowns(request: Allocation, allocation: Allocation, belief: SpeedBelief =
     """
     gpus = [max(1, size.gpus) for size in (request, allocation)]
     nodes = [min(size.nodes, count) for size, count in zip((request, allocation), gpus, strict=True)]
-    parameters, cpus_needed = _samples(belief)
+    parameters, cpus_needed, scatter = _samples(belief)
     by_size = log_speed(parameters, Layouts.at_fixed_global_batch(gpus, nodes, gpus[0]))
+    slower = by_size[:, 0] - by_size[:, 1]
+    for measured in belief.scaling:
+        slower = np.maximum(slower, measured.log_slowdown(*gpus) + measured.noise * scatter)
     linear = math.log(gpus[0] / gpus[1])
     least, most = sorted((_LEAST_EXPONENT * linear, linear))
-    slower = np.clip(by_size[:, 0] - by_size[:, 1], least, most)
+    slower = np.clip(slower, least, most)
     fed, fed_then = (
         np.minimum(1.0, size.cpus_per_gpu / cpus_needed) if size.cpus_per_gpu else np.ones(_SAMPLES)
         for size in (request, allocation)
@@ -68,8 +71,9 @@ def slowdowns(request: Allocation, allocation: Allocation, belief: SpeedBelief =
 
 
 @functools.lru_cache(maxsize=256)
-def _samples(belief: SpeedBelief) -> tuple[FloatArray, FloatArray]:
-    """Parameters, shape (samples, 6), and CPUs needed a GPU, shape (samples,); the same ones each time."""
+def _samples(belief: SpeedBelief) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Parameters, shape (samples, 6), CPUs needed a GPU, and standard normal scatter; the same draws each time."""
     generator = np.random.default_rng(0)
     parameters = belief.samples(generator.standard_normal((_SAMPLES, len(belief.mean))))
-    return parameters, belief.cpus.samples(generator.standard_normal(_SAMPLES))
+    cpus_needed = belief.cpus.samples(generator.standard_normal(_SAMPLES))
+    return parameters, cpus_needed, generator.standard_normal(_SAMPLES)

@@ -1,7 +1,8 @@
 """What profiles say of a job: of one that trains the profiled model, and of others on the same type of GPU.
 
 A job that a profile names (``applies_to.jobs``) is taken to train the profiled model with the profiled global batch:
-the points narrow its belief like measurements of its own, and say how many CPUs a GPU needs.
+the points narrow its belief like measurements of its own, and say how many CPUs a GPU needs. Its slowdown is never
+expected to be less than the one that was measured (``rlalloc.speed.measured_scaling``).
 
 Another job on GPUs of the profile's type runs on the same kind of machine, but trains another model. ``SHARED`` is
 the part of the variance between families that families on one kind of machine have in common. For Gaussians, a
@@ -17,14 +18,16 @@ from typing import Final
 
 import numpy as np
 
+from rlalloc.speed.measured_scaling import MeasuredScaling
 from rlalloc.speed.profile_file import Measured, Profile, Size
 from rlalloc.speed.speed_belief import Measurements, SpeedBelief
 from rlalloc.speed.speed_prior import PRIOR_BELIEF
 from rlalloc.speed.step_time import Layouts
 
 SHARED: Final = 0.5
-"""Of 0, 0.25, 0.5, 0.75 and 0.9, the value with the smallest error and the best coverage where published tables
-measured other models on the same GPUs: ``make research RESEARCH_ARGS="shared-speeds --data DIR"``."""
+"""Of 0, 0.25, 0.5, 0.75 and 0.9 the one whose 95% quantiles hold best where published tables measured other models on
+the same GPUs; its mean error is within 0.2 points of the smallest. ``make research RESEARCH_ARGS="shared-speeds
+--data DIR"`` prints them all."""
 LEAST_NOISE: Final = 0.1
 """Of a point's logarithm: the job is not quite the profiled model, nor the node of today that of then."""
 
@@ -62,7 +65,7 @@ def belief_of_named(profile: Profile, requested_gpus: int) -> SpeedBelief:
         [layouts.index(layout) for layout in layouts],
     )
     after = _after(points, requested_gpus)
-    return SpeedBelief(after.mean, after.covariance, cpus)
+    return SpeedBelief(after.mean, after.covariance, cpus, _scaling(points))
 
 
 def belief_of_others(profile: Profile) -> SpeedBelief:
@@ -97,6 +100,15 @@ def _after(points: Sequence[_Point], requested_gpus: int) -> SpeedBelief:
             np.maximum(LEAST_NOISE, [measured.noise for measured in best.values()]),
         )
     )
+
+
+def _scaling(points: Sequence[_Point]) -> tuple[MeasuredScaling, ...]:
+    """The fastest point of each number of GPUs; a slowdown has the noise of two."""
+    best: dict[int, float] = {}
+    for size, measured in points:
+        best[size.gpus] = max(best.get(size.gpus, -math.inf), math.log(measured.tokens_per_s))
+    found = MeasuredScaling.of(best, LEAST_NOISE * math.sqrt(2.0))
+    return () if found is None else (found,)
 
 
 def _measured(profile: Profile) -> list[_Point]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.speed.cpus_needed import CPUS_NEEDED, CpusNeeded
+from rlalloc.speed.measured_scaling import MeasuredScaling
 from rlalloc.speed.step_time import FloatArray, Layouts, log_speed
 
 _STEPS: Final = 40
@@ -41,11 +42,15 @@ class Measurements:
 
 @dataclass(frozen=True, eq=False)
 class SpeedBelief:
-    """A Gaussian over the parameters: mean, shape (6,), and covariance, shape (6, 6). Beside it, the CPUs needed."""
+    """A Gaussian over the parameters: mean, shape (6,), and covariance, shape (6, 6).
+
+    Beside it the CPUs needed, and what was measured of this very model, where something was.
+    """
 
     mean: FloatArray
     covariance: FloatArray
     cpus: CpusNeeded = CPUS_NEEDED
+    scaling: tuple[MeasuredScaling, ...] = ()
 
     def updated(self, measured: Measurements) -> "SpeedBelief":
         """Return what is believed after ``measured``."""
@@ -76,7 +81,7 @@ class SpeedBelief:
                     break
         slopes = self._slopes(here, residuals, measured)
         covariance = np.linalg.inv(slopes.T @ slopes + precision).astype(np.float64)
-        return SpeedBelief(here, covariance, self.cpus)
+        return SpeedBelief(here, covariance, self.cpus, self.scaling)
 
     def predicted(self, measured: Measurements, wanted: Layouts, group: int) -> FloatArray:
         """Most probable log speeds at ``wanted`` in the unit of ``group``; the belief has seen ``measured``."""
