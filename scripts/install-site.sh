@@ -67,6 +67,31 @@ parse() {
     done
 }
 
+# Names all that is missing, before anything is changed.
+check_prerequisites() {
+    local missing=() command python_version
+    if ! "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        missing+=("Python 3.11 or later as $PYTHON; name another one by RLALLOC_PYTHON")
+    else
+        "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null ||
+            missing+=("Python's modules venv and ensurepip (apt-get install python3-venv)")
+        "$PYTHON" -c 'import ctypes; ctypes.CDLL("libgomp.so.1")' 2>/dev/null ||
+            missing+=("libgomp.so.1, which LightGBM loads (apt-get install libgomp1, dnf install libgomp)")
+        python_version=$("$PYTHON" -c 'import sys; print(sys.version_info[:2])')
+        [ -z "$dependencies_from" ] ||
+            [ "$("$dependencies_from/bin/python" -c 'import sys; print(sys.version_info[:2])' 2>/dev/null)" = "$python_version" ] ||
+            missing+=("a virtual environment of the same version of Python in $dependencies_from")
+    fi
+    for command in systemd-sysusers systemd-tmpfiles tar; do
+        [ -x "$(command -v "$command")" ] || missing+=("the command $command")
+    done
+    id "$slurm_user" >/dev/null 2>&1 || missing+=("a user $slurm_user; name SlurmUser by --slurm-user")
+    [ "${#missing[@]}" -eq 0 ] || {
+        printf 'install-site: missing: %s\n' "${missing[@]}" >&2
+        fail "nothing was changed; install what is missing and run this again"
+    }
+}
+
 # Built from a copy, as setuptools leaves build/ in the tree and would pack what an older build left there.
 build_wheel() {
     local builder=$1
@@ -83,9 +108,9 @@ install_programs() {
     "$PREFIX/bin/python" -c 'import pip' 2>/dev/null || "$PYTHON" -m venv --clear "$PREFIX"
     site=$("$PREFIX/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     if [ -n "$dependencies_from" ]; then
-        borrowed=$("$dependencies_from/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))') ||
-            fail "no working Python in $dependencies_from/bin" 2
-        [ "${borrowed##*/lib/}" = "${site##*/lib/}" ] || fail "$dependencies_from and $PREFIX have different versions of Python" 2
+        borrowed=$("$dependencies_from/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+        [ "${borrowed##*/lib/}" = "${site##*/lib/}" ] ||
+            fail "$PREFIX has another version of Python than $dependencies_from: remove it, then run this again" 1
         say "packages borrowed from $borrowed"
         build_wheel "$dependencies_from/bin/python" --no-build-isolation
         printf '%s\n' "$borrowed" >"$site/borrowed.pth"
@@ -105,7 +130,6 @@ install_programs() {
 
 install_users_and_folders() {
     say "user rlalloc, /run/rlalloc, /var/lib/rlalloc"
-    id "$slurm_user" >/dev/null 2>&1 || fail "there is no user $slurm_user here; name SlurmUser by --slurm-user" 2
     install -D -m 0644 "$PROJECT/systemd/rlalloc.sysusers.conf" "$SYSUSERS"
     install -d "${TMPFILES%/*}"
     sed -E "/^[df] /s/ slurm( +)/ $slurm_user\1/" "$PROJECT/systemd/rlalloc.tmpfiles.conf" >"$TMPFILES"
@@ -212,6 +236,7 @@ main() {
         remove_all
         return
     fi
+    check_prerequisites
     WORK=$(mktemp -d)
     trap 'rm -rf "$WORK"' EXIT
     install_users_and_folders
