@@ -9,7 +9,10 @@ from rich.table import Table
 from rlalloc.bounds import NodeShape, SiteBounds, bounds_for, parse_directives, task_per_gpu
 from rlalloc.config import Config
 from rlalloc.consent import consent_of
+from rlalloc.errors import ConfigError
 from rlalloc.job import Allocation, Bounds, JobClass
+from rlalloc.llm.gpu_types import memory_gib
+from rlalloc.llm.needed_bounds import facts_of_job, with_model_needs
 from rlalloc.script_class import class_of, directive_words
 from rlalloc.script_words import read_script
 from rlalloc_cli.explain import bounds_lines
@@ -17,6 +20,7 @@ from rlalloc_cli.terminal import CONSOLE
 
 _CPUS_PER_GPU: Final = 8
 _MIB_PER_GPU: Final = 65_536
+_GPU_TYPE: Final = re.compile(r"(?:--gres[= ]gpu:|--gpus-per-node[= ]|--gpus[= ]|-G\s*)([A-Za-z][\w.-]*):")
 _OPTIONS: Final = {
     "nodes": (r"-N\s*|--nodes[= ]", 1),
     "gpus_per_node": (r"--gres[= ]gpu:|--gpus-per-node[= ]|--gpus[= ]|-G\s*", 1),
@@ -25,19 +29,24 @@ _OPTIONS: Final = {
 
 
 class ScriptReport(msgspec.Struct, frozen=True):
-    """What rlalloc makes of a script; ``bounds`` None where it leaves the job alone or as submitted, and why."""
+    """What rlalloc makes of a script; ``bounds`` None where it leaves the job alone.
+
+    ``gpu_memory_gib`` is that of a GPU, None where its type is unknown: then only parallel sizes count.
+    """
 
     job_class: JobClass | None
     words: tuple[str, ...] | None
     fingerprint: str
     request: Allocation
     bounds: Bounds | None
+    gpu_memory_gib: float | None = None
 
 
-def report_on(script: bytes, config: Config, node_gpus: int) -> ScriptReport:
+def report_on(script: bytes, config: Config, node_gpus: int, gpu_type: str | None = None) -> ScriptReport:
     """Read a script as the plugin and the daemon do, on nodes of ``node_gpus`` GPUs, by the first rule for its class.
 
-    Its #SBATCH lines tell the request as far as bounds need it. Raises DirectiveError for a wrong #RLALLOC line.
+    Its #SBATCH lines tell the request as far as bounds need it, and the type of the GPUs if ``gpu_type`` is None.
+    Raises DirectiveError for a wrong #RLALLOC line, ConfigError for a type of GPU of which the memory is not known.
     """
     job_class = class_of(script, config.commands)
     read = read_script(script, config.word_table)
@@ -51,7 +60,11 @@ def report_on(script: bytes, config: Config, node_gpus: int) -> ScriptReport:
     )
     shape = NodeShape(gpus=node_gpus, cpus=node_gpus * _CPUS_PER_GPU, mem_mib=node_gpus * _MIB_PER_GPU)
     bounds = bounds_for(request, directives, site, shape, None, consent)
-    return ScriptReport(job_class, read.words, read.fingerprint, request, bounds)
+    gib = _gpu_memory_gib(script, config, gpu_type)
+    if read.words:
+        facts = facts_of_job(read.words, directives.job_class or job_class)
+        bounds = with_model_needs(bounds, request, facts, gib, node_gpus)
+    return ScriptReport(job_class, read.words, read.fingerprint, request, bounds, gib)
 
 
 def print_report(report: ScriptReport) -> None:
@@ -66,13 +79,32 @@ def print_report(report: ScriptReport) -> None:
     request = report.request
     table.add_row("request", f"{request.nodes} x {request.gpus_per_node} GPUs, {request.tasks_per_node} tasks a node")
     if report.bounds is not None:
-        for name, line in bounds_lines(report.bounds)[:2]:
-            table.add_row(name, line)
+        known = report.gpu_memory_gib is not None
+        memory = f"{report.gpu_memory_gib:g} GiB" if known else "unknown: name the type of GPU with --gpu"
+        table.add_row("GPU memory", memory)
+        for name, line in bounds_lines(report.bounds):
+            if name in ("script", "bounds: GPUs"):
+                table.add_row(name, line)
     CONSOLE.print(table)
 
 
+def _gpu_memory_gib(script: bytes, config: Config, gpu_type: str | None) -> float | None:
+    """The memory of a GPU: of the type that was asked for, else of the type in the #SBATCH lines."""
+    if gpu_type is None:
+        found = _GPU_TYPE.search(_sbatch_lines(script))
+        return memory_gib(found[1], config.gpu_memory) if found is not None else None
+    gib = memory_gib(gpu_type, config.gpu_memory)
+    if gib is None:
+        raise ConfigError(f"--gpu {gpu_type}: unknown; add its memory to gpu_memory in the configuration")
+    return gib
+
+
+def _sbatch_lines(script: bytes) -> str:
+    return "\n".join(re.findall(r"^#SBATCH(.*)$", script.decode("latin-1"), re.MULTILINE))
+
+
 def _request_of(script: bytes) -> Allocation:
-    lines = "\n".join(re.findall(r"^#SBATCH(.*)$", script.decode("latin-1"), re.MULTILINE))
+    lines = _sbatch_lines(script)
     found = {}
     for name, (option, default) in _OPTIONS.items():
         match = re.search(rf"(?:{option})(?:[A-Za-z][\w.-]*:)?([0-9]{{1,6}})", lines)

@@ -93,9 +93,15 @@ def check(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A batch script, as sbatch takes it.")],
     *,
     node_gpus: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of a node of the partition.")] = 8,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="The type of GPU, such as a100-80, if the script names none.")
+    ] = None,
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Show how a batch script is read and which GPU counts its job may get. Exit 1 for a wrong #RLALLOC line."""
+    """Show how a batch script is read and which GPU counts its job may get, by what its model needs, too.
+
+    Exit 1 for a wrong #RLALLOC line.
+    """
     from rlalloc_cli.check import print_report, report_on
 
     loaded = _load(config)
@@ -104,7 +110,9 @@ def check(
     except OSError as err:
         fail(f"{script}: {err.strerror}", code=2)
     try:
-        print_report(report_on(text, loaded, node_gpus))
+        print_report(report_on(text, loaded, node_gpus, gpu))
+    except ConfigError as err:
+        fail(str(err), code=2)
     except RlallocError as err:
         fail(str(err), code=1)
 

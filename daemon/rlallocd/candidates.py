@@ -10,9 +10,8 @@ from rlalloc.config import Config, Rule
 from rlalloc.consent import NO_CONSENT, Consent, consent_of
 from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation, Bounds, JobClass, JobView, Mode
-from rlalloc.llm.facts import facts_of_words
 from rlalloc.llm.gpu_types import memory_gib
-from rlalloc.llm.needed_bounds import with_model_needs
+from rlalloc.llm.needed_bounds import facts_of_job, with_model_needs
 from rlalloc.view import ClusterView
 from rlallocd.cluster_views import ClusterViews, queue_of
 from rlallocd.job_tag import Tag, read_tag
@@ -180,11 +179,8 @@ def _with_model_needs(
     words = candidate.tag.words
     if not words or len(bounds.gpu_counts) == 1:
         return bounds
-    facts = facts_of_words(words)
-    if facts.purpose is None and job_class == "serve":
-        facts = msgspec.structs.replace(facts, purpose="serve")
     memory_gib = _gpu_memory_gib(candidate.job.gpu_type, cluster, config)
-    return with_model_needs(bounds, request, facts, memory_gib, cluster.shape.gpus)
+    return with_model_needs(bounds, request, facts_of_job(words, job_class), memory_gib, cluster.shape.gpus)
 
 
 def _gpu_memory_gib(gpu_type: str, cluster: ClusterView, config: Config) -> float | None:

@@ -317,6 +317,46 @@ def test_check_shows_how_a_script_is_read(run: Run, tmp_path: Path) -> None:
     assert run("check", str(tmp_path / "none.sh")).returncode == 2
 
 
+LLAMA = """#!/bin/sh
+#SBATCH --nodes=1 --gpus-per-node=8
+#RLALLOC gpus=1-8
+torchrun --nproc_per_node=$SLURM_GPUS_ON_NODE sft.py --model_name meta-llama/Llama-2-7b-hf --bf16 --fsdp full_shard \\
+    --gradient_checkpointing --max_seq_length 2048
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "workable"),
+    [
+        (
+            "#SBATCH --nodes=1 --gpus-per-node=a100:8",
+            (),
+            "2 (from the model) to 8 (from the script); workable: 2, 4",
+        ),
+        ("#SBATCH --gres=gpu:a100_40:8", (), "4 (from the model) to 8 (from the script); workable: 4, 8"),
+        ("#SBATCH --gpus-per-node=8", ("--gpu", "a100-40"), "4 (from the model)"),
+        ("#SBATCH --gpus-per-node=8", (), "1 (from the script) to 8"),
+    ],
+)
+def test_check_knows_what_the_model_needs(
+    run: Run, tmp_path: Path, line: str, options: tuple[str, ...], workable: str
+) -> None:
+    """Llama 2 7B, full fine-tuning with FSDP: the counts that have too little memory are left out."""
+    script = tmp_path / "job.sh"
+    script.write_text(LLAMA.replace("#SBATCH --nodes=1 --gpus-per-node=8", line))
+    done = run("check", str(script), *options)
+    assert done.returncode == 0
+    assert workable in " ".join(done.stdout.split())
+    assert ("name the type of GPU with --gpu" in done.stdout) == ("from the model" not in workable)
+
+
+def test_check_refuses_a_type_of_gpu_without_a_known_memory(run: Run, tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text(LLAMA)
+    done = run("check", str(script), "--gpu", "abacus")
+    assert (done.returncode, "gpu_memory" in done.stderr) == (2, True)
+
+
 def test_status_tells_by_which_table_the_plugin_reads(run: Run, config: Path, tmp_path: Path) -> None:
     """The intercept file is the daemon's; after an edit of the configuration it is another than the file's."""
     config.write_text(config.read_text() + f"runtime_directory: {tmp_path}\n")

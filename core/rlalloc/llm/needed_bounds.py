@@ -1,16 +1,25 @@
 """Bounds of a job, narrowed by what its LLM needs. Pure functions."""
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from rlalloc.job import Allocation, Bounds
-from rlalloc.llm.facts import Facts
+from rlalloc.job import Allocation, Bounds, JobClass
+from rlalloc.llm.facts import Facts, facts_of_words
 from rlalloc.llm.model_needs import makes_sense, memory_on
 
 MODEL: Final = "model"
 """Who says so, where the model's memory or its parallel sizes raise the least count."""
+
+
+def facts_of_job(words: Sequence[str], job_class: JobClass) -> Facts:
+    """What the words of a script's tag tell of its LLM; the job's class where they do not tell the purpose."""
+    facts = facts_of_words(words)
+    if facts.purpose is None and job_class == "serve":
+        return msgspec.structs.replace(facts, purpose="serve")
+    return facts
 
 
 def with_model_needs(
