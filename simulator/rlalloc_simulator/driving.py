@@ -11,6 +11,7 @@ from rlalloc_simulator.engine.batched_simulators import decide
 from rlalloc_simulator.engine.engine_records import Numbers, Records
 from rlalloc_simulator.engine.policy_views import cluster_view, job_view
 from rlalloc_simulator.engine.simulator import SIZE_FIELDS
+from rlalloc_simulator.late_driving import first_answer, look
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,12 +22,14 @@ class Driven:
     sizes         (jobs, 7) what each was given by its last decision, columns SIZE_FIELDS; else as submitted
     decided       decisions that were applied
     unplaceable   answers that no nodes could hold: those jobs stayed as they were
+    updates       changes of a waiting job's size or nice: what a real site would have been asked for
     """
 
     outcomes: Records
     sizes: Numbers
     decided: int
     unplaceable: int
+    updates: int
 
 
 def drive(
@@ -43,11 +46,16 @@ def drive(
     that has ended, 0 to 1. Before each decision ``before`` gets the jobs of the batch that still wait for theirs, the
     one to decide first.
     """
-    decided = unplaceable = 0
+    decided = unplaceable = updates = 0
     sizes = sizes_now(simulator)
     while not simulator.finished:
         asked = simulator.run()
-        if policy is None:
+        if simulator.freed:
+            if policy is not None:
+                late = look(simulator, jobs, policy)
+                sizes[late] = sizes_now(simulator, late)
+                updates += len(late)
+        elif policy is None:
             simulator.leave(asked)
         else:
             for place, number in enumerate(asked.tolist()):
@@ -57,13 +65,15 @@ def drive(
                     decided += 1
                 else:
                     unplaceable += 1
-            sizes[asked] = sizes_now(simulator, asked)
+            now = sizes_now(simulator, asked)
+            updates += int((now != sizes[asked])[:, :-1].any(axis=1).sum())  # patience is no field of Slurm's
+            sizes[asked] = now
         if report is not None and jobs:
             report(float(simulator.world.clock[0]["ended"]) / len(jobs))
-    return Driven(simulator.outcomes(), sizes, decided, unplaceable)
+    return Driven(simulator.outcomes(), sizes, decided, unplaceable, updates)
 
 
-def sizes_now(simulator: Simulator, numbers: Numbers | slice = slice(None)) -> Numbers:
+def sizes_now(simulator: Simulator, numbers: Numbers | list[int] | slice = slice(None)) -> Numbers:
     """Return what each of these jobs requests or holds now, shape (jobs, 7), columns SIZE_FIELDS."""
     sizes, jobs = simulator.world.sizes[numbers], simulator.world.jobs
     patience_s = jobs["patience_s"][numbers]
@@ -75,4 +85,7 @@ def sizes_now(simulator: Simulator, numbers: Numbers | slice = slice(None)) -> N
 def _decide(simulator: Simulator, number: int, submitted: SubmittedJob, policy: Heuristic) -> bool:
     """Ask the policy and apply its answer; False where no nodes could hold it: the job stays as it is."""
     job, view = job_view(simulator, number, submitted), cluster_view(simulator, number)
-    return decide(simulator, number, submitted, view, policy(job, view))
+    shares = policy(job, view)
+    if simulator.site.interception.late:
+        shares = first_answer(simulator, submitted, view, shares)
+    return decide(simulator, number, submitted, view, shares)

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from rlalloc.bounds import NodeShape
+from rlalloc.late_decisions import LateRules
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.engine import NodeKind, PartitionKind, SimulatedSite, SubmittedJob, UserKind
 from rlalloc_simulator.workloads import ClusterDescription, WorkloadJob
@@ -59,6 +60,17 @@ def site_of(cluster: ClusterDescription, jobs: Sequence[WorkloadJob]) -> Simulat
 def with_urgency(site: SimulatedSite, rules: UrgencyRules = SIMULATED_URGENCY) -> SimulatedSite:
     """Return the same site, on which urgency counts: for policies whose urgency is not always 1."""
     return msgspec.structs.replace(site, interception=msgspec.structs.replace(site.interception, urgency=rules))
+
+
+def with_late_decisions(site: SimulatedSite, after_s: float, rules: LateRules | None = None) -> SimulatedSite:
+    """Return the same site, on which sizes are decided when jobs could start, ``after_s`` after resources were freed.
+
+    With ``rules`` in the place of the site's own.
+    """
+    changed = msgspec.structs.replace(
+        site.interception, late=True, late_after=after_s, late_rules=rules or site.interception.late_rules
+    )
+    return msgspec.structs.replace(site, interception=changed)
 
 
 def submitted_from(

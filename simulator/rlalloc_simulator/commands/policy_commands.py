@@ -57,6 +57,12 @@ def compare(  # noqa: PLR0913 (the options of the command)
     ] = DEFAULT_RULES.patience,
     knowledge: KnowledgeOption = "limits",
     limits: LimitsOption = "recorded",
+    late: Annotated[
+        float | None,
+        typer.Option(
+            min=0, metavar="SECONDS", help="Decide sizes when jobs could start, this long after resources were freed."
+        ),
+    ] = None,
     seed: SeedOption = 0,
     processes: ProcessesOption = 1,
 ) -> None:
@@ -87,6 +93,7 @@ def compare(  # noqa: PLR0913 (the options of the command)
             urgency=UrgencyRules(nice_band=nice_band, patience=patience),
             knowledge=knowledge_named(knowledge),
             limits=limits_named(limits),
+            late_after_s=late,
         )
         compared = comparison.compare(names, settings, parallel_map, report)
     known = f"run times: {settings.knowledge}, limits: {settings.limits}"

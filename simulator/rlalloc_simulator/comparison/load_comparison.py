@@ -27,7 +27,7 @@ class ComparisonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """For each of ``loads``, so many ``workloads`` of ``hours`` from a model, on ``nodes`` alike nodes.
 
     ``urgency`` is what the site lets policies do to the order of its queue, ``knowledge`` what they know of run
-    times, ``limits`` how users choose time limits.
+    times, ``limits`` how users choose time limits. ``late_after_s`` as in ``RunSettings``.
     """
 
     model: str = "philly"
@@ -42,6 +42,7 @@ class ComparisonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     urgency: UrgencyRules = SIMULATED_URGENCY
     knowledge: Knowledge = "limits"
     limits: Limits = "recorded"
+    late_after_s: float | None = None
 
 
 class PolicyAtLoad(msgspec.Struct, frozen=True):
@@ -81,9 +82,8 @@ def compare(
     Deterministic for a seed. Raises PolicyError for a name that is not known, WorkloadError for a model.
     """
     load_model(settings.model)
-    runs = {
-        name: Run(HeuristicPolicy(name), RunSettings(knowledge=settings.knowledge)) for name in (REFERENCE, *policies)
-    }
+    rules = RunSettings(knowledge=settings.knowledge, late_after_s=settings.late_after_s)
+    runs = {name: Run(HeuristicPolicy(name), rules) for name in (REFERENCE, *policies)}
     for run in runs.values():
         run.policy.policy(settings.urgency)
     seeds = range(settings.seed, settings.seed + settings.workloads)

@@ -29,7 +29,7 @@ from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.progress import ProgressCallback, silent
 from rlalloc_simulator.report.plugin_metrics import METRICS, mean_costs, measure_further
 from rlalloc_simulator.requeueing import ResizingSimulator
-from rlalloc_simulator.site_from_workload import Workload, with_urgency
+from rlalloc_simulator.site_from_workload import Workload, with_late_decisions, with_urgency
 
 Name = TypeVar("Name")
 
@@ -51,13 +51,16 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Under which rules a workload runs, and what is measured.
 
     ``urgency`` are rules in the place of the site's own, ``knowledge`` is what policies know of run times. With
-    ``requeue`` running jobs are requeued in other sizes. ``further`` measures the figures of ``plugin_metrics``,
+    ``requeue`` running jobs are requeued in other sizes. ``late_after_s`` decides the sizes of waiting jobs when they
+    could start, so long after resources were freed (``rlalloc.late_decisions``); with None the site decides that.
+    ``further`` measures the figures of ``plugin_metrics``,
     ``costs`` the terms of the objective.
     """
 
     urgency: UrgencyRules | None = None
     knowledge: Knowledge = "limits"
     requeue: bool = False
+    late_after_s: float | None = None
     further: bool = False
     costs: bool = False
 
@@ -119,6 +122,8 @@ def run_policy(policy: ComparedPolicy, workload: Workload, settings: RunSettings
     site, jobs = workload
     if settings.urgency is not None:
         site = with_urgency(site, settings.urgency)
+    if settings.late_after_s is not None:
+        site = with_late_decisions(site, settings.late_after_s)
     jobs = with_knowledge(site, jobs, settings.knowledge)
     heuristic = policy.policy(site.interception.urgency)
     simulator = (
@@ -134,8 +139,8 @@ def run_simulator(
 
     What ``settings`` say is measured; their rules are those of the simulator.
     """
-    outcomes = drive(simulator, jobs, heuristic).outcomes
-    result = result_of(outcomes, jobs, simulator.site)
+    driven = drive(simulator, jobs, heuristic)
+    result = msgspec.structs.replace(result_of(driven.outcomes, jobs, simulator.site), updates=driven.updates)
     if not (settings.further or settings.costs):
         return result
     consequences, at = consequences_of(simulator, KnownBefore.of(jobs)), setting_of(simulator.site)

@@ -27,8 +27,9 @@ class WorkloadResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     the same jobs. ``wait_s`` and ``bounded_slowdown`` are of those that started. Means of no jobs are NaN.
     ``gpu_use`` is GPU time held over what there was from the first submission to the last end. ``killed`` counts jobs
     whose first run, or end, was a kill for time or memory, also where their users had asked for too little;
-    ``requeues`` counts runs. ``further`` are those of ``plugin_metrics``, plug-ins' too, ``costs`` the mean costs of
-    the objective's terms; both are empty unless asked for.
+    ``requeues`` counts runs, ``updates`` changes of a waiting job's size or nice. ``further`` are those of
+    ``plugin_metrics``, plug-ins' too, ``costs`` the mean costs of the objective's terms; both are empty unless asked
+    for.
     """
 
     jobs: int
@@ -42,6 +43,7 @@ class WorkloadResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     killed: int
     requeues: int
     users: dict[str, UserSum]
+    updates: int = 0
     further: dict[str, float | None] = {}
     costs: dict[str, float | None] = {}
 

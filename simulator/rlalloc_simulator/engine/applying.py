@@ -4,7 +4,7 @@ import math
 
 from rlalloc_simulator.engine.compilation import compiled
 from rlalloc_simulator.engine.engine_records import DEFERRED, NOBODY, PENDING, RUNNING, Numbers, Record, World
-from rlalloc_simulator.engine.event_loop import ASKS, advance, wake
+from rlalloc_simulator.engine.event_loop import ASKS, FREED, advance, wake
 from rlalloc_simulator.engine.job_runs import await_turn, defer
 from rlalloc_simulator.engine.job_runs import requeue as _requeue
 from rlalloc_simulator.engine.placement import could_hold
@@ -56,13 +56,17 @@ def run_answered(world: World, sizes: Numbers) -> int:
     Return the first job whose row no nodes could hold, or NOBODY.
     """
     clock = world.clock[0]
-    while advance(world, math.inf) == ASKS:
+    while True:
+        code = advance(world, math.inf)
+        if code == FREED:
+            continue
+        if code != ASKS:
+            return NOBODY
         asked = world.asked[: clock["asked"]].copy()
         clock["asked"] = 0
         unholdable = resize(world, asked, sizes[asked])
         if unholdable != NOBODY:
             return unholdable
-    return NOBODY
 
 
 @compiled

@@ -196,6 +196,7 @@ CLOCK: Final = np.dtype(
         ("next_calculation_s", "f8"),
         ("next_answer_s", "f8"),
         ("next_review_s", "f8"),
+        ("next_look_s", "f8"),  # of late decisions
         ("arrived", "i8"),
         ("failures", "i8"),
         ("queued", "i8"),

@@ -73,3 +73,11 @@ def _sink(world: World, place: int) -> None:
         _put(world, world.agenda[child], place)
         place = child
     _put(world, number, place)
+
+
+@compiled
+def plan_look(world: World) -> None:
+    """Resources have been freed: where the site decides late, plan its look at the queue."""
+    clock, rules = world.clock[0], world.rules[0]
+    if rules["late"]:
+        clock["next_look_s"] = min(clock["next_look_s"], clock["now_s"] + rules["late_after"])

@@ -13,7 +13,7 @@ from typing import Final
 from rlalloc_simulator.engine.backfill import backfill
 from rlalloc_simulator.engine.compilation import compiled
 from rlalloc_simulator.engine.engine_records import CANCELLED, DEFERRED, PENDING, RUNNING, World
-from rlalloc_simulator.engine.event_heap import cancel_plan, plan
+from rlalloc_simulator.engine.event_heap import cancel_plan, plan, plan_look
 from rlalloc_simulator.engine.job_runs import await_turn, conclude, defer, fail_jobs_on, finish
 from rlalloc_simulator.engine.main_pass import main_pass
 from rlalloc_simulator.engine.queue_priority import calculate, dequeue
@@ -21,11 +21,15 @@ from rlalloc_simulator.engine.queue_priority import calculate, dequeue
 FINISHED: Final = 0
 REACHED: Final = 1
 ASKS: Final = 2
+FREED: Final = 3
 
 
 @compiled
 def advance(world: World, until_s: float) -> int:
-    """Run until all jobs have ended (FINISHED), ``until_s`` (REACHED) or a question (ASKS, see ``world.asked``)."""
+    """Run until all jobs have ended (FINISHED), ``until_s`` (REACHED) or a question (ASKS, see ``world.asked``).
+
+    Where the site decides late, also until resources have been freed while jobs wait (FREED).
+    """
     clock = world.clock[0]
     while True:
         time_s = next_time(world)
@@ -38,6 +42,10 @@ def advance(world: World, until_s: float) -> int:
         _nodes_change(world)
         _agenda_comes_due(world)
         _jobs_arrive(world)
+        if clock["next_look_s"] <= clock["now_s"]:
+            clock["next_look_s"] = math.inf
+            if clock["queued"] > 0:
+                return FREED
         _schedule(world)
         _review(world)
         if clock["asked"] > 0 and clock["next_answer_s"] <= clock["now_s"]:
@@ -87,7 +95,7 @@ def next_time(world: World) -> float:
     """When the next thing happens; infinite if nothing will."""
     clock = world.clock[0]
     time_s = min(clock["next_pass_s"], clock["next_full_pass_s"], clock["next_backfill_s"])
-    time_s = min(time_s, clock["next_calculation_s"], clock["next_review_s"])
+    time_s = min(time_s, clock["next_calculation_s"], clock["next_review_s"], clock["next_look_s"])
     if clock["asked"] > 0:
         time_s = min(time_s, clock["next_answer_s"])
     if clock["arrived"] < len(world.jobs):
@@ -128,6 +136,7 @@ def _agenda_comes_due(world: World) -> None:
         cancel_plan(world, number)
         if number >= jobs:
             world.nodes[number - jobs]["up"] = True
+            plan_look(world)
             wake(world)
         else:
             _job_comes_due(world, number)

@@ -26,7 +26,7 @@ from rlalloc_simulator.engine.engine_records import (
     Records,
     World,
 )
-from rlalloc_simulator.engine.event_heap import cancel_plan, plan
+from rlalloc_simulator.engine.event_heap import cancel_plan, plan, plan_look
 from rlalloc_simulator.engine.queue_priority import count_usage, enqueue
 
 _steps_taken, _nice_left = compiled(steps_taken), compiled(nice_left)
@@ -275,6 +275,7 @@ def _release(world: World, number: int) -> None:
         world.holds[link]["next"] = clock["free_hold"]
         clock["free_hold"] = link
     _count(world, number, -1)
+    plan_look(world)
 
 
 @compiled

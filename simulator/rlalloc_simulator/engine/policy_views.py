@@ -3,9 +3,12 @@
 ``rlallocd.cluster_views`` and ``rlallocd.candidates.job_view`` are their other half; a test holds both together.
 """
 
+import numpy as np
+
 from rlalloc.bounds import NodeShape
 from rlalloc.job import JobView
 from rlalloc.view import ClusterView
+from rlalloc_simulator.engine.engine_records import Reals
 from rlalloc_simulator.engine.job_table import SubmittedJob
 from rlalloc_simulator.engine.simulator import Simulator
 from rlalloc_simulator.engine.view_arrays import node_arrays, queue_rows, release_rows
@@ -24,17 +27,27 @@ def job_view(simulator: Simulator, number: int, job: SubmittedJob) -> JobView:
     )
 
 
+def partition_view(simulator: Simulator, partition: int) -> ClusterView:
+    """A partition as a pass of late decisions takes it, without the jobs that wait."""
+    return _view(simulator, partition, np.empty((0, 2)), 0)
+
+
 def cluster_view(simulator: Simulator, number: int) -> ClusterView:
     """The partition of job ``number`` as policies see it when they decide that job.
 
     A job that waits already sees those ahead of it in the queue; those behind it are only counted.
     """
-    world, now_s = simulator.world, simulator.now_s
+    world = simulator.world
     partition = int(world.sizes[number]["partition"])
-    mine = world.in_partition[partition]
-    free, totals, largest = node_arrays(world.nodes, mine)
     queue = world.queue[: world.clock[0]["queued"]]
     queued, behind = queue_rows(world.jobs, world.sizes, queue, partition, number)
+    return _view(simulator, partition, queued, behind)
+
+
+def _view(simulator: Simulator, partition: int, queued: Reals, behind: int) -> ClusterView:
+    world, now_s = simulator.world, simulator.now_s
+    mine = world.in_partition[partition]
+    free, totals, largest = node_arrays(world.nodes, mine)
     return ClusterView(
         time_s=now_s,
         shape=NodeShape(*largest.tolist()),

@@ -24,7 +24,7 @@ from rlalloc_simulator.engine.engine_records import (
     Records,
     World,
 )
-from rlalloc_simulator.engine.event_loop import ASKS, FINISHED, advance, next_time
+from rlalloc_simulator.engine.event_loop import ASKS, FINISHED, FREED, advance, next_time
 from rlalloc_simulator.engine.job_table import JobTable, size_of
 from rlalloc_simulator.engine.site_parameters import SimulatedSite, rules_of
 
@@ -46,6 +46,7 @@ class Simulator:
         self.site = site
         self.world = _world_of(site, jobs)
         self.finished = False
+        self.freed = False
         number = answers.first_unholdable(self.world)
         if number != NOBODY:
             record = self.world.sizes[number]
@@ -66,9 +67,12 @@ class Simulator:
         return max(self.now_s, float(next_time(self.world)))
 
     def run(self, until_s: float = math.inf) -> Numbers:
-        """Run until jobs need a decision and return their numbers; none if all is done or ``until_s`` is reached."""
+        """Run until jobs need a decision and return their numbers; none if all is done or ``until_s`` is reached.
+
+        None either where the site decides late and resources have been freed: ``freed`` says so.
+        """
         code = advance(self.world, until_s)
-        self.finished = code == FINISHED
+        self.finished, self.freed = code == FINISHED, code == FREED
         clock = self.world.clock[0]
         if self.finished or code != ASKS:
             return np.empty(0, dtype=np.int64)
@@ -117,7 +121,7 @@ class Simulator:
         With ``arrivals`` only the first jobs of the workload come, never fewer than have come already.
         """
         copy = Simulator.__new__(Simulator)
-        copy.site, copy.finished = self.site, self.finished
+        copy.site, copy.finished, copy.freed = self.site, self.finished, self.freed
         copy.world = World._make(
             array if name in _NEVER_COPIED else _copied(array)
             for name, array in zip(World._fields, self.world, strict=True)

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from rlalloc.bounds import NodeShape
+from rlalloc.late_decisions import LateRules
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.engine.engine_records import Records
 
@@ -70,6 +71,10 @@ class Interception(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     ``review_depth`` pending jobs at the head of the queue are, each at most ``review_limit`` times.
     ``requeue_delay`` is what slurmctld adds to a requeued job's begin time. With ``resubmit_killed`` a job
     that was killed for its size is submitted again as its user requested it.
+
+    With ``late``, pending jobs that could start are decided again once resources have been freed, by the rules of
+    ``rlalloc.late_decisions``; ``late_after`` is how long the daemon takes to see that. 0 is before the main
+    scheduler's pass.
     """
 
     grace: Positive = 60.0
@@ -78,6 +83,9 @@ class Interception(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     review_depth: Count = 32
     review_limit: Count = 3
     requeue_delay: NotNegative = 120.0
+    late: bool = False
+    late_after: NotNegative = 0.0
+    late_rules: LateRules = LateRules()
     resubmit_killed: bool = True
     out_of_memory_after: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.2
     """Part of its run time after which a job with too little memory is killed; an assumption."""

@@ -1,0 +1,225 @@
+"""Late decisions: the size of a job is decided when it could start. Pure functions for daemon and simulator.
+
+A job whose size fits when it comes gets that size. Any other waits with the GPUs that it asked for: that costs no
+update, and Slurm may start it at any time as requested. A pass goes through the queue of one partition in its order,
+after resources have been freed. A job that could start now in its smallest size is asked about, against what those
+ahead of it leave. It gets another size if that one starts now and pays; every other job keeps what it has.
+
+Slurm starts the jobs, so a pass follows its backfill: a job that cannot start holds a reservation, by the time limits
+of what runs, and no job behind it may delay it.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from rlalloc.allocation import shares_of
+from rlalloc.heuristics import TUNED_PRICE, PriceConstants
+from rlalloc.heuristics.price import expected_costs_s
+from rlalloc.job import Allocation, Bounds, Shares
+from rlalloc.run_time import RunTimeEstimate
+from rlalloc.view import ClusterView, FloatArray
+
+Ask = Callable[[int, ClusterView], Allocation | None]
+"""Asks about the job at a place of the queue in this view of the cluster; None keeps its size."""
+
+
+class LateRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How far a pass goes.
+
+    head         most jobs that one pass asks about
+    depth        places of the queue that it looks at
+    min_gain     the fraction of the expected cost that another size has to save
+    max_updates  how often one job may get another size while it waits
+    """
+
+    head: int = 20
+    depth: int = 200
+    min_gain: float = 0.05
+    max_updates: int = 3
+
+
+class Waiting(NamedTuple):
+    """One job in the queue of a partition.
+
+    ``size`` is what it asks for now; None where it waits for something else than resources. ``run_s`` is how long it
+    is expected to run in it. ``least`` is the smallest size that it may get; None where this pass may not decide it.
+    ``request`` and ``run_time`` are as submitted.
+    """
+
+    size: Allocation | None
+    run_s: float
+    request: Allocation | None = None
+    run_time: RunTimeEstimate | None = None
+    least: Allocation | None = None
+
+
+class _Expected(NamedTuple):
+    """A job for the price of its sizes."""
+
+    request: Allocation
+    run_time: RunTimeEstimate | None
+
+
+class Resized(NamedTuple):
+    """Another size for a job, and the fraction of its expected cost that this saves."""
+
+    size: Allocation
+    gain: float
+
+
+class FreeGpus:
+    """GPUs of a partition that are free from now on, as time limits and reservations have it; nodes do not count."""
+
+    def __init__(self, free: float, limits: FloatArray) -> None:
+        """``limits`` (running, 2) has the seconds until each running job reaches its limit, and its GPUs."""
+        self._from_s, place = np.unique(np.append(limits[:, 0], 0.0), return_inverse=True)
+        self._free = free + np.cumsum(np.bincount(place, weights=np.append(limits[:, 1], 0.0)))
+
+    def start_s(self, gpus: int, limit_s: float) -> float:
+        """Seconds until a job of so many GPUs can start and run to its limit; infinite if never."""
+        enough = self._free >= gpus
+        if enough.all():
+            return 0.0
+        short = np.flatnonzero(~enough)
+        ends = np.append(self._from_s[1:], np.inf)
+        start_s = 0.0
+        for place in short.tolist():
+            if self._from_s[place] >= start_s + limit_s:
+                return start_s
+            start_s = float(ends[place])
+        return start_s
+
+    def take(self, start_s: float, gpus: int, limit_s: float) -> None:
+        """Reserve GPUs from ``start_s`` on for the time limit."""
+        for time_s in (start_s, start_s + limit_s):
+            place = int(self._from_s.searchsorted(time_s))
+            if place == len(self._from_s) or self._from_s[place] != time_s:
+                self._from_s = np.insert(self._from_s, place, time_s)
+                self._free = np.insert(self._free, place, self._free[place - 1])
+        first, end = self._from_s.searchsorted((start_s, start_s + limit_s))
+        self._free[first:end] -= gpus
+
+
+def first_shares(
+    answer: Shares, allocation: Allocation, request: Allocation, bounds: Bounds, left: FloatArray
+) -> Shares:
+    """What a new job gets of a policy's ``answer``, which means ``allocation``: all of it if that starts now.
+
+    Else it waits with the GPUs of its request, in the CPUs and memory of the answer. ``left`` (nodes, 3) is what the
+    jobs before it leave free.
+    """
+    if could_start(allocation, left):
+        return answer
+    return msgspec.structs.replace(answer, gpu=shares_of(request, bounds).gpu)
+
+
+def decide_pass(
+    queue: Sequence[Waiting], waiting: int, view: ClusterView, limits: FloatArray, ask: Ask, rules: LateRules
+) -> dict[int, Resized]:
+    """Decide the jobs of one partition's queue that could start now; return new sizes by place in the queue.
+
+    ``queue`` has its first jobs, ``waiting`` says how many there are. ``view`` is the partition's, its ``queued`` is
+    not read; ``limits`` (running, 2) as FreeGpus takes them. ``ask`` is called in the order of the queue.
+    """
+    last = _last_that_could_start(queue, view)
+    left, gpus = view.free, FreeGpus(float(view.free_in_all[0]), limits)
+    blocked: list[tuple[float, float]] = []
+    decided: dict[int, Resized] = {}
+    asked = 0
+    for place, job in enumerate(queue[: last + 1]):
+        size = job.size
+        if size is None:
+            continue
+        if job.least is not None and asked < rules.head and _starts(job.least, left, gpus):
+            seen = dataclasses.replace(
+                view,
+                free=left,
+                queued=np.array(blocked, dtype=np.float64).reshape(-1, 2),
+                behind=waiting - place - 1,
+            )
+            asked += 1
+            proposed = ask(place, seen)
+            if proposed is not None and differs(proposed, size) and _starts(proposed, left, gpus):
+                gain = gain_of(job, proposed, seen)
+                if gain >= rules.min_gain:
+                    decided[place] = Resized(proposed, gain)
+                    size = proposed
+        if _starts(size, left, gpus):
+            left = without(left, size)
+            gpus.take(0.0, size.gpus, size.time_limit_s)
+        else:
+            start_s = gpus.start_s(size.gpus, size.time_limit_s)
+            if np.isfinite(start_s):
+                gpus.take(start_s, size.gpus, size.time_limit_s)
+            blocked.append((size.gpus, job.run_s))
+    return decided
+
+
+def gain_of(job: Waiting, proposed: Allocation, view: ClusterView, constants: PriceConstants = TUNED_PRICE) -> float:
+    """The fraction of the present size's expected cost that ``proposed`` saves; negative if it costs more."""
+    if job.size is None or job.request is None:
+        raise ValueError("only a job that waits for resources has a size to compare with")
+    present_s, proposed_s = expected_costs_s(
+        _Expected(job.request, job.run_time), (job.size, proposed), view, constants
+    )
+    return 1.0 - proposed_s / max(1e-9, present_s)
+
+
+def differs(one: Allocation, other: Allocation) -> bool:
+    """Whether two sizes take other resources; tasks and time limits do not count."""
+    counts = ((each.nodes, each.gpus_per_node, each.cpus_per_node, each.mem_mib_per_node) for each in (one, other))
+    return next(counts) != next(counts)
+
+
+def without(free: FloatArray, size: Allocation) -> FloatArray:
+    """What stays free when a job of this size starts on the fullest nodes that hold it; everything if none do."""
+    fitting = np.flatnonzero(_holding(free, size))
+    if len(fitting) < size.nodes:
+        return free
+    fullest = fitting[np.argsort(free[fitting, 0], kind="stable")][: size.nodes]
+    left = free.copy()
+    left[fullest] -= (size.gpus_per_node, size.cpus_per_node, size.mem_mib_per_node)
+    return left
+
+
+def left_by(sizes: Iterable[Allocation], free: FloatArray) -> FloatArray:
+    """What stays free when each of these jobs, in turn, starts if it can."""
+    for size in sizes:
+        free = without(free, size)
+    return free
+
+
+def could_start(size: Allocation, left: FloatArray) -> bool:
+    """Whether enough nodes have room for a size."""
+    return int(np.count_nonzero(_holding(left, size))) >= size.nodes
+
+
+def _holding(free: FloatArray, size: Allocation) -> FloatArray:
+    need = (size.gpus_per_node, size.cpus_per_node, size.mem_mib_per_node)
+    return np.asarray((free >= need).all(axis=1))
+
+
+def _starts(size: Allocation, left: FloatArray, gpus: FreeGpus) -> bool:
+    """Whether enough nodes have room for a size and backfill would start it now."""
+    return could_start(size, left) and gpus.start_s(size.gpus, size.time_limit_s) == 0.0
+
+
+_NOBODY: Final = -1
+
+
+def _last_that_could_start(queue: Sequence[Waiting], view: ClusterView) -> int:
+    """The place of the last job that this pass may decide and whose smallest size fits what is free; else -1."""
+    fits: dict[Allocation, bool] = {}
+    for place in range(len(queue) - 1, -1, -1):
+        least = queue[place].least
+        if least is None:
+            continue
+        if least not in fits:
+            fits[least] = view.fits_now(least)
+        if fits[least]:
+            return place
+    return _NOBODY

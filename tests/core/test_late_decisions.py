@@ -1,0 +1,148 @@
+"""Late decisions: who is asked in a pass, against what, and who gets another size; by hand, nodes of 8 GPUs."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
+from rlalloc.job import Allocation, Shares
+from rlalloc.late_decisions import (
+    Ask,
+    FreeGpus,
+    LateRules,
+    Waiting,
+    decide_pass,
+    first_shares,
+    left_by,
+    without,
+)
+from rlalloc.view import ClusterView, FloatArray
+
+SHAPE = NodeShape(gpus=8, cpus=64, mem_mib=512_000)
+RULES = LateRules(min_gain=-100.0)
+NOBODY_RUNS = np.empty((0, 2))
+
+
+def size(gpus: int, limit_s: int = 3600, nodes: int = 1) -> Allocation:
+    return Allocation(nodes, gpus, 1, gpus, 1000 * gpus, limit_s)
+
+
+def waiting(gpus: int, limit_s: int = 3600, *, least: int | None = 1) -> Waiting:
+    """A job that asked for what it has; one GPU is its least unless ``least`` says otherwise, None: not ours."""
+    asked = size(gpus, limit_s)
+    return Waiting(asked, 1000.0, asked, None, None if least is None else size(least, limit_s))
+
+
+def cluster(*free_gpus: int) -> ClusterView:
+    free = np.array([(gpus, 8 * gpus, 64_000 * gpus) for gpus in free_gpus], dtype=np.float64)
+    totals = np.array([8, 64, 512_000], dtype=np.float64) * len(free_gpus)
+    return ClusterView(0.0, SHAPE, free, totals, np.empty((0, 4)), np.empty((0, 2)))
+
+
+def answering(*gpus: int, seen: list[tuple[int, ClusterView]] | None = None) -> Ask:
+    """Answers the job at each place with so many GPUs, its time limit unchanged; notes what it was shown."""
+
+    def ask(place: int, view: ClusterView) -> Allocation:
+        if seen is not None:
+            seen.append((place, view))
+        return size(gpus[place])
+
+    return ask
+
+
+def sizes(queue: list[Waiting], view: ClusterView, ask: Ask, limits: FloatArray = NOBODY_RUNS) -> dict[int, int]:
+    decided = decide_pass(queue, len(queue), view, limits, ask, RULES)
+    return {place: resized.size.gpus for place, resized in decided.items()}
+
+
+def test_a_job_that_does_not_fit_shrinks_into_what_is_free() -> None:
+    assert sizes([waiting(8)], cluster(2), answering(2)) == {0: 2}
+
+
+def test_an_answer_that_cannot_start_now_changes_nothing() -> None:
+    assert sizes([waiting(8)], cluster(2), answering(4)) == {}
+
+
+def test_where_nothing_could_start_nobody_is_asked() -> None:
+    seen: list[tuple[int, ClusterView]] = []
+    queue = [waiting(8, least=4), waiting(2, least=None), Waiting(None, 0.0)]
+    assert sizes(queue, cluster(2, 3), answering(4, 4, 4, seen=seen)) == {}
+    assert not seen
+
+
+def test_each_is_shown_what_those_ahead_leave_and_who_still_waits() -> None:
+    seen: list[tuple[int, ClusterView]] = []
+    queue = [waiting(8), waiting(4), waiting(16, least=None), waiting(1)]
+    limits = np.array([(100_000.0, 8.0)])
+    assert sizes(queue, cluster(8), answering(2, 4, 0, 2, seen=seen), limits) == {0: 2, 3: 2}
+    free = {place: float(view.free[:, 0].sum()) for place, view in seen}
+    assert free == {0: 8.0, 1: 6.0, 3: 2.0}
+    ahead = {place: view.queued[:, 0].tolist() for place, view in seen}
+    assert ahead == {0: [], 1: [], 3: [16.0]}
+    assert {place: view.behind for place, view in seen} == {0: 3, 1: 2, 3: 0}
+
+
+def test_no_job_may_delay_one_ahead_of_it() -> None:
+    """Eight GPUs come free in 1000 s for the first job. The second may use the two that are free now until then."""
+    running = np.array([(1000.0, 8.0)])
+    long, short = [waiting(10, least=None), waiting(4)], [waiting(10, least=None), waiting(4, 900)]
+    assert sizes(long, cluster(0, 2), answering(0, 2), running) == {}
+    view = cluster(0, 2)
+    decided = decide_pass(short, 2, view, running, lambda _place, _view: size(2, 900), RULES)
+    assert {place: each.size.gpus for place, each in decided.items()} == {1: 2}
+
+
+def test_a_size_has_to_save_enough() -> None:
+    """Eight GPUs for four, in a pass that leaves all free: it runs faster, but takes more of the cluster."""
+    queue = [waiting(1)]
+    gain = decide_pass(queue, 1, cluster(8), NOBODY_RUNS, answering(2), LateRules(min_gain=-10.0))[0].gain
+    for least, taken in ((gain - 0.01, 1), (gain + 0.01, 0)):
+        decided = decide_pass(queue, 1, cluster(8), NOBODY_RUNS, answering(2), LateRules(min_gain=least))
+        assert len(decided) == taken
+
+
+def test_a_pass_asks_about_so_many() -> None:
+    seen: list[tuple[int, ClusterView]] = []
+    queue = [waiting(2) for _ in range(5)]
+    decide_pass(
+        queue, 5, cluster(8), NOBODY_RUNS, answering(2, 2, 2, 2, 2, seen=seen), LateRules(head=3, min_gain=-100.0)
+    )
+    assert [place for place, _ in seen] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("free", "gpus"), [(4, 4), (2, 8)])
+def test_a_new_job_gets_the_answer_if_it_starts_and_else_waits_with_the_gpus_that_it_asked_for(
+    free: int, gpus: int
+) -> None:
+    request = size(8)
+    bounds = bounds_for(request, Directives(gpus=(1, 16)), SiteBounds(), SHAPE)
+    answer = Shares(0.5, 0.2, 0.1, 0.7)
+    got = first_shares(answer, size(4), request, bounds, cluster(free).free)
+    assert got == (answer if gpus == 4 else Shares(0.75, 0.2, 0.1, 0.7))
+
+
+def test_what_jobs_leave_is_taken_from_the_fullest_nodes() -> None:
+    assert left_by([size(2), size(9), size(3)], cluster(8, 3).free)[:, 0].tolist() == [5.0, 1.0]
+    assert without(cluster(8, 8).free, size(8, nodes=2))[:, 0].tolist() == [0.0, 0.0]
+
+
+@given(
+    st.integers(0, 20),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), max_size=8),
+    st.lists(st.tuples(st.integers(1, 25), st.integers(1, 40)), max_size=8),
+)
+def test_reservations_never_take_more_gpus_than_there_are(
+    free: int, running: list[tuple[int, int]], jobs: list[tuple[int, int]]
+) -> None:
+    """Compared with a count second by second, which shares nothing with it."""
+    limits = np.array(running, dtype=np.float64).reshape(-1, 2)
+    gpus = FreeGpus(float(free), limits)
+    by_second = np.full(800, free) + sum((np.arange(800) >= end_s) * held for end_s, held in running)
+    for wanted, limit_s in jobs:
+        start_s = gpus.start_s(wanted, limit_s)
+        fits = [at for at in range(500) if (by_second[at : at + limit_s] >= wanted).all()]
+        assert start_s == (fits[0] if fits else np.inf)
+        if fits:
+            gpus.take(start_s, wanted, limit_s)
+            by_second[fits[0] : fits[0] + limit_s] -= wanted
