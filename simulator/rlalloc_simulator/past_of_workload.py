@@ -5,29 +5,60 @@ then. So all policies get the same estimates, and none is asked for while the co
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
 from rlalloc.past_job import PastJob
 from rlalloc.run_time import RunTimeEstimate
-from rlalloc.run_times.predictor import RunTimePredictor
+from rlalloc.run_times.job_facts import facts_of, in_order_of_submission
+from rlalloc.run_times.predictor import RunTimePredictor, within_limit
 from rlalloc.run_times.recent_runs import RecentRuns
 from rlalloc.run_times.replay import submissions
+from rlalloc.run_times.training import LearningSettings, RunTimes, predict_in_time_order
 from rlalloc_simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
 from rlalloc_simulator.engine.engine_records import STATE_NAMES, Record
 
 Estimates = Sequence[RunTimeEstimate | None]
 
 
-def estimates_from_past(site: SimulatedSite, jobs: Sequence[SubmittedJob]) -> Estimates:
-    """Return an estimate for each job; None until the first job has ended. Deterministic."""
+TRAININGS: Final = 3
+"""Of a model while the workload runs; the first is before it."""
+
+
+def estimates_from_past(site: SimulatedSite, jobs: Sequence[SubmittedJob], past: Sequence[PastJob] = ()) -> Estimates:
+    """Return an estimate for each job; None until the first job has ended. Deterministic.
+
+    ``past`` are jobs from before the first submission.
+    """
     recent = RecentRuns()
     predictor = RunTimePredictor(recent)
     estimates: list[RunTimeEstimate | None] = []
-    for _, facts in submissions(as_requested(site, jobs), recent.add, recent.started):
+    for number, facts in submissions([*past, *as_requested(site, jobs)], recent.add, recent.started):
+        if number < len(past):
+            continue
         known = recent.group("site", facts) is not None
         estimates.append(predictor.estimate([facts], facts.submitted_s)[0] if known else None)
     return estimates
+
+
+def estimates_by_model(site: SimulatedSite, jobs: Sequence[SubmittedJob], past: Sequence[PastJob] = ()) -> Estimates:
+    """Return an estimate for each job by the learned model: trained on the past, and again as the workload goes on.
+
+    Jobs that never ran keep the estimate of like jobs. Raises PolicyError as ``learn``.
+    """
+    everything = [*past, *as_requested(site, jobs)]
+    ran = in_order_of_submission(everything)
+    runs = RunTimes.of(ran, RecentRuns(), lambda _what, _done: None)
+    first = sum(job.submitted_s < everything[len(past)].submitted_s for job in ran)
+    rolling = predict_in_time_order(runs, first, TRAININGS, LearningSettings(), lambda _what, _done: None)
+    seconds = np.exp2(np.clip(rolling.quantiles, 0.0, 40.0)).tolist()
+    by_id = {
+        job.job_id: within_limit(RunTimeEstimate(low, median, high, "model of past jobs"), facts_of(job))
+        for job, (low, median, high) in zip(ran[first:], seconds, strict=True)
+    }
+    plain = estimates_from_past(site, jobs, past)
+    return [by_id.get(str(number), estimate) for number, estimate in enumerate(plain)]
 
 
 def as_requested(site: SimulatedSite, jobs: Sequence[SubmittedJob]) -> list[PastJob]:
@@ -60,4 +91,11 @@ def _past_job(number: int, site: SimulatedSite, job: SubmittedJob, outcome: Reco
         gpus=request.gpus,
         mem_mib=float(request.mem_mib),
         limit_s=float(request.time_limit_s),
+        max_rss_mib=min(float(request.mem_mib_per_node), job.mem_mib_per_gpu_needed * request.gpus_per_node),
+        cpu_s_used=_cpus_used(job) * float(outcome["finished_s"] - outcome["start_s"]) if ran else None,
     )
+
+
+def _cpus_used(job: SubmittedJob) -> float:
+    """CPUs that are busy on average: those that its GPUs need, if it has them."""
+    return min(float(job.request.cpus), job.curve.cpus_per_gpu_needed * job.request.gpus)

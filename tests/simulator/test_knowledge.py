@@ -49,7 +49,7 @@ def test_with_limits_as_people_choose_them_knowing_run_times_pays() -> None:
 
 
 def test_a_wrong_word_is_named() -> None:
-    with pytest.raises(WorkloadError, match="--knowledge all: write one of limits, history, truth"):
+    with pytest.raises(WorkloadError, match="--knowledge all: write one of limits, history, model"):
         knowledge_named("all")
 
 

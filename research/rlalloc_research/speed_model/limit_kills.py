@@ -35,7 +35,7 @@ def kills(policy: str, load: float, report: ProgressCallback, *, quick: bool) ->
         for turn, truth in enumerate(TRUTHS):
             found = []
             for week in scenario.weeks:
-                drawn = at_load(scenario.workload(week, 0), load)
+                drawn = at_load(scenario.workload(week), load)
                 site = site_of(drawn.cluster, drawn.jobs)
                 jobs = [_with_truth(job, truth) for job in drawn.jobs]
                 workload = Workload(site, tuple(submitted_from(jobs, site)))

@@ -15,7 +15,10 @@ from rlalloc_simulator.workloads.workload_errors import WorkloadError
 SeedOption = Annotated[int, typer.Option(min=0, help="Seed of all randomness.")]
 DEFAULT_RULES: Final = UrgencyRules()
 KnowledgeOption = Annotated[
-    str, typer.Option(metavar="LEVEL", help="What policies know about run times: limits, history or truth.")
+    str,
+    typer.Option(
+        metavar="LEVEL", help="What policies know of run times: limits, history, model, factor-1.8 or truth."
+    ),
 ]
 ProcessesOption = Annotated[int, typer.Option(min=1, help="Processes that share the work.")]
 

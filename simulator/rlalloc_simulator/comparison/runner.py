@@ -50,7 +50,8 @@ class WorkloadSource(Protocol):
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Under which rules a workload runs, and what is measured.
 
-    ``urgency`` are rules in the place of the site's own, ``knowledge`` is what policies know of run times. With
+    ``urgency`` are rules in the place of the site's own, ``knowledge`` is what policies know of run times; None
+    leaves them what the source's jobs have. With
     ``requeue`` running jobs are requeued in other sizes. ``late_after_s`` decides the sizes of waiting jobs when they
     could start, so long after resources were freed (``rlalloc.late_decisions``); with None the site decides that.
     ``further`` measures the figures of ``plugin_metrics``,
@@ -58,7 +59,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     urgency: UrgencyRules | None = None
-    knowledge: Knowledge = "limits"
+    knowledge: Knowledge | None = "limits"
     requeue: bool = False
     late_after_s: float | None = None
     further: bool = False
@@ -124,7 +125,8 @@ def run_policy(policy: ComparedPolicy, workload: Workload, settings: RunSettings
         site = with_urgency(site, settings.urgency)
     if settings.late_after_s is not None:
         site = with_late_decisions(site, settings.late_after_s)
-    jobs = with_knowledge(site, jobs, settings.knowledge)
+    if settings.knowledge is not None:
+        jobs = with_knowledge(site, jobs, settings.knowledge)
     heuristic = policy.policy(site.interception.urgency)
     simulator = (
         ResizingSimulator(site, jobs, heuristic) if settings.requeue else Simulator(site, table_of(jobs, site))

@@ -27,9 +27,9 @@ class WorkloadResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     the same jobs. ``wait_s`` and ``bounded_slowdown`` are of those that started. Means of no jobs are NaN.
     ``gpu_use`` is GPU time held over what there was from the first submission to the last end. ``killed`` counts jobs
     whose first run, or end, was a kill for time or memory, also where their users had asked for too little;
-    ``requeues`` counts runs, ``updates`` changes of a waiting job's size or nice. ``further`` are those of
-    ``plugin_metrics``, plug-ins' too, ``costs`` the mean costs of the objective's terms; both are empty unless asked
-    for.
+    ``killed_by_policy`` those of them that would have ended by themselves as requested. ``requeues`` counts runs,
+    ``updates`` changes of a waiting job's size or nice. ``further`` are those of ``plugin_metrics``, plug-ins' too,
+    ``costs`` the mean costs of the objective's terms; both are empty unless asked for.
     """
 
     jobs: int
@@ -41,6 +41,7 @@ class WorkloadResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     gpu_hours: float
     gpu_use: float
     killed: int
+    killed_by_policy: int = 0
     requeues: int
     users: dict[str, UserSum]
     updates: int = 0
@@ -61,6 +62,8 @@ def result_of(outcomes: Records, jobs: Sequence[SubmittedJob], site: SimulatedSi
     capacity_s = sum(kind.count * kind.shape.gpus for kind in site.nodes) * makespan_s
     held_s = float(outcomes["held_gpu_s"].sum())
     killed = [np.isin(outcomes[name], (TIMEOUT, OUT_OF_MEMORY)) for name in ("first_state", "state")]
+    was_killed = killed[0] | killed[1]
+    as_requested = np.array([killed_as_requested(job, site) for job in jobs], dtype=np.bool_)
     return WorkloadResult(
         jobs=len(done),
         jct_s=_mean(jct_s),
@@ -70,10 +73,21 @@ def result_of(outcomes: Records, jobs: Sequence[SubmittedJob], site: SimulatedSi
         bounded_slowdown=_mean(slowdowns[started]),
         gpu_hours=held_s / 3600.0,
         gpu_use=held_s / capacity_s if capacity_s else math.nan,
-        killed=int((killed[0] | killed[1]).sum()),
+        killed=int(was_killed.sum()),
+        killed_by_policy=int((was_killed & ~as_requested).sum()),
         requeues=int(outcomes["restarts"].sum()),
         users=_users(done["user"].tolist(), jct_s.tolist(), site),
     )
+
+
+def killed_as_requested(job: SubmittedJob, site: SimulatedSite) -> bool:
+    """Whether its own request ends a job: for memory, or at its time limit on nodes of the usual speed."""
+    request = job.request
+    if request.mem_mib_per_node / max(1, request.gpus_per_node) < job.mem_mib_per_gpu_needed:
+        return True
+    speed = job.curve.at(max(1, request.gpus), request.cpus_per_gpu)
+    run_s = site.overhead.launch + job.stops_at * job.work_s / speed
+    return request.time_limit_s < min(run_s, job.cancel_after_s)
 
 
 def _mean(values: Reals) -> float:

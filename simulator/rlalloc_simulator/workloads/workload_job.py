@@ -63,14 +63,32 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
         return self.tasks_per_node * self.cpus_per_task
 
 
-class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Speed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Parameters of the speed model: a measured curve of rlalloc.speed, its speed-ups raised to ``exponent``.
 
-    1 is the curve itself; below 1 a job speeds up less with GPUs, above 1 more.
+    1 is the curve itself; below 1 a job speeds up less with GPUs, above 1 more. ``points`` is a curve of the job's
+    own instead of a named one: pairs of a GPU count and the speed there in multiples of one GPU, counts ascending
+    from 1; between them it is linear in log-log, beyond the last it stays flat.
     """
 
     curve: CurveName = "bert"
     exponent: Positive = 1.0
+    points: tuple[tuple[Count, Positive], ...] = ()
+
+    def __post_init__(self) -> None:
+        counts = [gpus for gpus, _ in self.points]
+        if self.points and (counts[0] != 1 or counts != sorted(set(counts))):
+            raise ValueError(f"points have the GPU counts {counts}: give them ascending, the first 1")
+
+    def at_full_supply(self, cpus_per_gpu_needed: float) -> SpeedCurve:
+        """The curve of a job that needs so many CPUs a GPU."""
+        named = CURVES[self.curve]
+        gpus, speedup = zip(*self.points, strict=True) if self.points else (named.gpus, named.speedup)
+        return SpeedCurve(
+            gpus=gpus,
+            speedup=tuple(float(value**self.exponent) for value in speedup),
+            cpus_per_gpu_needed=cpus_per_gpu_needed,
+        )
 
 
 class Needs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -167,12 +185,7 @@ class WorkloadJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     @property
     def speed_curve(self) -> SpeedCurve:
         """How fast it is on other sizes."""
-        measured = CURVES[self.needs.speed.curve]
-        return SpeedCurve(
-            gpus=measured.gpus,
-            speedup=tuple(float(value**self.needs.speed.exponent) for value in measured.speedup),
-            cpus_per_gpu_needed=self.needs.cpu_fraction * self.request.allocation.cpus_per_gpu,
-        )
+        return self.needs.speed.at_full_supply(self.needs.cpu_fraction * self.request.allocation.cpus_per_gpu)
 
     @property
     def held_s(self) -> float:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
+from rlalloc_simulator.knowledge import Knowledge
 from rlalloc_trainer.evaluation.paired_comparison import LEAST_JOBS
 from rlalloc_trainer.evaluation.scenario_runs import WorkloadKey
 from rlalloc_trainer.evaluation.scenarios import FileWeeks
@@ -14,5 +15,5 @@ def figures(jct_s: float, users: dict[str, tuple[int, float]] | None = None, p95
     return result(jct_s, p95=p95, users=users or {"ada": (LEAST_JOBS, jct_s)})
 
 
-def key(scenario: str, week: int, load: float, part: int = 0) -> WorkloadKey:
-    return WorkloadKey(FileWeeks(scenario, Path(), "", (0, 1, 2, 3)), week, part, load)
+def key(scenario: str, week: int, load: float = 1.2, knowledge: Knowledge = "history") -> WorkloadKey:
+    return WorkloadKey(FileWeeks(scenario, Path(), "", (0, 1, 2, 3)), week, load, knowledge)

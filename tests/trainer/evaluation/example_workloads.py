@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from rlalloc_simulator.truths.sites import WeekWorkload
 from rlalloc_simulator.workloads import Checkpoint, ClusterDescription, Needs, NodeGroup, Request, WorkloadJob
-from rlalloc_trainer.evaluation.scenario_weeks import WeekWorkload
 
 CLUSTER = ClusterDescription(nodes=(NodeGroup("n", 2, 8, 64, 512_000),))
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rlalloc_simulator.knowledge import LEVELS
 from rlalloc_simulator.workloads import ClusterDescription, Header, NodeGroup, WorkloadError, write_workload
 from rlalloc_trainer.evaluation.scenario_weeks import (
     LONGEST_PART,
@@ -15,6 +16,7 @@ from rlalloc_trainer.evaluation.scenario_weeks import (
     window,
 )
 from rlalloc_trainer.evaluation.scenarios import (
+    MODEST_SITE,
     PHILLY_TEST_WEEKS,
     PHILLY_TRAIN_WEEKS,
     PHILLY_VALIDATION_WEEKS,
@@ -48,12 +50,13 @@ def test_thinning_offers_a_load_of_one_and_leaves_out_what_would_be_all_of_it() 
     wide = workload_job(201, 12_100.0, gpus=16, run_s=60.0)
     long = workload_job(202, 12_200.0, gpus=1, run_s=LONGEST_PART * 36_000.0 + 1.0)
     heavy = workload_job(203, 12_300.0, gpus=8, run_s=18_000.0 + 1)
-    workload = thinned([*usual, wide, long, heavy], CLUSTER, 10.0, seed=3)
+    workload, others = thinned([*usual, wide, long, heavy], CLUSTER, 10.0, seed=3)
+    assert {job.id for job in (*workload.jobs, *others)} == set(range(1, 201))
     assert sum(job.gpu_s for job in workload.jobs) == pytest.approx(CLUSTER.gpus * 36_000.0, rel=0.02)
     assert {201, 202, 203}.isdisjoint(job.id for job in workload.jobs)
     assert [job.submit_s for job in workload.jobs] == sorted(job.submit_s for job in workload.jobs)
-    assert workload == thinned([*usual, wide, long, heavy], CLUSTER, 10.0, seed=3)
-    assert workload != thinned([*usual, wide, long, heavy], CLUSTER, 10.0, seed=4)
+    assert workload == thinned([*usual, wide, long, heavy], CLUSTER, 10.0, seed=3)[0]
+    assert workload != thinned([*usual, wide, long, heavy], CLUSTER, 10.0, seed=4)[0]
 
 
 @pytest.fixture
@@ -99,20 +102,19 @@ def test_what_chooses_and_what_judges_share_nothing() -> None:
 
 
 def test_the_frozen_scenarios_are_of_the_kinds_that_they_say(philly: Path) -> None:
-    made = {scenario.name: scenario for scenario in scenarios("validation", None, quick=True)}
-    assert set(made) == {"Philly model", "Kalos model", "shifted cluster"}
-    kalos = made["Kalos model"]
-    workload = kalos.workload(kalos.weeks[0], 0)
+    made = {scenario.name: scenario for scenario in scenarios("validation", quick=True)}
+    assert next(iter(made)) == MODEST_SITE
+    large = made["modest, large jobs"]
+    workload = large.workload(large.weeks[0])
     assert sum(job.request.gpus for job in workload.jobs) / len(workload.jobs) > 10
-    shifted = made["shifted cluster"]
-    cluster = shifted.workload(shifted.weeks[0], 0).cluster
-    assert sum(group.count for group in cluster.nodes) == 64
+    everything = {scenario.name: scenario for scenario in scenarios("test", philly, quick=False)}
+    assert set(made) < set(everything)
+    cluster = everything["modest, other nodes"].workload(TEST_SEEDS[0]).cluster
     assert {group.gpus for group in cluster.nodes} == {2, 4}
-    with_trace = scenarios("test", philly, quick=False)
-    assert with_trace[0].name == "Philly"
-    assert with_trace[0].weeks == PHILLY_TEST_WEEKS
+    assert everything["modest, Philly's weeks"].weeks == PHILLY_TEST_WEEKS
+    assert everything[MODEST_SITE].knowledge == LEVELS
 
 
 def test_cluster_of_a_workload_is_what_was_asked_for() -> None:
     cluster = ClusterDescription(nodes=(NodeGroup("n", 1, 4, 32, 64_000),))
-    assert thinned([workload_job(1, 0.0, gpus=1, run_s=60.0)], cluster, 1.0, 0).cluster == cluster
+    assert thinned([workload_job(1, 0.0, gpus=1, run_s=60.0)], cluster, 1.0, 0)[0].cluster == cluster

@@ -11,8 +11,7 @@ from rich.table import Table as RichTable
 
 from rlalloc.errors import PolicyError
 from rlalloc_simulator.command_line import errors_end_here, progress_bar
-from rlalloc_simulator.commands.policy_commands import KnowledgeOption, loads_of
-from rlalloc_simulator.commands.workload_commands import LimitsOption
+from rlalloc_simulator.commands.policy_commands import loads_of
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
 
 if TYPE_CHECKING:
@@ -29,13 +28,16 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
         typer.Argument(
             metavar="[POLICY]...",
             help="shipped, a version of the store, a folder, or a name of rlalloc simulate policies. The first is "
-            "judged; alone, against the usual heuristics; with chosen: in front, as each scenario chooses between it "
-            "and what the agent can serve instead.",
+            "judged.",
         ),
     ] = None,
     *,
+    pollux: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Pollux's step times and workloads: adds the scenarios made of them."),
+    ] = None,
     philly: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Philly's trace (philly-csv); otherwise a model of it.")
+        Path | None, typer.Option(metavar="FILE", help="Philly's trace (philly-csv): adds its weeks.")
     ] = None,
     workload: Annotated[
         list[Path] | None,
@@ -44,14 +46,16 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
     only: Annotated[
         list[str] | None, typer.Option(metavar="SCENARIO", help="Only this scenario; repeatable.")
     ] = None,
-    weeks: Annotated[str, typer.Option(help="test, or validation: the weeks for choosing.")] = "test",
-    loads: Annotated[str | None, typer.Option(help="Offered GPU loads, separated by commas.")] = None,
-    settings: Annotated[
-        str | None, typer.Option(help="Some of sizes, urgency, requeue, separated by commas.")
+    knowledge: Annotated[
+        str | None, typer.Option(help="Only these levels of knowledge, separated by commas; by default all.")
     ] = None,
-    knowledge: KnowledgeOption = "limits",
-    limits: LimitsOption = "recorded",
-    quick: Annotated[bool, typer.Option("--quick", help="Few, small workloads at three loads: minutes.")] = False,
+    weeks: Annotated[str, typer.Option(help="test, or validation: the workloads for choosing.")] = "test",
+    loads: Annotated[str, typer.Option(help="Offered GPU loads, separated by commas.")] = "1.2",
+    settings: Annotated[
+        str, typer.Option(help="Some of sizes, urgency, requeue, separated by commas.")
+    ] = "sizes,urgency",
+    baselines: Annotated[bool, typer.Option(help="Run the usual baselines, too.")] = True,
+    quick: Annotated[bool, typer.Option("--quick", help="Few and small workloads: minutes.")] = False,
     store: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="The policy store whose versions may be named.")
     ] = None,
@@ -60,22 +64,22 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
     ] = Path("evaluation"),
     workers: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 2,
 ) -> None:
-    """Compare policies on the very same workloads, by scenario, load and setting, and hold one to its targets."""
-    from rlalloc_simulator.knowledge import knowledge_named
-    from rlalloc_simulator.workloads.chosen_limits import limits_named
+    """Compare policies on the very same workloads, by what they know, and hold one to the bar: never worse."""
+    from rlalloc_simulator.knowledge import LEVELS, knowledge_named
     from rlalloc_trainer.evaluation import evaluate as app
-    from rlalloc_trainer.evaluation.scenario_runs import Conditions
 
     with errors_end_here("evaluate", WorkloadError, PolicyError), progress_bar() as report:
         asked = app.EvaluationSettings(
             policies=tuple(policies or ("shipped",)),
+            baselines=baselines,
             philly=philly,
+            pollux=pollux,
             files=tuple(workload or ()),
             only=tuple(only or ()),
+            knowledge=LEVELS if knowledge is None else tuple(knowledge_named(word) for word in _words(knowledge)),
             split=_split(weeks),
-            loads=None if loads is None else loads_of(loads),
-            settings=None if settings is None else tuple(part.strip() for part in settings.split(",")),
-            conditions=Conditions(knowledge_named(knowledge), limits_named(limits)),
+            loads=loads_of(loads),
+            settings=tuple(_words(settings)),
             quick=quick,
             store=store,
             output=output,
@@ -83,6 +87,10 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
         )
         evaluated = app.evaluate(asked, report)
     show(evaluated)
+
+
+def _words(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")]
 
 
 def show(evaluated: "Evaluated") -> None:

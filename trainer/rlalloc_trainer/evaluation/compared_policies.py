@@ -10,19 +10,8 @@ from rlalloc_simulator.comparison.compared_policy import ComparedPolicy, Heurist
 from rlalloc_trainer.promotion.policy_versions import load_shipped_version, load_version
 
 SHIPPED: Final = "shipped"
-COMPARISON_POLICIES: Final = (
-    "repaired",
-    "equal-share",
-    "marginal-gain",
-    "afs-l",
-    "efficiency",
-    "efficiency-adaptive",
-    "earliest-finish",
-    "price-ef",
-    "steep-price",
-    "capped-price",
-)
-"""What a learned policy is compared with if nothing else is asked for, beside REFERENCE."""
+BASELINES: Final = ("repaired", "marginal-gain", "afs-l", "efficiency-adaptive")
+"""What every evaluation compares with, beside REFERENCE: repairing alone, Optimus, AFS, the adaptive threshold."""
 
 
 def policy_to_compare(name: str, store: PolicyStore | None) -> ComparedPolicy:

@@ -1,56 +1,48 @@
 """Wiring of ``rlalloc evaluate``: names and files in, runs side by side, tables and a figure out."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, get_args
 
 import msgspec
 import torch
 
-from rlalloc.errors import PolicyError, RlallocError
+from rlalloc.errors import RlallocError
 from rlalloc.policies import PolicyStore
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, ComparedPolicy
+from rlalloc_simulator.knowledge import LEVELS, Knowledge
 from rlalloc_simulator.parallel import processes
-from rlalloc_simulator.progress import ProgressCallback, part_of
+from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
-from rlalloc_trainer.evaluation.compared_policies import COMPARISON_POLICIES, SHIPPED, policy_to_compare
+from rlalloc_trainer.evaluation.compared_policies import BASELINES, SHIPPED, policy_to_compare
+from rlalloc_trainer.evaluation.never_worse import Verdict, verdicts
 from rlalloc_trainer.evaluation.paired_comparison import Comparison
-from rlalloc_trainer.evaluation.result_tables import Table, served_table, tables
-from rlalloc_trainer.evaluation.scenario_runs import (
-    AS_USUAL,
-    SETTINGS,
-    Conditions,
-    Results,
-    Setting,
-    WorkloadKey,
-    run_scenarios,
-)
+from rlalloc_trainer.evaluation.result_tables import Table, tables
+from rlalloc_trainer.evaluation.scenario_runs import SETTINGS, Setting, run_scenarios
 from rlalloc_trainer.evaluation.scenarios import LOADS, Scenario, Split, scenario_of_file, scenarios
-from rlalloc_trainer.evaluation.site_choice import CHOICES, CHOSEN, with_choice
-from rlalloc_trainer.evaluation.targets import Target, targets
 
-QUICK_LOADS: Final = (0.6, 1.0, 1.5)
 KEPT: Final = "workloads"
-CHOOSING: Final = 0.4
-"""Of the time of an evaluation, where a site chooses first: the progress bar's estimate."""
+USUAL_SETTINGS: Final[tuple[Setting, ...]] = ("sizes", "urgency")
 
 
 class EvaluationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The options of ``rlalloc evaluate``.
 
-    The first of ``policies`` is judged; if it is alone, against all of COMPARISON_POLICIES. ``output`` gets the
-    tables, the figure and the kept runs. ``files`` are workloads to compare on too, ``only`` names of scenarios to
-    keep.
+    The first of ``policies`` is judged; all of BASELINES run, too, unless ``baselines`` is false. ``philly`` and
+    ``pollux`` add scenarios that need files, ``files`` are workloads to compare on too. ``only`` names scenarios to
+    keep, ``knowledge`` levels. ``output`` gets the tables, the figure and the kept runs.
     """
 
     policies: tuple[str, ...] = (SHIPPED,)
+    baselines: bool = True
     philly: Path | None = None
+    pollux: Path | None = None
     files: tuple[Path, ...] = ()
     only: tuple[str, ...] = ()
+    knowledge: tuple[Knowledge, ...] = LEVELS
     split: Split = "test"
-    loads: tuple[float, ...] | None = None
-    settings: tuple[str, ...] | None = None
-    conditions: Conditions = AS_USUAL
+    loads: tuple[float, ...] = LOADS
+    settings: tuple[str, ...] = USUAL_SETTINGS
     quick: bool = False
     store: Path | None = None
     output: Path = Path("evaluation")
@@ -58,11 +50,11 @@ class EvaluationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evaluated(msgspec.Struct, frozen=True):
-    """What came out: the tables for people, the targets, and what was written."""
+    """What came out: the tables for people, the verdicts on the first policy, and what was written."""
 
     workloads: int
     tables: list[Table]
-    targets: list[Target]
+    verdicts: list[Verdict]
     written: list[Path]
 
 
@@ -78,83 +70,47 @@ def evaluate(
     """
     torch.set_num_threads(1)
     store = None if settings.store is None else PolicyStore(settings.store)
-    policies = {name: policy_of(name, store) for name in _names(settings)}
-    chosen = _settings(settings)
-    # Ratios are of REFERENCE with the order of the queue as it is.
-    needed = list(dict.fromkeys(("sizes", *chosen)))
+    names = dict.fromkeys((*settings.policies, *(BASELINES if settings.baselines else ()), REFERENCE))
+    policies = {name: policy_of(name, store) for name in names}
+    # What urgency gains is seen over as requested in the queue's own order.
+    needed = list(dict.fromkeys(("sizes", *_settings(settings))))
     compared_on = _scenarios(settings)
-    loads = settings.loads or (QUICK_LOADS if settings.quick else LOADS)
     judged = settings.policies[0]
-    more: list[Table] = []
     with processes(settings.workers) as parallel_map:
-
-        def run(
-            on: Sequence[Scenario], names: Iterable[str], report: ProgressCallback
-        ) -> list[tuple[WorkloadKey, Results]]:
-            compared = {name: policies[name] for name in names}
-            kept = settings.output / KEPT
-            return run_scenarios(on, loads, compared, needed, kept, parallel_map, report, settings.conditions)
-
-        if not judged.startswith(CHOSEN):
-            workloads = run(compared_on, policies, report)
-        else:
-            policy = judged.removeprefix(CHOSEN)
-            served_by = [name for name in policies if name in (policy, *CHOICES)]
-            seen = run(_to_choose_by(settings, compared_on), served_by, part_of(report, 0.0, CHOOSING))
-            workloads = run(compared_on, policies, part_of(report, CHOOSING, 1.0))
-            workloads, served = with_choice(workloads, seen, policy)
-            more.append(served_table(served))
+        workloads = run_scenarios(
+            compared_on,
+            settings.loads,
+            settings.knowledge,
+            policies,
+            needed,
+            settings.output / KEPT,
+            parallel_map,
+            report,
+        )
+    if not workloads:
+        levels = ", ".join(settings.knowledge)
+        raise WorkloadError(f"--knowledge {levels}: no scenario is run with that; name others, or other scenarios")
     comparison = Comparison(workloads)
-    shown = [_titled(table, settings) for table in (*tables(comparison, judged), *more)]
-    result = Evaluated(len(workloads), shown, targets(comparison, judged), [])
+    result = Evaluated(len(workloads), tables(comparison, judged), verdicts(comparison, judged), [])
     written = _write(settings, comparison, judged, result)
     return msgspec.structs.replace(result, written=written)
 
 
-def _names(settings: EvaluationSettings) -> list[str]:
-    """Return whom to run: also what a site may choose. Raises PolicyError, WorkloadError."""
-    first, *others = settings.policies
-    if any(name.startswith(CHOSEN) for name in others):
-        raise PolicyError(f"{CHOSEN} goes in front of the first policy only: it is the one that is judged")
-    names = [*others, *(() if others else COMPARISON_POLICIES)]
-    if first.startswith(CHOSEN):
-        if settings.split == "validation":
-            raise WorkloadError(f"--weeks validation: {CHOSEN} chooses by these; judge it on test weeks")
-        names = [*names, *CHOICES]
-    return list(dict.fromkeys((first.removeprefix(CHOSEN), *names, REFERENCE)))
-
-
 def _scenarios(settings: EvaluationSettings) -> list[Scenario]:
     known: list[Scenario] = [
-        *scenarios(settings.split, settings.philly, quick=settings.quick),
+        *scenarios(settings.split, settings.philly, settings.pollux, quick=settings.quick),
         *(scenario_of_file(path.stem, path) for path in settings.files),
     ]
     names = [scenario.name for scenario in known]
     if unknown := set(settings.only) - set(names):
-        raise WorkloadError(f"--only {min(unknown)}: write one of {', '.join(names)}")
+        raise WorkloadError(f"--only {min(unknown)}: write one of {'; '.join(names)}")
     return [scenario for scenario in known if not settings.only or scenario.name in settings.only]
 
 
-def _to_choose_by(settings: EvaluationSettings, compared_on: Sequence[Scenario]) -> list[Scenario]:
-    """Return the validation weeks of what is compared on. A file has none: its pieces choose one for the other."""
-    names = {scenario.name for scenario in compared_on}
-    return [each for each in scenarios("validation", settings.philly, quick=settings.quick) if each.name in names]
-
-
 def _settings(settings: EvaluationSettings) -> Sequence[Setting]:
-    if settings.settings is None:
-        return ("sizes", "urgency") if settings.quick else tuple(SETTINGS)
     if unknown := set(settings.settings) - set(SETTINGS):
         raise WorkloadError(f"--settings {min(unknown)}: write one or more of {', '.join(get_args(Setting))}")
     return [setting for setting in SETTINGS if setting in settings.settings]
-
-
-def _titled(table: Table, settings: EvaluationSettings) -> Table:
-    """Name in the title what policies know of run times and how limits are chosen, where that is not the usual."""
-    if settings.conditions == AS_USUAL:
-        return table
-    known = f"{table.title} (run times: {settings.conditions.knowledge}, limits: {settings.conditions.limits})"
-    return msgspec.structs.replace(table, title=known)
 
 
 def _write(settings: EvaluationSettings, comparison: Comparison, judged: str, result: Evaluated) -> list[Path]:
@@ -163,13 +119,13 @@ def _write(settings: EvaluationSettings, comparison: Comparison, judged: str, re
     text = "\n".join(table.markdown() for table in result.tables)
     content = {
         "settings": settings,
-        "targets": result.targets,
+        "verdicts": result.verdicts,
         "tables": result.tables,
         "workloads": [
             {
                 "scenario": key.scenario.name,
                 "week": key.week,
-                "part": key.part,
+                "knowledge": key.knowledge,
                 "load": key.load,
                 "results": [
                     {"policy": name, "setting": setting, "figures": figures}

@@ -1,64 +1,51 @@
-"""The figure of an evaluation: mean JCT ratio versus as-requested, by load, one panel for each scenario."""
+"""The figure of an evaluation: mean JCT over as requested in the same order, a row a condition, a panel a setting."""
 
 import io
-from collections.abc import Sequence
 from typing import Final
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rlalloc_simulator.comparison.compared_policy import REFERENCE
 from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE
-from rlalloc_trainer.evaluation.paired_comparison import Comparison, Side
-from rlalloc_trainer.evaluation.result_tables import REFERENCE_SIDE, SETTING_NAMES
+from rlalloc_trainer.evaluation.paired_comparison import Comparison
+from rlalloc_trainer.evaluation.result_tables import SETTING_NAMES, same_order
 
-SHOWN_POLICIES: Final = ("repaired", "efficiency-adaptive", "marginal-gain", "price-ef")
-STYLES: Final = {"sizes": "-", "urgency": "--", "requeue": ":"}
-WIDTH_IN: Final = 4.2
-HEIGHT_IN: Final = 4.0
+WIDTH_IN: Final = 5.0
+ROW_IN: Final = 0.28
+SPAN: Final = (0.3, 3.0)
 
 
 def draw(comparison: Comparison, policy: str) -> bytes:
-    """Return a PNG: ``policy`` in every setting and the strongest others with sizes only, with intervals."""
-    shown = [side for side in comparison.sides if side[0] == policy]
-    shown += [(name, "sizes") for name in SHOWN_POLICIES if (name, "sizes") in comparison.sides and name != policy]
-    panels: list[str | None] = [*comparison.scenarios, *([None] if len(comparison.scenarios) > 1 else [])]
-    figure = Figure(figsize=(WIDTH_IN * len(panels), HEIGHT_IN), layout="constrained")
-    axes: Sequence[Axes] = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for panel, scenario in zip(axes, panels, strict=True):
-        _panel(panel, comparison, shown, scenario)
-    axes[0].set_ylabel(f"mean JCT ratio versus {REFERENCE}")
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-    figure.suptitle(f"Paired on the same workloads; {CONFIDENCE:.0%} intervals over weeks")
+    """Return a PNG: ``policy`` with its interval, the others as points."""
+    settings = list(dict.fromkeys(setting for _, setting in comparison.sides))
+    conditions = comparison.conditions[::-1]
+    figure = Figure(figsize=(WIDTH_IN * len(settings) + 2, 2 + ROW_IN * len(conditions)), layout="constrained")
+    panels = figure.subplots(1, len(settings), sharey=True, squeeze=False)[0]
+    for panel, setting in zip(panels, settings, strict=True):
+        names = [name for name, of in comparison.sides if of == setting and name not in (policy, REFERENCE)]
+        for place, name in enumerate((policy, *names)):
+            ratios = [
+                comparison.ratio((name, setting), same_order(setting), conditions=[condition])
+                for condition in conditions
+            ]
+            rows = range(len(conditions))
+            if name == policy:
+                lows = [ratio.estimate - min(ratio.low, ratio.estimate) for ratio in ratios]
+                highs = [max(ratio.high, ratio.estimate) - ratio.estimate for ratio in ratios]
+                panel.errorbar(
+                    [ratio.estimate for ratio in ratios], rows, xerr=[lows, highs], fmt="o", color="C0", label=name
+                )
+            else:
+                panel.plot([ratio.estimate for ratio in ratios], rows, ".", color=f"C{place}", label=name)
+        panel.axvline(1.0, color="grey", linewidth=0.8)
+        panel.set_xscale("log")
+        panel.set_xlim(*SPAN)
+        panel.set_xticks((0.5, 1.0, 2.0), labels=("0.5", "1", "2"))
+        panel.set_yticks(range(len(conditions)), labels=[str(condition) for condition in conditions])
+        panel.set_title(SETTING_NAMES[setting])
+        panel.grid(alpha=0.3)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    figure.suptitle(f"Mean JCT over {REFERENCE} in the same order; {CONFIDENCE:.0%} intervals")
     content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=110)
+    figure.savefig(content, format="png", dpi=100)
     return content.getvalue()
-
-
-def _panel(axes: Axes, comparison: Comparison, shown: Sequence[Side], scenario: str | None) -> None:
-    scenarios = None if scenario is None else [scenario]
-    names = list(dict.fromkeys(name for name, _ in shown))
-    for place, side in enumerate(shown):
-        ratios = [
-            comparison.ratio(side, REFERENCE_SIDE, loads=[load], scenarios=scenarios) for load in comparison.loads
-        ]
-        # Points of one load stand side by side, so that their intervals can be told apart.
-        loads = [load + 0.008 * (place - len(shown) / 2) for load in comparison.loads]
-        axes.errorbar(
-            loads,
-            [ratio.estimate for ratio in ratios],
-            yerr=[
-                # Alike weeks make intervals of no width, where rounding may turn the sign.
-                [ratio.estimate - min(ratio.low, ratio.estimate) for ratio in ratios],
-                [max(ratio.high, ratio.estimate) - ratio.estimate for ratio in ratios],
-            ],
-            label=f"{side[0]}, {SETTING_NAMES[side[1]]}",
-            color=f"C{names.index(side[0])}",
-            linestyle=STYLES[side[1]],
-            marker=".",
-            capsize=2,
-        )
-    axes.axhline(1.0, color="grey", linewidth=0.8)
-    axes.set_title(scenario or "all scenarios")
-    axes.set_xlabel("offered load")
-    axes.grid(alpha=0.3)

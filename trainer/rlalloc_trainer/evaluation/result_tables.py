@@ -1,19 +1,17 @@
 """The tables of an evaluation, as text cells; the terminal and Markdown show the same ones."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from rlalloc_simulator.comparison.compared_policy import REFERENCE
 from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE
+from rlalloc_trainer.evaluation.never_worse import Verdict, verdicts
 from rlalloc_trainer.evaluation.paired_comparison import Comparison, Measured, Side
-from rlalloc_trainer.evaluation.scenario_runs import Setting
-from rlalloc_trainer.evaluation.site_choice import Site
-from rlalloc_trainer.evaluation.targets import targets
+from rlalloc_trainer.evaluation.scenario_runs import Condition, Setting
 
-REFERENCE_SIDE: Final[Side] = (REFERENCE, "sizes")
 SETTING_NAMES: Final[dict[Setting, str]] = {
     "sizes": "sizes only",
     "urgency": "sizes and urgency",
@@ -36,81 +34,77 @@ class Table(msgspec.Struct, frozen=True):
 
 
 def tables(comparison: Comparison, policy: str) -> list[Table]:
-    """Return all tables of an evaluation of ``policy``."""
+    """Return all tables of an evaluation of ``policy``: of the first scenario in full, of the others in short."""
     settings = list(dict.fromkeys(setting for _, setting in comparison.sides))
+    first = comparison.conditions[0].scenario if comparison.conditions else ""
+    levels = [condition for condition in comparison.conditions if condition.scenario == first]
     return [
-        *(_overview(comparison, setting) for setting in settings),
-        *(_by_scenario(comparison, setting) for setting in settings if len(comparison.scenarios) > 1),
+        *(_in_full(comparison, condition, setting) for condition in levels for setting in settings),
+        *(_by_condition(comparison, setting, "jct_s", "mean JCT") for setting in settings),
+        *(_by_condition(comparison, setting, "jct_p95_s", "95th percentile of JCT") for setting in settings),
+        _bar(verdicts(comparison, policy), policy),
         *(_further(comparison, setting) for setting in settings),
-        *(_against(comparison, policy, setting) for setting in settings),
-        _targets(comparison, policy),
     ]
 
 
-def _overview(comparison: Comparison, setting: Setting) -> Table:
-    loads = comparison.loads
-    columns = (
-        "policy",
-        "JCT, all",
-        *(f"{load:g}" for load in loads),
-        "p95",
-        "p99",
-        "JCT h",
-        "wait h",
-        "slowdown",
-        "GPU-h",
-        "use",
-        "worst user",
-        "killed",
-        *(("requeued",) if setting == "requeue" else ()),
-    )
+def same_order(setting: Setting) -> Side:
+    """As requested in the same order: in the queue's own, or smallest area first where urgency counts."""
+    return REFERENCE, setting
+
+
+def _in_full(comparison: Comparison, condition: Condition, setting: Setting) -> Table:
     rows = []
-    for side in _sides(comparison, setting):
-        worst = comparison.worst_user(side, REFERENCE_SIDE)
-
-        def mean(measured: Measured, side: Side = side) -> float:
-            return comparison.mean(side, measured)
-
+    own_order: Side = (REFERENCE, "sizes")
+    for side in _sides(comparison, setting, [condition]):
+        worst = comparison.worst_user(side, same_order(setting), conditions=[condition])
         rows.append(
             (
                 side[0],
-                str(comparison.ratio(side, REFERENCE_SIDE)),
-                *(f"{comparison.ratio(side, REFERENCE_SIDE, loads=[load]).estimate:.3f}" for load in loads),
-                *(f"{comparison.ratio(side, REFERENCE_SIDE, p).estimate:.3f}" for p in _QUANTILES),
-                f"{mean('jct_s') / 3600:.2f}",
-                f"{mean('wait_s') / 3600:.2f}",
-                f"{mean('bounded_slowdown'):.1f}",
-                f"{mean('gpu_hours'):,.0f}",
-                f"{mean('gpu_use'):.2f}",
+                str(comparison.ratio(side, same_order(setting), conditions=[condition])),
+                str(comparison.ratio(side, same_order(setting), "jct_p95_s", conditions=[condition])),
+                str(comparison.ratio(side, own_order, conditions=[condition])),
+                f"{comparison.killed_part(side, conditions=[condition]):.2%}",
                 "-" if worst is None else f"{worst[0]:.2f}",
-                f"{mean('killed'):.1f}",
-                *((f"{mean('requeues'):.1f}",) if setting == "requeue" else ()),
+                f"{comparison.mean(side, 'jct_s', conditions=[condition]):,.0f}",
+                f"{comparison.mean(side, 'wait_s', conditions=[condition]):,.0f}",
+                f"{comparison.mean(side, 'gpu_use', conditions=[condition]):.2f}",
             )
         )
-    title = (
-        f"{SETTING_NAMES[setting]}: JCT ratio versus {REFERENCE} (mean, by load, and quantiles) "
-        f"[{CONFIDENCE:.0%} interval], and means over workloads"
-    )
+    columns = ("policy", "JCT", "p95", "JCT, queue's own order", "killed", "worst user", "JCT s", "wait s", "use")
+    title = f"{condition}, {SETTING_NAMES[setting]}: over {REFERENCE} in the same order [{CONFIDENCE:.0%} interval]"
     return Table(title, columns, tuple(rows))
 
 
-_QUANTILES: Final[tuple[Measured, Measured]] = ("jct_p95_s", "jct_p99_s")
+def _by_condition(comparison: Comparison, setting: Setting, measured: Measured, words: str) -> Table:
+    names = [name for name, of in comparison.sides if of == setting and name != REFERENCE]
+
+    def ratio(name: str, condition: Condition) -> str:
+        against = same_order(setting)
+        return f"{comparison.ratio((name, setting), against, measured, conditions=[condition]).estimate:.3f}"
+
+    rows = tuple((str(condition), *(ratio(name, condition) for name in names)) for condition in comparison.conditions)
+    return Table(f"{SETTING_NAMES[setting]}: {words} over {REFERENCE} in the same order", ("", *names), rows)
 
 
-def _by_scenario(comparison: Comparison, setting: Setting) -> Table:
+def _bar(found: Sequence[Verdict], policy: str) -> Table:
     rows = tuple(
-        (side[0], *(str(comparison.ratio(side, REFERENCE_SIDE, scenarios=[name])) for name in comparison.scenarios))
-        for side in _sides(comparison, setting)
+        (
+            f"{each.condition}, {each.setting}",
+            str(each.jct),
+            str(each.p95),
+            f"{each.killed:.2%}",
+            "-" if each.worst_user is None else f"{each.worst_user:.2f}",
+            "yes" if each.passed else f"no: {', '.join(each.failures)}",
+        )
+        for each in found
     )
-    return Table(
-        f"{SETTING_NAMES[setting]}: mean JCT ratio versus {REFERENCE}, by scenario, over all loads",
-        ("policy", *comparison.scenarios),
-        rows,
-    )
+    passed = sum(each.passed for each in found)
+    title = f"{policy}, never worse than as requested in the same order: {passed} of {len(found)}"
+    return Table(title, ("", "JCT", "p95", "killed", "worst user", "passed"), rows)
 
 
 def _further(comparison: Comparison, setting: Setting) -> Table:
-    figures = {side[0]: comparison.further(side) for side in _sides(comparison, setting)}
+    figures = {side[0]: comparison.further(side) for side in _sides(comparison, setting, comparison.conditions)}
     names = tuple(dict.fromkeys(name for each in figures.values() for name in each))
     rows = []
     for policy, each in figures.items():
@@ -120,46 +114,11 @@ def _further(comparison: Comparison, setting: Setting) -> Table:
     return Table(title, ("policy", *names), tuple(rows))
 
 
-def _against(comparison: Comparison, policy: str, setting: Setting) -> Table:
-    mine: Side = (policy, setting)
-    rows = tuple(
-        (
-            other[0],
-            str(comparison.ratio(mine, other)),
-            *(str(comparison.ratio(mine, other, loads=[load])) for load in comparison.loads),
-            str(comparison.ratio(mine, other, "jct_p95_s")),
-        )
-        for other in _sides(comparison, setting)
-        if other[0] != policy
-    )
-    return Table(
-        f"{SETTING_NAMES[setting]}: mean JCT ratio of {policy} versus each policy",
-        ("policy", "all", *(f"{load:g}" for load in comparison.loads), "p95"),
-        rows,
-    )
-
-
-def _targets(comparison: Comparison, policy: str) -> Table:
-    said = {True: "met", False: "missed", None: "-"}
-    rows = tuple((each.wanted, each.figure, said[each.met]) for each in targets(comparison, policy))
-    return Table(f"Targets for {policy}", ("target", "figure", ""), rows)
-
-
-def served_table(served: Mapping[Site, Sequence[str]]) -> Table:
-    """Return the policy that each site chose; pieces of a file may have chosen differently."""
-    return Table(
-        "Policy that each site chooses by its validation weeks (a file: by its earlier pieces)",
-        ("scenario", "setting", "policy"),
-        tuple((site.scenario, SETTING_NAMES[site.setting], ", ".join(names)) for site, names in served.items()),
-    )
-
-
-def _sides(comparison: Comparison, setting: Setting) -> Sequence[Side]:
+def _sides(comparison: Comparison, setting: Setting, conditions: Sequence[Condition]) -> Sequence[Side]:
     """Policies that ran in ``setting``, best first."""
-    mine = [side for side in comparison.sides if side[1] == setting]
-    return sorted(mine, key=lambda side: _estimate(comparison, side))
 
+    def estimate(side: Side) -> float:
+        found = comparison.ratio(side, same_order(setting), conditions=conditions).estimate
+        return math.inf if math.isnan(found) else found
 
-def _estimate(comparison: Comparison, side: Side) -> float:
-    estimate = comparison.ratio(side, REFERENCE_SIDE).estimate
-    return math.inf if math.isnan(estimate) else estimate
+    return sorted((side for side in comparison.sides if side[1] == setting), key=estimate)

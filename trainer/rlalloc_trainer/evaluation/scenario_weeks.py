@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from rlalloc_simulator.truths.sites import WeekWorkload
 from rlalloc_simulator.workloads import ClusterDescription, WorkloadJob, read_workload
 from rlalloc_simulator.workloads.calendar_weeks import DAY_S, WEEK_S, iso_week, monday_s
 from rlalloc_simulator.workloads.completion import complete
@@ -36,13 +37,6 @@ DRAWN_LOAD: Final = 8.0
 """Of a generated workload, before it is thinned."""
 
 
-class WeekWorkload(msgspec.Struct, frozen=True):
-    """Jobs in order of submission, and the cluster that they come to."""
-
-    cluster: ClusterDescription
-    jobs: tuple[WorkloadJob, ...]
-
-
 def at_load(workload: WeekWorkload, load: float) -> WeekWorkload:
     """Return the same jobs, their arrivals scaled so that the GPU time they ask for is ``load`` of what there is.
 
@@ -55,9 +49,9 @@ def at_load(workload: WeekWorkload, load: float) -> WeekWorkload:
     if not (offered > 0 and last_s > first_s):
         raise WorkloadError("a load needs jobs that hold GPUs and come one after the other: take a longer workload")
     stretch = offered / load / (last_s - first_s)
-    return WeekWorkload(
-        workload.cluster,
-        tuple(
+    return msgspec.structs.replace(
+        workload,
+        jobs=tuple(
             msgspec.structs.replace(
                 job, id=number, submit_s=round((job.submit_s - first_s) * stretch, 3), dependency=()
             )
@@ -68,10 +62,10 @@ def at_load(workload: WeekWorkload, load: float) -> WeekWorkload:
 
 def generated(
     model: str, request_node: NodeGroup, cluster: ClusterDescription, hours: float, seed: int
-) -> WeekWorkload:
+) -> tuple[WeekWorkload, tuple[WorkloadJob, ...]]:
     """Draw a workload of ``hours`` at a load of 1; its users ask for nodes like ``request_node``.
 
-    More is drawn than is wanted, and thinned by the same rules as a trace.
+    More is drawn than is wanted, and thinned by the same rules as a trace; the others are returned, too.
     """
     count = max(1, cluster.gpus // request_node.gpus)
     node = msgspec.structs.replace(request_node, count=count)
@@ -79,27 +73,34 @@ def generated(
     return thinned(list(generate(load_model(model), settings)), cluster, hours, seed)
 
 
-def thinned(jobs: Sequence[WorkloadJob], cluster: ClusterDescription, hours: float, seed: int) -> WeekWorkload:
+def thinned(
+    jobs: Sequence[WorkloadJob], cluster: ClusterDescription, hours: float, seed: int
+) -> tuple[WeekWorkload, tuple[WorkloadJob, ...]]:
     """Return a random part of ``jobs`` that offers ``cluster`` a load of 1 for ``hours``; all, if they are fewer.
 
     Jobs of more than half of the cluster's GPUs, or of more than a quarter of the GPU time, are left out, as in
     generated workloads: on a cluster a twentieth of the trace's, one of them would be the whole result. So are jobs
     that run longer than LONGEST_PART of ``hours``: a workload begins with an empty cluster, and with jobs of weeks in
-    it a nominal load of 1 would never fill it (Philly's longest jobs have most of its GPU time).
+    it a nominal load of 1 would never fill it (Philly's longest jobs have most of its GPU time). The other jobs that
+    could have been chosen are returned, too.
     """
     wanted_s = cluster.gpus * hours * 3600.0
-    chosen, held_s = [], 0.0
+    chosen, others, held_s = [], [], 0.0
     for place in np.random.default_rng((seed, 21)).permutation(len(jobs)).tolist():
         job = jobs[place]
         fits = job.request.gpus <= LARGEST_PART_OF_CLUSTER * cluster.gpus
         too_long = job.held_s > LONGEST_PART * hours * 3600.0
         if not fits or too_long or job.gpu_s > LARGEST_PART_OF_LOAD * wanted_s:
             continue
+        if held_s >= wanted_s:
+            others.append(place)
+            continue
         chosen.append(place)
         held_s += job.gpu_s
-        if held_s >= wanted_s:
-            break
-    return WeekWorkload(cluster, tuple(jobs[place] for place in sorted(chosen)))
+    return (
+        WeekWorkload(cluster, tuple(jobs[place] for place in sorted(chosen))),
+        tuple(jobs[place] for place in sorted(others)),
+    )
 
 
 @functools.lru_cache(maxsize=8)

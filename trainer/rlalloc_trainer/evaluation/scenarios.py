@@ -2,6 +2,9 @@
 
 Lists change only together with the text above them that says why. ``validation`` is for choosing: which policy is
 shipped, where it answers, which heuristic is its base. ``test`` is for the result.
+
+The *modest site* is the headline: 30% of its jobs may be resized, limits and requests are as people choose them,
+hardly anybody declares needs. Every other scenario differs from it in one thing.
 """
 
 import hashlib
@@ -10,11 +13,16 @@ from typing import Final, Literal
 
 import msgspec
 
+from rlalloc_simulator.knowledge import LEVELS, Knowledge
+from rlalloc_simulator.truths.people import ALL_GPUS, MODEST, Habits
+from rlalloc_simulator.truths.pollux_workloads import CLUSTER as POLLUX_CLUSTER
+from rlalloc_simulator.truths.pollux_workloads import EVERYTHING, NUMBERS, pollux_jobs
+from rlalloc_simulator.truths.scaling_mixture import SOURCES
+from rlalloc_simulator.truths.sites import WeekWorkload, peopled
 from rlalloc_simulator.workloads import ClusterDescription
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
 from rlalloc_simulator.workloads.workload_job import NodeGroup
 from rlalloc_trainer.evaluation.scenario_weeks import (
-    WeekWorkload,
     generated,
     philly_week,
     pieces_of_file,
@@ -22,7 +30,9 @@ from rlalloc_trainer.evaluation.scenario_weeks import (
     window,
 )
 
-LOADS: Final = (0.6, 0.8, 1.0, 1.2, 1.5)
+LOADS: Final = (1.2,)
+AS_RECORDED: Final = 0.0
+"""A load: the source's own arrivals."""
 
 # ISO weeks of 2017 in Philly's trace. Test weeks are those of the prototype that came before this project; of its
 # train weeks 41 and 46, one busy and one calm, are taken out for validation. Other weeks are too thin: the trace
@@ -32,32 +42,38 @@ PHILLY_VALIDATION_WEEKS: Final = (41, 46)
 PHILLY_TEST_WEEKS: Final = (43, 44, 47, 49)
 
 # Seeds of generated workloads. Each is a week of its own for the statistics: workloads of different seeds share
-# nothing. Nothing else of the project draws workloads from these numbers.
-VALIDATION_SEEDS: Final = tuple(range(7_000_000, 7_000_008))
-TEST_SEEDS: Final = tuple(range(8_000_000, 8_000_008))
+# nothing. Nothing else of the project draws workloads from these numbers. Those of 2026-11-23 replace the earlier
+# ones, by which policies had been judged.
+VALIDATION_SEEDS: Final = tuple(range(7_100_000, 7_100_008))
+TEST_SEEDS: Final = tuple(range(8_100_000, 8_100_008))
 
 Split = Literal["test", "validation"]
 DGX: Final = NodeGroup("dgx", 16, 8, 96, 768_000)
 KALOS_NODE: Final = NodeGroup("kalos", 32, 8, 128, 2_048_000)
-QUAD_NODE: Final = NodeGroup("quad", 48, 4, 24, 256_000)
+QUAD_NODE: Final = NodeGroup("quad", 24, 4, 24, 256_000)
 PAIR_NODE: Final = NodeGroup("pair", 16, 2, 32, 256_000)
+USUAL: Final[tuple[Knowledge, ...]] = ("limits", "history", "truth")
+HISTORY: Final[tuple[Knowledge, ...]] = ("history",)
+MODEST_SITE: Final = "modest site"
 
 
 class PhillyWeeks(msgspec.Struct, frozen=True, tag="philly-weeks"):
-    """Weeks of Philly's trace, thinned to 16 nodes of 8 GPUs; two windows of ``hours`` a week."""
+    """Weeks of Philly's trace, thinned; the jobs that are left out are its past."""
 
     name: str
     path: Path
     digest: str
     cluster: ClusterDescription
     weeks: tuple[int, ...]
-    parts: int = 2
+    habits: Habits = MODEST
+    knowledge: tuple[Knowledge, ...] = HISTORY
     hours: float = 96.0
 
-    def workload(self, week: int, part: int) -> WeekWorkload:
-        """Return the workload of one window, as the trace has it in time."""
-        jobs = window(philly_week(self.path, week), part, self.hours)
-        return thinned(jobs, self.cluster, self.hours, 100 * week + part)
+    def workload(self, week: int) -> WeekWorkload:
+        """Return the workload of the window from Monday on, as the trace has it in time."""
+        jobs = window(philly_week(self.path, week), 0, self.hours)
+        week_workload, others = thinned(jobs, self.cluster, self.hours, week)
+        return peopled(self.cluster, self.cluster.nodes[0], week_workload.jobs, others, self.habits, week)
 
 
 class GeneratedWeeks(msgspec.Struct, frozen=True, tag="generated"):
@@ -69,11 +85,33 @@ class GeneratedWeeks(msgspec.Struct, frozen=True, tag="generated"):
     cluster: ClusterDescription
     hours: float
     weeks: tuple[int, ...]
-    parts: int = 1
+    habits: Habits = MODEST
+    knowledge: tuple[Knowledge, ...] = HISTORY
 
-    def workload(self, week: int, part: int) -> WeekWorkload:
+    def workload(self, week: int) -> WeekWorkload:
         """Return the workload of one seed, at a load of 1."""
-        return generated(self.model, self.asked_for, self.cluster, self.hours, week + part)
+        week_workload, others = generated(self.model, self.asked_for, self.cluster, self.hours, week)
+        return peopled(self.cluster, self.asked_for, week_workload.jobs, others, self.habits, week)
+
+
+class PolluxWeeks(msgspec.Struct, frozen=True, tag="pollux"):
+    """Pollux's workloads of 160 jobs with the step times that it measured; its own arrivals.
+
+    Weeks 1 to 4 are as published, others draws like them.
+    """
+
+    name: str
+    folder: Path
+    digest: str
+    weeks: tuple[int, ...]
+    factor: int
+    knowledge: tuple[Knowledge, ...] = USUAL
+
+    def workload(self, week: int) -> WeekWorkload:
+        """Return one workload."""
+        number = week if week in NUMBERS else NUMBERS[week % len(NUMBERS)]
+        jobs = pollux_jobs(self.folder, number, week, self.factor, drawn=week not in NUMBERS)
+        return WeekWorkload(POLLUX_CLUSTER, jobs)
 
 
 class FileWeeks(msgspec.Struct, frozen=True, tag="file"):
@@ -83,48 +121,77 @@ class FileWeeks(msgspec.Struct, frozen=True, tag="file"):
     path: Path
     digest: str
     weeks: tuple[int, ...]
-    parts: int = 1
+    knowledge: tuple[Knowledge, ...] = USUAL
 
-    def workload(self, week: int, part: int) -> WeekWorkload:
+    def workload(self, week: int) -> WeekWorkload:
         """Return one of its pieces, as the file has it in time."""
-        del part  # a piece is one workload
-        return pieces_of_file(self.path)[week]
+        piece = pieces_of_file(self.path)[week]
+        return WeekWorkload(piece.cluster, piece.jobs)
 
 
-Scenario = PhillyWeeks | GeneratedWeeks | FileWeeks
+Scenario = PhillyWeeks | GeneratedWeeks | PolluxWeeks | FileWeeks
 
 
-def scenarios(split: Split, philly: Path | None, *, quick: bool) -> list[Scenario]:
-    """Return the scenarios of the project: Philly, large LLM jobs, and a shifted cluster.
+def scenarios(split: Split, philly: Path | None = None, pollux: Path | None = None, *, quick: bool) -> list[Scenario]:
+    """Return the scenarios of the project, the modest site first.
 
-    Without Philly's trace the model that was fitted to it stands in. ``quick`` takes half of the weeks, a single
-    window a week, and a quarter of the first cluster or half of the hours.
+    ``philly`` and ``pollux`` add those that need files. ``quick`` takes fewer of them, a quarter of the seeds and
+    half of the cluster.
     """
     seeds = TEST_SEEDS if split == "test" else VALIDATION_SEEDS
     weeks: tuple[int, ...] = PHILLY_TEST_WEEKS if split == "test" else PHILLY_VALIDATION_WEEKS
-    if quick:
-        seeds, weeks = seeds[: len(seeds) // 2], weeks[: max(2, len(weeks) // 2)]
-    part = 0.5 if quick else 1.0
-    cluster = ClusterDescription(nodes=(msgspec.structs.replace(DGX, count=4) if quick else DGX,))
-    first: Scenario
-    if philly is not None:
-        first = PhillyWeeks("Philly", philly, file_digest(philly), cluster, weeks, 1 if quick else 2)
-    else:
-        first = GeneratedWeeks("Philly model", "philly", DGX, cluster, 96.0, seeds)
-    return [
-        first,
+    seeds = seeds[: len(seeds) // 4] if quick else seeds
+    node = msgspec.structs.replace(DGX, count=8) if quick else DGX
+    cluster = ClusterDescription(nodes=(node,))
+    modest = GeneratedWeeks(MODEST_SITE, "philly", node, cluster, 24.0, seeds, knowledge=USUAL if quick else LEVELS)
+
+    def like(name: str, knowledge: tuple[Knowledge, ...] = HISTORY, **habits: object) -> Scenario:
+        return msgspec.structs.replace(
+            modest, name=name, knowledge=knowledge, habits=msgspec.structs.replace(MODEST, **habits)
+        )
+
+    found: list[Scenario] = [
+        modest,
         GeneratedWeeks(
-            "Kalos model", "kalos", KALOS_NODE, ClusterDescription(nodes=(KALOS_NODE,)), 336.0 * part, seeds
-        ),
-        GeneratedWeeks(
-            "shifted cluster",
-            "philly",
-            QUAD_NODE,
-            ClusterDescription(nodes=(QUAD_NODE, PAIR_NODE)),
-            12.0 * part,
+            "modest, large jobs",
+            "kalos",
+            KALOS_NODE,
+            ClusterDescription(nodes=(KALOS_NODE,)),
+            168.0,
             seeds,
+            knowledge=HISTORY if quick else USUAL,
         ),
+        like("80% resizable", HISTORY if quick else USUAL, resizable=0.8),
+        like("80% resizable, ranges 1 to all", resizable=0.8, factor=ALL_GPUS),
     ]
+    if not quick:
+        found += [
+            GeneratedWeeks(
+                "modest, other nodes",
+                "philly",
+                QUAD_NODE,
+                ClusterDescription(nodes=(QUAD_NODE, PAIR_NODE)),
+                24.0,
+                seeds,
+            ),
+            like("10% resizable", resizable=0.1),
+            like("80% resizable, ranges \u00f72 to \u00d72", resizable=0.8, factor=2),
+            like("80% resizable, users ask right", resizable=0.8, asking="right"),
+            like("80% resizable, users over-ask", resizable=0.8, asking="over"),
+            like("80% resizable, needs declared by 80%", resizable=0.8, declared=0.8),
+            *(like(f"80% resizable, scaling of {source}", resizable=0.8, scaling=source) for source in SOURCES),
+        ]
+    if pollux is not None:
+        digest = folder_digest(pollux)
+        # Published workloads are for choosing, draws like them for the result.
+        numbers: tuple[int, ...] = tuple(seeds) if split == "test" else NUMBERS
+        found += [
+            PolluxWeeks("Pollux, ranges 1 to all", pollux, digest, numbers, EVERYTHING),
+            PolluxWeeks("Pollux, ranges \u00f74 to \u00d74", pollux, digest, numbers, 4),
+        ]
+    if philly is not None:
+        found.append(PhillyWeeks("modest, Philly's weeks", philly, file_digest(philly), cluster, weeks))
+    return found
 
 
 def scenario_of_file(name: str, path: Path) -> FileWeeks:
@@ -138,3 +205,11 @@ def file_digest(path: Path) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as err:
         raise WorkloadError(f"{path}: {err.strerror}; name a file that exists") from err
+
+
+def folder_digest(folder: Path) -> str:
+    """SHA-256 of the tables in a folder. Raises WorkloadError where there are none."""
+    tables = sorted(folder.rglob("*.csv"))
+    if not tables:
+        raise WorkloadError(f"{folder}: no table in it; name the folder of Pollux's tables and workloads")
+    return hashlib.sha256("".join(file_digest(path) for path in tables).encode()).hexdigest()
