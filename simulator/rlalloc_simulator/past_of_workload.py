@@ -4,9 +4,11 @@ The past is that of a run as requested: a job's estimate is made when it is subm
 then. So all policies get the same estimates, and none is asked for while the compiled engine runs.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from rlalloc.past_job import PastJob
@@ -18,6 +20,7 @@ from rlalloc.run_times.replay import submissions
 from rlalloc.run_times.training import LearningSettings, RunTimes, predict_in_time_order
 from rlalloc_simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
 from rlalloc_simulator.engine.engine_records import STATE_NAMES, Record
+from rlalloc_simulator.workloads.calendar_weeks import WEEK_S
 
 Estimates = Sequence[RunTimeEstimate | None]
 
@@ -31,15 +34,7 @@ def estimates_from_past(site: SimulatedSite, jobs: Sequence[SubmittedJob], past:
 
     ``past`` are jobs from before the first submission.
     """
-    recent = RecentRuns()
-    predictor = RunTimePredictor(recent)
-    estimates: list[RunTimeEstimate | None] = []
-    for number, facts in submissions([*past, *as_requested(site, jobs)], recent.add, recent.started):
-        if number < len(past):
-            continue
-        known = recent.group("site", facts) is not None
-        estimates.append(predictor.estimate([facts], facts.submitted_s)[0] if known else None)
-    return estimates
+    return _by_like_jobs(_in_time([*past, *as_requested(site, jobs)]), len(past))
 
 
 def estimates_by_model(site: SimulatedSite, jobs: Sequence[SubmittedJob], past: Sequence[PastJob] = ()) -> Estimates:
@@ -47,7 +42,7 @@ def estimates_by_model(site: SimulatedSite, jobs: Sequence[SubmittedJob], past: 
 
     Jobs that never ran keep the estimate of like jobs. Raises PolicyError as ``learn``.
     """
-    everything = [*past, *as_requested(site, jobs)]
+    everything = _in_time([*past, *as_requested(site, jobs)])
     ran = in_order_of_submission(everything)
     runs = RunTimes.of(ran, RecentRuns(), lambda _what, _done: None)
     first = sum(job.submitted_s < everything[len(past)].submitted_s for job in ran)
@@ -57,8 +52,35 @@ def estimates_by_model(site: SimulatedSite, jobs: Sequence[SubmittedJob], past: 
         job.job_id: within_limit(RunTimeEstimate(low, median, high, "model of past jobs"), facts_of(job))
         for job, (low, median, high) in zip(ran[first:], seconds, strict=True)
     }
-    plain = estimates_from_past(site, jobs, past)
+    plain = _by_like_jobs(everything, len(past))
     return [by_id.get(str(number), estimate) for number, estimate in enumerate(plain)]
+
+
+def _by_like_jobs(everything: Sequence[PastJob], past: int) -> Estimates:
+    """Estimates for all but the first ``past`` jobs."""
+    recent = RecentRuns()
+    predictor = RunTimePredictor(recent)
+    estimates: list[RunTimeEstimate | None] = []
+    for number, facts in submissions(everything, recent.add, recent.started):
+        if number < past:
+            continue
+        known = recent.group("site", facts) is not None
+        estimates.append(predictor.estimate([facts], facts.submitted_s)[0] if known else None)
+    return estimates
+
+
+def _in_time(everything: Sequence[PastJob]) -> list[PastJob]:
+    """The same jobs some weeks later: history takes no job from before the epoch."""
+    later_s = WEEK_S * math.ceil(max(0.0, -min((job.submitted_s for job in everything), default=0.0)) / WEEK_S)
+    return [
+        msgspec.structs.replace(
+            job,
+            submitted_s=job.submitted_s + later_s,
+            started_s=job.started_s + later_s,
+            ended_s=job.ended_s + later_s,
+        )
+        for job in everything
+    ]
 
 
 def as_requested(site: SimulatedSite, jobs: Sequence[SubmittedJob]) -> list[PastJob]:

@@ -19,6 +19,7 @@ from rlalloc_simulator.workloads.workload_job import ClusterDescription, NodeGro
 
 MOST_PAST: Final = 2_000
 """Past jobs: what a site of this size sees in weeks, and enough for a model of run times."""
+_LEAST_PAST_S: Final = 14 * 86_400.0
 _WAIT_S: Final = 600.0
 _WAIT_SPREAD: Final = 1.0
 """Of the past jobs: median and log-deviation. Only when they ended matters."""
@@ -72,8 +73,9 @@ def _as_written(job: WorkloadJob, script: Script) -> WorkloadJob:
 def _past(
     before: Sequence[WorkloadJob], jobs: Sequence[WorkloadJob], generator: np.random.Generator
 ) -> tuple[PastJob, ...]:
-    """Past jobs at the workload's own pace, the last one just before it begins."""
-    pace_s = (jobs[-1].submit_s - jobs[0].submit_s) / len(jobs)
+    """Past jobs at the workload's own pace, over two weeks at least, the last one just before it begins."""
+    own_s = (jobs[-1].submit_s - jobs[0].submit_s) / len(jobs)
+    pace_s = max(own_s, _LEAST_PAST_S / max(1, len(before)))
     waits_s = _WAIT_S * np.exp(_WAIT_SPREAD * generator.standard_normal(len(before)))
     return tuple(
         _past_job(job, number, (number - len(before)) * pace_s, float(wait_s))

@@ -8,6 +8,11 @@ import msgspec
 import numpy as np
 import pytest
 
+from rlalloc.past_job import PastJob
+from rlalloc.view import expected_run_time_s
+from rlalloc_simulator.knowledge import Knowledge, with_knowledge
+from rlalloc_simulator.report.recording import alone_s
+from rlalloc_simulator.site_from_workload import site_of, submitted_from
 from rlalloc_simulator.truths.people import ALL_GPUS, MODEST, Habits
 from rlalloc_simulator.truths.sites import WeekWorkload, peopled
 from rlalloc_simulator.workloads import ClusterDescription, NodeGroup, WorkloadJob
@@ -117,3 +122,22 @@ def test_the_past_lies_before_the_workload() -> None:
     assert {job.user for job in made().jobs} <= {job.user for job in past}
     fewer = msgspec.structs.replace(made(), past=())
     assert fewer.jobs == made().jobs
+
+
+def test_the_past_tells_more_than_limits() -> None:
+    """Mean error of the expected run time in doublings, by what is known."""
+    workload = made()
+    site = site_of(workload.cluster, workload.jobs)
+    jobs = submitted_from(workload.jobs, site)
+
+    def error(knowledge: Knowledge, past: tuple[PastJob, ...] = ()) -> float:
+        known = with_knowledge(site, jobs, knowledge, past)
+        expected = [expected_run_time_s(job, job.request) for job in known]
+        return float(np.mean(np.abs(np.log2(np.divide(expected, [max(1.0, alone_s(job)) for job in jobs])))))
+
+    by_limits, by_past = error("limits"), error("history", workload.past)
+    assert by_past < by_limits - 0.3
+    assert by_past < error("history") - 0.05
+    assert error("model", workload.past) < by_past + 0.1
+    assert 0.5 < error("factor-1.8") < 0.9
+    assert error("truth") < 0.01
