@@ -7,12 +7,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
 
+import msgspec
 import typer
 
 from rlalloc import __version__
 from rlalloc.config import DEFAULT_PATH, Config, config_as_yaml, load_config
 from rlalloc.errors import ConfigError, RlallocError
 from rlalloc.store import Store
+from rlalloc.store.database import without_secrets
 from rlalloc_cli.history_commands import history_app
 from rlalloc_cli.policy import policy_app
 from rlalloc_cli.terminal import CONSOLE, complain, fail
@@ -122,14 +124,34 @@ def status(
     *,
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Show the state of the agent and of the store, and the latest decisions."""
+    """Show on one screen how daemon, agent, policy, trainer and store are. Exit 1 if something is wrong."""
     from rlalloc_cli.status import print_status
 
     loaded = _load(config)
     try:
-        print_status(loaded)
+        if not print_status(loaded):
+            raise typer.Exit(1)
     except RlallocError as err:
         fail(str(err), code=1)
+
+
+@app.command()
+def doctor(
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    config: ConfigOption = DEFAULT_PATH,
+) -> None:
+    """Check the live site end to end; print each check, with the remedy. Exit 1 for a FAIL, 3 for a WARN."""
+    from rlalloc_cli.doctor.doctor_checks import all_findings
+    from rlalloc_cli.doctor.doctor_report import EXIT, findings_as_json, print_findings
+    from rlalloc_cli.doctor.finding import worst
+
+    found = all_findings(config, _load(config))
+    if json:
+        typer.echo(findings_as_json(found))
+    else:
+        print_findings(found)
+    raise typer.Exit(EXIT[worst(found)])
 
 
 @app.command()
@@ -161,16 +183,40 @@ def needs(
 
 
 @config_app.command("check")
-def config_check(config: ConfigOption = DEFAULT_PATH) -> None:
-    """Check the configuration file. If it is wrong, print the key, what was found and what is allowed, and exit 2."""
-    _load(config)
+def config_check(
+    *,
+    offline: Annotated[bool, typer.Option("--offline", help="Check the file alone, and ask Slurm nothing.")] = False,
+    config: ConfigOption = DEFAULT_PATH,
+) -> None:
+    """Check the configuration file, and that it fits the site. Exit 2 if the file is wrong, 1 if it does not fit."""
+    from rlalloc_cli.doctor.doctor_checks import site_findings
+    from rlalloc_cli.doctor.doctor_report import print_findings
+    from rlalloc_cli.doctor.finding import worst
+
+    loaded = _load(config)
     CONSOLE.print(f"{config}: OK")
+    if offline:
+        return
+    site, found = site_findings(loaded)
+    print_findings([finding for finding in found if finding.level != "OK"])
+    if site is None:
+        CONSOLE.print("the file is right; whether it fits the site is not known")
+    elif worst(found) == "FAIL":
+        raise typer.Exit(1)
 
 
 @config_app.command("show")
-def config_show(config: ConfigOption = DEFAULT_PATH) -> None:
-    """Print the complete configuration, defaults included."""
-    typer.echo(config_as_yaml(_load(config)), nl=False)
+def config_show(
+    *,
+    secrets: Annotated[bool, typer.Option("--secrets", help="Show passwords, too.")] = False,
+    config: ConfigOption = DEFAULT_PATH,
+) -> None:
+    """Print the complete configuration, defaults included, with passwords as ***."""
+    loaded = _load(config)
+    if not secrets:
+        store = msgspec.structs.replace(loaded.store, url=without_secrets(loaded.store.url))
+        loaded = msgspec.structs.replace(loaded, store=store)
+    typer.echo(config_as_yaml(loaded), nl=False)
 
 
 def _with_store(path: Path, use: Callable[[Store], Result]) -> Result:

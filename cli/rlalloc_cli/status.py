@@ -1,53 +1,79 @@
-"""``rlalloc status``: the agent, the store and the latest decisions on one screen."""
+"""``rlalloc status``: what a person on call needs, on one screen of 80 columns."""
 
 import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
 from rich.table import Table
+from rich.text import Text
 
 from rlalloc.config import Config
 from rlalloc.errors import StoreMissing
-from rlalloc.policies import PolicyStore
-from rlalloc.store import Store
+from rlalloc.policies import SHIPPED_NAME, PolicyStore
+from rlalloc.store import Decision, Store
+from rlalloc_cli.doctor.doctor_checks import service_findings
+from rlalloc_cli.doctor.finding import Finding, worst
 from rlalloc_cli.terminal import CONSOLE, duration, local_time
+from rlallocd.daemon_state import DaemonState, read_daemon_state
 
-_LATEST = 10
-_MANY = 10_000
+_LATEST: Final = 8
+_MANY: Final = 10_000
 """Rows of a table that are counted: counting millions would take seconds."""
+_LINES: Final = (
+    ("plugin", ("heartbeat", "words")),
+    ("daemon", ("rlallocd", "version", "cycles", "mode")),
+    ("agent", ("rlalloc-agent",)),
+    ("policy", ("policy",)),
+    ("trainer", ("timer", "training")),
+)
+"""Lines of the screen, and the checks that each shows."""
 
 
-def print_status(config: Config) -> None:
-    """Print how things are; a dead agent, or a store that is not there yet, is a fact to be shown, not an error.
+def print_status(config: Config) -> bool:
+    """Print how things are, and return whether all is well.
 
-    Raises StoreError, PolicyError.
+    A dead agent, or a store that is not there yet, is a fact to be shown. Raises StoreError, PolicyError.
     """
-    CONSOLE.print(
-        f"mode      {config.mode}; rules: {', '.join(f'{r.name} {config.mode_of(r)}' for r in config.rules)}"
-    )
-    CONSOLE.print(f"plugin    {_plugin_line(config)}")
-    CONSOLE.print(f"agent     {_agent_line(config)}")
-    CONSOLE.print(f"policy    in use: {PolicyStore(config.policy.directory).current() or 'the shipped policy'}")
+    state = read_daemon_state(config.runtime_directory)
+    findings = service_findings(config)
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True, min_width=7)
+    grid.add_column(overflow="fold")
+    grid.add_row("mode", _mode_line(config, state))
+    for name, checks in _LINES:
+        shown = [finding for finding in findings if finding.what in checks]
+        grid.add_row(name, _finding_text(shown, _more(name, config, state)))
     try:
         store = Store(config.store.url, read_only=True, skip_unreadable=True)
     except StoreMissing as err:
-        CONSOLE.print(f"store     {err}")
-        return
+        grid.add_row("store", Text(f"FAIL {err}", "bold red"))
+        CONSOLE.print(grid)
+        return False
     try:
+        CONSOLE.print(grid)
         print_store(store)
     finally:
         store.close()
+    return worst(findings) != "FAIL"
 
 
 def print_store(store: Store) -> None:
     """Print how large the store is, and the latest decisions."""
-    CONSOLE.print(f"store     {', '.join(_count(*each) for each in sorted(store.counts(_MANY + 1).items()))}")
-    table = Table(title="latest decisions", title_justify="left")
+    counts = ", ".join(_count(*each) for each in sorted(store.counts(_MANY + 1).items()))
+    CONSOLE.print(f"store   {counts}")
+    CONSOLE.print(_latest(store.recent_decisions(_LATEST)))
+
+
+def _latest(decisions: Sequence[Decision]) -> Table:
+    table = Table(title="latest decisions", title_justify="left", box=None, pad_edge=False)
     for heading in ("job", "decided", "user", "class", "mode", "request", "allocation", "policy"):
-        table.add_column(heading, overflow="fold")
-    for decision in store.recent_decisions(_LATEST):
+        table.add_column(heading, no_wrap=True, overflow="ellipsis")
+    for decision in decisions:
         allocation = decision.allocation
         table.add_row(
             str(decision.job_id),
-            local_time(decision.decided_s),
+            local_time(decision.decided_s)[5:-3],
             decision.user,
             decision.job_class,
             decision.mode,
@@ -55,38 +81,55 @@ def print_store(store: Store) -> None:
             f"{allocation.gpus} GPUs" if allocation else f"skipped: {decision.reason}",
             decision.policy_version or "-",
         )
-    CONSOLE.print(table)
+    return table
+
+
+def _mode_line(config: Config, state: DaemonState | None) -> str:
+    mode = config.mode if state is None else state.mode
+    rules = ", ".join(f"{rule.name} {config.mode_of(rule)}" for rule in config.rules)
+    return f"{mode}; rules of the file: {rules}"
+
+
+def _finding_text(findings: Sequence[Finding], more: Sequence[str]) -> Text:
+    """What was found, one line each; what is not OK with its level and remedy."""
+    text = Text()
+    for finding in findings:
+        line = f"{finding.found}\n"
+        if finding.level == "OK":
+            text.append(line)
+        else:
+            text.append(f"{finding.level} ", "bold red" if finding.level == "FAIL" else "yellow")
+            text.append(f"{line.rstrip()} -> {finding.remedy}\n")
+    for line in more:
+        text.append(f"{line}\n")
+    text.rstrip()
+    return text
+
+
+def _more(name: str, config: Config, state: DaemonState | None) -> list[str]:
+    """Facts beside the checks: when the daemon last cycled, decided and complained; how old the policy is."""
+    now_s = time.time()
+    if name == "daemon" and state is not None:
+        ago = "none yet" if state.cycle_s is None else f"{duration(now_s - state.cycle_s)} ago"
+        decided = local_time(state.decision_s) if state.decision_s else "none since its start"
+        lines = [f"last cycle {ago}, last decision {decided}"]
+        if state.problem:
+            lines.append(f"last complaint {local_time(state.problem_s)}: {state.problem}")
+        return lines
+    if name == "policy":
+        return _promotion_lines(config.policy.directory)
+    return []
+
+
+def _promotion_lines(directory: Path) -> list[str]:
+    policies = PolicyStore(directory)
+    current = policies.current() or SHIPPED_NAME
+    changes = [change for change in policies.promotions() if change.version == current]
+    if not changes:
+        return []
+    last = changes[-1]
+    return [f"put in use {local_time(last.time_s)} by {last.by or 'unknown'}"]
 
 
 def _count(table: str, rows: int) -> str:
     return f"{rows} {table}" if rows <= _MANY else f"over {_MANY} {table}"
-
-
-def _plugin_line(config: Config) -> str:
-    from rlallocd.intercept import stamp_in_force
-
-    stamp, ours = stamp_in_force(config), config.word_table.stamp
-    if stamp is None:
-        return (
-            f"no table of words in {config.runtime_directory}: rlallocd is not running, or is older than this command"
-        )
-    if stamp != ours:
-        return f"reads scripts with table {stamp}, but the configuration file has {ours}: systemctl reload rlallocd"
-    return f"reads scripts with table {stamp}, the one in the configuration file"
-
-
-def _agent_line(config: Config) -> str:
-    from rlallocd.agent_client import AgentClient, AgentUnavailable
-
-    client = AgentClient(config.agent.endpoint, config.agent.deadline_s)
-    try:
-        state = client.state()
-    except AgentUnavailable as err:
-        return str(err)
-    finally:
-        client.close()
-    counted = ", ".join(f"{count} {name}" for name, count in sorted(state.counters.items()) if count)
-    line = (
-        f"serves {state.policy_version} for {duration(time.time() - state.started_s)}; {counted or 'no requests yet'}"
-    )
-    return f"{line}\n          {state.problem}" if state.problem else line

@@ -24,6 +24,7 @@ from rlallocd.interval import Interval
 from rlallocd.job_tag import read_tag
 from rlallocd.limits import is_of_a_size, may_be_ours
 from rlallocd.metrics import Metrics
+from rlallocd.mode_in_force import config_in_force, why_not_enforce
 from rlallocd.nice_decay import NiceDecay
 from rlallocd.outcomes import outcomes_of
 from rlallocd.redecision_rounds import RedecisionRounds
@@ -71,7 +72,8 @@ class Controller:
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         """``progress`` is called after each step of a cycle. Where ``stopping`` says so, no more jobs are touched."""
-        self.config = config
+        self._wanted = config
+        self.config = config_in_force(config, slurm.config)
         self.counters: Counter[str] = Counter()
         self.metrics = Metrics(self.counters, slurm.calls, slurm.errors)
         self._slurm = slurm
@@ -143,11 +145,17 @@ class Controller:
 
     def reconfigure(self, config: Config) -> None:
         """Take up another configuration from the next cycle on; rlallocd.reload says which keys need a restart."""
-        self.config = config
+        self._wanted = config
+        self._take_up_mode()
         self._heartbeat.expire()
         self._partitions_read.expire()
         self._slurm.set_command_timeout(config.slurm.command_timeout_s)
         self._slurm.forget_limits()
+
+    @property
+    def mode_reason(self) -> str:
+        """Why the mode in force is not the configuration's; empty where it is."""
+        return why_not_enforce(self._wanted, self._slurm.config)
 
     def stop(self) -> None:
         """Leave the cluster clean: intercept no more, let deferred jobs go at once, and give nices back."""
@@ -240,6 +248,7 @@ class Controller:
         if self._partitions_read.passed(_PARTITIONS_EVERY_S):
             self._partitions = self._read(self._slurm.partitions)
             self._partitions_read.restart()
+            self._take_up_mode()
         jobs = self._read(self._slurm.jobs)
         config = self._slurm.config
         snapshot = Snapshot(
@@ -254,6 +263,14 @@ class Controller:
         )
         self.metrics.snapshot_s.observe(self._reading_s)
         return snapshot
+
+    def _take_up_mode(self) -> None:
+        """Enforce only where the site can; it is asked with the partitions."""
+        before, self.config = self.config.mode, config_in_force(self._wanted, self._slurm.config)
+        if self.config.mode != before:
+            self._heartbeat.expire()
+        if self.mode_reason:
+            _log.warning("%s", self.mode_reason)
 
     def _nodes_beside(self, jobs: tuple[JobRecord, ...]) -> tuple[NodeRecord, ...]:
         """The nodes as last read, or read again where a job has started or ended since."""

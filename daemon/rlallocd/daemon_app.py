@@ -16,6 +16,7 @@ from rlalloc.store import Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller
 from rlallocd.cycle_schedule import CycleSchedule
+from rlallocd.daemon_state import StateFile
 from rlallocd.intercept import WakeFile
 from rlallocd.metrics import MetricsServer, serve_metrics
 from rlallocd.reload import reloaded
@@ -54,9 +55,17 @@ class _Daemon:
         self._agent = agent
         self._watchdog = Watchdog()
         self._metrics_server: MetricsServer | None = None
+        self._told: tuple[str, str] | None = None
+        self._state = StateFile(config.runtime_directory, config.mode)
 
     def run(self) -> None:
         """Be ready at once, connect however long that takes, then cycle until told to stop."""
+        try:
+            self._run()
+        finally:
+            self._state.close()
+
+    def _run(self) -> None:
         self._watchdog.allow_steps_of(_LONGEST_MIGRATION_S)
         notify("READY=1\nSTATUS=connecting to slurmctld and the store")
         found = self._connect_patiently()
@@ -66,9 +75,9 @@ class _Daemon:
         self._allow_slow_steps()
         try:
             self._serve_metrics(controller)
-            notify(f"STATUS=mode {self._config.mode}")
+            self._tell_mode(controller)
             config = self._config
-            _log.info("mode %s, grace %d s, poll %g s", config.mode, config.grace_s, config.daemon.poll_s)
+            _log.info("mode %s, grace %d s, poll %g s", controller.config.mode, config.grace_s, config.daemon.poll_s)
             self._loop(controller)
             notify("STOPPING=1")
             controller.stop()
@@ -93,6 +102,7 @@ class _Daemon:
                     said = str(err)
                     _log.warning("not connected yet, jobs run as submitted: %s", err)
                     notify(f"STATUS=waiting: {err}")
+                self._state.waits_for(str(err))
             self._watchdog.feed()
             self._signals.wait(back_off.failed())
         return None
@@ -128,8 +138,19 @@ class _Daemon:
                     self._wake.clear()
                     schedule.woken(time.monotonic())
             else:
-                schedule.cycled(controller.cycle(), self._config, time.monotonic())
+                report = controller.cycle()
+                schedule.cycled(report, self._config, time.monotonic())
+                self._tell_mode(controller)
+                self._state.cycled(controller.counters, report.decided)
             self._watchdog.feed()
+
+    def _tell_mode(self, controller: Controller) -> None:
+        """Tell systemd and the state file which mode is in force, where it has changed."""
+        mode, reason = controller.config.mode, controller.mode_reason
+        if (mode, reason) != self._told:
+            self._told = mode, reason
+            notify(f"STATUS=mode {mode}" + (f": {reason}" if reason else ""))
+        self._state.modes(mode, self._config.mode, reason)
 
     def _reload(self, controller: Controller | None) -> None:
         """Take up a changed configuration; a wrong one is refused and the old one stays."""

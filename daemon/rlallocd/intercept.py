@@ -55,11 +55,22 @@ def withdraw_intercept(config: Config) -> None:
 
 def stamp_in_force(config: Config) -> str | None:
     """The stamp of the table of words that the plugin reads now; None where there is none, or it cannot be read."""
+    return _value_of(config, "table")
+
+
+def expires_s(config: Config) -> float | None:
+    """Until when the plugin goes by the intercept file; None where there is none, or it cannot be read."""
+    value = _value_of(config, "expires")
+    return float(value) if value is not None and value.isdigit() else None
+
+
+def _value_of(config: Config, key: str) -> str | None:
+    """The rest of the line in the intercept file that begins with ``key``."""
     try:
         text = (config.runtime_directory / INTERCEPT_FILE).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    match = re.search(r"^table (.*)$", text, re.MULTILINE)
+    match = re.search(rf"^{key} (.*)$", text, re.MULTILINE)
     return None if match is None else match[1]
 
 

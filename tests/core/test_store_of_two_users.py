@@ -12,6 +12,8 @@ from typing import Final
 
 import pytest
 
+from rlalloc.store.mend import mend_store_files
+
 DAEMON: Final = 61_001
 TRAINER: Final = 61_002
 GROUP: Final = 61_003
@@ -86,6 +88,25 @@ def test_a_store_of_before_is_mended_by_its_owner(folder: Path) -> None:
             path.chmod(0o640)
         with writer(DAEMON, folder, "v2"), writer(TRAINER, folder, "v3"):
             pass
+
+
+def test_a_store_that_root_restored_is_given_back(folder: Path) -> None:
+    """`cp backup store.sqlite` as root, then the unit's ExecStartPre; what is no file of its own is left alone."""
+    with writer(DAEMON, folder, "v1"):
+        pass
+    path = folder / "store.sqlite"
+    os.chown(path, 0, 0)
+    path.chmod(0o644)
+    mend_store_files(f"sqlite:///{path}")
+    assert (path.stat().st_uid, path.stat().st_gid, stat.S_IMODE(path.stat().st_mode)) == (DAEMON, GROUP, 0o660)
+    with writer(TRAINER, folder, "v2"), writer(DAEMON, folder, "v3"):
+        pass
+    elsewhere = folder.parent / "elsewhere"
+    elsewhere.write_text("x")
+    path.unlink()
+    path.symlink_to(elsewhere)
+    mend_store_files(f"sqlite:///{path}")
+    assert elsewhere.stat().st_uid == 0
 
 
 def test_a_directory_that_is_not_shared_shares_nothing(folder: Path) -> None:

@@ -93,6 +93,25 @@ def test_the_runtime_directory_is_named_where_it_is_at_fault(
     assert f"cannot write {tmp_path}/intercept: Is a directory" in caplog.text
 
 
+def test_without_a_task_prolog_nothing_is_enforced(
+    make: MakeController, config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in shadow mode, and said; from the minute on in which slurm.conf names one, it is enforced."""
+    slurm = SlurmInMemory()
+    slurm.config = msgspec.structs.replace(slurm.config, has_task_prolog=False)
+    controller = make(slurm)
+    controller.reconfigure(msgspec.structs.replace(config, mode="enforce"))
+    controller.cycle()
+    assert controller.config.mode == "shadow"
+    assert "rule llm shadow" in (tmp_path / "intercept").read_text()
+    assert "slurm.conf names no TaskProlog" in caplog.text
+    slurm.config = msgspec.structs.replace(slurm.config, has_task_prolog=True)
+    controller.reconfigure(msgspec.structs.replace(config, mode="enforce"))
+    controller.cycle()
+    assert (controller.config.mode, controller.mode_reason) == ("enforce", "")
+    assert "rule llm enforce" in (tmp_path / "intercept").read_text()
+
+
 def test_another_error_of_the_operating_system_is_named_itself(
     make: MakeController, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,5 +1,6 @@
 """Connections to the database behind the store: transactions, and errors that say what to do."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,7 +26,7 @@ class Database:
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         try:
             parsed = sa.make_url(url)
-            self.name = parsed.render_as_string()
+            self.name = without_secrets(parsed.render_as_string())
             sqlite = parsed.get_backend_name() == "sqlite"
             if sqlite and read_only:
                 parsed = _existing_file(parsed, self.name)
@@ -72,6 +73,12 @@ class Database:
             raise StoreError(
                 f"the store {self.name} failed: {_reason(err)}; check store.url, disk and rights"
             ) from err
+
+
+def without_secrets(url: str) -> str:
+    """A store's URL with *** for its password, and for words of its query that name a secret."""
+    hidden = re.sub(r"(//[^:/@\s]*):[^@\s]*@", r"\1:***@", url)
+    return re.sub(r"([?&][^=&]*(?:pass|pwd|secret|token|key)[^=&]*=)[^&]*", r"\1***", hidden, flags=re.IGNORECASE)
 
 
 def _reason(err: SQLAlchemyError) -> str:

@@ -29,6 +29,7 @@ class Control:
             cluster=cluster,
             limits_enforced=not {"limits", "safe"}.isdisjoint(enforce),
             gpus_accounted="gres/gpu" in values.get("AccountingStorageTRES", ""),
+            has_task_prolog=values.get("TaskProlog", "(null)") != "(null)",
             max_mem_mib_per_node=_number(values.get("MaxMemPerNode", "")),
             max_mem_mib_per_cpu=_number(values.get("MaxMemPerCPU", "")),
         )

@@ -202,12 +202,16 @@ class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What rlallocd needs to know of slurm.conf. ``limits_enforced``: associations' and QOS' limits bind."""
+    """What rlallocd needs to know of slurm.conf. ``limits_enforced``: associations' and QOS' limits bind.
+
+    ``has_task_prolog``: it names a TaskProlog, ours or one that is to call ours.
+    """
 
     slurm_version: str
     cluster: str
     limits_enforced: bool
     gpus_accounted: bool
+    has_task_prolog: bool = True
     max_mem_mib_per_node: int | None = None
     max_mem_mib_per_cpu: int | None = None
 

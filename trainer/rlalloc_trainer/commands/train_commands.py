@@ -12,6 +12,7 @@ from rich.table import Table
 
 from rlalloc.config import DEFAULT_PATH, load_config
 from rlalloc.errors import ConfigError
+from rlalloc.last_training import note_training
 from rlalloc.run_as_owner import run_as_owner_of
 from rlalloc_simulator.command_line import errors_end_here, progress_bar
 from rlalloc_simulator.progress import part_of
@@ -32,12 +33,18 @@ def run(config: ConfigOption = DEFAULT_PATH, *, as_json: JsonOption = False) -> 
     Before that, learn run times from the site's past jobs. Root becomes the owner of policy.directory for it.
     """
     with errors_end_here("train", ConfigError):
-        run_as_owner_of(load_config(config).policy.directory)
+        policies = load_config(config).policy.directory
+        run_as_owner_of(policies)
     from rlalloc_trainer.commands.train_wiring import learn_site_run_times, train_on_site
 
     with errors_end_here("train", ConfigError), progress_bar(quiet=as_json) as report:
-        run_times = learn_site_run_times(config, part_of(report, 0.0, 0.2))
-        result = train_on_site(config, part_of(report, 0.2, 1.0))
+        try:
+            run_times = learn_site_run_times(config, part_of(report, 0.0, 0.2))
+            result = train_on_site(config, part_of(report, 0.2, 1.0))
+        except Exception as err:
+            note_training(policies, str(err) or type(err).__name__, failed=True)
+            raise
+        note_training(policies, result.reason, failed=False, promoted=result.promoted)
     if as_json:
         printed = msgspec.to_builtins(result) | {"run_times": msgspec.to_builtins(run_times)}
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(printed)).decode() + "\n")

@@ -1,0 +1,83 @@
+"""All checks of a live site, gathered: what asks Slurm, systemd and the agent, and nothing that changes anything."""
+
+import time
+from pathlib import Path
+from typing import Final
+
+from rlalloc.config import Config
+from rlalloc.messages import AgentState
+from rlalloc_cli.doctor.finding import Finding, failure
+from rlalloc_cli.doctor.machine_checks import (
+    agent_findings,
+    daemon_findings,
+    file_findings,
+    heartbeat_findings,
+    plugin_findings,
+    policy_findings,
+    training_findings,
+)
+from rlalloc_cli.doctor.slurm_checks import slurm_findings
+from rlalloc_cli.doctor.store_checks import store_findings
+from rlalloc_cli.doctor.units import unit_state
+from rlallocd.agent_client import AgentClient, AgentUnavailable
+from rlallocd.daemon_state import read_daemon_state
+from rlallocd.slurm import Commands, SlurmError
+from rlallocd.slurm.site_settings import SiteSettings, read_site_settings
+
+_MODULE: Final = Path("/usr/lib/rlalloc/rlalloc.lua")
+_TRAINER: Final = "rlalloc"
+_SLURM_USER: Final = "slurm"
+
+
+def all_findings(path: Path, config: Config) -> list[Finding]:
+    """Everything that ``rlalloc doctor`` shows, for the configuration that was read from ``path``."""
+    site, of_slurm = site_findings(config)
+    conf = Path(site.slurm_conf if site is not None and site.slurm_conf else "/etc/slurm/slurm.conf")
+    booted_s = site.booted_s if site is not None else 0.0
+    daemon_user = site.slurm_user if site is not None and site.slurm_user else _SLURM_USER
+    return [
+        *file_findings(path, config),
+        *of_slurm,
+        *plugin_findings(config, booted_s, _MODULE, conf.with_name("job_submit.lua")),
+        *service_findings(config),
+        *store_findings(config, (daemon_user, _TRAINER)),
+    ]
+
+
+def service_findings(config: Config) -> list[Finding]:
+    """Daemon, agent, policy and training: what somebody on call asks first."""
+    return [
+        *heartbeat_findings(config),
+        *daemon_findings(config, read_daemon_state(config.runtime_directory), unit_state("rlallocd.service")),
+        *agent_findings(agent_answer(config), unit_state("rlalloc-agent.service")),
+        *policy_findings(config),
+        *training_findings(config, unit_state("rlalloc-train.timer"), unit_state("rlalloc-train.service")),
+    ]
+
+
+def site_findings(config: Config) -> tuple[SiteSettings | None, list[Finding]]:
+    """What Slurm has to be like for the configuration; one line where slurmctld does not answer."""
+    try:
+        site = read_site_settings(Commands(config.slurm.command_timeout_s))
+    except SlurmError as err:
+        return None, [failure("slurmctld", str(err), "scontrol ping")]
+    return site, slurm_findings(config, site, _text_of(site.task_prolog), time.time())
+
+
+def agent_answer(config: Config) -> AgentState | str:
+    """What the agent says of itself, or why it says nothing."""
+    client = AgentClient(config.agent.endpoint, config.agent.deadline_s)
+    try:
+        return client.state()
+    except AgentUnavailable as err:
+        return str(err)
+    finally:
+        client.close()
+
+
+def _text_of(path: str) -> str | None:
+    """The text of a script; None where there is none here."""
+    try:
+        return Path(path).read_text(errors="replace") if path else None
+    except OSError:
+        return None

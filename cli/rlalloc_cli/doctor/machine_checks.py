@@ -1,0 +1,157 @@
+"""Checks of rlalloc's own parts on this machine: daemon, plugin, agent, policy, training, configuration file."""
+
+import stat
+import time
+from pathlib import Path
+from typing import Final
+
+import sqlalchemy as sa
+
+from rlalloc import __version__
+from rlalloc.config import Config
+from rlalloc.errors import PolicyError
+from rlalloc.last_training import read_last_training
+from rlalloc.messages import AgentState
+from rlalloc.policies import SHIPPED_NAME, PolicyStore, verify
+from rlalloc_cli.doctor.finding import Finding, failure, good, warning
+from rlalloc_cli.doctor.units import UnitState
+from rlalloc_cli.terminal import duration, local_time
+from rlallocd.daemon_state import DaemonState
+from rlallocd.intercept import WAKE_FILE, expires_s, stamp_in_force
+
+_NO_CYCLE_FOR_S: Final = 60.0
+_OLD_TRAINING_S: Final = 3 * 86_400.0
+_WITHDRAWN_S: Final = 86_400.0
+"""A daemon that stops leaves an intercept file that expired in 1970."""
+_START: Final = "systemctl enable --now rlalloc-agent rlallocd"
+_LOG: Final = "journalctl -u rlallocd"
+
+
+def daemon_findings(config: Config, state: DaemonState | None, unit: UnitState | None) -> list[Finding]:
+    """Whether rlallocd runs, cycles, and is in the mode that its file says."""
+    now_s = time.time()
+    if state is None:
+        said = "it runs, but has not reported yet" if unit is not None and unit.runs else "it has never run here"
+        return [failure("rlallocd", said, _START)]
+    silent_s = now_s - state.written_s
+    if state.stopped or (unit is not None and not unit.runs):
+        return [failure("rlallocd", f"stopped since {local_time(state.written_s)}", _START)]
+    if silent_s > max(_NO_CYCLE_FOR_S, 3 * config.daemon.poll_s):
+        return [failure("rlallocd", f"no sign of life since {local_time(state.written_s)}", _LOG)]
+    if state.waiting:
+        return [failure("rlallocd", f"waiting: {state.waiting}", "see to what it waits for")]
+    found = [good("rlallocd", f"version {state.version}, up for {duration(now_s - state.started_s)}")]
+    if state.version != __version__:
+        found.append(warning("version", f"rlallocd is {state.version}, this is {__version__}", "restart rlallocd"))
+    failing = state.cycle_s is None or now_s - state.cycle_s > max(_NO_CYCLE_FOR_S, 3 * config.daemon.poll_s)
+    if failing:
+        since = local_time(state.cycle_s) if state.cycle_s else "its start"
+        found.append(failure("cycles", f"no good one since {since}: {state.problem}", _LOG))
+    if state.mode != state.wanted:
+        found.append(failure("mode", state.mode_reason, "docs/admin/enforce.md"))
+    if state.wanted != config.mode:
+        found.append(
+            warning(
+                "mode",
+                f"rlallocd has {state.wanted}, the file says {config.mode}",
+                "systemctl reload rlallocd",
+            )
+        )
+    return found
+
+
+def heartbeat_findings(config: Config) -> list[Finding]:
+    """Whether the plugin has a valid intercept file, and reads scripts with the table of words of now."""
+    until_s, now_s = expires_s(config), time.time()
+    if until_s is None or until_s <= now_s:
+        stopped = until_s is not None and until_s < _WITHDRAWN_S
+        since = f"not valid since {local_time(until_s)}" if until_s and not stopped else "not there, or withdrawn"
+        return [failure("heartbeat", f"the intercept file is {since}: jobs pass as submitted", _LOG)]
+    if stamp_in_force(config) != config.word_table.stamp:
+        said = "the plugin reads scripts with another table of words than the configuration file has"
+        return [warning("words", said, "systemctl reload rlallocd")]
+    return [good("heartbeat", "the intercept file is valid")]
+
+
+def plugin_findings(config: Config, booted_s: float, module: Path, caller: Path) -> list[Finding]:
+    """Whether slurmctld has read the installed plugin, and can wake the daemon.
+
+    ``module`` is rlalloc.lua, ``caller`` job_submit.lua beside slurm.conf; slurmctld reads both at its start
+    (``booted_s``) and when ``caller`` changes.
+    """
+    found = []
+    if not (config.runtime_directory / WAKE_FILE).exists():
+        found.append(
+            failure("wake file", f"{config.runtime_directory}/{WAKE_FILE} is missing", "systemd-tmpfiles --create")
+        )
+    try:
+        read_s = max(booted_s, caller.stat().st_mtime)
+        calls, changed_s = "rlalloc" in caller.read_text(errors="replace"), module.stat().st_mtime
+    except OSError as err:
+        return [*found, failure("plugin", f"{err.filename}: {err.strerror}", "scripts/install-site.sh")]
+    if not calls:
+        found.append(
+            failure("plugin", f"{caller} does not call rlalloc.lua", "add the lines of slurm_plugin/README.md")
+        )
+    elif changed_s > read_s:
+        found.append(warning("plugin", f"slurmctld has not read {module} since it changed", f"touch {caller}"))
+    else:
+        found.append(good("plugin", f"{caller} calls rlalloc.lua"))
+    return found
+
+
+def agent_findings(answer: AgentState | str, unit: UnitState | None) -> list[Finding]:
+    """Whether the agent answers, with which policy; ``answer`` is an error where it does not."""
+    if isinstance(answer, str):
+        since = "" if unit is None or unit.runs else f" (not running since {unit.since})"
+        return [failure("rlalloc-agent", f"{answer}{since}", "systemctl status rlalloc-agent")]
+    served = f"serves {answer.policy_version} for {duration(time.time() - answer.started_s)}"
+    if answer.problem:
+        return [warning("rlalloc-agent", f"{served}; {answer.problem}", "rlalloc policy list")]
+    return [good("rlalloc-agent", served)]
+
+
+def policy_findings(config: Config) -> list[Finding]:
+    """Whether the version in use is there, whole, and can be served."""
+    policies = PolicyStore(config.policy.directory)
+    current = policies.current()
+    if current is None:
+        return [good("policy", f"{SHIPPED_NAME} is in use")]
+    try:
+        manifest = verify(policies.path(current))
+    except PolicyError as err:
+        return [failure("policy", str(err), "rlalloc policy rollback")]
+    return [good("policy", f"{current} is in use, made {local_time(manifest.created_s)}")]
+
+
+def training_findings(config: Config, timer: UnitState | None, service: UnitState | None) -> list[Finding]:
+    """Whether trainings are started, and whether one has ever succeeded."""
+    found = []
+    if timer is not None and not timer.runs:
+        found.append(
+            warning("timer", "rlalloc-train.timer does not run", "systemctl enable --now rlalloc-train.timer")
+        )
+    last, look = read_last_training(config.policy.directory), "journalctl -u rlalloc-train"
+    if last is None:
+        failed = service is not None and service.result != "success"
+        said = "the last one failed" if failed else "none has ended yet"
+        return [*found, Finding("FAIL" if failed else "WARN", "training", said, look)]
+    when = local_time(last.ended_s)
+    if last.failed:
+        ever = (
+            f"the last success was {local_time(last.succeeded_s)}" if last.succeeded_s else "none has succeeded yet"
+        )
+        found.append(failure("training", f"failed at {when}: {last.verdict}; {ever}", look))
+    elif time.time() - last.ended_s > _OLD_TRAINING_S:
+        found.append(warning("training", f"the last one was at {when}", "systemctl list-timers rlalloc-train"))
+    else:
+        found.append(good("training", f"{when}: {last.verdict}"))
+    return found
+
+
+def file_findings(path: Path, config: Config) -> list[Finding]:
+    """Whether others can read a password in the configuration file."""
+    others_read = bool(path.stat().st_mode & stat.S_IROTH)
+    if others_read and sa.make_url(config.store.url).password:
+        return [failure("configuration", f"all users can read the password in {path}", f"chmod o-rwx {path}")]
+    return [good("configuration", f"{path}: readable, and right")]

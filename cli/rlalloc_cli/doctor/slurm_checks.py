@@ -1,0 +1,147 @@
+"""What a site's Slurm has to be like for a configuration of rlalloc. Pure functions of both."""
+
+from typing import Final
+
+from rlalloc.config import Config
+from rlalloc_cli.doctor.finding import Finding, failure, good, warning
+from rlallocd.slurm.site_settings import SiteSettings
+
+OUR_TASK_PROLOG: Final = "/usr/lib/rlalloc/task_prolog"
+_CLOCK_DIFFERS_S: Final = 5.0
+
+
+def slurm_findings(config: Config, site: SiteSettings, prolog_text: str | None, now_s: float) -> list[Finding]:
+    """All checks. ``prolog_text`` is what slurm.conf's TaskProlog has on this machine, None if it cannot be read."""
+    return [
+        good("slurmctld", f"cluster {site.cluster}, Slurm {site.slurm_version}"),
+        _plugin(config, site),
+        _accounting(site),
+        _tres(site),
+        _gathering(site),
+        _task_prolog(config, site, prolog_text),
+        _clock(site, now_s),
+        *_modes(config),
+        _partitions(config, site),
+        _accounts(config, site),
+    ]
+
+
+def enforces(config: Config) -> bool:
+    """Whether any rule changes jobs."""
+    return any(config.mode_of(rule) == "enforce" for rule in config.rules)
+
+
+def _plugin(config: Config, site: SiteSettings) -> Finding:
+    if "lua" in site.job_submit_plugins:
+        return good("submit plugin", "slurm.conf: JobSubmitPlugins has lua")
+    return Finding(
+        "OK" if config.mode == "off" else "FAIL",
+        "submit plugin",
+        "slurm.conf: JobSubmitPlugins lacks lua, so rlalloc sees no job",
+        "add JobSubmitPlugins=lua to slurm.conf, then systemctl restart slurmctld",
+    )
+
+
+def _accounting(site: SiteSettings) -> Finding:
+    if site.accounts is None:
+        return warning(
+            "accounting", "slurmdbd does not answer: outcomes and history wait", "systemctl status slurmdbd"
+        )
+    if site.accounting_storage != "accounting_storage/slurmdbd":
+        return failure(
+            "accounting",
+            f"slurm.conf: AccountingStorageType is {site.accounting_storage or 'not set'}: no outcomes, no training",
+            "set AccountingStorageType=accounting_storage/slurmdbd",
+        )
+    return good("accounting", f"slurmdbd answers, {len(site.accounts)} accounts")
+
+
+def _tres(site: SiteSettings) -> Finding:
+    if any(name == "gres/gpu" or name.startswith("gres/gpu:") for name in site.accounting_tres):
+        return good("GPU counts", "slurm.conf: AccountingStorageTRES has gres/gpu")
+    return failure(
+        "GPU counts",
+        "slurm.conf: AccountingStorageTRES lacks gres/gpu, so Slurm reports no GPU counts",
+        "add AccountingStorageTRES=gres/gpu, then systemctl restart slurmctld",
+    )
+
+
+def _gathering(site: SiteSettings) -> Finding:
+    if site.gathers and not site.gathers.endswith("/none"):
+        return good("memory use", f"slurm.conf: JobAcctGatherType is {site.gathers}")
+    return warning(
+        "memory use",
+        "slurm.conf: JobAcctGatherType is none: rlalloc cannot learn what CPUs and memory jobs use",
+        "set JobAcctGatherType=jobacct_gather/cgroup or jobacct_gather/linux",
+    )
+
+
+def _task_prolog(config: Config, site: SiteSettings, text: str | None) -> Finding:
+    what, named = "TaskProlog", site.task_prolog
+    remedy = f"install {OUR_TASK_PROLOG} on all nodes, then set TaskProlog={OUR_TASK_PROLOG} (docs/admin/enforce.md)"
+    if not named and not enforces(config):
+        return good(what, "slurm.conf names none; shadow mode needs none")
+    if not named:
+        return failure(what, "slurm.conf names none: rlallocd stays in shadow mode", remedy)
+    if text is None:
+        return warning(
+            what,
+            f"{named} cannot be read here; a compute node without it fails every job",
+            "test every node: srun --nodelist=NODE true",
+        )
+    if "rlalloc" not in text.lower():
+        return Finding(
+            "FAIL" if enforces(config) else "OK",
+            what,
+            f"{named} does not call rlalloc's",
+            f"end it with: exec {OUR_TASK_PROLOG}",
+        )
+    return good(what, f"{named}; a compute node without it fails every job")
+
+
+def _clock(site: SiteSettings, now_s: float) -> Finding:
+    if site.clock_s and abs(site.clock_s - now_s) > _CLOCK_DIFFERS_S:
+        return failure(
+            "clock",
+            f"slurmctld's clock differs from this machine's by {abs(site.clock_s - now_s):.0f} s",
+            "synchronise both by NTP: grace times depend on them",
+        )
+    return good("clock", "as slurmctld's")
+
+
+def _modes(config: Config) -> list[Finding]:
+    """A mode that is written above the file's is not in force, which is easily overlooked."""
+    return [
+        warning(
+            f"rule {rule.name}",
+            f"its mode is {rule.mode}, the file's is {config.mode}: {config.mode_of(rule)} is in force",
+            f"set the file's mode to {rule.mode}, or remove the rule's",
+        )
+        for rule in config.rules
+        if rule.mode is not None and config.mode_of(rule) != rule.mode
+    ]
+
+
+def _partitions(config: Config, site: SiteSettings) -> Finding:
+    unknown = _unknown([name for rule in config.rules for name in rule.partitions], site.partitions)
+    if unknown:
+        return failure(
+            "partitions of rules",
+            f"the site has no {', '.join(unknown)}",
+            f"it has {', '.join(sorted(site.partitions))}",
+        )
+    return good("partitions of rules", "all exist")
+
+
+def _accounts(config: Config, site: SiteSettings) -> Finding:
+    what, named = "accounts of rules", [name for rule in config.rules for name in rule.accounts]
+    if site.accounts is None:
+        return warning(what, "not checked: slurmdbd does not answer", "systemctl status slurmdbd")
+    unknown = _unknown([name.lower() for name in named], site.accounts)
+    if unknown:
+        return failure(what, f"the site has no {', '.join(unknown)}", "sacctmgr show account lists those that exist")
+    return good(what, "all exist")
+
+
+def _unknown(named: list[str], known: frozenset[str]) -> list[str]:
+    return sorted({name for name in named if name != "*"} - known)

@@ -1,0 +1,93 @@
+"""Checks of the store: can it be read, can each of its users write it, is there room."""
+
+import grp
+import os
+import pwd
+import shutil
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import sqlalchemy as sa
+
+from rlalloc.config import Config
+from rlalloc.errors import StoreError, StoreMissing
+from rlalloc.shared_files import SHARED_MODE
+from rlalloc.store import Store
+from rlalloc_cli.doctor.finding import Finding, failure, good, warning
+
+_LITTLE_BYTES: Final = 1 << 30
+_TOO_LITTLE_BYTES: Final = 64 << 20
+
+
+def store_findings(config: Config, users: Sequence[str]) -> list[Finding]:
+    """All checks; ``users`` are the login names that have to be able to write the store."""
+    url = sa.make_url(config.store.url)
+    found = [_readable(config)]
+    if url.get_backend_name() != "sqlite" or not url.database or not Path(url.database).exists():
+        return found
+    path = Path(url.database)
+    return [*found, *_writable(path, users), _room(path.parent)]
+
+
+def _readable(config: Config) -> Finding:
+    try:
+        store = Store(config.store.url, read_only=True, skip_unreadable=True)
+    except StoreMissing as err:
+        return failure("store", str(err), "systemctl start rlallocd")
+    except StoreError as err:
+        return failure("store", str(err), "journalctl -u rlallocd")
+    try:
+        latest = store.recent_decisions(1)
+        return good("store", "readable" if latest else "readable, and without a decision so far")
+    except StoreError as err:
+        return failure("store", str(err), "journalctl -u rlallocd")
+    finally:
+        store.close()
+
+
+def _writable(path: Path, users: Sequence[str]) -> list[Finding]:
+    """Whether each user may write the file, what SQLite keeps beside it, and the directory for that."""
+    files = [path, *(each for ending in ("-wal", "-shm") if (each := Path(f"{path}{ending}")).exists())]
+    found = []
+    for user in users:
+        try:
+            groups = _groups_of(user)
+        except KeyError:
+            found.append(warning(f"store for {user}", "there is no such user here", "scripts/install-site.sh"))
+            continue
+        closed = [
+            str(each) for each in (*files, path.parent) if not _may_write(each, pwd.getpwnam(user).pw_uid, groups)
+        ]
+        if closed:
+            remedy = f"restart rlallocd, which mends it; or chmod {SHARED_MODE:o} and chgrp rlalloc {path}*"
+            found.append(failure(f"store for {user}", f"cannot write {', '.join(closed)}", remedy))
+        else:
+            found.append(good(f"store for {user}", "writable"))
+    return found
+
+
+def _groups_of(user: str) -> frozenset[int]:
+    """The groups that a program of this user has: the database's, and that of rlalloc's units."""
+    entry = pwd.getpwnam(user)
+    return frozenset((*os.getgrouplist(user, entry.pw_gid), grp.getgrnam("rlalloc").gr_gid))
+
+
+def _may_write(path: Path, uid: int, groups: frozenset[int]) -> bool:
+    found = path.stat()
+    if found.st_uid == uid:
+        return bool(found.st_mode & stat.S_IWUSR)
+    if found.st_gid in groups:
+        return bool(found.st_mode & stat.S_IWGRP)
+    return bool(found.st_mode & stat.S_IWOTH)
+
+
+def _room(directory: Path) -> Finding:
+    free = shutil.disk_usage(directory).free
+    text = f"{free / (1 << 30):.1f} GiB free in {directory}"
+    if free < _TOO_LITTLE_BYTES:
+        return failure("disk", text, "make room: without it nothing is decided")
+    if free < _LITTLE_BYTES:
+        return warning("disk", text, "make room")
+    return good("disk", text)

@@ -1,0 +1,126 @@
+"""How rlallocd is, in a file that anybody on its machine may read: what ``rlalloc status`` and ``doctor`` show.
+
+The file is the daemon's word on itself, ``state.json`` in the runtime directory. When it was last written is the last
+sign of life.
+"""
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rlalloc import __version__
+from rlalloc.job import Mode
+
+STATE_FILE: Final = "state.json"
+WRITE_EVERY_S: Final = 5.0
+_FAILURES: Final = ("slurm_errors", "store_errors", "runtime_directory_errors", "system_errors")
+"""The controller's counters of cycles that failed."""
+_log = logging.getLogger(__name__)
+
+
+class DaemonState(msgspec.Struct, frozen=True, kw_only=True):
+    """The daemon at ``written_s``. ``mode`` is in force; ``wanted`` is the file's, and ``mode_reason`` why not that.
+
+    ``cycle_s`` is the end of the last cycle without a failure, ``decision_s`` that of the last with a decision; None:
+    none since the start. ``problem`` is the last warning or error in the log, at ``problem_s``. ``waiting`` says what
+    it waits for before its first cycle. ``stopped`` is true once it was told to stop.
+    """
+
+    version: str = __version__
+    pid: int
+    started_s: float
+    written_s: float
+    mode: Mode
+    wanted: Mode
+    mode_reason: str = ""
+    cycle_s: float | None = None
+    decision_s: float | None = None
+    problem: str = ""
+    problem_s: float | None = None
+    waiting: str = ""
+    stopped: bool = False
+
+
+class LastProblem(logging.Handler):
+    """Remembers the last warning or error of this program."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.text = ""
+        self.at_s: float | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the message and its time."""
+        self.text, self.at_s = record.getMessage(), record.created
+
+
+class StateFile:
+    """The file of one running daemon. Close it, or its handler stays in the loggers."""
+
+    def __init__(self, runtime_directory: Path, mode: Mode) -> None:
+        self._path = runtime_directory / STATE_FILE
+        now_s = time.time()
+        self._state = DaemonState(pid=os.getpid(), started_s=now_s, written_s=now_s, mode=mode, wanted=mode)
+        self._problem = LastProblem()
+        self._failures = 0
+        self._written_s = float("-inf")
+        for name in _LOGGERS:
+            logging.getLogger(name).addHandler(self._problem)
+
+    def waits_for(self, what: str) -> None:
+        """Note what the daemon waits for before its first cycle."""
+        self._change(waiting=what)
+        self._write()
+
+    def modes(self, mode: Mode, wanted: Mode, reason: str = "") -> None:
+        """Note the mode in force, the file's, and why they differ."""
+        self._change(mode=mode, wanted=wanted, mode_reason=reason)
+
+    def cycled(self, counters: Mapping[str, int], decided: int) -> None:
+        """Note a cycle; the file is written every WRITE_EVERY_S."""
+        now_s, failures = time.time(), sum(counters.get(name, 0) for name in _FAILURES)
+        if failures == self._failures:
+            self._change(cycle_s=now_s)
+        self._failures = failures
+        if decided:
+            self._change(decision_s=now_s)
+        self._change(waiting="")
+        if time.monotonic() - self._written_s >= WRITE_EVERY_S:
+            self._write()
+
+    def close(self, *, stopped: bool = True) -> None:
+        """Write for the last time."""
+        for name in _LOGGERS:
+            logging.getLogger(name).removeHandler(self._problem)
+        self._change(stopped=stopped)
+        self._write()
+
+    def _change(self, **fields: object) -> None:
+        self._state = msgspec.structs.replace(self._state, **fields)
+
+    def _write(self) -> None:
+        """Replace the file; where that fails, the intercept file fails, too, and the log says so."""
+        self._change(written_s=time.time(), problem=self._problem.text, problem_s=self._problem.at_s)
+        self._written_s = time.monotonic()
+        aside = self._path.with_suffix(".new")
+        with contextlib.suppress(OSError):
+            aside.write_bytes(msgspec.json.encode(self._state))
+            aside.chmod(0o644)
+            aside.replace(self._path)
+
+
+def read_daemon_state(runtime_directory: Path) -> DaemonState | None:
+    """What the daemon last said of itself; None where it never ran here, or another version wrote the file."""
+    try:
+        return msgspec.json.decode((runtime_directory / STATE_FILE).read_bytes(), type=DaemonState)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+_LOGGERS: Final = ("rlalloc", "rlallocd")

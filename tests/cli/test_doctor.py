@@ -1,0 +1,239 @@
+"""What ``rlalloc doctor`` and ``rlalloc config check`` say of a site: each fault is a line with its remedy."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rlalloc.config import Config, parse_config
+from rlalloc.last_training import note_training
+from rlalloc.messages import AgentState
+from rlalloc.store import Store
+from rlalloc.store.database import without_secrets
+from rlalloc_cli.doctor.finding import Finding, worst
+from rlalloc_cli.doctor.machine_checks import agent_findings, daemon_findings, plugin_findings, training_findings
+from rlalloc_cli.doctor.slurm_checks import slurm_findings
+from rlalloc_cli.doctor.store_checks import store_findings
+from rlalloc_cli.doctor.units import UnitState
+from rlallocd.daemon_state import DaemonState
+from rlallocd.slurm.site_settings import SiteSettings, settings_of
+
+FIXTURES = Path(__file__).parents[1] / "daemon" / "fixtures"
+NOW_S = 1_800_000_000.0
+SITE = SiteSettings(
+    slurm_version="22.05.8",
+    cluster="c",
+    slurm_user="slurm",
+    task_prolog="/usr/lib/rlalloc/task_prolog",
+    job_submit_plugins=frozenset({"lua"}),
+    accounting_tres=frozenset({"cpu", "gres/gpu"}),
+    accounting_storage="accounting_storage/slurmdbd",
+    gathers="jobacct_gather/cgroup",
+    slurm_conf="/etc/slurm/slurm.conf",
+    booted_s=NOW_S - 3600,
+    clock_s=NOW_S,
+    partitions=frozenset({"gpu", "debug"}),
+    accounts=frozenset({"root", "nlp"}),
+)
+ENFORCING = Config(mode="enforce")
+STATE = DaemonState(pid=1, started_s=0.0, written_s=0.0, mode="shadow", wanted="shadow")
+
+
+def of(findings: list[Finding], what: str) -> Finding:
+    return next(finding for finding in findings if finding.what == what)
+
+
+def test_a_site_that_is_right_is_ok() -> None:
+    findings = slurm_findings(ENFORCING, SITE, "# TaskProlog of rlalloc", NOW_S)
+    assert {finding.level for finding in findings} == {"OK"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "what", "level"),
+    [
+        ({"job_submit_plugins": frozenset({"all_partitions"})}, "submit plugin", "FAIL"),
+        ({"accounting_tres": frozenset({"cpu"})}, "GPU counts", "FAIL"),
+        ({"accounting_tres": frozenset({"gres/gpu:a100"})}, "GPU counts", "OK"),
+        ({"accounting_storage": "accounting_storage/none"}, "accounting", "FAIL"),
+        ({"accounts": None}, "accounting", "WARN"),
+        ({"gathers": "jobacct_gather/none"}, "memory use", "WARN"),
+        ({"task_prolog": ""}, "TaskProlog", "FAIL"),
+        ({"clock_s": NOW_S - 60}, "clock", "FAIL"),
+    ],
+)
+def test_each_fault_of_a_site_is_found(changes: dict[str, object], what: str, level: str) -> None:
+    site = msgspec.structs.replace(SITE, **changes)
+    found = of(slurm_findings(ENFORCING, site, "rlalloc", NOW_S), what)
+    assert found.level == level
+    assert bool(found.remedy) == (level != "OK")
+
+
+def test_shadow_mode_needs_no_task_prolog() -> None:
+    site = msgspec.structs.replace(SITE, task_prolog="")
+    assert of(slurm_findings(Config(), site, None, NOW_S), "TaskProlog").level == "OK"
+
+
+@pytest.mark.parametrize(("text", "level"), [(None, "WARN"), ("echo export X=1", "FAIL"), ("exec rlalloc/t", "OK")])
+def test_a_task_prolog_of_the_site_has_to_call_ours(text: str | None, level: str) -> None:
+    assert of(slurm_findings(ENFORCING, SITE, text, NOW_S), "TaskProlog").level == level
+
+
+def test_partitions_accounts_and_capped_modes_of_rules_are_checked() -> None:
+    config = parse_config(
+        "mode: shadow\nrules:\n"
+        "  - {name: a, mode: enforce, partitions: [gpu, gpuu], accounts: [NLP]}\n"
+        "  - {name: b, accounts: [vision, '*']}",
+        "x",
+    )
+    findings = slurm_findings(config, SITE, None, NOW_S)
+    assert of(findings, "partitions of rules").found == "the site has no gpuu"
+    assert of(findings, "accounts of rules").found == "the site has no vision"
+    assert of(findings, "rule a").found == "its mode is enforce, the file's is shadow: shadow is in force"
+    assert not [finding for finding in findings if finding.what == "rule b"]
+
+
+@pytest.mark.parametrize("version", ["22.05", "24.11", "25.11", "26.05"])
+def test_what_real_slurmctlds_print_is_read(version: str) -> None:
+    """Recorded sites, without plugin and TaskProlog."""
+    text = (FIXTURES / f"slurm-{version}" / "config.txt").read_text()
+    site = settings_of(text, frozenset({"gpu"}), None)
+    assert site.slurm_version.startswith(version)
+    assert "gres/gpu" in site.accounting_tres
+    assert (site.task_prolog, site.job_submit_plugins) == ("", frozenset())
+    assert site.slurm_conf.endswith("/slurm.conf")
+
+
+def unit(active: str) -> UnitState:
+    return UnitState("rlallocd.service", active, "", "success", "Mon")
+
+
+@pytest.mark.parametrize(
+    ("changes", "unit_state", "level", "words"),
+    [
+        ({}, unit("active"), "OK", "up for"),
+        ({}, None, "OK", "up for"),
+        ({}, unit("inactive"), "FAIL", "stopped since"),
+        ({"stopped": True}, None, "FAIL", "stopped since"),
+        ({"written_s": -600}, unit("active"), "FAIL", "no sign of life since"),
+        ({"waiting": "the store failed"}, unit("active"), "FAIL", "waiting: the store failed"),
+        ({"cycle_s": -600, "problem": "disk full"}, unit("active"), "FAIL", "no good one since .*disk full"),
+        ({"mode_reason": "no TaskProlog", "wanted": "enforce"}, unit("active"), "FAIL", "no TaskProlog"),
+        ({"version": "0.1.0"}, unit("active"), "WARN", "rlallocd is 0.1.0"),
+    ],
+)
+def test_how_the_daemon_is(changes: dict[str, object], unit_state: UnitState | None, level: str, words: str) -> None:
+    now_s = time.time()
+    times = {"started_s": now_s - 9000, "written_s": now_s, "cycle_s": now_s}
+    relative = {name: now_s + value for name, value in changes.items() if isinstance(value, int) and name in times}
+    state = msgspec.structs.replace(STATE, **(times | changes | relative))
+    findings = daemon_findings(Config(), state, unit_state)
+    assert worst(findings) == level
+    assert any(re.search(words, finding.found) for finding in findings)
+
+
+def test_a_daemon_that_never_ran() -> None:
+    (found,) = daemon_findings(Config(), None, None)
+    assert (found.level, found.found) == ("FAIL", "it has never run here")
+
+
+def test_an_agent_that_does_not_answer_or_serves_another_policy() -> None:
+    assert worst(agent_findings("cannot reach the agent", unit("inactive"))) == "FAIL"
+    state = AgentState(
+        request_id="", policy_version="shipped-10", started_s=0.0, counters={}, problem="v000003 is gone"
+    )
+    assert worst(agent_findings(state, None)) == "WARN"
+
+
+def test_trainings_that_failed_keep_when_one_last_succeeded(tmp_path: Path) -> None:
+    config = parse_config(f"policy: {{directory: {tmp_path}}}", "x")
+    assert worst(training_findings(config, None, None)) == "WARN"
+    note_training(tmp_path, "the store failed", failed=True)
+    assert "none has succeeded yet" in of(training_findings(config, None, None), "training").found
+    note_training(tmp_path, "v000001 is promoted", failed=False, promoted=True)
+    assert worst(training_findings(config, None, None)) == "OK"
+    note_training(tmp_path, "the store failed", failed=True)
+    assert "the store failed; the last success was 20" in of(training_findings(config, None, None), "training").found
+
+
+def test_a_plugin_that_slurmctld_has_not_read_yet(tmp_path: Path) -> None:
+    config = parse_config(f"runtime_directory: {tmp_path}", "x")
+    module, caller = tmp_path / "rlalloc.lua", tmp_path / "job_submit.lua"
+    assert of(plugin_findings(config, 0.0, module, caller), "plugin").level == "FAIL"
+    for path, text in ((module, "m"), (caller, "rlalloc")):
+        path.write_text(text)
+    os.utime(caller, (100, 100))
+    os.utime(module, (200, 200))
+    assert of(plugin_findings(config, 0.0, module, caller), "plugin").remedy == f"touch {caller}"
+    assert of(plugin_findings(config, 300.0, module, caller), "plugin").level == "OK"
+    caller.write_text("return slurm.SUCCESS")
+    assert of(plugin_findings(config, 300.0, module, caller), "plugin").level == "FAIL"
+
+
+def test_a_store_that_one_of_its_users_cannot_write(tmp_path: Path) -> None:
+    config = parse_config(f"store: {{url: 'sqlite:///{tmp_path}/s.sqlite'}}", "x")
+    assert worst(store_findings(config, ())) == "FAIL"
+    Store(config.store.url).close()
+    found = store_findings(config, ("nobody-of-this-name",))
+    assert [finding.level for finding in found if finding.what == "store"] == ["OK"]
+    assert of(found, "store for nobody-of-this-name").level == "WARN"
+    assert any(finding.what == "disk" for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("mysql+pymysql://rlalloc:s3cret@db/rlalloc", "mysql+pymysql://rlalloc:***@db/rlalloc"),
+        ("postgresql://db/rlalloc?user=a&password=s3cret&x=1", "postgresql://db/rlalloc?user=a&password=***&x=1"),
+        ("sqlite:////var/lib/rlalloc/store.sqlite", "sqlite:////var/lib/rlalloc/store.sqlite"),
+    ],
+)
+def test_no_password_is_shown(url: str, shown: str) -> None:
+    assert without_secrets(url) == shown
+
+
+@pytest.fixture
+def slurm_commands(tmp_path: Path) -> Callable[[str], None]:
+    """A scontrol and a sacctmgr that print what a recorded site printed."""
+
+    def write(partition: str) -> None:
+        recorded = FIXTURES / "slurm-22.05"
+        scontrol = f'case "$*" in *config*) cat {recorded}/config.txt;; *) echo PartitionName={partition};; esac'
+        for name, text in (("scontrol", scontrol), ("sacctmgr", "echo root; echo nlp")):
+            (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+            (tmp_path / name).chmod(0o755)
+
+    return write
+
+
+def test_config_check_is_about_the_site_too(tmp_path: Path, slurm_commands: Callable[[str], None]) -> None:
+    """And `--offline`, which a reload runs, is about the file alone: `mode: off` must always be possible."""
+    path = tmp_path / "rlalloc.yaml"
+    path.write_text("rules: [{name: a, partitions: [gpuu]}]\n")
+    slurm_commands("gpu")
+
+    def check(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [str(Path(sys.executable).parent / "rlalloc"), *words, "--config", str(path)]
+        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "COLUMNS": "150"}
+        return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+
+    done = check("config", "check")
+    assert done.returncode == 1
+    assert "the site has no gpuu" in done.stdout
+    assert "JobSubmitPlugins lacks lua" in done.stdout
+    assert check("config", "check", "--offline").returncode == 0
+    told = json.loads(check("doctor", "--json").stdout)
+    assert told["worst"] == "FAIL"
+    assert {
+        "level": "FAIL",
+        "what": "partitions of rules",
+        "found": "the site has no gpuu",
+        "remedy": "it has gpu",
+    } in (told["findings"])
+    assert check("doctor").returncode == 1

@@ -1,0 +1,128 @@
+"""What an administrator types, on a site as installed: doctor, status, reload and check, with faults provoked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.systemd import debian_slurm
+from tests.systemd.systemd_container import Container
+from tests.systemd.test_rlalloc_under_systemd import INTERCEPTS
+
+pytestmark = pytest.mark.systemd
+
+CONFIGURATION = "/etc/rlalloc/rlalloc.yaml"
+SLURM_CONF = "/etc/slurm/slurm.conf"
+STORE = "/var/lib/rlalloc/store.sqlite"
+
+
+@pytest.fixture
+def site(rlalloc_container: Container) -> Iterator[Container]:
+    """A running site; its two configuration files are as before afterwards."""
+    container = rlalloc_container
+    for path in (CONFIGURATION, SLURM_CONF):
+        container.run("cp", "-p", path, f"{path}.kept")
+    container.start("slurmctld", "rlalloc-agent", "rlallocd")
+    debian_slurm.wait_for(container, "sh", "-c", INTERCEPTS)
+    yield container
+    for path in (CONFIGURATION, SLURM_CONF):
+        container.run("mv", f"{path}.kept", path)
+    container.run("systemctl", "restart", "slurmctld", "rlalloc-agent", "rlallocd")
+    debian_slurm.wait_for(container, "sinfo", "-h", "-o", "%T", expect="idle")
+
+
+def findings(container: Container) -> dict[str, tuple[str, str]]:
+    """What the doctor finds: level and text by what was checked; the worst level is its exit status."""
+    done = container.run("rlalloc", "doctor", "--json", check=False)
+    told = json.loads(done.stdout)
+    assert done.returncode == {"OK": 0, "WARN": 3, "FAIL": 1}[told["worst"]]
+    assert all(each["remedy"] for each in told["findings"] if each["level"] != "OK")
+    return {each["what"]: (each["level"], each["found"]) for each in told["findings"]}
+
+
+def test_a_site_that_works_has_no_failure(site: Container) -> None:
+    """Only what a new site lacks: a timer that runs, a training that has ended."""
+    debian_slurm.wait_for(site, "rlalloc", "status", expect="last cycle 0:00:0")
+    found = findings(site)
+    assert {what for what, (level, _) in found.items() if level == "FAIL"} == set(), found
+    assert {what for what, (level, _) in found.items() if level == "WARN"} <= {"timer", "training"}, found
+    assert {"store for slurm", "store for rlalloc", "plugin", "rlallocd", "rlalloc-agent"} <= set(found)
+    screen = site.run("env", "COLUMNS=80", "rlalloc", "status").stdout.splitlines()
+    assert len(screen) <= 24
+    assert max(map(len, screen)) <= 80
+
+
+@pytest.mark.parametrize("service", ["rlalloc-agent", "rlallocd", "slurmctld"])
+def test_each_stopped_service_is_told(site: Container, service: str) -> None:
+    """By doctor and status, whose exit status is 1; both change nothing."""
+    site.run("systemctl", "stop", service)
+    assert findings(site)[service][0] == "FAIL"
+    if service != "slurmctld":
+        assert site.run("rlalloc", "status", check=False).returncode == 1
+    site.start(service)
+
+
+def test_reading_commands_make_nothing_before_the_first_start(site: Container) -> None:
+    """Root looks before the daemon ever ran: afterwards the daemon starts, and writes."""
+    site.run("systemctl", "stop", "rlallocd")
+    site.run("sh", "-c", f"rm -f {STORE}*")
+    for words in (
+        ("status",),
+        ("doctor",),
+        ("explain", "1"),
+        ("policy", "list"),
+        ("config", "check"),
+        ("history", "show"),
+    ):
+        site.run("rlalloc", *words, check=False)
+    assert site.run("find", "/var/lib/rlalloc", "-name", "store*").stdout == ""
+    assert site.run("find", "/var/lib/rlalloc", "/run/rlalloc", "-user", "root").stdout == ""
+    site.start("rlallocd")
+    debian_slurm.wait_for(site, "sh", "-c", INTERCEPTS)
+    assert site.run("stat", "-c", "%a %U %G", STORE).stdout == "660 slurm rlalloc\n"
+
+
+def test_a_store_that_root_restored_is_the_daemons_again(site: Container) -> None:
+    """`cp` by root leaves a file that the daemon could only read; its next start mends it."""
+    site.run("systemctl", "stop", "rlallocd")
+    site.run("sh", "-c", f"cp {STORE} /root/backup; rm {STORE}*; install -m 644 -o root -g root /root/backup {STORE}")
+    found = findings(site)
+    assert {found["store for slurm"][0], found["store for rlalloc"][0]} == {"FAIL"}
+    site.start("rlallocd")
+    debian_slurm.wait_for(site, "sh", "-c", INTERCEPTS)
+    assert site.run("stat", "-c", "%a %U %G", STORE).stdout == "660 slurm rlalloc\n"
+    assert findings(site)["store for rlalloc"][0] == "OK"
+
+
+def test_enforcing_waits_for_a_task_prolog(site: Container) -> None:
+    """The rest of the site stays as it was; no job is changed, and status says why."""
+    site.run("sed", "-i", "/^TaskProlog=/d", SLURM_CONF)
+    site.run("systemctl", "restart", "slurmctld", "rlallocd")
+    debian_slurm.wait_for(site, "systemctl", "show", "-P", "StatusText", "rlallocd", expect="mode shadow: slurm.conf")
+    debian_slurm.wait_for(site, "grep", "rule llm shadow", "/run/rlalloc/intercept")
+    found = findings(site)
+    assert (found["TaskProlog"][0], found["mode"][0]) == ("FAIL", "FAIL")
+    assert "slurm.conf names no TaskProlog" in " ".join(site.run("rlalloc", "status", check=False).stdout.split())
+
+
+def test_a_file_that_does_not_fit_the_site_can_still_be_switched_off(site: Container) -> None:
+    """`config check` is exit 1 for a partition that is not there; a reload is about the file alone."""
+    site.run("sed", "-i", 's/partitions: \\["\\*"\\]/partitions: [gpuu]/; s/^mode: .*/mode: off/', CONFIGURATION)
+    done = site.run("rlalloc", "config", "check", check=False)
+    assert done.returncode == 1
+    assert "the site has no gpuu" in done.stdout
+    site.run("systemctl", "reload", "rlallocd")
+    debian_slurm.wait_for(site, "systemctl", "show", "-P", "StatusText", "rlallocd", expect="mode off")
+
+
+def test_passwords_are_not_shown(site: Container) -> None:
+    """`config show` goes into bug reports."""
+    site.run(
+        "sed", "-i", "s#url: sqlite:[^ ]*#url: mysql+pymysql://rlalloc:hunter2@localhost/rlalloc#", CONFIGURATION
+    )
+    assert "hunter2" not in site.run("rlalloc", "config", "show").stdout
+    assert "hunter2" in site.run("rlalloc", "config", "show", "--secrets").stdout
+    shown = site.run("rlalloc", "doctor", check=False)
+    assert "hunter2" not in shown.stdout + shown.stderr
