@@ -177,16 +177,16 @@ print_what_remains() {
     cat <<TEXT
 
 What you have to do:
-  1. In $slurm_conf_dir/slurm.conf, on all nodes (every compute node needs task_prolog at that path):
+  1. In $slurm_conf_dir/slurm.conf, on all nodes:
          AccountingStorageTRES=gres/gpu
          JobSubmitPlugins=lua
-         TaskProlog=$PLUGIN/task_prolog
-     (a TaskProlog of your own can call it and print what it prints). Then: systemctl restart slurmctld
+     Then: systemctl restart slurmctld
   2. In $CONFIGURATION/rlalloc.yaml: which partitions and jobs, and the mode (shadow touches nothing). Check it:
          rlalloc config check
   3. Start: systemctl enable --now rlalloc-agent rlallocd
             systemctl enable --now rlalloc-train.timer      (or etc/rlalloc.cron in /etc/cron.d, not both)
-  4. Read on: docs/admin/shadow.md
+            rlalloc doctor
+  4. Read on: docs/admin/shadow.md. Compute nodes need nothing until you enforce (docs/admin/enforce.md).
 TEXT
 }
 

@@ -58,6 +58,7 @@ Commands below `train` and `simulate`, and `evaluate`, need the extra `trainer`.
 | 0 | done |
 | 1 | failed: Slurm, the store, the agent or a policy; or a target was missed |
 | 2 | wrong use or a wrong configuration |
+| 3 | `rlalloc doctor` found a WARN, and nothing worse |
 | 130 | interrupted |
 """
 

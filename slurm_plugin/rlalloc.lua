@@ -49,6 +49,8 @@ local NOTE_BYTES = 64 -- what the daemon adds to it
 local SAME_ERROR_AGAIN_S = 600
 
 local KNOWN_WORDS = {"gpus", "cpus-per-gpu", "mem-per-gpu", "gpu-multiple", "launch", "class"}
+local LEAVE_ALONE = "off" -- the one word without a value
+local LARGEST_NUMBER = 1e9
 local CLASSES = {train = true, finetune = true, serve = true}
 local GIB_PER_UNIT = {K = 1 / 1024 ^ 2, M = 1 / 1024, [""] = 1 / 1024, G = 1, T = 1024}
 local LEAST_MEM_GIB = 1 -- LEAST_DECLARED_MIB_PER_GPU of core/rlalloc/bounds.py
@@ -804,6 +806,60 @@ local function tag_text(rule, class, begin, user_begin, words, skip)
    )
 end
 
+local function whole_number(text)
+   local number = text:match("^%d+$") and tonumber(text)
+   return number and number >= 1 and number <= LARGEST_NUMBER and number or nil
+end
+
+local function positive_number(text)
+   local number = (text:match("^%d+$") or text:match("^%d+%.%d+$")) and tonumber(text)
+   return number and number > 0 and number or nil
+end
+
+local function memory_size(text)
+   local digits, unit = text:match("^([%d.]+)([KMGTkmgt]?)$")
+   local number = positive_number(digits or "")
+   return number and number * GIB_PER_UNIT[unit:upper()]
+end
+
+local READ_VALUE = {
+   ["gpus"] = whole_number,
+   ["cpus-per-gpu"] = positive_number,
+   ["mem-per-gpu"] = memory_size,
+   ["gpu-multiple"] = whole_number,
+}
+local EXAMPLES = {
+   ["gpus"] = "gpus=4, gpus=1-8 or gpus=1,2,4",
+   ["cpus-per-gpu"] = "cpus-per-gpu=8 or cpus-per-gpu=2-8",
+   ["mem-per-gpu"] = "mem-per-gpu=64G or mem-per-gpu=8G-64G",
+   ["gpu-multiple"] = "gpu-multiple=2",
+   ["launch"] = "launch=torchrun or launch=srun",
+   ["class"] = "class=train, class=finetune or class=serve",
+}
+
+--- Whether a value can be read, and whether its range is in order; as parse_directives of core/rlalloc/bounds.py.
+local function is_right(key, value)
+   if key == "launch" then
+      return value == "torchrun" or value == "srun", true
+   elseif key == "class" then
+      return CLASSES[value] or false, true
+   end
+   local read = READ_VALUE[key]
+   if key == "gpu-multiple" then
+      return read(value) ~= nil, true
+   elseif key == "gpus" and value:find(",", 1, true) then
+      for part in (value .. ","):gmatch("([^,]*),") do
+         if not read(part) then
+            return false, true
+         end
+      end
+      return true, true
+   end
+   local first, second = value:match("^([^-]*)%-?(.*)$")
+   local low, high = read(first), read(second ~= "" and second or first)
+   return low ~= nil and high ~= nil, low == nil or high == nil or low <= high
+end
+
 --- What is wrong with the words, for the user; nil if nothing is that can be seen here.
 local function complaint_about(words)
    for _, word in ipairs(words or {}) do
@@ -812,13 +868,19 @@ local function complaint_about(words)
          local known = table.concat(KNOWN_WORDS, "=, ") .. "="
          return string.format("#RLALLOC %s: unknown; known are %s", ask_of({word}):sub(1, 60), known)
       end
-      if key == "class" and not CLASSES[value] then
-         local text = "#RLALLOC %s: write class=train, class=finetune or class=serve"
-         return string.format(text, ask_of({word}):sub(1, 60))
-      end
    end
    if ask_of(words) == "too-long" then
       return string.format("the #RLALLOC words are longer than %d characters", ASK_BYTES)
+   end
+   for _, word in ipairs(words or {}) do
+      local key, value = word:match("^([^=]+)=(.+)$")
+      local can_be_read, in_order = is_right(key, value)
+      if not can_be_read then
+         return string.format("#RLALLOC %s: write %s", ask_of({word}):sub(1, 60), EXAMPLES[key])
+      elseif not in_order then
+         local text = "#RLALLOC %s: the first number must not be above the second"
+         return string.format(text, ask_of({word}):sub(1, 60))
+      end
    end
    return nil
 end
@@ -902,6 +964,11 @@ local function handle(job_desc, part_list)
    local whole = #script <= SCRIPT_BYTES
    script = script:sub(1, SCRIPT_BYTES)
    local words = directive_words(script, text_of(job_desc, "comment"))
+   for _, word in ipairs(words or {}) do
+      if word == LEAVE_ALONE then
+         return -- its user's word; not even a tag
+      end
+   end
    local code
    code, whole = code_of(script, whole)
    local places = first_places(code)

@@ -7,6 +7,8 @@ from typing import Final
 from rlalloc.job import JOB_CLASSES, JobClass
 from rlalloc.script_words import SCRIPT_BYTES, TOO_LONG, code_of
 
+OFF: Final = "off"
+"""``#RLALLOC off`` leaves the job alone."""
 _MOST_LINES: Final = 64
 _MOST_BYTES: Final = 400
 _LINE: Final = re.compile(r"^#RLALLOC(?:[ \t\v\f\r][^\n]*)?$", re.MULTILINE)
@@ -27,6 +29,8 @@ def directive_words(script: bytes) -> tuple[str, ...] | None:
 def class_of(script: bytes, commands: Mapping[JobClass, Sequence[str]]) -> JobClass | None:
     """Return what kind of LLM job a script is; None for one that rlalloc leaves alone."""
     words = directive_words(script)
+    if OFF in (words or ()):
+        return None
     for word in reversed(words or ()):
         for job_class in JOB_CLASSES:
             if word == f"class={job_class}":

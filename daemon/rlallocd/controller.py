@@ -270,7 +270,7 @@ class Controller:
         if self.config.mode != before:
             self._heartbeat.expire()
         if self.mode_reason:
-            _log.warning("%s", self.mode_reason)
+            _log.warning("not enforcing: %s", self.mode_reason)
 
     def _nodes_beside(self, jobs: tuple[JobRecord, ...]) -> tuple[NodeRecord, ...]:
         """The nodes as last read, or read again where a job has started or ended since."""

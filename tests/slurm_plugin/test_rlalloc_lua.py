@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rlalloc.bounds import parse_directives
 from rlalloc.config import Config, Rule
+from rlalloc.errors import DirectiveError
+from rlalloc.script_class import class_of
 from rlallocd.intercept import INTERCEPT_HEADER, intercept_text
 from rlallocd.job_tag import read_tag
 from rlallocd.slurm.generations import Capabilities, generations
@@ -344,6 +347,47 @@ def test_user_reads_about_an_unknown_word(submitted: Callable[..., Submitted], w
     assert job.writes
 
 
+WORDS = (
+    *("gpus=4", "gpus=1-8", "gpus=8-1", "gpus=1,2,4", "gpus=1,,4", "gpus=0", "gpus=0-4", "gpus=1-", "gpus=-4"),
+    *("gpus=1.5", "gpus=1e3", "gpus=1-2-3", "gpus=2000000000", "gpus=four", "gpus=1, 2", "gpus=0x10", "gpus=1-8,"),
+    *("cpus-per-gpu=2.5-8", "cpus-per-gpu=8-2.5", "cpus-per-gpu=.5", "cpus-per-gpu=5.", "cpus-per-gpu=0"),
+    *("mem-per-gpu=8G-64G", "mem-per-gpu=64G-8G", "mem-per-gpu=8192-8G", "mem-per-gpu=8GB", "mem-per-gpu=lots"),
+    *("mem-per-gpu=1.2.3G", "mem-per-gpu=0G", "mem-per-gpu=1T-2t", "mem-per-gpu=8g-64", "mem-per-gpu=2G-"),
+    *(
+        "gpu-multiple=2",
+        "gpu-multiple=0",
+        "gpu-multiple=1-2",
+        "launch=srun",
+        "launch=mpirun",
+        "class=serve",
+        "class=x",
+    ),
+)
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_user_reads_about_each_mistake_that_the_daemon_would_refuse(
+    submitted: Callable[..., Submitted], word: str
+) -> None:
+    """Reversed ranges and bad sizes included; and about nothing that is right."""
+    messages = submitted(script=f"#!/bin/sh\n#RLALLOC {word}\n").messages("log_user")
+    try:
+        parse_directives(word)
+    except DirectiveError:
+        assert len(messages) == 1
+        assert "it keeps its size" in messages[0]
+    else:
+        assert not messages
+
+
+@pytest.mark.parametrize("script", ["#RLALLOC off", "#RLALLOC gpus=1-8\n#RLALLOC off class=train"])
+def test_off_leaves_a_job_alone(submitted: Callable[..., Submitted], script: str) -> None:
+    """Not even a tag; by --comment, too."""
+    assert not submitted(script=f"#!/bin/sh\n{script}\ntorchrun x.py\n").writes
+    assert not submitted(script="#!/bin/sh\ntorchrun x.py\n", comment="rlalloc: off").writes
+    assert class_of(f"#!/bin/sh\n{script}\ntorchrun x.py\n".encode(), Config().commands) is None
+
+
 @pytest.mark.parametrize(
     ("word", "remarks"),
     [
@@ -353,8 +397,6 @@ def test_user_reads_about_an_unknown_word(submitted: Callable[..., Submitted], w
         ("mem-per-gpu=1G-64G", 0),
         ("mem-per-gpu=1024", 0),
         ("mem-per-gpu=0.001T", 0),
-        ("mem-per-gpu=lots", 0),
-        ("mem-per-gpu=1.2.3G", 0),
     ],
 )
 def test_user_reads_about_the_floor_of_memory(submitted: Callable[..., Submitted], word: str, remarks: int) -> None:
