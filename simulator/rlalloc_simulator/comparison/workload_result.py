@@ -63,7 +63,6 @@ def result_of(outcomes: Records, jobs: Sequence[SubmittedJob], site: SimulatedSi
     held_s = float(outcomes["held_gpu_s"].sum())
     killed = [np.isin(outcomes[name], (TIMEOUT, OUT_OF_MEMORY)) for name in ("first_state", "state")]
     was_killed = killed[0] | killed[1]
-    as_requested = np.array([killed_as_requested(job, site) for job in jobs], dtype=np.bool_)
     return WorkloadResult(
         jobs=len(done),
         jct_s=_mean(jct_s),
@@ -74,20 +73,10 @@ def result_of(outcomes: Records, jobs: Sequence[SubmittedJob], site: SimulatedSi
         gpu_hours=held_s / 3600.0,
         gpu_use=held_s / capacity_s if capacity_s else math.nan,
         killed=int(was_killed.sum()),
-        killed_by_policy=int((was_killed & ~as_requested).sum()),
+        killed_by_policy=int((was_killed & ~outcomes["killed_as_requested"]).sum()),
         requeues=int(outcomes["restarts"].sum()),
         users=_users(done["user"].tolist(), jct_s.tolist(), site),
     )
-
-
-def killed_as_requested(job: SubmittedJob, site: SimulatedSite) -> bool:
-    """Whether its own request ends a job: for memory, or at its time limit on nodes of the usual speed."""
-    request = job.request
-    if request.mem_mib_per_node / max(1, request.gpus_per_node) < job.mem_mib_per_gpu_needed:
-        return True
-    speed = job.curve.at(max(1, request.gpus), request.cpus_per_gpu)
-    run_s = site.overhead.launch + job.stops_at * job.work_s / speed
-    return request.time_limit_s < min(run_s, job.cancel_after_s)
 
 
 def _mean(values: Reals) -> float:

@@ -87,6 +87,7 @@ JOB: Final = np.dtype(
         ("managed", "b1"),  # waits for a decision
         ("resumes", "b1"),  # goes on from a checkpoint after a requeue
         ("requeues", "b1"),  # Slurm may requeue it when a node fails
+        ("killed_as_requested", "b1"),  # its own request ends it, for time or memory
         # What becomes of it.
         ("nice", "i4"),  # the user's, and what is left of the added one
         ("added_nice", "i4"),  # by rlalloc, for its urgency

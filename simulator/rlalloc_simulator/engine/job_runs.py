@@ -79,7 +79,8 @@ def finish(world: World, number: int, state: int) -> None:
     if math.isnan(job["first_end_s"]):
         job["first_end_s"], job["first_state"] = now_s, state
     killed = state in (OUT_OF_MEMORY, TIMEOUT)
-    if killed and job["resized"] and world.rules[0]["resubmit_killed"]:
+    of_its_size = killed and job["resized"] and not job["killed_as_requested"]
+    if of_its_size and world.rules[0]["resubmit_killed"]:
         _as_requested(world, number)
         job["progress"] = 0.0
         job["lost_work_s"] += job["useful_work_s"]

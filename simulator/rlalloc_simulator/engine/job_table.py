@@ -133,6 +133,7 @@ def table_of(jobs: Sequence[SubmittedJob], site: SimulatedSite) -> JobTable:
         for name in _COPIED:
             record[name] = getattr(job, name)
         record["own_nice"] = job.nice
+        record["killed_as_requested"] = killed_as_requested(job, site)
         record["curve"] = curves.setdefault(job.curve, len(curves))
         record["cpus_per_gpu_needed"] = job.curve.cpus_per_gpu_needed
         record["stop_state"] = STATE_NAMES.index(job.stop_state)
@@ -149,6 +150,16 @@ def table_of(jobs: Sequence[SubmittedJob], site: SimulatedSite) -> JobTable:
     sizes["names_tasks"] = [job.names_tasks for job in jobs]
     sizes["gpu_type"] = [NOBODY if job.gpu_type is None else types.index(job.gpu_type) for job in jobs]
     return JobTable(records, sizes, _link(records, jobs), *curve_table(list(curves)))
+
+
+def killed_as_requested(job: SubmittedJob, site: SimulatedSite) -> bool:
+    """Whether its own request ends a job: for memory, or at its time limit on nodes of the usual speed."""
+    request = job.request
+    if request.mem_mib_per_node / max(1, request.gpus_per_node) < job.mem_mib_per_gpu_needed:
+        return True
+    speed = job.curve.at(max(1, request.gpus), request.cpus_per_gpu)
+    run_s = site.overhead.launch + job.stops_at * job.work_s / speed
+    return request.time_limit_s < min(run_s, job.cancel_after_s)
 
 
 def size_of(allocation: Allocation) -> dict[str, int]:

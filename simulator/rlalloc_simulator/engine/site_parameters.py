@@ -70,7 +70,7 @@ class Interception(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     ``decision_interval`` 0 decides each job at once. ``review_interval`` 0 never decides a job again; else at most
     ``review_depth`` pending jobs at the head of the queue are, each at most ``review_limit`` times.
     ``requeue_delay`` is what slurmctld adds to a requeued job's begin time. With ``resubmit_killed`` a job
-    that was killed for its size is submitted again as its user requested it.
+    that was killed for its size is submitted again as its user requested it, unless that kills it, too.
 
     With ``late``, pending jobs that could start are decided again once resources have been freed, by the rules of
     ``rlalloc.late_decisions``; ``late_after`` is how long the daemon takes to see that. 0 is before the main

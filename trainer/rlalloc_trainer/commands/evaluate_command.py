@@ -54,6 +54,10 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
     settings: Annotated[
         str, typer.Option(help="Some of sizes, urgency, requeue, separated by commas.")
     ] = "sizes,urgency",
+    late: Annotated[
+        float | None,
+        typer.Option(min=0.0, metavar="SECONDS", help="Decide sizes when jobs could start, so long after that."),
+    ] = None,
     baselines: Annotated[bool, typer.Option(help="Run the usual baselines, too.")] = True,
     quick: Annotated[bool, typer.Option("--quick", help="Few and small workloads: minutes.")] = False,
     store: Annotated[
@@ -80,6 +84,7 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
             split=_split(weeks),
             loads=loads_of(loads),
             settings=tuple(_words(settings)),
+            late_after_s=late,
             quick=quick,
             store=store,
             output=output,

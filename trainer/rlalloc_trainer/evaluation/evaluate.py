@@ -10,6 +10,7 @@ import torch
 from rlalloc.errors import RlallocError
 from rlalloc.policies import PolicyStore
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, ComparedPolicy
+from rlalloc_simulator.comparison.runner import RunSettings
 from rlalloc_simulator.knowledge import LEVELS, Knowledge
 from rlalloc_simulator.parallel import processes
 from rlalloc_simulator.progress import ProgressCallback
@@ -30,7 +31,8 @@ class EvaluationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     The first of ``policies`` is judged; all of BASELINES run, too, unless ``baselines`` is false. ``philly`` and
     ``pollux`` add scenarios that need files, ``files`` are workloads to compare on too. ``only`` names scenarios to
-    keep, ``knowledge`` levels. ``output`` gets the tables, the figure and the kept runs.
+    keep, ``knowledge`` levels. ``late_after_s`` is as in ``RunSettings``. ``output`` gets
+    the tables, the figure and the kept runs.
     """
 
     policies: tuple[str, ...] = (SHIPPED,)
@@ -43,6 +45,7 @@ class EvaluationSettings(msgspec.Struct, frozen=True, kw_only=True):
     split: Split = "test"
     loads: tuple[float, ...] = LOADS
     settings: tuple[str, ...] = USUAL_SETTINGS
+    late_after_s: float | None = None
     quick: bool = False
     store: Path | None = None
     output: Path = Path("evaluation")
@@ -73,7 +76,10 @@ def evaluate(
     names = dict.fromkeys((*settings.policies, *(BASELINES if settings.baselines else ()), REFERENCE))
     policies = {name: policy_of(name, store) for name in names}
     # What urgency gains is seen over as requested in the queue's own order.
-    needed = list(dict.fromkeys(("sizes", *_settings(settings))))
+    needed: dict[Setting, RunSettings] = {
+        name: msgspec.structs.replace(SETTINGS[name], late_after_s=settings.late_after_s)
+        for name in dict.fromkeys(("sizes", *_settings(settings)))
+    }
     compared_on = _scenarios(settings)
     judged = settings.policies[0]
     with processes(settings.workers) as parallel_map:

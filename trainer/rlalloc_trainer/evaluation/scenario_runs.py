@@ -88,7 +88,7 @@ def run_scenarios(
     loads: Sequence[float],
     levels: Collection[Knowledge],
     policies: Mapping[str, ComparedPolicy],
-    settings: Sequence[Setting],
+    settings: Mapping[Setting, RunSettings],
     cache: Path,
     parallel_map: ParallelMap,
     report: ProgressCallback,
@@ -106,7 +106,9 @@ def run_scenarios(
         for week in scenario.weeks
     ]
     runs = {
-        (name, setting): Run(policy, SETTINGS[setting]) for name, policy in policies.items() for setting in settings
+        (name, setting): Run(policy, rules)
+        for name, policy in policies.items()
+        for setting, rules in settings.items()
     }
     found = run_all(runs, keys, parallel_map, report, cache)
     return [(key, {side: results[place] for side, results in found.items()}) for place, key in enumerate(keys)]
