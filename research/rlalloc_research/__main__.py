@@ -82,7 +82,7 @@ def planning(
     ),
     workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
 ) -> None:
-    """Compare policies that plan with those that do not (docs/results/planning.md)."""
+    """Compare policies that plan with those that do not."""
     from rlalloc_research.planning.compared_planning import plain_or_planned
     from rlalloc_simulator.commands.policy_commands import loads_of
     from rlalloc_simulator.workloads.workload_errors import WorkloadError

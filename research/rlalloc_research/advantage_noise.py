@@ -3,7 +3,7 @@
 Takes the same decisions of training workloads again in several futures, and prints how well one half of the futures
 agrees with the other (correlation over decisions and shares), for advantages as they are and cut to ±5 as rewards
 are. Then it lets the baseline heuristic decide all later jobs again instead of giving each what it was given, and
-prints rows a second with both, and how well they agree. docs/results/shipped-policy.md has figures.
+prints rows a second with both, and how well they agree.
 """
 
 import time

@@ -4,7 +4,7 @@ Reads the advantages in the training folder of ``rlalloc train policy``, lets cr
 ten, with a fixed actor, and tests them on the others. It prints how much of the advantage in completion time (cut to
 ±5) they explain, compared with "no advantage", and what a decision wins with the best of the shares that were tried
 there, or the heuristic's, by the critics' lower bound. Above 0 there is something to learn, and the critics have
-learned it. Running whole workloads would cost a hundred times as much. docs/results/shipped-policy.md has figures.
+learned it. Running whole workloads would cost a hundred times as much.
 """
 
 from pathlib import Path

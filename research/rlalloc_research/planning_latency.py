@@ -2,8 +2,7 @@
 
 Runs workloads of the Philly model at a load of 1.5 under price-EF. Some of its decisions, evenly spread, are also
 planned and timed on the process's clock. ``counted`` is the estimate of ``planning.latency_budget``, which turns the
-latency budget into a number of futures: the longest decision must not exceed the budget. docs/results/planning.md has
-figures.
+latency budget into a number of futures: the longest decision must not exceed the budget.
 """
 
 import time

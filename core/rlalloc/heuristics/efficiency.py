@@ -13,8 +13,7 @@ THRESHOLD: Final = 0.89
 it was not tuned on, mean JCT over that as requested is 0.76, with 0.6 it is 1.02."""
 ADAPTIVE_THRESHOLD: Final = 0.95
 """The same of the adaptive one, for an empty queue. Mean JCT over price-EF's with it is 0.94 on validation weeks and
-1.00 on training workloads, better than with the 0.86 that tuning had found on older workloads
-(docs/results/reference-policies.md)."""
+1.00 on training workloads, better than with the 0.86 that tuning had found on older workloads."""
 JOBS_PER_NODE_FOR_HALF: Final = 0.45
 """Waiting jobs a node at which the adaptive threshold has come half of the way to 1. Tuned
 (``rlalloc simulate tune efficiency-adaptive``)."""

@@ -102,7 +102,7 @@ def steep_price(job: JobView, view: ClusterView, constants: SteepConstants = STE
 def price_by_order(job: JobView, view: ClusterView) -> Shares:
     """steep-price where the queue keeps its own order, price-EF where smaller jobs go first.
 
-    Small sizes pay where a long job holds up all that came after it (docs/results/reference-policies.md).
+    Small sizes pay where a long job holds up all that came after it.
     """
     return price_ef(job, view) if view.urgency_counts else steep_price(job, view)
 
@@ -111,7 +111,7 @@ def capped_price(job: JobView, view: ClusterView) -> Shares:
     """price-by-order, but no more than EQUAL_PARTS equal parts of all GPUs.
 
     A price knows of jobs that wait. That many run says too that many will come, on a site that is always as busy; on
-    one that will soon be empty it says nothing (docs/results/reference-policies.md has the figures).
+    one that will soon be empty it says nothing.
     """
     priced, most = price_by_order(job, view), at_most(EQUAL_PARTS * equal_part(view), job)
     return most if most.gpu < priced.gpu else priced

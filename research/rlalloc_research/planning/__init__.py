@@ -1,4 +1,4 @@
-"""Planning: an answer and its neighbours are tried in sampled futures first (docs/results/planning.md)."""
+"""Planning: an answer and its neighbours are tried in sampled futures first."""
 
 from rlalloc_research.planning.planning_policy import Planned, PlanningSettings
 

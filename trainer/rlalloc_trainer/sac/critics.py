@@ -50,8 +50,7 @@ def advantage_over_heuristic(advantage: "EnsemblePerceptron", observations: Tens
     """``A(s, a) - A(s, a_heuristic)``, (members, rows) or (members, rows, outputs), 0 at the heuristic's shares.
 
     Shares above the heuristic's are far worse, shares below a little. A smooth network fits one slope through both,
-    and so prefers smaller shares. With an input for each side it can bend at the heuristic
-    (docs/results/shipped-policy.md).
+    and so prefers smaller shares. With an input for each side it can bend at the heuristic.
     """
     heuristic = observations[:, -shares.shape[-1] :]
 
