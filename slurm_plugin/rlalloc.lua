@@ -45,7 +45,8 @@ local SAMPLES = 64 -- bytes by which a text is seen to be no script
 local MOST_ALIKE = 20
 local ASK_BYTES = 400
 local COMMENT_BYTES = 65535 -- what slurmdbd keeps of an admin comment
-local NOTE_BYTES = 64 -- what the daemon adds to it
+local NOTE_BYTES = 96 -- what the daemon adds to it
+local SHOWS_A_MODEL = {"model", "tensor", "pipeline", "tp", "pp", "serve", "hidden-size"} -- as in rlallocd.job_plans
 local SAME_ERROR_AGAIN_S = 600
 
 local KNOWN_WORDS = {"gpus", "cpus-per-gpu", "mem-per-gpu", "gpu-multiple", "launch", "class"}
@@ -787,16 +788,27 @@ local function ask_of(words)
    return ask
 end
 
---- What the script shows, for the tag; empty if the intercept file names no words.
+--- Whether the words may name a model or parallel sizes: then the TaskProlog looks for rlallocd's plan.
+local function shows_a_model(words)
+   for _, part in ipairs(SHOWS_A_MODEL) do
+      if words ~= "too-long" and find(words, part, 1, true) then
+         return true
+      end
+   end
+   return false
+end
+
+--- What the script shows, for the tag, and whether the job may have a plan; empty if the intercept file names no words.
 local function reading_of(code, places, whole, intercept)
    if intercept.stamp == nil then
-      return ""
+      return "", false
    end
    local words = "too-long"
    if whole then
       words = words_of(code, places, read_table(intercept.words, intercept.launchers))
    end
-   return string.format(";table=%s;script=%s;words=%s", intercept.stamp, fingerprint_of(code), words)
+   local reading = string.format(";table=%s;script=%s;words=%s", intercept.stamp, fingerprint_of(code), words)
+   return reading, shows_a_model(words)
 end
 
 local function tag_text(rule, class, begin, user_begin, words, skip)
@@ -923,7 +935,7 @@ end
 
 --- Tag the job, and defer it where the mode is enforce. begin_time comes last, so that nothing half-done is deferred.
 -- A skipped job is only tagged, for the daemon to record why.
-local function intercept_job(job_desc, rule, class, words, reading, now, grace, skip)
+local function intercept_job(job_desc, rule, class, words, reading, planned, now, grace, skip)
    local user_begin = number_of(job_desc, "begin_time") or 0
    local admin_comment = text_of(job_desc, "admin_comment")
    local enforce = rule.mode == "enforce" and skip == nil
@@ -942,6 +954,9 @@ local function intercept_job(job_desc, rule, class, words, reading, now, grace, 
       job_desc.environment["RLALLOC_JOB"] = "1"
       if not asks_for_tasks(job_desc) then
          job_desc.environment["RLALLOC_NO_TASKS"] = "1"
+      end
+      if planned then
+         job_desc.environment["RLALLOC_PLAN"] = "1"
       end
    end
    job_desc.admin_comment = comment
@@ -984,8 +999,8 @@ local function handle(job_desc, part_list)
       return -- of a heterogeneous job, the first component stands for all
    end
    local skip = name_to_skip(job_desc, script, intercept.skipped_forms)
-   local reading = reading_of(code, places, whole, intercept)
-   intercept_job(job_desc, rule, class, words, reading, now, intercept.grace, skip)
+   local reading, planned = reading_of(code, places, whole, intercept)
+   intercept_job(job_desc, rule, class, words, reading, planned, now, intercept.grace, skip)
    if skip ~= nil then
       return
    end

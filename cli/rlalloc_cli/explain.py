@@ -113,7 +113,7 @@ def _print_chapter(chapter: Chapter) -> None:
     if decision.nice is not None and decision.patience_s is not None:
         falls = f"decays to 0 within {duration(decision.patience_s)} of waiting"
         table.add_row("nice", f"+{decision.nice}, {falls}" if decision.nice else "+0: the job keeps its place")
-    for name, line in _allocation_lines(decision):
+    for name, line in (*_allocation_lines(decision), *_plan_lines(decision)):
         table.add_row(name, line)
     for application in chapter.applications:
         table.add_row("applied", f"{application.state} at {local_time(application.changed_s)}: {application.detail}")
@@ -130,6 +130,12 @@ def _run_time_line(decision: Decision) -> str:
         return f"{expected} as requested: {EXPECTED_FRACTION_OF_LIMIT:g} of its time limit, all that is known"
     between = f"80% between {duration(known.low_s)} and {duration(known.high_s)}"
     return f"{expected} as requested, {between}; from {known.source}"
+
+
+def _plan_lines(decision: Decision) -> tuple[tuple[str, str], ...]:
+    """How the GPUs were to be divided into parallel ranks."""
+    plan = decision.circumstances.plan if decision.circumstances is not None else None
+    return (("plan", plan.describe()),) if plan is not None else ()
 
 
 def _allocation_lines(decision: Decision) -> tuple[tuple[str, str], ...]:

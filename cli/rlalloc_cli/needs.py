@@ -11,7 +11,7 @@ from rlalloc.llm.facts import Facts
 from rlalloc.llm.gpu_types import GPU_MEMORY_GIB, memory_gib
 from rlalloc.llm.model_needs import counts_that_fit, makes_sense, memory_on, parallel_unit
 from rlalloc.llm.named_files import MOST_FILE_CHARACTERS, facts_of_script
-from rlalloc.llm.script_options import FOLLOWS_GPUS
+from rlalloc.llm.script_options import FOLLOWS_GPUS, PLANNED
 from rlalloc.llm.shell_words import MOST_CHARACTERS
 from rlalloc_cli.terminal import CONSOLE, fail
 
@@ -28,6 +28,7 @@ _SHOWN_TYPES: Final = (
     "mi300x",
 )
 _SHOWN_COUNTS: Final = 12
+_SIZES_OF_ALLOCATION: Final = {FOLLOWS_GPUS: "as many as GPUs", PLANNED: "from rlalloc's plan"}
 
 
 class NodeFiles:
@@ -113,7 +114,7 @@ def _told(facts: Facts) -> Iterator[tuple[str, object, str]]:
     """Each fact that was found, its value and where it comes from."""
     for name, value in msgspec.structs.asdict(facts).items():
         if name in facts.origin and name != "architecture":
-            shown = "as many as GPUs" if value == FOLLOWS_GPUS and name.endswith("_parallel") else value
+            shown = _SIZES_OF_ALLOCATION.get(value, value) if name.endswith("_parallel") else value
             yield name, shown, facts.origin[name]
 
 

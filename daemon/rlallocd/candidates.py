@@ -10,10 +10,10 @@ from rlalloc.config import Config, Rule
 from rlalloc.consent import NO_CONSENT, Consent, consent_of
 from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation, Bounds, JobClass, JobView, Mode
-from rlalloc.llm.gpu_types import memory_gib
 from rlalloc.llm.needed_bounds import facts_of_job, with_model_needs
 from rlalloc.view import ClusterView
 from rlallocd.cluster_views import ClusterViews, queue_of
+from rlallocd.job_plans import gpu_memory_gib
 from rlallocd.job_tag import Tag, read_tag
 from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord
@@ -179,14 +179,8 @@ def _with_model_needs(
     words = candidate.tag.words
     if not words or len(bounds.gpu_counts) == 1:
         return bounds
-    memory_gib = _gpu_memory_gib(candidate.job.gpu_type, cluster, config)
+    memory_gib = gpu_memory_gib(candidate.job.gpu_type, cluster, config)
     return with_model_needs(bounds, request, facts_of_job(words, job_class), memory_gib, cluster.shape.gpus)
-
-
-def _gpu_memory_gib(gpu_type: str, cluster: ClusterView, config: Config) -> float | None:
-    """The memory of the GPUs that a job may get, GiB: the smallest of several types, None if one is unknown."""
-    sizes = [memory_gib(name, config.gpu_memory) for name in ((gpu_type,) if gpu_type else cluster.gpu_types)]
-    return min((size for size in sizes if size is not None), default=None) if None not in sizes else None
 
 
 def _mode_now(tag: Tag, rule: Rule | None, config: Config) -> Mode:

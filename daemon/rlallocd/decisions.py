@@ -25,6 +25,7 @@ from rlalloc.view import ClusterView, expected_run_time_s
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews
+from rlallocd.job_plans import gpu_memory_gib, plan_of_job
 from rlallocd.known_run_times import LIMITS_ONLY, KnownRunTimes
 from rlallocd.limits import SiteView, obstacle, shares_towards_request
 from rlallocd.request_sizes import FORMS_SKIPPED, Skipped, check_form, size_of, size_on
@@ -69,12 +70,16 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """One job as the policy sees it, and what the answer is checked against."""
+    """One job as the policy sees it, and what the answer is checked against.
+
+    ``gpu_memory_gib`` is that of a GPU that the job may get, None where its type is unknown.
+    """
 
     candidate: Candidate
     view: JobView
     cluster: ClusterView
     encoded: EncodedQuestion
+    gpu_memory_gib: float | None = None
 
 
 def decide(
@@ -130,7 +135,8 @@ def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, con
         raise Skipped(f"the configuration no longer has the rule {candidate.tag.rule}", "no-rule")
     cluster = views.for_job(job)
     view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, views, config)
-    return Question(candidate, view, cluster, encode(view, cluster, config.objective.weights))
+    memory_gib = gpu_memory_gib(job.gpu_type, cluster, config)
+    return Question(candidate, view, cluster, encode(view, cluster, config.objective.weights), memory_gib)
 
 
 def _ask(
@@ -170,7 +176,7 @@ def decision_from(question: Question, answer: PolicyAnswer, version: str, snapsh
     speed = snapshot.speeds.of(job.user, job.name, view.request, gpu_types)
     allocation, reason = _allowed(question, answer.shares, snapshot, speed.belief)
     return msgspec.structs.replace(
-        _unanswered(question, snapshot, reason),
+        _unanswered(question, snapshot, reason, None if reason else allocation),
         shares=answer.shares,
         log_probability=answer.log_probability,
         policy_version=version,
@@ -222,9 +228,12 @@ def _allowed(question: Question, shares: Shares, snapshot: Snapshot, belief: Spe
     return decided, f"limit: {reason}"
 
 
-def _unanswered(question: Question, snapshot: Snapshot, reason: str) -> Decision:
-    """The decision with everything that is known before the policy answers."""
-    view, cluster = question.view, question.cluster
+def _unanswered(
+    question: Question, snapshot: Snapshot, reason: str, allocation: Allocation | None = None
+) -> Decision:
+    """The decision with everything that is known before the policy answers; its plan is for ``allocation``."""
+    view, cluster, job, tag = question.view, question.cluster, question.candidate.job, question.candidate.tag
+    size, gpu_type = allocation or view.request, job.gpu_type or next(iter(cluster.gpu_types), "")
     return msgspec.structs.replace(
         _left(question.candidate, snapshot, reason),
         job_class=view.job_class,
@@ -240,6 +249,7 @@ def _unanswered(question: Question, snapshot: Snapshot, reason: str) -> Decision
             cluster=Resources(*cluster.totals.tolist()),
             node_gpus=cluster.shape.gpus,
             user_running_gpus=view.user_running_gpus,
+            plan=plan_of_job(tag, view.job_class, size, question.gpu_memory_gib, gpu_type),
         ),
     )
 

@@ -12,10 +12,12 @@ from typing import Final
 import msgspec
 
 from rlalloc.job import JobClass, Mode
+from rlalloc.llm.parallel_layouts import ParallelPlan
 from rlalloc.script_words import words_from_tag
 
 _TAG: Final = re.compile(r"(?:^|\s)rlalloc:(v=1;\S*)")
 _NOTE: Final = re.compile(r"\s*rlalloc-decision:\S*")
+_PLAN: Final = re.compile(r"\s*rlalloc-plan:\S*")
 _MOST_BYTES: Final = 65_535
 """What slurmdbd keeps of an AdminComment (MariaDB's TEXT); a longer one would be cut, or the record refused."""
 
@@ -67,6 +69,12 @@ def read_tag(admin_comment: str) -> Tag | None:
 def with_note(admin_comment: str, decision_id: str) -> str:
     """Return the AdminComment with a note of our decision added, an earlier note replaced."""
     return f"{_NOTE.sub('', admin_comment)} rlalloc-decision:{decision_id}".strip()
+
+
+def with_plan_note(admin_comment: str, plan: ParallelPlan | None) -> str:
+    """Return the AdminComment with a plan for the TaskProlog, an earlier one replaced or, for None, taken away."""
+    without = _PLAN.sub("", admin_comment)
+    return without if plan is None else f"{without} rlalloc-plan:{plan.data}x{plan.tensor}x{plan.pipeline}".strip()
 
 
 def has_note(admin_comment: str) -> bool:

@@ -17,6 +17,7 @@ from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews, queue_of, seen_from
 from rlallocd.decisions import Question, Snapshot, decision_from
+from rlallocd.job_plans import gpu_memory_gib
 from rlallocd.limits import obstacle
 from rlallocd.redecision_rules import (
     Proposal,
@@ -141,7 +142,8 @@ def _question(
         return None  # the site, its rules or the job have changed since the first decision
     if len(seen.queued) >= config.redecision.head and not could_start_now(view, seen):
         return None
-    return Question(candidate, view, seen, encode(view, seen, config.objective.weights))
+    memory_gib = gpu_memory_gib(candidate.job.gpu_type, seen, config)
+    return Question(candidate, view, seen, encode(view, seen, config.objective.weights), memory_gib)
 
 
 def _may_become(proposed: Allocation, history: JobHistory, snapshot: Snapshot) -> bool:

@@ -16,10 +16,12 @@ from typing import Final, TypeVar
 import msgspec
 
 from rlalloc.job import Allocation
+from rlalloc.llm.parallel_layouts import ParallelPlan
 from rlalloc.store import OPEN_STATES, Application, ApplicationState, Decision, Store
 from rlallocd.candidates import Candidate
 from rlallocd.decisions import LEAST_GRACE_LEFT_S
-from rlallocd.job_tag import read_tag, with_note
+from rlallocd.job_plans import looks_for_a_plan
+from rlallocd.job_tag import fits_slurmdbd, read_tag, with_note, with_plan_note
 from rlallocd.request_sizes import Skipped, size_of
 from rlallocd.slurm import JobRecord, Slurm, SlurmUnavailable, UpdatePlan, UpdateRefused
 from rlallocd.update_plans import plan_nice, plan_restoration, plan_update
@@ -78,8 +80,10 @@ class Applier:
         """
         changed = [(candidate, decision) for candidate, decision in decided if _changes(candidate, decision)]
         unchanged = [candidate for candidate, decision in decided if not _changes(candidate, decision)]
+        plans = {decision.id: plan for _, decision in decided if (plan := _plan(decision)) is not None}
         applications = self._store.journal([_application(candidate, decision) for candidate, decision in changed])
         now_s = time.time()
+        self._note_plans([pair for pair in decided if not _changes(*pair)])
         waiting = [each for each in unchanged if each.deferred_by_us and each.tag.begin > now_s]
         self._begin([(each.job.job_id, each.begin_s) for each in waiting])
         latest: Mapping[int, JobRecord] = {}
@@ -89,7 +93,7 @@ class Applier:
                 self._leave_batch(batch, latest, "rlallocd was told to stop")
                 continue
             following = [application.job_id for application, _ in itertools.chain(*batches[number : number + 1])]
-            latest = self._apply_batch(batch, latest, following)
+            latest = self._apply_batch(batch, latest, following, plans)
 
     def finish(self, applications: Sequence[Application]) -> None:
         """Finish open applications. Raises SlurmError if their jobs cannot be read.
@@ -126,6 +130,7 @@ class Applier:
         batch: Sequence[tuple[Application, Candidate]],
         latest: Mapping[int, JobRecord],
         following: Sequence[int],
+        plans: Mapping[str, ParallelPlan],
     ) -> dict[int, JobRecord]:
         """Update, read back and begin or restore one batch; returns the reading, of the ``following`` jobs too.
 
@@ -141,7 +146,9 @@ class Applier:
             if obstacle:
                 self._leave(application, latest.get(application.job_id, candidate.job), obstacle)
             else:
-                refusals[application.job_id] = self._update(_update_plan(application, candidate.job))
+                refusals[application.job_id] = self._update(
+                    _update_plan(application, candidate.job, plans.get(application.decision_id))
+                )
                 updated.append(application)
         jobs = self._read_back([*(application.job_id for application in updated), *following])
         self._restore(self._settle(updated, jobs, refusals), jobs)
@@ -189,6 +196,21 @@ class Applier:
             wrong = self._settle(restoring, jobs)
         for application, why in wrong:
             _log.error("job %d: not restored yet: %s", application.job_id, why, extra=_fields(application))
+
+    def _note_plans(self, unchanged: Sequence[tuple[Candidate, Decision]]) -> None:
+        """Tell jobs that keep their size how to divide it; without an answer, their scripts' own sizes hold."""
+        for candidate, decision in unchanged:
+            plan = _plan(decision)
+            if candidate.mode != "enforce" or plan is None or not looks_for_a_plan(candidate.tag):
+                continue
+            comment = with_plan_note(candidate.job.admin_comment, plan)
+            if not fits_slurmdbd(comment) or self._stopping():
+                continue
+            try:
+                self._update(UpdatePlan(job_id=candidate.job.job_id, fields=(("AdminComment", comment),)))
+            except SlurmUnavailable as err:
+                _log.warning("jobs that keep their size get no plan in this cycle: %s", err)
+                return
 
     def _note_restoring(self, application: Application, why: str) -> Application:
         if application.state == "restoring":
@@ -339,8 +361,13 @@ def added_nice(application: Application) -> AddedNice | None:
     return AddedNice(application.own_nice, application.added_nice)
 
 
-def _update_plan(application: Application, job: JobRecord) -> UpdatePlan:
-    comment, nice = with_note(job.admin_comment, application.decision_id), added_nice(application)
+def _plan(decision: Decision) -> ParallelPlan | None:
+    return decision.circumstances.plan if decision.circumstances is not None else None
+
+
+def _update_plan(application: Application, job: JobRecord, parallel: ParallelPlan | None) -> UpdatePlan:
+    comment = with_plan_note(with_note(job.admin_comment, application.decision_id), parallel)
+    nice = added_nice(application)
     if nice is not None and application.intended == application.original:
         return plan_nice(job, nice.own + nice.added, comment)
     plan = plan_update(job, application.intended, comment)

@@ -70,3 +70,32 @@ def test_only_marked_jobs_and_only_the_batch_step() -> None:
     assert prolog(**RESIZED | {"RLALLOC_JOB": "0"}) == {}
     assert prolog(**RESIZED, SLURM_STEP_ID="0") == {}
     assert prolog() == {}
+
+
+PLAN = ("RLALLOC_DP", "RLALLOC_TP", "RLALLOC_PP")
+
+
+def planned(tmp_path: Path, record: str | None, **environment: str) -> list[str | None]:
+    """The plan that it sets with a scontrol that prints ``record``, or fails; it stands alone in its folder."""
+    answer = "exit 1" if record is None else f"cat <<'END'\n{record}\nEND"
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\n{answer}\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    found = prolog(**RESIZED | environment, PATH=f"{tmp_path}:/usr/bin:/bin")
+    return [found.get(name, "none") for name in PLAN]
+
+
+def test_a_job_of_which_no_model_is_known_has_data_parallelism_alone(tmp_path: Path) -> None:
+    """slurmctld is not asked."""
+    assert planned(tmp_path, "AdminComment=x rlalloc-plan:1x2x2") == ["4", "1", "1"]
+
+
+def test_the_plan_of_the_admin_comment_is_set(tmp_path: Path) -> None:
+    record = "JobId=7 AdminComment=rlalloc:v=1;mode=enforce rlalloc-decision:a-b rlalloc-plan:1x2x2 Comment=x"
+    assert planned(tmp_path, record, RLALLOC_PLAN="1") == ["1", "2", "2"]
+    assert prolog(**RESIZED, RLALLOC_PLAN="1")["RLALLOC_PLAN"] is None
+
+
+def test_no_plan_is_set_that_is_not_for_these_gpus(tmp_path: Path) -> None:
+    """The script's own defaults hold then: a plan of another size, of a wider node, none, or no answer."""
+    for record in ("x rlalloc-plan:8x1x1 y", "x rlalloc-plan:1x4x1 y", "x rlalloc-plan:axbxc y", "JobId=7", None):
+        assert planned(tmp_path, record, RLALLOC_PLAN="1") == ["none", "none", "none"]

@@ -26,7 +26,7 @@ from rlalloc.llm.script_options import (
     read_flag,
     read_whole,
 )
-from rlalloc.llm.shell_words import UNKNOWN
+from rlalloc.llm.shell_words import OF_THE_PLAN, PLAN_MARK, UNKNOWN
 
 Purpose = Literal["train", "serve"]
 
@@ -93,7 +93,7 @@ def facts_of_words(words: Iterable[str]) -> Facts:
     for word in words:
         name, equals, value = word.partition("=")
         if "$" in value:
-            value = UNKNOWN
+            value = PLAN_MARK if any(name in value for name in OF_THE_PLAN) else UNKNOWN
         option = name.rpartition(".")[2]  # NeMo and verl: model.micro-batch-size
         if option in OPTION_NAMES and (option == name or equals):
             finder.take(option, value, "script")

@@ -53,15 +53,27 @@ def memory_gib(gpu_type: str, site: Mapping[str, float] | None = None) -> float 
     """
     if site and gpu_type in site:
         return site[gpu_type]
-    name = re.sub(r"[^a-z0-9.]+", "-", gpu_type.lower()[:100]).strip("-")
+    name = _with_hyphens(gpu_type)
+    if name in GPU_MEMORY_GIB:
+        return GPU_MEMORY_GIB[name]
+    known = known_type(gpu_type)
+    if known is None:
+        return None
+    size = re.search(r"(?<![0-9])(\d{2,3})g[b]?(?![a-z0-9])", name)
+    return float(size[1]) if size is not None else GPU_MEMORY_GIB[known]
+
+
+def known_type(gpu_type: str) -> str | None:
+    """Return the longest name of the table in a GRES type; None where there is none, or it is a slice (MIG)."""
+    name = _with_hyphens(gpu_type)
     if re.search(r"\dg\.\d+gb", name):
         return None  # a MIG slice: 3g.20gb
     if name in GPU_MEMORY_GIB:
-        return GPU_MEMORY_GIB[name]
+        return name
     joined = name.replace("-", "")
     words = {*name.split("-"), *re.findall(r"(?:rtx|quadro)[a-z]*\d+(?:ti)?|mi\d+[ax]?|gh\d+", joined)}
-    size = re.search(r"(?<![0-9])(\d{2,3})g[b]?(?![a-z0-9])", name)
-    known = [word for word in GPU_MEMORY_GIB if word in words]
-    if not known:
-        return None
-    return float(size[1]) if size is not None else GPU_MEMORY_GIB[max(known, key=len)]
+    return max((word for word in GPU_MEMORY_GIB if word in words), key=len, default=None)
+
+
+def _with_hyphens(gpu_type: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", gpu_type.lower()[:100]).strip("-")

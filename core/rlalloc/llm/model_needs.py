@@ -6,6 +6,7 @@ import msgspec
 
 from rlalloc.llm.architecture import Architecture
 from rlalloc.llm.facts import Facts
+from rlalloc.llm.parallel_layouts import follows_a_plan, layouts, with_plan
 from rlalloc.llm.script_options import FOLLOWS_GPUS
 from rlalloc.llm.serving_memory import Serving, serving_memory
 from rlalloc.llm.training_memory import GIB, training_memory
@@ -46,12 +47,21 @@ def parallel_unit(facts: Facts) -> int:
     """GPUs of one copy of the model: TP x PP x CP as far as they are fixed. A count is a multiple of it."""
     unit = 1
     for size in (facts.tensor_parallel, facts.pipeline_parallel, facts.context_parallel):
-        unit *= size or 1
+        unit *= fixed_size(size)
     return unit
+
+
+def fixed_size(size: int | None) -> int:
+    """A parallel size that the script states, else 1."""
+    return size if size is not None and size > 0 else 1
 
 
 def makes_sense(facts: Facts, gpus: int, gpus_per_node: int) -> bool:
     """Whether the program can run on so many GPUs at all, memory aside."""
+    if follows_a_plan(facts):
+        return any(
+            makes_sense(with_plan(facts, plan), gpus, gpus_per_node) for plan in layouts(facts, gpus, gpus_per_node)
+        )
     unit = parallel_unit(facts)
     if gpus % unit:
         return False
@@ -66,7 +76,14 @@ def makes_sense(facts: Facts, gpus: int, gpus_per_node: int) -> bool:
 
 
 def memory_on(facts: Facts, gpus: int, gpus_per_node: int) -> GpuMemory | None:
-    """Return what each of ``gpus`` GPUs has to hold; None where the model is unknown or the count makes no sense."""
+    """Return what each of ``gpus`` GPUs has to hold; None where the model is unknown or the count makes no sense.
+
+    A script that follows rlalloc's plan gets one that fits if any does: the least that a plan needs.
+    """
+    if follows_a_plan(facts):
+        plans = layouts(facts, gpus, gpus_per_node)
+        needs = [memory_on(with_plan(facts, plan), gpus, gpus_per_node) for plan in plans]
+        return min((each for each in needs if each is not None), key=lambda each: each.needed_gib, default=None)
     model = facts.architecture
     if model is None or not makes_sense(facts, gpus, gpus_per_node):
         return None
@@ -88,14 +105,14 @@ def counts_that_fit(facts: Facts, memory_gib: float, gpus_per_node: int, most: i
 
 def _tensor_parallel(facts: Facts, gpus: int, gpus_per_node: int) -> int:
     if facts.tensor_parallel != FOLLOWS_GPUS:
-        return facts.tensor_parallel or 1
+        return fixed_size(facts.tensor_parallel)
     return min(gpus, gpus_per_node)
 
 
 def _serving(facts: Facts, model: Architecture, gpus: int, gpus_per_node: int) -> GpuMemory:
     """An engine starts if one sequence of the greatest length fits; more at a time are served as memory lasts."""
     tensor = _tensor_parallel(facts, gpus, gpus_per_node)
-    pipeline = facts.pipeline_parallel or 1
+    pipeline = fixed_size(facts.pipeline_parallel)
     if facts.tensor_parallel == FOLLOWS_GPUS and facts.pipeline_parallel in (None, FOLLOWS_GPUS):
         pipeline = max(1, gpus // tensor)
     memory = serving_memory(
@@ -135,7 +152,7 @@ def _training(facts: Facts, model: Architecture, gpus: int, gpus_per_node: int) 
 def training_on(facts: Facts, gpus: int, gpus_per_node: int) -> Training:
     """The training run that facts describe, on ``gpus`` GPUs; what they leave open is as frameworks have it."""
     tensor = _tensor_parallel(facts, gpus, gpus_per_node)
-    pipeline, context = facts.pipeline_parallel or 1, facts.context_parallel or 1
+    pipeline, context = fixed_size(facts.pipeline_parallel), fixed_size(facts.context_parallel)
     stage = facts.zero_stage
     if stage is None:
         stage = 1 if facts.distributed_optimizer else (2 if facts.framework == "deepspeed" else 0)

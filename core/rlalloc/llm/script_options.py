@@ -4,10 +4,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from rlalloc.llm.shell_words import UNKNOWN
+from rlalloc.llm.shell_words import PLAN_MARK, UNKNOWN
 
 FOLLOWS_GPUS: Final = 0
 """A parallel size that the script takes from a variable which only the job knows, such as $SLURM_GPUS_ON_NODE."""
+PLANNED: Final = -1
+"""A parallel size that the script takes from rlalloc's plan: $RLALLOC_TP, $RLALLOC_PP."""
 Value = int | float | str | bool
 Reader = Callable[[str], Value | None]
 
@@ -22,6 +24,8 @@ def read_whole(text: str) -> int | None:
 
 def _size(text: str) -> int | None:
     """A parallel size; a variable that only the job knows makes it follow the GPUs."""
+    if PLAN_MARK in text:
+        return PLANNED
     if UNKNOWN in text or text in ("auto", "gpu"):
         return FOLLOWS_GPUS
     found = read_whole(text)

@@ -14,6 +14,9 @@ import msgspec
 
 UNKNOWN: Final = "\x00"
 """Stands in a word for what cannot be known before the script runs: ``$(…)``, an unset variable."""
+PLAN_MARK: Final = "\x01"
+"""Stands in a word for a variable of rlalloc's plan."""
+OF_THE_PLAN: Final = ("RLALLOC_DP", "RLALLOC_TP", "RLALLOC_PP")
 MOST_CHARACTERS: Final = 262_144
 _MOST_WORDS: Final = 20_000
 _LONGEST_VALUE: Final = 8_192
@@ -106,6 +109,8 @@ class _Reader:
             if parts is None:
                 return UNKNOWN
             name, default = parts[1], parts[2]
+        if name in OF_THE_PLAN and name not in self.variables:
+            return PLAN_MARK
         value = self.variables.get(name or "", default)
         self._expanded += len(value or "")
         return UNKNOWN if value is None or self._expanded > _MOST_EXPANDED else value

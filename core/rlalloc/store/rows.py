@@ -6,6 +6,7 @@ from typing import Literal
 import msgspec
 
 from rlalloc.job import Allocation, Bounds, JobClass, Mode, Shares
+from rlalloc.llm.parallel_layouts import ParallelPlan
 from rlalloc.objective import Resources
 from rlalloc.run_time import RunTimeEstimate
 from rlalloc.speed.longer_limits import ExpectedSlowdown
@@ -22,12 +23,14 @@ OPEN_STATES: tuple[ApplicationState, ...] = ("intended", "applied", "restoring")
 class Circumstances(msgspec.Struct, frozen=True, kw_only=True):
     """What the terms of the objective need of the moment of a decision.
 
-    The partition in all, the GPUs of its largest node, and those that the job's user held.
+    The partition in all, the GPUs of its largest node, and those that the job's user held. ``plan`` is how the job's
+    GPUs were to be divided into parallel ranks; None where too little was known for a plan.
     """
 
     cluster: Resources
     node_gpus: int
     user_running_gpus: int
+    plan: ParallelPlan | None = None
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,39 @@
+"""The plan of a job's parallel sizes: what is known of its model, and how the job gets to know it.
+
+A plan goes into the AdminComment as ``rlalloc-plan:DPxTPxPP``. The TaskProlog reads it there and sets RLALLOC_DP,
+RLALLOC_TP and RLALLOC_PP, if the plan is for as many GPUs as the job has. It looks only if rlalloc.lua marked the job
+(RLALLOC_PLAN=1), whose words may name a model or parallel sizes; any other job has data parallelism alone.
+"""
+
+from typing import Final
+
+from rlalloc.config import Config
+from rlalloc.job import Allocation, JobClass
+from rlalloc.llm.gpu_types import memory_gib
+from rlalloc.llm.needed_bounds import facts_of_job
+from rlalloc.llm.parallel_layouts import ParallelPlan
+from rlalloc.llm.parallel_plan import plan_for
+from rlalloc.script_words import TOO_LONG
+from rlalloc.view import ClusterView
+from rlallocd.job_tag import Tag
+
+_SHOWS_A_MODEL: Final = ("model", "tensor", "pipeline", "tp", "pp", "serve", "hidden-size")
+"""Parts of the words of a script that may name a model or parallel sizes; rlalloc.lua has the same."""
+
+
+def gpu_memory_gib(gpu_type: str, cluster: ClusterView, config: Config) -> float | None:
+    """The memory of the GPUs that a job may get, GiB: the smallest of several types, None if one is unknown."""
+    sizes = [memory_gib(name, config.gpu_memory) for name in ((gpu_type,) if gpu_type else cluster.gpu_types)]
+    return min((size for size in sizes if size is not None), default=None) if None not in sizes else None
+
+
+def plan_of_job(
+    tag: Tag, job_class: JobClass, size: Allocation, memory_of_gpu_gib: float | None, gpu_type: str
+) -> ParallelPlan | None:
+    """The plan of a job on ``size``; None where there is none that its script and its model allow."""
+    return plan_for(facts_of_job(tag.words or (), job_class), size, memory_of_gpu_gib, gpu_type)
+
+
+def looks_for_a_plan(tag: Tag) -> bool:
+    """Whether the TaskProlog looks for this job's plan: rlalloc.lua decides it by the same words."""
+    return tag.collected != TOO_LONG and any(part in tag.collected for part in _SHOWS_A_MODEL)
