@@ -78,6 +78,7 @@ def test_a_script_that_follows_slurm_is_resized_and_sees_it(busy: Installation, 
         "SLURM_CPUS_ON_NODE": str(size.cpus_per_node),
         "RLALLOC_CPUS_PER_TASK": str(size.cpus_per_task),
     }
+    right |= {"RLALLOC_DP": "2", "RLALLOC_TP": "1", "RLALLOC_PP": "1"}
     assert set(right) == set(VARIABLES)
     for name, value in right.items():
         found = len(seen[name].split(",")) if isinstance(value, int) else seen[name]

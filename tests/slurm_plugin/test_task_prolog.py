@@ -85,7 +85,7 @@ def planned(tmp_path: Path, record: str | None, **environment: str) -> list[str 
 
 
 def test_a_job_of_which_no_model_is_known_has_data_parallelism_alone(tmp_path: Path) -> None:
-    """slurmctld is not asked."""
+    """Nobody asks slurmctld."""
     assert planned(tmp_path, "AdminComment=x rlalloc-plan:1x2x2") == ["4", "1", "1"]
 
 
