@@ -36,7 +36,8 @@ def main() -> int:
     torch.manual_seed(0)
     model = Gpt(64)
     for block in model.blocks:
-        parallelize_module(block.get_submodule("feed"), mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        feed = block.get_submodule("feed")
+        parallelize_module(feed, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, foreach=False)
     rows = torch.randint(64, (BATCH, CONTEXT + 1))[mesh.get_local_rank("data") :: copies]
     losses = []
