@@ -2,10 +2,9 @@
 
 import re
 import sys
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final
 
 import msgspec
 import typer
@@ -13,13 +12,11 @@ import typer
 from rlalloc import __version__
 from rlalloc.config import DEFAULT_PATH, Config, config_as_yaml, load_config
 from rlalloc.errors import ConfigError, RlallocError
-from rlalloc.store import Store
 from rlalloc.store.database import without_secrets
 from rlalloc_cli.history_commands import history_app
 from rlalloc_cli.policy import policy_app
 from rlalloc_cli.terminal import CONSOLE, complain, fail
 
-Result = TypeVar("Result")
 ConfigOption = Annotated[Path, typer.Option("--config", envvar="RLALLOC_CONFIG", help="The configuration file.")]
 
 _TRAINER: Final = ("rlalloc_trainer", "rlalloc_simulator")
@@ -72,22 +69,35 @@ def explain(
         ),
     ],
     *,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also what the policy saw, all bounds and all steps.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON array with one element per decision.")] = False,
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Show what was decided for a job and why: request, bounds, observation, shares, allocation, outcome."""
-    from rlalloc_cli.explain import print_story, story_as_json, story_of
+    """Show what was asked and given for a job, why, and what came of it. Users may ask about their own jobs."""
+    from rlalloc_cli.explain import print_story, story_as_json
+    from rlalloc_cli.explain_shortly import print_shortly
+    from rlalloc_cli.own_jobs import story_for_me
 
-    story = _with_store(config, lambda store: story_of(store, job_id))
+    try:
+        story = story_for_me(config, job_id)
+    except ConfigError as err:
+        fail(str(err), code=2)
+    except RlallocError as err:
+        fail(str(err), code=1)
     if not story:
         fail(
-            f"no decision for job {job_id}: no rule covers it, or it was submitted before rlalloc was installed",
+            f"no decision for job {job_id}: it is not yours, no rule covers it, or it was submitted before rlalloc "
+            "was installed",
             code=1,
         )
     if json:
         typer.echo(story_as_json(story))
-    else:
+    elif verbose:
         print_story(story)
+    else:
+        print_shortly(story)
 
 
 @app.command()
@@ -105,8 +115,14 @@ def check(
     Exit 1 for a wrong #RLALLOC line.
     """
     from rlalloc_cli.check import print_report, report_on
+    from rlalloc_cli.own_jobs import settings_for_me
 
-    loaded = _load(config)
+    try:
+        loaded = settings_for_me(config)
+    except ConfigError as err:
+        fail(str(err), code=2)
+    except RlallocError as err:
+        fail(str(err), code=1)
     try:
         text = script.read_bytes()
     except OSError as err:
@@ -217,18 +233,6 @@ def config_show(
         store = msgspec.structs.replace(loaded.store, url=without_secrets(loaded.store.url))
         loaded = msgspec.structs.replace(loaded, store=store)
     typer.echo(config_as_yaml(loaded), nl=False)
-
-
-def _with_store(path: Path, use: Callable[[Store], Result]) -> Result:
-    config = _load(path)
-    try:
-        store = Store(config.store.url, read_only=True)
-        try:
-            return use(store)
-        finally:
-            store.close()
-    except RlallocError as err:
-        fail(str(err), code=1)
 
 
 def _load(path: Path) -> Config:

@@ -22,6 +22,7 @@ from rlallocd.metrics import MetricsServer, serve_metrics
 from rlallocd.reload import reloaded
 from rlallocd.signals import Signals
 from rlallocd.slurm import BackOff, SlurmUnavailable, UpdateRefused, connect
+from rlallocd.user_service import UserService
 
 _log = logging.getLogger("rlallocd")
 
@@ -55,6 +56,7 @@ class _Daemon:
         self._agent = agent
         self._watchdog = Watchdog()
         self._metrics_server: MetricsServer | None = None
+        self._users: UserService | None = None
         self._told: tuple[str, str] | None = None
         self._state = StateFile(config.runtime_directory, config.mode)
 
@@ -64,6 +66,8 @@ class _Daemon:
             self._run()
         finally:
             self._state.close()
+            if self._users is not None:
+                self._users.close()
 
     def _run(self) -> None:
         self._watchdog.allow_steps_of(_LONGEST_MIGRATION_S)
@@ -75,6 +79,7 @@ class _Daemon:
         self._allow_slow_steps()
         try:
             self._serve_metrics(controller)
+            self._serve_users()
             self._tell_mode(controller)
             config = self._config
             _log.info("mode %s, grace %d s, poll %g s", controller.config.mode, config.grace_s, config.daemon.poll_s)
@@ -144,6 +149,13 @@ class _Daemon:
                 self._state.cycled(controller.counters, report.decided)
             self._watchdog.feed()
 
+    def _serve_users(self) -> None:
+        """Answer users about their own jobs; where that cannot be, no job depends on it."""
+        try:
+            self._users = UserService(self._config)
+        except OSError as err:
+            _log.warning("cannot answer users in %s: %s", self._config.runtime_directory, err.strerror or err)
+
     def _tell_mode(self, controller: Controller) -> None:
         """Tell systemd and the state file which mode is in force, where it has changed."""
         mode, reason = controller.config.mode, controller.mode_reason
@@ -169,6 +181,8 @@ class _Daemon:
 
     def _take_up(self, config: Config, controller: Controller | None) -> None:
         old, self._config = self._config, config
+        if self._users is not None:
+            self._users.config = config
         configure_logging(config.log_level, "rlallocd")
         self._agent.reconfigure(config.agent)
         if controller is not None:

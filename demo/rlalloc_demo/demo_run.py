@@ -116,7 +116,7 @@ def run(console: Console, svg: Path | None) -> int:
 
 def explain(place: Place, screen: Screen, job_id: int) -> Check:
     """Show what ``rlalloc explain`` prints."""
-    with place.rlalloc("explain", str(job_id)) as process:
+    with place.rlalloc("explain", str(job_id), "--verbose") as process:
         story, _ = process.communicate()
     screen.say(Text.from_ansi(story))
     explained = process.returncode == 0 and all(word in story for word in ("request", "shares", "policy", "outcome"))

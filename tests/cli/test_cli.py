@@ -98,7 +98,7 @@ def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
     store.add_outcomes([OUTCOME])
     store.close()
 
-    story = run("explain", "7").stdout
+    story = run("explain", "7", "--verbose").stdout
     for words in (
         "1 node x 4 GPUs",  # the request
         "1 (from the script) to 8 (from the script); workable: 1, 2, 4, 8",
@@ -115,6 +115,20 @@ def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
         "reward -0.500",
     ):
         assert words in story, words
+
+    short = run("explain", "7").stdout
+    assert len(short.splitlines()) <= 10
+    for words in (
+        "asked    1 node x 4 GPUs",
+        "given    1 node x 2 GPUs",
+        "why      policy v000001 at ",
+        "GPUs could be 1 to 8 (from the script)",
+        "state    in force since",
+        "outcome  COMPLETED, waited",
+        "while it ran, others could use 2 GPUs",
+    ):
+        assert words in short, words
+    assert "queued_gpus" not in short
 
     (told,) = json.loads(run("explain", "7", "--json").stdout)
     assert told["decision"]["shares"] == msgspec.to_builtins(Shares(0.1, 0.2, 0.3, 0.4))
@@ -141,7 +155,7 @@ def test_what_rlalloc_0_1_stored_is_explained(run: Run, tmp_path: Path) -> None:
         ]
     )
     store.close()
-    story = run("explain", "7").stdout
+    story = run("explain", "7", "--verbose").stdout
     assert "queued_gpus 0.5" in story
     assert "0:04:24 as requested: 0.44 of its time limit, all that is known" in story
     assert (
@@ -159,7 +173,7 @@ def test_a_job_decided_again_says_which_decision_its_outcome_belongs_to(run: Run
     store.add_outcomes([msgspec.structs.replace(OUTCOME, decision_id="d2")])
     store.close()
 
-    story = run("explain", "7").stdout
+    story = run("explain", "7", "--verbose").stdout
     assert "see decision d2, which is in force" in story
     assert "predicted to save 40% of the job's cost" in story
     one, other = json.loads(run("explain", "7", "--json").stdout)
@@ -286,7 +300,8 @@ def test_users_text_is_no_markup(run: Run, tmp_path: Path) -> None:
     explained, status = run("explain", "7"), run("status")
     assert (explained.returncode, status.stderr) == (0, "")
     assert f"job 7 '{hostile}'" in explained.stdout
-    assert f"by {hostile}" in explained.stdout
+    assert f"of {hostile}" in explained.stdout
+    assert f"by {hostile}" in run("explain", "7", "--verbose").stdout
     assert "[/nonsense]" in status.stdout
 
 

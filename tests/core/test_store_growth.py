@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from rlalloc.config import Config
 from rlalloc.store import Store
-from rlalloc_cli.explain import story_of
+from rlalloc.store.job_story import story_of
 from rlalloc_cli.status import print_store
 from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller

@@ -9,7 +9,7 @@ import pytest
 
 from tests.systemd import debian_slurm
 from tests.systemd.systemd_container import Container
-from tests.systemd.test_rlalloc_under_systemd import INTERCEPTS
+from tests.systemd.test_rlalloc_under_systemd import INTERCEPTS, MOLDABLE
 
 pytestmark = pytest.mark.systemd
 
@@ -126,3 +126,19 @@ def test_passwords_are_not_shown(site: Container) -> None:
     assert "hunter2" in site.run("rlalloc", "config", "show", "--secrets").stdout
     shown = site.run("rlalloc", "doctor", check=False)
     assert "hunter2" not in shown.stdout + shown.stderr
+
+
+def test_users_see_their_own_jobs_and_no_others(site: Container) -> None:
+    """Before a job starts, too: an ordinary user can read neither the store nor rlalloc.yaml."""
+    assert site.run("cat", CONFIGURATION, user=debian_slurm.USER, check=False).returncode != 0
+    job = debian_slurm.submit(site, MOLDABLE, "--hold")
+    explain = ("rlalloc", "explain", str(job))
+    debian_slurm.wait_for(site, *explain)
+    shown = site.run(*explain, user=debian_slurm.USER).stdout
+    assert f"job {job} 'finetune' of {debian_slurm.USER}" in shown
+    refused = site.run(*explain, user="nobody", check=False)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "it is not yours" in refused.stderr
+    site.run("sh", "-c", "cat >/home/ada/job.sh", text=MOLDABLE, user=debian_slurm.USER)
+    assert "workable: 1, 2, 4" in site.run("rlalloc", "check", "/home/ada/job.sh", user=debian_slurm.USER).stdout
+    site.run("scancel", str(job))

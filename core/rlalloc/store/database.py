@@ -89,7 +89,11 @@ def _reason(err: SQLAlchemyError) -> str:
 
 def _existing_file(url: sa.URL, name: str) -> sa.URL:
     """The URL that opens the same SQLite file for reading only."""
-    if url.database is None or not Path(url.database).exists():
+    try:
+        there = url.database is not None and Path(url.database).exists()
+    except PermissionError as err:
+        raise StoreError(f"the store {name} is not yours to read: be root, or in the group rlalloc") from err
+    if url.database is None or not there:
         raise StoreMissing(f"there is no store at {name} yet: rlallocd creates it when it first starts")
     return url.set(database=f"file:{quote(url.database)}").update_query_dict({"mode": "ro", "uri": "true"})
 

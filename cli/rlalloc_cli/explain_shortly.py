@@ -1,0 +1,95 @@
+"""``rlalloc explain JOBID``: what was asked, what was given, why, and what it gained, in a few lines."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from rich.table import Table
+
+from rlalloc.job import Range
+from rlalloc.store import Outcome
+from rlalloc.store.job_story import Chapter
+from rlalloc_cli.terminal import CONSOLE, duration, local_time
+
+_STEPS: Final = {
+    "intended": "being changed",
+    "applied": "changed, and about to be let go",
+    "begun": "in force since",
+    "restoring": "being given its request back",
+    "restored": "given its request back",
+    "left": "left as submitted",
+    "gone": "gone before it could be changed",
+    "lost": "started before it could be restored",
+}
+"""States of a change in the journal, for people."""
+
+
+def print_shortly(story: Sequence[Chapter]) -> None:
+    """Print what concerns the job's latest submission; `--verbose` has the rest."""
+    latest = [each for each in story if each.decision.submitted_s == story[-1].decision.submitted_s]
+    first = latest[0].decision
+    CONSOLE.print(
+        f"job {first.job_id} {first.job_name!r} of {first.user}, account {first.account}, submitted "
+        f"{local_time(first.submitted_s)} to {first.partition}"
+    )
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("asked", first.request.describe())
+    for chapter in latest:
+        for name, line in _decision_lines(chapter):
+            table.add_row(name, line)
+    for name, line in _outcome_lines(latest):
+        table.add_row(name, line)
+    CONSOLE.print(table)
+
+
+def _decision_lines(chapter: Chapter) -> list[tuple[str, str]]:
+    decision = chapter.decision
+    size = decision.allocation
+    if size is None:
+        return [("given", "as submitted"), ("why", decision.reason)]
+    shadow = decision.mode == "shadow"
+    given = "as asked" if size == decision.request else size.describe()
+    lines = [("would give" if shadow else "given", given + (" (shadow: nothing was changed)" if shadow else ""))]
+    why = f"policy {decision.policy_version or '-'} at {local_time(decision.decided_s)}"
+    if decision.predicted_gain is not None:
+        why += f", again while it waited, to save {decision.predicted_gain:.0%} of its cost"
+    lines.append(("why", why))
+    if decision.bounds is not None:
+        bounds = decision.bounds
+        script = f"; {bounds.script}" if bounds.script else ""
+        lines.append(("", f"GPUs could be {_range(bounds.gpus)}{script}"))
+    if chapter.applications:
+        last = chapter.applications[-1]
+        lines.append(("state", f"{_STEPS.get(last.state, last.state)} {local_time(last.changed_s)}"))
+    return lines
+
+
+def _outcome_lines(chapters: Sequence[Chapter]) -> list[tuple[str, str]]:
+    in_force = next((each for each in chapters if each.outcome is not None), None)
+    if in_force is None or in_force.outcome is None:
+        return [("outcome", "not known yet: sacct reports it once the job has ended")]
+    outcome, decision = in_force.outcome, in_force.decision
+    run_s = outcome.ended_s - outcome.started_s if outcome.started_s else None
+    wait_s = outcome.started_s - decision.submitted_s if outcome.started_s else None
+    lines = [("outcome", f"{outcome.state}, waited {duration(wait_s)}, ran {duration(run_s)} on {outcome.gpus} GPUs")]
+    if freed := _left_to_others(in_force, outcome):
+        lines.append(("gained", f"while it ran, others could use {freed} of what it asked for"))
+    return lines
+
+
+def _left_to_others(chapter: Chapter, outcome: Outcome) -> str:
+    """What a resized job did not hold of its request; empty where it was not resized, or only grew."""
+    request = chapter.decision.request
+    if not outcome.started_s or not any(each.state == "begun" for each in chapter.applications):
+        return ""
+    mem_gib = (request.mem_mib - outcome.mem_mib) / 1024
+    parts = [(request.gpus - outcome.gpus, "GPUs"), (request.cpus - outcome.cpus, "CPUs"), (round(mem_gib), "GiB")]
+    return ", ".join(f"{count} {name}" for count, name in parts if count > 0)
+
+
+def _range(bound: Range) -> str:
+    if bound.minimum == bound.maximum:
+        return f"{bound.minimum:g} only (from the {bound.minimum_from})"
+    said = {bound.minimum_from, bound.maximum_from}
+    return f"{bound.minimum:g} to {bound.maximum:g} (from the {' and the '.join(sorted(said))})"

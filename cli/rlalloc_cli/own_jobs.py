@@ -1,0 +1,68 @@
+"""What a command reads itself where its user may, and asks rlallocd for where not: ordinary users' own jobs."""
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Final
+
+from rlalloc.config import Config, load_config, parse_config
+from rlalloc.errors import RlallocError, StoreError, StoreMissing
+from rlalloc.store import Store
+from rlalloc.store.job_story import Chapter, story_of
+from rlalloc.user_messages import AskSettings, AskStory, Settings, Story, ask_daemon
+
+_RUNTIME_DIRECTORY: Final = "RLALLOC_RUNTIME_DIRECTORY"
+"""As rlalloc.lua reads it, where a site has another directory than the shipped one."""
+
+
+def story_for_me(path: Path, job_id: int) -> tuple[Chapter, ...]:
+    """All decisions on a job: from the store where this user may read it, else from rlallocd, of the user's own job.
+
+    Raises ConfigError, StoreError or UserServiceError.
+    """
+    if not _may_read(path):
+        return _story_of_daemon(_runtime_directory(), job_id)
+    config = load_config(path)
+    try:
+        with contextlib.closing(Store(config.store.url, read_only=True)) as store:
+            return story_of(store, job_id)
+    except StoreMissing:
+        raise
+    except StoreError as err:
+        if os.geteuid() == 0:
+            raise
+        try:
+            return _story_of_daemon(config.runtime_directory, job_id)
+        except RlallocError:
+            raise err from None
+
+
+def settings_for_me(path: Path) -> Config:
+    """The configuration: from its file, or, where this user may not read that, what rlallocd shows of it.
+
+    Raises ConfigError or UserServiceError.
+    """
+    if _may_read(path):
+        return load_config(path)
+    answer = ask_daemon(_runtime_directory(), AskSettings())
+    return parse_config(answer.text, "rlallocd") if isinstance(answer, Settings) else Config()
+
+
+def _story_of_daemon(runtime_directory: Path, job_id: int) -> tuple[Chapter, ...]:
+    answer = ask_daemon(runtime_directory, AskStory(job_id))
+    return answer.chapters if isinstance(answer, Story) else ()
+
+
+def _may_read(path: Path) -> bool:
+    """Whether this user may read the file; a missing one is load_config's to complain of."""
+    try:
+        path.stat()
+    except PermissionError:  # its directory
+        return False
+    except OSError:
+        return True
+    return os.access(path, os.R_OK)
+
+
+def _runtime_directory() -> Path:
+    return Path(os.environ.get(_RUNTIME_DIRECTORY) or Config().runtime_directory)

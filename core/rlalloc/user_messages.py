@@ -1,0 +1,95 @@
+"""What users ask rlallocd, and what it answers, over ``users.sock``: one question and one answer a connection.
+
+The question is read until the asker has shut its side; so is the answer. msgpack with typed schemas; the daemon knows
+the asker from the kernel (SO_PEERCRED), not from the message.
+"""
+
+import socket
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rlalloc.errors import RlallocError
+from rlalloc.store.job_story import Chapter
+
+SOCKET_FILE: Final = "users.sock"
+MOST_QUESTION_BYTES: Final = 4096
+_ANSWER_WITHIN_S: Final = 20.0
+_PART_BYTES: Final = 1 << 16
+
+
+class UserServiceError(RlallocError):
+    """rlallocd does not answer here, or refuses the question; the text says what to do."""
+
+
+class AskStory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="story"):
+    """What was decided for a job."""
+
+    job_id: int
+
+
+class AskSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="settings"):
+    """How scripts are read, and within which bounds jobs may change."""
+
+
+class Story(msgspec.Struct, frozen=True, tag="story"):
+    """The decisions on the asker's own job, oldest first."""
+
+    chapters: tuple[Chapter, ...]
+
+
+class Settings(msgspec.Struct, frozen=True, tag="settings"):
+    """The configuration as YAML, without what is secret."""
+
+    text: str
+
+
+class Denied(msgspec.Struct, frozen=True, tag="denied"):
+    """Why there is no answer."""
+
+    message: str
+
+
+Question = AskStory | AskSettings
+Answer = Story | Settings | Denied
+
+_encoder = msgspec.msgpack.Encoder()
+_questions: msgspec.msgpack.Decoder[Question] = msgspec.msgpack.Decoder(Question)
+_answers: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+
+
+def encode_answer(answer: Answer) -> bytes:
+    """Return the bytes of an answer."""
+    return _encoder.encode(answer)
+
+
+def decode_question(data: bytes) -> Question:
+    """Return the question in ``data``. Raises UserServiceError."""
+    try:
+        return _questions.decode(data)
+    except (msgspec.DecodeError, RecursionError) as err:
+        raise UserServiceError(f"not a question of this version of rlalloc: {err}") from err
+
+
+def ask_daemon(runtime_directory: Path, question: Question) -> Story | Settings:
+    """Ask the daemon on this machine, as the user of this process. Raises UserServiceError."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(_ANSWER_WITHIN_S)
+            connection.connect(str(runtime_directory / SOCKET_FILE))
+            connection.sendall(_encoder.encode(question))
+            connection.shutdown(socket.SHUT_WR)
+            data = b"".join(iter(lambda: connection.recv(_PART_BYTES), b""))
+    except OSError as err:
+        raise UserServiceError(
+            f"rlallocd does not answer at {runtime_directory / SOCKET_FILE} ({err}): run this on the machine of "
+            "slurmctld, or ask an administrator"
+        ) from err
+    try:
+        answer = _answers.decode(data)
+    except (msgspec.DecodeError, RecursionError) as err:
+        raise UserServiceError(f"rlallocd is of another version than this command: {err}") from err
+    if isinstance(answer, Denied):
+        raise UserServiceError(answer.message)
+    return answer

@@ -1,0 +1,148 @@
+"""Answers for users about their own jobs, and nobody else's: a socket that everybody on this machine may connect to.
+
+The kernel says who asks (SO_PEERCRED). The service only reads, in a thread of its own and through its own connection
+to the store. It takes one question after another, each with a time limit: no question delays a decision.
+"""
+
+import contextlib
+import grp
+import logging
+import os
+import pwd
+import socket
+import struct
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from rlalloc.config import Config, HistorySection, StoreSection, config_as_yaml
+from rlalloc.errors import StoreError
+from rlalloc.store import Store
+from rlalloc.store.job_story import story_of
+from rlalloc.user_messages import (
+    MOST_QUESTION_BYTES,
+    SOCKET_FILE,
+    Answer,
+    AskSettings,
+    AskStory,
+    Denied,
+    Question,
+    Settings,
+    Story,
+    UserServiceError,
+    decode_question,
+    encode_answer,
+)
+
+_log = logging.getLogger(__name__)
+
+GROUP: Final = "rlalloc"
+"""Its members may read everybody's jobs: they may read the store, too."""
+_ASK_WITHIN_S: Final = 2.0
+_WAITING: Final = 16
+
+
+class Asker(msgspec.Struct, frozen=True):
+    """Who asks: a login name, and whether it may see all jobs."""
+
+    name: str
+    sees_all: bool
+
+    @classmethod
+    def of(cls, uid: int) -> "Asker":
+        """The asker with this user id; one without a login name sees nothing, unless it is root or this daemon."""
+        try:
+            name = pwd.getpwuid(uid).pw_name
+        except KeyError:
+            name = ""
+        return cls(name, uid in (0, os.geteuid()) or _is_member(name))
+
+
+class UserService:
+    """Serves from construction until closed. ``config`` may be replaced at any time."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._path = config.runtime_directory / SOCKET_FILE
+        self._socket = _listen(self._path)
+        self._thread = threading.Thread(target=self._serve, name="user-service", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving, and remove the socket."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join(timeout=2 * _ASK_WITHIN_S)
+        self._path.unlink(missing_ok=True)
+
+    def answer(self, question: Question, asker: Asker) -> Answer:
+        """The answer to one question."""
+        if isinstance(question, AskSettings):
+            return Settings(config_as_yaml(_public(self.config)))
+        return self._story(question, asker)
+
+    def _story(self, question: AskStory, asker: Asker) -> Answer:
+        try:
+            with contextlib.closing(Store(self.config.store.url, read_only=True, skip_unreadable=True)) as store:
+                story = story_of(store, question.job_id)
+        except StoreError:
+            _log.warning("cannot answer users: the store cannot be read")
+            return Denied("rlallocd cannot read its store now: try again later")
+        return Story(tuple(each for each in story if asker.sees_all or each.decision.user == asker.name))
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:  # closed
+                return
+            with connection, contextlib.suppress(OSError):  # an asker that goes away asks again
+                connection.settimeout(_ASK_WITHIN_S)
+                connection.sendall(encode_answer(self._answer_to(connection)))
+
+    def _answer_to(self, connection: socket.socket) -> Answer:
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        _, uid, _ = struct.unpack("3i", credentials)
+        until_s = time.monotonic() + _ASK_WITHIN_S  # in all: an asker that trickles bytes would keep others waiting
+        data = b""
+        while len(data) <= MOST_QUESTION_BYTES and (part := connection.recv(MOST_QUESTION_BYTES)):
+            data += part
+            connection.settimeout(max(0.001, until_s - time.monotonic()))
+        connection.settimeout(_ASK_WITHIN_S)
+        if len(data) > MOST_QUESTION_BYTES:
+            return Denied("the question is too long")
+        try:
+            return self.answer(decode_question(data), Asker.of(uid))
+        except UserServiceError as err:
+            return Denied(str(err))
+
+
+def _listen(path: Path) -> socket.socket:
+    """Make the socket anew, for everybody. Raises OSError."""
+    path.unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listening.bind(str(path))
+        path.chmod(0o666)
+        listening.listen(_WAITING)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+def _public(config: Config) -> Config:
+    """The configuration without what users have no use for: the store's URL may hold a password."""
+    return msgspec.structs.replace(config, store=StoreSection(), history=HistorySection())
+
+
+def _is_member(name: str) -> bool:
+    """Whether a user is in the group that may read the store."""
+    try:
+        group = grp.getgrnam(GROUP)
+        return name in group.gr_mem or pwd.getpwnam(name).pw_gid == group.gr_gid
+    except KeyError:
+        return False
