@@ -136,7 +136,7 @@ def test_users_see_their_own_jobs_and_no_others(site: Container) -> None:
     debian_slurm.wait_for(site, *explain)
     shown = site.run(*explain, user=debian_slurm.USER).stdout
     assert f"job {job} 'finetune' of {debian_slurm.USER}" in shown
-    refused = site.run(*explain, user="nobody", check=False)
+    refused = site.run(*explain, user="daemon", check=False)
     assert (refused.returncode, refused.stdout) == (1, "")
     assert "it is not yours" in refused.stderr
     site.run("sh", "-c", "cat >/home/ada/job.sh", text=MOLDABLE, user=debian_slurm.USER)
