@@ -308,6 +308,39 @@ def shared_speeds(
     Console().print(table)
 
 
+@app.command("truths")
+def truths(
+    *,
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the published tables and logs.")],
+) -> None:
+    """Print what the truths of ``rlalloc evaluate`` are drawn from: fitted scaling, and what logs say of people."""
+    from rlalloc.errors import RlallocError
+    from rlalloc_research.truths.log_statistics import log_statistics
+    from rlalloc_research.truths.scaling_fit import PARTS, scaling_fit
+
+    with errors_end_here("research", RlallocError):
+        fits = scaling_fit(data)
+        logs = [log_statistics(path) for path in sorted((data / "swf").glob("*.swf"))]
+    table = Table(title="Exponents beyond the knee: quantiles over measured curves")
+    for column in ("source", "curves", *(f"{part:.0%}" for part in PARTS), "median knee", "median error"):
+        table.add_column(column, justify="left" if column == "source" else "right")
+    for fit in fits:
+        exponents = (f"{each:.2f}" for each in fit.exponents)
+        table.add_row(
+            fit.source, str(fit.curves), *exponents, f"{fit.knees[len(PARTS) // 2]:.1f}", f"{fit.error:.3f}"
+        )
+    people = Table(title="Users, families and limits in logs")
+    people.add_column("")
+    for each in logs:
+        people.add_column(each.log, justify="right")
+    for place, name in enumerate(logs[0]._fields[1:] if logs else (), 1):
+        people.add_row(name, *(f"{each[place]:.3g}" if place > 2 else f"{each[place]:,}" for each in logs))
+    terminal = Console()
+    out = Console(width=None if terminal.is_terminal else 160)
+    out.print(table)
+    out.print(people)
+
+
 @app.command("limit-kills")
 def limit_kills(
     *,

@@ -3,14 +3,14 @@
 Four sources are tables. To each measured curve S(k) = k (1 + (k/knee)^2)^(-(1 - exponent)/2) was fitted: in
 proportion up to the knee, beyond it with the power ``exponent``, so that it rises past any measured count. The knee
 moves with the global batch and so with what a user asks for; the exponent is drawn from those fitted to the source
-(the 10, 25, 50, 75 and 90% quantiles; ``python -m rlalloc_research.scaling_fit`` computes them):
+(``make research RESEARCH_ARGS="truths --data DIR"`` prints the quantiles that stand below):
 
 pollux   35 curves: six models at fixed global batches on 1 to 64 T4 (Qiao et al., OSDI 2021; petuum/adaptdl)
 gavel    56 curves: 20 kinds of jobs on 1 to 8 V100, P100 or K80 (Narayanan et al., OSDI 2020;
          stanford-futuredata/gavel)
-mlperf   12 curves: time to train on 4 to 11,616 accelerators, with what large batches cost in convergence (MLPerf
+mlperf   11 curves: time to train on 4 to 11,616 NVIDIA GPUs, with what large batches cost in convergence (MLPerf
          Training v4.0; mlcommons/training_results_v4.0)
-mpt      14 curves: tokens a second of MPT of 125 million to 70 billion parameters on 8 to 512 GPUs, the global batch
+mpt      15 curves: tokens a second of MPT of 125 million to 70 billion parameters on 8 to 512 GPUs, the global batch
          growing with the GPUs (mosaicml/llm-foundry)
 analytic a transformer's step: its compute in proportion, plus an all-reduce over slower links once it spans nodes, a
          drawn part of which is hidden behind the compute
@@ -30,10 +30,10 @@ _WEIGHTS: Final = {"pollux": 0.25, "gavel": 0.2, "mlperf": 0.2, "mpt": 0.15, "an
 """How often each is drawn: an assumption. Workloads with one source alone show what it matters."""
 _PARTS: Final = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 _EXPONENTS: Final[Mapping[str, tuple[float, ...]]] = {
-    "pollux": (0.05, 0.05, 0.05, 0.05, 0.05, 0.12, 0.28),
-    "gavel": (0.18, 0.43, 0.575, 0.76, 0.865, 0.96, 0.98),
-    "mlperf": (0.36, 0.38, 0.46, 0.6, 0.8, 0.9, 0.92),
-    "mpt": (0.9, 0.926, 0.96, 0.98, 0.98, 0.98, 0.98),
+    "pollux": (0.05, 0.05, 0.05, 0.05, 0.05, 0.15, 0.96),
+    "gavel": (0.05, 0.43, 0.57, 0.76, 0.86, 0.96, 0.98),
+    "mlperf": (0.36, 0.38, 0.44, 0.54, 0.76, 0.9, 0.92),
+    "mpt": (0.86, 0.91, 0.96, 0.98, 0.98, 0.98, 0.98),
 }
 """Exponents below 0.05 are taken as 0.05: a curve rises."""
 _EFFICIENCY: Final = (0.5, 0.95)
