@@ -2,9 +2,9 @@
 
 How alike follows the logs of two real sites in the Parallel Workloads Archive: LLNL Atlas 2006 (Slurm, 31,221 jobs
 with a user, a limit and a run time) and KTH SP2 1996 (28,481). On normal scores of run times, a job's user explains
-0.29 and 0.37 of the variance, its family (user, size and limit) another 0.23 and 0.25; the next job of a user is of the
-same family in 0.68 and 0.47 of the cases; there are 0.07 and 0.19 families a job; the busiest user has 0.11 and 0.08
-of the jobs. ``make research RESEARCH_ARGS="truths --data DIR"`` prints these figures.
+0.29 and 0.37 of the variance, its family (user, size and limit) another 0.23 and 0.25; the next job of a user is of
+the same family in 0.68 and 0.47 of the cases; there are 0.07 and 0.19 families a job; the busiest user has 0.11 and
+0.08 of the jobs. ``make research RESEARCH_ARGS="truths --data DIR"`` prints these figures.
 
 Sizes, run times and ends stay those of the source, only whose they are is drawn anew: within a size, run times are
 handed out in the order of a drawn score. Whatever a source says of its users (Philly's table says nothing) is lost.
