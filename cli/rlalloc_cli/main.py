@@ -154,15 +154,28 @@ def status(
 @app.command()
 def doctor(
     *,
+    nodes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOSTLIST",
+            help="Also look for the TaskProlog on these nodes, or on `all` with GPUs, by a job of a second on each.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
     """Check the live site end to end; print each check, with the remedy. Exit 1 for a FAIL, 3 for a WARN."""
-    from rlalloc_cli.doctor.doctor_checks import all_findings
+    from rlalloc_cli.doctor.doctor_checks import all_findings, findings_on_nodes
     from rlalloc_cli.doctor.doctor_report import EXIT, findings_as_json, print_findings
     from rlalloc_cli.doctor.finding import worst
 
-    found = all_findings(config, _load(config))
+    loaded = _load(config)
+    found = all_findings(config, loaded)
+    if nodes is not None:
+        try:
+            found += findings_on_nodes(loaded, nodes)
+        except RlallocError as err:
+            fail(str(err), code=2)
     if json:
         typer.echo(findings_as_json(found))
     else:

@@ -25,7 +25,7 @@ from rlalloc.script_words import WordTable
 from rlalloc.urgency import UrgencyRules
 
 DEFAULT_PATH: Final = Path("/etc/rlalloc/rlalloc.yaml")
-_LOCAL_ENDPOINT: Final = re.compile(r"ipc:///[^\s\x00]+|tcp://127\.0\.0\.1:[1-9][0-9]{0,4}")
+_PROTECTED_ENDPOINT: Final = re.compile(r"ipc:///[^\s\x00]+")
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86400)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -50,7 +50,7 @@ class SlurmSection(_Section, frozen=True):
 class AgentSection(_Section, frozen=True):
     """Where the policy agent listens and how long the daemon waits for it.
 
-    ``endpoint`` is a ZeroMQ address on this machine: nothing else is accepted, since the agent asks nobody for a key.
+    ``endpoint`` is the path of a socket: TCP is refused, since the agent asks nobody for a key.
     """
 
     endpoint: str = "ipc:///run/rlalloc/agent.sock"
@@ -276,11 +276,11 @@ def _read_path(kind: type, value: Any) -> Path:
 
 
 def _check_endpoint(endpoint: str, source: str) -> None:
-    """Refuse an address that other machines can reach: messages are neither encrypted nor signed (no CURVE keys)."""
-    if _LOCAL_ENDPOINT.fullmatch(endpoint) is None:
+    """Refuse an address that anybody can reach, as TCP is even on this machine: there are no CURVE keys."""
+    if _PROTECTED_ENDPOINT.fullmatch(endpoint) is None:
         raise ConfigError(
-            f"{source}: agent.endpoint: found {endpoint!r}; the agent answers whoever reaches it, so only addresses "
-            "on this machine are allowed: ipc:///PATH or tcp://127.0.0.1:PORT"
+            f"{source}: agent.endpoint: found {endpoint!r}; the agent answers whoever reaches it, so only a socket "
+            "with an owner and a mode is allowed: ipc:///PATH, not TCP"
         )
 
 

@@ -1,5 +1,6 @@
 """What ``rlalloc doctor`` and ``rlalloc config check`` say of a site: each fault is a line with its remedy."""
 
+import hashlib
 import json
 import os
 import re
@@ -19,11 +20,14 @@ from rlalloc.store import Store
 from rlalloc.store.database import without_secrets
 from rlalloc_cli.doctor.finding import Finding, worst
 from rlalloc_cli.doctor.machine_checks import agent_findings, daemon_findings, plugin_findings, training_findings
+from rlalloc_cli.doctor.node_checks import WrongNodes, named_nodes, node_findings
 from rlalloc_cli.doctor.slurm_checks import slurm_findings
 from rlalloc_cli.doctor.store_checks import store_findings
 from rlalloc_cli.doctor.units import UnitState
 from rlallocd.daemon_state import DaemonState
+from rlallocd.slurm import NodeRecord, SlurmError, SlurmUnavailable, UpdateRefused
 from rlallocd.slurm.site_settings import SiteSettings, settings_of
+from tests.daemon.slurm_in_memory import NODE
 
 FIXTURES = Path(__file__).parents[1] / "daemon" / "fixtures"
 NOW_S = 1_800_000_000.0
@@ -184,6 +188,53 @@ def test_a_store_that_one_of_its_users_cannot_write(tmp_path: Path) -> None:
     assert [finding.level for finding in found if finding.what == "store"] == ["OK"]
     assert of(found, "store for nobody-of-this-name").level == "WARN"
     assert any(finding.what == "disk" for finding in found)
+
+
+def node(name: str, *, usable: bool = True, gpus: int = 8) -> NodeRecord:
+    return msgspec.structs.replace(NODE, name=name, usable=usable, gpus=gpus)
+
+
+def test_each_node_is_asked_for_the_task_prolog(tmp_path: Path) -> None:
+    ours = tmp_path / "task_prolog"
+    ours.write_text("#!/bin/sh")
+    digest = hashlib.sha256(b"#!/bin/sh").hexdigest()
+    answers: dict[str, str | SlurmError | None] = {
+        "right": digest,
+        "old": "0" * 64,
+        "without": None,
+        "failing": UpdateRefused("srun: error: failing: task 0: Exited with exit code 1"),
+        "busy": UpdateRefused("srun: error: Unable to allocate resources: Requested nodes are busy"),
+        "slow": SlurmUnavailable("srun gave no answer in 40 s"),
+    }
+
+    def digest_on(name: str, _path: str) -> str | None:
+        answer = answers[name]
+        if isinstance(answer, SlurmError):
+            raise answer
+        return answer
+
+    nodes = [*map(node, answers), node("down", usable=False)]
+    found = node_findings(nodes, "/usr/lib/rlalloc/task_prolog", ours, digest_on)
+    levels = {finding.what.removeprefix("node "): finding.level for finding in found}
+    assert levels == {
+        "right": "OK",
+        "old": "WARN",
+        "without": "FAIL",
+        "failing": "FAIL",
+        "busy": "WARN",
+        "slow": "WARN",
+        "down": "WARN",
+    }
+    assert worst(node_findings(nodes, "", tmp_path / "none", digest_on)) == "FAIL"
+
+
+def test_nodes_are_named_by_a_host_list() -> None:
+    nodes = [node("n1"), node("n2"), node("cpu", gpus=0)]
+    assert [each.name for each in named_nodes("all", nodes)] == ["n1", "n2"]
+    assert [each.name for each in named_nodes("n[1-2],cpu", nodes)] == ["n1", "n2", "cpu"]
+    for wrong in ("n[1-", "n3"):
+        with pytest.raises(WrongNodes):
+            named_nodes(wrong, nodes)
 
 
 @pytest.mark.parametrize(

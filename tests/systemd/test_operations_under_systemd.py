@@ -142,3 +142,29 @@ def test_users_see_their_own_jobs_and_no_others(site: Container) -> None:
     site.run("sh", "-c", "cat >/home/ada/job.sh", text=MOLDABLE, user=debian_slurm.USER)
     assert "workable: 1, 2, 4" in site.run("rlalloc", "check", "/home/ada/job.sh", user=debian_slurm.USER).stdout
     site.run("scancel", str(job))
+
+
+def test_each_node_is_tested_for_the_task_prolog(site: Container) -> None:
+    """By a job there: before slurm.conf names it, and when a node that lacks it fails every job."""
+    prolog = "/usr/lib/rlalloc/task_prolog"
+
+    def doctor_on_nodes() -> tuple[str, str]:
+        told = json.loads(site.run("rlalloc", "doctor", "--json", "--nodes", "all", check=False).stdout)
+        return next((each["level"], each["found"]) for each in told["findings"] if each["what"] == "node n1")
+
+    debian_slurm.wait_for(site, "sinfo", "-h", "-o", "%T", expect="idle")
+    assert doctor_on_nodes() == ("OK", "TaskProlog as installed here")
+    site.run("sed", "-i", "/^TaskProlog=/d", SLURM_CONF)
+    site.run("systemctl", "restart", "slurmctld", "slurmd")
+    debian_slurm.wait_for(site, "sinfo", "-h", "-o", "%T", expect="idle")
+    site.run("chmod", "a-x", prolog)
+    try:
+        assert doctor_on_nodes() == ("FAIL", "no TaskProlog; slurm.conf does not name it yet")
+        site.run("sh", "-c", f"echo TaskProlog={prolog} >>{SLURM_CONF}")
+        site.run("systemctl", "restart", "slurmctld", "slurmd")
+        debian_slurm.wait_for(site, "sinfo", "-h", "-o", "%T", expect="idle")
+        level, found = doctor_on_nodes()
+        assert level == "FAIL"
+        assert "a job of ours fails there" in found
+    finally:
+        site.run("chmod", "755", prolog)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
+import time
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 import pytest
 
 from rlalloc.past_job import PastJob
+from rlalloc.store import Experience
 from tests.systemd import debian_slurm
 from tests.trainer.sites import experience_of, site_workload, stored
 
@@ -19,6 +23,12 @@ if TYPE_CHECKING:
     from tests.systemd.systemd_container import Container
 
 pytestmark = [pytest.mark.systemd, pytest.mark.slow]
+ROWS = """
+import msgspec
+from rlalloc.store import Store
+print(msgspec.json.encode(Store("sqlite:////var/lib/rlalloc/store.sqlite", read_only=True).policies()).decode())
+"""
+ENDED = "systemctl show -P ActiveState rlalloc-train.service | grep -E 'inactive|failed'"
 STORE = "/var/lib/rlalloc/store.sqlite"
 
 
@@ -50,10 +60,27 @@ def _past_jobs() -> list[PastJob]:
     return found
 
 
+def _moved(experience: Experience) -> Experience:
+    """Simulated time begins at 0: rlallocd would delete what is that old."""
+    since_s = time.time() - 30 * 86_400
+    decision, outcome = experience.decision, experience.outcome
+    return Experience(
+        decision=msgspec.structs.replace(
+            decision, submitted_s=int(decision.submitted_s + since_s), decided_s=decision.decided_s + since_s
+        ),
+        outcome=msgspec.structs.replace(
+            outcome,
+            eligible_s=(outcome.eligible_s or 0.0) + since_s,
+            started_s=(outcome.started_s or 0.0) + since_s,
+            ended_s=outcome.ended_s + since_s,
+        ),
+    )
+
+
 def test_a_training_on_little_data_ends_with_a_verdict(rlalloc_container: Container, tmp_path: Path) -> None:
     """LightGBM and SAC run as the unit's user; whatever the gate says, row, version and use agree."""
     container = rlalloc_container
-    store = stored(experience_of(site_workload(3, jobs=24)), tmp_path / "store.sqlite")
+    store = stored([_moved(each) for each in experience_of(site_workload(3, jobs=24))], tmp_path / "store.sqlite")
     store.history.add(_past_jobs())
     store.close()
     container.run("systemctl", "stop", "rlallocd", "rlalloc-agent")
@@ -64,13 +91,20 @@ def test_a_training_on_little_data_ends_with_a_verdict(rlalloc_container: Contai
     container.start("rlallocd")  # it mends owner and mode of a file that root put there
     debian_slurm.wait_for(container, "stat", "-c", "%a %U %G", STORE, expect="660 slurm rlalloc")
     container.run("systemctl", "start", "--no-block", "rlalloc-train.service")
-    debian_slurm.wait_for(
-        container, "systemctl", "show", "-P", "SubState", "rlalloc-train.service", expect="dead", limit_s=900
-    )
+    debian_slurm.wait_for(container, "sh", "-c", ENDED, limit_s=900)
     journal = container.journal("rlalloc-train")
     assert container.run("systemctl", "show", "-P", "Result", "rlalloc-train.service").stdout == "success\n", journal
     assert re.search("run times: (stored v000001|no new model, the simple rules are as good)", journal)
-    listed = container.run("rlalloc", "policy", "list").stdout
-    assert "v000001" in listed
+    rows = json.loads(
+        container.run(
+            "/opt/rlalloc/bin/python",
+            "-c",
+            ROWS,
+        ).stdout
+    )
+    assert [row["version"] for row in rows] == ["v000001"], journal
+    in_use = container.run("readlink", "/var/lib/rlalloc/policies/current", check=False).stdout.strip()
+    assert (in_use == "v000001") == rows[0]["promoted"]
+    assert "training" in container.run("rlalloc", "doctor", check=False).stdout
     owners = container.run("find", "/var/lib/rlalloc/policies", "-printf", "%u:%g\n").stdout.split()
     assert set(owners) == {"rlalloc:rlalloc"}

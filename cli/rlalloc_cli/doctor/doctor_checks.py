@@ -1,6 +1,7 @@
 """All checks of a live site, gathered: what asks Slurm, systemd and the agent, and nothing that changes anything."""
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,15 +17,18 @@ from rlalloc_cli.doctor.machine_checks import (
     policy_findings,
     training_findings,
 )
-from rlalloc_cli.doctor.slurm_checks import slurm_findings
+from rlalloc_cli.doctor.node_checks import named_nodes, node_findings
+from rlalloc_cli.doctor.slurm_checks import OUR_TASK_PROLOG, slurm_findings
 from rlalloc_cli.doctor.store_checks import store_findings
 from rlalloc_cli.doctor.units import unit_state
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.daemon_state import read_daemon_state
-from rlallocd.slurm import Commands, SlurmError
+from rlallocd.slurm import Commands, Slurm, SlurmError
+from rlallocd.slurm.node_probe import digest_on_node
 from rlallocd.slurm.site_settings import SiteSettings, read_site_settings
 
 _MODULE: Final = Path("/usr/lib/rlalloc/rlalloc.lua")
+_NODE_WITHIN_S: Final = 40.0
 _TRAINER: Final = "rlalloc"
 _SLURM_USER: Final = "slurm"
 
@@ -62,6 +66,17 @@ def site_findings(config: Config) -> tuple[SiteSettings | None, list[Finding]]:
     except SlurmError as err:
         return None, [failure("slurmctld", str(err), "scontrol ping")]
     return site, slurm_findings(config, site, _text_of(site.task_prolog), time.time())
+
+
+def findings_on_nodes(config: Config, text: str) -> list[Finding]:
+    """Whether the nodes of a host list have the TaskProlog. Raises WrongNodes; submits a small job to each node."""
+    commands = Commands(max(_NODE_WITHIN_S, config.slurm.command_timeout_s))
+    try:
+        site = read_site_settings(commands)
+        nodes = named_nodes(text, Slurm(commands, "cli").nodes())
+    except SlurmError as err:
+        return [failure("nodes", str(err), "scontrol ping")]
+    return node_findings(nodes, site.task_prolog, Path(OUR_TASK_PROLOG), partial(digest_on_node, commands))
 
 
 def agent_answer(config: Config) -> AgentState | str:

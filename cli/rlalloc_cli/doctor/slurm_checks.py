@@ -87,7 +87,7 @@ def _task_prolog(config: Config, site: SiteSettings, text: str | None) -> Findin
         return warning(
             what,
             f"{named} cannot be read here; a compute node without it fails every job",
-            "test every node: srun --nodelist=NODE true",
+            "rlalloc doctor --nodes all",
         )
     if "rlalloc" not in text.lower():
         return Finding(
