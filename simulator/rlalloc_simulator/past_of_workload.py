@@ -98,6 +98,7 @@ def as_requested(site: SimulatedSite, jobs: Sequence[SubmittedJob]) -> list[Past
 def _past_job(number: int, site: SimulatedSite, job: SubmittedJob, outcome: Record) -> PastJob:
     user, request = site.users[job.user], job.request
     ran = not np.isnan(outcome["start_s"])
+    peak_mib = min(float(request.mem_mib_per_node), job.mem_mib_per_gpu_needed * request.gpus_per_node)
     return PastJob(
         job_id=str(number),
         user=user.name,
@@ -113,7 +114,8 @@ def _past_job(number: int, site: SimulatedSite, job: SubmittedJob, outcome: Reco
         gpus=request.gpus,
         mem_mib=float(request.mem_mib),
         limit_s=float(request.time_limit_s),
-        max_rss_mib=min(float(request.mem_mib_per_node), job.mem_mib_per_gpu_needed * request.gpus_per_node),
+        max_rss_mib=peak_mib,
+        node_rss_mib=peak_mib,
         cpu_s_used=_cpus_used(job) * float(outcome["finished_s"] - outcome["start_s"]) if ran else None,
     )
 

@@ -65,7 +65,7 @@ _MARGIN: Final = (1.1, 2.0)
 
 
 class Script(msgspec.Struct, frozen=True):
-    """What all jobs of a family have in common, and what they need."""
+    """What all jobs of a family have in common, and the most that they need."""
 
     request: Request
     directives: str
@@ -127,7 +127,7 @@ def written_script(jobs: Sequence[WorkloadJob], site: Site, habits: Habits, gene
         ),
         speed=speed,
         cpu_fraction=cpus_needed / allocation.cpus_per_gpu,
-        max_rss_mib=min(mem_needed, 0.95 * request.mem_mib_per_node),
+        max_rss_mib=mem_needed,
     )
 
 

@@ -20,6 +20,9 @@ from rlalloc_simulator.workloads.workload_job import ClusterDescription, NodeGro
 MOST_PAST: Final = 2_000
 """Past jobs: what a site of this size sees in weeks, and enough for a model of run times."""
 _LEAST_PAST_S: Final = 14 * 86_400.0
+_MEMORY_SPREAD: Final = 0.2
+_MOST_OF_MEMORY: Final = 0.95
+"""How far below its largest a family's jobs stay (half-normal, logarithm), and the most of what is asked; assumed."""
 _WAIT_S: Final = 600.0
 _WAIT_SPREAD: Final = 1.0
 """Of the past jobs: median and log-deviation. Only when they ended matters."""
@@ -53,7 +56,10 @@ def peopled(
         members[family.number].append(job)
     site = Site.of([job for job, _ in everything], node, cluster.gpus)
     scripts = {number: written_script(members[number], site, habits, generator) for number in sorted(members)}
-    written = [_as_written(job, scripts[family.number]) for job, family in everything]
+    less = np.exp(-_MEMORY_SPREAD * np.abs(generator.standard_normal(len(everything)))).tolist()
+    written = [
+        _as_written(job, scripts[family.number], each) for (job, family), each in zip(everything, less, strict=True)
+    ]
     return WeekWorkload(
         cluster,
         tuple(msgspec.structs.replace(job, id=number) for number, job in enumerate(written[len(before) :], 1)),
@@ -61,9 +67,14 @@ def peopled(
     )
 
 
-def _as_written(job: WorkloadJob, script: Script) -> WorkloadJob:
+def _as_written(job: WorkloadJob, script: Script, less: float) -> WorkloadJob:
+    """The job with its family's script; of memory it needs ``less`` times what the largest of the family does."""
+    most_mib = _MOST_OF_MEMORY * script.request.mem_mib_per_node
     needs = msgspec.structs.replace(
-        job.needs, speed=script.speed, cpu_fraction=script.cpu_fraction, max_rss_mib=script.max_rss_mib
+        job.needs,
+        speed=script.speed,
+        cpu_fraction=script.cpu_fraction,
+        max_rss_mib=less * min(script.max_rss_mib, most_mib),
     )
     return msgspec.structs.replace(
         job, request=script.request, directives=script.directives, needs=needs, dependency=(), partition="", qos=""
@@ -104,5 +115,6 @@ def _past_job(job: WorkloadJob, number: int, submitted_s: float, wait_s: float) 
         mem_mib=float(request.nodes * request.mem_mib_per_node),
         limit_s=float(request.time_limit_s),
         max_rss_mib=job.needs.max_rss_mib,
+        node_rss_mib=job.needs.max_rss_mib,
         cpu_s_used=min(1.0, job.needs.cpu_fraction) * cpus * run_s,
     )

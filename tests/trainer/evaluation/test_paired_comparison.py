@@ -10,6 +10,8 @@ from rlalloc_trainer.evaluation.never_worse import verdicts
 from rlalloc_trainer.evaluation.paired_comparison import LEAST_JOBS, Comparison
 from rlalloc_trainer.evaluation.result_tables import tables
 from rlalloc_trainer.evaluation.scenario_runs import Results, Setting, WorkloadKey
+from rlalloc_trainer.evaluation.scenarios import MODEST_SITE
+from rlalloc_trainer.evaluation.targets import targets
 from tests.trainer.evaluation.example_results import figures, key
 
 Workloads = list[tuple[WorkloadKey, Results]]
@@ -143,3 +145,20 @@ def test_further_figures_are_means_of_conditions_where_there_are_any() -> None:
         (key("other", 0), with_further(8.0)),
     ]
     assert Comparison(workloads).further(("a", "sizes")) == {"mine": 5.0, "none": None}
+
+
+@pytest.mark.parametrize(("ratio", "repaired", "met"), [(0.6, 0.9, [True, True]), (0.8, 0.7, [False, False])])
+def test_a_target_is_met_below_its_figure_and_ahead_of_repaired(
+    ratio: float, repaired: float, met: list[bool]
+) -> None:
+    """Urgency takes a fifth off everything: 0.6 comes to 0.48 of as requested in the queue's own order."""
+    workloads: Workloads = []
+    for week in range(3):
+        results: Results = {}
+        for name, each in (("mine", ratio), ("repaired", repaired), ("as-requested", 1.0)):
+            results[name, "sizes"], results[name, "urgency"] = figures(each), figures(0.8 * each)
+        workloads.append((key(MODEST_SITE, week), results))
+    found = targets(Comparison(workloads), "mine")
+    assert [each.met for each in found] == met
+    assert found[1].figure.startswith(f"{0.8 * ratio:.3f}")
+    assert targets(compared({"mine": 0.5}), "mine") == []

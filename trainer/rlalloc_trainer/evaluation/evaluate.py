@@ -21,6 +21,7 @@ from rlalloc_trainer.evaluation.paired_comparison import Comparison
 from rlalloc_trainer.evaluation.result_tables import Table, tables
 from rlalloc_trainer.evaluation.scenario_runs import SETTINGS, Setting, run_scenarios
 from rlalloc_trainer.evaluation.scenarios import LOADS, Scenario, Split, scenario_of_file, scenarios
+from rlalloc_trainer.evaluation.targets import Target, targets
 
 KEPT: Final = "workloads"
 USUAL_SETTINGS: Final[tuple[Setting, ...]] = ("sizes", "urgency")
@@ -53,11 +54,12 @@ class EvaluationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evaluated(msgspec.Struct, frozen=True):
-    """What came out: the tables for people, the verdicts on the first policy, and what was written."""
+    """What came out: the tables for people, verdicts and targets of the first policy, and what was written."""
 
     workloads: int
     tables: list[Table]
     verdicts: list[Verdict]
+    targets: list[Target]
     written: list[Path]
 
 
@@ -97,7 +99,8 @@ def evaluate(
         levels = ", ".join(settings.knowledge)
         raise WorkloadError(f"--knowledge {levels}: no scenario is run with that; name others, or other scenarios")
     comparison = Comparison(workloads)
-    result = Evaluated(len(workloads), tables(comparison, judged), verdicts(comparison, judged), [])
+    found = tables(comparison, judged)
+    result = Evaluated(len(workloads), found, verdicts(comparison, judged), targets(comparison, judged), [])
     written = _write(settings, comparison, judged, result)
     return msgspec.structs.replace(result, written=written)
 
@@ -126,6 +129,7 @@ def _write(settings: EvaluationSettings, comparison: Comparison, judged: str, re
     content = {
         "settings": settings,
         "verdicts": result.verdicts,
+        "targets": result.targets,
         "tables": result.tables,
         "workloads": [
             {

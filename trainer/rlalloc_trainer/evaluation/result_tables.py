@@ -11,6 +11,7 @@ from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE
 from rlalloc_trainer.evaluation.never_worse import Verdict, verdicts
 from rlalloc_trainer.evaluation.paired_comparison import Comparison, Measured, Side
 from rlalloc_trainer.evaluation.scenario_runs import Condition, Setting
+from rlalloc_trainer.evaluation.targets import targets
 
 SETTING_NAMES: Final[dict[Setting, str]] = {
     "sizes": "sizes only",
@@ -43,6 +44,7 @@ def tables(comparison: Comparison, policy: str) -> list[Table]:
         *(_by_condition(comparison, setting, "jct_s", "mean JCT") for setting in settings),
         *(_by_condition(comparison, setting, "jct_p95_s", "95th percentile of JCT") for setting in settings),
         _bar(verdicts(comparison, policy), policy),
+        *_targets(comparison, policy),
         *(_further(comparison, setting) for setting in settings),
     ]
 
@@ -101,6 +103,11 @@ def _bar(found: Sequence[Verdict], policy: str) -> Table:
     passed = sum(each.passed for each in found)
     title = f"{policy}, never worse than as requested in the same order: {passed} of {len(found)}"
     return Table(title, ("", "JCT", "p95", "killed", "worst user", "passed"), rows)
+
+
+def _targets(comparison: Comparison, policy: str) -> list[Table]:
+    rows = tuple((each.wanted, each.figure, "met" if each.met else "missed") for each in targets(comparison, policy))
+    return [Table(f"Targets for {policy}", ("target", "figure", ""), rows)] if rows else []
 
 
 def _further(comparison: Comparison, setting: Setting) -> Table:
