@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from rlalloc_simulator.truths.sites import WeekWorkload
+from rlalloc_simulator.truths.sites import MOST_PAST, WeekWorkload
 from rlalloc_simulator.workloads import ClusterDescription, WorkloadJob, read_workload
 from rlalloc_simulator.workloads.calendar_weeks import DAY_S, WEEK_S, iso_week, monday_s
 from rlalloc_simulator.workloads.completion import complete
@@ -35,6 +35,9 @@ WINDOW_FROM_DAYS: Final = (0.0, 3.0)
 LONGEST_PART: Final = 0.5
 DRAWN_LOAD: Final = 8.0
 """Of a generated workload, before it is thinned."""
+SEEDS_APART: Final = 10_000
+MOST_TURNS: Final = 20
+"""Further draws of the same model, for the past."""
 
 
 def at_load(workload: WeekWorkload, load: float) -> WeekWorkload:
@@ -65,12 +68,29 @@ def generated(
 ) -> tuple[WeekWorkload, tuple[WorkloadJob, ...]]:
     """Draw a workload of ``hours`` at a load of 1; its users ask for nodes like ``request_node``.
 
-    More is drawn than is wanted, and thinned by the same rules as a trace; the others are returned, too.
+    More is drawn than is wanted, and thinned by the same rules as a trace; MOST_PAST others are returned, too.
     """
     count = max(1, cluster.gpus // request_node.gpus)
     node = msgspec.structs.replace(request_node, count=count)
-    settings = GeneratorSettings(cluster=node, hours=hours, load=DRAWN_LOAD, seed=seed)
-    return thinned(list(generate(load_model(model), settings)), cluster, hours, seed)
+
+    def drawn(turn: int) -> list[WorkloadJob]:
+        settings = GeneratorSettings(cluster=node, hours=hours, load=DRAWN_LOAD, seed=seed + turn * SEEDS_APART)
+        return list(generate(load_model(model), settings))
+
+    workload, others = thinned(drawn(0), cluster, hours, seed)
+    past = list(others)
+    for turn in range(1, MOST_TURNS):
+        if len(past) >= MOST_PAST:
+            break
+        past += [job for job in drawn(turn) if _fits(job, cluster, hours)]
+    return workload, tuple(past[-MOST_PAST:])
+
+
+def _fits(job: WorkloadJob, cluster: ClusterDescription, hours: float) -> bool:
+    """Whether the job can be chosen (``thinned`` says why not all can)."""
+    small = job.request.gpus <= LARGEST_PART_OF_CLUSTER * cluster.gpus
+    short = job.held_s <= LONGEST_PART * hours * 3600.0
+    return small and short and job.gpu_s <= LARGEST_PART_OF_LOAD * cluster.gpus * hours * 3600.0
 
 
 def thinned(
@@ -88,9 +108,7 @@ def thinned(
     chosen, others, held_s = [], [], 0.0
     for place in np.random.default_rng((seed, 21)).permutation(len(jobs)).tolist():
         job = jobs[place]
-        fits = job.request.gpus <= LARGEST_PART_OF_CLUSTER * cluster.gpus
-        too_long = job.held_s > LONGEST_PART * hours * 3600.0
-        if not fits or too_long or job.gpu_s > LARGEST_PART_OF_LOAD * wanted_s:
+        if not _fits(job, cluster, hours):
             continue
         if held_s >= wanted_s:
             others.append(place)
