@@ -15,6 +15,7 @@ from rlalloc.errors import ConfigError, RlallocError
 from rlalloc.store.database import without_secrets
 from rlalloc_cli.history_commands import history_app
 from rlalloc_cli.policy import policy_app
+from rlalloc_cli.profile_commands import profile_app
 from rlalloc_cli.terminal import CONSOLE, complain, fail
 
 ConfigOption = Annotated[Path, typer.Option("--config", envvar="RLALLOC_CONFIG", help="The configuration file.")]
@@ -27,6 +28,7 @@ config_app = typer.Typer(no_args_is_help=True, help="Check or show the configura
 app.add_typer(config_app, name="config")
 app.add_typer(policy_app, name="policy")
 app.add_typer(history_app, name="history")
+app.add_typer(profile_app, name="profile")
 
 
 def main() -> None:

@@ -116,7 +116,7 @@ class Measured(_Part, frozen=True, kw_only=True):
     host_mem_mib: Megabytes
 
 
-class ProfilePoint(_Part, frozen=True, kw_only=True):
+class ProfilePoint(_Part, frozen=True, kw_only=True, omit_defaults=True):
     """One size and what came of it; ``why`` says for people what went wrong."""
 
     size: Size

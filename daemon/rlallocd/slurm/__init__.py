@@ -1,6 +1,7 @@
 """Slurm, behind one package: nothing else in rlalloc runs its commands or imports pyslurm."""
 
 from rlallocd.slurm.accounting import JOBS_PER_CALL
+from rlallocd.slurm.batch_jobs import ENDED, BatchJobs, BatchState
 from rlallocd.slurm.connection import Slurm, connect
 from rlallocd.slurm.ended_jobs import FIRST_SPAN_S, EndedJobs, ended_jobs, in_spans, next_span_s, shorter_span_s
 from rlallocd.slurm.limit_records import AssociationRecord, Limits, Pool, QosRecord, ReservationRecord, SiteLimits
@@ -18,11 +19,14 @@ from rlallocd.slurm.slurm_records import (
 )
 
 __all__ = [
+    "ENDED",
     "FIRST_SPAN_S",
     "JOBS_PER_CALL",
     "AccountingRecord",
     "AssociationRecord",
     "BackOff",
+    "BatchJobs",
+    "BatchState",
     "Budget",
     "Commands",
     "ControllerConfig",
