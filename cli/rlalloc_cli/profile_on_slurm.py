@@ -16,7 +16,7 @@ from rlalloc.errors import ProfileError
 from rlalloc.speed.profile_file import Device, ProfilePoint, Size
 from rlalloc_trainer.profiling.point_files import LOG, PointTask, has_ended, is_for, point_of, write_task
 from rlalloc_trainer.profiling.profile_session import DoesNotFit
-from rlallocd.slurm import ENDED, BatchJobs, BatchState, SlurmError, UpdateRefused
+from rlallocd.slurm import ENDED, BatchJobs, BatchState, SlurmError, SlurmUnavailable, UpdateRefused
 
 JOB_NAME: Final = "rlalloc-profile"
 _JOB: Final = "job"
@@ -38,7 +38,7 @@ _TOO_LARGE: Final = (
 _NEVER: Final = re.compile(
     r"PartitionConfig|PartitionNodeLimit|PartitionTimeLimit|BadConstraints|MaxMemPerLimit|(Assoc|QOS)Max\w+Per(Job|Node)\w*"
 )
-"""Reasons to wait that do not go away. Where a site does not enforce limits at submission, such a job waits for ever."""
+"""Reasons to wait that do not go away; sbatch itself refuses such jobs only where EnforcePartLimits says so."""
 
 
 class SlurmOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +61,7 @@ class SlurmPoints:
         self._ids: dict[Path, int] = {}
         self._states: dict[int, BatchState] = {}
         self._gone_since: dict[int, float] = {}
+        self._away = ""
 
     def start(self, folder: Path, task: PointTask) -> None:
         """Submit a job, or follow that of an earlier call. Raises DoesNotFit, ProfileError, SlurmError."""
@@ -104,6 +105,8 @@ class SlurmPoints:
 
     def describe(self) -> str:
         """How many jobs are in which state, and why those that wait do."""
+        if self._away:
+            return self._away
         states = [self._states.get(job_id, BatchState("PENDING", "")) for job_id in self._ids.values()]
         counted = Counter(
             f"{state.state.lower()} ({state.reason})" if state.reason not in ("", "None") else state.state.lower()
@@ -114,7 +117,12 @@ class SlurmPoints:
     def pause(self) -> None:
         """Wait, then ask squeue once for all jobs. One that slurmctld no longer knows has ended."""
         time.sleep(_LOOK_EVERY_S)
-        known = self._jobs.states(self._ids.values())
+        try:
+            known = self._jobs.states(self._ids.values())
+        except SlurmUnavailable as err:
+            self._away = str(err)  # the jobs run on without slurmctld
+            return
+        self._away = ""
         self._states = {job_id: known.get(job_id, _COMPLETED) for job_id in self._ids.values()}
 
     def cancel(self) -> None:
@@ -134,12 +142,7 @@ _COMPLETED: Final = BatchState("COMPLETED", "None")
 
 
 def script_of(folder: Path, size: Size) -> str:
-    """The batch script of a point: a task a node, each of which starts torchrun.
-
-    rlalloc takes no such script for an LLM job, unless its folder's name looks like one; the #RLALLOC line then keeps
-    its size.
-    """
-    memory = f" mem-per-gpu={size.mem_mib_per_gpu}M" if size.mem_mib_per_gpu else ""
+    """The batch script of a point: a task a node, each of which starts torchrun. rlalloc is not to resize it."""
     cpus = size.cpus_per_gpu * size.gpus // size.nodes
     words = [
         *("srun", f"--ntasks={size.nodes}", "--ntasks-per-node=1", f"--cpus-per-task={cpus}", "--kill-on-bad-exit=1"),
@@ -149,7 +152,7 @@ def script_of(folder: Path, size: Size) -> str:
     rendezvous = ' "$first_node:$((20000 + SLURM_JOB_ID % 20000))"'
     several = size.nodes > 1
     return (
-        f"#!/bin/bash\n#RLALLOC gpus={size.gpus} cpus-per-gpu={size.cpus_per_gpu}{memory}\n"
+        f"#!/bin/bash\n#RLALLOC off\n"
         f"{first_node if several else ''}exec {shlex.join(words)}{rendezvous if several else ''}\n"
     )
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,11 +22,9 @@ ENDED = {"COMPLETED", "CANCELLED", "FAILED"}
 
 
 @pytest.fixture
-def folder(site: Site, request: pytest.FixtureRequest) -> Path:
+def folder(site: Site) -> Path:
     """A folder that the site's jobs see."""
-    folder = site.directory / f"profile-{request.node.name}"
-    folder.mkdir()
-    return folder
+    return Path(tempfile.mkdtemp(dir=site.directory))
 
 
 def environment(site: Site) -> dict[str, str]:

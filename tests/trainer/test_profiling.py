@@ -175,7 +175,9 @@ def test_full_memories_are_told_apart(folder: Path) -> None:
 
 
 def test_a_failure_names_the_log_and_its_error(folder: Path) -> None:
-    (folder / LOG).write_text("starts\n[rank12]: RuntimeError: no route to host\nchild failed\n")
+    (folder / LOG).write_text(
+        "starts\n[rank12]: RuntimeError: no route to host\nChildFailedError: \nsrun: error: n1: exit 1\n"
+    )
     end(folder, NodeEnd(status=1, host_mem_mib=10))
     point = point_of(folder, TWO, "NODE_FAIL")
     assert point.outcome == "failed"

@@ -146,7 +146,7 @@ def _rounded(value: float) -> float:
 
 
 def _last_words(log: Path) -> str:
-    """The line of the log that says most: the last one that names an error, else the last one."""
+    """The line of the log that says most: the last exception, else the last error, else the last line."""
     try:
         lines = [
             re.sub(r"^\[rank\d+\]: ", "", line).strip()
@@ -155,8 +155,9 @@ def _last_words(log: Path) -> str:
     except OSError:
         return "there is no log: does the node see this folder?"
     lines = [line for line in lines if line]
-    errors = [line for line in lines if "Error: " in line or "error: " in line]
-    return ([*lines, *errors] or ["nothing was printed"])[-1][:_TOLD_CHARACTERS]
+    errors = [line for line in lines if "error: " in line]
+    exceptions = [line for line in lines if re.match(r"[\w.]+(Error|Exception): .", line)]
+    return ([*lines, *errors, *exceptions] or ["nothing was printed"])[-1][:_TOLD_CHARACTERS]
 
 
 def _write(path: Path, content: msgspec.Struct) -> None:
