@@ -32,6 +32,20 @@ def make_shared(path: Path) -> None:
         os.close(file)
 
 
+def replace_file(path: Path, content: bytes, mode: int) -> None:
+    """Write a file anew, whole or not at all; nothing that somebody else put there is written to. Raises OSError.
+
+    The directory may be others' to write, too: a link in the place of the new file could lead anywhere.
+    """
+    aside = path.with_name(f"{path.name}.new")
+    aside.unlink(missing_ok=True)
+    file = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    with os.fdopen(file, "wb") as writable:
+        os.fchmod(file, mode)  # whatever the umask
+        writable.write(content)
+    aside.replace(path)
+
+
 def mend_shared(path: Path) -> None:
     """Give an existing file the group of its directory, and a mode in which that may write it, if we may."""
     directory = path.parent.stat()

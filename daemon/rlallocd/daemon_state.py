@@ -16,6 +16,7 @@ import msgspec
 
 from rlalloc import __version__
 from rlalloc.job import Mode
+from rlalloc.shared_files import replace_file
 
 STATE_FILE: Final = "state.json"
 WRITE_EVERY_S: Final = 5.0
@@ -108,11 +109,8 @@ class StateFile:
         """Replace the file; where that fails, the intercept file fails, too, and the log says so."""
         self._change(written_s=time.time(), problem=self._problem.text, problem_s=self._problem.at_s)
         self._written_s = time.monotonic()
-        aside = self._path.with_suffix(".new")
         with contextlib.suppress(OSError):
-            aside.write_bytes(msgspec.json.encode(self._state))
-            aside.chmod(0o644)
-            aside.replace(self._path)
+            replace_file(self._path, msgspec.json.encode(self._state), 0o644)
 
 
 def read_daemon_state(runtime_directory: Path) -> DaemonState | None:

@@ -17,6 +17,7 @@ import inotify_simple
 
 from rlalloc.config import Config
 from rlalloc.errors import RlallocError
+from rlalloc.shared_files import replace_file
 
 INTERCEPT_FILE: Final = "intercept"
 INTERCEPT_HEADER: Final = "rlalloc-intercept 3"
@@ -76,11 +77,8 @@ def _value_of(config: Config, key: str) -> str | None:
 
 def _write(config: Config, text: str) -> None:
     path = config.runtime_directory / INTERCEPT_FILE
-    aside = path.with_suffix(".new")
     try:
-        aside.write_text(text, encoding="utf-8")
-        aside.chmod(0o644)
-        aside.replace(path)
+        replace_file(path, text.encode(), 0o644)
     except OSError as err:
         raise RuntimeDirectoryError(f"cannot write {path}: {err.strerror or err}") from err
 
