@@ -173,3 +173,16 @@ def test_what_a_result_is_kept_under(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert kept(source=SOURCES[0].workload()) == 8
     monkeypatch.setattr(runner, "source_digest", lambda *_: "another program")
     assert kept() == 9
+
+
+def test_a_kill_counts_as_the_policys_where_the_request_would_not_have_brought_it() -> None:
+    """Two jobs get less memory than they need. The second's own limit is too short: it is killed in any size."""
+    jobs = [
+        job(0.0, size(8, limit_s=limit_s), 100.0, managed=True, mem_mib_per_gpu_needed=500.0) for limit_s in (600, 60)
+    ]
+    made = simulator(jobs, site(nodes=2))
+    made.run()
+    made.resize({number: size(8, limit_s, mem_mib_per_node=100) for number, limit_s in enumerate((600, 60))})
+    result = run_simulator(made, jobs, None, RunSettings())
+    assert made.outcomes()["finished_s"].tolist() == [120.0, 20.0]
+    assert (result.killed, result.killed_by_policy) == (2, 1)

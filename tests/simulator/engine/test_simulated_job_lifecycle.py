@@ -167,6 +167,19 @@ def test_a_job_that_its_user_gave_too_little_is_not_run_again() -> None:
     assert made.outcomes()["finished_s"].tolist() == [60, 20]
 
 
+@pytest.mark.parametrize(
+    ("asked", "needed_mib", "state"), [(size(8, 60), 500.0, "TIMEOUT"), (size(8), 2000.0, "OUT_OF_MEMORY")]
+)
+def test_nor_is_one_that_is_resized(asked: Allocation, needed_mib: float, state: str) -> None:
+    """Its request would have killed it, too."""
+    made = simulator([job(0, asked, 100, managed=True, mem_mib_per_gpu_needed=needed_mib)])
+    made.run()
+    made.resize({0: msgspec.structs.replace(asked, cpus_per_task=7)})
+    made.run()
+    assert states(made) == [state]
+    assert made.outcomes()["finished_s"].tolist() == made.outcomes()["first_end_s"].tolist()
+
+
 def test_failures_lie_at_a_point_of_the_work() -> None:
     made = simulator([job(0, size(4), 100, stops_at=0.5, stop_state="FAILED", managed=True)])
     made.run()
