@@ -14,8 +14,8 @@ from slurm_testbed import Site
 from slurm_testbed.site_jobs import parse_job_id
 
 FILE: Final = Path(__file__).resolve().parents[1] / "workload.yaml"
-Kind = Literal["moldable", "rigid", "serve", "ordinary"]
-KINDS: Final[tuple[Kind, ...]] = ("moldable", "rigid", "serve", "ordinary")
+Kind = Literal["declared", "by-script", "rigid", "serve", "ordinary"]
+KINDS: Final[tuple[Kind, ...]] = ("declared", "by-script", "rigid", "serve", "ordinary")
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,7 +1,7 @@
 """``python -m rlalloc_research``: tables and figures of papers, one command each."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -10,6 +10,9 @@ from rich.table import Table
 
 from rlalloc.errors import ConfigError, PolicyError
 from rlalloc_simulator.command_line import errors_end_here, progress_bar
+
+if TYPE_CHECKING:
+    from rlalloc_research.speed_model.speed_table import SpeedTable
 
 app = typer.Typer(no_args_is_help=True, help="Tables and figures of papers.")
 
@@ -287,6 +290,22 @@ def speed_model(
     out.print(f"CPU counts between one and all (Synergy): {exact:.0%} of {len(found.cpus)} speeds within 5%")
     mean, spread = (", ".join(f"{value:.2f}" for value in values) for values in (found.prior.mean, found.spread))
     out.print(f"Prior of {found.families} families: MEAN = ({mean}), SPREAD = ({spread})", highlight=False)
+    _print_layouts(out, found)
+
+
+def _print_layouts(out: Console, found: "SpeedTable") -> None:
+    """The constants of training steps, and Megatron-LM's layouts by them."""
+    fitted = ", ".join(f"{name} {value:.2f}" for name, value in found.constants._asdict().items())
+    reached = ", ".join(f"{name} {value:.2f}" for name, value in found.efficiency.items())
+    out.print(f"Training steps by MPT: {fitted}; efficiency: {reached}", highlight=False)
+    table = Table(title="Megatron-LM's layouts (Narayanan et al. 2021, table 1): TFLOP/s of an A100")
+    for column in ("billion parameters", "TP", "PP", "GPUs", "published", "predicted", "error"):
+        table.add_column(column, justify="right")
+    for row in found.layouts:
+        error = f"{row.predicted / row.published - 1:+.1%}"
+        sizes = (row.tensor, row.pipeline, row.gpus)
+        table.add_row(f"{row.billions:.1f}", *map(str, sizes), f"{row.published:.0f}", f"{row.predicted:.0f}", error)
+    out.print(table, highlight=False)
 
 
 @app.command("shared-speeds")

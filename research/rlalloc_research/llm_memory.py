@@ -18,7 +18,7 @@ from rlalloc_research.llm_memory_cases import GB, GIB, SOURCES, Case, cases
 
 WITHIN: Final = 0.15
 _UNITS: Final = {"GB": GB, "GiB": GIB, "KiB": 1024.0, "B": 1e9, "": 1.0}
-_MPT_SHAPES: Final = {
+MPT_SHAPES: Final = {
     "125m": (12, 768, 12),
     "350m": (24, 1024, 16),
     "760m": (24, 1536, 12),
@@ -85,7 +85,7 @@ def check_runs(path: Path) -> FitCheck:
     """
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            needed = [_needed_part(row) for row in csv.DictReader(file) if row["model"] in _MPT_SHAPES]
+            needed = [_needed_part(row) for row in csv.DictReader(file) if row["model"] in MPT_SHAPES]
     except (OSError, KeyError, ValueError, UnicodeDecodeError) as err:
         raise RlallocError(f"{path}: not a table of llm-foundry's throughput: {err}") from err
     if not needed:
@@ -94,8 +94,16 @@ def check_runs(path: Path) -> FitCheck:
 
 
 def _needed_part(row: dict[str, str]) -> float:
-    """The estimated part of the GPU's memory. llm-foundry's MPT has a fused loss by default."""
-    facts = Facts(
+    """The estimated part of the GPU's memory."""
+    memory = memory_on(facts_of_mpt_run(row), int(row["gpus"]), 8)
+    if memory is None:
+        raise ValueError(f"a run of {row['gpus']} GPUs makes no sense")
+    return memory.needed_gib / (40 if "40" in row["gpu"] else 80)
+
+
+def facts_of_mpt_run(row: dict[str, str]) -> Facts:
+    """A row of the table. llm-foundry's MPT has a fused loss by default. Raises KeyError, ValueError."""
+    return Facts(
         purpose="train",
         zero_stage=_STAGES.get(row["sharding_strategy"], 0),
         micro_batch=int(float(row["microbatchsize"])),
@@ -105,14 +113,10 @@ def _needed_part(row: dict[str, str]) -> float:
         fused_loss=True,
         architecture=_mpt(row["model"]),
     )
-    memory = memory_on(facts, int(row["gpus"]), 8)
-    if memory is None:
-        raise ValueError(f"a run of {row['gpus']} GPUs makes no sense")
-    return memory.needed_gib / (40 if "40" in row["gpu"] else 80)
 
 
 def _mpt(name: str) -> Architecture | None:
-    layers, hidden, heads = _MPT_SHAPES[name]
+    layers, hidden, heads = MPT_SHAPES[name]
     return architecture_of_config(
         {"model_type": "mpt", "n_layers": layers, "d_model": hidden, "n_heads": heads, "vocab_size": 50368}
     )

@@ -27,7 +27,7 @@ WORDS = ["--jobs", "24", "--minutes", "0.6666667", "--load", "1.2", "--seeds", "
 
 
 def moldable(sbatch: str) -> WorkloadJob:
-    return job_of(Entry(at=0, user="llm-alice", kind="moldable", sbatch=sbatch), 1, 0.0)
+    return job_of(Entry(at=0, user="llm-alice", kind="declared", sbatch=sbatch), 1, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_every_job_of_the_workload_has_its_script() -> None:
         *workloads.afterwards,
     ]
     assert all((JOBS / entry.script).is_file() for entry in entries)
-    assert {entry.kind for entry in workloads.workload} == {"moldable", "rigid", "serve", "ordinary"}
+    assert {entry.kind for entry in workloads.workload} == {"declared", "by-script", "rigid", "serve", "ordinary"}
     assert any(entry.script == "gpt.sbatch" for entry in workloads.workload)
 
 
@@ -101,7 +101,7 @@ class _Job:
 
 def test_a_summary_has_waits_runs_and_hours() -> None:
     """Means over the jobs; GPU-hours in hours stood for, 20 seconds each."""
-    entry = Entry(at=0.0, user="llm-alice", kind="moldable", sbatch="finetune.sbatch")
+    entry = Entry(at=0.0, user="llm-alice", kind="declared", sbatch="finetune.sbatch")
     jobs = [_Job(1, 100, 120, 8), _Job(2, 110, 150, 2)]
     records = {
         job.job_id: AccountingRecord(

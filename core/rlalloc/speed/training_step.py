@@ -24,9 +24,9 @@ class StepConstants(NamedTuple):
     link     communication's time over that at the data sheets' bandwidth
     """
 
-    width: float = 6.33
-    overlap: float = 0.41
-    link: float = -0.87
+    width: float = 6.37
+    overlap: float = 0.51
+    link: float = -0.84
 
 
 CONSTANTS: Final = StepConstants()

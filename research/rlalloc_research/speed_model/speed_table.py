@@ -7,7 +7,15 @@ import numpy as np
 
 from rlalloc.errors import RlallocError
 from rlalloc.speed.speed_belief import SpeedBelief
+from rlalloc.speed.training_step import CONSTANTS, StepConstants
 from rlalloc.view import slowdown
+from rlalloc_research.speed_model.architecture_steps import (
+    Predicted,
+    fitted_constants,
+    held_out_models,
+    megatron_layouts,
+    mpt_runs,
+)
 from rlalloc_research.speed_model.fitted_prior import fitted_prior, priors_without
 from rlalloc_research.speed_model.held_out_speeds import Allowed, HeldOut, cpu_errors, held_out, limits_held
 from rlalloc_research.speed_model.measured_tables import all_families, cpu_sensitivities
@@ -16,13 +24,19 @@ from rlalloc_simulator.progress import ProgressCallback
 
 
 class SpeedTable(NamedTuple):
-    """What came out; ``cpus`` are relative errors at CPU counts between one and all."""
+    """What came out; ``cpus`` are relative errors at CPU counts between one and all.
+
+    ``constants`` and ``efficiency`` are those of training steps, fitted to MPT; ``layouts`` what they say of others.
+    """
 
     families: int
     prior: SpeedBelief
     rows: list[HeldOut]
     allowed: list[Allowed]
     cpus: list[float]
+    layouts: list[Predicted]
+    constants: StepConstants
+    efficiency: dict[str, float]
 
     @property
     def tables(self) -> list[str]:
@@ -46,9 +60,16 @@ def speed_table(data: Path, png: Path | None, report: ProgressCallback) -> Speed
     rows = held_out(families, priors)
     report("compares slowdowns", 0.95)
     allowed = limits_held(families, priors, slowdown)
+    report("fits training steps", 0.97)
+    runs = mpt_runs(data)
+    constants, efficiency = fitted_constants(runs) if runs else (CONSTANTS, {})
+    if runs:
+        after = max(place for place, row in enumerate(rows) if row.row == "other models") + 1
+        rows.insert(after, HeldOut("other models", "its architecture, no point", {"mpt": held_out_models(runs)}))
     if png is not None:
         try:
             png.write_bytes(draw(rows))
         except OSError as err:
             raise RlallocError(f"{png}: {err.strerror}; name a file that you may write") from err
-    return SpeedTable(sum(family.tells_scaling for family in families), prior, rows, allowed, cpus)
+    counted = sum(family.tells_scaling for family in families)
+    return SpeedTable(counted, prior, rows, allowed, cpus, megatron_layouts(constants), constants, efficiency)
