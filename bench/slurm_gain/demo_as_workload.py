@@ -5,6 +5,7 @@ A sleeping job cannot do what those of the demo's site do: launch by torchrun, t
 
 import argparse
 import functools
+import math
 import re
 import shlex
 from collections.abc import Sequence
@@ -15,11 +16,12 @@ import msgspec
 import numpy as np
 
 from rlalloc.bounds import parse_directives
+from rlalloc.config import load_config
 from rlalloc.errors import RlallocError
 from rlalloc.job import JobClass
 from rlalloc.speed import CURVES
 from rlalloc.tres import memory_mib
-from rlalloc_demo.demo_configuration import HOUR_S
+from rlalloc_demo.demo_configuration import HOUR_S, SHIPPED
 from rlalloc_demo.demo_workload import FILE, Entry
 from rlalloc_simulator.workloads import ClusterDescription, Header, Needs, NodeGroup, Request, Speed, WorkloadJob
 from rlalloc_simulator.workloads.workload_job import CurveName
@@ -27,6 +29,7 @@ from rlalloc_simulator.workloads.workload_job import CurveName
 JOBS: Final = FILE.parent / "jobs"
 NODES: Final = NodeGroup("n", 4, 8, 64, 512_000)
 """As the demo's site has (demo/rlalloc_demo/demo_site.py)."""
+_SHIPPED: Final = load_config(SHIPPED).rules[0].bounds
 GPT_RUN_S: Final = 15.0
 """Assumed of the one job that trains for real: it takes what the machine's cores give, with any number of GPUs."""
 
@@ -82,7 +85,7 @@ def job_of(entry: Entry, number: int, submit_s: float) -> WorkloadJob:
             speed=Speed(curve),
         ),
         job_class=job_class,
-        directives=f"class={job_class} {_without_class(script.directives)}" if job_class is not None else "",
+        directives="" if job_class is None else f"class={job_class} {_bounds_of(entry, script, request)}",
     )
 
 
@@ -129,6 +132,7 @@ def _parsed(words: Sequence[str], entry: Entry) -> argparse.Namespace:
         parser.add_argument(f"--{name}")
     parser.add_argument("script")
     parser.add_argument("argument", nargs="?", type=float)
+    parser.add_argument("gpus_stated", nargs="?", type=int)  # rigid.sbatch
     parser.set_defaults(nodes=1)
     try:
         options, unknown = parser.parse_known_args(words)
@@ -146,13 +150,19 @@ def _gpus(text: str) -> int:
 
 def _class_of(entry: Entry, script: Script) -> JobClass | None:
     """None for jobs that rlalloc never resizes: a rule covers rigid jobs in the demo, but they keep their request."""
-    if entry.kind not in ("moldable", "serve"):
+    if entry.kind not in ("declared", "by-script", "serve"):
         return None
     return "serve" if entry.kind == "serve" else parse_directives(script.directives).job_class or "train"
 
 
-def _without_class(directives: str) -> str:
-    return " ".join(word for word in directives.split() if not word.startswith("class="))
+def _bounds_of(entry: Entry, script: Script, request: Request) -> str:
+    """The script's own bounds; of one without a line those of the shipped rule, which a sleeping job cannot show."""
+    if entry.kind != "by-script":
+        return " ".join(word for word in script.directives.split() if not word.startswith("class="))
+    least, most = _SHIPPED.moldable.gpus_factor or (1.0, 1.0)
+    cpus, floor = request.allocation.cpus_per_gpu, _SHIPPED.min_cpus_per_gpu or math.inf
+    trimmed = f" cpus-per-gpu={floor:g}-{cpus:g}" if cpus > floor else ""
+    return f"gpus={max(1, math.ceil(least * request.gpus))}-{int(most * request.gpus)}{trimmed}"
 
 
 def _curve_of(script: Script) -> CurveName:

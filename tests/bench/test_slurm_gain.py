@@ -56,6 +56,13 @@ def test_the_demos_jobs_take_as_long_as_its_stand_ins() -> None:
     job = moldable("--gpus-per-node=8 --cpus-per-task=64 --mem=500G --time=1 finetune.sbatch 48e6")
     assert job.needs.run_time_s == pytest.approx(48e6 / (3000 * 6.95) / 3600 * 20, abs=1e-3)
     assert job.directives == "class=finetune gpus=1-8 cpus-per-gpu=2-8 mem-per-gpu=8G-64G"
+    scripted = Entry(
+        at=0,
+        user="llm-alice",
+        kind="by-script",
+        sbatch="--gpus-per-node=2 --cpus-per-task=64 --mem=500G --time=1 finetune-plain.sbatch 18e6",
+    )
+    assert job_of(scripted, 1, 0.0).directives == "class=train gpus=1-4 cpus-per-gpu=8-32"
     starved = moldable("--gpus=4 --cpus-per-task=6 --mem=9G --time=1 speech.sbatch 24e6")
     assert starved.needs.run_time_s == pytest.approx(24e6 / (3000 * 3.7 * 0.5) / 3600 * 20, abs=1e-3)
     assert starved.speed_curve.cpus_per_gpu_needed == pytest.approx(3.0)
@@ -71,7 +78,7 @@ def test_a_seed_is_another_order_of_the_same_jobs() -> None:
     assert [job.user for job in other] != [job.user for job in as_it_stands]
     assert Counter(map(work, other)) == Counter(map(work, as_it_stands))
     ours = {entry.kind for entry, job in zip(entries, as_it_stands, strict=True) if job.job_class is not None}
-    assert ours == {"moldable", "serve"}
+    assert ours == {"declared", "by-script", "serve"}
 
 
 def work(job: WorkloadJob) -> bytes:
