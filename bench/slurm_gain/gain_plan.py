@@ -24,9 +24,14 @@ from slurm_gain.demo_as_workload import NODES, demo_workload
 WorkloadName = Literal["contention", "demo"]
 
 BEFORE: Final[Mode] = "off"
-SIZED: Final[tuple[Mode, ...]] = ("price-ef", "enforce")
+SIZED: Final[tuple[Mode, ...]] = ("price-ef", "late", "enforce")
 COMPARED: Final[tuple[Mode, ...]] = (BEFORE, *SIZED)
-NAMES: Final[dict[Mode, str]] = {"off": "as submitted", "price-ef": "price-EF", "enforce": "shipped"}
+NAMES: Final[dict[Mode, str]] = {
+    "off": "as submitted",
+    "price-ef": "price-EF",
+    "late": "price-EF, late",
+    "enforce": "shipped",
+}
 
 
 class Planned(msgspec.Struct, frozen=True):

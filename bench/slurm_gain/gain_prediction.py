@@ -17,7 +17,8 @@ BEGINS_S: Final = 3660.0
 
 def policies() -> dict[Mode, Heuristic | None]:
     """What decides in each mode: exactly what the agent answers there. Raises PolicyError."""
-    return {"off": None, "price-ef": shipped_policy(PRICE_EF), "enforce": shipped_policy()}
+    price_ef = shipped_policy(PRICE_EF)
+    return {"off": None, "price-ef": price_ef, "late": price_ef, "enforce": shipped_policy()}
 
 
 def predictions_s(

@@ -28,7 +28,7 @@ from slurm_gain.gain_prediction import policies, predictions_s
 from slurm_gain.gain_table import gain_table, jct_table
 from slurm_gain.gains import Measured, measured_of
 
-WIDTH: Final = 118
+WIDTH: Final = 130
 SEEDS: Final = 3
 CONTENDED: Final = ValidationSettings(load=1.0)
 QUICK_SEEDS: Final = 2

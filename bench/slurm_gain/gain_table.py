@@ -17,7 +17,7 @@ def jct_table(measured: Sequence[Measured]) -> Table:
     table.add_column("workload, seed", no_wrap=True)
     table.add_column("jobs", justify="right")
     table.add_column("policy", no_wrap=True)
-    for name in ("real, s", "ratio", "predicted, s", "ratio", "resized", "other end", "load"):
+    for name in ("real, s", "ratio", "predicted, s", "ratio", "resized", "updates/job", "other end", "load"):
         table.add_column(name, justify="right")
     for each in measured:
         for mode in COMPARED:
@@ -32,6 +32,7 @@ def jct_table(measured: Sequence[Measured]) -> Table:
                 f"{taken.on('predicted'):.1f} ({min(taken.predictions_s):.1f} to {max(taken.predictions_s):.1f})",
                 "" if first else f"{each.ratio(mode, 'predicted'):.3f}",
                 str(taken.resized),
+                f"{taken.updates / each.jobs:.2f}",
                 str(taken.ended_otherwise),
                 f"{taken.machine_load:.1f}",
                 end_section=mode == COMPARED[-1],
@@ -46,10 +47,10 @@ def gain_table(measured: Sequence[Measured]) -> Table:
         table.add_column(name, justify="right" if name == "seeds" else "left")
     for side in SIDES:
         table.add_column(side, justify="right")
-    base, shipped = SIZED
     for workload in dict.fromkeys(each.workload for each in measured):
         those = [each for each in measured if each.workload == workload]
-        for mode, to in ((base, COMPARED[0]), (shipped, COMPARED[0]), (shipped, base)):
+        pairs = [(mode, COMPARED[0]) for mode in SIZED] + [(mode, SIZED[0]) for mode in SIZED[1:]]
+        for mode, to in pairs:
             spreads = (str(spread(those, mode, side, to)) for side in SIDES)
             table.add_row(workload, str(len(those)), NAMES[mode], NAMES[to], *spreads)
         table.add_section()

@@ -21,6 +21,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     ``predictions_s``    the simulator's, of several runs; their mean is the prediction
     ``resized``          jobs that had another size than as submitted
     ``ended_otherwise``  jobs that did not end in the state in which they ended as submitted
+    ``updates``          of waiting jobs that rlalloc sent
     ``machine_load``     of the machine, over the last minute of the run
     """
 
@@ -29,6 +30,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     resized: int
     ended_otherwise: int
     machine_load: float
+    updates: int = 0
 
     def on(self, side: Side) -> float:
         """Mean JCT [s] on one side."""
@@ -78,6 +80,7 @@ def measured_of(
                 resized=sum(job.size != before[job.number].size for job in run.jobs),
                 ended_otherwise=sum(job.state != before[job.number].state for job in run.jobs),
                 machine_load=run.load_of_machine[0],
+                updates=run.updates,
             )
             for mode, run in runs.items()
         },

@@ -44,7 +44,7 @@ def run_of(
     submitted_s = slurmctld_log.submissions(log, wanted)
     let_go_s = slurmctld_log.last_updates(log, wanted) if sizes_jobs(mode) else {}
     started_by = _starters(log)
-    decisions = _decisions(rlalloc, wanted)
+    decisions, updates = _decisions(rlalloc, wanted)
     ran = []
     for job in jobs:
         job_id = ids[job.id]
@@ -70,6 +70,7 @@ def run_of(
         by=site.run(["scontrol", "--version"]).strip(),
         policy=", ".join(sorted({each.policy_version for each in decisions.values() if each.policy_version})),
         load_of_machine=machine,
+        updates=updates,
         jobs=tuple(ran),
     )
 
@@ -122,13 +123,14 @@ def _starters(log: Path) -> dict[int, StartedBy]:
         return {int(match["job"]): _STARTED_BY[match["what"]] for match in matches if match}
 
 
-def _decisions(rlalloc: Installation | None, job_ids: Collection[int]) -> dict[int, Decision]:
-    """The decision for each job that has one."""
+def _decisions(rlalloc: Installation | None, job_ids: Collection[int]) -> tuple[dict[int, Decision], int]:
+    """The last decision for each job that has one, and how many updates were begun in all."""
     if rlalloc is None:
-        return {}
+        return {}, 0
     store = Store(rlalloc.settings["store"]["url"])
     try:
         found = {job_id: store.decisions_of(job_id) for job_id in job_ids}
-        return {job_id: decisions[-1] for job_id, decisions in found.items() if decisions}
+        updates = sum(len(store.applications(each.id)) for decisions in found.values() for each in decisions)
+        return {job_id: decisions[-1] for job_id, decisions in found.items() if decisions}, updates
     finally:
         store.close()

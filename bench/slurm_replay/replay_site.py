@@ -11,7 +11,7 @@ from rlalloc.policies import ACTOR_FILE, PolicyStore
 from rlalloc_agent.actor import actor_bytes
 from rlalloc_agent.served_policy import load_shipped
 from rlalloc_testbed import Installation, install, start_site
-from rlalloc_validation.validation_settings import PRICE_EF, Mode, ValidationSettings, sizes_jobs
+from rlalloc_validation.validation_settings import PRICE_EF, Mode, ValidationSettings, asks_price_ef, sizes_jobs
 from slurm_testbed import DEFAULT_ROOT, Site, SiteSpec
 
 
@@ -49,7 +49,7 @@ def site_for(
         return
     with start_site(name, **looks) as site:
         rlalloc = install(site, **rlalloc_settings(settings, mode))
-        if mode == "price-ef":
+        if asks_price_ef(mode):
             serve_price_ef(Path(rlalloc.settings["policy"]["directory"]))
         try:
             rlalloc.start("rlalloc-agent")
@@ -79,12 +79,14 @@ def scheduler_words(settings: ValidationSettings) -> dict[str, str]:
 
 
 def rlalloc_settings(settings: ValidationSettings, mode: Mode) -> dict[str, object]:
-    """The settings beside the testbed's usual ones: the policy's mean, and one decision per job."""
+    """The settings beside the testbed's usual ones: the policy's mean; jobs are decided again in mode late only."""
     of_rlalloc = "enforce" if sizes_jobs(mode) else mode
     return {
         "mode": of_rlalloc,
         "rules": [{"name": "llm", "mode": of_rlalloc}],
         "grace_s": settings.grace_s,
         "daemon": {"poll_s": float(settings.poll_s), "outcomes_every_s": 30.0, "heartbeat_s": 5.0},
-        "redecision": {"max_updates": 0},
+        "redecision": {"every_s": float(settings.bf_interval_s), "leave_alone_s": 1.0}
+        if mode == "late"
+        else {"max_updates": 0},
     }

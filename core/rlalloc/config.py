@@ -75,13 +75,14 @@ class MetricsSection(_Section, frozen=True):
 class RedecisionSection(_Section, frozen=True):
     """When a pending job gets another decision (only where its rule enforces).
 
-    ``change`` and ``min_gain`` are fractions; ``max_updates: 0`` turns re-decisions off.
+    ``change`` and ``min_gain`` are fractions; ``max_updates: 0`` turns re-decisions off, and then each job is decided
+    once, when it comes.
     """
 
     every_s: Seconds = 30.0
     head: Count = 20
-    change: Fraction = 0.1
-    min_gain: Fraction = 0.15
+    change: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
+    min_gain: Fraction = 0.05
     max_updates: Annotated[int, msgspec.Meta(ge=0, le=100)] = 3
     leave_alone_s: Annotated[float, msgspec.Meta(ge=0, le=86400)] = 60.0
 

@@ -25,6 +25,12 @@ from rlalloc.view import ClusterView, FloatArray
 
 Ask = Callable[[int, ClusterView], Allocation | None]
 """Asks about the job at a place of the queue in this view of the cluster; None keeps its size."""
+Accept = Callable[[int, Allocation], None]
+"""Hears of a size that the job at a place gets, before the next job is asked about."""
+
+
+DEPTH: Final = 200
+"""Places of a queue that a pass looks at."""
 
 
 class LateRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -37,7 +43,7 @@ class LateRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """
 
     head: int = 20
-    depth: int = 200
+    depth: int = DEPTH
     min_gain: float = 0.05
     max_updates: int = 3
 
@@ -47,7 +53,8 @@ class Waiting(NamedTuple):
 
     ``size`` is what it asks for now; None where it waits for something else than resources. ``run_s`` is how long it
     is expected to run in it. ``least`` is the smallest size that it may get; None where this pass may not decide it.
-    ``request`` and ``run_time`` are as submitted.
+    ``request`` and ``run_time`` are as submitted. ``starts_within_s`` is when Slurm expects it to start in its size;
+    None if Slurm does not say.
     """
 
     size: Allocation | None
@@ -55,6 +62,7 @@ class Waiting(NamedTuple):
     request: Allocation | None = None
     run_time: RunTimeEstimate | None = None
     least: Allocation | None = None
+    starts_within_s: float | None = None
 
 
 class _Expected(NamedTuple):
@@ -118,7 +126,13 @@ def first_shares(
 
 
 def decide_pass(
-    queue: Sequence[Waiting], waiting: int, view: ClusterView, limits: FloatArray, ask: Ask, rules: LateRules
+    queue: Sequence[Waiting],
+    waiting: int,
+    view: ClusterView,
+    limits: FloatArray,
+    ask: Ask,
+    rules: LateRules,
+    accept: Accept = lambda _place, _size: None,
 ) -> dict[int, Resized]:
     """Decide the jobs of one partition's queue that could start now; return new sizes by place in the queue.
 
@@ -147,6 +161,7 @@ def decide_pass(
                 gain = gain_of(job, proposed, seen)
                 if gain >= rules.min_gain:
                     decided[place] = Resized(proposed, gain)
+                    accept(place, proposed)
                     size = proposed
         if _starts(size, left, gpus):
             left = without(left, size)
@@ -160,12 +175,18 @@ def decide_pass(
 
 
 def gain_of(job: Waiting, proposed: Allocation, view: ClusterView, constants: PriceConstants = TUNED_PRICE) -> float:
-    """The fraction of the present size's expected cost that ``proposed`` saves; negative if it costs more."""
+    """The fraction of the present size's expected cost that ``proposed`` saves; negative if it costs more.
+
+    Slurm's own estimate of the start assumes whole time limits, so it is the better one where it is earlier than
+    ours.
+    """
     if job.size is None or job.request is None:
         raise ValueError("only a job that waits for resources has a size to compare with")
     present_s, proposed_s = expected_costs_s(
         _Expected(job.request, job.run_time), (job.size, proposed), view, constants
     )
+    if job.starts_within_s is not None:
+        present_s -= constants.wait_weight * max(0.0, view.expected_wait_s(job.size) - job.starts_within_s)
     return 1.0 - proposed_s / max(1e-9, present_s)
 
 

@@ -25,6 +25,7 @@ from rlalloc.view import ClusterView, expected_run_time_s
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews
+from rlallocd.first_sizes import FirstSizes
 from rlallocd.job_plans import gpu_memory_gib, plan_of_job
 from rlallocd.known_run_times import LIMITS_ONLY, KnownRunTimes
 from rlallocd.limits import SiteView, obstacle, shares_towards_request
@@ -155,15 +156,29 @@ def _ask(
     except AgentUnavailable as err:
         _log.warning("%d jobs run as submitted: %s", len(questions), err)
         return [(question.candidate, _unanswered(question, snapshot, f"no-agent: {err}")) for question in questions]
+    first = FirstSizes(snapshot.jobs, snapshot.taken_s, late=config.redecision.max_updates > 0)
     decisions = []
     for question, answer in zip(questions, decided.answers, strict=True):
         candidate = question.candidate
-        decision = decision_from(question, answer, decided.policy_version, snapshot)
+        decision = _first_decision(question, answer, decided.policy_version, snapshot, first)
         if decision.allocation is not None and candidate.mode == "enforce":
             snapshot.granted[candidate.job.job_id] = decision.allocation
         decisions.append((candidate, with_nice(decision, candidate.job, config.urgency)))
         progress()
     return decisions
+
+
+def _first_decision(
+    question: Question, answer: PolicyAnswer, version: str, snapshot: Snapshot, first: FirstSizes
+) -> Decision:
+    decision = decision_from(question, answer, version, snapshot)
+    if decision.allocation is None:
+        return decision
+    shares = first.shares(question.candidate, question.view, question.cluster, decision.allocation, answer.shares)
+    if shares == answer.shares:
+        return decision
+    waiting = decision_from(question, msgspec.structs.replace(answer, shares=shares), version, snapshot)
+    return msgspec.structs.replace(waiting, log_probability=None)  # it is not what the policy drew
 
 
 def decision_from(question: Question, answer: PolicyAnswer, version: str, snapshot: Snapshot) -> Decision:

@@ -1,30 +1,31 @@
-"""Deciding pending jobs again: one question to the agent for all of them; only a size that pays becomes a decision.
+"""Deciding pending jobs again, by the rules of ``rlalloc.late_decisions``: a pass through each partition's queue.
 
 Nothing here touches Slurm or the store.
 """
 
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 
 import msgspec
+import numpy as np
 
+from rlalloc.allocation import allocation_for
 from rlalloc.config import Config
-from rlalloc.job import Allocation
+from rlalloc.heuristics import smallest
+from rlalloc.job import Allocation, JobView
+from rlalloc.late_decisions import DEPTH, LateRules, Waiting, decide_pass, left_by
 from rlalloc.observation import encode
 from rlalloc.store import Decision, JobHistory
-from rlalloc.view import ClusterView
+from rlalloc.view import ClusterView, FloatArray
 from rlallocd.agent_client import AgentClient
-from rlallocd.candidates import Candidate, job_view
-from rlallocd.cluster_views import ClusterViews, queue_of, seen_from
+from rlallocd.candidates import WAITS_FOR_RESOURCES, Candidate, job_view
+from rlallocd.cluster_views import ClusterViews, queue_of
 from rlallocd.decisions import Question, Snapshot, decision_from
 from rlallocd.job_plans import gpu_memory_gib
-from rlallocd.limits import obstacle
 from rlallocd.redecision_rules import (
-    Proposal,
     Situation,
     changed_enough,
-    could_start_now,
-    gains_that_pay,
     is_new,
     situation_at,
     situation_in,
@@ -32,118 +33,168 @@ from rlallocd.redecision_rules import (
     takes_more,
     why_not_redecided,
 )
-from rlallocd.request_sizes import Skipped, check_form
+from rlallocd.request_sizes import Skipped, check_form, size_of
 from rlallocd.slurm import JobRecord
 
 _log = logging.getLogger(__name__)
 
 JobKey = tuple[int, int]
 """Job id and submit second, as in ``Candidate.key``."""
-
-
-class Redecisions(msgspec.Struct, frozen=True):
-    """The result of one round: the jobs asked about, and those for which another size pays."""
-
-    asked: Mapping[JobKey, Situation]
-    decided: tuple[tuple[Candidate, Decision], ...]
-
-
-class _Partition(msgspec.Struct, frozen=True):
-    """One partition as all its pending jobs see it."""
-
-    queue: tuple[JobRecord, ...]
-    view: ClusterView
+Decided = list[tuple[Candidate, Decision]]
 
 
 def redecide(
     pending: Sequence[Candidate],
     histories: Mapping[JobKey, JobHistory],
-    asked_before: Mapping[JobKey, Situation],
+    asked: dict[JobKey, Situation],
     snapshot: Snapshot,
     config: Config,
     agent: AgentClient,
-) -> Redecisions:
-    """Decisions for those pending jobs that another size serves better; the agent is asked about all in one batch.
+) -> Decided:
+    """Decisions for those pending jobs that could start now and that another size serves better.
 
-    ``asked_before`` holds the situation of the last question about a job, if there was one after its decision. The
-    policy answers with its mean: the predicted gain decides what is done, so these decisions have no probability.
-    Raises AgentUnavailable.
+    ``asked`` holds the situation of the last question about a job, if there was one after its decision; this notes
+    those of now. The policy answers with its mean: the predicted gain decides what is done, so these decisions have
+    no probability. Raises AgentUnavailable.
     """
     views = ClusterViews(snapshot.nodes, snapshot.jobs, snapshot.taken_s, config.urgency, snapshot.run_times)
-    partitions = _partitions(pending, snapshot, views)
-    questions = {
-        candidate.key: question
-        for candidate in pending
-        if (history := histories.get(candidate.key)) is not None
-        and (partition := partitions.get(candidate.partition)) is not None
-        and (question := _question(candidate, history, partition, views, asked_before, snapshot, config)) is not None
-    }
-    if not questions:
-        return Redecisions({}, ())
-    answers = agent.decide([each.encoded for each in questions.values()], sample=False)
-    decisions = {
-        key: msgspec.structs.replace(
-            decision_from(question, answer, answers.policy_version, snapshot), log_probability=None
-        )
-        for (key, question), answer in zip(questions.items(), answers.answers, strict=True)
-    }
-    proposed = {
-        key: decision.allocation
-        for key, decision in decisions.items()
-        if decision.allocation is not None and _may_become(decision.allocation, histories[key], snapshot)
-    }
-    decided = [
-        (questions[key].candidate, msgspec.structs.replace(decisions[key], predicted_gain=gain))
-        for name, partition in partitions.items()
-        for key, gain in _gains(
-            name, partition, questions, proposed, histories, snapshot, config.redecision.min_gain
-        ).items()
-    ]
-    return Redecisions({key: situation_in(each.cluster) for key, each in questions.items()}, tuple(decided))
-
-
-def _partitions(pending: Sequence[Candidate], snapshot: Snapshot, views: ClusterViews) -> dict[str, _Partition]:
-    """The partitions of pending jobs, without those that have no usable node: no size could start there."""
-    found = {}
+    decided: Decided = []
     for name in sorted({candidate.partition for candidate in pending}):
+        mine = {each.job.job_id: each for each in pending if each.partition == name}
         try:
-            view = views.of(name)
+            decided += _Pass(name, mine, histories, asked, snapshot, config, agent, views).decided()
         except Skipped:
-            continue
-        found[name] = _Partition(queue_of(name, snapshot.jobs, snapshot.taken_s), view)
-    return found
+            continue  # no usable node: no size could start there
+    return decided
 
 
-def _question(
-    candidate: Candidate,
-    history: JobHistory,
-    partition: _Partition,
-    views: ClusterViews,
-    asked_before: Mapping[JobKey, Situation],
-    snapshot: Snapshot,
-    config: Config,
-) -> Question | None:
-    """The question about one pending job, or None if there is nothing to ask now."""
-    rule = config.rule(candidate.tag.rule)
-    if rule is None:
-        return None
-    seen = seen_from(partition.queue.index(candidate.job), partition.queue, partition.view, snapshot.run_times)
-    why = why_not_redecided(candidate.job, history, seen, config.redecision, snapshot.taken_s)
-    then = asked_before.get(candidate.key) or situation_at(history.decisions[-1])
-    if not why and not changed_enough(then, situation_in(seen), config.redecision.change):
-        why = "nothing has changed enough"
-    if why:
-        _log.debug("job %d keeps its size: %s", candidate.job.job_id, why, extra={"job_id": candidate.job.job_id})
-        return None
-    try:
-        check_form(candidate.job)
-        view = job_view(candidate, history.request, rule, seen, views, config)
-    except Skipped:
-        return None  # the site, its rules or the job have changed since the first decision
-    if len(seen.queued) >= config.redecision.head and not could_start_now(view, seen):
-        return None
-    memory_gib = gpu_memory_gib(candidate.job.gpu_type, seen, config)
-    return Question(candidate, view, seen, encode(view, seen, config.objective.weights), memory_gib)
+class _Pass:
+    """One pass through the queue of one partition."""
+
+    def __init__(
+        self,
+        partition: str,
+        candidates: Mapping[int, Candidate],
+        histories: Mapping[JobKey, JobHistory],
+        asked: dict[JobKey, Situation],
+        snapshot: Snapshot,
+        config: Config,
+        agent: AgentClient,
+        views: ClusterViews,
+    ) -> None:
+        """Raise Skipped if the partition has no usable node."""
+        self._partition = partition
+        self._view = views.of(partition)
+        self._candidates = candidates
+        self._histories = histories
+        self._asked = asked
+        self._snapshot = snapshot
+        self._config = config
+        self._agent = agent
+        self._views = views
+        self._queue = queue_of(partition, snapshot.jobs, snapshot.taken_s)
+        self._seen: dict[int, JobView] = {}
+        self._decisions: dict[int, Decision] = {}
+
+    def decided(self) -> Decided:
+        """The jobs that get another size, each with its decision."""
+        section = self._config.redecision
+        view = dataclasses.replace(self._view, free=left_by(self._new_sizes(), self._view.free))
+        waiting = [self._waiting(place, job, view) for place, job in enumerate(self._queue[:DEPTH])]
+        resized = decide_pass(
+            waiting,
+            len(self._queue),
+            view,
+            self._limits(),
+            self._ask,
+            LateRules(head=section.head, min_gain=section.min_gain, max_updates=section.max_updates),
+            self._accept,
+        )
+        return [
+            (
+                self._candidates[self._queue[place].job_id],
+                msgspec.structs.replace(self._decisions[place], predicted_gain=each.gain),
+            )
+            for place, each in resized.items()
+        ]
+
+    def _waiting(self, place: int, job: JobRecord, view: ClusterView) -> Waiting:
+        """One job of the queue; ``least`` is set where the agent may be asked about it now."""
+        run_s = self._snapshot.run_times.expected_s(job)
+        size = _size_if_it_waits_for_resources(job)
+        seen = self._job(place, view) if size is not None else None
+        if seen is None:
+            return Waiting(size, run_s)
+        self._seen[place] = seen
+        least = allocation_for(smallest(seen, view), seen.request, seen.bounds, view.shape, lambda _: 1.0)
+        within_s = starts_within_s(job, self._snapshot.taken_s)
+        return Waiting(size, run_s, seen.request, seen.run_time, least, within_s)
+
+    def _job(self, place: int, view: ClusterView) -> JobView | None:
+        """What the policy sees of the job at a place of the queue; None if nothing may be asked about it now."""
+        job = self._queue[place]
+        candidate = self._candidates.get(job.job_id)
+        history = None if candidate is None else self._histories.get(candidate.key)
+        if candidate is None or history is None:
+            return None
+        rule = self._config.rule(candidate.tag.rule)
+        why = why_not_redecided(job, history, place, view, self._config.redecision, self._snapshot.taken_s)
+        if why:
+            _log.debug("job %d keeps its size: %s", job.job_id, why, extra={"job_id": job.job_id})
+        if why or rule is None:
+            return None
+        try:
+            check_form(job)
+            return job_view(candidate, history.request, rule, view, self._views, self._config)
+        except Skipped:
+            return None  # the site, its rules or the job have changed since the first decision
+
+    def _ask(self, place: int, view: ClusterView) -> Allocation | None:
+        candidate = self._candidates[self._queue[place].job_id]
+        history, now = self._histories[candidate.key], situation_in(view)
+        then = self._asked.get(candidate.key) or situation_at(history.decisions[-1])
+        if not changed_enough(then, now, self._config.redecision.change):
+            return None
+        seen = self._seen[place]
+        question = Question(
+            candidate,
+            seen,
+            view,
+            encode(seen, view, self._config.objective.weights),
+            gpu_memory_gib(candidate.job.gpu_type, view, self._config),
+        )
+        answers = self._agent.decide([question.encoded], sample=False)
+        self._asked[candidate.key] = now
+        decision = decision_from(question, answers.answers[0], answers.policy_version, self._snapshot)
+        if decision.allocation is None or not _may_become(decision.allocation, history, self._snapshot):
+            return None
+        self._decisions[place] = msgspec.structs.replace(decision, log_probability=None)
+        return decision.allocation
+
+    def _accept(self, place: int, size: Allocation) -> None:
+        """Count a size against the limits from now on."""
+        self._snapshot.granted[self._queue[place].job_id] = size
+
+    def _new_sizes(self) -> list[Allocation]:
+        """What this cycle gave to jobs that are not in the queue yet."""
+        queued = {job.job_id for job in self._queue}
+        return [
+            self._snapshot.granted[job.job_id]
+            for job in self._snapshot.jobs
+            if job.job_id in self._snapshot.granted
+            and job.job_id not in queued
+            and job.partition.split(",")[0] == self._partition
+        ]
+
+    def _limits(self) -> FloatArray:
+        """Seconds until each job that runs in the partition reaches its time limit, and its GPUs: (running, 2)."""
+        now_s = self._snapshot.taken_s
+        rows = [
+            (max(0.0, job.started_s + job.time_limit_s - now_s), job.gpus)
+            for job in self._snapshot.jobs
+            if job.running and self._partition in job.partition.split(",")
+        ]
+        return np.array(rows, dtype=np.float64).reshape(-1, 2)
 
 
 def _may_become(proposed: Allocation, history: JobHistory, snapshot: Snapshot) -> bool:
@@ -158,45 +209,10 @@ def _may_become(proposed: Allocation, history: JobHistory, snapshot: Snapshot) -
     return unlimited or not takes_more(proposed, history.size)
 
 
-def _gains(
-    name: str,
-    partition: _Partition,
-    questions: Mapping[JobKey, Question],
-    proposed: Mapping[JobKey, Allocation],
-    histories: Mapping[JobKey, JobHistory],
-    snapshot: Snapshot,
-    min_gain: float,
-) -> dict[JobKey, float]:
-    """The sizes proposed for one partition's jobs that pay, each with its predicted gain."""
-    proposals = {}
-    keys = {}
-    for key, allocation in proposed.items():
-        question = questions[key]
-        if question.candidate.partition == name:
-            place = len(question.cluster.queued)
-            keys[place] = key
-            proposals[place] = Proposal(
-                request=question.view.request,
-                present=histories[key].size,
-                proposed=allocation,
-                view=question.cluster,
-                starts_within_s=starts_within_s(question.candidate.job, question.cluster.time_s),
-                run_time=question.view.run_time,
-            )
-    gains = gains_that_pay(
-        partition.queue,
-        proposals,
-        partition.view.free,
-        min_gain,
-        lambda place: _grant(questions[keys[place]], proposed[keys[place]], snapshot),
-    )
-    return {keys[place]: gain for place, gain in gains.items()}
-
-
-def _grant(question: Question, allocation: Allocation, snapshot: Snapshot) -> bool:
-    """Count a size against the limits from now on; refuse it if what other jobs were granted meanwhile forbids it."""
-    job, wait_s = question.candidate.job, question.cluster.expected_wait_s(allocation)
-    if obstacle(job, question.view.request, allocation, snapshot.site, wait_s):
-        return False
-    snapshot.granted[job.job_id] = allocation
-    return True
+def _size_if_it_waits_for_resources(job: JobRecord) -> Allocation | None:
+    if job.reason not in WAITS_FOR_RESOURCES:
+        return None
+    try:
+        return size_of(job)
+    except Skipped:
+        return None

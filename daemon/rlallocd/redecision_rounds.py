@@ -1,4 +1,4 @@
-"""Rounds of pending re-decisions: when they are due, and in which situation the agent was last asked about a job."""
+"""When pending jobs are decided again: after resources were freed, and every ``redecision.every_s``."""
 
 import logging
 import time
@@ -37,15 +37,19 @@ class RedecisionRounds:
         self._agent = agent
         self._counters = counters
         self._last_round = Interval(clock)
+        self._held: frozenset[int] = frozenset()
+        self._usable: frozenset[str] = frozenset()
         self._asked: dict[JobKey, Situation] = {}
 
     def decide(self, snapshot: Snapshot, config: Config) -> tuple[tuple[Candidate, Decision], ...]:
-        """Decisions for pending jobs that another size serves better; none before ``redecision.every_s`` has passed.
+        """Decisions for pending jobs that another size serves better, once resources were freed.
 
-        Without the agent all jobs keep their sizes. Raises StoreError.
+        They are freed when a job ends or a node comes back between two snapshots; without that a round is due after
+        ``redecision.every_s``. Without the agent all jobs keep their sizes. Raises StoreError.
         """
         section = config.redecision
-        if not section.max_updates or not self._last_round.passed(section.every_s):
+        freed = self._resources_freed(snapshot)
+        if not section.max_updates or not (freed or self._last_round.passed(section.every_s)):
             return ()
         self._last_round.restart()
         pending = find_redecision_candidates(snapshot.jobs, config, snapshot.taken_s)
@@ -54,13 +58,22 @@ class RedecisionRounds:
         if not pending:
             return ()
         histories = self._store.histories(keys)
+        before = dict(self._asked)
         try:
-            again = redecide(pending, histories, self._asked, snapshot, config, self._agent)
+            decided = redecide(pending, histories, self._asked, snapshot, config, self._agent)
         except AgentUnavailable as err:
             self._counters["redecision_unanswered"] += 1
             _log.warning("pending jobs keep their sizes: %s", err)
+            self._asked = before
             return ()
-        self._asked.update(again.asked)
-        self._counters["redecision_asked"] += len(again.asked)
-        self._counters["redecision_updated"] += len(again.decided)
-        return again.decided
+        self._counters["redecision_asked"] += sum(before.get(key) != now for key, now in self._asked.items())
+        self._counters["redecision_updated"] += len(decided)
+        return tuple(decided)
+
+    def _resources_freed(self, snapshot: Snapshot) -> bool:
+        """Whether a job has ended or a node has come back since the last snapshot."""
+        held = frozenset(job.job_id for job in snapshot.jobs if job.running)
+        usable = frozenset(node.name for node in snapshot.nodes if node.usable)
+        freed = bool(self._held - held or usable - self._usable)
+        self._held, self._usable = held, usable
+        return freed

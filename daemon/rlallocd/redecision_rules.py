@@ -1,26 +1,18 @@
-"""Pending re-decisions: which jobs the agent is asked about again, when, and whether another size pays.
+"""Pending re-decisions: which jobs a pass of late decisions may ask about, and which sizes they may get.
 
-Pure functions. The agent is asked about a job again once the cluster or the queue has changed enough since the last
-question. The job gets another size only if that is expected to save enough; never a size that it had before, and only
-a few times. Jobs that are about to start are left alone. docs/explanation/redecision.md has the rules for people.
+Pure functions; ``rlalloc.late_decisions`` has the pass itself. A job gets only a size that it has not had, and only a
+few times. Jobs that are about to start are left alone. docs/explanation/redecision.md has the rules for people.
 """
-
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import numpy as np
 
-from rlalloc.allocation import allocation_for
 from rlalloc.config import RedecisionSection
-from rlalloc.heuristics import TUNED_PRICE, expected_cost_s, smallest
-from rlalloc.job import Allocation, JobView
+from rlalloc.job import Allocation
 from rlalloc.observation import FEATURES, SCHEMA_ID
-from rlalloc.run_time import RunTimeEstimate
 from rlalloc.store import Decision, JobHistory
-from rlalloc.view import ClusterView, FloatArray
-from rlallocd.candidates import WAITS_FOR_RESOURCES
-from rlallocd.request_sizes import Skipped, differences, size_of
+from rlalloc.view import ClusterView
+from rlallocd.request_sizes import differences
 from rlallocd.slurm import JobRecord
 
 
@@ -30,21 +22,6 @@ class Situation(msgspec.Struct, frozen=True):
     gpus: int
     free_gpus: int
     ahead: int
-
-
-class Proposal(msgspec.Struct, frozen=True):
-    """Another size for a job, and the view of the cluster from the job's place in the queue.
-
-    ``starts_within_s`` is when Slurm expects the job to start in its present size, None if Slurm does not say.
-    ``run_time`` is expected in the size of the request; None where only its time limit is known.
-    """
-
-    request: Allocation
-    present: Allocation
-    proposed: Allocation
-    view: ClusterView
-    starts_within_s: float | None = None
-    run_time: RunTimeEstimate | None = None
 
 
 def situation_in(view: ClusterView) -> Situation:
@@ -71,9 +48,12 @@ def changed_enough(then: Situation | None, now: Situation, change: float) -> boo
 
 
 def why_not_redecided(
-    job: JobRecord, history: JobHistory, view: ClusterView, section: RedecisionSection, now_s: float
+    job: JobRecord, history: JobHistory, place: int, view: ClusterView, section: RedecisionSection, now_s: float
 ) -> str:
-    """Why the agent is not asked about a pending job again now; an empty string if it is."""
+    """Why the agent is not asked about a pending job again now; an empty string if it is.
+
+    ``place`` is the job's in the queue of a partition, of which ``view`` is.
+    """
     changed_by_others = differences(job, history.size)
     soon = starts_within_s(job, now_s)
     reasons = (
@@ -81,11 +61,9 @@ def why_not_redecided(
         (job.is_array, "an array is decided once, for all its tasks"),
         (history.is_open, "an update of it is not finished"),
         (history.further_updates >= section.max_updates, f"it was already updated {history.further_updates} times"),
-        # A decision in the future: the clock has been set back since.
-        (0 <= now_s - history.decisions[-1].decided_s < section.every_s, "it was decided just now"),
         (bool(changed_by_others), f"somebody else changed it: {'; '.join(changed_by_others)}"),
         (soon is not None and soon <= section.leave_alone_s, "Slurm expects to start it soon"),
-        (not len(view.queued) and view.fits_now(history.size), "it is at the head of the queue and fits"),
+        (place == 0 and view.fits_now(history.size), "it is at the head of the queue and fits"),
     )
     return next((reason for applies, reason in reasons if applies), "")
 
@@ -93,12 +71,6 @@ def why_not_redecided(
 def starts_within_s(job: JobRecord, now_s: float) -> float | None:
     """Seconds until Slurm expects a pending job to start; None if Slurm does not say, or that moment has passed."""
     return job.started_s - now_s if job.started_s >= now_s else None
-
-
-def could_start_now(job: JobView, view: ClusterView) -> bool:
-    """Whether the smallest size inside a job's bounds fits into the free resources."""
-    least = allocation_for(smallest(job, view), job.request, job.bounds, view.shape, lambda _: 1.0)
-    return view.fits_now(least)
 
 
 def is_new(proposed: Allocation, history: JobHistory) -> bool:
@@ -112,67 +84,6 @@ def takes_more(proposed: Allocation, present: Allocation) -> bool:
     """Whether a size takes more of any resource than the present one."""
     counts = ((size.nodes, size.gpus, size.cpus, size.mem_mib) for size in (proposed, present))
     return any(new > old for new, old in zip(*counts, strict=True))
-
-
-def predicted_gain(proposal: Proposal, view: ClusterView) -> float:
-    """The fraction of the present size's expected cost that the proposed size saves; negative if it costs more.
-
-    Slurm's own estimate of the start assumes whole time limits, so it is the better one where it is earlier than
-    ours.
-    """
-    present_s = expected_cost_s(proposal, proposal.present, view)
-    if proposal.starts_within_s is not None:
-        sooner_s = max(0.0, view.expected_wait_s(proposal.present) - proposal.starts_within_s)
-        present_s -= TUNED_PRICE.wait_weight * sooner_s
-    return 1.0 - expected_cost_s(proposal, proposal.proposed, view) / max(1e-9, present_s)
-
-
-def gains_that_pay(
-    queue: Sequence[JobRecord],
-    proposals: Mapping[int, Proposal],
-    free: FloatArray,
-    min_gain: float,
-    grant: Callable[[int], bool] = lambda _: True,
-) -> dict[int, float]:
-    """The proposals that pay, by place in the queue, each with its predicted gain.
-
-    Free resources are given away in the order of the queue: a job that fits takes its part, in its present or its
-    proposed size, before the next job is judged. Else all jobs of a batch would shrink into the same gap.
-    ``grant`` is called with the place of each proposal that pays, in the same order, and may refuse it.
-    """
-    gains: dict[int, float] = {}
-    for place in range(max(proposals, default=-1) + 1):
-        proposal = proposals.get(place)
-        size = _size_if_it_waits_for_resources(queue[place])
-        if proposal is not None:
-            gain = predicted_gain(proposal, dataclasses.replace(proposal.view, free=free))
-            if gain >= min_gain and grant(place):
-                gains[place] = gain
-                size = proposal.proposed
-        if size is not None:
-            free = _without(free, size)
-    return gains
-
-
-def _without(free: FloatArray, size: Allocation) -> FloatArray:
-    """What stays free when a job of this size starts on the fullest nodes that hold it; everything if none do."""
-    need = np.array((size.gpus_per_node, size.cpus_per_node, size.mem_mib_per_node), dtype=np.float64)
-    fitting = np.flatnonzero((free >= need).all(axis=1))
-    if len(fitting) < size.nodes:
-        return free
-    fullest = fitting[np.argsort(free[fitting, 0], kind="stable")][: size.nodes]
-    left = free.copy()
-    left[fullest] -= need
-    return left
-
-
-def _size_if_it_waits_for_resources(job: JobRecord) -> Allocation | None:
-    if job.reason not in WAITS_FOR_RESOURCES:
-        return None
-    try:
-        return size_of(job)
-    except Skipped:
-        return None
 
 
 def _layout(size: Allocation) -> tuple[int, int]:

@@ -53,7 +53,7 @@ class ResizingSimulator(Simulator):
         """Like Simulator.run, with a look at the running jobs every hour."""
         while not self.finished:
             asked = super().run(min(until_s, self._next_look_s))
-            if len(asked) or self.finished or until_s < self._next_look_s:
+            if len(asked) or self.freed or self.finished or until_s < self._next_look_s:
                 return asked
             self._look()
             self._next_look_s += EVERY_S

@@ -51,13 +51,15 @@ class RanJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A workload that has been run, in the order of submission.
 
-    ``by`` says on what, with its version; ``policy`` is the version that decided, empty where none did.
+    ``by`` says on what, with its version; ``policy`` is the version that decided, empty where none did. ``updates``
+    counts those of waiting jobs that rlalloc sent.
     """
 
     mode: Mode
     by: str
     policy: str = ""
     load_of_machine: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    updates: int = 0
     jobs: tuple[RanJob, ...]
 
     @property

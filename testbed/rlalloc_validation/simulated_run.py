@@ -14,7 +14,7 @@ from rlalloc_simulator.engine import NodeOverhead, SimulatedSite, SubmittedJob
 from rlalloc_simulator.engine.engine_records import STATE_NAMES, Record
 from rlalloc_simulator.engine.job_table import allocation_of
 from rlalloc_simulator.report.recording import RecordedSimulator
-from rlalloc_simulator.site_from_workload import site_of, submitted_from
+from rlalloc_simulator.site_from_workload import site_of, submitted_from, with_late_decisions
 from rlalloc_simulator.workloads import Header, WorkloadJob
 from rlalloc_validation.recorded_run import RanJob, Run
 from rlalloc_validation.validation_settings import Mode, ValidationError, ValidationSettings, sizes_jobs
@@ -69,13 +69,15 @@ def simulate_at(
     zero_s = math.floor(min(submitted_s.values()) / ALIGNED_S) * ALIGNED_S
     at_s = {number: time_s - zero_s for number, time_s in submitted_s.items()}
     site = site_for(header, jobs, settings, launch_s)
+    if mode == "late":
+        site = with_late_decisions(site, float(settings.poll_s))
     shifted = [msgspec.structs.replace(job, submit_s=max(0.0, at_s[job.id])) for job in jobs]
     shifted.sort(key=lambda job: job.submit_s)
     submitted = submitted_from(shifted, site)
     if not sizes_jobs(mode):
         submitted = [msgspec.structs.replace(job, managed=False) for job in submitted]
     simulator = RecordedSimulator(site, submitted)
-    drive(simulator, submitted, policy if sizes_jobs(mode) else None)
+    driven = drive(simulator, submitted, policy if sizes_jobs(mode) else None)
     nodes = {run.job: run.nodes for run in simulator.history().runs}
     ran = [
         _ran(job, one, record, size, nodes.get(place, ()), zero_s)
@@ -83,7 +85,7 @@ def simulate_at(
             zip(shifted, submitted, simulator.outcomes(), simulator.world.sizes, strict=True)
         )
     ]
-    return Run(mode=mode, by=BY, jobs=tuple(sorted(ran, key=lambda job: job.number)))
+    return Run(mode=mode, by=BY, updates=driven.updates, jobs=tuple(sorted(ran, key=lambda job: job.number)))
 
 
 def launch_s_of(header: Header, jobs: Sequence[WorkloadJob], settings: ValidationSettings, run: Run) -> float:

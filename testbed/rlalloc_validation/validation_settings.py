@@ -11,8 +11,9 @@ from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
 from rlalloc.policies import Routing
 from rlalloc_simulator.engine import Interception, SchedulerParameters
 
-Mode = Literal["off", "shadow", "enforce", "price-ef"]
-"""Without rlalloc, deciding but touching nothing, sizing jobs, and sizing them by price-EF in the policy's stead."""
+Mode = Literal["off", "shadow", "enforce", "price-ef", "late"]
+"""Without rlalloc, deciding but touching nothing, sizing jobs when they come, sizing them by price-EF in the policy's
+stead, and price-EF when jobs could start."""
 PRICE_EF: Final = Routing.by(f"price-ef{SMALLEST_AREA_FIRST}")
 """How the agent answers in the mode of that name."""
 MODES: Final[tuple[Mode, ...]] = ("off", "shadow", "enforce")
@@ -82,13 +83,18 @@ class ValidationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     @property
     def interception(self) -> Interception:
-        """What rlalloc does to jobs: each is decided once, and never submitted again."""
+        """What rlalloc does to jobs: each is decided when it comes, and never submitted again."""
         return Interception(grace=float(self.grace_s), decision_interval=float(self.poll_s), resubmit_killed=False)
 
 
 def sizes_jobs(mode: Mode) -> bool:
     """Whether jobs get other sizes than they asked for."""
-    return mode in ("enforce", "price-ef")
+    return mode in ("enforce", "price-ef", "late")
+
+
+def asks_price_ef(mode: Mode) -> bool:
+    """Whether price-EF answers in the policy's stead."""
+    return mode in ("price-ef", "late")
 
 
 def write_settings(folder: Path, settings: ValidationSettings) -> None:

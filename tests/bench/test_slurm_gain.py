@@ -109,13 +109,15 @@ def test_figures_of_a_workload() -> None:
     runs: dict[Mode, Run] = {
         "off": run("off", 10, 30),
         "price-ef": run("price-ef", 10, 10, size=msgspec.structs.replace(SIZE, gpus_per_node=2)),
+        "late": run("late", 10, 20),
         "enforce": run("enforce", 5, 20, state="TIMEOUT"),
     }
-    found = measured_of("demo", 1, runs, {"off": (30.0, 50.0), "price-ef": (10.0,), "enforce": (30.0,)})
+    predicted_s: dict[Mode, tuple[float, ...]] = dict.fromkeys(runs, (30.0,))
+    found = measured_of("demo", 1, runs, {**predicted_s, "off": (30.0, 50.0), "price-ef": (10.0,)})
     assert (found.ratio("price-ef", "real"), found.ratio("price-ef", "predicted")) == (0.5, 0.25)
     assert found.ratio("enforce", "real", "price-ef") == 1.25
-    assert [found.taken[mode].resized for mode in COMPARED] == [0, 2, 0]
-    assert [found.taken[mode].ended_otherwise for mode in COMPARED] == [0, 0, 2]
+    assert [found.taken[mode].resized for mode in COMPARED] == [0, 2, 0, 0]
+    assert [found.taken[mode].ended_otherwise for mode in COMPARED] == [0, 0, 0, 2]
     with pytest.raises(ValidationError, match="ran other jobs"):
         measured_of("demo", 1, {**runs, "enforce": run("enforce", 5)}, {})
 

@@ -1,12 +1,15 @@
 """Late decisions: who is asked in a pass, against what, and who gets another size; by hand, nodes of 8 GPUs."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
-from rlalloc.job import Allocation, Shares
+from rlalloc.heuristics import expected_cost_s
+from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.late_decisions import (
     Ask,
     FreeGpus,
@@ -14,6 +17,7 @@ from rlalloc.late_decisions import (
     Waiting,
     decide_pass,
     first_shares,
+    gain_of,
     left_by,
     without,
 )
@@ -100,6 +104,24 @@ def test_a_size_has_to_save_enough() -> None:
     for least, taken in ((gain - 0.01, 1), (gain + 0.01, 0)):
         decided = decide_pass(queue, 1, cluster(8), NOBODY_RUNS, answering(2), LateRules(min_gain=least))
         assert len(decided) == taken
+
+
+def test_an_earlier_start_that_slurm_expects_counts_for_the_present_size() -> None:
+    releases = np.array([(5000.0, 8, 0, 0)])
+    view = dataclasses.replace(cluster(2, 0), releases=releases)
+    job = waiting(8, 600)
+    ours, later, sooner = (gain_of(job._replace(starts_within_s=at), size(2), view) for at in (None, 9000.0, 100.0))
+    assert later == ours > 0.15
+    assert sooner < 0
+
+
+def test_the_gain_is_the_part_of_the_expected_cost_that_is_saved() -> None:
+    view = dataclasses.replace(cluster(2, 0), releases=np.array([(5000.0, 8, 0, 0)]))
+    job = waiting(8, 600)
+    seen = JobView("train", size(8, 600), bounds_for(size(8, 600), Directives(), SiteBounds(), SHAPE), 0.0, 0)
+    present_s, proposed_s = (expected_cost_s(seen, each, view) for each in (size(8, 600), size(2, 600)))
+    assert present_s > 5000 > proposed_s
+    assert gain_of(job, size(2, 600), view) == pytest.approx(1 - proposed_s / present_s)
 
 
 def test_a_pass_asks_about_so_many() -> None:

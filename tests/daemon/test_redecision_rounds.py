@@ -1,4 +1,4 @@
-"""Looking at a queue of waiting jobs: one question for all of them, asked again only when something has changed."""
+"""Rounds of late decisions: who is asked about, and when the next round comes."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -105,12 +105,14 @@ def _snapshot(jobs: Sequence[JobRecord], taken_s: float = NOW_S, free_gpus: int 
     )
 
 
-def test_all_are_asked_about_in_one_batch_and_beyond_the_head_only_those_that_could_start(room: Room) -> None:
+def test_only_those_are_asked_about_that_could_start_and_no_more_than_the_head(room: Room) -> None:
+    """Nothing is free in one partition; in the other, one node has eight free GPUs for twenty jobs."""
     jobs = [*_jobs(FULL, 1, 20), *_jobs(ROOMY, 101, 20)]
     room.add(jobs)
-    room.room.decide(_snapshot(jobs), CONFIG)
-    assert room.asked() == (1, HEAD + 20)
-    assert room.counters["redecision_asked"] == HEAD + 20
+    decided = room.room.decide(_snapshot(jobs, free_gpus=7), CONFIG)
+    assert 1 <= room.asked()[1] <= HEAD
+    assert room.counters["redecision_asked"] == room.asked()[1]
+    assert {candidate.partition for candidate, _ in decided} <= {ROOMY}
 
 
 def test_no_more_are_made_smaller_for_a_hole_than_fit_into_it(room: Room) -> None:
@@ -137,30 +139,55 @@ def test_only_sizes_that_are_given_count_against_limits(room: Room) -> None:
     assert snapshot.granted == {decision.job_id: decision.allocation for _, decision in decided}
 
 
-def test_nobody_is_asked_about_again_until_something_has_changed(room: Room) -> None:
-    jobs = _jobs(FULL, 1, 3)
+def test_a_round_comes_when_resources_were_freed_and_else_after_its_interval(room: Room) -> None:
+    jobs = _jobs(ROOMY, 101, 3)
     room.add(jobs)
-    assert room.room.decide(_snapshot(jobs), CONFIG) == ()
+    room.room.decide(_snapshot(jobs), CONFIG)
+    rounds = room.asked()[0]
+    assert rounds
     room.clock.now_s = 10
-    room.room.decide(_snapshot(jobs[1:], NOW_S + 10), CONFIG)  # too early to look
+    assert room.room.decide(_snapshot(jobs, NOW_S + 10, free_gpus=3), CONFIG) == ()  # no job has ended
+    assert room.asked()[0] == rounds
+    freed = _snapshot(jobs, NOW_S + 11, free_gpus=4)
+    ended = msgspec.structs.replace(freed, jobs=tuple(job for job in freed.jobs if job.job_id != 1002))
+    room.room.decide(ended, CONFIG)
+    now = room.asked()[0]
+    assert now > rounds
+    room.clock.now_s = 41
+    room.room.decide(_snapshot(jobs, NOW_S + 41, free_gpus=6), CONFIG)
+    assert room.asked()[0] > now
+
+
+def test_a_node_that_comes_back_brings_a_round(room: Room) -> None:
+    jobs = _jobs(ROOMY, 101, 3)
+    room.add(jobs)
+    whole = _snapshot(jobs)
+    nodes = tuple(msgspec.structs.replace(node, usable=node.name != "roomy0") for node in whole.nodes)
+    room.room.decide(msgspec.structs.replace(whole, nodes=nodes), CONFIG)
+    assert room.asked() == (0, 0)  # the only one with free GPUs is away
+    assert room.room.decide(whole, CONFIG)
+
+
+def test_nobody_is_asked_about_again_until_something_has_changed(room: Room) -> None:
+    jobs = _jobs(ROOMY, 101, 1)
+    room.add(jobs)
+    room.room.decide(_snapshot(jobs), CONFIG)
+    asked = room.asked()
     room.clock.now_s = 31
-    room.room.decide(_snapshot(jobs, NOW_S + 31), CONFIG)  # nothing has changed
-    assert room.asked() == (1, 3)
-    room.clock.now_s = 62
-    room.room.decide(_snapshot(jobs[1:], NOW_S + 62), CONFIG)  # the first has gone: two have fewer ahead
-    assert room.asked() == (2, 5)
+    room.room.decide(_snapshot(jobs, NOW_S + 31), CONFIG)
+    assert room.asked() == asked
 
 
 @pytest.mark.parametrize("step_s", [-8_000.0, 86_400.0])
-def test_a_step_of_the_clock_neither_hurries_a_look_nor_puts_it_off(room: Room, step_s: float) -> None:
-    jobs = _jobs(FULL, 1, 3)
+def test_a_step_of_the_clock_neither_hurries_a_round_nor_puts_it_off(room: Room, step_s: float) -> None:
+    jobs = _jobs(ROOMY, 101, 3)
     room.add(jobs)
     room.room.decide(_snapshot(jobs), CONFIG)
-    room.room.decide(_snapshot(jobs[1:], NOW_S + step_s), CONFIG)
-    assert room.asked() == (1, 3)
+    asked = room.asked()
+    assert room.room.decide(_snapshot(jobs, NOW_S + step_s, free_gpus=4), CONFIG) == ()
     room.clock.now_s = 31
-    room.room.decide(_snapshot(jobs[1:], NOW_S + 31 + step_s), CONFIG)
-    assert room.asked() == (2, 5)
+    room.room.decide(_snapshot(jobs, NOW_S + 31 + step_s, free_gpus=4), CONFIG)
+    assert room.asked() > asked
 
 
 def test_what_was_never_decided_is_not_decided_here(room: Room) -> None:

@@ -60,7 +60,7 @@ class RecordedSimulator(Simulator):
             asked = super().run(event_s)
             self._look()
             self._tell()
-            if len(asked):
+            if len(asked) or self.freed:
                 return asked
         return np.empty(0, dtype=np.int64)
 
