@@ -18,7 +18,7 @@ from slurm_gain.gain_plan import COMPARED, NAMES, SIZED, WorkloadName
 from slurm_gain.gains import Measured
 
 COLOURS: Final[dict[Mode, str]] = {"off": "#999999", "price-ef": "#0072B2", "late": "#009E73", "enforce": "#D55E00"}
-MARKERS: Final[dict[WorkloadName, str]] = {"contention": "o", "demo": "s"}
+MARKERS: Final[dict[WorkloadName, str]] = {"contention": "o", "modest": "^", "demo": "s"}
 WIDTH: Final = 0.8 / len(COMPARED)
 """Of a bar; the bars of one seed stand together."""
 

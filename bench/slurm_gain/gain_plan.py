@@ -9,7 +9,7 @@ import msgspec
 from rlalloc_demo.demo_configuration import GRACE_S
 from rlalloc_demo.demo_workload import read_workloads
 from rlalloc_simulator.workloads import Header, WorkloadJob
-from rlalloc_validation.contention import contention
+from rlalloc_validation.contention import contention, modest
 from rlalloc_validation.recorded_run import run_file
 from rlalloc_validation.validate import prepare_workload
 from rlalloc_validation.validation_settings import (
@@ -21,7 +21,7 @@ from rlalloc_validation.validation_settings import (
 )
 from slurm_gain.demo_as_workload import NODES, demo_workload
 
-WorkloadName = Literal["contention", "demo"]
+WorkloadName = Literal["contention", "modest", "demo"]
 
 BEFORE: Final[Mode] = "off"
 SIZED: Final[tuple[Mode, ...]] = ("price-ef", "late", "enforce")
@@ -53,6 +53,8 @@ class Planned(msgspec.Struct, frozen=True):
         """Make the workload. Raises DemoError, DemoWorkloadError."""
         if self.workload == "contention":
             return contention(self.settings)
+        if self.workload == "modest":
+            return modest(self.settings)
         return demo_workload(read_workloads().workload, self.seed)
 
 
@@ -67,7 +69,7 @@ def plan(workloads: Sequence[WorkloadName], seeds: int, contended: ValidationSet
 
 def settings_of(workload: WorkloadName, seed: int, contended: ValidationSettings) -> ValidationSettings:
     """Return the site and the workload. The demo's has its nodes and its grace, else the same scheduler."""
-    if workload == "contention":
+    if workload != "demo":
         return msgspec.structs.replace(contended, seed=seed)
     _, jobs = demo_workload(read_workloads().workload, seed)
     last_s = max(job.submit_s for job in jobs)

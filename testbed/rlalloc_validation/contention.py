@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +26,11 @@ RUN_RANGE_S: Final = (8.0, 170.0)
 BURST_RATE: Final = (1.9, 0.35)
 """Arrivals a second over their mean, in the bursts and in the calms that take turns."""
 BURSTS: Final = 4
+MEASURED: Final[tuple[CurveName, ...]] = ("bert", "imagenet", "deepspeech2", "cifar10", "yolov3")
+ROUND_LIMITS_S: Final = (60, 120, 300, 600, 1800)
+LIMIT_MARGIN: Final = 1.1
+RESIZABLE: Final = 0.3
+"""The last four are those of the modest site."""
 MANAGED: Final = 0.75
 """Part of the jobs that are rlalloc's, and moldable; no rule covers the others, which are rigid."""
 FAILING: Final = 0.07
@@ -55,6 +61,34 @@ def contention(settings: ValidationSettings) -> tuple[Header, list[WorkloadJob]]
         cluster=ClusterDescription(nodes=(group,)),
     )
     return header, list(_jobs(settings, random, submits_s, counts, runs_s.clip(5.0, None)))
+
+
+def modest(settings: ValidationSettings) -> tuple[Header, list[WorkloadJob]]:
+    """The same submissions on a modest site; the same settings give the same one.
+
+    RESIZABLE of the jobs may be resized, from one GPU to four times their request; nobody declares CPUs or memory.
+    Speed-ups are those of all models that Pollux measured, most of them flatter than what rlalloc expects. Time
+    limits are as people choose them: half of the jobs a round one that fits, half the longest there is.
+    """
+    random = np.random.default_rng([settings.seed, 1])
+    header, jobs = contention(settings)
+    return header, [_as_people_ask(job, settings, random) for job in jobs]
+
+
+def _as_people_ask(job: WorkloadJob, settings: ValidationSettings, random: np.random.Generator) -> WorkloadJob:
+    too_short = job.request.time_limit_s < job.needs.run_time_s
+    resized = bool(random.random() < RESIZABLE) and not too_short
+    round_s = next(limit_s for limit_s in ROUND_LIMITS_S if limit_s > job.needs.run_time_s * LIMIT_MARGIN)
+    limit_s = round_s if random.random() < 1 / 2 else ROUND_LIMITS_S[-1]
+    curve: CurveName = MEASURED[int(random.integers(len(MEASURED)))]
+    most = min(settings.gpus_per_node * max(1, settings.nodes // 2), 4 * job.request.gpus)
+    return msgspec.structs.replace(
+        job,
+        request=job.request if too_short else msgspec.structs.replace(job.request, time_limit_s=limit_s),
+        needs=msgspec.structs.replace(job.needs, speed=Speed(curve)),
+        job_class="train" if resized else None,
+        directives=f"class=train gpus=1-{max(job.request.gpus, most)}" if resized else "",
+    )
 
 
 def _jobs(
