@@ -26,7 +26,7 @@ _STOPS_WITHIN_S: Final = 120.0
 
 def checkout() -> Path:
     """The checkout that this module belongs to. Raises ValidationError if there is none."""
-    root = Path(__file__).resolve().parents[3]
+    root = Path(__file__).resolve().parents[2]
     if not all((root / folder).is_dir() for folder in FOLDERS) or not (root / "bench" / PROGRAM).is_dir():
         raise ValidationError(
             "the real site comes from the project's checkout (bench/ and testbed/), and this rlalloc is installed "

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from rlalloc.heuristics import price_ef
 from rlalloc_simulator.workloads import read_workload
 from rlalloc_validation.contention import contention
+from rlalloc_validation.real_site import checkout
 from rlalloc_validation.recorded_run import RanJob, Run, write_run
 from rlalloc_validation.simulated_run import launch_s_of, simulate
 from rlalloc_validation.validate import prepare
@@ -137,3 +138,7 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
     assert "run the workload on the real site first" in " ".join(said.split())
     code, said = invoke(folder)
     assert "is not empty" in said
+
+
+def test_the_real_site_comes_from_this_checkout() -> None:
+    assert (checkout() / "pyproject.toml").is_file()
