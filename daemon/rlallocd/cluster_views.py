@@ -3,6 +3,7 @@
 import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -13,6 +14,17 @@ from rlallocd.known_run_times import LIMITS_ONLY, KnownRunTimes
 from rlallocd.node_sets import NodeSets
 from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord, NodeRecord
+
+MOST_VIEWS: Final = 256
+"""So many views of one snapshot are kept."""
+_Key = TypeVar("_Key")
+
+
+class _Demand(NamedTuple):
+    """What the jobs of a partition hold and ask for: ``ClusterView.releases`` and ``queued``."""
+
+    releases: FloatArray
+    queued: FloatArray
 
 
 class ClusterViews:
@@ -36,6 +48,8 @@ class ClusterViews:
         self._jobs: defaultdict[str, list[JobRecord]] = defaultdict(list)
         self._sets = NodeSets(nodes)
         self._views: dict[tuple[str, str, str, str], ClusterView] = {}
+        self._of_nodes: dict[tuple[str, tuple[str, ...]], ClusterView] = {}
+        self._demand: dict[str, _Demand] = {}
         self._user_running_gpus: Counter[str] = Counter()
         for job in jobs:
             if job.pending or job.running:
@@ -55,11 +69,20 @@ class ClusterViews:
         return self._view(key, self._sets.nodes_for(job, partition))
 
     def _view(self, key: tuple[str, str, str, str], nodes: Sequence[NodeRecord]) -> ClusterView:
+        """Views of the same nodes are one, and all of a partition share what its jobs hold and ask for."""
         if key not in self._views:
-            self._views[key] = partition_view(
-                key[0], nodes, self._jobs[key[0]], self._now_s, self._rules, self.run_times
-            )
+            same = key[0], tuple(node.name for node in nodes)
+            if same not in self._of_nodes:
+                _make_room(self._of_nodes)
+                self._of_nodes[same] = _view_of(key[0], nodes, self._demand_of(key[0]), self._now_s, self._rules)
+            _make_room(self._views)
+            self._views[key] = self._of_nodes[same]
         return self._views[key]
+
+    def _demand_of(self, partition: str) -> "_Demand":
+        if partition not in self._demand:
+            self._demand[partition] = _demand(partition, self._jobs[partition], self._now_s, self.run_times)
+        return self._demand[partition]
 
     def user_running_gpus(self, user: str) -> int:
         """GPUs that a user's jobs hold, in all partitions."""
@@ -78,32 +101,43 @@ def partition_view(
 
     Raises Skipped if it has no usable GPU node.
     """
+    mine = [job for job in jobs if partition in job.partition.split(",")]
+    return _view_of(partition, nodes, _demand(partition, mine, now_s, run_times), now_s, rules)
+
+
+def _demand(partition: str, jobs: Sequence[JobRecord], now_s: float, run_times: KnownRunTimes) -> _Demand:
+    rows = sorted((run_times.remaining_s(job, now_s), job.gpus, job.cpus, job.mem_mib) for job in jobs if job.running)
+    return _Demand(
+        releases=np.array(rows, dtype=np.float64).reshape(-1, 4),
+        queued=_demands(queue_of(partition, jobs, now_s), run_times),
+    )
+
+
+def _view_of(
+    partition: str, nodes: Sequence[NodeRecord], demand: _Demand, now_s: float, rules: UrgencyRules
+) -> ClusterView:
     usable = [node for node in nodes if node.usable and node.gpus and partition in node.partitions]
     if not usable:
         raise Skipped(f"partition {partition} has no usable GPU node for it", "no-gpu-node")
     largest = max(usable, key=lambda node: (node.gpus, node.cpus, node.mem_mib))
-    mine = [job for job in jobs if partition in job.partition.split(",")]
+    has = np.array([(node.gpus, node.cpus, node.mem_mib) for node in usable], dtype=np.float64)
+    used = np.array([(node.gpus_used, node.cpus_used, node.mem_mib_used) for node in usable], dtype=np.float64)
     return ClusterView(
         time_s=now_s,
         shape=NodeShape(gpus=largest.gpus, cpus=largest.cpus, mem_mib=largest.mem_mib),
-        free=np.array(
-            [
-                (node.gpus - node.gpus_used, node.cpus - node.cpus_used, node.mem_mib - node.mem_mib_used)
-                for node in usable
-            ],
-            dtype=np.float64,
-        ),
-        totals=np.array([(node.gpus, node.cpus, node.mem_mib) for node in usable], dtype=np.float64).sum(axis=0),
-        releases=np.array(
-            sorted(
-                (run_times.remaining_s(job, now_s), job.gpus, job.cpus, job.mem_mib) for job in mine if job.running
-            ),
-            dtype=np.float64,
-        ).reshape(-1, 4),
-        queued=_demands(queue_of(partition, jobs, now_s), run_times),
+        free=has - used,
+        totals=has.sum(axis=0),
+        releases=demand.releases,
+        queued=demand.queued,
         urgency_counts=rules.nice_band > 0,
         gpu_types=_gpu_types(usable),
     )
+
+
+def _make_room(views: dict[_Key, ClusterView]) -> None:
+    """Forget the oldest view where there are too many: a site may have as many constraints as jobs."""
+    if len(views) >= MOST_VIEWS:
+        del views[next(iter(views))]
 
 
 def _gpu_types(nodes: Iterable[NodeRecord]) -> tuple[str, ...]:
