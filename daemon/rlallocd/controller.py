@@ -5,13 +5,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from rlalloc.config import Config
-from rlalloc.errors import PluginError, RlallocError, StoreError
+from rlalloc.errors import RlallocError, StoreError
 from rlalloc.job import Mode
 from rlalloc.run_times.model_files import FOLDER as MODELS
-from rlalloc.store import Application, Decision, Position, Store
+from rlalloc.store import Application, Decision, Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate, find_candidates, find_deferred, is_left_to_decide
 from rlallocd.cycle_schedule import CycleReport
@@ -26,36 +26,25 @@ from rlallocd.limits import is_of_a_size, may_be_ours
 from rlallocd.metrics import Metrics
 from rlallocd.mode_in_force import config_in_force, why_not_enforce
 from rlallocd.nice_decay import NiceDecay
-from rlallocd.outcomes import outcomes_of
+from rlallocd.outcome_collection import OutcomeCollection
 from rlallocd.redecision_rounds import RedecisionRounds
-from rlallocd.retention import Retention
 from rlallocd.signals import Stopping
 from rlallocd.site_predictor import SitePredictor
 from rlallocd.site_profiles import SiteProfiles
 from rlallocd.slurm import (
-    JOBS_PER_CALL,
     AccountingRecord,
     EndedJobs,
     JobRecord,
-    NodeRecord,
-    PartitionRecord,
-    SiteLimits,
     Slurm,
     SlurmError,
 )
+from rlallocd.slurm_readings import SlurmReadings
 from rlallocd.transactions import Applier
 
 _log = logging.getLogger(__name__)
 
-_Read = TypeVar("_Read")
 _WATCH_LIMITS_FOR_S: Final = 3600.0
-_PARTITIONS_EVERY_S: Final = 60.0
-_NODES_EVERY_S: Final = 15.0
-"""Every snapshot shows jobs that start and end, and then nodes are read again. Without such a change they are read
-after this time, for nodes that go down; while one is down, in each cycle."""
 _REMEMBER_DECIDED_FOR_S = 30 * 86400.0
-_WAIT_FOR_OUTCOMES_FOR_S = 90 * 86400.0
-"""rlalloc no longer asks for a job that slurmdbd does not report as ended by then (because it was purged, say)."""
 
 
 class Controller:
@@ -82,14 +71,8 @@ class Controller:
         self._progress = progress
         self._applier = Applier(slurm, store, self.counters, progress=progress, stopping=stopping)
         self._decided = set(store.decided_jobs(time.time() - _REMEMBER_DECIDED_FOR_S))
-        self._partitions: dict[str, PartitionRecord] = {}
-        self._partitions_read = Interval()
-        self._nodes: tuple[NodeRecord, ...] = ()
-        self._nodes_read = Interval()
-        self._holding: frozenset[tuple[int, int, str]] = frozenset()
-        self._outcomes_read = Interval()
-        self._outcomes_after: Position | None = None
-        self._retention = Retention(store, self.counters)
+        self._readings = SlurmReadings(slurm, self.counters, progress)
+        self._outcomes = OutcomeCollection(store, self.counters)
         self._ended_jobs = EndedJobCollection(store, self.counters)
         self._family_runs = FamilyRuns(store)
         self._profiles = SiteProfiles(self.counters)
@@ -99,13 +82,11 @@ class Controller:
         self._nice_decay = NiceDecay(slurm, store, self.counters, progress=progress)
         self._heartbeat = Interval()
         self._pending = 0
-        self._calls = 0
-        self._reading_s = 0.0
 
     def cycle(self) -> CycleReport:
         """Do everything that is due. Failures of Slurm, the store and the system are logged and counted."""
         self.counters["cycles"] += 1
-        self._calls, self._reading_s = 0, 0.0
+        self._readings.begin()
         began_s = time.monotonic()
         decided, failed = 0, False
         try:
@@ -137,8 +118,8 @@ class Controller:
         return CycleReport(
             began_s=began_s,
             decided=decided,
-            calls=self._calls,
-            reading_s=self._reading_s,
+            calls=self._readings.calls,
+            reading_s=self._readings.reading_s,
             failed=failed,
             jobs_of_ours=self._pending > 0,
         )
@@ -148,7 +129,7 @@ class Controller:
         self._wanted = config
         self._take_up_mode()
         self._heartbeat.expire()
-        self._partitions_read.expire()
+        self._readings.forget_partitions()
         self._slurm.set_command_timeout(config.slurm.command_timeout_s)
         self._slurm.forget_limits()
 
@@ -245,23 +226,21 @@ class Controller:
         """Everything that this cycle knows of the cluster: one call for the jobs, and rarely others."""
         now_s = time.time()
         self._profiles.read_into(self._family_runs.speeds, self.config)
-        if self._partitions_read.passed(_PARTITIONS_EVERY_S):
-            self._partitions = self._read(self._slurm.partitions)
-            self._partitions_read.restart()
+        if self._readings.renew_partitions():
             self._take_up_mode()
-        jobs = self._read(self._slurm.jobs)
+        jobs = self._readings.jobs()
         config = self._slurm.config
         snapshot = Snapshot(
             taken_s=now_s,
             jobs=jobs,
-            nodes=self._nodes_beside(jobs),
-            partitions=self._partitions,
-            limits=self._limits(jobs),
+            nodes=self._readings.nodes_beside(jobs),
+            partitions=self._readings.partitions,
+            limits=self._readings.limits(jobs, self._decided),
             memory_limits=(config.max_mem_mib_per_node, config.max_mem_mib_per_cpu),
             run_times=self._run_times.of(jobs, now_s),
             speeds=self._family_runs.speeds,
         )
-        self.metrics.snapshot_s.observe(self._reading_s)
+        self.metrics.snapshot_s.observe(self._readings.reading_s)
         return snapshot
 
     def _take_up_mode(self) -> None:
@@ -272,86 +251,16 @@ class Controller:
         if self.mode_reason:
             _log.warning("not enforcing: %s", self.mode_reason)
 
-    def _nodes_beside(self, jobs: tuple[JobRecord, ...]) -> tuple[NodeRecord, ...]:
-        """The nodes as last read, or read again where a job has started or ended since."""
-        holding = frozenset((job.job_id, job.started_s, job.state) for job in jobs if job.running)
-        old = self._nodes_read.passed(_NODES_EVERY_S) or not all(node.usable for node in self._nodes)
-        if old or holding != self._holding:
-            self._nodes = self._read(self._slurm.nodes)
-            self._nodes_read.restart()
-            self._holding = holding
-        return self._nodes
-
-    def _read(self, read: Callable[[], _Read]) -> _Read:
-        """Read from slurmctld: the calls count in the budget, the time in the share for readings."""
-        asked_s = time.monotonic()
-        try:
-            return self._counted(read)
-        finally:
-            self._reading_s += time.monotonic() - asked_s
-
-    def _counted(self, read: Callable[[], _Read]) -> _Read:
-        """Count the calls of a reading: those of Slurm's commands, or one for pyslurm."""
-        before = sum(self._slurm.calls.values())
-        try:
-            return read()
-        finally:
-            self._calls += max(1, sum(self._slurm.calls.values()) - before)
-            self._progress()
-
-    def _limits(self, jobs: Sequence[JobRecord]) -> SiteLimits | None:
-        """The limits of the users whose jobs we decide; None, and no job is changed, if they cannot be read."""
-        users = {
-            job.user
-            for job in jobs
-            if (job.pending or (job.running and (job.job_id, job.submitted_s) not in self._decided))
-            and read_tag(job.admin_comment)
-        }
-        if not users:
-            return None
-        try:
-            return self._read(lambda: self._slurm.limits(sorted(users)))
-        except SlurmError as err:
-            self.counters["limits_unread"] += 1
-            _log.warning("cannot read limits, jobs run as submitted: %s", err)
-            return None
-
     def _collect_outcomes(self, snapshot: Snapshot) -> None:
-        """Every ``outcomes_every_s``: ask sacct what became of jobs that left the queue, and forget old decisions."""
-        if not self._outcomes_read.passed(self.config.daemon.outcomes_every_s):
-            return
-        self._outcomes_read.restart()
         queued = {(job.base_id, job.submitted_s) for job in snapshot.jobs if job.pending or job.running}
-        now_s = time.time()
-        self._retention.drop_old(self.config.store, now_s, queued)
-        page = self._store.jobs_without_outcome(
-            now_s - _WAIT_FOR_OUTCOMES_FOR_S, besides=queued, after=self._outcomes_after
-        )
-        self._outcomes_after = page.after
-        histories = self._store.histories(page.jobs)
-        if not histories:
-            return
-        records = self._accounting(
-            sorted({job_id for job_id, _ in histories}), min(submitted_s for _, submitted_s in histories)
-        )
-        outcomes = outcomes_of(histories.values(), records, self.config.objective, self._plugin_failed)
-        self._store.add_outcomes(outcomes)
-        self.counters.update(f"outcomes_{outcome.state}" for outcome in outcomes)
+        self._outcomes.collect(queued, self.config, self._accounting)
 
-    def _accounting(self, job_ids: Sequence[int], since_s: float) -> list[AccountingRecord]:
+    def _accounting(self, job_ids: Sequence[int], since_s: float) -> Sequence[AccountingRecord]:
         """Sacct's records. Its calls count in the budget; its time does not, for slurmctld has no part in it."""
-        records: list[AccountingRecord] = []
-        for first in range(0, len(job_ids), JOBS_PER_CALL):
-            some = job_ids[first : first + JOBS_PER_CALL]
-            records += self._counted(partial(self._slurm.accounting, some, since_s))
-        return records
+        return self._readings.counted(partial(self._slurm.accounting, job_ids, since_s))
 
     def _ask_for_ended_jobs(self, since_s: float, until_s: float) -> EndedJobs:
-        return self._counted(partial(self._slurm.ended_jobs, since_s, until_s))
-
-    def _plugin_failed(self, err: PluginError) -> None:
-        self.counters["plugin_errors"] += 1
-        _log.error("cannot compute the reward of outcomes: %s", err)
+        return self._readings.counted(partial(self._slurm.ended_jobs, since_s, until_s))
 
     def _beat(self) -> None:
         """Renew the intercept file: without a successful cycle the plugin stops deferring jobs."""

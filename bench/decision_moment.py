@@ -1,6 +1,6 @@
 """When a size is decided: mean JCT over as requested in the same order, by rule, in the simulator.
 
-    python bench/late_decisions.py [--pollux ../../shared/data/pollux] [--policy price-ef] [--weeks 4]
+    python bench/decision_moment.py [--pollux FOLDER] [--policy price-ef] [--only SCENARIO] [--weeks 4]
 
 Rules: ``arrival`` decides each job once, when it comes; ``waiting`` asks again about the first 32 waiting jobs every
 30 s, three times at most; ``late S`` is ``rlalloc.late_decisions``, S seconds after resources were freed. Behind each
@@ -36,6 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="When a size is decided, in the simulator.")
     parser.add_argument("--pollux", type=Path, help="folder with Pollux's tables and workloads")
     parser.add_argument("--policy", action="append", help="a heuristic; without it, price-ef")
+    parser.add_argument("--only", help="one scenario")
     parser.add_argument("--weeks", type=int, default=4, help="workloads of each scenario")
     options = parser.parse_args()
     names = ["arrival", "waiting", *(f"late {seconds:g} s" for seconds in LATE_S)]
@@ -43,6 +44,8 @@ def main() -> None:
     print(f"|---|---|---|---:|{'---:|' * len(names)}")
     for scenario in scenarios("validation", None, options.pollux, quick=True):
         if scenario.name not in SCENARIOS and not isinstance(scenario, PolluxWeeks):
+            continue
+        if options.only not in (None, scenario.name):
             continue
         load = AS_RECORDED if isinstance(scenario, PolluxWeeks) else LOAD
         weeks = scenario.weeks[: options.weeks]
