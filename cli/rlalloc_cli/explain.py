@@ -9,7 +9,7 @@ from rlalloc.allocation import gpus_for
 from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
 from rlalloc.job import Bounds, Range
 from rlalloc.run_time import EXPECTED_FRACTION_OF_LIMIT
-from rlalloc.store import Decision
+from rlalloc.store import Decision, Outcome
 from rlalloc.store.job_story import Chapter
 from rlalloc.view import expected_as_requested_s
 from rlalloc_cli.terminal import CONSOLE, duration, local_time
@@ -128,6 +128,7 @@ def bounds_lines(bounds: Bounds) -> tuple[tuple[str, str], ...]:
         ("bounds: GPUs", f"{_range(bounds.gpus)}; workable: {counts}"),
         ("bounds: CPUs/GPU", _range(bounds.cpus_per_gpu)),
         ("bounds: MiB/GPU", _range(bounds.mem_mib_per_gpu)),
+        *((("past jobs", bounds.past),) if bounds.past else ()),
         ("tasks follow", "the GPUs (srun)" if bounds.task_per_gpu else "the nodes (torchrun)"),
     )
 
@@ -145,6 +146,10 @@ def _observation_lines(chapter: Chapter) -> list[tuple[str, str]]:
     return [*lines, ("GPUs by heuristics", answers)] if gpus else lines
 
 
+def _ours(outcome: Outcome) -> str:
+    return "" if outcome.our_doing is None else f", {outcome.our_doing} in a size of rlalloc's: its doing"
+
+
 def _outcome_lines(chapter: Chapter) -> tuple[tuple[str, str], ...]:
     decision, outcome = chapter.decision, chapter.outcome
     if outcome is None and chapter.in_force != decision.id:
@@ -156,7 +161,7 @@ def _outcome_lines(chapter: Chapter) -> tuple[tuple[str, str], ...]:
     run_time = duration(outcome.ended_s - started_s if started_s else None)
     peak = "-" if outcome.max_rss_mib is None else f"{outcome.max_rss_mib:.0f} MiB"
     return (
-        ("outcome", f"{outcome.state} (exit {outcome.exit_code}) at {local_time(outcome.ended_s)}"),
+        ("outcome", f"{outcome.state} (exit {outcome.exit_code}) at {local_time(outcome.ended_s)}{_ours(outcome)}"),
         ("", f"waited {wait}, ran {run_time} on {outcome.gpus} GPUs, {outcome.cpus} CPUs, {outcome.mem_mib:.0f} MiB"),
         ("", f"peak memory {peak}, reward {'-' if outcome.reward is None else f'{outcome.reward:.3f}'}"),
     )

@@ -59,6 +59,8 @@ def _decision_lines(chapter: Chapter) -> list[tuple[str, str]]:
         bounds = decision.bounds
         script = f"; {bounds.script}" if bounds.script else ""
         lines.append(("", f"GPUs could be {_range(bounds.gpus)}{script}"))
+        if bounds.past:
+            lines.append(("", bounds.past))
     if chapter.applications:
         last = chapter.applications[-1]
         lines.append(("state", f"{_STEPS.get(last.state, last.state)} {local_time(last.changed_s)}"))
@@ -73,6 +75,10 @@ def _outcome_lines(chapters: Sequence[Chapter]) -> list[tuple[str, str]]:
     run_s = outcome.ended_s - outcome.started_s if outcome.started_s else None
     wait_s = outcome.started_s - decision.submitted_s if outcome.started_s else None
     lines = [("outcome", f"{outcome.state}, waited {duration(wait_s)}, ran {duration(run_s)} on {outcome.gpus} GPUs")]
+    if outcome.our_doing is not None:
+        lines.append(
+            ("harmed", f"{outcome.our_doing} in a size of rlalloc's; jobs like it keep their requests for now")
+        )
     if freed := _left_to_others(in_force, outcome):
         lines.append(("gained", f"while it ran, others could use {freed} of what it asked for"))
     return lines

@@ -21,6 +21,7 @@ from rich.text import Text
 from rlalloc.config import Config
 from rlalloc.errors import HistoryError
 from rlalloc.history import Imported, Importer, LogFormat, Pseudonyms
+from rlalloc.history.as_requested import as_requested
 from rlalloc.store import Store
 from rlallocd.slurm import Commands, ended_jobs, in_spans
 
@@ -37,7 +38,13 @@ def importing(config: Config, *, pseudonymize: bool) -> Iterator[tuple[Store, Im
     disguise = Pseudonyms(config.history.key_file).of if pseudonymize else lambda job: job
     kept_from_s = time.time() - config.store.keep_history_days * _DAY_S
     with closing(Store(config.store.url)) as store:
-        yield store, Importer(store.history, kept_from_s=kept_from_s, disguise=disguise)
+        importer = Importer(
+            store.history,
+            kept_from_s=kept_from_s,
+            disguise=disguise,
+            restore=lambda jobs: as_requested(jobs, store),
+        )
+        yield store, importer
 
 
 def import_file(importer: Importer, path: Path, log_format: LogFormat) -> None:

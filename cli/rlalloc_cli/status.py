@@ -1,6 +1,7 @@
 """``rlalloc status``: what a person on call needs, on one screen of 80 columns."""
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from rlallocd.daemon_state import DaemonState, read_daemon_state
 _LATEST: Final = 8
 _MANY: Final = 10_000
 """Rows of a table that are counted: counting millions would take seconds."""
+_HARMED_DAYS: Final = 30
 _LINES: Final = (
     ("plugin", ("heartbeat", "words")),
     ("daemon", ("rlallocd", "version", "cycles", "mode")),
@@ -62,6 +64,9 @@ def print_store(store: Store) -> None:
     """Print how large the store is, and the latest decisions."""
     counts = ", ".join(_count(*each) for each in sorted(store.counts(_MANY + 1).items()))
     CONSOLE.print(f"store   {counts}")
+    harmed = Counter(each.outcome.our_doing for each in store.ends_of_our_doing(time.time() - _HARMED_DAYS * 86_400))
+    causes = ", ".join(f"{number} by {cause}" for cause, number in sorted(harmed.items(), key=str))
+    CONSOLE.print(f"harmed  {causes or 'no job'} in a size of rlalloc's, in {_HARMED_DAYS} days")
     CONSOLE.print(_latest(store.recent_decisions(_LATEST)))
 
 

@@ -44,7 +44,8 @@ def size_for(shares: Shares, request: Allocation, bounds: Bounds, shape: NodeSha
     nodes, gpus_per_node = _layout(gpus, request, shape)
     tasks_per_node = _tasks_per_node(gpus_per_node, request, bounds)
     cpus_per_node = min(shape.cpus, _of_node(shares.cpu, bounds.cpus_per_gpu, 1, gpus_per_node))
-    mem_mib = min(shape.mem_mib, _of_node(shares.mem, bounds.mem_mib_per_gpu, _MIB_PER_GIB, gpus_per_node))
+    of_gpus_mib = _of_node(shares.mem, bounds.mem_mib_per_gpu, _MIB_PER_GIB, gpus_per_node)
+    mem_mib = min(shape.mem_mib, max(of_gpus_mib, _ceil(bounds.mem_mib_per_node)))
     return Allocation(
         nodes=nodes,
         gpus_per_node=gpus_per_node,

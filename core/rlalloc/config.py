@@ -23,6 +23,7 @@ from rlalloc.objective.weights import NotNegative
 from rlalloc.script_rules import ScriptRules
 from rlalloc.script_words import WordTable
 from rlalloc.urgency import UrgencyRules
+from rlalloc.usage.trimming_rules import TrimmingSection
 
 DEFAULT_PATH: Final = Path("/etc/rlalloc/rlalloc.yaml")
 _PROTECTED_ENDPOINT: Final = re.compile(r"ipc:///[^\s\x00]+")
@@ -184,6 +185,7 @@ class Config(_Section, frozen=True):
     urgency: UrgencyRules = UrgencyRules()
     store: StoreSection = StoreSection()
     history: HistorySection = HistorySection()
+    trimming: TrimmingSection = TrimmingSection()
     policy: PolicySection = PolicySection()
     speed: SpeedSection = SpeedSection()
     objective: ObjectiveSection = ObjectiveSection()

@@ -23,6 +23,11 @@ def parse_tres(text: str) -> dict[str, float]:
     return counts
 
 
+def tres_value(text: str, name: str) -> str:
+    """What a TRES string has under a name, as it is printed; empty where it has nothing."""
+    return next((value for part in text.split(",") for key, _, value in [part.partition("=")] if key == name), "")
+
+
 def gpus_of(tres: Mapping[str, float]) -> int:
     """GPUs of any type in a parsed TRES string."""
     if "gres/gpu" in tres:

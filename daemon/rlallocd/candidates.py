@@ -11,6 +11,7 @@ from rlalloc.consent import NO_CONSENT, Consent, consent_of
 from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation, Bounds, JobClass, JobView, Mode
 from rlalloc.llm.needed_bounds import facts_of_job, with_model_needs
+from rlalloc.usage.past_bounds import with_past_needs
 from rlalloc.view import ClusterView
 from rlallocd.cluster_views import ClusterViews, queue_of
 from rlallocd.job_plans import gpu_memory_gib
@@ -140,6 +141,7 @@ def job_view(
         directives = parse_directives(candidate.tag.directives)
         consent = _consent(candidate.tag, request, directives, config)
         bounds = bounds_for(request, directives, rule.bounds, cluster.shape, int(cluster.totals[0]), consent)
+        bounds = with_past_needs(bounds, request, directives, consent, views.usage(job, request))
     except DirectiveError as err:
         raise Skipped(str(err), "directive") from err
     job_class = directives.job_class or candidate.tag.job_class

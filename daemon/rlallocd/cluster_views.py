@@ -11,6 +11,7 @@ from rlalloc.bounds import NodeShape
 from rlalloc.urgency import UrgencyRules
 from rlalloc.view import ClusterView, FloatArray
 from rlallocd.known_run_times import LIMITS_ONLY, KnownRunTimes
+from rlallocd.known_usage import Usage, no_usage
 from rlallocd.node_sets import NodeSets
 from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord, NodeRecord
@@ -30,7 +31,7 @@ class _Demand(NamedTuple):
 class ClusterViews:
     """The views of all partitions at ``now_s`` on a site with these ``rules``, and what each user holds.
 
-    ``run_times`` is what is known of the jobs' run times.
+    ``run_times`` is what is known of the jobs' run times, and ``usage`` what like jobs used.
     """
 
     def __init__(
@@ -40,8 +41,10 @@ class ClusterViews:
         now_s: float,
         rules: UrgencyRules,
         run_times: KnownRunTimes = LIMITS_ONLY,
+        usage: Usage = no_usage,
     ) -> None:
         self.run_times = run_times
+        self.usage = usage
         self._nodes = nodes
         self._now_s = now_s
         self._rules = rules

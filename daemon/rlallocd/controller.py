@@ -22,6 +22,8 @@ from rlallocd.family_runs import FamilyRuns
 from rlallocd.intercept import RuntimeDirectoryError, withdraw_intercept, write_intercept
 from rlallocd.interval import Interval
 from rlallocd.job_tag import read_tag
+from rlallocd.kills_of_ours import KillsOfOurs
+from rlallocd.known_usage import KnownUsage
 from rlallocd.limits import is_of_a_size, may_be_ours
 from rlallocd.metrics import Metrics
 from rlallocd.mode_in_force import config_in_force, why_not_enforce
@@ -72,13 +74,16 @@ class Controller:
         self._applier = Applier(slurm, store, self.counters, progress=progress, stopping=stopping)
         self._decided = set(store.decided_jobs(time.time() - _REMEMBER_DECIDED_FOR_S))
         self._readings = SlurmReadings(slurm, self.counters, progress)
-        self._outcomes = OutcomeCollection(store, self.counters)
         self._ended_jobs = EndedJobCollection(store, self.counters)
         self._family_runs = FamilyRuns(store)
         self._profiles = SiteProfiles(self.counters)
         self._redecision = RedecisionRounds(store, agent, self.counters)
-        predictor = SitePredictor(store, config.policy.directory / MODELS, progress)
-        self._run_times = ExpectedRunTimes(predictor, store, self.counters, named_by(config.history))
+        named = named_by(config.history)
+        self._predictor = SitePredictor(store, config.policy.directory / MODELS, progress, config.trimming)
+        self._run_times = ExpectedRunTimes(self._predictor, store, self.counters, named)
+        self._usage = KnownUsage(self._predictor, self.counters, named)
+        kills = KillsOfOurs(store, self._predictor.kills, self.counters, named)
+        self._outcomes = OutcomeCollection(store, self.counters, kills)
         self._nice_decay = NiceDecay(slurm, store, self.counters, progress=progress)
         self._heartbeat = Interval()
         self._pending = 0
@@ -128,6 +133,7 @@ class Controller:
         """Take up another configuration from the next cycle on; rlallocd.reload says which keys need a restart."""
         self._wanted = config
         self._take_up_mode()
+        self._predictor.usage.rules = config.trimming
         self._heartbeat.expire()
         self._readings.forget_partitions()
         self._slurm.set_command_timeout(config.slurm.command_timeout_s)
@@ -238,6 +244,7 @@ class Controller:
             limits=self._readings.limits(jobs, self._decided),
             memory_limits=(config.max_mem_mib_per_node, config.max_mem_mib_per_cpu),
             run_times=self._run_times.of(jobs, now_s),
+            usage=self._usage,
             speeds=self._family_runs.speeds,
         )
         self.metrics.snapshot_s.observe(self._readings.reading_s)

@@ -28,6 +28,7 @@ from rlallocd.cluster_views import ClusterViews
 from rlallocd.first_sizes import FirstSizes
 from rlallocd.job_plans import gpu_memory_gib, plan_of_job
 from rlallocd.known_run_times import LIMITS_ONLY, KnownRunTimes
+from rlallocd.known_usage import Usage, no_usage
 from rlallocd.limits import SiteView, obstacle, shares_towards_request
 from rlallocd.request_sizes import FORMS_SKIPPED, Skipped, check_form, size_of, size_on
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
@@ -42,7 +43,8 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     """What one cycle knows of the cluster.
 
     ``limits`` are those of the users whose jobs we decide, None if they could not be read; ``memory_limits`` are
-    slurm.conf's MaxMemPerNode and MaxMemPerCPU (MiB). ``run_times`` is what is known of the jobs' run times.
+    slurm.conf's MaxMemPerNode and MaxMemPerCPU (MiB). ``run_times`` is what is known of the jobs' run times,
+    ``usage`` what like jobs used.
     ``granted`` collects the sizes that this cycle gives to jobs. ``speeds`` says how each family of jobs scales.
     """
 
@@ -53,6 +55,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     limits: SiteLimits | None
     memory_limits: tuple[int | None, int | None] = (None, None)
     run_times: KnownRunTimes = LIMITS_ONLY
+    usage: Usage = no_usage
     granted: dict[int, Allocation] = msgspec.field(default_factory=dict)
     speeds: FamilySpeeds = msgspec.field(default_factory=FamilySpeeds)
 
@@ -94,7 +97,9 @@ def decide(
 
     ``progress`` is called for each job, before and after the agent is asked.
     """
-    views = ClusterViews(snapshot.nodes, snapshot.jobs, snapshot.taken_s, config.urgency, snapshot.run_times)
+    views = ClusterViews(
+        snapshot.nodes, snapshot.jobs, snapshot.taken_s, config.urgency, snapshot.run_times, snapshot.usage
+    )
     questions: list[Question] = []
     decisions: list[tuple[Candidate, Decision]] = []
     for candidate in candidates:

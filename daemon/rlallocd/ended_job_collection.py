@@ -1,17 +1,15 @@
 """Past jobs as they end, ours or not: sacct's answers by time of end, into the store."""
 
 import logging
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from rlalloc.config import Config
 from rlalloc.errors import HistoryError
 from rlalloc.history import Pseudonyms
+from rlalloc.history.as_requested import as_requested
 from rlalloc.past_job import PastJob
 from rlalloc.store import Store
 from rlallocd.interval import Interval
@@ -58,7 +56,7 @@ class EndedJobCollection:
         self._wait_s = config.history.every_s if until_s == now_s else config.daemon.outcomes_every_s
         try:
             found = ask(since_s, until_s)
-            jobs = self._disguised(self._as_submitted(found.jobs), config)
+            jobs = self._disguised(as_requested(found.jobs, self._store), config)
         except (SlurmError, HistoryError) as err:
             self._failures += 1
             self._wait_s = min(_LONGEST_WAIT_S, config.history.every_s * 2**self._failures)
@@ -69,15 +67,6 @@ class EndedJobCollection:
         self._failures = 0
         self._span_s = next_span_s(self._span_s, found.characters)
         self._counters["past_jobs"] += self._store.history.add(jobs, {_SOURCE: until_s})
-
-    def _as_submitted(self, jobs: Sequence[PastJob]) -> list[PastJob]:
-        """The same jobs, those that rlalloc changed with the time limits that their users asked for."""
-        keys = [(int(re.split("[_+]", job.job_id)[0]), int(job.submitted_s)) for job in jobs]
-        ours = self._store.histories(frozenset(keys))
-        return [
-            msgspec.structs.replace(job, limit_s=float(ours[key].request.time_limit_s)) if key in ours else job
-            for key, job in zip(keys, jobs, strict=True)
-        ]
 
     def _disguised(self, jobs: Sequence[PastJob], config: Config) -> Sequence[PastJob]:
         """The jobs as the site wants them stored. Raises HistoryError."""

@@ -3,7 +3,7 @@
 import functools
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -18,6 +18,7 @@ from rlalloc.store import Store
 from rlalloc.view import slowdown
 from rlallocd.job_tag import has_note, read_tag
 from rlallocd.known_run_times import KnownRunTime, KnownRunTimes
+from rlallocd.known_usage import as_past_job
 from rlallocd.slurm import JobRecord
 
 _log = logging.getLogger(__name__)
@@ -36,7 +37,11 @@ class Predictor(Protocol):
         ...
 
     def runs(self, job_id: str, facts: JobFacts, started_s: float) -> None:
-        """Note that a job runs."""
+        """Note that a job runs, or a task of an array."""
+        ...
+
+    def still_running(self, job_ids: Collection[str]) -> None:
+        """Note that of those that ran, only these run on."""
         ...
 
 
@@ -79,12 +84,14 @@ class ExpectedRunTimes:
         new = {_key(job): job for job in live if _key(job) not in self._seen}
         if new:
             self._estimate(dict(list(new.items())[:room]), now_s)
-        return KnownRunTimes(dict(self._known(live)))
+        known = KnownRunTimes(dict(self._known(live)))
+        self._predictor.still_running({str(job.job_id) for job in live if job.running})
+        return known
 
     def _estimate(self, jobs: Mapping[JobKey, JobRecord], now_s: float) -> None:
         try:
             requests = {key: _size(job) for key, job in jobs.items()} | self._originals(jobs)
-            facts = [facts_of(self._named(_as_past(job, requests[key]))) for key, job in jobs.items()]
+            facts = [facts_of(self._named(as_past_job(job, requests[key]))) for key, job in jobs.items()]
             estimates = self._predictor.estimate(facts, now_s)
         except Exception as err:  # noqa: BLE001 (an estimate is never worth a cycle, and LightGBM may fail in any way)
             self._counters["run_times_unknown"] += len(jobs)
@@ -103,7 +110,7 @@ class ExpectedRunTimes:
         for job in jobs:
             if (seen := self._seen.get(_key(job))) is None:
                 continue
-            if job.running and not job.is_array:
+            if job.running:
                 self._predictor.runs(str(job.job_id), seen.facts, float(job.started_s))
             if seen.estimate is None:
                 continue
@@ -133,28 +140,4 @@ def _size(job: JobRecord) -> Allocation:
         cpus_per_task=max(1, job.cpus),
         mem_mib_per_node=round(job.mem_mib),
         time_limit_s=job.time_limit_s,
-    )
-
-
-def _as_past(job: JobRecord, request: Allocation) -> PastJob:
-    """The job as accounting will know it, in the size that it asked for; it has not run yet."""
-    tag = read_tag(job.admin_comment)
-    nodes = request.nodes if request.nodes > 1 else job.nodes
-    return PastJob(
-        job_id=str(job.job_id),
-        user=job.user,
-        account=job.account,
-        partition=job.partition,
-        qos=job.qos,
-        name=job.name,
-        submitted_s=float(job.submitted_s),
-        started_s=float(job.submitted_s),
-        ended_s=float(job.submitted_s),
-        state=job.state,
-        nodes=nodes,
-        cpus=request.cpus,
-        gpus=request.gpus,
-        mem_mib=float(request.mem_mib),
-        limit_s=float(request.time_limit_s) or None,
-        script="" if tag is None else tag.script,
     )

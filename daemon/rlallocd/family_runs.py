@@ -48,13 +48,14 @@ class FamilyRuns:
         for key, job in telling.items():
             if key in decided:
                 first = decided[key].decisions[0]
+                had = job.allotted or job
                 yield SizedRun(
                     key,
                     first.user,
                     first.job_name,
                     first.request,
-                    job.gpus,
-                    job.nodes,
+                    had.gpus,
+                    had.nodes,
                     job.run_s,
                     job.state == "TIMEOUT",
                 )

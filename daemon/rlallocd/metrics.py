@@ -40,6 +40,10 @@ _PLAIN: Final = {
         "rlallocd_profiles_left_out",
         "Profiles of speeds that were left out because they cannot be read.",
     ),
+    "usage_unknown": (
+        "rlallocd_usage_unknown",
+        "Decisions without what like jobs used, because that could not be found out.",
+    ),
     "plugin_errors": ("rlallocd_plugin_errors", "Outcomes without a reward because a term of a plug-in failed."),
     "slurm_errors": (
         "rlallocd_failed_cycles",
@@ -56,6 +60,11 @@ _LABELLED: Final = {
     "skipped": ("rlallocd_skipped", "code", "Jobs that keep their requests, by the code of the reason."),
     "applications": ("rlallocd_applications", "state", "Updates that are finished, by their final state."),
     "outcomes": ("rlallocd_outcomes", "state", "Decided jobs that have ended, by the state that sacct reports."),
+    "our_doing": (
+        "rlallocd_ends_of_our_doing",
+        "cause",
+        "Jobs that were killed, or ran out of a GPU's memory, in a size smaller than they asked for.",
+    ),
     "redecision": ("rlallocd_redecision", "step", "Pending jobs asked about again, updated; rounds unanswered."),
     "nice_decay": ("rlallocd_nice_decay", "step", "Nices lowered, and those that stay though they were lowered."),
 }

@@ -10,6 +10,7 @@ from rlalloc.config import Config
 from rlalloc.errors import PluginError
 from rlalloc.store import Position, Store
 from rlallocd.interval import Interval
+from rlallocd.kills_of_ours import KillsOfOurs
 from rlallocd.outcomes import outcomes_of
 from rlallocd.retention import Retention
 from rlallocd.slurm import JOBS_PER_CALL, AccountingRecord
@@ -23,10 +24,14 @@ _WAIT_FOR_OUTCOMES_FOR_S: Final = 90 * 86400.0
 
 
 class OutcomeCollection:
-    """Collects outcomes every ``daemon.outcomes_every_s``, a page of jobs at a time, and forgets old decisions."""
+    """Collects outcomes every ``daemon.outcomes_every_s``, a page of jobs at a time, and forgets old decisions.
 
-    def __init__(self, store: Store, counters: Counter[str]) -> None:
+    ``kills`` learns what was our doing among them.
+    """
+
+    def __init__(self, store: Store, counters: Counter[str], kills: KillsOfOurs) -> None:
         self._store = store
+        self._kills = kills
         self._counters = counters
         self._retention = Retention(store, counters)
         self._read = Interval()
@@ -55,6 +60,7 @@ class OutcomeCollection:
         outcomes = outcomes_of(histories.values(), records, config.objective, self._plugin_failed)
         self._store.add_outcomes(outcomes)
         self._counters.update(f"outcomes_{outcome.state}" for outcome in outcomes)
+        self._kills.learn(histories.values(), outcomes)
 
     def _plugin_failed(self, err: PluginError) -> None:
         self._counters["plugin_errors"] += 1

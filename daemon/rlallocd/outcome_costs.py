@@ -13,6 +13,7 @@ from rlalloc.objective.terms import Setting
 from rlalloc.reward import rewards
 from rlalloc.speed import PRIOR
 from rlalloc.store import Circumstances, Decision
+from rlalloc.usage.family_kills import Cause
 from rlalloc.view import slowdown
 from rlallocd.slurm import AccountingRecord
 
@@ -26,11 +27,15 @@ def costs_of_run(
     record: AccountingRecord,
     objective: ObjectiveSection,
     plugin_failed: Callable[[PluginError], None],
+    ours: Cause | None = None,
     *,
     applied: bool,
 ) -> Costs | None:
-    """Return the costs of a finished run, or None if it never started or its decision lacks what they need."""
-    found = _consequences(decision, record, objective, applied=applied)
+    """Return the costs of a finished run, or None if it never started or its decision lacks what they need.
+
+    ``ours`` says what ended it, where that was our doing: a run out of any memory costs as much.
+    """
+    found = _consequences(decision, record, objective, ours, applied=applied)
     if found is None:
         return None
     cluster = decision.circumstances.cluster if decision.circumstances is not None else _UNKNOWN
@@ -66,7 +71,7 @@ def reward_of(costs: Mapping[str, float | None], objective: ObjectiveSection) ->
 
 
 def _consequences(
-    decision: Decision, record: AccountingRecord, objective: ObjectiveSection, *, applied: bool
+    decision: Decision, record: AccountingRecord, objective: ObjectiveSection, ours: Cause | None, *, applied: bool
 ) -> Consequences | None:
     share = decision.dominant_share_allocated if applied else decision.dominant_share_requested
     allocation = decision.allocation if applied and decision.allocation is not None else decision.request
@@ -100,7 +105,7 @@ def _consequences(
         mem_mib_s_used=_or_nan(record.mem_mib_used) * run_s,
         user_gpus=math.nan if circumstances is None else circumstances.user_running_gpus,
         energy_j=_energy_j(record, circumstances),
-        out_of_memory=float(record.state == "OUT_OF_MEMORY"),
+        out_of_memory=float(record.state == "OUT_OF_MEMORY" or ours in ("out-of-memory", "gpu-out-of-memory")),
         timeout=float(record.state == "TIMEOUT"),
     )
 

@@ -9,11 +9,13 @@ from rlalloc.errors import PluginError
 from rlalloc.past_job import ENDED_STATES
 from rlalloc.store import Decision, JobHistory, Outcome
 from rlallocd.decisions import executed_shares
+from rlallocd.ends_of_ours import our_doing
 from rlallocd.outcome_costs import costs_of_run, mean_costs, reward_of
 from rlallocd.slurm import AccountingRecord
 
 _DEPENDS_ON_SIZE: Final = frozenset({"COMPLETED", "TIMEOUT", "OUT_OF_MEMORY"})
-"""States that depend on the decision. A cancelled job, or one whose program failed, says nothing about it."""
+"""States that depend on the decision. A cancelled job, or one whose program failed, says nothing about it, unless
+that was our doing (``rlallocd.ends_of_ours``)."""
 _KILLED_FOR_ITS_SIZE: Final = frozenset({"TIMEOUT", "OUT_OF_MEMORY"})
 _RUN_AGAIN: Final = frozenset({"REQUEUED", "PREEMPTED", "NODE_FAIL"})
 """States in slurmdbd of a run after which the job went back into the queue."""
@@ -68,13 +70,22 @@ def _outcome(
     *,
     applied: bool,
 ) -> Outcome:
-    worst = max(parts, key=lambda part: (part.state in _KILLED_FOR_ITS_SIZE, part.state != "COMPLETED"))
-    telling = [part for part in parts if part.state in _DEPENDS_ON_SIZE]
+    ours = {part.part: our_doing(decision, part, applied=applied) for part in parts}
+    worst = max(
+        parts,
+        key=lambda part: (
+            ours[part.part] is not None,
+            part.state in _KILLED_FOR_ITS_SIZE,
+            part.state != "COMPLETED",
+        ),
+    )
+    telling = [part for part in parts if part.state in _DEPENDS_ON_SIZE or ours[part.part]]
     costs = mean_costs(
         [
             known
             for part in telling
-            if (known := costs_of_run(decision, part, objective, plugin_failed, applied=applied)) is not None
+            if (known := costs_of_run(decision, part, objective, plugin_failed, ours[part.part], applied=applied))
+            is not None
         ]
     )
     return Outcome(
@@ -95,6 +106,7 @@ def _outcome(
         cpu_s_used=_sum(part.cpu_s_used for part in parts),
         mem_mib_used=max((part.mem_mib_used for part in parts if part.mem_mib_used is not None), default=None),
         costs=costs,
+        our_doing=ours[worst.part],
     )
 
 

@@ -57,7 +57,9 @@ def redecide(
     those of now. The policy answers with its mean: the predicted gain decides what is done, so these decisions have
     no probability. Raises AgentUnavailable.
     """
-    views = ClusterViews(snapshot.nodes, snapshot.jobs, snapshot.taken_s, config.urgency, snapshot.run_times)
+    views = ClusterViews(
+        snapshot.nodes, snapshot.jobs, snapshot.taken_s, config.urgency, snapshot.run_times, snapshot.usage
+    )
     decided: Decided = []
     for name in sorted({candidate.partition for candidate in pending}):
         mine = {each.job.job_id: each for each in pending if each.partition == name}

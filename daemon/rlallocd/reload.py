@@ -7,7 +7,14 @@ import msgspec
 
 from rlalloc.config import Config
 
-NEEDS_RESTART: Final = ("runtime_directory", "slurm.backend", "store.url")
+NEEDS_RESTART: Final = (
+    "runtime_directory",
+    "slurm.backend",
+    "store.url",
+    "history.pseudonymize",
+    "history.key_file",
+    "policy.directory",
+)
 """Keys that a reload does not take up: what the daemon has open hangs on them."""
 
 

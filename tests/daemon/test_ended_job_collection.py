@@ -14,7 +14,7 @@ from rlallocd.ended_job_collection import SETTLED_AFTER_S, EndedJobCollection
 from rlallocd.interval import Interval
 from rlallocd.slurm import EndedJobs, SlurmUnavailable
 from tests.core.history.test_history_readers import PAST
-from tests.core.test_store import DECISION
+from tests.core.test_store import APPLICATION, DECISION
 
 DAY_S = 86400.0
 HOUR_S = 3600.0
@@ -133,3 +133,31 @@ def test_a_job_that_rlalloc_changed_has_the_time_limit_that_its_user_asked_for(s
         DECISION.request.time_limit_s,
         4 * 3600.0,
     ]
+
+
+def test_a_job_that_rlalloc_resized_enters_as_it_was_asked_for(site: Site) -> None:
+    """And beside that as it ran, so that its speed and its use are taken for what they are."""
+    request = DECISION.request
+    intended = msgspec.structs.replace(request, gpus_per_node=1, mem_mib_per_node=1024)
+    site.store.add_decisions([DECISION])
+    site.store.journal([msgspec.structs.replace(APPLICATION, state="begun", intended=intended)])
+    ran = msgspec.structs.replace(
+        job(DECISION.job_id, NOW_S - 60),
+        submitted_s=DECISION.submitted_s,
+        nodes=1,
+        gpus=1,
+        cpus=2,
+        mem_mib=1024.0,
+        limit_s=4 * 3600.0,
+    )
+    site.ended = [ran]
+    site.store.history.add([], {"rlallocd": NOW_S - 300})
+    site.collect_after(0)
+    (stored,) = site.store.history.past_jobs()
+    assert (stored.nodes, stored.gpus, stored.cpus) == (request.nodes, request.gpus, request.cpus)
+    assert (stored.mem_mib, stored.limit_s) == (request.mem_mib, request.time_limit_s)
+    assert stored.allotted is not None
+    assert (stored.allotted.gpus, stored.allotted.cpus, stored.allotted.mem_mib) == (1, 2, 1024.0)
+    assert stored.allotted.limit_s == 4 * 3600.0
+    assert stored.allotted.slowdown > 1.0
+    assert stored.run_s_as_requested == pytest.approx(stored.run_s / stored.allotted.slowdown)

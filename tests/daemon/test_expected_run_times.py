@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -43,6 +43,9 @@ class HalfAnHour:
 
     def runs(self, job_id: str, _facts: JobFacts, started_s: float) -> None:
         self.running[job_id] = started_s
+
+    def still_running(self, job_ids: Collection[str]) -> None:
+        self.running = {job_id: started_s for job_id, started_s in self.running.items() if job_id in job_ids}
 
 
 @pytest.fixture
@@ -178,3 +181,15 @@ def test_past_jobs_and_jobs_in_the_queue_have_the_same_names(
     assert facts.user != job.user
     missing = HistorySection(pseudonymize=True, key_file=tmp_path / "nowhere" / "history.key")
     assert ExpectedRunTimes(predictor, store, Counter(), named_by(missing)).of([job], NOW_S) == LIMITS_ONLY
+
+
+def test_running_tasks_of_an_array_are_announced_until_they_leave(
+    predictor: HalfAnHour, expected: ExpectedRunTimes
+) -> None:
+    tasks = [
+        msgspec.structs.replace(running(pending_job(number)), is_array=True, array_job_id=7) for number in (8, 9)
+    ]
+    expected.of(tasks, 10_000.0)
+    assert predictor.running == {"8": 9000.0, "9": 9000.0}
+    expected.of(tasks[1:], 10_000.0)
+    assert predictor.running == {"9": 9000.0}

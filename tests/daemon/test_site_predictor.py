@@ -3,11 +3,14 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rlalloc.past_job import PastJob
 from rlalloc.run_times.job_facts import facts_of
+from rlalloc.run_times.recent_runs import FEATURES
 from rlalloc.store import Store
+from rlalloc.usage.trimming_rules import TrimmingSection
 from rlallocd import site_predictor
 from rlallocd.site_predictor import SitePredictor
 
@@ -71,3 +74,34 @@ def test_a_long_history_is_read_over_several_looks(
     facts = facts_of(past(99, 1.0))
     sources = [known.source.split()[0] for _ in range(4) for known in predictor.estimate([facts], NOW_S) if known]
     assert sources == ["4", "8", "10", "10"]
+
+
+def test_a_task_of_an_array_runs_until_it_leaves_the_queue(store: Store, tmp_path: Path) -> None:
+    """Its past job has another id (7_1): nothing else would say that it ended."""
+    predictor = SitePredictor(store, tmp_path / "run_times")
+    facts = facts_of(past(99, 1.0))
+    predictor.estimate([], NOW_S)
+    for _ in range(2):
+        predictor.runs("8", facts, NOW_S)
+    recent = predictor._predictor.recent
+    place = FEATURES.index("running")
+    assert recent.features([facts], NOW_S)[0][place] == 1
+    predictor.still_running({"9"})
+    assert recent.features([facts], NOW_S)[0][place] == 0
+
+
+def test_what_past_jobs_used_is_learned_with_them(store: Store, tmp_path: Path) -> None:
+    store.history.add(
+        [
+            msgspec.structs.replace(
+                past(number, 500.0, NOW_S - 90_000 + 600 * number), mem_mib=9000.0, node_rss_mib=1000.0
+            )
+            for number in range(120)
+        ]
+    )
+    predictor = SitePredictor(store, tmp_path / "run_times", rules=TrimmingSection(exceeded=0.02))
+    facts = facts_of(msgspec.structs.replace(past(999, 1.0), mem_mib=9000.0))
+    predictor.estimate([facts], NOW_S)
+    floor = predictor.usage.floors(facts).node_mib
+    assert floor is not None
+    assert floor.amount == pytest.approx(1100.0)

@@ -42,10 +42,21 @@ class Imported(msgspec.Struct):
 
 
 class Importer:
-    """Adds past jobs to the store, after ``disguise``; not those that ended before ``kept_from_s``."""
+    """Adds past jobs to the store, after ``restore`` and ``disguise``; not those that ended before ``kept_from_s``.
 
-    def __init__(self, history: History, *, kept_from_s: float, disguise: Callable[[PastJob], PastJob]) -> None:
+    ``restore`` gives those that rlalloc resized the sizes that their users asked for (``as_requested``).
+    """
+
+    def __init__(
+        self,
+        history: History,
+        *,
+        kept_from_s: float,
+        disguise: Callable[[PastJob], PastJob],
+        restore: Callable[[Sequence[PastJob]], Sequence[PastJob]] = lambda jobs: jobs,
+    ) -> None:
         self.done = Imported()
+        self._restore = restore
         self._history = history
         self._kept_from_s = kept_from_s
         self._disguise = disguise
@@ -72,7 +83,8 @@ class Importer:
 
     def add(self, jobs: Sequence[PastJob], positions: Mapping[str, float]) -> None:
         """Add some jobs, and how far their sources have then been read. Raises StoreError."""
-        kept = [self._disguise(job) for job in jobs if job.ended_s >= self._kept_from_s]
+        recent = [job for job in jobs if job.ended_s >= self._kept_from_s]
+        kept = [self._disguise(job) for job in self._restore(recent)]
         self.done.added += self._history.add(kept, positions)
         self.done.read += len(jobs)
         self.done.too_old += len(jobs) - len(kept)

@@ -3,9 +3,10 @@
 The text begins with its header line; columns are found by their names, in any order::
 
     SLURM_TIME_FORMAT=%s sacct --allusers --duplicates --parsable2 --starttime=2026-01-01 --format=JobID,User,\
-Account,Partition,QOS,JobName,State,Submit,Eligible,Start,End,TimelimitRaw,AllocTRES,TotalCPU,MaxRSS,AdminComment
+Account,Partition,QOS,JobName,State,Submit,Eligible,Start,End,TimelimitRaw,AllocTRES,TotalCPU,MaxRSS,TRESUsageInTot,\
+NTasks,NNodes,AdminComment
 
-Times may also be local (2026-01-31T12:00:00). Steps follow their job: MaxRSS is theirs.
+Times may also be local (2026-01-31T12:00:00). Steps follow their job: memory, tasks and nodes are theirs.
 """
 
 import re
@@ -15,13 +16,14 @@ from typing import Final, NamedTuple
 
 from rlalloc.errors import HistoryError
 from rlalloc.history.log_lines import LogLines, ReadTally
+from rlalloc.history.node_peaks import StepPeak, node_peak_mib
 from rlalloc.history.sacct_rows import SacctColumns, clock_s, state_of, time_s, with_steps
 from rlalloc.past_job import ENDED_STATES, NOT_ENDED_STATES, PastJob, checked
-from rlalloc.tres import gpus_of, memory_mib, parse_tres
+from rlalloc.tres import gpus_of, memory_mib, parse_tres, tres_value
 
 COLUMNS: Final = (
     "JobID", "User", "Account", "Partition", "QOS", "JobName", "State", "Submit", "Eligible", "Start", "End",
-    "TimelimitRaw", "AllocTRES", "TotalCPU", "MaxRSS", "AdminComment",
+    "TimelimitRaw", "AllocTRES", "TotalCPU", "MaxRSS", "TRESUsageInTot", "NTasks", "NNodes", "AdminComment",
 )  # fmt: skip
 """What a call asks for."""
 _NEEDED: Final = (("JobID", "JobIDRaw"), ("User",), ("State",), ("Submit",), ("Start",), ("End",))
@@ -112,6 +114,9 @@ class _JobOf:
         self._cpus = columns.reader("AllocCPUS", "NCPUS", "ReqCPUS")
         self._cpu_time = columns.reader("TotalCPU")
         self._peak = columns.reader("MaxRSS")
+        self._all_peaks = columns.reader("TRESUsageInTot")
+        self._tasks = columns.reader("NTasks")
+        self._step_nodes = columns.reader("NNodes", "AllocNodes")
         self._comment = columns.reader("AdminComment")
 
     def __call__(self, row: Sequence[str], state: str, steps: Sequence[Sequence[str]]) -> PastJob | None:
@@ -149,7 +154,21 @@ class _JobOf:
                 script=tag[1] if tag is not None else "",
                 max_rss_mib=max(peaks, default=None),
                 cpu_s_used=self._cpu_s(row, steps),
+                node_rss_mib=node_peak_mib(self._step_peak(step, started_s, ended_s) for step in steps),
             )
+        )
+
+    def _step_peak(self, step: Sequence[str], started_s: float, ended_s: float) -> StepPeak:
+        """One step's memory; times that are missing are its job's."""
+        begin_s, end_s = self._times[2](step), self._times[3](step)
+        tasks, nodes = self._tasks(step), self._step_nodes(step)
+        return StepPeak(
+            started_s=time_s(begin_s) or started_s,
+            ended_s=time_s(end_s) or ended_s,
+            max_rss_mib=memory_mib(self._peak(step)),
+            all_tasks_mib=memory_mib(tres_value(self._all_peaks(step), "mem")),
+            tasks=int(tasks) if tasks.isdecimal() and int(tasks) > 0 else None,
+            nodes=int(nodes) if nodes.isdecimal() and int(nodes) > 0 else None,
         )
 
     def _limit_s(self, row: Sequence[str]) -> float | None:

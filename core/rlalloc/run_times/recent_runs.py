@@ -1,9 +1,9 @@
 """What like jobs did lately: the state that a predictor reads, kept up to date job by job."""
 
 import math
-from collections import deque
+from array import array
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,8 @@ from rlalloc.run_times.job_facts import JobFacts, can_be_learned, facts_of, fami
 
 RECENT: Final = 20
 """So many of a group's last runs count."""
-LARGEST: Final = 100_000
-"""Groups of a kind that are kept: those in which a job ended last."""
+MOST_GROUPS: Final = 80_000
+"""Groups that are kept, of all kinds together: those in which a job ended last. Of one group all is kept in 2 KB."""
 WEEK_H: Final = 168
 KINDS: Final = (
     "user",
@@ -63,19 +63,19 @@ class Group:
     __slots__ = ("_statistics", "completed", "last_end_s", "log_runs", "log_uses", "runs")
 
     def __init__(self) -> None:
-        self.log_runs: deque[float] = deque(maxlen=RECENT)
-        self.log_uses: deque[float] = deque(maxlen=RECENT)
-        self.completed: deque[bool] = deque(maxlen=RECENT)
+        self.log_runs = array("f")
+        self.log_uses = array("f")
+        self.completed = array("b")
         self.runs = 0
         self.last_end_s = 0.0
         self._statistics: tuple[float, ...] | None = None
 
     def add(self, log_run: float, log_use: float, ended_s: float, *, completed: bool) -> None:
         """Add a run: log2 of its seconds, and of its run time over its limit (NaN without one)."""
-        self.log_runs.append(log_run)
+        _push(self.log_runs, log_run)
         if log_use == log_use:  # not NaN  # noqa: PLR0124
-            self.log_uses.append(log_use)
-        self.completed.append(completed)
+            _push(self.log_uses, log_use)
+        _push(self.completed, completed)
         self.runs += 1
         self.last_end_s = ended_s
         self._statistics = None
@@ -108,11 +108,11 @@ class Group:
 class RecentRuns:
     """The last runs of each user, account, partition, … and the jobs that run now.
 
-    Memory is bounded: LARGEST groups of a kind with RECENT runs each.
+    Memory is bounded: MOST_GROUPS groups with RECENT runs each.
     """
 
     def __init__(self) -> None:
-        self._groups: dict[str, dict[Key, Group]] = {kind: {} for kind in KINDS}
+        self._groups: dict[tuple[int, Key], Group] = {}
         self._running: dict[Key, dict[str, float]] = {}
         self._running_keys: dict[str, tuple[Key, Key]] = {}
 
@@ -130,19 +130,28 @@ class RecentRuns:
         if not can_be_learned(job):
             return
         facts = facts_of(job)
-        log_run = _log2_s(job.run_s)
+        log_run = _log2_s(job.run_s_as_requested)
         log_use = math.nan if facts.limit is None else log_run - _log2_s(facts.limit)
-        for kind, key in zip(KINDS, _keys(facts), strict=True):
-            groups = self._groups[kind]
-            group = groups.pop(key, None) or Group()
+        for place in enumerate(_keys(facts)):
+            group = self._groups.pop(place, None) or Group()
             group.add(log_run, log_use, job.ended_s, completed=job.state == "COMPLETED")
-            groups[key] = group  # the last in the dict is the one that changed last
-            if len(groups) > LARGEST:
-                del groups[next(iter(groups))]
+            self._groups[place] = group  # the last in the dict is the one that changed last
+            if len(self._groups) > MOST_GROUPS:
+                del self._groups[next(iter(self._groups))]
+
+    @property
+    def groups(self) -> int:
+        """How many groups of like jobs there are."""
+        return len(self._groups)
+
+    def left(self, job_id: str) -> None:
+        """Note that a job no longer runs, however it ended."""
+        self._forget(job_id)
 
     def group(self, kind: str, facts: JobFacts) -> Group | None:
         """Return the last runs of those that are like a job in one of KINDS; None where none ended yet."""
-        return self._groups[kind].get(_keys(facts)[KINDS.index(kind)])
+        number = KINDS.index(kind)
+        return self._groups.get((number, _keys(facts)[number]))
 
     def features(self, jobs: Sequence[JobFacts], now_s: float) -> NDArray[np.float32]:
         """Return FEATURES of jobs at a time [s], a row each; NaN where nothing is known."""
@@ -161,8 +170,8 @@ class RecentRuns:
             hours % 24.0,
             hours % WEEK_H // 24.0,
         ]
-        for groups, key in zip(self._groups.values(), _keys(facts), strict=True):
-            group = groups.get(key)
+        for place in enumerate(_keys(facts)):
+            group = self._groups.get(place)
             row.extend(_UNKNOWN if group is None else group.statistics(now_s))
         of_user, alike = (self._running.get(key) for key in _running_keys(facts))
         row.append(len(of_user) if of_user else 0.0)
@@ -185,6 +194,13 @@ def median(values: Sequence[float]) -> float:
     ordered = sorted(values)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2.0
+
+
+def _push(values: "array[Any]", value: float) -> None:
+    """Append a value to the last RECENT ones."""
+    values.append(value)
+    if len(values) > RECENT:
+        del values[0]
 
 
 def _log2_s(seconds: float) -> float:

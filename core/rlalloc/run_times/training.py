@@ -66,7 +66,7 @@ class RunTimes(msgspec.Struct, frozen=True):
         """Replay jobs, in the order of their submission; ``recent`` is what was known before them."""
         return cls(
             features=features_at_submission(jobs, recent, report),
-            log_runs=np.log2(np.maximum([job.run_s for job in jobs], 1.0)),
+            log_runs=np.log2(np.maximum([job.run_s_as_requested for job in jobs], 1.0)),
             submitted_s=np.array([job.submitted_s for job in jobs]),
             ended_s=np.array([job.ended_s for job in jobs]),
         )

@@ -252,14 +252,17 @@ class Store:
             .where(DECISIONS.c.observation.is_not(None), OUTCOMES.c.reward.is_not(None))
             .order_by(DECISIONS.c.decided_s)
         )
-        with self._database.reading() as connection:
-            rows = connection.execute(query).mappings()
-            pairs = ((self._from_row(row, Decision), self._from_row(row, Outcome)) for row in rows)
-            return tuple(
-                Experience(decision=decision, outcome=outcome)
-                for decision, outcome in pairs
-                if decision is not None and outcome is not None
-            )
+        return self._pairs(query)
+
+    def ends_of_our_doing(self, since_s: float) -> tuple[Experience, ...]:
+        """Decisions with outcomes that were our doing, of jobs that ended since ``since_s``, oldest first."""
+        query = (
+            sa.select(DECISIONS, OUTCOMES)
+            .join(OUTCOMES, OUTCOMES.c.decision_id == DECISIONS.c.id)
+            .where(OUTCOMES.c.our_doing.is_not(None), OUTCOMES.c.ended_s >= since_s)
+            .order_by(OUTCOMES.c.ended_s)
+        )
+        return self._pairs(query)
 
     def old_decisions(self, before_s: float, *, after: Position | None, limit: int) -> tuple[OldDecision, ...]:
         """At most ``limit`` decisions of before ``before_s``, oldest first, from the one after ``after`` on."""
@@ -335,6 +338,16 @@ class Store:
         if key is None:
             raise StoreError("the database did not say which id an application got: is its driver supported?")
         return msgspec.structs.replace(application, id=int(key[0]))
+
+    def _pairs(self, query: sa.Select[Any]) -> tuple[Experience, ...]:
+        with self._database.reading() as connection:
+            rows = connection.execute(query).mappings()
+            pairs = ((self._from_row(row, Decision), self._from_row(row, Outcome)) for row in rows)
+            return tuple(
+                Experience(decision=decision, outcome=outcome)
+                for decision, outcome in pairs
+                if decision is not None and outcome is not None
+            )
 
     def _rows(self, query: sa.Select[Any], kind: type[Row]) -> tuple[Row, ...]:
         with self._database.reading() as connection:

@@ -15,7 +15,7 @@ from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_records import AccountingRecord
 
 _DELIMITER = "\x1f"
-_FIELDS = "JobID,State,ExitCode,Submit,Eligible,Start,End,AllocTRES,MaxRSS,ConsumedEnergyRaw,TRESUsageInTot"
+_FIELDS = "JobID,State,ExitCode,Submit,Eligible,Start,End,AllocTRES,MaxRSS,ConsumedEnergyRaw,TRESUsageInTot,Comment"
 _COLUMNS = len(_FIELDS.split(","))
 JOBS_PER_CALL: Final = 500
 _JOB = re.compile(r"\d+([_+][^.]*)?(\..+)?")  # 7, 7_1, 7_[2-9%4], 7+0, and their steps: 7_1.batch
@@ -48,7 +48,7 @@ def _row(line: str) -> list[str]:
 
 
 def _record(row: Sequence[str], steps: Sequence[Sequence[str]]) -> AccountingRecord:
-    name, state, exit_code, submit, eligible, start, end, alloc, _, energy, _ = row
+    name, state, exit_code, submit, eligible, start, end, alloc, _, energy, _, comment = row
     tres = parse_tres(alloc)
     uses = [dict(part.split("=", 1) for part in step[10].split(",") if "=" in part) for step in steps]
     cpu_times_s = [used_s for use in uses if (used_s := clock_s(use.get("cpu", ""))) is not None]
@@ -73,6 +73,7 @@ def _record(row: Sequence[str], steps: Sequence[Sequence[str]]) -> AccountingRec
         cpu_s_used=sum(cpu_times_s) if cpu_times_s else None,
         mem_mib_used=max(memory, default=None),
         consumed_energy_j=float(max(energies)) if energies and energy.isdigit() else None,
+        comment=comment,
     )
 
 

@@ -181,6 +181,7 @@ class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
     ``job_id`` is the id that sbatch printed; ``part`` tells an array's tasks and a heterogeneous job's components
     apart (``_7``, ``_[8-9]`` while they wait together, ``+1``) and is empty for any other job. ``cpu_s_used`` is of
     all its steps; ``mem_mib_used`` adds up the peaks of a step's tasks, in the step where that is most.
+    ``comment`` is its user's, where AccountingStoreFlags keeps it (job_comment).
     """
 
     job_id: int
@@ -199,6 +200,7 @@ class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
     consumed_energy_j: float | None
     cpu_s_used: float | None = None
     mem_mib_used: float | None = None
+    comment: str = ""
 
 
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """What like jobs did lately, as features."""
 
 import math
+import tracemalloc
 
 import msgspec
 import numpy as np
@@ -8,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlalloc.past_job import PastJob
+from rlalloc.past_job import Allotted, PastJob
+from rlalloc.run_times import recent_runs
 from rlalloc.run_times.job_facts import NAME_LENGTH, JobFacts, facts_of, family_name
 from rlalloc.run_times.recent_runs import FEATURES, RECENT, RecentRuns
 
@@ -138,3 +140,39 @@ def test_facts_of_a_past_job() -> None:
     facts = facts_of(job)
     for field in JobFacts.__struct_fields__:
         assert getattr(facts, field) == getattr(job, field)
+
+
+def test_memory_is_bounded_over_all_kinds_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each job of its own user, name, script and size is the worst case; the cap is scaled down and up again."""
+    monkeypatch.setattr(recent_runs, "MOST_GROUPS", 2000)
+    tracemalloc.start()
+    try:
+        recent = RecentRuns()
+        for number in range(600):
+            for _ in range(RECENT):
+                recent.add(
+                    past_job(60.0, user=f"user{number}", account=f"a{number}", script=f"s{number}", cpus=number)
+                )
+        recent.features([facts_of(past_job(60.0, user=f"user{number}")) for number in range(600)], 90_000.0)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert recent.groups == 2000
+    assert held / 2000 * 80_000 < 150e6
+
+
+def test_a_job_that_was_resized_counts_with_the_run_time_that_it_would_have_had() -> None:
+    smaller = Allotted(nodes=1, cpus=4, gpus=1, mem_mib=1024.0, limit_s=None, slowdown=2.0)
+    found, plain = RecentRuns(), RecentRuns()
+    found.add(past_job(800.0, allotted=smaller))
+    plain.add(past_job(400.0))
+    assert features(found) == pytest.approx(features(plain), nan_ok=True)
+
+
+def test_a_job_that_left_the_queue_runs_no_more() -> None:
+    recent = RecentRuns()
+    recent.started("7", FACTS, 80_000.0)
+    assert features(recent)["running"] == 1
+    recent.left("7")
+    recent.left("7")
+    assert features(recent)["running"] == 0

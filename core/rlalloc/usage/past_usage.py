@@ -1,0 +1,184 @@
+"""Floors of memory and CPUs for jobs to come, from what like jobs used, with margins learned on the site itself."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from rlalloc.past_job import PastJob
+from rlalloc.run_times.job_facts import JobFacts, can_be_learned, facts_of
+from rlalloc.usage.learned_margin import LearnedMargin
+from rlalloc.usage.like_jobs import KINDS, MOST_GROUPS, Key, LikeJobs, keys_of
+from rlalloc.usage.trimming_rules import TrimmingSection
+from rlalloc.usage.used_amounts import Amounts, amounts_of
+
+_MOST_MARGIN: Final = math.log(100.0)
+"""A larger one says that nothing is known."""
+_LEAST_SPREAD: Final = 0.02
+"""Of the logarithm of what like jobs used: after twenty of the same amount, another one may differ."""
+_DRAWN: Final = 4.0
+"""As much as so many jobs counts the usual spread of groups of a kind."""
+_KEPT: Final = 0.999
+"""Of what was learned of that spread, job by job."""
+
+
+Groups = Sequence[LikeJobs | None]
+
+
+class Floor(NamedTuple):
+    """The least that a job should get, by so many jobs of a kind, and the margin in it (0.2: a fifth)."""
+
+    amount: float
+    kind: str
+    jobs: int
+    margin: float
+
+
+class PastFloors(NamedTuple):
+    """Memory of a node [MiB] and CPUs per GPU that a job should get at least; None where too little is known."""
+
+    node_mib: Floor | None
+    cpus_per_gpu: Floor | None
+
+
+NOTHING_KNOWN: Final = PastFloors(None, None)
+
+
+class _Kind:
+    """What was learned of one kind of like jobs: how far they differ among each other, and the margin."""
+
+    def __init__(self) -> None:
+        self.margin = LearnedMargin()
+        self._squares = 0.0
+        self._degrees = 0.0
+
+    def base(self, used: Sequence[float], quantile: float) -> tuple[float, float]:
+        """The logarithm of a quantile of what like jobs used, never interpolated downwards, and their spread.
+
+        The spread of a few is drawn towards that of all groups of this kind: five that used the same amount are not
+        sure to be followed by another one.
+        """
+        logs, squares = _deviations(used)
+        number = len(logs)
+        usual = self._squares / self._degrees if self._degrees else 0.0
+        spread = math.sqrt((_DRAWN * usual + squares) / (_DRAWN + number - 1))
+        return logs[min(number, math.ceil(quantile * (number + 1))) - 1], max(_LEAST_SPREAD, spread)
+
+    def learn(self, used: Sequence[float], score: float, room: float) -> None:
+        """Add a group's spread, and score and room of the job that came to it."""
+        logs, squares = _deviations(used)
+        self._squares = _KEPT * self._squares + squares
+        self._degrees = _KEPT * self._degrees + len(logs) - 1
+        self.margin.add(score, room)
+
+
+class _Resource:
+    """What was learned of one resource, for each kind of like jobs."""
+
+    def __init__(self, used_by: Callable[[LikeJobs, JobFacts, float], list[float]]) -> None:
+        self._used_by = used_by
+        self.kinds = tuple(_Kind() for _ in KINDS)
+
+    def learn(self, groups: Groups, facts: JobFacts, used: float, asked: float, rules: TrimmingSection) -> None:
+        """Score what a job used against what the like jobs had used that a floor would have been taken from."""
+        for kind, group in zip(self.kinds, groups, strict=True):
+            if group is None:
+                continue
+            known = self._used_by(group, facts, facts.submitted_s)
+            if len(known) < rules.least_jobs:
+                continue
+            if not group.is_cut_off(facts.submitted_s):
+                base, spread = kind.base(known, rules.quantile)
+                kind.learn(known, (math.log(used) - base) / spread, (math.log(asked) - base) / spread)
+            if kind.margin.bound(rules.exceeded) < math.inf:
+                return
+
+    def floor(self, groups: Groups, facts: JobFacts, least: float, rules: TrimmingSection) -> Floor | None:
+        """The floor by the nearest like jobs that are enough; ``least`` is the least margin."""
+        for name, kind, group in zip(KINDS, self.kinds, groups, strict=True):
+            known = [] if group is None else self._used_by(group, facts, math.inf)
+            bound = kind.margin.bound(rules.exceeded)
+            if len(known) < rules.least_jobs or bound == math.inf:
+                continue
+            base, spread = kind.base(known, rules.quantile)
+            margin = max(math.log1p(least), spread * bound)
+            if margin > _MOST_MARGIN:
+                return None
+            return Floor(math.exp(base + margin), name, len(known), math.expm1(margin))
+        return None
+
+    def is_more(self, groups: Groups, facts: JobFacts, used: float, rules: TrimmingSection) -> bool:
+        """Whether a job used more than the nearest like jobs that are enough."""
+        for kind, group in zip(self.kinds, groups, strict=True):
+            known = [] if group is None else self._used_by(group, facts, math.inf)
+            if len(known) >= rules.least_jobs:
+                return math.log(used) > kind.base(known, rules.quantile)[0]
+        return False
+
+
+class PastUsage:
+    """What jobs used, and the floors that follow; jobs are to be added in the order of their ends.
+
+    Memory is bounded: MOST_GROUPS groups of like jobs.
+    """
+
+    def __init__(self, rules: TrimmingSection) -> None:
+        self.rules = rules
+        self._groups: dict[tuple[int, Key], LikeJobs] = {}
+        self._memory = _Resource(LikeJobs.memory)
+        self._cpus = _Resource(LikeJobs.cpus)
+
+    def add(self, job: PastJob) -> None:
+        """Note what a job used that ended."""
+        if not can_be_learned(job):
+            return
+        facts, amounts = facts_of(job), amounts_of(job)
+        if not (amounts.node_mib > 0.0 or amounts.cpus_per_gpu > 0.0):
+            return
+        groups = self._groups_of(facts)
+        memory, cpus = amounts.node_mib, amounts.cpus_per_gpu
+        if amounts.whole:
+            if memory > 0.0:
+                self._memory.learn(groups, facts, memory, max(memory, amounts.requested_mib), self.rules)
+            if cpus > 0.0:
+                self._cpus.learn(groups, facts, cpus, max(cpus, amounts.requested_cpus_per_gpu), self.rules)
+        else:  # what it used counts only where it is more: it may have ended before its peak
+            if not (memory > 0.0 and self._memory.is_more(groups, facts, memory, self.rules)):
+                memory = math.nan
+            if not (cpus > 0.0 and self._cpus.is_more(groups, facts, cpus, self.rules)):
+                cpus = math.nan
+            if math.isnan(memory) and math.isnan(cpus):
+                return
+        self._add(facts, amounts._replace(node_mib=memory, cpus_per_gpu=cpus), job.ended_s)
+
+    def floors(self, facts: JobFacts) -> PastFloors:
+        """The floors of a job to come."""
+        groups = self._groups_of(facts)
+        return PastFloors(
+            self._memory.floor(groups, facts, self.rules.memory_margin, self.rules),
+            self._cpus.floor(groups, facts, self.rules.cpu_margin, self.rules),
+        )
+
+    @property
+    def groups(self) -> int:
+        """How many groups of like jobs there are."""
+        return len(self._groups)
+
+    def _groups_of(self, facts: JobFacts) -> Groups:
+        return [None if key is None else self._groups.get((kind, key)) for kind, key in enumerate(keys_of(facts))]
+
+    def _add(self, facts: JobFacts, amounts: Amounts, ended_s: float) -> None:
+        for kind, key in enumerate(keys_of(facts)):
+            if key is None:
+                continue
+            group = self._groups.pop((kind, key), None) or LikeJobs()
+            group.add(amounts, ended_s)
+            self._groups[kind, key] = group  # the last in the dict is the one that changed last
+            if len(self._groups) > MOST_GROUPS:
+                del self._groups[next(iter(self._groups))]
+
+
+def _deviations(used: Sequence[float]) -> tuple[list[float], float]:
+    """The logarithms, ascending, and the sum of the squares of their deviations from the mean."""
+    logs = sorted(map(math.log, used))
+    mean = sum(logs) / len(logs)
+    return logs, sum((value - mean) ** 2 for value in logs)

@@ -1,0 +1,165 @@
+"""Floors from what like jobs used."""
+
+import tracemalloc
+
+import msgspec
+import pytest
+
+from rlalloc.past_job import Allotted, PastJob
+from rlalloc.run_times.job_facts import facts_of
+from rlalloc.usage import past_usage
+from rlalloc.usage.like_jobs import LikeJobs
+from rlalloc.usage.past_usage import NOTHING_KNOWN, PastUsage
+from rlalloc.usage.trimming_rules import TrimmingSection
+from rlalloc.usage.used_amounts import amounts_of
+
+GIB = 1024.0
+RULES = TrimmingSection(exceeded=0.02)
+LIKE = PastJob(
+    job_id="1",
+    user="ada",
+    account="nlp",
+    partition="gpu",
+    name="train-7b",
+    script="f00",
+    submitted_s=0.0,
+    started_s=10.0,
+    ended_s=3610.0,
+    state="COMPLETED",
+    nodes=1,
+    cpus=64,
+    gpus=4,
+    mem_mib=256 * GIB,
+    node_rss_mib=50 * GIB,
+    cpu_s_used=3600.0 * 8,
+)
+
+
+def later(number: int, **changes: object) -> PastJob:
+    """A job like it, submitted a day after the one before."""
+    moved = {name: getattr(LIKE, name) + 86_400.0 * number for name in ("submitted_s", "started_s", "ended_s")}
+    return msgspec.structs.replace(LIKE, job_id=str(number + 2), **moved, **changes)
+
+
+def after(*jobs: PastJob, rules: TrimmingSection = RULES) -> PastUsage:
+    usage = PastUsage(rules)
+    for job in jobs:
+        usage.add(job)
+    return usage
+
+
+def past(number: int, **changes: object) -> list[PastJob]:
+    return [later(each, **changes) for each in range(number)]
+
+
+def test_a_floor_is_what_like_jobs_used_and_the_margins() -> None:
+    floors = after(*past(120)).floors(facts_of(later(200)))
+    assert floors.node_mib is not None
+    assert floors.cpus_per_gpu is not None
+    assert floors.node_mib.amount == pytest.approx(50 * GIB * 1.1)
+    assert (floors.node_mib.kind, floors.node_mib.jobs) == ("script_and_size", 20)
+    assert floors.cpus_per_gpu.amount == pytest.approx(2 * 1.25)
+
+
+def test_too_thin_a_past_gives_no_floor() -> None:
+    assert after().floors(facts_of(LIKE)) == NOTHING_KNOWN
+    # Four like jobs are not enough, nor are like jobs where no margin could be learned.
+    assert after(*past(4)).floors(facts_of(LIKE)) == NOTHING_KNOWN
+    assert after(*past(40)).floors(facts_of(LIKE)) == NOTHING_KNOWN
+    assert after(*past(120, node_rss_mib=None, cpu_s_used=None)).floors(facts_of(LIKE)) == NOTHING_KNOWN
+
+
+def test_only_what_had_ended_at_a_submission_is_scored() -> None:
+    """A hundred jobs at once say nothing of what is known at the next submission."""
+    at_once = [msgspec.structs.replace(LIKE, job_id=str(number)) for number in range(200)]
+    assert after(*at_once).floors(facts_of(later(1))) == NOTHING_KNOWN
+
+
+def test_the_margin_grows_where_jobs_go_beyond_what_like_jobs_used() -> None:
+    varied = [later(number, node_rss_mib=50 * GIB * (1 + number % 7 / 3)) for number in range(120)]
+    steady, unsteady = (after(*jobs).floors(facts_of(later(200))).node_mib for jobs in (past(120), varied))
+    assert steady is not None
+    assert unsteady is not None
+    assert unsteady.amount >= 150 * GIB
+    jumping = [later(number, node_rss_mib=50 * GIB * (4 if number % 24 == 23 else 1)) for number in range(240)]
+    jumped = after(*jumping).floors(facts_of(later(300))).node_mib
+    assert jumped is None or jumped.amount >= 200 * GIB
+
+
+def test_a_job_that_asks_for_more_than_any_like_it_gets_as_much_more() -> None:
+    usage = after(*past(120))
+    usual, more = (usage.floors(facts_of(later(200, mem_mib=gib * GIB))).node_mib for gib in (256, 512))
+    assert usual is not None
+    assert more is not None
+    assert more.amount == pytest.approx(2 * usual.amount)
+
+
+@pytest.mark.parametrize(("gpus", "gib"), [(4, 50.0), (8, 100.0), (16, 200.0), (6, 61.2), (2, 50.0)])
+def test_with_other_gpus_on_a_node(gpus: int, gib: float) -> None:
+    """Between sizes that are known by the square root; beyond them by what is safe."""
+    group = LikeJobs()
+    group.add(amounts_of(LIKE), LIKE.ended_s)
+    if gpus == 6:
+        group.add(amounts_of(msgspec.structs.replace(LIKE, gpus=8)), LIKE.ended_s)
+    assert max(group.memory(facts_of(later(1, gpus=gpus)))) == pytest.approx(gib * GIB, rel=0.01)
+
+
+def test_how_far_that_is_off_is_learned() -> None:
+    """Here all memory belongs to the GPUs, and each job has another number of them than the one before."""
+    sizes = (1, 2, 4, 8)
+    jobs = [
+        later(number, script="", gpus=(gpus := sizes[number % 4]), node_rss_mib=12 * GIB * gpus)
+        for number in range(400)
+    ]
+    floor = after(*jobs).floors(facts_of(later(500, script="", gpus=16))).node_mib
+    assert floor is None or floor.amount >= 12 * GIB * 16
+
+
+@pytest.mark.parametrize("state", ["FAILED", "CANCELLED", "NODE_FAIL"])
+def test_a_run_that_was_cut_short_counts_only_where_it_used_more(state: str) -> None:
+    short = {
+        "state": state,
+        "ended_s": LIKE.started_s + 86_400.0 * 150 + 300.0,
+        "started_s": LIKE.started_s + 86_400.0 * 150,
+    }
+    before = after(*past(120)).floors(facts_of(later(200))).node_mib
+    for used, factor in ((5 * GIB, 1.0), (100 * GIB, 2.0)):
+        cut = msgspec.structs.replace(later(150), node_rss_mib=used, cpu_s_used=None, **short)
+        floor = after(*past(120), cut).floors(facts_of(later(200))).node_mib
+        assert before is not None
+        assert floor is not None
+        assert floor.amount >= factor * before.amount * 0.999
+
+
+def test_a_job_that_ran_out_of_memory_is_taken_to_need_what_its_user_asked_for() -> None:
+    had = Allotted(nodes=1, cpus=64, gpus=4, mem_mib=60 * GIB, limit_s=None)
+    killed = later(150, state="OUT_OF_MEMORY", allotted=had, node_rss_mib=59 * GIB)
+    assert amounts_of(killed).node_mib == 256 * GIB
+    floor = after(*past(120), killed).floors(facts_of(later(200))).node_mib
+    assert floor is None or floor.amount >= 256 * GIB
+
+
+def test_a_job_whose_cpus_were_all_at_work_is_taken_to_need_what_its_user_asked_for() -> None:
+    had = Allotted(nodes=1, cpus=8, gpus=4, mem_mib=256 * GIB, limit_s=None)
+    assert amounts_of(later(1, allotted=had)).cpus_per_gpu == 16
+    assert amounts_of(later(1)).cpus_per_gpu == 2
+
+
+def test_memory_of_a_short_run_says_nothing() -> None:
+    assert not amounts_of(msgspec.structs.replace(LIKE, ended_s=LIKE.started_s + 60)).node_mib > 0
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A site of many users, each with names of their own; the cap is scaled down and up again."""
+    monkeypatch.setattr(past_usage, "MOST_GROUPS", 2000)
+    tracemalloc.start()
+    try:
+        usage = PastUsage(RULES)
+        for number in range(1500):
+            for again in range(20):
+                usage.add(later(number * 20 + again, user=f"user{number}", script=f"s{number}"))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert usage.groups == 2000
+    assert held / 2000 * 60_000 < 150e6
