@@ -152,7 +152,7 @@ install_plugin() {
     say "Slurm's side: $PLUGIN"
     install -d -m 0755 "$PLUGIN"
     install -m 0644 "$PROJECT/slurm_plugin/rlalloc.lua" "$PROJECT/slurm_plugin/job_submit.lua" "$PLUGIN/"
-    install -m 0755 "$PROJECT/slurm_plugin/task_prolog" "$PLUGIN/task_prolog"
+    install -m 0755 "$PROJECT/slurm_plugin/task_prolog" "$PROJECT/slurm_plugin/task_epilog" "$PLUGIN/"
     if [ ! -d "$slurm_conf_dir" ]; then
         say "no $slurm_conf_dir here: copy $PLUGIN/job_submit.lua to where slurm.conf is"
     elif [ ! -e "$slurm_conf_dir/job_submit.lua" ]; then

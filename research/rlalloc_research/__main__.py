@@ -255,6 +255,56 @@ def trace_run_times(
     Console(markup=False, emoji=False).print(table)
 
 
+@app.command("undeclared-needs")
+def undeclared_needs(
+    *,
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the published tables (research/README.md).")],
+    log: Annotated[list[str] | None, typer.Option(help="Only this log: Atlas, Philly or Kalos; repeatable.")] = None,
+    last: Annotated[int, typer.Option(min=1, help="Only so many jobs of a log, the last ones.")] = 40_000,
+    seeds: Annotated[int, typer.Option(min=1, help="Draws of the needs.")] = 2,
+    exceeded: Annotated[
+        float | None, typer.Option(min=0.0001, max=0.2, help="trimming.exceeded; else its default.")
+    ] = None,
+) -> None:
+    """Trim memory and CPUs that nobody declared: kills, and what is given back (docs/results/past-usage.md)."""
+    from rlalloc.errors import RlallocError
+    from rlalloc.usage.trimming_rules import DEFAULT_RULES
+    from rlalloc_research.undeclared_needs.logged_jobs import LOGS
+    from rlalloc_research.undeclared_needs.needs_table import needs_rows
+
+    if unknown := [name for name in log or () if name not in LOGS]:
+        raise typer.BadParameter(f"--log {unknown[0]}: write one of {', '.join(LOGS)}")
+    rules = DEFAULT_RULES if exceeded is None else msgspec.structs.replace(DEFAULT_RULES, exceeded=exceeded)
+    with errors_end_here("research", RlallocError), progress_bar() as report:
+        rows = list(needs_rows(data, tuple(log or LOGS), last, seeds, rules, report))
+    table = Table(title=f"Trimmed to what like jobs used, in strict time order; {seeds} draws of the needs")
+    for heading in (
+        "log", "needs", "jobs", "memory trimmed", "CPUs trimmed", "killed", "of trimmed", "of memory trimmed",
+        "memory back", "where trimmed", "CPUs back", "where trimmed", "run time", "timed out",
+    ):  # fmt: skip
+        table.add_column(heading, justify="left" if heading in ("log", "needs") else "right")
+    for row in rows:
+        of = row.figures
+        table.add_row(
+            row.log,
+            row.assumed,
+            f"{of.jobs:,}",
+            f"{of.memory_trimmed / of.jobs:.0%}",
+            f"{of.cpus_trimmed / of.jobs:.0%}",
+            f"{of.killed:,}",
+            f"{of.killed_part:.2%}",
+            f"{of.killed / max(1, of.memory_trimmed):.2%}",
+            f"{of.memory_back:.0%}",
+            f"{of.memory_back_where_trimmed:.0%}",
+            f"{of.cpus_back:.0%}",
+            f"{of.cpus_back_where_trimmed:.0%}",
+            f"+{of.slowdown_hours / of.run_hours:.2%}",
+            f"{of.timed_out:,}",
+        )
+    terminal = Console()
+    Console(width=None if terminal.is_terminal else 190).print(table, highlight=False)
+
+
 @app.command("speed-model")
 def speed_model(
     *,

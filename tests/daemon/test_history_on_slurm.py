@@ -18,6 +18,10 @@ pytestmark = pytest.mark.slurm
 PROGRAM = Path(sys.executable).parent / "rlalloc"
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"}
 NOT_OURS = "#!/bin/sh\n#SBATCH --ntasks=1 --cpus-per-task=2 --mem=100M --time=7 --job-name=not_ours\nsrun true\n"
+HOLDS_MEMORY = (
+    "#!/bin/sh\n#SBATCH --ntasks=2 --nodes=1 --cpus-per-task=1 --mem=600M --time=7 --job-name=holds_memory\n"
+    "srun python3 -c 'import time; held = bytearray(50 << 20); time.sleep(5)'\n"
+)
 
 
 def past_jobs(path: Path) -> dict[str, PastJob]:
@@ -35,10 +39,11 @@ def test_each_job_of_the_site_is_added_as_it_ends_and_found_by_an_import(rlalloc
     other = rlalloc.submit(NOT_OURS)
     array = rlalloc.submit(NOT_OURS, "--array=1-2")
     ours = rlalloc.submit(MOLDABLE)
+    holds = rlalloc.submit(HOLDS_MEMORY)
     never = rlalloc.submit(NOT_OURS, "--hold")
-    rlalloc.site.wait_for_states([other, array, ours], ENDED)
+    rlalloc.site.wait_for_states([other, array, ours, holds], ENDED)
     rlalloc.site.run(["scancel", str(never)])
-    wanted = {str(other), f"{array}_1", f"{array}_2", str(ours)}
+    wanted = {str(other), f"{array}_1", f"{array}_2", str(ours), str(holds)}
     added = wait_until(
         lambda: wanted <= (found := past_jobs(rlalloc.store_path)).keys() and found, what="the jobs are added"
     )
@@ -47,8 +52,11 @@ def test_each_job_of_the_site_is_added_as_it_ends_and_found_by_an_import(rlalloc
     assert (job.name, job.user, job.state, job.cpus, job.mem_mib) == ("not_ours", "llm-alice", "COMPLETED", 2, 100)
     assert (job.limit_s, job.nodes, job.gpus) == (420, 1, 0)
     assert began_s - 2 <= job.submitted_s <= job.started_s <= job.ended_s <= time.time() + 2
-    assert added[str(ours)].gpus in (1, 2)
-    assert added[str(ours)].limit_s == 600
+    assert (added[str(ours)].gpus, added[str(ours)].limit_s) == (4, 600)  # as asked for
+    assert (had := added[str(ours)].allotted) is not None
+    assert had.gpus in (1, 2)
+    assert added[str(holds)].max_rss_mib is not None
+    assert 100 <= (added[str(holds)].node_rss_mib or 0) <= 200  # two tasks of 50 MiB and an interpreter each
 
     rlalloc.stop("rlallocd")
     rlalloc.write_config(store={"url": f"sqlite:///{rlalloc.site.directory}/store.sqlite.imported"})
