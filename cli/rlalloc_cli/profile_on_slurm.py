@@ -96,11 +96,11 @@ class SlurmPoints:
             return ProfilePoint(size=size, outcome="does-not-fit", why=f"Slurm does not start it: {state.reason}")
         if state is not None and state.state not in ENDED:
             return None
+        ended = "" if state is None or state.state == "COMPLETED" else state.state
         since_s = self._gone_since.setdefault(job_id, time.monotonic())
-        if not has_ended(folder, size) and time.monotonic() - since_s < _FILES_WITHIN_S and state == _COMPLETED:
+        if not ended and not has_ended(folder, size) and time.monotonic() - since_s < _FILES_WITHIN_S:
             return None
         del self._ids[folder]
-        ended = "" if state is None or state == _COMPLETED else state.state
         return point_of(folder, size, ended)
 
     def describe(self) -> str:

@@ -117,8 +117,28 @@ def test_what_was_measured_outlives_ctrl_c_and_the_rest_follows(profiled: Profil
     assert "0 of 2 points" not in done.stderr
 
 
+@pytest.mark.slow
+def test_a_killed_call_leaves_no_process(profiled: Profiled, tmp_path: Path) -> None:
+    program = [sys.executable, "-c", "from rlalloc_cli.main import main; main()", "profile", "run", "a.yaml"]
+    running = subprocess.Popen(
+        [*program, "--gpus=1", *SMALL[:-2], "--warmup-steps=1", "--steps=90000", *ON_CPUS], cwd=tmp_path
+    )
+    try:
+        wait_until(
+            lambda: any("measured_steps" in line and str(tmp_path) in line for line in _processes()),
+            what="the training",
+            timeout_s=300,
+        )
+    finally:
+        running.kill()
+        running.wait()
+    wait_until(lambda: not [line for line in _processes() if str(tmp_path) in line], what="its end", timeout_s=60)
+
+
 def _processes() -> list[str]:
-    return subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return subprocess.run(
+        ["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
 
 
 @pytest.mark.slow

@@ -67,7 +67,8 @@ def _keep_to_cpus(task: PointTask) -> None:
 
 
 def _watch(pid: int, torchrun: "subprocess.Popen[bytes]", task: PointTask) -> NodeEnd:
-    """Wait for torchrun, and say how it ended."""
+    """Wait for torchrun, and say how it ended. Who started us may be killed: then nobody waits for the point."""
+    parent = os.getppid()
     allowed_mib = task.size.mem_mib_per_gpu * task.size.gpus // task.size.nodes
     deadline = time.monotonic() + task.timeout_s
     peak_mib = 0
@@ -77,6 +78,8 @@ def _watch(pid: int, torchrun: "subprocess.Popen[bytes]", task: PointTask) -> No
         peak_mib = max(peak_mib, _resident_mib(_tree(pid)))
         if allowed_mib and peak_mib > allowed_mib:
             return NodeEnd(status=1, host_mem_mib=peak_mib, too_much_memory=True)
+        if os.getppid() != parent:
+            raise SystemExit(_TERMINATED)
         if time.monotonic() > deadline:
             return NodeEnd(status=1, host_mem_mib=peak_mib, too_long=True)
 

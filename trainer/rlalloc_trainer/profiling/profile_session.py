@@ -118,7 +118,8 @@ class Session:
         path = self._work / _MADE_UP
         try:
             self._work.mkdir(parents=True, exist_ok=True)
-            make_up_text(path)
+            if not path.exists():  # a job of an earlier call may be reading it
+                make_up_text(path)
         except OSError as err:
             raise ProfileError(f"cannot write to {self._work}: {err.strerror}") from err
         return path.resolve()

@@ -49,4 +49,6 @@ def make_up_text(path: Path) -> None:
     words = [letters[place, :length].tobytes() for place, length in enumerate(lengths)]
     frequency = 1.0 / np.arange(1, _WORDS + 1)
     chosen = generator.choice(_WORDS, MADE_UP_BYTES // 6, p=frequency / frequency.sum())
-    path.write_bytes(b" ".join(words[place] for place in chosen)[:MADE_UP_BYTES])
+    aside = path.with_suffix(".new")
+    aside.write_bytes(b" ".join(words[place] for place in chosen)[:MADE_UP_BYTES])
+    aside.replace(path)
