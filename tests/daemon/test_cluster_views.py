@@ -5,7 +5,7 @@ import pytest
 
 from rlalloc.run_time import EXPECTED_FRACTION_OF_LIMIT
 from rlalloc.urgency import UrgencyRules
-from rlallocd.cluster_views import ClusterViews
+from rlallocd.cluster_views import MOST_VIEWS, ClusterViews
 from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord, NodeRecord
 from rlallocd.slurm.json_reader import job_record
@@ -83,3 +83,28 @@ def test_a_users_gpus_count_in_all_partitions() -> None:
 def test_a_partition_without_a_usable_node_is_skipped() -> None:
     with pytest.raises(Skipped, match="no usable GPU node"):
         ClusterViews([DOWN], [], NOW_S, RULES).of("gpu")
+
+
+def test_constraints_that_leave_the_same_nodes_share_one_view_and_others_the_demand() -> None:
+    fast = msgspec.structs.replace(NODE, features=frozenset({"fast", "new"}))
+    slow = msgspec.structs.replace(NODE, name="n2", gpus_used=8)
+    jobs = [job(1, "RUNNING", gpus=2), job(2, "PENDING", gpus=4)]
+    views = ClusterViews([fast, slow], jobs, NOW_S, RULES)
+    asking = [msgspec.structs.replace(jobs[1], features=features) for features in ("fast", "new", "")]
+    one, same, other = (views.for_job(each) for each in asking)
+    assert one is same
+    assert (len(one.free), len(other.free)) == (1, 2)
+    assert one.releases is other.releases
+    assert one.queued is other.queued
+
+
+def test_of_many_constraints_only_the_latest_views_are_kept() -> None:
+    """A view that is forgotten is made again, and is the same."""
+    names = [f"n{number}" for number in range(2 * MOST_VIEWS)]
+    nodes = [msgspec.structs.replace(NODE, name=name, features=frozenset({name})) for name in names]
+    views = ClusterViews(nodes, [job(1, "RUNNING")], NOW_S, RULES)
+    seen = [views.for_job(msgspec.structs.replace(job(2, "PENDING"), features=name)) for name in names]
+    again = views.for_job(msgspec.structs.replace(job(2, "PENDING"), features=names[0]))
+    assert again is not seen[0]
+    assert again.free.tolist() == seen[0].free.tolist()
+    assert views.for_job(msgspec.structs.replace(job(2, "PENDING"), features=names[-1])) is seen[-1]

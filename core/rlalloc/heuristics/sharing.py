@@ -37,10 +37,8 @@ def marginal_gain(job: JobView, view: ClusterView) -> Shares:
         return at_most(job.bounds.gpu_counts[0], job)
     works_s, ladders = claims(job, view)
     held = [ladder[0] for ladder in ladders]
-    gains = [
-        _gain(work_s, ladder, 0, number) for number, (work_s, ladder) in enumerate(zip(works_s, ladders, strict=True))
-    ]
-    heap = [gain for gain in gains if gain is not None]
+    first = _gain(works_s[0], ladders[0], 0, 0)
+    heap = [*_first_gains(view), *(() if first is None else (first,))]
     heapq.heapify(heap)
     while heap and left >= 1:
         gain, number, step = heapq.heappop(heap)
@@ -91,11 +89,24 @@ def shared_gpus(view: ClusterView) -> float:
 
 def claims(job: JobView, view: ClusterView) -> tuple[list[float], list[tuple[int, ...]]]:
     """Works [s on one GPU] and workable counts of all that wait, this job first; those of others: powers of two."""
-    works_s = [
-        expected_as_requested_s(job) * _speed(max(1, job.request.gpus)),
-        *(float(run_s) * _speed(max(1, int(gpus))) for gpus, run_s in view.queued),
-    ]
+    works_s = [expected_as_requested_s(job) * _speed(max(1, job.request.gpus)), *_works_ahead_s(view)]
     return works_s, [job.bounds.gpu_counts] + [_powers_of_two(int(view.totals[0]))] * len(view.queued)
+
+
+@functools.lru_cache(maxsize=8)
+def _works_ahead_s(view: ClusterView) -> tuple[float, ...]:
+    """Works [s on one GPU] of those that wait ahead. Kept: all new jobs of a cycle see the same."""
+    return tuple(run_s * _speed(max(1, int(gpus))) for gpus, run_s in view.queued.tolist())
+
+
+@functools.lru_cache(maxsize=8)
+def _first_gains(view: ClusterView) -> list[tuple[float, int, int]]:
+    """What the first step up saves each of those ahead, numbered from 1, as a heap; kept likewise."""
+    ladder = _powers_of_two(int(view.totals[0]))
+    gains = (_gain(work_s, ladder, 0, number) for number, work_s in enumerate(_works_ahead_s(view), start=1))
+    heap = [gain for gain in gains if gain is not None]
+    heapq.heapify(heap)
+    return heap
 
 
 def _first_of_two(one: int, two: int, works_s: list[float], ladders: list[tuple[int, ...]], steps: list[int]) -> int:

@@ -34,12 +34,17 @@ def expected_slowdown(
     request: Allocation, allocation: Allocation, belief: SpeedBelief, source: str
 ) -> ExpectedSlowdown:
     """What is expected of ``allocation``; ``source`` says what the belief rests on."""
-    return ExpectedSlowdown(*_median_and_upper(request, allocation, belief), source)
+    return ExpectedSlowdown(*_median_and_upper(_fast_part(request), _fast_part(allocation), belief), source)
 
 
 def slowdown_to_allow(request: Allocation, allocation: Allocation, belief: SpeedBelief = PRIOR_BELIEF) -> float:
     """Upper quantile of the run time under ``allocation`` over that as submitted."""
-    return _median_and_upper(request, allocation, belief)[1]
+    return _median_and_upper(_fast_part(request), _fast_part(allocation), belief)[1]
+
+
+def _fast_part(size: Allocation) -> Allocation:
+    """The size without what does not change its speed: many jobs then share one computation."""
+    return msgspec.structs.replace(size, mem_mib_per_node=0, time_limit_s=0)
 
 
 @functools.lru_cache(maxsize=8192)
