@@ -64,6 +64,9 @@ class _Daemon:
         """Be ready at once, connect however long that takes, then cycle until told to stop."""
         try:
             self._run()
+        except RlallocError as err:
+            self._state.failed(str(err))
+            raise
         finally:
             self._state.close()
             if self._users is not None:

@@ -1,7 +1,7 @@
-"""How rlallocd is, in a file that anybody on its machine may read: what ``rlalloc status`` and ``doctor`` show.
+"""How rlallocd is, in a file for ``rlalloc status`` and ``rlalloc doctor``.
 
-The file is the daemon's word on itself, ``state.json`` in the runtime directory. When it was last written is the last
-sign of life.
+The file is the daemon's word on itself, ``state.json`` in the runtime directory, readable by the directory's group.
+When it was last written is the last sign of life.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ STATE_FILE: Final = "state.json"
 WRITE_EVERY_S: Final = 5.0
 _FAILURES: Final = ("slurm_errors", "store_errors", "runtime_directory_errors", "system_errors")
 """The controller's counters of cycles that failed."""
-_log = logging.getLogger(__name__)
+_LOGGERS: Final = ("rlalloc", "rlallocd")
 
 
 class DaemonState(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,11 +95,15 @@ class StateFile:
         if time.monotonic() - self._written_s >= WRITE_EVERY_S:
             self._write()
 
-    def close(self, *, stopped: bool = True) -> None:
+    def failed(self, why: str) -> None:
+        """Note why the daemon ends by itself."""
+        self._problem.text, self._problem.at_s = why, time.time()
+
+    def close(self) -> None:
         """Write for the last time."""
         for name in _LOGGERS:
             logging.getLogger(name).removeHandler(self._problem)
-        self._change(stopped=stopped)
+        self._change(stopped=True)
         self._write()
 
     def _change(self, **fields: object) -> None:
@@ -110,7 +114,7 @@ class StateFile:
         self._change(written_s=time.time(), problem=self._problem.text, problem_s=self._problem.at_s)
         self._written_s = time.monotonic()
         with contextlib.suppress(OSError):
-            replace_file(self._path, msgspec.json.encode(self._state), 0o644)
+            replace_file(self._path, msgspec.json.encode(self._state), 0o640)
 
 
 def read_daemon_state(runtime_directory: Path) -> DaemonState | None:
@@ -119,6 +123,3 @@ def read_daemon_state(runtime_directory: Path) -> DaemonState | None:
         return msgspec.json.decode((runtime_directory / STATE_FILE).read_bytes(), type=DaemonState)
     except (OSError, msgspec.DecodeError):
         return None
-
-
-_LOGGERS: Final = ("rlalloc", "rlallocd")

@@ -125,6 +125,7 @@ def unit(active: str) -> UnitState:
         ({}, None, "OK", "up for"),
         ({}, unit("inactive"), "FAIL", "stopped since"),
         ({"stopped": True}, None, "FAIL", "stopped since"),
+        ({"stopped": True, "problem": "of a newer rlalloc"}, None, "FAIL", "stopped since .*: of a newer rlalloc"),
         ({"written_s": -600}, unit("active"), "FAIL", "no sign of life since"),
         ({"waiting": "the store failed"}, unit("active"), "FAIL", "waiting: the store failed"),
         ({"cycle_s": -600, "problem": "disk full"}, unit("active"), "FAIL", "no good one since .*disk full"),
@@ -181,6 +182,8 @@ def test_a_plugin_that_slurmctld_has_not_read_yet(tmp_path: Path) -> None:
 
 
 def test_a_store_that_one_of_its_users_cannot_write(tmp_path: Path) -> None:
+    (unusable,) = store_findings(parse_config("store: {url: nonsense}", "x"), ())
+    assert (unusable.level, unusable.what) == ("FAIL", "store")
     config = parse_config(f"store: {{url: 'sqlite:///{tmp_path}/s.sqlite'}}", "x")
     assert worst(store_findings(config, ())) == "FAIL"
     Store(config.store.url).close()

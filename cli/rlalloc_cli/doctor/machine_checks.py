@@ -5,14 +5,13 @@ import time
 from pathlib import Path
 from typing import Final
 
-import sqlalchemy as sa
-
 from rlalloc import __version__
 from rlalloc.config import Config
 from rlalloc.errors import PolicyError
 from rlalloc.last_training import read_last_training
 from rlalloc.messages import AgentState
 from rlalloc.policies import SHIPPED_NAME, PolicyStore, verify
+from rlalloc.store.database import without_secrets
 from rlalloc_cli.doctor.finding import Finding, failure, good, warning
 from rlalloc_cli.doctor.units import UnitState
 from rlalloc_cli.terminal import duration, local_time
@@ -35,7 +34,8 @@ def daemon_findings(config: Config, state: DaemonState | None, unit: UnitState |
         return [failure("rlallocd", said, _START)]
     silent_s = now_s - state.written_s
     if state.stopped or (unit is not None and not unit.runs):
-        return [failure("rlallocd", f"stopped since {local_time(state.written_s)}", _START)]
+        why = f": {state.problem}" if state.problem else ""
+        return [failure("rlallocd", f"stopped since {local_time(state.written_s)}{why}", _START)]
     if silent_s > max(_NO_CYCLE_FOR_S, 3 * config.daemon.poll_s):
         return [failure("rlallocd", f"no sign of life since {local_time(state.written_s)}", _LOG)]
     if state.waiting:
@@ -152,6 +152,6 @@ def training_findings(config: Config, timer: UnitState | None, service: UnitStat
 def file_findings(path: Path, config: Config) -> list[Finding]:
     """Whether others can read a password in the configuration file."""
     others_read = bool(path.stat().st_mode & stat.S_IROTH)
-    if others_read and sa.make_url(config.store.url).password:
+    if others_read and without_secrets(config.store.url) != config.store.url:
         return [failure("configuration", f"all users can read the password in {path}", f"chmod o-rwx {path}")]
     return [good("configuration", f"{path}: readable, and right")]
