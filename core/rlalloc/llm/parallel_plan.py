@@ -24,15 +24,14 @@ def plan_for(facts: Facts, size: Allocation, memory_gib: float | None, gpu_type:
     """Return the plan of a job on ``size``; None where the script contradicts it or too little is known for one.
 
     Data parallelism alone where nothing is known of the model. ``memory_gib`` is that of one GPU: if it is not known,
-    a known model has a plan only if its script leaves no choice.
+    a known model has a plan only if its script leaves no choice. A script that does not take its pipeline from the
+    plan has none: such launchers divide their processes by data and tensor parallelism.
     """
     if size.gpus < 1:
         return None
-    free = msgspec.structs.replace(
-        facts,
-        tensor_parallel=PLANNED if facts.tensor_parallel is None else facts.tensor_parallel,
-        pipeline_parallel=PLANNED if facts.pipeline_parallel is None else facts.pipeline_parallel,
-    )
+    free = facts
+    if facts.tensor_parallel is None:
+        free = msgspec.structs.replace(facts, tensor_parallel=PLANNED)
     possible = [
         plan
         for plan in layouts(free, size.gpus, size.gpus_per_node)

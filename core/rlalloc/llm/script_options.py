@@ -116,7 +116,7 @@ _NAMES: Final[tuple[tuple[str, str, Reader], ...]] = (
     ("gated", "swiglu", read_flag),
     ("experts", "num-experts", read_whole),
     ("tensor_parallel", "tensor-model-parallel-size tensor-parallel-size tensor-parallel-degree", _size),
-    ("tensor_parallel", "tp-size tp num-shard", _size),
+    ("tensor_parallel", "tp-size tp num-shard parallelism-config-tp-size", _size),
     ("pipeline_parallel", "pipeline-model-parallel-size pipeline-parallel-size pp-size pp", _size),
     ("context_parallel", "context-parallel-size context-parallel-degree sequence-parallel-size", _size),
     ("expert_parallel", "expert-model-parallel-size", _size),

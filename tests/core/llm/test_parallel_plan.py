@@ -84,6 +84,17 @@ def test_a_shard_of_everything_needs_no_tensor_parallelism() -> None:
     assert plan(words, 1, 4) == ParallelPlan(4, 1, 1)
 
 
+@pytest.mark.parametrize(
+    "words", ["model=llama-2-7b bf16", "parallelism-config-tp-size=${RLALLOC_TP:-1} model=llama-2-7b"]
+)
+def test_a_script_that_does_not_take_its_pipeline_from_the_plan_has_none(words: str) -> None:
+    """Accelerate knows data- and tensor-parallel sizes: their product has to be its number of processes."""
+    found = plan(words, 1, 8, gib=40)
+    assert found is not None
+    assert found.pipeline == 1
+    assert found.tensor > 1  # 100 GiB of weights, gradients and optimizer
+
+
 def test_a_script_that_follows_the_plan_needs_what_the_best_plan_needs() -> None:
     follows = facts_of_words(SERVE.format("meta-llama/Llama-2-70b-hf").split())
     memory = memory_on(follows, 4, 8)
