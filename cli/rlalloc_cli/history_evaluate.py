@@ -1,6 +1,8 @@
 """``rlalloc history evaluate``: how well the run times in a log are predicted."""
 
+import math
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -25,6 +27,9 @@ def history_evaluate(
     last: Annotated[
         int, typer.Option(min=1, help="Read only the last N jobs of the file, to bound memory.")
     ] = AT_MOST,
+    usage: Annotated[
+        bool, typer.Option("--usage", help="Replay the trimming of memory and CPUs instead; the log needs their use.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Predict the run times in a log, strictly in time order, and print how good the predictions are.
@@ -42,6 +47,9 @@ def history_evaluate(
         with Progress(*columns, console=console, disable=json or not console.is_terminal) as bar:
             task = bar.add_task("reading", total=1.0)
             jobs: deque[PastJob] = deque(read_file(file, log_format, tally), maxlen=last)
+            if usage:
+                print_trimming(in_order_of_submission(jobs), json=json)
+                return
             result: Evaluation = evaluate(
                 in_order_of_submission(jobs),
                 LearningSettings(),
@@ -68,3 +76,30 @@ def history_evaluate(
     )
     if left_out := tally.describe():
         complain(f"left out: {left_out}")
+
+
+def print_trimming(jobs: Sequence[PastJob], *, json: bool) -> None:
+    """Print what trimming would have given back, and how many jobs it would have killed, after the first fifth.
+
+    Raises HistoryError where the log says of no job what it used.
+    """
+    from rlalloc.usage.trimming_rules import DEFAULT_RULES
+    from rlalloc.usage.usage_replay import LoggedUse, UsageReplay
+
+    if not any(job.node_rss_mib or job.cpu_s_used for job in jobs):
+        raise HistoryError("it says of no job what it used: give it TotalCPU, MaxRSS, TRESUsageInTot, NTasks, NNodes")
+    found = UsageReplay(jobs, LoggedUse(jobs), DEFAULT_RULES, len(jobs) // 5).run()
+    if json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        return
+    table = Table(title=f"Memory and CPUs of {found.jobs:,} jobs, trimmed as far as the defaults of rlalloc allow")
+    for heading in ("", "jobs trimmed", "over-asked", "given back", "killed"):
+        table.add_column(heading, justify="right" if heading else "left")
+    rows = (
+        ("memory", found.memory_trimmed, found.over_asked_gib_hours, "GiB-hours", found.memory_back, found.killed),
+        ("CPUs", found.cpus_trimmed, found.over_asked_cpu_hours, "CPU-hours", found.cpus_back, 0),
+    )
+    for name, trimmed, over, unit, back, killed in rows:
+        given_back = "-" if math.isnan(back) else f"{back:.0%}"
+        table.add_row(name, f"{trimmed:,}", f"{over:,.0f} {unit}", given_back, f"{killed:,}")
+    CONSOLE.print(table)

@@ -11,6 +11,7 @@ from rlalloc.run_times.job_facts import facts_of
 from rlalloc.usage.family_kills import FamilyKills
 from rlalloc.usage.past_bounds import NO_NEEDS, KnownNeeds
 from rlalloc.usage.past_usage import PastUsage
+from rlallocd.job_tag import read_tag
 from rlallocd.slurm import JobRecord
 
 _log = logging.getLogger(__name__)
@@ -67,8 +68,6 @@ class KnownUsage:
 
 def as_past_job(job: JobRecord, request: Allocation) -> PastJob:
     """The job as accounting will know it, in the size that it asked for; it has not run yet."""
-    from rlallocd.job_tag import read_tag
-
     tag = read_tag(job.admin_comment)
     nodes = request.nodes if request.nodes > 1 else job.nodes
     return PastJob(

@@ -57,3 +57,29 @@ def test_wrong_use_gives_one_line(run: Run, log: Path, tmp_path: Path) -> None: 
     few = run("history", "evaluate", str(log), "--from", "swf", "--last", "20")
     assert few.returncode == 2
     assert "found 20 jobs that ran: give at least 200" in few.stderr
+
+
+def test_trimming_is_replayed_on_a_log_with_uses(run: Run, tmp_path: Path) -> None:  # noqa: F811
+    """400 jobs of one name that hold 50 of 256 GiB, one of them suddenly 200."""
+    header = "JobID|User|JobName|State|Submit|Start|End|AllocTRES|TotalCPU|MaxRSS|NTasks|NNodes"
+    lines = [header]
+    for number in range(1, 2001):
+        begin_s, held = 1_700_000_000 + 7200 * number, 200 if number == 1900 else 50
+        times = f"{begin_s}|{begin_s + 60}|{begin_s + 3660}"
+        lines.append(f"{number}|ada|train|COMPLETED|{times}|cpu=64,mem=256G,gres/gpu=4,node=1|08:00:00|||1")
+        lines.append(f"{number}.batch|||COMPLETED|{times}||08:00:00|{held}G|1|1")
+    log = tmp_path / "sacct.txt"
+    log.write_text("\n".join(lines) + "\n")
+    done = run("history", "evaluate", str(log), "--usage", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["jobs"], found["killed"]) == (1600, 1)
+    assert found["given_back_gib_hours"] > 0.8 * found["over_asked_gib_hours"]
+    assert found["given_back_cpu_hours"] > 0.8 * found["over_asked_cpu_hours"]
+    shown = run("history", "evaluate", str(log), "--usage")
+    assert "GiB-hours" in shown.stdout
+
+
+def test_a_log_without_uses_says_what_it_lacks(run: Run, log: Path) -> None:  # noqa: F811
+    done = run("history", "evaluate", str(log), "--from", "swf", "--usage")
+    assert (done.returncode, "MaxRSS" in done.stderr) == (2, True)

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from rlalloc import service
-from rlalloc.config import AgentSection, Config, SlurmSection
+from rlalloc.config import AgentSection, Config, HistorySection, PolicySection, SlurmSection
 from rlalloc.service import Watchdog
 from rlallocd import daemon_app
 from rlallocd.agent_client import AgentClient
@@ -287,3 +287,15 @@ def test_of_a_section_only_the_key_that_needs_a_restart_stays() -> None:
     taken, kept = reloaded(Config(), new)
     assert kept == ("slurm.backend",)
     assert taken.slurm == SlurmSection(backend="auto", command_timeout_s=3.0)
+
+
+def test_what_the_predictor_reads_names_and_models_by_needs_a_restart() -> None:
+    """Else past jobs would be stored under pseudonyms that the predictor does not know."""
+    new = Config(
+        history=HistorySection(pseudonymize=True, key_file=Path("/other.key"), every_s=7.0),
+        policy=PolicySection(directory=Path("/other")),
+    )
+    taken, kept = reloaded(Config(), new)
+    assert kept == ("history.pseudonymize", "history.key_file", "policy.directory")
+    assert taken.history == HistorySection(every_s=7.0)
+    assert taken.policy == PolicySection()

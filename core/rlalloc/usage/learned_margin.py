@@ -34,9 +34,6 @@ class LearnedMargin:
         self._known_for = 0.0
         self._new = _AGAIN_AFTER
 
-    def __len__(self) -> int:
-        return len(self._scores)
-
     def add(self, score: float, room: float) -> None:
         """Add a job's score, and that of its request."""
         self._scores.append(min(score, room))

@@ -6,7 +6,7 @@ to ``Truth``; one that is killed is submitted again at once, and runs as request
 
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -78,17 +78,11 @@ class ReplayFigures(msgspec.Struct, kw_only=True):
     slowdown_hours: float = 0.0
     run_hours: float = 0.0
     timed_out: int = 0
-    by_kind: dict[str, list[int]] = msgspec.field(default_factory=dict)
 
     def add(self, other: "ReplayFigures") -> None:
         """Add the figures of another replay."""
         for name in self.__struct_fields__:
-            if name == "by_kind":
-                for kind, counts in other.by_kind.items():
-                    mine = self.by_kind.setdefault(kind, [0, 0])
-                    mine[:] = [one + more for one, more in zip(mine, counts, strict=True)]
-            else:
-                setattr(self, name, getattr(self, name) + getattr(other, name))
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property
     def killed_part(self) -> float:
@@ -139,10 +133,9 @@ class UsageReplay:
         self._ends: list[tuple[float, int, PastJob]] = []
         self._pushed = 0
 
-    def run(self, numbers: Iterable[int] | None = None) -> ReplayFigures:
-        """Replay all jobs; ``numbers`` is a way to hear how far it is."""
-        for number in range(len(self._jobs)) if numbers is None else numbers:
-            job = self._jobs[number]
+    def run(self) -> ReplayFigures:
+        """Replay all jobs."""
+        for number, job in enumerate(self._jobs):
             while self._ends and self._ends[0][0] <= job.submitted_s:
                 self._has_ended(heapq.heappop(self._ends)[2])
             self._submit(number, job)
@@ -157,11 +150,10 @@ class UsageReplay:
 
     def _submit(self, number: int, job: PastJob) -> None:
         asked_mib, asked_cpus = job.mem_mib / max(1, job.nodes), job.cpus / (job.gpus or max(1, job.nodes))
-        node_mib, cpus, kind = asked_mib, asked_cpus, ""
+        node_mib, cpus = asked_mib, asked_cpus
         if self._kills.in_force(job.user, job.name, self._rules.least_jobs) is None:
             floors = self.usage.floors(facts_of(job))
             if floors.node_mib is not None:
-                kind = floors.node_mib.kind
                 unit = _MIB_PER_GIB * max(1, job.gpus // max(1, job.nodes))
                 node_mib = min(asked_mib, math.ceil(floors.node_mib.amount / unit) * unit)
             if floors.cpus_per_gpu is not None:
@@ -178,7 +170,7 @@ class UsageReplay:
                 )
             )
         if number >= self._first:
-            self._count(job, node_mib, cpus, done, as_run.run_s, kind)
+            self._count(job, node_mib, cpus, done, as_run.run_s)
 
     def _as_run(self, job: PastJob, node_mib: float, cpus: float, done: Run) -> PastJob:
         """What accounting would have had of it."""
@@ -207,7 +199,7 @@ class UsageReplay:
         self._pushed += 1
         heapq.heappush(self._ends, (job.ended_s, self._pushed, job))
 
-    def _count(self, job: PastJob, node_mib: float, cpus: float, done: Run, held_s: float, kind: str) -> None:
+    def _count(self, job: PastJob, node_mib: float, cpus: float, done: Run, held_s: float) -> None:
         figures, hours, nodes = self.figures, job.run_s / 3600.0, max(1, job.nodes)
         asked_mib, parts = job.mem_mib / nodes, job.gpus or nodes
         asked_cpus = job.cpus / parts
@@ -216,10 +208,6 @@ class UsageReplay:
         figures.cpus_trimmed += cpus < asked_cpus
         figures.trimmed += node_mib < asked_mib or cpus < asked_cpus
         figures.killed += done.killed
-        if node_mib < asked_mib:
-            counts = figures.by_kind.setdefault(kind, [0, 0])
-            counts[0] += 1
-            counts[1] += done.killed
         lost = held_s / 3600.0 if done.killed else 0.0
         if job.node_rss_mib is not None and asked_mib > 0.0:
             gib = nodes / _MIB_PER_GIB
