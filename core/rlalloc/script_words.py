@@ -21,7 +21,7 @@ _CODE_BYTES: Final = 4096
 _FINGERPRINT_BYTES: Final = 1024
 _MOST_LINES: Final = 400
 _MOST_OPTIONS: Final = 250
-_MOST_VALUES: Final = 32
+_MOST_VALUES: Final = 28
 _MOST_TIMES: Final = 4
 """So many occurrences of one setting, launcher or variable are looked at."""
 _MOST_VARIABLES: Final = 6

@@ -62,7 +62,7 @@ def _at_every_limit(filler: bytes) -> bytes:
     comments = b"#RLALLOC a\n" * 15 + b" " * 60 + b"#\n" + b"#\n" * 200
     parts_of_names = b"trainer. model. torch. batch_size tensor_parallel_size torch.distributed. pretrain_gpt.py "
     sums = b"".join(b"--nnodes=$((A*B*C*D*E*F*A*B*C*D*E*F*A*B*C*D*%d)) " % number for number in range(3))
-    options = b"".join(b"--model $%c%s " % (b"ABCDEF"[number % 6], b"=" * number) for number in range(28))
+    options = b"".join(b"--model $%c%s " % (b"ABCDEF"[number % 6], b"=" * number) for number in range(24))
     pairs = zip(b"ABCDEF", b"BCDEFA", strict=True)
     assigned = b"".join(b"%c=$%c %c=$%c " % (one, other, one, other) for one, other in pairs)
     code = parts_of_names + sums + options + assigned
