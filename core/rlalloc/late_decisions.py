@@ -17,8 +17,7 @@ import msgspec
 import numpy as np
 
 from rlalloc.allocation import shares_of
-from rlalloc.heuristics import TUNED_PRICE, PriceConstants
-from rlalloc.heuristics.price import expected_costs_s
+from rlalloc.heuristics import known_costs_s
 from rlalloc.job import Allocation, Bounds, Shares
 from rlalloc.run_time import RunTimeEstimate
 from rlalloc.view import ClusterView, FloatArray
@@ -174,7 +173,7 @@ def decide_pass(
     return decided
 
 
-def gain_of(job: Waiting, proposed: Allocation, view: ClusterView, constants: PriceConstants = TUNED_PRICE) -> float:
+def gain_of(job: Waiting, proposed: Allocation, view: ClusterView) -> float:
     """The fraction of the present size's expected cost that ``proposed`` saves; negative if it costs more.
 
     Slurm's own estimate of the start assumes whole time limits, so it is the better one where it is earlier than
@@ -182,11 +181,9 @@ def gain_of(job: Waiting, proposed: Allocation, view: ClusterView, constants: Pr
     """
     if job.size is None or job.request is None:
         raise ValueError("only a job that waits for resources has a size to compare with")
-    present_s, proposed_s = expected_costs_s(
-        _Expected(job.request, job.run_time), (job.size, proposed), view, constants
-    )
+    present_s, proposed_s = known_costs_s(_Expected(job.request, job.run_time), (job.size, proposed), view)
     if job.starts_within_s is not None:
-        present_s -= constants.wait_weight * max(0.0, view.expected_wait_s(job.size) - job.starts_within_s)
+        present_s -= max(0.0, view.freed_after_s((job.size,))[0] - job.starts_within_s)
     return 1.0 - proposed_s / max(1e-9, present_s)
 
 

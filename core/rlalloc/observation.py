@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from rlalloc.allocation import share_in
 from rlalloc.bounds import NodeShape
-from rlalloc.heuristics import BASELINE_NAME, SERVED_HEURISTICS
+from rlalloc.heuristics import BASELINE_NAME, BASELINE_OF_0_1, SERVED_HEURISTICS
 from rlalloc.heuristics.workable_sizes import sizes_of
 from rlalloc.job import JOB_CLASSES, SHARES, Allocation, Bounds, JobClass, JobView, Shares
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
@@ -275,13 +275,15 @@ def recalled(
     """Encode anew what a decision stored (``as_stored``), maybe under other features and heuristics than today's.
 
     Features are matched by name: one that is newer than the decision has its default, one that is gone is dropped. A
-    heuristic that was not asked counts as if it had answered what the baseline did. Return None if it cannot be read.
+    heuristic that was not asked counts as if it had answered what the baseline of then did. Return None if it cannot
+    be read.
     """
     stored, answers = as_stored(names, features, alternatives)
     if not answers:
         return None
     values = [stored.get(feature.name, feature.default) for feature in DECLARED]
-    instead = answers.get(BASELINE_NAME) or next(iter(answers.values()))
+    baseline = next((name for name in (BASELINE_NAME, BASELINE_OF_0_1) if name in answers), next(iter(answers)))
+    instead = answers[baseline]
     return EncodedQuestion(
         np.array(values, dtype=np.float32), {name: answers.get(name, instead) for name in SERVED_HEURISTICS}
     )

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.errors import MissingInputsError, PolicyError
-from rlalloc.heuristics import BASELINE_NAME, SERVED_HEURISTICS
+from rlalloc.heuristics import BASELINE_NAME, BASELINE_OF_0_1, SERVED_HEURISTICS
 from rlalloc.observation import answer_columns
 from rlalloc.policy_inputs import PolicyInputs
 from rlalloc.shared_files import make_shared
@@ -45,7 +45,7 @@ _SCHEMA_OF_0_1: Final = 7
 _INPUTS_OF_0_1: Final = dict(
     zip(
         ("heuristic_gpu_share", "heuristic_cpu_share", "heuristic_mem_share", "heuristic_urgency"),
-        answer_columns("price-by-order+smallest-area-first"),
+        answer_columns(BASELINE_OF_0_1),
         strict=True,
     )
 )

@@ -117,7 +117,8 @@ class ClusterView:
             self._known_waits_s[key] = self._waits_s(key)
         return self._known_waits_s[key]
 
-    def _waits_s(self, allocations: tuple[Allocation, ...]) -> list[float]:
+    def freed_after_s(self, allocations: Sequence[Allocation]) -> list[float]:
+        """Seconds until running jobs have left enough for each of ``allocations``, if nobody else takes it."""
         fit = self.fit_now(allocations)
         if all(fit):
             return [0.0] * len(fit)
@@ -128,8 +129,14 @@ class ClusterView:
             first = np.maximum(first, available.searchsorted(needs[:, resource]))
         last = len(self.releases) - 1
         return [
-            0.0 if fits else (self._ends_s[min(place, last)] if last >= 0 else 0.0) + self.backlog_s
+            0.0 if fits or last < 0 else self._ends_s[min(place, last)]
             for fits, place in zip(fit, first.tolist(), strict=True)
+        ]
+
+    def _waits_s(self, allocations: tuple[Allocation, ...]) -> list[float]:
+        return [
+            0.0 if fits else freed_s + self.backlog_s
+            for fits, freed_s in zip(self.fit_now(allocations), self.freed_after_s(allocations), strict=True)
         ]
 
     def dominant_share(self, allocation: Allocation) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from rlalloc.config import load_config
-from rlalloc.heuristics import BASELINE_NAME, SERVED_HEURISTICS
+from rlalloc.heuristics import BASELINE_NAME, BASELINE_OF_0_1, SERVED_HEURISTICS
 from rlalloc.job import Shares
 from rlalloc.observation import FEATURES, SCHEMA_ID
 from rlalloc.policies import ACTOR_FILE, CURRENT, PolicyStore
@@ -104,7 +104,8 @@ def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
         "1 (from the script) to 8 (from the script); workable: 1, 2, 4, 8",
         "0:04:24 as requested, 80% between 0:01:40 and 0:08:20; from 20 runs of this user",
         "queued_gpus 0",  # the observation
-        "price-ef 1, capped-price 1, marginal-gain 1, efficiency-adaptive 1, equal-share 4, price-by-order 8",
+        "price-ef 1, price-by-order 1, capped-price 1",
+        "marginal-gain 1, efficiency-adaptive 1, equal-share 4, known-gain 8",
         "GPU 0.100, CPU 0.200, memory 0.300, urgency 0.400; log-probability -1.500",
         "+12, decays to 0 within 0:17:36 of waiting",
         "v000001",
@@ -140,7 +141,7 @@ def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
 def test_what_rlalloc_0_1_stored_is_explained(run: Run, tmp_path: Path) -> None:
     """It kept the heuristics' answers among the features; those are shown as what they are."""
     store = Store(f"sqlite:///{tmp_path}/store.sqlite")
-    seen = dict.fromkeys(NAMES_OF_0_1, 0.0) | {"queued_gpus": 0.5, f"{BASELINE_NAME}:gpu_share": 1.0}
+    seen = dict.fromkeys(NAMES_OF_0_1, 0.0) | {"queued_gpus": 0.5, f"{BASELINE_OF_0_1}:gpu_share": 1.0}
     observation = np.array(list(seen.values()), dtype="<f4").tobytes()
     store.add_decisions(
         [

@@ -15,7 +15,7 @@ from rlalloc.store import PolicyRow, Store
 from rlalloc_agent.actor import Actor
 from rlalloc_simulator.comparison.paired_statistics import Interval
 from rlalloc_trainer.promotion.candidate_storage import SHIPPED, JudgedCandidate, store_candidate
-from rlalloc_trainer.promotion.gate import Evidence, Verdict, judge
+from rlalloc_trainer.promotion.gate import Evidence, SameOrder, Verdict, judge
 from rlalloc_trainer.promotion.policy_versions import new_manifest, version_files
 from rlalloc_trainer.sac.soft_actor_critic import new_critics
 
@@ -39,6 +39,7 @@ def better_than(version: str | None) -> JudgedCandidate:
         current=version or "shipped",
         against_current=BETTER,
         against_heuristics={"price-ef": BETTER},
+        same_order=SameOrder(jct=BETTER, p95=BETTER, killed=0.0, worst_user=None),
         killed_candidate=0,
         killed_current=0,
         held_out_jobs=100,

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from rlalloc_simulator.comparison.paired_statistics import Interval
-from rlalloc_trainer.promotion.gate import Evidence, judge
+from rlalloc_trainer.promotion.gate import Evidence, SameOrder, judge
 
 BETTER = Interval(0.90, 0.85, 0.95)
 UNSURE_BETTER = Interval(0.97, 0.93, 1.01)
@@ -13,11 +13,15 @@ UNSURE_WORSE = Interval(1.02, 0.98, 1.06)
 WORSE = Interval(1.10, 1.05, 1.15)
 
 
+FINE = SameOrder(jct=BETTER, p95=SAME, killed=0.0, worst_user=1.2)
+
+
 def evidence(current: Interval, heuristics: list[Interval], killed: tuple[int, int] = (0, 0)) -> Evidence:
     return Evidence(
         candidate="the candidate",
         current="v000001",
         against_current=current,
+        same_order=FINE,
         against_heuristics={f"heuristic-{number}": ratio for number, ratio in enumerate(heuristics)},
         killed_candidate=killed[0],
         killed_current=killed[1],
@@ -69,3 +73,28 @@ def test_being_behind_where_the_site_is_busy_is_enough_to_be_refused() -> None:
 def test_a_verdict_is_plain_json() -> None:
     verdict = judge(evidence(BETTER, [BETTER]))
     assert msgspec.json.decode(msgspec.json.encode(verdict), type=type(verdict)) == verdict
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"jct": UNSURE_WORSE}, "mean JCT ratio 1.020"),
+        ({"jct": Interval(0.99, 0.95, 1.03)}, "mean JCT ratio 0.990"),
+        ({"p95": WORSE}, "95th percentile of JCT ratio 1.100"),
+        ({"killed": 0.003}, "kills 0.3% of the jobs"),
+        ({"worst_user": 1.3}, "a user is worse off"),
+    ],
+)
+def test_who_is_worse_than_requested_is_not_promoted(changed: dict[str, object], says: str) -> None:
+    """However far it is ahead of the policy in use and of the heuristics."""
+    ahead = evidence(BETTER, [BETTER])
+    worse = msgspec.structs.replace(ahead, same_order=msgspec.structs.replace(FINE, **changed))
+    assert judge(ahead).promote
+    verdict = judge(worse)
+    assert not verdict.promote
+    assert says in verdict.reason
+
+
+def test_where_no_user_has_enough_jobs_none_is_the_worst() -> None:
+    ahead = evidence(BETTER, [BETTER])
+    assert judge(msgspec.structs.replace(ahead, same_order=msgspec.structs.replace(FINE, worst_user=None))).promote

@@ -4,7 +4,7 @@ import pytest
 
 from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME
 from rlalloc.policies import NOWHERE, Routing
-from rlalloc_trainer.promotion.held_out_evidence import CANDIDATE, GATE_HEURISTICS, HeldOut, decide
+from rlalloc_trainer.promotion.held_out_evidence import CANDIDATE, GATE_HEURISTICS, SAME_ORDER, HeldOut, decide
 from tests.simulator.comparison.example_results import result
 
 FIRST, SECOND = tuple(ALTERNATIVES)[:2]
@@ -22,7 +22,7 @@ def held_out(jct_s: dict[str, float], *, killed: int = 0, spread: float = 0.0) -
             )
             for number in range(9)
         ]
-        for name in (CANDIDATE, "v1", *GATE_HEURISTICS)
+        for name in (CANDIDATE, "v1", SAME_ORDER, *GATE_HEURISTICS)
     }
     return HeldOut(results, "v1", 500, 0.9)
 

@@ -9,6 +9,7 @@ from typing import Final
 from rlalloc.heuristics.asked import as_requested, fixed, largest, repaired, smallest
 from rlalloc.heuristics.efficiency import adaptive_efficiency_threshold, efficiency_threshold, with_threshold
 from rlalloc.heuristics.experts import first_come_first_served, round_robin, shortest_job_first
+from rlalloc.heuristics.known_gain import known_costs_s, known_gain
 from rlalloc.heuristics.order import SMALLEST_AREA_FIRST, Ordered
 from rlalloc.heuristics.price import (
     DEFAULT_PRICE,
@@ -24,11 +25,13 @@ from rlalloc.heuristics.price import (
 from rlalloc.heuristics.sharing import afs_l, equal_share, marginal_gain
 from rlalloc.heuristics.workable_sizes import CPUS_PER_GPU_ENOUGH, Heuristic
 
-BASELINE_NAME: Final = f"price-by-order{SMALLEST_AREA_FIRST}"
-BASELINE: Final[Heuristic] = Ordered(price_by_order)
-"""The heuristic that the actor is a residual around."""
+BASELINE_NAME: Final = f"known-gain{SMALLEST_AREA_FIRST}"
+BASELINE_OF_0_1: Final = f"price-by-order{SMALLEST_AREA_FIRST}"
+BASELINE: Final[Heuristic] = Ordered(known_gain)
+"""The heuristic that answers by default, and that the actor of a new network is a residual around."""
 ALTERNATIVES: Final[dict[str, Heuristic]] = {
     f"price-ef{SMALLEST_AREA_FIRST}": Ordered(price_ef),
+    BASELINE_OF_0_1: Ordered(price_by_order),
     f"capped-price{SMALLEST_AREA_FIRST}": Ordered(capped_price),
     f"marginal-gain{SMALLEST_AREA_FIRST}": Ordered(marginal_gain),
     f"efficiency-adaptive{SMALLEST_AREA_FIRST}": Ordered(adaptive_efficiency_threshold),
@@ -36,7 +39,8 @@ ALTERNATIVES: Final[dict[str, Heuristic]] = {
 }
 """Heuristics that the agent can serve instead of the baseline, on a site where one is better.
 
-All of them answer the baseline's CPU and memory shares."""
+All of them answer the baseline's CPU and memory shares. Price-by-order and capped-price are kept for networks that
+read their answers."""
 SERVED_HEURISTICS: Final[dict[str, Heuristic]] = {**ALTERNATIVES, BASELINE_NAME: BASELINE}
 """All heuristics that the agent can serve. Each is asked once for every question that goes to the agent."""
 
@@ -45,6 +49,7 @@ REFERENCE_POLICIES: Final[dict[str, Heuristic]] = {
     "repaired": repaired,
     "smallest": smallest,
     "largest": largest,
+    "known-gain": known_gain,
     "price-ef": price_ef,
     "steep-price": steep_price,
     "price-by-order": price_by_order,
@@ -66,6 +71,7 @@ __all__ = [
     "ALTERNATIVES",
     "BASELINE",
     "BASELINE_NAME",
+    "BASELINE_OF_0_1",
     "CPUS_PER_GPU_ENOUGH",
     "DEFAULT_PRICE",
     "REFERENCE_POLICIES",
@@ -84,6 +90,8 @@ __all__ = [
     "expected_cost_s",
     "first_come_first_served",
     "fixed",
+    "known_costs_s",
+    "known_gain",
     "largest",
     "marginal_gain",
     "price_by_order",

@@ -5,7 +5,8 @@ A candidate is promoted only if, on data that it was not trained on,
 - the whole interval of its mean JCT ratio versus the policy in use is below 1;
 - the ratio versus the best heuristic is not above 1, and where the site is calm, usual or busy, the whole interval of
   it is not above 1;
-- no more jobs were killed for their size than with the policy in use.
+- no more jobs were killed for their size than with the policy in use;
+- it is never worse than as requested in the same order, by the bar of ``rlalloc_trainer.evaluation.never_worse``.
 """
 
 from collections.abc import Mapping
@@ -14,9 +15,23 @@ from typing import Final
 import msgspec
 
 from rlalloc_simulator.comparison.paired_statistics import Interval
+from rlalloc_trainer.evaluation.never_worse import MOST, MOST_KILLED, MOST_OF_INTERVAL, WORST_USER
 
 BEHIND: Final = 1.001
 """A heuristic that is served as a policy goes through single precision, which may cost it some bytes of memory."""
+
+
+class SameOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """A candidate over as requested in the same order of the queue: ratios of mean JCT and of its 95th percentile.
+
+    ``killed`` is the part of the jobs that were killed for what the policy gave them. ``worst_user`` is None where no
+    user has enough jobs.
+    """
+
+    jct: Interval
+    p95: Interval
+    killed: float
+    worst_user: float | None
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +46,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     current: str
     against_current: Interval
     against_heuristics: dict[str, Interval]
+    same_order: SameOrder
     by_third: dict[str, dict[str, Interval]] = {}
     killed_candidate: int
     killed_current: int
@@ -90,6 +106,24 @@ def _refusal(evidence: Evidence) -> str | None:
         return (
             f"more jobs run out of memory or time than with {evidence.current}: {evidence.killed_candidate} instead "
             f"of {evidence.killed_current} on {_workloads(evidence)}"
+        )
+    return _worse_than_requested(evidence)
+
+
+def _worse_than_requested(evidence: Evidence) -> str | None:
+    found = evidence.same_order
+    for what, ratio in (("mean JCT", found.jct), ("95th percentile of JCT", found.p95)):
+        if ratio.estimate > BEHIND * MOST or ratio.high > MOST_OF_INTERVAL:
+            return f"it is worse than as requested in the same order: {what} ratio {ratio} on {_workloads(evidence)}"
+    if found.killed > MOST_KILLED:
+        return (
+            f"it kills {found.killed:.1%} of the jobs by the sizes that it gives them, more than {MOST_KILLED:.1%}, "
+            f"on {_workloads(evidence)}"
+        )
+    if found.worst_user is not None and found.worst_user > WORST_USER:
+        return (
+            f"a user is worse off than as requested in the same order: mean JCT ratio {found.worst_user:.2f}, more "
+            f"than {WORST_USER:g}, on {_workloads(evidence)}"
         )
     return None
 

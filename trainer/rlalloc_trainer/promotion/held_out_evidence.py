@@ -13,17 +13,25 @@ from rlalloc.heuristics import SERVED_HEURISTICS
 from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.policies import Routing
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, ComparedPolicy, HeuristicPolicy
-from rlalloc_simulator.comparison.paired_statistics import jct_ratio, jct_ratios_by_third, thirds_by_wait
+from rlalloc_simulator.comparison.paired_statistics import (
+    jct_ratio,
+    jct_ratios_by_third,
+    paired_ratio,
+    thirds_by_wait,
+)
 from rlalloc_simulator.comparison.runner import Run, run_all
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.site_from_workload import Workload
-from rlalloc_trainer.promotion.gate import Evidence, Verdict, judge
+from rlalloc_trainer.evaluation.paired_comparison import LEAST_JOBS
+from rlalloc_trainer.promotion.gate import Evidence, SameOrder, Verdict, judge
 from rlalloc_trainer.promotion.policy_versions import Learned
 
 CANDIDATE: Final = "the candidate"
 GATE_HEURISTICS: Final = (REFERENCE, "repaired", *SERVED_HEURISTICS)
 """The heuristics that a policy must not be behind."""
+SAME_ORDER: Final = "as requested in the same order"
+"""What a policy must never be worse than: REFERENCE, and the smallest area first where urgency counts."""
 
 
 def measure(
@@ -38,6 +46,7 @@ def measure(
         CANDIDATE: Run(candidate),
         current.version: Run(msgspec.structs.replace(current.policy, objective=objective)),
         **{name: Run(HeuristicPolicy(name)) for name in GATE_HEURISTICS},
+        SAME_ORDER: Run(HeuristicPolicy(REFERENCE, smallest_first=True)),
     }
     return run_all(runs, workloads, parallel_map)
 
@@ -61,6 +70,7 @@ class HeldOut(NamedTuple):
             current=self.current,
             against_current=jct_ratio(results, self.results[self.current], confidence),
             against_heuristics={other: jct_ratio(results, of, confidence) for other, of in heuristics.items()},
+            same_order=_same_order(results, self.results[SAME_ORDER], confidence),
             by_third={third: {other: ratios[third] for other, ratios in by_third.items()} for third in thirds},
             killed_candidate=sum(result.killed for result in results),
             killed_current=sum(result.killed for result in self.results[self.current]),
@@ -75,6 +85,24 @@ class HeldOut(NamedTuple):
             SERVED_HEURISTICS,
             key=lambda name: jct_ratio(self.results[name], self.results[self.current], self.confidence).estimate,
         )
+
+
+def _same_order(
+    results: Sequence[WorkloadResult], requested: Sequence[WorkloadResult], confidence: float
+) -> SameOrder:
+    pairs = list(zip(results, requested, strict=True))
+    users = [
+        (now.jct_s / now.jobs) / (before.jct_s / before.jobs)
+        for result, reference in pairs
+        for name, now in result.users.items()
+        if now.jobs >= LEAST_JOBS and (before := reference.users.get(name)) is not None
+    ]
+    return SameOrder(
+        jct=jct_ratio(results, requested, confidence),
+        p95=paired_ratio((one.jct_p95_s for one in results), (one.jct_p95_s for one in requested), confidence),
+        killed=sum(result.killed_by_policy for result in results) / max(1, sum(result.jobs for result in results)),
+        worst_user=max(users, default=None),
+    )
 
 
 def decide(held_out: HeldOut, routing: Routing, *, heuristics: bool) -> tuple[Routing, Verdict]:

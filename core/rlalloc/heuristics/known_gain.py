@@ -1,0 +1,74 @@
+"""Another size than the requested one only where its gain is known: run time, start, and what the others wait for it.
+
+The cost of a size is what the job itself takes, and what the others wait because it holds its share of the cluster::
+
+    cost(k) = wait(k) + T(k) + share(k)·T(k)·(waiting + COMING)
+
+``wait`` is 0 for a size that fits now, else the time until running jobs have left enough. A job that holds a share s
+for T seconds takes s·T seconds of the whole cluster from each job that waits now, and from those that come meanwhile.
+T is what is known of the run time, and of scaling an upper quantile where GPUs are added: so a larger size has to pay
+at the lower bound of its speed-up. A departure has to save LEAST_GAIN of the cost.
+
+docs/explanation/policy.md derives it, docs/results/known-gain.md has the figures.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from rlalloc.heuristics.workable_sizes import sizes_of
+from rlalloc.job import Allocation, JobView, Shares
+from rlalloc.speed.longer_limits import slowdowns
+from rlalloc.view import ClusterView, ExpectedJob, expected_as_requested_s
+
+COMING: Final = 10.0
+"""Jobs that come while a job runs and are delayed by it, beyond those that wait now. On a cluster that is .8 to .9
+busy, an M/M/c queue of 10 to 20 jobs at a time (Sakasegawa, 1977) loses about so many job-seconds for each second of
+the whole cluster that is taken away; measured by forcing sizes it is 15 to 60 on streams that are overloaded."""
+LEAST_GAIN: Final = 0.05
+"""The part of the request's cost that another size has to save."""
+MEDIAN: Final = 0.5
+LOWER_BOUND: Final = 0.95
+"""The quantile of the run time ratio that a larger size is judged by: its speed-up is at least that, 19 times in 20.
+A smaller size is judged by the median: that it takes longer than expected costs its own job time, which scaling in
+proportion bounds, while the GPUs that it leaves are certain."""
+
+
+def known_gain(job: JobView, view: ClusterView) -> Shares:
+    """The size of the least expected cost, the request unless another one surely saves something.
+
+    A size larger than the request counts with the lower bound of its speed-up. The price of a share is the number of
+    jobs that wait, and of those expected to come (docs/explanation/policy.md).
+    """
+    sizes = sizes_of(job.request, job.bounds, view.shape)
+    if len(sizes.counts) == 1:
+        return sizes.shares[0]
+    costs_s = known_costs_s(job, sizes.allocations, view)
+    requested = job.request.gpus
+    ranked = [
+        (cost_s * (1.0 - LEAST_GAIN) if count == requested else cost_s, count != requested, -count, place)
+        for place, (cost_s, count) in enumerate(zip(costs_s, sizes.counts, strict=True))
+    ]
+    return sizes.shares[min(ranked)[-1]]
+
+
+def known_costs_s(job: ExpectedJob, allocations: Sequence[Allocation], view: ClusterView) -> list[float]:
+    """What a job costs itself and the others in each of ``allocations``, in seconds."""
+    as_requested_s = expected_as_requested_s(job)
+    others = view.crowd + COMING
+    costs_s = []
+    for allocation, wait_s in zip(allocations, view.freed_after_s(allocations), strict=True):
+        run_s = as_requested_s * _slowdown(job.request, allocation)
+        costs_s.append(wait_s + run_s * (1.0 + view.dominant_share(allocation) * others))
+    return costs_s
+
+
+@functools.lru_cache(maxsize=8192)
+def _slowdown(request: Allocation, allocation: Allocation) -> float:
+    """Run time over that as requested: the median, or for more GPUs the quantile of LOWER_BOUND."""
+    if allocation.gpus == request.gpus:
+        return 1.0
+    level = LOWER_BOUND if allocation.gpus > request.gpus else MEDIAN
+    return float(np.quantile(slowdowns(request, allocation), level))
