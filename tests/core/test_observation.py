@@ -7,7 +7,14 @@ from hypothesis import given
 
 from rlalloc import observation
 from rlalloc.allocation import allocation_for
-from rlalloc.heuristics import BASELINE, BASELINE_NAME, BASELINE_OF_0_1, REFERENCE_POLICIES, SERVED_HEURISTICS, largest
+from rlalloc.heuristics import (
+    BASELINE,
+    BASELINE_NAME,
+    BASELINE_OF_0_1,
+    REFERENCE_POLICIES,
+    SERVED_HEURISTICS,
+    largest,
+)
 from rlalloc.job import JobView
 from rlalloc.objective import TERM_NAMES, Weights
 from rlalloc.objective.weights import features_of
