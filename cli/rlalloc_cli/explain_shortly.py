@@ -41,13 +41,14 @@ def print_shortly(story: Sequence[Chapter]) -> None:
     for name, line in _outcome_lines(latest):
         table.add_row(name, line)
     CONSOLE.print(table)
+    CONSOLE.print("add --verbose for all bounds, steps and what the policy saw", style="dim")
 
 
 def _decision_lines(chapter: Chapter) -> list[tuple[str, str]]:
     decision = chapter.decision
     size = decision.allocation
     if size is None:
-        return [("given", "as submitted"), ("why", decision.reason)]
+        return [("given", "as submitted"), ("why", f"skipped: {decision.reason}")]
     shadow = decision.mode == "shadow"
     given = "as asked" if size == decision.request else size.describe()
     lines = [("would give" if shadow else "given", given + (" (shadow: nothing was changed)" if shadow else ""))]
