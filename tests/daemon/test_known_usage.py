@@ -1,0 +1,79 @@
+"""What past jobs used reaches the bounds that a policy sees."""
+
+from collections import Counter
+
+import msgspec
+
+from rlalloc.config import Config, Rule
+from rlalloc.errors import HistoryError
+from rlalloc.past_job import PastJob
+from rlalloc.usage.family_kills import FamilyKills, Kill
+from rlalloc.usage.past_bounds import NO_NEEDS
+from rlalloc.usage.past_usage import PastUsage
+from rlalloc.usage.trimming_rules import TrimmingSection
+from rlallocd.candidates import Candidate, job_view
+from rlallocd.cluster_views import ClusterViews
+from rlallocd.job_tag import read_tag
+from rlallocd.known_usage import KnownUsage, as_past_job
+from tests.daemon.slurm_in_memory import NODE
+from tests.daemon.test_needs_of_jobs import REQUEST
+from tests.daemon.test_request_sizes_and_tags import JOB
+
+CONFIG = Config()
+
+
+class Learned:
+    """Past jobs as the predictor has read them."""
+
+    def __init__(self) -> None:
+        self.usage = PastUsage(TrimmingSection(exceeded=0.02))
+        self.kills = FamilyKills()
+
+
+def disguised(job: PastJob) -> PastJob:
+    return msgspec.structs.replace(job, user=f"user-{job.user}")
+
+
+def learned() -> Learned:
+    """120 jobs like JOB, each of which held 40,000 of 256,000 MiB."""
+    found = Learned()
+    like = disguised(as_past_job(JOB, REQUEST))
+    for number in range(120):
+        began_s = 10_000.0 * number
+        found.usage.add(
+            msgspec.structs.replace(
+                like,
+                job_id=str(number + 1),
+                submitted_s=began_s,
+                started_s=began_s,
+                ended_s=began_s + 3600,
+                state="COMPLETED",
+                node_rss_mib=40_000.0,
+            )
+        )
+    return found
+
+
+def test_a_job_like_past_jobs_gets_their_floor_under_the_names_of_the_history() -> None:
+    past = learned()
+    usage = KnownUsage(past, Counter(), disguised)
+    tag = read_tag("rlalloc:v=1;mode=shadow;rule=llm;class=train;begin=0;user_begin=0;ask=")
+    assert tag is not None
+    views = ClusterViews([NODE], (), 0.0, CONFIG.urgency, usage=usage)
+
+    def minimum() -> tuple[float, str]:
+        view = job_view(Candidate(JOB, tag, "shadow"), REQUEST, Rule(name="llm"), views.of("gpu"), views, CONFIG)
+        return view.bounds.mem_mib_per_gpu.minimum, view.bounds.mem_mib_per_gpu.minimum_from
+
+    assert minimum() == (40_000.0 * 1.1 / 8, "past jobs")
+    past.kills.add(f"user-{JOB.user}", JOB.name, Kill(5, "out-of-memory", 0.0, 8))
+    assert minimum() == (32_000.0, "request")
+
+
+def test_what_cannot_be_found_out_trims_nothing_and_is_counted() -> None:
+    def no_key(_: PastJob) -> PastJob:
+        raise HistoryError("history.key_file /x: no such file")
+
+    counters: Counter[str] = Counter()
+    assert KnownUsage(learned(), counters, no_key)(JOB, REQUEST) == NO_NEEDS
+    assert counters == {"usage_unknown": 1}
