@@ -53,12 +53,13 @@ def test_other_jobs_are_left_alone(one: SubmittedJob, policy: Heuristic) -> None
     assert states(made) == ["COMPLETED"]
 
 
-def test_a_job_that_was_killed_in_another_size_is_left_as_requested() -> None:
-    """Its limit is too short in either size: killed with four GPUs, then as requested, and that is its end."""
+def test_a_job_that_its_own_request_would_have_killed_is_not_submitted_again() -> None:
+    """Its limit is too short in either size: killed with four GPUs, and that is its end."""
     made, outcomes = run(fixed(4), [long_job(work_s=20 * LONG_S)])
     assert states(made) == ["TIMEOUT"]
     assert outcomes["restarts"].tolist() == [1]
-    assert outcomes["finished_s"][0] > 2 * LONG_S / 0.44
+    limit_s = LONG_S / 0.44
+    assert outcomes["finished_s"][0] == pytest.approx(EVERY_S + 120.0 + limit_s, abs=61.0)
 
 
 def test_what_is_lost_since_the_last_checkpoint_counts() -> None:
