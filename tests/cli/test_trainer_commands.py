@@ -38,8 +38,12 @@ def test_without_the_trainer_there_are_the_other_commands(tmp_path: Path) -> Non
     assert "simulate" not in done.stdout
 
 
-@pytest.mark.parametrize("words", ["train run", "simulate run workload.json", "evaluate"])
-def test_without_a_package_of_its_extra_a_command_says_what_to_install(tmp_path: Path, words: str) -> None:
+@pytest.mark.parametrize("words", ["train run --config rlalloc.yaml", "simulate run workload.json", "evaluate"])
+def test_without_a_package_of_its_extra_a_command_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rlalloc.yaml").write_text(f"policy: {{directory: {tmp_path}/policies}}\n")
     done = _run(tmp_path, "numba torch", *words.split())
     assert done.returncode == 1
     assert "pip install 'rlalloc[trainer]'" in done.stderr
