@@ -113,10 +113,10 @@ class HistorySection(_Section, frozen=True):
 
 
 class PolicySection(_Section, frozen=True):
-    """Which policy decides. ``sample`` draws from it, so that sites gather experience; ``mean`` does not."""
+    """Which policy decides. ``mean`` takes its answer; ``sample`` draws around it, for experiments only."""
 
     directory: Path = Path("/var/lib/rlalloc/policies")
-    exploration: Literal["sample", "mean"] = "sample"
+    exploration: Literal["sample", "mean"] = "mean"
 
 
 class SpeedSection(_Section, frozen=True):

@@ -48,7 +48,7 @@ def calibrated_site(
     jobs = [
         _job_of(one, users[one.decision.user], prior_to_the_power(exponents.get(one.decision.job_class, 1.0)))
         for one in mine
-        if one.outcome.state != "OUT_OF_MEMORY"  # how long it would have run is not known
+        if one.outcome.state != "OUT_OF_MEMORY" and not one.outcome.our_doing  # their run times are not known
     ]
     return Workload(site, tuple(sorted((job for job in jobs if _can_run(job, nodes)), key=lambda job: job.submit_s)))
 
