@@ -3,11 +3,14 @@
 Memory is in MiB and durations are in seconds, as in Slurm.
 """
 
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from rlalloc.run_time import RunTimeEstimate
+
+if TYPE_CHECKING:
+    from rlalloc.speed.speed_belief import SpeedBelief  # which knows sizes, as they are defined here
 
 JobClass = Literal["train", "finetune", "serve"]
 JOB_CLASSES: tuple[JobClass, ...] = ("train", "finetune", "serve")
@@ -117,7 +120,8 @@ class JobView(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One pending job as policies see it.
 
     ``waited_s`` counts from submission. ``user_running_gpus`` is what its user holds at that moment. ``run_time`` is
-    expected in the size of the request; None where only its time limit is known.
+    expected in the size of the request; None where only its time limit is known. ``speed`` is what is believed of its
+    scaling; None where only the prior is.
     """
 
     job_class: JobClass
@@ -126,3 +130,4 @@ class JobView(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     waited_s: float
     user_running_gpus: int
     run_time: RunTimeEstimate | None = None
+    speed: "SpeedBelief | None" = None

@@ -20,6 +20,7 @@ from rlalloc.allocation import shares_of
 from rlalloc.heuristics import known_costs_s
 from rlalloc.job import Allocation, Bounds, Shares
 from rlalloc.run_time import RunTimeEstimate
+from rlalloc.speed.speed_belief import SpeedBelief
 from rlalloc.view import ClusterView, FloatArray
 
 Ask = Callable[[int, ClusterView], Allocation | None]
@@ -53,7 +54,7 @@ class Waiting(NamedTuple):
     ``size`` is what it asks for now; None where it waits for something else than resources. ``run_s`` is how long it
     is expected to run in it. ``least`` is the smallest size that it may get; None where this pass may not decide it.
     ``request`` and ``run_time`` are as submitted. ``starts_within_s`` is when Slurm expects it to start in its size;
-    None if Slurm does not say.
+    None if Slurm does not say. ``speed`` says how it scales.
     """
 
     size: Allocation | None
@@ -62,6 +63,7 @@ class Waiting(NamedTuple):
     run_time: RunTimeEstimate | None = None
     least: Allocation | None = None
     starts_within_s: float | None = None
+    speed: SpeedBelief | None = None
 
 
 class _Expected(NamedTuple):
@@ -181,7 +183,7 @@ def gain_of(job: Waiting, proposed: Allocation, view: ClusterView) -> float:
     """
     if job.size is None or job.request is None:
         raise ValueError("only a job that waits for resources has a size to compare with")
-    present_s, proposed_s = known_costs_s(_Expected(job.request, job.run_time), (job.size, proposed), view)
+    present_s, proposed_s = known_costs_s(_Expected(job.request, job.run_time), (job.size, proposed), view, job.speed)
     if job.starts_within_s is not None:
         present_s -= max(0.0, view.freed_after_s((job.size,))[0] - job.starts_within_s)
     return 1.0 - proposed_s / max(1e-9, present_s)

@@ -13,7 +13,7 @@ from rlalloc.job import Allocation, Bounds, JobClass, JobView, Mode
 from rlalloc.llm.needed_bounds import facts_of_job, with_model_needs
 from rlalloc.usage.past_bounds import with_past_needs
 from rlalloc.view import ClusterView
-from rlallocd.cluster_views import ClusterViews, queue_of
+from rlallocd.cluster_views import ClusterViews, gpu_types_for, queue_of
 from rlallocd.job_plans import gpu_memory_gib
 from rlallocd.job_tag import Tag, read_tag
 from rlallocd.request_sizes import Skipped
@@ -152,6 +152,7 @@ def job_view(
         waited_s=max(0.0, cluster.time_s - job.submitted_s),
         user_running_gpus=views.user_running_gpus(job.user),
         run_time=views.run_times.as_requested(job),
+        speed=views.speeds.of(job.user, job.name, request, gpu_types_for(job, cluster)).belief,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, TypeVar
 import numpy as np
 
 from rlalloc.bounds import NodeShape
+from rlalloc.speed.family_speeds import FamilySpeeds
 from rlalloc.urgency import UrgencyRules
 from rlalloc.view import ClusterView, FloatArray
 from rlallocd.known_run_times import LIMITS_ONLY, KnownRunTimes
@@ -21,6 +22,11 @@ MOST_VIEWS: Final = 256
 _Key = TypeVar("_Key")
 
 
+def gpu_types_for(job: JobRecord, view: ClusterView) -> tuple[str, ...]:
+    """The GPU types that a job may get: the one that it names, else all of its view."""
+    return (job.gpu_type,) if job.gpu_type else view.gpu_types
+
+
 class _Demand(NamedTuple):
     """What the jobs of a partition hold and ask for: ``ClusterView.releases`` and ``queued``."""
 
@@ -31,7 +37,8 @@ class _Demand(NamedTuple):
 class ClusterViews:
     """The views of all partitions at ``now_s`` on a site with these ``rules``, and what each user holds.
 
-    ``run_times`` is what is known of the jobs' run times, and ``usage`` what like jobs used.
+    ``run_times`` is what is known of the jobs' run times, ``usage`` what like jobs used, and ``speeds`` how each
+    family of jobs scales.
     """
 
     def __init__(
@@ -42,9 +49,11 @@ class ClusterViews:
         rules: UrgencyRules,
         run_times: KnownRunTimes = LIMITS_ONLY,
         usage: Usage = no_usage,
+        speeds: FamilySpeeds | None = None,
     ) -> None:
         self.run_times = run_times
         self.usage = usage
+        self.speeds = speeds or FamilySpeeds()
         self._nodes = nodes
         self._now_s = now_s
         self._rules = rules

@@ -24,7 +24,7 @@ from rlalloc.urgency import UrgencyRules, nice_for
 from rlalloc.view import ClusterView, expected_run_time_s
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.candidates import Candidate, job_view
-from rlallocd.cluster_views import ClusterViews
+from rlallocd.cluster_views import ClusterViews, gpu_types_for
 from rlallocd.first_sizes import FirstSizes
 from rlallocd.job_plans import gpu_memory_gib, plan_of_job
 from rlallocd.known_run_times import LIMITS_ONLY, KnownRunTimes
@@ -72,6 +72,12 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
             granted=self.granted,
         )
 
+    def views(self, config: Config) -> ClusterViews:
+        """New views of its partitions, with all that is known of the jobs."""
+        return ClusterViews(
+            self.nodes, self.jobs, self.taken_s, config.urgency, self.run_times, self.usage, self.speeds
+        )
+
 
 class Question(msgspec.Struct, frozen=True):
     """One job as the policy sees it, and what the answer is checked against.
@@ -97,9 +103,7 @@ def decide(
 
     ``progress`` is called for each job, before and after the agent is asked.
     """
-    views = ClusterViews(
-        snapshot.nodes, snapshot.jobs, snapshot.taken_s, config.urgency, snapshot.run_times, snapshot.usage
-    )
+    views = snapshot.views(config)
     questions: list[Question] = []
     decisions: list[tuple[Candidate, Decision]] = []
     for candidate in candidates:
@@ -192,8 +196,7 @@ def decision_from(question: Question, answer: PolicyAnswer, version: str, snapsh
     The caller notes in ``snapshot.granted`` what it gives to the job.
     """
     view, job = question.view, question.candidate.job
-    gpu_types = (job.gpu_type,) if job.gpu_type else tuple(question.cluster.gpu_types)
-    speed = snapshot.speeds.of(job.user, job.name, view.request, gpu_types)
+    speed = snapshot.speeds.of(job.user, job.name, view.request, gpu_types_for(job, question.cluster))
     allocation, reason = _allowed(question, answer.shares, snapshot, speed.belief)
     return msgspec.structs.replace(
         _unanswered(question, snapshot, reason, None if reason else allocation),

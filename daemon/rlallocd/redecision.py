@@ -57,9 +57,7 @@ def redecide(
     those of now. The policy answers with its mean: the predicted gain decides what is done, so these decisions have
     no probability. Raises AgentUnavailable.
     """
-    views = ClusterViews(
-        snapshot.nodes, snapshot.jobs, snapshot.taken_s, config.urgency, snapshot.run_times, snapshot.usage
-    )
+    views = snapshot.views(config)
     decided: Decided = []
     for name in sorted({candidate.partition for candidate in pending}):
         mine = {each.job.job_id: each for each in pending if each.partition == name}
@@ -130,7 +128,7 @@ class _Pass:
         self._seen[place] = seen
         least = allocation_for(smallest(seen, view), seen.request, seen.bounds, view.shape, lambda _: 1.0)
         within_s = starts_within_s(job, self._snapshot.taken_s)
-        return Waiting(size, run_s, seen.request, seen.run_time, least, within_s)
+        return Waiting(size, run_s, seen.request, seen.run_time, least, within_s, seen.speed)
 
     def _job(self, place: int, view: ClusterView) -> JobView | None:
         """What the policy sees of the job at a place of the queue; None if nothing may be asked about it now."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from rlalloc.heuristics import known_costs_s, known_gain
 from rlalloc.heuristics.known_gain import COMING, LEAST_GAIN
 from rlalloc.heuristics.workable_sizes import sizes_of
 from rlalloc.job import JobView
+from rlalloc.speed.family_speeds import FamilySpeeds, SizedRun
 from rlalloc.speed.longer_limits import slowdowns
 from rlalloc.view import ClusterView
 
@@ -41,6 +43,15 @@ def test_a_larger_size_counts_with_the_lower_bound_of_its_speed_up() -> None:
     share = cluster().dominant_share(larger)
     assert costs_s(job(), cluster())[8] == pytest.approx(RUN_S * np.quantile(ratios, 0.95) * (1 + COMING * share))
     assert np.quantile(ratios, 0.95) > np.quantile(ratios, 0.5)
+
+
+def test_a_family_that_runs_as_fast_on_fewer_gpus_gets_fewer() -> None:
+    one, speeds = job(), FamilySpeeds()
+    for number in range(60):
+        speeds.add(SizedRun((number, 0), "ada", "train", one.request, (2, 4, 8)[number % 3], 1, 3600.0))
+    flat = msgspec.structs.replace(one, speed=speeds.belief("ada", "train", one.request))
+    assert gpus(known_gain, flat, cluster()) == 2
+    assert gpus(known_gain, one, cluster()) == 4
 
 
 @pytest.mark.parametrize("behind", [0, 40])

@@ -7,6 +7,7 @@ from typing import cast
 import msgspec
 import pytest
 
+from rlalloc.heuristics import BASELINE_NAME
 from rlalloc.job import Shares
 from rlalloc.messages import Decided, PolicyAnswer
 from rlalloc.observation import EncodedQuestion
@@ -108,6 +109,15 @@ def test_a_family_that_scales_badly_gets_a_shorter_limit(store: Store) -> None:
     runs.read(0.0)
     known, unknown = (limit_s(speeds) for speeds in (runs.speeds, FamilySpeeds()))
     assert EIGHT.time_limit_s < known < unknown
+
+
+def test_a_family_that_scales_badly_gets_fewer_gpus(store: Store) -> None:
+    """What answers by default sees the family's own scaling."""
+    add_flat_family(store)
+    runs = FamilyRuns(store)
+    runs.read(0.0)
+    known, unknown = (decision_of(speeds).alternatives[BASELINE_NAME] for speeds in (runs.speeds, FamilySpeeds()))
+    assert known.gpu < unknown.gpu
 
 
 def limit_s(speeds: FamilySpeeds) -> int:

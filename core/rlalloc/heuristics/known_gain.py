@@ -21,6 +21,8 @@ import numpy as np
 from rlalloc.heuristics.workable_sizes import sizes_of
 from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.speed.longer_limits import slowdowns
+from rlalloc.speed.speed_belief import SpeedBelief
+from rlalloc.speed.speed_prior import PRIOR_BELIEF
 from rlalloc.view import ClusterView, ExpectedJob, expected_as_requested_s
 
 COMING: Final = 10.0
@@ -45,7 +47,7 @@ def known_gain(job: JobView, view: ClusterView) -> Shares:
     sizes = sizes_of(job.request, job.bounds, view.shape)
     if len(sizes.counts) == 1:
         return sizes.shares[0]
-    costs_s = known_costs_s(job, sizes.allocations, view)
+    costs_s = known_costs_s(job, sizes.allocations, view, job.speed)
     requested = job.request.gpus
     ranked = [
         (cost_s * (1.0 - LEAST_GAIN) if count == requested else cost_s, count != requested, -count, place)
@@ -54,21 +56,26 @@ def known_gain(job: JobView, view: ClusterView) -> Shares:
     return sizes.shares[min(ranked)[-1]]
 
 
-def known_costs_s(job: ExpectedJob, allocations: Sequence[Allocation], view: ClusterView) -> list[float]:
-    """What a job costs itself and the others in each of ``allocations``, in seconds."""
+def known_costs_s(
+    job: ExpectedJob, allocations: Sequence[Allocation], view: ClusterView, speed: SpeedBelief | None = None
+) -> list[float]:
+    """What a job costs itself and the others in each of ``allocations``, in seconds.
+
+    ``speed`` is what is believed of its scaling; None is the prior.
+    """
     as_requested_s = expected_as_requested_s(job)
     others = view.crowd + COMING
     costs_s = []
     for allocation, wait_s in zip(allocations, view.freed_after_s(allocations), strict=True):
-        run_s = as_requested_s * _slowdown(job.request, allocation)
+        run_s = as_requested_s * _slowdown(job.request, allocation, speed or PRIOR_BELIEF)
         costs_s.append(wait_s + run_s * (1.0 + view.dominant_share(allocation) * others))
     return costs_s
 
 
 @functools.lru_cache(maxsize=8192)
-def _slowdown(request: Allocation, allocation: Allocation) -> float:
+def _slowdown(request: Allocation, allocation: Allocation, speed: SpeedBelief) -> float:
     """Run time over that as requested: the median, or for more GPUs the quantile of LOWER_BOUND."""
     if allocation.gpus == request.gpus:
         return 1.0
     level = LOWER_BOUND if allocation.gpus > request.gpus else MEDIAN
-    return float(np.quantile(slowdowns(request, allocation), level))
+    return float(np.quantile(slowdowns(request, allocation, speed), level))
