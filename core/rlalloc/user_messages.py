@@ -6,7 +6,7 @@ the asker from the kernel (SO_PEERCRED), not from the message.
 
 import socket
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -17,6 +17,7 @@ SOCKET_FILE: Final = "users.sock"
 MOST_QUESTION_BYTES: Final = 4096
 _ANSWER_WITHIN_S: Final = 20.0
 _PART_BYTES: Final = 1 << 16
+_JobId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 
 
 class UserServiceError(RlallocError):
@@ -26,7 +27,7 @@ class UserServiceError(RlallocError):
 class AskStory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="story"):
     """What was decided for a job."""
 
-    job_id: int
+    job_id: _JobId
 
 
 class AskSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="settings"):

@@ -43,6 +43,8 @@ GROUP: Final = "rlalloc"
 """Its members may read everybody's jobs: they may read the store, too."""
 _ASK_WITHIN_S: Final = 2.0
 _WAITING: Final = 16
+_ACCEPT_AGAIN_S: Final = 1.0
+"""After a connection could not be accepted, for want of file descriptors, say."""
 
 
 class Asker(msgspec.Struct, frozen=True):
@@ -68,11 +70,13 @@ class UserService:
         self.config = config
         self._path = config.runtime_directory / SOCKET_FILE
         self._socket = _listen(self._path)
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="user-service", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Stop serving, and remove the socket."""
+        self._closing.set()
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._thread.join(timeout=2 * _ASK_WITHIN_S)
@@ -97,13 +101,16 @@ class UserService:
         while True:
             try:
                 connection, _ = self._socket.accept()
-            except OSError:  # closed
-                return
+            except OSError as err:
+                if self._closing.wait(_ACCEPT_AGAIN_S):
+                    return
+                _log.warning("cannot accept a user's question, trying again: %s", err)
+                continue
             with connection, contextlib.suppress(OSError):  # an asker that goes away asks again
                 connection.settimeout(_ASK_WITHIN_S)
-                connection.sendall(encode_answer(self._answer_to(connection)))
+                connection.sendall(self._answer_to(connection))
 
-    def _answer_to(self, connection: socket.socket) -> Answer:
+    def _answer_to(self, connection: socket.socket) -> bytes:
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         _, uid, _ = struct.unpack("3i", credentials)
         until_s = time.monotonic() + _ASK_WITHIN_S  # in all: an asker that trickles bytes would keep others waiting
@@ -113,11 +120,14 @@ class UserService:
             connection.settimeout(max(0.001, until_s - time.monotonic()))
         connection.settimeout(_ASK_WITHIN_S)
         if len(data) > MOST_QUESTION_BYTES:
-            return Denied("the question is too long")
+            return encode_answer(Denied("the question is too long"))
         try:
-            return self.answer(decode_question(data), Asker.of(uid))
+            return encode_answer(self.answer(decode_question(data), Asker.of(uid)))
         except UserServiceError as err:
-            return Denied(str(err))
+            return encode_answer(Denied(str(err)))
+        except Exception:  # noqa: BLE001 (whatever one user asks, the next one gets an answer)
+            _log.exception("cannot answer a user")
+            return encode_answer(Denied("rlallocd cannot answer this: ask an administrator to read its log"))
 
 
 def _listen(path: Path) -> socket.socket:

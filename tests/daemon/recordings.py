@@ -24,6 +24,8 @@ FIXTURES: Final = Path(__file__).parent / "fixtures"
 DIFFERENCES: Final = "differences.toml"
 _DAY_S: Final = 24 * 3600
 _TIMEOUT_S: Final = 60.0
+_DELIMITER: Final = "\x1f"
+"""In the recordings; each call of sacct has another one."""
 
 
 def folder_of(release: str) -> Path:
@@ -52,7 +54,8 @@ class Recorded(Commands):
         self.folder = folder
 
     def run(self, *words: str) -> str:
-        return (self.folder / _file_of(words)).read_text(encoding="utf-8")
+        text = (self.folder / _file_of(words)).read_text(encoding="utf-8")
+        return text.replace(_DELIMITER, _delimiter_in(words))
 
 
 class Recording(Commands):
@@ -67,7 +70,8 @@ class Recording(Commands):
         text = super().run(*words)
         if (name := _file_of(words)) not in self._recorded:
             self._recorded.add(name)
-            (self._folder / name).write_text(_without_this_machine(text), encoding="utf-8")
+            kept = _without_this_machine(text.replace(_delimiter_in(words), _DELIMITER))
+            (self._folder / name).write_text(kept, encoding="utf-8")
         return text
 
 
@@ -91,6 +95,11 @@ def _file_of(words: tuple[str, ...]) -> str:
     if words[0] != "scontrol":
         return {"squeue": "squeue.json", "sinfo": "nodes.json", "sacct": "sacct.txt"}[words[0]]
     return {"config": "config.txt", "nodes": "nodes.json", "partition": "partitions.txt"}[words[2]]
+
+
+def _delimiter_in(words: tuple[str, ...]) -> str:
+    option = "--delimiter="
+    return next((word.removeprefix(option) for word in words if word.startswith(option)), _DELIMITER)
 
 
 def _without_this_machine(text: str) -> str:

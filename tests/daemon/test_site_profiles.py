@@ -58,6 +58,16 @@ def test_a_broken_one_is_left_out_and_the_job_fares_as_without(
     assert limit_s(speeds) == limit_s(FamilySpeeds())
 
 
+def test_one_with_a_size_that_cannot_be_is_left_out(config: Config) -> None:
+    """More nodes than GPUs have no speed; the time limit by it would end the daemon."""
+    path = config.speed.profiles / "a.yaml"
+    write_profile(profile(0.1, NAMED), path)
+    path.write_text(path.read_text().replace("nodes: 1,", "nodes: 1000,"))
+    speeds = FamilySpeeds()
+    assert looked(config, speeds) == {"profiles_left_out": 1}
+    assert limit_s(speeds) == limit_s(FamilySpeeds())
+
+
 def test_a_broken_one_does_not_keep_others_out(config: Config) -> None:
     folder = config.speed.profiles
     (folder / "a.yaml").write_bytes(b"\x00")

@@ -7,7 +7,7 @@ import pytest
 
 from rlalloc.tres import gpu_type_of, gpus_of, gpus_of_request, memory_mib, parse_tres
 from rlallocd.slurm import SlurmError, UnexpectedAnswer
-from rlallocd.slurm.accounting import read_accounting
+from rlallocd.slurm.accounting import accounting, read_accounting
 from rlallocd.slurm.connection import choose_reader
 from rlallocd.slurm.generations import capabilities_of
 from rlallocd.slurm.json_reader import JsonReader, job_record
@@ -218,6 +218,26 @@ class TestAccountingText:
 
     def test_nothing(self) -> None:
         assert read_accounting("") == ()
+
+    def test_a_comment_is_text_whatever_its_user_writes(self) -> None:
+        """With delimiters of any kind, and lines that look like another job's."""
+        delimiter = "\x1f0123456789abcdef"
+        comment = "a\x1fb\x1e" + delimiter + "\n8\n" + self.row("9", "OUT_OF_MEMORY")
+        row = self.row("7").replace("\x1f", delimiter) + delimiter + comment
+        (record,) = read_accounting(row + "\n", delimiter)
+        assert (record.job_id, record.comment) == (7, "a\x1fb\x1e" + delimiter)
+
+    def test_no_user_can_know_the_delimiter(self) -> None:
+        asked = []
+
+        class Noted(Commands):
+            def run(self, *words: str) -> str:
+                asked.extend(word for word in words if word.startswith("--delimiter="))
+                return ""
+
+        for _ in range(2):
+            assert accounting(Noted(1), [7], since_s=0) == ()
+        assert len(set(asked)) == 2
 
 
 class TestChoiceOfReader:

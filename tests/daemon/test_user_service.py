@@ -1,5 +1,6 @@
 """Users read what was decided for their own jobs, and nobody else's; whatever they send, the daemon lives on."""
 
+import errno
 import os
 import socket
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import sqlalchemy as sa
 
 from rlalloc.config import Config, StoreSection
 from rlalloc.store import Store
@@ -25,6 +27,7 @@ from rlalloc.user_messages import (
     UserServiceError,
     ask_daemon,
 )
+from rlallocd import user_service
 from rlallocd.user_service import Asker, UserService
 from tests.core.test_store import DECISION
 
@@ -112,6 +115,49 @@ def test_what_is_no_question_is_refused(service: UserService, folder: Path, data
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     assert isinstance(msgspec.msgpack.decode(answer, type=Denied), Denied)
     assert jobs_of(ask_daemon(folder, AskStory(7))) == ([7] if service else [])
+
+
+def test_a_number_that_is_no_job_is_refused(service: UserService, folder: Path) -> None:
+    with pytest.raises(UserServiceError, match="not a question of this version"):
+        ask_daemon(folder, AskStory(1 << 63))
+    assert jobs_of(ask_daemon(folder, AskStory(7))) == ([7] if service else [])
+
+
+def test_a_row_that_cannot_be_read_hides_its_job_only(service: UserService, folder: Path) -> None:
+    url = service.config.store.url
+    with closing(Store(url)) as store:
+        store.add_decisions([msgspec.structs.replace(DECISION, id="d3", decided_s=DECISION.decided_s + 1)])
+    with sa.create_engine(url).begin() as connection:
+        connection.execute(sa.text("UPDATE decisions SET request = '{}' WHERE id = 'd3'"))
+    assert jobs_of(ask_daemon(folder, AskStory(7))) == []
+    assert jobs_of(ask_daemon(folder, AskStory(8))) == [8]
+
+
+def test_after_any_failure_the_next_asker_gets_an_answer(
+    service: UserService, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise ValueError("no such thing")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(service, "answer", fails)
+        with pytest.raises(UserServiceError, match="ask an administrator to read its log"):
+            ask_daemon(folder, AskStory(7))
+    assert jobs_of(ask_daemon(folder, AskStory(7))) == [7]
+
+
+def test_a_connection_that_cannot_be_accepted_ends_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    accept, failures = socket.socket.accept, [OSError(errno.EMFILE, "too many open files")]
+
+    def first_fails(listening: socket.socket) -> object:
+        if failures:
+            raise failures.pop()
+        return accept(listening)
+
+    monkeypatch.setattr(socket.socket, "accept", first_fails)
+    monkeypatch.setattr(user_service, "_ACCEPT_AGAIN_S", 0.01)
+    with closing(UserService(Config(runtime_directory=folder))):
+        assert isinstance(ask_daemon(folder, AskSettings()), Settings)
 
 
 def test_an_asker_that_says_nothing_does_not_keep_others_waiting(service: UserService, folder: Path) -> None:

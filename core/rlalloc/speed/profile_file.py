@@ -86,6 +86,10 @@ class Size(_Part, frozen=True, kw_only=True):
     cpus_per_gpu: Count
     mem_mib_per_gpu: Annotated[int, msgspec.Meta(ge=0, le=1 << 40)] = 0
 
+    def __post_init__(self) -> None:
+        if self.nodes > self.gpus:
+            raise ValueError(f"{self.nodes} nodes for {self.gpus} GPUs: each node has at least one")
+
     def describe(self) -> str:
         """One line for people, such as ``8 GPUs on 2 nodes, 4 CPUs and 16384 MiB per GPU``."""
         memory = f" and {self.mem_mib_per_gpu} MiB" if self.mem_mib_per_gpu else ""

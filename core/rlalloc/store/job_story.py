@@ -27,14 +27,19 @@ class Chapter(msgspec.Struct, frozen=True):
 
 
 def story_of(store: Store, job_id: int) -> tuple[Chapter, ...]:
-    """All decisions ever taken for this job id, oldest first; empty if there is none."""
+    """All decisions ever taken for this job id, oldest first; empty if there is none.
+
+    Where the store leaves out rows that it cannot read, so are all decisions for a job with such a row.
+    """
     decisions = store.decisions_of(job_id)
     histories = store.histories({(job_id, int(decision.submitted_s)) for decision in decisions})
     outcomes = store.outcomes([decision.id for decision in decisions])
     names = store.feature_names()
     story = []
     for decision in decisions:
-        history = histories[job_id, int(decision.submitted_s)]
+        history = histories.get((job_id, int(decision.submitted_s)))
+        if history is None:
+            continue
         applications = tuple(each for each in history.applications if each.decision_id == decision.id)
         seen = as_stored(
             names.get(decision.observation_schema or 0, ()), decision.observation or b"", decision.alternatives

@@ -1,10 +1,12 @@
 """Outcomes from sacct.
 
-Text with a delimiter that no name contains, instead of JSON: it is the same in all versions. Peak memory and use are
-on the steps, so each job's rows are read together.
+Text with a delimiter, instead of JSON: it is the same in all versions. A comment is its user's and may hold any
+bytes, so each call has a delimiter that nobody can know, and a line without it continues a comment. Peak memory and
+use are on the steps, so each job's rows are read together.
 """
 
 import re
+import secrets
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -24,26 +26,27 @@ _JOB = re.compile(r"\d+([_+][^.]*)?(\..+)?")  # 7, 7_1, 7_[2-9%4], 7+0, and thei
 def accounting(commands: Commands, job_ids: Sequence[int], since_s: float) -> tuple[AccountingRecord, ...]:
     """What slurmdbd knows of these jobs, submitted since ``since_s``, in one call. Raises SlurmError."""
     wanted = ",".join(str(job_id) for job_id in job_ids)
+    delimiter = _DELIMITER + secrets.token_hex(8)
     text = commands.run(
         "sacct",
         *("--allusers", "--duplicates", "--noheader", "--parsable2", "--noconvert"),
-        *(f"--delimiter={_DELIMITER}", f"--format={_FIELDS}"),
+        *(f"--delimiter={delimiter}", f"--format={_FIELDS}"),
         *(f"--jobs={wanted}", f"--starttime={time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(since_s))}"),
     )
-    return read_accounting(text)
+    return read_accounting(text, delimiter)
 
 
-def read_accounting(text: str) -> tuple[AccountingRecord, ...]:
+def read_accounting(text: str, delimiter: str = _DELIMITER) -> tuple[AccountingRecord, ...]:
     """Read sacct's rows: a job's own, then its steps'."""
-    rows = (_row(line) for line in text.splitlines())
+    rows = (_row(line, delimiter) for line in text.split("\n") if delimiter in line)
     return tuple(
         _record(row, steps)
         for row, steps in with_steps((row for row in rows if _JOB.fullmatch(row[0])), lambda row: row[0])
     )
 
 
-def _row(line: str) -> list[str]:
-    row = line.split(_DELIMITER)
+def _row(line: str, delimiter: str) -> list[str]:
+    row = line.split(delimiter, _COLUMNS - 1)
     return row + [""] * (_COLUMNS - len(row))  # recorded when fewer were asked for
 
 
