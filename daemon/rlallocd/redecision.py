@@ -5,7 +5,7 @@ Nothing here touches Slurm or the store.
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -15,7 +15,8 @@ from rlalloc.config import Config
 from rlalloc.heuristics import smallest
 from rlalloc.job import Allocation, JobView
 from rlalloc.late_decisions import DEPTH, LateRules, Waiting, decide_pass, left_by
-from rlalloc.observation import encode
+from rlalloc.messages import PolicyAnswer
+from rlalloc.observation import EncodedQuestion, encode
 from rlalloc.store import Decision, JobHistory
 from rlalloc.view import ClusterView, FloatArray
 from rlallocd.agent_client import AgentClient
@@ -41,6 +42,8 @@ _log = logging.getLogger(__name__)
 JobKey = tuple[int, int]
 """Job id and submit second, as in ``Candidate.key``."""
 Decided = list[tuple[Candidate, Decision]]
+_Answer = Callable[[EncodedQuestion], tuple[PolicyAnswer, str]]
+"""Asks the agent; its answer, and the policy's version."""
 
 
 def redecide(
@@ -50,19 +53,26 @@ def redecide(
     snapshot: Snapshot,
     config: Config,
     agent: AgentClient,
+    progress: Callable[[], None] = lambda: None,
 ) -> Decided:
     """Decisions for those pending jobs that could start now and that another size serves better.
 
     ``asked`` holds the situation of the last question about a job, if there was one after its decision; this notes
     those of now. The policy answers with its mean: the predicted gain decides what is done, so these decisions have
-    no probability. Raises AgentUnavailable.
+    no probability. ``progress`` is called after each question. Raises AgentUnavailable.
     """
     views = snapshot.views(config)
+
+    def answer(question: EncodedQuestion) -> tuple[PolicyAnswer, str]:
+        answered = agent.decide([question], sample=False)
+        progress()
+        return answered.answers[0], answered.policy_version
+
     decided: Decided = []
     for name in sorted({candidate.partition for candidate in pending}):
         mine = {each.job.job_id: each for each in pending if each.partition == name}
         try:
-            decided += _Pass(name, mine, histories, asked, snapshot, config, agent, views).decided()
+            decided += _Pass(name, mine, histories, asked, snapshot, config, answer, views).decided()
         except Skipped:
             continue  # no usable node: no size could start there
     return decided
@@ -79,7 +89,7 @@ class _Pass:
         asked: dict[JobKey, Situation],
         snapshot: Snapshot,
         config: Config,
-        agent: AgentClient,
+        answer: _Answer,
         views: ClusterViews,
     ) -> None:
         """Raise Skipped if the partition has no usable node."""
@@ -90,7 +100,7 @@ class _Pass:
         self._asked = asked
         self._snapshot = snapshot
         self._config = config
-        self._agent = agent
+        self._answer = answer
         self._views = views
         self._queue = queue_of(partition, snapshot.jobs, snapshot.taken_s)
         self._seen: dict[int, JobView] = {}
@@ -163,9 +173,9 @@ class _Pass:
             encode(seen, view, self._config.objective.weights),
             gpu_memory_gib(candidate.job.gpu_type, view, self._config),
         )
-        answers = self._agent.decide([question.encoded], sample=False)
+        answer, version = self._answer(question.encoded)
         self._asked[candidate.key] = now
-        decision = decision_from(question, answers.answers[0], answers.policy_version, self._snapshot)
+        decision = decision_from(question, answer, version, self._snapshot)
         if decision.allocation is None or not _may_become(decision.allocation, history, self._snapshot):
             return None
         self._decisions[place] = msgspec.structs.replace(decision, log_probability=None)

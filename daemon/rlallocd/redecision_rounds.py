@@ -30,11 +30,13 @@ class RedecisionRounds:
         agent: AgentClient,
         counters: Counter[str],
         *,
+        progress: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``clock`` [s] paces the rounds."""
+        """``progress`` is called after each question. ``clock`` [s] paces the rounds."""
         self._store = store
         self._agent = agent
+        self._progress = progress
         self._counters = counters
         self._last_round = Interval(clock)
         self._held: frozenset[int] = frozenset()
@@ -60,7 +62,7 @@ class RedecisionRounds:
         histories = self._store.histories(keys)
         before = dict(self._asked)
         try:
-            decided = redecide(pending, histories, self._asked, snapshot, config, self._agent)
+            decided = redecide(pending, histories, self._asked, snapshot, config, self._agent, self._progress)
         except AgentUnavailable as err:
             self._counters["redecision_unanswered"] += 1
             _log.warning("pending jobs keep their sizes: %s", err)

@@ -43,7 +43,12 @@ class Room:
         self.agent = AgentClient(server.endpoint, config.agent.deadline_s)
         self.counters: Counter[str] = Counter()
         self.clock = HandClock()
-        self.room = RedecisionRounds(self.store, self.agent, self.counters, clock=self.clock)
+        self.steps = 0
+        self.room = RedecisionRounds(self.store, self.agent, self.counters, progress=self.note_step, clock=self.clock)
+
+    def note_step(self) -> None:
+        """Count the steps that the watchdog hears of."""
+        self.steps += 1
 
     def add(self, jobs: Sequence[JobRecord]) -> None:
         """Write that these jobs were decided before, and left in the size that they asked for."""
@@ -211,6 +216,14 @@ def test_without_the_agent_they_stay_and_are_asked_about_later(tmp_path: Path) -
         assert RedecisionRounds(room.store, patient, room.counters).decide(_snapshot(jobs, NOW_S + 31), CONFIG)
     patient.close()
     room.store.close()
+
+
+def test_each_question_is_a_step(room: Room) -> None:
+    """A slow agent that answers is no reason for the watchdog to end the daemon."""
+    jobs = _jobs(ROOMY, 101, 3)
+    room.add(jobs)
+    room.room.decide(_snapshot(jobs), CONFIG)
+    assert room.asked()[0] == room.steps > 0
 
 
 def test_it_can_be_switched_off(room: Room) -> None:

@@ -228,7 +228,7 @@ class TestAccountingText:
         assert (record.job_id, record.comment) == (7, "a\x1fb\x1e" + delimiter)
 
     def test_no_user_can_know_the_delimiter(self) -> None:
-        asked = []
+        asked: list[str] = []
 
         class Noted(Commands):
             def run(self, *words: str) -> str:
