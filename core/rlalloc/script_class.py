@@ -9,7 +9,7 @@ from rlalloc.script_words import SCRIPT_BYTES, TOO_LONG, code_of
 
 OFF: Final = "off"
 """``#RLALLOC off`` leaves the job alone."""
-_MOST_LINES: Final = 64
+_MOST_LINES: Final = 16
 _MOST_BYTES: Final = 400
 _LINE: Final = re.compile(r"^#RLALLOC(?:[ \t\v\f\r][^\n]*)?$", re.MULTILINE)
 _UNCLEAN: Final = re.compile(r"[^A-Za-z0-9=,._-]")

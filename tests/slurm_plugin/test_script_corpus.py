@@ -80,6 +80,7 @@ def test_python_finds_the_same_class_and_directives(interpreter: str) -> None:
         *SCRIPTS.values(),
         *hostile_scripts().values(),
         b"#RLALLOC gpus=1-4\r\n#RLALLOC\tlaunch=srun\n#RLALLOCx\n",
+        *(b"#RLALLOC gpus=4\n" * lines for lines in (16, 17)),
     ]
     for script, read in zip(scripts, read_scripts(interpreter, scripts), strict=True):
         assert read.tag.get("class") == class_of(script, CONFIG.commands)
