@@ -22,10 +22,21 @@ PAST_S: Final = 90 * 86_400.0
 """Of what ended longer ago, only a model knows."""
 _READ_EVERY_S: Final = 60.0
 _BEGIN_AGAIN_EVERY_S: Final = 86_400.0
-"""What was imported meanwhile, and a model that was trained in the night, are taken up then."""
+"""What was imported meanwhile, and a model that was trained in the night, are taken up then. Until all is read again,
+what was known before holds."""
 MOST_A_LOOK: Final = 5_000
 """Past jobs that one look reads: it delays the cycle by about a second. The next cycle goes on."""
 _STEP: Final = 1000
+
+
+class _Learned:
+    """What past jobs said up to ``until_s``; of that second, those ``at_end``."""
+
+    def __init__(self, predictor: RunTimePredictor, usage: PastUsage, until_s: float) -> None:
+        self.predictor = predictor
+        self.usage = usage
+        self.until_s = until_s
+        self.at_end: set[tuple[str, float]] = set()
 
 
 class SitePredictor:
@@ -42,17 +53,20 @@ class SitePredictor:
         progress: Callable[[], None] = lambda: None,
         rules: TrimmingSection = DEFAULT_RULES,
     ) -> None:
-        self.usage = PastUsage(rules)
         self.kills = FamilyKills()
         self._store = store
         self._models = models
         self._progress = progress
-        self._predictor = RunTimePredictor(RecentRuns())
-        self._until_s = 0.0
-        self._at_end: set[tuple[str, float]] = set()
+        self._known = self._next = _Learned(RunTimePredictor(RecentRuns()), PastUsage(rules), 0.0)
+        self._all_read = False
         self._running: set[str] = set()
         self._read = Interval()
         self._begun = Interval()
+
+    @property
+    def usage(self) -> PastUsage:
+        """What past jobs used."""
+        return self._known.usage
 
     def estimate(self, jobs: Sequence[JobFacts], now_s: float) -> Sequence[RunTimeEstimate | None]:
         """Return an estimate for each job; None as long as nothing has been learned. Raises StoreError."""
@@ -60,48 +74,58 @@ class SitePredictor:
             self._begin_again(now_s)
         if self._read.passed(_READ_EVERY_S) and self._catch_up():
             self._read.restart()
-        if jobs and self._predictor.model is None and self._predictor.recent.group("site", jobs[0]) is None:
+            self._all_read = True
+            self._take_up()
+        predictor = self._known.predictor
+        if jobs and predictor.model is None and predictor.recent.group("site", jobs[0]) is None:
             return [None] * len(jobs)
-        return self._predictor.estimate(jobs, now_s)
+        return predictor.estimate(jobs, now_s)
 
     def runs(self, job_id: str, facts: JobFacts, started_s: float) -> None:
         """Note that a job runs, or a task of an array under its own id; more than once is as good as once."""
         if job_id not in self._running:
             self._running.add(job_id)
-            self._predictor.recent.started(job_id, facts, started_s)
+            self._known.predictor.recent.started(job_id, facts, started_s)
 
     def still_running(self, job_ids: Collection[str]) -> None:
         """Note that of those that ran, only these run on."""
         for job_id in self._running.difference(job_ids):
             self._running.discard(job_id)
-            self._predictor.recent.left(job_id)
+            self._known.predictor.recent.left(job_id)
 
     def _begin_again(self, now_s: float) -> None:
         self._begun.restart()
-        self._predictor = RunTimePredictor(RecentRuns(), newest_model(self._models))
-        self.usage = PastUsage(self.usage.rules)
-        self._until_s = now_s - PAST_S
-        self._at_end, self._running = set(), set()
+        predictor = RunTimePredictor(RecentRuns(), newest_model(self._models))
+        self._next = _Learned(predictor, PastUsage(self.usage.rules), now_s - PAST_S)
+        if not self._all_read:
+            self._take_up()
         self._read.expire()
+
+    def _take_up(self) -> None:
+        """Answer by what is read now; who runs is noted there anew."""
+        if self._next is not self._known:
+            self._next.usage.rules = self.usage.rules
+            self._known, self._running = self._next, set()
 
     def _catch_up(self) -> bool:
         """Add jobs that have ended since the last look; those of its last second may come later than it.
 
         Returns whether these were all.
         """
-        added = 0
-        for number, job in enumerate(self._store.history.past_jobs(since_s=self._until_s)):
+        added, learned = 0, self._next
+        for number, job in enumerate(self._store.history.past_jobs(since_s=learned.until_s)):
             if added == MOST_A_LOOK:
                 return False
             key = job.job_id, job.submitted_s
-            if job.ended_s > self._until_s:
-                self._until_s, self._at_end = job.ended_s, set()
-            if key not in self._at_end:
-                self._at_end.add(key)
-                self._predictor.recent.add(job)
-                self.usage.add(job)
+            if job.ended_s > learned.until_s:
+                learned.until_s, learned.at_end = job.ended_s, set()
+            if key not in learned.at_end:
+                learned.at_end.add(key)
+                learned.predictor.recent.add(job)
+                learned.usage.add(job)
                 self.kills.ended(job)
-                self._running.discard(job.job_id)
+                if learned is self._known:
+                    self._running.discard(job.job_id)
                 added += 1
             if number % _STEP == 0:
                 self._progress()

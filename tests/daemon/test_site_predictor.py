@@ -76,6 +76,29 @@ def test_a_long_history_is_read_over_several_looks(
     assert sources == ["4", "8", "10", "10"]
 
 
+def test_reading_again_takes_nothing_away(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each day all is read again: until that is done, the estimates are not those of the oldest jobs."""
+    monkeypatch.setattr(site_predictor, "MOST_A_LOOK", 4)
+    monkeypatch.setattr(site_predictor, "_READ_EVERY_S", 0.0)
+    store.history.add([past(number, 500.0, NOW_S - 100.0 + number) for number in range(10)])
+    predictor = SitePredictor(store, tmp_path / "run_times")
+    facts = facts_of(past(99, 1.0))
+    for _ in range(4):
+        predictor.estimate([facts], NOW_S)
+    store.history.add([past(10, 500.0, NOW_S - 1000.0)])  # imported: it ended before those
+    predictor._begun.expire()
+    usage = predictor.usage
+    sources = []
+    for _ in range(3):
+        assert predictor.usage is usage
+        sources += [known.source.split()[0] for known in predictor.estimate([facts], NOW_S) if known]
+        predictor.runs("8", facts, NOW_S)
+    assert sources == ["10", "10", "11"]
+    predictor.runs("8", facts, NOW_S)
+    features = predictor._known.predictor.recent.features([facts], NOW_S)
+    assert features[0][FEATURES.index("running")] == 1
+
+
 def test_a_task_of_an_array_runs_until_it_leaves_the_queue(store: Store, tmp_path: Path) -> None:
     """Its past job has another id (7_1): nothing else would say that it ended."""
     predictor = SitePredictor(store, tmp_path / "run_times")
@@ -83,7 +106,7 @@ def test_a_task_of_an_array_runs_until_it_leaves_the_queue(store: Store, tmp_pat
     predictor.estimate([], NOW_S)
     for _ in range(2):
         predictor.runs("8", facts, NOW_S)
-    recent = predictor._predictor.recent
+    recent = predictor._known.predictor.recent
     place = FEATURES.index("running")
     assert recent.features([facts], NOW_S)[0][place] == 1
     predictor.still_running({"9"})
