@@ -1,5 +1,6 @@
 """Which jobs are ours to decide, from one snapshot. Pure functions."""
 
+import functools
 from collections.abc import Collection, Sequence
 from typing import Final
 
@@ -183,7 +184,20 @@ def _with_model_needs(
     if not words or len(bounds.gpu_counts) == 1:
         return bounds
     memory_gib = gpu_memory_gib(candidate.job.gpu_type, cluster, config)
-    return with_model_needs(bounds, request, facts_of_job(words, job_class), memory_gib, cluster.shape.gpus)
+    return _narrowed(bounds, request, words, job_class, memory_gib, cluster.shape.gpus)
+
+
+@functools.lru_cache(maxsize=8192)
+def _narrowed(
+    bounds: Bounds,
+    request: Allocation,
+    words: tuple[str, ...],
+    job_class: JobClass,
+    memory_gib: float | None,
+    gpus_per_node: int,
+) -> Bounds:
+    """Kept: each pass asks for it again, and with a plan and many counts it takes some milliseconds."""
+    return with_model_needs(bounds, request, facts_of_job(words, job_class), memory_gib, gpus_per_node)
 
 
 def _mode_now(tag: Tag, rule: Rule | None, config: Config) -> Mode:

@@ -38,6 +38,18 @@ def test_the_model_raises_the_least_count() -> None:
     assert (found.gpus.minimum, found.gpus.minimum_from) == (2, "model")
 
 
+def test_what_a_job_needs_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Late decisions ask for it in each pass, of each waiting job."""
+    planned = f"{WORDS}+tensor-model-parallel-size=$RLALLOC_TP"
+    known = bounds(planned, "a100")
+
+    def found_again(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("rlallocd.candidates.with_model_needs", found_again)
+    assert bounds(planned, "a100") == known
+
+
 def test_the_smallest_of_several_types_counts() -> None:
     assert bounds(WORDS, "a100", "l40s").gpu_counts == (4, 8)
     assert bounds(WORDS, "a100", "l40s", asked_type="a100").gpu_counts == (2, 4, 8)
