@@ -7,6 +7,8 @@ import msgspec
 import pytest
 
 from rlalloc.errors import MissingInputsError, PolicyError
+from rlalloc.heuristics import BASELINE_OF_0_1
+from rlalloc.observation import answer_columns
 from rlalloc.policies import (
     ACTOR_FILE,
     CURRENT,
@@ -85,7 +87,8 @@ def manifest_of_0_1(schema: int) -> dict[str, object]:
 
 def test_a_manifest_of_rlalloc_0_1_is_read(tmp_path: Path) -> None:
     (tmp_path / MANIFEST_FILE).write_bytes(msgspec.json.encode(manifest_of_0_1(7)))
-    assert read_manifest(tmp_path) == MANIFEST
+    answers = answer_columns(BASELINE_OF_0_1)
+    assert read_manifest(tmp_path) == msgspec.structs.replace(MANIFEST, inputs=(*DEFAULT_INPUTS[:-4], *answers))
 
 
 def test_a_version_of_before_0_1_is_refused(tmp_path: Path) -> None:

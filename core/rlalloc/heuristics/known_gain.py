@@ -13,6 +13,7 @@ docs/explanation/policy.md derives it, docs/results/known-gain.md has the figure
 """
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -61,14 +62,15 @@ def known_costs_s(
 ) -> list[float]:
     """What a job costs itself and the others in each of ``allocations``, in seconds.
 
-    ``speed`` is what is believed of its scaling; None is the prior.
+    ``speed`` is what is believed of its scaling; None is the prior. What is larger than the cluster costs infinity.
     """
     as_requested_s = expected_as_requested_s(job)
     others = view.crowd + COMING
     costs_s = []
     for allocation, wait_s in zip(allocations, view.freed_after_s(allocations), strict=True):
         run_s = as_requested_s * _slowdown(job.request, allocation, speed or PRIOR_BELIEF)
-        costs_s.append(wait_s + run_s * (1.0 + view.dominant_share(allocation) * others))
+        share = view.dominant_share(allocation)
+        costs_s.append(wait_s + run_s * (1.0 + share * others) if share <= 1.0 else math.inf)
     return costs_s
 
 
