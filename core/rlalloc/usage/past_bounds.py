@@ -37,8 +37,8 @@ def with_past_needs(
     """Let what like jobs used be the floor of memory and CPUs, where neither user nor script fixes them.
 
     Without a floor of the site's own, the request was the floor: it is lowered. A floor of the site's own, and the
-    least memory that a user declared, are raised, never lowered. A family that goes back keeps its request as the
-    least of everything.
+    least memory that a user declared, are raised, never lowered, and never above the request. A family that goes back
+    keeps its request as the least of everything.
     """
     if needs.kill is not None:
         return _back_to_request(bounds, request, needs.kill)
@@ -46,7 +46,7 @@ def with_past_needs(
     told = []
     if (floor := needs.floors.node_mib) is not None and not consent.memory_fixed:
         per_gpu = floor.amount / max(1, request.gpus_per_node)
-        memory = _with_floor(bounds.mem_mib_per_gpu, per_gpu)
+        memory = _with_floor(bounds.mem_mib_per_gpu, min(per_gpu, request.mem_mib_per_gpu))
         told.append(f"{_told(floor)} {floor.amount / 1024:.1f} GiB a node")
         least = 0.0 if directives.mem_mib_per_gpu is not None else min(floor.amount, request.mem_mib_per_node)
         bounds = msgspec.structs.replace(bounds, mem_mib_per_gpu=memory, mem_mib_per_node=least)

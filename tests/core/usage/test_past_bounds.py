@@ -68,6 +68,13 @@ def test_a_floor_above_the_request_is_the_request() -> None:
     assert found.cpus_per_gpu.minimum == found.cpus_per_gpu.maximum == 16.0
 
 
+def test_nor_is_it_above_the_request_where_more_was_declared() -> None:
+    """A job that would fit a node as requested must not wait for more memory than its user asked for."""
+    much = KnownNeeds(PastFloors(Floor(2e6, "name", 20, 0.2), None))
+    found = bounds(much, Directives(mem_mib_per_gpu=(8_000.0, 120_000.0))).mem_mib_per_gpu
+    assert (found.minimum, found.maximum) == (100_000.0, 120_000.0)
+
+
 @pytest.mark.parametrize("gpu_share", [0.0, 0.5, 1.0])
 def test_with_fewer_gpus_a_node_keeps_the_memory_that_like_jobs_held_on_it(gpu_share: float) -> None:
     """How much of it belongs to the node and how much to each GPU is not known."""
