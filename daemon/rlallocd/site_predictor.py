@@ -72,7 +72,7 @@ class SitePredictor:
         """Return an estimate for each job; None as long as nothing has been learned. Raises StoreError."""
         if self._begun.passed(_BEGIN_AGAIN_EVERY_S):
             self._begin_again(now_s)
-        if self._read.passed(_READ_EVERY_S) and self._catch_up():
+        if self._read.passed(_READ_EVERY_S) and self._catch_up(now_s):
             self._read.restart()
             self._all_read = True
             self._take_up()
@@ -107,13 +107,14 @@ class SitePredictor:
             self._next.usage.rules = self.usage.rules
             self._known, self._running = self._next, set()
 
-    def _catch_up(self) -> bool:
+    def _catch_up(self, now_s: float) -> bool:
         """Add jobs that have ended since the last look; those of its last second may come later than it.
 
+        One whose end lies ahead, by a log of another time zone say, is added then: it would hide all before it.
         Returns whether these were all.
         """
         added, learned = 0, self._next
-        for number, job in enumerate(self._store.history.past_jobs(since_s=learned.until_s)):
+        for number, job in enumerate(self._store.history.past_jobs(since_s=learned.until_s, until_s=now_s)):
             if added == MOST_A_LOOK:
                 return False
             key = job.job_id, job.submitted_s

@@ -76,6 +76,20 @@ def test_a_long_history_is_read_over_several_looks(
     assert sources == ["4", "8", "10", "10"]
 
 
+def test_a_job_that_ends_in_the_future_hides_none(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_predictor, "_READ_EVERY_S", 0.0)
+    predictor = SitePredictor(store, tmp_path / "run_times")
+    facts = facts_of(past(99, 1.0))
+    store.history.add([past(0, 900.0, NOW_S + 86_400.0)])
+    assert predictor.estimate([facts], NOW_S) == [None]
+    store.history.add([past(number, 500.0) for number in range(1, 4)])
+    (known,) = predictor.estimate([facts], NOW_S)
+    assert known is not None
+    assert known.source.startswith("3 ")
+
+
 def test_reading_again_takes_nothing_away(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each day all is read again: until that is done, the estimates are not those of the oldest jobs."""
     monkeypatch.setattr(site_predictor, "MOST_A_LOOK", 4)
