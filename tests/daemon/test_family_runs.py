@@ -1,5 +1,6 @@
 """What ended jobs tell of their family's speed, and the time limit of its next job."""
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
@@ -91,6 +92,19 @@ def test_what_ends_later_is_read_later_and_once(store: Store) -> None:
     assert belief is not PRIOR_BELIEF
     runs.read(0.0)
     assert runs.speeds.belief(job.user, job.name, EIGHT) is belief
+
+
+def test_a_job_that_ends_in_the_future_hides_none(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = time.time()
+    monkeypatch.setattr("tests.daemon.test_family_runs.ENDED_S", now_s + 86_400.0)
+    add(store, "99", 8, 300.0)
+    runs = FamilyRuns(store)
+    runs.read(0.0)
+    monkeypatch.setattr("tests.daemon.test_family_runs.ENDED_S", now_s)
+    add_flat_family(store)
+    runs.read(0.0)
+    job = pending_job(1)
+    assert runs.speeds.belief(job.user, job.name, EIGHT) is not PRIOR_BELIEF
 
 
 def test_arrays_and_jobs_that_failed_tell_nothing(store: Store) -> None:
