@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from rlallocd.slurm import EndedJobs, SlurmUnavailable, in_spans
+from rlalloc.history import COLUMNS, ReadTally
+from rlallocd.slurm import Commands, EndedJobs, SlurmUnavailable, ended_jobs, in_spans
 
 HOUR_S = 3600.0
 DAY_S = 86400.0
@@ -51,3 +52,29 @@ def test_a_sacct_that_never_answers_ends_it() -> None:
     with pytest.raises(SlurmUnavailable, match="gave no answer"):
         spans(0.0, DAY_S, longest_s=100.0)
     assert spans(5.0, 5.0) == []
+
+
+class _Sacct(Commands):
+    """Prints one job of this name, with the delimiter that it is asked for."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(timeout_s=1)
+        self.name = name
+
+    def run(self, *words: str) -> str:
+        (delimiter,) = (word.removeprefix("--delimiter=") for word in words if word.startswith("--delimiter="))
+        return f"{delimiter.join(COLUMNS)}\n{_row('5', 'mallory', self.name, delimiter)}\n"
+
+
+def _row(job_id: str, user: str, name: str, delimiter: str) -> str:
+    values = {"JobID": job_id, "User": user, "JobName": name, "State": "COMPLETED", "Submit": "1000"}
+    values |= {"Start": "1100", "End": "9000", "AllocTRES": "cpu=1,mem=1G,node=1,gres/gpu=1"}
+    return delimiter.join(values.get(column, "") for column in COLUMNS)
+
+
+@pytest.mark.parametrize("delimiter", ["\x1f", "|", "@"])
+def test_no_name_makes_a_row_of_somebody_elses_job(delimiter: str) -> None:
+    name = f"x\n{_row('77', 'victim', 'train', delimiter)}\n"
+    assert ended_jobs(_Sacct(name), 0.0, 10_000.0, ReadTally()).jobs == ()
+    (job,) = ended_jobs(_Sacct(f"a{delimiter}b"), 0.0, 10_000.0, ReadTally()).jobs
+    assert (job.user, job.name) == ("mallory", f"a{delimiter}b".replace("\x1f", "_"))

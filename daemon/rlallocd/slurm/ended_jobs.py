@@ -1,5 +1,6 @@
 """All jobs of the site that ended in some span of time, from sacct."""
 
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
@@ -28,14 +29,17 @@ class EndedJobs(NamedTuple):
 def ended_jobs(commands: Commands, since_s: float, until_s: float, tally: ReadTally) -> EndedJobs:
     """All jobs that ended from ``since_s`` to ``until_s``, in one call. Raises SlurmError.
 
-    With states that are ends, sacct takes the times for those of the end (man sacct, --state).
+    With states that are ends, sacct takes the times for those of the end (man sacct, --state). A job's name may hold
+    any bytes: the delimiter is one that its user cannot know, so no name makes a row of somebody else's job.
     """
+    delimiter = f"@{secrets.token_hex(4)}@"
     text = commands.run(
         "sacct",
         *("--allusers", "--duplicates", "--parsable2", "--noconvert"),
-        *(f"--delimiter={_DELIMITER}", f"--format={','.join(COLUMNS)}", f"--state={','.join(sorted(ENDED_STATES))}"),
+        *(f"--delimiter={delimiter}", f"--format={','.join(COLUMNS)}", f"--state={','.join(sorted(ENDED_STATES))}"),
         *(f"--starttime={_local(since_s)}", f"--endtime={_local(until_s)}"),
     )
+    text = text.replace(_DELIMITER, "_").replace(delimiter, _DELIMITER)
     return EndedJobs(tuple(read_sacct(LogLines.of_text(text), tally)), until_s, len(text))
 
 
