@@ -147,7 +147,7 @@ def _observation_lines(chapter: Chapter) -> list[tuple[str, str]]:
 
 
 def _ours(outcome: Outcome) -> str:
-    return "" if outcome.our_doing is None else f", {outcome.our_doing} in a size of rlalloc's: its doing"
+    return "" if outcome.our_doing is None else f", {outcome.our_doing} in a size that rlalloc chose"
 
 
 def _outcome_lines(chapter: Chapter) -> tuple[tuple[str, str], ...]:

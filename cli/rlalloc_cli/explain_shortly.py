@@ -54,7 +54,7 @@ def _decision_lines(chapter: Chapter) -> list[tuple[str, str]]:
     lines = [("would give" if shadow else "given", given + (" (shadow: nothing was changed)" if shadow else ""))]
     why = f"policy {decision.policy_version or '-'} at {local_time(decision.decided_s)}"
     if decision.predicted_gain is not None:
-        why += f", again while it waited, to save {decision.predicted_gain:.0%} of its cost"
+        why += f", decided again while it waited, expected to save {decision.predicted_gain:.0%} of its cost"
     lines.append(("why", why))
     if decision.bounds is not None:
         bounds = decision.bounds
@@ -78,7 +78,7 @@ def _outcome_lines(chapters: Sequence[Chapter]) -> list[tuple[str, str]]:
     lines = [("outcome", f"{outcome.state}, waited {duration(wait_s)}, ran {duration(run_s)} on {outcome.gpus} GPUs")]
     if outcome.our_doing is not None:
         lines.append(
-            ("harmed", f"{outcome.our_doing} in a size of rlalloc's; jobs like it keep their requests for now")
+            ("harmed", f"{outcome.our_doing} in a size that rlalloc chose; similar jobs keep their requests for now")
         )
     if freed := _left_to_others(in_force, outcome):
         lines.append(("gained", f"while it ran, others could use {freed} of what it asked for"))

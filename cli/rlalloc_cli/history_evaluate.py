@@ -28,7 +28,8 @@ def history_evaluate(
         int, typer.Option(min=1, help="Read only the last N jobs of the file, to bound memory.")
     ] = AT_MOST,
     usage: Annotated[
-        bool, typer.Option("--usage", help="Replay the trimming of memory and CPUs instead; the log needs their use.")
+        bool,
+        typer.Option("--usage", help="Replay the trimming of memory and CPUs instead; the log must have their use."),
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:

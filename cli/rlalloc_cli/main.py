@@ -77,7 +77,7 @@ def explain(
     json: Annotated[bool, typer.Option("--json", help="Print a JSON array with one element per decision.")] = False,
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Show what was asked and given for a job, why, and what came of it. Users may ask about their own jobs."""
+    """Show what a job asked for and got, why, and what came of it. Users may ask about their own jobs."""
     from rlalloc_cli.explain import print_story, story_as_json
     from rlalloc_cli.explain_shortly import print_shortly
     from rlalloc_cli.own_jobs import story_for_me
@@ -112,7 +112,7 @@ def check(
     ] = None,
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Show how a batch script is read and which GPU counts its job may get, by what its model needs, too.
+    """Show how a batch script is read and which GPU counts its job may get, given what its model needs.
 
     Exit 1 for a wrong #RLALLOC line.
     """
@@ -142,7 +142,7 @@ def status(
     *,
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Show on one screen how daemon, agent, policy, trainer and store are. Exit 1 if something is wrong."""
+    """Show the state of daemon, agent, policy, trainer and store on one screen. Exit 1 if something is wrong."""
     from rlalloc_cli.status import print_status
 
     loaded = _load(config)
@@ -160,13 +160,13 @@ def doctor(
         str | None,
         typer.Option(
             metavar="HOSTLIST",
-            help="Also look for the TaskProlog on these nodes, or on `all` with GPUs, by a job of a second on each.",
+            help="Also check the TaskProlog on these nodes, or on `all` with GPUs, by a job of a second on each.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Check the live site end to end; print each check, with the remedy. Exit 1 for a FAIL, 3 for a WARN."""
+    """Check the live site end to end and print each finding with its remedy. Exit 1 for a FAIL, 3 for a WARN."""
     from rlalloc_cli.doctor.doctor_checks import all_findings, findings_on_nodes
     from rlalloc_cli.doctor.doctor_report import EXIT, findings_as_json, print_findings
     from rlalloc_cli.doctor.finding import worst

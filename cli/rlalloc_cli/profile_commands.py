@@ -35,16 +35,16 @@ def profile_run(  # noqa: PLR0913 (the options of the command)
     model: Annotated[
         str, typer.Option(help="gpt-1m, gpt-4m, gpt-25m, gpt-125m, … gpt-6.7b, or largest: the largest that fits.")
     ] = "gpt-25m",
-    global_batch: Annotated[int, typer.Option(min=1, help="Sequences of a step, whatever the size.")] = 32,
-    micro_batch: Annotated[int, typer.Option(min=1, help="The most sequences of one pass on a GPU.")] = 8,
-    sequence: Annotated[int, typer.Option(min=8, max=1 << 20, help="Tokens of a sequence.")] = 512,
-    steps: Annotated[int, typer.Option(min=5, max=100_000, help="Measured steps of a point.")] = 20,
-    warmup_steps: Annotated[int, typer.Option(min=1, max=10_000, help="Steps before these.")] = 3,
+    global_batch: Annotated[int, typer.Option(min=1, help="Sequences per step, the same in every size.")] = 32,
+    micro_batch: Annotated[int, typer.Option(min=1, help="The most sequences per GPU in one pass.")] = 8,
+    sequence: Annotated[int, typer.Option(min=8, max=1 << 20, help="Tokens per sequence.")] = 512,
+    steps: Annotated[int, typer.Option(min=5, max=100_000, help="Measured steps per point.")] = 20,
+    warmup_steps: Annotated[int, typer.Option(min=1, max=10_000, help="Steps before the measured ones.")] = 3,
     loader_workers: Annotated[
-        int, typer.Option(min=0, max=1024, help="Data loader's processes per GPU; 0: as many as CPUs per GPU.")
+        int, typer.Option(min=0, max=1024, help="Data loader processes per GPU; 0: as many as CPUs per GPU.")
     ] = 0,
     data: Annotated[
-        Path | None, typer.Option(help="A file of text to train on. Default: a made-up one of 8 MiB.")
+        Path | None, typer.Option(help="A text file to train on. Default: a generated one of 8 MiB.")
     ] = None,
     device: Annotated[
         Literal["auto", "cuda", "cpu"],
@@ -56,10 +56,10 @@ def profile_run(  # noqa: PLR0913 (the options of the command)
         Literal["auto", "nccl", "gloo"], typer.Option(help="How processes communicate. auto: nccl on GPUs.")
     ] = "auto",
     minutes: Annotated[int, typer.Option(min=1, max=1440, help="The most minutes that a point may take.")] = 10,
-    slurm: Annotated[bool, typer.Option("--slurm", help="Measure by Slurm jobs, one job a point.")] = False,
-    gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of a node, with --slurm.")] = 8,
+    slurm: Annotated[bool, typer.Option("--slurm", help="Measure by Slurm jobs, one job per point.")] = False,
+    gpus_per_node: Annotated[int, typer.Option(min=1, max=1024, help="GPUs per node, with --slurm.")] = 8,
     gpu_type: Annotated[
-        str, typer.Option(help="The type of GPU in Slurm's GRES. The profile speaks for other jobs on it, too.")
+        str, typer.Option(help="The type of GPU in Slurm's GRES. The profile then also applies to other jobs on it.")
     ] = "",
     at_once: Annotated[int, typer.Option(min=1, max=100, help="Jobs in the queue at once, with --slurm.")] = 1,
     sbatch: Annotated[
@@ -77,7 +77,7 @@ def profile_run(  # noqa: PLR0913 (the options of the command)
 ) -> None:
     """Train a GPT for a few steps in each size and write tokens per second, memory and stalls into FILE.
 
-    Ctrl-C keeps what was measured and cancels the Slurm jobs. The same command goes on where it ended and tries
+    Ctrl-C keeps what was measured and cancels the Slurm jobs. The same command continues and tries
     failed points again.
     """
     from rlalloc_cli.profile_run import RunOptions, run_profile
@@ -139,7 +139,7 @@ def profile_show(file: ProfileArgument, *, plot: PlotOption = None) -> None:
 
 @profile_app.command("install")
 def profile_install(file: ProfileArgument, *, config: ConfigOption = DEFAULT_PATH) -> None:
-    """Check a profile and copy it to speed.profiles. rlallocd takes it up within a minute."""
+    """Check a profile and copy it to speed.profiles. rlallocd uses it within a minute."""
     from rlalloc_cli.profile_install import install
 
     try:

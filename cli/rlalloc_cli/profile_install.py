@@ -29,7 +29,7 @@ def install(file: Path, folder: Path) -> str:
         target.chmod(0o644)  # rlallocd is another user, and reads it whatever our umask is
     except OSError as err:
         raise ProfileError(f"cannot write to {folder}: {err.strerror}; run this as root") from err
-    return f"{target}: speaks for {' and '.join(says)}"
+    return f"{target}: applies to {' and '.join(says)}"
 
 
 def spoken_for(profile: Profile) -> list[str]:

@@ -24,7 +24,7 @@ def print_profile(profile: Profile) -> None:
         f"{conditions.accelerator or conditions.device}; begun {local_time(profile.created_s)}",
         soft_wrap=True,
     )
-    CONSOLE.print(f"speaks for {' and '.join(spoken_for(profile)) or 'no job yet (applies_to)'}", soft_wrap=True)
+    CONSOLE.print(f"applies to {' and '.join(spoken_for(profile)) or 'no job yet (applies_to)'}", soft_wrap=True)
     table = Table(title="Points", title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
     columns = ("GPUs", "nodes", "CPUs/GPU", "MiB/GPU", "tokens/s", "±", "step", "stalled", "GPU MiB", "node MiB")
     for column in columns:
@@ -33,7 +33,7 @@ def print_profile(profile: Profile) -> None:
         table.add_row(*_cells(point))
     CONSOLE.print(table)
     if conditions.device == "cpu":
-        CONSOLE.print("GPUs stand for processes: this was measured on CPUs.")
+        CONSOLE.print("Measured on CPUs: the GPU counts are numbers of processes.")
     for point in profile.points:
         if point.why:
             CONSOLE.print(f"{point.size.describe()}: {point.outcome}: {point.why}", soft_wrap=True)
@@ -70,7 +70,7 @@ def _print_slowdowns(profile: Profile) -> None:
     """What a job that the profile names is expected to lose on fewer GPUs than the most that were measured."""
     layouts = {point.size.gpus: point.size.nodes for point in reversed(profile.points) if point.measured is not None}
     if len(layouts) < 2:
-        CONSOLE.print("measured on fewer than two GPU counts: this says nothing of how jobs scale")
+        CONSOLE.print("measured on fewer than two GPU counts: this does not show how jobs scale")
         return
     most = max(layouts)
     belief = belief_of_named(profile, most)

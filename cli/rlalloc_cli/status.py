@@ -66,7 +66,7 @@ def print_store(store: Store) -> None:
     CONSOLE.print(f"store   {counts}")
     harmed = Counter(each.outcome.our_doing for each in store.ends_of_our_doing(time.time() - _HARMED_DAYS * 86_400))
     causes = ", ".join(f"{number} by {cause}" for cause, number in sorted(harmed.items(), key=str))
-    CONSOLE.print(f"harmed  {causes or 'no job'} in a size of rlalloc's, in {_HARMED_DAYS} days")
+    CONSOLE.print(f"harmed  {causes or 'no job'} in a size that rlalloc chose, in {_HARMED_DAYS} days")
     CONSOLE.print(_latest(store.recent_decisions(_LATEST)))
 
 

@@ -40,8 +40,8 @@ class KillsOfOurs:
             decision = decisions[outcome.decision_id]
             self._counters[f"our_doing_{outcome.our_doing}"] += 1
             _log.warning(
-                "job %d of %s ended by %s in a size of rlalloc's: jobs of this user and name keep their requests "
-                "until some have completed; `rlalloc explain %d` shows what was decided",
+                "job %d of %s ended by %s in a size that rlalloc chose: jobs of this user and name keep their "
+                "requests until some have completed; `rlalloc explain %d` shows what was decided",
                 decision.job_id,
                 decision.user,
                 outcome.our_doing,

@@ -377,13 +377,13 @@ def test_check_refuses_a_type_of_gpu_without_a_known_memory(run: Run, tmp_path: 
 def test_status_tells_by_which_table_the_plugin_reads(run: Run, config: Path, tmp_path: Path) -> None:
     """The intercept file is the daemon's; after an edit of the configuration it is another than the file's."""
     config.write_text(config.read_text() + f"runtime_directory: {tmp_path}\n")
-    assert "plugin  FAIL the intercept file is not there" in run("status").stdout
+    assert "plugin  FAIL the intercept file is missing" in run("status").stdout
     loaded = load_config(config)
     (tmp_path / "intercept").write_text(intercept_text(loaded, time.time(), 0))
     assert "plugin  the intercept file is valid" in run("status").stdout
     config.write_text(config.read_text() + "scripts: {counts: [--my-gpus]}\n")
     assert "systemctl reload rlallocd" in run("status").stdout
     (tmp_path / "intercept").write_text(intercept_text(loaded, 0, 0))
-    assert "not there, or withdrawn" in run("status").stdout
+    assert "missing or withdrawn" in run("status").stdout
     (tmp_path / "intercept").write_text(intercept_text(loaded, time.time() - 3600, 0))
     assert "is not valid since 20" in run("status").stdout

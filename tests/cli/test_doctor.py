@@ -128,7 +128,7 @@ def unit(active: str) -> UnitState:
         ({"stopped": True, "problem": "of a newer rlalloc"}, None, "FAIL", "stopped since .*: of a newer rlalloc"),
         ({"written_s": -600}, unit("active"), "FAIL", "no sign of life since"),
         ({"waiting": "the store failed"}, unit("active"), "FAIL", "waiting: the store failed"),
-        ({"cycle_s": -600, "problem": "disk full"}, unit("active"), "FAIL", "no good one since .*disk full"),
+        ({"cycle_s": -600, "problem": "disk full"}, unit("active"), "FAIL", "no successful cycle since .*disk full"),
         ({"mode_reason": "no TaskProlog", "wanted": "enforce"}, unit("active"), "FAIL", "no TaskProlog"),
         ({"version": "0.1.0"}, unit("active"), "WARN", "rlallocd is 0.1.0"),
     ],

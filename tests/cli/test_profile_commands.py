@@ -67,7 +67,7 @@ def test_two_sizes_are_measured_and_used(profiled: Profiled, tmp_path: Path) -> 
     assert second is not None
     assert second.host_mem_mib > first.host_mem_mib  # two processes
     assert found.conditions.accelerator
-    assert "speaks for jobs named train-7b*" in done.stdout
+    assert "applies to jobs named train-7b*" in done.stdout
     assert "2 of 2 points" in done.stderr
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.png", "a.yaml"]
@@ -206,7 +206,7 @@ def test_a_profile_is_installed_under_its_name(profiled: Profiled, tmp_path: Pat
     done = install(profiled, tmp_path, found)
     target = tmp_path / "profiles" / "gpt-25m-a100.yaml"
     assert read_profile(target) == found
-    assert f"{target}: speaks for jobs named train-7b* and in part other jobs on a100" in done.stdout
+    assert f"{target}: applies to jobs named train-7b* and in part other jobs on a100" in done.stdout
     assert target.stat().st_mode & 0o444 == 0o444  # rlallocd is another user
 
 

@@ -169,7 +169,7 @@ def test_each_node_is_tested_for_the_task_prolog(site: Container) -> None:
         debian_slurm.wait_for(site, "sinfo", "-h", "-o", "%T", expect="idle")
         level, found = doctor_on_nodes()
         assert level == "FAIL"
-        assert "a job of ours fails there" in found
+        assert "a test job fails there" in found
     finally:
         site.run("chmod", "755", prolog)
 

@@ -39,21 +39,21 @@ def daemon_findings(config: Config, state: DaemonState | None, unit: UnitState |
     if silent_s > max(_NO_CYCLE_FOR_S, 3 * config.daemon.poll_s):
         return [failure("rlallocd", f"no sign of life since {local_time(state.written_s)}", _LOG)]
     if state.waiting:
-        return [failure("rlallocd", f"waiting: {state.waiting}", "see to what it waits for")]
+        return [failure("rlallocd", f"waiting: {state.waiting}", f"see to the cause; {_LOG} has more")]
     found = [good("rlallocd", f"version {state.version}, up for {duration(now_s - state.started_s)}")]
     if state.version != __version__:
         found.append(warning("version", f"rlallocd is {state.version}, this is {__version__}", "restart rlallocd"))
     failing = state.cycle_s is None or now_s - state.cycle_s > max(_NO_CYCLE_FOR_S, 3 * config.daemon.poll_s)
     if failing:
         since = local_time(state.cycle_s) if state.cycle_s else "its start"
-        found.append(failure("cycles", f"no good one since {since}: {state.problem}", _LOG))
+        found.append(failure("cycles", f"no successful cycle since {since}: {state.problem}", _LOG))
     if state.mode != state.wanted:
         found.append(failure("mode", state.mode_reason, "docs/admin/enforce.md"))
     if state.wanted != config.mode:
         found.append(
             warning(
                 "mode",
-                f"rlallocd has {state.wanted}, the file says {config.mode}",
+                f"rlallocd has read mode {state.wanted}, the file now says {config.mode}",
                 "systemctl reload rlallocd",
             )
         )
@@ -65,7 +65,7 @@ def heartbeat_findings(config: Config) -> list[Finding]:
     until_s, now_s = expires_s(config), time.time()
     if until_s is None or until_s <= now_s:
         stopped = until_s is not None and until_s < _WITHDRAWN_S
-        since = f"not valid since {local_time(until_s)}" if until_s and not stopped else "not there, or withdrawn"
+        since = f"not valid since {local_time(until_s)}" if until_s and not stopped else "missing or withdrawn"
         return [failure("heartbeat", f"the intercept file is {since}: jobs pass as submitted", _LOG)]
     if stamp_in_force(config) != config.word_table.stamp:
         said = "the plugin reads scripts with another table of words than the configuration file has"
@@ -154,4 +154,4 @@ def file_findings(path: Path, config: Config) -> list[Finding]:
     others_read = bool(path.stat().st_mode & stat.S_IROTH)
     if others_read and without_secrets(config.store.url) != config.store.url:
         return [failure("configuration", f"all users can read the password in {path}", f"chmod o-rwx {path}")]
-    return [good("configuration", f"{path}: readable, and right")]
+    return [good("configuration", f"{path} is valid")]

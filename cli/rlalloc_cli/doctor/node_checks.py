@@ -59,7 +59,7 @@ def _node(node: NodeRecord, named: str, expected: str, digest_on: Callable[[str,
         if any(sign in str(err) for sign in _NOT_STARTED):
             return warning(what, f"not tested: {err}", "test it when it has a free CPU, as a user with an account")
         drain = f"scontrol update NodeName={node.name} State=DRAIN Reason=TaskProlog"
-        return failure(what, f"a job of ours fails there: {err}", f"{_INSTALL}; until then: {drain}")
+        return failure(what, f"a test job fails there: {err}", f"{_INSTALL}; until then: {drain}")
     except SlurmError as err:
         return warning(what, f"not tested: {err}", "test it when it has a free CPU")
 
@@ -71,5 +71,5 @@ def _of_digest(what: str, digest: str | None, named: str, expected: str) -> Find
     if digest is None:
         return failure(what, "no TaskProlog; slurm.conf does not name it yet", f"{_INSTALL} before you name it")
     if digest != expected:
-        return warning(what, "its TaskProlog is of another version", _INSTALL)
+        return warning(what, "its TaskProlog has another version", _INSTALL)
     return good(what, "TaskProlog as installed here")

@@ -45,7 +45,9 @@ def _plugin(config: Config, site: SiteSettings) -> Finding:
 def _accounting(site: SiteSettings) -> Finding:
     if site.accounts is None:
         return warning(
-            "accounting", "slurmdbd does not answer: outcomes and history wait", "systemctl status slurmdbd"
+            "accounting",
+            "slurmdbd does not answer: there are no outcomes and no history until it does",
+            "systemctl status slurmdbd",
         )
     if site.accounting_storage != "accounting_storage/slurmdbd":
         return failure(
@@ -104,9 +106,9 @@ def _clock(site: SiteSettings, now_s: float) -> Finding:
         return failure(
             "clock",
             f"slurmctld's clock differs from this machine's by {abs(site.clock_s - now_s):.0f} s",
-            "synchronise both by NTP: grace times depend on them",
+            "synchronise both clocks by NTP: grace times depend on them",
         )
-    return good("clock", "as slurmctld's")
+    return good("clock", "the same as slurmctld's")
 
 
 def _modes(config: Config) -> list[Finding]:

@@ -43,7 +43,7 @@ def _readable(config: Config) -> Finding:
         return failure("store", str(err), "journalctl -u rlallocd")
     try:
         latest = store.recent_decisions(1)
-        return good("store", "readable" if latest else "readable, and without a decision so far")
+        return good("store", "readable" if latest else "readable, no decision yet")
     except StoreError as err:
         return failure("store", str(err), "journalctl -u rlallocd")
     finally:
@@ -90,7 +90,7 @@ def _room(directory: Path) -> Finding:
     free = shutil.disk_usage(directory).free
     text = f"{free / (1 << 30):.1f} GiB free in {directory}"
     if free < _TOO_LITTLE_BYTES:
-        return failure("disk", text, "make room: without it nothing is decided")
+        return failure("disk", text, "free disk space: rlallocd decides nothing without it")
     if free < _LITTLE_BYTES:
-        return warning("disk", text, "make room")
+        return warning("disk", text, "free disk space")
     return good("disk", text)

@@ -88,5 +88,5 @@ def _back_to_request(bounds: Bounds, request: Allocation, kill: Kill) -> Bounds:
         cpus_per_gpu=_with_floor(bounds.cpus_per_gpu, request.cpus_per_gpu),
         mem_mib_per_gpu=_with_floor(bounds.mem_mib_per_gpu, request.mem_mib_per_gpu),
         mem_mib_per_node=float(request.mem_mib_per_node),
-        past=f"job {kill.job_id} ended by {kill.cause} in a size of rlalloc's: as requested until enough complete",
+        past=f"job {kill.job_id} ended by {kill.cause} in a size that rlalloc chose; requests stay for now",
     )

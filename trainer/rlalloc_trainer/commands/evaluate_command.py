@@ -56,7 +56,11 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
     ] = "sizes,urgency",
     late: Annotated[
         float | None,
-        typer.Option(min=0.0, metavar="SECONDS", help="Decide sizes when jobs could start, so long after that."),
+        typer.Option(
+            min=0.0,
+            metavar="SECONDS",
+            help="Decide sizes late: when jobs could start, this long after resources were freed.",
+        ),
     ] = None,
     baselines: Annotated[bool, typer.Option(help="Run the usual baselines, too.")] = True,
     quick: Annotated[bool, typer.Option("--quick", help="Few and small workloads: minutes.")] = False,
@@ -68,7 +72,7 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
     ] = Path("evaluation"),
     workers: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 2,
 ) -> None:
-    """Compare policies on the very same workloads, by what they know, and hold one to the bar: never worse."""
+    """Compare policies on the same workloads, by what they know, and hold the first to the bar: never worse."""
     from rlalloc_simulator.knowledge import LEVELS, knowledge_named
     from rlalloc_trainer.evaluation import evaluate as app
 

@@ -30,7 +30,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the verdict as J
 def run(config: ConfigOption = DEFAULT_PATH, *, as_json: JsonOption = False) -> None:
     """Train on this site's experience, judge the candidate, and promote it if it passes the gate.
 
-    Before that, learn run times from the site's past jobs. Root becomes the owner of policy.directory for it.
+    Before that, learn run times from the site's past jobs. Root runs this as the owner of policy.directory.
     """
     with errors_end_here("train", ConfigError):
         policies = load_config(config).policy.directory

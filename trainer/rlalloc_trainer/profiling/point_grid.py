@@ -20,7 +20,7 @@ def layouts_of(text: str, gpus_per_node: int) -> list[tuple[int, int]]:
         match = re.fullmatch(r"(?:([1-9]\d{0,4})x)?([1-9]\d{0,4})", word.strip())
         if match is None:
             raise ProfileError(
-                f"--gpus {text}: {word.strip()!r} is no count; write such as 1,2,8 or 2x4 (nodes x GPUs)"
+                f"--gpus {text}: {word.strip()!r} is no count; write, for example, 1,2,8 or 2x4 (nodes x GPUs)"
             )
         each = int(match[2])
         nodes = int(match[1]) if match[1] else -(-each // gpus_per_node)
@@ -46,7 +46,7 @@ def memories_of(text: str) -> list[int]:
     words = [word.strip() for word in text.split(",")]
     matches = [re.fullmatch(r"([1-9]\d{0,6})([MGT])", word) for word in words]
     if not all(matches):
-        raise ProfileError(f"--mem-per-gpu {text}: write such as 8G,16G: numbers with M, G or T")
+        raise ProfileError(f"--mem-per-gpu {text}: write numbers with M, G or T, for example 8G,16G")
     return sorted({int(match[1]) * _MIB[match[2]] for match in matches if match})
 
 
