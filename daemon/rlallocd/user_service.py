@@ -95,7 +95,8 @@ class UserService:
         except StoreError:
             _log.warning("cannot answer users: the store cannot be read")
             return Denied("rlallocd cannot read its store now: try again later")
-        return Story(tuple(each for each in story if asker.sees_all or each.decision.user == asker.name))
+        mine = tuple(each for each in story if asker.sees_all or (asker.name and each.decision.user == asker.name))
+        return Story(mine)
 
     def _serve(self) -> None:
         while True:
