@@ -107,7 +107,9 @@ def test_what_was_measured_outlives_ctrl_c_and_the_rest_follows(profiled: Profil
     assert "the same command goes on from there" in said
     kept = read_profile(path)
     assert [point.size for point in kept.points] == [ONE]
-    assert not [line for line in _processes() if str(tmp_path) in line]
+    wait_until(
+        lambda: not [line for line in _processes() if str(tmp_path) in line], what="the end of the point's processes"
+    )
 
     done = profiled(*words, "--steps=400")
     found = read_profile(path)

@@ -18,6 +18,7 @@ from tests.systemd import debian_slurm
 from tests.trainer.sites import experience_of, site_workload, stored
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.systemd.systemd_container import Container
@@ -71,12 +72,26 @@ def _moved(experience: Experience) -> Experience:
     )
 
 
-def test_a_training_on_little_data_ends_with_a_verdict(rlalloc_container: Container, tmp_path: Path) -> None:
+@pytest.fixture
+def site(rlalloc_container: Container) -> Iterator[Container]:
+    """A running site; its store is an empty one afterwards."""
+    container = rlalloc_container
+    units = ("rlalloc-agent", "rlallocd")
+    container.run("systemctl", "reset-failed", *units, check=False)
+    container.start(*units)
+    yield container
+    container.run("systemctl", "stop", "rlallocd")
+    container.run("sh", "-c", f"rm -f {STORE}*")
+    container.run("systemctl", "reset-failed", *units, check=False)
+    container.start(*units)
+
+
+def test_a_training_on_little_data_ends_with_a_verdict(site: Container, tmp_path: Path) -> None:
     """LightGBM and the store's experience are read and judged as the unit's user, and nothing else is left behind.
 
     Twelve jobs are too few for SAC, whose part alone takes minutes; with 24 it was run by hand.
     """
-    container = rlalloc_container
+    container = site
     store = stored([_moved(each) for each in experience_of(site_workload(3, jobs=12))], tmp_path / "store.sqlite")
     store.history.add(_past_jobs())
     store.close()
