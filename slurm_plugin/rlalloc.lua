@@ -645,6 +645,7 @@ local function words_of(code, places, entries)
 end
 
 --- A polynomial hash modulo 2^31 - 1 of the first bytes without blanks and digits, which runs differ in.
+--- Eight bytes a turn, without a loop inside: one byte a turn cost 40 µs a script.
 local function fingerprint_of(code)
    local state = 7
    local last = math.min(#code, FINGERPRINT_BYTES)

@@ -33,9 +33,10 @@ class FirstSizes:
             return answer
         _, left = self._left.get(id(cluster)) or (cluster, left_by(self._waiting(candidate.partition), cluster.free))
         shares = first_shares(answer, allocation, job.request, job.bounds, left)
+        taken = allocation if shares == answer or allocation.gpus == job.request.gpus else job.request
         # The view is kept, so that no other one gets its id.
-        self._left[id(cluster)] = cluster, left_by([allocation], left)
-        return answer if allocation.gpus == job.request.gpus else shares
+        self._left[id(cluster)] = cluster, left_by([taken], left)
+        return answer if taken is allocation else shares
 
     def _waiting(self, partition: str) -> list[Allocation]:
         if partition not in self._queues:

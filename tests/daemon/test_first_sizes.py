@@ -54,6 +54,18 @@ def test_what_does_not_fit_waits_with_its_gpus_and_the_answered_cpus_and_memory(
     assert got == Shares(1.0, 0.25, 0.0, 0.3)
 
 
+def test_a_job_whose_larger_answer_does_not_fit_takes_what_it_asked_for() -> None:
+    """Four GPUs are free; the job asked for four, and eight were answered. Nothing is left for the next one."""
+    asked = JobView("train", FOUR, bounds_for(FOUR, Directives(gpus=(1, 8)), SiteBounds(), SHAPE), 0.0, 0)
+    two = msgspec.structs.replace(FOUR, gpus_per_node=2, cpus_per_task=8, mem_mib_per_node=20_000)
+    first, view = FirstSizes((), NOW_S, late=True), cluster(4)
+    given = [
+        first.shares(new(job_id), asked, view, size, Shares(share, 1.0, 1.0)).gpu
+        for job_id, size, share in ((1, EIGHT, 1.0), (2, two, 1 / 3))
+    ]
+    assert given == pytest.approx([2 / 3, 2 / 3])
+
+
 @pytest.mark.parametrize("changes", [{"reason": "JobHeldUser"}, {"reason": "Dependency"}, {"is_array": True}])
 def test_jobs_that_no_pass_may_reach_get_the_whole_answer(changes: dict[str, object]) -> None:
     candidate = new(1)

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from rlalloc_simulator.comparison.paired_statistics import Interval
-from rlalloc_trainer.evaluation.never_worse import MOST, MOST_KILLED, MOST_OF_INTERVAL, WORST_USER
+from rlalloc_trainer.evaluation.never_worse import MOST, MOST_KILLED, WORST_USER, Failure, beyond_the_bar
 
 BEHIND: Final = 1.001
 """A heuristic that is served as a policy goes through single precision, which may cost it some bytes of memory."""
@@ -112,20 +112,16 @@ def _refusal(evidence: Evidence) -> str | None:
 
 def _worse_than_requested(evidence: Evidence) -> str | None:
     found = evidence.same_order
-    for what, ratio in (("mean JCT", found.jct), ("95th percentile of JCT", found.p95)):
-        if ratio.estimate > BEHIND * MOST or ratio.high > MOST_OF_INTERVAL:
-            return f"it is worse than as requested in the same order: {what} ratio {ratio} on {_workloads(evidence)}"
-    if found.killed > MOST_KILLED:
-        return (
-            f"it kills {found.killed:.1%} of the jobs by the sizes that it gives them, more than {MOST_KILLED:.1%}, "
-            f"on {_workloads(evidence)}"
-        )
-    if found.worst_user is not None and found.worst_user > WORST_USER:
-        return (
-            f"a user is worse off than as requested in the same order: mean JCT ratio {found.worst_user:.2f}, more "
-            f"than {WORST_USER:g}, on {_workloads(evidence)}"
-        )
-    return None
+    failures = beyond_the_bar(found.jct, found.p95, found.killed, found.worst_user, most=BEHIND * MOST)
+    said: dict[Failure, str] = {
+        "JCT": f"it is worse than as requested in the same order: mean JCT ratio {found.jct}",
+        "p95": f"it is worse than as requested in the same order: 95th percentile of JCT ratio {found.p95}",
+        "killed": f"it kills {found.killed:.1%} of the jobs by the sizes that it gives them, more than "
+        f"{MOST_KILLED:.1%},",
+        "worst user": "a user is worse off than as requested in the same order: mean JCT ratio "
+        f"{found.worst_user or 0.0:.2f}, more than {WORST_USER:g},",
+    }
+    return f"{said[failures[0]]} on {_workloads(evidence)}" if failures else None
 
 
 def _workloads(evidence: Evidence) -> str:
