@@ -81,7 +81,7 @@ def all_decided(run: str, jobs: Sequence[Ran], decisions: Decisions) -> Check:
 
 
 def seen_soon(run: str, jobs: Sequence[Ran], decisions: Decisions) -> Check:
-    """The median is within a second of sbatch, later on a busy machine; all are within the grace."""
+    """First decisions: the median is within a second of sbatch, later on a busy machine; all are within the grace."""
     delays = [
         decision.decided_s - job.submitted.submitted_s
         for job in jobs

@@ -11,7 +11,7 @@ from rlalloc_demo.checks import Check
 from rlalloc_demo.demo_measures import Ran, joined
 from rlalloc_demo.demo_site import Place
 from rlalloc_demo.demo_workload import Entry, Submitted
-from rlalloc_demo.follow import accounted, decisions_of, ended, follow, jobs_of
+from rlalloc_demo.follow import accounted, decisions_of, ended, first_decisions_of, follow, jobs_of
 from rlalloc_demo.screen import Screen
 
 
@@ -32,7 +32,7 @@ def run_workload(place: Place, screen: Screen, entries: Sequence[Entry], mode: M
         checks.completed(mode, jobs, place),
         checks.ordinary_untouched(mode, jobs, decisions, jobs_of(place, submitted)),
         checks.all_decided(mode, jobs, decisions),
-        checks.seen_soon(mode, jobs, decisions),
+        checks.seen_soon(mode, jobs, first_decisions_of(place, submitted)),
     ]
     if mode == "shadow":
         found.append(checks.as_submitted(mode, jobs, decisions))

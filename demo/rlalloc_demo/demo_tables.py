@@ -83,7 +83,7 @@ def phase_table(lengths: Sequence[tuple[str, float]]) -> Table:
 def why(job: Ran, decision: Decision | None) -> str:
     """Why a job ran with the size that it had, in a few words."""
     if job.submitted.entry.kind == "ordinary":
-        return "none of rlalloc's business"
+        return "not covered by any rule"
     if decision is None:
         return "never decided: began by itself after the grace, as submitted"
     if decision.reason:

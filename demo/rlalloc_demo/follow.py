@@ -75,6 +75,11 @@ def decisions_of(place: Place, submitted: Iterable[Submitted]) -> dict[int, Deci
     return {job_id: history.in_force for (job_id, _), history in place.store.histories(jobs).items()}
 
 
+def first_decisions_of(place: Place, submitted: Iterable[Submitted]) -> dict[int, Decision]:
+    """The decisions that were taken when these jobs came, by job; a job that waits may be decided again."""
+    return {each.job_id: decision for each in submitted for decision in place.store.decisions_of(each.job_id)[:1]}
+
+
 def accounted(place: Place, screen: Screen, submitted: Sequence[Submitted]) -> dict[int, AccountingRecord]:
     """What sacct says of these ended jobs, by job; waits until it knows and until rlalloc has stored its outcomes.
 
