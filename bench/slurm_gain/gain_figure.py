@@ -17,7 +17,7 @@ from rlalloc_validation.validation_settings import Mode
 from slurm_gain.gain_plan import COMPARED, NAMES, SIZED, WorkloadName
 from slurm_gain.gains import Measured
 
-COLOURS: Final[dict[Mode, str]] = {"off": "#999999", "price-ef": "#0072B2", "late": "#009E73", "enforce": "#D55E00"}
+COLOURS: Final[dict[Mode, str]] = {"off": "#999999", "repaired": "#0072B2", "enforce": "#009E73", "late": "#D55E00"}
 MARKERS: Final[dict[WorkloadName, str]] = {"contention": "o", "modest": "^", "demo": "s"}
 WIDTH: Final = 0.8 / len(COMPARED)
 """Of a bar; the bars of one seed stand together."""

@@ -9,7 +9,8 @@ from rlalloc_simulator.workloads import Header, WorkloadJob
 from rlalloc_validation.chaos import TIMES, moved
 from rlalloc_validation.simulated_run import simulate_at
 from rlalloc_validation.validate import shipped_policy
-from rlalloc_validation.validation_settings import PRICE_EF, Mode, ValidationSettings
+from rlalloc_validation.validation_settings import Mode, ValidationSettings
+from slurm_gain.gain_plan import SIZED
 
 BEGINS_S: Final = 3660.0
 """On the engine's clock: a minute into an hour, so that submissions can be moved either way."""
@@ -17,8 +18,7 @@ BEGINS_S: Final = 3660.0
 
 def policies() -> dict[Mode, Heuristic | None]:
     """What decides in each mode: exactly what the agent answers there. Raises PolicyError."""
-    price_ef = shipped_policy(PRICE_EF)
-    return {"off": None, "price-ef": price_ef, "late": price_ef, "enforce": shipped_policy()}
+    return {"off": None, **dict.fromkeys(SIZED, shipped_policy())}
 
 
 def predictions_s(

@@ -1,4 +1,4 @@
-"""Runs workloads on real sites as submitted, with price-EF and as shipped; prints JCT, real and predicted.
+"""Runs workloads on real sites as submitted, repaired and as shipped; prints JCT, real and predicted.
 
 Runs are kept in FOLDER: the same command, given again, runs only what is missing. Needs root, Slurm and a checkout.
 """
@@ -23,7 +23,7 @@ from rlalloc_validation.recorded_run import read_run
 from rlalloc_validation.simulated_run import launch_s_of
 from rlalloc_validation.validation_settings import WORKLOAD_FILE, ValidationError, ValidationSettings, read_settings
 from slurm_gain.gain_figure import draw
-from slurm_gain.gain_plan import BEFORE, COMPARED, Planned, WorkloadName, plan, prepare
+from slurm_gain.gain_plan import BEFORE, COMPARED, SIZED, Planned, WorkloadName, plan, prepare
 from slurm_gain.gain_prediction import policies, predictions_s
 from slurm_gain.gain_table import gain_table, jct_table
 from slurm_gain.gains import Measured, measured_of
@@ -127,11 +127,12 @@ def _compare(chosen: Sequence[Planned], kept: Path, report: ProgressCallback) ->
         header, jobs = read_workload(folder / WORKLOAD_FILE)
         settings = read_settings(folder)
         runs = {mode: read_run(folder, mode) for mode in COMPARED}
-        if runs["enforce"].policy != version:
-            raise ValidationError(
-                f"{folder} was run with policy {runs['enforce'].policy or 'none'}, {version} ships by now: name a "
-                "new folder, or remove enforce.json there to run it again"
-            )
+        for mode in SIZED:
+            if runs[mode].policy != version:
+                raise ValidationError(
+                    f"{folder} was run with policy {runs[mode].policy or 'none'}, {version} ships by now: name a new "
+                    f"folder, or remove {mode}.json there to run it again"
+                )
         launch_s = launch_s_of(header, jobs, settings, runs[BEFORE])
         predicted = predictions_s(header, jobs, settings, deciding, launch_s)
         measured.append(measured_of(planned.workload, planned.seed, runs, predicted))

@@ -11,7 +11,7 @@ from typing import Final, get_args
 from rlalloc.errors import RlallocError
 from rlalloc_simulator.workloads import read_workload
 from rlalloc_validation.recorded_run import write_run
-from rlalloc_validation.validation_settings import WORKLOAD_FILE, Mode, read_settings
+from rlalloc_validation.validation_settings import WORKLOAD_FILE, Mode, read_settings, submitted_in
 from slurm_replay.replay_records import run_of, sacct_text
 from slurm_replay.replay_site import site_for
 from slurm_replay.submission import submit_all, wait_until_ended
@@ -43,7 +43,7 @@ def replay(folder: Path, mode: Mode) -> None:
     _, jobs = read_workload(folder / WORKLOAD_FILE)
     users = tuple(sorted({job.user for job in jobs}))
     with site_for(settings, mode, users) as (site, rlalloc):
-        ids = submit_all(site, jobs, settings.shape, _tell)
+        ids = submit_all(site, submitted_in(jobs, mode), settings.shape, _tell)
         wait_until_ended(site, len(jobs), _tell, DRAINS_WITHIN_S)
         run = run_of(site, rlalloc, jobs, ids, mode)
         (folder / f"{mode}.sacct").write_text(sacct_text(site), encoding="utf-8")

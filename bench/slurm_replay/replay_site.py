@@ -3,15 +3,9 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-import msgspec
-
-from rlalloc.policies import ACTOR_FILE, PolicyStore
-from rlalloc_agent.actor import actor_bytes
-from rlalloc_agent.served_policy import load_shipped
 from rlalloc_testbed import Installation, install, start_site
-from rlalloc_validation.validation_settings import PRICE_EF, Mode, ValidationSettings, asks_price_ef, sizes_jobs
+from rlalloc_validation.validation_settings import Mode, ValidationSettings, decides_late, sizes_jobs
 from slurm_testbed import DEFAULT_ROOT, Site, SiteSpec
 
 
@@ -49,22 +43,12 @@ def site_for(
         return
     with start_site(name, **looks) as site:
         rlalloc = install(site, **rlalloc_settings(settings, mode))
-        if asks_price_ef(mode):
-            serve_price_ef(Path(rlalloc.settings["policy"]["directory"]))
         try:
             rlalloc.start("rlalloc-agent")
             rlalloc.start("rlallocd")
             yield site, rlalloc
         finally:
             rlalloc.stop_all()
-
-
-def serve_price_ef(directory: Path) -> None:
-    """Put a policy in use that answers like price-EF. Raises PolicyError."""
-    actor, manifest = load_shipped()
-    store = PolicyStore(directory)
-    content = {ACTOR_FILE: actor_bytes(actor)}
-    store.promote(store.add(content, msgspec.structs.replace(manifest, routing=PRICE_EF)))
 
 
 def scheduler_words(settings: ValidationSettings) -> dict[str, str]:
@@ -79,7 +63,7 @@ def scheduler_words(settings: ValidationSettings) -> dict[str, str]:
 
 
 def rlalloc_settings(settings: ValidationSettings, mode: Mode) -> dict[str, object]:
-    """The settings beside the testbed's usual ones: the policy's mean; jobs are decided again in mode late only."""
+    """The settings beside the testbed's usual ones: the policy's mean, and when it decides."""
     of_rlalloc = "enforce" if sizes_jobs(mode) else mode
     return {
         "mode": of_rlalloc,
@@ -87,6 +71,6 @@ def rlalloc_settings(settings: ValidationSettings, mode: Mode) -> dict[str, obje
         "grace_s": settings.grace_s,
         "daemon": {"poll_s": float(settings.poll_s), "outcomes_every_s": 30.0, "heartbeat_s": 5.0},
         "redecision": {"every_s": float(settings.bf_interval_s), "leave_alone_s": 1.0}
-        if mode == "late"
+        if decides_late(mode)
         else {"max_updates": 0},
     }

@@ -356,6 +356,15 @@ def _print_layouts(out: Console, found: "SpeedTable") -> None:
         sizes = (row.tensor, row.pipeline, row.gpus)
         table.add_row(f"{row.billions:.1f}", *map(str, sizes), f"{row.published:.0f}", f"{row.predicted:.0f}", error)
     out.print(table, highlight=False)
+    if found.scaling:
+        counts = sorted(found.scaling[0].errors)
+        scaling = Table(title="How MLPerf's GPT-3 on H100 scales, from its smallest entry: relative error")
+        scaling.add_column("predicted by")
+        for count in counts:
+            scaling.add_column(f"{count:,} GPUs", justify="right")
+        for each in found.scaling:
+            scaling.add_row(each.how, *(f"{each.errors[count]:+.1%}" for count in counts))
+        out.print(scaling)
 
 
 @app.command("shared-speeds")

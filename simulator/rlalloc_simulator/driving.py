@@ -11,7 +11,7 @@ from rlalloc_simulator.engine.batched_simulators import decide
 from rlalloc_simulator.engine.engine_records import Numbers, Records
 from rlalloc_simulator.engine.policy_views import cluster_view, job_view
 from rlalloc_simulator.engine.simulator import SIZE_FIELDS
-from rlalloc_simulator.late_driving import first_answer, look
+from rlalloc_simulator.late_driving import first_answer, look, looks
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ def drive(
     while not simulator.finished:
         asked = simulator.run()
         if simulator.freed:
-            if policy is not None:
+            if policy is not None and looks(policy):
                 late = look(simulator, jobs, policy)
                 sizes[late] = sizes_now(simulator, late)
                 updates += len(late)

@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from rlalloc_simulator.engine import SimulatedSite, SubmittedJob
+from rlalloc_simulator.engine.job_table import killed_as_requested
 
 
 def mean_jct_bound_s(site: SimulatedSite, jobs: Sequence[SubmittedJob]) -> float:
@@ -77,8 +78,9 @@ def _held_s(site: SimulatedSite, job: SubmittedJob, speed: float) -> float:
     run_s = job.stops_at * job.work_s / speed
     rules = site.interception
     least_mib = min(job.request.mem_mib_per_gpu, job.bounds.mem_mib_per_gpu.minimum)
-    runs_again = rules.resubmit_killed and math.isinf(job.cancel_after_s)
-    always_short = job.request.mem_mib_per_gpu < job.mem_mib_per_gpu_needed
-    if always_short or (least_mib < job.mem_mib_per_gpu_needed and not runs_again):
+    fewest = min(job.request.gpus, *job.bounds.gpu_counts)
+    may_be_short = least_mib < job.mem_mib_per_gpu_needed or fewest < job.gpus_needed
+    runs_again = rules.resubmit_killed and math.isinf(job.cancel_after_s) and not killed_as_requested(job, site)
+    if may_be_short and not runs_again:
         run_s *= rules.out_of_memory_after
     return min(run_s, job.request.time_limit_s, job.cancel_after_s)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlalloc.allocation import allocation_for
-from rlalloc.heuristics import Heuristic, smallest
+from rlalloc.heuristics import Heuristic, Ordered, as_requested, repaired, smallest
 from rlalloc.job import Allocation, Shares
 from rlalloc.late_decisions import LateRules, Waiting, decide_pass, first_shares, left_by
 from rlalloc.speed.longer_limits import slowdown_to_allow
@@ -23,6 +23,11 @@ def first_answer(simulator: Simulator, job: SubmittedJob, view: ClusterView, sha
     mine = queue[world.sizes["partition"][queue] == job.partition]
     left = left_by((_size_now(simulator, int(number)) for number in mine), view.free)
     return first_shares(shares, _allocation(shares, job, view), job.request, job.bounds, left)
+
+
+def looks(policy: Heuristic) -> bool:
+    """Whether a pass can change anything: not where the answer is the same whatever is free."""
+    return (policy.policy if isinstance(policy, Ordered) else policy) not in (as_requested, repaired)
 
 
 def look(simulator: Simulator, jobs: Sequence[SubmittedJob], policy: Heuristic) -> list[int]:
@@ -42,6 +47,8 @@ def _look_at(
     rules = simulator.site.interception.late_rules
     view = partition_view(simulator, partition)
     waiting = [_waiting(simulator, number, jobs[number], view, rules) for number in numbers[: rules.depth]]
+    if all(each.least is None for each in waiting):
+        return []
 
     def ask(place: int, seen: ClusterView) -> Allocation:
         number = numbers[place]
@@ -62,7 +69,9 @@ def _waiting(simulator: Simulator, number: int, job: SubmittedJob, view: Cluster
     record, size = simulator.world.jobs[number], _size_now(simulator, number)
     run_s = expected_run_time_s(job, size)
     has_run = not np.isnan(record["first_start_s"])
-    if not job.managed or has_run or record["decisions"] > rules.max_updates:
+    # A job of one GPU count has the answer's CPUs and memory since its first decision.
+    is_fixed = len(job.bounds.gpu_counts) == 1
+    if not job.managed or has_run or is_fixed or record["decisions"] > rules.max_updates:
         return Waiting(size, run_s)
     least = _allocation(smallest(job_view(simulator, number, job), view), job, view)
     return Waiting(size, run_s, job.request, job.run_time, least)

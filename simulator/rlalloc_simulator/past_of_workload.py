@@ -1,12 +1,12 @@
-"""Estimates of a workload's run times from its own past, in strict time order.
+"""What a workload's own past says of its jobs, in strict time order: run times, and what they need.
 
-The past is that of a run as requested: a job's estimate is made when it is submitted, from the jobs that had ended by
-then. So all policies get the same estimates, and none is asked for while the compiled engine runs.
+The past is that of a run as requested: what is known of a job is known when it is submitted, from the jobs that had
+ended by then. So all policies know the same, and nothing is asked for while the compiled engine runs.
 """
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,6 +18,9 @@ from rlalloc.run_times.predictor import RunTimePredictor, within_limit
 from rlalloc.run_times.recent_runs import RecentRuns
 from rlalloc.run_times.replay import submissions
 from rlalloc.run_times.training import LearningSettings, RunTimes, predict_in_time_order
+from rlalloc.usage.past_bounds import KnownNeeds
+from rlalloc.usage.past_usage import PastUsage
+from rlalloc.usage.trimming_rules import DEFAULT_RULES, TrimmingSection
 from rlalloc_simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
 from rlalloc_simulator.engine.engine_records import STATE_NAMES, Record
 from rlalloc_simulator.workloads.calendar_weeks import WEEK_S
@@ -29,44 +32,60 @@ TRAININGS: Final = 3
 """Of a model while the workload runs; the first is before it."""
 
 
-def estimates_from_past(site: SimulatedSite, jobs: Sequence[SubmittedJob], past: Sequence[PastJob] = ()) -> Estimates:
-    """Return an estimate for each job; None until the first job has ended. Deterministic.
+class Remembered(NamedTuple):
+    """Jobs as accounting has them, in the order of their submission; those before number ``first`` are the past."""
 
-    ``past`` are jobs from before the first submission.
-    """
-    return _by_like_jobs(_in_time([*past, *as_requested(site, jobs)]), len(past))
+    jobs: Sequence[PastJob]
+    first: int
 
 
-def estimates_by_model(site: SimulatedSite, jobs: Sequence[SubmittedJob], past: Sequence[PastJob] = ()) -> Estimates:
+def remembered(site: SimulatedSite, jobs: Sequence[SubmittedJob], past: Sequence[PastJob] = ()) -> Remembered:
+    """Return what accounting has of ``past``, jobs from before the first submission, and of a run as requested."""
+    return Remembered(_in_time([*past, *as_requested(site, jobs)]), len(past))
+
+
+def estimates_from_past(known: Remembered) -> Estimates:
+    """Return an estimate for each job; None until the first job has ended. Deterministic."""
+    recent = RecentRuns()
+    predictor = RunTimePredictor(recent)
+    estimates: list[RunTimeEstimate | None] = []
+    for number, facts in submissions(known.jobs, recent.add, recent.started):
+        if number < known.first:
+            continue
+        like_jobs = recent.group("site", facts) is not None
+        estimates.append(predictor.estimate([facts], facts.submitted_s)[0] if like_jobs else None)
+    return estimates
+
+
+def estimates_by_model(known: Remembered) -> Estimates:
     """Return an estimate for each job by the learned model: trained on the past, and again as the workload goes on.
 
     Jobs that never ran keep the estimate of like jobs. Raises PolicyError as ``learn``.
     """
-    everything = _in_time([*past, *as_requested(site, jobs)])
-    ran = in_order_of_submission(everything)
+    ran = in_order_of_submission(known.jobs)
     runs = RunTimes.of(ran, RecentRuns(), lambda _what, _done: None)
-    first = sum(job.submitted_s < everything[len(past)].submitted_s for job in ran)
+    first = sum(job.submitted_s < known.jobs[known.first].submitted_s for job in ran)
     rolling = predict_in_time_order(runs, first, TRAININGS, LearningSettings(), lambda _what, _done: None)
     seconds = np.exp2(np.clip(rolling.quantiles, 0.0, 40.0)).tolist()
     by_id = {
         job.job_id: within_limit(RunTimeEstimate(low, median, high, "model of past jobs"), facts_of(job))
         for job, (low, median, high) in zip(ran[first:], seconds, strict=True)
     }
-    plain = _by_like_jobs(everything, len(past))
-    return [by_id.get(str(number), estimate) for number, estimate in enumerate(plain)]
+    return [by_id.get(str(number), estimate) for number, estimate in enumerate(estimates_from_past(known))]
 
 
-def _by_like_jobs(everything: Sequence[PastJob], past: int) -> Estimates:
-    """Estimates for all but the first ``past`` jobs."""
-    recent = RecentRuns()
-    predictor = RunTimePredictor(recent)
-    estimates: list[RunTimeEstimate | None] = []
-    for number, facts in submissions(everything, recent.add, recent.started):
-        if number < past:
-            continue
-        known = recent.group("site", facts) is not None
-        estimates.append(predictor.estimate([facts], facts.submitted_s)[0] if known else None)
-    return estimates
+def needs_from_past(known: Remembered, rules: TrimmingSection = DEFAULT_RULES) -> Sequence[KnownNeeds]:
+    """Return what like jobs used, for each job, as the daemon knows it when the job is submitted.
+
+    No kill of ours is in it: a run as requested has none. So a family that is killed for a size is not given back its
+    requests, as it is on a real site.
+    """
+    usage = PastUsage(rules)
+    return [
+        KnownNeeds(usage.floors(facts))
+        for number, facts in submissions(known.jobs, usage.add)
+        if number >= known.first
+    ]
 
 
 def _in_time(everything: Sequence[PastJob]) -> list[PastJob]:

@@ -17,7 +17,14 @@ from rlalloc_simulator.report.recording import RecordedSimulator
 from rlalloc_simulator.site_from_workload import site_of, submitted_from, with_late_decisions
 from rlalloc_simulator.workloads import Header, WorkloadJob
 from rlalloc_validation.recorded_run import RanJob, Run
-from rlalloc_validation.validation_settings import Mode, ValidationError, ValidationSettings, sizes_jobs
+from rlalloc_validation.validation_settings import (
+    Mode,
+    ValidationError,
+    ValidationSettings,
+    decides_late,
+    sizes_jobs,
+    submitted_in,
+)
 
 BY: Final = "rlalloc's engine"
 ALIGNED_S: Final = 3600.0
@@ -69,9 +76,9 @@ def simulate_at(
     zero_s = math.floor(min(submitted_s.values()) / ALIGNED_S) * ALIGNED_S
     at_s = {number: time_s - zero_s for number, time_s in submitted_s.items()}
     site = site_for(header, jobs, settings, launch_s)
-    if mode == "late":
+    if decides_late(mode):
         site = with_late_decisions(site, float(settings.poll_s))
-    shifted = [msgspec.structs.replace(job, submit_s=max(0.0, at_s[job.id])) for job in jobs]
+    shifted = [msgspec.structs.replace(job, submit_s=max(0.0, at_s[job.id])) for job in submitted_in(jobs, mode)]
     shifted.sort(key=lambda job: job.submit_s)
     submitted = submitted_from(shifted, site)
     if not sizes_jobs(mode):

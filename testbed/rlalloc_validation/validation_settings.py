@@ -1,5 +1,6 @@
 """What is run on both sides: the site, its scheduler, rlalloc's pace, the workload. A folder holds all of a run."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -7,15 +8,12 @@ import msgspec
 
 from rlalloc.bounds import NodeShape
 from rlalloc.errors import RlallocError
-from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
-from rlalloc.policies import Routing
 from rlalloc_simulator.engine import Interception, SchedulerParameters
+from rlalloc_simulator.workloads import WorkloadJob
 
-Mode = Literal["off", "shadow", "enforce", "price-ef", "late"]
-"""Without rlalloc, deciding but touching nothing, sizing jobs when they come, sizing them by price-EF in the policy's
-stead, and price-EF when jobs could start."""
-PRICE_EF: Final = Routing.by(f"price-ef{SMALLEST_AREA_FIRST}")
-"""How the agent answers in the mode of that name."""
+Mode = Literal["off", "shadow", "enforce", "late", "repaired"]
+"""Without rlalloc; deciding but touching nothing; sizing jobs when they come; when they could start, as a site does
+by default; the same where nobody declares a range of GPUs, so that only CPUs and memory are cut."""
 MODES: Final[tuple[Mode, ...]] = ("off", "shadow", "enforce")
 """The modes in which the engine is compared with a real site."""
 
@@ -89,12 +87,24 @@ class ValidationSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 def sizes_jobs(mode: Mode) -> bool:
     """Whether jobs get other sizes than they asked for."""
-    return mode in ("enforce", "price-ef", "late")
+    return mode in ("enforce", "late", "repaired")
 
 
-def asks_price_ef(mode: Mode) -> bool:
-    """Whether price-EF answers in the policy's stead."""
-    return mode in ("price-ef", "late")
+def decides_late(mode: Mode) -> bool:
+    """Whether the sizes of waiting jobs are decided when they could start."""
+    return mode in ("late", "repaired")
+
+
+def submitted_in(jobs: Sequence[WorkloadJob], mode: Mode) -> list[WorkloadJob]:
+    """The jobs as their users submit them in a mode: in ``repaired`` nobody declares a range of GPUs."""
+    if mode != "repaired":
+        return list(jobs)
+    return [
+        msgspec.structs.replace(
+            job, directives=" ".join(word for word in job.directives.split() if not word.startswith("gpus="))
+        )
+        for job in jobs
+    ]
 
 
 def write_settings(folder: Path, settings: ValidationSettings) -> None:

@@ -7,19 +7,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rlalloc_agent.served_policy import ServedPolicy, load_shipped
+from rlalloc_agent.served_policy import load_shipped
 from rlalloc_demo.demo_workload import Entry, read_workloads
 from rlalloc_simulator.workloads import WorkloadJob
 from rlalloc_validation.chaos import TIMES
 from rlalloc_validation.recorded_run import Run, write_run
 from rlalloc_validation.simulated_run import simulate_at
-from rlalloc_validation.validation_settings import PRICE_EF, Mode, ValidationError, ValidationSettings
+from rlalloc_validation.validation_settings import Mode, ValidationError, ValidationSettings
 from slurm_gain import gain_run
 from slurm_gain.demo_as_workload import DemoWorkloadError, demo_workload, job_of
-from slurm_gain.gain_plan import COMPARED, Planned, plan, prepare
+from slurm_gain.gain_plan import COMPARED, SIZED, Planned, plan, prepare
 from slurm_gain.gain_prediction import BEGINS_S, policies, predictions_s
 from slurm_gain.gains import Measured, Taken, measured_of, spread
-from slurm_replay.replay_site import serve_price_ef
 from tests.testbed.validation.example_runs import SIZE, ran
 
 SMALL = ValidationSettings(jobs=24, nodes=2, submit_for_s=40, load=1.2)
@@ -108,30 +107,30 @@ def run(mode: Mode, *ends_s: float, **changes: object) -> Run:
 def test_figures_of_a_workload() -> None:
     runs: dict[Mode, Run] = {
         "off": run("off", 10, 30),
-        "price-ef": run("price-ef", 10, 10, size=msgspec.structs.replace(SIZE, gpus_per_node=2)),
+        "repaired": run("repaired", 10, 10, size=msgspec.structs.replace(SIZE, gpus_per_node=2)),
         "late": run("late", 10, 20),
         "enforce": run("enforce", 5, 20, state="TIMEOUT"),
     }
     predicted_s: dict[Mode, tuple[float, ...]] = dict.fromkeys(runs, (30.0,))
-    found = measured_of("demo", 1, runs, {**predicted_s, "off": (30.0, 50.0), "price-ef": (10.0,)})
-    assert (found.ratio("price-ef", "real"), found.ratio("price-ef", "predicted")) == (0.5, 0.25)
-    assert found.ratio("enforce", "real", "price-ef") == 1.25
+    found = measured_of("demo", 1, runs, {**predicted_s, "off": (30.0, 50.0), "repaired": (10.0,)})
+    assert (found.ratio("repaired", "real"), found.ratio("repaired", "predicted")) == (0.5, 0.25)
+    assert found.ratio("enforce", "real", "repaired") == 1.25
     assert [found.taken[mode].resized for mode in COMPARED] == [0, 2, 0, 0]
-    assert [found.taken[mode].ended_otherwise for mode in COMPARED] == [0, 0, 0, 2]
+    assert [found.taken[mode].ended_otherwise for mode in COMPARED] == [0, 0, 2, 0]
     with pytest.raises(ValidationError, match="ran other jobs"):
         measured_of("demo", 1, {**runs, "enforce": run("enforce", 5)}, {})
 
 
 def test_the_spread_over_seeds_is_of_ratios() -> None:
     def of(seed: int, before_s: float, after_s: float) -> Measured:
-        jcts: tuple[tuple[Mode, float], ...] = (("off", before_s), ("price-ef", after_s))
+        jcts: tuple[tuple[Mode, float], ...] = (("off", before_s), ("repaired", after_s))
         taken = {
             mode: Taken(jct_s=jct_s, predictions_s=(1.0,), resized=0, ended_otherwise=0, machine_load=0.0)
             for mode, jct_s in jcts
         }
         return Measured(workload="demo", seed=seed, jobs=1, taken=taken)
 
-    found = spread([of(0, 100, 25), of(1, 10, 10)], "price-ef", "real")
+    found = spread([of(0, 100, 25), of(1, 10, 10)], "repaired", "real")
     assert found.mean == pytest.approx(0.5)
     assert (found.least, found.largest) == (0.25, 1.0)
 
@@ -146,6 +145,7 @@ def test_runs_of_another_plan_are_not_taken_up(tmp_path: Path) -> None:
         prepare(other, tmp_path)
 
 
+@pytest.mark.slow
 def test_the_prediction_knows_what_launching_takes() -> None:
     (planned,) = plan(("contention",), 1, msgspec.structs.replace(SMALL, jobs=6, submit_for_s=400, load=0.02))
     header, jobs = planned.jobs()
@@ -154,11 +154,14 @@ def test_the_prediction_knows_what_launching_takes() -> None:
     assert later_s == pytest.approx([2.0] * TIMES, abs=0.3)  # an empty site: nobody waits for anybody
 
 
-def test_the_agent_serves_price_ef_in_the_policys_stead(tmp_path: Path) -> None:
-    serve_price_ef(tmp_path)
-    served = ServedPolicy(tmp_path, Counter())
-    assert served.version == "v000001"
-    assert served.actor.routing == PRICE_EF
+def test_repaired_changes_no_gpu_count() -> None:
+    """Nobody declares a range of GPUs there; what else is declared stays, and CPUs are cut to it."""
+    (planned,) = plan(("contention",), 1, SMALL)
+    asked = {job.id: job.request for job in planned.jobs()[1]}
+    repaired, late = (in_engine(planned, mode) for mode in ("repaired", "late"))
+    assert all(job.size.gpus == asked[job.number].gpus for job in repaired.jobs)
+    assert any(job.size.cpus_per_node < asked[job.number].cpus_per_node for job in repaired.jobs)
+    assert any(job.size.gpus != asked[job.number].gpus for job in late.jobs)
 
 
 def in_engine(planned: Planned, mode: Mode) -> Run:
@@ -180,7 +183,8 @@ def test_the_command_on_recorded_runs(
     monkeypatch.setattr(sys, "argv", ["slurm_gain", str(kept), "--recorded", "--png", str(png), *WORDS])
     assert gain_run.main() == 1
     assert "was run with policy another" in capsys.readouterr().err
-    write_run(planned.folder(kept), msgspec.structs.replace(runs["enforce"], policy=load_shipped()[1].version))
+    for mode in SIZED:
+        write_run(planned.folder(kept), msgspec.structs.replace(runs[mode], policy=load_shipped()[1].version))
     assert gain_run.main() == 0
     said = capsys.readouterr().out
     mean_s = sum(job.jct_s for job in runs["off"].jobs) / SMALL.jobs

@@ -8,6 +8,7 @@ import pytest
 
 from rlalloc.llm.training_setup import Training
 from rlalloc.speed.gpu_speeds import GPU_SPEEDS, speed_of
+from rlalloc.speed.speed_prior import PRIOR_BELIEF
 from rlalloc.speed.training_step import CONSTANTS, step_s
 from rlalloc_research.llm_memory import MPT_SHAPES
 from rlalloc_research.llm_memory_cases import gpt
@@ -18,6 +19,8 @@ from rlalloc_research.speed_model.architecture_steps import (
     mpt_runs,
     predicted_log_speed,
 )
+from rlalloc_research.speed_model.layout_scaling import layout_errors
+from rlalloc_research.speed_model.measured_tables import Family, Point
 
 pytestmark = pytest.mark.research
 EFFICIENCY = {"a100": 0.75, "h100": 0.53}
@@ -65,6 +68,28 @@ def test_megatrons_layouts_are_near_what_was_published() -> None:
     assert np.median(errors) < 0.07
     assert max(errors[2:]) < 0.10
     assert max(errors) < 0.45
+
+
+def test_how_a_model_with_tensor_and_pipeline_parallelism_scales_is_predicted_from_its_smallest_count() -> None:
+    """Of a table made by TP 8 x PP 8 that layout has no error; a model of another name is left alone."""
+
+    def seconds_of_a_batch(gpus: int) -> float:
+        training = Training(
+            tensor_parallel=8, pipeline_parallel=8, data_parallel=gpus // 64, sequence=2048, zero_stage=1
+        )
+        batches = 2048 // (gpus // 64)
+        return step_s(gpt(96, 12288, 96), training, 8, speed_of("h100"), micro_batches=batches)
+
+    points = tuple(
+        Point(gpus, gpus // 8, 2048 / gpus, 2048.0, 1.0 / seconds_of_a_batch(gpus)) for gpus in (512, 2048, 8192)
+    )
+    family = Family("mlperf", "gpt3", "", "H100-SXM-80GB", points)
+    belief, *rows = layout_errors([family, family._replace(model="bert")], {"gpt3": PRIOR_BELIEF})
+    assert set(belief.errors) == {2048, 8192}
+    exact = next(row for row in rows if row.how == "TP 8 x PP 8, micro-batch 1")
+    assert exact.errors == pytest.approx({2048: 0.0, 8192: 0.0}, abs=1e-9)
+    others = [abs(row.errors[8192]) for row in rows if row is not exact]
+    assert min(others) > 0.01
 
 
 def test_tensor_parallelism_beyond_a_node_is_slow() -> None:

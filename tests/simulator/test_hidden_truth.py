@@ -101,6 +101,7 @@ def watched(
     return spy, [min(end_s, past.ended_s) for end_s, past in zip(ends_s, as_requested, strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late_after_s", [None, 1.5])
 @pytest.mark.parametrize("knowledge", ["limits", "history", "model"])
 def test_questions_do_not_depend_on_what_is_hidden(

@@ -29,7 +29,9 @@ def small_workloads(draw: st.DrawFn, most: int = 4) -> list[SubmittedJob]:
         curve = msgspec.structs.replace(plain.curve, speedup=(1.0, 64.0 ** draw(st.floats(0.2, 1.0))))
         bounds = msgspec.structs.replace(plain.bounds, gpu_counts=(1, 2, 4, 8))
         bounds = msgspec.structs.replace(bounds, gpus=msgspec.structs.replace(bounds.gpus, minimum=1, maximum=8))
-        end = draw(st.sampled_from(["all", "fails", "cancelled", "cancelled while pending", "short of memory"]))
+        end = draw(
+            st.sampled_from(["all", "fails", "cancelled", "cancelled while pending", "short of memory", "needs GPUs"])
+        )
         changes: dict[str, object] = {"curve": curve, "bounds": bounds}
         if end == "fails":
             changes |= {"stops_at": draw(st.floats(0.1, 0.9)), "stop_state": "FAILED"}
@@ -39,6 +41,8 @@ def small_workloads(draw: st.DrawFn, most: int = 4) -> list[SubmittedJob]:
             changes["cancel_s"] = plain.submit_s + draw(st.floats(1, 300))
         elif end == "short of memory":
             changes["mem_mib_per_gpu_needed"] = 2000.0
+        elif end == "needs GPUs":
+            changes["gpus_needed"] = draw(st.integers(1, 9))
         jobs.append(msgspec.structs.replace(plain, **changes))
     return sorted(jobs, key=lambda one: one.submit_s)
 
@@ -51,6 +55,16 @@ def test_no_policy_comes_below(jobs: list[SubmittedJob]) -> None:
         for ordered in (policy, Ordered(policy)):
             outcomes = drive(simulator(jobs, with_urgency(SITE)), jobs, ordered).outcomes
             assert bound_s <= (outcomes["finished_s"] - outcomes["submit_s"]).mean() * (1 + 1e-9) + 1e-6
+
+
+def test_a_job_that_its_own_limit_ends_is_not_run_again_where_a_smaller_size_kills_it() -> None:
+    """As requested it reaches its limit after 400 s; on one GPU it is killed after 680 s * 0.2."""
+    plain = job(0, size(8, 400), 1, managed=True)
+    curve = msgspec.structs.replace(plain.curve, speedup=(1.0, 64.0**0.25))
+    bounds = msgspec.structs.replace(plain.bounds, gpu_counts=(1, 2, 4, 8))
+    jobs = [msgspec.structs.replace(plain, work_s=680.0, curve=curve, bounds=bounds, gpus_needed=2)]
+    outcomes = drive(simulator(jobs, with_urgency(SITE)), jobs, REFERENCE_POLICIES["smallest"]).outcomes
+    assert mean_jct_bound_s(SITE, jobs) <= outcomes["finished_s"][0] == pytest.approx(136.0)
 
 
 def best_mean_jct_s(jobs: list[SubmittedJob]) -> float:

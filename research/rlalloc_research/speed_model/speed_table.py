@@ -18,6 +18,7 @@ from rlalloc_research.speed_model.architecture_steps import (
 )
 from rlalloc_research.speed_model.fitted_prior import fitted_prior, priors_without
 from rlalloc_research.speed_model.held_out_speeds import Allowed, HeldOut, cpu_errors, held_out, limits_held
+from rlalloc_research.speed_model.layout_scaling import LayoutError, layout_errors
 from rlalloc_research.speed_model.measured_tables import all_families, cpu_sensitivities
 from rlalloc_research.speed_model.speed_picture import draw
 from rlalloc_simulator.progress import ProgressCallback
@@ -26,7 +27,8 @@ from rlalloc_simulator.progress import ProgressCallback
 class SpeedTable(NamedTuple):
     """What came out; ``cpus`` are relative errors at CPU counts between one and all.
 
-    ``constants`` and ``efficiency`` are those of training steps, fitted to MPT; ``layouts`` what they say of others.
+    ``constants`` and ``efficiency`` are those of training steps, fitted to MPT; ``layouts`` what they say of others,
+    ``scaling`` how well they say how one of them scales.
     """
 
     families: int
@@ -37,6 +39,7 @@ class SpeedTable(NamedTuple):
     layouts: list[Predicted]
     constants: StepConstants
     efficiency: dict[str, float]
+    scaling: list[LayoutError]
 
     @property
     def tables(self) -> list[str]:
@@ -72,4 +75,5 @@ def speed_table(data: Path, png: Path | None, report: ProgressCallback) -> Speed
         except OSError as err:
             raise RlallocError(f"{png}: {err.strerror}; name a file that you may write") from err
     counted = sum(family.tells_scaling for family in families)
-    return SpeedTable(counted, prior, rows, allowed, cpus, megatron_layouts(constants), constants, efficiency)
+    layouts, scaling = megatron_layouts(constants), layout_errors(families, priors, constants)
+    return SpeedTable(counted, prior, rows, allowed, cpus, layouts, constants, efficiency, scaling)

@@ -20,7 +20,8 @@ from rlalloc.heuristics.named import EXPERTS
 from rlalloc.objective import REWARDS
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.comparison.compared_policy import ComparedPolicy
-from rlalloc_simulator.comparison.workload_result import WorkloadResult, result_of
+from rlalloc_simulator.comparison.moved_submissions import moved
+from rlalloc_simulator.comparison.workload_result import WorkloadResult, result_of, together
 from rlalloc_simulator.driving import drive
 from rlalloc_simulator.engine import Simulator, SubmittedJob, table_of
 from rlalloc_simulator.knowledge import Knowledge, with_knowledge
@@ -55,7 +56,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``requeue`` running jobs are requeued in other sizes. ``late_after_s`` decides the sizes of waiting jobs when they
     could start, so long after resources were freed (``rlalloc.late_decisions``); with None the site decides that.
     ``further`` measures the figures of ``plugin_metrics``,
-    ``costs`` the terms of the objective.
+    ``costs`` the terms of the objective. Figures are of ``replicates`` runs, all but the first with moved
+    submissions (``moved_submissions``).
     """
 
     urgency: UrgencyRules | None = None
@@ -64,6 +66,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     late_after_s: float | None = None
     further: bool = False
     costs: bool = False
+    replicates: int = 1
 
 
 AS_THE_SITE: Final = RunSettings()
@@ -119,7 +122,7 @@ def run_source(source: WorkloadSource, runs: Sequence[Run], cache: Path | None) 
 
 
 def run_policy(policy: ComparedPolicy, workload: Workload, settings: RunSettings = AS_THE_SITE) -> WorkloadResult:
-    """Run one workload under one policy."""
+    """Run one workload under one policy, as often as ``settings`` say."""
     site, jobs = workload
     if settings.urgency is not None:
         site = with_urgency(site, settings.urgency)
@@ -128,6 +131,12 @@ def run_policy(policy: ComparedPolicy, workload: Workload, settings: RunSettings
     if settings.knowledge is not None:
         jobs = with_knowledge(site, jobs, settings.knowledge)
     heuristic = policy.policy(site.interception.urgency)
+    known = Workload(site, tuple(jobs))
+    return together([_run_once(moved(known, number), heuristic, settings) for number in range(settings.replicates)])
+
+
+def _run_once(workload: Workload, heuristic: Heuristic, settings: RunSettings) -> WorkloadResult:
+    site, jobs = workload
     simulator = (
         ResizingSimulator(site, jobs, heuristic) if settings.requeue else Simulator(site, table_of(jobs, site))
     )

@@ -2,7 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -30,6 +31,8 @@ class WorkloadResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     ``killed_by_policy`` those of them that would have ended by themselves as requested. ``requeues`` counts runs,
     ``updates`` changes of a waiting job's size or nice. ``further`` are those of ``plugin_metrics``, plug-ins' too,
     ``costs`` the mean costs of the objective's terms; both are empty unless asked for.
+
+    Of ``replicates`` runs with moved submissions, counts and sums are over all of them, other figures their means.
     """
 
     jobs: int
@@ -47,6 +50,39 @@ class WorkloadResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     updates: int = 0
     further: dict[str, float | None] = {}
     costs: dict[str, float | None] = {}
+    replicates: int = 1
+
+
+def together(results: Sequence[WorkloadResult]) -> WorkloadResult:
+    """Return the figures of several runs of one workload; those of one run are that run's."""
+    if len(results) == 1:
+        return results[0]
+    names = dict.fromkeys(name for result in results for name in result.users)
+    users = {name: [result.users[name] for result in results if name in result.users] for name in names}
+    counts = {name: sum(getattr(result, name) for result in results) for name in _COUNTS}
+    means = {name: float(np.mean([getattr(result, name) for result in results])) for name in _MEANS}
+    return msgspec.structs.replace(
+        results[0],
+        **counts,
+        **means,
+        users={
+            name: UserSum(sum(one.jobs for one in of), sum(one.jct_s for one in of)) for name, of in users.items()
+        },
+        further=_means([result.further for result in results]),
+        costs=_means([result.costs for result in results]),
+    )
+
+
+_COUNTS: Final = ("jobs", "killed", "killed_by_policy", "requeues", "updates", "replicates")
+_MEANS: Final = ("jct_s", "jct_p95_s", "jct_p99_s", "wait_s", "bounded_slowdown", "gpu_hours", "gpu_use")
+
+
+def _means(figures: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    for name in dict.fromkeys(name for each in figures for name in each):
+        values = [value for each in figures if (value := each.get(name)) is not None]
+        found[name] = float(np.mean(values)) if values else None
+    return found
 
 
 def result_of(outcomes: Records, jobs: Sequence[SubmittedJob], site: SimulatedSite) -> WorkloadResult:

@@ -75,6 +75,7 @@ JOB: Final = np.dtype(
         ("run_low_s", "f8"),  # what policies know of its run time as requested: 10, 50 and 90 % quantiles;
         ("run_median_s", "f8"),  # NaN where they know its time limit only
         ("run_high_s", "f8"),
+        ("gpus_needed", "i4"),
         ("user", "i4"),
         ("curve", "i4"),
         ("requested_nodes", "i4"),

@@ -190,7 +190,8 @@ def _predict_end(world: World, number: int) -> None:
     job["overhead_s"] = world.rules[0]["launch"] + (job["restart_cost_s"] if job["restarts"] > 0 else 0.0)
     run_s = job["overhead_s"] + max(0.0, job["stops_at"] - job["progress"]) * job["work_s"] / job["speed"]
     ends_as = job["stop_state"] if job["stops_at"] < 1.0 else COMPLETED
-    if size["mem_mib_per_node"] / per_node < job["mem_mib_per_gpu_needed"]:
+    too_little = size["mem_mib_per_node"] / per_node < job["mem_mib_per_gpu_needed"]
+    if too_little or size["nodes"] * size["gpus_per_node"] < job["gpus_needed"]:
         run_s *= world.rules[0]["out_of_memory_after"]
         ends_as = OUT_OF_MEMORY
     if run_s > size["limit_s"]:

@@ -8,6 +8,7 @@ from typing import Final, Literal
 import msgspec
 import numpy as np
 
+from rlalloc.bounds import Directives
 from rlalloc.job import Allocation, Bounds, JobClass
 from rlalloc.run_time import RunTimeEstimate
 from rlalloc.speed import SpeedCurve
@@ -27,6 +28,7 @@ from rlalloc_simulator.engine.engine_records import (
 from rlalloc_simulator.engine.site_parameters import SimulatedSite
 
 DependencyKind = Literal["after", "afterany", "afternotok", "afterok"]
+NO_DIRECTIVES: Final = Directives()
 
 
 class SubmittedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -37,12 +39,14 @@ class SubmittedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     cancel_s            when the user cancels it if it still waits then
     cancel_after_s      the user cancels it this long after its first start
     stops_at            part of its work after which it ends by itself as ``stop_state``; 1 for all of it, COMPLETED
+    directives          what its script declares; ``bounds`` follow from it
     qos_factor          its QOS's priority over the highest one
     run_time            what policies expect of its run time as requested; None where they know its limit only
     managed             rlalloc decides about it: it waits for that, at most for the grace
     resumes             after a requeue it goes on from its last checkpoint, ``restart_cost_s`` after its start
     checkpoint_interval_s  0 if it saves its state on SIGTERM
     name                its job name; only a predictor of run times reads it
+    gpus_needed         with fewer GPUs it runs out of memory, a GPU's or a node's
     names_tasks         ``--ntasks-per-node`` was given
     dependencies        kinds and places in the workload of the jobs that it depends on
     """
@@ -53,9 +57,11 @@ class SubmittedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     job_class: JobClass = "train"
     request: Allocation
     bounds: Bounds
+    directives: Directives = NO_DIRECTIVES
     work_s: float
     curve: SpeedCurve
     mem_mib_per_gpu_needed: float = 0.0
+    gpus_needed: int = 0
     gpu_type: str | None = None
     begin_s: float = -math.inf
     cancel_s: float = math.inf
@@ -155,7 +161,8 @@ def table_of(jobs: Sequence[SubmittedJob], site: SimulatedSite) -> JobTable:
 def killed_as_requested(job: SubmittedJob, site: SimulatedSite) -> bool:
     """Whether its own request ends a job: for memory, or at its time limit on nodes of the usual speed."""
     request = job.request
-    if request.mem_mib_per_node / max(1, request.gpus_per_node) < job.mem_mib_per_gpu_needed:
+    too_little = request.mem_mib_per_node / max(1, request.gpus_per_node) < job.mem_mib_per_gpu_needed
+    if too_little or request.gpus < job.gpus_needed:
         return True
     speed = job.curve.at(max(1, request.gpus), request.cpus_per_gpu)
     run_s = site.overhead.launch + job.stops_at * job.work_s / speed
@@ -204,6 +211,7 @@ _COPIED: Final = tuple(
         "job_class",
         "request",
         "bounds",
+        "directives",
         "curve",
         "gpu_type",
         "stop_state",

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from rlalloc.heuristics import Heuristic, Ordered, largest, price_ef
+from rlalloc.heuristics import REFERENCE_POLICIES, Heuristic, Ordered, largest
 from rlalloc.objective import TERM_NAMES
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.comparison import runner
@@ -119,6 +119,7 @@ def test_running_jobs_are_resized_where_settings_say_so(monkeypatch: pytest.Monk
 
 
 def test_heuristics_put_the_smallest_first_only_where_that_is_asked_for_and_counts() -> None:
+    price_ef = REFERENCE_POLICIES["price-ef"]
     assert HeuristicPolicy("price-ef").policy(SIMULATED_URGENCY) is price_ef
     ordered = HeuristicPolicy("price-ef", smallest_first=True)
     assert ordered.policy(UrgencyRules()) is price_ef
