@@ -1,15 +1,22 @@
 """Promotion is a compare-and-swap, and the row of a version agrees with what is in use."""
 
+import contextlib
+import multiprocessing
+import os
+import signal
 import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
 
 from rlalloc.errors import PolicyError, StoreError
+from rlalloc.interrupted_promotion import MENDER, mend_interrupted_promotion
 from rlalloc.policies import CURRENT, PolicyStore
 from rlalloc.store import PolicyRow, Store
 from rlalloc_agent.actor import Actor
@@ -142,6 +149,60 @@ def test_no_row_where_promoting_failed(policies: PolicyStore, store: Store) -> N
     with pytest.raises(PolicyError, match="cannot put v000001 in use"):
         store_candidate(better_than(None), policies, store)
     assert store.policies() == ()
+
+
+def promote_and_die(folder: Path, after_the_switch: bool) -> None:
+    """Promote as a training does; be killed once the change is noted, before or after ``current`` is switched."""
+
+    def die(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    class Dying(PolicyStore):
+        def put_in_use(self, *args: Any, **words: Any) -> None:
+            super().put_in_use(*args, **words)
+            die()
+
+    policies = (Dying if after_the_switch else PolicyStore)(folder / "policies")
+    store = Store(f"sqlite:///{folder / 'store.sqlite'}")
+    with contextlib.ExitStack() as stack:
+        if not after_the_switch:
+            stack.enter_context(mock.patch.object(Path, "symlink_to", die))
+        store_candidate(better_than(policies.current()), policies, store)
+
+
+@pytest.mark.parametrize("after_the_switch", [False, True])
+def test_a_promotion_that_was_killed_is_put_right(
+    policies: PolicyStore, store: Store, tmp_path: Path, after_the_switch: bool
+) -> None:
+    """SIGKILL between the note, the switch and the row: afterwards all three agree, and a rollback finds its way."""
+    base, _ = store_candidate(better_than(None), policies, store)
+    killed = multiprocessing.get_context("spawn").Process(target=promote_and_die, args=(tmp_path, after_the_switch))
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
+    assert policies.promotions()[-1].version == "v000002"
+    assert policies.current() == ("v000002" if after_the_switch else base)
+    assert [row.version for row in store.policies()] == [base]
+    with policies.locked():  # a training that promotes now does it itself
+        assert mend_interrupted_promotion(policies, store, wait=False) == ()
+    done = " ".join(mend_interrupted_promotion(policies, store, wait=False))
+    assert "v000002" in done
+    assert row_of(store, "v000002").promoted == after_the_switch
+    assert row_of(store, "v000002").verdict == policies.manifest("v000002").evaluation
+    assert policies.promotions()[-1].version == policies.current()
+    assert (policies.promotions()[-1].by == MENDER) != after_the_switch
+    assert mend_interrupted_promotion(policies, store, wait=True) == ()
+    assert policies.roll_back(by="somebody", reason="") == (base if after_the_switch else "shipped")
+
+
+def test_a_version_of_another_place_is_not_recorded(policies: PolicyStore, store: Store) -> None:
+    """One that no gate judged here, and one whose manifest is damaged."""
+    promoted_by_somebody(policies)
+    store_candidate(better_than("v000001"), policies, store)
+    promoted_by_somebody(policies)
+    (policies.path("v000003") / "manifest.json").write_text("{")
+    assert mend_interrupted_promotion(policies, store, wait=True) == ()
+    assert [row.version for row in store.policies()] == ["v000002"]
 
 
 def test_a_refused_candidate_stays_refused(policies: PolicyStore, store: Store) -> None:

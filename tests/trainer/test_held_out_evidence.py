@@ -1,5 +1,6 @@
 """Who is judged on what was held out: the candidate, and where it is refused the best heuristic."""
 
+import msgspec
 import pytest
 
 from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME
@@ -58,6 +59,26 @@ def test_where_the_base_is_the_best_it_is_served_instead_of_a_worse_network() ->
 def test_otherwise_the_candidate_is_stored_with_its_refusal(measured: HeldOut) -> None:
     routing, verdict = decide(measured, PRESSED, heuristics=True)
     assert (routing, verdict.promote, verdict.evidence.candidate) == (PRESSED, False, CANDIDATE)
+
+
+@pytest.mark.parametrize(("worse", "promoted"), [((1.4, 1.4, 1.4), False), ((2.0, 0.5, 0.8), True)])
+def test_who_truly_hurts_a_user_is_refused_and_chance_is_not(worse: tuple[float, ...], promoted: bool) -> None:
+    """Ahead of all in the mean; one user is worse off in each drawn workload, or in one of three."""
+    measured = held_out({CANDIDATE: 80.0})
+
+    def with_users(name: str, ratios: tuple[float, ...]) -> None:
+        measured.results[name] = [
+            msgspec.structs.replace(one, users=result(1.0, users={"ada": (30, 100.0 * ratios[place % 3])}).users)
+            for place, one in enumerate(measured.results[name])
+        ]
+
+    with_users(CANDIDATE, worse)
+    with_users(SAME_ORDER, (1.0, 1.0, 1.0))
+    _, verdict = decide(measured, PRESSED, heuristics=False)
+    assert verdict.promote == promoted
+    assert (
+        "a user is worse off than as requested in the same order: mean JCT ratio 1.40" in verdict.reason
+    ) != promoted
 
 
 def test_of_another_objective_heuristics_know_nothing() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rlalloc.errors import ProfileError
-from rlalloc.speed.profile_file import Conditions, Size
+from rlalloc.speed.profile_file import Size
 from rlalloc_trainer.profiling.gpt_shapes import NAMES, largest_that_fits, model_named
 from rlalloc_trainer.profiling.measured_steps import batch_of_process
 from rlalloc_trainer.profiling.point_files import (
@@ -29,22 +29,12 @@ from rlalloc_trainer.profiling.point_files import (
 from rlalloc_trainer.profiling.point_grid import check_batch, counts_of, grid, layouts_of, memories_of
 from rlalloc_trainer.profiling.profiled_gpt import ProfiledGpt
 from rlalloc_trainer.profiling.token_windows import TokenWindows, make_up_text
+from tests.core.profiles import conditions_on_cpus, measured
 
-CONDITIONS = Conditions(
-    model=model_named("gpt-1m", 32),
-    global_batch=24,
-    micro_batch=5,
-    sequence=32,
-    precision="float32",
-    device="cpu",
-    backend="gloo",
-    loader_workers=1,
-    warmup_steps=1,
-    steps=5,
-)
+CONDITIONS = conditions_on_cpus(model_named("gpt-1m", 32), global_batch=24, micro_batch=5, sequence=32)
 TWO = Size(gpus=4, nodes=2, cpus_per_gpu=1)
-SPEEDS = Speeds(
-    tokens_per_s=1234.5678, step_s=0.5, step_p90_s=0.6, noise=0.01, stalled=0.1, gpu_mem_mib=0, accelerator="CPU"
+SPEEDS = msgspec.convert(
+    {**msgspec.structs.asdict(measured(1234.5678)), "accelerator": CONDITIONS.accelerator}, Speeds
 )
 
 

@@ -242,15 +242,6 @@ def test_the_calibrated_simulator_has_the_sites_cluster_and_jobs(experiences: li
         assert job.work_s / job.curve.at(size.gpus, size.cpus_per_gpu) == pytest.approx(max(1.0, run_time_s))
 
 
-def test_a_job_that_rlalloc_ended_is_no_short_job_of_the_calibrated_simulator(experiences: list[Experience]) -> None:
-    """A crash for lack of GPU memory after a minute says nothing about how long the job would have run."""
-    completed = [one for one in experiences if one.outcome.state == "COMPLETED"]
-    crashed = msgspec.structs.replace(
-        completed[0], outcome=msgspec.structs.replace(completed[0].outcome, state="FAILED", our_doing="gpu-memory")
-    )
-    assert len(calibrated_site([*completed[1:], crashed], experiences)[1]) == len(completed) - 1
-
-
 def test_how_jobs_scale_is_read_from_their_run_times(experiences: list[Experience]) -> None:
     """Jobs of one name, on 1 to 8 GPUs, that scale as the square root of the prior."""
     made = []

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
+from rlalloc_simulator.comparison.worst_users import LEAST_JOBS
 from rlalloc_simulator.knowledge import Knowledge
-from rlalloc_trainer.evaluation.paired_comparison import LEAST_JOBS
 from rlalloc_trainer.evaluation.scenario_runs import WorkloadKey
 from rlalloc_trainer.evaluation.scenarios import FileWeeks
 from tests.simulator.comparison.example_results import result

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
+from rlalloc.config import DaemonSection
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import Ordered, largest
 from rlalloc.policies import Routing
@@ -42,7 +43,8 @@ def evaluate(*arguments: object) -> Result:
 
 def test_from_policies_and_a_workload_to_tables_and_a_figure(workload: Path, tmp_path: Path) -> None:
     """A learned policy and the baselines, in two settings; the second time nothing is run again."""
-    told = ("--workload", workload, "--only", "site", "--knowledge", "limits,truth", "--workers", 1)
+    told: tuple[object, ...] = ("--workload", workload, "--only", "site", "--knowledge", "limits,truth")
+    told += ("--replicates", 2, "--workers", 1)
     result = evaluate("shipped", *told, "-o", tmp_path / "out")
     assert result.exit_code == 0, result.output
     for words in ("site, limits, sizes only", "sizes and urgency: mean JCT over", "shipped, never worse", "afs-l"):
@@ -52,12 +54,26 @@ def test_from_policies_and_a_workload_to_tables_and_a_figure(workload: Path, tmp
     assert {each["knowledge"] for each in content["workloads"]} == {"limits", "truth"}
     names = {each["policy"] for each in content["workloads"][0]["results"]}
     assert names == {"shipped", "as-requested", *BASELINES}
-    assert all(each["figures"]["jobs"] == 5 for each in content["workloads"][0]["results"])
+    for each in content["workloads"][0]["results"]:
+        assert each["figures"]["jobs"] == (5 * 2 if each["policy"] in ("shipped", "as-requested") else 5)
     assert (tmp_path / "out" / "evaluation.png").read_bytes().startswith(b"\x89PNG")
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / runs_folder()).iterdir()}
     assert len(kept) == 4 * 2 * len(names)
     assert evaluate("shipped", *told, "-o", tmp_path / "out").output == result.output
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+def test_policies_are_judged_by_when_a_site_decides(workload: Path, tmp_path: Path) -> None:
+    """Late unless it is said otherwise, after the daemon's poll; at most so many weeks."""
+    told = ("--workload", workload, "--only", "site", "--knowledge", "limits", "--settings", "sizes", "--seeds", 1)
+    settings = {}
+    for folder, more in (("late", ()), ("later", ("--late", 30)), ("arrival", ("--on-arrival",))):
+        told_more = (*told, *more, "--no-baselines", "--workers", 1, "-o", tmp_path / folder)
+        assert evaluate("largest", *told_more).exit_code == 0
+        content = json.loads((tmp_path / folder / "evaluation.json").read_text())
+        assert len(content["workloads"]) == 1
+        settings[folder] = content["settings"]["late_after_s"]
+    assert settings == {"late": DaemonSection().poll_s, "later": 30.0, "arrival": None}
 
 
 def test_without_baselines_only_the_reference_runs_too(workload: Path, tmp_path: Path) -> None:

@@ -5,9 +5,10 @@ import math
 import msgspec
 import pytest
 
+from rlalloc_simulator.comparison.worst_users import LEAST_JOBS
 from rlalloc_trainer.evaluation.evaluation_figure import draw
 from rlalloc_trainer.evaluation.never_worse import verdicts
-from rlalloc_trainer.evaluation.paired_comparison import LEAST_JOBS, Comparison
+from rlalloc_trainer.evaluation.paired_comparison import Comparison
 from rlalloc_trainer.evaluation.result_tables import tables
 from rlalloc_trainer.evaluation.scenario_runs import Results, Setting, WorkloadKey
 from rlalloc_trainer.evaluation.scenarios import MODEST_SITE
@@ -69,6 +70,16 @@ def test_the_worst_user_is_one_of_a_workload_with_enough_jobs() -> None:
     worst = comparison.worst_user(("p", "sizes"), ("q", "sizes"))
     assert worst == (2.0, "ada of week 0, one, history")
     assert comparison.worst_user(("p", "sizes"), ("q", "sizes"), conditions=[]) is None
+
+
+def test_who_ran_less_often_than_as_requested_has_no_worst_user() -> None:
+    """One run against the mean of several: the largest ratio of its users would be chance."""
+    often = msgspec.structs.replace(figures(1.0, {"ada": (3 * LEAST_JOBS, 100.0)}), replicates=3)
+    once = figures(1.0, {"ada": (LEAST_JOBS, 300.0)})
+    results: Results = {("p", "sizes"): once, ("q", "sizes"): often, ("r", "sizes"): often}
+    comparison = Comparison([(key("one", 0), results)])
+    assert comparison.worst_user(("p", "sizes"), ("q", "sizes")) is None
+    assert comparison.worst_user(("r", "sizes"), ("q", "sizes")) == (1.0, "ada of week 0, one, history")
 
 
 @pytest.mark.parametrize(("ratio", "failures"), [(0.9, ()), (1.0, ()), (1.01, ("JCT", "p95"))])

@@ -59,7 +59,15 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
         typer.Option(
             min=0.0,
             metavar="SECONDS",
-            help="Decide sizes late: when jobs could start, this long after resources were freed.",
+            help="Time from freed resources to the decision of jobs that could start; by default daemon.poll_s.",
+        ),
+    ] = None,
+    on_arrival: Annotated[bool, typer.Option("--on-arrival", help="Decide each job once, when it comes.")] = False,
+    seeds: Annotated[int | None, typer.Option(min=1, help="At most so many workloads of each scenario.")] = None,
+    replicates: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Runs of each workload, with submissions moved by up to 30 s, of the judged policy."
         ),
     ] = None,
     baselines: Annotated[bool, typer.Option(help="Run the usual baselines, too.")] = True,
@@ -75,6 +83,7 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
     """Compare policies on the same workloads, by what they know, and hold the first to the bar: never worse."""
     from rlalloc_simulator.knowledge import LEVELS, knowledge_named
     from rlalloc_trainer.evaluation import evaluate as app
+    from rlalloc_trainer.evaluation.scenario_runs import LATE_AFTER_S, REPLICATES
 
     with errors_end_here("evaluate", WorkloadError, PolicyError), progress_bar() as report:
         asked = app.EvaluationSettings(
@@ -88,7 +97,9 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
             split=_split(weeks),
             loads=loads_of(loads),
             settings=tuple(_words(settings)),
-            late_after_s=late,
+            late_after_s=None if on_arrival else (LATE_AFTER_S if late is None else late),
+            most_weeks=seeds,
+            replicates=replicates or REPLICATES,
             quick=quick,
             store=store,
             output=output,

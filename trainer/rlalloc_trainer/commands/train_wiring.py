@@ -1,11 +1,13 @@
 """Wiring of ``rlalloc train …``: configuration, store and policy directory around the domain."""
 
+import logging
 from pathlib import Path
 
 import torch
 
 from rlalloc.config import load_config
 from rlalloc.errors import PolicyError, StoreError
+from rlalloc.interrupted_promotion import mend_interrupted_promotion
 from rlalloc.logs import configure_logging
 from rlalloc.policies import PolicyStore
 from rlalloc.run_times.model_files import FOLDER as RUN_TIMES_FOLDER
@@ -18,6 +20,8 @@ from rlalloc_trainer.pipelines.pretrain_seed import PretrainSettings
 from rlalloc_trainer.pipelines.retrain import Retrained, retrain
 from rlalloc_trainer.pipelines.run_time_training import LearnedRunTimes, learn_run_times
 
+_log = logging.getLogger(__name__)
+
 
 def train_on_site(config_path: Path, report: ProgressCallback) -> Retrained:
     """Retrain as the configuration says. Raises ConfigError, StoreError or PolicyError."""
@@ -27,6 +31,8 @@ def train_on_site(config_path: Path, report: ProgressCallback) -> Retrained:
     store = Store(config.store.url, skip_unreadable=True)
     try:
         policies = PolicyStore(config.policy.directory)
+        for done in mend_interrupted_promotion(policies, store, wait=True):
+            _log.warning("an interrupted promotion: %s", done)
         return retrain(store, policies, config.trainer, report, config.objective, config.urgency)
     finally:
         store.close()

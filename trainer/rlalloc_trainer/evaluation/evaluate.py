@@ -19,7 +19,14 @@ from rlalloc_trainer.evaluation.compared_policies import BASELINES, SHIPPED, pol
 from rlalloc_trainer.evaluation.never_worse import Verdict, verdicts
 from rlalloc_trainer.evaluation.paired_comparison import Comparison
 from rlalloc_trainer.evaluation.result_tables import Table, tables
-from rlalloc_trainer.evaluation.scenario_runs import SETTINGS, Setting, run_scenarios
+from rlalloc_trainer.evaluation.scenario_runs import (
+    LATE_AFTER_S,
+    REPLICATES,
+    SETTINGS,
+    Extent,
+    Setting,
+    run_scenarios,
+)
 from rlalloc_trainer.evaluation.scenarios import LOADS, Scenario, Split, scenario_of_file, scenarios
 from rlalloc_trainer.evaluation.targets import Target, targets
 
@@ -32,8 +39,9 @@ class EvaluationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     The first of ``policies`` is judged; all of BASELINES run, too, unless ``baselines`` is false. ``philly`` and
     ``pollux`` add scenarios that need files, ``files`` are workloads to compare on too. ``only`` names scenarios to
-    keep, ``knowledge`` levels. ``late_after_s`` is as in ``RunSettings``. ``output`` gets
-    the tables, the figure and the kept runs.
+    keep, ``knowledge`` levels, ``most_weeks`` how many seeds or weeks of each scenario at most. ``late_after_s`` is
+    as in ``RunSettings``: with None, sizes are decided when jobs come. The first policy and REFERENCE run each
+    workload ``replicates`` times. ``output`` gets the tables, the figure and the kept runs.
     """
 
     policies: tuple[str, ...] = (SHIPPED,)
@@ -46,7 +54,9 @@ class EvaluationSettings(msgspec.Struct, frozen=True, kw_only=True):
     split: Split = "test"
     loads: tuple[float, ...] = LOADS
     settings: tuple[str, ...] = USUAL_SETTINGS
-    late_after_s: float | None = None
+    late_after_s: float | None = LATE_AFTER_S
+    most_weeks: int | None = None
+    replicates: int = REPLICATES
     quick: bool = False
     store: Path | None = None
     output: Path = Path("evaluation")
@@ -84,11 +94,17 @@ def evaluate(
     }
     compared_on = _scenarios(settings)
     judged = settings.policies[0]
+    extent = Extent(
+        loads=settings.loads,
+        levels=settings.knowledge,
+        most_weeks=settings.most_weeks,
+        often=(judged, REFERENCE),
+        replicates=settings.replicates,
+    )
     with processes(settings.workers) as parallel_map:
         workloads = run_scenarios(
             compared_on,
-            settings.loads,
-            settings.knowledge,
+            extent,
             policies,
             needed,
             settings.output / KEPT,

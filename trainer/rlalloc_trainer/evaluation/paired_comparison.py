@@ -8,16 +8,13 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 
 from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE, Interval, ratio_of
-from rlalloc_simulator.comparison.workload_result import UserSum
+from rlalloc_simulator.comparison.worst_users import worst_user
 from rlalloc_trainer.evaluation.scenario_runs import Condition, Results, Setting, WorkloadKey
-
-LEAST_JOBS: Final = 20
-"""A user with fewer jobs in a workload is nobody's worst user: the mean JCT of a few jobs is chance."""
 
 Side = tuple[str, Setting]
 """A policy's name and the setting that it ran in."""
@@ -95,23 +92,18 @@ class Comparison:
     ) -> tuple[float, str] | None:
         """Return the user who fares worst with ``side`` instead of ``against``: mean JCT over mean JCT, and who.
 
-        A user is one of a single workload. None where nobody has LEAST_JOBS.
+        A user is one of a single workload, over its runs with moved submissions. None where nobody has enough jobs,
+        or ``side`` has not run as often as ``against``: its figure would be mostly chance.
         """
-        ratios = []
-        for key, results in self._at(conditions):
-            before = results[against].users
-            for user, sums in results[side].users.items():
-                if user in before and sums.jobs >= LEAST_JOBS:
-                    ratio = _mean_s(sums) / _mean_s(before[user])
-                    ratios.append((ratio, f"{user} of week {key.week}, {key.condition}"))
-        return max(ratios, default=None)
+        found = worst_user(
+            (f"week {key.week}, {key.condition}", results[side], results[against])
+            for key, results in self._at(conditions)
+            if results[side].replicates == results[against].replicates
+        )
+        return None if found is None else (found.ratio, f"{found.name} of {found.place}")
 
     def _at(self, conditions: Iterable[Condition] | None) -> Iterable[tuple[WorkloadKey, Results]]:
         wanted = None if conditions is None else set(conditions)
         for key, results in self.workloads:
             if wanted is None or key.condition in wanted:
                 yield key, results
-
-
-def _mean_s(sums: UserSum) -> float:
-    return sums.jct_s / sums.jobs

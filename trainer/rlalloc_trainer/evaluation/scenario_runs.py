@@ -1,28 +1,35 @@
 """Scenarios at every load, as workloads for the one evaluator, and the settings that policies run in there."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from rlalloc.config import DaemonSection
 from rlalloc_simulator.comparison.compared_policy import ComparedPolicy
 from rlalloc_simulator.comparison.runner import Run, RunSettings, run_all, source_digest
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.engine import Simulator, table_of
-from rlalloc_simulator.knowledge import Knowledge, with_knowledge
+from rlalloc_simulator.knowledge import LEVELS, Knowledge, with_knowledge
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.progress import ProgressCallback
 from rlalloc_simulator.site_from_workload import SIMULATED_URGENCY, Workload, site_of, submitted_from
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
 from rlalloc_trainer.evaluation.scenario_weeks import at_load
-from rlalloc_trainer.evaluation.scenarios import AS_RECORDED, LOADS, PolluxWeeks, Scenario
+from rlalloc_trainer.evaluation.scenarios import AS_RECORDED, FEW_SEEDS, LOADS, PolluxWeeks, Scenario
 
 Setting = Literal["sizes", "urgency", "requeue"]
+LATE_AFTER_S: Final = DaemonSection().poll_s
+"""When a site decides that changes no setting: late, at the latest so long after resources were freed."""
+REPLICATES: Final = 6
+"""Runs of a workload with moved submissions, of the policy that is judged and of REFERENCE. With them, the worst user
+of as requested against itself comes close to 1 (docs/results/evaluation.md)."""
+_USUAL: Final = RunSettings(knowledge=None, further=True, late_after_s=LATE_AFTER_S)
 SETTINGS: Final[Mapping[Setting, RunSettings]] = {
-    "sizes": RunSettings(knowledge=None, further=True),
-    "urgency": RunSettings(knowledge=None, urgency=SIMULATED_URGENCY, further=True),
-    "requeue": RunSettings(knowledge=None, urgency=SIMULATED_URGENCY, requeue=True, further=True),
+    "sizes": _USUAL,
+    "urgency": msgspec.structs.replace(_USUAL, urgency=SIMULATED_URGENCY),
+    "requeue": msgspec.structs.replace(_USUAL, urgency=SIMULATED_URGENCY, requeue=True),
 }
 """Sizes only; sizes and the order of the queue; both, and running jobs requeued in other sizes (a reference)."""
 
@@ -83,30 +90,48 @@ Results = dict[tuple[str, Setting], WorkloadResult]
 """By a policy's name and the setting."""
 
 
+class Extent(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is run: at which loads, with which levels of knowledge, at most so many weeks of each scenario.
+
+    Policies in ``often`` run each workload ``replicates`` times, with moved submissions; others run it once.
+    """
+
+    loads: tuple[float, ...] = LOADS
+    levels: tuple[Knowledge, ...] = LEVELS
+    most_weeks: int | None = None
+    often: tuple[str, ...] = ()
+    replicates: int = REPLICATES
+
+    def keys(self, scenarios: Sequence[Scenario]) -> list[WorkloadKey]:
+        """Return the workloads: all weeks with a site's history, FEW_SEEDS with what else policies may know."""
+        return [
+            WorkloadKey(scenario, week, load, knowledge)
+            for scenario in scenarios
+            for knowledge in scenario.knowledge
+            if knowledge in self.levels
+            for load in ((AS_RECORDED,) if isinstance(scenario, PolluxWeeks) else self.loads)
+            for week in scenario.weeks[: None if knowledge == "history" else FEW_SEEDS][: self.most_weeks]
+        ]
+
+
 def run_scenarios(
     scenarios: Sequence[Scenario],
-    loads: Sequence[float],
-    levels: Collection[Knowledge],
+    extent: Extent,
     policies: Mapping[str, ComparedPolicy],
     settings: Mapping[Setting, RunSettings],
     cache: Path,
     parallel_map: ParallelMap,
     report: ProgressCallback,
 ) -> list[tuple[WorkloadKey, Results]]:
-    """Run every policy on every workload in every setting, with each of ``levels`` that a scenario has.
+    """Run every policy on every workload in every setting, with each level of knowledge that a scenario has.
 
     Raises WorkloadError and RlallocError as ``run_all``.
     """
-    keys = [
-        WorkloadKey(scenario, week, load, knowledge)
-        for scenario in scenarios
-        for knowledge in scenario.knowledge
-        if knowledge in levels
-        for load in ((AS_RECORDED,) if isinstance(scenario, PolluxWeeks) else loads)
-        for week in scenario.weeks
-    ]
+    keys = extent.keys(scenarios)
     runs = {
-        (name, setting): Run(policy, rules)
+        (name, setting): Run(
+            policy, msgspec.structs.replace(rules, replicates=extent.replicates if name in extent.often else 1)
+        )
         for name, policy in policies.items()
         for setting, rules in settings.items()
     }

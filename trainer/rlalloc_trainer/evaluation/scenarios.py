@@ -42,10 +42,13 @@ PHILLY_VALIDATION_WEEKS: Final = (41, 46)
 PHILLY_TEST_WEEKS: Final = (43, 44, 47, 49)
 
 # Seeds of generated workloads. Each is a week of its own for the statistics: workloads of different seeds share
-# nothing. Nothing else of the project draws workloads from these numbers. Those of 2026-11-23 replace the earlier
-# ones, by which policies had been judged.
+# nothing. Nothing else of the project draws workloads from these numbers. Test seeds from 9,100,000 on replace those
+# from 8,100,000 on, by whose figures known-gain was seen to fail the bar before it was changed.
 VALIDATION_SEEDS: Final = tuple(range(7_100_000, 7_100_016))
-TEST_SEEDS: Final = tuple(range(8_100_000, 8_100_016))
+TEST_SEEDS: Final = tuple(range(9_100_000, 9_100_016))
+# The headline gets all seeds. What differs from it in one thing, or knows something else, gets fewer.
+USUAL_SEEDS: Final = 8
+FEW_SEEDS: Final = 4
 
 Split = Literal["test", "validation"]
 DGX: Final = NodeGroup("dgx", 8, 8, 96, 768_000)
@@ -135,18 +138,22 @@ Scenario = PhillyWeeks | GeneratedWeeks | PolluxWeeks | FileWeeks
 def scenarios(split: Split, philly: Path | None = None, pollux: Path | None = None, *, quick: bool) -> list[Scenario]:
     """Return the scenarios of the project, the modest site first.
 
-    ``philly`` and ``pollux`` add those that need files. ``quick`` takes fewer of them, and a quarter of the seeds.
+    ``philly`` and ``pollux`` add those that need files. ``quick`` takes fewer of them, and FEW_SEEDS of each.
     """
-    seeds = TEST_SEEDS if split == "test" else VALIDATION_SEEDS
+    all_seeds: tuple[int, ...] = TEST_SEEDS if split == "test" else VALIDATION_SEEDS
     weeks: tuple[int, ...] = PHILLY_TEST_WEEKS if split == "test" else PHILLY_VALIDATION_WEEKS
-    seeds = seeds[: len(seeds) // 4] if quick else seeds
+    few = all_seeds[:FEW_SEEDS]
+    seeds = few if quick else all_seeds[:USUAL_SEEDS]
     cluster = ClusterDescription(nodes=(DGX,))
-    modest = GeneratedWeeks(MODEST_SITE, "philly", DGX, cluster, 24.0, seeds, knowledge=USUAL if quick else LEVELS)
+    modest = GeneratedWeeks(
+        MODEST_SITE, "philly", DGX, cluster, 24.0, few if quick else all_seeds, knowledge=USUAL if quick else LEVELS
+    )
 
-    def like(name: str, knowledge: tuple[Knowledge, ...] = HISTORY, **habits: object) -> Scenario:
-        return msgspec.structs.replace(
-            modest, name=name, knowledge=knowledge, habits=msgspec.structs.replace(MODEST, **habits)
-        )
+    def like(
+        name: str, knowledge: tuple[Knowledge, ...] = HISTORY, seeds: tuple[int, ...] = few, **habits: object
+    ) -> Scenario:
+        asked = msgspec.structs.replace(MODEST, **habits)
+        return msgspec.structs.replace(modest, name=name, knowledge=knowledge, weeks=seeds, habits=asked)
 
     found: list[Scenario] = [
         modest,
@@ -159,7 +166,7 @@ def scenarios(split: Split, philly: Path | None = None, pollux: Path | None = No
             seeds,
             knowledge=HISTORY if quick else USUAL,
         ),
-        like("80% resizable", HISTORY if quick else USUAL, resizable=0.8),
+        like("80% resizable", HISTORY if quick else USUAL, seeds, resizable=0.8),
         like("80% resizable, ranges 1 to all", resizable=0.8, factor=ALL_GPUS),
     ]
     if not quick:
@@ -170,7 +177,7 @@ def scenarios(split: Split, philly: Path | None = None, pollux: Path | None = No
                 QUAD_NODE,
                 ClusterDescription(nodes=(QUAD_NODE, PAIR_NODE)),
                 24.0,
-                seeds,
+                few,
             ),
             like("10% resizable", resizable=0.1),
             like("80% resizable, ranges \u00f72 to \u00d72", resizable=0.8, factor=2),

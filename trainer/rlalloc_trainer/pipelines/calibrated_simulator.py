@@ -11,10 +11,11 @@ import numpy as np
 from rlalloc.bounds import NodeShape
 from rlalloc.job import Bounds, JobClass, Range
 from rlalloc.speed import PRIOR, SpeedCurve
-from rlalloc.store import Experience
+from rlalloc.store import Decision, Experience
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.engine import NodeKind, SimulatedSite, SubmittedJob, UserKind
 from rlalloc_simulator.site_from_workload import Workload, with_urgency
+from rlalloc_trainer.pipelines.killed_by_size import RunTimesAsRequested, TrueNeed, need_of_killed
 from rlalloc_trainer.pipelines.site_experience import question_of, run_time_s
 
 EXPONENT_RANGE: Final = (0.2, 1.2)
@@ -37,7 +38,8 @@ def calibrated_site(
     """Return the simulated site of the partition that most usable experiences are from, and the jobs seen there.
 
     Scaling is fitted to ``calibrated_on``, so that held-out jobs stay unseen. ``urgency`` is what the site lets a
-    policy do to the order of its queue.
+    policy do to the order of its queue. A job that ended by rlalloc's doing needs just more than it got
+    (``killed_by_size``), so that a policy is charged with killing it again.
     """
     partition, _ = Counter(experience.decision.partition for experience in experiences).most_common(1)[0]
     mine = [experience for experience in experiences if experience.decision.partition == partition]
@@ -45,12 +47,23 @@ def calibrated_site(
     users = {name: number for number, name in enumerate(sorted({one.decision.user for one in mine}))}
     nodes = _nodes_of(mine[-1])
     site = with_urgency(SimulatedSite(nodes=(nodes,), users=tuple(UserKind(name=name) for name in users)), urgency)
-    jobs = [
-        _job_of(one, users[one.decision.user], prior_to_the_power(exponents.get(one.decision.job_class, 1.0)))
-        for one in mine
-        if one.outcome.state != "OUT_OF_MEMORY" and not one.outcome.our_doing  # their run times are not known
-    ]
-    return Workload(site, tuple(sorted((job for job in jobs if _can_run(job, nodes)), key=lambda job: job.submit_s)))
+
+    def curve_of(decision: Decision) -> SpeedCurve:
+        return prior_to_the_power(exponents.get(decision.job_class, 1.0))
+
+    expected = RunTimesAsRequested([*calibrated_on, *mine], curve_of)
+    jobs = []
+    for one in mine:
+        curve = curve_of(one.decision)
+        if one.outcome.our_doing is not None:
+            need = need_of_killed(one, curve, expected.of(one.decision))
+        elif one.outcome.state == "OUT_OF_MEMORY":  # as requested: how long it would have run is not known
+            need = None
+        else:
+            need = _need_of(one, curve)
+        if need is not None and _can_run(job := _job_of(one, users[one.decision.user], need), nodes):
+            jobs.append(job)
+    return Workload(site, tuple(sorted(jobs, key=lambda job: job.submit_s)))
 
 
 def scaling_exponents(experiences: Sequence[Experience]) -> dict[JobClass, float]:
@@ -131,18 +144,26 @@ def _nodes_of(experience: Experience) -> NodeKind:
     )
 
 
-def _job_of(experience: Experience, user: int, curve: SpeedCurve) -> SubmittedJob:
-    decision, outcome = experience.decision, experience.outcome
-    bounds = decision.bounds or _rigid(experience)
+def _need_of(experience: Experience, curve: SpeedCurve) -> TrueNeed:
+    """What a job needed that ran until it ended by itself, and the memory that its user declared to be enough."""
+    outcome = experience.outcome
+    bounds = experience.decision.bounds or _rigid(experience)
+    work_s = max(1.0, run_time_s(experience)) * curve.at(outcome.gpus, outcome.cpus / outcome.gpus)
+    return TrueNeed(work_s, curve, MEMORY_MARGIN * bounds.mem_mib_per_gpu.minimum)
+
+
+def _job_of(experience: Experience, user: int, need: TrueNeed) -> SubmittedJob:
+    decision = experience.decision
     return SubmittedJob(
         submit_s=decision.submitted_s,
         user=user,
         job_class=decision.job_class,
         request=decision.request,
-        bounds=bounds,
-        work_s=max(1.0, run_time_s(experience)) * curve.at(outcome.gpus, outcome.cpus / outcome.gpus),
-        curve=curve,
-        mem_mib_per_gpu_needed=MEMORY_MARGIN * bounds.mem_mib_per_gpu.minimum,
+        bounds=decision.bounds or _rigid(experience),
+        work_s=need.work_s,
+        curve=need.curve,
+        mem_mib_per_gpu_needed=need.mem_mib_per_gpu,
+        gpus_needed=need.gpus,
         managed=True,
     )
 

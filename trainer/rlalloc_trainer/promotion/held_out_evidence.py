@@ -21,9 +21,9 @@ from rlalloc_simulator.comparison.paired_statistics import (
 )
 from rlalloc_simulator.comparison.runner import Run, run_all
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
+from rlalloc_simulator.comparison.worst_users import worst_user
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.site_from_workload import Workload
-from rlalloc_trainer.evaluation.paired_comparison import LEAST_JOBS
 from rlalloc_trainer.promotion.gate import Evidence, SameOrder, Verdict, judge
 from rlalloc_trainer.promotion.policy_versions import Learned
 
@@ -70,7 +70,7 @@ class HeldOut(NamedTuple):
             current=self.current,
             against_current=jct_ratio(results, self.results[self.current], confidence),
             against_heuristics={other: jct_ratio(results, of, confidence) for other, of in heuristics.items()},
-            same_order=_same_order(results, self.results[SAME_ORDER], confidence),
+            same_order=same_order(results, self.results[SAME_ORDER], confidence),
             by_third={third: {other: ratios[third] for other, ratios in by_third.items()} for third in thirds},
             killed_candidate=sum(result.killed for result in results),
             killed_current=sum(result.killed for result in self.results[self.current]),
@@ -87,21 +87,18 @@ class HeldOut(NamedTuple):
         )
 
 
-def _same_order(
+def same_order(
     results: Sequence[WorkloadResult], requested: Sequence[WorkloadResult], confidence: float
 ) -> SameOrder:
+    """What the bar asks: results over those of SAME_ORDER on the same workloads."""
     pairs = list(zip(results, requested, strict=True))
-    users = [
-        (now.jct_s / now.jobs) / (before.jct_s / before.jobs)
-        for result, reference in pairs
-        for name, now in result.users.items()
-        if now.jobs >= LEAST_JOBS and (before := reference.users.get(name)) is not None
-    ]
+    # All workloads are drawn from the same jobs: a user's are taken together over them.
+    worst = worst_user(("held-out jobs", *pair) for pair in pairs)
     return SameOrder(
         jct=jct_ratio(results, requested, confidence),
         p95=paired_ratio((one.jct_p95_s for one in results), (one.jct_p95_s for one in requested), confidence),
         killed=sum(result.killed_by_policy for result in results) / max(1, sum(result.jobs for result in results)),
-        worst_user=max(users, default=None),
+        worst_user=None if worst is None else worst.ratio,
     )
 
 
