@@ -31,10 +31,12 @@ def allocation_for(
     """
     sized = size_for(shares, request, bounds, shape)
     slowdown = slowdown_of(sized)
-    if slowdown <= 1.0:
-        return sized
-    limit_s = math.ceil(request.time_limit_s * slowdown * TIME_LIMIT_MARGIN / 60) * 60
-    return msgspec.structs.replace(sized, time_limit_s=limit_s)
+    return msgspec.structs.replace(sized, time_limit_s=longer_limit_s(request.time_limit_s, slowdown))
+
+
+def longer_limit_s(requested_s: int, slowdown: float) -> int:
+    """Return the time limit [s] of a job that runs ``slowdown`` times as long: whole minutes, with a margin."""
+    return requested_s if slowdown <= 1.0 else math.ceil(requested_s * slowdown * TIME_LIMIT_MARGIN / 60) * 60
 
 
 @functools.lru_cache(maxsize=8192)

@@ -26,7 +26,7 @@ from rlalloc.urgency import UrgencyRules
 from rlalloc.usage.trimming_rules import TrimmingSection
 
 DEFAULT_PATH: Final = Path("/etc/rlalloc/rlalloc.yaml")
-_PROTECTED_ENDPOINT: Final = re.compile(r"ipc:///[^\s\x00]+")
+_ENDPOINT: Final = re.compile(r"ipc:///[^\s\x00]+|tcp://(\*|[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86400)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -51,12 +51,14 @@ class SlurmSection(_Section, frozen=True):
 class AgentSection(_Section, frozen=True):
     """Where the policy agent listens and how long the daemon waits for it.
 
-    ``endpoint`` is the path of a socket: TCP is refused, since the agent asks nobody for a key.
+    ``endpoint`` is the path of a socket with an owner and a mode, or TCP, which needs the keys in ``keys``
+    (``rlalloc.curve_keys``): daemon and agent refuse to start without them.
     """
 
     endpoint: str = "ipc:///run/rlalloc/agent.sock"
     deadline_s: Seconds = 1.0
     torch_threads: Count = 1
+    keys: Path = Path("/etc/rlalloc/keys")
 
 
 class DaemonSection(_Section, frozen=True):
@@ -279,11 +281,11 @@ def _read_path(kind: type, value: Any) -> Path:
 
 
 def _check_endpoint(endpoint: str, source: str) -> None:
-    """Refuse an address that anybody can reach, as TCP is even on this machine: there are no CURVE keys."""
-    if _PROTECTED_ENDPOINT.fullmatch(endpoint) is None:
+    """Refuse what cannot be protected, by a file's mode or by keys (``rlalloc.curve_keys`` looks for those)."""
+    if _ENDPOINT.fullmatch(endpoint) is None:
         raise ConfigError(
-            f"{source}: agent.endpoint: found {endpoint!r}; the agent answers whoever reaches it, so only a socket "
-            "with an owner and a mode is allowed: ipc:///PATH, not TCP"
+            f"{source}: agent.endpoint: found {endpoint!r}; write ipc:///PATH, or tcp://HOST:PORT with keys "
+            "(docs/admin/two-hosts.md)"
         )
 
 

@@ -9,7 +9,9 @@ Slurm starts the jobs, so a pass follows its backfill: a job that cannot start h
 of what runs, and no job behind it may delay it.
 """
 
+import bisect
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -81,36 +83,43 @@ class Resized(NamedTuple):
 
 
 class FreeGpus:
-    """GPUs of a partition that are free from now on, as time limits and reservations have it; nodes do not count."""
+    """GPUs of a partition that are free from now on, as time limits and reservations have it; nodes do not count.
+
+    Plain lists: a pass asks some hundred times, about some hundred times of change.
+    """
 
     def __init__(self, free: float, limits: FloatArray) -> None:
         """``limits`` (running, 2) has the seconds until each running job reaches its limit, and its GPUs."""
-        self._from_s, place = np.unique(np.append(limits[:, 0], 0.0), return_inverse=True)
-        self._free = free + np.cumsum(np.bincount(place, weights=np.append(limits[:, 1], 0.0)))
+        from_s, place = np.unique(np.append(limits[:, 0], 0.0), return_inverse=True)
+        freed = np.cumsum(np.bincount(place, weights=np.append(limits[:, 1], 0.0)))
+        self._from_s: list[float] = from_s.tolist()
+        self._free: list[float] = (free + freed).tolist()
 
     def start_s(self, gpus: int, limit_s: float) -> float:
         """Seconds until a job of so many GPUs can start and run to its limit; infinite if never."""
-        enough = self._free >= gpus
-        if enough.all():
-            return 0.0
-        short = np.flatnonzero(~enough)
-        ends = np.append(self._from_s[1:], np.inf)
-        start_s = 0.0
-        for place in short.tolist():
-            if self._from_s[place] >= start_s + limit_s:
+        start_s, is_free = 0.0, True
+        for from_s, free in zip(self._from_s, self._free, strict=True):
+            if is_free and from_s >= start_s + limit_s:
                 return start_s
-            start_s = float(ends[place])
-        return start_s
+            if free < gpus:
+                is_free = False
+            elif not is_free:
+                start_s, is_free = from_s, True
+        return start_s if is_free else math.inf
 
     def take(self, start_s: float, gpus: int, limit_s: float) -> None:
         """Reserve GPUs from ``start_s`` on for the time limit."""
-        for time_s in (start_s, start_s + limit_s):
-            place = int(self._from_s.searchsorted(time_s))
-            if place == len(self._from_s) or self._from_s[place] != time_s:
-                self._from_s = np.insert(self._from_s, place, time_s)
-                self._free = np.insert(self._free, place, self._free[place - 1])
-        first, end = self._from_s.searchsorted((start_s, start_s + limit_s))
-        self._free[first:end] -= gpus
+        first, end = self._change_at(start_s), self._change_at(start_s + limit_s)
+        for place in range(first, end):
+            self._free[place] -= gpus
+
+    def _change_at(self, time_s: float) -> int:
+        """The place of a time, which is put in where it is none of a change."""
+        place = bisect.bisect_left(self._from_s, time_s)
+        if place == len(self._from_s) or self._from_s[place] != time_s:
+            self._from_s.insert(place, time_s)
+            self._free.insert(place, self._free[place - 1])
+        return place
 
 
 def first_shares(
@@ -142,6 +151,7 @@ def decide_pass(
     """
     last = _last_that_could_start(queue, view)
     left, gpus = view.free, FreeGpus(float(view.free_in_all[0]), limits)
+    fits: dict[Allocation, bool] = {}
     blocked: list[tuple[float, float]] = []
     decided: dict[int, Resized] = {}
     asked = 0
@@ -149,7 +159,7 @@ def decide_pass(
         size = job.size
         if size is None:
             continue
-        if job.least is not None and asked < rules.head and _starts(job.least, left, gpus):
+        if job.least is not None and asked < rules.head and _starts(job.least, left, gpus, fits):
             seen = dataclasses.replace(
                 view,
                 free=left,
@@ -158,14 +168,15 @@ def decide_pass(
             )
             asked += 1
             proposed = ask(place, seen)
-            if proposed is not None and differs(proposed, size) and _starts(proposed, left, gpus):
+            if proposed is not None and differs(proposed, size) and _starts(proposed, left, gpus, fits):
                 gain = gain_of(job, proposed, seen)
                 if gain >= rules.min_gain:
                     decided[place] = Resized(proposed, gain)
                     accept(place, proposed)
                     size = proposed
-        if _starts(size, left, gpus):
+        if _starts(size, left, gpus, fits):
             left = without(left, size)
+            fits.clear()
             gpus.take(0.0, size.gpus, size.time_limit_s)
         else:
             start_s = gpus.start_s(size.gpus, size.time_limit_s)
@@ -223,9 +234,11 @@ def _holding(free: FloatArray, size: Allocation) -> FloatArray:
     return np.asarray((free >= need).all(axis=1))
 
 
-def _starts(size: Allocation, left: FloatArray, gpus: FreeGpus) -> bool:
-    """Whether enough nodes have room for a size and backfill would start it now."""
-    return could_start(size, left) and gpus.start_s(size.gpus, size.time_limit_s) == 0.0
+def _starts(size: Allocation, left: FloatArray, gpus: FreeGpus, fits: dict[Allocation, bool]) -> bool:
+    """Whether a size has room and backfill would start it now; ``fits`` keeps what ``left`` holds."""
+    if size not in fits:
+        fits[size] = could_start(size, left)
+    return fits[size] and gpus.start_s(size.gpus, size.time_limit_s) == 0.0
 
 
 _NOBODY: Final = -1

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import Final
 
@@ -16,6 +16,9 @@ FIELDS: Final = ("job_id", "decision_id", "policy_version", "skip_code", "rule",
 
 _REPEAT_EVERY_S: Final = 600.0
 _MESSAGES_KEPT: Final = 1000
+
+COUNTED: Final[Counter[tuple[str, bool]]] = Counter()
+"""Warnings and errors of this process: by level in lower case, and whether the line was held back as a repeat."""
 
 
 class RepeatFilter(logging.Filter):
@@ -38,7 +41,9 @@ class RepeatFilter(logging.Filter):
             return True
         key, now_s = (record.name, record.getMessage()), self._clock()
         said_s, held_back = self._said.get(key, (-self._every_s, 0))
-        if now_s - said_s < self._every_s:
+        repeats = now_s - said_s < self._every_s
+        COUNTED[record.levelname.lower(), repeats] += 1
+        if repeats:
             self._said[key] = said_s, held_back + 1
             return False
         self._said[key] = now_s, 0

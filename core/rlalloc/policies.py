@@ -207,8 +207,8 @@ class PolicyStore:
                 return version
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other processes from promoting. Raises PolicyError if the directory cannot be used."""
+    def locked(self, *, wait: bool = True) -> Iterator[bool]:
+        """Keep other processes from promoting; False if not to ``wait`` and another does. Raises PolicyError."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             make_shared(self.directory / LOCK_FILE)
@@ -216,8 +216,12 @@ class PolicyStore:
         except OSError as err:
             raise PolicyError(f"cannot lock {self.directory}: {err.strerror}") from err
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
         finally:
             os.close(lock)
 

@@ -37,6 +37,10 @@ class Watchdog:
             self._fed_s = now_s
             notify("WATCHDOG=1")
 
+    def silent_s(self) -> float:
+        """Seconds since progress was noted; infinite before the first note. For any thread."""
+        return time.monotonic() - self._fed_s
+
     def allow_steps_of(self, longest_s: float) -> None:
         """Have systemd wait for twice the longest step that is to come, but never less than WatchdogSec."""
         limit_s = max(self._least_s, 2 * longest_s)

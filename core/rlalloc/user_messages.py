@@ -11,12 +11,15 @@ from typing import Annotated, Final
 import msgspec
 
 from rlalloc.errors import RlallocError
+from rlalloc.store.decided_jobs import DecidedJob
 from rlalloc.store.job_story import Chapter
 
 SOCKET_FILE: Final = "users.sock"
 MOST_QUESTION_BYTES: Final = 4096
 _ANSWER_WITHIN_S: Final = 20.0
 _PART_BYTES: Final = 1 << 16
+MOST_JOBS_ASKED: Final = 500
+"""Job ids in one question: they fit into MOST_QUESTION_BYTES."""
 _JobId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 
 
@@ -30,8 +33,21 @@ class AskStory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sto
     job_id: _JobId
 
 
+class AskDecided(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="decided"):
+    """What was asked, decided and applied for jobs."""
+
+    job_ids: Annotated[tuple[_JobId, ...], msgspec.Meta(max_length=MOST_JOBS_ASKED)]
+
+
 class AskSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="settings"):
     """How scripts are read, and within which bounds jobs may change."""
+
+
+class AskOff(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="off"):
+    """Leave a pending job alone from now on, and give it its request back."""
+
+    job_id: _JobId
+    reason: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 class Story(msgspec.Struct, frozen=True, tag="story"):
@@ -40,10 +56,22 @@ class Story(msgspec.Struct, frozen=True, tag="story"):
     chapters: tuple[Chapter, ...]
 
 
+class Decided(msgspec.Struct, frozen=True, tag="decided"):
+    """Those of the jobs that are the asker's own and were decided."""
+
+    jobs: tuple[DecidedJob, ...]
+
+
 class Settings(msgspec.Struct, frozen=True, tag="settings"):
     """The configuration as YAML, without what is secret."""
 
     text: str
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """What was done, in words."""
+
+    message: str
 
 
 class Denied(msgspec.Struct, frozen=True, tag="denied"):
@@ -52,8 +80,8 @@ class Denied(msgspec.Struct, frozen=True, tag="denied"):
     message: str
 
 
-Question = AskStory | AskSettings
-Answer = Story | Settings | Denied
+Question = AskStory | AskDecided | AskSettings | AskOff
+Answer = Story | Decided | Settings | Done | Denied
 
 _encoder = msgspec.msgpack.Encoder()
 _questions: msgspec.msgpack.Decoder[Question] = msgspec.msgpack.Decoder(Question)
@@ -73,7 +101,7 @@ def decode_question(data: bytes) -> Question:
         raise UserServiceError(f"not a question of this version of rlalloc: {err}") from err
 
 
-def ask_daemon(runtime_directory: Path, question: Question) -> Story | Settings:
+def ask_daemon(runtime_directory: Path, question: Question) -> Story | Decided | Settings | Done:
     """Ask the daemon on this machine, as the user of this process. Raises UserServiceError."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rlalloc.bounds import NodeShape
 from rlalloc.job import Allocation
-from rlalloc.run_time import RunTimeEstimate, expected_s
+from rlalloc.run_time import RunTimeEstimate, expected_s, mean_s
 from rlalloc.speed import PRIOR, SpeedCurve, run_time_s
 
 FloatArray = NDArray[np.float64]
@@ -166,6 +166,11 @@ class ClusterView:
 def expected_as_requested_s(job: ExpectedJob) -> float:
     """Run time [s] that is expected of a job in the size that it asked for."""
     return expected_s(job.request.time_limit_s, math.nan if job.run_time is None else job.run_time.median_s)
+
+
+def mean_as_requested_s(job: ExpectedJob) -> float:
+    """Likewise its mean, which counts where the job takes something from others for as long as it runs."""
+    return mean_s(job.request.time_limit_s, job.run_time)
 
 
 def expected_run_time_s(job: ExpectedJob, allocation: Allocation) -> float:

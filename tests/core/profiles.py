@@ -29,15 +29,35 @@ CONDITIONS = Conditions(
 )
 
 
-def measured(tokens_per_s: float, noise: float = 0.01) -> Measured:
+def conditions_on_cpus(model: ProfiledModel, *, global_batch: int, micro_batch: int, sequence: int) -> Conditions:
+    """Of a short run without GPUs."""
+    return msgspec.structs.replace(
+        CONDITIONS,
+        model=model,
+        global_batch=global_batch,
+        micro_batch=micro_batch,
+        sequence=sequence,
+        precision="float32",
+        device="cpu",
+        backend="gloo",
+        loader_workers=1,
+        warmup_steps=1,
+        steps=5,
+        accelerator="CPU",
+    )
+
+
+def measured(
+    tokens_per_s: float, noise: float = 0.01, *, stalled: float = 0.01, host_mem_mib: int = 6000
+) -> Measured:
     return Measured(
         tokens_per_s=tokens_per_s,
         step_s=0.5,
         step_p90_s=0.6,
         noise=noise,
-        stalled=0.01,
+        stalled=stalled,
         gpu_mem_mib=9000,
-        host_mem_mib=6000,
+        host_mem_mib=host_mem_mib,
     )
 
 

@@ -7,16 +7,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from rlalloc.allocation import size_for
 from rlalloc.heuristics import known_costs_s, known_gain
-from rlalloc.heuristics.known_gain import COMING, LEAST_GAIN
+from rlalloc.heuristics.known_gain import COMING, LEAST_GAIN, LEAST_GAIN_WITH_URGENCY
 from rlalloc.heuristics.workable_sizes import sizes_of
-from rlalloc.job import JobView
+from rlalloc.job import JobView, Range
+from rlalloc.run_time import RunTimeEstimate
 from rlalloc.speed.family_speeds import FamilySpeeds, SizedRun
 from rlalloc.speed.longer_limits import slowdowns
 from rlalloc.view import ClusterView
 
-from .strategies import cluster_views, job_views
-from .test_heuristics import RUN_S, cluster, gpus, job
+from .strategies import SHAPE, cluster_views, job_views
+from .test_heuristics import REQUEST, RUN_S, cluster, gpus, job
 
 
 def costs_s(one: JobView, view: ClusterView) -> dict[int, float]:
@@ -28,7 +30,8 @@ def costs_s(one: JobView, view: ClusterView) -> dict[int, float]:
 def test_a_departure_saves_a_part_of_the_cost(one: JobView, view: ClusterView) -> None:
     given_gpus, by_count = gpus(known_gain, one, view), costs_s(one, view)
     if given_gpus != one.request.gpus and one.request.gpus in by_count:
-        assert by_count[given_gpus] < (1.0 - LEAST_GAIN) * by_count[one.request.gpus]
+        least_gain = LEAST_GAIN_WITH_URGENCY if view.urgency_counts else LEAST_GAIN
+        assert by_count[given_gpus] < (1.0 - least_gain) * by_count[one.request.gpus]
 
 
 def test_a_job_that_fits_with_nobody_waiting_gets_what_it_asked_for() -> None:
@@ -65,6 +68,46 @@ def test_jobs_that_wait_make_a_job_smaller_and_never_larger() -> None:
     sizes = [gpus(known_gain, job(), cluster(behind=behind)) for behind in (0, 5, 20, 80)]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] < 4
+
+
+def test_where_urgency_counts_a_departure_has_to_save_more() -> None:
+    def size(behind: int, *, urgency_counts: bool) -> int:
+        view = dataclasses.replace(cluster(behind=behind), urgency_counts=urgency_counts)
+        return gpus(known_gain, job(), view)
+
+    queues = (0, 5, 20, 40, 80)
+    assert all(size(each, urgency_counts=True) >= size(each, urgency_counts=False) for each in queues)
+    assert any(size(each, urgency_counts=True) > size(each, urgency_counts=False) for each in queues)
+
+
+def test_a_run_time_of_a_long_tail_costs_more_than_its_median() -> None:
+    """The job may hold its GPUs for long, so the same median with a longer tail is dearer, up to the time limit."""
+    sure, unsure = (
+        msgspec.structs.replace(job(), run_time=RunTimeEstimate(1000.0, 1000.0, high_s, ""))
+        for high_s in (1000.0, 2000.0)
+    )
+    beyond = msgspec.structs.replace(job(), run_time=RunTimeEstimate(1000.0, 1000.0, 1e9, ""))
+    factor = costs_s(sure, cluster())[4] / 1000.0
+    assert costs_s(unsure, cluster())[4] == pytest.approx(1300.0 * factor)
+    assert costs_s(beyond, cluster())[4] == pytest.approx((700.0 + 0.3 * REQUEST.time_limit_s) * factor)
+
+
+def test_memory_is_cut_to_a_gpus_part_of_the_node_and_no_further() -> None:
+    """Less frees no GPU for others. A lower bound that is above the part holds, and so does a smaller request."""
+    part = SHAPE.mem_mib / SHAPE.gpus
+
+    def memory(asked: float, least: float) -> float:
+        request = msgspec.structs.replace(REQUEST, mem_mib_per_node=int(asked * REQUEST.gpus))
+        mem = Range(least, asked, "test", "test")
+        one = msgspec.structs.replace(
+            job(), request=request, bounds=msgspec.structs.replace(job().bounds, mem_mib_per_gpu=mem)
+        )
+        view = cluster()
+        return size_for(known_gain(one, view), request, one.bounds, view.shape).mem_mib_per_gpu
+
+    assert memory(1.9 * part, 0.1 * part) == pytest.approx(part, rel=0.01)
+    assert memory(1.9 * part, 1.5 * part) == pytest.approx(1.5 * part, rel=0.01)
+    assert memory(0.5 * part, 0.1 * part) == pytest.approx(0.5 * part, rel=0.01)
 
 
 def test_what_cannot_start_now_waits_until_enough_is_free() -> None:

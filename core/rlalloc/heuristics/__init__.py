@@ -23,19 +23,22 @@ from rlalloc.heuristics.price import (
     steep_price,
 )
 from rlalloc.heuristics.sharing import afs_l, equal_share, marginal_gain
-from rlalloc.heuristics.workable_sizes import CPUS_PER_GPU_ENOUGH, Heuristic
+from rlalloc.heuristics.workable_sizes import CPUS_PER_GPU_ENOUGH, Heuristic, with_memory
 
 BASELINE_NAME: Final = f"known-gain{SMALLEST_AREA_FIRST}"
 BASELINE_OF_0_1: Final = f"price-by-order{SMALLEST_AREA_FIRST}"
 BASELINE: Final[Heuristic] = Ordered(known_gain)
 """The heuristic that answers by default, and that the actor of a new network is a residual around."""
+_INSTEAD: Final[dict[str, Heuristic]] = {
+    "price-ef": with_memory(price_ef),
+    "price-by-order": with_memory(price_by_order),
+    "capped-price": with_memory(capped_price),
+    "marginal-gain": with_memory(marginal_gain),
+    "efficiency-adaptive": with_memory(adaptive_efficiency_threshold),
+    "equal-share": with_memory(equal_share),
+}
 ALTERNATIVES: Final[dict[str, Heuristic]] = {
-    f"price-ef{SMALLEST_AREA_FIRST}": Ordered(price_ef),
-    BASELINE_OF_0_1: Ordered(price_by_order),
-    f"capped-price{SMALLEST_AREA_FIRST}": Ordered(capped_price),
-    f"marginal-gain{SMALLEST_AREA_FIRST}": Ordered(marginal_gain),
-    f"efficiency-adaptive{SMALLEST_AREA_FIRST}": Ordered(adaptive_efficiency_threshold),
-    f"equal-share{SMALLEST_AREA_FIRST}": Ordered(equal_share),
+    f"{name}{SMALLEST_AREA_FIRST}": Ordered(policy) for name, policy in _INSTEAD.items()
 }
 """Heuristics that the agent can serve instead of the baseline, on a site where one is better.
 
@@ -50,20 +53,15 @@ REFERENCE_POLICIES: Final[dict[str, Heuristic]] = {
     "smallest": smallest,
     "largest": largest,
     "known-gain": known_gain,
-    "price-ef": price_ef,
     "steep-price": steep_price,
-    "price-by-order": price_by_order,
-    "capped-price": capped_price,
     "fcfs": first_come_first_served,
     "sjf": shortest_job_first,
     "round-robin": round_robin,
-    "equal-share": equal_share,
     "fixed-4": fixed(4),
-    "marginal-gain": marginal_gain,
     "afs-l": afs_l,
     "efficiency": efficiency_threshold,
-    "efficiency-adaptive": adaptive_efficiency_threshold,
     "earliest-finish": earliest_finish,
+    **_INSTEAD,
 }
 """What an evaluation can compare with."""
 

@@ -6,8 +6,9 @@ The cost of a size is what the job itself takes, and what the others wait becaus
 
 ``wait`` is 0 for a size that fits now, else the time until running jobs have left enough. A job that holds a share s
 for T seconds takes s·T seconds of the whole cluster from each job that waits now, and from those that come meanwhile.
-T is what is known of the run time, and of scaling an upper quantile where GPUs are added: so a larger size has to pay
-at the lower bound of its speed-up. A departure has to save LEAST_GAIN of the cost.
+T is the mean of what is known of the run time, and of scaling the 95% quantile where GPUs are added: so a larger
+size has to pay at the lower bound of its speed-up. A departure has to save a part of the cost: LEAST_GAIN, or
+LEAST_GAIN_WITH_URGENCY. Memory is not cut below a GPU's part of the node.
 
 docs/explanation/policy.md derives it, docs/results/known-gain.md has the figures.
 """
@@ -17,41 +18,44 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
+import msgspec
 
-from rlalloc.heuristics.workable_sizes import sizes_of
-from rlalloc.job import Allocation, JobView, Shares
-from rlalloc.speed.longer_limits import slowdowns
+from rlalloc.allocation import size_for
+from rlalloc.bounds import NodeShape
+from rlalloc.heuristics.workable_sizes import Sizes, memory_share, sizes_of
+from rlalloc.job import Allocation, Bounds, JobView, Shares
+from rlalloc.speed.longer_limits import median_slowdown, slowdown_to_allow
 from rlalloc.speed.speed_belief import SpeedBelief
 from rlalloc.speed.speed_prior import PRIOR_BELIEF
-from rlalloc.view import ClusterView, ExpectedJob, expected_as_requested_s
+from rlalloc.view import ClusterView, ExpectedJob, mean_as_requested_s
 
 COMING: Final = 10.0
 """Jobs that come while a job runs and are delayed by it, beyond those that wait now. On a cluster that is .75 to .8
 busy, an M/M/c queue with 16 servers (Sakasegawa, 1977) loses 7 to 13 job-seconds for each second of the whole cluster
 that is taken away. Chosen of 3, 10 and 20 on training seeds."""
 LEAST_GAIN: Final = 0.05
-"""The part of the request's cost that another size has to save."""
-MEDIAN: Final = 0.5
-LOWER_BOUND: Final = 0.95
-"""The quantile of the run time ratio that a larger size is judged by: its speed-up is at least that, 19 times in 20.
-A smaller size is judged by the median: that it takes longer than expected costs its own job time, which scaling in
-proportion bounds, while the GPUs that it leaves are certain."""
+"""The part of the request's cost that another size has to save where the queue keeps its own order."""
+LEAST_GAIN_WITH_URGENCY: Final = 0.15
+"""Likewise where urgency counts. There the smaller of those that wait pass the larger ones anyway, so what a size
+leaves is worth less to them than the price has it. Chosen of 0 to 0.25 on validation workloads."""
 
 
 def known_gain(job: JobView, view: ClusterView) -> Shares:
     """The size of the least expected cost, the request unless another one surely saves something.
 
-    A size larger than the request counts with the lower bound of its speed-up. The price of a share is the number of
+    A size larger than the request counts with the lower bound of its speed-up: it is at least that, 19 times in 20. A
+    smaller one counts with the median: that it takes longer than expected costs its own job time, which scaling in
+    proportion bounds, while the GPUs that it leaves are certain. The price of a share is the number of
     jobs that wait, and of those expected to come (docs/explanation/policy.md).
     """
-    sizes = sizes_of(job.request, job.bounds, view.shape)
+    sizes = _sizes(job.request, job.bounds, view.shape)
     if len(sizes.counts) == 1:
         return sizes.shares[0]
     costs_s = known_costs_s(job, sizes.allocations, view, job.speed)
     requested = job.request.gpus
+    least_gain = LEAST_GAIN_WITH_URGENCY if view.urgency_counts else LEAST_GAIN
     ranked = [
-        (cost_s * (1.0 - LEAST_GAIN) if count == requested else cost_s, count != requested, -count, place)
+        (cost_s * (1.0 - least_gain) if count == requested else cost_s, count != requested, -count, place)
         for place, (cost_s, count) in enumerate(zip(costs_s, sizes.counts, strict=True))
     ]
     return sizes.shares[min(ranked)[-1]]
@@ -64,7 +68,7 @@ def known_costs_s(
 
     ``speed`` is what is believed of its scaling; None is the prior. What is larger than the cluster costs infinity.
     """
-    as_requested_s = expected_as_requested_s(job)
+    as_requested_s = mean_as_requested_s(job)
     others = view.crowd + COMING
     costs_s = []
     for allocation, wait_s in zip(allocations, view.freed_after_s(allocations), strict=True):
@@ -74,10 +78,18 @@ def known_costs_s(
     return costs_s
 
 
-@functools.lru_cache(maxsize=8192)
+@functools.lru_cache(maxsize=4096)
+def _sizes(request: Allocation, bounds: Bounds, shape: NodeShape) -> Sizes:
+    """The workable sizes, with the memory that ``memory_share`` leaves them."""
+    sizes, memory = sizes_of(request, bounds, shape), memory_share(request, bounds, shape)
+    shares = tuple(msgspec.structs.replace(each, mem=memory) for each in sizes.shares)
+    return Sizes(sizes.counts, shares, tuple(size_for(each, request, bounds, shape) for each in shares))
+
+
 def _slowdown(request: Allocation, allocation: Allocation, speed: SpeedBelief) -> float:
-    """Run time over that as requested: the median, or for more GPUs the quantile of LOWER_BOUND."""
+    """Run time over that as requested: the median, or for more GPUs an upper quantile."""
     if allocation.gpus == request.gpus:
         return 1.0
-    level = LOWER_BOUND if allocation.gpus > request.gpus else MEDIAN
-    return float(np.quantile(slowdowns(request, allocation, speed), level))
+    if allocation.gpus > request.gpus:
+        return slowdown_to_allow(request, allocation, speed)
+    return median_slowdown(request, allocation, speed)

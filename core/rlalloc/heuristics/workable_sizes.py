@@ -4,6 +4,8 @@ import functools
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+import msgspec
+
 from rlalloc.allocation import share_in, size_for
 from rlalloc.bounds import NodeShape
 from rlalloc.job import Allocation, Bounds, JobView, Shares
@@ -20,6 +22,29 @@ def repaired_shares(gpu_share: float, bounds: Bounds) -> Shares:
     cpus = bounds.cpus_per_gpu
     enough = min(cpus.maximum, max(cpus.minimum, CPUS_PER_GPU_ENOUGH))
     return Shares(gpu=gpu_share, cpu=share_in(enough, cpus), mem=0.0)
+
+
+@functools.lru_cache(maxsize=4096)
+def memory_share(request: Allocation, bounds: Bounds, shape: NodeShape) -> float:
+    """The share that cuts memory to a GPU's part of a node or to the lower bound, whichever is more.
+
+    Less would free no GPU for others, and a lower bound that was learned from past jobs kills some of those that need
+    more than these did.
+    """
+    memory = bounds.mem_mib_per_gpu
+    if not request.gpus or not shape.gpus:
+        return 0.0
+    return share_in(max(min(shape.mem_mib / shape.gpus, request.mem_mib_per_gpu), memory.minimum), memory)
+
+
+def with_memory(policy: Heuristic) -> Heuristic:
+    """The policy's answers, with the memory that ``memory_share`` leaves them: that of the baseline."""
+
+    def answer(job: JobView, view: ClusterView) -> Shares:
+        return msgspec.structs.replace(policy(job, view), mem=memory_share(job.request, job.bounds, view.shape))
+
+    answer.__doc__ = policy.__doc__
+    return answer
 
 
 def shares_for_count(count: int, bounds: Bounds) -> Shares:

@@ -68,6 +68,11 @@ class FamilySpeeds:
         self._by_profile: dict[tuple[int, int], FamilySpeed] = {}
         self._profiles: tuple[Profile, ...] = tuple(profiles)
 
+    @property
+    def profiles(self) -> Sequence[Profile]:
+        """Those in use."""
+        return self._profiles
+
     def use(self, profiles: Sequence[Profile]) -> None:
         """Take up these profiles in place of those of before."""
         self._profiles = tuple(profiles)

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from rlalloc.errors import StoreError
 from rlalloc.observation import FEATURES, SCHEMA_ID
 from rlalloc.store.database import Database
+from rlalloc.store.decided_jobs import DecidedJobs
 from rlalloc.store.encoding import Row, UnreadableRow, from_row, to_row
 from rlalloc.store.migrate import is_current, migrate, refuse_to_migrate
 from rlalloc.store.past_jobs_access import History
@@ -60,7 +61,8 @@ class Store:
     A program that writes creates the store, or migrates it. One that reads (``read_only``) does neither: it raises
     StoreMissing where there is none yet, and StoreError for one of another rlalloc.
 
-    ``history`` has the jobs of the site that have ended, whoever decided their sizes.
+    ``history`` has the jobs of the site that have ended, whoever decided their sizes. ``sizes`` has what was
+    asked, decided and applied, for reports.
 
     A row that cannot be read raises UnreadableRow. With ``skip_unreadable`` it is left out: ``unreadable`` counts
     such rows, and the log has one line for each fault.
@@ -70,6 +72,7 @@ class Store:
         self._database = Database(url, read_only=read_only)
         self._unreadable = UnreadableRows(self._database.name, skip=skip_unreadable)
         self.history = History(self._database, self._unreadable)
+        self.sizes = DecidedJobs(self._database, self._unreadable)
         try:
             with self._database.reading() as connection:
                 current = is_current(connection, self._database.name)
@@ -111,6 +114,16 @@ class Store:
         """Write intents before Slurm is touched; returns them with the ids that they got."""
         with self._database.writing() as connection:
             return tuple(self._insert_application(connection, application) for application in applications)
+
+    def take_back(self, begun: Sequence[Application], restoration: Application) -> Application:
+        """Write the intent to undo all of ``begun`` at once, in one transaction; returns it with its id."""
+        with self._database.writing() as connection:
+            connection.execute(
+                sa.update(APPLICATIONS)
+                .where(APPLICATIONS.c.id.in_([application.id for application in begun]))
+                .values(state="restored", changed_s=restoration.changed_s, detail=restoration.detail)
+            )
+            return self._insert_application(connection, restoration)
 
     def set_applications(
         self, applications: Sequence[Application], state: ApplicationState, now_s: float, detail: str
@@ -246,13 +259,12 @@ class Store:
 
     def experience(self) -> tuple[Experience, ...]:
         """All decisions with an observation whose outcome has a reward, in the order of decision."""
-        query = (
-            sa.select(DECISIONS, OUTCOMES)
-            .join(OUTCOMES, OUTCOMES.c.decision_id == DECISIONS.c.id)
-            .where(DECISIONS.c.observation.is_not(None), OUTCOMES.c.reward.is_not(None))
-            .order_by(DECISIONS.c.decided_s)
-        )
-        return self._pairs(query)
+        return self._pairs(_EXPERIENCE.order_by(DECISIONS.c.decided_s))
+
+    def experience_between(self, since_s: float, until_s: float, *, limit: int) -> tuple[Experience, ...]:
+        """Likewise of jobs decided from ``since_s`` to before ``until_s``: the last ``limit`` of them."""
+        between = _EXPERIENCE.where(DECISIONS.c.decided_s >= since_s, DECISIONS.c.decided_s < until_s)
+        return self._pairs(between.order_by(DECISIONS.c.decided_s.desc()).limit(limit))[::-1]
 
     def ends_of_our_doing(self, since_s: float) -> tuple[Experience, ...]:
         """Decisions with outcomes that were our doing, of jobs that ended since ``since_s``, oldest first."""
@@ -369,6 +381,11 @@ def _name_features(connection: sa.Connection) -> None:
         connection.execute(sa.insert(FEATURE_SETS).values(id=SCHEMA_ID, names=msgspec.json.encode(FEATURES).decode()))
 
 
+_EXPERIENCE: Final = (
+    sa.select(DECISIONS, OUTCOMES)
+    .join(OUTCOMES, OUTCOMES.c.decision_id == DECISIONS.c.id)
+    .where(DECISIONS.c.observation.is_not(None), OUTCOMES.c.reward.is_not(None))
+)
 _NAMES: Final[dict[type[msgspec.Struct], tuple[str, str]]] = {
     Decision: ("decisions", "id"),
     Application: ("applications", "id"),

@@ -1,7 +1,7 @@
 """Floors of memory and CPUs for jobs to come, from what like jobs used, with margins learned on the site itself."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from rlalloc.past_job import PastJob
@@ -19,6 +19,8 @@ _DRAWN: Final = 4.0
 """As much as so many jobs counts the usual spread of groups of a kind."""
 _KEPT: Final = 0.999
 """Of what was learned of that spread, job by job."""
+_FEW: Final = 3
+"""Groups of one, of two and of at least so many jobs, but fewer than ``least_jobs``, learn by themselves."""
 
 
 Groups = Sequence[LikeJobs | None]
@@ -71,48 +73,73 @@ class _Kind:
         self.margin.add(score, room)
 
 
+class _Known(NamedTuple):
+    """What one group of like jobs used, the kind by its name, and what was learned of groups as large."""
+
+    name: str
+    group: LikeJobs
+    used: list[float]
+    learned: _Kind
+
+
 class _Resource:
-    """What was learned of one resource, for each kind of like jobs."""
+    """What was learned of one resource, for each kind of like jobs, and for small groups by their size.
 
-    def __init__(self, used_by: Callable[[LikeJobs, JobFacts, float], list[float]]) -> None:
+    ``margin`` is the least one, and ``exceeded`` the part of the trimmed jobs that may go beyond a floor.
+    """
+
+    def __init__(
+        self,
+        used_by: Callable[[LikeJobs, JobFacts, float], list[float]],
+        rules: TrimmingSection,
+        margin: float,
+        exceeded: float,
+    ) -> None:
         self._used_by = used_by
-        self.kinds = tuple(_Kind() for _ in KINDS)
+        self._rules = rules
+        self._least = math.log1p(margin)
+        self._exceeded = exceeded
+        self._full = {name: _Kind() for name in KINDS}
+        self._few = [{name: _Kind() for name in KINDS} for _ in range(_FEW)]
 
-    def learn(self, groups: Groups, facts: JobFacts, used: float, asked: float, rules: TrimmingSection) -> None:
+    def learn(self, groups: Groups, facts: JobFacts, used: float, asked: float) -> None:
         """Score what a job used against what the like jobs had used that a floor would have been taken from."""
-        for kind, group in zip(self.kinds, groups, strict=True):
-            if group is None:
-                continue
-            known = self._used_by(group, facts, facts.submitted_s)
-            if len(known) < rules.least_jobs:
-                continue
+        for _, group, known, kind in self._in_order(groups, facts, facts.submitted_s):
             if not group.is_cut_off(facts.submitted_s):
-                base, spread = kind.base(known, rules.quantile)
+                base, spread = kind.base(known, self._rules.quantile)
                 kind.learn(known, (math.log(used) - base) / spread, (math.log(asked) - base) / spread)
-            if kind.margin.bound(rules.exceeded) < math.inf:
+            if kind.margin.bound(self._exceeded) < math.inf:
                 return
 
-    def floor(self, groups: Groups, facts: JobFacts, least: float, rules: TrimmingSection) -> Floor | None:
-        """The floor by the nearest like jobs that are enough; ``least`` is the least margin."""
-        for name, kind, group in zip(KINDS, self.kinds, groups, strict=True):
-            known = [] if group is None else self._used_by(group, facts, math.inf)
-            bound = kind.margin.bound(rules.exceeded)
-            if len(known) < rules.least_jobs or bound == math.inf:
+    def floor(self, groups: Groups, facts: JobFacts) -> Floor | None:
+        """The floor by the nearest like jobs of which enough was learned."""
+        for name, _, known, kind in self._in_order(groups, facts, math.inf):
+            bound = kind.margin.bound(self._exceeded)
+            if bound == math.inf:
                 continue
-            base, spread = kind.base(known, rules.quantile)
-            margin = max(math.log1p(least), spread * bound)
+            base, spread = kind.base(known, self._rules.quantile)
+            margin = max(self._least, spread * bound)
             if margin > _MOST_MARGIN:
                 return None
             return Floor(math.exp(base + margin), name, len(known), math.expm1(margin))
         return None
 
-    def is_more(self, groups: Groups, facts: JobFacts, used: float, rules: TrimmingSection) -> bool:
+    def is_more(self, groups: Groups, facts: JobFacts, used: float) -> bool:
         """Whether a job used more than the nearest like jobs that are enough."""
-        for kind, group in zip(self.kinds, groups, strict=True):
+        for kind, group in zip(self._full.values(), groups, strict=True):
             known = [] if group is None else self._used_by(group, facts, math.inf)
-            if len(known) >= rules.least_jobs:
-                return math.log(used) > kind.base(known, rules.quantile)[0]
+            if len(known) >= self._rules.least_jobs:
+                return math.log(used) > kind.base(known, self._rules.quantile)[0]
         return False
+
+    def _in_order(self, groups: Groups, facts: JobFacts, before_s: float) -> Iterator[_Known]:
+        """Like jobs that had ended by a time [s], from near to far."""
+        for name, group in zip(KINDS, groups, strict=True):
+            known = [] if group is None else self._used_by(group, facts, before_s)
+            if group is not None and known:
+                enough = len(known) >= self._rules.least_jobs
+                learned = self._full if enough else self._few[min(len(known), _FEW) - 1]
+                yield _Known(name, group, known, learned[name])
 
 
 class PastUsage:
@@ -124,8 +151,8 @@ class PastUsage:
     def __init__(self, rules: TrimmingSection) -> None:
         self.rules = rules
         self._groups: dict[tuple[int, Key], LikeJobs] = {}
-        self._memory = _Resource(LikeJobs.memory)
-        self._cpus = _Resource(LikeJobs.cpus)
+        self._memory = _Resource(LikeJobs.memory, rules, rules.memory_margin, rules.exceeded)
+        self._cpus = _Resource(LikeJobs.cpus, rules, rules.cpu_margin, rules.cpus_exceeded)
 
     def add(self, job: PastJob) -> None:
         """Note what a job used that ended."""
@@ -138,13 +165,13 @@ class PastUsage:
         memory, cpus = amounts.node_mib, amounts.cpus_per_gpu
         if amounts.whole:
             if memory > 0.0:
-                self._memory.learn(groups, facts, memory, max(memory, amounts.requested_mib), self.rules)
+                self._memory.learn(groups, facts, memory, max(memory, amounts.requested_mib))
             if cpus > 0.0:
-                self._cpus.learn(groups, facts, cpus, max(cpus, amounts.requested_cpus_per_gpu), self.rules)
+                self._cpus.learn(groups, facts, cpus, max(cpus, amounts.requested_cpus_per_gpu))
         else:  # what it used counts only where it is more: it may have ended before its peak
-            if not (memory > 0.0 and self._memory.is_more(groups, facts, memory, self.rules)):
+            if not (memory > 0.0 and self._memory.is_more(groups, facts, memory)):
                 memory = math.nan
-            if not (cpus > 0.0 and self._cpus.is_more(groups, facts, cpus, self.rules)):
+            if not (cpus > 0.0 and self._cpus.is_more(groups, facts, cpus)):
                 cpus = math.nan
             if math.isnan(memory) and math.isnan(cpus):
                 return
@@ -153,10 +180,7 @@ class PastUsage:
     def floors(self, facts: JobFacts) -> PastFloors:
         """The floors of a job to come."""
         groups = self._groups_of(facts)
-        return PastFloors(
-            self._memory.floor(groups, facts, self.rules.memory_margin, self.rules),
-            self._cpus.floor(groups, facts, self.rules.cpu_margin, self.rules),
-        )
+        return PastFloors(self._memory.floor(groups, facts), self._cpus.floor(groups, facts))
 
     @property
     def groups(self) -> int:
