@@ -19,6 +19,7 @@ import zmq
 
 from rlalloc import __version__
 from rlalloc.config import DEFAULT_PATH, Config, load_config
+from rlalloc.curve_keys import agent_keys
 from rlalloc.errors import ConfigError, PolicyError
 from rlalloc.logs import configure_logging
 from rlalloc.service import notify
@@ -68,9 +69,10 @@ class Signals:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the agent. Exits with 0 when stopped, 1 when it cannot serve, 2 for wrong use."""
-    options = _parse(arguments)
+    options = command_line().parse_args(arguments)
     try:
         config = load_config(options.config)
+        agent_keys(config.agent)
     except ConfigError as err:
         sys.stderr.write(f"rlalloc-agent: {err}\n")
         sys.exit(2)
@@ -87,13 +89,17 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(config: Config, signals: Signals) -> None:
-    """Serve policies as ``config`` says until a signal. Raises PolicyError or zmq.ZMQError if that cannot be."""
+    """Serve policies as ``config`` says until a signal.
+
+    Raises ConfigError (TCP without keys), PolicyError or zmq.ZMQError if that cannot be.
+    """
+    keys = agent_keys(config.agent)
     torch.set_num_threads(config.agent.torch_threads)
     counters: Counter[str] = Counter()
     policy = ServedPolicy(config.policy.directory, counters)
     before = os.umask(0o117)  # the socket is for owner and group: the daemon is another user of our group
     try:
-        server = PolicyServer(config.agent.endpoint, policy, counters)
+        server = PolicyServer(config.agent.endpoint, policy, counters, keys=keys)
     finally:
         os.umask(before)
 
@@ -114,8 +120,9 @@ def run(config: Config, signals: Signals) -> None:
     log.info("stopped")
 
 
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
+def command_line() -> argparse.ArgumentParser:
+    """The program's options."""
     parser = argparse.ArgumentParser(prog="rlalloc-agent", description="Answers rlallocd with a learned policy.")
     parser.add_argument("--config", type=Path, default=DEFAULT_PATH, metavar="FILE", help="default: %(default)s")
     parser.add_argument("--version", action="version", version=f"rlalloc-agent {__version__}")
-    return parser.parse_args(arguments)
+    return parser

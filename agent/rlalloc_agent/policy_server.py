@@ -1,7 +1,8 @@
 """The policy server: a ZeroMQ ROUTER socket around an RequestHandler.
 
 Frames in: [identity, request]. Frames out: [identity, reply]. Anything else gets a Refused with the code
-``malformed``; a frame over MAX_MESSAGE_BYTES costs its sender the connection, which ZeroMQ sees to.
+``malformed``; a frame over MAX_MESSAGE_BYTES costs its sender the connection, which ZeroMQ sees to. With keys
+(CURVE), who has none of those that may ask gets no connection and no answer at all.
 """
 
 import logging
@@ -13,7 +14,9 @@ from types import TracebackType
 from typing import Final, Self
 
 import zmq
+from zmq.auth.thread import ThreadAuthenticator
 
+from rlalloc.curve_keys import AgentKeys
 from rlalloc.messages import MAX_MESSAGE_BYTES, encode_message
 from rlalloc_agent.request_handler import RequestHandler
 from rlalloc_agent.served_policy import ServedPolicy
@@ -23,12 +26,31 @@ log = logging.getLogger(__name__)
 LOOK_EVERY_S: Final = 0.2
 """How often the policy store is looked at."""
 _REQUEST_FRAMES: Final = 2
+_DOMAIN: Final = "rlalloc"
+
+
+class _Clients:
+    """Says to ZeroMQ's authenticator who may ask."""
+
+    def __init__(self, keys: AgentKeys) -> None:
+        self._keys = keys
+
+    def callback(self, _domain: str, key: bytes) -> bool:
+        """Whether the owner of this public key (Z85 text) gets a connection."""
+        return key in self._keys.clients
 
 
 class PolicyServer:
     """Serves ``policy`` at ``endpoint`` from construction until closed. Raises zmq.ZMQError if it cannot bind."""
 
-    def __init__(self, endpoint: str, policy: ServedPolicy, counters: Counter[str], seed: int | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        policy: ServedPolicy,
+        counters: Counter[str],
+        seed: int | None = None,
+        keys: AgentKeys | None = None,
+    ) -> None:
         self._endpoint = endpoint
         self._policy = policy
         self._counters = counters
@@ -37,7 +59,10 @@ class PolicyServer:
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+        self._authenticator: ThreadAuthenticator | None = None
         try:
+            if keys is not None:
+                self._admit_only(keys)
             self._socket.bind(endpoint)
         except zmq.ZMQError:
             self.close()
@@ -54,6 +79,8 @@ class PolicyServer:
     def close(self) -> None:
         """Close the socket; clients see a silence and reconnect by themselves when somebody binds again."""
         self._socket.close()
+        if self._authenticator is not None:
+            self._authenticator.stop()
         self._context.term()
 
     def serve(
@@ -80,6 +107,16 @@ class PolicyServer:
                 next_look = 0.0
             if self._socket in ready:
                 self._answer_one()
+
+    def _admit_only(self, keys: AgentKeys) -> None:
+        """Let only the owners of these keys connect."""
+        self._authenticator = ThreadAuthenticator(self._context)
+        self._authenticator.start()
+        self._authenticator.configure_curve_callback(_DOMAIN, _Clients(keys))
+        self._socket.zap_domain = _DOMAIN.encode()
+        self._socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without the authenticator nobody is let in
+        self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
+        self._socket.curve_server = True
 
     def _bind_again_if_deleted(self) -> None:
         """Make the socket's file anew where somebody has deleted it; clients that are connected notice nothing."""

@@ -2,12 +2,13 @@
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import zmq
 
 from rlalloc.config import AgentSection
+from rlalloc.curve_keys import DaemonKeys, daemon_keys
 from rlalloc.errors import MessageError, RlallocError
 from rlalloc.messages import AgentState, Ask, Decide, Decided, Refused, Request, decode_reply, encode_message
 from rlalloc.observation import EncodedBatch, EncodedQuestion
@@ -23,19 +24,25 @@ class AgentUnavailable(RlallocError):
 class AgentClient:
     """A connection to the agent at ``endpoint``. It survives the agent's restarts.
 
-    A question that waits for its answer raises Stopping as soon as ``waiter`` is told to stop.
+    With ``keys`` it speaks with the one agent that they name; any other is as good as dead. A question that waits for
+    its answer raises Stopping as soon as ``waiter`` is told to stop.
     """
 
-    def __init__(self, endpoint: str, deadline_s: float, waiter: Waiter | None = None) -> None:
+    def __init__(
+        self, endpoint: str, deadline_s: float, waiter: Waiter | None = None, keys: DaemonKeys | None = None
+    ) -> None:
         self._endpoint = endpoint
+        self._keys = keys
         self._deadline_s = deadline_s
         self._waiter = waiter or Waiter()
-        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.IMMEDIATE, 1)  # nothing is queued for an agent that is not there
-        self._socket.setsockopt(zmq.RECONNECT_IVL, 50)
-        self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-        self._socket.connect(endpoint)
+        self.took: Callable[[float, bool], None] = lambda _seconds, _answered: None
+        """Called after each question for shares, with its seconds and whether it was answered."""
+        self._socket = _connected(endpoint, keys)
+
+    @classmethod
+    def of(cls, section: AgentSection, waiter: Waiter | None = None) -> "AgentClient":
+        """The connection that a configuration asks for. Raises ConfigError where TCP has no keys."""
+        return cls(section.endpoint, section.deadline_s, waiter, daemon_keys(section))
 
     def decide(self, questions: Sequence[EncodedQuestion], *, sample: bool) -> Decided:
         """Ask for the shares of a batch. Raises AgentUnavailable."""
@@ -50,9 +57,14 @@ class AgentClient:
             deadline_s=time.time() + self._deadline_s,
             sample=sample,
         )
-        decided = self._ask(request, Decided)
-        if len(decided.answers) != len(questions):
-            raise AgentUnavailable(f"the agent returned {len(decided.answers)} answers for {len(questions)} jobs")
+        asked_s, answered = time.monotonic(), False
+        try:
+            decided = self._ask(request, Decided)
+            if len(decided.answers) != len(questions):
+                raise AgentUnavailable(f"the agent returned {len(decided.answers)} answers for {len(questions)} jobs")
+            answered = True
+        finally:
+            self.took(time.monotonic() - asked_s, answered)
         return decided
 
     def state(self) -> AgentState:
@@ -60,12 +72,13 @@ class AgentClient:
         return self._ask(Ask(request_id=str(uuid.uuid4())), AgentState)
 
     def reconfigure(self, section: AgentSection) -> None:
-        """Take up another deadline or endpoint for the next question."""
+        """Take up another deadline, endpoint or keys for the next question. Raises ConfigError, and keeps the old."""
+        keys = daemon_keys(section)
         self._deadline_s = section.deadline_s
-        if section.endpoint != self._endpoint:
-            self._socket.disconnect(self._endpoint)
-            self._socket.connect(section.endpoint)
-            self._endpoint = section.endpoint
+        if (section.endpoint, keys) != (self._endpoint, self._keys):
+            self._socket.close()
+            self._endpoint, self._keys = section.endpoint, keys
+            self._socket = _connected(section.endpoint, keys)
 
     def close(self) -> None:
         """Close the socket."""
@@ -102,6 +115,18 @@ class AgentClient:
             if self._waiter.stop:
                 raise Stopping("told to stop while the agent was asked")
         return False
+
+
+def _connected(endpoint: str, keys: DaemonKeys | None) -> "zmq.Socket[bytes]":
+    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.IMMEDIATE, 1)  # nothing is queued for an agent that is not there, or has other keys
+    socket.setsockopt(zmq.RECONNECT_IVL, 50)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+    if keys is not None:
+        keys.secure(socket)
+    socket.connect(endpoint)
+    return socket
 
 
 def _only_frame(frames: Sequence[bytes]) -> bytes:

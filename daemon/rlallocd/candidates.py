@@ -57,8 +57,8 @@ class Candidate(msgspec.Struct, frozen=True):
 
     @property
     def begin_s(self) -> int:
-        """When it may begin: the user's own begin time if that is later than our deferral, else at once (0)."""
-        return self.tag.user_begin if self.tag.user_begin >= self.tag.begin else 0
+        """When it may begin: at its own begin time, which may lie before the end of our deferral, or at once (0)."""
+        return self.tag.user_begin
 
 
 def find_candidates(
@@ -120,7 +120,7 @@ def find_redecision_candidates(jobs: Sequence[JobRecord], config: Config, now_s:
             if job.array_job_id or job.restarts:
                 continue
             tag = read_tag(job.admin_comment)
-            if tag is not None and _mode_now(tag, config.rule(tag.rule), config) == "enforce":
+            if tag is not None and not tag.skip and _mode_now(tag, config.rule(tag.rule), config) == "enforce":
                 found.append(Candidate(job, tag, "enforce", begun=True))
     return tuple(found)
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from rlalloc.config import Config
 from rlalloc.errors import RlallocError, StoreError
 from rlalloc.job import Mode
@@ -15,6 +17,7 @@ from rlalloc.store import Application, Decision, Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate, find_candidates, find_deferred, is_left_to_decide
 from rlallocd.cycle_schedule import CycleReport
+from rlallocd.daemon_state import FAILURES
 from rlallocd.decisions import Snapshot, decide
 from rlallocd.ended_job_collection import EndedJobCollection
 from rlallocd.expected_run_times import ExpectedRunTimes, named_by
@@ -24,6 +27,7 @@ from rlallocd.interval import Interval
 from rlallocd.job_tag import read_tag
 from rlallocd.kills_of_ours import KillsOfOurs
 from rlallocd.known_usage import KnownUsage
+from rlallocd.left_alone import LeftAlone, OffRequests
 from rlallocd.limits import is_of_a_size, may_be_ours
 from rlallocd.metrics import Metrics
 from rlallocd.mode_in_force import config_in_force, why_not_enforce
@@ -67,11 +71,14 @@ class Controller:
         self.config = config_in_force(config, slurm.config)
         self.counters: Counter[str] = Counter()
         self.metrics = Metrics(self.counters, slurm.calls, slurm.errors)
+        slurm.time_calls(self.metrics.called_slurm)
+        agent.took = self.metrics.asked_agent
         self._slurm = slurm
         self._store = store
         self._agent = agent
         self._progress = progress
         self._applier = Applier(slurm, store, self.counters, progress=progress, stopping=stopping)
+        self._left_alone = LeftAlone(slurm, store, self._applier)
         self._decided = set(store.decided_jobs(time.time() - _REMEMBER_DECIDED_FOR_S))
         self._readings = SlurmReadings(slurm, self.counters, progress)
         self._ended_jobs = EndedJobCollection(store, self.counters)
@@ -81,12 +88,13 @@ class Controller:
         named = named_by(config.history)
         self._predictor = SitePredictor(store, config.policy.directory / MODELS, progress, config.trimming)
         self._run_times = ExpectedRunTimes(self._predictor, store, self.counters, named)
-        self._usage = KnownUsage(self._predictor, self.counters, named)
+        self._usage = KnownUsage(self._predictor, self.counters, named, lambda: self._family_runs.speeds.profiles)
         kills = KillsOfOurs(store, self._predictor.kills, self.counters, named)
         self._outcomes = OutcomeCollection(store, self.counters, kills)
         self._nice_decay = NiceDecay(slurm, store, self.counters, progress=progress)
         self._heartbeat = Interval()
         self._pending = 0
+        self._failures = 0
 
     def cycle(self) -> CycleReport:
         """Do everything that is due. Failures of Slurm, the store and the system are logged and counted."""
@@ -94,8 +102,11 @@ class Controller:
         self._readings.begin()
         began_s = time.monotonic()
         decided, failed = 0, False
+        jobs: Sequence[JobRecord] = ()
         try:
             snapshot = self._snapshot()
+            snapshot = msgspec.structs.replace(snapshot, jobs=self._left_alone.carry_out(snapshot.jobs))
+            jobs = snapshot.jobs
             self._pending = sum(job.pending and read_tag(job.admin_comment) is not None for job in snapshot.jobs)
             decided = self._decide_and_apply(snapshot)
             self._redecide_and_apply(snapshot)
@@ -112,14 +123,20 @@ class Controller:
         except StoreError as err:
             self.counters["store_errors"] += 1
             _log.error("the store failed, jobs run as submitted: %s", err)
+            self._let_go_undecided(jobs)
         except RuntimeDirectoryError as err:
             self.counters["runtime_directory_errors"] += 1
             _log.error("cannot renew the intercept file, jobs run as submitted: %s", err)
         except OSError as err:
             self.counters["system_errors"] += 1
             _log.exception("the cycle failed, jobs run as submitted: %s", err)
+        except Exception as err:  # noqa: BLE001 (a fault of ours must not end the daemon again after each start)
+            self.counters["internal_errors"] += 1
+            _log.exception("the cycle failed because of an error in rlalloc, jobs run as submitted: %r", err)
         self.counters["unreadable_rows"] = self._store.unreadable
-        self.metrics.cycle_s.observe(time.monotonic() - began_s)
+        failures = sum(self.counters[name] for name in FAILURES)
+        self.metrics.cycled(took_s=time.monotonic() - began_s, now_s=time.time(), failed=failures > self._failures)
+        self._failures = failures
         return CycleReport(
             began_s=began_s,
             decided=decided,
@@ -138,6 +155,11 @@ class Controller:
         self._readings.forget_partitions()
         self._slurm.set_command_timeout(config.slurm.command_timeout_s)
         self._slurm.forget_limits()
+
+    @property
+    def off_requests(self) -> OffRequests:
+        """Where users' requests to leave a job alone go."""
+        return self._left_alone.requests
 
     @property
     def mode_reason(self) -> str:
@@ -169,12 +191,14 @@ class Controller:
         self.metrics.looked_at(
             self.config.mode, taken_s=snapshot.taken_s, pending=self._pending, unfinished=len(opened)
         )
+        deferred = find_deferred(snapshot.jobs, snapshot.taken_s)
+        self.metrics.waiting(deferred, snapshot.taken_s, self.config.grace_s)
         self._applier.finish(opened)
         unfinished = {each.job_id for each in opened}
         self._let_go(
             [
                 job
-                for job in find_deferred(snapshot.jobs, snapshot.taken_s)
+                for job in deferred
                 if job.job_id not in unfinished and not is_left_to_decide(job, self.config, self._decided)
             ],
             "there is nothing to decide for them any more",
@@ -185,6 +209,8 @@ class Controller:
         candidates = find_candidates(snapshot.jobs, self.config, self._decided)
         if not candidates:
             return 0
+        known = ("", self.config.word_table.stamp)
+        self.counters["stale_tables"] += sum(candidate.tag.table not in known for candidate in candidates)
         asked_s = time.monotonic()
         decided = decide(candidates, snapshot, self.config, self._agent, self._progress)
         self.metrics.decision_s.observe(time.monotonic() - asked_s)
@@ -197,6 +223,18 @@ class Controller:
             if candidate.deferred_by_us:
                 self.metrics.begin_s.observe(max(0.0, done_s - candidate.job.submitted_s))
         return len(decided)
+
+    def _let_go_undecided(self, jobs: Sequence[JobRecord]) -> None:
+        """Let jobs go at once that nothing can be decided for while the store fails; what is open stays open."""
+        now_s = time.time()
+        try:
+            self._let_go(
+                [job for job in find_deferred(jobs, now_s) if (job.base_id, job.submitted_s) not in self._decided],
+                "the store failed",
+            )
+        except SlurmError as err:
+            self.counters["slurm_errors"] += 1
+            _log.warning("Slurm failed, the next cycle tries again: %s", err)
 
     def _let_go(self, deferred: Sequence[JobRecord], why: str) -> None:
         if deferred:

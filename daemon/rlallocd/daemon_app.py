@@ -7,16 +7,20 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 from rlalloc.config import DEFAULT_PATH, Config, load_config
-from rlalloc.errors import ConfigError, RlallocError, StoreError, StoreUnfit
+from rlalloc.errors import ConfigError, PolicyError, RlallocError, StoreError, StoreUnfit
+from rlalloc.interrupted_promotion import mend_interrupted_promotion
 from rlalloc.logs import configure_logging
+from rlalloc.policies import PolicyStore
 from rlalloc.service import Watchdog, notify
 from rlalloc.store import Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller
 from rlallocd.cycle_schedule import CycleSchedule
 from rlallocd.daemon_state import StateFile
+from rlallocd.installation_metrics import InstallationMetrics
 from rlallocd.intercept import WakeFile
 from rlallocd.metrics import MetricsServer, serve_metrics
 from rlallocd.reload import reloaded
@@ -40,7 +44,7 @@ def run(path: Path) -> None:
         configure_logging(config.log_level, "rlallocd")
         with (
             closing(WakeFile(config.runtime_directory)) as wake,
-            closing(AgentClient(config.agent.endpoint, config.agent.deadline_s, signals)) as agent,
+            closing(AgentClient.of(config.agent, signals)) as agent,
         ):
             _Daemon(path, config, signals, wake, agent).run()
 
@@ -55,6 +59,10 @@ class _Daemon:
         self._wake = wake
         self._agent = agent
         self._watchdog = Watchdog()
+        self._metrics = CollectorRegistry()
+        ProcessCollector(registry=self._metrics)
+        self._installation = InstallationMetrics(path, config, self._watchdog)
+        self._metrics.register(self._installation)
         self._metrics_server: MetricsServer | None = None
         self._users: UserService | None = None
         self._told: tuple[str, str] | None = None
@@ -69,20 +77,24 @@ class _Daemon:
             raise
         finally:
             self._state.close()
+            if self._metrics_server is not None:
+                self._metrics_server.close()
             if self._users is not None:
                 self._users.close()
 
     def _run(self) -> None:
         self._watchdog.allow_steps_of(_LONGEST_MIGRATION_S)
         notify("READY=1\nSTATUS=connecting to slurmctld and the store")
+        self._serve_metrics()
         found = self._connect_patiently()
         if found is None:
             return
         store, controller = found
         self._allow_slow_steps()
         try:
-            self._serve_metrics(controller)
-            self._serve_users()
+            self._metrics.register(controller.metrics.registry)
+            self._installation.connected = True
+            self._serve_users(controller)
             self._tell_mode(controller)
             config = self._config
             _log.info("mode %s, grace %d s, poll %g s", controller.config.mode, config.grace_s, config.daemon.poll_s)
@@ -90,8 +102,6 @@ class _Daemon:
             notify("STOPPING=1")
             controller.stop()
         finally:
-            if self._metrics_server is not None:
-                self._metrics_server.close()
             store.close()
 
     def _connect_patiently(self) -> tuple[Store, Controller] | None:
@@ -120,6 +130,7 @@ class _Daemon:
         store = Store(self._config.store.url, skip_unreadable=True)
         try:
             self._watchdog.feed()
+            self._mend_promotion(store)
             slurm = connect(self._config.slurm)
             return store, Controller(
                 self._config,
@@ -132,6 +143,14 @@ class _Daemon:
         except BaseException:
             store.close()
             raise
+
+    def _mend_promotion(self, store: Store) -> None:
+        """Record what a killed training left unrecorded; no job depends on it."""
+        try:
+            for done in mend_interrupted_promotion(PolicyStore(self._config.policy.directory), store, wait=False):
+                _log.warning("an interrupted promotion: %s", done)
+        except (PolicyError, StoreError) as err:
+            _log.warning("cannot see whether a promotion was interrupted: %s", err)
 
     def _loop(self, controller: Controller) -> None:
         """Cycle whenever the schedule says so; calls of the plugin and signals are heard meanwhile."""
@@ -152,10 +171,10 @@ class _Daemon:
                 self._state.cycled(controller.counters, report.decided)
             self._watchdog.feed()
 
-    def _serve_users(self) -> None:
+    def _serve_users(self, controller: Controller) -> None:
         """Answer users about their own jobs; where that cannot be, no job depends on it."""
         try:
-            self._users = UserService(self._config)
+            self._users = UserService(self._config, controller.off_requests)
         except OSError as err:
             _log.warning("cannot answer users in %s: %s", self._config.runtime_directory, err.strerror or err)
 
@@ -173,10 +192,12 @@ class _Daemon:
         notify("RELOADING=1")
         try:
             new, needs_restart = reloaded(self._config, load_config(self._path))
+            self._agent.reconfigure(new.agent)
         except ConfigError as err:
             _log.error("cannot reload the configuration, the old one stays in force: %s", err)
         else:
             self._take_up(new, controller)
+            self._installation.took_up(new, whole=not needs_restart)
             _log.info("configuration reloaded: mode %s", new.mode)
             for key in needs_restart:
                 _log.warning("%s has changed, which a reload does not take up: run systemctl restart rlallocd", key)
@@ -187,17 +208,16 @@ class _Daemon:
         if self._users is not None:
             self._users.config = config
         configure_logging(config.log_level, "rlallocd")
-        self._agent.reconfigure(config.agent)
         if controller is not None:
             self._allow_slow_steps()
             controller.reconfigure(config)
-            if config.metrics != old.metrics:
-                self._serve_metrics(controller)
+        if config.metrics != old.metrics:
+            self._serve_metrics()
 
-    def _serve_metrics(self, controller: Controller) -> None:
+    def _serve_metrics(self) -> None:
         if self._metrics_server is not None:
             self._metrics_server.close()
-        self._metrics_server = serve_metrics(self._config.metrics.listen, controller.metrics)
+        self._metrics_server = serve_metrics(self._config.metrics.listen, self._metrics)
 
     def _allow_slow_steps(self) -> None:
         """A step is one command of Slurm's or one question to the agent."""

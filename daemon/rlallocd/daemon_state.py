@@ -20,7 +20,7 @@ from rlalloc.shared_files import replace_file
 
 STATE_FILE: Final = "state.json"
 WRITE_EVERY_S: Final = 5.0
-_FAILURES: Final = ("slurm_errors", "store_errors", "runtime_directory_errors", "system_errors")
+FAILURES: Final = ("slurm_errors", "store_errors", "runtime_directory_errors", "system_errors", "internal_errors")
 """The controller's counters of cycles that failed."""
 _LOGGERS: Final = ("rlalloc", "rlallocd")
 
@@ -85,7 +85,7 @@ class StateFile:
 
     def cycled(self, counters: Mapping[str, int], decided: int) -> None:
         """Note a cycle; the file is written every WRITE_EVERY_S."""
-        now_s, failures = time.time(), sum(counters.get(name, 0) for name in _FAILURES)
+        now_s, failures = time.time(), sum(counters.get(name, 0) for name in FAILURES)
         if failures == self._failures:
             self._change(cycle_s=now_s)
         self._failures = failures

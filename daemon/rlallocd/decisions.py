@@ -7,6 +7,7 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
+from typing import Final
 
 import msgspec
 
@@ -37,6 +38,9 @@ _log = logging.getLogger(__name__)
 
 LEAST_GRACE_LEFT_S = 2.0
 """A job that may start within this time is left alone: an update must not reach a job that is starting."""
+_NO_NODE: Final = "no-gpu-node"
+_GRACE_TO_WAIT_S: Final = 10.0
+"""With more of its grace left, a job waits for nodes: just after slurmctld's start, they are not ready."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, dict=True):
@@ -101,6 +105,7 @@ def decide(
 ) -> tuple[tuple[Candidate, Decision], ...]:
     """One decision for each candidate: an allocation, or the reason why the job is left as submitted.
 
+    There is none yet for a job whose partition has no usable node, as long as it can wait for one.
     ``progress`` is called for each job, before and after the agent is asked.
     """
     views = snapshot.views(config)
@@ -110,7 +115,11 @@ def decide(
         try:
             questions.append(_question(candidate, views, snapshot, config))
         except Skipped as err:
-            decisions.append((candidate, _left(candidate, snapshot, f"{err.name}: {err}")))
+            if not (err.name == _NO_NODE and _may_wait(candidate, snapshot)):
+                decisions.append((candidate, _left(candidate, snapshot, f"{err.name}: {err}")))
+        except Exception as err:  # noqa: BLE001 (one odd job must not keep the others from being decided)
+            _log.exception("job %d runs as submitted because of an error in rlalloc: %r", candidate.job.job_id, err)
+            decisions.append((candidate, _left(candidate, snapshot, f"internal-error: {err!r}")))
         progress()
     return (*decisions, *_ask(questions, snapshot, config, agent, progress))
 
@@ -125,6 +134,10 @@ def executed_shares(decision: Decision, *, applied: bool) -> Shares | None:
     if not applied or decision.shares is None:
         return shares_of(decision.request, decision.bounds)
     return decision.shares if decision.nice is not None else msgspec.structs.replace(decision.shares, urgency=1.0)
+
+
+def _may_wait(candidate: Candidate, snapshot: Snapshot) -> bool:
+    return candidate.deferred_by_us and candidate.tag.begin - snapshot.taken_s > _GRACE_TO_WAIT_S
 
 
 def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, config: Config) -> Question:

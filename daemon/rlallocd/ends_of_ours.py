@@ -21,19 +21,23 @@ _SHELL: Final = 128
 
 def our_doing(decision: Decision, record: AccountingRecord, *, applied: bool) -> Cause | None:
     """What ended a job in a size of ours that its user's may have avoided; None for all other ends."""
-    size, asked = decision.allocation, decision.request
-    if not applied or size is None:
+    if not applied or decision.allocation is None:
         return None
-    if record.state == "TIMEOUT":
+    return end_of_smaller(decision.request, decision.allocation, record.state, record.exit_code, record.comment)
+
+
+def end_of_smaller(asked: Allocation, size: Allocation, state: str, exit_code: str, comment: str) -> Cause | None:
+    """Likewise of a job that asked for one size and ran in another, from sacct's State, ExitCode and Comment."""
+    if state == "TIMEOUT":
         return "timeout" if _is_slower(size, asked) else None
     less_memory = size.mem_mib_per_node < asked.mem_mib_per_node
-    if record.state == "OUT_OF_MEMORY":
+    if state == "OUT_OF_MEMORY":
         return "out-of-memory" if less_memory else None
-    if record.state != "FAILED":
+    if state != "FAILED":
         return None
-    if size.gpus < asked.gpus and GPU_MARKER in record.comment:
+    if size.gpus < asked.gpus and GPU_MARKER in comment:
         return "gpu-out-of-memory"
-    return "out-of-memory" if less_memory and _was_killed(record.exit_code) else None
+    return "out-of-memory" if less_memory and _was_killed(exit_code) else None
 
 
 def _is_slower(size: Allocation, asked: Allocation) -> bool:

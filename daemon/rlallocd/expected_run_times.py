@@ -44,6 +44,11 @@ class Predictor(Protocol):
         """Note that of those that ran, only these run on."""
         ...
 
+    @property
+    def all_read(self) -> bool:
+        """Whether all past jobs are known: the oldest are read first."""
+        ...
+
 
 class _FirstSeen(msgspec.Struct, frozen=True):
     """What a job asked for, and what was expected of it then."""
@@ -79,6 +84,8 @@ class ExpectedRunTimes:
         """
         live = [job for job in jobs if job.pending or job.running]
         keys = {_key(job) for job in live}
+        if not self._predictor.all_read:
+            self._seen.clear()  # what was estimated from the oldest past jobs
         self._seen = {key: seen for key, seen in self._seen.items() if key in keys}
         room = MOST_KEPT - len(self._seen)
         new = {_key(job): job for job in live if _key(job) not in self._seen}

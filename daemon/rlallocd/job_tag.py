@@ -16,6 +16,7 @@ from rlalloc.llm.parallel_layouts import ParallelPlan
 from rlalloc.script_words import words_from_tag
 
 _TAG: Final = re.compile(r"(?:^|\s)rlalloc:(v=1;\S*)")
+_SKIP: Final = re.compile(r";(?:skip|decline)=[^;\s]*")
 _NOTE: Final = re.compile(r"\s*rlalloc-decision:\S*")
 _PLAN: Final = re.compile(r"\s*rlalloc-plan:\S*")
 _MOST_BYTES: Final = 65_535
@@ -64,6 +65,11 @@ def read_tag(admin_comment: str) -> Tag | None:
         return msgspec.convert(pairs, Tag, strict=False)
     except msgspec.ValidationError:
         return None
+
+
+def with_skip(admin_comment: str, name: str) -> str:
+    """Return the AdminComment with a tag that says for which reason the job is skipped, by its name."""
+    return _TAG.sub(lambda tag: f"{_SKIP.sub('', tag[0])};skip={name}", admin_comment, count=1)
 
 
 def with_note(admin_comment: str, decision_id: str) -> str:

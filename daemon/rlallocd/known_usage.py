@@ -2,15 +2,18 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rlalloc.job import Allocation
 from rlalloc.past_job import PastJob
 from rlalloc.run_times.job_facts import facts_of
+from rlalloc.speed.profile_file import Profile
+from rlalloc.speed.profiled_speeds import named_for
 from rlalloc.usage.family_kills import FamilyKills
 from rlalloc.usage.past_bounds import NO_NEEDS, KnownNeeds
 from rlalloc.usage.past_usage import PastUsage
+from rlalloc.usage.profiled_needs import floors_of_profile
 from rlallocd.job_tag import read_tag
 from rlallocd.slurm import JobRecord
 
@@ -40,29 +43,40 @@ def no_usage(job: JobRecord, request: Allocation) -> KnownNeeds:  # noqa: ARG001
 
 
 class KnownUsage:
-    """Answers from ``learned``; ``named`` gives a job the names under which past jobs are kept.
+    """Answers from ``learned`` and the ``profiles`` in use.
 
+    ``named`` gives a job the names under which past jobs are kept; profiles name jobs as they are called.
     Counts ``usage_unknown`` where that fails: such a job keeps the bounds that it has without a past.
     """
 
-    def __init__(self, learned: Learned, counters: Counter[str], named: Callable[[PastJob], PastJob]) -> None:
+    def __init__(
+        self,
+        learned: Learned,
+        counters: Counter[str],
+        named: Callable[[PastJob], PastJob],
+        profiles: Callable[[], Sequence[Profile]] = tuple,
+    ) -> None:
         self._learned = learned
         self._counters = counters
         self._named = named
+        self._profiles = profiles
 
     def __call__(self, job: JobRecord, request: Allocation) -> KnownNeeds:
         """What is known of the needs of a job that asked for ``request``."""
+        usage, kills = self._learned.usage, self._learned.kills
+        profile = named_for(self._profiles(), job.user, job.name)
+        profiled = None if profile is None else floors_of_profile(profile, request, usage.rules.memory_margin)
         try:
             facts = facts_of(self._named(as_past_job(job, request)))
         except Exception as err:  # noqa: BLE001 (a missing key for pseudonyms, say: no job is to wait for it)
             self._counters["usage_unknown"] += 1
             _log.warning("cannot tell what jobs like job %d used, it is not trimmed: %s", job.job_id, err)
-            return NO_NEEDS
-        usage, kills = self._learned.usage, self._learned.kills
+            return NO_NEEDS._replace(profiled=profiled)
         return KnownNeeds(
             usage.floors(facts),
             kills.in_force(facts.user, facts.name, usage.rules.least_jobs),
             kills.gpus_too_few(facts.user, facts.name),
+            profiled,
         )
 
 

@@ -1,4 +1,4 @@
-"""Enforcing is taken up only where a resized job can run: where its nodes have a TaskProlog. Pure functions."""
+"""Enforcing is taken up only where jobs can be resized, and run then. Pure functions."""
 
 from typing import Final
 
@@ -11,11 +11,19 @@ NO_TASK_PROLOG: Final = (
     "slurm.conf names no TaskProlog, so srun would fail in resized jobs: shadow mode is in force instead of enforce; "
     "see docs/admin/enforce.md"
 )
+NO_ADMIN_LEVEL: Final = (
+    "slurmctld does not let this user change jobs: shadow mode is in force instead of enforce; run "
+    "sacctmgr -i add user rlallocd account=root adminlevel=Admin, see docs/admin/install.md"
+)
 
 
 def why_not_enforce(config: Config, slurm: ControllerConfig) -> str:
     """Why the site cannot enforce although its configuration says so; empty if it can, or does not want to."""
-    return NO_TASK_PROLOG if config.mode == "enforce" and not slurm.has_task_prolog else ""
+    if config.mode != "enforce":
+        return ""
+    if slurm.admin_level not in ("slurm", "admin"):
+        return NO_ADMIN_LEVEL
+    return "" if slurm.has_task_prolog else NO_TASK_PROLOG
 
 
 def config_in_force(config: Config, slurm: ControllerConfig) -> Config:

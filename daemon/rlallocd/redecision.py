@@ -42,8 +42,20 @@ _log = logging.getLogger(__name__)
 JobKey = tuple[int, int]
 """Job id and submit second, as in ``Candidate.key``."""
 Decided = list[tuple[Candidate, Decision]]
-_Answer = Callable[[EncodedQuestion], tuple[PolicyAnswer, str]]
-"""Asks the agent; its answer, and the policy's version."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Asking:
+    """Asks the agent, and calls ``progress`` after each step."""
+
+    agent: AgentClient
+    progress: Callable[[], None]
+
+    def answer(self, question: EncodedQuestion) -> tuple[PolicyAnswer, str]:
+        """The policy's answer, and its version. Raises AgentUnavailable."""
+        answered = self.agent.decide([question], sample=False)
+        self.progress()
+        return answered.answers[0], answered.policy_version
 
 
 def redecide(
@@ -59,20 +71,15 @@ def redecide(
 
     ``asked`` holds the situation of the last question about a job, if there was one after its decision; this notes
     those of now. The policy answers with its mean: the predicted gain decides what is done, so these decisions have
-    no probability. ``progress`` is called after each question. Raises AgentUnavailable.
+    no probability. ``progress`` is called for each job and after each question. Raises AgentUnavailable.
     """
     views = snapshot.views(config)
-
-    def answer(question: EncodedQuestion) -> tuple[PolicyAnswer, str]:
-        answered = agent.decide([question], sample=False)
-        progress()
-        return answered.answers[0], answered.policy_version
-
+    asking = _Asking(agent, progress)
     decided: Decided = []
     for name in sorted({candidate.partition for candidate in pending}):
         mine = {each.job.job_id: each for each in pending if each.partition == name}
         try:
-            decided += _Pass(name, mine, histories, asked, snapshot, config, answer, views).decided()
+            decided += _Pass(name, mine, histories, asked, snapshot, config, asking, views).decided()
         except Skipped:
             continue  # no usable node: no size could start there
     return decided
@@ -89,7 +96,7 @@ class _Pass:
         asked: dict[JobKey, Situation],
         snapshot: Snapshot,
         config: Config,
-        answer: _Answer,
+        asking: _Asking,
         views: ClusterViews,
     ) -> None:
         """Raise Skipped if the partition has no usable node."""
@@ -100,7 +107,7 @@ class _Pass:
         self._asked = asked
         self._snapshot = snapshot
         self._config = config
-        self._answer = answer
+        self._asking = asking
         self._views = views
         self._queue = queue_of(partition, snapshot.jobs, snapshot.taken_s)
         self._seen: dict[int, JobView] = {}
@@ -130,6 +137,7 @@ class _Pass:
 
     def _waiting(self, place: int, job: JobRecord, view: ClusterView) -> Waiting:
         """One job of the queue; ``least`` is set where the agent may be asked about it now."""
+        self._asking.progress()
         run_s = self._snapshot.run_times.expected_s(job)
         size = _size_if_it_waits_for_resources(job)
         seen = self._job(place, view) if size is not None else None
@@ -173,7 +181,7 @@ class _Pass:
             encode(seen, view, self._config.objective.weights),
             gpu_memory_gib(candidate.job.gpu_type, view, self._config),
         )
-        answer, version = self._answer(question.encoded)
+        answer, version = self._asking.answer(question.encoded)
         self._asked[candidate.key] = now
         decision = decision_from(question, answer, version, self._snapshot)
         if decision.allocation is None or not _may_become(decision.allocation, history, self._snapshot):

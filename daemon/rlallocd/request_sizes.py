@@ -92,6 +92,7 @@ FORMS_SKIPPED: Final[Mapping[str, str]] = {
     "nodes-unknown": "a job whose number of nodes is left to Slurm, which only guesses it so far",
     "uneven": "a job whose nodes or tasks are not alike",
     "constraint": "a job whose constraint counts or groups features, as in 'a*2' or '[a|b]'",
+    "off": "a job that was to be left alone (rlalloc off)",
     "too-large": "a job that no node of its partition holds",
 }
 """Forms of submission that are not resized, by name. docs/reference/messages.md has the same list."""

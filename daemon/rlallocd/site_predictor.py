@@ -43,7 +43,8 @@ class SitePredictor:
     """Reads past jobs from the store as they come in, and answers by them and by the newest model.
 
     ``models`` is the folder with the trainer's models. ``progress`` is called while many past jobs are read.
-    ``usage`` is what past jobs used; ``kills`` hears of them, too, and its owner adds the kills to it.
+    ``usage`` is what past jobs used; ``kills`` hears of them, too, and its owner adds the kills to it. ``all_read``
+    says whether all past jobs are known: the oldest are read first.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class SitePredictor:
         self._models = models
         self._progress = progress
         self._known = self._next = _Learned(RunTimePredictor(RecentRuns()), PastUsage(rules), 0.0)
-        self._all_read = False
+        self.all_read = False
         self._running: set[str] = set()
         self._read = Interval()
         self._begun = Interval()
@@ -74,7 +75,7 @@ class SitePredictor:
             self._begin_again(now_s)
         if self._read.passed(_READ_EVERY_S) and self._catch_up(now_s):
             self._read.restart()
-            self._all_read = True
+            self.all_read = True
             self._take_up()
         predictor = self._known.predictor
         if jobs and predictor.model is None and predictor.recent.group("site", jobs[0]) is None:
@@ -97,7 +98,7 @@ class SitePredictor:
         self._begun.restart()
         predictor = RunTimePredictor(RecentRuns(), newest_model(self._models))
         self._next = _Learned(predictor, PastUsage(self.usage.rules), now_s - PAST_S)
-        if not self._all_read:
+        if not self.all_read:
             self._take_up()
         self._read.expire()
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -57,8 +58,12 @@ class SiteProfiles:
 def _files(folder: Path) -> _Seen:
     """Time of change and size of each file with the suffix of profiles; none where there is no folder."""
     try:
-        paths = sorted(path for path in folder.iterdir() if path.suffix == SUFFIX and path.is_file())
-        found = {path: path.stat() for path in paths[:_MOST]}
+        paths = sorted(path for path in folder.iterdir() if path.suffix == SUFFIX)
     except OSError:
         return {}
-    return {path: (stat.st_mtime, stat.st_size) for path, stat in found.items()}
+    found = {}
+    for path in paths[:_MOST]:
+        with suppress(OSError):  # it was removed meanwhile, or is a link to nothing
+            stat = path.stat()
+            found[path] = stat.st_mtime, stat.st_size
+    return found

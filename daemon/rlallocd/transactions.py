@@ -17,7 +17,7 @@ import msgspec
 
 from rlalloc.job import Allocation
 from rlalloc.llm.parallel_layouts import ParallelPlan
-from rlalloc.store import OPEN_STATES, Application, ApplicationState, Decision, Store
+from rlalloc.store import OPEN_STATES, Application, ApplicationState, Decision, JobHistory, Store
 from rlallocd.candidates import Candidate
 from rlallocd.decisions import LEAST_GRACE_LEFT_S
 from rlallocd.job_plans import looks_for_a_plan
@@ -86,8 +86,9 @@ class Applier:
         self._note_plans([pair for pair in decided if not _changes(*pair)])
         waiting = [each for each in unchanged if each.deferred_by_us and each.tag.begin > now_s]
         self._begin([(each.job.job_id, each.begin_s) for each in waiting])
-        latest: Mapping[int, JobRecord] = {}
         batches = _batches(zip(applications, (candidate for candidate, _ in changed), strict=True))
+        # Users change jobs, and Slurm starts some, while jobs are decided.
+        latest = self._read_back([application.job_id for application, _ in batches[0]]) if batches else {}
         for number, batch in enumerate(batches, 1):
             if self._stopping():
                 self._leave_batch(batch, latest, "rlallocd was told to stop")
@@ -109,8 +110,12 @@ class Applier:
                 _log.warning("%d updates stay unfinished until the next cycle: %s", len(batch), err)
 
     def let_go(self, jobs: Sequence[JobRecord]) -> None:
-        """Let jobs go that are still deferred though no update of them is open. Raises SlurmError."""
-        self._begin([(job.job_id, 0) for job in jobs])
+        """Let jobs go that are still deferred though no update of them is open: at their own begin times.
+
+        Raises SlurmError.
+        """
+        tags = ((job.job_id, read_tag(job.admin_comment)) for job in jobs)
+        self._begin([(job_id, tag.user_begin if tag is not None else 0) for job_id, tag in tags])
 
     def undo_limited(self, applications: Sequence[Application], jobs: Mapping[int, JobRecord]) -> None:
         """Give a job its request back if it now waits for a limit that only our change can have reached."""
@@ -125,6 +130,29 @@ class Applier:
         ]
         self._restore(limited, jobs)
 
+    def take_back(self, job: JobRecord, history: JobHistory, why: str) -> bool:
+        """Give a pending job its first request back, whatever was decided since; False if its size is not ours.
+
+        Then it is as submitted, or somebody else has changed it: that stays. Raises SlurmError, StoreError.
+        """
+        begun = [each for each in history.applications if each.state == "begun"]
+        if not begun or _verify(job, begun[-1]).verdict != "as decided":
+            return False
+        with_nice = next((each for each in begun if each.added_nice), begun[-1])
+        restoration = msgspec.structs.replace(
+            begun[-1],
+            state="restoring",
+            original=begun[0].original,
+            record=begun[0].record,
+            own_nice=with_nice.own_nice,
+            added_nice=with_nice.added_nice,
+            begins=False,
+            detail=why,
+            changed_s=time.time(),
+        )
+        self._restore([(self._store.take_back(begun, restoration), why)], {job.job_id: job})
+        return True
+
     def _apply_batch(
         self,
         batch: Sequence[tuple[Application, Candidate]],
@@ -134,24 +162,24 @@ class Applier:
     ) -> dict[int, JobRecord]:
         """Update, read back and begin or restore one batch; returns the reading, of the ``following`` jobs too.
 
-        ``latest`` is the reading of the batch before: a job that others changed since the decision is not touched.
+        ``latest`` is the reading just before: a job that others changed since the decision is not touched.
         """
-        updated: list[Application] = []
+        open_still: list[Application] = []
         refusals: dict[int, str] = {}
         for number, (application, candidate) in enumerate(batch):
             if self._stopping():
                 self._leave_batch(batch[number:], latest, "rlallocd was told to stop")
                 break
-            obstacle = _obstacle(candidate, latest.get(application.job_id))
-            if obstacle:
-                self._leave(application, latest.get(application.job_id, candidate.job), obstacle)
-            else:
-                refusals[application.job_id] = self._update(
-                    _update_plan(application, candidate.job, plans.get(application.decision_id))
-                )
-                updated.append(application)
-        jobs = self._read_back([*(application.job_id for application in updated), *following])
-        self._restore(self._settle(updated, jobs, refusals), jobs)
+            job = latest.get(application.job_id)
+            if job is not None and job.pending:  # an update may take nodes from one that runs
+                if obstacle := _obstacle(candidate, job):
+                    self._leave(application, job, obstacle)
+                    continue
+                plan = _update_plan(application, candidate.job, plans.get(application.decision_id))
+                refusals[application.job_id] = self._update(plan)
+            open_still.append(application)
+        jobs = self._read_back([*(application.job_id for application in open_still), *following])
+        self._restore(self._settle(open_still, jobs, refusals), jobs)
         return jobs
 
     def _settle(
@@ -390,13 +418,12 @@ def _restoration_plan(application: Application, job: JobRecord) -> UpdatePlan:
     return plan if nice is None or not nice.is_in(job) else plan.with_nice(nice.own)
 
 
-def _obstacle(candidate: Candidate, latest: JobRecord | None) -> str:
+def _obstacle(candidate: Candidate, latest: JobRecord) -> str:
     """Why a job must not be changed now, or an empty string."""
     if candidate.deferred_by_us and candidate.tag.begin - time.time() < LEAST_GRACE_LEFT_S:
         return "its grace was nearly over"
-    if latest is not None and (changed := changed_meanwhile(candidate.job, latest)):
-        return f"someone else changed it after the decision: {changed}"
-    return ""
+    changed = changed_meanwhile(candidate.job, latest)
+    return f"someone else changed it after the decision: {changed}" if changed else ""
 
 
 def _deferred(job: JobRecord, application: Application) -> bool:

@@ -1,7 +1,8 @@
 """Answers for users about their own jobs, and nobody else's: a socket that everybody on this machine may connect to.
 
 The kernel says who asks (SO_PEERCRED). The service only reads, in a thread of its own and through its own connection
-to the store. It takes one question after another, each with a time limit: no question delays a decision.
+to the store; ``rlalloc off`` it hands to the loop. It takes one question after another, each with a time limit: no
+question delays a decision.
 """
 
 import contextlib
@@ -26,9 +27,13 @@ from rlalloc.user_messages import (
     MOST_QUESTION_BYTES,
     SOCKET_FILE,
     Answer,
+    AskDecided,
+    AskOff,
     AskSettings,
     AskStory,
+    Decided,
     Denied,
+    Done,
     Question,
     Settings,
     Story,
@@ -36,22 +41,32 @@ from rlalloc.user_messages import (
     decode_question,
     encode_answer,
 )
+from rlallocd.intercept import WAKE_FILE
+from rlallocd.left_alone import OffRequest, OffRequests
 
 _log = logging.getLogger(__name__)
 
-GROUP: Final = "rlalloc"
-"""Its members may read everybody's jobs: they may read the store, too."""
+GROUPS: Final = ("rlalloc", "rlalloc-readers")
+"""Their members may read everybody's jobs. The first may read the store, too; the second may only ask here."""
 _ASK_WITHIN_S: Final = 2.0
+_OFF_WITHIN_S: Final = 8.0
+"""So long may the loop take to come to a request; others wait meanwhile, within their own time limit."""
 _WAITING: Final = 16
 _ACCEPT_AGAIN_S: Final = 1.0
 """After a connection could not be accepted, for want of file descriptors, say."""
 
 
 class Asker(msgspec.Struct, frozen=True):
-    """Who asks: a login name, and whether it may see all jobs."""
+    """Who asks: a login name, and whether it may see all jobs. Only root and the daemon may change all."""
 
     name: str
     sees_all: bool
+    uid: int = -1
+
+    @property
+    def changes_all(self) -> bool:
+        """Whether it may have jobs of others left alone."""
+        return self.uid in (0, os.geteuid())
 
     @classmethod
     def of(cls, uid: int) -> "Asker":
@@ -60,14 +75,19 @@ class Asker(msgspec.Struct, frozen=True):
             name = pwd.getpwuid(uid).pw_name
         except KeyError:
             name = ""
-        return cls(name, uid in (0, os.geteuid()) or _is_member(name))
+        return cls(name, uid in (0, os.geteuid()) or _is_member(name), uid)
+
+    def may_see(self, user: str) -> bool:
+        """Whether this one may see a job of ``user``."""
+        return self.sees_all or (self.name != "" and user == self.name)
 
 
 class UserService:
     """Serves from construction until closed. ``config`` may be replaced at any time."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, off_requests: OffRequests | None = None) -> None:
         self.config = config
+        self._off_requests = off_requests
         self._path = config.runtime_directory / SOCKET_FILE
         self._socket = _listen(self._path)
         self._closing = threading.Event()
@@ -86,17 +106,33 @@ class UserService:
         """The answer to one question."""
         if isinstance(question, AskSettings):
             return Settings(config_as_yaml(_public(self.config)))
-        return self._story(question, asker)
+        if isinstance(question, AskOff):
+            return self._leave_alone(question, asker)
+        return self._read(question, asker)
 
-    def _story(self, question: AskStory, asker: Asker) -> Answer:
+    def _leave_alone(self, question: AskOff, asker: Asker) -> Answer:
+        if self._off_requests is None or not (asker.name or asker.changes_all):
+            return Denied("rlallocd does not know whose jobs are yours: ask an administrator")
+        reason = "".join(each for each in question.reason if each.isprintable())
+        request = OffRequest(question.job_id, asker.name, asker.uid, asker.changes_all, reason)
+        return Done(self._off_requests.ask(request, _OFF_WITHIN_S, self._wake))
+
+    def _wake(self) -> None:
+        """Let the loop cycle, as the plugin does."""
+        with contextlib.suppress(OSError):
+            (self.config.runtime_directory / WAKE_FILE).touch()
+
+    def _read(self, question: AskStory | AskDecided, asker: Asker) -> Answer:
         try:
             with contextlib.closing(Store(self.config.store.url, read_only=True, skip_unreadable=True)) as store:
+                if isinstance(question, AskDecided):
+                    jobs = store.sizes.of(question.job_ids)
+                    return Decided(tuple(job for job in jobs if asker.may_see(job.user)))
                 story = story_of(store, question.job_id)
+                return Story(tuple(each for each in story if asker.may_see(each.decision.user)))
         except StoreError:
             _log.warning("cannot answer users: the store cannot be read")
             return Denied("rlallocd cannot read its store now: try again later")
-        mine = tuple(each for each in story if asker.sees_all or (asker.name and each.decision.user == asker.name))
-        return Story(mine)
 
     def _serve(self) -> None:
         while True:
@@ -151,9 +187,10 @@ def _public(config: Config) -> Config:
 
 
 def _is_member(name: str) -> bool:
-    """Whether a user is in the group that may read the store."""
-    try:
-        group = grp.getgrnam(GROUP)
-        return name in group.gr_mem or pwd.getpwnam(name).pw_gid == group.gr_gid
-    except KeyError:
-        return False
+    """Whether a user is in a group that may read everybody's jobs."""
+    for group_name in GROUPS:
+        with contextlib.suppress(KeyError):
+            group = grp.getgrnam(group_name)
+            if name in group.gr_mem or pwd.getpwnam(name).pw_gid == group.gr_gid:
+                return True
+    return False

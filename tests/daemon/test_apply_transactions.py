@@ -140,10 +140,48 @@ def test_a_burst_is_updated_read_back_and_begun_in_batches(engine: Engine, monke
     assert len([words for words in calls if "NumNodes=1-1" in words]) == 6
     assert len([words for words in calls if "StartTime=now" in words]) == 3
     read_back = [words for words in calls if any(word.startswith("--jobs=") for word in words)]
-    assert len(read_back) == 2  # the third batch has nothing to be read back
+    assert len(read_back) == 3  # before and after the first batch, which reads the second; the third has nothing
     engine.site.wait_for_states(jobs, {"COMPLETED"}, timeout_s=WITHIN_S)
     assert ["gres/gpu=1" in engine.installation.job(job_id)["TRES"] for job_id in jobs] == [True] * 6 + [False]
     assert engine.installation.job(jobs[-1])["TimeLimit"] == "00:05:00"
+
+
+def test_what_users_change_between_decision_and_update_stays(engine: Engine) -> None:
+    """Slurm answered 0 to each of them."""
+    changes = (
+        "TimeLimit=5",
+        "MinMemoryNode=102400",
+        "NumTasks=2",
+        "MinCPUsNode=64",
+        "CPUsPerTask=16",
+        "TresPerNode=gres:gpu:3",
+        "Nice=7",
+    )
+    jobs = [engine.installation.submit(JOB) for _ in changes]
+    decided = [engine.decide(candidate, gpus_per_node=1, cpus_per_task=8) for candidate in engine.candidates(*jobs)]
+    for job_id, change in zip(jobs, changes, strict=True):
+        engine.site.run(["scontrol", "update", f"JobId={job_id}", change], user=USER)
+    theirs = {job_id: engine.size(job_id) for job_id in jobs}
+    engine.applier.apply(decided)
+    for (_, decision), change in zip(decided, changes, strict=True):
+        application = engine.application(decision)
+        assert application.state == "left", change
+        assert "someone else changed it after the decision" in application.detail
+        assert engine.size(decision.job_id) == theirs[decision.job_id], change
+
+
+def test_a_job_that_runs_by_now_is_not_updated(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An update may take nodes and time from a job that runs."""
+    job_id = engine.installation.submit(JOB.replace(": torchrun", "sleep 30; : torchrun"))
+    decided = engine.decide(engine.candidates(job_id)[0], gpus_per_node=1, cpus_per_task=8)
+    engine.slurm.begin([job_id], 0)
+    engine.site.wait_for_states([job_id], {"RUNNING"}, timeout_s=WITHIN_S)
+    sent: list[UpdatePlan] = []
+    monkeypatch.setattr(engine.slurm, "update", sent.append)
+    engine.applier.apply([decided])
+    assert not sent
+    application = engine.application(decided[1])
+    assert (application.state, application.detail) == ("left", "it started as submitted")
 
 
 def _waiting_job(engine: Engine) -> int:
@@ -169,6 +207,19 @@ def test_a_job_that_does_not_wait_for_us_is_updated_where_it_stands(engine: Engi
     engine.site.run(["scontrol", "release", str(job_id)])
     engine.site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=WITHIN_S)
     assert "gres/gpu=1" in engine.installation.job(job_id)["TRES"]
+
+
+def test_nobody_begins_before_the_begin_time_of_its_own(engine: Engine) -> None:
+    """One of before the end of the grace: resized, kept as submitted, and let go by a daemon that stops."""
+    jobs = [engine.installation.submit(JOB, "--begin=now+100") for _ in range(3)]
+    resized, kept, let_go = engine.candidates(*jobs)
+    engine.applier.apply([engine.decide(resized, gpus_per_node=1), engine.decide(kept)])
+    engine.applier.let_go([let_go.job])
+    for candidate in (resized, kept, let_go):
+        assert candidate.tag.user_begin < candidate.tag.begin
+        assert (
+            engine.slurm.read_back([candidate.job.job_id])[candidate.job.job_id].begin_s == candidate.tag.user_begin
+        )
 
 
 def test_an_update_in_place_that_fails_leaves_the_job_as_before_it(

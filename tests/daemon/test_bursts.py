@@ -4,14 +4,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from rlalloc.job import JobView
 from rlalloc.store import Decision, Store
+from rlallocd import decisions
 from rlallocd.agent_client import AgentClient
-from rlallocd.candidates import Candidate, find_candidates
+from rlallocd.candidates import Candidate, find_candidates, job_view
 from rlallocd.decisions import Snapshot, decide
 from rlallocd.slurm import JobRecord, Slurm
 from rlallocd.transactions import Applier
@@ -78,6 +80,38 @@ def test_each_job_that_is_decided_is_a_sign_of_life(queue: list[JobRecord]) -> N
     decide(find_candidates(queue, ENFORCE, set()), snapshot, ENFORCE, agent, lambda: seen.append(None))
     agent.close()
     assert len(seen) >= JOBS
+
+
+def test_an_odd_job_does_not_keep_others_from_being_decided(
+    queue: list[JobRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    def odd(candidate: Candidate, *rest: Any) -> JobView:
+        if candidate.job.job_id == 3:
+            raise ZeroDivisionError("of this job")
+        return job_view(candidate, *rest)
+
+    monkeypatch.setattr(decisions, "job_view", odd)
+    agent = AgentClient("ipc:///nowhere", 0.01)
+    snapshot = Snapshot(time.time(), tuple(queue), (NODE,), {}, None)
+    decided = decide(find_candidates(queue, ENFORCE, set()), snapshot, ENFORCE, agent)
+    agent.close()
+    reasons = {decision.job_id: decision.reason.partition(":")[0] for _, decision in decided}
+    assert [job_id for job_id, reason in reasons.items() if reason == "internal-error"] == [3]
+    assert len([reason for reason in reasons.values() if reason == "no-agent"]) == JOBS - 1
+
+
+@pytest.mark.parametrize(("left_s", "reasons"), [(20.0, set()), (9.0, {"no-gpu-node"})])
+def test_nodes_that_are_not_ready_yet_are_waited_for(
+    queue: list[JobRecord], left_s: float, reasons: set[str]
+) -> None:
+    """As they are for some seconds after slurmctld's start: the job cannot start there either."""
+    agent = AgentClient("ipc:///nowhere", 0.01)
+    unready = msgspec.structs.replace(NODE, usable=False)
+    snapshot = Snapshot(BEGIN_S - left_s, tuple(queue), (unready,), {}, None)
+    decided = decide(find_candidates(queue, ENFORCE, set()), snapshot, ENFORCE, agent)
+    agent.close()
+    assert {decision.reason.partition(":")[0] for _, decision in decided} == reasons
 
 
 def test_a_range_without_end_does_not_keep_the_daemon_busy(queue: list[JobRecord]) -> None:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from rlalloc.config import Config, DaemonSection, StoreSection
+from rlalloc.errors import StoreError
 from rlalloc.past_job import PastJob
 from rlalloc.store import Store
 from rlallocd.agent_client import AgentClient
@@ -127,6 +128,22 @@ def test_another_error_of_the_operating_system_is_named_itself(
     assert "Cannot allocate memory" in caplog.text
 
 
+def test_a_fault_of_ours_does_not_end_the_daemon(make: MakeController, caplog: pytest.LogCaptureFixture) -> None:
+    """Else each start would end in the same way, as long as that job waits."""
+
+    def fault(_command: str) -> None:
+        raise ValueError("something odd")
+
+    slurm = SlurmInMemory(called=fault)
+    controller = make(slurm)
+    controller.cycle()
+    assert controller.counters["internal_errors"] == 1
+    assert "an error in rlalloc, jobs run as submitted: ValueError('something odd')" in caplog.text
+    slurm.called = lambda _: None
+    controller.cycle()
+    assert controller.counters["internal_errors"] == 1
+
+
 def test_calls_of_sacct_are_in_the_budget(make: MakeController, store: Store) -> None:
     """As many as there are, however many jobs have ended: the store gives a thousand at a time."""
     store.add_decisions(
@@ -200,6 +217,27 @@ def test_a_decision_keeps_how_long_its_job_was_expected_to_run(config: Config, s
     assert decision.run_time is not None
     assert decision.run_time.median_s == pytest.approx(777, abs=1)
     assert decision.reference_s == pytest.approx(777, abs=1)
+
+
+def test_a_store_that_fails_keeps_no_job_waiting(
+    config: Config, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk: what cannot be decided is let go at once, at its own begin time, and not after the grace."""
+    grace_over_s = int(time.time()) + 3600
+    job = pending_job(7, begin_s=grace_over_s, reason="BeginTime")
+    job = msgspec.structs.replace(job, admin_comment=job.admin_comment.replace("begin=2000", f"begin={grace_over_s}"))
+    slurm, agent = SlurmInMemory([job]), AgentClient("ipc:///nowhere", 0.01)
+
+    def full(_: object) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(store, "add_decisions", full)
+    enforcing = msgspec.structs.replace(config, mode="enforce", rules=ENFORCE.rules)
+    controller = Controller(enforcing, slurm, store, agent)  # type: ignore[arg-type]
+    controller.cycle()
+    agent.close()
+    assert controller.counters["store_errors"] == 1
+    assert slurm.begun == [7]
 
 
 def test_a_size_that_no_node_holds_is_taken_back_where_no_limits_are_enforced(

@@ -34,6 +34,7 @@ class HalfAnHour:
         self.running: dict[str, float] = {}
         self.fails = False
         self.knows = True
+        self.all_read = True
 
     def estimate(self, jobs: Sequence[JobFacts], _now_s: float) -> Sequence[RunTimeEstimate | None]:
         if self.fails:
@@ -85,6 +86,19 @@ def test_each_job_is_asked_about_once_ours_or_not(predictor: HalfAnHour, expecte
         RunTimeEstimate(600.0, 1800.0, 3600.0, "a test"),
     ]
     assert predictor.running == {"8": 9000.0}
+
+
+def test_estimates_from_the_oldest_past_jobs_are_made_again(
+    predictor: HalfAnHour, expected: ExpectedRunTimes
+) -> None:
+    """After a start, the past is read over several cycles."""
+    predictor.all_read = False
+    for _ in range(2):
+        expected.of([pending_job(7)], NOW_S)
+    predictor.all_read = True
+    for _ in range(3):
+        expected.of([pending_job(7)], NOW_S)
+    assert len(predictor.asked) == 2
 
 
 def test_the_fingerprint_of_a_script_is_told(predictor: HalfAnHour, expected: ExpectedRunTimes) -> None:

@@ -7,14 +7,17 @@ import msgspec
 from rlalloc.config import Config, Rule
 from rlalloc.errors import HistoryError
 from rlalloc.past_job import PastJob
+from rlalloc.speed.profile_file import AppliesTo, ProfilePoint, Size
 from rlalloc.usage.family_kills import FamilyKills, Kill
 from rlalloc.usage.past_bounds import NO_NEEDS
 from rlalloc.usage.past_usage import PastUsage
+from rlalloc.usage.profiled_needs import ProfiledFloors
 from rlalloc.usage.trimming_rules import TrimmingSection
 from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews
 from rlallocd.job_tag import read_tag
 from rlallocd.known_usage import KnownUsage, as_past_job
+from tests.core.profiles import measured, profile
 from tests.daemon.slurm_in_memory import NODE
 from tests.daemon.test_needs_of_jobs import REQUEST
 from tests.daemon.test_request_sizes_and_tags import JOB
@@ -68,6 +71,20 @@ def test_a_job_like_past_jobs_gets_their_floor_under_the_names_of_the_history() 
     assert minimum() == (40_000.0 * 1.1 / 8, "past jobs")
     past.kills.add(f"user-{JOB.user}", JOB.name, Kill(5, "out-of-memory", 0.0, 8))
     assert minimum() == (32_000.0, "request")
+
+
+def test_a_profile_raises_the_floor_of_jobs_that_it_names_as_they_are_called() -> None:
+    """Users and names of past jobs are pseudonyms here, those of profiles are not."""
+    peak = ProfilePoint(
+        size=Size(gpus=8, nodes=1, cpus_per_gpu=4), outcome="measured", measured=measured(1e4, host_mem_mib=60_000)
+    )
+    named = profile(0.9, AppliesTo(jobs=(JOB.name,), users=(JOB.user,)))
+    profiles = [msgspec.structs.replace(named, points=(peak,))]
+    usage = KnownUsage(learned(), Counter(), disguised, lambda: profiles)
+    assert usage(JOB, REQUEST).profiled == ProfiledFloors(named.name, 60_000.0 * 1.1, None)
+    assert usage(msgspec.structs.replace(JOB, name="other"), REQUEST).profiled is None
+    profiles.clear()
+    assert usage(JOB, REQUEST).profiled is None
 
 
 def test_what_cannot_be_found_out_trims_nothing_and_is_counted() -> None:

@@ -72,8 +72,13 @@ def test_a_long_history_is_read_over_several_looks(
     store.history.add([past(number, 500.0, NOW_S - 100.0 + number // 3) for number in range(10)])
     predictor = SitePredictor(store, tmp_path / "run_times")
     facts = facts_of(past(99, 1.0))
-    sources = [known.source.split()[0] for _ in range(4) for known in predictor.estimate([facts], NOW_S) if known]
-    assert sources == ["4", "8", "10", "10"]
+    looks = [
+        (known.source.split()[0], predictor.all_read)
+        for _ in range(4)
+        for known in predictor.estimate([facts], NOW_S)
+        if known
+    ]
+    assert looks == [("4", False), ("8", False), ("10", True), ("10", True)]
 
 
 def test_a_job_that_ends_in_the_future_hides_none(

@@ -71,6 +71,7 @@ def test_one_with_a_size_that_cannot_be_is_left_out(config: Config) -> None:
 def test_a_broken_one_does_not_keep_others_out(config: Config) -> None:
     folder = config.speed.profiles
     (folder / "a.yaml").write_bytes(b"\x00")
+    (folder / "c.yaml").symlink_to(folder / "gone")
     write_profile(profile(0.1, NAMED), folder / "b.yaml")
     speeds = FamilySpeeds()
     looked(config, speeds)

@@ -17,10 +17,13 @@ import sqlalchemy as sa
 from rlalloc.config import Config, StoreSection
 from rlalloc.store import Store
 from rlalloc.user_messages import (
+    MOST_JOBS_ASKED,
     MOST_QUESTION_BYTES,
     SOCKET_FILE,
+    AskDecided,
     AskSettings,
     AskStory,
+    Decided,
     Denied,
     Settings,
     Story,
@@ -67,11 +70,25 @@ def test_each_user_sees_their_own_jobs(service: UserService) -> None:
     assert jobs_of(service.answer(AskStory(7), Asker("", sees_all=True))) == [7]
 
 
+def test_each_user_sees_the_sizes_of_their_own_jobs(service: UserService, folder: Path) -> None:
+    for asker, own in (
+        (Asker("nobody", sees_all=False), [8]),
+        (Asker("", sees_all=False), []),
+        (Asker.of(0), [7, 8]),
+    ):
+        answer = service.answer(AskDecided((7, 8, 9)), asker)
+        assert isinstance(answer, Decided)
+        assert [job.job_id for job in answer.jobs] == own
+    largest = tuple(range((1 << 32) - MOST_JOBS_ASKED, 1 << 32))
+    assert ask_daemon(folder, AskDecided(largest)) == Decided(())
+
+
 def test_who_may_see_all() -> None:
     """Root, the daemon's own user, the group that may read the store; not somebody without a login name."""
     assert Asker.of(0).sees_all
     assert Asker.of(os.geteuid()).sees_all
-    assert Asker.of(OTHER) == Asker("", sees_all=False)
+    assert Asker.of(OTHER) == Asker("", sees_all=False, uid=OTHER)
+    assert not Asker.of(OTHER).changes_all
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")

@@ -1,5 +1,6 @@
 """Slurm, behind one package: nothing else in rlalloc runs its commands or imports pyslurm."""
 
+from rlallocd.slurm.accounted_runs import AccountedRun, RunFilter, Span, runs_in, span_of
 from rlallocd.slurm.accounting import JOBS_PER_CALL
 from rlallocd.slurm.batch_jobs import ENDED, BatchJobs, BatchState
 from rlallocd.slurm.connection import Slurm, connect
@@ -22,6 +23,7 @@ __all__ = [
     "ENDED",
     "FIRST_SPAN_S",
     "JOBS_PER_CALL",
+    "AccountedRun",
     "AccountingRecord",
     "AssociationRecord",
     "BackOff",
@@ -39,10 +41,12 @@ __all__ = [
     "QosRecord",
     "RequestFields",
     "ReservationRecord",
+    "RunFilter",
     "SiteLimits",
     "Slurm",
     "SlurmError",
     "SlurmUnavailable",
+    "Span",
     "UnexpectedAnswer",
     "UpdatePlan",
     "UpdateRefused",
@@ -50,5 +54,7 @@ __all__ = [
     "ended_jobs",
     "in_spans",
     "next_span_s",
+    "runs_in",
     "shorter_span_s",
+    "span_of",
 ]

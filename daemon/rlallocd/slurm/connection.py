@@ -3,7 +3,7 @@
 import importlib
 import importlib.metadata
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rlalloc.config import SlurmSection
 from rlalloc.history import ReadTally
@@ -49,6 +49,10 @@ class Slurm:
         self.begin = self._control.begin
         self.set_nice = self._control.set_nice
         self.forget_limits = self._limits.forget
+
+    def time_calls(self, took: Callable[[str, float], None]) -> None:
+        """Have ``took`` called after each of Slurm's commands, with the command and its seconds."""
+        self._commands.took = took
 
     def set_command_timeout(self, timeout_s: float) -> None:
         """Give Slurm's commands another time limit from the next one on."""

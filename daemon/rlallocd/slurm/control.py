@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from rlallocd.slurm.admin_level import own_admin_level
 from rlallocd.slurm.partition_text import read_partitions
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer
@@ -30,6 +31,7 @@ class Control:
             limits_enforced=not {"limits", "safe"}.isdisjoint(enforce),
             gpus_accounted="gres/gpu" in values.get("AccountingStorageTRES", ""),
             has_task_prolog=values.get("TaskProlog", "(null)") != "(null)",
+            admin_level=own_admin_level(self._commands, values.get("SlurmUser", "").partition("(")[0]),
             max_mem_mib_per_node=_number(values.get("MaxMemPerNode", "")),
             max_mem_mib_per_cpu=_number(values.get("MaxMemPerCPU", "")),
         )

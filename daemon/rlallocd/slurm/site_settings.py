@@ -1,37 +1,44 @@
-"""What slurm.conf and the accounting database say about a site, for checks by people; read in three calls."""
+"""What slurm.conf and the accounting database say about a site, for checks by people; read in four calls."""
 
 import re
 
 import msgspec
 
+from rlallocd.slurm.admin_level import admin_level_of
 from rlallocd.slurm.partition_text import read_partitions
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import SlurmError
+from rlallocd.slurm.slurm_records import AdminLevel
 
 
 class SiteSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings that rlalloc depends on. ``accounts`` is None where slurmdbd does not answer.
 
-    ``task_prolog`` and ``slurm_user`` are empty where slurm.conf has none. ``booted_s`` is when slurmctld started,
-    ``clock_s`` what its clock showed when it answered; 0 where it did not say.
+    ``task_prolog``, ``task_epilog`` and ``slurm_user`` are empty where slurm.conf has none. ``accounting_flags`` are
+    in lower case. ``booted_s`` is when slurmctld started, ``clock_s`` what its clock showed when it answered; 0 where
+    it did not say. ``admin_level`` is that of ``daemon_user``, as which rlallocd's unit runs.
     """
 
     slurm_version: str
     cluster: str
     slurm_user: str
     task_prolog: str
+    task_epilog: str = ""
     job_submit_plugins: frozenset[str]
     accounting_tres: frozenset[str]
     accounting_storage: str
+    accounting_flags: frozenset[str] = frozenset()
     gathers: str
     slurm_conf: str
     booted_s: float
     clock_s: float
     partitions: frozenset[str]
     accounts: frozenset[str] | None
+    daemon_user: str
+    admin_level: AdminLevel
 
 
-def read_site_settings(commands: Commands) -> SiteSettings:
+def read_site_settings(commands: Commands, daemon_user: str) -> SiteSettings:
     """Ask slurmctld and slurmdbd. Raises SlurmError if slurmctld does not answer."""
     text = commands.run("scontrol", "show", "config")
     partitions = read_partitions(commands.run("scontrol", "show", "partition", "--oneliner", "--all"))
@@ -41,7 +48,9 @@ def read_site_settings(commands: Commands) -> SiteSettings:
         )
     except SlurmError:
         accounts = None
-    return settings_of(text, frozenset(partitions), accounts)
+    found = settings_of(text, frozenset(partitions), accounts)
+    level = admin_level_of(commands, daemon_user, found.slurm_user)
+    return msgspec.structs.replace(found, daemon_user=daemon_user, admin_level=level)
 
 
 def settings_of(text: str, partitions: frozenset[str], accounts: frozenset[str] | None) -> SiteSettings:
@@ -58,14 +67,18 @@ def settings_of(text: str, partitions: frozenset[str], accounts: frozenset[str] 
         cluster=values.get("ClusterName", ""),
         slurm_user=values.get("SlurmUser", "").partition("(")[0],
         task_prolog=values.get("TaskProlog", ""),
+        task_epilog=values.get("TaskEpilog", ""),
         job_submit_plugins=_names(values.get("JobSubmitPlugins", "")),
         accounting_tres=_names(values.get("AccountingStorageTRES", "")),
         accounting_storage=values.get("AccountingStorageType", ""),
+        accounting_flags=_names(values.get("AccountingStoreFlags", "").lower()),
         gathers=values.get("JobAcctGatherType", ""),
         booted_s=float(boot) if boot.isdigit() else 0.0,
         clock_s=float(clock[1]) if clock is not None else 0.0,
         partitions=partitions,
         accounts=accounts,
+        daemon_user="",
+        admin_level="none",
     )
 
 

@@ -2,8 +2,9 @@
 
 import os
 import subprocess
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rlallocd.slurm.slurm_errors import SlurmUnavailable, UnknownJob, UpdateRefused
@@ -31,15 +32,16 @@ class Commands:
         self._environment = os.environ | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
         self.calls: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
+        self.took: Callable[[str, float], None] = lambda _command, _seconds: None
+        """Called after each command with its name and its seconds, however it ended."""
 
     def run(self, *words: str) -> str:
         """Return what the command printed. Raises SlurmUnavailable, or UpdateRefused with Slurm's own words."""
-        with self._counted(words):
-            done = self._run(words)
-            if done.returncode:
-                refusal = UnknownJob if _UNKNOWN_JOB in _said(done) else UpdateRefused
-                raise refusal(f"{' '.join(words)}: {_said(done)}")
-            return done.stdout
+        return self._done(words).stdout
+
+    def run_verbosely(self, *words: str) -> str:
+        """Return what the command wrote to standard error. Raises SlurmUnavailable or UpdateRefused."""
+        return self._done(words).stderr
 
     def converse(self, *words: str, lines: Sequence[str]) -> str:
         """Return what a command prints that reads ``lines`` from standard input; nothing for a line that it refuses.
@@ -49,15 +51,26 @@ class Commands:
         with self._counted((*words, *lines[0].split()[:1])):
             return self._run(words, "\n".join((*lines, ""))).stdout
 
+    def _done(self, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        with self._counted(words):
+            done = self._run(words)
+            if done.returncode:
+                refusal = UnknownJob if _UNKNOWN_JOB in _said(done) else UpdateRefused
+                raise refusal(f"{' '.join(words)}: {_said(done)}")
+            return done
+
     @contextmanager
     def _counted(self, words: Sequence[str]) -> Iterator[None]:
         command = _name(words)
         self.calls[command] += 1
+        called_s = time.monotonic()
         try:
             yield
         except (SlurmUnavailable, UpdateRefused):
             self.errors[command] += 1
             raise
+        finally:
+            self.took(command, time.monotonic() - called_s)
 
     def _run(self, words: Sequence[str], standard_input: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command, however it ends. Raises SlurmUnavailable."""

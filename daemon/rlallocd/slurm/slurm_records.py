@@ -2,9 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
+
+AdminLevel = Literal["slurm", "admin", "operator", "none"]
+"""``slurm`` is root or SlurmUser, who need no level. An operator may change all fields of a job but AdminComment."""
 
 
 class RequestFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,7 +209,8 @@ class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What rlallocd needs to know of slurm.conf. ``limits_enforced``: associations' and QOS' limits bind.
 
-    ``has_task_prolog``: it names a TaskProlog, ours or one that is to call ours.
+    ``has_task_prolog``: it names a TaskProlog, ours or one that is to call ours. ``admin_level`` is what slurmctld
+    lets the user of this process do.
     """
 
     slurm_version: str
@@ -214,6 +218,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
     limits_enforced: bool
     gpus_accounted: bool
     has_task_prolog: bool = True
+    admin_level: AdminLevel = "slurm"
     max_mem_mib_per_node: int | None = None
     max_mem_mib_per_cpu: int | None = None
 

@@ -1,0 +1,140 @@
+"""``rlalloc off JOBID``: a pending job that its user, or root, wants left alone gets its request back and keeps it.
+
+Slurm lets no user change an AdminComment, so users ask through the daemon's socket. The thread that serves it
+(``rlallocd.user_service``) hands the request to the loop, which alone changes jobs. The job's tag then says
+``skip=off``: it holds for as long as the job does, whatever is restarted.
+"""
+
+import logging
+import queue
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as TooLate
+from typing import Final
+
+import msgspec
+
+from rlalloc.errors import StoreError
+from rlalloc.store import JobHistory, Store
+from rlalloc.user_messages import UserServiceError
+from rlallocd.job_tag import fits_slurmdbd, read_tag, with_plan_note, with_skip
+from rlallocd.slurm import JobRecord, Slurm, SlurmError, UpdatePlan, UpdateRefused
+from rlallocd.transactions import Applier
+
+_log = logging.getLogger(__name__)
+
+OFF: Final = "off"
+"""The name of the reason for which such a job is skipped."""
+_LATER: Final = "slurmctld or the store does not answer rlallocd now: try again later"
+
+
+class OffRequest(msgspec.Struct, frozen=True):
+    """Who wants which job left alone, and why. ``any_job``: not only one of ``user``."""
+
+    job_id: int
+    user: str
+    uid: int
+    any_job: bool
+    reason: str = ""
+
+    @property
+    def who(self) -> str:
+        """Who asks, for the log and the journal."""
+        why = f": {self.reason}" if self.reason else ""
+        return f"{self.user or 'a user without a name'} (uid {self.uid}) asked to leave it alone{why}"
+
+
+class OffRequests:
+    """Requests on their way from the thread that serves users to the loop."""
+
+    def __init__(self) -> None:
+        self._waiting: queue.SimpleQueue[tuple[OffRequest, Future[str]]] = queue.SimpleQueue()
+
+    def ask(self, request: OffRequest, within_s: float, wake: Callable[[], None]) -> str:
+        """What the loop did, in words. Raises UserServiceError if it refuses, or does not come to it in time."""
+        answer: Future[str] = Future()
+        self._waiting.put((request, answer))
+        wake()
+        try:
+            return answer.result(within_s)
+        except (TooLate, CancelledError):
+            if answer.cancel():
+                raise UserServiceError(_LATER) from None
+            return answer.result(within_s)  # the loop is at it
+
+    def take(self) -> list[tuple[OffRequest, "Future[str]"]]:
+        """Those that nobody has given up."""
+        taken = []
+        while not self._waiting.empty():
+            request, answer = self._waiting.get()
+            if answer.set_running_or_notify_cancel():
+                taken.append((request, answer))
+        return taken
+
+
+class LeftAlone:
+    """Carries requests out, in the loop."""
+
+    def __init__(self, slurm: Slurm, store: Store, applier: Applier) -> None:
+        self.requests = OffRequests()
+        self._slurm = slurm
+        self._store = store
+        self._applier = applier
+
+    def carry_out(self, jobs: Sequence[JobRecord]) -> tuple[JobRecord, ...]:
+        """Answer all requests; return the jobs with their new tags. Raises SlurmUnavailable, StoreError."""
+        marked: dict[int, str] = {}
+        taken = self.requests.take()
+        try:
+            for request, answer in taken:
+                try:
+                    answer.set_result(self._leave(request, jobs, marked))
+                except (UserServiceError, UpdateRefused) as err:
+                    answer.set_exception(UserServiceError(str(err)))
+        except (SlurmError, StoreError):
+            for _, answer in taken:
+                if not answer.done():
+                    answer.set_exception(UserServiceError(_LATER))
+            raise
+        return tuple(
+            msgspec.structs.replace(job, admin_comment=marked[job.base_id]) if job.base_id in marked else job
+            for job in jobs
+        )
+
+    def _leave(self, request: OffRequest, jobs: Sequence[JobRecord], marked: dict[int, str]) -> str:
+        """Mark one job and give it its request back; say what was done. Raises UserServiceError, SlurmError."""
+        number = request.job_id
+        mine = [job for job in jobs if job.base_id == number and (request.any_job or job.user == request.user)]
+        if not mine:
+            raise UserServiceError(f"no job {number} of yours is in the queue")
+        job = next((each for each in mine if each.pending), None)
+        if job is None:
+            raise UserServiceError(f"job {number} has started: rlalloc never changes a job that has")
+        tag = read_tag(marked.get(number, job.admin_comment))
+        if tag is None:
+            return f"rlalloc does not cover job {number}: it is as submitted"
+        if tag.skip == OFF:
+            return f"job {number} is left alone already"
+        if job.is_split:
+            raise UserServiceError(
+                f"some tasks of array {number} have started, and Slurm changes the rest only together: they keep "
+                "their size"
+            )
+        comment = with_plan_note(with_skip(job.admin_comment, OFF), None)
+        if not fits_slurmdbd(comment):
+            raise UserServiceError(f"the AdminComment of job {number} is full: ask an administrator")
+        history = self._store.histories({(number, job.submitted_s)}).get((number, job.submitted_s))
+        if history is not None and history.is_open:  # it would end in a size of ours afterwards
+            raise UserServiceError(f"rlalloc is changing job {number} just now: try again in a few seconds")
+        self._slurm.update(UpdatePlan(job_id=number, fields=(("AdminComment", comment),)))
+        marked[number] = comment
+        _log.info("job %d is left alone from now on: %s", number, request.who, extra={"job_id": number})
+        return self._give_back(msgspec.structs.replace(job, job_id=number, admin_comment=comment), history, request)
+
+    def _give_back(self, job: JobRecord, history: JobHistory | None, request: OffRequest) -> str:
+        done = f"job {job.job_id} is left alone from now on"
+        if history is None:
+            return f"{done}; it runs as submitted"
+        if not self._applier.take_back(job, history, request.who):
+            return f"{done}; it keeps the size that it has"
+        return f"{done}; it has its request back: {history.request.describe()}"

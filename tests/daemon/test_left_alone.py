@@ -1,0 +1,164 @@
+"""`rlalloc off JOBID` on a real slurmctld: the request comes back, whatever was decided, and to nobody else."""
+
+import msgspec
+import pytest
+
+from rlalloc.user_messages import UserServiceError
+from rlalloc_testbed import USER
+from rlallocd.candidates import find_candidates, find_redecision_candidates
+from rlallocd.job_tag import read_tag, with_skip
+from rlallocd.left_alone import LeftAlone, OffRequest
+from rlallocd.request_sizes import Skipped, check_form
+from rlallocd.slurm import JobRecord, SlurmUnavailable, UpdatePlan
+from tests.daemon.test_apply_transactions import JOB, Engine, _waiting_job, engine
+
+__all__ = ["engine"]
+pytestmark = pytest.mark.slurm
+
+
+def left_alone(engine: Engine, request: OffRequest) -> tuple[str, dict[int, JobRecord]]:
+    """What the loop answers in its next cycle, and the jobs as it then goes on with them."""
+    part = LeftAlone(engine.slurm, engine.store, engine.applier)
+    after: dict[int, JobRecord] = {}
+    answer = part.requests.ask(
+        request, 1, lambda: after.update({job.job_id: job for job in part.carry_out(engine.slurm.jobs())})
+    )
+    return answer, after
+
+
+def own(job_id: int) -> OffRequest:
+    return OffRequest(job_id, USER, 1234, any_job=False, reason="it measures speed")
+
+
+def _fails(_: object) -> None:
+    raise SlurmUnavailable("it is down")
+
+
+def test_a_job_that_was_resized_twice_has_its_first_request_again(engine: Engine) -> None:
+    """With its time limit; the journal says who asked, and no daemon decides it again."""
+    job_id = _waiting_job(engine)
+    request = engine.size(job_id)
+    for changes in ({"gpus_per_node": 2, "time_limit_s": 1200}, {"gpus_per_node": 1, "time_limit_s": 2400}):
+        engine.applier.apply([engine.decide(engine.candidates(job_id)[0], **changes)])
+        assert engine.size(job_id).gpus_per_node == changes["gpus_per_node"]
+    answer, after = left_alone(engine, own(job_id))
+    assert "it has its request back: 1 node" in answer
+    assert engine.size(job_id) == request
+    ((_, history),) = engine.store.histories({(job_id, after[job_id].submitted_s)}).items()
+    assert [each.state for each in history.applications] == ["restored"] * 3
+    assert all(f"{USER} (uid 1234) asked" in each.detail for each in history.applications)
+    assert (history.size, history.applied) == (request, False)
+    now = engine.slurm.read_back([job_id])[job_id]
+    tag = read_tag(now.admin_comment)
+    assert tag is not None
+    assert tag.skip == "off"
+    assert read_tag(after[job_id].admin_comment) == tag
+    waiting = msgspec.structs.replace(now, reason="Resources")
+    assert find_redecision_candidates([waiting], engine.config, 0.0) == ()
+    assert left_alone(engine, own(job_id))[0] == f"job {job_id} is left alone already"
+    engine.site.run(["scontrol", "release", str(job_id)])
+    engine.site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=300)
+    assert "gres/gpu=4" in engine.installation.job(job_id)["TRES"]
+
+
+def test_a_job_that_does_not_say_how_many_nodes(engine: Engine) -> None:
+    """Slurmctld guesses a number of nodes for the restored job, and the restoration ends nevertheless."""
+    script = JOB.replace("--nodes=1 ", "").replace("--ntasks-per-node=1 ", "").replace("#RLALLOC gpus=1-2\n", "")
+    job_id = engine.installation.submit(script, "--hold")
+    engine.applier.apply([engine.decide(engine.candidates(job_id)[0], gpus_per_node=2)])
+    assert engine.size(job_id).gpus == 2
+    left_alone(engine, own(job_id))
+    assert engine.store.open_applications() == ()
+    assert engine.slurm.read_back([job_id])[job_id].fields.gpus_per_node == 4
+
+
+def test_a_job_that_is_not_decided_yet_is_skipped_by_name(engine: Engine) -> None:
+    job_id = engine.installation.submit(JOB)
+    answer, after = left_alone(engine, own(job_id))
+    assert answer == f"job {job_id} is left alone from now on; it runs as submitted"
+    (candidate,) = find_candidates([after[job_id]], engine.config, set())
+    assert candidate.deferred_by_us
+    with pytest.raises(Skipped, match="to be left alone"):
+        check_form(candidate.job, candidate.tag.skip)
+
+
+def test_a_size_that_somebody_else_set_since_stays(engine: Engine) -> None:
+    job_id = _waiting_job(engine)
+    engine.applier.apply([engine.decide(engine.candidates(job_id)[0], gpus_per_node=2)])
+    engine.site.run(["scontrol", "update", f"JobId={job_id}", "MinMemoryNode=10240"], user=USER)
+    changed = engine.size(job_id)
+    answer, _ = left_alone(engine, own(job_id))
+    assert answer == f"job {job_id} is left alone from now on; it keeps the size that it has"
+    assert engine.size(job_id) == changed
+
+
+def test_a_job_whose_update_is_under_way_is_not_left_in_our_size(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm failed between an update and its reading: who asks then has to ask again, and gets the request."""
+    job_id = _waiting_job(engine)
+    request = engine.size(job_id)
+    decided = [engine.decide(engine.candidates(job_id)[0], gpus_per_node=2)]
+    with monkeypatch.context() as patched:
+        update = engine.slurm.update
+
+        def fails_from_then_on(plan: UpdatePlan) -> None:
+            update(plan)
+            patched.setattr(engine.slurm, "read_back", _fails)
+
+        patched.setattr(engine.slurm, "update", fails_from_then_on)
+        with pytest.raises(SlurmUnavailable):
+            engine.applier.apply(decided)
+    assert engine.size(job_id).gpus_per_node == 2
+    with pytest.raises(UserServiceError, match="try again in a few seconds"):
+        left_alone(engine, own(job_id))
+    tag = read_tag(engine.slurm.read_back([job_id])[job_id].admin_comment)
+    assert tag is not None
+    assert tag.skip != "off"
+    engine.applier.finish(engine.store.open_applications())
+    assert "it has its request back" in left_alone(engine, own(job_id))[0]
+    assert engine.size(job_id) == request
+
+
+def test_nobody_elses_job_and_none_that_runs(engine: Engine) -> None:
+    """Root may have any pending job left alone; the refusal does not say whether there is such a job."""
+    job_id = _waiting_job(engine)
+    running = engine.site.sbatch("#!/bin/sh\nsleep 300\n", user=USER)
+    engine.site.wait_for_states([running], {"RUNNING"})
+    for request in (OffRequest(job_id, "llm-mallory", 9, any_job=False), own(999_999)):
+        with pytest.raises(UserServiceError, match="of yours is in the queue"):
+            left_alone(engine, request)
+    with pytest.raises(UserServiceError, match="has started"):
+        left_alone(engine, own(running))
+    assert "left alone from now on" in left_alone(engine, OffRequest(job_id, "root", 0, any_job=True))[0]
+    no_llm = engine.site.sbatch("#!/bin/sh\ntrue\n", user=USER, options=["--hold"])
+    assert "does not cover" in left_alone(engine, own(no_llm))[0]
+
+
+def test_without_slurmctld_the_user_hears_so(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_id = _waiting_job(engine)
+
+    part = LeftAlone(engine.slurm, engine.store, engine.applier)
+    monkeypatch.setattr(engine.slurm, "update", _fails)
+
+    def cycle() -> None:
+        with pytest.raises(SlurmUnavailable):
+            part.carry_out(engine.slurm.jobs())
+
+    with pytest.raises(UserServiceError, match="try again later"):
+        part.requests.ask(own(job_id), 1, cycle)
+    with pytest.raises(UserServiceError, match="try again later"):  # no cycle comes
+        part.requests.ask(own(job_id), 0.01, lambda: None)
+    assert part.requests.take() == []
+
+
+@pytest.mark.parametrize(
+    ("comment", "tagged"),
+    [
+        ("site rlalloc:v=1;mode=enforce;ask= rlalloc-decision:x", "site rlalloc:v=1;mode=enforce;ask=;skip=off"),
+        ("rlalloc:v=1;skip=time-min;mode=enforce", "rlalloc:v=1;mode=enforce;skip=off"),
+    ],
+)
+def test_the_tag_names_the_reason_once(comment: str, tagged: str) -> None:
+    assert with_skip(comment, "off").startswith(tagged)
+    assert with_skip(with_skip(comment, "off"), "off") == with_skip(comment, "off")

@@ -1,0 +1,222 @@
+"""``rlalloc report`` on a real site: its figures are those of raw sacct, added up here without rlalloc's code."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlalloc_testbed import USER, Installation, install
+from slurm_testbed import Site, wait_until
+
+pytestmark = pytest.mark.slurm
+
+PROGRAM = Path(sys.executable).parent / "rlalloc"
+OURS = """#!/bin/sh
+#SBATCH --nodes=1 --gpus-per-node=4 --ntasks-per-node=1 --cpus-per-task=32 --mem=200G --time=10 --job-name=ours
+#RLALLOC gpus=1-2 cpus-per-gpu=2-8
+#RLALLOC mem-per-gpu=8G-64G
+: torchrun train.py
+sleep 3
+"""
+OTHER = "#!/bin/sh\n#SBATCH --ntasks=1 --cpus-per-task=2 --mem=100M --time=30 --gres=gpu:1\nsleep {seconds}\n"
+HOSTILE = "</script><b>|\x1b[31m"
+FIELDS = "JobID,JobIDRaw,Submit,State,ElapsedRaw,AllocTRES"
+
+
+@pytest.fixture(scope="module")
+def week(daemon_site: Site) -> Iterator[tuple[Installation, int, int]]:
+    """A short week of all kinds of jobs, and a span that cuts some of them at its begin and at its end."""
+    site = daemon_site
+    rlalloc = install(site)
+    for path in site.directory.glob("store.sqlite*"):
+        path.unlink()
+    rlalloc.start("rlalloc-agent")
+    rlalloc.start("rlallocd")
+    long = rlalloc.submit(OTHER.format(seconds=900), "--job-name=long")
+    site.wait_for_states([long], ["RUNNING"])
+    time.sleep(2)
+    since_s = int(time.time())
+    ours = rlalloc.submit(OURS)
+    array = rlalloc.submit(OTHER.format(seconds=1), "--array=1-3", f"--job-name={HOSTILE}")
+    suspended = rlalloc.submit(OTHER.format(seconds=2), "--job-name=suspended")
+    again = rlalloc.submit(OTHER.format(seconds=900), "--job-name=again")
+    cancelled = rlalloc.submit(OTHER.format(seconds=900), "--job-name=cancelled")
+    bobs = site.sbatch(OTHER.format(seconds=1), user="llm-bob")
+    never = rlalloc.submit(OTHER.format(seconds=1), "--nodes=2", "--gres=gpu:8", "--exclusive", "--job-name=never")
+    site.wait_for_states([suspended, again, cancelled], ["RUNNING", "COMPLETED"])
+    site.run(["scontrol", "suspend", str(suspended)])
+    site.run(["scontrol", "requeue", str(again)])
+    site.wait_for_states([ours, array, bobs], ["COMPLETED"])
+    site.run(["scancel", str(cancelled), str(never)])
+    site.run(["scontrol", "resume", str(suspended)])
+    site.wait_for_states([suspended], ["COMPLETED"])
+    site.run(["scontrol", "update", f"JobId={again}", "StartTime=now"])
+    site.wait_for_states([again], ["RUNNING"])
+    time.sleep(3)
+    until_s = int(time.time()) - 1
+    wait_until(lambda: f"{again}|RUNNING" in raw(site, since_s, until_s, "JobID,State"), what="slurmdbd knows all")
+    wait_until(lambda: rlalloc.explain(ours), what="the job was decided")
+    yield rlalloc, since_s, until_s
+    rlalloc.stop_all()
+    (rlalloc.runtime / "intercept").unlink(missing_ok=True)
+    site.run(["scancel", "--user", USER])
+
+
+def raw(site: Site, since_s: int, until_s: int, fields: str = FIELDS, *more: str) -> str:
+    """What sacct itself prints, cut at the ends of the span by sacct."""
+    span = [f"--starttime=uts{since_s}", f"--endtime=uts{until_s}"]
+    command = ["sacct", "-a", "-D", "-X", "-P", "-n", "-T", "--noconvert", *span, f"--format={fields}", *more]
+    return site.run(["env", "SLURM_TIME_FORMAT=%s", *command])
+
+
+def summed(rows: str) -> Counter[str]:
+    """Seconds of nodes, CPUs, GPUs and MiB in sacct's rows."""
+    sums: Counter[str] = Counter()
+    for line in rows.splitlines():
+        elapsed, tres = line.split("|")[-2:]
+        for name, number in re.findall(r"(cpu|mem|node|gres/gpu)=(\d+)M?", tres):
+            sums[name] += int(elapsed) * int(number)
+    return sums
+
+
+def reported(rlalloc: Installation, *words: str, user: str | None = None) -> subprocess.CompletedProcess[str]:
+    done = rlalloc.site.try_run(
+        [PROGRAM, "report", *words],
+        user=user,
+        environment={
+            "RLALLOC_CONFIG": str(rlalloc.config_path),
+            "RLALLOC_RUNTIME_DIRECTORY": str(rlalloc.runtime),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
+    )
+    return subprocess.CompletedProcess(done.arguments, done.status, done.output, done.error_output)
+
+
+def as_json(rlalloc: Installation, since_s: int, until_s: int, *words: str, user: str | None = None) -> Any:
+    done = reported(rlalloc, "-S", f"uts{since_s}", "-E", f"uts{until_s}", "--json", *words, user=user)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_every_figure_is_sacct_s(week: tuple[Installation, int, int]) -> None:
+    rlalloc, since_s, until_s = week
+    rows = raw(rlalloc.site, since_s, until_s)
+    found = as_json(rlalloc, since_s, until_s)
+    theirs = sorted(line.split("|")[:5] for line in rows.splitlines())
+    ours = [
+        [run["job_id"], str(run["job_id_raw"]), str(run["submit_s"]), run["state"], str(run["elapsed_s"])]
+        for run in found["runs"]
+    ]
+    assert sorted(ours) == [[*line[:3], line[3].split()[0], line[4]] for line in theirs]
+    states = {run["state"] for run in found["runs"]}
+    assert {"COMPLETED", "REQUEUED", "RUNNING", "CANCELLED"} <= states
+    held, sums = found["totals"]["all"]["held"], summed(rows)
+    assert (held["gpu_s"], held["cpu_s"], held["mem_mib_s"]) == (sums["gres/gpu"], sums["cpu"], sums["mem"])
+    cut = [run for run in found["runs"] if run["elapsed_s"] < run["run_s"]]
+    assert len({run["job_id"] for run in cut}) >= 2  # one at each end
+
+
+def test_portions_of_a_span_add_up_to_it(
+    week: tuple[Installation, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run comes once, although sacct prints it for each portion that it ran in."""
+    from rlallocd.slurm import Commands, RunFilter, Span, accounted_runs, runs_in
+
+    rlalloc, since_s, until_s = week
+    for name in ("PATH", "SLURM_CONF"):
+        monkeypatch.setenv(name, rlalloc.site.environment()[name])
+    monkeypatch.setattr(accounted_runs, "_FIRST_SPAN_S", 3)
+    monkeypatch.setattr(accounted_runs, "_FEW_CHARACTERS", 0)
+    portions = list(runs_in(Commands(300), Span(since_s, until_s), RunFilter()))
+    assert len(portions) >= 3
+    found = sorted([run.name, str(run.submitted_s), str(run.elapsed_s)] for runs in portions for run in runs)
+    rows = raw(rlalloc.site, since_s, until_s, "JobID,Submit,ElapsedRaw")
+    assert found == sorted(line.split("|") for line in rows.splitlines())
+
+
+def test_what_was_asked_decided_applied_and_given_back(week: tuple[Installation, int, int]) -> None:
+    rlalloc, since_s, until_s = week
+    found = as_json(rlalloc, since_s, until_s)
+    (run,) = (run for run in found["runs"] if run["job_name"] == "ours")
+    assert (run["result"], run["mode"], run["asked"]["gpus"], run["asked"]["cpus"]) == ("changed", "enforce", 4, 32)
+    name = run["job_id"]
+    printed = rlalloc.site.run(["sacct", "-nPX", f"-j{name}", "--noconvert", "-o", "ElapsedRaw,AllocTRES"]).strip()
+    elapsed_s, tres = int(printed.split("|")[0]), dict(re.findall(r"(\w+)=(\d+)", printed))
+    assert run["applied"]["gpus"] == run["held"]["gpus"] == int(tres["gpu"]) < 4
+    given = (4 - int(tres["gpu"])) * elapsed_s, (32 - int(tres["cpu"])) * elapsed_s
+    assert (run["given"]["gpu_s"], run["given"]["cpu_s"]) == given
+    assert run["given"]["mem_mib_s"] == (204800 - int(tres["mem"])) * elapsed_s
+    totals = found["totals"]
+    assert totals["by_result"]["changed"]["given"] == totals["all"]["given"] == run["given"]
+    assert totals["by_policy"][run["policy"]]["jobs"] == 1
+    again = [run for run in found["runs"] if run["job_name"] == "again"]
+    assert [run["again"] for run in again] == [False, True]
+    assert totals["all"]["jobs"] == totals["all"]["runs"] - 1
+
+
+def test_a_user_gets_own_jobs_only(week: tuple[Installation, int, int]) -> None:
+    """Neither the configuration nor the store can be read by them: rlallocd tells what was decided."""
+    rlalloc, since_s, until_s = week
+    rlalloc.config_path.chmod(0o600)
+    try:
+        mine = as_json(rlalloc, since_s, until_s, user=USER)
+        bobs = as_json(rlalloc, since_s, until_s, user="llm-bob")
+        refused = reported(rlalloc, "--user=llm-bob", user=USER)
+    finally:
+        rlalloc.config_path.chmod(0o644)
+    assert {run["user"] for run in mine["runs"]} == {USER}
+    assert [run["result"] for run in mine["runs"] if run["job_name"] == "ours"] == ["changed"]
+    assert [run["user"] for run in bobs["runs"]] == ["llm-bob"]
+    assert refused.returncode == 2
+    assert "your own jobs only" in refused.stderr
+
+
+def test_the_table_fits_a_terminal_and_filters_are_saccts(week: tuple[Installation, int, int]) -> None:
+    rlalloc, since_s, until_s = week
+    span = ("-S", f"uts{since_s}", "-E", f"uts{until_s}")
+    shown = reported(rlalloc, *span)
+    assert shown.returncode == 0, shown.stderr
+    assert max(map(len, shown.stdout.splitlines())) <= 80, shown.stdout
+    assert "REQUEUED" in shown.stdout
+    parsable = reported(rlalloc, *span, "-u", "llm-bob", "-P", "-o", "JobID,State,ElapsedRaw,JobName").stdout
+    rows = raw(rlalloc.site, since_s, until_s, "JobID,State,ElapsedRaw,JobName", "-u", "llm-bob")
+    assert parsable.splitlines()[1:] == rows.splitlines()
+    hostile = reported(rlalloc, *span, "-P", "-o", "JobName,User").stdout
+    assert "\x1b" not in hostile
+    assert "</script><b>__[31m|llm-alice" in hostile
+    assert reported(rlalloc, *span, "--totals", "--partition=gpu").stdout.startswith(time.strftime("%Y-"))
+
+
+def test_the_page_and_what_enforcing_would_change(week: tuple[Installation, int, int], tmp_path: Path) -> None:
+    """Of so few jobs nothing can be said, and that is what it says."""
+    rlalloc, since_s, until_s = week
+    page = tmp_path / "week.html"
+    span = ("-S", f"uts{since_s}", "-E", f"uts{until_s}")
+    done = reported(rlalloc, *span, "--what-if", "--html", str(page))
+    assert done.returncode == 0, done.stderr
+    assert page.stat().st_mode & 0o077 == 0
+    text = page.read_text(encoding="utf-8")
+    assert "Too few jobs to say: 1 of this span were decided" in text
+    assert "&lt;/script&gt;&lt;b&gt;" not in text  # a job that rlalloc left alone is in the totals only
+    assert "<script" not in text
+    assert "simulating 1 decided jobs" in done.stderr
+
+
+def test_what_cannot_be_asked_is_said(week: tuple[Installation, int, int]) -> None:
+    rlalloc, since_s, _ = week
+    for words, said in (
+        (["--starttime=rubbish"], "Slurm does not take these times"),
+        (["-S", f"uts{since_s}", "-E", f"uts{since_s - 60}"], "after end time"),
+        (["--user=nosuchuser"], "nosuchuser"),
+    ):
+        done = reported(rlalloc, *words)
+        assert done.returncode in (1, 2), words
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
