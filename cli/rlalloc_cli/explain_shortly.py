@@ -64,7 +64,8 @@ def _decision_lines(chapter: Chapter) -> list[tuple[str, str]]:
             lines.append(("", bounds.past))
     if chapter.applications:
         last = chapter.applications[-1]
-        lines.append(("state", f"{_STEPS.get(last.state, last.state)} {local_time(last.changed_s)}"))
+        why = f", {last.detail}" if last.state == "restored" else ""
+        lines.append(("state", f"{_STEPS.get(last.state, last.state)} {local_time(last.changed_s)}{why}"))
     return lines
 
 

@@ -14,21 +14,27 @@ from rlalloc.config import DEFAULT_PATH, Config, config_as_yaml, load_config
 from rlalloc.errors import ConfigError, RlallocError
 from rlalloc.store.database import without_secrets
 from rlalloc_cli.history_commands import history_app
+from rlalloc_cli.keys_commands import keys_app
 from rlalloc_cli.policy import policy_app
 from rlalloc_cli.profile_commands import profile_app
+from rlalloc_cli.report.report_command import report
 from rlalloc_cli.terminal import CONSOLE, complain, fail
 
-ConfigOption = Annotated[Path, typer.Option("--config", envvar="RLALLOC_CONFIG", help="The configuration file.")]
+ConfigOption = Annotated[
+    Path, typer.Option("--config", envvar="RLALLOC_CONFIG", readable=False, help="The configuration file.")
+]
+"""Not checked to be readable: ordinary users ask rlallocd instead."""
 
 _TRAINER: Final = ("rlalloc_trainer", "rlalloc_simulator")
 _TRAINER_EXTRA: Final = "trainer"
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 config_app = typer.Typer(no_args_is_help=True, help="Check or show the configuration.")
 app.add_typer(config_app, name="config")
 app.add_typer(policy_app, name="policy")
 app.add_typer(history_app, name="history")
 app.add_typer(profile_app, name="profile")
+app.add_typer(keys_app, name="keys")
 
 
 def main() -> None:
@@ -102,6 +108,29 @@ def explain(
         print_shortly(story)
 
 
+app.command()(report)
+
+
+@app.command()
+def off(
+    job_id: Annotated[
+        int, typer.Argument(metavar="JOBID", parser=_job_id, help="A pending job; 4_2 stands for its whole array.")
+    ],
+    *,
+    reason: Annotated[str, typer.Option(help="Why, for the log.")] = "",
+    config: ConfigOption = DEFAULT_PATH,
+) -> None:
+    """Give a pending job its request back and leave it alone. Users may do so for their own jobs, root for all."""
+    from rlalloc_cli.own_jobs import leave_alone_for_me
+
+    try:
+        CONSOLE.print(leave_alone_for_me(config, job_id, reason))
+    except ConfigError as err:
+        fail(str(err), code=2)
+    except RlallocError as err:
+        fail(str(err), code=1)
+
+
 @app.command()
 def check(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A batch script, as sbatch takes it.")],
@@ -151,6 +180,23 @@ def status(
             raise typer.Exit(1)
     except RlallocError as err:
         fail(str(err), code=1)
+
+
+@app.command()
+def watch(
+    *,
+    every: Annotated[float, typer.Option(min=0.5, max=3600, help="Seconds between two updates.")] = 5.0,
+    once: Annotated[bool, typer.Option("--once", help="Print the screen once and exit.")] = False,
+    config: ConfigOption = DEFAULT_PATH,
+) -> None:
+    """Show how many jobs wait, and the status, and update both until q or Ctrl-C.
+
+    Without a terminal, print them once. Exit 1 if something is wrong at the end.
+    """
+    from rlalloc_cli.watch import watch as watch_until_told
+
+    if not watch_until_told(_load(config), every, once=once):
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -225,6 +271,12 @@ def config_check(
     from rlalloc_cli.doctor.finding import worst
 
     loaded = _load(config)
+    try:
+        from rlalloc.curve_keys import check_keys
+
+        check_keys(loaded.agent)
+    except ConfigError as err:
+        fail(str(err), code=2)
     CONSOLE.print(f"{config}: OK")
     if offline:
         return

@@ -9,7 +9,7 @@ from rlalloc.config import Config, load_config, parse_config
 from rlalloc.errors import RlallocError, StoreError, StoreMissing
 from rlalloc.store import Store
 from rlalloc.store.job_story import Chapter, story_of
-from rlalloc.user_messages import AskSettings, AskStory, Settings, Story, ask_daemon
+from rlalloc.user_messages import AskOff, AskSettings, AskStory, Done, Settings, Story, ask_daemon
 
 _RUNTIME_DIRECTORY: Final = "RLALLOC_RUNTIME_DIRECTORY"
 """As rlalloc.lua reads it, where a site has another directory than the shipped one."""
@@ -21,7 +21,7 @@ def story_for_me(path: Path, job_id: int) -> tuple[Chapter, ...]:
     Raises ConfigError, StoreError or UserServiceError.
     """
     if not _may_read(path):
-        return _story_of_daemon(_runtime_directory(), job_id)
+        return _story_of_daemon(daemon_directory(), job_id)
     config = load_config(path)
     try:
         with contextlib.closing(Store(config.store.url, read_only=True)) as store:
@@ -37,6 +37,24 @@ def story_for_me(path: Path, job_id: int) -> tuple[Chapter, ...]:
             raise err from None
 
 
+def store_for_me(path: Path) -> tuple[Config, Store] | None:
+    """The configuration and the store, or None where this user may not read them: rlallocd has to be asked then.
+
+    Raises ConfigError or StoreError.
+    """
+    if not _may_read(path):
+        return None
+    config = load_config(path)
+    try:
+        return config, Store(config.store.url, read_only=True, skip_unreadable=True)
+    except StoreMissing:
+        raise
+    except StoreError:
+        if os.geteuid() == 0:
+            raise
+        return None
+
+
 def settings_for_me(path: Path) -> Config:
     """The configuration: from its file, or, where this user may not read that, what rlallocd shows of it.
 
@@ -44,8 +62,15 @@ def settings_for_me(path: Path) -> Config:
     """
     if _may_read(path):
         return load_config(path)
-    answer = ask_daemon(_runtime_directory(), AskSettings())
+    answer = ask_daemon(daemon_directory(), AskSettings())
     return parse_config(answer.text, "rlallocd") if isinstance(answer, Settings) else Config()
+
+
+def leave_alone_for_me(path: Path, job_id: int, reason: str) -> str:
+    """Have rlallocd leave a pending job alone; what it did. Raises ConfigError or UserServiceError."""
+    runtime_directory = load_config(path).runtime_directory if _may_read(path) else daemon_directory()
+    answer = ask_daemon(runtime_directory, AskOff(job_id, " ".join(reason.split())[:200]))
+    return answer.message if isinstance(answer, Done) else ""
 
 
 def _story_of_daemon(runtime_directory: Path, job_id: int) -> tuple[Chapter, ...]:
@@ -64,5 +89,6 @@ def _may_read(path: Path) -> bool:
     return os.access(path, os.R_OK)
 
 
-def _runtime_directory() -> Path:
+def daemon_directory() -> Path:
+    """Where rlallocd listens for users."""
     return Path(os.environ.get(_RUNTIME_DIRECTORY) or Config().runtime_directory)

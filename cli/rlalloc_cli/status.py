@@ -15,6 +15,7 @@ from rlalloc.policies import SHIPPED_NAME, PolicyStore
 from rlalloc.store import Decision, Store
 from rlalloc_cli.doctor.doctor_checks import service_findings
 from rlalloc_cli.doctor.finding import Finding, worst
+from rlalloc_cli.doctor.store_checks import disk_findings
 from rlalloc_cli.terminal import CONSOLE, duration, local_time
 from rlallocd.daemon_state import DaemonState, read_daemon_state
 
@@ -22,6 +23,8 @@ _LATEST: Final = 8
 _MANY: Final = 10_000
 """Rows of a table that are counted: counting millions would take seconds."""
 _HARMED_DAYS: Final = 30
+_WIDTHS: Final = {"job": (8, 8), "decided": (11, 11), "user": (3, 10), "mode": (7, 7), "allocation": (18, 20)}
+"""The least and most widths of columns, so that all eight fit on 80 columns beside any names and reasons."""
 _LINES: Final = (
     ("plugin", ("heartbeat", "words")),
     ("daemon", ("rlallocd", "version", "cycles", "mode")),
@@ -46,6 +49,9 @@ def print_status(config: Config) -> bool:
     for name, checks in _LINES:
         shown = [finding for finding in findings if finding.what in checks]
         grid.add_row(name, _finding_text(shown, _more(name, config, state)))
+    if little := [finding for finding in disk_findings(config) if finding.level != "OK"]:
+        findings += little
+        grid.add_row("disk", _finding_text(little, ()))
     try:
         store = Store(config.store.url, read_only=True, skip_unreadable=True)
     except StoreMissing as err:
@@ -73,7 +79,8 @@ def print_store(store: Store) -> None:
 def _latest(decisions: Sequence[Decision]) -> Table:
     table = Table(title="latest decisions", title_justify="left", box=None, pad_edge=False)
     for heading in ("job", "decided", "user", "class", "mode", "request", "allocation", "policy"):
-        table.add_column(heading, no_wrap=True, overflow="ellipsis")
+        least, most = _WIDTHS.get(heading, (None, None))
+        table.add_column(heading, no_wrap=True, overflow="ellipsis", min_width=least, max_width=most)
     for decision in decisions:
         allocation = decision.allocation
         table.add_row(
@@ -83,7 +90,7 @@ def _latest(decisions: Sequence[Decision]) -> Table:
             decision.job_class,
             decision.mode,
             f"{decision.request.gpus} GPUs",
-            f"{allocation.gpus} GPUs" if allocation else f"skipped: {decision.reason}",
+            f"{allocation.gpus} GPUs" if allocation else f"skipped: {decision.skip_code}",
             decision.policy_version or "-",
         )
     return table

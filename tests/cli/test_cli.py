@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -23,6 +24,7 @@ from rlalloc.policy_inputs import DEFAULT_INPUTS
 from rlalloc.store import Store
 from rlalloc.store.migrations.versions.r0003_feature_names import NAMES_OF_0_1
 from rlalloc_agent.actor import Actor
+from rlalloc_cli.status import print_status
 from rlallocd.intercept import intercept_text
 from tests.agent.running_server import Server, add_version
 from tests.core.test_policies import MANIFEST
@@ -45,11 +47,11 @@ def config(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(config: Path) -> Run:
-    def run(*words: str, sudo_user: str = "") -> subprocess.CompletedProcess[str]:
+    def run(*words: str, sudo_user: str = "", columns: int = 150) -> subprocess.CompletedProcess[str]:
         sudo = {"SUDO_USER": sudo_user} if sudo_user else {}
         return subprocess.run(
             [Path(sys.executable).parent / "rlalloc", *words],
-            env={"RLALLOC_CONFIG": str(config), "COLUMNS": "150", "PATH": "/usr/bin:/bin"} | sudo,
+            env={"RLALLOC_CONFIG": str(config), "COLUMNS": str(columns), "PATH": "/usr/bin:/bin"} | sudo,
             capture_output=True,
             text=True,
             check=False,
@@ -303,7 +305,33 @@ def test_users_text_is_no_markup(run: Run, tmp_path: Path) -> None:
     assert f"job 7 '{hostile}'" in explained.stdout
     assert f"of {hostile}" in explained.stdout
     assert f"by {hostile}" in run("explain", "7", "--verbose").stdout
-    assert "[/nonsense]" in status.stdout
+    assert "[/nonsens" in status.stdout  # cut to its column, and not taken for markup
+
+
+def test_status_shows_whole_job_ids_beside_long_values(run: Run, tmp_path: Path) -> None:
+    """On 80 columns, whatever the reason of a skipped job says and however long names are."""
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    reason = "directive: #RLALLOC gpus=4-1: the first number must not be above the second, however long it is"
+    store.add_decisions(
+        [msgspec.structs.replace(DECISION, job_id=12_345_678, user="u" * 40, allocation=None, reason=reason)]
+    )
+    store.close()
+    latest = run("status", columns=80).stdout.partition("latest decisions")[2]
+    assert "12345678" in latest
+    assert "skipped: directive" in latest
+
+
+def test_status_says_that_the_disk_is_full(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also while nothing has to be written yet."""
+    Store(f"sqlite:///{tmp_path}/store.sqlite").close()
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    assert not print_status(load_config(config))
+    assert "FAIL 0.0 GiB free" in capsys.readouterr().out
+    monkeypatch.undo()
+    print_status(load_config(config))
+    assert "0.0 GiB free" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("job_id", ["7_2", "7_[0-3%2]", " 7 "])

@@ -21,7 +21,7 @@ from rlalloc.store.database import without_secrets
 from rlalloc_cli.doctor.finding import Finding, worst
 from rlalloc_cli.doctor.machine_checks import agent_findings, daemon_findings, plugin_findings, training_findings
 from rlalloc_cli.doctor.node_checks import WrongNodes, named_nodes, node_findings
-from rlalloc_cli.doctor.slurm_checks import slurm_findings
+from rlalloc_cli.doctor.slurm_checks import TaskScripts, slurm_findings
 from rlalloc_cli.doctor.store_checks import store_findings
 from rlalloc_cli.doctor.units import UnitState
 from rlallocd.daemon_state import DaemonState
@@ -36,6 +36,8 @@ SITE = SiteSettings(
     cluster="c",
     slurm_user="slurm",
     task_prolog="/usr/lib/rlalloc/task_prolog",
+    task_epilog="/usr/lib/rlalloc/task_epilog",
+    accounting_flags=frozenset({"job_comment", "job_script"}),
     job_submit_plugins=frozenset({"lua"}),
     accounting_tres=frozenset({"cpu", "gres/gpu"}),
     accounting_storage="accounting_storage/slurmdbd",
@@ -45,8 +47,12 @@ SITE = SiteSettings(
     clock_s=NOW_S,
     partitions=frozenset({"gpu", "debug"}),
     accounts=frozenset({"root", "nlp"}),
+    daemon_user="rlallocd",
+    admin_level="admin",
 )
 ENFORCING = Config(mode="enforce")
+OURS = TaskScripts("# TaskProlog of rlalloc", "# TaskEpilog of rlalloc")
+NONE_HERE = TaskScripts(None, None)
 STATE = DaemonState(pid=1, started_s=0.0, written_s=0.0, mode="shadow", wanted="shadow")
 
 
@@ -55,7 +61,7 @@ def of(findings: list[Finding], what: str) -> Finding:
 
 
 def test_a_site_that_is_right_is_ok() -> None:
-    findings = slurm_findings(ENFORCING, SITE, "# TaskProlog of rlalloc", NOW_S)
+    findings = slurm_findings(ENFORCING, SITE, OURS, NOW_S)
     assert {finding.level for finding in findings} == {"OK"}
 
 
@@ -69,24 +75,37 @@ def test_a_site_that_is_right_is_ok() -> None:
         ({"accounts": None}, "accounting", "WARN"),
         ({"gathers": "jobacct_gather/none"}, "memory use", "WARN"),
         ({"task_prolog": ""}, "TaskProlog", "FAIL"),
+        ({"task_epilog": ""}, "TaskEpilog", "WARN"),
+        ({"accounting_flags": frozenset({"job_script"})}, "TaskEpilog", "WARN"),
         ({"clock_s": NOW_S - 60}, "clock", "FAIL"),
+        ({"admin_level": "none"}, "AdminLevel", "FAIL"),
+        ({"admin_level": "operator"}, "AdminLevel", "FAIL"),
+        ({"admin_level": "slurm"}, "AdminLevel", "WARN"),
+        ({"admin_level": "slurm", "accounts": None}, "AdminLevel", "OK"),
     ],
 )
 def test_each_fault_of_a_site_is_found(changes: dict[str, object], what: str, level: str) -> None:
     site = msgspec.structs.replace(SITE, **changes)
-    found = of(slurm_findings(ENFORCING, site, "rlalloc", NOW_S), what)
+    found = of(slurm_findings(ENFORCING, site, OURS, NOW_S), what)
     assert found.level == level
     assert bool(found.remedy) == (level != "OK")
 
 
 def test_shadow_mode_needs_no_task_prolog() -> None:
     site = msgspec.structs.replace(SITE, task_prolog="")
-    assert of(slurm_findings(Config(), site, None, NOW_S), "TaskProlog").level == "OK"
+    assert of(slurm_findings(Config(), site, NONE_HERE, NOW_S), "TaskProlog").level == "OK"
 
 
 @pytest.mark.parametrize(("text", "level"), [(None, "WARN"), ("echo export X=1", "FAIL"), ("exec rlalloc/t", "OK")])
 def test_a_task_prolog_of_the_site_has_to_call_ours(text: str | None, level: str) -> None:
-    assert of(slurm_findings(ENFORCING, SITE, text, NOW_S), "TaskProlog").level == level
+    assert of(slurm_findings(ENFORCING, SITE, OURS._replace(prolog=text), NOW_S), "TaskProlog").level == level
+
+
+@pytest.mark.parametrize(("text", "level"), [(None, "WARN"), ("logger done", "WARN"), ("exec rlalloc/t", "OK")])
+def test_a_task_epilog_of_the_site_has_to_call_ours_where_jobs_change(text: str | None, level: str) -> None:
+    scripts = OURS._replace(epilog=text)
+    assert of(slurm_findings(ENFORCING, SITE, scripts, NOW_S), "TaskEpilog").level == level
+    assert of(slurm_findings(Config(), SITE, scripts, NOW_S), "TaskEpilog").level == "OK"
 
 
 def test_partitions_accounts_and_capped_modes_of_rules_are_checked() -> None:
@@ -96,7 +115,7 @@ def test_partitions_accounts_and_capped_modes_of_rules_are_checked() -> None:
         "  - {name: b, accounts: [vision, '*']}",
         "x",
     )
-    findings = slurm_findings(config, SITE, None, NOW_S)
+    findings = slurm_findings(config, SITE, NONE_HERE, NOW_S)
     assert of(findings, "partitions of rules").found == "the site has no gpuu"
     assert of(findings, "accounts of rules").found == "the site has no vision"
     assert of(findings, "rule a").found == "its mode is enforce, the file's is shadow: shadow is in force"
@@ -110,7 +129,12 @@ def test_what_real_slurmctlds_print_is_read(version: str) -> None:
     site = settings_of(text, frozenset({"gpu"}), None)
     assert site.slurm_version.startswith(version)
     assert "gres/gpu" in site.accounting_tres
-    assert (site.task_prolog, site.job_submit_plugins) == ("", frozenset())
+    assert (site.task_prolog, site.task_epilog, site.job_submit_plugins) == ("", "", frozenset())
+    printed = re.search(r"^AccountingStoreFlags +(.*)$", text, re.MULTILINE)
+    assert printed is not None
+    assert site.accounting_flags == frozenset()
+    named = text.replace(printed[0], "AccountingStoreFlags    = job_comment,job_env")
+    assert "job_comment" in settings_of(named, frozenset({"gpu"}), None).accounting_flags
     assert site.slurm_conf.endswith("/slurm.conf")
 
 
@@ -148,8 +172,17 @@ def test_a_daemon_that_never_ran() -> None:
     assert (found.level, found.found) == ("FAIL", "it has never run here")
 
 
+def test_a_daemon_that_has_just_started_is_not_to_be_started_again() -> None:
+    (found,) = daemon_findings(Config(), None, unit("active"))
+    assert (found.level, found.found) == ("FAIL", "it runs, but has not reported yet")
+    assert "wait" in found.remedy
+    assert "systemctl enable" not in found.remedy
+
+
 def test_an_agent_that_does_not_answer_or_serves_another_policy() -> None:
     assert worst(agent_findings("cannot reach the agent", unit("inactive"))) == "FAIL"
+    never = msgspec.structs.replace(unit("inactive"), since="")
+    assert "since" not in agent_findings("cannot reach the agent", never)[0].found
     state = AgentState(
         request_id="", policy_version="shipped-10", started_s=0.0, counters={}, problem="v000003 is gone"
     )

@@ -30,6 +30,7 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_table_and_the_json_have_the_same_figures(run: Run, log: Path) -> None:  # noqa: F811
     done = run("history", "evaluate", str(log), "--from", "swf")
     assert done.returncode == 0, done.stderr

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from rlalloc.config import Config
+from rlalloc.errors import ConfigError
 from rlalloc.messages import AgentState
 from rlalloc_cli.doctor.finding import Finding, failure
 from rlalloc_cli.doctor.machine_checks import (
@@ -18,7 +19,7 @@ from rlalloc_cli.doctor.machine_checks import (
     training_findings,
 )
 from rlalloc_cli.doctor.node_checks import named_nodes, node_findings
-from rlalloc_cli.doctor.slurm_checks import OUR_TASK_PROLOG, slurm_findings
+from rlalloc_cli.doctor.slurm_checks import OUR_TASK_PROLOG, TaskScripts, slurm_findings
 from rlalloc_cli.doctor.store_checks import store_findings
 from rlalloc_cli.doctor.units import unit_state
 from rlallocd.agent_client import AgentClient, AgentUnavailable
@@ -30,7 +31,7 @@ from rlallocd.slurm.site_settings import SiteSettings, read_site_settings
 _MODULE: Final = Path("/usr/lib/rlalloc/rlalloc.lua")
 _NODE_WITHIN_S: Final = 40.0
 _TRAINER: Final = "rlalloc"
-_SLURM_USER: Final = "slurm"
+_DAEMON: Final = "rlallocd"
 
 
 def all_findings(path: Path, config: Config) -> list[Finding]:
@@ -38,13 +39,12 @@ def all_findings(path: Path, config: Config) -> list[Finding]:
     site, of_slurm = site_findings(config)
     conf = Path(site.slurm_conf if site is not None and site.slurm_conf else "/etc/slurm/slurm.conf")
     booted_s = site.booted_s if site is not None else 0.0
-    daemon_user = site.slurm_user if site is not None and site.slurm_user else _SLURM_USER
     return [
         *file_findings(path, config),
         *of_slurm,
         *plugin_findings(config, booted_s, _MODULE, conf.with_name("job_submit.lua")),
         *service_findings(config),
-        *store_findings(config, (daemon_user, _TRAINER)),
+        *store_findings(config, (_daemon_user(), _TRAINER)),
     ]
 
 
@@ -62,17 +62,18 @@ def service_findings(config: Config) -> list[Finding]:
 def site_findings(config: Config) -> tuple[SiteSettings | None, list[Finding]]:
     """What Slurm has to be like for the configuration; one line where slurmctld does not answer."""
     try:
-        site = read_site_settings(Commands(config.slurm.command_timeout_s))
+        site = read_site_settings(Commands(config.slurm.command_timeout_s), _daemon_user())
     except SlurmError as err:
         return None, [failure("slurmctld", str(err), "scontrol ping")]
-    return site, slurm_findings(config, site, _text_of(site.task_prolog), time.time())
+    scripts = TaskScripts(_text_of(site.task_prolog), _text_of(site.task_epilog))
+    return site, slurm_findings(config, site, scripts, time.time())
 
 
 def findings_on_nodes(config: Config, text: str) -> list[Finding]:
     """Whether the nodes of a host list have the TaskProlog. Raises WrongNodes; submits a small job to each node."""
     commands = Commands(max(_NODE_WITHIN_S, config.slurm.command_timeout_s))
     try:
-        site = read_site_settings(commands)
+        site = read_site_settings(commands, _daemon_user())
         nodes = named_nodes(text, Slurm(commands, "cli").nodes())
     except SlurmError as err:
         return [failure("nodes", str(err), "scontrol ping")]
@@ -81,13 +82,22 @@ def findings_on_nodes(config: Config, text: str) -> list[Finding]:
 
 def agent_answer(config: Config) -> AgentState | str:
     """What the agent says of itself, or why it says nothing."""
-    client = AgentClient(config.agent.endpoint, config.agent.deadline_s)
+    try:
+        client = AgentClient.of(config.agent)
+    except ConfigError as err:
+        return str(err)
     try:
         return client.state()
     except AgentUnavailable as err:
         return str(err)
     finally:
         client.close()
+
+
+def _daemon_user() -> str:
+    """As which rlallocd's unit runs."""
+    unit = unit_state("rlallocd.service")
+    return unit.user if unit is not None and unit.user else _DAEMON
 
 
 def _text_of(path: str) -> str | None:

@@ -30,8 +30,9 @@ def daemon_findings(config: Config, state: DaemonState | None, unit: UnitState |
     """Whether rlallocd runs, cycles, and is in the mode that its file says."""
     now_s = time.time()
     if state is None:
-        said = "it runs, but has not reported yet" if unit is not None and unit.runs else "it has never run here"
-        return [failure("rlallocd", said, _START)]
+        if unit is not None and unit.runs:
+            return [failure("rlallocd", "it runs, but has not reported yet", f"wait half a minute; {_LOG} has more")]
+        return [failure("rlallocd", "it has never run here", _START)]
     silent_s = now_s - state.written_s
     if state.stopped or (unit is not None and not unit.runs):
         why = f": {state.problem}" if state.problem else ""
@@ -103,7 +104,7 @@ def plugin_findings(config: Config, booted_s: float, module: Path, caller: Path)
 def agent_findings(answer: AgentState | str, unit: UnitState | None) -> list[Finding]:
     """Whether the agent answers, with which policy; ``answer`` is an error where it does not."""
     if isinstance(answer, str):
-        since = "" if unit is None or unit.runs else f" (not running since {unit.since})"
+        since = f" (not running since {unit.since})" if unit is not None and not unit.runs and unit.since else ""
         return [failure("rlalloc-agent", f"{answer}{since}", "systemctl status rlalloc-agent")]
     served = f"serves {answer.policy_version} for {duration(time.time() - answer.started_s)}"
     if answer.problem:

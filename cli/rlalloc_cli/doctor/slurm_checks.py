@@ -1,24 +1,34 @@
 """What a site's Slurm has to be like for a configuration of rlalloc. Pure functions of both."""
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from rlalloc.config import Config
 from rlalloc_cli.doctor.finding import Finding, failure, good, warning
 from rlallocd.slurm.site_settings import SiteSettings
 
 OUR_TASK_PROLOG: Final = "/usr/lib/rlalloc/task_prolog"
+OUR_TASK_EPILOG: Final = "/usr/lib/rlalloc/task_epilog"
 _CLOCK_DIFFERS_S: Final = 5.0
 
 
-def slurm_findings(config: Config, site: SiteSettings, prolog_text: str | None, now_s: float) -> list[Finding]:
-    """All checks. ``prolog_text`` is what slurm.conf's TaskProlog has on this machine, None if it cannot be read."""
+class TaskScripts(NamedTuple):
+    """The text of slurm.conf's TaskProlog and TaskEpilog on this machine; None of one that cannot be read."""
+
+    prolog: str | None
+    epilog: str | None
+
+
+def slurm_findings(config: Config, site: SiteSettings, scripts: TaskScripts, now_s: float) -> list[Finding]:
+    """All checks."""
     return [
         good("slurmctld", f"cluster {site.cluster}, Slurm {site.slurm_version}"),
         _plugin(config, site),
         _accounting(site),
+        _admin_level(config, site),
         _tres(site),
         _gathering(site),
-        _task_prolog(config, site, prolog_text),
+        _task_prolog(config, site, scripts.prolog),
+        _task_epilog(config, site, scripts.epilog),
         _clock(site, now_s),
         *_modes(config),
         _partitions(config, site),
@@ -56,6 +66,24 @@ def _accounting(site: SiteSettings) -> Finding:
             "set AccountingStorageType=accounting_storage/slurmdbd",
         )
     return good("accounting", f"slurmdbd answers, {len(site.accounts)} accounts")
+
+
+def _admin_level(config: Config, site: SiteSettings) -> Finding:
+    what, user = "AdminLevel", site.daemon_user
+    if site.admin_level == "admin":
+        return good(what, f"{user} is an administrator of slurmdbd, and may change jobs")
+    if site.admin_level == "slurm":
+        if site.accounts is None:
+            return good(what, f"rlallocd runs as {user}: without slurmdbd nobody else may change jobs")
+        said = f"rlallocd runs as {user}, who has all rights in Slurm; with slurmdbd an AdminLevel is enough"
+        return warning(what, said, "docs/admin/security.md")
+    return Finding(
+        "FAIL" if enforces(config) else "WARN",
+        what,
+        f"slurmctld does not let {user} change jobs",
+        f"sacctmgr add user {user} account=root adminlevel=Admin (if the user exists: "
+        f"sacctmgr modify user {user} set adminlevel=Admin); without slurmdbd: docs/admin/install.md",
+    )
 
 
 def _tres(site: SiteSettings) -> Finding:
@@ -99,6 +127,32 @@ def _task_prolog(config: Config, site: SiteSettings, text: str | None) -> Findin
             f"end it with: exec {OUR_TASK_PROLOG}",
         )
     return good(what, f"{named}; a compute node without it fails every job")
+
+
+def _task_epilog(config: Config, site: SiteSettings, text: str | None) -> Finding:
+    """Without it rlalloc does not learn that a job with fewer GPUs ran out of their memory. No job fails for it."""
+    what, named = "TaskEpilog", site.task_epilog
+    if not enforces(config):
+        return good(what, f"{named or 'slurm.conf names none'}; shadow mode needs none")
+    unseen = "rlalloc does not see that a job ran out of a GPU's memory"
+    if not named:
+        remedy = f"install {OUR_TASK_EPILOG} on all nodes, then set TaskEpilog={OUR_TASK_EPILOG}"
+        return warning(what, f"slurm.conf names none: {unseen}", f"{remedy} (docs/admin/enforce.md)")
+    if text is None:
+        return warning(
+            what,
+            f"{named} cannot be read here: on a compute node without it, {unseen}",
+            f"check that all nodes have it: ls -l {named}",
+        )
+    if "rlalloc" not in text.lower():
+        return warning(what, f"{named} does not call rlalloc's: {unseen}", f"end it with: exec {OUR_TASK_EPILOG}")
+    if "job_comment" not in site.accounting_flags:
+        return warning(
+            what,
+            f"slurm.conf: AccountingStoreFlags lacks job_comment: {unseen}",
+            "add AccountingStoreFlags=job_comment to slurm.conf, then systemctl restart slurmctld",
+        )
+    return good(what, f"{named}; slurm.conf: AccountingStoreFlags has job_comment")
 
 
 def _clock(site: SiteSettings, now_s: float) -> Finding:

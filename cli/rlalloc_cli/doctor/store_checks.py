@@ -31,7 +31,18 @@ def store_findings(config: Config, users: Sequence[str]) -> list[Finding]:
     if url.get_backend_name() != "sqlite" or not url.database or not Path(url.database).exists():
         return found
     path = Path(url.database)
-    return [*found, *_writable(path, users), _room(path.parent)]
+    return [*found, *_writable(path, users), *disk_findings(config)]
+
+
+def disk_findings(config: Config) -> list[Finding]:
+    """How much room there is for a store in a file."""
+    try:
+        url = sa.make_url(config.store.url)
+    except sa.exc.ArgumentError:
+        return []
+    if url.get_backend_name() != "sqlite" or not url.database or not Path(url.database).exists():
+        return []
+    return [_room(Path(url.database).parent)]
 
 
 def _readable(config: Config) -> Finding:

@@ -12,17 +12,24 @@ _PROPERTIES = (
     "StateChangeTimestamp",
     "ExecMainStatus",
     "StatusText",
+    "User",
+    "PrivateNetwork",
 )
 
 
 class UnitState(msgspec.Struct, frozen=True):
-    """A unit's properties, in systemd's words; ``since`` is when it came into its state."""
+    """A unit's properties, in systemd's words; ``since`` is when it came into its state.
+
+    ``user`` is empty for root. ``has_network`` is false with PrivateNetwork.
+    """
 
     name: str
     active: str
     sub: str
     result: str
     since: str
+    user: str = ""
+    has_network: bool = True
 
     @property
     def runs(self) -> bool:
@@ -46,5 +53,11 @@ def unit_state(name: str) -> UnitState | None:
     if values.get("LoadState") != "loaded":
         return None
     return UnitState(
-        name, values["ActiveState"], values["SubState"], values["Result"], values.get("StateChangeTimestamp", "")
+        name,
+        values["ActiveState"],
+        values["SubState"],
+        values["Result"],
+        values.get("StateChangeTimestamp", ""),
+        values.get("User", ""),
+        values.get("PrivateNetwork") != "yes",
     )
