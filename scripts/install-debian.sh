@@ -15,17 +15,20 @@ TORCH=${RLALLOC_TORCH:-torch==2.13.0}
 SYSTEM_PYTHON=/usr/bin/python3
 PACKAGES=(
     ca-certificates
+    debhelper fakeroot lintian                # to build and check packages
     gcc libc6-dev libsystemd-dev pkg-config   # to build systemd-python
     libgomp1                                  # LightGBM's wheel has none
     lua5.1 lua5.4                             # Slurm's job_submit/lua is linked to 5.1 here, to 5.4 elsewhere
     make procps shellcheck systemd-container util-linux
     mariadb-server munge
+    prometheus                                # its promtool and itself, for the tests of the alerts
+    faketime                                  # likewise: a clock that is wrong
     mmdebstrap patchelf                       # Slurm of other Debian releases, for the tests
     python3 python3-dev python3-venv
     slurm-client slurm-wlm slurm-wlm-basic-plugins slurmdbd
 )
 # Those of the packages' services that their installation would have systemd start at the next boot.
-SERVICES=(mariadb munge slurmctld slurmd slurmdbd)
+SERVICES=(mariadb munge prometheus slurmctld slurmd slurmdbd)
 
 POLICY=/usr/sbin/policy-rc.d
 POLICY_SAVED=/usr/sbin/policy-rc.d.before-rlalloc

@@ -9,7 +9,7 @@
 #   --extras LIST              optional parts beside daemon,agent,trainer, such as mysql or postgresql
 #   --uninstall                removes what was installed; configuration, store and policies stay
 #
-#   RLALLOC_TORCH              what pip is asked for instead of torch
+#   RLALLOC_TORCH              what pip is asked for instead of the torch of packages/lock/torch.txt
 #   RLALLOC_PYTHON             the interpreter to make the environment with (default: /usr/bin/python3)
 #
 # Exit: 0 done, 1 a step failed, 2 wrong use.
@@ -23,6 +23,12 @@ CONFIGURATION=/etc/rlalloc
 UNITS=/etc/systemd/system
 SYSUSERS=/etc/sysusers.d/rlalloc.conf
 TMPFILES=/etc/tmpfiles.d/rlalloc.conf
+MANUAL=/usr/local/share/man
+COMPLETIONS=(
+    /usr/share/bash-completion/completions/rlalloc.bash
+    /usr/share/zsh/vendor-completions/_rlalloc
+    /usr/share/fish/vendor_completions.d/rlalloc.fish
+)
 UNIT_NAMES=(rlallocd.service rlalloc-agent.service rlalloc-train.service rlalloc-train.timer)
 
 dependencies_from=
@@ -121,18 +127,22 @@ install_programs() {
         build_wheel "$PREFIX/bin/python"
         wheel=$(echo "$WORK"/wheel/*.whl)
         say "packages from pip's index"
-        "${pip[@]}" install --quiet "${RLALLOC_TORCH:-torch}"
-        "${pip[@]}" install --quiet "${wheel}[$extras]"
+        # The versions that the packages have, too; RLALLOC_TORCH stands for another torch.
+        grep -hv '^#' "$PROJECT"/packages/lock/{controller,torch,trainer}.txt >"$WORK/constraints.txt"
+        [ -z "${RLALLOC_TORCH:-}" ] || sed -i '/^torch==/d' "$WORK/constraints.txt"
+        "${pip[@]}" install --quiet -c "$WORK/constraints.txt" "${RLALLOC_TORCH:-torch}"
+        "${pip[@]}" install --quiet -c "$WORK/constraints.txt" "${wheel}[$extras]"
         "${pip[@]}" install --quiet --force-reinstall --no-deps "$wheel"
     fi
     ln -sfn "$PREFIX/bin/rlalloc" /usr/local/bin/rlalloc
 }
 
 install_users_and_folders() {
-    say "user rlalloc, /run/rlalloc, /var/lib/rlalloc"
+    say "users rlallocd and rlalloc, /run/rlalloc, /var/lib/rlalloc"
     install -D -m 0644 "$PROJECT/systemd/rlalloc.sysusers.conf" "$SYSUSERS"
     install -d "${TMPFILES%/*}"
-    sed -E "/^[df] /s/ slurm( +)/ $slurm_user\1/" "$PROJECT/systemd/rlalloc.tmpfiles.conf" >"$TMPFILES"
+    # Only what slurmctld writes is SlurmUser's.
+    sed -E "/^f /s/ slurm( +)/ $slurm_user\1/" "$PROJECT/systemd/rlalloc.tmpfiles.conf" >"$TMPFILES"
     systemd-sysusers "$SYSUSERS"
     systemd-tmpfiles --create "$TMPFILES"
 }
@@ -163,12 +173,30 @@ install_plugin() {
     fi
 }
 
+# Nothing depends on them: without docutils the installation goes on.
+install_manual() {
+    local page
+    if [ -z "$dependencies_from" ]; then "$PREFIX/bin/python" -m pip --disable-pip-version-check install --quiet docutils || true; fi
+    if ! "$PREFIX/bin/python" -B "$PROJECT/scripts/render_manual.py" "$WORK/manual" >/dev/null 2>"$WORK/manual.log"; then
+        say "no man pages and no completion: $(tail -n 1 "$WORK/manual.log")"
+        return 0
+    fi
+    say "man pages in $MANUAL, completion for bash, zsh and fish"
+    for page in "$WORK"/manual/man/*; do
+        install -D -m 0644 "$page" "$MANUAL/man${page##*.}/${page##*/}"
+    done
+    for page in "${COMPLETIONS[@]}"; do
+        install -D -m 0644 "$WORK/manual/completion/${page##*/}" "$page"
+    done
+    # Debian's bash-completion looks for the command's own name.
+    ln -sfn rlalloc.bash "${COMPLETIONS[0]%.bash}"
+}
+
 install_units() {
     local unit
     say "units in $UNITS"
     for unit in "${UNIT_NAMES[@]}"; do
-        sed "s/^User=slurm\$/User=$slurm_user/" "$PROJECT/systemd/$unit" >"$UNITS/$unit"
-        chmod 0644 "$UNITS/$unit"
+        install -m 0644 "$PROJECT/systemd/$unit" "$UNITS/$unit"
     done
     tell_systemd daemon-reload
 }
@@ -181,6 +209,8 @@ What you have to do:
          AccountingStorageTRES=gres/gpu
          JobSubmitPlugins=lua
      Then: systemctl restart slurmctld
+     Let the daemon change jobs: sacctmgr -i add user rlallocd account=root adminlevel=Admin
+     (without slurmdbd: docs/admin/install.md, "The daemon's user")
   2. In $CONFIGURATION/rlalloc.yaml: which partitions and jobs, and the mode (shadow touches nothing). Check it:
          rlalloc config check
   3. Start: systemctl enable --now rlalloc-agent rlallocd
@@ -190,9 +220,18 @@ What you have to do:
 TEXT
 }
 
-# A slurm.conf that names what is gone makes slurmctld's start, or every job's, fail.
-named_in_slurm_conf() {
-    grep -qsE "^[[:space:]]*$1" "$slurm_conf_dir/slurm.conf"
+# A slurm.conf that names what is gone makes slurmctld's start, or every job's, fail. Slurm allows blanks and quotes.
+values_in_slurm_conf() {
+    sed -nE "s/^[[:space:]]*$1[[:space:]]*=[[:space:]]*\"?([^\"#[:space:]]+).*/\1/Ip" "$slurm_conf_dir/slurm.conf" 2>/dev/null
+}
+
+# A site's own TaskProlog may call ours.
+task_prolog_is_called() {
+    local named
+    for named in $(values_in_slurm_conf TaskProlog); do
+        if [[ $named == "$PLUGIN"/* ]] || grep -qsF "$PLUGIN/task_prolog" "$named"; then return 0; fi
+    done
+    return 1
 }
 
 remove_all() {
@@ -204,12 +243,12 @@ remove_all() {
         rm -f "$UNITS/$unit"
     done
     tell_systemd daemon-reload
-    if named_in_slurm_conf "TaskProlog=$PLUGIN/"; then
-        say "kept $PLUGIN/task_prolog: slurm.conf names it, and jobs would fail without it" >&2
+    if task_prolog_is_called; then
+        say "kept $PLUGIN/task_prolog: slurm.conf, or the TaskProlog that it names, calls it: jobs would fail without it" >&2
         status=1
     fi
     if cmp -s "$site_script" "$PLUGIN/job_submit.lua"; then
-        if named_in_slurm_conf 'JobSubmitPlugins=.*lua'; then
+        if values_in_slurm_conf JobSubmitPlugins | grep -q lua; then
             say "kept $site_script: slurm.conf has JobSubmitPlugins=lua, and slurmctld would not start without it" >&2
             status=1
         else
@@ -221,9 +260,11 @@ remove_all() {
     fi
     if [ "$status" -eq 0 ]; then rm -rf "$PLUGIN"; fi
     rm -f "$SYSUSERS" "$TMPFILES"
+    rm -f "$MANUAL"/man1/rlalloc.1 "$MANUAL"/man5/rlalloc.yaml.5 "$MANUAL"/man8/rlalloc{d,-agent}.8
+    rm -f "${COMPLETIONS[@]}" "${COMPLETIONS[0]%.bash}"
     rm -rf "$PREFIX" /run/rlalloc /var/cache/rlalloc
     if [ "$(readlink /usr/local/bin/rlalloc)" = "$PREFIX/bin/rlalloc" ]; then rm -f /usr/local/bin/rlalloc; fi
-    say "kept $CONFIGURATION, /var/lib/rlalloc and the user rlalloc"
+    say "kept $CONFIGURATION, /var/lib/rlalloc and the users rlallocd and rlalloc"
     [ "$status" -eq 0 ] || say "change slurm.conf, restart slurmctld, then run this script again" >&2
     return "$status"
 }
@@ -243,6 +284,7 @@ main() {
     install_programs
     install_configuration
     install_plugin
+    install_manual
     install_units
     print_what_remains
 }

@@ -101,11 +101,10 @@ def commands_page() -> str:
     """Return the reference of all commands, arguments and options."""
     mount_trainer()
     parts = [CLI_HEAD]
-    for path, command in _commands(typer.main.get_command(app), ("rlalloc",)):
+    for path, command in commands_of(typer.main.get_command(app), ("rlalloc",)):
         parts.append(f"## {' '.join(path)}\n")
         parts.append(f"{_one_line(command.help)}\n")
-        hints = get_type_hints(command.callback)
-        rows = [row for parameter in command.params if (row := _parameter(parameter, hints))]
+        rows = [f"| {name} | {meaning} | {default} |" for name, meaning, default in command_rows(command)]
         if rows:
             parts.append("\n".join(["| argument or option | meaning | default |", "|---|---|---|", *rows]) + "\n")
     return "\n".join(parts).rstrip() + "\n"
@@ -195,28 +194,45 @@ def _default(field: inspect.Field) -> str:
     return f"`{value if isinstance(value, str | Path) and value != '' else text}`"
 
 
-def _commands(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+def commands_of(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """All commands below a group. Any: typer brought click's classes in once, and its own from 0.29 on."""
     inner: Mapping[str, Any] = getattr(command, "commands", {})
     if not inner:
         yield path, command
     for name, each in inner.items():
-        yield from _commands(each, (*path, name))
+        yield from commands_of(each, (*path, name))
 
 
-def _parameter(parameter: Any, hints: Mapping[str, Any]) -> str:
-    """A row for an argument or option; empty for what typer adds to every command."""
-    if parameter.name == "help":
-        return ""
+def command_rows(command: Any) -> Iterator[tuple[str, str, str]]:
+    """Each argument and option of a command: how it is written, its meaning, its default."""
+    hints = get_type_hints(command.callback)
+    for parameter in command.params:
+        if parameter.name != "help":  # what typer adds to every command
+            yield _parameter(parameter, hints)
+
+
+def configuration_rows(shipped: str) -> Iterator[tuple[str, str, str, str]]:
+    """Each key of the configuration: its path, what it takes, its default and its meaning, as the page has them."""
+    cell = r" ((?:[^|\\]|\\.)*) \|"
+    for line in configuration_page(shipped).splitlines():
+        if match := re.match(rf"\| `([^`]+)` \|{cell}{cell}{cell}$", line):
+            yield match[1], match[2], match[3], match[4]
+        elif match := re.match(rf"\| `(commands\.[^`]+)` \|{cell}$", line):
+            yield match[1], "", match[2], "Parts of command lines that show this class."
+
+
+def _parameter(parameter: Any, hints: Mapping[str, Any]) -> tuple[str, str, str]:
     several = get_origin(hints[parameter.name]) is list or parameter.nargs == -1
     words = parameter.metavar or _WORDS.get(hints[parameter.name], "TEXT")
     word = words.strip("[]").removesuffix("...").rstrip("]")
     if parameter.param_type_name == "option":
         value = "" if getattr(parameter, "is_flag", False) else f" {word}"
-        name = ", ".join(f"`{option}{value}`" for option in parameter.opts) + (", repeatable" if several else "")
+        name = ", ".join(f"`{option}{value}`" for option in (*parameter.opts, *parameter.secondary_opts)) + (
+            ", repeatable" if several else ""
+        )
     else:
         name = f"`{word if parameter.metavar else parameter.name.upper()}{'...' if several else ''}`"
-    return f"| {name} | {_one_line(getattr(parameter, 'help', '') or '')} | {_cli_default(parameter)} |"
+    return name, _one_line(getattr(parameter, "help", "") or ""), _cli_default(parameter)
 
 
 def _cli_default(parameter: Any) -> str:

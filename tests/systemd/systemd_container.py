@@ -15,6 +15,7 @@ import signal
 import stat
 import subprocess
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Final, Self
 
@@ -56,11 +57,23 @@ class ContainerError(Exception):
 class Container:
     """One container. Write files, boot, run commands in it, close (or use it as a context manager)."""
 
-    def __init__(self, *, hostname: str = "rlalloc-test", binds: dict[Path, Path] | None = None) -> None:
-        """Make the folders. `binds` maps paths outside to paths inside, read-only."""
+    def __init__(
+        self,
+        *,
+        hostname: str = "rlalloc-test",
+        binds: dict[Path, Path] | None = None,
+        target: str = "basic.target",
+        masked: Iterable[str] = MASKED_UNITS,
+    ) -> None:
+        """Make the folders. `binds` maps paths outside to paths inside, read-only.
+
+        It boots up to `target`, without the `masked` units.
+        """
         _remove_leftovers()
         self.hostname = hostname
         self._binds = binds or {}
+        self._target = target
+        self._masked = tuple(masked)
         # Not in /tmp, which may be a tmpfs. The name is the machine's too: letters, digits and hyphens.
         self.folder = LEFTOVERS / f"{FOLDER_PREFIX}{secrets.token_hex(6)}"
         self.folder.mkdir(mode=0o700)
@@ -112,13 +125,13 @@ class Container:
         self.write("/etc/machine-id", "")
         self.write("/etc/hostname", f"{self.hostname}\n")
         self.write("/etc/hosts", f"127.0.0.1 localhost\n{ADDRESS} {self.hostname}\n")
-        for unit in MASKED_UNITS:
+        for unit in self._masked:
             self._make_parents(f"/etc/systemd/system/{unit}").symlink_to("/dev/null")
 
     # ---- the boot
 
     def boot(self) -> None:
-        """Start systemd up to basic.target: sockets and tmpfiles, none of the machine's own services."""
+        """Start systemd up to the target: by default sockets and tmpfiles, none of the machine's own services."""
         self._console = (self.folder / "console.log").open("wb")
         binds = [f"--bind-ro={outside}:{inside}" for outside, inside in self._binds.items()]
         command = [
@@ -129,7 +142,7 @@ class Container:
             *("-D", str(self.folder / "root"), "--register=no", "--keep-unit", "--private-network"),
             *("--hostname", self.hostname, "--machine", self.folder.name, "--console=pipe"),
             *("--resolv-conf=off", "--timezone=off", "--link-journal=no", *binds),
-            *("-b", "systemd.unit=basic.target", "systemd.journald.forward_to_console=0"),
+            *("-b", f"systemd.unit={self._target}", "systemd.journald.forward_to_console=0"),
         ]
         self._cgroups = _make_cgroups(self.folder.name)
         # Not preexec_fn, which is unsafe with threads: the process moves itself, then becomes the command.
@@ -141,16 +154,39 @@ class Container:
             stdout=self._console,
             stderr=subprocess.STDOUT,
         )
+        self._wait_for_boot()
+
+    def reboot(self) -> None:
+        """Shut down in good order and boot again, from the same files; what lay in memory is gone."""
+        self.run("systemctl", "poweroff", check=False)
+        if self._nspawn is not None:
+            self._nspawn.wait(timeout=stretched(BOOT_LIMIT_S))
+        self._forget_boot()
+        self.boot()
+
+    def _forget_boot(self) -> None:
+        """Remove what a boot has made outside its folder."""
+        self._nspawn = None
+        self._init_pid = 0
+        if self._console is not None:
+            self._console.close()
+            self._console = None
+        for cgroup in self._cgroups:
+            _remove_cgroup(cgroup)
+        self._cgroups = []
+
+    def _wait_for_boot(self) -> None:
+        """Wait for PID 1, and for the units that it starts."""
         began = time.monotonic()
         state = ""
         while (waited_s := time.monotonic() - began) < stretched(BOOT_LIMIT_S):
-            if self._nspawn.poll() is not None:
-                raise ContainerError(f"systemd-nspawn ended with {self._nspawn.returncode}: {self.console()}")
+            if self._nspawn is None or self._nspawn.poll() is not None:
+                raise ContainerError(f"systemd-nspawn has ended: {self.console()}")
             self._init_pid = self._init_pid or _systemd_below(self._nspawn.pid)
             if self._init_pid:
                 state = self.run("systemctl", "is-system-running", check=False).stdout.strip()
                 if state in {"running", "degraded"}:
-                    self.run("ip", "address", "add", f"{ADDRESS}/32", "dev", "lo")
+                    self.run("ip", "address", "replace", f"{ADDRESS}/32", "dev", "lo")
                     return
             time.sleep(0.1)
         raise ContainerError(f"not booted within {waited_s:.0f} s, state {state!r}: {self.console()}")
@@ -205,14 +241,7 @@ class Container:
             except subprocess.TimeoutExpired:
                 self._nspawn.kill()
                 self._nspawn.wait()
-            self._nspawn = None
-            self._init_pid = 0
-        if self._console is not None:
-            self._console.close()
-            self._console = None
-        for cgroup in self._cgroups:
-            _remove_cgroup(cgroup)
-        self._cgroups = []
+        self._forget_boot()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

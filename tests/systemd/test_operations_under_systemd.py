@@ -52,7 +52,7 @@ def test_a_site_that_works_has_no_failure(site: Container) -> None:
     found = findings(site)
     assert {what for what, (level, _) in found.items() if level == "FAIL"} == set(), found
     assert {what for what, (level, _) in found.items() if level == "WARN"} <= {"timer", "training"}, found
-    assert {"store for slurm", "store for rlalloc", "plugin", "rlallocd", "rlalloc-agent"} <= set(found)
+    assert {"store for rlallocd", "store for rlalloc", "plugin", "rlallocd", "rlalloc-agent"} <= set(found)
     screen = site.run("env", "COLUMNS=80", "rlalloc", "status").stdout.splitlines()
     assert len(screen) <= 24
     assert max(map(len, screen)) <= 80
@@ -85,7 +85,7 @@ def test_reading_commands_make_nothing_before_the_first_start(site: Container) -
     assert site.run("find", "/var/lib/rlalloc", "/run/rlalloc", "-user", "root").stdout == ""
     site.start("rlallocd")
     debian_slurm.wait_for(site, "sh", "-c", INTERCEPTS)
-    assert site.run("stat", "-c", "%a %U %G", STORE).stdout == "660 slurm rlalloc\n"
+    assert site.run("stat", "-c", "%a %U %G", STORE).stdout == "660 rlallocd rlalloc\n"
 
 
 def test_a_store_that_root_restored_is_the_daemons_again(site: Container) -> None:
@@ -93,21 +93,24 @@ def test_a_store_that_root_restored_is_the_daemons_again(site: Container) -> Non
     site.run("systemctl", "stop", "rlallocd")
     site.run("sh", "-c", f"cp {STORE} /root/backup; rm {STORE}*; install -m 644 -o root -g root /root/backup {STORE}")
     found = findings(site)
-    assert {found["store for slurm"][0], found["store for rlalloc"][0]} == {"FAIL"}
+    assert {found["store for rlallocd"][0], found["store for rlalloc"][0]} == {"FAIL"}
     site.start("rlallocd")
     debian_slurm.wait_for(site, "sh", "-c", INTERCEPTS)
-    assert site.run("stat", "-c", "%a %U %G", STORE).stdout == "660 slurm rlalloc\n"
+    assert site.run("stat", "-c", "%a %U %G", STORE).stdout == "660 rlallocd rlalloc\n"
     assert findings(site)["store for rlalloc"][0] == "OK"
 
 
 def test_enforcing_waits_for_a_task_prolog(site: Container) -> None:
     """The rest of the site stays as it was; no job is changed, and status says why."""
-    site.run("sed", "-i", "/^TaskProlog=/d", SLURM_CONF)
+    assert findings(site)["TaskEpilog"][0] == "OK"
+    site.run("sed", "-i", "/^TaskProlog=/d; s/^AccountingStoreFlags=.*/AccountingStoreFlags=job_script/", SLURM_CONF)
     site.run("systemctl", "restart", "slurmctld", "rlallocd")
     debian_slurm.wait_for(site, "systemctl", "show", "-P", "StatusText", "rlallocd", expect="mode shadow: slurm.conf")
     debian_slurm.wait_for(site, "grep", "rule llm shadow", "/run/rlalloc/intercept")
     found = findings(site)
     assert (found["TaskProlog"][0], found["mode"][0]) == ("FAIL", "FAIL")
+    assert found["TaskEpilog"][0] == "WARN"
+    assert "AccountingStoreFlags lacks job_comment" in found["TaskEpilog"][1]
     assert "slurm.conf names no TaskProlog" in " ".join(site.run("rlalloc", "status", check=False).stdout.split())
 
 
@@ -146,6 +149,28 @@ def test_users_see_their_own_jobs_and_no_others(site: Container) -> None:
     site.run("sh", "-c", "cat >/home/ada/job.sh", text=MOLDABLE, user=debian_slurm.USER)
     assert "workable: 1, 2, 4" in site.run("rlalloc", "check", "/home/ada/job.sh", user=debian_slurm.USER).stdout
     site.run("scancel", str(job))
+
+
+def test_users_have_their_own_jobs_left_alone(site: Container) -> None:
+    """A resized job gets its request back, whoever may ask for it; it keeps it over a restart, and runs with it."""
+    job = debian_slurm.submit(site, MOLDABLE.replace("gpus=1-4", "gpus=1-2"), "--hold")
+    asks_for = ("squeue", "-h", "-j", str(job), "-o", "%b %l")
+    debian_slurm.wait_for(site, "sh", "-c", f"rlalloc explain {job} | grep 'in force since'")
+    assert site.run(*asks_for).stdout != "gres:gpu:4 1:00:00\n"
+    off = ("rlalloc", "off", str(job), "--reason", "it measures speed")
+    refused = site.run(*off, user="daemon", check=False)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert f"no job {job} of yours" in refused.stderr
+    assert "it has its request back" in site.run(*off, user=debian_slurm.USER).stdout
+    assert site.run(*asks_for).stdout == "gres:gpu:4 1:00:00\n"
+    assert "asked to leave it alone: it measures speed" in site.journal("rlallocd")
+    told = site.run("rlalloc", "explain", str(job), user=debian_slurm.USER).stdout
+    assert f"{debian_slurm.USER} (uid " in " ".join(told.split())
+    site.run("systemctl", "restart", "rlallocd")
+    debian_slurm.wait_for(site, "sh", "-c", INTERCEPTS)
+    site.run("scontrol", "release", str(job))
+    query = ("sacct", "-n", "-X", "-P", "-o", "State,AllocTRES", "-j", str(job))
+    assert "gres/gpu=4" in debian_slurm.wait_for(site, *query, expect="gres/gpu")
 
 
 def test_each_node_is_tested_for_the_task_prolog(site: Container) -> None:

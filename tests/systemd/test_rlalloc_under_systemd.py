@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from typing import Any
 
@@ -32,6 +33,29 @@ store.add_policy(PolicyRow(version="v000009", parent=None, created_s=1.0, promot
 time.sleep(600)
 """
 
+PROMOTES_AND_IS_KILLED = """
+import os, signal
+from pathlib import Path
+import msgspec
+from rlalloc.policies import PolicyStore, read_manifest
+from rlalloc.store import PolicyRow, Store
+from rlalloc_agent.served_policy import shipped_folder
+policies, store = PolicyStore(Path("/var/lib/rlalloc/policies")), Store("sqlite:////var/lib/rlalloc/store.sqlite")
+with policies.locked(), shipped_folder() as folder:
+    manifest = msgspec.structs.replace(read_manifest(folder), evaluation={"promote": True, "reason": "better"})
+    files = {name: (folder / name).read_bytes() for name in manifest.files}
+    version = policies.add(files, manifest)
+    row = PolicyRow(version=version, parent=None, created_s=1.0, promoted=True, verdict=manifest.evaluation)
+    with store.adding_policy(row):
+        policies.put_in_use(version, by="rlalloc train run", reason="better")
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""As the end of a training, up to the moment between the version's coming into use and the commit of its row."""
+LISTS_ROWS = """
+from rlalloc.store import Store
+print([row.version for row in Store("sqlite:////var/lib/rlalloc/store.sqlite", read_only=True).policies()])
+"""
+
 
 def _explain(container: Container, job: int, *, limit_s: float = 60) -> dict[str, Any]:
     """Ask until the job's decision is there."""
@@ -58,7 +82,8 @@ def test_folders_let_each_part_do_its_work_and_no_more(rlalloc_container: Contai
     """Slurmctld can touch wake; the agent can make its socket, and not replace what slurmctld reads."""
     container = rlalloc_container
     container.run("touch", "/run/rlalloc/wake", user="slurm")
-    container.run("touch", "/run/rlalloc/intercept", user="slurm")
+    container.run("touch", "/run/rlalloc/intercept", user="rlallocd")
+    container.run("cat", "/run/rlalloc/intercept", user="slurm")
     container.run("touch", "/run/rlalloc/probe.sock", user="rlalloc")
     container.run("rm", "/run/rlalloc/probe.sock", user="rlalloc")
     assert container.run("rm", "-f", "/run/rlalloc/intercept", user="rlalloc", check=False).returncode != 0
@@ -71,7 +96,7 @@ def test_folders_let_each_part_do_its_work_and_no_more(rlalloc_container: Contai
 def test_the_installed_programs_are_the_sites_own(rlalloc_container: Container) -> None:
     """The programs run from /opt/rlalloc, with our package in it and not the checkout's."""
     where = "import rlalloc; print(rlalloc.__file__)"
-    done = rlalloc_container.run("/opt/rlalloc/bin/python", "-c", where, user="slurm")
+    done = rlalloc_container.run("/opt/rlalloc/bin/python", "-c", where, user="rlallocd")
     assert done.stdout.startswith("/opt/rlalloc/lib/")
 
 
@@ -93,7 +118,7 @@ def test_the_agent_serves_and_is_reloaded(rlalloc_container: Container) -> None:
     container.run("systemctl", "reload", "rlalloc-agent")
     assert container.run("systemctl", "is-active", "rlalloc-agent", check=False).stdout == "active\n"
     connect = "import socket; socket.socket(socket.AF_UNIX).connect('/run/rlalloc/agent.sock')"
-    daemon = ("setpriv", "--reuid=slurm", "--regid=rlalloc", "--init-groups", "python3", "-c", connect)
+    daemon = ("setpriv", "--reuid=rlallocd", "--regid=rlalloc", "--init-groups", "python3", "-c", connect)
     container.run(*daemon)
     assert container.run("python3", "-c", connect, user=debian_slurm.USER, check=False).returncode != 0
 
@@ -158,6 +183,23 @@ def test_daemon_and_trainer_both_write_the_store(rlalloc_container: Container) -
     container.run("systemctl", "stop", "training")
 
 
+def test_a_promotion_that_was_killed_is_recorded_at_the_next_start(rlalloc_container: Container) -> None:
+    """The version is in use, its row was lost with the process: the daemon adds it, and says so."""
+    container = rlalloc_container
+    container.start("rlalloc-agent", "rlallocd")
+    as_trainer = ("setpriv", "--reuid=rlalloc", "--regid=rlalloc", "--clear-groups", "--")
+    python = "/opt/rlalloc/bin/python"
+    assert container.run(*as_trainer, python, "-c", PROMOTES_AND_IS_KILLED, check=False).returncode == -signal.SIGKILL
+    version = container.run("readlink", "/var/lib/rlalloc/policies/current").stdout.strip()
+    assert version not in container.run(python, "-c", LISTS_ROWS).stdout
+    container.run("systemctl", "restart", "rlallocd")
+    debian_slurm.wait_for(container, "sh", "-c", INTERCEPTS)
+    assert version in container.run(python, "-c", LISTS_ROWS).stdout
+    assert f"{version} (in use) was not in the store" in container.journal("rlallocd")
+    assert "shipped is in use instead" in container.run("rlalloc", "policy", "rollback").stdout
+    container.run("rm", "-r", f"/var/lib/rlalloc/policies/{version}")
+
+
 def test_a_reload_of_a_wrong_file_fails_and_says_why(rlalloc_container: Container) -> None:
     """`systemctl reload rlallocd` exits with 1, and the daemon goes on with what it had."""
     container = rlalloc_container
@@ -177,11 +219,12 @@ def test_uninstalling_never_breaks_slurm(rlalloc_container: Container) -> None:
     container = rlalloc_container
     uninstall = ("/srv/rlalloc/project/scripts/install-site.sh", "--uninstall")
     container.run("cp", "/usr/lib/rlalloc/job_submit.lua", "/etc/slurm/job_submit.lua")
+    container.run("sed", "-Ei", r's/^(JobSubmitPlugins|TaskProlog)=(.*)/\1 = "\2"/', "/etc/slurm/slurm.conf")
     refused = container.run(*uninstall, check=False)
     assert refused.returncode == 1
     container.run("test", "-x", "/usr/lib/rlalloc/task_prolog")
     container.run("test", "-e", "/etc/slurm/job_submit.lua")
-    container.run("sed", "-i", "/^JobSubmitPlugins=/d; /^TaskProlog=/d", "/etc/slurm/slurm.conf")
+    container.run("sed", "-i", "/^JobSubmitPlugins /d; /^TaskProlog /d", "/etc/slurm/slurm.conf")
     container.run(*uninstall)
     for gone in (
         "/usr/lib/rlalloc",

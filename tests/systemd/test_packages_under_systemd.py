@@ -1,0 +1,231 @@
+"""The Debian packages on a booted site without a network: install, upgrade, downgrade, removal with jobs queued.
+
+The tests run in their order, each on what the one before has left.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.systemd import built_packages, debian_slurm
+from tests.systemd.conftest import VENV_INSIDE
+from tests.systemd.systemd_container import Container
+from tests.systemd.test_rlalloc_under_systemd import INTERCEPTS, MOLDABLE, _explain
+
+pytestmark = [pytest.mark.systemd, pytest.mark.xdist_group("packages")]
+
+PACKAGES = Path("/srv/packages")
+NEXT_PACKAGES = Path("/srv/next-packages")
+UNITS = ("rlallocd.service", "rlalloc-agent.service", "rlalloc-train.timer")
+SLURM_CONF = "/etc/slurm/slurm.conf"
+PROLOG = "/usr/lib/rlalloc/task_prolog"
+LASTING = "#!/bin/bash\n#SBATCH --job-name=lasting --gpus-per-node=4\nwhile [ ! -e end ]; do sleep 0.2; done\n"
+WAITING = MOLDABLE.replace("exec torchrun", ": torchrun") + "srun hostname >out.$SLURM_JOB_ID\n"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
+    """Folders of packages, and where the container has them."""
+    if not os.environ.get("RLALLOC_TEST_PACKAGES"):
+        pytest.skip("builds packages twice: make test-packages")
+    missing = [name for name in ("dpkg-buildpackage", "dh", "systemd-nspawn", "slurmctld") if not shutil.which(name)]
+    if os.geteuid() != 0 or missing:
+        pytest.skip(f"needs root and {', '.join(missing) or 'nothing else'}")
+    folder = tmp_path_factory.mktemp("packages")
+    these, following, wheels = folder / "these", folder / "following", folder / "wheels"
+    built_packages.fill_wheels(wheels)
+    built_packages.build(built_packages.PROJECT, wheels, these)
+    built_packages.copy_as_next_version(folder / "next-project")
+    built_packages.build(folder / "next-project", wheels, following)
+    libraries = built_packages.real_libraries()
+    if libraries is None:
+        built_packages.borrow_libraries(VENV_INSIDE, folder, these)
+    else:
+        for package in libraries.glob("rlalloc-libs*.deb"):
+            shutil.copy(package, these)
+    return {these: PACKAGES, following: NEXT_PACKAGES}
+
+
+@pytest.fixture(scope="module")
+def site(built: dict[Path, Path]) -> Iterator[Container]:
+    """A booted site without rlalloc."""
+    binds = {**built, Path(sys.prefix).resolve(): VENV_INSIDE}
+    with Container(hostname="packages-test", binds=binds) as container:
+        debian_slurm.write_configuration(container)
+        container.boot()
+        debian_slurm.start(container)
+        yield container
+
+
+def install(container: Container, folder: Path, *options: str) -> str:
+    """`apt-get install` as the guide has it; what it said."""
+    command = f"DEBIAN_FRONTEND=noninteractive apt-get install -y {' '.join(options)} {folder}/*.deb 2>&1"
+    return container.run("sh", "-c", command, limit_s=400).stdout
+
+
+def field(container: Container, job: int, name: str) -> str:
+    """One field of `scontrol show job`."""
+    words = container.run("scontrol", "show", "job", str(job)).stdout.split()
+    return next(word.partition("=")[2] for word in words if word.startswith(f"{name}="))
+
+
+def now(container: Container) -> str:
+    """The time there, as Slurm writes it."""
+    return container.run("date", "+%Y-%m-%dT%H:%M:%S").stdout.strip()
+
+
+def version(container: Container) -> str:
+    """What `rlalloc --version` and the running daemon say, which must be the same."""
+    said = container.run("rlalloc", "--version").stdout.split()[1]
+    debian_slurm.wait_for(container, "rlalloc", "status", expect=f"version {said}")
+    return said
+
+
+def test_packages_start_nothing_and_need_no_network(site: Container) -> None:
+    devices = site.run("cat", "/proc/net/dev").stdout.splitlines()[2:]
+    assert [line.split(":")[0].strip() for line in devices] == ["lo"]
+    before = site.run("sha256sum", SLURM_CONF).stdout
+    said = install(site, PACKAGES)
+    assert "Nothing was started, and slurm.conf was not changed" in said
+    assert site.run("sha256sum", SLURM_CONF).stdout == before
+    for unit in UNITS:
+        assert site.run("systemctl", "is-active", unit, check=False).stdout == "inactive\n"
+        assert site.run("systemctl", "is-enabled", unit, check=False).stdout != "enabled\n"
+    modes = ("stat", "-c", "%a %U %G", "/etc/rlalloc", "/etc/rlalloc/rlalloc.yaml", "/var/lib/rlalloc")
+    assert site.run(*modes).stdout.splitlines() == ["750 root rlalloc", "640 root rlalloc", "2770 rlallocd rlalloc"]
+    assert site.run("grep", "-c", "^mode: shadow", "/etc/rlalloc/rlalloc.yaml").stdout == "1\n"
+    verified = site.run("systemd-analyze", "verify", *UNITS, "rlalloc-train.service", check=False)
+    assert [line for line in (verified.stdout + verified.stderr).splitlines() if "rlalloc" in line] == []
+    program = "import rlalloc, rlallocd, rlalloc_agent, rlalloc_trainer; print(rlalloc.__file__)"
+    assert site.run("/opt/rlalloc/bin/python", "-c", program).stdout.startswith("/opt/rlalloc/lib/")
+
+
+def test_the_packaged_programs_decide_a_job(site: Container) -> None:
+    """Slurm connected as the guide says; the file's mode set to enforce."""
+    site.run("tee", "-a", SLURM_CONF, text=f"JobSubmitPlugins=lua\nTaskProlog={PROLOG}\n")
+    site.run("sacctmgr", "-i", "add", "user", "rlallocd", "account=root", "adminlevel=Admin")
+    site.run("sed", "-i", "s/^mode: .*/mode: enforce/", "/etc/rlalloc/rlalloc.yaml")
+    site.run("systemctl", "restart", "slurmctld", "slurmd")
+    debian_slurm.wait_for(site, "sinfo", "-h", "-o", "%T", expect="idle")
+    site.run("systemctl", "enable", "--now", "rlalloc-agent", "rlallocd", "rlalloc-train.timer", limit_s=200)
+    debian_slurm.wait_for(site, "sh", "-c", INTERCEPTS)
+    job = debian_slurm.submit(site, WAITING)
+    assert _explain(site, job)["decision"]["policy_version"]
+    debian_slurm.wait_for(site, "sacct", "-nXP", "-o", "State", "-j", str(job), expect="COMPLETED")
+    assert site.run("cat", f"/home/ada/out.{job}").stdout.split() == ["packages-test"]
+
+
+@pytest.fixture(scope="module")
+def jobs(site: Container) -> tuple[int, int]:
+    """One job that runs on all GPUs until it is told to end, one that waits for them."""
+    lasting = debian_slurm.submit(site, LASTING)
+    debian_slurm.wait_for(site, "squeue", "-h", "-j", str(lasting), "-o", "%T", expect="RUNNING")
+    waiting = debian_slurm.submit(site, WAITING)
+    _explain(site, waiting)
+    return lasting, waiting
+
+
+def unharmed(container: Container, jobs: tuple[int, int]) -> None:
+    """Both are where they were: never requeued, cancelled or held."""
+    for job, state in zip(jobs, ("RUNNING", "PENDING"), strict=True):
+        assert field(container, job, "JobState") == state
+        assert field(container, job, "Restarts") == "0"
+    assert field(container, jobs[1], "Reason") not in {"JobHeldAdmin", "JobHeldUser"}
+    assert field(container, jobs[1], "Priority") != "0"
+
+
+def test_an_upgrade_restarts_what_ran_and_says_so(site: Container, jobs: tuple[int, int]) -> None:
+    this = version(site)
+    site.run("sh", "-c", "echo '# ours' >>/etc/rlalloc/rlalloc.yaml")
+    site.run("systemctl", "stop", "rlallocd")
+    site.run("cp", "-a", "/var/lib/rlalloc/store.sqlite", "/root/store.sqlite")
+    site.start("rlallocd")
+    debian_slurm.wait_for(site, "sh", "-c", INTERCEPTS)
+    said = install(site, NEXT_PACKAGES)
+    for unit in ("rlallocd.service", "rlalloc-agent.service", "rlalloc-train.timer"):
+        assert f"stopped {unit} for the upgrade" in said
+        assert f"started {unit} again" in said
+        assert site.run("systemctl", "is-active", unit).stdout == "active\n"
+        assert site.run("systemctl", "is-enabled", unit).stdout == "enabled\n"
+    assert "touched /etc/slurm/job_submit.lua" in said
+    assert version(site) == built_packages.NEXT != this
+    assert site.run("tail", "-n1", "/etc/rlalloc/rlalloc.yaml").stdout == "# ours\n"
+    debian_slurm.wait_for(site, "sh", "-c", INTERCEPTS)
+    unharmed(site, jobs)
+    assert _explain(site, jobs[1])["decision"]
+
+
+def test_a_downgrade_refuses_the_newer_store_and_says_what_to_do(site: Container, jobs: tuple[int, int]) -> None:
+    """The daemon alone refuses: jobs pass as submitted. With the copy from before the upgrade, all is as it was."""
+    said = install(site, PACKAGES, "--allow-downgrades")
+    unharmed(site, jobs)
+    assert "rlallocd.service does not run; it last said" in said
+    assert built_packages.NEXT in said.partition("it last said")[2]
+    untouched = debian_slurm.submit(site, MOLDABLE)
+    assert "rlalloc:" not in show(site, untouched)
+    site.run("scancel", str(untouched))
+    site.run("sh", "-c", "rm -f /var/lib/rlalloc/store.sqlite*; cp -a /root/store.sqlite /var/lib/rlalloc/")
+    site.run("systemctl", "reset-failed", "rlallocd", check=False)
+    site.start("rlallocd")
+    debian_slurm.wait_for(site, "sh", "-c", INTERCEPTS)
+    assert version(site) != built_packages.NEXT
+    unharmed(site, jobs)
+    assert _explain(site, jobs[1])["decision"]
+
+
+def show(container: Container, job: int) -> str:
+    """What `scontrol show job` prints."""
+    return container.run("scontrol", "show", "job", str(job)).stdout
+
+
+def test_a_removal_lets_jobs_go_and_leaves_slurm_as_it_works(site: Container, jobs: tuple[int, int]) -> None:
+    """A job that is deferred for ten minutes is let go; the TaskProlog that slurm.conf names is there."""
+    site.run("sed", "-i", "s/^grace_s: .*/grace_s: 600/", "/etc/rlalloc/rlalloc.yaml")
+    site.run("systemctl", "reload", "rlallocd")
+    debian_slurm.wait_for(site, "grep", "600", "/run/rlalloc/intercept")
+    pid = site.run("systemctl", "show", "-P", "MainPID", "rlallocd").stdout.strip()
+    site.run("kill", "-STOP", pid)
+    deferred = debian_slurm.submit(site, WAITING)
+    assert field(site, deferred, "EligibleTime") > now(site)
+    names = "rlalloc rlalloc-agent rlalloc-trainer rlalloc-node"
+    said = site.run("sh", "-c", f"apt-get remove -y {names} 2>&1", limit_s=200).stdout
+    assert "stopped rlallocd.service: jobs that waited for it start as submitted" in said
+    assert "left a TaskProlog" in said
+    assert field(site, deferred, "EligibleTime") <= now(site), site.journal("rlallocd")
+    unharmed(site, jobs)
+    site.run("systemctl", "restart", "slurmctld", "slurmd")
+    debian_slurm.wait_for(site, "sinfo", "-h", "-o", "%T", expect="mixed")
+    after = debian_slurm.submit(site, WAITING)
+    assert "rlalloc:" not in show(site, after)
+    site.run("touch", "/home/ada/end", user=debian_slurm.USER)
+    for job in (*jobs, deferred, after):
+        query = ("sacct", "-nXP", "-o", "State", "-j", str(job))
+        debian_slurm.wait_for(site, *query, expect="COMPLETED")
+    for job in (jobs[1], deferred, after):
+        assert site.run("cat", f"/home/ada/out.{job}").stdout.split() == ["packages-test"]
+    for kept in ("/etc/rlalloc/rlalloc.yaml", "/var/lib/rlalloc/store.sqlite"):
+        site.run("test", "-e", kept)
+
+
+def test_a_purge_leaves_nothing(site: Container) -> None:
+    site.run("sed", "-i", "/^JobSubmitPlugins=/d; /^TaskProlog=/d", SLURM_CONF)
+    site.run("systemctl", "restart", "slurmctld", "slurmd")
+    site.run("sh", "-c", "apt-get purge -y 'rlalloc*' 2>&1", limit_s=200)
+    places = (
+        "/opt/rlalloc",
+        "/usr/lib/rlalloc",
+        "/etc/rlalloc",
+        "/var/lib/rlalloc",
+        "/run/rlalloc",
+        "/usr/bin/rlalloc",
+    )
+    for gone in places:
+        assert site.run("test", "-e", gone, check=False).returncode == 1, gone
+    for unit in UNITS:
+        assert site.run("systemctl", "cat", unit, check=False).returncode != 0

@@ -1,0 +1,74 @@
+"""packages/layout.toml and packages/lock/ are complete: what is added to the project is in a package, and pinned."""
+
+import re
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+import stage_packages
+
+ROOT = Path(__file__).parent.parent
+LAYOUTS = stage_packages.read_layouts(ROOT)
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+INSTALLED = ("core", "daemon", "agent", "simulator", "trainer", "cli")
+
+
+def _named_files() -> set[Path]:
+    patterns = [
+        pattern.partition(" as ")[0]
+        for layout in LAYOUTS.values()
+        for given in layout.files.values()
+        for pattern in ([given] if isinstance(given, str) else given)
+    ]
+    return {path for pattern in patterns for path in ROOT.glob(pattern)}
+
+
+def test_each_python_package_is_in_one_package() -> None:
+    found = {path.parent.name for folder in INSTALLED for path in (ROOT / folder).glob("*/__init__.py")}
+    staged = Counter(module for layout in LAYOUTS.values() for module in layout.modules)
+    assert staged == dict.fromkeys(found, 1)
+
+
+def test_each_command_is_in_one_package() -> None:
+    staged = Counter(command for layout in LAYOUTS.values() for command in layout.commands)
+    assert staged == dict.fromkeys(PROJECT["project"]["scripts"], 1)
+
+
+@pytest.mark.parametrize("folder", ["systemd", "slurm_plugin"])
+def test_each_file_of_the_site_is_in_a_package(folder: str) -> None:
+    assert {path for path in (ROOT / folder).iterdir() if path.is_file()} <= _named_files()
+
+
+@pytest.mark.parametrize(
+    ("extra", "layers"),
+    [
+        ("daemon", ("controller",)),
+        ("mysql", ("controller",)),
+        ("postgresql", ("controller",)),
+        ("agent", ("controller", "torch")),
+        ("trainer", ("controller", "torch", "trainer")),
+    ],
+)
+def test_the_pinned_versions_are_those_that_the_project_allows(extra: str, layers: tuple[str, ...]) -> None:
+    """Where this fails: make lock."""
+    lines = (line for layer in layers for line in stage_packages.pinned(ROOT, layer))
+    pinned = {_plain(name): version for name, _, version in (line.partition("==") for line in lines)}
+    project = PROJECT["project"]
+    for text in [*project["dependencies"], *project["optional-dependencies"][extra]]:
+        wanted = Requirement(text)
+        assert wanted.specifier.contains(pinned[_plain(wanted.name)]), text
+
+
+def test_no_library_is_in_two_packages() -> None:
+    layers = [layout.libraries for layout in LAYOUTS.values() if layout.libraries]
+    names = Counter(
+        _plain(line.partition("==")[0]) for layer in layers for line in stage_packages.pinned(ROOT, layer)
+    )
+    assert [name for name, times in names.items() if times > 1] == []
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

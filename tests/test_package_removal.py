@@ -1,0 +1,106 @@
+"""What the packages' scripts leave behind when they are removed: Slurm, and every job, would fail without it.
+
+The scripts run as they are, but for their paths, which lie in a folder of the test.
+"""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+OWN_PROLOG = "#!/bin/sh\necho export SITE=1\nexec /usr/lib/rlalloc/task_prolog\n"
+PATHS = ("/usr/lib/rlalloc", "/etc/slurm", "/run/slurm", "/run/rlalloc", "/etc/default/rlalloc", "/etc/rlalloc")
+
+
+def _run(tmp_path: Path, script: str, *words: str) -> str:
+    """Run a script of a package whose paths lie below ``tmp_path``; what it said. No slurmctld answers by default."""
+    scontrol = tmp_path / "bin/scontrol"
+    if not scontrol.exists():
+        _write_program(scontrol, "exit 1")
+    found = re.sub("|".join(f"(?<![\\w}}]){path}" for path in PATHS), lambda path: f"{tmp_path}{path[0]}", script)
+    done = subprocess.run(
+        ["sh", "-s", "--", *words], input=found, capture_output=True, text=True, check=False,
+        env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "SLURM_CONF": str(tmp_path / "none")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def _write_program(path: Path, line: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+
+
+def _removes_node_package(packager: str) -> tuple[str, str, str]:
+    """The scripts that run before and after the files of rlalloc-node are gone, and their argument."""
+    if packager == "deb":
+        before, after = ((ROOT / f"debian/rlalloc-node.{name}").read_text() for name in ("prerm", "postrm"))
+        return before, after, "remove"
+    before, _, rest = (
+        (ROOT / "packages/rlalloc.spec").read_text().partition("%preun node\n")[2].partition("\n# Slurm")
+    )
+    return before, rest.partition("%postun node\n")[2].partition("\n%files")[0], "0"
+
+
+@pytest.mark.parametrize("packager", ["deb", "rpm"])
+@pytest.mark.parametrize(
+    ("conf", "left"),
+    [
+        ("TaskProlog=/usr/lib/rlalloc/task_prolog\n", True),
+        ('  taskprolog = "/usr/lib/rlalloc/task_prolog" # resizes\n', True),
+        ("TaskProlog=/etc/slurm/own_prolog\n", True),
+        ("TaskProlog=/etc/slurm/other_prolog\n", False),
+        ("#TaskProlog=/usr/lib/rlalloc/task_prolog\n", False),
+        (None, False),
+    ],
+)
+def test_a_task_prolog_that_slurm_calls_stays(tmp_path: Path, packager: str, conf: str | None, left: bool) -> None:
+    """Also where the site's own TaskProlog ends with ours, as docs/admin/enforce.md tells it to."""
+    slurm = tmp_path / "etc/slurm"
+    slurm.mkdir(parents=True)
+    (slurm / "own_prolog").write_text(OWN_PROLOG.replace("/usr/lib/rlalloc", f"{tmp_path}/usr/lib/rlalloc"))
+    (slurm / "other_prolog").write_text("#!/bin/sh\n")
+    if conf is not None:
+        (slurm / "slurm.conf").write_text(re.sub(r"(/usr/lib|/etc)", rf"{tmp_path}\1", conf))
+    before, after, argument = _removes_node_package(packager)
+    prolog = tmp_path / "usr/lib/rlalloc/task_prolog"
+    prolog.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "slurm_plugin/task_prolog", prolog)
+    _run(tmp_path, before, argument)
+    prolog.unlink()
+    said = _run(tmp_path, after, argument)
+    assert [path.name for path in prolog.parent.iterdir()] == (["task_prolog"] if left else [])
+    assert ("left" in said) == left
+    if left:  # jobs that were resized before still need what it does
+        assert prolog.read_text() == (ROOT / "slurm_plugin/task_prolog").read_text()
+        subprocess.run([prolog], check=True)
+
+
+@pytest.mark.parametrize(
+    ("conf", "kept"),
+    [
+        ("JobSubmitPlugins=lua\n", True),
+        ("jobsubmitplugins = all_partitions,lua\n", True),
+        ("JobSubmitPlugins=all_partitions\n", False),
+        ("ClusterName=one\n", False),
+    ],
+)
+def test_a_job_submit_lua_that_slurmctld_loads_stays(tmp_path: Path, conf: str, kept: bool) -> None:
+    """Slurmctld does not start without it."""
+    for place in ("etc/slurm", "usr/lib/rlalloc", "etc/default", "run/rlalloc"):
+        (tmp_path / place).mkdir(parents=True)
+    (tmp_path / "etc/slurm/slurm.conf").write_text(conf)
+    for place in ("etc/slurm", "usr/lib/rlalloc"):
+        (tmp_path / place / "job_submit.lua").write_text("-- rlalloc\n")
+    said = _run(tmp_path, (ROOT / "packages/package_steps").read_text(), "plugin-removed")
+    assert (tmp_path / "etc/slurm/job_submit.lua").exists() == kept, said
+
+
+def test_a_job_submit_lua_that_another_file_of_slurm_conf_names_stays(tmp_path: Path) -> None:
+    """Slurmctld says so: its answer is as Slurm prints it."""
+    _write_program(tmp_path / "bin/scontrol", "echo 'JobSubmitPlugins        = lua'")
+    test_a_job_submit_lua_that_slurmctld_loads_stays(tmp_path, "Include plugins.conf\n", kept=True)
