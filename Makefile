@@ -1,24 +1,31 @@
 # make demo · make test · make test-fast · make lint · make down: nothing has to be typed before or after any of them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-research bench gain validate research docs lint format down
+.PHONY: help install demo test test-fast test-research test-alerts test-packages bench gain validate research week docs lint format down deb rpm wheels lock
 
 # .venv may be a link (scripts/install-debian.sh says when); jobs of other users need where it really is.
 PYTHON = $$(readlink -f .venv)/bin/python
 # The demo and the tests run a site with users of its own: as root, else through sudo. The installation asks itself.
 AS_ROOT = $(if $(filter-out 0,$(shell id -u)),sudo -n )env PYTHONPATH=testbed:demo:bench:research SLURM_TESTBED_STARTED_BY=$(CURDIR)
-SHELL_SCRIPTS = $(wildcard .ci/run scripts/*.sh slurm_plugin/task_prolog slurm_plugin/task_epilog simulator/rlalloc_simulator/workloads/*.sh)
+SHELL_SCRIPTS = $(wildcard .ci/run scripts/*.sh packages/package_steps $(wildcard debian/*.p*inst debian/*.p*rm) slurm_plugin/task_prolog slurm_plugin/task_epilog simulator/rlalloc_simulator/workloads/*.sh)
 
 help:
 	@echo 'make demo          a Slurm site on this machine, and rlalloc at work on it'
 	@echo 'make test          all tests, and how much of each package they run'
 	@echo 'make test-fast     those without Slurm and systemd that take no long training'
+	@echo 'make test-packages the tests of the packages with all their libraries, PyTorch too'
 	@echo 'make test-research those of the tables and ablations in research/, which make test leaves out'
+	@echo 'make test-alerts   each failure on a real site, with a real Prometheus: which alerts fire'
 	@echo 'make bench         what rlallocd costs slurmctld, and how long jobs wait for it (BENCH_ARGS=--quick)'
 	@echo 'make gain          JCT on real sites as submitted, with price-EF and with the shipped policy (GAIN_ARGS=--quick)'
 	@echo 'make validate      the simulator against a real slurmctld, job by job'
 	@echo 'make research      a table or an ablation of a paper; without RESEARCH_ARGS it lists them (research/README.md)'
+	@echo 'make week          a site in a container for a week: installed, used, broken, upgraded, removed (build/week/week.md)'
 	@echo 'make docs          the documentation as a site in build/site'
+	@echo 'make deb           Debian packages in build/packages (WHEELS=folder: without a network)'
+	@echo 'make rpm           RPMs of the same files'
+	@echo 'make wheels        the folder of wheels for make deb, build/wheels (WHEELS=folder)'
+	@echo 'make lock          renews packages/lock: the versions of all Python libraries in the packages'
 	@echo 'make lint          ruff, mypy, shellcheck'
 	@echo 'make format        ruff format'
 	@echo 'make down          end what the demo or the tests left running'
@@ -34,7 +41,10 @@ test: install
 	@exec $(AS_ROOT) $(PYTHON) -m pytest --cov --cov-report= -q -n 2 --dist loadgroup --durations=15 $(PYTEST_ARGS)
 
 test-fast: install
-	@exec $(AS_ROOT) $(PYTHON) -m pytest -q -n 2 -m 'not slurm and not systemd and not slow and not research' $(PYTEST_ARGS)
+	@exec $(AS_ROOT) $(PYTHON) -m pytest -q -n 2 -m 'not slurm and not systemd and not slow and not research and not alerts' $(PYTEST_ARGS)
+
+test-alerts: install
+	@exec $(AS_ROOT) $(PYTHON) -m pytest -q -s -m "alerts or slurm" tests/alerts $(PYTEST_ARGS)
 
 test-research: install
 	@exec $(AS_ROOT) $(PYTHON) -m pytest -q -m research $(PYTEST_ARGS)
@@ -51,9 +61,13 @@ validate: install
 research: install
 	@PYTHONPATH=research exec $(PYTHON) -m rlalloc_research $(or $(RESEARCH_ARGS),--help)
 
-# The reference pages follow from the code; tests/docs fails where the committed ones are old.
+week: install
+	@exec $(AS_ROOT) RLALLOC_WEEK=whole $(PYTHON) -m pytest -q -s tests/systemd/test_week.py tests/systemd/test_retraining_under_systemd.py
+
+# The reference pages, man pages and completions follow from the code; tests/docs fails where the committed ones are old.
 docs: install
 	@$(PYTHON) scripts/render_reference.py
+	@$(PYTHON) scripts/render_manual.py
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --strict
 
 lint: install
@@ -61,6 +75,21 @@ lint: install
 	@$(PYTHON) -m ruff format --check .
 	@$(PYTHON) -m mypy
 	@shellcheck $(SHELL_SCRIPTS)
+
+# They need no .venv: a machine that builds packages has what scripts/build-packages.sh names.
+deb rpm:
+	@scripts/build-packages.sh $@ $(if $(WHEELS),--wheels '$(WHEELS)') $(PACKAGE_ARGS)
+
+wheels:
+	@scripts/build-packages.sh wheels $(if $(WHEELS),--wheels '$(WHEELS)')
+
+test-packages: install
+	@scripts/build-packages.sh deb $(if $(WHEELS),--wheels '$(WHEELS)') --compression gzip
+	@lintian --fail-on error build/packages/rlalloc_*.deb build/packages/rlalloc-[ant]*.deb
+	@exec $(AS_ROOT) RLALLOC_TEST_PACKAGES=yes RLALLOC_TEST_LIBRARIES=build/packages $(PYTHON) -m pytest -q tests/systemd/test_packages_under_systemd.py $(PYTEST_ARGS)
+
+lock: install
+	@$(PYTHON) scripts/lock_requirements.py
 
 format: install
 	@$(PYTHON) -m ruff format .

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 pytest.register_assert_rewrite("tests.daemon.contract")  # what it asserts is to be shown as a test's own
 
-# Machines are shared and noisy: no test measures time, not even an example's.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# Machines are shared and noisy: no test measures time, not even an example's. Each run tries the same examples, so
+# that a failure is one of the change under test; --hypothesis-profile=search draws others.
+settings.register_profile("search", deadline=None)
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.load_profile("repeatable")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -80,7 +80,9 @@ def commands() -> dict[str, set[str]]:
         for name, each in getattr(command, "commands", {}).items():
             walk(each, f"{path} {name}")
         if not getattr(command, "commands", {}):
-            found[path] = {option for parameter in command.params for option in parameter.opts}
+            found[path] = {
+                option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
+            }
 
     walk(typer.main.get_command(app), "rlalloc")
     return found
