@@ -25,7 +25,7 @@ settings.load_profile("repeatable")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests of a real site one after another, and what failed there once more.
+    """Run the tests of a real site one after another, beside them those in containers, and what failed once more.
 
     Daemons on a shared machine are now and then starved of a core. The summary names each test that needed it. What
     is a function of values is never run twice.
@@ -33,7 +33,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slurm") or item.get_closest_marker("systemd"):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
-            item.add_marker(pytest.mark.xdist_group("sites"))  # one process has them all, and their fixtures
+            # One process has all that share fixtures. Where containers boot, the other process has no sites.
+            group = "containers" if item.get_closest_marker("systemd") else "sites"
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.hookimpl(trylast=True)
