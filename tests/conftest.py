@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slurm") or item.get_closest_marker("systemd"):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
-            # One process has all that share fixtures. Where containers boot, the other process has no sites.
+            # One process has all tests that share fixtures.
             group = "containers" if item.get_closest_marker("systemd") else "sites"
             item.add_marker(pytest.mark.xdist_group(group))
 
