@@ -239,7 +239,8 @@ def test_each_node_is_asked_for_the_task_prolog(tmp_path: Path) -> None:
         "old": "0" * 64,
         "without": None,
         "failing": UpdateRefused("srun: error: failing: task 0: Exited with exit code 1"),
-        "busy": UpdateRefused("srun: error: Unable to allocate resources: Requested nodes are busy"),
+        "busy": UpdateRefused("srun -w busy: srun: error: Unable to allocate resources: Requested nodes are busy"),
+        "closed": UpdateRefused("srun -w closed: srun: error: Unable to allocate resources: Invalid account"),
         "slow": SlurmUnavailable("srun gave no answer in 40 s"),
     }
 
@@ -258,9 +259,15 @@ def test_each_node_is_asked_for_the_task_prolog(tmp_path: Path) -> None:
         "without": "FAIL",
         "failing": "FAIL",
         "busy": "WARN",
+        "closed": "WARN",
         "slow": "WARN",
         "down": "WARN",
     }
+    busy, closed = of(found, "node busy"), of(found, "node closed")
+    refused = "srun: Unable to allocate resources: Requested nodes are busy"
+    assert busy.found == f"not checked: its CPUs are all taken ({refused})"
+    assert busy.remedy == "rlalloc doctor --nodes busy when a job there has ended"
+    assert closed.found.startswith("not checked: Slurm lets this user run no job there (srun: Unable")
     assert worst(node_findings(nodes, "", tmp_path / "none", digest_on)) == "FAIL"
 
 

@@ -14,8 +14,9 @@ from rlallocd.slurm import NodeRecord, SlurmError, UpdateRefused
 
 ALL: Final = "all"
 _INSTALL: Final = f"install {OUR_TASK_PROLOG} there"
-_NOT_STARTED: Final = ("Unable to allocate", "allocation failure")
-"""In srun's words: it got no allocation, so the node was not asked."""
+_BUSY: Final = ("nodes are busy", "Immediate execution impossible", "temporarily unavailable", "deadline reached")
+_NO_JOB: Final = ("Unable to allocate", "allocation failure")
+"""In srun's words: it got no allocation, because of the node's jobs or because of who asked."""
 
 
 class WrongNodes(RlallocError):
@@ -52,16 +53,29 @@ def node_findings(
 def _node(node: NodeRecord, named: str, expected: str, digest_on: Callable[[str, str], str | None]) -> Finding:
     what = f"node {node.name}"
     if not node.usable:
-        return warning(what, "not tested: it is down or drained", "test it before it is resumed")
+        return warning(what, "not checked: it is down or drained", "check it before it is resumed")
     try:
         return _of_digest(what, digest_on(node.name, OUR_TASK_PROLOG), named, expected)
     except UpdateRefused as err:
-        if any(sign in str(err) for sign in _NOT_STARTED):
-            return warning(what, f"not tested: {err}", "test it when it has a free CPU, as a user with an account")
+        if (refusal := _refusal(node.name, str(err))) is not None:
+            return refusal
         drain = f"scontrol update NodeName={node.name} State=DRAIN Reason=TaskProlog"
         return failure(what, f"a test job fails there: {err}", f"{_INSTALL}; until then: {drain}")
     except SlurmError as err:
-        return warning(what, f"not tested: {err}", "test it when it has a free CPU")
+        return warning(what, f"not checked: srun gave no answer ({err})", f"rlalloc doctor --nodes {node.name} later")
+
+
+def _refusal(node: str, said: str) -> Finding | None:
+    """What follows where srun got no allocation, so the node was not asked; None where it got one."""
+    what, again = f"node {node}", f"rlalloc doctor --nodes {node}"
+    words = f"srun: {said.rpartition('srun: ')[2].removeprefix('error: ')}"
+    if any(sign in said for sign in _BUSY):
+        return warning(what, f"not checked: its CPUs are all taken ({words})", f"{again} when a job there has ended")
+    if any(sign in said for sign in _NO_JOB):
+        return warning(
+            what, f"not checked: Slurm lets this user run no job there ({words})", f"{again} as another user"
+        )
+    return None
 
 
 def _of_digest(what: str, digest: str | None, named: str, expected: str) -> Finding:
