@@ -6,7 +6,7 @@ from typing import Final
 from rich.table import Table
 
 from rlalloc.job import Range
-from rlalloc.store import Outcome
+from rlalloc.store import OPEN_STATES, Outcome
 from rlalloc.store.job_story import Chapter
 from rlalloc_cli.terminal import CONSOLE, duration, local_time
 
@@ -21,6 +21,9 @@ _STEPS: Final = {
     "lost": "started before it could be restored",
 }
 """States of a change in the journal, for people."""
+_TAKEN_BACK: Final = ("restored", "left")
+_LEFT_ALONE: Final = "off"
+"""The name of the reason why a decision left such a job as submitted."""
 
 
 def print_shortly(story: Sequence[Chapter]) -> None:
@@ -38,6 +41,8 @@ def print_shortly(story: Sequence[Chapter]) -> None:
     for chapter in latest:
         for name, line in _decision_lines(chapter):
             table.add_row(name, line)
+    for name, line in _left_alone_lines(latest):
+        table.add_row(name, line)
     for name, line in _outcome_lines(latest):
         table.add_row(name, line)
     CONSOLE.print(table)
@@ -47,11 +52,16 @@ def print_shortly(story: Sequence[Chapter]) -> None:
 def _decision_lines(chapter: Chapter) -> list[tuple[str, str]]:
     decision = chapter.decision
     size = decision.allocation
+    if decision.skip_code == _LEFT_ALONE:
+        return []
     if size is None:
         return [("given", "as submitted"), ("why", f"skipped: {decision.reason}")]
     shadow = decision.mode == "shadow"
+    last = chapter.applications[-1] if chapter.applications else None
+    taken_back = last is not None and last.state in _TAKEN_BACK
     given = "as asked" if size == decision.request else size.describe()
-    lines = [("would give" if shadow else "given", given + (" (shadow: nothing was changed)" if shadow else ""))]
+    name = "would give" if shadow else "decided" if taken_back else "given"
+    lines = [(name, given + (" (shadow: nothing was changed)" if shadow else ""))]
     why = f"policy {decision.policy_version or '-'} at {local_time(decision.decided_s)}"
     if decision.predicted_gain is not None:
         why += f", decided again while it waited, expected to save {decision.predicted_gain:.0%} of its cost"
@@ -62,11 +72,31 @@ def _decision_lines(chapter: Chapter) -> list[tuple[str, str]]:
         lines.append(("", f"GPUs could be {_range(bounds.gpus)}{script}"))
         if bounds.past:
             lines.append(("", bounds.past))
-    if chapter.applications:
-        last = chapter.applications[-1]
+    if last is not None:
         why = f", {last.detail}" if last.state == "restored" else ""
         lines.append(("state", f"{_STEPS.get(last.state, last.state)} {local_time(last.changed_s)}{why}"))
     return lines
+
+
+def _left_alone_lines(chapters: Sequence[Chapter]) -> list[tuple[str, str]]:
+    """Who had the job left alone, when and why, and what it has since; nothing where nobody had."""
+    asked = [each.decision for each in chapters if each.decision.skip_code == _LEFT_ALONE]
+    if not asked:
+        return []
+    who = asked[-1].reason.partition(": ")[2]
+    return [("left alone", f"{local_time(asked[-1].decided_s)}: {who}"), ("has now", _has_now(chapters))]
+
+
+def _has_now(chapters: Sequence[Chapter]) -> str:
+    """The size of a job that is left alone: its request, unless somebody else had changed it before."""
+    states = {each.state for chapter in chapters for each in chapter.applications}
+    if not states.isdisjoint(OPEN_STATES):
+        return "its request, once rlallocd has restored it"
+    if "lost" in states:
+        return "the size that it started with: it started before its request could be restored"
+    if "begun" in states:
+        return "the size that somebody else has set since"
+    return f"its request: {chapters[0].decision.request.describe()}"
 
 
 def _outcome_lines(chapters: Sequence[Chapter]) -> list[tuple[str, str]]:

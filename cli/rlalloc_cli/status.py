@@ -125,7 +125,7 @@ def _more(name: str, config: Config, state: DaemonState | None) -> list[str]:
         ago = "none yet" if state.cycle_s is None else f"{duration(now_s - state.cycle_s)} ago"
         decided = local_time(state.decision_s) if state.decision_s else "none since its start"
         lines = [f"last cycle {ago}, last decision {decided}"]
-        if state.problem:
+        if state.problem and (state.has_open_problem or not state.stopped):
             lines.append(f"last complaint {local_time(state.problem_s)}: {state.problem}")
         return lines
     if name == "policy":

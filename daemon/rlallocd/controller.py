@@ -212,7 +212,7 @@ class Controller:
         known = ("", self.config.word_table.stamp)
         self.counters["stale_tables"] += sum(candidate.tag.table not in known for candidate in candidates)
         asked_s = time.monotonic()
-        decided = decide(candidates, snapshot, self.config, self._agent, self._progress)
+        decided = self._left_alone.naming_who(decide(candidates, snapshot, self.config, self._agent, self._progress))
         self.metrics.decision_s.observe(time.monotonic() - asked_s)
         self._record(decided)
         self._decided.update(candidate.key for candidate, _ in decided)

@@ -47,6 +47,11 @@ class DaemonState(msgspec.Struct, frozen=True, kw_only=True):
     waiting: str = ""
     stopped: bool = False
 
+    @property
+    def has_open_problem(self) -> bool:
+        """Whether nothing has gone well since the last problem."""
+        return bool(self.problem) and (self.problem_s or 0.0) >= (self.cycle_s or 0.0)
+
 
 class LastProblem(logging.Handler):
     """Remembers the last warning or error of this program."""
@@ -73,6 +78,7 @@ class StateFile:
         self._written_s = float("-inf")
         for name in _LOGGERS:
             logging.getLogger(name).addHandler(self._problem)
+        self._write()
 
     def waits_for(self, what: str) -> None:
         """Note what the daemon waits for before its first cycle."""

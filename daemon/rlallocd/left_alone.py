@@ -7,6 +7,8 @@ Slurm lets no user change an AdminComment, so users ask through the daemon's soc
 
 import logging
 import queue
+import time
+import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as TooLate
@@ -15,8 +17,9 @@ from typing import Final
 import msgspec
 
 from rlalloc.errors import StoreError
-from rlalloc.store import JobHistory, Store
+from rlalloc.store import Decision, JobHistory, Store
 from rlalloc.user_messages import UserServiceError
+from rlallocd.candidates import Candidate
 from rlallocd.job_tag import fits_slurmdbd, read_tag, with_plan_note, with_skip
 from rlallocd.slurm import JobRecord, Slurm, SlurmError, UpdatePlan, UpdateRefused
 from rlallocd.transactions import Applier
@@ -80,10 +83,12 @@ class LeftAlone:
         self._slurm = slurm
         self._store = store
         self._applier = applier
+        self._asked: dict[tuple[int, int], str] = {}
 
     def carry_out(self, jobs: Sequence[JobRecord]) -> tuple[JobRecord, ...]:
         """Answer all requests; return the jobs with their new tags. Raises SlurmUnavailable, StoreError."""
         marked: dict[int, str] = {}
+        self._asked = {}
         taken = self.requests.take()
         try:
             for request, answer in taken:
@@ -100,6 +105,15 @@ class LeftAlone:
             msgspec.structs.replace(job, admin_comment=marked[job.base_id]) if job.base_id in marked else job
             for job in jobs
         )
+
+    def naming_who(self, decided: Sequence[tuple[Candidate, Decision]]) -> list[tuple[Candidate, Decision]]:
+        """The same decisions; those on jobs that this cycle leaves alone say who asked for it."""
+        return [
+            (candidate, msgspec.structs.replace(decision, reason=f"{OFF}: {who}"))
+            if decision.skip_code == OFF and (who := self._asked.get(candidate.key)) is not None
+            else (candidate, decision)
+            for candidate, decision in decided
+        ]
 
     def _leave(self, request: OffRequest, jobs: Sequence[JobRecord], marked: dict[int, str]) -> str:
         """Mark one job and give it its request back; say what was done. Raises UserServiceError, SlurmError."""
@@ -128,6 +142,10 @@ class LeftAlone:
             raise UserServiceError(f"rlalloc is changing job {number} just now: try again in a few seconds")
         self._slurm.update(UpdatePlan(job_id=number, fields=(("AdminComment", comment),)))
         marked[number] = comment
+        if history is None:
+            self._asked[number, job.submitted_s] = request.who
+        else:
+            self._store.add_decisions([_left_alone(history.decisions[0], request.who)])
         _log.info("job %d is left alone from now on: %s", number, request.who, extra={"job_id": number})
         return self._give_back(msgspec.structs.replace(job, job_id=number, admin_comment=comment), history, request)
 
@@ -138,3 +156,22 @@ class LeftAlone:
         if not self._applier.take_back(job, history, request.who):
             return f"{done}; it keeps the size that it has"
         return f"{done}; it has its request back: {history.request.describe()}"
+
+
+def _left_alone(first: Decision, who: str) -> Decision:
+    """What the store says of a decided job from now on."""
+    return Decision(
+        id=str(uuid.uuid4()),
+        job_id=first.job_id,
+        submitted_s=first.submitted_s,
+        decided_s=time.time(),
+        user=first.user,
+        account=first.account,
+        partition=first.partition,
+        job_name=first.job_name,
+        job_class=first.job_class,
+        rule=first.rule,
+        mode=first.mode,
+        reason=f"{OFF}: {who}",
+        request=first.request,
+    )

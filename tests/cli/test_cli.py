@@ -185,6 +185,25 @@ def test_a_job_decided_again_says_which_decision_its_outcome_belongs_to(run: Run
     assert (one["in_force"], other["in_force"]) == ("d2", "d2")
 
 
+def test_a_job_that_is_left_alone_says_who_asked_and_what_it_has(run: Run, tmp_path: Path) -> None:
+    """Its decision was taken back; the last one is the note that rlallocd left."""
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    note = msgspec.structs.replace(
+        DECISION, id="d2", decided_s=DECISION.decided_s + 60, allocation=None, reason="off: bob (uid 7) asked: mine"
+    )
+    store.add_decisions([DECISION, note])
+    journal = store.journal([APPLICATION])
+    store.set_applications(journal, "restoring", 1002, "bob (uid 7) asked")
+    assert "has now     its request, once rlallocd has restored it" in run("explain", "7").stdout
+    store.set_applications(journal, "restored", 1002, "bob (uid 7) asked")
+    store.close()
+    told = run("explain", "7").stdout
+    assert "\ngiven" not in told
+    assert "decided     1 node x 2 GPUs" in told
+    assert re.search(r"^left alone  2026-\S+ \S+: bob \(uid 7\) asked: mine *$", told, re.MULTILINE)
+    assert f"has now     its request: {DECISION.request.describe()}" in told
+
+
 def test_status_says_that_the_agent_is_dead(run: Run) -> None:
     done = run("status")
     assert done.returncode == 1

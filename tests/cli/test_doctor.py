@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,7 +20,13 @@ from rlalloc.messages import AgentState
 from rlalloc.store import Store
 from rlalloc.store.database import without_secrets
 from rlalloc_cli.doctor.finding import Finding, worst
-from rlalloc_cli.doctor.machine_checks import agent_findings, daemon_findings, plugin_findings, training_findings
+from rlalloc_cli.doctor.machine_checks import (
+    agent_findings,
+    daemon_findings,
+    heartbeat_findings,
+    plugin_findings,
+    training_findings,
+)
 from rlalloc_cli.doctor.node_checks import WrongNodes, named_nodes, node_findings
 from rlalloc_cli.doctor.slurm_checks import TaskScripts, slurm_findings
 from rlalloc_cli.doctor.store_checks import store_findings
@@ -138,8 +145,8 @@ def test_what_real_slurmctlds_print_is_read(version: str) -> None:
     assert site.slurm_conf.endswith("/slurm.conf")
 
 
-def unit(active: str) -> UnitState:
-    return UnitState("rlallocd.service", active, "", "success", "Mon")
+def unit(active: str, **more: Any) -> UnitState:
+    return msgspec.structs.replace(UnitState("rlallocd.service", active, "", "success", "Mon"), **more)
 
 
 @pytest.mark.parametrize(
@@ -149,17 +156,27 @@ def unit(active: str) -> UnitState:
         ({}, None, "OK", "up for"),
         ({}, unit("inactive"), "FAIL", "stopped since"),
         ({"stopped": True}, None, "FAIL", "stopped since"),
-        ({"stopped": True, "problem": "of a newer rlalloc"}, None, "FAIL", "stopped since .*: of a newer rlalloc"),
+        ({"stopped": True, "problem": "newer store", "problem_s": 0}, None, "FAIL", "stopped since .*: newer store"),
+        ({"stopped": True, "problem": "solved", "problem_s": -60}, None, "FAIL", r"stopped since \S+ \S+$"),
         ({"written_s": -600}, unit("active"), "FAIL", "no sign of life since"),
         ({"waiting": "the store failed"}, unit("active"), "FAIL", "waiting: the store failed"),
-        ({"cycle_s": -600, "problem": "disk full"}, unit("active"), "FAIL", "no successful cycle since .*disk full"),
+        (
+            {"cycle_s": -600, "problem": "disk full", "problem_s": -60},
+            unit("active"),
+            "FAIL",
+            "no successful cycle since .*disk full",
+        ),
+        ({"started_s": -5, "cycle_s": None}, None, "WARN", "started 5 s ago, no cycle yet"),
+        ({"started_s": -500, "cycle_s": None}, None, "FAIL", "no successful cycle since its start"),
+        ({"stopped": True}, unit("active", up_s=5.2), "WARN", "started 5 s ago, no cycle yet"),
+        ({"stopped": True}, unit("inactive"), "FAIL", "stopped since"),
         ({"mode_reason": "no TaskProlog", "wanted": "enforce"}, unit("active"), "FAIL", "no TaskProlog"),
         ({"version": "0.1.0"}, unit("active"), "WARN", "rlallocd is 0.1.0"),
     ],
 )
 def test_how_the_daemon_is(changes: dict[str, object], unit_state: UnitState | None, level: str, words: str) -> None:
     now_s = time.time()
-    times = {"started_s": now_s - 9000, "written_s": now_s, "cycle_s": now_s}
+    times = {"started_s": now_s - 9000, "written_s": now_s, "cycle_s": now_s, "problem_s": now_s}
     relative = {name: now_s + value for name, value in changes.items() if isinstance(value, int) and name in times}
     state = msgspec.structs.replace(STATE, **(times | changes | relative))
     findings = daemon_findings(Config(), state, unit_state)
@@ -177,6 +194,27 @@ def test_a_daemon_that_has_just_started_is_not_to_be_started_again() -> None:
     assert (found.level, found.found) == ("FAIL", "it runs, but has not reported yet")
     assert "wait" in found.remedy
     assert "systemctl enable" not in found.remedy
+    (found,) = daemon_findings(Config(), None, unit("active", up_s=5.0))
+    assert (found.level, found.found) == ("WARN", "started 5 s ago, no cycle yet")
+
+
+def test_right_after_the_start_nothing_fails(tmp_path: Path) -> None:
+    config = parse_config(f"runtime_directory: {tmp_path}", "x")
+    assert worst(heartbeat_findings(config)) == "FAIL"
+    assert worst(heartbeat_findings(config, starting=True)) == "WARN"
+    (agent,) = agent_findings("cannot reach the agent", unit("active", up_s=5.0))
+    assert (agent.level, agent.found) == ("WARN", "started 5 s ago, does not answer yet")
+    assert worst(agent_findings("cannot reach the agent", unit("active", up_s=500.0))) == "FAIL"
+
+
+def test_before_the_first_night_no_training_is_missed(tmp_path: Path) -> None:
+    config = parse_config(f"policy: {{directory: {tmp_path}}}", "x")
+    timer, service = unit("active", next_run="Tue 2026-11-24 03:41:10 UTC"), unit("inactive")
+    (found,) = training_findings(config, timer, service)
+    assert (found.level, found.found) == ("OK", "none yet; first training at Tue 2026-11-24 03:41:10 UTC")
+    assert worst(training_findings(config, timer, unit("activating", has_run=True))) == "OK"
+    assert worst(training_findings(config, timer, unit("inactive", has_run=True))) == "WARN"
+    assert worst(training_findings(config, timer, unit("failed", result="exit-code"))) == "FAIL"
 
 
 def test_an_agent_that_does_not_answer_or_serves_another_policy() -> None:

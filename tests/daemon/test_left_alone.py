@@ -3,7 +3,9 @@
 import msgspec
 import pytest
 
+from rlalloc.store.job_story import story_of
 from rlalloc.user_messages import UserServiceError
+from rlalloc_cli.explain_shortly import print_shortly
 from rlalloc_testbed import USER
 from rlallocd.candidates import find_candidates, find_redecision_candidates
 from rlallocd.job_tag import read_tag, with_skip
@@ -34,7 +36,15 @@ def _fails(_: object) -> None:
     raise SlurmUnavailable("it is down")
 
 
-def test_a_job_that_was_resized_twice_has_its_first_request_again(engine: Engine) -> None:
+def explained(engine: Engine, job_id: int, capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    print_shortly(story_of(engine.store, job_id))
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_a_job_that_was_resized_twice_has_its_first_request_again(
+    engine: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
     """With its time limit; the journal says who asked, and no daemon decides it again."""
     job_id = _waiting_job(engine)
     request = engine.size(job_id)
@@ -48,6 +58,10 @@ def test_a_job_that_was_resized_twice_has_its_first_request_again(engine: Engine
     assert [each.state for each in history.applications] == ["restored"] * 3
     assert all(f"{USER} (uid 1234) asked" in each.detail for each in history.applications)
     assert (history.size, history.applied) == (request, False)
+    told = explained(engine, job_id, capsys)
+    assert " given 1 node" not in told
+    assert f"{USER} (uid 1234) asked to leave it alone: it measures speed" in told.partition("left alone 20")[2]
+    assert f"has now its request: {request.describe()}" in told
     now = engine.slurm.read_back([job_id])[job_id]
     tag = read_tag(now.admin_comment)
     assert tag is not None
@@ -72,17 +86,25 @@ def test_a_job_that_does_not_say_how_many_nodes(engine: Engine) -> None:
     assert engine.slurm.read_back([job_id])[job_id].fields.gpus_per_node == 4
 
 
-def test_a_job_that_is_not_decided_yet_is_skipped_by_name(engine: Engine) -> None:
+def test_a_job_that_is_not_decided_yet_is_skipped_by_name(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decision, which comes in the same cycle, says who asked."""
     job_id = engine.installation.submit(JOB)
+    part = LeftAlone(engine.slurm, engine.store, engine.applier)
+    monkeypatch.setattr("tests.daemon.test_left_alone.LeftAlone", lambda *_: part)
     answer, after = left_alone(engine, own(job_id))
     assert answer == f"job {job_id} is left alone from now on; it runs as submitted"
     (candidate,) = find_candidates([after[job_id]], engine.config, set())
     assert candidate.deferred_by_us
     with pytest.raises(Skipped, match="to be left alone"):
         check_form(candidate.job, candidate.tag.skip)
+    _, decision = engine.decide(candidate)
+    ((_, skipped),) = part.naming_who(
+        [(candidate, msgspec.structs.replace(decision, reason="off: to be left alone"))]
+    )
+    assert skipped.reason == f"off: {USER} (uid 1234) asked to leave it alone: it measures speed"
 
 
-def test_a_size_that_somebody_else_set_since_stays(engine: Engine) -> None:
+def test_a_size_that_somebody_else_set_since_stays(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
     job_id = _waiting_job(engine)
     engine.applier.apply([engine.decide(engine.candidates(job_id)[0], gpus_per_node=2)])
     engine.site.run(["scontrol", "update", f"JobId={job_id}", "MinMemoryNode=10240"], user=USER)
@@ -90,6 +112,7 @@ def test_a_size_that_somebody_else_set_since_stays(engine: Engine) -> None:
     answer, _ = left_alone(engine, own(job_id))
     assert answer == f"job {job_id} is left alone from now on; it keeps the size that it has"
     assert engine.size(job_id) == changed
+    assert "has now the size that somebody else has set since" in explained(engine, job_id, capsys)
 
 
 def test_a_job_whose_update_is_under_way_is_not_left_in_our_size(

@@ -14,6 +14,7 @@ from rlalloc_cli.doctor.machine_checks import (
     daemon_findings,
     file_findings,
     heartbeat_findings,
+    just_started_s,
     plugin_findings,
     policy_findings,
     training_findings,
@@ -50,9 +51,10 @@ def all_findings(path: Path, config: Config) -> list[Finding]:
 
 def service_findings(config: Config) -> list[Finding]:
     """Daemon, agent, policy and training: what somebody on call asks first."""
+    state, daemon = read_daemon_state(config.runtime_directory), unit_state("rlallocd.service")
     return [
-        *heartbeat_findings(config),
-        *daemon_findings(config, read_daemon_state(config.runtime_directory), unit_state("rlallocd.service")),
+        *heartbeat_findings(config, starting=just_started_s(state, daemon) is not None),
+        *daemon_findings(config, state, daemon),
         *agent_findings(agent_answer(config), unit_state("rlalloc-agent.service")),
         *policy_findings(config),
         *training_findings(config, unit_state("rlalloc-train.timer"), unit_state("rlalloc-train.service")),

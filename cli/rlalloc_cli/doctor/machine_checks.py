@@ -22,6 +22,9 @@ _NO_CYCLE_FOR_S: Final = 60.0
 _OLD_TRAINING_S: Final = 3 * 86_400.0
 _WITHDRAWN_S: Final = 86_400.0
 """A daemon that stops leaves an intercept file that expired in 1970."""
+_STARTING_S: Final = 30.0
+"""So long after its start, a program may not have done its first work yet."""
+_LATER: Final = "run this again in half a minute"
 _START: Final = "systemctl enable --now rlalloc-agent rlallocd"
 _LOG: Final = "journalctl -u rlallocd"
 
@@ -29,25 +32,22 @@ _LOG: Final = "journalctl -u rlallocd"
 def daemon_findings(config: Config, state: DaemonState | None, unit: UnitState | None) -> list[Finding]:
     """Whether rlallocd runs, cycles, and is in the mode that its file says."""
     now_s = time.time()
+    if (started_s := just_started_s(state, unit)) is not None:
+        return [warning("rlallocd", f"started {started_s:.0f} s ago, no cycle yet", _LATER)]
     if state is None:
         if unit is not None and unit.runs:
             return [failure("rlallocd", "it runs, but has not reported yet", f"wait half a minute; {_LOG} has more")]
         return [failure("rlallocd", "it has never run here", _START)]
-    silent_s = now_s - state.written_s
-    if state.stopped or (unit is not None and not unit.runs):
-        why = f": {state.problem}" if state.problem else ""
-        return [failure("rlallocd", f"stopped since {local_time(state.written_s)}{why}", _START)]
-    if silent_s > max(_NO_CYCLE_FOR_S, 3 * config.daemon.poll_s):
-        return [failure("rlallocd", f"no sign of life since {local_time(state.written_s)}", _LOG)]
-    if state.waiting:
-        return [failure("rlallocd", f"waiting: {state.waiting}", f"see to the cause; {_LOG} has more")]
+    if (idle := _idle(config, state, unit, now_s)) is not None:
+        return [idle]
     found = [good("rlallocd", f"version {state.version}, up for {duration(now_s - state.started_s)}")]
     if state.version != __version__:
         found.append(warning("version", f"rlallocd is {state.version}, this is {__version__}", "restart rlallocd"))
     failing = state.cycle_s is None or now_s - state.cycle_s > max(_NO_CYCLE_FOR_S, 3 * config.daemon.poll_s)
     if failing:
         since = local_time(state.cycle_s) if state.cycle_s else "its start"
-        found.append(failure("cycles", f"no successful cycle since {since}: {state.problem}", _LOG))
+        why = f": {state.problem}" if state.has_open_problem else ""
+        found.append(failure("cycles", f"no successful cycle since {since}{why}", _LOG))
     if state.mode != state.wanted:
         found.append(failure("mode", state.mode_reason, "docs/admin/enforce.md"))
     if state.wanted != config.mode:
@@ -61,9 +61,39 @@ def daemon_findings(config: Config, state: DaemonState | None, unit: UnitState |
     return found
 
 
-def heartbeat_findings(config: Config) -> list[Finding]:
-    """Whether the plugin has a valid intercept file, and reads scripts with the table of words of now."""
+def _idle(config: Config, state: DaemonState, unit: UnitState | None, now_s: float) -> Finding | None:
+    """Why rlallocd does not cycle; None where it should."""
+    if state.stopped or (unit is not None and not unit.runs):
+        why = f": {state.problem}" if state.has_open_problem else ""
+        return failure("rlallocd", f"stopped since {local_time(state.written_s)}{why}", _START)
+    if now_s - state.written_s > max(_NO_CYCLE_FOR_S, 3 * config.daemon.poll_s):
+        return failure("rlallocd", f"no sign of life since {local_time(state.written_s)}", _LOG)
+    if state.waiting:
+        return failure("rlallocd", f"waiting: {state.waiting}", f"see to the cause; {_LOG} has more")
+    return None
+
+
+def just_started_s(state: DaemonState | None, unit: UnitState | None) -> float | None:
+    """How long ago rlallocd started, where that is so short that it need not have cycled; else None."""
+    runs = unit.runs if unit is not None else state is not None and not state.stopped
+    if not runs or (state is not None and state.waiting):
+        return None
+    before = state is None or state.stopped or state.cycle_s is None
+    since_s = time.time() - state.started_s if state is not None and not state.stopped else None
+    up_s = unit.up_s if unit is not None and unit.up_s is not None else since_s
+    return up_s if before and up_s is not None and up_s < _STARTING_S else None
+
+
+def heartbeat_findings(config: Config, *, starting: bool = False) -> list[Finding]:
+    """Whether the plugin has a valid intercept file, and reads scripts with the table of words of now.
+
+    ``starting``: rlallocd has just started, so there may be none yet.
+    """
     until_s, now_s = expires_s(config), time.time()
+    if starting and (until_s is None or until_s <= now_s):
+        return [
+            warning("heartbeat", "no intercept file yet: jobs pass as submitted until rlallocd's first cycle", _LATER)
+        ]
     if until_s is None or until_s <= now_s:
         stopped = until_s is not None and until_s < _WITHDRAWN_S
         since = f"not valid since {local_time(until_s)}" if until_s and not stopped else "missing or withdrawn"
@@ -104,6 +134,8 @@ def plugin_findings(config: Config, booted_s: float, module: Path, caller: Path)
 def agent_findings(answer: AgentState | str, unit: UnitState | None) -> list[Finding]:
     """Whether the agent answers, with which policy; ``answer`` is an error where it does not."""
     if isinstance(answer, str):
+        if unit is not None and unit.runs and unit.up_s is not None and unit.up_s < _STARTING_S:
+            return [warning("rlalloc-agent", f"started {unit.up_s:.0f} s ago, does not answer yet", _LATER)]
         since = f" (not running since {unit.since})" if unit is not None and not unit.runs and unit.since else ""
         return [failure("rlalloc-agent", f"{answer}{since}", "systemctl status rlalloc-agent")]
     served = f"serves {answer.policy_version} for {duration(time.time() - answer.started_s)}"
@@ -134,9 +166,7 @@ def training_findings(config: Config, timer: UnitState | None, service: UnitStat
         )
     last, look = read_last_training(config.policy.directory), "journalctl -u rlalloc-train"
     if last is None:
-        failed = service is not None and service.result != "success"
-        said = "the last one failed" if failed else "none has ended yet"
-        return [*found, Finding("FAIL" if failed else "WARN", "training", said, look)]
+        return [*found, _first_training(timer, service, look)]
     when = local_time(last.ended_s)
     if last.failed:
         ever = (
@@ -148,6 +178,17 @@ def training_findings(config: Config, timer: UnitState | None, service: UnitStat
     else:
         found.append(good("training", f"{when}: {last.verdict}"))
     return found
+
+
+def _first_training(timer: UnitState | None, service: UnitState | None, look: str) -> Finding:
+    """Where no training has ended yet: that is right until the timer has started one."""
+    if service is not None and service.working:
+        return good("training", f"the first one runs since {service.since}")
+    if service is not None and service.result != "success":
+        return failure("training", "the last one failed", look)
+    if timer is not None and timer.runs and timer.next_run and service is not None and not service.has_run:
+        return good("training", f"none yet; first training at {timer.next_run}")
+    return warning("training", "none has ended yet", look)
 
 
 def file_findings(path: Path, config: Config) -> list[Finding]:

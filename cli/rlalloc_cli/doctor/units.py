@@ -1,6 +1,8 @@
 """What systemd says of rlalloc's units."""
 
 import subprocess
+import time
+from collections.abc import Mapping
 
 import msgspec
 
@@ -14,13 +16,18 @@ _PROPERTIES = (
     "StatusText",
     "User",
     "PrivateNetwork",
+    "ActiveEnterTimestampMonotonic",
+    "ExecMainStartTimestampMonotonic",
+    "NextElapseUSecRealtime",
 )
 
 
 class UnitState(msgspec.Struct, frozen=True):
     """A unit's properties, in systemd's words; ``since`` is when it came into its state.
 
-    ``user`` is empty for root. ``has_network`` is false with PrivateNetwork.
+    ``user`` is empty for root. ``has_network`` is false with PrivateNetwork. ``up_s`` is how long it has been up,
+    None where it is not. ``has_run`` says whether its program was started since the machine was, ``next_run`` when a
+    timer elapses next.
     """
 
     name: str
@@ -30,11 +37,19 @@ class UnitState(msgspec.Struct, frozen=True):
     since: str
     user: str = ""
     has_network: bool = True
+    up_s: float | None = None
+    has_run: bool = False
+    next_run: str = ""
 
     @property
     def runs(self) -> bool:
         """Whether it is up."""
         return self.active == "active"
+
+    @property
+    def working(self) -> bool:
+        """Whether a unit of Type=oneshot is at its work now."""
+        return self.active == "activating"
 
 
 def unit_state(name: str) -> UnitState | None:
@@ -60,4 +75,12 @@ def unit_state(name: str) -> UnitState | None:
         values.get("StateChangeTimestamp", ""),
         values.get("User", ""),
         values.get("PrivateNetwork") != "yes",
+        _up_s(values) if values["ActiveState"] == "active" else None,
+        values.get("ExecMainStartTimestampMonotonic", "0") != "0",
+        values.get("NextElapseUSecRealtime", ""),
     )
+
+
+def _up_s(values: Mapping[str, str]) -> float | None:
+    since = values.get("ActiveEnterTimestampMonotonic", "0")
+    return max(0.0, time.monotonic() - int(since) / 1e6) if since.isdigit() and since != "0" else None
