@@ -23,8 +23,8 @@ _LATEST: Final = 8
 _MANY: Final = 10_000
 """Rows of a table that are counted: counting millions would take seconds."""
 _HARMED_DAYS: Final = 30
-_WIDTHS: Final = {"job": (8, 8), "decided": (11, 11), "user": (3, 10), "mode": (7, 7), "allocation": (18, 20)}
-"""The least and most widths of columns, so that all eight fit on 80 columns beside any names and reasons."""
+_COLUMNS: Final = (("job", 8), ("decided", 11), ("user", 10), ("class", 8), ("mode", 7))
+"""Columns of the latest decisions, and how many characters each has; what was decided has the other 31 of 80."""
 _LINES: Final = (
     ("plugin", ("heartbeat", "words")),
     ("daemon", ("rlallocd", "version", "cycles", "mode")),
@@ -77,23 +77,28 @@ def print_store(store: Store) -> None:
 
 
 def _latest(decisions: Sequence[Decision]) -> Table:
-    table = Table(title="latest decisions", title_justify="left", box=None, pad_edge=False)
-    for heading in ("job", "decided", "user", "class", "mode", "request", "allocation", "policy"):
-        least, most = _WIDTHS.get(heading, (None, None))
-        table.add_column(heading, no_wrap=True, overflow="ellipsis", min_width=least, max_width=most)
+    table = Table(title="latest decisions", title_justify="left", box=None, padding=(0, 1, 0, 0))
+    for heading, width in _COLUMNS:
+        table.add_column(heading, no_wrap=True, overflow="ellipsis", min_width=width, max_width=width)
+    table.add_column("GPUs asked -> given, by policy", overflow="fold")
     for decision in decisions:
-        allocation = decision.allocation
         table.add_row(
             str(decision.job_id),
             local_time(decision.decided_s)[5:-3],
             decision.user,
             decision.job_class,
             decision.mode,
-            f"{decision.request.gpus} GPUs",
-            f"{allocation.gpus} GPUs" if allocation else f"skipped: {decision.skip_code}",
-            decision.policy_version or "-",
+            _given(decision),
         )
     return table
+
+
+def _given(decision: Decision) -> str:
+    """What was decided, whole: on a narrow screen it is folded."""
+    asked = decision.request.gpus
+    if decision.allocation is None:
+        return f"{asked}, skipped: {decision.skip_code}"
+    return f"{asked} -> {decision.allocation.gpus}, {decision.policy_version or '-'}"
 
 
 def _mode_line(config: Config, state: DaemonState | None) -> str:

@@ -1,7 +1,6 @@
 """``rlalloc watch``: the screen of ``rlalloc status`` with the queue, renewed until q or Ctrl-C."""
 
 import contextlib
-import re
 import select
 import sys
 import termios
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
@@ -22,11 +22,12 @@ from rlalloc_cli.status import print_status
 from rlalloc_cli.terminal import CONSOLE, local_time
 
 _QUEUE: Final = {
-    "pending": "rlallocd_pending_jobs",
-    "wait for rlallocd": "rlallocd_deferred_jobs",
-    "seconds the longest": "rlallocd_deferred_longest_wait_seconds",
-    "unfinished updates": "rlallocd_open_applications",
+    "rlallocd_pending_jobs": "{} pending",
+    "rlallocd_deferred_jobs": "{} waiting for rlallocd",
+    "rlallocd_deferred_longest_wait_seconds": "longest wait {} s",
+    "rlallocd_open_applications": "{} open updates",
 }
+"""Metrics of rlallocd, and what is printed of each."""
 _METRICS_WITHIN_S: Final = 3.0
 
 
@@ -53,7 +54,7 @@ def watch(config: Config, every_s: float, *, once: bool) -> bool:
 def _screen(config: Config) -> tuple[Text, bool]:
     """The queue of ours above what ``rlalloc status`` prints; a store that fails is a line of it."""
     with CONSOLE.capture() as captured:
-        CONSOLE.print(_queue_line(config.metrics.listen), overflow="ellipsis", no_wrap=True)
+        CONSOLE.print(_queue_line(config.metrics.listen))
         try:
             well = print_status(config)
         except RlallocError as err:
@@ -71,11 +72,21 @@ def _queue_line(listen: str) -> str:
             text = answer.read().decode()
     except OSError:
         return "queue   not known: rlallocd serves no metrics"
-    parts = []
-    for words, name in _QUEUE.items():
-        found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
-        parts.append(f"{float(found[1]):.0f} {words}" if found else f"? {words}")
-    return f"queue   {', '.join(parts)}"
+    return queue_text(text)
+
+
+def queue_text(exposition: str) -> str:
+    """The line of the queue, from metrics in Prometheus' text format; ``?`` for one that is missing."""
+    try:
+        values = {
+            sample.name: f"{sample.value:.0f}"
+            for family in text_string_to_metric_families(exposition)
+            for sample in family.samples
+            if sample.name in _QUEUE
+        }
+    except ValueError:
+        return "queue   not known: what answers at metrics.listen is not rlallocd"
+    return f"queue   {', '.join(words.format(values.get(name, '?')) for name, words in _QUEUE.items())}"
 
 
 @contextmanager

@@ -331,13 +331,21 @@ def test_status_shows_whole_job_ids_beside_long_values(run: Run, tmp_path: Path)
     """On 80 columns, whatever the reason of a skipped job says and however long names are."""
     store = Store(f"sqlite:///{tmp_path}/store.sqlite")
     reason = "directive: #RLALLOC gpus=4-1: the first number must not be above the second, however long it is"
+    long = msgspec.structs.replace(DECISION, job_id=12_345_678, user="u" * 40, allocation=None, reason=reason)
     store.add_decisions(
-        [msgspec.structs.replace(DECISION, job_id=12_345_678, user="u" * 40, allocation=None, reason=reason)]
+        [
+            long,
+            msgspec.structs.replace(long, id="d2", reason="several-gpu-options: GPUs stated in more than one way"),
+            msgspec.structs.replace(DECISION, id="d3", job_class="finetune", policy_version="shipped-12"),
+        ]
     )
     store.close()
     latest = run("status", columns=80).stdout.partition("latest decisions")[2]
     assert "12345678" in latest
-    assert "skipped: directive" in latest
+    assert "4, skipped: directive" in latest
+    assert "several-gpu-options" in latest
+    assert " finetune enforce 4 -> 2, shipped-12" in latest
+    assert max(map(len, latest.splitlines())) <= 80
 
 
 def test_status_says_that_the_disk_is_full(

@@ -4,7 +4,13 @@ import os
 import pty
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+
+from prometheus_client import generate_latest
+
+from rlalloc_cli.watch import queue_text
+from rlallocd.metrics import Metrics
 
 RLALLOC = Path(sys.executable).with_name("rlalloc")
 
@@ -27,6 +33,19 @@ def test_without_a_terminal_it_prints_once(tmp_path: Path) -> None:
     assert done.stdout.startswith("queue   not known: metrics.listen is empty")
     assert "cannot reach the agent within" in done.stdout
     assert "\x1b" not in done.stdout
+
+
+def test_the_queue_is_read_from_metrics() -> None:
+    """Whatever else they hold; a metric that is missing is a question mark, and another server's answer is said."""
+    counters, slurm = Counter({"cycles": 3}), Counter({"squeue": 1})
+    metrics = Metrics(counters, slurm, slurm)
+    metrics.looked_at("shadow", taken_s=0.0, pending=7, unfinished=2)
+    text = generate_latest(metrics.registry).decode()
+    line = "queue   7 pending, 0 waiting for rlallocd, longest wait 0 s, 2 open updates"
+    assert queue_text(text) == line
+    assert len(line) <= 80
+    assert queue_text("").startswith("queue   ? pending, ? waiting for rlallocd, longest wait ? s")
+    assert "not rlallocd" in queue_text("<html>{ nonsense")
 
 
 def test_on_a_terminal_q_ends_it(tmp_path: Path) -> None:
