@@ -26,7 +26,9 @@ from rlalloc.urgency import UrgencyRules
 from rlalloc.usage.trimming_rules import TrimmingSection
 
 DEFAULT_PATH: Final = Path("/etc/rlalloc/rlalloc.yaml")
-_ENDPOINT: Final = re.compile(r"ipc:///[^\s\x00]+|tcp://(\*|[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
+_ENDPOINT: Final = re.compile(
+    r"ipc://(?=.{2,107}$)/[^\s\x00]+|tcp://(\*|[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
+)
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86400)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -285,7 +287,7 @@ def _check_endpoint(endpoint: str, source: str) -> None:
     if _ENDPOINT.fullmatch(endpoint) is None:
         raise ConfigError(
             f"{source}: agent.endpoint: found {endpoint!r}; write ipc:///PATH, or tcp://HOST:PORT with keys "
-            "(docs/admin/two-hosts.md)"
+            "(docs/admin/two-hosts.md); a PATH has at most 107 characters"
         )
 
 

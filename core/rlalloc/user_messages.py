@@ -4,6 +4,7 @@ The question is read until the asker has shut its side; so is the answer. msgpac
 the asker from the kernel (SO_PEERCRED), not from the message.
 """
 
+import contextlib
 import socket
 from pathlib import Path
 from typing import Annotated, Final
@@ -107,9 +108,10 @@ def ask_daemon(runtime_directory: Path, question: Question) -> Story | Decided |
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(_ANSWER_WITHIN_S)
             connection.connect(str(runtime_directory / SOCKET_FILE))
-            connection.sendall(_encoder.encode(question))
-            connection.shutdown(socket.SHUT_WR)
-            data = b"".join(iter(lambda: connection.recv(_PART_BYTES), b""))
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(_encoder.encode(question))
+                connection.shutdown(socket.SHUT_WR)
+            data = _received(connection)
     except OSError as err:
         raise UserServiceError(
             f"rlallocd does not answer at {runtime_directory / SOCKET_FILE} ({err}): run this on the machine of "
@@ -122,3 +124,17 @@ def ask_daemon(runtime_directory: Path, question: Question) -> Story | Decided |
     if isinstance(answer, Denied):
         raise UserServiceError(answer.message)
     return answer
+
+
+def _received(connection: socket.socket) -> bytes:
+    """All that the daemon says; it may hang up before it has read the question. Raises OSError if it says nothing."""
+    data = b""
+    try:
+        while part := connection.recv(_PART_BYTES):
+            data += part
+    except ConnectionResetError:
+        if not data:
+            raise
+    if not data:
+        raise ConnectionResetError("it hung up without an answer")
+    return data

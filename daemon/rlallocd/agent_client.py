@@ -1,5 +1,6 @@
 """Asking the agent: a DEALER socket, one batch at a time, never longer than a deadline."""
 
+import contextlib
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -41,7 +42,10 @@ class AgentClient:
 
     @classmethod
     def of(cls, section: AgentSection, waiter: Waiter | None = None) -> "AgentClient":
-        """The connection that a configuration asks for. Raises ConfigError where TCP has no keys."""
+        """The connection that a configuration asks for.
+
+        Raises ConfigError where TCP has no keys, AgentUnavailable where there can be no socket.
+        """
         return cls(section.endpoint, section.deadline_s, waiter, daemon_keys(section))
 
     def decide(self, questions: Sequence[EncodedQuestion], *, sample: bool) -> Decided:
@@ -72,28 +76,34 @@ class AgentClient:
         return self._ask(Ask(request_id=str(uuid.uuid4())), AgentState)
 
     def reconfigure(self, section: AgentSection) -> None:
-        """Take up another deadline, endpoint or keys for the next question. Raises ConfigError, and keeps the old."""
+        """Take up another deadline, endpoint or keys for the next question.
+
+        Raises ConfigError or AgentUnavailable, and keeps the old ones.
+        """
         keys = daemon_keys(section)
-        self._deadline_s = section.deadline_s
         if (section.endpoint, keys) != (self._endpoint, self._keys):
+            connected = _connected(section.endpoint, keys)
             self._socket.close()
-            self._endpoint, self._keys = section.endpoint, keys
-            self._socket = _connected(section.endpoint, keys)
+            self._endpoint, self._keys, self._socket = section.endpoint, keys, connected
+        self._deadline_s = section.deadline_s
 
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
 
     def _ask(self, request: Request, kind: type[Answer]) -> Answer:
+        """Raises AgentUnavailable, also where the socket itself fails, and Stopping."""
+        try:
+            return self._exchange(request, kind)
+        except zmq.ZMQError as err:
+            raise AgentUnavailable(f"the connection to the agent at {self._endpoint} failed: {err}") from err
+
+    def _exchange(self, request: Request, kind: type[Answer]) -> Answer:
         deadline = time.monotonic() + self._deadline_s
-        if not self._ready(zmq.POLLOUT, deadline):
-            raise AgentUnavailable(
-                f"cannot reach the agent within {self._deadline_s:g} s; see systemctl status rlalloc-agent"
-            )
-        self._socket.send(encode_message(request))
+        self._send(encode_message(request), deadline)
         while self._ready(zmq.POLLIN, deadline):
             try:
-                reply = decode_reply(_only_frame(self._socket.recv_multipart()))
+                reply = decode_reply(_only_frame(self._socket.recv_multipart(zmq.NOBLOCK)))
             except MessageError as err:
                 raise AgentUnavailable(f"cannot read the agent's answer: {err}") from err
             if reply.request_id != request.request_id:
@@ -107,6 +117,16 @@ class AgentClient:
             f"the agent did not answer within {self._deadline_s:g} s; see systemctl status rlalloc-agent"
         )
 
+    def _send(self, data: bytes, deadline: float) -> None:
+        """Send as soon as there is an agent. Raises AgentUnavailable after the deadline, and Stopping."""
+        while self._ready(zmq.POLLOUT, deadline):
+            with contextlib.suppress(zmq.Again):  # it went away just now: a send that waits would wait for ever
+                self._socket.send(data, zmq.NOBLOCK)
+                return
+        raise AgentUnavailable(
+            f"cannot reach the agent within {self._deadline_s:g} s; see systemctl status rlalloc-agent"
+        )
+
     def _ready(self, events: int, deadline: float) -> bool:
         """Whether the socket gets ready before the deadline, which is monotonic seconds. Raises Stopping."""
         while (left_s := deadline - time.monotonic()) > 0:
@@ -118,14 +138,21 @@ class AgentClient:
 
 
 def _connected(endpoint: str, keys: DaemonKeys | None) -> "zmq.Socket[bytes]":
-    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
-    socket.setsockopt(zmq.LINGER, 0)
-    socket.setsockopt(zmq.IMMEDIATE, 1)  # nothing is queued for an agent that is not there, or has other keys
-    socket.setsockopt(zmq.RECONNECT_IVL, 50)
-    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-    if keys is not None:
-        keys.secure(socket)
-    socket.connect(endpoint)
+    """Raises AgentUnavailable where the system has no socket left, say."""
+    socket: zmq.Socket[bytes] | None = None
+    try:
+        socket = zmq.Context.instance().socket(zmq.DEALER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.IMMEDIATE, 1)  # nothing is queued for an agent that is not there, or has other keys
+        socket.setsockopt(zmq.RECONNECT_IVL, 50)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        if keys is not None:
+            keys.secure(socket)
+        socket.connect(endpoint)
+    except zmq.ZMQError as err:
+        if socket is not None:
+            socket.close()
+        raise AgentUnavailable(f"cannot connect to the agent at {endpoint}: {err}") from err
     return socket
 
 

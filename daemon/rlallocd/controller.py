@@ -123,7 +123,7 @@ class Controller:
         except StoreError as err:
             self.counters["store_errors"] += 1
             _log.error("the store failed, jobs run as submitted: %s", err)
-            self._let_go_undecided(jobs)
+            self._go_on_without_store(jobs)
         except RuntimeDirectoryError as err:
             self.counters["runtime_directory_errors"] += 1
             _log.error("cannot renew the intercept file, jobs run as submitted: %s", err)
@@ -171,14 +171,7 @@ class Controller:
         try:
             withdraw_intercept(self.config)
             jobs = self._slurm.jobs()
-            self._let_go(
-                [
-                    job
-                    for job in find_deferred(jobs, time.time())
-                    if (job.base_id, job.submitted_s) not in self._decided
-                ],
-                "rlallocd stops",
-            )
+            self._let_go(self._deferred_without_update(jobs), "rlallocd stops")
             self._nice_decay.give_back(jobs, time.time())
         except (RlallocError, OSError) as err:
             _log.warning(
@@ -224,17 +217,23 @@ class Controller:
                 self.metrics.begin_s.observe(max(0.0, done_s - candidate.job.submitted_s))
         return len(decided)
 
-    def _let_go_undecided(self, jobs: Sequence[JobRecord]) -> None:
-        """Let jobs go at once that nothing can be decided for while the store fails; what is open stays open."""
-        now_s = time.time()
+    def _go_on_without_store(self, jobs: Sequence[JobRecord]) -> None:
+        """While the store fails: finish updates that are under way, and let all other jobs go at once, as submitted.
+
+        ``jobs`` are those of the cycle's begin: some of them may have been let go since, and are not again.
+        """
         try:
-            self._let_go(
-                [job for job in find_deferred(jobs, now_s) if (job.base_id, job.submitted_s) not in self._decided],
-                "the store failed",
-            )
+            self._applier.finish_without_store()
+            if self._deferred_without_update(jobs):
+                self._let_go(self._deferred_without_update(self._readings.jobs()), "the store failed")
         except SlurmError as err:
             self.counters["slurm_errors"] += 1
             _log.warning("Slurm failed, the next cycle tries again: %s", err)
+
+    def _deferred_without_update(self, jobs: Sequence[JobRecord]) -> list[JobRecord]:
+        """Jobs that still wait for us though no update of them is open: they are as submitted."""
+        unfinished = self._applier.open_jobs
+        return [job for job in find_deferred(jobs, time.time()) if job.base_id not in unfinished]
 
     def _let_go(self, deferred: Sequence[JobRecord], why: str) -> None:
         if deferred:

@@ -16,7 +16,7 @@ from rlalloc.logs import configure_logging
 from rlalloc.policies import PolicyStore
 from rlalloc.service import Watchdog, notify
 from rlalloc.store import Store
-from rlallocd.agent_client import AgentClient
+from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.controller import Controller
 from rlallocd.cycle_schedule import CycleSchedule
 from rlallocd.daemon_state import StateFile
@@ -193,7 +193,7 @@ class _Daemon:
         try:
             new, needs_restart = reloaded(self._config, load_config(self._path))
             self._agent.reconfigure(new.agent)
-        except ConfigError as err:
+        except (ConfigError, AgentUnavailable) as err:
             _log.error("cannot reload the configuration, the old one stays in force: %s", err)
         else:
             self._take_up(new, controller)

@@ -153,8 +153,11 @@ class LeftAlone:
         done = f"job {job.job_id} is left alone from now on"
         if history is None:
             return f"{done}; it runs as submitted"
-        if not self._applier.take_back(job, history, request.who):
-            return f"{done}; it keeps the size that it has"
+        match self._applier.take_back(job.job_id, history, request.who):
+            case "not ours":
+                return f"{done}; it keeps the size that it has"
+            case "not yet":
+                return f"{done}; Slurm has not given its request back so far: see rlalloc explain {job.job_id}"
         return f"{done}; it has its request back: {history.request.describe()}"
 
 

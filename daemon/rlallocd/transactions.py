@@ -11,7 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
@@ -46,6 +46,10 @@ _LIMIT_REASONS: Final = ("QOS", "Assoc", "Max", "BadConstraints", "PartitionNode
 _BETWEEN: Final = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 """States of a job that may become pending again, or end: the next cycle looks again."""
 
+TakenBack = Literal["not ours", "restored", "not yet"]
+"""Of a request: the job's size is not ours (as submitted, changed by others, or it has started), the request is back,
+or Slurm has not taken it so far and the next cycle tries again."""
+
 _Item = TypeVar("_Item")
 
 
@@ -70,6 +74,13 @@ class Applier:
         self._counters = counters
         self._progress = progress
         self._stopping = stopping
+        self._open = {each.id: each for each in store.open_applications()}
+        self._store_answers = True
+
+    @property
+    def open_jobs(self) -> frozenset[int]:
+        """Ids of jobs with an update that is not finished, known without the store. Only ``finish`` lets them go."""
+        return frozenset(each.job_id for each in self._open.values())
 
     def apply(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
         """Apply all decisions that change a job and let all jobs go that were deferred for us. Raises SlurmError.
@@ -81,7 +92,7 @@ class Applier:
         changed = [(candidate, decision) for candidate, decision in decided if _changes(candidate, decision)]
         unchanged = [candidate for candidate, decision in decided if not _changes(candidate, decision)]
         plans = {decision.id: plan for _, decision in decided if (plan := _plan(decision)) is not None}
-        applications = self._store.journal([_application(candidate, decision) for candidate, decision in changed])
+        applications = self._journal([_application(candidate, decision) for candidate, decision in changed])
         now_s = time.time()
         self._note_plans([pair for pair in decided if not _changes(*pair)])
         waiting = [each for each in unchanged if each.deferred_by_us and each.tag.begin > now_s]
@@ -102,12 +113,24 @@ class Applier:
         If Slurm does not answer an update, the batch stays open until the next cycle; other jobs are decided
         nevertheless.
         """
+        self._open = {application.id: application for application in applications}
         for batch in _batches(applications):
             jobs = self._read_back([application.job_id for application in batch])
             try:
                 self._restore(self._settle(batch, jobs), jobs)
             except SlurmUnavailable as err:
                 _log.warning("%d updates stay unfinished until the next cycle: %s", len(batch), err)
+
+    def finish_without_store(self) -> None:
+        """Finish what is known to be open while the store fails, so that no job starts half changed.
+
+        The journal is left behind: ``finish`` brings it up to date once the store answers. Raises SlurmError.
+        """
+        self._store_answers = False
+        try:
+            self.finish(tuple(self._open.values()))
+        finally:
+            self._store_answers = True
 
     def let_go(self, jobs: Sequence[JobRecord]) -> None:
         """Let jobs go that are still deferred though no update of them is open: at their own begin times.
@@ -124,20 +147,24 @@ class Applier:
             for application in applications
             if (job := jobs.get(application.job_id)) is not None
             and job.pending
+            and application.job_id not in self.open_jobs
             and not job.is_split  # Slurm refuses to change the rest of an array as a whole
             and job.reason.startswith(_LIMIT_REASONS)
             and not verify_started(job, application.original, application.intended, _record(application)).text
         ]
         self._restore(limited, jobs)
 
-    def take_back(self, job: JobRecord, history: JobHistory, why: str) -> bool:
-        """Give a pending job its first request back, whatever was decided since; False if its size is not ours.
+    def take_back(self, job_id: int, history: JobHistory, why: str) -> TakenBack:
+        """Give a pending job its first request back, whatever was decided since.
 
-        Then it is as submitted, or somebody else has changed it: that stays. Raises SlurmError, StoreError.
+        The journal says that those decisions no longer hold once the request has been read back, not before. Raises
+        SlurmError, StoreError.
         """
         begun = [each for each in history.applications if each.state == "begun"]
-        if not begun or _verify(job, begun[-1]).verdict != "as decided":
-            return False
+        jobs = self._read_back([job_id])
+        job = jobs.get(job_id)
+        if not begun or job is None or not job.pending or _verify(job, begun[-1]).verdict != "as decided":
+            return "not ours"
         with_nice = next((each for each in begun if each.added_nice), begun[-1])
         restoration = msgspec.structs.replace(
             begun[-1],
@@ -150,8 +177,12 @@ class Applier:
             detail=why,
             changed_s=time.time(),
         )
-        self._restore([(self._store.take_back(begun, restoration), why)], {job.job_id: job})
-        return True
+        (restoration,) = self._journal([restoration])
+        self._restore([(restoration, why)], jobs)
+        after = next(each for each in self._store.applications(restoration.decision_id) if each.id == restoration.id)
+        if after.state in OPEN_STATES:
+            return "not yet"
+        return "restored" if after.state == "restored" else "not ours"
 
     def _apply_batch(
         self,
@@ -322,9 +353,18 @@ class Applier:
             self._progress()
         return True
 
+    def _journal(self, applications: Sequence[Application]) -> tuple[Application, ...]:
+        journalled = self._store.journal(applications)
+        self._open.update({each.id: each for each in journalled})
+        return journalled
+
     def _mark(self, applications: Sequence[Application], state: ApplicationState, detail: str) -> None:
+        if not self._store_answers:
+            return
         self._store.set_applications(applications, state, time.time(), detail)
         if state not in OPEN_STATES:
+            for application in applications:
+                self._open.pop(application.id, None)
             self._counters[f"applications_{state}"] += len(applications)
 
 

@@ -1,8 +1,8 @@
 """Answers for users about their own jobs, and nobody else's: a socket that everybody on this machine may connect to.
 
-The kernel says who asks (SO_PEERCRED). The service only reads, in a thread of its own and through its own connection
-to the store; ``rlalloc off`` it hands to the loop. It takes one question after another, each with a time limit: no
-question delays a decision.
+The kernel says who asks (SO_PEERCRED). The service only reads, in threads of its own and through its own connections
+to the store; ``rlalloc off`` it hands to the loop. Each connection has a thread and a time limit, and each user few
+connections and one reading of the store at a time: nobody keeps others waiting, nor a decision.
 """
 
 import contextlib
@@ -11,7 +11,6 @@ import logging
 import os
 import pwd
 import socket
-import struct
 import threading
 import time
 from pathlib import Path
@@ -43,15 +42,17 @@ from rlalloc.user_messages import (
 )
 from rlallocd.intercept import WAKE_FILE
 from rlallocd.left_alone import OffRequest, OffRequests
+from rlallocd.user_connections import MOST_OF_ALL, UserConnections
 
 _log = logging.getLogger(__name__)
 
 GROUPS: Final = ("rlalloc", "rlalloc-readers")
 """Their members may read everybody's jobs. The first may read the store, too; the second may only ask here."""
 _ASK_WITHIN_S: Final = 2.0
+_READ_WITHIN_S: Final = 5.0
+"""So long may an asker take to read its answer, which is longer than a question."""
 _OFF_WITHIN_S: Final = 8.0
-"""So long may the loop take to come to a request; others wait meanwhile, within their own time limit."""
-_WAITING: Final = 16
+"""So long may the loop take to come to a request."""
 _ACCEPT_AGAIN_S: Final = 1.0
 """After a connection could not be accepted, for want of file descriptors, say."""
 
@@ -91,6 +92,7 @@ class UserService:
         self._path = config.runtime_directory / SOCKET_FILE
         self._socket = _listen(self._path)
         self._closing = threading.Event()
+        self._connections = UserConnections()
         self._thread = threading.Thread(target=self._serve, name="user-service", daemon=True)
         self._thread.start()
 
@@ -100,6 +102,7 @@ class UserService:
         self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._thread.join(timeout=2 * _ASK_WITHIN_S)
+        self._connections.end(within_s=2 * _ASK_WITHIN_S)
         self._path.unlink(missing_ok=True)
 
     def answer(self, question: Question, asker: Asker) -> Answer:
@@ -135,6 +138,7 @@ class UserService:
             return Denied("rlallocd cannot read its store now: try again later")
 
     def _serve(self) -> None:
+        """Accept, and leave the rest to a thread: nothing here waits for an asker."""
         while True:
             try:
                 connection, _ = self._socket.accept()
@@ -143,28 +147,47 @@ class UserService:
                     return
                 _log.warning("cannot accept a user's question, trying again: %s", err)
                 continue
-            with connection, contextlib.suppress(OSError):  # an asker that goes away asks again
-                connection.settimeout(_ASK_WITHIN_S)
-                connection.sendall(self._answer_to(connection))
+            try:
+                if not self._connections.serve(connection, self._converse):
+                    _refuse(connection)
+            except Exception:  # noqa: BLE001 (no thread, say: the next one may get an answer)
+                connection.close()
+                _log.exception("cannot answer a user")
 
-    def _answer_to(self, connection: socket.socket) -> bytes:
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        _, uid, _ = struct.unpack("3i", credentials)
-        until_s = time.monotonic() + _ASK_WITHIN_S  # in all: an asker that trickles bytes would keep others waiting
+    def _converse(self, connection: socket.socket, uid: int, turn: threading.Lock) -> None:
+        with contextlib.suppress(OSError):  # an asker that goes away asks again
+            answer = self._answer_to(connection, uid, turn)
+            connection.settimeout(_READ_WITHIN_S)  # in all, however often sendall goes on
+            connection.sendall(answer)
+
+    def _answer_to(self, connection: socket.socket, uid: int, turn: threading.Lock) -> bytes:
+        until_s = time.monotonic() + _ASK_WITHIN_S  # in all: an asker that trickles bytes would hold its thread
+        connection.settimeout(_ASK_WITHIN_S)
         data = b""
         while len(data) <= MOST_QUESTION_BYTES and (part := connection.recv(MOST_QUESTION_BYTES)):
             data += part
             connection.settimeout(max(0.001, until_s - time.monotonic()))
-        connection.settimeout(_ASK_WITHIN_S)
         if len(data) > MOST_QUESTION_BYTES:
             return encode_answer(Denied("the question is too long"))
         try:
-            return encode_answer(self.answer(decode_question(data), Asker.of(uid)))
+            question = decode_question(data)
+            # The loop answers a request in its next cycle; readings take time of the loop's own interpreter.
+            with contextlib.nullcontext() if isinstance(question, AskOff) else turn:
+                return encode_answer(self.answer(question, Asker.of(uid)))
         except UserServiceError as err:
             return encode_answer(Denied(str(err)))
         except Exception:  # noqa: BLE001 (whatever one user asks, the next one gets an answer)
             _log.exception("cannot answer a user")
             return encode_answer(Denied("rlallocd cannot answer this: ask an administrator to read its log"))
+
+
+def _refuse(connection: socket.socket) -> None:
+    """Say so at once and hang up, without a wait for the question or for the answer to be read."""
+    with connection, contextlib.suppress(OSError):
+        connection.settimeout(0)
+        connection.send(
+            encode_answer(Denied("too many questions at a time are open: try again when some have ended"))
+        )
 
 
 def _listen(path: Path) -> socket.socket:
@@ -174,7 +197,7 @@ def _listen(path: Path) -> socket.socket:
     try:
         listening.bind(str(path))
         path.chmod(0o666)
-        listening.listen(_WAITING)
+        listening.listen(MOST_OF_ALL)
     except OSError:
         listening.close()
         raise

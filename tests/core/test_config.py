@@ -17,7 +17,8 @@ def test_an_empty_file_is_the_defaults_and_those_are_shadow() -> None:
 
 
 @pytest.mark.parametrize(
-    "endpoint", ["ipc:///run/rlalloc/agent.sock", "tcp://*:5555", "tcp://[::1]:1", "tcp://a-1.org:9"]
+    "endpoint",
+    ["ipc:///run/rlalloc/agent.sock", "ipc:///" + 106 * "x", "tcp://*:5555", "tcp://[::1]:1", "tcp://a-1.org:9"],
 )
 def test_the_agent_may_listen_where_keys_or_a_mode_protect_it(endpoint: str) -> None:
     assert parse_config(f"agent: {{endpoint: '{endpoint}'}}", "x").agent.endpoint == endpoint
@@ -45,6 +46,7 @@ def test_the_shipped_file_is_valid_and_names_every_key() -> None:
         ("agent: {endpoint: 'udp://127.0.0.1:5555'}", "agent.endpoint: .*with keys"),
         ("agent: {endpoint: 'tcp://eth0;127.0.0.1:5555'}", "agent.endpoint"),
         ("agent: {endpoint: agent.sock}", "agent.endpoint"),
+        ("agent: {endpoint: 'ipc:///" + 107 * "x" + "'}", "agent.endpoint: .*at most 107 characters"),
         ("rules: [{name: a, bounds: {foo: 1}}]", r"rules\[0\].bounds.foo: unknown key. Allowed: min_cpus_per_gpu"),
         ("mode: on", "mode: .*'on'. Allowed: off, shadow, enforce"),
         ("grace_s: soon", "grace_s: Expected `int`, got `str`; found 'soon'"),

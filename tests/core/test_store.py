@@ -167,6 +167,34 @@ def test_a_jobs_history_is_found_by_id_and_submission(url: str) -> None:
     store.close()
 
 
+def test_what_a_restoration_takes_back_is_restored_with_it(url: str) -> None:
+    """All that was decided for its job, and nothing of a job that had the id before; not earlier, and only that."""
+    before = msgspec.structs.replace(DECISION, id="d0", submitted_s=10, decided_s=11)
+    again = msgspec.structs.replace(DECISION, id="d2", decided_s=DECISION.decided_s + 60)
+    store = Store(url)
+    store.add_decisions([DECISION, before, again])
+
+    def journal(decision_id: str) -> Application:
+        (application,) = store.journal([msgspec.structs.replace(APPLICATION, decision_id=decision_id)])
+        return application
+
+    def states() -> list[str]:
+        return [each.state for decision_id in ("d0", "d1", "d2") for each in store.applications(decision_id)]
+
+    begun = [journal(decision_id) for decision_id in ("d0", "d1")]
+    store.set_applications(begun, "begun", 1002, "let go")
+    second = journal("d2")
+    store.set_applications([second], "restored", 1003, "it was neither")
+    assert states() == ["begun", "begun", "restored"]
+    store.set_applications([second], "begun", 1004, "let go")
+    restoration = journal("d2")
+    store.set_applications([restoration], "restoring", 1005, "its user asked")
+    assert states() == ["begun", "begun", "begun", "restoring"]
+    store.set_applications([restoration], "restored", 1006, "its user asked")
+    assert states() == ["begun", "restored", "restored", "restored"]
+    store.close()
+
+
 def test_jobs_without_an_outcome_come_a_page_at_a_time(url: str) -> None:
     """Decisions of one moment too; a page is not shorter for the jobs that are known not to have ended."""
     decisions = [

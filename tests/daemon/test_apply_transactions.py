@@ -13,12 +13,13 @@ import msgspec
 import pytest
 
 from rlalloc.config import Config, load_config
+from rlalloc.errors import StoreError
 from rlalloc.job import Allocation
 from rlalloc.store import Application, Decision, Store
 from rlalloc.tres import parse_tres
 from rlalloc_testbed import USER, Installation, install
 from rlallocd import transactions
-from rlallocd.candidates import Candidate, find_candidates
+from rlallocd.candidates import Candidate, find_candidates, find_deferred
 from rlallocd.intercept import write_intercept
 from rlallocd.job_tag import Tag
 from rlallocd.request_sizes import size_of
@@ -261,6 +262,31 @@ def test_a_restoration_that_fails_three_times_stays_open_for_the_next_cycle(
     assert engine.application(decided[1]).state == "restored"
     engine.site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=WITHIN_S)
     assert "gres/gpu=4" in engine.installation.job(job_id)["TRES"]
+
+
+def test_a_store_that_fails_after_the_updates_lets_no_job_start_half_changed(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one update only the first words arrived: it is restored, the other is let go; the journal follows later."""
+    half, whole = engine.candidates(engine.installation.submit(JOB), engine.installation.submit(JOB))
+    decided = [engine.decide(each, gpus_per_node=1, cpus_per_task=8) for each in (half, whole)]
+    _cut_short(engine, monkeypatch, {half.job.job_id})
+
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(engine.store, "set_applications", full)
+        with pytest.raises(StoreError):
+            engine.applier.apply(decided)
+        assert engine.size(half.job.job_id).gpus_per_node != 1
+        engine.applier.finish_without_store()
+    assert (engine.size(half.job.job_id), engine.size(whole.job.job_id).gpus_per_node) == (decided[0][1].request, 1)
+    assert find_deferred(engine.slurm.jobs(), time.time()) == ()
+    assert len(engine.store.open_applications()) == len(engine.applier.open_jobs) == 2
+    engine.applier.finish(engine.store.open_applications())
+    assert [engine.application(decision).state for _, decision in decided] == ["left", "begun"]
+    assert not engine.applier.open_jobs
 
 
 def test_jobs_of_all_forms_are_as_decided_or_as_submitted(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

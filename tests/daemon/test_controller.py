@@ -16,7 +16,7 @@ from rlalloc.past_job import PastJob
 from rlalloc.store import Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller
-from rlallocd.slurm import JOBS_PER_CALL
+from rlallocd.slurm import JOBS_PER_CALL, JobRecord
 from tests.core.test_store import APPLICATION, DECISION
 from tests.core.test_store_migrations import run_sql
 
@@ -219,25 +219,33 @@ def test_a_decision_keeps_how_long_its_job_was_expected_to_run(config: Config, s
     assert decision.reference_s == pytest.approx(777, abs=1)
 
 
-def test_a_store_that_fails_keeps_no_job_waiting(
-    config: Config, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A full disk: what cannot be decided is let go at once, at its own begin time, and not after the grace."""
+def _deferred(job_id: int) -> JobRecord:
+    """A job that waits for us for an hour."""
     grace_over_s = int(time.time()) + 3600
-    job = pending_job(7, begin_s=grace_over_s, reason="BeginTime")
-    job = msgspec.structs.replace(job, admin_comment=job.admin_comment.replace("begin=2000", f"begin={grace_over_s}"))
-    slurm, agent = SlurmInMemory([job]), AgentClient("ipc:///nowhere", 0.01)
+    job = pending_job(job_id, begin_s=grace_over_s, reason="BeginTime")
+    tag = job.admin_comment.replace("begin=2000", f"begin={grace_over_s}")
+    return msgspec.structs.replace(job, admin_comment=tag)
 
-    def full(_: object) -> None:
+
+@pytest.mark.parametrize("step", ["open_applications", "add_decisions", "journal"])
+def test_a_store_that_fails_keeps_no_job_waiting(
+    config: Config, store: Store, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A full disk: all is let go at once, at its own begin time, and not after the grace; decided before or not."""
+    slurm, agent = SlurmInMemory([_deferred(7), _deferred(8)]), AgentClient("ipc:///nowhere", 0.01)
+    store.add_decisions([decision_for(_deferred(8))])
+
+    def full(*_: object) -> None:
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(store, "add_decisions", full)
     enforcing = msgspec.structs.replace(config, mode="enforce", rules=ENFORCE.rules)
     controller = Controller(enforcing, slurm, store, agent)  # type: ignore[arg-type]
+    monkeypatch.setattr(store, step, full)
     controller.cycle()
     agent.close()
     assert controller.counters["store_errors"] == 1
-    assert slurm.begun == [7]
+    assert sorted(slurm.begun) == [7, 8]
+    assert len(store.decisions_of(7)) == (step == "journal")
 
 
 def test_a_size_that_no_node_holds_is_taken_back_where_no_limits_are_enforced(

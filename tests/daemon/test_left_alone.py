@@ -11,7 +11,7 @@ from rlallocd.candidates import find_candidates, find_redecision_candidates
 from rlallocd.job_tag import read_tag, with_skip
 from rlallocd.left_alone import LeftAlone, OffRequest
 from rlallocd.request_sizes import Skipped, check_form
-from rlallocd.slurm import JobRecord, SlurmUnavailable, UpdatePlan
+from rlallocd.slurm import JobRecord, SlurmUnavailable, UpdatePlan, UpdateRefused
 from tests.daemon.test_apply_transactions import JOB, Engine, _waiting_job, engine
 
 __all__ = ["engine"]
@@ -140,6 +140,34 @@ def test_a_job_whose_update_is_under_way_is_not_left_in_our_size(
     assert tag.skip != "off"
     engine.applier.finish(engine.store.open_applications())
     assert "it has its request back" in left_alone(engine, own(job_id))[0]
+    assert engine.size(job_id) == request
+
+
+def test_a_request_that_is_not_back_yet_is_not_said_to_be(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither to the user nor in the journal: what was decided holds until the request has been read back."""
+    job_id = _waiting_job(engine)
+    request = engine.size(job_id)
+    for changes in ({"gpus_per_node": 2}, {"gpus_per_node": 1}):
+        engine.applier.apply([engine.decide(engine.candidates(job_id)[0], **changes)])
+
+    def states() -> list[str]:
+        (history,) = engine.store.histories({(job_id, engine.slurm.read_back([job_id])[job_id].submitted_s)}).values()
+        return [each.state for each in history.applications]
+
+    with monkeypatch.context() as failing:
+        update = engine.slurm.update
+
+        def only_comments(plan: UpdatePlan) -> None:
+            if len(plan.fields) > 1:
+                raise UpdateRefused("not now")
+            update(plan)
+
+        failing.setattr(engine.slurm, "update", only_comments)
+        assert "Slurm has not given its request back so far" in left_alone(engine, own(job_id))[0]
+    assert states() == ["begun", "begun", "restoring"]
+    assert engine.size(job_id).gpus_per_node == 1
+    engine.applier.finish(engine.store.open_applications())
+    assert states() == ["restored"] * 3
     assert engine.size(job_id) == request
 
 

@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from rlalloc.config import Config, parse_config
+from rlalloc.config import AgentSection, Config, parse_config
 from rlalloc.last_training import note_training
 from rlalloc.logs import RepeatFilter
 from rlalloc.policies import PolicyStore
@@ -101,6 +102,17 @@ def test_every_metric_is_documented_and_no_other(metrics: Metrics, config: Confi
     served = {f"{family.name}{suffixes.get(family.type, '')}" for family in families} | ONLY_AT_TIMES
     documented = set(re.findall(r"^\| `(rlallocd_\w+)", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE))
     assert documented == served
+
+
+def test_whatever_the_agents_connection_does_the_rest_is_served(
+    installation: InstallationMetrics, tmp_path: Path
+) -> None:
+    """An endpoint that no socket can have, as a system without sockets left: ZeroMQ raises errors of its own."""
+    impossible = AgentSection(endpoint=f"ipc://{tmp_path}/{'x' * 200}", deadline_s=0.05)
+    installation.config = msgspec.structs.replace(installation.config, agent=impossible)
+    found = values(served_text(installation))
+    assert found["rlallocd_agent_up{}"] == 0
+    assert found["rlallocd_filesystem_available_bytes{directory=store}"] > 0
 
 
 def test_counters_are_those_of_the_controller(metrics: Metrics) -> None:

@@ -1,12 +1,16 @@
 """Users read what was decided for their own jobs, and nobody else's; whatever they send, the daemon lives on."""
 
+import contextlib
 import errno
 import os
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -20,18 +24,22 @@ from rlalloc.user_messages import (
     MOST_JOBS_ASKED,
     MOST_QUESTION_BYTES,
     SOCKET_FILE,
+    Answer,
     AskDecided,
     AskSettings,
     AskStory,
     Decided,
     Denied,
+    Question,
     Settings,
     Story,
     UserServiceError,
     ask_daemon,
 )
 from rlallocd import user_service
+from rlallocd.user_connections import MOST_OF_A_USER, MOST_OF_ALL
 from rlallocd.user_service import Asker, UserService
+from slurm_testbed import wait_until
 from tests.core.test_store import DECISION
 
 OTHER = 61_234
@@ -177,10 +185,84 @@ def test_a_connection_that_cannot_be_accepted_ends_nothing(folder: Path, monkeyp
         assert isinstance(ask_daemon(folder, AskSettings()), Settings)
 
 
-def test_an_asker_that_says_nothing_does_not_keep_others_waiting(service: UserService, folder: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as silent:
-        silent.connect(str(folder / SOCKET_FILE))
+def as_user(uid: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the kernel says of connections that are accepted from now on."""
+    getsockopt = socket.socket.getsockopt
+
+    def credentials(connection: socket.socket, level: int, option: int, *size: int) -> object:
+        if option == socket.SO_PEERCRED:
+            return struct.pack("3i", 1, uid, uid)
+        return getsockopt(connection, level, option, *size)
+
+    monkeypatch.setattr(socket.socket, "getsockopt", credentials)
+
+
+def connected(folder: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(60)
+    connection.connect(str(folder / SOCKET_FILE))
+    return connection
+
+
+def test_askers_that_say_nothing_do_not_keep_others_waiting(
+    service: UserService, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One user with many connections gets no answer any more, at once; all others do, at once."""
+    monkeypatch.setattr(user_service, "_ASK_WITHIN_S", 3600.0)
+    with monkeypatch.context() as other, contextlib.ExitStack() as silent:
+        as_user(OTHER, other)
+        for _ in range(MOST_OF_A_USER):
+            silent.enter_context(connected(folder))
+        for _ in range(2 * MOST_OF_ALL):
+            with pytest.raises(UserServiceError, match="too many questions at a time"):
+                ask_daemon(folder, AskSettings())
+        other.undo()
         assert jobs_of(ask_daemon(folder, AskStory(7))) == ([7] if service else [])
+    wait_until(lambda: not threads_of(OTHER), what="those that hung up are forgotten")
+    as_user(OTHER, monkeypatch)
+    assert isinstance(ask_daemon(folder, AskSettings()), Settings)
+
+
+def test_an_asker_that_does_not_read_its_answer_keeps_nobody_waiting(service: UserService, folder: Path) -> None:
+    """An answer that is larger than the kernel's buffers, to the same user that asks again."""
+    service.answer = lambda *_: Settings("x" * 10_000_000)  # type: ignore[method-assign]
+    with connected(folder) as deaf:
+        deaf.sendall(msgspec.msgpack.encode(AskSettings()))
+        deaf.shutdown(socket.SHUT_WR)
+        assert deaf.recv(1)
+        answer = ask_daemon(folder, AskSettings())
+        assert isinstance(answer, Settings)
+        assert len(answer.text) == 10_000_000
+
+
+def test_what_one_user_asks_takes_its_turn_and_others_do_not_wait_for_it(
+    service: UserService, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that hangs for one user, who asks several times: one of the questions is worked on at a time."""
+    hangs, at_work = threading.Event(), threading.Semaphore(0)
+    answer = service.answer
+
+    def slow(question: Question, asker: Asker) -> Answer:
+        if asker.uid == OTHER:
+            at_work.release()
+            hangs.wait(60)
+        return answer(question, asker)
+
+    service.answer = slow  # type: ignore[method-assign]
+    with ThreadPoolExecutor(3) as pool, monkeypatch.context() as other:
+        as_user(OTHER, other)
+        waiting = [pool.submit(ask_daemon, folder, AskStory(7)) for _ in range(3)]
+        assert at_work.acquire(timeout=60)
+        wait_until(lambda: len(threads_of(OTHER)) == 3, what="three questions are taken")
+        other.undo()
+        assert jobs_of(ask_daemon(folder, AskStory(7))) == [7]
+        assert not at_work.acquire(blocking=False)
+        hangs.set()
+        assert [jobs_of(each.result()) for each in waiting] == [[], [], []]
+
+
+def threads_of(uid: int) -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name == f"user-{uid}"]
 
 
 def test_without_a_store_or_a_daemon_the_user_reads_why(service: UserService, folder: Path) -> None:

@@ -86,7 +86,7 @@ def agent_answer(config: Config) -> AgentState | str:
     """What the agent says of itself, or why it says nothing."""
     try:
         client = AgentClient.of(config.agent)
-    except ConfigError as err:
+    except (ConfigError, AgentUnavailable) as err:
         return str(err)
     try:
         return client.state()

@@ -115,29 +115,23 @@ class Store:
         with self._database.writing() as connection:
             return tuple(self._insert_application(connection, application) for application in applications)
 
-    def take_back(self, begun: Sequence[Application], restoration: Application) -> Application:
-        """Write the intent to undo all of ``begun`` at once, in one transaction; returns it with its id."""
-        with self._database.writing() as connection:
-            connection.execute(
-                sa.update(APPLICATIONS)
-                .where(APPLICATIONS.c.id.in_([application.id for application in begun]))
-                .values(state="restored", changed_s=restoration.changed_s, detail=restoration.detail)
-            )
-            return self._insert_application(connection, restoration)
-
     def set_applications(
         self, applications: Sequence[Application], state: ApplicationState, now_s: float, detail: str
     ) -> None:
-        """Note how far applications have come."""
+        """Note how far applications have come.
+
+        One that is ``restored`` and names a decision that was begun before has taken back all that was decided for
+        its job: those applications are noted as restored with it, in one transaction.
+        """
         if not applications:
             return
         ids = [application.id for application in applications]
         with self._database.writing() as connection:
-            connection.execute(
-                sa.update(APPLICATIONS)
-                .where(APPLICATIONS.c.id.in_(ids))
-                .values(state=state, changed_s=now_s, detail=detail)
-            )
+            reached = sa.update(APPLICATIONS).values(state=state, changed_s=now_s, detail=detail)
+            connection.execute(reached.where(APPLICATIONS.c.id.in_(ids)))
+            if state == "restored":
+                for application in applications:
+                    connection.execute(reached.where(_taken_back_by(connection, application)))
 
     def open_applications(self) -> tuple[Application, ...]:
         """Applications that were begun and not ended, oldest first: what a restarted daemon has to finish."""
@@ -393,6 +387,18 @@ _NAMES: Final[dict[type[msgspec.Struct], tuple[str, str]]] = {
     PolicyRow: ("policies", "version"),
 }
 """What a kind of row is kept in, and by which column it is found there."""
+
+
+def _taken_back_by(connection: sa.Connection, application: Application) -> sa.ColumnElement[bool]:
+    """The begun applications of its job that an application takes back: none, unless it names a begun decision."""
+    begun_before = sa.and_(APPLICATIONS.c.id < application.id, APPLICATIONS.c.state == "begun")
+    same = sa.select(APPLICATIONS.c.id).where(begun_before, APPLICATIONS.c.decision_id == application.decision_id)
+    if connection.execute(same).first() is None:
+        return sa.false()
+    job = sa.select(DECISIONS.c.job_id, DECISIONS.c.submitted_s).where(DECISIONS.c.id == application.decision_id)
+    job_id, submitted_s = connection.execute(job).one()
+    of_job = sa.select(DECISIONS.c.id).where(DECISIONS.c.job_id == job_id, DECISIONS.c.submitted_s == submitted_s)
+    return sa.and_(begun_before, APPLICATIONS.c.decision_id.in_(of_job))
 
 
 def _later_than(position: Position | None) -> sa.ColumnElement[bool]:
