@@ -22,7 +22,7 @@ from rlalloc.user_messages import UserServiceError
 from rlallocd.candidates import Candidate
 from rlallocd.job_tag import fits_slurmdbd, read_tag, with_plan_note, with_skip
 from rlallocd.slurm import JobRecord, Slurm, SlurmError, UpdatePlan, UpdateRefused
-from rlallocd.transactions import Applier
+from rlallocd.transactions import Applier, TakenBack
 
 _log = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class LeftAlone:
         if tag is None:
             return f"rlalloc does not cover job {number}: it is as submitted"
         if tag.skip == OFF:
-            return f"job {number} is left alone already"
+            return self._leave_again(job, request)
         if job.is_split:
             raise UserServiceError(
                 f"some tasks of array {number} have started, and Slurm changes the rest only together: they keep "
@@ -149,16 +149,31 @@ class LeftAlone:
         _log.info("job %d is left alone from now on: %s", number, request.who, extra={"job_id": number})
         return self._give_back(msgspec.structs.replace(job, job_id=number, admin_comment=comment), history, request)
 
+    def _leave_again(self, job: JobRecord, request: OffRequest) -> str:
+        """As if asked once; where Slurm or the store failed in between the first time, the request comes back now."""
+        key = job.base_id, job.submitted_s
+        history = self._store.histories({key}).get(key)
+        if history is not None and not history.is_open:
+            taken_back = self._applier.take_back(job.base_id, history, request.who)
+            if taken_back != "not ours":
+                return self._told(job, history, taken_back)
+        return f"job {job.base_id} is left alone already"
+
     def _give_back(self, job: JobRecord, history: JobHistory | None, request: OffRequest) -> str:
         done = f"job {job.job_id} is left alone from now on"
         if history is None:
             return f"{done}; it runs as submitted"
-        match self._applier.take_back(job.job_id, history, request.who):
+        return self._told(job, history, self._applier.take_back(job.job_id, history, request.who))
+
+    def _told(self, job: JobRecord, history: JobHistory, taken_back: TakenBack) -> str:
+        done = f"job {job.base_id} is left alone from now on"
+        match taken_back:
+            case "restored":
+                return f"{done}; it has its request back: {history.request.describe()}"
+            case "not yet":
+                return f"{done}; Slurm has not given its request back so far: see rlalloc explain {job.base_id}"
             case "not ours":
                 return f"{done}; it keeps the size that it has"
-            case "not yet":
-                return f"{done}; Slurm has not given its request back so far: see rlalloc explain {job.job_id}"
-        return f"{done}; it has its request back: {history.request.describe()}"
 
 
 def _left_alone(first: Decision, who: str) -> Decision:

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from rlalloc.errors import StoreError
 from rlalloc.store.job_story import story_of
 from rlalloc.user_messages import UserServiceError
 from rlalloc_cli.explain_shortly import print_shortly
@@ -169,6 +170,25 @@ def test_a_request_that_is_not_back_yet_is_not_said_to_be(engine: Engine, monkey
     engine.applier.finish(engine.store.open_applications())
     assert states() == ["restored"] * 3
     assert engine.size(job_id) == request
+
+
+def test_who_asks_again_after_a_failure_gets_the_request(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store failed once the tag had said that the job is left alone."""
+    job_id = _waiting_job(engine)
+    request = engine.size(job_id)
+    engine.applier.apply([engine.decide(engine.candidates(job_id)[0], gpus_per_node=1)])
+
+    def full(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(engine.store, "journal", full)
+        with pytest.raises(StoreError):
+            left_alone(engine, own(job_id))
+    assert engine.size(job_id) != request
+    assert "it has its request back" in left_alone(engine, own(job_id))[0]
+    assert engine.size(job_id) == request
+    assert left_alone(engine, own(job_id))[0] == f"job {job_id} is left alone already"
 
 
 def test_nobody_elses_job_and_none_that_runs(engine: Engine) -> None:

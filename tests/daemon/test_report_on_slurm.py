@@ -1,5 +1,7 @@
 """``rlalloc report`` on a real site: its figures are those of raw sacct, added up here without rlalloc's code."""
 
+import calendar
+import contextlib
 import json
 import re
 import subprocess
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 
 from rlalloc_testbed import USER, Installation, install
+from rlallocd.slurm import Commands, span_of
 from slurm_testbed import Site, wait_until
 
 pytestmark = pytest.mark.slurm
@@ -207,6 +210,59 @@ def test_the_page_and_what_enforcing_would_change(week: tuple[Installation, int,
     assert "&lt;/script&gt;&lt;b&gt;" not in text  # a job that rlalloc left alone is in the totals only
     assert "<script" not in text
     assert "simulating 1 decided jobs" in done.stderr
+
+
+AUTUMN_S = calendar.timegm((2026, 10, 25, 0, 30, 0))
+"""02:30 in Berlin and 01:30 in London, for the first time that night; an hour later for the second time."""
+SPRING_S = calendar.timegm((2026, 3, 29, 0, 30, 0))
+"""01:30 in Berlin; half an hour later it is three o'clock."""
+HOUR_S = 3600
+
+
+@pytest.mark.parametrize(
+    ("zone", "starttime", "endtime", "span"),
+    [
+        ("Europe/Berlin", f"uts{AUTUMN_S}", f"uts{AUTUMN_S + HOUR_S}", (AUTUMN_S, AUTUMN_S + HOUR_S)),
+        ("Europe/Berlin", f"uts{AUTUMN_S + HOUR_S}", f"uts{AUTUMN_S + 5000}", (AUTUMN_S + HOUR_S, AUTUMN_S + 5000)),
+        ("Europe/Berlin", f"uts{AUTUMN_S}", f"uts{AUTUMN_S + 900}", (AUTUMN_S, AUTUMN_S + 900)),
+        ("Europe/Berlin", "2026-10-25T02:30", "2026-10-25T02:30:01", (AUTUMN_S, AUTUMN_S + HOUR_S + 1)),
+        ("Europe/Berlin", "2026-10-25", "2026-10-26", (AUTUMN_S - 9000, AUTUMN_S - 9000 + 25 * HOUR_S)),
+        ("Europe/London", f"uts{AUTUMN_S}", f"uts{AUTUMN_S + 900}", (AUTUMN_S, AUTUMN_S + 900)),
+        ("Europe/London", "2026-10-25T01:30", "2026-10-25T01:30:01", (AUTUMN_S, AUTUMN_S + HOUR_S + 1)),
+        ("Europe/Berlin", "2026-03-29T01:30", "2026-03-29T03:30", (SPRING_S, SPRING_S + HOUR_S)),
+        ("Europe/Berlin", f"uts{SPRING_S}", f"uts{SPRING_S + HOUR_S}", (SPRING_S, SPRING_S + HOUR_S)),
+        ("Europe/Berlin", "2026-03-29", "2026-03-30", (SPRING_S - 5400, SPRING_S - 5400 + 23 * HOUR_S)),
+    ],
+)
+def test_spans_where_clocks_are_changed(
+    site_commands: Commands, zone: str, starttime: str, endtime: str, span: tuple[int, int]
+) -> None:
+    """A moment is that moment; a local time that comes twice begins a span at the first and ends it at the second."""
+    with local_zone(zone):
+        assert span_of(site_commands.in_zone(zone), starttime, endtime) == span
+
+
+def test_a_local_time_that_is_left_out_is_what_slurm_makes_of_it(site_commands: Commands) -> None:
+    with local_zone("Europe/Berlin"):
+        found = span_of(site_commands.in_zone("Europe/Berlin"), "2026-03-29T02:30", "2026-03-29T04:00")
+    assert found.since_s in (SPRING_S, SPRING_S + HOUR_S)
+    assert found.until_s == SPRING_S + 5400
+
+
+@pytest.fixture
+def site_commands(daemon_site: Site, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    for name, value in daemon_site.environment().items():
+        monkeypatch.setenv(name, value)
+    return Commands(timeout_s=60)
+
+
+@contextlib.contextmanager
+def local_zone(zone: str) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as here:
+        here.setenv("TZ", zone)
+        time.tzset()
+        yield
+    time.tzset()
 
 
 def test_what_cannot_be_asked_is_said(week: tuple[Installation, int, int]) -> None:

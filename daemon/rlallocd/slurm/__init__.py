@@ -1,12 +1,13 @@
 """Slurm, behind one package: nothing else in rlalloc runs its commands or imports pyslurm."""
 
-from rlallocd.slurm.accounted_runs import AccountedRun, RunFilter, Span, runs_in, span_of
+from rlallocd.slurm.accounted_runs import AccountedRun, RunFilter, runs_in
 from rlallocd.slurm.accounting import JOBS_PER_CALL
 from rlallocd.slurm.batch_jobs import ENDED, BatchJobs, BatchState
 from rlallocd.slurm.connection import Slurm, connect
 from rlallocd.slurm.ended_jobs import FIRST_SPAN_S, EndedJobs, ended_jobs, in_spans, next_span_s, shorter_span_s
 from rlallocd.slurm.limit_records import AssociationRecord, Limits, Pool, QosRecord, ReservationRecord, SiteLimits
 from rlallocd.slurm.pace import BackOff, Budget
+from rlallocd.slurm.sacct_windows import Span, span_of
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import SlurmError, SlurmUnavailable, UnexpectedAnswer, UpdateRefused
 from rlallocd.slurm.slurm_records import (

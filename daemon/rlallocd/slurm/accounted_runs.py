@@ -7,7 +7,6 @@ before its begin (man sacct, "DEFAULT TIME WINDOW", without --state).
 
 import re
 import secrets
-import time
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -15,6 +14,7 @@ import msgspec
 
 from rlalloc.history.sacct_rows import clock_s, state_of, with_steps
 from rlalloc.tres import gpus_of, memory_mib, parse_tres
+from rlallocd.slurm.sacct_windows import Span
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import SlurmUnavailable, UnexpectedAnswer
 
@@ -31,15 +31,6 @@ _FEW_CHARACTERS: Final = 2**21
 _MANY_CHARACTERS: Final = 2**24
 _ABOUT_S: Final = 2
 """Two calls that meet at a second may both have the runs of that second."""
-_WINDOW: Final = re.compile(r"in the time window from (.{24}) to (.{24})")
-_NOWHERE: Final = re.compile(r"at the time instant")
-
-
-class Span(NamedTuple):
-    """From ``since_s`` to ``until_s``, epoch seconds."""
-
-    since_s: int
-    until_s: int
 
 
 class RunFilter(NamedTuple):
@@ -98,26 +89,6 @@ class AccountedRun(msgspec.Struct, frozen=True, kw_only=True):
     def ran(self) -> bool:
         """Whether it ever held nodes: a job that was cancelled while it waited may have a start time, too."""
         return self.started_s is not None and self.tres != ""
-
-
-def span_of(commands: Commands, starttime: str, endtime: str) -> Span:
-    """The span that sacct understands by its options ``--starttime`` and ``--endtime``; empty for their defaults.
-
-    Slurm itself reads the times: ``sacct --verbose`` says what it made of them. Raises SlurmError, UpdateRefused with
-    sacct's words for what it does not understand.
-    """
-    times = [f"--{name}={text}" for name, text in (("starttime", starttime), ("endtime", endtime)) if text]
-    nobody = f"--name=rlalloc-{secrets.token_hex(8)}"
-    said = commands.run_verbosely("sacct", "--verbose", "--noheader", "--allocations", nobody, *times)
-    found = _WINDOW.search(said)
-    if found is None:
-        what = "an empty span: its begin is its end" if _NOWHERE.search(said) else f"no time window: {said[:200]!r}"
-        raise UnexpectedAnswer(f"sacct names {what}")
-    try:
-        since_s, until_s = (int(time.mktime(time.strptime(text))) for text in found.groups())
-    except (ValueError, OverflowError) as err:
-        raise UnexpectedAnswer(f"sacct names a time that cannot be read: {found[0]!r}") from err
-    return Span(since_s, until_s)
 
 
 def runs_in(commands: Commands, span: Span, wanted: RunFilter) -> Iterator[list[AccountedRun]]:

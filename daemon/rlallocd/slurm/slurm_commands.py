@@ -1,5 +1,6 @@
 """Running Slurm's commands: argument lists, never a shell; each with a time limit."""
 
+import copy
 import os
 import subprocess
 import time
@@ -24,16 +25,22 @@ _UNKNOWN_JOB = "Invalid job id"  # ESLURM_INVALID_JOB_ID in slurm_errno.c
 class Commands:
     """Runs Slurm's commands with one time limit, and counts calls and failures by command.
 
-    ``timeout_s`` may be set anew: it holds from the next command on.
+    ``timeout_s`` may be set anew: it holds from the next command on. ``environment`` is what the commands get.
     """
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
-        self._environment = os.environ | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+        self.environment = os.environ | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
         self.calls: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.took: Callable[[str, float], None] = lambda _command, _seconds: None
         """Called after each command with its name and its seconds, however it ended."""
+
+    def in_zone(self, zone: str) -> "Commands":
+        """Commands for which this is the local time zone (a value of TZ). They count with these."""
+        elsewhere = copy.copy(self)
+        elsewhere.environment = self.environment | {"TZ": zone}
+        return elsewhere
 
     def run(self, *words: str) -> str:
         """Return what the command printed. Raises SlurmUnavailable, or UpdateRefused with Slurm's own words."""
@@ -83,7 +90,7 @@ class Commands:
         try:
             return subprocess.run(
                 words,
-                env=self._environment,
+                env=self.environment,
                 input=standard_input,
                 capture_output=True,
                 text=True,
