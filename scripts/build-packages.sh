@@ -86,6 +86,7 @@ copy_source() {
     if [ -n "$version" ]; then
         sed -i "s/^version = .*/version = \"$version\"/" "$WORK/rlalloc/pyproject.toml"
         sed -i "s/^__version__ = .*/__version__ = \"$version\"/" "$WORK/rlalloc/core/rlalloc/__init__.py"
+        sed -i -E "s/^(\.TH .*\"rlalloc )[^\"]*/\1$version/" "$WORK"/rlalloc/etc/man/*
     else
         version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$PROJECT/pyproject.toml")
     fi

@@ -173,20 +173,14 @@ install_plugin() {
     fi
 }
 
-# Nothing depends on them: without docutils the installation goes on.
 install_manual() {
     local page
-    if [ -z "$dependencies_from" ]; then "$PREFIX/bin/python" -m pip --disable-pip-version-check install --quiet docutils || true; fi
-    if ! "$PREFIX/bin/python" -B "$PROJECT/scripts/render_manual.py" "$WORK/manual" >/dev/null 2>"$WORK/manual.log"; then
-        say "no man pages and no completion: $(tail -n 1 "$WORK/manual.log")"
-        return 0
-    fi
     say "man pages in $MANUAL, completion for bash, zsh and fish"
-    for page in "$WORK"/manual/man/*; do
+    for page in "$PROJECT"/etc/man/*; do
         install -D -m 0644 "$page" "$MANUAL/man${page##*.}/${page##*/}"
     done
     for page in "${COMPLETIONS[@]}"; do
-        install -D -m 0644 "$WORK/manual/completion/${page##*/}" "$page"
+        install -D -m 0644 "$PROJECT/etc/completion/${page##*/}" "$page"
     done
     # Debian's bash-completion looks for the command's own name.
     ln -sfn rlalloc.bash "${COMPLETIONS[0]%.bash}"

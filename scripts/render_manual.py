@@ -1,8 +1,9 @@
-"""Renders the man pages and the shell completions into ``build``: ``python scripts/render_manual.py [FOLDER]``.
+"""Renders the man pages and the shell completions into ``etc``: ``python scripts/render_manual.py [FOLDER]``.
 
-man/rlalloc.1 has every command that ``rlalloc`` knows, man/rlallocd.8 and man/rlalloc-agent.8 the services,
-man/rlalloc.yaml.5 every key of the configuration: from the same definitions as the reference pages. docutils turns
-them into roff. completion/rlalloc.bash, _rlalloc (zsh) and rlalloc.fish are typer's own.
+They are committed, because packages are built without docutils. man/rlalloc.1 has every command of ``rlalloc``,
+man/rlallocd.8 and man/rlalloc-agent.8 the services, man/rlalloc.yaml.5 every key of the configuration: from the same
+definitions as the reference pages. docutils turns them into roff. completion/rlalloc.bash, _rlalloc (zsh) and
+rlalloc.fish are typer's own.
 """
 
 import re
@@ -122,13 +123,13 @@ def pages() -> dict[str, str]:
 def completions() -> dict[str, str]:
     """The completion scripts by their file names, as typer writes them."""
     return {
-        file: get_completion_script(prog_name="rlalloc", complete_var=_COMPLETE_VARIABLE, shell=shell)
+        file: get_completion_script(prog_name="rlalloc", complete_var=_COMPLETE_VARIABLE, shell=shell) + "\n"
         for shell, file in COMPLETIONS.items()
     }
 
 
 def _as_roff(text: str) -> str:
-    """Docutils' roff in ASCII, ragged and without hyphens in names."""
+    """Docutils' roff in ASCII, ragged and without hyphens in names, and without its own version in a comment."""
     settings = {
         "report_level": 1,
         "halt_level": 2,
@@ -137,6 +138,7 @@ def _as_roff(text: str) -> str:
         "output_encoding": "unicode",
     }
     roff: str = docutils.core.publish_string(text, writer="manpage", settings_overrides=settings)
+    roff = re.sub(r'\A(\.\\".*\n)+', '.\\\\" Written by scripts/render_manual.py\n', roff)
     roff = re.sub(r"^(\.TH .*)$", r"\1\n.ad l\n.nh", roff, count=1, flags=re.MULTILINE)
     return re.sub(r"[^\x00-\x7f]", lambda found: f"\\[u{ord(found[0]):04X}]", roff)
 
@@ -204,7 +206,7 @@ def _escaped(text: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write everything."""
-    folder = Path(arguments[0]) if arguments else ROOT / "build"
+    folder = Path(arguments[0]) if arguments else ROOT / "etc"
     for kind, files in (("man", pages()), ("completion", completions())):
         (folder / kind).mkdir(parents=True, exist_ok=True)
         for name, text in files.items():

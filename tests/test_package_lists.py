@@ -37,7 +37,7 @@ def test_each_command_is_in_one_package() -> None:
     assert staged == dict.fromkeys(PROJECT["project"]["scripts"], 1)
 
 
-@pytest.mark.parametrize("folder", ["systemd", "slurm_plugin"])
+@pytest.mark.parametrize("folder", ["systemd", "slurm_plugin", "etc/man", "etc/completion"])
 def test_each_file_of_the_site_is_in_a_package(folder: str) -> None:
     assert {path for path in (ROOT / folder).iterdir() if path.is_file()} <= _named_files()
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from render_manual import COMPLETIONS, completions, main, pages
+from render_reference import ROOT
 from rlalloc.config import Config
 
 from .test_reference import commands, keys_of
@@ -38,6 +39,18 @@ def shown(page: Path) -> str:
 
 def test_these_are_the_pages() -> None:
     assert set(pages()) == set(PAGES)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_committed_page_shows_what_a_rendered_one_does(folder: Path, name: str) -> None:
+    """Compared as man shows them, because other versions of docutils write other roff."""
+    assert shown(ROOT / "etc" / "man" / name) == shown(folder / "man" / name), "run python scripts/render_manual.py"
+
+
+@pytest.mark.parametrize("name", COMPLETIONS.values())
+def test_a_committed_completion_is_as_rendered(name: str) -> None:
+    text = (ROOT / "etc" / "completion" / name).read_text(encoding="utf-8")
+    assert text == completions()[name], "run python scripts/render_manual.py"
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -1,0 +1,1 @@
+complete --command rlalloc --no-files --arguments "(env _RLALLOC_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) rlalloc)" --condition "env _RLALLOC_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) rlalloc"
