@@ -7,7 +7,7 @@ SHELL := /bin/bash
 PYTHON = $$(readlink -f .venv)/bin/python
 # The demo and the tests run a site with users of its own: as root, else through sudo. The installation asks itself.
 AS_ROOT = $(if $(filter-out 0,$(shell id -u)),sudo -n )env PYTHONPATH=testbed:demo:bench:research SLURM_TESTBED_STARTED_BY=$(CURDIR)
-SHELL_SCRIPTS = $(wildcard .ci/run scripts/*.sh packages/package_steps $(wildcard debian/*.p*inst debian/*.p*rm) slurm_plugin/task_prolog slurm_plugin/task_epilog simulator/rlalloc_simulator/workloads/*.sh)
+SHELL_SCRIPTS = $(wildcard .ci/run scripts/*.sh packages/package_steps $(wildcard debian/*.p*inst debian/*.p*rm debian/p*-of-*) slurm_plugin/task_prolog slurm_plugin/task_epilog simulator/rlalloc_simulator/workloads/*.sh)
 
 help:
 	@echo 'make demo          a Slurm site on this machine, and rlalloc at work on it'
@@ -85,8 +85,8 @@ wheels:
 
 test-packages: install
 	@scripts/build-packages.sh deb $(if $(WHEELS),--wheels '$(WHEELS)') --compression gzip
-	@lintian --fail-on error build/packages/rlalloc_*.deb build/packages/rlalloc-[ant]*.deb
-	@exec $(AS_ROOT) RLALLOC_TEST_PACKAGES=yes RLALLOC_TEST_LIBRARIES=build/packages $(PYTHON) -m pytest -q tests/systemd/test_packages_under_systemd.py $(PYTEST_ARGS)
+	@lintian --fail-on error build/packages/*.deb
+	@exec $(AS_ROOT) RLALLOC_TEST_PACKAGES=yes RLALLOC_TEST_LIBRARIES=build/packages $(PYTHON) -m pytest -q tests/systemd/test_packages_under_systemd.py tests/systemd/test_rpms_under_systemd.py $(PYTEST_ARGS)
 
 lock: install
 	@$(PYTHON) scripts/lock_requirements.py

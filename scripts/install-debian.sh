@@ -15,7 +15,7 @@ TORCH=${RLALLOC_TORCH:-torch==2.13.0}
 SYSTEM_PYTHON=/usr/bin/python3
 PACKAGES=(
     ca-certificates
-    debhelper fakeroot lintian                # to build and check packages
+    debhelper fakeroot lintian rpm            # to build and check packages
     gcc libc6-dev libsystemd-dev pkg-config   # to build systemd-python
     libgomp1                                  # LightGBM's wheel has none
     lua5.1 lua5.4                             # Slurm's job_submit/lua is linked to 5.1 here, to 5.4 elsewhere

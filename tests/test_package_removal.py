@@ -12,10 +12,13 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 OWN_PROLOG = "#!/bin/sh\necho export SITE=1\nexec /usr/lib/rlalloc/task_prolog\n"
-PATHS = ("/usr/lib/rlalloc", "/etc/slurm", "/run/slurm", "/run/rlalloc", "/etc/default/rlalloc", "/etc/rlalloc")
+PATHS = (
+    *("/usr/lib/rlalloc", "/etc/slurm", "/run/slurm", "/run/rlalloc", "/etc/default/rlalloc", "/etc/rlalloc"),
+    *("/var/lib/rlalloc", "/var/cache/rlalloc", "/etc/systemd/system", "/opt/rlalloc"),
+)
 
 
-def _run(tmp_path: Path, script: str, *words: str) -> str:
+def _run(tmp_path: Path, script: str, *words: str, status: int = 0) -> str:
     """Run a script of a package whose paths lie below ``tmp_path``; what it said. No slurmctld answers by default."""
     scontrol = tmp_path / "bin/scontrol"
     if not scontrol.exists():
@@ -25,7 +28,7 @@ def _run(tmp_path: Path, script: str, *words: str) -> str:
         ["sh", "-s", "--", *words], input=found, capture_output=True, text=True, check=False,
         env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "SLURM_CONF": str(tmp_path / "none")},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == status, done.stderr
     return done.stdout + done.stderr
 
 
@@ -104,3 +107,34 @@ def test_a_job_submit_lua_that_another_file_of_slurm_conf_names_stays(tmp_path: 
     """Slurmctld says so: its answer is as Slurm prints it."""
     _write_program(tmp_path / "bin/scontrol", "echo 'JobSubmitPlugins        = lua'")
     test_a_job_submit_lua_that_slurmctld_loads_stays(tmp_path, "Include plugins.conf\n", kept=True)
+
+
+@pytest.mark.parametrize("packager", ["deb", "rpm"])
+def test_a_package_is_not_mixed_with_an_installation_by_the_script(tmp_path: Path, packager: str) -> None:
+    """The script's environment has pip, a package's has not."""
+    if packager == "deb":
+        script, words = (ROOT / "debian/preinst-of-programs").read_text(), ("install",)
+    else:
+        macro = (ROOT / "packages/rlalloc.spec").read_text().partition("%define before_installing() ")[2]
+        script, words = macro.partition("\n\n")[0].replace("\\\n", "\n"), ("1",)
+    assert _run(tmp_path, script, *words) == ""
+    pip = tmp_path / "opt/rlalloc/bin/pip"
+    pip.parent.mkdir(parents=True)
+    pip.touch()
+    assert "scripts/install-site.sh --uninstall first" in _run(tmp_path, script, *words, status=1)
+
+
+def test_a_purge_removes_what_is_ours_and_names_what_is_the_sites(tmp_path: Path) -> None:
+    ours = ("etc/rlalloc", "var/lib/rlalloc", "var/cache/rlalloc", "run/rlalloc", "run/rlalloc-packages")
+    drop_in = tmp_path / "etc/systemd/system/rlallocd.service.d"
+    for folder in (*(tmp_path / name for name in ours), drop_in, tmp_path / "srv/conf", tmp_path / "etc/default"):
+        folder.mkdir(parents=True)
+    script = tmp_path / "srv/conf/job_submit.lua"
+    script.write_text("-- rlalloc\n")
+    (tmp_path / "etc/default/rlalloc").write_text(f"SLURM_CONF={tmp_path}/srv/conf/slurm.conf\n")
+    said = _run(tmp_path, (ROOT / "debian/rlalloc.postrm").read_text(), "purge")
+    assert not [name for name in ours if (tmp_path / name).exists()]
+    for left in (script, drop_in, tmp_path / "etc/default/rlalloc"):
+        assert left.exists()
+        assert f"left {left}" in said
+    assert "left the users" in said

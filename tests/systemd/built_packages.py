@@ -34,7 +34,7 @@ def upgrade() -> None:
 '''
 BORROWED: Final = """\
 Package: rlalloc-libs
-Version: 0
+Version: {version}
 Architecture: all
 Maintainer: tests
 Provides: {provided}
@@ -47,10 +47,10 @@ def fill_wheels(folder: Path) -> None:
     _run(PROJECT / "scripts/build-packages.sh", "wheels", "--no-libraries", "--wheels", folder)
 
 
-def build(source: Path, wheels: Path, into: Path) -> None:
+def build(source: Path, wheels: Path, into: Path, kind: str = "deb") -> None:
     """Build rlalloc's own packages in a network namespace without any route."""
     options = ("--no-libraries", "--compression", "none", "--wheels", wheels, "--into", into)
-    _run("unshare", "--net", source / "scripts/build-packages.sh", "deb", *options)
+    _run("unshare", "--net", source / "scripts/build-packages.sh", kind, *options)
 
 
 def copy_as_next_version(folder: Path) -> None:
@@ -85,7 +85,43 @@ def borrow_libraries(venv_inside: Path, work: Path, into: Path) -> None:
     (root / "opt/rlalloc/bin/python").symlink_to(f"/usr/bin/{python}")
     (root / "opt/rlalloc/pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
     (root / "DEBIAN").mkdir()
-    (root / "DEBIAN/control").write_text(BORROWED.format(provided=provided))
+    (root / "DEBIAN/control").write_text(BORROWED.format(version=0, provided=provided))
+    _put_scripts(root)
+    _pack(root, into)
+
+
+def raise_version(package: Path, version: str, work: Path, into: Path) -> None:
+    """The same package as a newer one."""
+    root = work / "raised"
+    _run("dpkg-deb", "--raw-extract", package, root)
+    control = (root / "DEBIAN/control").read_text().splitlines()
+    changed = [f"Version: {version}" if line.startswith("Version:") else line for line in control]
+    (root / "DEBIAN/control").write_text("\n".join(changed) + "\n")
+    _pack(root, into)
+    shutil.rmtree(root)
+
+
+def make_unpackable(work: Path, into: Path) -> None:
+    """A newer package of libraries that dpkg cannot unpack: it has a file of coreutils."""
+    root = work / "unpackable"
+    (root / "usr/bin").mkdir(parents=True)
+    (root / "usr/bin/env").touch()
+    (root / "DEBIAN").mkdir()
+    (root / "DEBIAN/control").write_text(BORROWED.format(version="99.9", provided="nothing"))
+    _put_scripts(root)
+    _pack(root, into)
+
+
+def _put_scripts(root: Path) -> None:
+    """The maintainer scripts of a package of libraries, as debian/rules names them."""
+    for script, source in (("preinst", "preinst-of-programs"), ("postinst", "postinst-of-libraries")):
+        text = (PROJECT / "debian" / source).read_text().replace("#DEBHELPER#\n", "")
+        (root / "DEBIAN" / script).write_text(text)
+        (root / "DEBIAN" / script).chmod(0o755)
+
+
+def _pack(root: Path, into: Path) -> None:
+    into.mkdir(exist_ok=True)
     _run("dpkg-deb", "--root-owner-group", "-Znone", "--build", root, into)
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.systemd import built_packages, debian_slurm
-from tests.systemd.conftest import VENV_INSIDE
+from tests.systemd.conftest import PROJECT_INSIDE, VENV_INSIDE, container_binds
 from tests.systemd.systemd_container import Container
 from tests.systemd.test_rlalloc_under_systemd import INTERCEPTS, MOLDABLE, _explain
 
@@ -22,9 +21,13 @@ pytestmark = [pytest.mark.systemd, pytest.mark.xdist_group("packages")]
 
 PACKAGES = Path("/srv/packages")
 NEXT_PACKAGES = Path("/srv/next-packages")
+NEXT_LIBRARIES = Path("/srv/next-libraries")
+UNPACKABLE = Path("/srv/unpackable")
+SCRIPT = str(PROJECT_INSIDE / "scripts/install-site.sh")
 UNITS = ("rlallocd.service", "rlalloc-agent.service", "rlalloc-train.timer")
 SLURM_CONF = "/etc/slurm/slurm.conf"
 PROLOG = "/usr/lib/rlalloc/task_prolog"
+CHECKSUMS = "find /opt/rlalloc /usr/lib/rlalloc /etc/rlalloc -type f -exec sha256sum {} + | sort | sha256sum"
 LASTING = "#!/bin/bash\n#SBATCH --job-name=lasting --gpus-per-node=4\nwhile [ ! -e end ]; do sleep 0.2; done\n"
 WAITING = MOLDABLE.replace("exec torchrun", ": torchrun") + "srun hostname >out.$SLURM_JOB_ID\n"
 
@@ -49,13 +52,17 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
     else:
         for package in libraries.glob("rlalloc-libs*.deb"):
             shutil.copy(package, these)
-    return {these: PACKAGES, following: NEXT_PACKAGES}
+    raised, unpackable = folder / "raised-package", folder / "unpackable-package"
+    (library,) = these.glob("rlalloc-libs_*.deb")
+    built_packages.raise_version(library, "99.2", folder, raised)
+    built_packages.make_unpackable(folder, unpackable)
+    return {these: PACKAGES, following: NEXT_PACKAGES, raised: NEXT_LIBRARIES, unpackable: UNPACKABLE}
 
 
 @pytest.fixture(scope="module")
 def site(built: dict[Path, Path]) -> Iterator[Container]:
     """A booted site without rlalloc."""
-    binds = {**built, Path(sys.prefix).resolve(): VENV_INSIDE}
+    binds = {**built, **container_binds()}
     with Container(hostname="packages-test", binds=binds) as container:
         debian_slurm.write_configuration(container)
         container.boot()
@@ -63,10 +70,10 @@ def site(built: dict[Path, Path]) -> Iterator[Container]:
         yield container
 
 
-def install(container: Container, folder: Path, *options: str) -> str:
+def install(container: Container, folder: Path, *options: str, check: bool = True) -> str:
     """`apt-get install` as the guide has it; what it said."""
     command = f"DEBIAN_FRONTEND=noninteractive apt-get install -y {' '.join(options)} {folder}/*.deb 2>&1"
-    return container.run("sh", "-c", command, limit_s=400).stdout
+    return container.run("sh", "-c", command, limit_s=400, check=check).stdout
 
 
 def field(container: Container, job: int, name: str) -> str:
@@ -87,11 +94,25 @@ def version(container: Container) -> str:
     return said
 
 
+def test_an_installation_by_the_script_is_refused_and_works_on(site: Container) -> None:
+    """Until the script has removed it; its configuration stays, as docs/admin/upgrade.md says."""
+    site.run(SCRIPT, "--dependencies-from", str(VENV_INSIDE), limit_s=240)
+    site.run("sh", "-c", "echo '# of the script' >>/etc/rlalloc/rlalloc.yaml")
+    before = site.run("sh", "-c", CHECKSUMS).stdout
+    said = install(site, PACKAGES, check=False)
+    assert "Run scripts/install-site.sh --uninstall first" in said
+    assert "Nothing was changed" in said
+    assert site.run("sh", "-c", CHECKSUMS).stdout == before
+    known = site.run("dpkg-query", "-W", "-f", "${db:Status-Status}\n", "rlalloc*", check=False).stdout.split()
+    assert set(known) <= {"not-installed"}
+    site.run(SCRIPT, "--uninstall")
+
+
 def test_packages_start_nothing_and_need_no_network(site: Container) -> None:
     devices = site.run("cat", "/proc/net/dev").stdout.splitlines()[2:]
     assert [line.split(":")[0].strip() for line in devices] == ["lo"]
     before = site.run("sha256sum", SLURM_CONF).stdout
-    said = install(site, PACKAGES)
+    said = install(site, PACKAGES, "-o Dpkg::Options::=--force-confold")
     assert "Nothing was started, and slurm.conf was not changed" in said
     assert site.run("sha256sum", SLURM_CONF).stdout == before
     for unit in UNITS:
@@ -100,10 +121,24 @@ def test_packages_start_nothing_and_need_no_network(site: Container) -> None:
     modes = ("stat", "-c", "%a %U %G", "/etc/rlalloc", "/etc/rlalloc/rlalloc.yaml", "/var/lib/rlalloc")
     assert site.run(*modes).stdout.splitlines() == ["750 root rlalloc", "640 root rlalloc", "2770 rlallocd rlalloc"]
     assert site.run("grep", "-c", "^mode: shadow", "/etc/rlalloc/rlalloc.yaml").stdout == "1\n"
+    assert site.run("tail", "-n1", "/etc/rlalloc/rlalloc.yaml").stdout == "# of the script\n"
     verified = site.run("systemd-analyze", "verify", *UNITS, "rlalloc-train.service", check=False)
     assert [line for line in (verified.stdout + verified.stderr).splitlines() if "rlalloc" in line] == []
     program = "import rlalloc, rlallocd, rlalloc_agent, rlalloc_trainer; print(rlalloc.__file__)"
     assert site.run("/opt/rlalloc/bin/python", "-c", program).stdout.startswith("/opt/rlalloc/lib/")
+
+
+def test_man_finds_the_pages_and_bash_completes(site: Container) -> None:
+    for section, page in (("1", "rlalloc"), ("5", "rlalloc.yaml"), ("8", "rlallocd"), ("8", "rlalloc-agent")):
+        place = f"/usr/share/man/man{section}/{page}.{section}.gz"
+        assert site.run("man", "-w", section, page).stdout == f"{place}\n"
+    script = """
+    . /usr/share/bash-completion/completions/rlalloc
+    COMP_WORDS=(rlalloc pol); COMP_CWORD=1; _rlalloc_completion rlalloc; echo "${COMPREPLY[*]}"
+    """
+    assert site.run("bash", "-ec", script).stdout == "policy\n"
+    for place in ("zsh/vendor-completions/_rlalloc", "fish/vendor_completions.d/rlalloc.fish"):
+        site.run("test", "-s", f"/usr/share/{place}")
 
 
 def test_the_packaged_programs_decide_a_job(site: Container) -> None:
@@ -140,6 +175,50 @@ def unharmed(container: Container, jobs: tuple[int, int]) -> None:
     assert field(container, jobs[1], "Priority") != "0"
 
 
+def restarted(said: str, site: Container, units: tuple[str, ...] = UNITS) -> None:
+    """These were stopped and started again, in the packages' words, and run."""
+    for unit in units:
+        assert f"stopped {unit} for the upgrade" in said
+        assert f"started {unit} again" in said
+        assert site.run("systemctl", "is-active", unit).stdout == "active\n"
+        assert site.run("systemctl", "is-enabled", unit).stdout == "enabled\n"
+    assert said.index("stopped rlallocd.service") < said.index("stopped rlalloc-agent.service")
+    assert site.run("ls", "/run/rlalloc-packages", check=False).stdout == ""
+
+
+def test_replaced_libraries_restart_what_imports_them(site: Container, jobs: tuple[int, int]) -> None:
+    """Rlallocd does not import modules of two versions: it stops before the first file is replaced."""
+    said = install(site, NEXT_LIBRARIES)
+    assert said.index("stopped rlallocd.service") < said.index("Unpacking rlalloc-libs")
+    assert said.index("started rlallocd.service") > said.index("Setting up rlalloc-libs")
+    restarted(said, site)
+    unharmed(site, jobs)
+
+
+def test_libraries_that_cannot_be_unpacked_leave_everything_running(site: Container, jobs: tuple[int, int]) -> None:
+    said = site.run("sh", "-c", f"dpkg -i {UNPACKABLE}/*.deb 2>&1", limit_s=200, check=False).stdout
+    assert "trying to overwrite '/usr/bin/env'" in said
+    restarted(said, site)
+    debian_slurm.wait_for(site, "sh", "-c", INTERCEPTS)
+    unharmed(site, jobs)
+
+
+def test_a_removal_that_fails_leaves_everything_running(site: Container, jobs: tuple[int, int]) -> None:
+    """As where a script of ours, or of a trigger, fails after the daemon was stopped."""
+    script = "/var/lib/dpkg/info/rlalloc.prerm"
+    site.run("cp", "-p", script, "/root/prerm")
+    site.run("sh", "-c", f"echo exit 1 >>{script}")
+    done = site.run("sh", "-c", "dpkg --force-depends --remove rlalloc 2>&1", limit_s=200, check=False)
+    site.run("cp", "-p", "/root/prerm", script)
+    assert done.returncode != 0
+    assert "stopped rlallocd.service" in done.stdout
+    assert "started rlallocd.service again" in done.stdout
+    assert site.run("systemctl", "is-enabled", "rlallocd").stdout == "enabled\n"
+    assert site.run("dpkg-query", "-W", "-f", "${db:Status-Status}", "rlalloc").stdout == "installed"
+    debian_slurm.wait_for(site, "sh", "-c", INTERCEPTS)
+    unharmed(site, jobs)
+
+
 def test_an_upgrade_restarts_what_ran_and_says_so(site: Container, jobs: tuple[int, int]) -> None:
     this = version(site)
     site.run("sh", "-c", "echo '# ours' >>/etc/rlalloc/rlalloc.yaml")
@@ -148,11 +227,7 @@ def test_an_upgrade_restarts_what_ran_and_says_so(site: Container, jobs: tuple[i
     site.start("rlallocd")
     debian_slurm.wait_for(site, "sh", "-c", INTERCEPTS)
     said = install(site, NEXT_PACKAGES)
-    for unit in ("rlallocd.service", "rlalloc-agent.service", "rlalloc-train.timer"):
-        assert f"stopped {unit} for the upgrade" in said
-        assert f"started {unit} again" in said
-        assert site.run("systemctl", "is-active", unit).stdout == "active\n"
-        assert site.run("systemctl", "is-enabled", unit).stdout == "enabled\n"
+    restarted(said, site)
     assert "touched /etc/slurm/job_submit.lua" in said
     assert version(site) == built_packages.NEXT != this
     assert site.run("tail", "-n1", "/etc/rlalloc/rlalloc.yaml").stdout == "# ours\n"
@@ -213,17 +288,21 @@ def test_a_removal_lets_jobs_go_and_leaves_slurm_as_it_works(site: Container, jo
         site.run("test", "-e", kept)
 
 
-def test_a_purge_leaves_nothing(site: Container) -> None:
+def test_a_purge_leaves_what_is_the_sites_and_says_so(site: Container) -> None:
     site.run("sed", "-i", "/^JobSubmitPlugins=/d; /^TaskProlog=/d", SLURM_CONF)
     site.run("systemctl", "restart", "slurmctld", "slurmd")
-    site.run("sh", "-c", "apt-get purge -y 'rlalloc*' 2>&1", limit_s=200)
+    said = site.run("sh", "-c", "apt-get purge -y 'rlalloc*' 2>&1", limit_s=200).stdout
+    assert "left /etc/slurm/job_submit.lua" in said
+    assert "left the users rlallocd and rlalloc" in said
     places = (
         "/opt/rlalloc",
         "/usr/lib/rlalloc",
         "/etc/rlalloc",
         "/var/lib/rlalloc",
         "/run/rlalloc",
+        "/run/rlalloc-packages",
         "/usr/bin/rlalloc",
+        "/usr/share/man/man1/rlalloc.1.gz",
     )
     for gone in places:
         assert site.run("test", "-e", gone, check=False).returncode == 1, gone
