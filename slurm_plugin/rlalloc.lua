@@ -44,6 +44,7 @@ local FIELD_BYTES = 1024 -- what is read of a list of partitions or of GRES: nam
 local SAMPLES = 64 -- bytes by which a text is seen to be no script
 local MOST_ALIKE = 20
 local ASK_BYTES = 400
+local MOST_COMPLAINTS = 5 -- mistakes that a user reads about at once
 local COMMENT_BYTES = 65535 -- what slurmdbd keeps of an admin comment
 local NOTE_BYTES = 96 -- what the daemon adds to it
 local SHOWS_A_MODEL = {"model", "tensor", "pipeline", "tp", "pp", "serve", "hidden-size"} -- as in rlallocd.job_plans
@@ -77,6 +78,7 @@ local function set_of(words)
 end
 
 local IS_KNOWN_WORD = set_of(KNOWN_WORDS)
+local UNKNOWN_WORD = "#RLALLOC %s: unknown; known are " .. table.concat(KNOWN_WORDS, "=, ") .. "="
 
 --- A field of the job that is text, or nil where it is unset.
 local function text_of(job_desc, field)
@@ -774,13 +776,18 @@ end
 
 -- The tag
 
+--- A word without a character that could forge another field, or a line of somebody's terminal.
+local function cleaned(word)
+   return (word:gsub("[^A-Za-z0-9=,._-]", "_"))
+end
+
 --- The directive words as one word: joined by +, and without a character that could forge another field.
 -- A word is never dropped or cut: the daemon would act on a part of what the user said. What is bad in it stays
 -- visible as _, which the daemon refuses, and the job keeps its size.
 local function ask_of(words)
    local clean = {}
    for number, word in ipairs(words or {}) do
-      clean[number] = word:gsub("[^A-Za-z0-9=,._-]", "_")
+      clean[number] = cleaned(word)
    end
    local ask = table.concat(clean, "+")
    if #ask > ASK_BYTES then
@@ -873,29 +880,38 @@ local function is_right(key, value)
    return low ~= nil and high ~= nil, low == nil or high == nil or low <= high
 end
 
---- What is wrong with the words, for the user; nil if nothing is that can be seen here.
-local function complaint_about(words)
-   for _, word in ipairs(words or {}) do
-      local key, value = word:match("^([^=]+)=(.+)$")
-      if not IS_KNOWN_WORD[key or ""] then
-         local known = table.concat(KNOWN_WORDS, "=, ") .. "="
-         return string.format("#RLALLOC %s: unknown; known are %s", ask_of({word}):sub(1, 60), known)
-      end
+--- What is wrong with a word, for the user, as a text with a place for the word; nil if nothing is that can be seen.
+local function complaint_about(word)
+   local key, value = match(word, "^([^=]+)=(.+)$")
+   if not IS_KNOWN_WORD[key or ""] then
+      return UNKNOWN_WORD
    end
-   if ask_of(words) == "too-long" then
-      return string.format("the #RLALLOC words are longer than %d characters", ASK_BYTES)
-   end
-   for _, word in ipairs(words or {}) do
-      local key, value = word:match("^([^=]+)=(.+)$")
-      local can_be_read, in_order = is_right(key, value)
-      if not can_be_read then
-         return string.format("#RLALLOC %s: write %s", ask_of({word}):sub(1, 60), EXAMPLES[key])
-      elseif not in_order then
-         local text = "#RLALLOC %s: the first number must not be above the second"
-         return string.format(text, ask_of({word}):sub(1, 60))
-      end
+   local can_be_read, in_order = is_right(key, value)
+   if not can_be_read then
+      return "#RLALLOC %s: write " .. EXAMPLES[key]
+   elseif not in_order then
+      return "#RLALLOC %s: the first number must not be above the second"
    end
    return nil
+end
+
+--- All that is wrong with the words, as parse_directives of core/rlalloc/bounds.py tells it.
+-- A word that is too long by itself is told as that.
+local function complaints_about(words)
+   local complaints = {}
+   if ask_of(words) == "too-long" then
+      complaints[1] = string.format("the #RLALLOC words are longer than %d characters", ASK_BYTES)
+   end
+   for _, word in ipairs(words or {}) do
+      local complaint = #word <= VALUE_BYTES and complaint_about(word)
+      if complaint and #complaints == MOST_COMPLAINTS then
+         complaints[#complaints + 1] = "there are more mistakes in the #RLALLOC words"
+         break
+      elseif complaint then
+         complaints[#complaints + 1] = string.format(complaint, cleaned(word:sub(1, 60)))
+      end
+   end
+   return complaints
 end
 
 --- What a user should know of words that are right; nil if nothing.
@@ -1005,9 +1021,12 @@ local function handle(job_desc, part_list)
    if skip ~= nil then
       return
    end
-   local complaint = complaint_about(words)
-   if complaint ~= nil then
-      slurm.log_user("rlalloc: %s. The job is not rejected; it keeps its size.", complaint)
+   local complaints = complaints_about(words)
+   for number, complaint in ipairs(complaints) do
+      local ending = number == #complaints and " The job is not rejected; it keeps its size." or ""
+      slurm.log_user("rlalloc: %s.%s", complaint, ending)
+   end
+   if #complaints > 0 then
       return
    end
    local remark = remark_about(words)

@@ -25,6 +25,7 @@ _LARGEST_NUMBER: Final = 1_000_000_000
 _MOST_NODES_LISTED: Final = 1024
 """So many whole nodes, at most, are among the workable GPU counts: everything that is asked of a job is asked of
 each count."""
+_MOST_MISTAKES_NAMED: Final = 5
 LEAST_DECLARED_MIB_PER_GPU: Final = 1024.0
 """A script cannot declare less memory per GPU than this, where the site's rule has no floor of its own."""
 CONSENT: Final = "consent"
@@ -80,15 +81,19 @@ class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def parse_directives(text: str) -> Directives:
     """Read ``key=value`` words, separated by blanks, as in ``gpus=1-8 launch=srun``.
 
-    Raises DirectiveError with the key, what was found and what is allowed.
+    Raises DirectiveError with each wrong word, what was found and what is allowed.
     """
     found: dict[str, object] = {}
+    mistakes: list[str] = []
     for word in text.split():
-        key, separator, value = word.partition("=")
-        reader = _READERS.get(key)
-        if reader is None or not separator:
-            raise DirectiveError(f"#RLALLOC {word!r}: write key=value; the keys are {', '.join(_READERS)}")
-        found.update(reader(value))
+        try:
+            found.update(_read_word(word))
+        except DirectiveError as err:
+            mistakes.append(str(err))
+    if len(mistakes) > _MOST_MISTAKES_NAMED:
+        mistakes[_MOST_MISTAKES_NAMED:] = ["there are more mistakes"]
+    if mistakes:
+        raise DirectiveError("; ".join(mistakes))
     return msgspec.convert(found, Directives)
 
 
@@ -244,6 +249,14 @@ def _raised(bound: Range, floor: float, floor_from: str) -> Range:
     if bound.maximum >= floor:
         return Range(floor, bound.maximum, floor_from, bound.maximum_from)
     return Range(floor, floor, floor_from, floor_from)
+
+
+def _read_word(word: str) -> dict[str, object]:
+    key, separator, value = word.partition("=")
+    reader = _READERS.get(key)
+    if reader is None or not separator:
+        raise DirectiveError(f"#RLALLOC {word!r}: write key=value; the keys are {', '.join(_READERS)}")
+    return reader(value)
 
 
 def _read_gpus(value: str) -> dict[str, object]:

@@ -383,9 +383,11 @@ def test_check_shows_how_a_script_is_read(run: Run, tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "takes its size from Slurm or the machine: nproc-per-node=$SLURM_GPUS_ON_NODE" in done.stdout
     assert "workable: 4, 8" in done.stdout
-    script.write_text("#!/bin/sh\n#RLALLOC gpu=4\ntorchrun x.py\n")
+    script.write_text("#!/bin/sh\n#RLALLOC gpu=4 mem-per-gpu=lots\n#RLALLOC gpus=8-1\ntorchrun x.py\n")
     wrong = run("check", str(script))
+    said = wrong.stderr.split()
     assert (wrong.returncode, "write key=value" in wrong.stderr) == (1, True)
+    assert all(word in said for word in ("'gpu=4':", "mem-per-gpu:", "gpus=8-1:"))
     assert run("check", str(tmp_path / "none.sh")).returncode == 2
 
 

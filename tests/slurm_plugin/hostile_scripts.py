@@ -50,6 +50,10 @@ def hostile_scripts() -> dict[str, bytes]:
         for size in (4_000, 16_000)
     }
     scripts |= {f"everything at its limit, {name}": _at_every_limit(body) for name, body in _FILLERS.items()}
+    wrong = {"unknown": b" a" * 195, "reversed": b" gpus=9-1" * 43, "unreadable": b" gpus=1,x" * 43}
+    scripts |= {
+        f"#RLALLOC words, {name}": _HEAD + b"#RLALLOC" + words + b"\n" + _LAUNCH for name, words in wrong.items()
+    }
     large = {f"{name}, 4 MB": _HEAD + _LAUNCH + bodies[name] * (4_000_000 // len(bodies[name])) for name in _LARGE}
     return scripts | large
 

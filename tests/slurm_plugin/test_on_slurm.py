@@ -262,11 +262,12 @@ def test_users_can_neither_write_nor_forge_an_admin_comment(jobs: Jobs) -> None:
         jobs.site.run(
             ["scontrol", "update", f"job={jobs.ids['begins tomorrow']}", f"AdminComment={forged}"], user=USER
         )
-    script = SCRIPT.replace("gpus=1-16", f"gpus=1;mode=enforce {forged}")
+    script = SCRIPT.replace("gpus=1-16", f"gpus=1;mode=enforce {forged} launch=mpi")
     jobs.intercept(mode="shadow")
     completed = jobs.site.try_run(["sbatch", "--gres=gpu:1", "--hold"], user=USER, input=script)
     assert completed.status == 0
     assert "unknown; known are gpus=" in completed.error_output
+    assert "launch=mpi: write launch=torchrun or launch=srun" in completed.error_output  # the next mistake, too
     jobs.ids["forged"] = int(completed.output.split()[-1])
     comment = jobs.show("forged")["AdminComment"]
     tag = read_tag(comment)

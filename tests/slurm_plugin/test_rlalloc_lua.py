@@ -371,13 +371,33 @@ def test_user_reads_about_each_mistake_that_the_daemon_would_refuse(
 ) -> None:
     """Reversed ranges and bad sizes included; and about nothing that is right."""
     messages = submitted(script=f"#!/bin/sh\n#RLALLOC {word}\n").messages("log_user")
+    refusal = ""
     try:
         parse_directives(word)
-    except DirectiveError:
-        assert len(messages) == 1
-        assert "it keeps its size" in messages[0]
-    else:
-        assert not messages
+    except DirectiveError as err:
+        refusal = str(err)
+    assert len(messages) == refusal.count("#RLALLOC")
+    assert ["it keeps its size" in message for message in messages[-1:]] == [True] * bool(refusal)
+
+
+def test_user_reads_about_all_mistakes_at_once(submitted: Callable[..., Submitted]) -> None:
+    """One line for each, whichever #RLALLOC line it is in; the daemon and `rlalloc check` name the same words."""
+    wrong = ("gpus=8-1", "gpu=4", "mem-per-gpu=lots")
+    script = f"#!/bin/sh\n#RLALLOC {wrong[0]} class=train {wrong[1]}\n#RLALLOC {wrong[2]} launch=srun\n"
+    messages = submitted(script=script).messages("log_user")
+    assert [next(word for word in wrong if word in message) for message in messages] == list(wrong)
+    assert ["it keeps its size" in message for message in messages] == [False, False, True]
+    with pytest.raises(DirectiveError) as told:
+        parse_directives("gpus=8-1 class=train gpu=4 mem-per-gpu=lots launch=srun")
+    assert str(told.value).count("#RLALLOC") == 3
+
+
+def test_no_flood_of_mistakes(submitted: Callable[..., Submitted]) -> None:
+    messages = submitted(script="#!/bin/sh\n#RLALLOC" + " x=1" * 60 + "\n").messages("log_user")
+    assert len(messages) == 6
+    assert "there are more mistakes" in messages[-1]
+    with pytest.raises(DirectiveError, match="; there are more mistakes$"):
+        parse_directives(" x=1" * 60)
 
 
 @pytest.mark.parametrize("script", ["#RLALLOC off", "#RLALLOC gpus=1-8\n#RLALLOC off class=train"])
