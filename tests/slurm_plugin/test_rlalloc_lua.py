@@ -396,7 +396,7 @@ def test_no_flood_of_mistakes(submitted: Callable[..., Submitted]) -> None:
     messages = submitted(script="#!/bin/sh\n#RLALLOC" + " x=1" * 60 + "\n").messages("log_user")
     assert len(messages) == 6
     assert "there are more mistakes" in messages[-1]
-    with pytest.raises(DirectiveError, match="; there are more mistakes$"):
+    with pytest.raises(DirectiveError, match=r"; there are more mistakes$"):
         parse_directives(" x=1" * 60)
 
 
