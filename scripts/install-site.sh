@@ -219,17 +219,17 @@ values_in_slurm_conf() {
     sed -nE "s/^[[:space:]]*$1[[:space:]]*=[[:space:]]*\"?([^\"#[:space:]]+).*/\1/Ip" "$slurm_conf_dir/slurm.conf" 2>/dev/null
 }
 
-# A site's own TaskProlog may call ours.
-task_prolog_is_called() {
+# Whether Slurm calls task_prolog, or task_epilog: a site's own script may call ours.
+is_called() {
     local named
-    for named in $(values_in_slurm_conf TaskProlog); do
-        if [[ $named == "$PLUGIN"/* ]] || grep -qsF "$PLUGIN/task_prolog" "$named"; then return 0; fi
+    for named in $(values_in_slurm_conf "${1/_/}"); do
+        if [[ $named == "$PLUGIN/$1" ]] || grep -qsF "$PLUGIN/$1" "$named"; then return 0; fi
     done
     return 1
 }
 
 remove_all() {
-    local unit status=0 site_script=$slurm_conf_dir/job_submit.lua
+    local unit script status=0 site_script=$slurm_conf_dir/job_submit.lua
     for unit in "${UNIT_NAMES[@]}"; do
         [ -e "$UNITS/$unit" ] || continue
         say "stopping and removing $unit"
@@ -237,10 +237,12 @@ remove_all() {
         rm -f "$UNITS/$unit"
     done
     tell_systemd daemon-reload
-    if task_prolog_is_called; then
-        say "kept $PLUGIN/task_prolog: slurm.conf, or the TaskProlog that it names, calls it: jobs would fail without it" >&2
-        status=1
-    fi
+    for script in task_prolog task_epilog; do
+        if is_called "$script"; then
+            say "kept $PLUGIN/$script: slurm.conf, or the script that it names, calls it: jobs would fail without it" >&2
+            status=1
+        fi
+    done
     if cmp -s "$site_script" "$PLUGIN/job_submit.lua"; then
         if values_in_slurm_conf JobSubmitPlugins | grep -q lua; then
             say "kept $site_script: slurm.conf has JobSubmitPlugins=lua, and slurmctld would not start without it" >&2

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-OWN_PROLOG = "#!/bin/sh\necho export SITE=1\nexec /usr/lib/rlalloc/task_prolog\n"
+OWN = "#!/bin/sh\necho export SITE=1\nexec /usr/lib/rlalloc/task_{kind}log\n"
 PATHS = (
     *("/usr/lib/rlalloc", "/etc/slurm", "/run/slurm", "/run/rlalloc", "/etc/default/rlalloc", "/etc/rlalloc"),
     *("/var/lib/rlalloc", "/var/cache/rlalloc", "/etc/systemd/system", "/opt/rlalloc"),
@@ -50,37 +50,45 @@ def _removes_node_package(packager: str) -> tuple[str, str, str]:
 
 
 @pytest.mark.parametrize("packager", ["deb", "rpm"])
+@pytest.mark.parametrize("kind", ["pro", "epi"])
 @pytest.mark.parametrize(
     ("conf", "left"),
     [
-        ("TaskProlog=/usr/lib/rlalloc/task_prolog\n", True),
-        ('  taskprolog = "/usr/lib/rlalloc/task_prolog" # resizes\n', True),
-        ("TaskProlog=/etc/slurm/own_prolog\n", True),
-        ("TaskProlog=/etc/slurm/other_prolog\n", False),
-        ("#TaskProlog=/usr/lib/rlalloc/task_prolog\n", False),
+        ("Task{Kind}log=/usr/lib/rlalloc/task_{kind}log\n", True),
+        ('  task{kind}log = "/usr/lib/rlalloc/task_{kind}log" # resizes\n', True),
+        ("Task{Kind}log=/etc/slurm/own\n", True),
+        ("Task{Kind}log=/etc/slurm/other\n", False),
+        ("#Task{Kind}log=/usr/lib/rlalloc/task_{kind}log\n", False),
         (None, False),
     ],
 )
-def test_a_task_prolog_that_slurm_calls_stays(tmp_path: Path, packager: str, conf: str | None, left: bool) -> None:
-    """Also where the site's own TaskProlog ends with ours, as docs/admin/enforce.md tells it to."""
+def test_a_script_that_slurm_calls_stays(
+    tmp_path: Path, packager: str, kind: str, conf: str | None, left: bool
+) -> None:
+    """Also where the site's own script ends with ours, as docs/admin/enforce.md tells it to."""
     slurm = tmp_path / "etc/slurm"
     slurm.mkdir(parents=True)
-    (slurm / "own_prolog").write_text(OWN_PROLOG.replace("/usr/lib/rlalloc", f"{tmp_path}/usr/lib/rlalloc"))
-    (slurm / "other_prolog").write_text("#!/bin/sh\n")
+    (slurm / "own").write_text(OWN.format(kind=kind).replace("/usr/lib/rlalloc", f"{tmp_path}/usr/lib/rlalloc"))
+    (slurm / "other").write_text("#!/bin/sh\n")
     if conf is not None:
-        (slurm / "slurm.conf").write_text(re.sub(r"(/usr/lib|/etc)", rf"{tmp_path}\1", conf))
+        text = conf.format(kind=kind, Kind=kind.capitalize())
+        (slurm / "slurm.conf").write_text(re.sub(r"(/usr/lib|/etc)", rf"{tmp_path}\1", text))
     before, after, argument = _removes_node_package(packager)
-    prolog = tmp_path / "usr/lib/rlalloc/task_prolog"
-    prolog.parent.mkdir(parents=True)
-    shutil.copy(ROOT / "slurm_plugin/task_prolog", prolog)
+    library = tmp_path / "usr/lib/rlalloc"
+    library.mkdir(parents=True)
+    scripts = ("task_prolog", "task_epilog")
+    for name in scripts:
+        shutil.copy(ROOT / "slurm_plugin" / name, library)
     _run(tmp_path, before, argument)
-    prolog.unlink()
+    for name in scripts:
+        (library / name).unlink()
     said = _run(tmp_path, after, argument)
-    assert [path.name for path in prolog.parent.iterdir()] == (["task_prolog"] if left else [])
+    assert [path.name for path in library.iterdir()] == ([f"task_{kind}log"] if left else [])
     assert ("left" in said) == left
     if left:  # jobs that were resized before still need what it does
-        assert prolog.read_text() == (ROOT / "slurm_plugin/task_prolog").read_text()
-        subprocess.run([prolog], check=True)
+        script = library / f"task_{kind}log"
+        assert script.read_text() == (ROOT / "slurm_plugin" / script.name).read_text()
+        subprocess.run([script], check=True)
 
 
 @pytest.mark.parametrize(

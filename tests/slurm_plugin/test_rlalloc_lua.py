@@ -466,9 +466,12 @@ def test_without_an_uptime_the_time_tells(submitted: Callable[..., Submitted]) -
     assert submitted(now=NOW + 31, uptime=None).untouched
 
 
-@pytest.mark.parametrize("kind", ["missing", "directory", "dangling"])
+@pytest.mark.parametrize("kind", ["missing", "empty", "directory", "dangling"])
 def test_file_that_is_not_there(submitted: Callable[..., Submitted], runtime: Path, kind: str) -> None:
+    """Empty, it is as systemd-tmpfiles makes it, before the daemon's first start."""
     (runtime / "intercept").unlink()
+    if kind == "empty":
+        (runtime / "intercept").touch()
     if kind == "directory":
         (runtime / "intercept").mkdir()
     elif kind == "dangling":
