@@ -7,7 +7,7 @@ SHELL := /bin/bash
 PYTHON = $$(readlink -f .venv)/bin/python
 # The demo and the tests run a site with users of its own: as root, else through sudo. The installation asks itself.
 AS_ROOT = $(if $(filter-out 0,$(shell id -u)),sudo -n )env PYTHONPATH=testbed:demo:bench:research SLURM_TESTBED_STARTED_BY=$(CURDIR)
-SHELL_SCRIPTS = $(wildcard .ci/run scripts/*.sh packages/package_steps $(wildcard debian/*.p*inst debian/*.p*rm debian/p*-of-*) slurm_plugin/task_prolog slurm_plugin/task_epilog simulator/rlalloc_simulator/workloads/*.sh)
+SHELL_SCRIPTS = $(wildcard .ci/run scripts/*.sh packages/package_steps $(wildcard debian/*.p*inst debian/*.p*rm debian/p*-of-*) slurm_plugin/task_prolog slurm_plugin/task_epilog slurm_plugin/mark_node simulator/rlalloc_simulator/workloads/*.sh)
 
 help:
 	@echo 'make demo          a Slurm site on this machine, and rlalloc at work on it'

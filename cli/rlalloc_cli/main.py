@@ -206,7 +206,8 @@ def doctor(
         str | None,
         typer.Option(
             metavar="HOSTLIST",
-            help="Also check the TaskProlog on these nodes, or on `all` with GPUs, by a job of a second on each.",
+            help="Also check the TaskProlog on these nodes, or on `all` with GPUs, by a job of a second on each; "
+            "root also marks them as checked.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -116,6 +116,12 @@ class HistorySection(_Section, frozen=True):
     key_file: Path = Path("/var/lib/rlalloc/history.key")
 
 
+class NodesSection(_Section, frozen=True):
+    """Which compute nodes have the TaskProlog: those that a check has seen it on, or all (``trusted``)."""
+
+    task_prolog: Literal["checked", "trusted"] = "checked"
+
+
 class PolicySection(_Section, frozen=True):
     """Which policy decides. ``mean`` takes its answer; ``sample`` draws around it, for experiments only."""
 
@@ -182,6 +188,7 @@ class Config(_Section, frozen=True):
     runtime_directory: Path = Path("/run/rlalloc")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     slurm: SlurmSection = SlurmSection()
+    nodes: NodesSection = NodesSection()
     agent: AgentSection = AgentSection()
     daemon: DaemonSection = DaemonSection()
     metrics: MetricsSection = MetricsSection()
@@ -339,6 +346,7 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "mode": MODES,
     "backend": ("auto", "pyslurm", "cli"),
     "exploration": ("sample", "mean"),
+    "task_prolog": ("checked", "trusted"),
     "log_level": ("debug", "info", "warning", "error"),
     "commands": JOB_CLASSES,
     "classes": JOB_CLASSES,

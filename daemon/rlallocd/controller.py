@@ -46,6 +46,7 @@ from rlallocd.slurm import (
 )
 from rlallocd.slurm_readings import SlurmReadings
 from rlallocd.transactions import Applier
+from rlallocd.unchecked_nodes import UncheckedNodes
 
 _log = logging.getLogger(__name__)
 
@@ -92,6 +93,7 @@ class Controller:
         kills = KillsOfOurs(store, self._predictor.kills, self.counters, named)
         self._outcomes = OutcomeCollection(store, self.counters, kills)
         self._nice_decay = NiceDecay(slurm, store, self.counters, progress=progress)
+        self._unchecked = UncheckedNodes()
         self._heartbeat = Interval()
         self._pending = 0
         self._failures = 0
@@ -272,17 +274,19 @@ class Controller:
         if self._readings.renew_partitions():
             self._take_up_mode()
         jobs = self._readings.jobs()
+        nodes = self._readings.nodes_beside(jobs)
         config = self._slurm.config
         snapshot = Snapshot(
             taken_s=now_s,
             jobs=jobs,
-            nodes=self._readings.nodes_beside(jobs),
+            nodes=nodes,
             partitions=self._readings.partitions,
             limits=self._readings.limits(jobs, self._decided),
             memory_limits=(config.max_mem_mib_per_node, config.max_mem_mib_per_cpu),
             run_times=self._run_times.of(jobs, now_s),
             usage=self._usage,
             speeds=self._family_runs.speeds,
+            unchecked=self._unchecked.among(nodes, self.config),
         )
         self.metrics.snapshot_s.observe(self._readings.reading_s)
         return snapshot

@@ -33,6 +33,7 @@ from rlallocd.known_usage import Usage, no_usage
 from rlallocd.limits import SiteView, obstacle, shares_towards_request
 from rlallocd.request_sizes import FORMS_SKIPPED, Skipped, check_form, size_of, size_on
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
+from rlallocd.unchecked_nodes import require_checked
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     slurm.conf's MaxMemPerNode and MaxMemPerCPU (MiB). ``run_times`` is what is known of the jobs' run times,
     ``usage`` what like jobs used.
     ``granted`` collects the sizes that this cycle gives to jobs. ``speeds`` says how each family of jobs scales.
+    ``unchecked`` are nodes on which Slurm may not call the TaskProlog.
     """
 
     taken_s: float
@@ -62,6 +64,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     usage: Usage = no_usage
     granted: dict[int, Allocation] = msgspec.field(default_factory=dict)
     speeds: FamilySpeeds = msgspec.field(default_factory=FamilySpeeds)
+    unchecked: tuple[NodeRecord, ...] = ()
 
     @cached_property
     def site(self) -> SiteView:
@@ -153,6 +156,8 @@ def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, con
             raise Skipped("its grace was nearly over", "late")
     if candidate.mode == "enforce" and candidate.split:
         raise Skipped(FORMS_SKIPPED["split-array"], "split-array")
+    if candidate.mode == "enforce":
+        require_checked(job, snapshot.unchecked)
     rule = config.rule(candidate.tag.rule)
     if rule is None:
         raise Skipped(f"the configuration no longer has the rule {candidate.tag.rule}", "no-rule")

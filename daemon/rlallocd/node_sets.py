@@ -72,6 +72,19 @@ class NodeSets:
         return not named or named <= {node.name for node in nodes if (node.gpus, node.cpus, node.mem_mib) in fitting}
 
 
+def open_to(job: JobRecord, nodes: Sequence[NodeRecord]) -> tuple[NodeRecord, ...]:
+    """Those of some nodes on which a job may start, whatever its size; what cannot be read excludes none."""
+    excluded = _names(job.excluded_nodes) or ()
+    return tuple(
+        node
+        for node in nodes
+        if not set(job.partition.split(",")).isdisjoint(node.partitions)
+        and node.name not in excluded
+        and (not job.gpu_type or job.gpu_type in node.gpu_types)
+        and (not is_simple(job.features) or _has(node.features, job.features))
+    )
+
+
 def _has(features: frozenset[str], constraint: str) -> bool:
     if "|" in constraint:
         return any(name.strip() in features for name in constraint.split("|"))

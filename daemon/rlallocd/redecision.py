@@ -36,6 +36,7 @@ from rlallocd.redecision_rules import (
 )
 from rlallocd.request_sizes import Skipped, check_form, size_of
 from rlallocd.slurm import JobRecord
+from rlallocd.unchecked_nodes import require_checked
 
 _log = logging.getLogger(__name__)
 
@@ -163,6 +164,7 @@ class _Pass:
             return None
         try:
             check_form(job)
+            require_checked(job, self._snapshot.unchecked)
             return job_view(candidate, history.request, rule, view, self._views, self._config)
         except Skipped:
             return None  # the site, its rules or the job have changed since the first decision

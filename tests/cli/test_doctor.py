@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rlalloc.config import Config, parse_config
+from rlalloc.config import Config, NodesSection, parse_config
 from rlalloc.last_training import note_training
 from rlalloc.messages import AgentState
 from rlalloc.store import Store
@@ -27,12 +27,13 @@ from rlalloc_cli.doctor.machine_checks import (
     plugin_findings,
     training_findings,
 )
-from rlalloc_cli.doctor.node_checks import WrongNodes, named_nodes, node_findings
+from rlalloc_cli.doctor.node_checks import WrongNodes, checked_finding, named_nodes, node_findings
 from rlalloc_cli.doctor.slurm_checks import TaskScripts, slurm_findings
 from rlalloc_cli.doctor.store_checks import store_findings
 from rlalloc_cli.doctor.units import UnitState
 from rlallocd.daemon_state import DaemonState
-from rlallocd.slurm import NodeRecord, SlurmError, SlurmUnavailable, UpdateRefused
+from rlallocd.slurm import Commands, NodeRecord, SlurmError, SlurmUnavailable, UpdateRefused
+from rlallocd.slurm.node_probe import NodeAnswer, NodeProbe
 from rlallocd.slurm.site_settings import SiteSettings, settings_of
 from tests.daemon.slurm_in_memory import NODE
 
@@ -272,28 +273,41 @@ def test_each_node_is_asked_for_the_task_prolog(tmp_path: Path) -> None:
     ours = tmp_path / "task_prolog"
     ours.write_text("#!/bin/sh")
     digest = hashlib.sha256(b"#!/bin/sh").hexdigest()
-    answers: dict[str, str | SlurmError | None] = {
-        "right": digest,
-        "old": "0" * 64,
-        "without": None,
+    answers: dict[str, NodeAnswer | SlurmError] = {
+        "right": NodeAnswer(called=True, digest=digest),
+        "shared": NodeAnswer(called=True, digest=None),
+        "old": NodeAnswer(called=True, digest="0" * 64),
+        "uncalled": NodeAnswer(called=False, digest=digest),
+        "without": NodeAnswer(called=False, digest=None),
         "failing": UpdateRefused("srun: error: failing: task 0: Exited with exit code 1"),
         "busy": UpdateRefused("srun -w busy: srun: error: Unable to allocate resources: Requested nodes are busy"),
         "closed": UpdateRefused("srun -w closed: srun: error: Unable to allocate resources: Invalid account"),
         "slow": SlurmUnavailable("srun gave no answer in 40 s"),
     }
 
-    def digest_on(name: str, _path: str) -> str | None:
-        answer = answers[name]
-        if isinstance(answer, SlurmError):
-            raise answer
-        return answer
+    marks: dict[str, bool] = {}
 
+    class Probe(NodeProbe):
+        def ask(self, node: str, path: str) -> NodeAnswer:
+            answer = answers[node]
+            if isinstance(answer, SlurmError):
+                raise answer
+            return answer
+
+        def mark(self, node: NodeRecord, seen_s: float | None) -> None:
+            marks[node.name] = seen_s is not None
+            if node.name == "shared":
+                raise UpdateRefused("slurm_update error: Invalid user id")
+
+    probe = Probe(Commands(1.0))
     nodes = [*map(node, answers), node("down", usable=False)]
-    found = node_findings(nodes, "/usr/lib/rlalloc/task_prolog", ours, digest_on)
+    found = node_findings(nodes, "/usr/lib/rlalloc/task_prolog", ours, probe)
     levels = {finding.what.removeprefix("node "): finding.level for finding in found}
     assert levels == {
         "right": "OK",
+        "shared": "WARN",
         "old": "WARN",
+        "uncalled": "FAIL",
         "without": "FAIL",
         "failing": "FAIL",
         "busy": "WARN",
@@ -306,7 +320,25 @@ def test_each_node_is_asked_for_the_task_prolog(tmp_path: Path) -> None:
     assert busy.found == f"not checked: its CPUs are all taken ({refused})"
     assert busy.remedy == "rlalloc doctor --nodes busy when a job there has ended"
     assert closed.found.startswith("not checked: Slurm lets this user run no job there (srun: Unable")
-    assert worst(node_findings(nodes, "", tmp_path / "none", digest_on)) == "FAIL"
+    assert "run rlalloc doctor --nodes as root" in of(found, "node shared").remedy
+    assert marks == {
+        "right": True,
+        "shared": True,
+        "old": True,
+        "uncalled": False,
+        "without": False,
+        "failing": False,
+    }
+    not_named = node_findings(nodes, "", tmp_path / "none", probe)
+    assert (of(not_named, "node uncalled").level, of(not_named, "node without").level) == ("OK", "FAIL")
+
+
+def test_nodes_that_were_not_checked_are_told() -> None:
+    nodes = [node("n1"), msgspec.structs.replace(node("n2"), extra="")]
+    assert checked_finding(nodes[:1], ENFORCING).level == "OK"
+    assert "start on n2 stay" in checked_finding(nodes, ENFORCING).found
+    trusted = Config(mode="enforce", nodes=NodesSection(task_prolog="trusted"))
+    assert checked_finding(nodes, trusted).level == "OK"
 
 
 def test_nodes_are_named_by_a_host_list() -> None:

@@ -29,6 +29,8 @@ NODE = NodeRecord(
     gpus=8,
     gpus_used=0,
     gpu_types=frozenset({"a100"}),
+    extra="rlalloc-task-prolog@2",
+    booted_s=1,
 )
 
 

@@ -99,3 +99,9 @@ def test_no_plan_is_set_that_is_not_for_these_gpus(tmp_path: Path) -> None:
     """The script's own defaults hold then: a plan of another size, of a wider node, none, or no answer."""
     for record in ("x rlalloc-plan:8x1x1 y", "x rlalloc-plan:1x4x1 y", "x rlalloc-plan:axbxc y", "JobId=7", None):
         assert planned(tmp_path, record, RLALLOC_PLAN="1") == ["none", "none", "none"]
+
+
+def test_a_task_is_told_that_it_was_called() -> None:
+    """`rlalloc doctor --nodes` asks; whatever else the task is."""
+    assert prolog(RLALLOC_PROBE="1") == {"RLALLOC_PROBE": "seen"}
+    assert prolog(RLALLOC_PROBE="0") == {}

@@ -56,4 +56,5 @@ def rlalloc_container(slurm_container: Container) -> Container:
     container.run("sacctmgr", "-i", "add", "user", "rlallocd", "account=root", "adminlevel=Admin")
     container.run("systemctl", "restart", "slurmctld", "slurmd")
     debian_slurm.wait_for(container, "sinfo", "-h", "-o", "%T", expect="idle")
+    container.run("rlalloc", "doctor", "--nodes", "all", check=False)  # from now on rlallocd resizes jobs there
     return container

@@ -181,21 +181,24 @@ def test_each_node_is_tested_for_the_task_prolog(site: Container) -> None:
         return next((each["level"], each["found"]) for each in told["findings"] if each["what"] == "node n1")
 
     debian_slurm.wait_for(site, "sinfo", "-h", "-o", "%T", expect="idle")
-    assert doctor_on_nodes() == ("OK", "TaskProlog as installed here")
+    assert doctor_on_nodes() == ("OK", "Slurm calls the TaskProlog")
     site.run("sed", "-i", "/^TaskProlog=/d", SLURM_CONF)
     site.run("systemctl", "restart", "slurmctld", "slurmd")
     debian_slurm.wait_for(site, "sinfo", "-h", "-o", "%T", expect="idle")
     site.run("chmod", "a-x", prolog)
     try:
-        assert doctor_on_nodes() == ("FAIL", "no TaskProlog; slurm.conf does not name it yet")
+        assert doctor_on_nodes() == ("FAIL", "no TaskProlog of rlalloc")
         site.run("sh", "-c", f"echo TaskProlog={prolog} >>{SLURM_CONF}")
         site.run("systemctl", "restart", "slurmctld", "slurmd")
         debian_slurm.wait_for(site, "sinfo", "-h", "-o", "%T", expect="idle")
         level, found = doctor_on_nodes()
         assert level == "FAIL"
         assert "a test job fails there" in found
+        assert "stay as submitted" in findings(site)["checked nodes"][1]
     finally:
         site.run("chmod", "755", prolog)
+    assert doctor_on_nodes()[0] == "OK"
+    assert findings(site)["checked nodes"][0] == "OK"
 
 
 def test_switching_off_lets_go_at_once_what_was_deferred(site: Container) -> None:

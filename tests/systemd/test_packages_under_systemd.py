@@ -148,6 +148,8 @@ def test_the_packaged_programs_decide_a_job(site: Container) -> None:
     site.run("sed", "-i", "s/^mode: .*/mode: enforce/", "/etc/rlalloc/rlalloc.yaml")
     site.run("systemctl", "restart", "slurmctld", "slurmd")
     debian_slurm.wait_for(site, "sinfo", "-h", "-o", "%T", expect="idle")
+    # rlalloc-node.service has started with slurmd.
+    debian_slurm.wait_for(site, "scontrol", "show", "node", "n1", expect="rlalloc-task-prolog@")
     site.run("systemctl", "enable", "--now", "rlalloc-agent", "rlallocd", "rlalloc-train.timer", limit_s=200)
     debian_slurm.wait_for(site, "sh", "-c", INTERCEPTS)
     job = debian_slurm.submit(site, WAITING)
@@ -271,7 +273,7 @@ def test_a_removal_lets_jobs_go_and_leaves_slurm_as_it_works(site: Container, jo
     names = "rlalloc rlalloc-agent rlalloc-trainer rlalloc-node"
     said = site.run("sh", "-c", f"apt-get remove -y {names} 2>&1", limit_s=200).stdout
     assert "stopped rlallocd.service: jobs that waited for it start as submitted" in said
-    assert "left a TaskProlog" in said
+    assert f"left {PROLOG}" in said
     assert field(site, deferred, "EligibleTime") <= now(site), site.journal("rlallocd")
     unharmed(site, jobs)
     site.run("systemctl", "restart", "slurmctld", "slurmd")

@@ -1,7 +1,6 @@
-"""All checks of a live site, gathered: what asks Slurm, systemd and the agent, and nothing that changes anything."""
+"""All checks of a live site, gathered: what asks Slurm, systemd and the agent. Only ``--nodes`` changes anything."""
 
 import time
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,14 +18,14 @@ from rlalloc_cli.doctor.machine_checks import (
     policy_findings,
     training_findings,
 )
-from rlalloc_cli.doctor.node_checks import named_nodes, node_findings
-from rlalloc_cli.doctor.slurm_checks import OUR_TASK_PROLOG, TaskScripts, slurm_findings
+from rlalloc_cli.doctor.node_checks import checked_finding, named_nodes, node_findings
+from rlalloc_cli.doctor.slurm_checks import OUR_TASK_PROLOG, TaskScripts, enforces, slurm_findings
 from rlalloc_cli.doctor.store_checks import store_findings
 from rlalloc_cli.doctor.units import unit_state
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.daemon_state import read_daemon_state
 from rlallocd.slurm import Commands, Slurm, SlurmError
-from rlallocd.slurm.node_probe import digest_on_node
+from rlallocd.slurm.node_probe import NodeProbe
 from rlallocd.slurm.site_settings import SiteSettings, read_site_settings
 
 _MODULE: Final = Path("/usr/lib/rlalloc/rlalloc.lua")
@@ -63,23 +62,26 @@ def service_findings(config: Config) -> list[Finding]:
 
 def site_findings(config: Config) -> tuple[SiteSettings | None, list[Finding]]:
     """What Slurm has to be like for the configuration; one line where slurmctld does not answer."""
+    commands = Commands(config.slurm.command_timeout_s)
     try:
-        site = read_site_settings(Commands(config.slurm.command_timeout_s), _daemon_user())
+        site = read_site_settings(commands, _daemon_user())
+        nodes = Slurm(commands, "cli").nodes() if enforces(config) and site.task_prolog else None
     except SlurmError as err:
         return None, [failure("slurmctld", str(err), "scontrol ping")]
     scripts = TaskScripts(_text_of(site.task_prolog), _text_of(site.task_epilog))
-    return site, slurm_findings(config, site, scripts, time.time())
+    found = slurm_findings(config, site, scripts, time.time())
+    return site, found if nodes is None else [*found, checked_finding(nodes, config)]
 
 
 def findings_on_nodes(config: Config, text: str) -> list[Finding]:
-    """Whether the nodes of a host list have the TaskProlog. Raises WrongNodes; submits a small job to each node."""
+    """Whether Slurm calls the TaskProlog on the nodes of a host list; raises WrongNodes. A small job asks each."""
     commands = Commands(max(_NODE_WITHIN_S, config.slurm.command_timeout_s))
     try:
         site = read_site_settings(commands, _daemon_user())
         nodes = named_nodes(text, Slurm(commands, "cli").nodes())
     except SlurmError as err:
         return [failure("nodes", str(err), "scontrol ping")]
-    return node_findings(nodes, site.task_prolog, Path(OUR_TASK_PROLOG), partial(digest_on_node, commands))
+    return node_findings(nodes, site.task_prolog, Path(OUR_TASK_PROLOG), NodeProbe(commands))
 
 
 def agent_answer(config: Config) -> AgentState | str:

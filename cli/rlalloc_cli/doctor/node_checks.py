@@ -1,16 +1,23 @@
-"""Whether compute nodes have the TaskProlog, asked by a job of a second on each of them."""
+"""Whether Slurm calls the TaskProlog on compute nodes, asked by a job of a second on each of them.
+
+A node where it does is marked, which rlallocd believes until the node boots again.
+"""
 
 import hashlib
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from ClusterShell.NodeSet import NodeSet, NodeSetParseError
 
+from rlalloc.config import Config
 from rlalloc.errors import RlallocError
 from rlalloc_cli.doctor.finding import Finding, failure, good, warning
 from rlalloc_cli.doctor.slurm_checks import OUR_TASK_PROLOG
 from rlallocd.slurm import NodeRecord, SlurmError, UpdateRefused
+from rlallocd.slurm.node_probe import NodeAnswer, NodeProbe
+from rlallocd.unchecked_nodes import CHECK, host_list, unchecked_nodes
 
 ALL: Final = "all"
 _INSTALL: Final = f"install {OUR_TASK_PROLOG} there"
@@ -36,33 +43,32 @@ def named_nodes(text: str, nodes: Sequence[NodeRecord]) -> tuple[NodeRecord, ...
     return tuple(node for node in nodes if node.name in names)
 
 
-def node_findings(
-    nodes: Sequence[NodeRecord], named: str, ours: Path, digest_on: Callable[[str, str], str | None]
-) -> list[Finding]:
-    """A line for each node. ``named`` is slurm.conf's TaskProlog, ``ours`` the installed one of this machine.
-
-    ``digest_on`` asks a node for the SHA-256 of a file.
-    """
+def node_findings(nodes: Sequence[NodeRecord], named: str, ours: Path, probe: NodeProbe) -> list[Finding]:
+    """A line for each node. ``named`` is slurm.conf's TaskProlog, ``ours`` the installed one of this machine."""
     try:
         expected = hashlib.sha256(ours.read_bytes()).hexdigest()
-    except OSError as err:
-        return [failure("nodes", f"{ours}: {err.strerror}", "scripts/install-site.sh")]
-    return [_node(node, named, expected, digest_on) for node in nodes]
+    except OSError:
+        expected = ""  # a site may have it elsewhere, as long as Slurm calls it
+    return [_node(node, named, expected, probe) for node in nodes]
 
 
-def _node(node: NodeRecord, named: str, expected: str, digest_on: Callable[[str, str], str | None]) -> Finding:
+def _node(node: NodeRecord, named: str, expected: str, probe: NodeProbe) -> Finding:
     what = f"node {node.name}"
     if not node.usable:
         return warning(what, "not checked: it is down or drained", "check it before it is resumed")
+    asked_s = time.time()
     try:
-        return _of_digest(what, digest_on(node.name, OUR_TASK_PROLOG), named, expected)
+        answer = probe.ask(node.name, OUR_TASK_PROLOG)
     except UpdateRefused as err:
         if (refusal := _refusal(node.name, str(err))) is not None:
             return refusal
         drain = f"scontrol update NodeName={node.name} State=DRAIN Reason=TaskProlog"
-        return failure(what, f"a test job fails there: {err}", f"{_INSTALL}; until then: {drain}")
+        found = failure(what, f"a test job fails there: {err}", f"{_INSTALL}; until then: {drain}")
+        return _marked(found, node, None, probe)
     except SlurmError as err:
         return warning(what, f"not checked: srun gave no answer ({err})", f"rlalloc doctor --nodes {node.name} later")
+    found = _of_answer(what, answer, named, expected)
+    return _marked(found, node, asked_s if answer.called else None, probe)
 
 
 def _refusal(node: str, said: str) -> Finding | None:
@@ -78,12 +84,44 @@ def _refusal(node: str, said: str) -> Finding | None:
     return None
 
 
-def _of_digest(what: str, digest: str | None, named: str, expected: str) -> Finding:
-    """What follows from what a node has at the path."""
-    if digest is None and named:
-        return failure(what, "no TaskProlog of rlalloc", _INSTALL)
-    if digest is None:
-        return failure(what, "no TaskProlog; slurm.conf does not name it yet", f"{_INSTALL} before you name it")
-    if digest != expected:
+def _of_answer(what: str, answer: NodeAnswer, named: str, expected: str) -> Finding:
+    """What follows from what a task saw on a node."""
+    other = answer.digest is not None and expected not in ("", answer.digest)
+    if answer.called:
+        if other:
+            return warning(what, "its TaskProlog has another version", _INSTALL)
+        return good(what, "Slurm calls the TaskProlog")
+    if answer.digest is None:
+        return failure(what, "no TaskProlog of rlalloc", _INSTALL if named else f"{_INSTALL} before you name it")
+    if named:
+        wanted = (
+            f"install this version's {OUR_TASK_PROLOG} there"
+            if other
+            else f"end {named} with: exec {OUR_TASK_PROLOG}"
+        )
+        return failure(what, f"{named} does not call the TaskProlog of this version", wanted)
+    if other:
         return warning(what, "its TaskProlog has another version", _INSTALL)
-    return good(what, "TaskProlog as installed here")
+    return good(what, "TaskProlog as installed here; slurm.conf does not name it yet")
+
+
+def _marked(found: Finding, node: NodeRecord, seen_s: float | None, probe: NodeProbe) -> Finding:
+    """The same finding, once the node has its mark, or has none; or that this user cannot give it one."""
+    try:
+        probe.mark(node, seen_s)
+    except SlurmError as err:
+        if found.level != "FAIL":
+            return warning(found.what, f"{found.found}; not recorded: {err}", "run rlalloc doctor --nodes as root")
+    return found
+
+
+def checked_finding(nodes: Sequence[NodeRecord], config: Config) -> Finding:
+    """Whether all nodes that take jobs have been checked, so that rlallocd may resize jobs there."""
+    what, found = "checked nodes", unchecked_nodes(nodes, config)
+    if found:
+        return warning(
+            what, f"jobs that may start on {host_list(found)} stay as submitted", CHECK.format(nodes=host_list(found))
+        )
+    if config.nodes.task_prolog == "trusted":
+        return good(what, "nodes.task_prolog: trusted")
+    return good(what, "Slurm calls the TaskProlog on all nodes with GPUs")

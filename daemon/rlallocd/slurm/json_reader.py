@@ -180,6 +180,8 @@ def node_record(node: Mapping[str, Any]) -> NodeRecord:
         gpus_used=gpus_of(parse_tres(node.get("tres_used") or "")),
         gpu_types=gpu_types_of(node.get("gres") or ""),
         features=frozenset(_words(node.get("active_features"))),
+        extra=node.get("extra") or "",
+        booted_s=_number(node.get("boot_time")),
     )
 
 

@@ -144,6 +144,8 @@ def _node_record(node: Any) -> NodeRecord:
         gpus_used=gpus_of({name: count for name, count in node.allocated_tres.items() if name.startswith("gres/")}),
         gpu_types=gpu_types_of(",".join(f"{name}:{count}" for name, count in node.configured_gres.items())),
         features=frozenset(node.active_features),
+        extra=node.extra or "",
+        booted_s=node.boot_time or 0,
     )
 
 

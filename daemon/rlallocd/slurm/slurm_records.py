@@ -6,6 +6,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from rlallocd.slurm.node_mark import is_marked
+
 AdminLevel = Literal["slurm", "admin", "operator", "none"]
 """``slurm`` is root or SlurmUser, who need no level. An operator may change all fields of a job but AdminComment."""
 
@@ -139,7 +141,8 @@ def with_splits(jobs: Iterable[JobRecord]) -> tuple[JobRecord, ...]:
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One node. ``usable`` is false when it is down, drained, reserved for maintenance or not answering.
 
-    ``gpu_types`` are the types of its GPUs, empty where they have none; ``features`` are those active now.
+    ``gpu_types`` are the types of its GPUs, empty where they have none; ``features`` are those active now. ``extra``
+    is its field of that name, ``booted_s`` when it last booted, 0 where that is unknown.
     """
 
     name: str
@@ -153,6 +156,13 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     gpus_used: int
     gpu_types: frozenset[str] = frozenset()
     features: frozenset[str] = frozenset()
+    extra: str = ""
+    booted_s: int = 0
+
+    @property
+    def has_task_prolog(self) -> bool:
+        """Whether a check since its last boot has seen that Slurm calls rlalloc's TaskProlog there."""
+        return is_marked(self.extra, self.booted_s)
 
 
 class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,52 @@
+"""Nodes on which Slurm is not known to call the TaskProlog: no resized job may start there."""
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+from rlalloc.config import Config
+from rlallocd.node_sets import open_to
+from rlallocd.request_sizes import Skipped
+from rlallocd.slurm import JobRecord, NodeRecord
+
+_log = logging.getLogger(__name__)
+
+CHECK: Final = "run rlalloc doctor --nodes {nodes} as root (docs/admin/enforce.md)"
+"""What makes nodes checked ones."""
+
+
+def unchecked_nodes(nodes: Sequence[NodeRecord], config: Config) -> tuple[NodeRecord, ...]:
+    """The usable nodes with GPUs on which no check has seen the TaskProlog since they booted."""
+    if config.nodes.task_prolog == "trusted":
+        return ()
+    return tuple(node for node in nodes if node.usable and node.gpus and not node.has_task_prolog)
+
+
+def require_checked(job: JobRecord, unchecked: Sequence[NodeRecord]) -> None:
+    """Raise Skipped if the job may start on one of these nodes."""
+    if found := open_to(job, unchecked):
+        raise Skipped(f"no check has seen the TaskProlog on {host_list(found)}, where it may start", "task-prolog")
+
+
+def host_list(nodes: Sequence[NodeRecord]) -> str:
+    """Their names, as in ``n[1-3]``."""
+    return str(NodeSet.fromlist([node.name for node in nodes], resolver=RESOLVER_NOGROUP))
+
+
+class UncheckedNodes:
+    """Those of each snapshot while jobs are enforced; a node that becomes one is told in the log."""
+
+    def __init__(self) -> None:
+        self._told: frozenset[str] = frozenset()
+
+    def among(self, nodes: Sequence[NodeRecord], config: Config) -> tuple[NodeRecord, ...]:
+        """The unchecked nodes of a snapshot; none in shadow mode, which needs no TaskProlog."""
+        found = unchecked_nodes(nodes, config) if config.mode == "enforce" else ()
+        names = frozenset(node.name for node in found)
+        if names - self._told:
+            named = host_list(found)
+            _log.warning("jobs that may start on %s stay as submitted: %s", named, CHECK.format(nodes=named))
+        self._told = names
+        return found

@@ -1,0 +1,76 @@
+"""A node on which Slurm does not call the TaskProlog, on a real site: no resized job may start there."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlalloc_testbed import PLUGIN, USER, Installation
+from rlalloc_testbed.installation import PROGRAMS
+from slurm_testbed import wait_until
+
+from .conftest import MOLDABLE
+
+pytestmark = pytest.mark.slurm
+
+# The site's own, on all nodes, while rlalloc's is missing on one: the nodes of a testbed share their files.
+OF_THE_SITE = """#!/bin/sh
+if [ "$SLURMD_NODENAME" = n2 ] && [ ! -e {ours}.on_n2 ]; then exit 0; fi
+exec {ours}
+"""
+
+
+def doctor(rlalloc: Installation, nodes: str) -> dict[str, str]:
+    """The levels of what doctor finds."""
+    words = ["doctor", "--json", "--nodes", nodes, "--config", str(rlalloc.config_path)]
+    told = json.loads(rlalloc.site.try_run([PROGRAMS / "rlalloc", *words]).output)
+    return {each["what"]: each["level"] for each in told["findings"]}
+
+
+def restart(rlalloc: Installation) -> None:
+    """Let rlallocd read everything anew; while it runs, it reads the nodes every 15 s."""
+    rlalloc.stop("rlallocd")
+    rlalloc.start("rlallocd")
+
+
+def test_jobs_stay_as_submitted_until_each_node_was_checked(rlalloc: Installation) -> None:
+    """Checked by doctor: that outlives slurmctld, but no boot of the node. The package's mark_node renews it."""
+    site, named = rlalloc.site, rlalloc.site.etc / "task_prolog"
+    ours, before = site.etc / "ours", named.read_text()
+    ours.write_text((PLUGIN / "task_prolog").read_text())
+    ours.chmod(0o755)
+    named.write_text(OF_THE_SITE.format(ours=ours))
+    on_n2 = Path(f"{ours}.on_n2")
+    on_n2.unlink(missing_ok=True)
+    try:
+        rlalloc.write_config(nodes={"task_prolog": "checked"})
+        restart(rlalloc)
+        assert "n[1-2] stay as submitted" in rlalloc.log("rlallocd")
+        found = doctor(rlalloc, "all")
+        assert (found["node n1"], found["node n2"], found["checked nodes"]) == ("OK", "FAIL", "WARN")
+        forged = ["scontrol", "update", "NodeName=n2", "Extra=rlalloc-task-prolog@9999999999"]
+        assert site.try_run(forged, user=USER).status
+        job_id = rlalloc.submit(MOLDABLE, "--nodelist=n2")
+        assert rlalloc.decision(job_id).reason.startswith("task-prolog: no check has seen the TaskProlog on n")
+        site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=120)
+        wait_until(lambda: "step-task 0" in rlalloc.output(job_id), what="its step ran", timeout_s=30)
+
+        on_n2.touch()
+        site.run(["scontrol", "update", "NodeName=n2", "Extra=rack 7"])
+        assert doctor(rlalloc, "n2")["node n2"] == "OK"
+        site.restart_daemon("slurmctld")
+        site.wait_for_nodes()
+        assert "Extra=rack 7 rlalloc-task-prolog@" in site.run(["scontrol", "show", "node", "n2"])
+        restart(rlalloc)
+        assert rlalloc.decision(rlalloc.submit(MOLDABLE)).reason == ""
+
+        site.stop_daemon("slurmd-n2")
+        site.run(["slurmd", "-N", "n2", "-b"])  # as if the node had booted
+        restart(rlalloc)
+        decision = rlalloc.decision(rlalloc.submit(MOLDABLE))
+        assert decision.reason == "task-prolog: no check has seen the TaskProlog on n2, where it may start"
+        mark_node = (PLUGIN / "mark_node").read_text().replace("/usr/lib/rlalloc/task_prolog", str(ours))
+        assert "marked n2" in site.run(["sh", "-s"], input=mark_node)
+        assert "Extra=rack 7 rlalloc-task-prolog@" in site.run(["scontrol", "show", "node", "n2"])
+    finally:
+        named.write_text(before)
