@@ -114,17 +114,49 @@ app.command()(report)
 @app.command()
 def off(
     job_id: Annotated[
-        int, typer.Argument(metavar="JOBID", parser=_job_id, help="A pending job; 4_2 stands for its whole array.")
-    ],
+        int | None,
+        typer.Argument(metavar="[JOBID]", parser=_job_id, help="A pending job; 4_2 stands for its whole array."),
+    ] = None,
     *,
-    reason: Annotated[str, typer.Option(help="Why, for the log.")] = "",
+    everything: Annotated[
+        bool, typer.Option("--all", help="The whole site: decide and change nothing until `rlalloc on`. Root only.")
+    ] = False,
+    reason: Annotated[str, typer.Option("--reason", "--why", help="Why, for the log; --all needs it.")] = "",
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Give a pending job its request back and leave it alone. Users may do so for their own jobs, root for all."""
+    """Give a pending job its request back and leave it alone, or switch rlalloc off for the whole site.
+
+    Users may do so for their own jobs, root for all. Only root and SlurmUser may switch the site off.
+    """
     from rlalloc_cli.own_jobs import leave_alone_for_me
+    from rlalloc_cli.switch_command import switch_site
+
+    if (job_id is None) != everything:
+        fail("name a job, or switch the whole site off with --all --why TEXT", code=2)
+    if everything and not reason.strip():
+        fail("say why with --why TEXT: status and the log show it to others", code=2)
+    try:
+        if job_id is None:
+            CONSOLE.print(switch_site(config, reason, off=True))
+        else:
+            CONSOLE.print(leave_alone_for_me(config, job_id, reason))
+    except ConfigError as err:
+        fail(str(err), code=2)
+    except RlallocError as err:
+        fail(str(err), code=1)
+
+
+@app.command()
+def on(
+    *,
+    reason: Annotated[str, typer.Option("--reason", "--why", help="Why, for the log.")] = "",
+    config: ConfigOption = DEFAULT_PATH,
+) -> None:
+    """Switch rlalloc on again after `rlalloc off --all`. Root and SlurmUser may."""
+    from rlalloc_cli.switch_command import switch_site
 
     try:
-        CONSOLE.print(leave_alone_for_me(config, job_id, reason))
+        CONSOLE.print(switch_site(config, reason, off=False))
     except ConfigError as err:
         fail(str(err), code=2)
     except RlallocError as err:

@@ -20,7 +20,7 @@ def story_for_me(path: Path, job_id: int) -> tuple[Chapter, ...]:
 
     Raises ConfigError, StoreError or UserServiceError.
     """
-    if not _may_read(path):
+    if not may_read(path):
         return _story_of_daemon(daemon_directory(), job_id)
     config = load_config(path)
     try:
@@ -42,7 +42,7 @@ def store_for_me(path: Path) -> tuple[Config, Store] | None:
 
     Raises ConfigError or StoreError.
     """
-    if not _may_read(path):
+    if not may_read(path):
         return None
     config = load_config(path)
     try:
@@ -60,7 +60,7 @@ def settings_for_me(path: Path) -> Config:
 
     Raises ConfigError or UserServiceError.
     """
-    if _may_read(path):
+    if may_read(path):
         return load_config(path)
     answer = ask_daemon(daemon_directory(), AskSettings())
     return parse_config(answer.text, "rlallocd") if isinstance(answer, Settings) else Config()
@@ -68,7 +68,7 @@ def settings_for_me(path: Path) -> Config:
 
 def leave_alone_for_me(path: Path, job_id: int, reason: str) -> str:
     """Have rlallocd leave a pending job alone; what it did. Raises ConfigError or UserServiceError."""
-    runtime_directory = load_config(path).runtime_directory if _may_read(path) else daemon_directory()
+    runtime_directory = load_config(path).runtime_directory if may_read(path) else daemon_directory()
     answer = ask_daemon(runtime_directory, AskOff(job_id, " ".join(reason.split())[:200]))
     return answer.message if isinstance(answer, Done) else ""
 
@@ -78,7 +78,7 @@ def _story_of_daemon(runtime_directory: Path, job_id: int) -> tuple[Chapter, ...
     return answer.chapters if isinstance(answer, Story) else ()
 
 
-def _may_read(path: Path) -> bool:
+def may_read(path: Path) -> bool:
     """Whether this user may read the file; a missing one is load_config's to complain of."""
     try:
         path.stat()

@@ -1,7 +1,5 @@
 """``rlalloc policy``: which policy versions there are, and which one is in use."""
 
-import os
-import pwd
 import syslog
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +10,7 @@ from rich.table import Table
 from rlalloc.config import DEFAULT_PATH, load_config
 from rlalloc.errors import ConfigError, PolicyError
 from rlalloc.policies import SHIPPED_NAME, PolicyStore, Promotion, verify
-from rlalloc_cli.terminal import CONSOLE, fail, local_time
+from rlalloc_cli.terminal import CONSOLE, fail, local_time, login_name
 
 ConfigOption = Annotated[Path, typer.Option("--config", envvar="RLALLOC_CONFIG", help="The configuration file.")]
 ReasonOption = Annotated[str, typer.Option(help="Why, for whoever reads `rlalloc policy list` later.")]
@@ -63,7 +61,7 @@ def policy_promote(
                 f"the gate refused {version}: {refusal}; to put it in use all the same, write --force --reason TEXT",
                 code=1,
             )
-        store.promote(version, by=_login_name(), reason=_one_line(reason), forced=refusal is not None)
+        store.promote(version, by=login_name(), reason=_one_line(reason), forced=refusal is not None)
     except PolicyError as err:
         fail(str(err), code=1)
     _tell(store)
@@ -74,7 +72,7 @@ def policy_rollback(reason: ReasonOption = "", config: ConfigOption = DEFAULT_PA
     """Put the version before the current one in use again. Again goes back one more."""
     store = _store(config)
     try:
-        store.roll_back(by=_login_name(), reason=_one_line(reason))
+        store.roll_back(by=login_name(), reason=_one_line(reason))
     except PolicyError as err:
         fail(str(err), code=1)
     _tell(store)
@@ -111,16 +109,6 @@ def _tell(store: PolicyStore) -> None:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _login_name() -> str:
-    """Who sits at the keyboard: whoever became root by sudo, else the user of this process."""
-    if os.geteuid() == 0 and (name := os.environ.get("SUDO_USER")):
-        return name
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def _store(path: Path) -> PolicyStore:

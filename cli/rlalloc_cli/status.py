@@ -45,6 +45,8 @@ def print_status(config: Config) -> bool:
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True, min_width=7)
     grid.add_column(overflow="fold")
+    if switched := [finding for finding in findings if finding.what == "switch"]:
+        grid.add_row("switch", _finding_text(switched, ()))
     grid.add_row("mode", _mode_line(config, state))
     for name, checks in _LINES:
         shown = [finding for finding in findings if finding.what in checks]

@@ -28,6 +28,10 @@ class UserServiceError(RlallocError):
     """rlallocd does not answer here, or refuses the question; the text says what to do."""
 
 
+class DaemonAway(UserServiceError):
+    """Nothing answers: rlallocd is dead, still connecting, or on another machine."""
+
+
 class AskStory(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="story"):
     """What was decided for a job."""
 
@@ -49,6 +53,14 @@ class AskOff(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="off")
 
     job_id: _JobId
     reason: Annotated[str, msgspec.Meta(max_length=200)] = ""
+
+
+class AskSwitch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="switch"):
+    """Switch rlalloc off or on for the whole site; ``for_user`` is for whom root asks (sudo)."""
+
+    off: bool
+    reason: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    for_user: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
 class Story(msgspec.Struct, frozen=True, tag="story"):
@@ -81,7 +93,7 @@ class Denied(msgspec.Struct, frozen=True, tag="denied"):
     message: str
 
 
-Question = AskStory | AskDecided | AskSettings | AskOff
+Question = AskStory | AskDecided | AskSettings | AskOff | AskSwitch
 Answer = Story | Decided | Settings | Done | Denied
 
 _encoder = msgspec.msgpack.Encoder()
@@ -113,7 +125,7 @@ def ask_daemon(runtime_directory: Path, question: Question) -> Story | Decided |
                 connection.shutdown(socket.SHUT_WR)
             data = _received(connection)
     except OSError as err:
-        raise UserServiceError(
+        raise DaemonAway(
             f"rlallocd does not answer at {runtime_directory / SOCKET_FILE} ({err}): run this on the machine of "
             "slurmctld, or ask an administrator"
         ) from err

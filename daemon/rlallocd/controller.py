@@ -18,7 +18,7 @@ from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate, find_candidates, find_deferred, is_left_to_decide
 from rlallocd.cycle_schedule import CycleReport
 from rlallocd.daemon_state import FAILURES
-from rlallocd.decisions import Snapshot, decide
+from rlallocd.decisions import Snapshot, decide, left_as_submitted
 from rlallocd.ended_job_collection import EndedJobCollection
 from rlallocd.expected_run_times import ExpectedRunTimes, named_by
 from rlallocd.family_runs import FamilyRuns
@@ -45,6 +45,7 @@ from rlallocd.slurm import (
     SlurmError,
 )
 from rlallocd.slurm_readings import SlurmReadings
+from rlallocd.switched_off import SiteSwitchInUse
 from rlallocd.transactions import Applier
 from rlallocd.unchecked_nodes import UncheckedNodes
 
@@ -69,7 +70,9 @@ class Controller:
     ) -> None:
         """``progress`` is called after each step of a cycle. Where ``stopping`` says so, no more jobs are touched."""
         self._wanted = config
-        self.config = config_in_force(config, slurm.config)
+        self.switch = SiteSwitchInUse(config.policy.directory, slurm.config.slurm_user)
+        self.switch.look()
+        self.config = config_in_force(config, slurm.config, switched_off=self.switch.off)
         self.counters: Counter[str] = Counter()
         self.metrics = Metrics(self.counters, slurm.calls, slurm.errors)
         slurm.time_calls(self.metrics.called_slurm)
@@ -106,6 +109,9 @@ class Controller:
         decided, failed = 0, False
         jobs: Sequence[JobRecord] = ()
         try:
+            if self.switch.look():
+                self._take_up_mode()
+                self._beat()
             snapshot = self._snapshot()
             snapshot = msgspec.structs.replace(snapshot, jobs=self._left_alone.carry_out(snapshot.jobs))
             jobs = snapshot.jobs
@@ -138,6 +144,7 @@ class Controller:
         self.counters["unreadable_rows"] = self._store.unreadable
         failures = sum(self.counters[name] for name in FAILURES)
         self.metrics.cycled(took_s=time.monotonic() - began_s, now_s=time.time(), failed=failures > self._failures)
+        self.switch.cycled(self.config.mode, self.config.grace_s, failed=failures > self._failures)
         self._failures = failures
         return CycleReport(
             began_s=began_s,
@@ -166,7 +173,7 @@ class Controller:
     @property
     def mode_reason(self) -> str:
         """Why the mode in force is not the configuration's; empty where it is."""
-        return why_not_enforce(self._wanted, self._slurm.config)
+        return self.switch.reason or why_not_enforce(self._wanted, self._slurm.config)
 
     def stop(self) -> None:
         """Leave the cluster clean: intercept no more, let deferred jobs go at once, and give nices back."""
@@ -186,6 +193,8 @@ class Controller:
         self.metrics.looked_at(
             self.config.mode, taken_s=snapshot.taken_s, pending=self._pending, unfinished=len(opened)
         )
+        # A job that waits when rlalloc is switched off gets a decision, so that `rlalloc explain` tells who did it.
+        but_for_switch = config_in_force(self._wanted, self._slurm.config)
         deferred = find_deferred(snapshot.jobs, snapshot.taken_s)
         self.metrics.waiting(deferred, snapshot.taken_s, self.config.grace_s)
         self._applier.finish(opened)
@@ -194,30 +203,38 @@ class Controller:
             [
                 job
                 for job in deferred
-                if job.job_id not in unfinished and not is_left_to_decide(job, self.config, self._decided)
+                if job.job_id not in unfinished and not is_left_to_decide(job, but_for_switch, self._decided)
             ],
             "there is nothing to decide for them any more",
         )
         if any(job.pending and is_of_a_size(job.reason) for job in snapshot.jobs):
             begun = self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S)
             self._applier.undo_limited([each for each in begun if _may_wait_for_us(each, jobs)], jobs)
-        candidates = find_candidates(snapshot.jobs, self.config, self._decided)
+        candidates = find_candidates(snapshot.jobs, but_for_switch, self._decided)
         if not candidates:
             return 0
         known = ("", self.config.word_table.stamp)
         self.counters["stale_tables"] += sum(candidate.tag.table not in known for candidate in candidates)
         asked_s = time.monotonic()
-        decided = self._left_alone.naming_who(decide(candidates, snapshot, self.config, self._agent, self._progress))
+        decided = self._decide(candidates, snapshot)
         self.metrics.decision_s.observe(time.monotonic() - asked_s)
         self._record(decided)
         self._decided.update(candidate.key for candidate, _ in decided)
         self.counters.update(f"decided_{_kind(decision.mode, decision.reason)}" for _, decision in decided)
         self._applier.apply(decided)
         done_s = time.time()
-        for candidate, _ in decided:
-            if candidate.deferred_by_us:
-                self.metrics.begin_s.observe(max(0.0, done_s - candidate.job.submitted_s))
+        waited = [candidate.job for candidate, _ in decided if candidate.deferred_by_us]
+        for job in waited:
+            self.metrics.begin_s.observe(max(0.0, done_s - job.submitted_s))
+        if self.switch.off:
+            self.switch.let_go(len(waited))
         return len(decided)
+
+    def _decide(self, candidates: Sequence[Candidate], snapshot: Snapshot) -> Sequence[tuple[Candidate, Decision]]:
+        if self.switch.off:
+            why = self.switch.skip_reason
+            return [(each, left_as_submitted(each, snapshot, why)) for each in candidates]
+        return self._left_alone.naming_who(decide(candidates, snapshot, self.config, self._agent, self._progress))
 
     def _go_on_without_store(self, jobs: Sequence[JobRecord]) -> None:
         """While the store fails: finish updates that are under way, and let all other jobs go at once, as submitted.
@@ -293,11 +310,12 @@ class Controller:
 
     def _take_up_mode(self) -> None:
         """Enforce only where the site can; it is asked with the partitions."""
-        before, self.config = self.config.mode, config_in_force(self._wanted, self._slurm.config)
+        before = self.config.mode
+        self.config = config_in_force(self._wanted, self._slurm.config, switched_off=self.switch.off)
         if self.config.mode != before:
             self._heartbeat.expire()
-        if self.mode_reason:
-            _log.warning("not enforcing: %s", self.mode_reason)
+        if (reason := why_not_enforce(self._wanted, self._slurm.config)) and not self.switch.off:
+            _log.warning("not enforcing: %s", reason)
 
     def _collect_outcomes(self, snapshot: Snapshot) -> None:
         queued = {(job.base_id, job.submitted_s) for job in snapshot.jobs if job.pending or job.running}

@@ -174,7 +174,7 @@ class _Daemon:
     def _serve_users(self, controller: Controller) -> None:
         """Answer users about their own jobs; where that cannot be, no job depends on it."""
         try:
-            self._users = UserService(self._config, controller.off_requests)
+            self._users = UserService(self._config, controller.off_requests, controller.switch)
         except OSError as err:
             _log.warning("cannot answer users in %s: %s", self._config.runtime_directory, err.strerror or err)
 
@@ -184,7 +184,7 @@ class _Daemon:
         if (mode, reason) != self._told:
             self._told = mode, reason
             notify(f"STATUS=mode {mode}" + (f": {reason}" if reason else ""))
-        self._state.modes(mode, self._config.mode, reason)
+        self._state.modes(mode, self._config.mode, reason, switched_off=controller.switch.off)
 
     def _reload(self, controller: Controller | None) -> None:
         """Take up a changed configuration; a wrong one is refused and the old one stays."""

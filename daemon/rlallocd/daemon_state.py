@@ -30,7 +30,8 @@ class DaemonState(msgspec.Struct, frozen=True, kw_only=True):
 
     ``cycle_s`` is the end of the last cycle without a failure, ``decision_s`` that of the last with a decision; None:
     none since the start. ``problem`` is the last warning or error in the log, at ``problem_s``. ``waiting`` says what
-    it waits for before its first cycle. ``stopped`` is true once it was told to stop.
+    it waits for before its first cycle. ``stopped`` is true once it was told to stop,
+    ``switched_off`` where mode off is in force because of ``rlalloc off --all``.
     """
 
     version: str = __version__
@@ -46,6 +47,7 @@ class DaemonState(msgspec.Struct, frozen=True, kw_only=True):
     problem_s: float | None = None
     waiting: str = ""
     stopped: bool = False
+    switched_off: bool = False
 
     @property
     def has_open_problem(self) -> bool:
@@ -79,15 +81,16 @@ class StateFile:
         for name in _LOGGERS:
             logging.getLogger(name).addHandler(self._problem)
         self._write()
+        self._written_s = float("-inf")  # the first cycle is told at once
 
     def waits_for(self, what: str) -> None:
         """Note what the daemon waits for before its first cycle."""
         self._change(waiting=what)
         self._write()
 
-    def modes(self, mode: Mode, wanted: Mode, reason: str = "") -> None:
+    def modes(self, mode: Mode, wanted: Mode, reason: str = "", *, switched_off: bool = False) -> None:
         """Note the mode in force, the file's, and why they differ."""
-        self._change(mode=mode, wanted=wanted, mode_reason=reason)
+        self._change(mode=mode, wanted=wanted, mode_reason=reason, switched_off=switched_off)
 
     def cycled(self, counters: Mapping[str, int], decided: int) -> None:
         """Note a cycle; the file is written every WRITE_EVERY_S."""

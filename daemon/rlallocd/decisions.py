@@ -119,10 +119,10 @@ def decide(
             questions.append(_question(candidate, views, snapshot, config))
         except Skipped as err:
             if not (err.name == _NO_NODE and _may_wait(candidate, snapshot)):
-                decisions.append((candidate, _left(candidate, snapshot, f"{err.name}: {err}")))
+                decisions.append((candidate, left_as_submitted(candidate, snapshot, f"{err.name}: {err}")))
         except Exception as err:  # noqa: BLE001 (one odd job must not keep the others from being decided)
             _log.exception("job %d runs as submitted because of an error in rlalloc: %r", candidate.job.job_id, err)
-            decisions.append((candidate, _left(candidate, snapshot, f"internal-error: {err!r}")))
+            decisions.append((candidate, left_as_submitted(candidate, snapshot, f"internal-error: {err!r}")))
         progress()
     return (*decisions, *_ask(questions, snapshot, config, agent, progress))
 
@@ -276,7 +276,7 @@ def _unanswered(
     view, cluster, job, tag = question.view, question.cluster, question.candidate.job, question.candidate.tag
     size, gpu_type = allocation or view.request, job.gpu_type or next(iter(cluster.gpu_types), "")
     return msgspec.structs.replace(
-        _left(question.candidate, snapshot, reason),
+        left_as_submitted(question.candidate, snapshot, reason),
         job_class=view.job_class,
         request=view.request,
         bounds=view.bounds,
@@ -295,7 +295,7 @@ def _unanswered(
     )
 
 
-def _left(candidate: Candidate, snapshot: Snapshot, reason: str) -> Decision:
+def left_as_submitted(candidate: Candidate, snapshot: Snapshot, reason: str) -> Decision:
     """A decision to leave a job as submitted."""
     job = candidate.job
     return Decision(

@@ -26,6 +26,8 @@ def why_not_enforce(config: Config, slurm: ControllerConfig) -> str:
     return "" if slurm.has_task_prolog else NO_TASK_PROLOG
 
 
-def config_in_force(config: Config, slurm: ControllerConfig) -> Config:
-    """The configuration, in shadow mode where the site cannot enforce."""
+def config_in_force(config: Config, slurm: ControllerConfig, *, switched_off: bool = False) -> Config:
+    """The configuration, in shadow mode where the site cannot enforce, in mode off where rlalloc is switched off."""
+    if switched_off:
+        return msgspec.structs.replace(config, mode="off")
     return msgspec.structs.replace(config, mode="shadow") if why_not_enforce(config, slurm) else config

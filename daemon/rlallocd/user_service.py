@@ -20,6 +20,7 @@ import msgspec
 
 from rlalloc.config import Config, HistorySection, StoreSection, config_as_yaml
 from rlalloc.errors import StoreError
+from rlalloc.site_switch import SwitchError
 from rlalloc.store import Store
 from rlalloc.store.job_story import story_of
 from rlalloc.user_messages import (
@@ -30,6 +31,7 @@ from rlalloc.user_messages import (
     AskOff,
     AskSettings,
     AskStory,
+    AskSwitch,
     Decided,
     Denied,
     Done,
@@ -42,6 +44,7 @@ from rlalloc.user_messages import (
 )
 from rlallocd.intercept import WAKE_FILE
 from rlallocd.left_alone import OffRequest, OffRequests
+from rlallocd.switched_off import SiteSwitchInUse
 from rlallocd.user_connections import MOST_OF_ALL, UserConnections
 
 _log = logging.getLogger(__name__)
@@ -86,9 +89,12 @@ class Asker(msgspec.Struct, frozen=True):
 class UserService:
     """Serves from construction until closed. ``config`` may be replaced at any time."""
 
-    def __init__(self, config: Config, off_requests: OffRequests | None = None) -> None:
+    def __init__(
+        self, config: Config, off_requests: OffRequests | None = None, switch: SiteSwitchInUse | None = None
+    ) -> None:
         self.config = config
         self._off_requests = off_requests
+        self._switch = switch
         self._path = config.runtime_directory / SOCKET_FILE
         self._socket = _listen(self._path)
         self._closing = threading.Event()
@@ -111,6 +117,8 @@ class UserService:
             return Settings(config_as_yaml(_public(self.config)))
         if isinstance(question, AskOff):
             return self._leave_alone(question, asker)
+        if isinstance(question, AskSwitch):
+            return self._switch_site(question, asker)
         return self._read(question, asker)
 
     def _leave_alone(self, question: AskOff, asker: Asker) -> Answer:
@@ -119,6 +127,14 @@ class UserService:
         reason = "".join(each for each in question.reason if each.isprintable())
         request = OffRequest(question.job_id, asker.name, asker.uid, asker.changes_all, reason)
         return Done(self._off_requests.ask(request, _OFF_WITHIN_S, self._wake))
+
+    def _switch_site(self, question: AskSwitch, asker: Asker) -> Answer:
+        if self._switch is None:
+            return Denied("rlallocd is not ready yet: try again in a few seconds")
+        try:
+            return Done(self._switch.ask(question, asker.uid, asker.name, _OFF_WITHIN_S, self._wake))
+        except SwitchError as err:
+            return Denied(str(err))
 
     def _wake(self) -> None:
         """Let the loop cycle, as the plugin does."""
@@ -172,7 +188,7 @@ class UserService:
         try:
             question = decode_question(data)
             # The loop answers a request in its next cycle; readings take time of the loop's own interpreter.
-            with contextlib.nullcontext() if isinstance(question, AskOff) else turn:
+            with contextlib.nullcontext() if isinstance(question, (AskOff, AskSwitch)) else turn:
                 return encode_answer(self.answer(question, Asker.of(uid)))
         except UserServiceError as err:
             return encode_answer(Denied(str(err)))

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from rlalloc.config import load_config
+from rlalloc.site_switch import FILE as SWITCH
 from rlalloc_testbed import USER, Installation, install, start_site
 from slurm_testbed import Site
 
@@ -35,4 +37,5 @@ def rlalloc(daemon_site: Site) -> Iterator[Installation]:
     yield installation
     installation.stop_all()
     (installation.runtime / "intercept").unlink(missing_ok=True)
+    (load_config(installation.config_path).policy.directory / SWITCH).unlink(missing_ok=True)
     daemon_site.run(["scancel", "--user", USER])

@@ -10,10 +10,11 @@ from typing import Protocol
 import msgspec
 import pytest
 
-from rlalloc.config import Config, DaemonSection, StoreSection
+from rlalloc.config import Config, DaemonSection, PolicySection, StoreSection
 from rlalloc.errors import StoreError
 from rlalloc.past_job import PastJob
 from rlalloc.store import Store
+from rlalloc.user_messages import AskSwitch, UserServiceError
 from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller
 from rlallocd.slurm import JOBS_PER_CALL, JobRecord
@@ -246,6 +247,44 @@ def test_a_store_that_fails_keeps_no_job_waiting(
     assert controller.counters["store_errors"] == 1
     assert sorted(slurm.begun) == [7, 8]
     assert len(store.decisions_of(7)) == (step == "journal")
+
+
+def _asked(controller: Controller, *, off: bool, uid: int = 0, user: str = "root") -> str:
+    """What somebody hears who uses the switch, and whom the next cycle answers."""
+    question = AskSwitch(off, "it shrinks\x1b too much", "alice")
+    return controller.switch.ask(question, uid, user, 1.0, lambda: [controller.cycle()])
+
+
+def test_the_switch_lets_all_jobs_go_at_once_and_the_store_says_why(config: Config, store: Store) -> None:
+    """Also where the daemon is started again meanwhile; only root and SlurmUser may use it."""
+    agent = AgentClient("ipc:///nowhere", 0.01)
+    enforcing = msgspec.structs.replace(
+        config, mode="enforce", rules=ENFORCE.rules, policy=PolicySection(directory=config.runtime_directory)
+    )
+    slurm = SlurmInMemory([_deferred(7), pending_job(8, EIGHT)])
+    slurm.config = msgspec.structs.replace(slurm.config, slurm_user="slurm")
+    controller = Controller(enforcing, slurm, store, agent)  # type: ignore[arg-type]
+    with pytest.raises(UserServiceError, match="only root and SlurmUser"):
+        _asked(controller, off=True, uid=1234, user="mallory")
+    assert controller.config.mode == "enforce"
+    assert "and 1 that waited for rlallocd run as submitted" in _asked(controller, off=True)
+    assert slurm.begun == [7]
+    (decision,) = store.decisions_of(7)
+    said = "switched off by alice as root (uid 0) because: it shrinks too much"
+    assert decision.reason == f"switched-off: rlalloc was {said}".replace("\x1b", "")
+    assert (controller.config.mode, controller.mode_reason) == ("off", said)
+    intercept = config.runtime_directory / "intercept"
+    assert "rule llm off" in intercept.read_text()
+    again = Controller(enforcing, slurm, store, agent)  # type: ignore[arg-type]
+    slurm.queue[9] = _deferred(9)
+    again.cycle()
+    assert slurm.begun == [7, 9]
+    assert again.config.mode == "off"
+    assert _asked(again, off=False, uid=61_235, user="slurm") == (
+        "rlalloc is switched on for the whole site; mode enforce is in force"
+    )
+    assert "rule llm enforce" in intercept.read_text()
+    agent.close()
 
 
 def test_a_size_that_no_node_holds_is_taken_back_where_no_limits_are_enforced(

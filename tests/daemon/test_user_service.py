@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import pwd
 import socket
 import struct
 import subprocess
@@ -18,7 +19,7 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from rlalloc.config import Config, StoreSection
+from rlalloc.config import Config, PolicySection, StoreSection
 from rlalloc.store import Store
 from rlalloc.user_messages import (
     MOST_JOBS_ASKED,
@@ -37,6 +38,7 @@ from rlalloc.user_messages import (
     ask_daemon,
 )
 from rlallocd import user_service
+from rlallocd.switched_off import SiteSwitchInUse
 from rlallocd.user_connections import MOST_OF_A_USER, MOST_OF_ALL
 from rlallocd.user_service import Asker, UserService
 from slurm_testbed import wait_until
@@ -129,6 +131,33 @@ def test_settings_have_no_secrets(service: UserService, folder: Path) -> None:
     assert isinstance(answer, Settings)
     assert "grace_s: 60" in answer.text
     assert "hunter2" not in answer.text
+
+
+def test_only_root_and_slurm_user_switch_the_site_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked as another user over the socket; the loop need not come to it."""
+    directory = folder / "policies"
+    config = Config(runtime_directory=folder, policy=PolicySection(directory=directory))
+    script = (
+        "import os, sys; os.setuid(int(sys.argv[2]))\n"
+        "from pathlib import Path\n"
+        "from rlalloc.user_messages import AskSwitch, ask_daemon\n"
+        "print(ask_daemon(Path(sys.argv[1]), AskSwitch(True, 'why', 'root')).message)"
+    )
+
+    def ask_as(uid: int) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", script, folder, str(uid)], capture_output=True, text=True, check=False
+        )
+        return done.stdout + done.stderr
+
+    switch = SiteSwitchInUse(directory, "nobody")
+    with closing(UserService(config, switch=switch)):
+        assert "only root and SlurmUser" in ask_as(OTHER)
+        assert not (directory / "switch.json").exists()
+        monkeypatch.setattr(user_service, "_OFF_WITHIN_S", 0.01)
+        assert "rlallocd is busy" in ask_as(pwd.getpwnam("nobody").pw_uid)
+    assert switch.look()
+    assert switch.reason == f"switched off by nobody (uid {pwd.getpwnam('nobody').pw_uid}) because: why"
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff" * 10, b"\x91" * 3000, b"x" * (MOST_QUESTION_BYTES + 1)])

@@ -1,7 +1,9 @@
 """A job never fares worse for our being broken: faults on a real slurmctld."""
 
 import os
+import re
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from rlalloc.store import Application, Decision, Store
 from rlalloc_testbed import Installation, install, start_site
+from rlalloc_testbed.installation import PROGRAMS
 from rlallocd.request_sizes import size_of
 from rlallocd.slurm.generations import generations
 from rlallocd.slurm.json_reader import JsonReader
@@ -86,6 +89,52 @@ def test_a_deferred_job_is_let_go_at_once_when_rlalloc_is_switched_off(rlalloc: 
     rlalloc.site.wait_for_states([job_id], ENDED)  # much sooner than its grace
     assert "gres/gpu=4" in rlalloc.job(job_id)["TRES"]
     wait_until(lambda: "let 1 deferred jobs go as they are" in rlalloc.log("rlallocd"), what="it is said")
+
+
+def command(rlalloc: Installation, *words: str) -> str:
+    """What ``rlalloc`` prints to root on this site."""
+    done = subprocess.run(
+        [PROGRAMS / "rlalloc", *words, "--config", rlalloc.config_path],
+        env=rlalloc.site.environment() | {"COLUMNS": "300"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+def is_untouched(rlalloc: Installation, job_id: int) -> bool:
+    """Whether the plugin left a job alone, which it decides at the submission."""
+    return rlalloc.job(job_id).get("AdminComment", "") == ""
+
+
+def test_the_whole_site_is_switched_off_at_once_and_on_again(rlalloc: Installation) -> None:
+    """Even while the daemon is dead, and it stays off when that is started; each place says who and why."""
+    rlalloc.write_config(grace_s=600)
+    rlalloc.send("rlallocd", signal.SIGHUP)
+    wait_until(lambda: "grace 600" in (rlalloc.runtime / "intercept").read_text(), what="the plugin is told")
+    rlalloc.stop("rlallocd", signal.SIGKILL)
+    waiting = rlalloc.submit(MOLDABLE)
+    assert rlalloc.job(waiting)["Reason"] == "BeginTime"
+    assert "say why" in command(rlalloc, "off", "--all")
+    assert "rlallocd does not answer" in command(rlalloc, "off", "--all", "--why", "it shrinks too much")
+    assert not rlalloc.intercepting()
+    assert is_untouched(rlalloc, rlalloc.submit(MOLDABLE))
+    rlalloc.start("rlallocd")
+    rlalloc.site.wait_for_states([waiting], ENDED)  # much sooner than its grace
+    by = "by root (uid 0) because: it shrinks too much"
+    assert rlalloc.decision(waiting).reason == f"switched-off: rlalloc was switched off {by}"
+    assert f"switched off for the whole site {by}" in rlalloc.log("rlallocd")
+    assert is_untouched(rlalloc, rlalloc.submit(MOLDABLE))
+    screen = command(rlalloc, "status")
+    assert re.match(
+        rf"switch +WARN switched off for the whole site since \S+ \S+ {re.escape(by)} -> rlalloc on", screen
+    )
+    assert "mode enforce is in force" in command(rlalloc, "on")
+    assert not command(rlalloc, "status").startswith("switch")
+    assert rlalloc.decision(rlalloc.submit(MOLDABLE)).reason == ""
+    assert "no job is deferred or changed any more" in command(rlalloc, "off", "--all", "--why", "once more")
+    assert is_untouched(rlalloc, rlalloc.submit(MOLDABLE))
 
 
 def test_when_the_daemon_is_dead_for_long_jobs_are_not_even_deferred(rlalloc: Installation) -> None:

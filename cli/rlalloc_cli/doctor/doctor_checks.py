@@ -21,6 +21,7 @@ from rlalloc_cli.doctor.machine_checks import (
 from rlalloc_cli.doctor.node_checks import checked_finding, named_nodes, node_findings
 from rlalloc_cli.doctor.slurm_checks import OUR_TASK_PROLOG, TaskScripts, enforces, slurm_findings
 from rlalloc_cli.doctor.store_checks import store_findings
+from rlalloc_cli.doctor.switch_check import switch_findings
 from rlalloc_cli.doctor.units import unit_state
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.daemon_state import read_daemon_state
@@ -52,6 +53,7 @@ def service_findings(config: Config) -> list[Finding]:
     """Daemon, agent, policy and training: what somebody on call asks first."""
     state, daemon = read_daemon_state(config.runtime_directory), unit_state("rlallocd.service")
     return [
+        *switch_findings(config, state),
         *heartbeat_findings(config, starting=just_started_s(state, daemon) is not None),
         *daemon_findings(config, state, daemon),
         *agent_findings(agent_answer(config), unit_state("rlalloc-agent.service")),

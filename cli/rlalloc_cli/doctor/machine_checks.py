@@ -48,7 +48,7 @@ def daemon_findings(config: Config, state: DaemonState | None, unit: UnitState |
         since = local_time(state.cycle_s) if state.cycle_s else "its start"
         why = f": {state.problem}" if state.has_open_problem else ""
         found.append(failure("cycles", f"no successful cycle since {since}{why}", _LOG))
-    if state.mode != state.wanted:
+    if state.mode != state.wanted and not state.switched_off:
         found.append(failure("mode", state.mode_reason, "docs/admin/enforce.md"))
     if state.wanted != config.mode:
         found.append(

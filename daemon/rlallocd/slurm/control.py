@@ -25,13 +25,15 @@ class Control:
         except KeyError as err:
             raise UnexpectedAnswer(f"scontrol show config does not print {err}") from err
         enforce = values.get("AccountingStorageEnforce", "").split(",")
+        slurm_user = values.get("SlurmUser", "").partition("(")[0]
         return ControllerConfig(
             slurm_version=version,
             cluster=cluster,
             limits_enforced=not {"limits", "safe"}.isdisjoint(enforce),
             gpus_accounted="gres/gpu" in values.get("AccountingStorageTRES", ""),
             has_task_prolog=values.get("TaskProlog", "(null)") != "(null)",
-            admin_level=own_admin_level(self._commands, values.get("SlurmUser", "").partition("(")[0]),
+            admin_level=own_admin_level(self._commands, slurm_user),
+            slurm_user=slurm_user,
             max_mem_mib_per_node=_number(values.get("MaxMemPerNode", "")),
             max_mem_mib_per_cpu=_number(values.get("MaxMemPerCPU", "")),
         )

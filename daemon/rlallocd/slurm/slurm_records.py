@@ -220,7 +220,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What rlallocd needs to know of slurm.conf. ``limits_enforced``: associations' and QOS' limits bind.
 
     ``has_task_prolog``: it names a TaskProlog, ours or one that is to call ours. ``admin_level`` is what slurmctld
-    lets the user of this process do.
+    lets the user of this process do, ``slurm_user`` SlurmUser's name.
     """
 
     slurm_version: str
@@ -229,6 +229,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
     gpus_accounted: bool
     has_task_prolog: bool = True
     admin_level: AdminLevel = "slurm"
+    slurm_user: str = ""
     max_mem_mib_per_node: int | None = None
     max_mem_mib_per_cpu: int | None = None
 

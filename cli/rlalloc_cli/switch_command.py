@@ -1,0 +1,49 @@
+"""``rlalloc off --all`` and ``rlalloc on``: the whole site at once, also where rlallocd is dead."""
+
+import os
+import syslog
+import time
+from pathlib import Path
+
+from rlalloc.config import load_config
+from rlalloc.errors import RlallocError
+from rlalloc.site_switch import SiteSwitch, SwitchError, write_switch
+from rlalloc.user_messages import AskSwitch, DaemonAway, Done, ask_daemon
+from rlalloc_cli.own_jobs import daemon_directory, may_read
+from rlalloc_cli.terminal import login_name
+from rlallocd.intercept import withdraw_intercept
+
+
+def switch_site(path: Path, reason: str, *, off: bool) -> str:
+    """Switch rlalloc off or on for the whole site, and say what was done. Raises ConfigError or RlallocError."""
+    why, who = " ".join(reason.split())[:200], login_name()
+    runtime_directory = load_config(path).runtime_directory if may_read(path) else daemon_directory()
+    try:
+        answer = ask_daemon(runtime_directory, AskSwitch(off, why, who[:64]))
+    except DaemonAway as err:
+        if os.geteuid() != 0:
+            raise SwitchError(f"{err}; without rlallocd, only root can switch rlalloc off or on") from err
+        return _without_daemon(path, SiteSwitch(off=off, since_s=time.time(), who=f"{who} (uid 0)", why=why))
+    return answer.message if isinstance(answer, Done) else ""
+
+
+def _without_daemon(path: Path, switch: SiteSwitch) -> str:
+    """Write the switch for the next start of rlallocd, and tell the plugin. Raises ConfigError, RlallocError."""
+    config = load_config(path)
+    if switch.off and config.runtime_directory.is_dir():
+        withdraw_intercept(config)  # first: it stands though the switch cannot be written
+    try:
+        write_switch(config.policy.directory, switch)
+    except SwitchError as err:
+        done = "the plugin defers no job from now on, but this ends when rlallocd starts: " if switch.off else ""
+        raise RlallocError(f"{done}{err}") from err
+    state = "off" if switch.off else "on"
+    syslog.openlog("rlalloc")
+    syslog.syslog(syslog.LOG_NOTICE, f"rlalloc is switched {state} for the whole site {switch.by}")
+    if not switch.off:
+        return "rlalloc is switched on for the whole site; rlallocd does not run: systemctl start rlallocd"
+    return (
+        "rlalloc is switched off for the whole site, and stays so when rlallocd starts. rlallocd does not answer, so "
+        "this command told the plugin, which defers no job from now on; jobs that wait already begin by themselves, "
+        f"as submitted, within {config.grace_s} s"
+    )
