@@ -21,8 +21,9 @@ from rlallocd.controller import Controller
 from rlallocd.cycle_schedule import CycleSchedule
 from rlallocd.daemon_state import StateFile
 from rlallocd.installation_metrics import InstallationMetrics
-from rlallocd.intercept import WakeFile
+from rlallocd.intercept import RuntimeDirectoryError, WakeFile
 from rlallocd.metrics import MetricsServer, serve_metrics
+from rlallocd.only_daemon import OnlyDaemon
 from rlallocd.reload import reloaded
 from rlallocd.signals import Signals
 from rlallocd.slurm import BackOff, SlurmUnavailable, UpdateRefused, connect
@@ -43,19 +44,23 @@ def run(path: Path) -> None:
         config = load_config(path)
         configure_logging(config.log_level, "rlallocd")
         with (
+            closing(OnlyDaemon(config.runtime_directory)) as lock,
             closing(WakeFile(config.runtime_directory)) as wake,
             closing(AgentClient.of(config.agent, signals)) as agent,
         ):
-            _Daemon(path, config, signals, wake, agent).run()
+            _Daemon(path, config, signals, lock, wake, agent).run()
 
 
 class _Daemon:
     """The running program: its configuration, its parts and what systemd hears of it."""
 
-    def __init__(self, path: Path, config: Config, signals: Signals, wake: WakeFile, agent: AgentClient) -> None:
+    def __init__(
+        self, path: Path, config: Config, signals: Signals, lock: OnlyDaemon, wake: WakeFile, agent: AgentClient
+    ) -> None:
         self._path = path
         self._config = config
         self._signals = signals
+        self._lock = lock
         self._wake = wake
         self._agent = agent
         self._watchdog = Watchdog()
@@ -169,7 +174,22 @@ class _Daemon:
                 schedule.cycled(report, self._config, time.monotonic())
                 self._tell_mode(controller)
                 self._state.cycled(controller.counters, report.decided)
+                self._renew_runtime_files(controller)
             self._watchdog.feed()
+
+    def _renew_runtime_files(self, controller: Controller) -> None:
+        """Make again what somebody has removed with the runtime directory, as soon as there is one again."""
+        try:
+            self._lock.renew()
+            self._wake.renew()
+        except RuntimeDirectoryError as err:
+            _log.error("users and the plugin do not reach rlallocd, jobs run as submitted: %s", err)
+            return
+        if self._users is not None and not self._users.is_there:
+            self._users.close()
+            self._users = None
+        if self._users is None:
+            self._serve_users(controller)
 
     def _serve_users(self, controller: Controller) -> None:
         """Answer users about their own jobs; where that cannot be, no job depends on it."""

@@ -90,14 +90,29 @@ class WakeFile:
     """
 
     def __init__(self, runtime_directory: Path) -> None:
-        path = runtime_directory / WAKE_FILE
+        self._path = runtime_directory / WAKE_FILE
         flags = inotify_simple.flags
+        self._touched = flags.MODIFY | flags.ATTRIB | flags.CLOSE_WRITE
         try:
-            path.touch(mode=0o664)
             self._inotify = inotify_simple.INotify(nonblocking=True)
-            self._inotify.add_watch(path, flags.MODIFY | flags.ATTRIB | flags.CLOSE_WRITE)
+            self._watched = self._watch()
         except OSError as err:
-            raise RuntimeDirectoryError(f"cannot watch {path}: {err.strerror or err}") from err
+            raise RuntimeDirectoryError(f"cannot watch {self._path}: {err.strerror or err}") from err
+
+    def renew(self) -> None:
+        """Watch the file that is in its place now, made again if somebody has removed it. Raises as above."""
+        try:
+            found = self._path.stat() if self._path.exists() else None
+            if found is None or (found.st_dev, found.st_ino) != self._watched:
+                self._watched = self._watch()
+        except OSError as err:
+            raise RuntimeDirectoryError(f"cannot watch {self._path}: {err.strerror or err}") from err
+
+    def _watch(self) -> tuple[int, int]:
+        self._path.touch(mode=0o664)
+        self._inotify.add_watch(self._path, self._touched)
+        found = self._path.stat()
+        return found.st_dev, found.st_ino
 
     def fileno(self) -> int:
         """The descriptor to poll."""

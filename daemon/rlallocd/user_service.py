@@ -111,6 +111,11 @@ class UserService:
         self._connections.end(within_s=2 * _ASK_WITHIN_S)
         self._path.unlink(missing_ok=True)
 
+    @property
+    def is_there(self) -> bool:
+        """Whether users can connect; not so where somebody has removed the socket."""
+        return self._path.is_socket()
+
     def answer(self, question: Question, asker: Asker) -> Answer:
         """The answer to one question."""
         if isinstance(question, AskSettings):

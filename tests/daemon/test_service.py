@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +21,8 @@ from rlalloc.config import AgentSection, Config, HistorySection, PolicySection, 
 from rlalloc.service import Watchdog
 from rlallocd import daemon_app
 from rlallocd.agent_client import AgentClient
+from rlallocd.intercept import RuntimeDirectoryError
+from rlallocd.only_daemon import LOCK_FILE, OnlyDaemon
 from rlallocd.reload import reloaded
 from rlallocd.slurm import Slurm, SlurmUnavailable
 from rlallocd.slurm.slurm_commands import Commands
@@ -87,7 +90,7 @@ class Daemon:
     def start(self, scontrol: str) -> "subprocess.Popen[str]":
         """Start the program, with this shell text as scontrol."""
         programs = self.directory / "bin"
-        programs.mkdir()
+        programs.mkdir(exist_ok=True)
         (programs / "scontrol").write_text(f"#!/bin/sh\n{scontrol}\n")
         (programs / "scontrol").chmod(0o755)
         return subprocess.Popen(
@@ -146,7 +149,27 @@ def test_a_runtime_directory_that_is_not_there_is_one_line(daemon: Daemon) -> No
     with daemon.start(UNREACHABLE) as process:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert said == f"rlallocd: cannot watch {daemon.directory}/nowhere/wake: No such file or directory\n"
+    assert said == f"rlallocd: cannot lock {daemon.directory}/nowhere/rlallocd.lock: No such file or directory\n"
+
+
+def test_a_second_daemon_is_refused(systemd: Systemd, daemon: Daemon) -> None:
+    """Until the first has ended, even by SIGKILL; a lock file that somebody removes meanwhile is made again."""
+    with daemon.start(UNREACHABLE) as first:
+        wait_until(lambda: systemd.has_heard("STATUS=waiting: scontrol"), what="it waits for slurmctld", timeout_s=60)
+        with daemon.start(UNREACHABLE) as second:
+            _, said = second.communicate(timeout=60)
+        assert second.returncode == 1
+        assert said == (
+            f"rlallocd: another rlallocd (process {first.pid}) works in {daemon.directory}: stop it first "
+            "(systemctl stop rlallocd)\n"
+        )
+        first.kill()
+    with closing(OnlyDaemon(daemon.directory)) as only:
+        (daemon.directory / LOCK_FILE).unlink()
+        only.renew()
+        with pytest.raises(RuntimeDirectoryError, match=f"process {os.getpid()}"):
+            OnlyDaemon(daemon.directory)
+    assert not (daemon.directory / LOCK_FILE).exists()
 
 
 class TestWatchdog:

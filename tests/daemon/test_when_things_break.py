@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -11,8 +12,10 @@ import msgspec
 import pytest
 
 from rlalloc.store import Application, Decision, Store
+from rlalloc.user_messages import SOCKET_FILE, AskSettings, Settings, ask_daemon
 from rlalloc_testbed import Installation, install, start_site
 from rlalloc_testbed.installation import PROGRAMS
+from rlallocd.intercept import WAKE_FILE
 from rlallocd.request_sizes import size_of
 from rlallocd.slurm.generations import generations
 from rlallocd.slurm.json_reader import JsonReader
@@ -39,12 +42,14 @@ return slurm.SUCCESS
 
 
 def test_without_the_agent_jobs_go_on_as_submitted(rlalloc: Installation) -> None:
+    """One that is there and says nothing (stopped, or swapped out), and one that is not there."""
+    for number, says in ((signal.SIGSTOP, "did not answer within"), (signal.SIGKILL, "cannot reach the agent")):
+        rlalloc.send("rlalloc-agent", number)
+        job_id = rlalloc.submit(MOLDABLE)
+        assert says in rlalloc.decision(job_id).reason
+        rlalloc.site.wait_for_states([job_id], ENDED)
+        assert "gres/gpu=4" in rlalloc.job(job_id)["TRES"]
     rlalloc.stop("rlalloc-agent", signal.SIGKILL)
-    job_id = rlalloc.submit(MOLDABLE)
-    decision = rlalloc.decision(job_id)
-    assert "agent" in decision.reason
-    rlalloc.site.wait_for_states([job_id], ENDED)
-    assert "gres/gpu=4" in rlalloc.job(job_id)["TRES"]
 
     rlalloc.start("rlalloc-agent")
     next_id = rlalloc.submit(MOLDABLE)
@@ -215,6 +220,22 @@ def test_a_wrong_configuration_is_refused_on_reload(rlalloc: Installation) -> No
     rlalloc.write_config()
     job_id = rlalloc.submit(MOLDABLE)
     assert rlalloc.decision(job_id).reason == ""
+
+
+def test_a_runtime_directory_that_was_removed_comes_back(rlalloc: Installation) -> None:
+    """Without it jobs pass as submitted; once somebody makes it again, all works as before."""
+    shutil.rmtree(rlalloc.runtime)
+    job_id = rlalloc.submit(MOLDABLE)
+    rlalloc.site.wait_for_states([job_id], ENDED)
+    assert "gres/gpu=4" in rlalloc.job(job_id)["TRES"]
+    wait_until(lambda: "cannot renew the intercept file" in rlalloc.log("rlallocd"), what="the daemon says so")
+    rlalloc.runtime.mkdir()
+    wait_until(rlalloc.intercepting, what="rlallocd intercepts again", timeout_s=60)
+    wait_until((rlalloc.runtime / SOCKET_FILE).is_socket, what="users can ask again", timeout_s=60)
+    assert isinstance(ask_daemon(rlalloc.runtime, AskSettings()), Settings)
+    wait_until((rlalloc.runtime / "agent.sock").is_socket, what="the agent's socket is back", timeout_s=60)
+    wait_until((rlalloc.runtime / WAKE_FILE).exists, what="the plugin can wake it again")
+    assert rlalloc.decision(rlalloc.submit(MOLDABLE)).reason == ""
 
 
 def test_slurmctld_may_come_and_go(rlalloc: Installation) -> None:
