@@ -9,6 +9,7 @@ from rich.table import Table
 from rlalloc.bounds import NodeShape, SiteBounds, bounds_for, parse_directives, task_per_gpu
 from rlalloc.config import Config
 from rlalloc.consent import consent_of
+from rlalloc.counted import counted
 from rlalloc.errors import ConfigError
 from rlalloc.job import Allocation, Bounds, JobClass
 from rlalloc.llm.gpu_types import memory_gib
@@ -77,7 +78,11 @@ def print_report(report: ScriptReport) -> None:
     table.add_row("words", shown)
     table.add_row("fingerprint", report.fingerprint)
     request = report.request
-    table.add_row("request", f"{request.nodes} x {request.gpus_per_node} GPUs, {request.tasks_per_node} tasks a node")
+    tasks = counted(request.tasks_per_node, "task")
+    table.add_row(
+        "request",
+        f"{request.nodes} x {counted(request.gpus_per_node, 'GPU')}, {tasks} a node",
+    )
     if report.bounds is not None:
         known = report.gpu_memory_gib is not None
         memory = f"{report.gpu_memory_gib:g} GiB" if known else "unknown: name the type of GPU with --gpu"

@@ -6,6 +6,7 @@ import msgspec
 from rich.table import Table
 
 from rlalloc.allocation import gpus_for
+from rlalloc.counted import counted
 from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
 from rlalloc.job import Bounds, Range
 from rlalloc.run_time import EXPECTED_FRACTION_OF_LIMIT
@@ -159,9 +160,10 @@ def _outcome_lines(chapter: Chapter) -> tuple[tuple[str, str], ...]:
     started_s = outcome.started_s
     wait = duration(started_s - decision.submitted_s if started_s else None)
     run_time = duration(outcome.ended_s - started_s if started_s else None)
+    used = f"{counted(outcome.gpus, 'GPU')}, {counted(outcome.cpus, 'CPU')}"
     peak = "-" if outcome.max_rss_mib is None else f"{outcome.max_rss_mib:.0f} MiB"
     return (
         ("outcome", f"{outcome.state} (exit {outcome.exit_code}) at {local_time(outcome.ended_s)}{_ours(outcome)}"),
-        ("", f"waited {wait}, ran {run_time} on {outcome.gpus} GPUs, {outcome.cpus} CPUs, {outcome.mem_mib:.0f} MiB"),
+        ("", f"waited {wait}, ran {run_time} on {used}, {outcome.mem_mib:.0f} MiB"),
         ("", f"peak memory {peak}, reward {'-' if outcome.reward is None else f'{outcome.reward:.3f}'}"),
     )

@@ -5,6 +5,7 @@ from typing import Final
 
 from rich.table import Table
 
+from rlalloc.counted import counted
 from rlalloc.job import Range
 from rlalloc.store import OPEN_STATES, Outcome
 from rlalloc.store.job_story import Chapter
@@ -106,7 +107,8 @@ def _outcome_lines(chapters: Sequence[Chapter]) -> list[tuple[str, str]]:
     outcome, decision = in_force.outcome, in_force.decision
     run_s = outcome.ended_s - outcome.started_s if outcome.started_s else None
     wait_s = outcome.started_s - decision.submitted_s if outcome.started_s else None
-    lines = [("outcome", f"{outcome.state}, waited {duration(wait_s)}, ran {duration(run_s)} on {outcome.gpus} GPUs")]
+    times = f"waited {duration(wait_s)}, ran {duration(run_s)}"
+    lines = [("outcome", f"{outcome.state}, {times} on {counted(outcome.gpus, 'GPU')}")]
     if outcome.our_doing is not None:
         lines.append(
             ("harmed", f"{outcome.our_doing} in a size that rlalloc chose; similar jobs keep their requests for now")
@@ -122,8 +124,9 @@ def _left_to_others(chapter: Chapter, outcome: Outcome) -> str:
     if not outcome.started_s or not any(each.state == "begun" for each in chapter.applications):
         return ""
     mem_gib = (request.mem_mib - outcome.mem_mib) / 1024
-    parts = [(request.gpus - outcome.gpus, "GPUs"), (request.cpus - outcome.cpus, "CPUs"), (round(mem_gib), "GiB")]
-    return ", ".join(f"{count} {name}" for count, name in parts if count > 0)
+    gpus, cpus = request.gpus - outcome.gpus, request.cpus - outcome.cpus
+    parts = ((gpus, counted(gpus, "GPU")), (cpus, counted(cpus, "CPU")), (mem_gib, f"{mem_gib:.0f} GiB"))
+    return ", ".join(words for number, words in parts if round(number) > 0)
 
 
 def _range(bound: Range) -> str:

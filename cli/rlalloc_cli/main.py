@@ -310,15 +310,18 @@ def config_check(
         check_keys(loaded.agent)
     except ConfigError as err:
         fail(str(err), code=2)
-    CONSOLE.print(f"{config}: OK")
     if offline:
+        CONSOLE.print(f"{config}: OK as a file; Slurm was not asked")
         return
     site, found = site_findings(loaded)
     print_findings([finding for finding in found if finding.level != "OK"])
     if site is None:
-        CONSOLE.print("the file is right; whether it fits the site is not known")
+        CONSOLE.print(f"{config}: OK as a file; whether it fits the site is not known")
     elif worst(found) == "FAIL":
+        CONSOLE.print(f"{config}: the file is right, but does not fit the site: see FAIL above")
         raise typer.Exit(1)
+    else:
+        CONSOLE.print(f"{config}: OK")
 
 
 @config_app.command("show")

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 from rich.table import Table
 
+from rlalloc.counted import counted
 from rlalloc.llm.facts import Facts
 from rlalloc.llm.gpu_types import GPU_MEMORY_GIB, memory_gib
 from rlalloc.llm.model_needs import counts_that_fit, makes_sense, memory_on, parallel_unit
@@ -67,11 +68,11 @@ def print_needs(facts: Facts, gpu_types: Mapping[str, float], gpus_per_node: int
             "the script names no model of known size: no known model, no size in its name, no readable config.json",
             code=1,
         )
-    counted = "counted" if model.exact else "taken from its name"
+    source = "counted" if model.exact else "taken from its name"
     experts = f", {model.active_parameters / 1e9:.2f} billion active" if model.experts is not None else ""
-    CONSOLE.print(f"\n{model.parameters / 1e9:.2f} billion parameters ({counted}{experts})")
+    CONSOLE.print(f"\n{model.parameters / 1e9:.2f} billion parameters ({source}{experts})")
     _print_memory(facts, gpus_per_node, most)
-    table = Table(title=f"GPU counts that fit, nodes of {gpus_per_node} GPUs", title_justify="left")
+    table = Table(title=f"GPU counts that fit, nodes of {counted(gpus_per_node, 'GPU')}", title_justify="left")
     table.add_column("GPU")
     for column in ("GiB", "least"):
         table.add_column(column, justify="right")

@@ -7,6 +7,7 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
+from rlalloc.counted import counted
 from rlalloc.job import Allocation
 from rlalloc.speed.longer_limits import slowdown_to_allow, slowdowns
 from rlalloc.speed.profile_file import Profile, ProfilePoint
@@ -74,7 +75,7 @@ def _print_slowdowns(profile: Profile) -> None:
         return
     most = max(layouts)
     belief = belief_of_named(profile, most)
-    table = Table(title=f"A job that it names, submitted with {most} GPUs", title_justify="left")
+    table = Table(title=f"A job that it names, submitted with {counted(most, 'GPU')}", title_justify="left")
     for column in ("GPUs", "slowdown", "time limit allows for"):
         table.add_column(column, justify="right")
     for gpus in sorted(set(layouts) - {most}, reverse=True):

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from rlalloc.consent import NO_CONSENT, Consent
+from rlalloc.counted import counted
 from rlalloc.errors import DirectiveError
 from rlalloc.job import JOB_CLASSES, Allocation, Bounds, JobClass, Range
 
@@ -166,7 +167,8 @@ def _within_partition(gpus: Range, most: int) -> Range:
     """Cut a range to what the partition can hold. Raises DirectiveError if it begins above that."""
     if gpus.minimum > most:
         raise DirectiveError(
-            f"#RLALLOC gpus={gpus.minimum:.0f}-{gpus.maximum:.0f}: its partition has {most} GPUs; widen the range"
+            f"#RLALLOC gpus={gpus.minimum:.0f}-{gpus.maximum:.0f}: its partition has {counted(most, 'GPU')}; "
+            "widen the range"
         )
     if gpus.maximum <= most:
         return gpus
@@ -202,8 +204,8 @@ def _workable_counts(request: Allocation, directives: Directives, gpus: Range, s
     if not workable:
         raise DirectiveError(
             f"#RLALLOC gpus={gpus.minimum:.0f}-{gpus.maximum:.0f}: no count in it is a multiple of "
-            f"{directives.gpu_multiple}, fits nodes of {shape.gpus} GPUs and can be shared by the tasks of a node "
-            f"({request.tasks_per_node}); widen the range"
+            f"{directives.gpu_multiple}, fits nodes of {counted(shape.gpus, 'GPU')} and can be shared by the "
+            f"tasks of a node ({request.tasks_per_node}); widen the range"
         )
     return tuple(sorted(workable))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from rlalloc.counted import counted
 from rlalloc.run_time import RunTimeEstimate
 
 if TYPE_CHECKING:
@@ -64,8 +65,8 @@ class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def describe(self) -> str:
         """One line for people, such as ``2 nodes x 4 GPUs, 1 x 32 CPUs, 256000 MiB, 3600 s``."""
         return (
-            f"{self.nodes} node{'s' if self.nodes > 1 else ''} x {self.gpus_per_node} GPUs, "
-            f"{self.tasks_per_node} x {self.cpus_per_task} CPUs, {self.mem_mib_per_node} MiB a node, "
+            f"{counted(self.nodes, 'node')} x {counted(self.gpus_per_node, 'GPU')}, "
+            f"{self.tasks_per_node} x {counted(self.cpus_per_task, 'CPU')}, {self.mem_mib_per_node} MiB a node, "
             f"limit {self.time_limit_s} s"
         )
 

@@ -71,6 +71,7 @@ def configure_logging(level: str, program: str) -> None:
     handler = _journal_handler(program) or _stderr_handler()
     handler.addFilter(RepeatFilter())
     root.handlers = [handler]
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # the store says which revision it is brought to
 
 
 def _journal_handler(program: str) -> logging.Handler | None:

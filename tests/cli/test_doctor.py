@@ -390,6 +390,8 @@ def test_config_check_is_about_the_site_too(tmp_path: Path, slurm_commands: Call
     done = check("config", "check")
     assert done.returncode == 1
     assert "the site has no gpuu" in done.stdout
+    assert done.stdout.splitlines()[-1].endswith("the file is right, but does not fit the site: see FAIL above")
+    assert ": OK" not in done.stdout
     assert "JobSubmitPlugins lacks lua" in done.stdout
     assert check("config", "check", "--offline").returncode == 0
     told = json.loads(check("doctor", "--json").stdout)

@@ -1,7 +1,10 @@
 """What fails again and again fills no journal."""
 
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -59,3 +62,16 @@ def test_a_filter_remembers_only_so_many_messages(log: logging.Logger, caplog: p
     for number in (*range(2000), 0, 1999):
         log.warning("message %d", number)
     assert len(caplog.messages) == 2001
+
+
+def test_migrations_of_the_store_are_one_line(tmp_path: Path) -> None:
+    """Alembic's own lines say nothing to an administrator."""
+    code = (
+        "import sys; from rlalloc.logs import configure_logging; from rlalloc.store import Store\n"
+        "configure_logging('info', 'rlallocd'); Store(sys.argv[1]).close()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"sqlite:///{tmp_path}/store.sqlite"], capture_output=True, text=True, check=True
+    )
+    assert "bringing the store" in done.stderr
+    assert "alembic" not in done.stderr

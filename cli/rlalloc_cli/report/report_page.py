@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from rlalloc.counted import counted
 from rlalloc_cli.report.report_fields import clock, hours, moment
 from rlalloc_cli.report.report_sources import Report
 from rlalloc_cli.report.report_text import AMOUNTS, RESULT_WORDS, UNITS, about
@@ -230,5 +231,5 @@ def _sizes(size: msgspec.Struct | None) -> str:
     if size is None:
         return ""
     values = msgspec.structs.asdict(size)
-    counts = (f"{values['gpus']} GPUs", f"{values['cpus']} CPUs", f"{values['mem_mib'] / 1024:.0f} GiB")
+    counts = (counted(values["gpus"], "GPU"), counted(values["cpus"], "CPU"), f"{values['mem_mib'] / 1024:.0f} GiB")
     return ", ".join(count.replace(" ", "\u00a0") for count in counts)

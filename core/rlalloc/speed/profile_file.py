@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import yaml
 
+from rlalloc.counted import counted
 from rlalloc.errors import ProfileError
 
 FORMAT: Final = "rlalloc-profile-1"
@@ -88,7 +89,9 @@ class Size(_Part, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.nodes > self.gpus:
-            raise ValueError(f"{self.nodes} nodes for {self.gpus} GPUs: each node has at least one")
+            raise ValueError(
+                f"{counted(self.nodes, 'node')} for {counted(self.gpus, 'GPU')}: each node has at least one"
+            )
 
     def describe(self) -> str:
         """One line for people, such as ``8 GPUs on 2 nodes, 4 CPUs and 16384 MiB per GPU``."""

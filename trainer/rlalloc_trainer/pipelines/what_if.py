@@ -12,6 +12,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from rlalloc.counted import counted
 from rlalloc.job import Allocation, Bounds, Range
 from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.past_job import PastJob
@@ -181,9 +182,9 @@ def _too_little(policy: str, jobs: int, moldable: int) -> WhatIf:
 def _assumptions(ours: Workload, usable: int, in_partition: int) -> tuple[str, ...]:
     (nodes,) = ours.site.nodes
     site = (
-        f"The site is one partition of {nodes.count} equal nodes with {nodes.shape.gpus} GPUs, scheduled by Slurm's "
-        f"backfill without limits, reservations and failures; {usable - in_partition} decided jobs of other "
-        "partitions are left out."
+        f"The site is one partition of {nodes.count} equal nodes with {counted(nodes.shape.gpus, 'GPU')}, scheduled "
+        f"by Slurm's backfill without limits, reservations and failures; {usable - in_partition} decided jobs of "
+        "other partitions are left out."
     )
     return (site, *_OF_ANY_SITE)
 

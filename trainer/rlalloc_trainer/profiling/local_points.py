@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from rlalloc.counted import counted
 from rlalloc.errors import ProfileError
 from rlalloc.speed.profile_file import Device, ProfilePoint, Size
 from rlalloc_trainer.profiling.point_files import LOG, PointTask, point_of, write_task
@@ -104,7 +105,7 @@ class LocalPoints:
         if size.nodes > 1:
             raise DoesNotFit(f"{size.nodes} nodes: this is one; use --slurm")
         if self._device == "cuda" and size.gpus > machine.gpus:
-            raise DoesNotFit(f"{size.gpus} GPUs: this machine has {machine.gpus}")
+            raise DoesNotFit(f"{counted(size.gpus, 'GPU')}: this machine has {machine.gpus}")
         if size.gpus * size.cpus_per_gpu > machine.cpus:
             raise DoesNotFit(f"{size.gpus * size.cpus_per_gpu} CPUs: this process may use {machine.cpus}")
         if size.gpus * size.mem_mib_per_gpu > machine.mem_mib:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from rlalloc.counted import counted
 from rlalloc.errors import ProfileError
 from rlalloc.speed.profile_file import Conditions, Size
 
@@ -26,7 +27,9 @@ def layouts_of(text: str, gpus_per_node: int) -> list[tuple[int, int]]:
         nodes = int(match[1]) if match[1] else -(-each // gpus_per_node)
         gpus = nodes * each if match[1] else each
         if gpus % nodes:
-            raise ProfileError(f"--gpus {text}: {gpus} GPUs do not divide by {nodes} nodes of {gpus_per_node}")
+            raise ProfileError(
+                f"--gpus {text}: {counted(gpus, 'GPU')} do not divide by {counted(nodes, 'node')} of {gpus_per_node}"
+            )
         found.append((gpus, nodes))
     return sorted(set(found))
 
