@@ -1,8 +1,10 @@
 """Policies that part the GPUs between the jobs there are."""
 
 import functools
-import heapq
 import math
+from itertools import pairwise
+
+import numpy as np
 
 from rlalloc.heuristics.workable_sizes import at_most
 from rlalloc.job import JobView, Shares
@@ -32,26 +34,21 @@ def marginal_gain(job: JobView, view: ClusterView) -> Shares:
     Of the others that wait, their GPUs and expected run times are known; how they scale is the prior's curve. Sizes
     of the others are powers of two.
     """
-    left = shared_gpus(view) - job.bounds.gpu_counts[0] - len(view.queued)  # one step each
+    ladder, work_s = job.bounds.gpu_counts, _work_s(job)
+    left = shared_gpus(view) - ladder[0] - len(view.queued)  # one step each
     if left < 1:
-        return at_most(job.bounds.gpu_counts[0], job)
-    works_s, ladders = claims(job, view)
-    held = [ladder[0] for ladder in ladders]
-    first = _gain(works_s[0], ladders[0], 0, 0)
-    heap = [*_first_gains(view), *(() if first is None else (first,))]
-    heapq.heapify(heap)
-    while heap and left >= 1:
-        gain, number, step = heapq.heappop(heap)
-        ladder = ladders[number]
-        more = ladder[step + 1] - ladder[step]
-        if gain >= 0 or more > left:
-            continue  # nothing to win, or too large a step: others may have smaller ones
-        held[number] = ladder[step + 1]
-        left -= more
-        following = _gain(works_s[number], ladder, step + 1, number)
-        if following is not None:
-            heapq.heappush(heap, following)
-    return at_most(held[0], job)
+        return at_most(ladder[0], job)
+    steps_ahead = _steps_ahead(view)
+    held, place = ladder[0], 0
+    for now, then in pairwise(ladder):
+        saved_s = work_s / _speed(now) - work_s / _speed(then)
+        if saved_s <= 0:
+            break
+        left, place = steps_ahead.taken_first(saved_s / (then - now), place, left)
+        if then - now > left:
+            break
+        held, left = then, left - (then - now)
+    return at_most(held, job)
 
 
 def afs_l(job: JobView, view: ClusterView) -> Shares:
@@ -89,7 +86,7 @@ def shared_gpus(view: ClusterView) -> float:
 
 def claims(job: JobView, view: ClusterView) -> tuple[list[float], list[tuple[int, ...]]]:
     """Works [s on one GPU] and workable counts of all that wait, this job first; those of others: powers of two."""
-    works_s = [expected_as_requested_s(job) * _speed(max(1, job.request.gpus)), *_works_ahead_s(view)]
+    works_s = [_work_s(job), *_works_ahead_s(view)]
     return works_s, [job.bounds.gpu_counts] + [_powers_of_two(int(view.totals[0]))] * len(view.queued)
 
 
@@ -99,14 +96,59 @@ def _works_ahead_s(view: ClusterView) -> tuple[float, ...]:
     return tuple(run_s * _speed(max(1, int(gpus))) for gpus, run_s in view.queued.tolist())
 
 
+def _work_s(job: JobView) -> float:
+    return expected_as_requested_s(job) * _speed(max(1, job.request.gpus))
+
+
+class _StepsAhead:
+    """The steps up of all that wait ahead, those that save most for each GPU first.
+
+    Between those ahead, the order is the same whatever else takes GPUs. A step that is too large for what is left is
+    left out, and with it the job's later steps: they are larger still.
+    """
+
+    def __init__(self, view: ClusterView) -> None:
+        works_s = np.array(_works_ahead_s(view))
+        ladder = _powers_of_two(int(view.totals[0]))
+        gains, sizes = [np.empty(0)], [np.empty(0, dtype=np.int64)]
+        gain = np.full(len(works_s), math.inf)
+        for now, then in pairwise(ladder):
+            if _speed(then) <= _speed(now):
+                break
+            saved_s = works_s / _speed(now) - works_s / _speed(then)
+            gain = np.minimum(gain, saved_s / (then - now))  # no step comes before the one below it
+            gains.append(gain)
+            sizes.append(np.full(len(gain), then - now))
+        order = np.argsort(-np.concatenate(gains), kind="stable")
+        self._loss = -np.concatenate(gains)[order]
+        self._sizes = np.concatenate(sizes)[order]
+        self._used = np.concatenate(([0], np.cumsum(self._sizes)))
+        self._places = {then - now: np.flatnonzero(self._sizes == then - now) for now, then in pairwise(ladder)}
+
+    def taken_first(self, gain: float, place: int, left: float) -> tuple[float, int]:
+        """From ``place`` on, take each step that saves more than ``gain`` and fits.
+
+        Returns the GPUs that are left, and the place of the first step that saves no more.
+        """
+        end = max(place, int(self._loss.searchsorted(-gain)))
+        while place < end and left >= 1:
+            fit_until = min(end, int(self._used.searchsorted(self._used[place] + left, side="right")) - 1)
+            left -= float(self._used[fit_until] - self._used[place])
+            place = self._next_of_at_most(left, fit_until, end)
+        return left, end
+
+    def _next_of_at_most(self, left: float, place: int, end: int) -> int:
+        """The first place from ``place`` on whose step takes at most ``left`` GPUs, at most ``end``."""
+        for size, places in self._places.items():
+            if size <= left and (at := int(places.searchsorted(place))) < len(places):
+                end = min(end, int(places[at]))
+        return end
+
+
 @functools.lru_cache(maxsize=8)
-def _first_gains(view: ClusterView) -> list[tuple[float, int, int]]:
-    """What the first step up saves each of those ahead, numbered from 1, as a heap; kept likewise."""
-    ladder = _powers_of_two(int(view.totals[0]))
-    gains = (_gain(work_s, ladder, 0, number) for number, work_s in enumerate(_works_ahead_s(view), start=1))
-    heap = [gain for gain in gains if gain is not None]
-    heapq.heapify(heap)
-    return heap
+def _steps_ahead(view: ClusterView) -> _StepsAhead:
+    """Kept: all new jobs of a cycle see the same."""
+    return _StepsAhead(view)
 
 
 def _first_of_two(one: int, two: int, works_s: list[float], ladders: list[tuple[int, ...]], steps: list[int]) -> int:
@@ -136,15 +178,6 @@ def _next_step(ladder: tuple[int, ...], step: int) -> float:
         return ladder[0]
     now, then = ladder[step], ladder[step + 1]
     return then - now if _speed(then) > _speed(now) else math.inf
-
-
-def _gain(work_s: float, ladder: tuple[int, ...], step: int, number: int) -> tuple[float, int, int] | None:
-    """Minus the seconds saved a GPU by the step up from ``ladder[step]``, for a heap; None at its end."""
-    if step + 1 >= len(ladder):
-        return None
-    now, then = ladder[step], ladder[step + 1]
-    saved_s = work_s / _speed(now) - work_s / _speed(then)
-    return -saved_s / (then - now), number, step
 
 
 def _powers_of_two(most: int) -> tuple[int, ...]:

@@ -123,6 +123,7 @@ class SqueueReader:
         self._back_off = BackOff(_LONGEST_WITHOUT_COLUMNS_S)
         self._json_until_s: float | None = None
         self._records: dict[_Row, JobRecord] = {}
+        self._jobs: tuple[JobRecord, ...] = ()
         self._details: dict[_Row, RequestDetails] = {}
         self._columns = tuple((_COLUMNS | {"shared": json_reader.capabilities.exclusive_column}).values())
 
@@ -132,10 +133,13 @@ class SqueueReader:
         if rows is None:
             return self._json_reader.jobs()
         new = [row for row in rows if row not in self._records]
+        if not new and len(rows) == len(self._records):
+            return self._jobs
         self._read_details([row for row in new if _may_be_ours(row) and _request(row) not in self._details])
         self._records = {row: self._records.get(row) or self._record(row) for row in rows}
         self._details = {key: self._details[key] for row in rows if (key := _request(row)) in self._details}
-        return with_splits(self._records.values())
+        self._jobs = with_splits(self._records.values())
+        return self._jobs
 
     def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
         """The jobs of these ids that slurmctld still knows, with every request field. Raises SlurmError."""

@@ -1,0 +1,283 @@
+"""What a cycle of rlallocd costs by the size of the site: 1,000 to 10,000 waiting jobs, up to 2,000 nodes.
+
+    python bench/daemon_scale.py [--steady 10]
+
+A controller runs against a replayed slurmctld, which prints a generated queue as squeue does: reading, knowledge,
+decisions, the store and verification are real. The time of Slurm's own programs, of slurmctld and of printing is left
+out (docs/results/slurm-load.md has it). Every waiting job is ours. An agent in the same process answers the baseline
+heuristic. The nodes are full but for one in fifty. docs/results/scale.md has figures.
+"""
+
+import argparse
+import json
+import resource
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Final, cast
+
+import msgspec
+import numpy as np
+
+from daemon_decisions import BaselineAgent, node
+from rlalloc.config import parse_config
+from rlalloc.store import Store
+from rlallocd.agent_client import AgentClient
+from rlallocd.controller import Controller
+from rlallocd.slurm import (
+    AccountingRecord,
+    ControllerConfig,
+    EndedJobs,
+    JobRecord,
+    NodeRecord,
+    PartitionRecord,
+    SiteLimits,
+    Slurm,
+    UpdatePlan,
+)
+from rlallocd.slurm.generations import capabilities_of
+from rlallocd.slurm.json_reader import JsonReader
+from rlallocd.slurm.slurm_commands import Commands
+from rlallocd.slurm.squeue_reader import SqueueReader
+
+SIZES: Final = ((1_000, 200, 200), (3_000, 600, 600), (10_000, 2_000, 2_000))
+"""Waiting jobs, running jobs, nodes of eight GPUs."""
+BURST: Final = 1_000
+POLL_S: Final = 5.0
+"""``daemon.poll_s``: while nothing is submitted, a cycle starts this often."""
+VERSION: Final = "22.05.8"
+_EMPTY: Final = "N/A"
+
+
+class ReplayedCommands(Commands):
+    """Prints a queue as squeue and scontrol do."""
+
+    def __init__(self, running: int) -> None:
+        super().__init__(timeout_s=1.0)
+        self.running = running
+        self.jobs: dict[int, dict[str, str]] = {}
+        self.printing_s = 0.0
+
+    def submit(self, number: int, now_s: int) -> None:
+        """Add jobs until there are ``number``, each deferred for rlalloc; the first ones run."""
+        for job_id in range(len(self.jobs) + 1, number + 1):
+            self.jobs[job_id] = columns_of(job_id, now_s, runs=job_id <= self.running)
+
+    def run(self, *words: str) -> str:
+        """Answer squeue, as JSON or in the columns that are asked for."""
+        began_s = time.process_time()
+        text = self._printed(words)
+        self.printing_s += time.process_time() - began_s
+        return text
+
+    def _printed(self, words: Sequence[str]) -> str:
+        if "--json" in words:
+            return json.dumps({"jobs": [in_json(columns) for columns in self.jobs.values()]})
+        columns = [column.rpartition(":")[::2] for column in words[-1].removeprefix("--Format=").split(",")]
+        wanted = [word.removeprefix("--jobs=").split(",") for word in words if word.startswith("--jobs=")]
+        ids = [int(job_id) for job_id in wanted[0]] if wanted else self.jobs
+        return "".join(
+            "".join(self.jobs[job_id].get(name, _EMPTY) + mark for name, mark in columns) + "\n" for job_id in ids
+        )
+
+    def converse(self, *words: str, lines: Sequence[str]) -> str:
+        """Answer ``scontrol show job``, a line each."""
+        del words
+        return "".join(
+            f"JobId={line.split()[-1]} JobName=train UserId=u(1) NumNodes=1 MinMemoryNode=64000M NumTasks=1\n\n"
+            for line in lines
+        )
+
+
+class ReplayedSlurm:
+    """The parts of ``rlallocd.slurm.Slurm`` that a cycle calls; no job ever starts or ends."""
+
+    def __init__(self, commands: ReplayedCommands, nodes: Sequence[NodeRecord]) -> None:
+        self.calls: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
+        self.capabilities = capabilities_of(VERSION)
+        self.config = ControllerConfig(
+            slurm_version=VERSION, cluster="bench", limits_enforced=False, gpus_accounted=True
+        )
+        self._commands = commands
+        self._reader = SqueueReader(commands, JsonReader(commands, self.capabilities))
+        self._nodes = tuple(nodes)
+
+    def time_calls(self, took: Callable[[str, float], None]) -> None:
+        """Their times say nothing here."""
+
+    def jobs(self) -> tuple[JobRecord, ...]:
+        """Read them as of a real site."""
+        return self._reader.jobs()
+
+    def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
+        """Read them as of a real site."""
+        return self._reader.read_back(job_ids)
+
+    def nodes(self) -> tuple[NodeRecord, ...]:
+        """The nodes, as they are."""
+        return self._nodes
+
+    def partitions(self) -> dict[str, PartitionRecord]:
+        """One partition."""
+        return {"gpu": PartitionRecord(name="gpu", max_time_s=None, max_nodes=None)}
+
+    def limits(self, users: Sequence[str]) -> SiteLimits:
+        """There are none."""
+        del users
+        return SiteLimits(enforced=False)
+
+    def update(self, plan: UpdatePlan) -> None:
+        """Count it; the baseline changes nothing."""
+        del plan
+        self.calls["scontrol update"] += 1
+
+    def begin(self, job_ids: Sequence[int], begin_s: float) -> None:
+        """Let jobs wait for resources."""
+        del begin_s
+        for job_id in job_ids:
+            self._commands.jobs[job_id] |= {"EligibleTime": "1000", "Reason": "Priority"}
+
+    def accounting(self, job_ids: Sequence[int], since_s: float) -> tuple[AccountingRecord, ...]:
+        """Nothing has ended."""
+        del job_ids, since_s
+        return ()
+
+    def ended_jobs(self, since_s: float, until_s: float) -> EndedJobs:
+        """Nothing has ended."""
+        del since_s
+        return EndedJobs((), until_s, 0)
+
+
+def main() -> None:
+    """Print a table, each size in a process of its own, and what the largest costs over the smallest."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--steady", type=int, default=10, help="cycles of each kind to take the median of")
+    steady = parser.parse_args().steady
+    print(f"{'waiting':>8} {'running':>8} {'nodes':>6} {'cycle':>8} {'of a core':>10} ", end="")
+    print(f"{'all rows new':>13} {f'{BURST:,} new jobs':>15} {'memory':>8}")
+    rows = []
+    for waiting, running, nodes in SIZES:
+        with ProcessPoolExecutor(1) as pool:
+            rows.append(pool.submit(measure, waiting, running, nodes, steady).result())
+        cycle_s, changed_s, burst_s, memory_mib = rows[-1]
+        print(f"{waiting:>8,} {running:>8,} {nodes:>6,} {cycle_s:>6.3f} s {cycle_s / POLL_S:>10.1%} ", end="")
+        print(f"{changed_s:>11.2f} s {burst_s:>13.2f} s {memory_mib:>4.0f} MiB", flush=True)
+    ratios = (last / first for first, last in zip(rows[0], rows[-1], strict=True))
+    print("largest over smallest: cycle {:.1f}, all rows new {:.1f}, burst {:.1f}, memory {:.1f}".format(*ratios))
+
+
+def measure(waiting: int, running: int, nodes: int, steady: int) -> tuple[float, float, float, float]:
+    """Processor time [s] of a steady cycle, of one after all priorities changed, and of a burst; memory [MiB]."""
+    random = np.random.default_rng(0)
+    commands = ReplayedCommands(running)
+    site = [
+        msgspec.structs.replace(node(number, random, 1), gpus_used=8 if number % 50 else 4) for number in range(nodes)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        config = parse_config(
+            json.dumps(
+                {
+                    "mode": "enforce",
+                    "rules": [{"name": "llm", "mode": "enforce"}],
+                    "runtime_directory": folder,
+                    "store": {"url": f"sqlite:///{folder}/store.sqlite"},
+                    "policy": {"directory": folder},
+                }
+            ),
+            "bench",
+        )
+        store = Store(config.store.url)
+        slurm = ReplayedSlurm(commands, site)
+        controller = Controller(config, cast(Slurm, slurm), store, cast(AgentClient, BaselineAgent()))
+        while len(commands.jobs) < running + waiting - BURST:
+            commands.submit(min(len(commands.jobs) + 2_000, running + waiting - BURST), int(time.time()))
+            controller.cycle()
+        commands.submit(running + waiting, int(time.time()))
+
+        def cycle_s_of_ours() -> float:
+            began_s, printing_s = time.process_time(), commands.printing_s
+            controller.cycle()
+            return time.process_time() - began_s - (commands.printing_s - printing_s)
+
+        burst_s = cycle_s_of_ours()
+        decided = controller.counters["decided_enforce"]
+        if decided != waiting:
+            raise SystemExit(f"{decided} of {waiting} jobs were decided: {dict(controller.counters)}")
+        controller.cycle()
+        cycle_s = float(np.median([cycle_s_of_ours() for _ in range(steady)]))
+        changed = []
+        for turn in range(steady):
+            for job_id, row in commands.jobs.items():
+                row["PriorityLong"] = str(2_000_000 - job_id + turn)
+            changed.append(cycle_s_of_ours())
+        store.close()
+    peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return cycle_s, float(np.median(changed)), burst_s, peak_mib
+
+
+def columns_of(job_id: int, now_s: int, *, runs: bool) -> dict[str, str]:
+    """What squeue prints of a job of one node: one that runs, or one that the plugin has just deferred."""
+    gpus = (1, 2, 4, 8)[job_id % 4]
+    deferred_s = now_s + 3600
+    tag = f"rlalloc:v=1;mode=enforce;rule=llm;class=train;begin={deferred_s};user_begin=0;ask=gpus=1-8"
+    return {
+        "JobID": str(job_id),
+        "Name": f"train-{job_id % 37}",
+        "UserName": f"u{job_id % 200}",
+        "Account": "llm",
+        "Partition": "gpu",
+        "State": "RUNNING" if runs else "PENDING",
+        "Reason": "None" if runs else "BeginTime",
+        "SubmitTime": str(now_s - 10),
+        "EligibleTime": str(now_s - 10 if runs else deferred_s),
+        "StartTime": str(now_s - 5) if runs else _EMPTY,
+        "TimeLimit": f"{1 + job_id % 40}:00:00",
+        "PriorityLong": str(1_000_000 - job_id),
+        "Nice": "0",
+        "admin_comment": "(null)" if runs else tag,
+        "NumNodes": "1",
+        "MaxNodes": "1",
+        "NumTasks": "1",
+        "NumCPUs": str(8 * gpus),
+        "QOS": "normal",
+        "MinCpus": "1",
+        "MinMemory": f"{64_000 * gpus}M",
+        "tres-alloc": f"cpu={8 * gpus},mem={64_000 * gpus}M,node=1,billing=1,gres/gpu={gpus}",
+        "NodeList": f"n{job_id % 2000}" if runs else "",
+        "tres-per-node": f"gres:gpu:{gpus}",
+        "BatchFlag": "1",
+        "ArrayJobID": str(job_id),
+        "OverSubscribe": "OK",
+    }
+
+
+def in_json(columns: dict[str, str]) -> dict[str, object]:
+    """The same job as squeue 22.05 prints it as JSON, of which a job has 2.5 KB; what is not read is padding."""
+    return {
+        "job_id": int(columns["JobID"]),
+        "name": columns["Name"],
+        "user_name": columns["UserName"],
+        "partition": columns["Partition"],
+        "job_state": columns["State"],
+        "state_reason": columns["Reason"],
+        "submit_time": int(columns["SubmitTime"]),
+        "eligible_time": int(columns["EligibleTime"]),
+        "admin_comment": columns["admin_comment"],
+        "node_count": 1,
+        "max_nodes": 1,
+        "tasks": 1,
+        "cpus": int(columns["NumCPUs"]),
+        "memory_per_node": 64_000,
+        "tres_req_str": columns["tres-alloc"],
+        "tres_per_node": columns["tres-per-node"],
+        "batch_flag": True,
+        "flags": [],
+        **{f"unread_{number}": "" for number in range(110)},
+    }
+
+
+if __name__ == "__main__":
+    main()
