@@ -11,6 +11,7 @@ import pytest
 from rlallocd import update_plans
 from rlallocd.slurm import control
 from tests.systemd import debian_slurm
+from tests.systemd.conftest import PROJECT_INSIDE
 from tests.systemd.systemd_container import Container
 from tests.systemd.test_operations_under_systemd import findings
 from tests.systemd.test_rlalloc_under_systemd import INTERCEPTS
@@ -18,6 +19,7 @@ from tests.systemd.test_rlalloc_under_systemd import INTERCEPTS
 pytestmark = pytest.mark.systemd
 
 SERVICES = ("rlallocd", "rlalloc-agent", "rlalloc-train")
+NODE_UNIT = PROJECT_INSIDE / "systemd/rlalloc-node.service"  # of compute nodes: install-site.sh does not install it
 MOST_EXPOSED = 2.0
 DAEMON = "rlallocd"
 DROP_IN = "/etc/systemd/system/rlallocd.service.d/user.conf"
@@ -87,10 +89,11 @@ def main_process(container: Container, service: str, file: str) -> str:
     return container.run("cat", f"/proc/{pid}/{file}").stdout
 
 
-@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("service", [*SERVICES, "rlalloc-node"])
 def test_units_are_exposed_little(rlalloc_container: Container, service: str) -> None:
     """By systemd's own measure, from 0 (safe) to 10."""
-    told = rlalloc_container.run("systemd-analyze", "security", "--no-pager", f"{service}.service").stdout
+    unit = ("--offline=true", str(NODE_UNIT)) if service == NODE_UNIT.stem else (f"{service}.service",)
+    told = rlalloc_container.run("systemd-analyze", "security", "--no-pager", *unit).stdout
     exposure = re.search(rf"Overall exposure level for {service}\.service: ([0-9.]+)", told)
     assert exposure is not None, told
     assert float(exposure[1]) <= MOST_EXPOSED, told

@@ -82,6 +82,7 @@ def test_folders_let_each_part_do_its_work_and_no_more(rlalloc_container: Contai
     """Slurmctld can touch wake; the agent can make its socket, and not replace what slurmctld reads."""
     container = rlalloc_container
     container.run("touch", "/run/rlalloc/wake", user="slurm")
+    assert container.run("stat", "-c", "%a %U", "/run/rlalloc/intercept").stdout == "644 rlallocd\n"
     container.run("touch", "/run/rlalloc/intercept", user="rlallocd")
     container.run("cat", "/run/rlalloc/intercept", user="slurm")
     container.run("touch", "/run/rlalloc/probe.sock", user="rlalloc")
