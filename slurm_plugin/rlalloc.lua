@@ -765,6 +765,9 @@ local function name_to_skip(job_desc, script, skipped_forms)
    if number_of(job_desc, "time_min") then
       return "time-min"
    end
+   if job_desc.environment["SLURM_ARBITRARY_NODELIST"] ~= nil then -- -m arbitrary: slurmd lays tasks out by this list
+      return "arbitrary"
+   end
    if skipped_forms["ntasks-per-gpu"] and number_of(job_desc, "ntasks_per_tres") then
       return "ntasks-per-gpu"
    end
@@ -929,16 +932,83 @@ end
 
 -- What is done to the job
 
---- Whether the job asks for a number of tasks, or for --hint, which makes Slurm count them.
--- Where it does not, Slurm adds task counts to its environment once an update has named them, and the TaskProlog
--- takes them away again.
-local function asks_for_tasks(job_desc)
-   for _, field in ipairs({"num_tasks", "ntasks_per_node", "ntasks_per_tres", "threads_per_core"}) do
+--- Whether a number was asked for in one of the fields.
+local function asks_for_any(job_desc, fields)
+   for _, field in ipairs(fields) do
       if (number_of(job_desc, field) or 0) > 0 then
          return true
       end
    end
-   return job_desc.environment["SLURM_NTASKS"] ~= nil
+   return false
+end
+
+--- Whether the job asks for a number of tasks, or for --hint, which makes Slurm count them.
+-- Where it does not, Slurm adds task counts to its environment once an update has named them, and the TaskProlog
+-- takes them away again.
+local function asks_for_tasks(job_desc, leaked)
+   if asks_for_any(job_desc, {"num_tasks", "ntasks_per_node", "ntasks_per_tres", "threads_per_core"}) then
+      return true
+   end
+   return job_desc.environment["SLURM_NTASKS"] ~= nil and not leaked:find(" SLURM_NTASKS=", 1, true)
+end
+
+--- A test whether the job asks for GPUs in this field, as many as the variable of the environment says.
+local function asks_for_gpus_by(field)
+   return function(job_desc, value)
+      for item in (text_of(job_desc, field) or ""):sub(1, FIELD_BYTES):gmatch("[^,]+") do
+         if (":" .. item:gsub("[=/]", ":")):sub(-#value - 1) == ":" .. value then
+            return true
+         end
+      end
+      return false
+   end
+end
+
+local function asks_by(numbers, texts)
+   return function(job_desc)
+      for _, field in ipairs(texts or {}) do
+         if text_of(job_desc, field) ~= nil then
+            return true
+         end
+      end
+      return asks_for_any(job_desc, numbers)
+   end
+end
+
+--- By variable that the TaskProlog sets: whether the job asks for it itself.
+local ASKS_ITSELF = {
+   SLURM_NTASKS = asks_by({"num_tasks", "ntasks_per_node", "ntasks_per_tres"}),
+   SLURM_NPROCS = asks_by({"num_tasks", "ntasks_per_node", "ntasks_per_tres"}),
+   SLURM_NTASKS_PER_NODE = asks_by({"ntasks_per_node"}),
+   SLURM_NTASKS_PER_GPU = asks_by({"ntasks_per_tres"}),
+   SLURM_GPUS = asks_for_gpus_by("tres_per_job"),
+   SLURM_GPUS_PER_NODE = asks_for_gpus_by("tres_per_node"),
+   SLURM_GPUS_PER_TASK = asks_for_gpus_by("tres_per_task"),
+   SLURM_CPUS_PER_GPU = asks_by({}, {"cpus_per_tres"}),
+   SLURM_MEM_PER_NODE = function(job_desc)
+      return number_of(job_desc, "min_mem_per_node") ~= nil -- --mem=0 is all of it
+   end,
+   SLURM_TRES_PER_TASK = asks_by({"cpus_per_task"}, {"tres_per_task"}),
+   SLURM_TRES_BIND = asks_by({"ntasks_per_tres"}, {"tres_bind", "tres_per_task"}),
+}
+
+--- What a job that is submitted from inside one of ours inherits of its size, as " NAME=value NAME=value"; its
+-- TaskProlog takes these away. What the job asks for itself is its own: sbatch has written that over it.
+local function leaked_from_another(job_desc)
+   local environment = job_desc.environment
+   local set = environment["SLURM_SET_BY_RLALLOC"]
+   if set == nil then
+      return ""
+   end
+   local leaked = ""
+   for name, value in set:sub(1, FIELD_BYTES):gmatch(" (SLURM_[%u_]+)=([%w_:=,./-]+)") do
+      local asks = ASKS_ITSELF[name]
+      if asks ~= nil and environment[name] == value and not asks(job_desc, value) then
+         leaked = leaked .. " " .. name .. "=" .. value
+      end
+   end
+   environment["RLALLOC_LEAKED"] = leaked
+   return leaked
 end
 
 --- Wake the daemon: it watches for a writer closing the file. Nothing is written, so that the file cannot grow
@@ -952,7 +1022,7 @@ end
 
 --- Tag the job, and defer it where the mode is enforce. begin_time comes last, so that nothing half-done is deferred.
 -- A skipped job is only tagged, for the daemon to record why.
-local function intercept_job(job_desc, rule, class, words, reading, planned, now, grace, skip)
+local function intercept_job(job_desc, rule, class, words, reading, planned, now, grace, skip, leaked)
    local user_begin = number_of(job_desc, "begin_time") or 0
    local admin_comment = text_of(job_desc, "admin_comment")
    local enforce = rule.mode == "enforce" and skip == nil
@@ -969,7 +1039,7 @@ local function intercept_job(job_desc, rule, class, words, reading, planned, now
    end
    if enforce then
       job_desc.environment["RLALLOC_JOB"] = "1"
-      if not asks_for_tasks(job_desc) then
+      if not asks_for_tasks(job_desc, leaked) then
          job_desc.environment["RLALLOC_NO_TASKS"] = "1"
       end
       if planned then
@@ -985,8 +1055,12 @@ end
 
 local function handle(job_desc, part_list)
    local script = text_of(job_desc, "script")
-   if script == nil or not asks_for_gpus(job_desc) then
-      return -- interactive, or no GPUs
+   if script == nil then
+      return -- interactive
+   end
+   local leaked = leaked_from_another(job_desc) -- whatever job it is, and whether or not rlallocd runs
+   if not asks_for_gpus(job_desc) then
+      return
    end
    local now = os.time()
    local intercept = valid_intercept(now)
@@ -1017,7 +1091,7 @@ local function handle(job_desc, part_list)
    end
    local skip = name_to_skip(job_desc, script, intercept.skipped_forms)
    local reading, planned = reading_of(code, places, whole, intercept)
-   intercept_job(job_desc, rule, class, words, reading, planned, now, intercept.grace, skip)
+   intercept_job(job_desc, rule, class, words, reading, planned, now, intercept.grace, skip, leaked)
    if skip ~= nil then
       return
    end

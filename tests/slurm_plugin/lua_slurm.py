@@ -46,7 +46,7 @@ local function recorder(kind, fields)
    })
 end
 local rlalloc = dofile(arg[1])
-local environment = recorder("environment", {})
+local environment = recorder("environment", type(JOB) == "table" and JOB.environment or {})
 for round = 1, ROUNDS do
    local job_desc = recorder("write", JOB)
    if type(JOB) == "table" then JOB.environment = environment else job_desc = JOB end

@@ -38,7 +38,22 @@ srun sh -c 'echo "task $SLURM_PROCID of $SLURM_NTASKS on $SLURM_NNODES gpus $CUD
     > "$HOME/$SLURM_JOB_ID.tasks" 2>&1
 : torchrun train.py
 """
+ORDINARY_WITH_A_STEP = SCRIPT.replace("torchrun", "make").replace("#RLALLOC", "#")
 ORDINARY = '#!/bin/sh\nenv > "$HOME/$SLURM_JOB_ID.environment"\n# torchrun\n'
+
+
+# Submits jobs of its own, which inherit all of its environment, or what --export=NONE leaves of it.
+OUTER = (
+    SCRIPT
+    + """
+cd "$HOME"
+for name in ordinary ours; do
+    sbatch --parsable --time=5 -N1 --gres=gpu:1 --mem-per-cpu=300 $name.sh > from-inside-$name.id
+    sbatch --parsable --time=5 --export=NONE -n1 --gpus=1 --mem=400 $name.sh > bare-$name.id
+done
+"""
+)
+INNER = {"from-inside": "-N1 --gres=gpu:1 --mem-per-cpu=300", "bare": "--export=NONE -n1 --gpus=1 --mem=400"}
 
 
 class Size(NamedTuple):
@@ -87,7 +102,11 @@ UNCHANGED = {
     "all per GPU": "-N1 --gpus=2 --cpus-per-gpu=2 --mem-per-gpu=500",
     "tasks by GPU": "-n 2 --ntasks-per-gpu=1",
     "uneven": "-N2 --gpus=3",
+    "uneven, with memory": "-N2 --gpus=3 --mem=4000",
+    "a binding that does not come out even": "-N1 --gpus=4 -n 3 --gpu-bind=per_task:1 --mem=4000",
+    "fewer GPUs than asked for": "-N1 --gpus=4 --gpus-per-task=2 -c 2 --mem=4000",  # an oddity of Slurm 22.05
 }
+REFUSED_LATER = "fewer GPUs than asked for"
 UNTOUCHED = {
     "ordinary": (ORDINARY, "--gres=gpu:1"),
     "no GPUs": (SCRIPT, "-n 1"),
@@ -134,11 +153,20 @@ class Jobs:
         fields["AdminComment"] = comment[1].strip() if comment else ""
         return {"TRES": fields.get("AllocTRES", ""), **fields}  # 22.05 has TRES alone
 
+    def is_accepted(self, name: str) -> bool:
+        """Whether this version of Slurm accepts such a job at all."""
+        return name != REFUSED_LATER or self.capabilities.release == "22.05"
+
     def skip_where_skipped(self, options: str) -> None:
         """Where an update would break a form of submission, the plugin leaves such jobs alone."""
         for form in self.capabilities.skipped_forms:
             if f"--{form}" in options:
                 pytest.skip(f"updates break --{form} in Slurm {self.capabilities.release}, so the plugin skips it")
+
+    def resize(self, name: str, size: Size) -> None:
+        """Change a pending job as rlallocd does, with its note."""
+        comment = f"AdminComment={self.at_submission[name]['AdminComment']} rlalloc-decision:test"
+        self.site.run(["scontrol", "update", f"job={self.ids[name]}", comment, *size.update()])
 
     def environment(self, name: str) -> dict[str, str]:
         text = (self.site.home(USER) / f"{self.ids[name]}.environment").read_text()
@@ -175,7 +203,8 @@ def jobs() -> Iterator[Jobs]:
 
 
 def submit_all(jobs: Jobs) -> None:
-    for name, options in UNCHANGED.items():
+    unchanged = {name: options for name, options in UNCHANGED.items() if jobs.is_accepted(name)}
+    for name, options in unchanged.items():
         jobs.submit(f"control: {name}", SCRIPT, options)
     jobs.intercept(expires_in_s=-1)
     jobs.submit("expired", SCRIPT, "--gres=gpu:1")
@@ -185,14 +214,36 @@ def submit_all(jobs: Jobs) -> None:
     jobs.submit("deferred", SCRIPT, "--gres=gpu:1")
     jobs.submit("begins tomorrow", SCRIPT, "--gres=gpu:1 --begin=now+1day")
     jobs.submit("held", SCRIPT, "--gres=gpu:1 --hold")
-    for name, options in UNCHANGED.items():
+    for name, options in unchanged.items():
         jobs.submit(f"marked: {name}", SCRIPT, options)
     for name, (script, options) in UNTOUCHED.items():
         jobs.submit(name, script, options)
     jobs.intercept(grace_s=LONG_GRACE_S)
     for name, (options, size) in RESIZED.items():
-        job_id = jobs.submit(name, SCRIPT, options)
-        jobs.site.run(["scontrol", "update", f"job={job_id}", *size.update()])
+        jobs.submit(name, SCRIPT, options)
+        jobs.resize(name, size)
+    submit_from_inside(jobs)
+
+
+def submit_from_inside(jobs: Jobs) -> None:
+    """Jobs from inside one that is resized, and the same jobs from outside."""
+    home = jobs.site.home(USER)
+    texts = {"ordinary": ORDINARY_WITH_A_STEP, "ours": SCRIPT}
+    # --export=NONE leaves neither, and holds for srun, too.
+    exports = f"export SLURM_EXPORT_ENV=ALL HOME={home} PATH={jobs.site.environment()['PATH']}"
+    scripts = {kind: text.replace("\nenv", f"\n{exports}\nenv") for kind, text in texts.items()}
+    for kind, script in scripts.items():
+        (home / f"{kind}.sh").write_text(script)
+    jobs.submit("outer", OUTER, "-N1 --gpus=8 -n 8 --gpus-per-task=1 -c 1 --mem-per-cpu=500")
+    jobs.resize("outer", Size(1, 2, 2, 2))
+    jobs.intercept(grace_s=1)
+    for kind, script in scripts.items():
+        for how, options in INNER.items():
+            jobs.submit(f"outside {how} {kind}", script, options)
+    jobs.site.wait_for_states([jobs.ids["outer"]], ENDED, timeout_s=180)
+    for kind in scripts:
+        for how in INNER:
+            jobs.ids[f"{how} {kind}"] = int((home / f"{how}-{kind}.id").read_text())
 
 
 def test_llm_job_is_tagged_and_deferred_but_not_held(jobs: Jobs) -> None:
@@ -333,10 +384,12 @@ def test_resized_job_sees_what_it_got(jobs: Jobs, name: str) -> None:
 def test_job_that_was_not_resized_keeps_its_environment(jobs: Jobs, name: str) -> None:
     """The same as without rlalloc, but for the variables that are its own and those of this one job."""
     jobs.skip_where_skipped(UNCHANGED[name])
+    if not jobs.is_accepted(name):
+        pytest.skip(f"Slurm {jobs.capabilities.release} refuses such a job")
 
     def comparable(values: dict[str, str]) -> dict[str, str]:
         own = re.compile(
-            "RLALLOC_|SLURM_(JOB_?ID|JOB_(START_TIME|END_TIME|SLUID)|TASK_PID|.*NODELIST|TOPOLOGY_ADDR|JOB_GPUS|GPUS_ON_NODE)|SLURMD_"
+            "RLALLOC_|SLURM_(SET_BY_RLALLOC|JOB_?ID|JOB_(START_TIME|END_TIME|SLUID)|TASK_PID|.*NODELIST|TOPOLOGY_ADDR|JOB_GPUS|GPUS_ON_NODE)|SLURMD_"
         )
         return {key: value for key, value in values.items() if not own.match(key)}
 
@@ -345,7 +398,8 @@ def test_job_that_was_not_resized_keeps_its_environment(jobs: Jobs, name: str) -
     assert "RLALLOC_GPUS" in marked
     tasks = jobs.tasks(f"marked: {name}")
     assert tasks
-    assert all(line.startswith("task ") for line in tasks)
+    # What srun itself refuses in a job as submitted (fewer GPUs than asked for), it refuses here too.
+    assert {line.split()[0] for line in tasks} == {line.split()[0] for line in jobs.tasks(f"control: {name}")}
     assert len(tasks) == len(jobs.tasks(f"control: {name}"))
 
 
@@ -363,6 +417,27 @@ def test_job_submitted_from_a_step_is_adapted_too(jobs: Jobs) -> None:
     environment = jobs.environment("inner")
     assert environment["SLURM_STEP_ID"] in ("0", "-5")  # 26.05 has a number for the batch step
     assert environment["RLALLOC_GPUS"] == "1"
+
+
+@pytest.mark.parametrize("kind", ["ordinary", "ours"])
+@pytest.mark.parametrize("how", INNER)
+def test_job_submitted_from_inside_a_resized_one_sees_only_its_own(jobs: Jobs, how: str, kind: str) -> None:
+    """The same job from outside has the same size in its environment, and the same tasks."""
+    assert jobs.show("outer")["JobState"] == "COMPLETED"
+    assert jobs.environment("outer")["RLALLOC_GPUS"] == "2"
+    # slurmd corrects SLURM_CPUS_PER_TASK by itself, though it stays set where the job asks for none.
+    names = re.compile(r"RLALLOC_|SLURM_(N?TASKS|NPROCS|GPUS|CPUS_PER_GPU|MEM_PER|NTASKS_PER|TRES)")
+    inside, outside = (
+        {key: value for key, value in jobs.environment(name).items() if names.match(key)}
+        for name in (f"{how} {kind}", f"outside {how} {kind}")
+    )
+    outer = str(jobs.ids["outer"])
+    assert not jobs.environment(f"{how} {kind}").get("SLURM_SET_BY_RLALLOC", "").startswith(outer)
+    assert inside == outside
+    assert ("RLALLOC_GPUS" in inside) == (kind == "ours")
+    for name in (f"{how} {kind}", f"outside {how} {kind}"):
+        (task,) = jobs.tasks(name)
+        assert re.fullmatch(r"task 0 of 1 on 1 gpus \d", task)
 
 
 def test_nothing_went_wrong_in_slurmctld(jobs: Jobs) -> None:

@@ -100,6 +100,43 @@ def submitted(interpreter: str, runtime: Path) -> Callable[..., Submitted]:
 # What it writes
 
 
+SET_BY_ANOTHER = {
+    "SLURM_SET_BY_RLALLOC": "7 SLURM_NTASKS=2 SLURM_GPUS=2 SLURM_GPUS_PER_NODE=a100:2 SLURM_MEM_PER_NODE=900 HOME=/x",
+    "SLURM_NTASKS": "2",
+    "SLURM_GPUS": "8",
+    "SLURM_GPUS_PER_NODE": "a100:2",
+    "SLURM_MEM_PER_NODE": "900",
+    "HOME": "/x",
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "leaked"),
+    [
+        ({}, "SLURM_NTASKS SLURM_GPUS_PER_NODE SLURM_MEM_PER_NODE"),  # of SLURM_GPUS sbatch has written its own
+        ({"num_tasks": 2.0}, "SLURM_GPUS_PER_NODE SLURM_MEM_PER_NODE"),
+        ({"tres_per_node": "gres/gpu:a100:2,gres/nvme:1"}, "SLURM_NTASKS SLURM_MEM_PER_NODE"),
+        ({"min_mem_per_node": 900.0}, "SLURM_NTASKS SLURM_GPUS_PER_NODE"),
+        ({"tres_per_node": None}, "SLURM_NTASKS SLURM_GPUS_PER_NODE SLURM_MEM_PER_NODE"),  # none of ours
+    ],
+)
+def test_what_a_job_inherits_from_another_one_of_ours_is_named(
+    submitted: Callable[..., Submitted], runtime: Path, fields: dict[str, Any], leaked: str
+) -> None:
+    """What it asks for itself is its own, though the other job has as much. rlallocd need not run for that."""
+    for _ in range(2):
+        job = submitted(environment=SET_BY_ANOTHER, **fields)
+        found = job.environment["RLALLOC_LEAKED"].split()
+        assert " ".join(pair.partition("=")[0] for pair in found) == leaked
+        assert all(pair.partition("=")[2] == SET_BY_ANOTHER[pair.partition("=")[0]] for pair in found)
+        (runtime / "intercept").unlink(missing_ok=True)
+
+
+def test_task_counts_of_another_job_are_no_wish_of_this_one(submitted: Callable[..., Submitted]) -> None:
+    assert submitted(environment=SET_BY_ANOTHER).environment["RLALLOC_NO_TASKS"] == "1"
+    assert "RLALLOC_NO_TASKS" not in submitted(environment={"SLURM_NTASKS": "2"}).environment
+
+
 def test_llm_job_is_tagged_and_deferred(submitted: Callable[..., Submitted]) -> None:
     """Tag, begin time and mark, and nothing else: neither priority nor sizes."""
     job = submitted()
@@ -158,6 +195,7 @@ def test_hold_stays_the_users(submitted: Callable[..., Submitted]) -> None:
         ({"cron_job": True}, "scrontab"),
         ({"reservation": "maintenance"}, "reservation"),
         ({"time_min": 60.0}, "time-min"),
+        ({"environment": {"SLURM_ARBITRARY_NODELIST": "n1,n2"}}, "arbitrary"),
         ({"script": SCRIPT.replace("-N1", "-N1 --deadline=now+1hour")}, "deadline"),
     ],
 )

@@ -3,6 +3,8 @@
 import subprocess
 from pathlib import Path
 
+import pytest
+
 PROLOG = Path(__file__).parents[2] / "slurm_plugin" / "task_prolog"
 RESIZED = {
     "RLALLOC_JOB": "1",
@@ -105,3 +107,69 @@ def test_a_task_is_told_that_it_was_called() -> None:
     """`rlalloc doctor --nodes` asks; whatever else the task is."""
     assert prolog(RLALLOC_PROBE="1") == {"RLALLOC_PROBE": "seen"}
     assert prolog(RLALLOC_PROBE="0") == {}
+
+
+ASKED_FOR = {"SLURM_GPUS": "4", "SLURM_NTASKS": "3", "SLURM_TRES_BIND": "gres/gpu:per_task:1", "RLALLOC_GPUS": "9"}
+OWN = "JobId=7 AdminComment=rlalloc:v=1;mode=enforce"
+
+
+def with_record(tmp_path: Path, record: str | None, **environment: str) -> dict[str, str | None]:
+    """What it changes with a scontrol that prints ``record``, or fails; uneven tasks on one node of 2 GPUs."""
+    answer = "exit 1" if record is None else f"cat <<'END'\n{record}\nEND"
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\n{answer}\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    node = RESIZED | {"SLURM_JOB_NUM_NODES": "1", "SLURM_TASKS_PER_NODE": "3", "SLURM_JOB_ID": "7"}
+    return prolog(**node | ASKED_FOR | environment, PATH=f"{tmp_path}:/usr/bin:/bin")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        f"{OWN} TresPerNode=gres:gpu:2",
+        f"{OWN} rlalloc-decision:a TresPerJob=gres:gpu:4",
+        f"{OWN} rlalloc-decision:a TresPerTask=cpu=2,gres/gpu:2",
+    ],
+    ids=["never changed", "has its request back", "has its request back, by task"],
+)
+def test_a_job_that_was_not_resized_keeps_what_sbatch_wrote(tmp_path: Path, record: str) -> None:
+    found = with_record(tmp_path, record)
+    assert not {"SLURM_GPUS", "SLURM_NTASKS", "SLURM_TRES_BIND"} & set(found)
+    assert (found["RLALLOC_GPUS"], found["SLURM_SET_BY_RLALLOC"]) == ("2", "7 ")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [f"{OWN} rlalloc-decision:a TresPerNode=gres:gpu:2 TresPerTask=cpu=2", "JobId=7 AdminComment=another's", None],
+    ids=["resized", "no tag of ours", "no answer"],
+)
+def test_a_job_that_may_be_resized_is_repaired(tmp_path: Path, record: str | None) -> None:
+    """One that is, and keeps what sbatch wrote, would fail."""
+    found = with_record(tmp_path, record)
+    assert (found["SLURM_GPUS"], found["SLURM_TRES_BIND"]) == ("2", None)
+    made = (found["SLURM_SET_BY_RLALLOC"] or "").split()
+    assert made[0] == "7"
+    assert {"SLURM_GPUS=2", "SLURM_NTASKS=3", "SLURM_MEM_PER_NODE=65536"} <= set(made)
+
+
+INSIDE = {
+    "SLURM_JOB_ID": "8",
+    "SLURM_SET_BY_RLALLOC": "7 SLURM_GPUS=2 SLURM_NTASKS=3",
+    "RLALLOC_GPUS": "2",
+    "RLALLOC_RUNTIME_DIRECTORY": "/run/site",
+    "SLURM_GPUS": "2",
+    "SLURM_NTASKS": "5",
+}
+
+
+def test_a_job_from_inside_another_forgets_that_one() -> None:
+    """Also one that is none of ours; what slurmd has set since is its own, and what is nobody's name stays."""
+    leaked = " SLURM_GPUS=2 SLURM_NTASKS=3 LD_PRELOAD=x"
+    found = prolog(**INSIDE, RLALLOC_LEAKED=leaked, LD_PRELOAD="x", PATH="/usr/bin:/bin")
+    assert set(found.values()) == {None}
+    assert {"RLALLOC_GPUS", "RLALLOC_DP", "RLALLOC_LEAKED", "SLURM_SET_BY_RLALLOC", "SLURM_GPUS"} <= set(found)
+    assert not {"SLURM_NTASKS", "LD_PRELOAD", "RLALLOC_RUNTIME_DIRECTORY"} & set(found)
+    assert "SLURM_GPUS" not in prolog(**INSIDE)  # what it asks for itself is not in the list
+
+
+def test_steps_of_the_job_itself_forget_nothing() -> None:
+    assert prolog(**INSIDE | {"SLURM_JOB_ID": "7"}, SLURM_STEP_ID="0") == {}

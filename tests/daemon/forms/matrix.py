@@ -70,8 +70,13 @@ SKIPPED: Final[dict[str, tuple[str, str]]] = {
     "--deadline": (f"-N1 {PLAIN} --deadline=now+9hours", "deadline"),
     "--time-min": (f"-N1 {PLAIN} --time-min=1", "time-min"),
     "--reservation": (f"-N1 {PLAIN} --reservation=forms", "reservation"),
-    "--overcommit": ("-N1 --gres=gpu:2 -n 4 --overcommit --mem=4000", "overcommit"),
+    "--overcommit": ("-N1 --gres=gpu:2 -n 4 --overcommit --gpu-bind=per_task:1 --mem=4000", "overcommit"),
     "--ntasks-per-socket": ("-N1 --gres=gpu:2 -n 2 --ntasks-per-socket=1 --mem=4000", "tasks-per-socket"),
+    "--gpus with --gpus-per-node": (
+        "-N2 --gpus=4 --gpus-per-node=2 -c 2 --mem=4000",
+        "several-gpu-options",
+    ),
+    "-m arbitrary": ("-n 2 --gpus-per-node=2 -m arbitrary -w n1,n2 -c 2 --mem=4000", "arbitrary"),
     "unequal nodes": ("-N2 -n 3 --gres=gpu:2 --mem=4000", "uneven"),
     "no GPUs": ("-N1 -c 2 --mem=4000", "no-gpus"),
 }

@@ -164,7 +164,7 @@ class Matrix:
         try:
             if cell.change == RESTORED:
                 self.control.update(plan_update(record, SHRINK(request, form), comment))
-                self.control.update(plan_restoration(record, record.admin_comment))
+                self.control.update(plan_restoration(record, comment))
             else:
                 self.control.update(plan_update(record, cell.size, comment))
         except SlurmError as err:

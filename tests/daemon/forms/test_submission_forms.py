@@ -61,6 +61,13 @@ def test_a_form_that_is_not_resized_is_skipped_by_name_and_runs(matrix: Matrix, 
     assert allocated(cell)[0] >= 1
 
 
+def test_a_job_that_was_not_resized_keeps_its_binding(matrix: Matrix) -> None:
+    """Though its tasks do not come out even with its GPUs: the TaskProlog used to take such a binding away."""
+    (run,) = matrix.cells["--overcommit", AS_SUBMITTED].runs
+    assert run.batch["RLALLOC_GPUS"] == "2"
+    assert {"per_task:1", "gres/gpu:per_task:1"} & {run.batch.get(f"SLURM_{name}_BIND") for name in ("GPU", "TRES")}
+
+
 def test_a_held_job_was_changed_and_stayed_held(matrix: Matrix) -> None:
     assert matrix.held
     assert all(matrix.held)
