@@ -239,7 +239,7 @@ remove_all() {
     tell_systemd daemon-reload
     for script in task_prolog task_epilog; do
         if is_called "$script"; then
-            say "kept $PLUGIN/$script: slurm.conf, or the script that it names, calls it: jobs would fail without it" >&2
+            say "kept $PLUGIN/$script: slurm.conf, or the script that it names, calls it: without it jobs fail (task_prolog), or log an error" >&2
             status=1
         fi
     done
