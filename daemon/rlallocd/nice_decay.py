@@ -18,8 +18,9 @@ from rlalloc.store import JobHistory, Store
 from rlalloc.urgency import nice_left, steps_taken
 from rlallocd.interval import Interval
 from rlallocd.job_tag import has_note, read_tag
+from rlallocd.job_updates import BATCH
+from rlallocd.journal_entries import added_nice
 from rlallocd.slurm import JobRecord, Slurm, UpdateRefused
-from rlallocd.transactions import BATCH, added_nice
 from rlallocd.verification import AddedNice
 
 _log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from rlalloc.job import Allocation
 from rlalloc.store import Application, Decision, Store
 from rlalloc.tres import parse_tres
 from rlalloc_testbed import USER, Installation, install
-from rlallocd import transactions
+from rlallocd import job_updates, transactions
 from rlallocd.candidates import Candidate, find_candidates, find_deferred
 from rlallocd.intercept import write_intercept
 from rlallocd.job_tag import Tag
@@ -118,7 +118,7 @@ def engine(daemon_site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engin
 
 def test_a_burst_is_updated_read_back_and_begun_in_batches(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seven jobs in batches of three; the last one's user lowers its time limit after the decision."""
-    monkeypatch.setattr(transactions, "BATCH", 3)
+    monkeypatch.setattr(job_updates, "BATCH", 3)
     jobs = [engine.installation.submit(JOB) for _ in range(7)]
     decided = [engine.decide(candidate, gpus_per_node=1, cpus_per_task=8) for candidate in engine.candidates(*jobs)]
     assert [decision.job_id for _, decision in decided] == jobs

@@ -1,0 +1,74 @@
+"""The calls that change jobs in slurmctld: one update a job, one reading and one release a batch.
+
+A refusal is an answer: what a job is by now shows in the next reading. A sign of life follows each call, for each may
+take as long as its time limit.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
+
+from rlallocd.slurm import JobRecord, Slurm, UpdatePlan, UpdateRefused
+
+_log = logging.getLogger(__name__)
+
+BATCH: Final = 50
+"""Jobs that are updated, then read back in one call and let go in one more: a burst is let go batch by batch."""
+
+_Item = TypeVar("_Item")
+
+
+class JobUpdates:
+    """``progress`` is called after each call of Slurm's."""
+
+    def __init__(self, slurm: Slurm, progress: Callable[[], None]) -> None:
+        self._slurm = slurm
+        self._progress = progress
+
+    def update(self, plan: UpdatePlan) -> str:
+        """Send one update; return why it was refused, or an empty string. Raises SlurmUnavailable.
+
+        The read-back shows its result. Without an answer nothing more is sent in this cycle: a slow slurmctld may
+        still carry the update out.
+        """
+        try:
+            self._slurm.update(plan)
+        except UpdateRefused as err:
+            _log.warning("job %d: update refused: %s", plan.job_id, err, extra={"job_id": plan.job_id})
+            return str(err)
+        finally:
+            self._progress()
+        return ""
+
+    def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
+        """The jobs that slurmctld still knows, by id. Raises SlurmError."""
+        try:
+            return self._slurm.read_back(job_ids)
+        finally:
+            self._progress()
+
+    def begin(self, jobs: Sequence[tuple[int, float]]) -> bool:
+        """Let jobs go, in one call per batch except those with a later begin time of their own; whether all went."""
+        now_s = time.time()
+        at_once = [job_id for job_id, begin_s in jobs if begin_s <= now_s]
+        calls = [*((batch, 0.0) for batch in in_batches(at_once)), *(([job], at) for job, at in jobs if at > now_s)]
+        refused = [job_ids for job_ids, begin_s in calls if not self._begin_at(job_ids, begin_s)]
+        return not refused
+
+    def _begin_at(self, job_ids: Sequence[int], begin_s: float) -> bool:
+        """Begin jobs. One that was cancelled or started meanwhile is no error: the next reading shows it."""
+        try:
+            self._slurm.begin(job_ids, begin_s)
+        except UpdateRefused as err:
+            _log.info("cannot let all of %d jobs go: %s", len(job_ids), err)
+            return False
+        finally:
+            self._progress()
+        return True
+
+
+def in_batches(items: Iterable[_Item]) -> list[list[_Item]]:
+    """Items in the portions in which jobs are updated, read back and let go."""
+    every = list(items)
+    return [every[first : first + BATCH] for first in range(0, len(every), BATCH)]

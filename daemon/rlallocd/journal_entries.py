@@ -1,0 +1,152 @@
+"""What an entry of the journal says: the update that it stands for, how to compare it, and how to take it back.
+
+Pure functions of an entry, Slurm's record of its job, and the clock.
+"""
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from rlalloc.job import Allocation
+from rlalloc.llm.parallel_layouts import ParallelPlan
+from rlalloc.store import Application, Decision
+from rlallocd.candidates import Candidate
+from rlallocd.job_tag import read_tag, with_note, with_plan_note
+from rlallocd.request_sizes import Skipped, size_of
+from rlallocd.slurm import JobRecord, UpdatePlan
+from rlallocd.update_plans import plan_nice, plan_restoration, plan_update
+from rlallocd.verification import (
+    AddedNice,
+    Verification,
+    limit_is_ours,
+    same_minutes,
+    verify_pending,
+    verify_started,
+)
+
+
+def changes_job(candidate: Candidate, decision: Decision) -> bool:
+    """Whether a decision is an update of its job."""
+    if candidate.mode != "enforce" or decision.allocation is None:
+        return False
+    # A re-decision always brings another size.
+    return candidate.begun or decision.allocation != decision.request or bool(decision.nice)
+
+
+def entry_of(candidate: Candidate, decision: Decision) -> Application:
+    """The entry for a decision that changes its job, still without an id."""
+    if decision.allocation is None:
+        raise ValueError("only a decision with an allocation can be applied")
+    return Application(
+        id=0,
+        decision_id=decision.id,
+        job_id=decision.job_id,
+        state="intended",
+        original=_size_before(candidate, decision),
+        intended=decision.allocation,
+        begin_s=candidate.begin_s,
+        detail="",
+        changed_s=time.time(),
+        begins=candidate.deferred_by_us,
+        record=msgspec.json.encode(candidate.job).decode(),
+        own_nice=candidate.job.nice if decision.nice else None,
+        added_nice=decision.nice or None,
+    )
+
+
+def _size_before(candidate: Candidate, decision: Decision) -> Allocation:
+    """The size that a job has now, on the fewest nodes that it accepts; if its nodes differ, the decision's request.
+
+    The same holds for a job that keeps its request: only its nice changes.
+    """
+    if not candidate.begun and decision.allocation == decision.request:
+        return decision.request
+    try:
+        return size_of(candidate.job)
+    except Skipped:
+        return decision.request
+
+
+def taking_back(begun: Sequence[Application], why: str) -> Application:
+    """The entry that takes back all updates of a job (``begun``, oldest first, at least one), still without an id."""
+    with_nice = next((each for each in begun if each.added_nice), begun[-1])
+    return msgspec.structs.replace(
+        begun[-1],
+        state="restoring",
+        original=begun[0].original,
+        record=begun[0].record,
+        own_nice=with_nice.own_nice,
+        added_nice=with_nice.added_nice,
+        begins=False,
+        detail=why,
+        changed_s=time.time(),
+    )
+
+
+def record_before(application: Application) -> JobRecord | None:
+    """Slurm's record before the update; None if a version with another record wrote the journal."""
+    try:
+        return msgspec.json.decode(application.record, type=JobRecord) if application.record else None
+    except msgspec.DecodeError:
+        return None
+
+
+def verify(job: JobRecord, application: Application) -> Verification:
+    """Whether a pending job is as decided, as submitted, or neither."""
+    return verify_pending(
+        job, application.original, application.intended, record_before(application), added_nice(application)
+    )
+
+
+def verify_as_started(job: JobRecord, application: Application) -> Verification:
+    """Likewise of a job that runs or has run."""
+    return verify_started(job, application.original, application.intended, record_before(application))
+
+
+def added_nice(application: Application) -> AddedNice | None:
+    """What an application adds to a job's nice; None if it leaves the nice alone."""
+    if application.own_nice is None or application.added_nice is None:
+        return None
+    return AddedNice(application.own_nice, application.added_nice)
+
+
+def parallel_plan_of(decision: Decision) -> ParallelPlan | None:
+    """How a decision divides the job's GPUs into ranks; None where too little was known for a plan."""
+    return decision.circumstances.plan if decision.circumstances is not None else None
+
+
+def update_for(application: Application, job: JobRecord, parallel: ParallelPlan | None) -> UpdatePlan:
+    """The one message that makes a job what was decided, with a note of the decision in its AdminComment."""
+    comment = with_plan_note(with_note(job.admin_comment, application.decision_id), parallel)
+    nice = added_nice(application)
+    if nice is not None and application.intended == application.original:
+        return plan_nice(job, nice.own + nice.added, comment)
+    plan = plan_update(job, application.intended, comment)
+    if same_minutes(application.intended.time_limit_s, job.time_limit_s):
+        plan = plan.without("TimeLimit")
+    return plan if nice is None else plan.with_nice(nice.own + nice.added)
+
+
+def restoration_for(application: Application, job: JobRecord) -> UpdatePlan:
+    """The whole request again. Time limit and nice are included only if they are ours: what others set stays."""
+    before, nice = record_before(application), added_nice(application)
+    if nice is not None and application.intended == application.original:
+        return plan_nice(job, nice.own, job.admin_comment)
+    if before is None:
+        plan = plan_update(job, application.original, job.admin_comment)
+    else:
+        plan = plan_restoration(before, job.admin_comment)
+    if not limit_is_ours(job, application.original, application.intended):
+        plan = plan.without("TimeLimit")
+    return plan if nice is None or not nice.is_in(job) else plan.with_nice(nice.own)
+
+
+def is_deferred(job: JobRecord, application: Application) -> bool:
+    """Whether a job is still deferred by us, and not by a begin time that its user or Slurm (a requeue) has set.
+
+    One whose grace is over may begin already. To let it go again would reset the age in its priority.
+    """
+    before = record_before(application) or job
+    tag = read_tag(before.admin_comment) or read_tag(job.admin_comment)
+    return application.begins and tag is not None and tag.begin == job.begin_s > time.time()
