@@ -4,9 +4,11 @@ What is written here is on disk when the call returns: the daemon may be killed 
 brings the store to the newest revision (rlalloc.store.migrations); one that reads changes nothing.
 """
 
-from rlalloc.store.access import JobKey, JobsPage, OldDecision, Position, Store
+from rlalloc.store.access import OldDecision, Store
 from rlalloc.store.encoding import UnreadableRow
+from rlalloc.store.outcome_access import JobsPage
 from rlalloc.store.past_jobs_access import History
+from rlalloc.store.row_access import JobKey, Position
 from rlalloc.store.rows import (
     OPEN_STATES,
     Application,

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 import sqlalchemy as sa
@@ -12,37 +12,15 @@ from rlalloc.errors import StoreError
 from rlalloc.observation import FEATURES, SCHEMA_ID
 from rlalloc.store.database import Database
 from rlalloc.store.decided_jobs import DecidedJobs
-from rlalloc.store.encoding import Row, UnreadableRow, from_row, to_row
+from rlalloc.store.encoding import to_row
+from rlalloc.store.journal_access import JournalAccess
 from rlalloc.store.migrate import is_current, migrate, refuse_to_migrate
+from rlalloc.store.outcome_access import OutcomeAccess
 from rlalloc.store.past_jobs_access import History
-from rlalloc.store.rows import (
-    OPEN_STATES,
-    Application,
-    ApplicationState,
-    Decision,
-    Experience,
-    JobHistory,
-    Outcome,
-    PolicyRow,
-)
+from rlalloc.store.row_access import IDS_PER_QUERY, JobKey, Position, later_than, parts
+from rlalloc.store.rows import OPEN_STATES, Application, Decision, JobHistory, PolicyRow
 from rlalloc.store.tables import APPLICATIONS, DECISIONS, FEATURE_SETS, OUTCOMES, PAST_JOBS, POLICIES
 from rlalloc.store.unreadable_rows import UnreadableRows
-
-Each = TypeVar("Each")
-
-_IDS_PER_QUERY: Final = 500
-
-JobKey = tuple[int, int]
-"""Job id and submit second: Slurm may use an id for several jobs."""
-Position = tuple[float, str]
-"""A decision in the order of time: when it was taken, and its id."""
-
-
-class JobsPage(NamedTuple):
-    """Some jobs, and after which decision the next page begins; None: there are no more."""
-
-    jobs: tuple[JobKey, ...]
-    after: Position | None
 
 
 class OldDecision(NamedTuple):
@@ -55,7 +33,7 @@ class OldDecision(NamedTuple):
     is_open: bool
 
 
-class Store:
+class Store(JournalAccess, OutcomeAccess):
     """The store at ``url``. Every method raises StoreError if the database fails.
 
     A program that writes creates the store, or migrates it. One that reads (``read_only``) does neither: it raises
@@ -69,8 +47,8 @@ class Store:
     """
 
     def __init__(self, url: str, *, read_only: bool = False, skip_unreadable: bool = False) -> None:
-        self._database = Database(url, read_only=read_only)
-        self._unreadable = UnreadableRows(self._database.name, skip=skip_unreadable)
+        database = Database(url, read_only=read_only)
+        super().__init__(database, UnreadableRows(database.name, skip=skip_unreadable))
         self.history = History(self._database, self._unreadable)
         self.sizes = DecidedJobs(self._database, self._unreadable)
         try:
@@ -110,44 +88,6 @@ class Store:
                 for number, names in connection.execute(sa.select(FEATURE_SETS.c.id, FEATURE_SETS.c.names))
             }
 
-    def journal(self, applications: Sequence[Application]) -> tuple[Application, ...]:
-        """Write intents before Slurm is touched; returns them with the ids that they got."""
-        with self._database.writing() as connection:
-            return tuple(self._insert_application(connection, application) for application in applications)
-
-    def set_applications(
-        self, applications: Sequence[Application], state: ApplicationState, now_s: float, detail: str
-    ) -> None:
-        """Note how far applications have come.
-
-        One that is ``restored`` and names a decision that was begun before has taken back all that was decided for
-        its job: those applications are noted as restored with it, in one transaction.
-        """
-        if not applications:
-            return
-        ids = [application.id for application in applications]
-        with self._database.writing() as connection:
-            reached = sa.update(APPLICATIONS).values(state=state, changed_s=now_s, detail=detail)
-            connection.execute(reached.where(APPLICATIONS.c.id.in_(ids)))
-            if state == "restored":
-                for application in applications:
-                    connection.execute(reached.where(_taken_back_by(connection, application)))
-
-    def open_applications(self) -> tuple[Application, ...]:
-        """Applications that were begun and not ended, oldest first: what a restarted daemon has to finish."""
-        query = sa.select(APPLICATIONS).where(APPLICATIONS.c.state.in_(OPEN_STATES)).order_by(APPLICATIONS.c.id)
-        return self._rows(query, Application)
-
-    def begun_since(self, since_s: float) -> tuple[Application, ...]:
-        """Applications that were let go with the decided size since ``since_s``."""
-        query = sa.select(APPLICATIONS).where(APPLICATIONS.c.state == "begun", APPLICATIONS.c.changed_s >= since_s)
-        return self._rows(query, Application)
-
-    def applications(self, decision_id: str) -> tuple[Application, ...]:
-        """All applications of a decision, oldest first."""
-        query = sa.select(APPLICATIONS).where(APPLICATIONS.c.decision_id == decision_id).order_by(APPLICATIONS.c.id)
-        return self._rows(query, Application)
-
     def decisions_of(self, job_id: int) -> tuple[Decision, ...]:
         """All decisions for a job id, oldest first; Slurm may have used the id for several jobs."""
         query = sa.select(DECISIONS).where(DECISIONS.c.job_id == job_id).order_by(DECISIONS.c.decided_s)
@@ -171,8 +111,8 @@ class Store:
         applications: defaultdict[str, list[Application]] = defaultdict(list)
         unreadable: set[JobKey | str] = set()
         job_ids = sorted({job_id for job_id, _ in jobs})
-        for first in range(0, len(job_ids), _IDS_PER_QUERY):
-            some = job_ids[first : first + _IDS_PER_QUERY]
+        for first in range(0, len(job_ids), IDS_PER_QUERY):
+            some = job_ids[first : first + IDS_PER_QUERY]
             decided = sa.select(DECISIONS).where(DECISIONS.c.job_id.in_(some)).order_by(DECISIONS.c.decided_s)
             applied = sa.select(APPLICATIONS).where(APPLICATIONS.c.job_id.in_(some)).order_by(APPLICATIONS.c.id)
             with self._database.reading() as connection:
@@ -197,79 +137,6 @@ class Store:
                 )
         return found
 
-    def jobs_without_outcome(
-        self, since_s: float, *, besides: Collection[JobKey] = (), after: Position | None = None, limit: int = 1000
-    ) -> JobsPage:
-        """At most ``limit`` jobs decided since ``since_s`` that are not known to have ended, oldest decision first.
-
-        ``besides`` are jobs that are known not to have ended. ``after`` is where the page before this one ended.
-        """
-        read = sa.select(DECISIONS.c.job_id, DECISIONS.c.submitted_s, DECISIONS.c.decided_s, DECISIONS.c.id)
-        query = (
-            read.where(DECISIONS.c.awaits_outcome == 1, DECISIONS.c.decided_s >= since_s, _later_than(after))
-            .order_by(DECISIONS.c.decided_s, DECISIONS.c.id)
-            .limit(rows := limit + len(besides))
-        )
-        with self._database.reading() as connection:
-            found = connection.execute(query).all()
-        jobs: dict[JobKey, None] = {}
-        for job_id, submitted_s, decided_s, decision_id in found:
-            if (job_id, int(submitted_s)) not in besides:
-                jobs[job_id, int(submitted_s)] = None
-            if len(jobs) == limit:
-                return JobsPage(tuple(jobs), (decided_s, decision_id))
-        return JobsPage(tuple(jobs), (found[-1].decided_s, found[-1].id) if len(found) == rows else None)
-
-    def add_outcomes(self, outcomes: Sequence[Outcome]) -> None:
-        """Write outcomes, all or none; one that is there already stays (an older rlalloc may have written it)."""
-        if not outcomes:
-            return
-        jobs = sa.select(DECISIONS.c.job_id, DECISIONS.c.submitted_s)
-        ended = sa.update(DECISIONS).where(
-            DECISIONS.c.job_id == sa.bindparam("of_job"), DECISIONS.c.submitted_s == sa.bindparam("of_submission")
-        )
-        with self._database.writing() as connection:
-            for some in _parts(outcomes):
-                ids = [outcome.decision_id for outcome in some]
-                there = set(
-                    connection.scalars(sa.select(OUTCOMES.c.decision_id).where(OUTCOMES.c.decision_id.in_(ids)))
-                )
-                if new := [to_row(outcome) for outcome in some if outcome.decision_id not in there]:
-                    connection.execute(sa.insert(OUTCOMES), new)
-                of = [
-                    {"of_job": job_id, "of_submission": submitted_s}
-                    for job_id, submitted_s in connection.execute(jobs.where(DECISIONS.c.id.in_(ids)))
-                ]
-                connection.execute(ended.values(awaits_outcome=0), of)
-
-    def outcome(self, decision_id: str) -> Outcome | None:
-        """The outcome of a decision, or None while there is none."""
-        return self.outcomes([decision_id]).get(decision_id)
-
-    def outcomes(self, decision_ids: Sequence[str]) -> dict[str, Outcome]:
-        """The outcomes of decisions, by decision; nothing for one that has none."""
-        queries = (sa.select(OUTCOMES).where(OUTCOMES.c.decision_id.in_(some)) for some in _parts(decision_ids))
-        return {outcome.decision_id: outcome for query in queries for outcome in self._rows(query, Outcome)}
-
-    def experience(self) -> tuple[Experience, ...]:
-        """All decisions with an observation whose outcome has a reward, in the order of decision."""
-        return self._pairs(_EXPERIENCE.order_by(DECISIONS.c.decided_s))
-
-    def experience_between(self, since_s: float, until_s: float, *, limit: int) -> tuple[Experience, ...]:
-        """Likewise of jobs decided from ``since_s`` to before ``until_s``: the last ``limit`` of them."""
-        between = _EXPERIENCE.where(DECISIONS.c.decided_s >= since_s, DECISIONS.c.decided_s < until_s)
-        return self._pairs(between.order_by(DECISIONS.c.decided_s.desc()).limit(limit))[::-1]
-
-    def ends_of_our_doing(self, since_s: float) -> tuple[Experience, ...]:
-        """Decisions with outcomes that were our doing, of jobs that ended since ``since_s``, oldest first."""
-        query = (
-            sa.select(DECISIONS, OUTCOMES)
-            .join(OUTCOMES, OUTCOMES.c.decision_id == DECISIONS.c.id)
-            .where(OUTCOMES.c.our_doing.is_not(None), OUTCOMES.c.ended_s >= since_s)
-            .order_by(OUTCOMES.c.ended_s)
-        )
-        return self._pairs(query)
-
     def old_decisions(self, before_s: float, *, after: Position | None, limit: int) -> tuple[OldDecision, ...]:
         """At most ``limit`` decisions of before ``before_s``, oldest first, from the one after ``after`` on."""
         unfinished = sa.select(sa.literal(1)).where(
@@ -285,7 +152,7 @@ class Store:
                 unfinished.exists(),
             )
             .outerjoin(OUTCOMES, OUTCOMES.c.decision_id == DECISIONS.c.id)
-            .where(DECISIONS.c.decided_s < before_s, _later_than(after))
+            .where(DECISIONS.c.decided_s < before_s, later_than(after))
             .order_by(DECISIONS.c.decided_s, DECISIONS.c.id)
             .limit(limit)
         )
@@ -300,7 +167,7 @@ class Store:
         if not decision_ids:
             return
         with self._database.writing() as connection:
-            for some in _parts(decision_ids):
+            for some in parts(decision_ids):
                 connection.execute(sa.delete(APPLICATIONS).where(APPLICATIONS.c.decision_id.in_(some)))
                 connection.execute(sa.delete(OUTCOMES).where(OUTCOMES.c.decision_id.in_(some)))
                 connection.execute(sa.delete(DECISIONS).where(DECISIONS.c.id.in_(some)))
@@ -336,80 +203,7 @@ class Store:
                 for table in (APPLICATIONS, DECISIONS, OUTCOMES, PAST_JOBS, POLICIES)
             }
 
-    def _insert_application(self, connection: sa.Connection, application: Application) -> Application:
-        row = to_row(application)
-        del row["id"]
-        result = connection.execute(sa.insert(APPLICATIONS).values(row))
-        key = result.inserted_primary_key
-        if key is None:
-            raise StoreError("the database did not say which id an application got: is its driver supported?")
-        return msgspec.structs.replace(application, id=int(key[0]))
-
-    def _pairs(self, query: sa.Select[Any]) -> tuple[Experience, ...]:
-        with self._database.reading() as connection:
-            rows = connection.execute(query).mappings()
-            pairs = ((self._from_row(row, Decision), self._from_row(row, Outcome)) for row in rows)
-            return tuple(
-                Experience(decision=decision, outcome=outcome)
-                for decision, outcome in pairs
-                if decision is not None and outcome is not None
-            )
-
-    def _rows(self, query: sa.Select[Any], kind: type[Row]) -> tuple[Row, ...]:
-        with self._database.reading() as connection:
-            rows = (self._from_row(row, kind) for row in connection.execute(query).mappings())
-            return tuple(row for row in rows if row is not None)
-
-    def _from_row(self, row: sa.RowMapping, kind: type[Row]) -> Row | None:
-        """The struct of a row, or None where it is left out. Raises UnreadableRow."""
-        try:
-            return from_row(row, kind)
-        except UnreadableRow as err:
-            table, key = _NAMES[kind]
-            self._unreadable.found(table, key, row[key], err)
-            return None
-
 
 def _name_features(connection: sa.Connection) -> None:
     if connection.execute(sa.select(FEATURE_SETS.c.id).where(FEATURE_SETS.c.id == SCHEMA_ID)).first() is None:
         connection.execute(sa.insert(FEATURE_SETS).values(id=SCHEMA_ID, names=msgspec.json.encode(FEATURES).decode()))
-
-
-_EXPERIENCE: Final = (
-    sa.select(DECISIONS, OUTCOMES)
-    .join(OUTCOMES, OUTCOMES.c.decision_id == DECISIONS.c.id)
-    .where(DECISIONS.c.observation.is_not(None), OUTCOMES.c.reward.is_not(None))
-)
-_NAMES: Final[dict[type[msgspec.Struct], tuple[str, str]]] = {
-    Decision: ("decisions", "id"),
-    Application: ("applications", "id"),
-    Outcome: ("outcomes", "decision_id"),
-    PolicyRow: ("policies", "version"),
-}
-"""What a kind of row is kept in, and by which column it is found there."""
-
-
-def _taken_back_by(connection: sa.Connection, application: Application) -> sa.ColumnElement[bool]:
-    """The begun applications of its job that an application takes back: none, unless it names a begun decision."""
-    begun_before = sa.and_(APPLICATIONS.c.id < application.id, APPLICATIONS.c.state == "begun")
-    same = sa.select(APPLICATIONS.c.id).where(begun_before, APPLICATIONS.c.decision_id == application.decision_id)
-    if connection.execute(same).first() is None:
-        return sa.false()
-    job = sa.select(DECISIONS.c.job_id, DECISIONS.c.submitted_s).where(DECISIONS.c.id == application.decision_id)
-    job_id, submitted_s = connection.execute(job).one()
-    of_job = sa.select(DECISIONS.c.id).where(DECISIONS.c.job_id == job_id, DECISIONS.c.submitted_s == submitted_s)
-    return sa.and_(begun_before, APPLICATIONS.c.decision_id.in_(of_job))
-
-
-def _later_than(position: Position | None) -> sa.ColumnElement[bool]:
-    """Decisions after one in the order of time; written so that every database finds them by an index."""
-    if position is None:
-        return sa.true()
-    decided_s, decision_id = position
-    tie = sa.and_(DECISIONS.c.decided_s == decided_s, DECISIONS.c.id > decision_id)
-    return sa.and_(DECISIONS.c.decided_s >= decided_s, sa.or_(DECISIONS.c.decided_s > decided_s, tie))
-
-
-def _parts(all_of: Sequence[Each]) -> list[Sequence[Each]]:
-    """What a query is about, in portions that it can take."""
-    return [all_of[first : first + _IDS_PER_QUERY] for first in range(0, len(all_of), _IDS_PER_QUERY)]

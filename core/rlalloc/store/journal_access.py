@@ -1,0 +1,75 @@
+"""Reading and writing the journal: the table of applications."""
+
+from collections.abc import Sequence
+
+import msgspec
+import sqlalchemy as sa
+
+from rlalloc.errors import StoreError
+from rlalloc.store.encoding import to_row
+from rlalloc.store.row_access import RowAccess
+from rlalloc.store.rows import OPEN_STATES, Application, ApplicationState
+from rlalloc.store.tables import APPLICATIONS, DECISIONS
+
+
+class JournalAccess(RowAccess):
+    """Which updates are intended, how far they have come, and how they ended. Raises StoreError."""
+
+    def journal(self, applications: Sequence[Application]) -> tuple[Application, ...]:
+        """Write intents before Slurm is touched; returns them with the ids that they got."""
+        with self._database.writing() as connection:
+            return tuple(self._insert_application(connection, application) for application in applications)
+
+    def set_applications(
+        self, applications: Sequence[Application], state: ApplicationState, now_s: float, detail: str
+    ) -> None:
+        """Note how far applications have come.
+
+        One that is ``restored`` and names a decision that was begun before has taken back all that was decided for
+        its job: those applications are noted as restored with it, in one transaction.
+        """
+        if not applications:
+            return
+        ids = [application.id for application in applications]
+        with self._database.writing() as connection:
+            reached = sa.update(APPLICATIONS).values(state=state, changed_s=now_s, detail=detail)
+            connection.execute(reached.where(APPLICATIONS.c.id.in_(ids)))
+            if state == "restored":
+                for application in applications:
+                    connection.execute(reached.where(_taken_back_by(connection, application)))
+
+    def open_applications(self) -> tuple[Application, ...]:
+        """Applications that were begun and not ended, oldest first: what a restarted daemon has to finish."""
+        query = sa.select(APPLICATIONS).where(APPLICATIONS.c.state.in_(OPEN_STATES)).order_by(APPLICATIONS.c.id)
+        return self._rows(query, Application)
+
+    def begun_since(self, since_s: float) -> tuple[Application, ...]:
+        """Applications that were let go with the decided size since ``since_s``."""
+        query = sa.select(APPLICATIONS).where(APPLICATIONS.c.state == "begun", APPLICATIONS.c.changed_s >= since_s)
+        return self._rows(query, Application)
+
+    def applications(self, decision_id: str) -> tuple[Application, ...]:
+        """All applications of a decision, oldest first."""
+        query = sa.select(APPLICATIONS).where(APPLICATIONS.c.decision_id == decision_id).order_by(APPLICATIONS.c.id)
+        return self._rows(query, Application)
+
+    def _insert_application(self, connection: sa.Connection, application: Application) -> Application:
+        row = to_row(application)
+        del row["id"]
+        result = connection.execute(sa.insert(APPLICATIONS).values(row))
+        key = result.inserted_primary_key
+        if key is None:
+            raise StoreError("the database did not say which id an application got: is its driver supported?")
+        return msgspec.structs.replace(application, id=int(key[0]))
+
+
+def _taken_back_by(connection: sa.Connection, application: Application) -> sa.ColumnElement[bool]:
+    """The begun applications of its job that an application takes back: none, unless it names a begun decision."""
+    begun_before = sa.and_(APPLICATIONS.c.id < application.id, APPLICATIONS.c.state == "begun")
+    same = sa.select(APPLICATIONS.c.id).where(begun_before, APPLICATIONS.c.decision_id == application.decision_id)
+    if connection.execute(same).first() is None:
+        return sa.false()
+    job = sa.select(DECISIONS.c.job_id, DECISIONS.c.submitted_s).where(DECISIONS.c.id == application.decision_id)
+    job_id, submitted_s = connection.execute(job).one()
+    of_job = sa.select(DECISIONS.c.id).where(DECISIONS.c.job_id == job_id, DECISIONS.c.submitted_s == submitted_s)
+    return sa.and_(begun_before, APPLICATIONS.c.decision_id.in_(of_job))
