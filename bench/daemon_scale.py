@@ -37,7 +37,7 @@ from rlallocd.slurm import (
     Slurm,
     UpdatePlan,
 )
-from rlallocd.slurm.generations import capabilities_of
+from rlallocd.slurm.generations import generations
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.squeue_reader import SqueueReader
@@ -47,7 +47,7 @@ SIZES: Final = ((1_000, 200, 200), (3_000, 600, 600), (10_000, 2_000, 2_000))
 BURST: Final = 1_000
 POLL_S: Final = 5.0
 """``daemon.poll_s``: while nothing is submitted, a cycle starts this often."""
-VERSION: Final = "22.05.8"
+OLDEST: Final = generations()[0]
 _EMPTY: Final = "N/A"
 
 
@@ -97,9 +97,9 @@ class ReplayedSlurm:
     def __init__(self, commands: ReplayedCommands, nodes: Sequence[NodeRecord]) -> None:
         self.calls: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
-        self.capabilities = capabilities_of(VERSION)
+        self.capabilities = OLDEST
         self.config = ControllerConfig(
-            slurm_version=VERSION, cluster="bench", limits_enforced=False, gpus_accounted=True
+            slurm_version=OLDEST.release, cluster="bench", limits_enforced=False, gpus_accounted=True
         )
         self._commands = commands
         self._reader = SqueueReader(commands, JsonReader(commands, self.capabilities))
