@@ -1,5 +1,6 @@
 """packages/layout.toml and packages/lock/ are complete: what is added to the project is in a package, and pinned."""
 
+import os
 import re
 import tomllib
 from collections import Counter
@@ -60,6 +61,26 @@ def test_the_pinned_versions_are_those_that_the_project_allows(extra: str, layer
     for text in [*project["dependencies"], *project["optional-dependencies"][extra]]:
         wanted = Requirement(text)
         assert wanted.specifier.contains(pinned[_plain(wanted.name)]), text
+
+
+def test_links_of_installed_documents_lead_to_installed_files() -> None:
+    """README.md also names folders of the source, which no package has."""
+    installed = {
+        path: Path(place) / path.name if place.endswith("/") and not renamed else Path(place) / renamed
+        for place, given in LAYOUTS["rlalloc"].files.items()
+        if place.startswith("usr/share/doc/")
+        for pattern, _, renamed in (each.partition(" as ") for each in ([given] if isinstance(given, str) else given))
+        for path in ROOT.glob(pattern)
+    }
+    there = {str(place) for place in installed.values()}
+    dead = [
+        f"{place}: {link}"
+        for path, place in installed.items()
+        if path.suffix == ".md" and path != ROOT / "README.md"
+        for link in re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8"))
+        if "://" not in link and os.path.normpath(place.parent / link) not in there
+    ]
+    assert dead == []
 
 
 def test_no_library_is_in_two_packages() -> None:
