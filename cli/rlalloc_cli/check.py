@@ -17,6 +17,7 @@ from rlalloc.llm.needed_bounds import facts_of_job, with_model_needs
 from rlalloc.script_class import class_of, directive_words
 from rlalloc.script_words import read_script
 from rlalloc_cli.explain import bounds_lines
+from rlalloc_cli.site_nodes import node_gpus
 from rlalloc_cli.terminal import CONSOLE
 
 _CPUS_PER_GPU: Final = 8
@@ -33,6 +34,7 @@ class ScriptReport(msgspec.Struct, frozen=True):
     """What rlalloc makes of a script; ``bounds`` None where it leaves the job alone.
 
     ``gpu_memory_gib`` is that of a GPU, None where its type is unknown: then only parallel sizes count.
+    ``nodes`` says how many GPUs a node has, and who says so.
     """
 
     job_class: JobClass | None
@@ -41,31 +43,36 @@ class ScriptReport(msgspec.Struct, frozen=True):
     request: Allocation
     bounds: Bounds | None
     gpu_memory_gib: float | None = None
+    nodes: str = ""
 
 
-def report_on(script: bytes, config: Config, node_gpus: int, gpu_type: str | None = None) -> ScriptReport:
-    """Read a script as the plugin and the daemon do, on nodes of ``node_gpus`` GPUs, by the first rule for its class.
+def report_on(
+    script: bytes, config: Config, gpus_per_node: int | None = None, gpu_type: str | None = None
+) -> ScriptReport:
+    """Read a script as the plugin and the daemon do, by the first rule for its class.
 
-    Its #SBATCH lines tell the request as far as bounds need it, and the type of the GPUs if ``gpu_type`` is None.
-    Raises DirectiveError for a wrong #RLALLOC line, ConfigError for a type of GPU of which the memory is not known.
+    ``gpus_per_node`` None: those of the site's largest node that the job may get. The #SBATCH lines tell the request
+    as far as bounds need it, and the type of the GPUs if ``gpu_type`` is None. Raises DirectiveError for a wrong
+    #RLALLOC line, ConfigError for a type of GPU of which the memory is not known.
     """
     job_class = class_of(script, config.commands)
     read = read_script(script, config.word_table)
     request = _request_of(script)
     if job_class is None:
         return ScriptReport(None, read.words, read.fingerprint, request, None)
+    nodes = node_gpus(_sbatch_lines(script), gpus_per_node)
     directives = parse_directives(" ".join(directive_words(script) or ()))
     site = next((rule.bounds for rule in config.rules if job_class in rule.classes), SiteBounds())
     consent = consent_of(
         read.words, config.scripts, job_class=job_class, task_per_gpu=task_per_gpu(request, directives)
     )
-    shape = NodeShape(gpus=node_gpus, cpus=node_gpus * _CPUS_PER_GPU, mem_mib=node_gpus * _MIB_PER_GPU)
+    shape = NodeShape(gpus=nodes.gpus, cpus=nodes.gpus * _CPUS_PER_GPU, mem_mib=nodes.gpus * _MIB_PER_GPU)
     bounds = bounds_for(request, directives, site, shape, None, consent)
     gib = _gpu_memory_gib(script, config, gpu_type)
     if read.words:
         facts = facts_of_job(read.words, directives.job_class or job_class)
-        bounds = with_model_needs(bounds, request, facts, gib, node_gpus)
-    return ScriptReport(job_class, read.words, read.fingerprint, request, bounds, gib)
+        bounds = with_model_needs(bounds, request, facts, gib, nodes.gpus)
+    return ScriptReport(job_class, read.words, read.fingerprint, request, bounds, gib, nodes.describe())
 
 
 def print_report(report: ScriptReport) -> None:
@@ -84,6 +91,7 @@ def print_report(report: ScriptReport) -> None:
         f"{request.nodes} x {counted(request.gpus_per_node, 'GPU')}, {tasks} a node",
     )
     if report.bounds is not None:
+        table.add_row("nodes", report.nodes)
         known = report.gpu_memory_gib is not None
         memory = f"{report.gpu_memory_gib:g} GiB" if known else "unknown: name the type of GPU with --gpu"
         table.add_row("GPU memory", memory)

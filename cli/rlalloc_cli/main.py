@@ -167,7 +167,10 @@ def on(
 def check(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="A batch script, as sbatch takes it.")],
     *,
-    node_gpus: Annotated[int, typer.Option(min=1, max=1024, help="GPUs of a node of the partition.")] = 8,
+    gpus_per_node: Annotated[
+        int | None,
+        typer.Option(min=1, max=1024, help="GPUs of a node; else those of the largest node that Slurm has for it."),
+    ] = None,
     gpu: Annotated[
         str | None, typer.Option(metavar="TYPE", help="The type of GPU, such as a100-80, if the script names none.")
     ] = None,
@@ -191,7 +194,7 @@ def check(
     except OSError as err:
         fail(f"{script}: {err.strerror}", code=2)
     try:
-        print_report(report_on(text, loaded, node_gpus, gpu))
+        print_report(report_on(text, loaded, gpus_per_node, gpu))
     except ConfigError as err:
         fail(str(err), code=2)
     except RlallocError as err:

@@ -24,12 +24,14 @@ from rlalloc.policy_inputs import DEFAULT_INPUTS
 from rlalloc.store import Store
 from rlalloc.store.migrations.versions.r0003_feature_names import NAMES_OF_0_1
 from rlalloc_agent.actor import Actor
+from rlalloc_cli.site_nodes import largest_of
 from rlalloc_cli.status import print_status
 from rlallocd.intercept import intercept_text
 from tests.agent.running_server import Server, add_version
 from tests.core.test_policies import MANIFEST
 from tests.core.test_store import APPLICATION, DECISION, OUTCOME
 from tests.core.test_store_migrations import make_newer, run_sql
+from tests.daemon.slurm_in_memory import NODE
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -383,12 +385,28 @@ def test_check_shows_how_a_script_is_read(run: Run, tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "takes its size from Slurm or the machine: nproc-per-node=$SLURM_GPUS_ON_NODE" in done.stdout
     assert "workable: 4, 8" in done.stdout
+    assert "8 GPUs a node: assumed, since Slurm does not answer here; --gpus-per-node says better" in done.stdout
+    smaller = run("check", str(script), "--gpus-per-node", "4").stdout
+    assert "4 GPUs a node: as --gpus-per-node says" in smaller
     script.write_text("#!/bin/sh\n#RLALLOC gpu=4 mem-per-gpu=lots\n#RLALLOC gpus=8-1\ntorchrun x.py\n")
     wrong = run("check", str(script))
     said = wrong.stderr.split()
     assert (wrong.returncode, "write key=value" in wrong.stderr) == (1, True)
     assert all(word in said for word in ("'gpu=4':", "mem-per-gpu:", "gpus=8-1:"))
     assert run("check", str(tmp_path / "none.sh")).returncode == 2
+
+
+def test_a_script_is_checked_on_the_largest_node_of_its_partition() -> None:
+    small = msgspec.structs.replace(NODE, name="n1", partitions=("small", "all"), gpus=4)
+    large = msgspec.structs.replace(NODE, name="n2", partitions=("large", "all"), gpus=6)
+    nodes = (small, large, msgspec.structs.replace(NODE, name="n3", partitions=("cpu",), gpus=0))
+    for lines, gpus, source in (
+        ("--nodes=1\n -p small", 4, "the largest of partition small"),
+        ("--partition=large", 6, "the largest of partition large"),
+        ("--parsable --nodes=1", 6, "the largest of the site"),
+        ("--partition=cpu", 8, "assumed, since partition cpu has no node with GPUs; --gpus-per-node says better"),
+    ):
+        assert largest_of(nodes, lines) == (gpus, source)
 
 
 LLAMA = """#!/bin/sh

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from rlalloc_cli.site_nodes import node_gpus
 from rlalloc_testbed import Installation, install, start_site
 
 pytestmark = pytest.mark.slurm
@@ -39,3 +40,11 @@ def test_the_model_raises_the_least_count(shadow: Installation, script: str, cou
     assert decision.bounds is not None, decision.reason
     assert decision.bounds.gpu_counts == counts
     assert decision.bounds.gpus.minimum_from == "model"
+
+
+def test_check_asks_slurm_for_the_nodes(shadow: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the commands that every user may run."""
+    for name, value in shadow.site.environment().items():
+        monkeypatch.setenv(name, value)
+    assert node_gpus("", None) == (8, "the largest of the site")
+    assert node_gpus("--partition=none", None).source.startswith("assumed, since partition none has no node")
