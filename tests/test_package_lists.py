@@ -65,17 +65,17 @@ def test_the_pinned_versions_are_those_that_the_project_allows(extra: str, layer
 
 def test_links_of_installed_documents_lead_to_installed_files() -> None:
     """README.md also names folders of the source, which no package has."""
-    installed = {
-        path: Path(place) / path.name if place.endswith("/") and not renamed else Path(place) / renamed
+    installed = [
+        (path, Path(place) / (renamed or path.name if place.endswith("/") else ""))
         for place, given in LAYOUTS["rlalloc"].files.items()
         if place.startswith("usr/share/doc/")
         for pattern, _, renamed in (each.partition(" as ") for each in ([given] if isinstance(given, str) else given))
         for path in ROOT.glob(pattern)
-    }
-    there = {str(place) for place in installed.values()}
+    ]
+    there = {str(place) for _, place in installed}
     dead = [
         f"{place}: {link}"
-        for path, place in installed.items()
+        for path, place in installed
         if path.suffix == ".md" and path != ROOT / "README.md"
         for link in re.findall(r"\]\(([^)#\s]+)", path.read_text(encoding="utf-8"))
         if "://" not in link and os.path.normpath(place.parent / link) not in there
