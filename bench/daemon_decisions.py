@@ -24,7 +24,9 @@ from rlallocd.job_tag import Tag
 from rlallocd.known_run_times import KnownRunTime, KnownRunTimes
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
 
-CONFIG: Final = parse_config("mode: enforce\nrules: [{name: llm, mode: enforce}]", "bench")
+CONFIG: Final = parse_config(
+    "mode: enforce\nrules: [{name: llm, mode: enforce}]\nnodes: {task_prolog: trusted}", "bench"
+)
 NOW_S: Final = 1_000_000
 RUNNING: Final = 300
 NODES: Final = 64

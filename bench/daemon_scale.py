@@ -182,6 +182,7 @@ def measure(waiting: int, running: int, nodes: int, steady: int) -> tuple[float,
                 {
                     "mode": "enforce",
                     "rules": [{"name": "llm", "mode": "enforce"}],
+                    "nodes": {"task_prolog": "trusted"},
                     "runtime_directory": folder,
                     "store": {"url": f"sqlite:///{folder}/store.sqlite"},
                     "policy": {"directory": folder},
