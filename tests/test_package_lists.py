@@ -2,6 +2,8 @@
 
 import os
 import re
+import shutil
+import subprocess
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -89,6 +91,23 @@ def test_no_library_is_in_two_packages() -> None:
         _plain(line.partition("==")[0]) for layer in layers for line in stage_packages.pinned(ROOT, layer)
     )
     assert [name for name, times in names.items() if times > 1] == []
+
+
+@pytest.mark.skipif(shutil.which("rpmspec") is None, reason="needs rpm")
+@pytest.mark.parametrize("libraries", [True, False])
+def test_rpm_makes_the_same_packages(libraries: bool) -> None:
+    names = [name for name, layout in LAYOUTS.items() if libraries or not layout.libraries]
+    macros = {
+        "rlalloc_version": "1",
+        "rlalloc_python_name": "python3.11",
+        "rlalloc_packages": " ".join(names),
+        "with_libraries": int(libraries),
+        **{f"lock_{layer}": "0" for layer in ("controller", "torch", "trainer")},
+    }
+    options = [word for name, value in macros.items() for word in ("--define", f"{name} {value}")]
+    command = ["rpmspec", "-q", "--qf", "%{NAME}\n", *options, str(ROOT / "packages/rlalloc.spec")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert sorted(done.stdout.split()) == sorted(names), done.stderr
 
 
 def _plain(name: str) -> str:
