@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 OWN = "#!/bin/sh\necho export SITE=1\nexec /usr/lib/rlalloc/task_{kind}log\n"
 PATHS = (
     *("/usr/lib/rlalloc", "/etc/slurm", "/run/slurm", "/run/rlalloc", "/etc/default/rlalloc", "/etc/rlalloc"),
-    *("/var/lib/rlalloc", "/var/cache/rlalloc", "/etc/systemd/system", "/opt/rlalloc"),
+    *("/var/lib/rlalloc", "/var/cache/rlalloc", "/etc/systemd/system", "/run/systemd", "/opt/rlalloc"),
 )
 
 

@@ -310,3 +310,13 @@ def test_a_purge_leaves_what_is_the_sites_and_says_so(site: Container) -> None:
         assert site.run("test", "-e", gone, check=False).returncode == 1, gone
     for unit in UNITS:
         assert site.run("systemctl", "cat", unit, check=False).returncode != 0
+
+
+def test_on_a_node_alone_the_unit_starts_with_slurmd(site: Container) -> None:
+    """Without a reload by hand: no other package of ours is there."""
+    assert "rlalloc-node" not in site.run("systemctl", "show", "-P", "Wants", "slurmd").stdout
+    site.run("sh", "-c", f"apt-get install -y {PACKAGES}/rlalloc-node_*.deb", limit_s=100)
+    assert "rlalloc-node.service" in site.run("systemctl", "show", "-P", "Wants", "slurmd").stdout
+    site.run("systemctl", "restart", "slurmd")
+    site.run("sh", "-c", "apt-get purge -y rlalloc-node", limit_s=100)
+    assert "rlalloc-node" not in site.run("systemctl", "show", "-P", "Wants", "slurmd").stdout
