@@ -86,20 +86,17 @@ def explain(
     """Show what a job asked for and got, why, and what came of it. Users may ask about their own jobs."""
     from rlalloc_cli.explain import print_story, story_as_json
     from rlalloc_cli.explain_shortly import print_shortly
-    from rlalloc_cli.own_jobs import story_for_me
+    from rlalloc_cli.own_jobs import settings_for_me, story_for_me
+    from rlalloc_cli.undecided import why_undecided
 
     try:
         story = story_for_me(config, job_id)
+        if not story:
+            fail(f"no decision for job {job_id}: {why_undecided(job_id, settings_for_me(config))}", code=1)
     except ConfigError as err:
         fail(str(err), code=2)
     except RlallocError as err:
         fail(str(err), code=1)
-    if not story:
-        fail(
-            f"no decision for job {job_id}: it is not yours, no rule covers it, or it was submitted before rlalloc "
-            "was installed",
-            code=1,
-        )
     if json:
         typer.echo(story_as_json(story))
     elif verbose:

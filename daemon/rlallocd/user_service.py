@@ -79,7 +79,7 @@ class Asker(msgspec.Struct, frozen=True):
             name = pwd.getpwuid(uid).pw_name
         except KeyError:
             name = ""
-        return cls(name, uid in (0, os.geteuid()) or _is_member(name), uid)
+        return cls(name, uid in (0, os.geteuid()) or may_see_all(name), uid)
 
     def may_see(self, user: str) -> bool:
         """Whether this one may see a job of ``user``."""
@@ -230,8 +230,8 @@ def _public(config: Config) -> Config:
     return msgspec.structs.replace(config, store=StoreSection(), history=HistorySection())
 
 
-def _is_member(name: str) -> bool:
-    """Whether a user is in a group that may read everybody's jobs."""
+def may_see_all(name: str) -> bool:
+    """Whether a user is in a group whose members may read everybody's jobs."""
     for group_name in GROUPS:
         with contextlib.suppress(KeyError):
             group = grp.getgrnam(group_name)

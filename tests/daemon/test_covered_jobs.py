@@ -2,11 +2,13 @@
 
 import os
 import re
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from rlalloc_testbed import USER, Installation, install, start_site
+from rlalloc_testbed.installation import PROGRAMS
 from rlallocd.intercept import INTERCEPT_HEADER
 from slurm_testbed import Site, wait_until
 
@@ -98,7 +100,55 @@ def test_salloc_and_srun_are_not_touched(ours: Installation) -> None:
     job_id, gpus = ours.site.run(words, user=USER, timeout_s=120).split()
     assert gpus == "2"
     assert ours.job(int(job_id)).get("AdminComment", "") == ""
-    assert ours.explain(int(job_id)) == []
+    assert "a job without a script" in _why_undecided(ours, int(job_id))
+
+
+def _why_undecided(ours: Installation, job_id: int) -> str:
+    """What `rlalloc explain` says of a job without a decision to its user, who can read neither file nor store.
+
+    slurmdbd learns of a job some seconds after slurmctld.
+    """
+    private = ours.site.directory / "private"
+    private.mkdir(mode=0o700, exist_ok=True)
+    command = [str(PROGRAMS / "rlalloc"), "explain", str(job_id), "--config", str(private / "rlalloc.yaml")]
+    environment = {"RLALLOC_RUNTIME_DIRECTORY": str(ours.runtime)}
+
+    def said() -> str:
+        done = ours.site.try_run(
+            ["env", *(f"{key}={value}" for key, value in environment.items()), *command], user=USER
+        )
+        assert done.status == 1, done.output
+        text = " ".join(done.error_output.split())
+        return "" if "Slurm does not know it" in text or "ask again" in text else text
+
+    return wait_until(said, what=f"slurmdbd knows job {job_id}", timeout_s=60)
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "why"),
+    [
+        (SCRIPT.replace("gpus=1-1", "off"), SIZE, "its script says #RLALLOC off"),
+        ("#!/bin/sh\ntrue\n", SIZE, "none of the commands that tell an LLM job"),
+        (SCRIPT, ("--time=10",), "a job without GPUs"),
+    ],
+)
+def test_a_user_is_told_why_the_plugin_left_a_job_alone(
+    ours: Installation, script: str, options: tuple[str, ...], why: str
+) -> None:
+    assert why in _why_undecided(ours, ours.submit(script, *options))
+
+
+def test_a_user_is_told_of_a_job_that_ended_before_it_was_looked_at(ours: Installation) -> None:
+    """It has a tag, and no decision."""
+    ours.send("rlallocd", signal.SIGSTOP)
+    try:
+        job_id = ours.submit(SCRIPT, *SIZE)
+        assert "rlalloc:v=1" in ours.job(job_id)["AdminComment"]
+        ours.site.run(["scancel", str(job_id)])
+        ours.site.wait_for_states([job_id], {"CANCELLED"})
+    finally:
+        ours.send("rlallocd", signal.SIGCONT)
+    assert "it was CANCELLED before it started, and before rlallocd looked" in _why_undecided(ours, job_id)
 
 
 @pytest.mark.parametrize("holder", ["user", "admin"])

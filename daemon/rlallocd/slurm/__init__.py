@@ -19,6 +19,7 @@ from rlallocd.slurm.slurm_records import (
     RequestFields,
     UpdatePlan,
 )
+from rlallocd.slurm.submitted_job import SubmittedJob, batch_script, submitted_job
 
 __all__ = [
     "ENDED",
@@ -48,9 +49,11 @@ __all__ = [
     "SlurmError",
     "SlurmUnavailable",
     "Span",
+    "SubmittedJob",
     "UnexpectedAnswer",
     "UpdatePlan",
     "UpdateRefused",
+    "batch_script",
     "connect",
     "ended_jobs",
     "in_spans",
@@ -58,4 +61,5 @@ __all__ = [
     "runs_in",
     "shorter_span_s",
     "span_of",
+    "submitted_job",
 ]
