@@ -203,12 +203,16 @@ def status(
     *,
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Show the state of daemon, agent, policy, trainer and store on one screen. Exit 1 if something is wrong."""
-    from rlalloc_cli.status import print_status
+    """Show the state of daemon, agent, policy, trainer and store on one screen. Exit 1 if something is wrong.
 
-    loaded = _load(config)
+    Members of rlalloc-readers see the state of the daemon.
+    """
+    from rlalloc_cli.own_jobs import may_read, state_for_me
+    from rlalloc_cli.status import print_daemon_status, print_status
+
     try:
-        if not print_status(loaded):
+        well = print_status(_load(config)) if may_read(config) else print_daemon_status(*state_for_me())
+        if not well:
             raise typer.Exit(1)
     except RlallocError as err:
         fail(str(err), code=1)

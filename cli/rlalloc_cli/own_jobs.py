@@ -9,7 +9,8 @@ from rlalloc.config import Config, load_config, parse_config
 from rlalloc.errors import RlallocError, StoreError, StoreMissing
 from rlalloc.store import Store
 from rlalloc.store.job_story import Chapter, story_of
-from rlalloc.user_messages import AskOff, AskSettings, AskStory, Done, Settings, Story, ask_daemon
+from rlalloc.user_messages import AskOff, AskSettings, AskState, AskStory, Done, Settings, State, Story, ask_daemon
+from rlallocd.daemon_state import DaemonState, parse_daemon_state
 
 _RUNTIME_DIRECTORY: Final = "RLALLOC_RUNTIME_DIRECTORY"
 """As rlalloc.lua reads it, where a site has another directory than the shipped one."""
@@ -64,6 +65,15 @@ def settings_for_me(path: Path) -> Config:
         return load_config(path)
     answer = ask_daemon(daemon_directory(), AskSettings())
     return parse_config(answer.text, "rlallocd") if isinstance(answer, Settings) else Config()
+
+
+def state_for_me() -> tuple[Config, DaemonState | None]:
+    """The configuration and the state of rlallocd, as it shows them to readers. Raises UserServiceError."""
+    directory = daemon_directory()
+    state, settings = ask_daemon(directory, AskState()), ask_daemon(directory, AskSettings())
+    text = settings.text if isinstance(settings, Settings) else ""
+    told = parse_daemon_state(state.text.encode()) if isinstance(state, State) else None
+    return parse_config(text, "rlallocd"), told
 
 
 def leave_alone_for_me(path: Path, job_id: int, reason: str) -> str:

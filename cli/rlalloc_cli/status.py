@@ -15,7 +15,9 @@ from rlalloc.policies import SHIPPED_NAME, PolicyStore
 from rlalloc.store import Decision, Store
 from rlalloc_cli.doctor.doctor_checks import service_findings
 from rlalloc_cli.doctor.finding import Finding, worst
+from rlalloc_cli.doctor.machine_checks import daemon_findings
 from rlalloc_cli.doctor.store_checks import disk_findings
+from rlalloc_cli.doctor.units import unit_state
 from rlalloc_cli.terminal import CONSOLE, duration, local_time
 from rlallocd.daemon_state import DaemonState, read_daemon_state
 
@@ -65,6 +67,21 @@ def print_status(config: Config) -> bool:
         print_store(store)
     finally:
         store.close()
+    return worst(findings) != "FAIL"
+
+
+def print_daemon_status(config: Config, state: DaemonState | None) -> bool:
+    """Print what members of rlalloc-readers may see: how rlallocd is; return whether it is well."""
+    findings = daemon_findings(config, state, unit_state("rlallocd.service"))
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True, min_width=7)
+    grid.add_column(overflow="fold")
+    if state is not None and state.switched_off:
+        grid.add_row("switch", Text(f"WARN {state.mode_reason}", "yellow"))
+    grid.add_row("mode", _mode_line(config, state))
+    grid.add_row("daemon", _finding_text(findings, _more("daemon", config, state)))
+    CONSOLE.print(grid)
+    CONSOLE.print("agent, policy, training and store: shown to root and the group rlalloc", style="dim")
     return worst(findings) != "FAIL"
 
 

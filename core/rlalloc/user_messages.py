@@ -63,6 +63,10 @@ class AskSwitch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="sw
     for_user: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
+class AskState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="state"):
+    """How rlallocd is; for those who may see all jobs."""
+
+
 class Story(msgspec.Struct, frozen=True, tag="story"):
     """The decisions on the asker's own job, oldest first."""
 
@@ -81,6 +85,12 @@ class Settings(msgspec.Struct, frozen=True, tag="settings"):
     text: str
 
 
+class State(msgspec.Struct, frozen=True, tag="state"):
+    """What rlallocd last wrote of itself: the text of its state file."""
+
+    text: str
+
+
 class Done(msgspec.Struct, frozen=True, tag="done"):
     """What was done, in words."""
 
@@ -93,8 +103,8 @@ class Denied(msgspec.Struct, frozen=True, tag="denied"):
     message: str
 
 
-Question = AskStory | AskDecided | AskSettings | AskOff | AskSwitch
-Answer = Story | Decided | Settings | Done | Denied
+Question = AskStory | AskDecided | AskSettings | AskOff | AskSwitch | AskState
+Answer = Story | Decided | Settings | State | Done | Denied
 
 _encoder = msgspec.msgpack.Encoder()
 _questions: msgspec.msgpack.Decoder[Question] = msgspec.msgpack.Decoder(Question)
@@ -114,7 +124,7 @@ def decode_question(data: bytes) -> Question:
         raise UserServiceError(f"not a question of this version of rlalloc: {err}") from err
 
 
-def ask_daemon(runtime_directory: Path, question: Question) -> Story | Decided | Settings | Done:
+def ask_daemon(runtime_directory: Path, question: Question) -> Story | Decided | Settings | State | Done:
     """Ask the daemon on this machine, as the user of this process. Raises UserServiceError."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:

@@ -129,6 +129,14 @@ class StateFile:
 def read_daemon_state(runtime_directory: Path) -> DaemonState | None:
     """What the daemon last said of itself; None where it never ran here, or another version wrote the file."""
     try:
-        return msgspec.json.decode((runtime_directory / STATE_FILE).read_bytes(), type=DaemonState)
-    except (OSError, msgspec.DecodeError):
+        return parse_daemon_state((runtime_directory / STATE_FILE).read_bytes())
+    except OSError:
+        return None
+
+
+def parse_daemon_state(text: bytes) -> DaemonState | None:
+    """The same from the file's text."""
+    try:
+        return msgspec.json.decode(text, type=DaemonState)
+    except msgspec.DecodeError:
         return None

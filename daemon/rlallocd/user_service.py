@@ -30,6 +30,7 @@ from rlalloc.user_messages import (
     AskDecided,
     AskOff,
     AskSettings,
+    AskState,
     AskStory,
     AskSwitch,
     Decided,
@@ -37,11 +38,13 @@ from rlalloc.user_messages import (
     Done,
     Question,
     Settings,
+    State,
     Story,
     UserServiceError,
     decode_question,
     encode_answer,
 )
+from rlallocd.daemon_state import STATE_FILE
 from rlallocd.intercept import WAKE_FILE
 from rlallocd.left_alone import OffRequest, OffRequests
 from rlallocd.switched_off import SiteSwitchInUse
@@ -124,7 +127,17 @@ class UserService:
             return self._leave_alone(question, asker)
         if isinstance(question, AskSwitch):
             return self._switch_site(question, asker)
+        if isinstance(question, AskState):
+            return self._state(asker)
         return self._read(question, asker)
+
+    def _state(self, asker: Asker) -> Answer:
+        if not asker.sees_all:
+            return Denied("only root and members of rlalloc and rlalloc-readers may see how rlallocd is")
+        try:
+            return State((self.config.runtime_directory / STATE_FILE).read_text(encoding="utf-8"))
+        except OSError as err:
+            return Denied(f"rlallocd cannot read its state: {err.strerror or err}")
 
     def _leave_alone(self, question: AskOff, asker: Asker) -> Answer:
         if self._off_requests is None or not (asker.name or asker.changes_all):

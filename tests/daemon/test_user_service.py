@@ -28,16 +28,21 @@ from rlalloc.user_messages import (
     Answer,
     AskDecided,
     AskSettings,
+    AskState,
     AskStory,
     Decided,
     Denied,
     Question,
     Settings,
+    State,
     Story,
     UserServiceError,
     ask_daemon,
 )
+from rlalloc_cli.own_jobs import state_for_me
+from rlalloc_cli.status import print_daemon_status
 from rlallocd import user_service
+from rlallocd.daemon_state import StateFile
 from rlallocd.switched_off import SiteSwitchInUse
 from rlallocd.user_connections import MOST_OF_A_USER, MOST_OF_ALL
 from rlallocd.user_service import Asker, UserService
@@ -131,6 +136,23 @@ def test_settings_have_no_secrets(service: UserService, folder: Path) -> None:
     assert isinstance(answer, Settings)
     assert "grace_s: 60" in answer.text
     assert "hunter2" not in answer.text
+
+
+def test_readers_see_how_the_daemon_is_and_others_do_not(
+    folder: Path, service: UserService, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file itself is not theirs to read."""
+    with closing(StateFile(folder, "shadow")) as state:
+        state.cycled({}, 0)
+    assert "only root and members" in str(service.answer(AskState(), Asker("mallory", sees_all=False)))
+    answer = service.answer(AskState(), Asker("auditor", sees_all=True))
+    assert isinstance(answer, State)
+    monkeypatch.setenv("RLALLOC_RUNTIME_DIRECTORY", str(folder))
+    assert not print_daemon_status(*state_for_me())
+    shown = capsys.readouterr().out
+    assert "FAIL stopped since" in shown
+    assert "mode    shadow" in shown
+    assert "last cycle 0:00:0" in shown
 
 
 def test_only_root_and_slurm_user_switch_the_site_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,6 +200,8 @@ def test_readers_read_and_do_no_more(site: Container) -> None:
     shown = debian_slurm.wait_for(site, *explain, expect="in force")
     assert site.run(*explain, user="auditor").stdout == shown
     assert site.run(*explain, user="daemon", check=False).returncode == 1
+    assert "last cycle" in site.run("rlalloc", "status", user="auditor").stdout
+    assert "only root and members" in site.run("rlalloc", "status", user="daemon", check=False).stderr
     connect = "import socket; socket.socket(socket.AF_UNIX).connect('/run/rlalloc/agent.sock')"
     assert "PermissionError" in site.run("python3", "-c", connect, user="auditor", check=False).stderr
     for path in ("/var/lib/rlalloc/store.sqlite", "/etc/rlalloc/rlalloc.yaml", "/run/rlalloc/state.json"):
