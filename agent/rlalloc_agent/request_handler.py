@@ -84,7 +84,11 @@ class RequestHandler:
         batch = _batch(request)
         late_s = time.time() - request.deadline_s
         if not late_s <= 0.0:  # NaN is late too
-            raise RefusalError("deadline", f"nobody is waiting any more: the deadline passed {late_s:.3f} s ago")
+            raise RefusalError(
+                "deadline",
+                f"nobody is waiting any more: the deadline passed {late_s:.3f} s ago; if this repeats with an agent "
+                "on another host, compare the clocks",
+            )
         try:
             shares, log_probabilities = self._policy.actor.decide(
                 batch, sample=request.sample, generator=self._generator
