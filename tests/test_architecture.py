@@ -15,6 +15,7 @@ RUNS_A_POLICY = {
     "simulator/rlalloc_simulator/recorded_outcomes.py": "what a site would have recorded, to learn from",
     "trainer/rlalloc_trainer/advantages/counterfactual.py": "decisions that are taken again, to learn from",
     "research/rlalloc_research/planning_latency.py": "a policy's decisions, to time them",
+    "research/rlalloc_research/price_check/forced_sizes.py": "one job's decision, taken again in each size",
     "testbed/rlalloc_validation/simulated_run.py": "the simulator, compared with a real slurmctld",
 }
 """Modules that may drive a simulator by a policy, and what for: only one of them compares policies."""

@@ -447,5 +447,36 @@ def limit_kills(
     Console(width=None if terminal.is_terminal else 120).print(table, highlight=False)
 
 
+@app.command("price-check")
+def price_check(
+    *,
+    pollux: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Pollux's step times and workloads: adds them.")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="SCENARIO", help="Only this scenario of rlalloc evaluate; repeatable.")
+    ] = None,
+    others: Annotated[
+        str, typer.Option(help="What decides the other jobs: known-gain or as-requested.")
+    ] = "known-gain",
+    seeds: Annotated[int, typer.Option(min=1, help="Validation workloads of each scenario.")] = 2,
+    decisions: Annotated[int, typer.Option(min=1, help="Decisions of each workload that are taken again.")] = 20,
+) -> None:
+    """Force single jobs into each size, and compare what known-gain predicts with what comes of it."""
+    from rlalloc_research.price_check.checked_workloads import CheckSettings, checked_workloads
+    from rlalloc_research.price_check.price_tables import price_tables
+    from rlalloc_simulator.workloads.workload_errors import WorkloadError
+
+    with errors_end_here("research", WorkloadError), progress_bar() as report:
+        settings = CheckSettings(
+            decisions=decisions, seeds=seeds, others=others, pollux=pollux, only=tuple(only or ())
+        )
+        checked = list(checked_workloads(settings, report))
+    terminal = Console()
+    out = Console(width=None if terminal.is_terminal else 140)
+    for table in price_tables(checked):
+        out.print(table, highlight=False)
+
+
 if __name__ == "__main__":
     app()
