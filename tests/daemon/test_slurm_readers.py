@@ -2,6 +2,8 @@
 
 import importlib.metadata
 import importlib.util
+import sys
+import types
 
 import pytest
 
@@ -241,7 +243,7 @@ class TestAccountingText:
 
 
 class TestChoiceOfReader:
-    """pyslurm where it matches slurmctld and works, else the commands; and why is said."""
+    """The commands, unless pyslurm is asked for by name; and why is said."""
 
     @staticmethod
     def choose(backend: str, slurm_version: str) -> tuple[Reader, str]:
@@ -272,9 +274,6 @@ class TestChoiceOfReader:
         self, monkeypatch: pytest.MonkeyPatch, installed: str | None, slurm: str, why: str
     ) -> None:
         self.install(monkeypatch, installed)
-        reader, said = self.choose("auto", slurm)
-        assert isinstance(reader, SqueueReader)
-        assert said == why
         with pytest.raises(SlurmError, match=f"slurm.backend is pyslurm, but {why}; set it to auto or cli"):
             self.choose("pyslurm", slurm)
 
@@ -286,14 +285,42 @@ class TestChoiceOfReader:
         if importlib.util.find_spec("pyslurm") is not None:
             pytest.skip("pyslurm is installed here, so it can be imported")
         self.install(monkeypatch, installed)
-        reader, said = self.choose("auto", slurm)
-        assert isinstance(reader, SqueueReader)
-        assert said == "pyslurm cannot be imported (No module named 'pyslurm')"
         with pytest.raises(SlurmError, match="cannot be imported"):
             self.choose("pyslurm", slurm)
 
-    def test_the_commands_on_request(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.parametrize("backend", ["auto", "cli"])
+    def test_the_commands_unless_pyslurm_is_named(self, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+        """They are faster, though pyslurm matches."""
         self.install(monkeypatch, "25.11.2")
-        reader, said = self.choose("cli", "25.11.7")
+        reader, said = self.choose(backend, "25.11.7")
         assert isinstance(reader, SqueueReader)
-        assert said == "slurm.backend is cli"
+        assert said == f"slurm.backend is {backend}"
+
+
+class TestRunningJobsOfPyslurm:
+    """Without pyslurm, which is not to be had here: only which jobs its reader has read otherwise."""
+
+    @pytest.mark.parametrize(
+        ("state", "sharing", "complete"),
+        [("RUNNING", "NO", False), ("RUNNING", "OK", True), ("PENDING", "NO", True), ("COMPLETED", "NO", False)],
+    )
+    def test_what_an_exclusive_job_has_is_read_by_the_commands(
+        self, monkeypatch: pytest.MonkeyPatch, state: str, sharing: str, complete: bool
+    ) -> None:
+        """Pyslurm tells what it requested, and it has all of its nodes."""
+        monkeypatch.setitem(sys.modules, "pyslurm", types.ModuleType("pyslurm"))
+        monkeypatch.delitem(sys.modules, "rlallocd.slurm.pyslurm_reader", raising=False)
+        reader = importlib.import_module("rlallocd.slurm.pyslurm_reader")
+        monkeypatch.delitem(sys.modules, "rlallocd.slurm.pyslurm_reader")
+        job = _Job(id=7, state=state, resource_sharing=sharing, num_nodes=2, gres_per_node={})
+        record, is_complete = reader._job(job)
+        assert (record.is_exclusive, is_complete) == (sharing == "NO", complete)
+
+
+class _Job(types.SimpleNamespace):
+    """A pyslurm.Job of which all else is unset."""
+
+    cpus = 4
+
+    def __getattr__(self, name: str) -> None:
+        return None

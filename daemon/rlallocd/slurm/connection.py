@@ -113,21 +113,19 @@ def connect(section: SlurmSection) -> Slurm:
 def choose_reader(
     backend: str, commands: Commands, slurm_version: str, capabilities: Capabilities
 ) -> tuple[Reader, str]:
-    """The reader for slurm.backend, and why it is this one.
+    """The reader for slurm.backend, and why it is this one: pyslurm only where it is asked for, since it is slower.
 
     Raises SlurmError if pyslurm is required and does not fit.
     """
     json_reader = JsonReader(commands, capabilities)
-    if backend == "cli":
-        return SqueueReader(commands, json_reader), "slurm.backend is cli"
+    if backend != "pyslurm":
+        return SqueueReader(commands, json_reader), f"slurm.backend is {backend}"
     obstacle = _pyslurm_obstacle(slurm_version)
-    if obstacle is None:
-        from rlallocd.slurm.pyslurm_reader import PyslurmReader
-
-        return PyslurmReader(json_reader), "it matches slurmctld"
-    if backend == "pyslurm":
+    if obstacle is not None:
         raise SlurmError(f"slurm.backend is pyslurm, but {obstacle}; set it to auto or cli")
-    return SqueueReader(commands, json_reader), obstacle
+    from rlallocd.slurm.pyslurm_reader import PyslurmReader
+
+    return PyslurmReader(json_reader), "slurm.backend is pyslurm"
 
 
 def _pyslurm_obstacle(slurm_version: str) -> str | None:

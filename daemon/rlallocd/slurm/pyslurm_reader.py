@@ -1,4 +1,4 @@
-"""Jobs and nodes through pyslurm 25.11, where it matches slurmctld: no process and no JSON for each snapshot.
+"""Jobs and nodes through pyslurm 25.11, where slurm.backend asks for it: no process and no JSON for each snapshot.
 
 This module alone imports pyslurm, and is itself imported only once ``connection`` has found that the versions match.
 One call of the commands reads the jobs that pyslurm describes only in part:
@@ -7,6 +7,7 @@ One call of the commands reads the jobs that pyslurm describes only in part:
   GPU type of ``--gpus`` and ``--gpus-per-socket`` is lost;
 - a pending job with our tag is one to decide, and ``Job`` has no attributes for the single fields of its request
   (``JobRecord.fields``: least and most nodes, CPUs of a node, GPUs per job or socket);
+- ``Job`` has what a running job requested, and not what it got: an exclusive one has all of its nodes;
 - ``Job.state_reason`` is Slurm's sentence for people where there is one, and then hides the name of the reason.
 
 pyslurm holds the interpreter's lock during a call and takes no time limit: slurm.conf's MessageTimeout bounds each
@@ -128,7 +129,8 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
     # pyslurm takes a type of digits only (gres/gpu:1080:2) for a count, which then exceeds the total.
     type_known = 0 < nodes * gpus_of(per_node) <= gpus or gpus_of(per_task) > 0 or not gpus
     to_decide = record.pending and "rlalloc:" in record.admin_comment
-    return record, type_known and " " not in reason and not to_decide
+    got_more = record.is_exclusive and not record.pending
+    return record, type_known and " " not in reason and not to_decide and not got_more
 
 
 def _node_record(node: Any) -> NodeRecord:
