@@ -42,7 +42,9 @@ _log = logging.getLogger(__name__)
 RESTORATIONS: Final = 3
 """How often a restoration is sent and verified in one cycle. The next cycle goes on with what is open then."""
 
-_LIMIT_REASONS: Final = ("QOS", "Assoc", "Max", "BadConstraints", "PartitionNodeLimit", "PartitionTimeLimit")
+_LIMIT_REASONS: Final = (
+    *("QOS", "Assoc", "Max", "BadConstraints", "PartitionNodeLimit", "PartitionTimeLimit", "Reservation"),
+)
 _BETWEEN: Final = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 """States of a job that may become pending again, or end: the next cycle looks again."""
 

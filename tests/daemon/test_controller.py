@@ -287,10 +287,11 @@ def test_the_switch_lets_all_jobs_go_at_once_and_the_store_says_why(config: Conf
     agent.close()
 
 
+@pytest.mark.parametrize("reason", ["BadConstraints", "Reservation"])
 def test_a_size_that_no_node_holds_is_taken_back_where_no_limits_are_enforced(
-    make: MakeController, store: Store
+    make: MakeController, store: Store, reason: str
 ) -> None:
-    job = pending_job(7, EIGHT, reason="BadConstraints", priority=0)
+    job = pending_job(7, EIGHT, reason=reason, priority=0)
     decision = decision_for(job)
     store.add_decisions([decision])
     begun = msgspec.structs.replace(
