@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rlalloc.tres import parse_tres
-from slurm_testbed.waiting import stretched
+from slurm_testbed.waiting import stretched, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from tests.systemd.systemd_container import Container
 
 USERS: Final = ("ada", "bob", "carol")
 LAUNCHER: Final = "/usr/local/bin/torchrun"
-# It ends as a program would that finds other GPUs than it was started for, or whose srun fails.
+ASKED: Final = "/usr/local/share/asked"
+# It ends as a program would that finds other GPUs than it was started for, or whose srun fails. On half of the GPUs
+# that its user asked for, it takes twice as long.
 LAUNCHER_TEXT: Final = r"""#!/bin/bash
 processes=
 for word; do case $word in --nproc-per-node=*) processes=${word#*=} ;; esac; done
@@ -26,13 +26,15 @@ IFS=, read -ra devices <<<"$CUDA_VISIBLE_DEVICES"
 steps=$(srun --ntasks=1 sh -c 'echo $SLURM_JOB_ID') || exit 93
 [ "$steps" = "$SLURM_JOB_ID" ] || exit 94
 printf '{"gpus": %d, "cpus": %d}\n' "${#devices[@]}" "$SLURM_CPUS_PER_TASK" >>"$HOME/seen-$SLURM_JOB_ID"
-sleep "${WORK_S:-1}"
+asked=$(sed -n "s/^$SLURM_JOB_NAME //p" /usr/local/share/asked)
+ms=$((${WORK_MS:-@WORK_MS@} * asked / ${#devices[@]}))
+sleep "$((ms / 1000)).$(printf %03d $((ms % 1000)))"
 exit "${ENDS_WITH:-0}"
 """
 
 
 class Kind(NamedTuple):
-    """A kind of job. `covered` by rlalloc's rule; `gpus` is the range that its user allows, the request at first."""
+    """A kind of job. `covered` by rlalloc's rule; `gpus` is what its user allows; `end` is sacct's state and code."""
 
     name: str
     user: str
@@ -45,6 +47,12 @@ class Kind(NamedTuple):
     begin_s: int = 0
     after: str = ""
     cancelled: bool = False
+    end: tuple[str, str] = ("COMPLETED", "0:0")
+
+    @property
+    def launched(self) -> bool:
+        """Whether its script starts the program that writes down what it sees."""
+        return "torchrun" in self.body
 
 
 FOLLOWS: Final = "torchrun --nproc-per-node=$SLURM_GPUS_ON_NODE train.py\n"
@@ -52,7 +60,7 @@ KINDS: Final = (
     Kind("range", "ada", 4, f"#RLALLOC gpus=1-4\n{FOLLOWS}", gpus=(1, 2, 4)),
     Kind("follows", "ada", 2, FOLLOWS, gpus=(1, 2, 4)),
     Kind("counted", "bob", 2, "torchrun --nproc-per-node=2 train.py\n"),
-    Kind("fails", "bob", 2, f"#RLALLOC gpus=1-2\nexport ENDS_WITH=3\n{FOLLOWS}", gpus=(1, 2)),
+    Kind("fails", "bob", 2, f"#RLALLOC gpus=1-2\nexport ENDS_WITH=3\n{FOLLOWS}", gpus=(1, 2), end=("FAILED", "3:0")),
     Kind("no-gpus", "bob", 0, "sleep 1\n", covered=False),
     Kind("no-llm", "carol", 1, "sleep 1\n", covered=False),
     Kind("wrong-line", "carol", 2, f"#RLALLOC gpus=4-1\n{FOLLOWS}"),
@@ -60,37 +68,72 @@ KINDS: Final = (
     Kind("array", "carol", 2, f"#RLALLOC gpus=1-2\n{FOLLOWS}", ("--array=1-3",), gpus=(1, 2), tasks=3),
     Kind("depends", "bob", 1, "torchrun --nproc-per-node=1 train.py\n", after="range"),
     Kind("later", "ada", 2, FOLLOWS, begin_s=10, gpus=(1, 2, 4)),
-    Kind("cancelled", "ada", 4, FOLLOWS, ("--hold",), cancelled=True),
+    Kind("cancelled", "ada", 4, FOLLOWS, ("--hold",), cancelled=True, end=("CANCELLED", "0:0")),
 )
 OVERDUE: Final = Kind(
-    "overdue", "carol", 1, "export WORK_S=600\ntorchrun --nproc-per-node=1 train.py\n", ("--time=1",)
+    "overdue",
+    "carol",
+    1,
+    "export WORK_MS=600000\ntorchrun --nproc-per-node=1 train.py\n",
+    ("--time=1",),
+    end=("TIMEOUT", "0:0"),
 )
 """A job that is killed at its time limit, which takes Slurm a minute and more."""
+TIGHT: Final = Kind(
+    "tight", "ada", 2, f"#RLALLOC gpus=1-2\nexport WORK_MS=45000\n{FOLLOWS}", ("--time=1",), gpus=(1, 2)
+)
+"""A job that ends within its time limit in the size that its user asked for, and not in half of that."""
+LASTING: Final = Kind(
+    "lasting",
+    "carol",
+    4,
+    "while [ ! -e end ]; do sleep 0.2; done\n",
+    ("--cpus-per-task=1", "--mem=1G", "--time=60"),
+    covered=False,
+)
+"""It holds all GPUs until its user makes a file, so that other jobs wait."""
+END: Final = f"/home/{LASTING.user}/end"
 
 
 class Ended(NamedTuple):
-    """What sacct says of one job or task."""
+    """What sacct says of one run of a job or task; times are epoch seconds, None where there was none."""
 
     kind: Kind
     job_id: str
     state: str
     exit_code: str
-    tres: dict[str, float]
-    waited_s: float
+    tres: dict[str, str]
+    limit_min: str
+    submitted_s: int
+    eligible_s: int | None
+    started_s: int | None
+    ended_s: int
 
     @property
-    def end(self) -> tuple[str, str, str]:
-        """What has to be the same with and without rlalloc."""
-        return self.kind.name, self.state, self.exit_code
+    def ran(self) -> bool:
+        """Whether it ever held something."""
+        return bool(self.tres)
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs that it held; those that it asked for where it never ran."""
+        return int(self.tres.get("gres/gpu", 0)) if self.ran else self.kind.request
+
+    @property
+    def waited_s(self) -> int:
+        """From its submission to its start, 0 where it never ran."""
+        return self.started_s - self.submitted_s if self.ran and self.started_s is not None else 0
 
 
-def prepare_users(container: Container) -> None:
-    """Make the users with their accounts, and the program that all of them start."""
+def prepare_users(container: Container, work_ms: int) -> None:
+    """Make the users with their accounts, and the program that all of them start, which works so long."""
     for user in USERS:
         if container.run("id", user, check=False).returncode:
             container.run("useradd", "--create-home", user)
             container.run("sacctmgr", "-i", "add", "user", user, "account=research")
-    container.run("tee", LAUNCHER, text=LAUNCHER_TEXT)
+    asked = "".join(f"{kind.name} {kind.request}\n" for kind in (*KINDS, OVERDUE, TIGHT))
+    container.run("tee", ASKED, text=asked)
+    container.run("tee", LAUNCHER, text=LAUNCHER_TEXT.replace("@WORK_MS@", str(work_ms)))
     container.run("chmod", "755", LAUNCHER)
 
 
@@ -131,37 +174,53 @@ def wait_for_ends(container: Container, jobs: dict[int, Kind], limit_s: float = 
 
 
 def ends(container: Container, jobs: dict[int, Kind]) -> list[Ended]:
-    """What sacct knows of those that have ended."""
-    fields = "JobID,JobIDRaw,State,ExitCode,AllocTRES,Submit,Eligible,Start,End"
-    query = ("sacct", "-n", "-X", "-P", "-o", fields, "-j", ",".join(map(str, jobs)))
+    """What sacct knows of the runs that have ended, also of those after which a job was requeued."""
+    fields = "JobID,JobIDRaw,State,ExitCode,AllocTRES,TimelimitRaw,Submit,Eligible,Start,End"
+    query = ("sacct", "-n", "-X", "-P", "--duplicates", "-o", fields, "-j", ",".join(map(str, jobs)))
     found = []
     for line in container.run("env", "SLURM_TIME_FORMAT=%s", *query).stdout.splitlines():
-        shown, raw, state, exit_code, tres, submitted, _, started, ended = line.split("|")
-        if not ended.isdigit() or state in ("RUNNING", "PENDING"):
+        shown, raw, state, exit_code, tres, limit_min, *times = line.split("|")
+        submitted_s, eligible_s, started_s, ended_s = (int(each) if each.isdigit() else None for each in times)
+        if ended_s is None or submitted_s is None or state in ("RUNNING", "PENDING"):
             continue
         kind = jobs[int(shown.split("_")[0])]
-        waited_s = float(started) - float(submitted) if started.isdigit() else 0.0
+        held = dict(pair.split("=", 1) for pair in tres.split(",") if pair)
         state = state.split()[0]  # CANCELLED by 1001
-        found.append(Ended(kind, raw, state, exit_code, dict(parse_tres(tres)), waited_s))
+        times_s = (submitted_s, eligible_s, started_s, ended_s)
+        found.append(Ended(kind, raw, state, exit_code, held, limit_min, *times_s))
     return found
 
 
-def harmed(container: Container, ended: Sequence[Ended], before: Sequence[Ended], *, resizing: bool) -> list[str]:
-    """Say what is not as it would be without rlalloc: ends, sizes outside the user's bounds, a wrong environment."""
-    usual = {each.end for each in before}
-    problems = [f"job {each.job_id}: {each.end}" for each in ended if each.end not in usual]
-    for each in ended:
-        if each.state == "CANCELLED":
-            continue
-        if each.waited_s < each.kind.begin_s - 1:  # sbatch and slurmctld read the clock one after the other
-            problems.append(f"job {each.job_id} ({each.kind.name}) began {each.waited_s:.0f} s after its submission")
-        gpus = int(each.tres.get("gres/gpu", 0))
-        allowed = {each.kind.request, *(each.kind.gpus if resizing else ())}
-        if gpus not in allowed:
-            problems.append(f"job {each.job_id} ({each.kind.name}) ran with {gpus} GPUs, allowed are {allowed}")
-        if "torchrun" in each.kind.body and each.kind.name != OVERDUE.name:
-            path = f"/home/{each.kind.user}/seen-{each.job_id}"
-            seen = [json.loads(line) for line in container.run("cat", path, check=False).stdout.splitlines()]
-            if seen != [{"gpus": gpus, "cpus": int(each.tres["cpu"])}]:
-                problems.append(f"job {each.job_id} ({each.kind.name}) saw {seen}, and sacct says {each.tres}")
-    return problems
+def queue_behind_a_running_job(container: Container, kinds: Iterable[Kind]) -> dict[int, Kind]:
+    """Submit jobs that wait until `let_go`, because a job holds all GPUs; return the kinds by job id, that one's too.
+
+    `assert_queued` says whether they still wait.
+    """
+    container.run("rm", "-f", END)
+    jobs = submit(container, [LASTING])
+    (lasting,) = jobs
+    wait_until(lambda: _state(container, lasting) == "RUNNING", what="a job that holds all GPUs")
+    return jobs | submit(container, kinds)
+
+
+def assert_queued(container: Container, jobs: dict[int, Kind]) -> None:
+    """All that need GPUs wait; the job that holds them is still in its first run."""
+    lasting = next(job for job, kind in jobs.items() if kind is LASTING)
+    assert _state(container, lasting) == "RUNNING"
+    wanted = {job for job, kind in jobs.items() if kind.request and not kind.cancelled} - {lasting}
+    assert wanted <= waiting(container)
+
+
+def let_go(container: Container) -> None:
+    """End the job behind which others wait."""
+    container.run("touch", END, user=LASTING.user)
+
+
+def waiting(container: Container) -> set[int]:
+    """The ids of the jobs that wait in the queue; an array's tasks by that of the array."""
+    shown = container.run("squeue", "-h", "--states=PENDING", "-o", "%F").stdout.split()
+    return set(map(int, shown))
+
+
+def _state(container: Container, job: int) -> str:
+    return container.run("squeue", "-h", "-j", str(job), "-o", "%T", check=False).stdout.strip()

@@ -133,8 +133,3 @@ class Week:
         done = self.container.run("rlalloc", "explain", job_id, "--json", user=user, check=False)
         story: list[dict[str, Any]] = json.loads(done.stdout) if done.returncode == 0 else []
         return story
-
-
-def decided(metrics: dict[str, float]) -> int:
-    """How many jobs the daemon says it has decided since its start."""
-    return round(sum(value for name, value in metrics.items() if name.startswith("rlallocd_decided_total{")))

@@ -43,28 +43,31 @@ class FromPackages:
         built_packages.borrow_libraries(VENV_INSIDE, folder, these)
         self.binds = {these: PACKAGES, following: NEXT_PACKAGES}
 
+        self.version = ""
+
     def install(self, container: Container) -> None:
         """`apt-get install ./build/packages/*.deb`."""
         self._apt_get(container, f"install -y {PACKAGES}/*.deb")
+        self.version = container.run("rlalloc", "--version").stdout.split()[1]
 
     def upgrade(self, container: Container) -> str:
         """The same with the next version's, after a copy of the store."""
         container.run("systemctl", "stop", "rlallocd")
         container.run("cp", "-a", f"{STATE}/store.sqlite", STORE_COPY)
         container.run("systemctl", "start", "rlallocd", limit_s=120)
-        said = _told(self._apt_get(container, f"install -y {NEXT_PACKAGES}/*.deb"))
-        assert container.run("rlalloc", "--version").stdout.split()[1] == built_packages.NEXT
-        return said
+        return _told(self._apt_get(container, f"install -y {NEXT_PACKAGES}/*.deb"))
 
     def downgrade(self, container: Container) -> str:
-        """Back to this version, which refuses the newer store, and to the copy."""
+        """Back to this version, which refuses the newer store."""
         said = self._apt_get(container, f"install -y --allow-downgrades {PACKAGES}/*.deb")
         assert built_packages.NEXT in said.partition("rlallocd.service does not run; it last said")[2], said
+        return _told(said)
+
+    def put_back_the_store(self, container: Container) -> None:
+        """The copy from before the upgrade."""
         container.run("sh", "-c", f"rm {STATE}/store.sqlite*; cp -a {STORE_COPY} {STATE}/")
         container.run("systemctl", "reset-failed", "rlallocd")
         container.run("systemctl", "start", "rlallocd", limit_s=120)
-        assert container.run("rlalloc", "--version").stdout.split()[1] != built_packages.NEXT
-        return _told(said)
 
     def remove(self, container: Container) -> None:
         """`apt-get remove`."""
