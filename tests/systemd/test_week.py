@@ -79,7 +79,7 @@ def week(software: FromPackages | FromTheScript) -> Iterator[Week]:
         container.boot()
         debian_slurm.start(container)
         container.run("systemctl", "enable", *SITE_UNITS)
-        prepare_users(container, work_ms=1000 if WHOLE else 200)
+        prepare_users(container, work_ms=1000)
         week = Week(container)
         try:
             yield week

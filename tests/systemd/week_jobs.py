@@ -183,6 +183,8 @@ def ends(container: Container, jobs: dict[int, Kind]) -> list[Ended]:
         submitted_s, eligible_s, started_s, ended_s = (int(each) if each.isdigit() else None for each in times)
         if ended_s is None or submitted_s is None or state in ("RUNNING", "PENDING"):
             continue
+        if tres and not limit_min:
+            continue  # slurmdbd has its end before its start, of a short job
         kind = jobs[int(shown.split("_")[0])]
         held = dict(pair.split("=", 1) for pair in tres.split(",") if pair)
         state = state.split()[0]  # CANCELLED by 1001
