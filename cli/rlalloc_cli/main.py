@@ -116,7 +116,7 @@ def off(
     ] = None,
     *,
     everything: Annotated[
-        bool, typer.Option("--all", help="The whole site: decide and change nothing until `rlalloc on`. Root only.")
+        bool, typer.Option("--all", help="The whole site: decide and change nothing until `rlalloc on`.")
     ] = False,
     reason: Annotated[str, typer.Option("--reason", "--why", help="Why, for the log; --all needs it.")] = "",
     config: ConfigOption = DEFAULT_PATH,
@@ -149,7 +149,7 @@ def on(
     reason: Annotated[str, typer.Option("--reason", "--why", help="Why, for the log.")] = "",
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Switch rlalloc on again after `rlalloc off --all`. Root and SlurmUser may."""
+    """Switch rlalloc on again after `rlalloc off --all`. Only root and SlurmUser may do so."""
     from rlalloc_cli.switch_command import switch_site
 
     try:
@@ -166,7 +166,7 @@ def check(
     *,
     gpus_per_node: Annotated[
         int | None,
-        typer.Option(min=1, max=1024, help="GPUs of a node; else those of the largest node that Slurm has for it."),
+        typer.Option(min=1, max=1024, help="GPUs of a node; by default, those of the largest node that Slurm has."),
     ] = None,
     gpu: Annotated[
         str | None, typer.Option(metavar="TYPE", help="The type of GPU, such as a100-80, if the script names none.")
@@ -205,7 +205,7 @@ def status(
 ) -> None:
     """Show the state of daemon, agent, policy, trainer and store on one screen. Exit 1 if something is wrong.
 
-    Members of rlalloc-readers see the state of the daemon.
+    Members of rlalloc-readers see only the state of the daemon.
     """
     from rlalloc_cli.own_jobs import may_read, state_for_me
     from rlalloc_cli.status import print_daemon_status, print_status
@@ -242,7 +242,7 @@ def doctor(
         str | None,
         typer.Option(
             metavar="HOSTLIST",
-            help="Also check the TaskProlog on these nodes, or on `all` with GPUs, by a job of a second on each; "
+            help="Also check the TaskProlog on these nodes, or on `all` with GPUs, by a short job on each; "
             "root also marks them as checked.",
         ),
     ] = None,
