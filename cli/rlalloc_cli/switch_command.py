@@ -44,6 +44,6 @@ def _without_daemon(path: Path, switch: SiteSwitch) -> str:
         return "rlalloc is switched on for the whole site; rlallocd does not run: systemctl start rlallocd"
     return (
         "rlalloc is switched off for the whole site, and stays so when rlallocd starts. rlallocd does not answer, so "
-        "this command told the plugin, which defers no job from now on; jobs that wait already begin by themselves, "
+        "this command told the plugin, which defers no job from now on; jobs that already wait begin by themselves, "
         f"as submitted, within {config.grace_s} s"
     )

@@ -43,7 +43,7 @@ def reason_of(job: SubmittedJob, script: bytes | None, config: Config) -> str:
         return FORMS_SKIPPED["interactive" if job.is_interactive else "no-gpus"]
     if script is None:
         return (
-            "rlalloc.lua did not tag it. Slurm no longer has its script, which could tell why; "
+            "rlalloc.lua did not tag it. Slurm no longer has its script, which would show why; "
             "`rlalloc check SCRIPT` shows how rlalloc reads one"
         )
     if job.comment.startswith(_IN_COMMENT):
@@ -73,7 +73,7 @@ def _reason_of_tagged(job: SubmittedJob, tag: Tag, config: Config) -> str:
         return f"{FORMS_SKIPPED.get(tag.skip, tag.skip)}; it runs as submitted"
     rule = config.rule(tag.rule)
     if rule is None or config.mode_of(rule) == "off":
-        return f"rule {tag.rule} covered it at its submission, and is gone or in mode off since"
+        return f"rule {tag.rule} covered it at its submission, but now this rule is gone or in mode off"
     if job.state == "PENDING":
         return "rlalloc.lua tagged it, and rlallocd has not decided it yet; `rlalloc status` shows whether it runs"
     if not job.started_s:
@@ -81,7 +81,7 @@ def _reason_of_tagged(job: SubmittedJob, tag: Tag, config: Config) -> str:
     waited_s = job.started_s - job.submitted_s
     return (
         f"it started {waited_s} s after its submission, before rlallocd had decided it, and runs as submitted; "
-        "if that was long ago, its decision was perhaps deleted (store.keep_days)"
+        "if that was long ago, its decision may have been deleted (store.keep_days)"
     )
 
 

@@ -43,7 +43,7 @@ def _locked(path: Path) -> int:
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except PermissionError as err:
         raise RuntimeDirectoryError(
-            f"cannot lock {path}: it is another user's; if no rlallocd runs, remove it"
+            f"cannot lock {path}: it belongs to another user; if no rlallocd runs, remove it"
         ) from err
     except OSError as err:
         raise RuntimeDirectoryError(f"cannot lock {path}: {err.strerror or err}") from err

@@ -68,7 +68,7 @@ class SiteSwitchInUse:
         try:
             return f"{done}; {answer.result(within_s)}"
         except TooLate:
-            return f"{done}; rlallocd is busy, and takes it up in its next cycle"
+            return f"{done}; rlallocd is busy and follows in its next cycle"
 
     def look(self) -> bool:
         """Look at the switch, at the begin of a cycle; return whether it was used since."""

@@ -133,7 +133,7 @@ class UserService:
 
     def _state(self, asker: Asker) -> Answer:
         if not asker.sees_all:
-            return Denied("only root and members of rlalloc and rlalloc-readers may see how rlallocd is")
+            return Denied("only root and members of rlalloc and rlalloc-readers may see the state of rlallocd")
         try:
             return State((self.config.runtime_directory / STATE_FILE).read_text(encoding="utf-8"))
         except OSError as err:

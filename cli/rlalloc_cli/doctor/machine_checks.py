@@ -69,7 +69,7 @@ def _idle(config: Config, state: DaemonState, unit: UnitState | None, now_s: flo
     if now_s - state.written_s > max(_NO_CYCLE_FOR_S, 3 * config.daemon.poll_s):
         return failure("rlallocd", f"no sign of life since {local_time(state.written_s)}", _LOG)
     if state.waiting:
-        return failure("rlallocd", f"waiting: {state.waiting}", f"see to the cause; {_LOG} has more")
+        return failure("rlallocd", f"waiting: {state.waiting}", f"remove the cause; {_LOG} says more")
     return None
 
 
@@ -183,7 +183,7 @@ def training_findings(config: Config, timer: UnitState | None, service: UnitStat
 def _first_training(timer: UnitState | None, service: UnitState | None, look: str) -> Finding:
     """Where no training has ended yet: that is right until the timer has started one."""
     if service is not None and service.working:
-        return good("training", f"the first one runs since {service.since}")
+        return good("training", f"the first one has been running since {service.since}")
     if service is not None and service.result != "success":
         return failure("training", "the last one failed", look)
     if timer is not None and timer.runs and timer.next_run and service is not None and not service.has_run:

@@ -20,5 +20,5 @@ def switch_findings(config: Config, state: DaemonState | None) -> list[Finding]:
         f"switched {'off' if switch.off else 'on'} for the whole site since {local_time(switch.since_s)} {switch.by}"
     )
     if unaware:
-        return [warning("switch", f"{said}; rlallocd has not taken it up", "systemctl restart rlallocd")]
+        return [warning("switch", f"{said}; rlallocd does not follow it yet", "systemctl restart rlallocd")]
     return [warning("switch", said, "rlalloc on")]

@@ -43,7 +43,7 @@ def span_of(commands: Commands, starttime: str, endtime: str) -> Span:
     if len(end) > 1:
         end = _narrowed(end, _window(commands.in_zone(_FAR_ZONE), _LONG_AGO, endtime)[1])
     if begin == end and len(begin) == 1:
-        raise UnexpectedAnswer("sacct names an empty span: its begin is its end")
+        raise UnexpectedAnswer("sacct reports an empty time span: it begins and ends at the same time")
     return Span(begin[0], end[-1])
 
 
