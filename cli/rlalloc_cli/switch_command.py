@@ -4,6 +4,7 @@ import os
 import syslog
 import time
 from pathlib import Path
+from typing import Final
 
 from rlalloc.config import load_config
 from rlalloc.errors import RlallocError
@@ -11,7 +12,12 @@ from rlalloc.site_switch import SiteSwitch, SwitchError, write_switch
 from rlalloc.user_messages import AskSwitch, DaemonAway, Done, ask_daemon
 from rlalloc_cli.own_jobs import daemon_directory, may_read
 from rlalloc_cli.terminal import login_name
+from rlallocd.daemon_state import read_daemon_state
 from rlallocd.intercept import withdraw_intercept
+
+_NEVER_HERE: Final = (
+    ". No rlallocd has run on this machine since it booted: if it runs on another host, do this there"
+)
 
 
 def switch_site(path: Path, reason: str, *, off: bool) -> str:
@@ -38,12 +44,15 @@ def _without_daemon(path: Path, switch: SiteSwitch) -> str:
         done = "the plugin defers no job from now on, but this ends when rlallocd starts: " if switch.off else ""
         raise RlallocError(f"{done}{err}") from err
     state = "off" if switch.off else "on"
+    elsewhere = "" if read_daemon_state(config.runtime_directory) else _NEVER_HERE
     syslog.openlog("rlalloc")
     syslog.syslog(syslog.LOG_NOTICE, f"rlalloc is switched {state} for the whole site {switch.by}")
     if not switch.off:
-        return "rlalloc is switched on for the whole site; rlallocd does not run: systemctl start rlallocd"
+        return (
+            "rlalloc is switched on for the whole site; rlallocd does not run: systemctl start rlallocd" + elsewhere
+        )
     return (
         "rlalloc is switched off for the whole site, and stays so when rlallocd starts. rlallocd does not answer, so "
         "this command told the plugin, which defers no job from now on; jobs that already wait begin by themselves, "
-        f"as submitted, within {config.grace_s} s"
+        f"as submitted, within {config.grace_s} s{elsewhere}"
     )

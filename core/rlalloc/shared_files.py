@@ -4,6 +4,7 @@ Whoever comes first makes such a file, under whatever umask; the others have to 
 """
 
 import contextlib
+import errno
 import os
 import stat
 from pathlib import Path
@@ -44,6 +45,14 @@ def replace_file(path: Path, content: bytes, mode: int) -> None:
         os.fchmod(file, mode)  # whatever the umask
         writable.write(content)
     aside.replace(path)
+
+
+def read_regular_file(path: Path) -> bytes:
+    """What is in a file in a folder that others may write in. Raises OSError, also for a link or a pipe."""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        return stream.read()
 
 
 def mend_shared(path: Path) -> None:

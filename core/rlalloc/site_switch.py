@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from rlalloc.errors import RlallocError
-from rlalloc.shared_files import SHARED_MODE, mend_shared, replace_file
+from rlalloc.shared_files import SHARED_MODE, mend_shared, read_regular_file, replace_file
 
 FILE: Final = "switch.json"
 
@@ -40,7 +40,7 @@ def read_switch(directory: Path) -> SiteSwitch | None:
     """
     path = directory / FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=SiteSwitch)
+        return msgspec.json.decode(read_regular_file(path), type=SiteSwitch)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, msgspec.DecodeError) as err:

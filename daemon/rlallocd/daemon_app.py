@@ -23,7 +23,7 @@ from rlallocd.daemon_state import StateFile
 from rlallocd.installation_metrics import InstallationMetrics
 from rlallocd.intercept import RuntimeDirectoryError, WakeFile
 from rlallocd.metrics import MetricsServer, serve_metrics
-from rlallocd.only_daemon import OnlyDaemon
+from rlallocd.only_daemon import AnotherDaemonError, OnlyDaemon
 from rlallocd.reload import reloaded
 from rlallocd.signals import Signals
 from rlallocd.slurm import BackOff, SlurmUnavailable, UpdateRefused, connect
@@ -178,10 +178,15 @@ class _Daemon:
             self._watchdog.feed()
 
     def _renew_runtime_files(self, controller: Controller) -> None:
-        """Make again what somebody has removed with the runtime directory, as soon as there is one again."""
+        """Make again what somebody has removed with the runtime directory, as soon as there is one again.
+
+        Raises AnotherDaemonError where another rlallocd has been started meanwhile: this one has to end.
+        """
         try:
             self._lock.renew()
             self._wake.renew()
+        except AnotherDaemonError:
+            raise
         except RuntimeDirectoryError as err:
             _log.error("users and the plugin do not reach rlallocd, jobs run as submitted: %s", err)
             return

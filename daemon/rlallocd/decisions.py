@@ -33,7 +33,7 @@ from rlallocd.known_usage import Usage, no_usage
 from rlallocd.limits import SiteView, obstacle, shares_towards_request
 from rlallocd.request_sizes import FORMS_SKIPPED, Skipped, check_form, size_of, size_on
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
-from rlallocd.unchecked_nodes import require_checked
+from rlallocd.unchecked_nodes import NodesToAvoid, require_checked
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     usage: Usage = no_usage
     granted: dict[int, Allocation] = msgspec.field(default_factory=dict)
     speeds: FamilySpeeds = msgspec.field(default_factory=FamilySpeeds)
-    unchecked: tuple[NodeRecord, ...] = ()
+    unchecked: NodesToAvoid = NodesToAvoid()
 
     @cached_property
     def site(self) -> SiteView:

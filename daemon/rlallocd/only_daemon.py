@@ -15,8 +15,12 @@ LOCK_FILE: Final = "rlallocd.lock"
 _PID_BYTES: Final = 20
 
 
+class AnotherDaemonError(RuntimeDirectoryError):
+    """Another rlallocd has the lock."""
+
+
 class OnlyDaemon:
-    """Holds the lock from construction until closed. Raises RuntimeDirectoryError if another daemon has it."""
+    """Holds the lock from construction until closed. Raises AnotherDaemonError if another daemon has it."""
 
     def __init__(self, runtime_directory: Path) -> None:
         self._path = runtime_directory / LOCK_FILE
@@ -54,7 +58,7 @@ def _locked(path: Path) -> int:
     except BlockingIOError as err:
         pid = os.pread(file, _PID_BYTES, 0).decode(errors="replace").strip()
         os.close(file)
-        raise RuntimeDirectoryError(
+        raise AnotherDaemonError(
             f"another rlallocd (process {pid}) works in {path.parent}: stop it first (systemctl stop rlallocd)"
         ) from err
     except OSError as err:

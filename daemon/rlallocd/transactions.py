@@ -155,9 +155,11 @@ class Applier:
         SlurmError, StoreError.
         """
         begun = [each for each in history.applications if each.state == "begun"]
+        if not begun:
+            return "not ours"
         jobs = self._updates.read_back([job_id])
         job = jobs.get(job_id)
-        if not begun or job is None or not job.pending or verify(job, begun[-1]).verdict != "as decided":
+        if job is None or not job.pending or verify(job, begun[-1]).verdict != "as decided":
             return "not ours"
         (restoration,) = self._journal.enter([taking_back(begun, why)])
         self._restore([(restoration, why)], jobs)

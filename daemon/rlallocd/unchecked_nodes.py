@@ -24,15 +24,32 @@ def unchecked_nodes(nodes: Sequence[NodeRecord], config: Config) -> tuple[NodeRe
     return tuple(node for node in nodes if node.usable and node.gpus and not node.has_task_prolog)
 
 
-def require_checked(job: JobRecord, unchecked: Sequence[NodeRecord]) -> None:
-    """Raise Skipped if the job may start on one of these nodes."""
-    if found := open_to(job, unchecked):
-        raise Skipped(f"no check has seen the TaskProlog on {host_list(found)}, where it may start", "task-prolog")
-
-
 def host_list(nodes: Sequence[NodeRecord]) -> str:
     """Their names, as in ``n[1-3]``."""
     return str(NodeSet.fromlist([node.name for node in nodes], resolver=RESOLVER_NOGROUP))
+
+
+class NodesToAvoid:
+    """Unchecked nodes of one snapshot, by what jobs ask of nodes: each set of demands is looked up once."""
+
+    def __init__(self, nodes: Sequence[NodeRecord] = ()) -> None:
+        self._nodes = nodes
+        self._known: dict[tuple[str, str, str, str], str] = {}
+
+    def named_for(self, job: JobRecord) -> str:
+        """Those on which a job may start, as in ``n[1-3]``; empty if there are none."""
+        if not self._nodes:
+            return ""
+        key = job.partition, job.gpu_type, job.features, job.excluded_nodes
+        if key not in self._known:
+            self._known[key] = host_list(open_to(job, self._nodes))
+        return self._known[key]
+
+
+def require_checked(job: JobRecord, unchecked: NodesToAvoid) -> None:
+    """Raise Skipped if the job may start on one of these nodes."""
+    if found := unchecked.named_for(job):
+        raise Skipped(f"no check has seen the TaskProlog on {found}, where it may start", "task-prolog")
 
 
 class UncheckedNodes:
@@ -41,7 +58,7 @@ class UncheckedNodes:
     def __init__(self) -> None:
         self._told: frozenset[str] = frozenset()
 
-    def among(self, nodes: Sequence[NodeRecord], config: Config) -> tuple[NodeRecord, ...]:
+    def among(self, nodes: Sequence[NodeRecord], config: Config) -> NodesToAvoid:
         """The unchecked nodes of a snapshot; none in shadow mode, which needs no TaskProlog."""
         found = unchecked_nodes(nodes, config) if config.mode == "enforce" else ()
         names = frozenset(node.name for node in found)
@@ -49,4 +66,4 @@ class UncheckedNodes:
             named = host_list(found)
             _log.warning("jobs that may start on %s stay as submitted: %s", named, CHECK.format(nodes=named))
         self._told = names
-        return found
+        return NodesToAvoid(found)

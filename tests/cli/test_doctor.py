@@ -288,8 +288,8 @@ def test_each_node_is_asked_for_the_task_prolog(tmp_path: Path) -> None:
     marks: dict[str, bool] = {}
 
     class Probe(NodeProbe):
-        def ask(self, node: str, path: str) -> NodeAnswer:
-            answer = answers[node]
+        def ask(self, node: NodeRecord, path: str) -> NodeAnswer:
+            answer = answers[node.name]
             if isinstance(answer, SlurmError):
                 raise answer
             return answer

@@ -11,7 +11,7 @@ from rlalloc.config import Config, parse_config
 from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import NodeRecord
 from rlallocd.slurm.node_mark import is_marked, with_mark
-from rlallocd.unchecked_nodes import UncheckedNodes, require_checked, unchecked_nodes
+from rlallocd.unchecked_nodes import NodesToAvoid, UncheckedNodes, require_checked, unchecked_nodes
 from tests.daemon.slurm_in_memory import NODE
 from tests.daemon.test_request_sizes_and_tags import JOB
 
@@ -67,7 +67,7 @@ def test_nodes_that_take_no_job_of_ours_need_no_check() -> None:
 )
 def test_a_job_that_may_start_on_one_stays_as_submitted(changes: dict[str, str], stays: bool) -> None:
     job = msgspec.structs.replace(JOB, **({"gpu_type": "", "features": "", "excluded_nodes": ""} | changes))
-    nodes = (node("n1"), node("n2"))
+    nodes = NodesToAvoid((node("n1"), node("n2")))
     if stays:
         with pytest.raises(Skipped, match=r"on n\[1-2\], where") as refused:
             require_checked(job, nodes)
@@ -81,7 +81,7 @@ def test_each_node_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     seen = node("n2", "rlalloc-task-prolog@1001")
     looked = UncheckedNodes()
-    assert looked.among((node("n1"),), Config()) == ()
+    assert looked.among((node("n1"),), Config()).named_for(JOB) == ""
     assert caplog.messages == []
     for nodes in ((node("n1"), seen), (node("n1"), seen), (seen,), (node("n2"),)):
         looked.among(nodes, ENFORCE)

@@ -183,6 +183,7 @@ def test_killed_in_the_middle_of_a_transaction(rlalloc: Installation, *, updated
                 "MinCPUsNode=8",
                 "MinMemoryNode=51200",
                 "TresPerNode=gres:gpu:1",
+                f"AdminComment={rlalloc.job(job_id)['AdminComment']} rlalloc-decision:journalled-{job_id}",
             ]
         )
     rlalloc.start("rlallocd")

@@ -220,12 +220,14 @@ def test_uninstalling_never_breaks_slurm(rlalloc_container: Container) -> None:
     container = rlalloc_container
     uninstall = ("/srv/rlalloc/project/scripts/install-site.sh", "--uninstall")
     container.run("cp", "/usr/lib/rlalloc/job_submit.lua", "/etc/slurm/job_submit.lua")
-    container.run("sed", "-Ei", r's/^(JobSubmitPlugins|TaskProlog)=(.*)/\1 = "\2"/', "/etc/slurm/slurm.conf")
+    container.run(
+        "sed", "-Ei", r's/^(JobSubmitPlugins|TaskProlog|TaskEpilog)=(.*)/\1 = "\2"/', "/etc/slurm/slurm.conf"
+    )
     refused = container.run(*uninstall, check=False)
     assert refused.returncode == 1
-    container.run("test", "-x", "/usr/lib/rlalloc/task_prolog")
-    container.run("test", "-e", "/etc/slurm/job_submit.lua")
-    container.run("sed", "-i", "/^JobSubmitPlugins /d; /^TaskProlog /d", "/etc/slurm/slurm.conf")
+    for named in ("/usr/lib/rlalloc/task_prolog", "/usr/lib/rlalloc/task_epilog", "/etc/slurm/job_submit.lua"):
+        container.run("test", "-e", named)
+    container.run("sed", "-Ei", "/^JobSubmitPlugins /d; /^Task(Pro|Epi)log /d", "/etc/slurm/slurm.conf")
     container.run(*uninstall)
     for gone in (
         "/usr/lib/rlalloc",

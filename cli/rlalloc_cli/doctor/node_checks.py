@@ -58,7 +58,7 @@ def _node(node: NodeRecord, named: str, expected: str, probe: NodeProbe) -> Find
         return warning(what, "not checked: it is down or drained", "check it before it is resumed")
     asked_s = time.time()
     try:
-        answer = probe.ask(node.name, OUR_TASK_PROLOG)
+        answer = probe.ask(node, OUR_TASK_PROLOG)
     except UpdateRefused as err:
         if (refusal := _refusal(node.name, str(err))) is not None:
             return refusal

@@ -29,19 +29,20 @@ class NodeProbe:
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
 
-    def ask(self, node: str, path: str) -> NodeAnswer:
-        """Ask a node about the TaskProlog, whose usual place is ``path``.
+    def ask(self, node: NodeRecord, path: str) -> NodeAnswer:
+        """Ask a node, in whichever of its partitions, about the TaskProlog, whose usual place is ``path``.
 
         It asks for one task, a CPU and 16 MiB at once. A TaskProlog that is named and missing fails that task. Raises
         UpdateRefused with Slurm's words where the task does not run, and SlurmUnavailable.
         """
         answer = self._commands.run(
-            *("srun", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--cpus-per-task=1", "--mem=16M", "--time=1"),
-            *("--immediate=10", "--job-name=rlalloc-doctor", "--chdir=/", "--input=none", "--quiet"),
+            *("srun", f"--partition={','.join(node.partitions)}", f"--nodelist={node.name}", "--nodes=1"),
+            *("--ntasks=1", "--cpus-per-task=1", "--mem=16M", "--time=1", "--immediate=10"),
+            *("--job-name=rlalloc-doctor", "--chdir=/", "--input=none", "--quiet"),
             *("--export=ALL,RLALLOC_PROBE=1", "sh", "-c", _TASK, path),
         )
         if (found := _ANSWER.match(answer.strip())) is None:
-            raise UnexpectedAnswer(f"srun on {node} printed {answer[:80]!r}")
+            raise UnexpectedAnswer(f"srun on {node.name} printed {answer[:80]!r}")
         return NodeAnswer(found[1] == "seen", found[2])
 
     def mark(self, node: NodeRecord, seen_s: float | None) -> None:
