@@ -36,13 +36,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             # One process has all tests that share fixtures.
             group = "containers" if item.get_closest_marker("systemd") else "sites"
             item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(
-        key=lambda item: (item.get_closest_marker("xdist_group") is None, not _boots(item))
-    )  # the longest first
-
-
-def _boots(item: pytest.Item) -> bool:
-    return item.get_closest_marker("systemd") is not None
 
 
 @pytest.hookimpl(trylast=True)

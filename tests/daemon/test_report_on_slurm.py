@@ -38,38 +38,45 @@ def week(daemon_site: Site) -> Iterator[tuple[Installation, int, int]]:
     """A short week of all kinds of jobs, and a span that cuts some of them at its begin and at its end."""
     site = daemon_site
     rlalloc = install(site)
-    for path in site.directory.glob("store.sqlite*"):
-        path.unlink()
-    rlalloc.start("rlalloc-agent")
-    rlalloc.start("rlallocd")
-    long = rlalloc.submit(OTHER.format(seconds=900), "--job-name=long")
-    site.wait_for_states([long], ["RUNNING"])
-    time.sleep(2)
-    since_s = int(time.time())
-    ours = rlalloc.submit(OURS)
-    array = rlalloc.submit(OTHER.format(seconds=1), "--array=1-3", f"--job-name={HOSTILE}")
-    suspended = rlalloc.submit(OTHER.format(seconds=2), "--job-name=suspended")
-    again = rlalloc.submit(OTHER.format(seconds=900), "--job-name=again")
-    cancelled = rlalloc.submit(OTHER.format(seconds=900), "--job-name=cancelled")
-    bobs = site.sbatch(OTHER.format(seconds=1), user="llm-bob")
-    never = rlalloc.submit(OTHER.format(seconds=1), "--nodes=2", "--gres=gpu:8", "--exclusive", "--job-name=never")
-    site.wait_for_states([suspended, again, cancelled], ["RUNNING", "COMPLETED"])
-    site.run(["scontrol", "suspend", str(suspended)])
-    site.run(["scontrol", "requeue", str(again)])
-    site.wait_for_states([ours, array, bobs], ["COMPLETED"])
-    site.run(["scancel", str(cancelled), str(never)])
-    site.run(["scontrol", "resume", str(suspended)])
-    site.wait_for_states([suspended], ["COMPLETED"])
-    site.run(["scontrol", "update", f"JobId={again}", "StartTime=now"])
-    site.wait_for_states([again], ["RUNNING"])
-    time.sleep(3)
-    until_s = int(time.time()) - 1
-    wait_until(lambda: f"{again}|RUNNING" in raw(site, since_s, until_s, "JobID,State"), what="slurmdbd knows all")
-    wait_until(lambda: rlalloc.explain(ours), what="the job was decided")
-    yield rlalloc, since_s, until_s
-    rlalloc.stop_all()
-    (rlalloc.runtime / "intercept").unlink(missing_ok=True)
-    site.run(["scancel", "--user", USER])
+    try:
+        for path in site.directory.glob("store.sqlite*"):
+            path.unlink()
+        rlalloc.start("rlalloc-agent")
+        rlalloc.start("rlallocd")
+        long = rlalloc.submit(OTHER.format(seconds=900), "--job-name=long")
+        site.wait_for_states([long], ["RUNNING"])
+        time.sleep(2)
+        since_s = int(time.time())
+        ours = rlalloc.submit(OURS)
+        array = rlalloc.submit(OTHER.format(seconds=1), "--array=1-3", f"--job-name={HOSTILE}")
+        suspended = rlalloc.submit(OTHER.format(seconds=5), "--job-name=suspended")
+        site.wait_for_states([suspended], ["RUNNING"])
+        site.run(["scontrol", "suspend", str(suspended)])
+        again = rlalloc.submit(OTHER.format(seconds=900), "--job-name=again")
+        cancelled = rlalloc.submit(OTHER.format(seconds=900), "--job-name=cancelled")
+        bobs = site.sbatch(OTHER.format(seconds=1), user="llm-bob")
+        never = rlalloc.submit(
+            OTHER.format(seconds=1), "--nodes=2", "--gres=gpu:8", "--exclusive", "--job-name=never"
+        )
+        site.wait_for_states([again, cancelled], ["RUNNING"])
+        site.run(["scontrol", "requeue", str(again)])
+        site.wait_for_states([ours, array, bobs], ["COMPLETED"])
+        site.run(["scancel", str(cancelled), str(never)])
+        site.run(["scontrol", "resume", str(suspended)])
+        site.wait_for_states([suspended], ["COMPLETED"])
+        site.run(["scontrol", "update", f"JobId={again}", "StartTime=now"])
+        site.wait_for_states([again], ["RUNNING"])
+        time.sleep(3)
+        until_s = int(time.time()) - 1
+        wait_until(
+            lambda: f"{again}|RUNNING" in raw(site, since_s, until_s, "JobID,State"), what="slurmdbd knows all"
+        )
+        wait_until(lambda: rlalloc.explain(ours), what="the job was decided")
+        yield rlalloc, since_s, until_s
+    finally:  # also of an attempt that failed: one rlallocd at a time
+        rlalloc.stop_all()
+        (rlalloc.runtime / "intercept").unlink(missing_ok=True)
+        site.run(["scancel", "--user", USER])
 
 
 def raw(site: Site, since_s: int, until_s: int, fields: str = FIELDS, *more: str) -> str:
