@@ -25,7 +25,7 @@ settings.load_profile("repeatable")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests of a real site one after another, beside them those in containers, and what failed once more.
+    """Run once more what failed on a real site or in a container.
 
     Daemons on a shared machine are now and then starved of a core. The summary names each test that needed it. What
     is a function of values is never run twice.
@@ -33,9 +33,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slurm") or item.get_closest_marker("systemd"):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
-            # One process has all tests that share fixtures.
-            group = "containers" if item.get_closest_marker("systemd") else "sites"
-            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.hookimpl(trylast=True)
