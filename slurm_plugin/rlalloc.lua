@@ -759,6 +759,9 @@ local function name_to_skip(job_desc, script, skipped_forms)
    if job_desc.cron_job == true then
       return "scrontab"
    end
+   if text_of(job_desc, "clusters") then
+      return "multi-cluster"
+   end
    if text_of(job_desc, "reservation") then
       return "reservation"
    end

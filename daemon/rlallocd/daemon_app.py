@@ -1,7 +1,9 @@
 """The program rlallocd: reads the configuration, wires the parts, runs the loop until it is told to stop."""
 
 import logging
+import os
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Final
@@ -26,7 +28,7 @@ from rlallocd.metrics import MetricsServer, serve_metrics
 from rlallocd.only_daemon import AnotherDaemonError, OnlyDaemon
 from rlallocd.reload import reloaded
 from rlallocd.signals import Signals
-from rlallocd.slurm import BackOff, SlurmUnavailable, UpdateRefused, connect
+from rlallocd.slurm import OTHER_CLUSTERS, BackOff, SlurmUnavailable, UpdateRefused, connect
 from rlallocd.user_service import UserService
 
 _log = logging.getLogger("rlallocd")
@@ -43,12 +45,22 @@ def run(path: Path) -> None:
     with closing(Signals()) as signals:
         config = load_config(path)
         configure_logging(config.log_level, "rlallocd")
+        _refuse_other_clusters(os.environ)
         with (
             closing(OnlyDaemon(config.runtime_directory)) as lock,
             closing(WakeFile(config.runtime_directory)) as wake,
             closing(AgentClient.of(config.agent, signals)) as agent,
         ):
             _Daemon(path, config, signals, lock, wake, agent).run()
+
+
+def _refuse_other_clusters(environment: Mapping[str, str]) -> None:
+    """One rlallocd is for one cluster, that of slurm.conf. Raises ConfigError where its environment names others."""
+    if clusters := environment.get(OTHER_CLUSTERS):
+        raise ConfigError(
+            f"{OTHER_CLUSTERS} is set to {clusters!r} in the environment of rlallocd, which decides for the cluster "
+            "of slurm.conf alone: remove it from /etc/default/rlalloc, and run an rlallocd beside each slurmctld"
+        )
 
 
 class _Daemon:

@@ -77,6 +77,7 @@ FORMS_SKIPPED: Final[Mapping[str, str]] = {
     "interactive": "a job without a script: its srun or salloc keeps its own idea of the size",
     "scrontab": "a scrontab job: Slurm lets nobody update it",
     "federation": "a job that other clusters of its federation may run, too",
+    "multi-cluster": "a job submitted with --clusters: this cluster was chosen for it in the size that it asks for",
     "reservation": "a job in a reservation, which fixes size and time by itself",
     "deadline": "a job with a deadline: waiting could cost it",
     "time-min": "a job whose time limit Slurm may shorten (--time-min)",

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -261,3 +262,45 @@ def _admin_comment(ours: Installation, job_id: int) -> str:
     text = ours.site.run(["scontrol", "show", "job", str(job_id), "--oneliner"])
     found = re.search(r" AdminComment=(.*?) (?:OverSubscribe|StdErr)=", text)
     return found[1] if found else ""
+
+
+def test_jobs_for_several_clusters_are_skipped(ours: Installation) -> None:
+    """By `sbatch -M`, from whichever cluster it comes, or in a federation: Slurm chose the cluster for that size.
+
+    One cluster shows all that slurmctld sees of both.
+    """
+    cluster = ours.site.name
+    job_id = ours.submit(SCRIPT, *SIZE, f"--clusters={cluster}")
+    _skipped(ours, job_id, "multi-cluster")
+    ours.site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=120)
+    assert DECIDED + "," not in _tres(ours, job_id) + ","
+    ours.site.run(["sacctmgr", "--immediate", "add", "federation", "all", f"clusters={cluster}"])
+    try:
+        wait_until(
+            lambda: cluster in ours.site.run(["scontrol", "show", "federation"]), what="the federation", timeout_s=60
+        )
+        job_id = ours.submit(SCRIPT, *SIZE)
+        _skipped(ours, job_id, "federation")
+        ours.site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=120)
+        assert DECIDED + "," not in _tres(ours, job_id) + ","
+    finally:
+        ours.site.run(["sacctmgr", "--immediate", "delete", "federation", "all"])
+
+
+def test_a_daemon_for_another_cluster_is_refused(ours: Installation) -> None:
+    """Its commands would go there. Of a person's environment nothing reaches a command of rlalloc's."""
+    done = ours.site.try_run(
+        [str(PROGRAMS / "rlallocd"), "--config", str(ours.config_path)], environment={"SLURM_CLUSTERS": "elsewhere"}
+    )
+    assert done.status == 2
+    assert "SLURM_CLUSTERS is set to 'elsewhere'" in done.error_output
+    strange = {"SLURM_CLUSTERS": "elsewhere", "SQUEUE_USERS": "nobody", "SQUEUE_STATES": "COMPLETED"}
+    held = ours.submit(SCRIPT, *SIZE, "--hold")
+    words = [sys.executable, "-c", _READ_JOBS]
+    assert str(held) in ours.site.run(words, environment=strange).split()
+    ours.site.run(["scancel", str(held)])
+
+
+_READ_JOBS = (
+    "from rlallocd.slurm import Commands, Slurm\nprint(*(job.job_id for job in Slurm(Commands(30), 'cli').jobs()))"
+)

@@ -193,6 +193,7 @@ def test_hold_stays_the_users(submitted: Callable[..., Submitted]) -> None:
     [
         ({"het_job_offset": 0.0}, "heterogeneous"),
         ({"cron_job": True}, "scrontab"),
+        ({"clusters": "here,there"}, "multi-cluster"),
         ({"reservation": "maintenance"}, "reservation"),
         ({"time_min": 60.0}, "time-min"),
         ({"environment": {"SLURM_ARBITRARY_NODELIST": "n1,n2"}}, "arbitrary"),

@@ -5,8 +5,9 @@ import os
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from rlallocd.slurm.slurm_errors import SlurmUnavailable, UnknownJob, UpdateRefused
 
@@ -22,6 +23,13 @@ _UNREACHABLE = (
 _UNKNOWN_JOB = "Invalid job id"  # ESLURM_INVALID_JOB_ID in slurm_errno.c
 
 
+_LOCAL: Final = ("SACCT_LOCAL", "SCONTROL_LOCAL", "SINFO_LOCAL", "SPRIO_LOCAL", "SQUEUE_LOCAL")
+"""With them a command shows this cluster alone, also where slurm.conf has FederationParameters=fed_display."""
+_DEFAULTS_OF_PEOPLE: Final = ("SACCT_", "SCONTROL_", "SINFO_", "SPRIO_", "SQUEUE_")
+OTHER_CLUSTERS: Final = "SLURM_CLUSTERS"
+"""With it a command speaks to another cluster than that of slurm.conf."""
+
+
 class Commands:
     """Runs Slurm's commands with one time limit, and counts calls and failures by command.
 
@@ -30,7 +38,7 @@ class Commands:
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
-        self.environment = os.environ | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+        self.environment = _environment(os.environ)
         self.calls: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.took: Callable[[str, float], None] = lambda _command, _seconds: None
@@ -104,6 +112,16 @@ class Commands:
             raise SlurmUnavailable(f"{words[0]} is not installed or not in PATH (Debian: slurm-client)") from err
         except OSError as err:
             raise SlurmUnavailable(f"{words[0]} cannot be run: {err.strerror or err}") from err
+
+
+def _environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """Our environment without what would have a command show other jobs, other columns or another cluster."""
+    kept = {
+        name: value
+        for name, value in ours.items()
+        if name != OTHER_CLUSTERS and not name.startswith(_DEFAULTS_OF_PEOPLE)
+    }
+    return kept | dict.fromkeys(_LOCAL, "1") | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
 
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:
