@@ -260,7 +260,7 @@ remove_all() {
     rm -f "${COMPLETIONS[@]}" "${COMPLETIONS[0]%.bash}"
     rm -rf "$PREFIX" /run/rlalloc /var/cache/rlalloc
     if [ "$(readlink /usr/local/bin/rlalloc)" = "$PREFIX/bin/rlalloc" ]; then rm -f /usr/local/bin/rlalloc; fi
-    say "kept $CONFIGURATION, /var/lib/rlalloc and the users rlallocd and rlalloc"
+    say "kept $CONFIGURATION, /var/lib/rlalloc, /var/lib/rlallocd and the users rlallocd and rlalloc"
     [ "$status" -eq 0 ] || say "change slurm.conf, restart slurmctld, then run this script again" >&2
     return "$status"
 }

@@ -133,7 +133,8 @@ def test_a_package_is_not_mixed_with_an_installation_by_the_script(tmp_path: Pat
 
 
 def test_a_purge_removes_what_is_ours_and_names_what_is_the_sites(tmp_path: Path) -> None:
-    ours = ("etc/rlalloc", "var/lib/rlalloc", "var/cache/rlalloc", "run/rlalloc", "run/rlalloc-packages")
+    var = ("var/lib/rlalloc", "var/lib/rlallocd", "var/cache/rlalloc")
+    ours = ("etc/rlalloc", *var, "run/rlalloc", "run/rlalloc-packages")
     drop_in = tmp_path / "etc/systemd/system/rlallocd.service.d"
     for folder in (*(tmp_path / name for name in ours), drop_in, tmp_path / "srv/conf", tmp_path / "etc/default"):
         folder.mkdir(parents=True)

@@ -95,11 +95,13 @@ class RedecisionSection(_Section, frozen=True):
 class StoreSection(_Section, frozen=True):
     """Where decisions and outcomes are kept: an SQLAlchemy URL; and for how many days.
 
+    With the key in ``key_file``, which nobody but rlallocd may read, it tells its journal from what others write.
     ``keep_experience_days`` is for decisions that the trainer can learn from, ``keep_days`` for all others, and
     ``keep_history_days`` for past jobs of all users.
     """
 
     url: str = "sqlite:////var/lib/rlalloc/store.sqlite"
+    key_file: Path = Path("/var/lib/rlallocd/journal.key")
     keep_days: Days = 365
     keep_experience_days: Days = 1095
     keep_history_days: Days = 730

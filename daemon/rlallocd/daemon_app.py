@@ -18,6 +18,7 @@ from rlalloc.logs import configure_logging
 from rlalloc.policies import PolicyStore
 from rlalloc.service import Watchdog, notify
 from rlalloc.store import Store
+from rlalloc.store.journal_seal import JournalKey
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.controller import Controller
 from rlallocd.cycle_schedule import CycleSchedule
@@ -144,8 +145,12 @@ class _Daemon:
 
     def _connect(self) -> tuple[Store, Controller]:
         """Open the store and reach slurmctld. Raises StoreError or SlurmError."""
-        store = Store(self._config.store.url, skip_unreadable=True)
+        key = JournalKey(self._config.store.key_file)
+        store = Store(self._config.store.url, skip_unreadable=True, seal=key.seal)
         try:
+            if key.is_new:
+                store.seal_journal()
+                key.keep()
             self._watchdog.feed()
             self._mend_promotion(store)
             slurm = connect(self._config.slurm)

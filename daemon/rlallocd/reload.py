@@ -11,6 +11,7 @@ NEEDS_RESTART: Final = (
     "runtime_directory",
     "slurm.backend",
     "store.url",
+    "store.key_file",
     "history.pseudonymize",
     "history.key_file",
     "policy.directory",

@@ -52,6 +52,7 @@ class Installation:
     def write_config(self, **changes: Any) -> None:
         """Write the configuration with these top-level keys changed."""
         self.settings |= changes
+        self.settings["store"].setdefault("key_file", f"{self.site.directory}/journal.key")
         text = yaml.safe_dump(self.settings)
         parse_config(text, "the test's configuration")
         self.config_path.write_text(text)

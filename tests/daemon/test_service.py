@@ -79,7 +79,7 @@ class Daemon:
             "agent": {"endpoint": f"ipc://{directory}/agent.sock"},
             "slurm": {"backend": "cli", "command_timeout_s": 1.0},
             "metrics": {"listen": ""},
-            "store": {"url": f"sqlite:///{directory}/store.sqlite"},
+            "store": {"url": f"sqlite:///{directory}/store.sqlite", "key_file": f"{directory}/journal.key"},
         }
         self.configure()
 
@@ -119,7 +119,7 @@ def test_it_is_ready_whatever_slurm_does(systemd: Systemd, daemon: Daemon, scont
 
 def test_it_is_ready_without_its_store_and_takes_that_when_it_comes(systemd: Systemd, daemon: Daemon) -> None:
     disk = daemon.directory / "disk"
-    daemon.configure(store={"url": f"sqlite:///{disk}/store.sqlite"})
+    daemon.configure(store=daemon.settings["store"] | {"url": f"sqlite:///{disk}/store.sqlite"})
     with daemon.start(UNREACHABLE) as process:
         wait_until(
             lambda: systemd.has_heard("STATUS=waiting: the store"), what="it waits for the store", timeout_s=60

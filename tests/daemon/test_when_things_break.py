@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from rlalloc.store import Application, Decision, Store
+from rlalloc.store.journal_seal import JournalKey
 from rlalloc.user_messages import SOCKET_FILE, AskSettings, Settings, ask_daemon
 from rlalloc_testbed import Installation, install, start_site
 from rlalloc_testbed.installation import PROGRAMS
@@ -160,14 +161,18 @@ def test_a_daemon_that_stops_lets_waiting_jobs_go(rlalloc: Installation) -> None
 
 @pytest.mark.parametrize("updated", [False, True])
 def test_killed_in_the_middle_of_a_transaction(rlalloc: Installation, *, updated: bool) -> None:
-    """Killed after the intent was journalled, or after slurmctld took the update: the journal tells how to go on."""
+    """Killed after the intent was journalled, or after slurmctld took the update: the journal tells how to go on.
+
+    Agent and trainer may write the store. What one of them says was begun on another job changes nothing.
+    """
     rlalloc.write_config(grace_s=60)
     rlalloc.send("rlallocd", signal.SIGHUP)
     wait_until(lambda: "grace 60" in (rlalloc.runtime / "intercept").read_text(), what="the plugin is told")
     rlalloc.stop("rlalloc-agent", signal.SIGKILL)
     rlalloc.stop("rlallocd", signal.SIGKILL)
-    job_id = rlalloc.submit(MOLDABLE)
+    job_id, held = rlalloc.submit(MOLDABLE), rlalloc.submit(MOLDABLE, "--hold")
     _journal_an_intent(rlalloc, job_id)
+    _journal_an_intent(rlalloc, held, forged=True)
     if updated:
         rlalloc.site.run(
             [
@@ -192,6 +197,9 @@ def test_killed_in_the_middle_of_a_transaction(rlalloc: Installation, *, updated
     assert application is not None
     assert application.state == ("begun" if updated else "left")
     assert f"gres/gpu={1 if updated else 4}" in rlalloc.job(job_id)["TRES"]
+    assert (rlalloc.job(held)["Nice"], "gres/gpu=4" in rlalloc.job(held)["TRES"]) == ("0", True)
+    assert "skipped, and further rows with the same fault" in rlalloc.log("rlallocd")
+    rlalloc.site.run(["scancel", str(held)])
 
 
 def test_a_site_that_vetoes_the_update_gets_its_job_as_submitted(tmp_path: Path) -> None:
@@ -249,9 +257,13 @@ def test_slurmctld_may_come_and_go(rlalloc: Installation) -> None:
     rlalloc.site.wait_for_states([job_id], ENDED)
 
 
-def _journal_an_intent(rlalloc: Installation, job_id: int) -> None:
-    """What the daemon writes before it touches Slurm: the decision of an earlier job, for this one."""
-    store = Store(rlalloc.settings["store"]["url"])
+def _journal_an_intent(rlalloc: Installation, job_id: int, *, forged: bool = False) -> None:
+    """What the daemon writes before it touches Slurm: the decision of an earlier job, for this one.
+
+    ``forged``: what somebody writes who has not the daemon's key, to have it lower the job's nice and its size.
+    """
+    key = JournalKey(Path(rlalloc.settings["store"]["key_file"]))
+    store = Store(rlalloc.settings["store"]["url"], seal=None if forged else key.seal)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLURM_CONF", rlalloc.site.environment()["SLURM_CONF"])
         job = next(job for job in JsonReader(Commands(10), generations()[0]).jobs() if job.job_id == job_id)
@@ -279,12 +291,14 @@ def _journal_an_intent(rlalloc: Installation, job_id: int) -> None:
                 id=0,
                 decision_id=decision.id,
                 job_id=job_id,
-                state="intended",
-                original=size_of(job),
-                intended=intended,
+                state="restoring" if forged else "intended",
+                original=intended if forged else size_of(job),
+                intended=size_of(job) if forged else intended,
                 begin_s=0,
                 detail="",
                 changed_s=time.time(),
+                own_nice=-1000 if forged else None,
+                added_nice=1000 if forged else None,
             )
         ]
     )

@@ -13,7 +13,8 @@ from rlalloc.observation import FEATURES, SCHEMA_ID
 from rlalloc.store.database import Database
 from rlalloc.store.decided_jobs import DecidedJobs
 from rlalloc.store.encoding import to_row
-from rlalloc.store.journal_access import JournalAccess
+from rlalloc.store.journal_access import ENTRIES, JournalAccess
+from rlalloc.store.journal_seal import JournalSeal
 from rlalloc.store.migrate import is_current, migrate, refuse_to_migrate
 from rlalloc.store.outcome_access import OutcomeAccess
 from rlalloc.store.past_jobs_access import History
@@ -43,12 +44,15 @@ class Store(JournalAccess, OutcomeAccess):
     asked, decided and applied, for reports.
 
     A row that cannot be read raises UnreadableRow. With ``skip_unreadable`` it is left out: ``unreadable`` counts
-    such rows, and the log has one line for each fault.
+    such rows, and the log has one line for each fault. With ``seal`` this program seals the entries that it writes
+    into the journal, and a row of the journal that does not have its seal counts as one that cannot be read.
     """
 
-    def __init__(self, url: str, *, read_only: bool = False, skip_unreadable: bool = False) -> None:
+    def __init__(
+        self, url: str, *, read_only: bool = False, skip_unreadable: bool = False, seal: JournalSeal | None = None
+    ) -> None:
         database = Database(url, read_only=read_only)
-        super().__init__(database, UnreadableRows(database.name, skip=skip_unreadable))
+        super().__init__(database, UnreadableRows(database.name, skip=skip_unreadable), seal)
         self.history = History(self._database, self._unreadable)
         self.sizes = DecidedJobs(self._database, self._unreadable)
         try:
@@ -114,7 +118,7 @@ class Store(JournalAccess, OutcomeAccess):
         for first in range(0, len(job_ids), IDS_PER_QUERY):
             some = job_ids[first : first + IDS_PER_QUERY]
             decided = sa.select(DECISIONS).where(DECISIONS.c.job_id.in_(some)).order_by(DECISIONS.c.decided_s)
-            applied = sa.select(APPLICATIONS).where(APPLICATIONS.c.job_id.in_(some)).order_by(APPLICATIONS.c.id)
+            applied = ENTRIES.where(APPLICATIONS.c.job_id.in_(some)).order_by(APPLICATIONS.c.id)
             with self._database.reading() as connection:
                 for row in connection.execute(decided).mappings():
                     key = row["job_id"], int(row["submitted_s"])
@@ -132,9 +136,11 @@ class Store(JournalAccess, OutcomeAccess):
             mine = decisions.get(job, [])
             if mine and unreadable.isdisjoint({job, *(decision.id for decision in mine)}):
                 journal = (each for decision in mine for each in applications[decision.id])
-                found[job] = JobHistory(
+                history = JobHistory(
                     decisions=tuple(mine), applications=tuple(sorted(journal, key=lambda each: each.id))
                 )
+                if self._seal is None or _has_sealed_request(history):
+                    found[job] = history
         return found
 
     def old_decisions(self, before_s: float, *, after: Position | None, limit: int) -> tuple[OldDecision, ...]:
@@ -202,6 +208,12 @@ class Store(JournalAccess, OutcomeAccess):
                 ).scalar_one()
                 for table in (APPLICATIONS, DECISIONS, OUTCOMES, PAST_JOBS, POLICIES)
             }
+
+
+def _has_sealed_request(history: JobHistory) -> bool:
+    """Whether the request of a job that was changed is that of the changes, whose seals are checked."""
+    requests = {decision.id: decision.request for decision in history.decisions}
+    return all(requests[each.decision_id] == history.request for each in history.applications)
 
 
 def _name_features(connection: sa.Connection) -> None:

@@ -1,15 +1,24 @@
 """Reading and writing the journal: the table of applications."""
 
+import contextlib
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 import sqlalchemy as sa
 
 from rlalloc.errors import StoreError
-from rlalloc.store.encoding import to_row
+from rlalloc.store.encoding import UnreadableRow, from_row, to_row
+from rlalloc.store.journal_seal import SEALED_REQUEST
 from rlalloc.store.row_access import RowAccess
 from rlalloc.store.rows import OPEN_STATES, Application, ApplicationState
 from rlalloc.store.tables import APPLICATIONS, DECISIONS
+
+
+ENTRIES: Final = sa.select(APPLICATIONS, DECISIONS.c.request.label(SEALED_REQUEST)).join(
+    DECISIONS, DECISIONS.c.id == APPLICATIONS.c.decision_id
+)
+"""Entries of the journal, with what their seals are of."""
 
 
 class JournalAccess(RowAccess):
@@ -40,22 +49,39 @@ class JournalAccess(RowAccess):
 
     def open_applications(self) -> tuple[Application, ...]:
         """Applications that were begun and not ended, oldest first: what a restarted daemon has to finish."""
-        query = sa.select(APPLICATIONS).where(APPLICATIONS.c.state.in_(OPEN_STATES)).order_by(APPLICATIONS.c.id)
+        query = ENTRIES.where(APPLICATIONS.c.state.in_(OPEN_STATES)).order_by(APPLICATIONS.c.id)
         return self._rows(query, Application)
 
     def begun_since(self, since_s: float) -> tuple[Application, ...]:
         """Applications that were let go with the decided size since ``since_s``."""
-        query = sa.select(APPLICATIONS).where(APPLICATIONS.c.state == "begun", APPLICATIONS.c.changed_s >= since_s)
+        query = ENTRIES.where(APPLICATIONS.c.state == "begun", APPLICATIONS.c.changed_s >= since_s)
         return self._rows(query, Application)
 
     def applications(self, decision_id: str) -> tuple[Application, ...]:
         """All applications of a decision, oldest first."""
-        query = sa.select(APPLICATIONS).where(APPLICATIONS.c.decision_id == decision_id).order_by(APPLICATIONS.c.id)
+        query = ENTRIES.where(APPLICATIONS.c.decision_id == decision_id).order_by(APPLICATIONS.c.id)
         return self._rows(query, Application)
+
+    def seal_journal(self) -> None:
+        """Seal the journal as it is: from now on rlallocd takes all of it for its own."""
+        if self._seal is None:
+            raise StoreError("no key to seal the journal with")
+        with self._database.writing() as connection:
+            seals = []
+            for row in connection.execute(ENTRIES).mappings():
+                with contextlib.suppress(UnreadableRow):  # nobody acts on one
+                    seal = self._seal.of(from_row(row, Application), row[SEALED_REQUEST])
+                    seals.append({"entry": row["id"], "new": seal})
+            if seals:
+                sealed = sa.update(APPLICATIONS).where(APPLICATIONS.c.id == sa.bindparam("entry"))
+                connection.execute(sealed.values(seal=sa.bindparam("new")), seals)
 
     def _insert_application(self, connection: sa.Connection, application: Application) -> Application:
         row = to_row(application)
         del row["id"]
+        if self._seal is not None:
+            of_decision = sa.select(DECISIONS.c.request).where(DECISIONS.c.id == application.decision_id)
+            row["seal"] = self._seal.of(application, connection.execute(of_decision).scalar_one())
         result = connection.execute(sa.insert(APPLICATIONS).values(row))
         key = result.inserted_primary_key
         if key is None:

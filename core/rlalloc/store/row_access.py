@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from rlalloc.store.database import Database
 from rlalloc.store.encoding import Row, UnreadableRow, from_row
+from rlalloc.store.journal_seal import JournalSeal
 from rlalloc.store.rows import Application, Decision, Outcome, PolicyRow
 from rlalloc.store.tables import DECISIONS
 from rlalloc.store.unreadable_rows import UnreadableRows
@@ -32,9 +33,11 @@ _NAMES: Final[dict[type[msgspec.Struct], tuple[str, str]]] = {
 class RowAccess:
     """A database, and what to do about rows that cannot be read."""
 
-    def __init__(self, database: Database, unreadable: UnreadableRows) -> None:
+    def __init__(self, database: Database, unreadable: UnreadableRows, seal: JournalSeal | None = None) -> None:
+        """With ``seal`` an entry of the journal is unreadable if rlallocd did not write it."""
         self._database = database
         self._unreadable = unreadable
+        self._seal = seal
 
     def _rows(self, query: sa.Select[Any], kind: type[Row]) -> tuple[Row, ...]:
         with self._database.reading() as connection:
@@ -44,11 +47,14 @@ class RowAccess:
     def _from_row(self, row: sa.RowMapping, kind: type[Row]) -> Row | None:
         """The struct of a row, or None where it is left out. Raises UnreadableRow."""
         try:
-            return from_row(row, kind)
+            struct = from_row(row, kind)
+            if self._seal is not None and isinstance(struct, Application):
+                self._seal.check(row, struct)
         except UnreadableRow as err:
             table, key = _NAMES[kind]
             self._unreadable.found(table, key, row[key], err)
             return None
+        return struct
 
 
 def later_than(position: Position | None) -> sa.ColumnElement[bool]:

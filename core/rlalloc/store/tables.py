@@ -3,7 +3,8 @@
 decisions      one row an answer for one job: inputs, shares, policy, allocation, or why it was left as submitted;
                ``awaits_outcome`` is 0 once one of its job's decisions has an outcome
 feature_sets   the names of the features of decisions' observations, once for each set of features there ever was
-applications   the journal: the original and the intent of each update, written before Slurm is touched
+applications   the journal: the original and the intent of each update, written before Slurm is touched; ``seal`` is
+               rlallocd's (rlalloc.store.journal_seal)
 outcomes       what sacct says became of a decided job, and its reward
 policies       versions made by the trainer, and the gate's verdict
 past_jobs      one row a job that has ended, any job of the site: what the run time is predicted from
@@ -83,6 +84,7 @@ APPLICATIONS: Final = Table(
     Column("record", Text),
     Column("own_nice", Integer),
     Column("added_nice", Integer),
+    Column("seal", String(64)),
     Index("applications_by_state_and_time", "state", "changed_s"),
     Index("applications_by_job", "job_id"),
     Index("applications_by_decision", "decision_id"),
