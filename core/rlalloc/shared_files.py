@@ -47,11 +47,17 @@ def replace_file(path: Path, content: bytes, mode: int) -> None:
     aside.replace(path)
 
 
-def read_regular_file(path: Path) -> bytes:
-    """What is in a file in a folder that others may write in. Raises OSError, also for a link or a pipe."""
+def read_regular_file(path: Path, *, private: bool = False) -> bytes:
+    """What is in a file in a folder that others may write in. Raises OSError, also for a link or a pipe.
+
+    With ``private`` also for a file of another user, and for one that others may read or write.
+    """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
-        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+        found = os.fstat(stream.fileno())
+        if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
+        if private and (found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077):
+            raise OSError(errno.EPERM, "others may read it, or it belongs to another user", str(path))
         return stream.read()
 
 

@@ -14,7 +14,6 @@ from rlalloc.store.row_access import RowAccess
 from rlalloc.store.rows import OPEN_STATES, Application, ApplicationState
 from rlalloc.store.tables import APPLICATIONS, DECISIONS
 
-
 ENTRIES: Final = sa.select(APPLICATIONS, DECISIONS.c.request.label(SEALED_REQUEST)).join(
     DECISIONS, DECISIONS.c.id == APPLICATIONS.c.decision_id
 )

@@ -5,11 +5,9 @@ it gives jobs their requests back. Only rlallocd has the key, so an entry that s
 out. A seal is of the entry and of the request in its decision, but for the states through which an entry goes.
 """
 
-import errno
 import hmac
 import os
 import secrets
-import stat
 from collections.abc import Mapping
 from hashlib import blake2b
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from rlalloc.errors import StoreError
+from rlalloc.shared_files import read_regular_file
 from rlalloc.store.encoding import UnreadableRow
 from rlalloc.store.rows import Application
 
@@ -91,14 +90,7 @@ class JournalKey:
 def _read(path: Path) -> bytes | None:
     """The key in a file; None where there is none."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(file, "rb") as stream:
-            found = os.fstat(file)
-            if not stat.S_ISREG(found.st_mode):
-                raise OSError(errno.EINVAL, "not a regular file")
-            if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
-                raise OSError(errno.EPERM, "others may read it, or it belongs to another user")
-            key = bytes.fromhex(stream.read(4 * _KEY_BYTES).decode("ascii"))
+        key = bytes.fromhex(read_regular_file(path, private=True).decode("ascii"))
     except FileNotFoundError:
         return None
     except OSError as err:
