@@ -13,6 +13,7 @@ from typing import Final, cast
 import numpy as np
 
 from rlalloc.config import parse_config
+from rlalloc.devices import Device, NodeDevices
 from rlalloc.heuristics import BASELINE_NAME
 from rlalloc.messages import Decided, PolicyAnswer
 from rlalloc.observation import EncodedQuestion
@@ -128,9 +129,7 @@ def node(number: int, random: np.random.Generator, constraints: int) -> NodeReco
         cpus_used=int(random.integers(0, 64)),
         mem_mib=512_000,
         mem_mib_used=int(random.integers(0, 400_000)),
-        gpus=8,
-        gpus_used=int(random.integers(0, 9)),
-        gpu_types=frozenset({"a100"}),
+        devices=(NodeDevices(Device("gpu", "a100"), 8, int(random.integers(0, 9))),),
         features=features,
     )
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from daemon_decisions import BaselineAgent, node
 from rlalloc.config import parse_config
+from rlalloc.devices import Device, NodeDevices
 from rlalloc.store import Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller
@@ -174,7 +175,10 @@ def measure(waiting: int, running: int, nodes: int, steady: int) -> tuple[float,
     random = np.random.default_rng(0)
     commands = ReplayedCommands(running)
     site = [
-        msgspec.structs.replace(node(number, random, 1), gpus_used=8 if number % 50 else 4) for number in range(nodes)
+        msgspec.structs.replace(
+            node(number, random, 1), devices=(NodeDevices(Device("gpu", "a100"), 8, 8 if number % 50 else 4),)
+        )
+        for number in range(nodes)
     ]
     with tempfile.TemporaryDirectory() as folder:
         config = parse_config(

@@ -8,8 +8,6 @@ _MEMORY = re.compile(r"([0-9.]+)([KMGTP]?)[cn]?")
 # A type may begin with a digit (1080, 3g.20gb); a lone number is a count.
 _GPU_REQUEST = re.compile(r"gres[:/]gpu(?::(?!\d+$)([^:=]+))?(?:[:=](\d+))?")
 
-_NODE_GPUS = re.compile(r"(?:^|,)(?:gres[:/])?gpu:(?!\d+(?:\(|,|$))([^:,(]+)")
-
 
 def parse_tres(text: str) -> dict[str, float]:
     """Return counts by name; memory in whole MiB. Parts that are no counts are left out."""
@@ -48,11 +46,6 @@ def gpu_type_of(*requests: str) -> str:
             if match is not None and match[1]:
                 return match[1]
     return ""
-
-
-def gpu_types_of(gres: str) -> frozenset[str]:
-    """The types in a node's GRES, such as ``gpu:a100:8(S:0-1),gpu:v100:2,nic:1``."""
-    return frozenset(match[1] for match in _NODE_GPUS.finditer(gres))
 
 
 def memory_mib(text: str) -> float | None:

@@ -14,7 +14,7 @@ from rlalloc.view import ClusterView, FloatArray
 from rlallocd.known_run_times import LIMITS_ONLY, KnownRunTimes
 from rlallocd.known_usage import Usage, no_usage
 from rlallocd.node_sets import NodeSets
-from rlallocd.request_sizes import Skipped
+from rlallocd.request_sizes import FORMS_SKIPPED, Skipped
 from rlallocd.slurm import JobRecord, NodeRecord
 
 MOST_VIEWS: Final = 256
@@ -75,7 +75,12 @@ class ClusterViews:
         return self._view((partition, "", "", ""), self._nodes)
 
     def for_job(self, job: JobRecord) -> ClusterView:
-        """The view of the nodes that a job may use, in its first partition. Raises Skipped if there are none."""
+        """The view of the nodes that a job may use, in its first partition.
+
+        Raises Skipped if there are none, or if Slurm may mix devices for it.
+        """
+        if self._sets.mixes_devices(job):
+            raise Skipped(f"{FORMS_SKIPPED['mixed-devices']}; it runs as submitted", "mixed-devices")
         partition = job.partition.split(",")[0]
         key = partition, job.gpu_type, job.features, job.excluded_nodes
         return self._view(key, self._sets.nodes_for(job, partition))

@@ -30,8 +30,8 @@ class NodeSets:
     def nodes_for(self, job: JobRecord, partition: str) -> tuple[NodeRecord, ...]:
         """The usable GPU nodes of a partition that a job may use, by type of GPU, features and excluded nodes.
 
-        Nodes with GPUs of several types are left out. A constraint that is not simple, and a host list that cannot be
-        read, leave none.
+        Nodes with slices of GPUs (MIG) or GPUs of several types are left out. A constraint that is not simple, and a
+        host list that cannot be read, leave none.
         """
         key = partition, job.gpu_type, job.features, job.excluded_nodes
         if key not in self._known:
@@ -42,15 +42,18 @@ class NodeSets:
                 for node in self._nodes
                 if readable
                 and node.usable
-                and node.gpus
+                and node.has_alike_gpus
                 and partition in node.partitions
-                and len(node.gpu_types) <= 1  # how many of each type it has is not known
                 and (not job.gpu_type or job.gpu_type in node.gpu_types)
                 and _has(node.features, job.features)
                 and node.name not in (excluded or ())
             )
             self._shapes[key] = Counter((node.gpus, node.cpus, node.mem_mib) for node in self._known[key])
         return self._known[key]
+
+    def mixes_devices(self, job: JobRecord) -> bool:
+        """Whether Slurm may give the job slices (MIG) or GPUs of several types, for it names none."""
+        return not job.gpu_type and any(node.gpus and not node.has_alike_gpus for node in open_to(job, self._nodes))
 
     def unfit(self, job: JobRecord, size: Allocation) -> Iterator[str]:
         """Say why no set of nodes that the job may use would hold ``size``, were they idle."""

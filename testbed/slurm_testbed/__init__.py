@@ -14,7 +14,7 @@ or from a shell: ``python -m slurm_testbed up``. See testbed/README.md.
 from .layout import DEFAULT_ROOT, Ports
 from .site import Site
 from .site_jobs import Completed
-from .specification import NodeKind, Partition, SiteSpec
+from .specification import Gres, NodeKind, Partition, SiteSpec
 from .testbed_errors import (
     CommandFailedError,
     DaemonFailedError,
@@ -34,6 +34,7 @@ __all__ = [
     "CommandFailedError",
     "Completed",
     "DaemonFailedError",
+    "Gres",
     "InvalidSpecError",
     "MissingSoftwareError",
     "NodeKind",

@@ -324,7 +324,7 @@ class Site:
         key.write_bytes(secrets.token_bytes(128))
         for node, kind in ((node, kind) for nodes, kind in spec.kinds.items() for node in nodes):
             (self._layout.devices / node).mkdir()
-            for number in range(kind.gpus):
+            for number in range(slurm_configuration.device_files(kind)):
                 # slurmd follows the link to a character device, and a link needs no right to mknod.
                 (self._layout.devices / node / f"nvidia{number}").symlink_to("/dev/null")
 

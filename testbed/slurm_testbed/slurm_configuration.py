@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .layout import Layout, Ports
-    from .specification import Partition, SiteSpec
+    from .specification import NodeKind, Partition, SiteSpec
 
 # Time in a testbed is compressed: jobs of seconds stand for jobs of hours, so whatever Slurm does
 # "every minute" has to come every second or two, or waiting would be all that is measured.
@@ -30,6 +30,7 @@ SCHEDULER_PARAMETERS: Mapping[str, str] = {
 def slurm_conf(layout: Layout, spec: SiteSpec, ports: Ports, version: tuple[int, int], plugins: Path | None) -> str:
     """Return slurm.conf for a site; `version` is Slurm's, as (22, 5), `plugins` its PluginDir if not the built-in."""
     host = short_host_name()
+    names = dict.fromkeys(gres.name for kind in spec.kinds.values() for gres in kind.all_gres)
     values: dict[str, str | None] = {
         "ClusterName": spec.name,
         "PluginDir": str(plugins) if plugins else None,
@@ -70,7 +71,7 @@ def slurm_conf(layout: Layout, spec: SiteSpec, ports: Ports, version: tuple[int,
         "SelectTypeParameters": "CR_Core_Memory",
         # Without it a job that names no memory takes the node's whole memory.
         "DefMemPerCPU": str(max(1, spec.mem_mib_per_node // spec.cpus_per_node)),
-        "GresTypes": "gpu" if spec.gpus_per_node else None,
+        "GresTypes": ",".join(names) or None,
         "JobAcctGatherType": "jobacct_gather/linux",
         # Sampled often, since a task that ends between two samples has no MaxRSS.
         "JobAcctGatherFrequency": f"task={spec.sample_s}",
@@ -126,15 +127,27 @@ def slurmdbd_conf(layout: Layout, ports: Ports, password: str, plugins: Path | N
 def gres_conf(layout: Layout, spec: SiteSpec) -> str:
     """Return gres.conf: device files, since with `Count=` alone slurmd registers no GPU."""
     return "".join(
-        f"NodeName={node} Name=gpu Type={kind.gpu_type} File={layout.devices / node / _device_files(kind.gpus)}\n"
+        f"NodeName={node} {words}\n"
         for nodes, kind in spec.kinds.items()
-        if kind.gpus
         for node in nodes
+        for words in _gres_words(layout.devices / node, kind)
     )
 
 
-def _device_files(gpus: int) -> str:
-    return "nvidia0" if gpus == 1 else f"nvidia[0-{gpus - 1}]"
+def device_files(kind: NodeKind) -> int:
+    """How many device files a node of this kind has: one for each whole GPU and each slice of one."""
+    return sum(gres.count for gres in kind.all_gres if gres.name == "gpu")
+
+
+def _gres_words(devices: Path, kind: NodeKind) -> Iterator[str]:
+    first = 0
+    for gres in kind.all_gres:
+        if gres.name == "gpu":
+            files = f"nvidia[{first}-{first + gres.count - 1}]" if gres.count > 1 else f"nvidia{first}"
+            yield f"Name=gpu Type={gres.type} File={devices / files}"
+            first += gres.count
+        else:  # shards: slurmd spreads them over the GPUs
+            yield f"Name={gres.name} Count={gres.count}"
 
 
 def cgroup_conf(version: tuple[int, int]) -> str:
@@ -171,8 +184,8 @@ def _node_lines(spec: SiteSpec, ports: Ports, host: str) -> Iterator[str]:
             "ThreadsPerCore": 1,
             "RealMemory": kind.mem_mib,
         }
-        if kind.gpus:
-            words["Gres"] = f"gpu:{kind.gpu_type}:{kind.gpus}"
+        if kind.all_gres:
+            words["Gres"] = ",".join(gres.word for gres in kind.all_gres)
         if kind.features:
             words["Features"] = ",".join(kind.features)
         port += kind.nodes

@@ -34,8 +34,25 @@ class Partition:
 
 
 @dataclass(frozen=True)
+class Gres:
+    """Generic resources of a node beside its whole GPUs: MIG slices (``gpu``, ``1g.10gb``), or ``shard``."""
+
+    name: str
+    type: str
+    count: int
+
+    @property
+    def word(self) -> str:
+        """As slurm.conf's Gres has it."""
+        return ":".join(part for part in (self.name, self.type, str(self.count)) if part)
+
+
+@dataclass(frozen=True)
 class NodeKind:
-    """Nodes that are alike: how many, and what each has. Memory in MiB."""
+    """Nodes that are alike: how many, and what each has. Memory in MiB.
+
+    ``gres`` is what a node has beside its ``gpus``.
+    """
 
     nodes: int
     gpus: int = 8
@@ -43,6 +60,12 @@ class NodeKind:
     cpus: int = 64
     mem_mib: int = 512_000
     features: tuple[str, ...] = ()
+    gres: tuple[Gres, ...] = ()
+
+    @property
+    def all_gres(self) -> tuple[Gres, ...]:
+        """All generic resources of a node, its GPUs first."""
+        return (*((Gres("gpu", self.gpu_type, self.gpus),) if self.gpus else ()), *self.gres)
 
 
 @dataclass(frozen=True)

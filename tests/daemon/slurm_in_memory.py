@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from rlalloc.devices import NodeDevices, gpu_device
 from rlalloc.past_job import PastJob
 from rlallocd.slurm import (
     AccountingRecord,
@@ -18,6 +19,12 @@ from rlallocd.slurm import (
 )
 from rlallocd.slurm.generations import capabilities_of
 
+
+def gpus(gpu_type: str, count: int, used: int = 0) -> tuple[NodeDevices, ...]:
+    """The devices of a node with alike GPUs."""
+    return (NodeDevices(gpu_device(gpu_type), count, used),) if count else ()
+
+
 NODE = NodeRecord(
     name="n1",
     partitions=("gpu",),
@@ -26,9 +33,7 @@ NODE = NodeRecord(
     cpus_used=0,
     mem_mib=512_000,
     mem_mib_used=0,
-    gpus=8,
-    gpus_used=0,
-    gpu_types=frozenset({"a100"}),
+    devices=gpus("a100", 8, 0),
     extra="rlalloc-task-prolog@2",
     booted_s=1,
 )

@@ -9,6 +9,7 @@ from rlallocd.cluster_views import MOST_VIEWS, ClusterViews
 from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord, NodeRecord
 from rlallocd.slurm.json_reader import job_record
+from tests.daemon.slurm_in_memory import gpus as alike_gpus
 
 NOW_S = 10_000
 RULES = UrgencyRules()
@@ -20,9 +21,7 @@ NODE = NodeRecord(
     cpus_used=8,
     mem_mib=512_000,
     mem_mib_used=40_960,
-    gpus=8,
-    gpus_used=2,
-    gpu_types=frozenset({"a100"}),
+    devices=alike_gpus("a100", 8, 2),
 )
 DOWN = msgspec.structs.replace(NODE, name="n2", usable=False)
 
@@ -85,9 +84,27 @@ def test_a_partition_without_a_usable_node_is_skipped() -> None:
         ClusterViews([DOWN], [], NOW_S, RULES).of("gpu")
 
 
+@pytest.mark.parametrize(
+    ("gpu_type", "features", "name"),
+    [("", "", "mixed-devices"), ("a100", "", None), ("", "whole", None), ("v100", "", "no-gpu-node")],
+)
+def test_a_job_that_slurm_may_give_slices_of_gpus_is_skipped(gpu_type: str, features: str, name: str | None) -> None:
+    """``gpu:4`` on a node of two GPUs and seven slices becomes two GPUs and two slices (seen on 22.05 and 24.11)."""
+    mixed = msgspec.structs.replace(NODE, name="n2", devices=alike_gpus("a100", 2) + alike_gpus("1g.10gb", 7))
+    whole = msgspec.structs.replace(NODE, features=frozenset({"whole"}))
+    asking = msgspec.structs.replace(job(1, "PENDING"), gpu_type=gpu_type, features=features)
+    views = ClusterViews([whole, mixed], [], NOW_S, RULES)
+    if name is None:
+        assert views.for_job(asking).totals.tolist() == [8, 64, 512_000]
+        return
+    with pytest.raises(Skipped) as skipped:
+        views.for_job(asking)
+    assert skipped.value.name == name
+
+
 def test_constraints_that_leave_the_same_nodes_share_one_view_and_others_the_demand() -> None:
     fast = msgspec.structs.replace(NODE, features=frozenset({"fast", "new"}))
-    slow = msgspec.structs.replace(NODE, name="n2", gpus_used=8)
+    slow = msgspec.structs.replace(NODE, name="n2", devices=alike_gpus("a100", 8, 8))
     jobs = [job(1, "RUNNING", gpus=2), job(2, "PENDING", gpus=4)]
     views = ClusterViews([fast, slow], jobs, NOW_S, RULES)
     asking = [msgspec.structs.replace(jobs[1], features=features) for features in ("fast", "new", "")]

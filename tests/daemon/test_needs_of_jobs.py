@@ -8,7 +8,7 @@ from rlalloc.job import Allocation, Bounds
 from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews
 from rlallocd.job_tag import read_tag
-from tests.daemon.slurm_in_memory import NODE
+from tests.daemon.slurm_in_memory import NODE, gpus
 from tests.daemon.test_request_sizes_and_tags import JOB
 
 CONFIG = Config()
@@ -27,7 +27,7 @@ def bounds(
     )
     assert tag is not None
     job = msgspec.structs.replace(JOB, gpu_type=asked_type)
-    nodes = [msgspec.structs.replace(NODE, gpu_types=frozenset({each} - {""})) for each in types]
+    nodes = [msgspec.structs.replace(NODE, devices=gpus(each, 8)) for each in types]
     views = ClusterViews(nodes, (), 0.0, config.urgency)
     return job_view(Candidate(job, tag, "shadow"), REQUEST, Rule(name="llm"), views.of("gpu"), views, config).bounds
 

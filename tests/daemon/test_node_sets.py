@@ -7,21 +7,20 @@ import pytest
 
 from rlallocd.node_sets import NodeSets, is_simple
 from rlallocd.slurm import JobRecord, NodeRecord
-from tests.daemon.slurm_in_memory import NODE
+from tests.daemon.slurm_in_memory import NODE, gpus
 from tests.daemon.test_request_sizes_and_tags import JOB, SIZE
 
 LARGE = msgspec.structs.replace(
     NODE,
     name="n1",
-    gpus=8,
     cpus=64,
     mem_mib=512_000,
-    gpu_types=frozenset({"a100"}),
+    devices=gpus("a100", 8),
     features=frozenset({"new", "ib"}),
 )
 SMALL = tuple(
     msgspec.structs.replace(
-        LARGE, name=f"n{number}", gpus=4, cpus=32, mem_mib=96_000, gpu_types=frozenset({"v100"}),
+        LARGE, name=f"n{number}", cpus=32, mem_mib=96_000, devices=gpus("v100", 4),
         features=frozenset({"old", "ib"}),
     )
     for number in range(2, 6)
@@ -63,9 +62,10 @@ def test_a_job_may_use_the_nodes_that_it_asks_for(changes: dict[str, str], found
 def test_only_usable_nodes_with_gpus_of_the_partition_count() -> None:
     nodes = (
         msgspec.structs.replace(LARGE, usable=False),
-        msgspec.structs.replace(LARGE, gpus=0),
+        msgspec.structs.replace(LARGE, devices=()),
         msgspec.structs.replace(LARGE, partitions=("other",)),
-        msgspec.structs.replace(LARGE, gpu_types=frozenset({"a100", "1g.10gb"})),
+        msgspec.structs.replace(LARGE, devices=gpus("a100", 4) + gpus("1g.10gb", 7)),
+        msgspec.structs.replace(LARGE, devices=gpus("1g.10gb", 28)),
     )
     assert NodeSets(nodes).nodes_for(job(), LARGE.partitions[0]) == ()
 

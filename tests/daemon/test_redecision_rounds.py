@@ -16,6 +16,7 @@ from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
 from tests.agent.running_server import Server
 
 from .hand_clock import HandClock
+from .slurm_in_memory import gpus
 from .test_redecision_rules import EIGHT, decision_for, pending_job
 
 NOW_S = 10_000.0
@@ -86,9 +87,7 @@ def _nodes(partition: str, free_gpus: int) -> list[NodeRecord]:
             cpus_used=0,
             mem_mib=512_000,
             mem_mib_used=0,
-            gpus=8,
-            gpus_used=8 - (free_gpus if number == 0 else 0),
-            gpu_types=frozenset({"a100"}),
+            devices=gpus("a100", 8, 8 - (free_gpus if number == 0 else 0)),
         )
         for number in range(4)
     ]

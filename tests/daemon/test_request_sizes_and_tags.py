@@ -79,6 +79,7 @@ def test_unequal_nodes_or_tasks_are_skipped(changes: dict[str, object]) -> None:
         ({}, {"tasks_per_part": 2}, "tasks-per-socket"),
         ({}, {"tres_per_node": "gres/gpu:4,gres/nvme:1"}, "other-gres"),
         ({}, {"tres_per_node": "gres:gpu:a100:2,gres:gpu:h100:2"}, "several-gpu-types"),
+        ({"gpu_type": "1g.10gb"}, {"tres_per_node": "gres:gpu:1g.10gb:2"}, "mig"),
         ({}, {"tres_per_node": "gres:gpu:a100:2", "tres_per_job": "gres/gpu:h100=4"}, "several-gpu-types"),
         ({}, {"tres_per_node": "gres:gpu:2", "tres_per_job": "gres:gpu:4"}, "several-gpu-options"),
         ({}, {"tres_per_node": "gres:gpu:a100:2", "tres_per_job": "gres/gpu=4"}, "several-gpu-options"),

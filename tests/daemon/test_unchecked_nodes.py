@@ -48,7 +48,7 @@ def test_what_else_the_field_holds_stays(words: list[str], first_s: int, then_s:
 
 
 def test_nodes_that_take_no_job_of_ours_need_no_check() -> None:
-    nodes = (node("n1"), node("n2", "rlalloc-task-prolog@1001"), node("n3", usable=False), node("n4", gpus=0))
+    nodes = (node("n1"), node("n2", "rlalloc-task-prolog@1001"), node("n3", usable=False), node("n4", devices=()))
     assert [each.name for each in unchecked_nodes(nodes, ENFORCE)] == ["n1"]
     assert unchecked_nodes(nodes, TRUSTED) == ()
 

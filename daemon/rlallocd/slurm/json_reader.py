@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rlalloc.tres import gpu_type_of, gpu_types_of, gpus_of, gpus_of_request, parse_tres
+from rlalloc.devices import node_devices
+from rlalloc.tres import gpu_type_of, gpus_of, gpus_of_request, parse_tres
 from rlallocd.slurm.generations import Capabilities
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer, UnknownJob
@@ -176,9 +177,7 @@ def node_record(node: Mapping[str, Any]) -> NodeRecord:
         cpus_used=_number(node.get("alloc_cpus")),
         mem_mib=_number(node.get("real_memory")),
         mem_mib_used=_number(node.get("alloc_memory")),
-        gpus=gpus_of(parse_tres(node.get("tres") or "")),
-        gpus_used=gpus_of(parse_tres(node.get("tres_used") or "")),
-        gpu_types=gpu_types_of(node.get("gres") or ""),
+        devices=node_devices(node.get("gres") or "", node.get("gres_used") or ""),
         features=frozenset(_words(node.get("active_features"))),
         extra=node.get("extra") or "",
         booted_s=_number(node.get("boot_time")),

@@ -20,7 +20,8 @@ from typing import Any, TypeVar
 
 import pyslurm
 
-from rlalloc.tres import gpu_type_of, gpu_types_of, gpus_of
+from rlalloc.devices import node_devices
+from rlalloc.tres import gpu_type_of, gpus_of
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.slurm_errors import SlurmUnavailable, UnexpectedAnswer, UnknownJob
 from rlallocd.slurm.slurm_records import JobRecord, NodeRecord, with_splits
@@ -142,13 +143,16 @@ def _node_record(node: Any) -> NodeRecord:
         cpus_used=node.allocated_cpus,
         mem_mib=node.real_memory or 0,
         mem_mib_used=node.allocated_memory,
-        gpus=gpus_of({f"gres/{name}": count for name, count in node.configured_gres.items()}),
-        gpus_used=gpus_of({name: count for name, count in node.allocated_tres.items() if name.startswith("gres/")}),
-        gpu_types=gpu_types_of(",".join(f"{name}:{count}" for name, count in node.configured_gres.items())),
+        devices=node_devices(_gres(node.configured_gres), _gres(node.allocated_gres)),
         features=frozenset(node.active_features),
         extra=node.extra or "",
         booted_s=node.boot_time or 0,
     )
+
+
+def _gres(counts: Mapping[str, int]) -> str:
+    """Counts by name as Slurm writes them."""
+    return ",".join(f"{name}:{count}" for name, count in counts.items())
 
 
 def _tres(resources: Any) -> dict[str, float]:

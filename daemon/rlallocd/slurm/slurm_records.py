@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from rlalloc.devices import Device, NodeDevices, gpu_device
 from rlallocd.slurm.node_mark import is_marked
 
 AdminLevel = Literal["slurm", "admin", "operator", "none"]
@@ -114,6 +115,11 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
         return self.array_job_id or self.job_id
 
     @property
+    def device(self) -> Device:
+        """What it asks for: whole GPUs, slices or shards."""
+        return gpu_device(self.gpu_type)
+
+    @property
     def held(self) -> bool:
         """Whether its user or an admin holds it, which is theirs to end."""
         return self.pending and self.reason in ("JobHeldUser", "JobHeldAdmin")
@@ -141,8 +147,8 @@ def with_splits(jobs: Iterable[JobRecord]) -> tuple[JobRecord, ...]:
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One node. ``usable`` is false when it is down, drained, reserved for maintenance or not answering.
 
-    ``gpu_types`` are the types of its GPUs, empty where they have none; ``features`` are those active now. ``extra``
-    is its field of that name, ``booted_s`` when it last booted, 0 where that is unknown.
+    ``devices`` are its GPUs, slices and shards; ``features`` are those active now. ``extra`` is its field of that
+    name, ``booted_s`` when it last booted, 0 where that is unknown.
     """
 
     name: str
@@ -152,12 +158,33 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     cpus_used: int
     mem_mib: int
     mem_mib_used: int
-    gpus: int
-    gpus_used: int
-    gpu_types: frozenset[str] = frozenset()
+    devices: tuple[NodeDevices, ...] = ()
     features: frozenset[str] = frozenset()
     extra: str = ""
     booted_s: int = 0
+
+    @property
+    def gpus(self) -> int:
+        """Its GPUs as Slurm counts them: slices are GPUs, too."""
+        return sum(each.count for each in self.devices if each.device.kind != "shard")
+
+    @property
+    def gpus_used(self) -> int:
+        """Likewise those that jobs hold."""
+        return sum(each.used for each in self.devices if each.device.kind != "shard")
+
+    @property
+    def gpu_types(self) -> frozenset[str]:
+        """The types of its GPUs and slices."""
+        return frozenset(
+            each.device.type for each in self.devices if each.device.kind != "shard" and each.device.type
+        )
+
+    @property
+    def has_alike_gpus(self) -> bool:
+        """Whether its GPUs are whole ones of one type."""
+        kinds = {each.device for each in self.devices if each.device.kind != "shard"}
+        return len(kinds) == 1 and all(device.whole for device in kinds)
 
     @property
     def has_task_prolog(self) -> bool:

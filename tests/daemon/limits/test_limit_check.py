@@ -18,6 +18,7 @@ from rlallocd.slurm import (
     ReservationRecord,
     SiteLimits,
 )
+from tests.daemon.slurm_in_memory import gpus
 from tests.daemon.test_request_sizes_and_tags import JOB, SIZE
 
 NODES = tuple(
@@ -29,9 +30,7 @@ NODES = tuple(
         cpus_used=0,
         mem_mib=400_000,
         mem_mib_used=0,
-        gpus=8,
-        gpus_used=0,
-        gpu_types=frozenset({"a100"}),
+        devices=gpus("a100", 8, 0),
     )
     for name in ("n1", "n2", "n3")
 )

@@ -15,6 +15,7 @@ from rlalloc_simulator.engine.policy_views import cluster_view, job_view
 from rlallocd.cluster_views import partition_view, queue_of, seen_from
 from rlallocd.known_run_times import KnownRunTime, KnownRunTimes
 from rlallocd.slurm import JobRecord, NodeRecord
+from tests.daemon.slurm_in_memory import gpus
 from tests.simulator.engine.by_hand import SHAPE, job, simulator, size
 
 BIG = msgspec.structs.replace(SHAPE, cpus=16, mem_mib=16_000)
@@ -42,9 +43,7 @@ def node_records(made: Simulator) -> list[NodeRecord]:
             cpus_used=int(node["cpus"] - node["free_cpus"]),
             mem_mib=int(node["mem_mib"]),
             mem_mib_used=int(node["mem_mib"] - node["free_mem_mib"]),
-            gpus=int(node["gpus"]),
-            gpus_used=int(node["gpus"] - node["free_gpus"]),
-            gpu_types=frozenset({"a100"}),
+            devices=gpus("a100", int(node["gpus"]), int(node["gpus"] - node["free_gpus"])),
         )
         for number, node in enumerate(made.world.nodes)
     ]
