@@ -23,12 +23,13 @@ PACKAGES=(
     mariadb-server munge
     prometheus                                # its promtool and itself, for the tests of the alerts
     faketime                                  # likewise: a clock that is wrong
+    postgresql                                # for the tests of the store; they start a server of their own
     mmdebstrap patchelf                       # Slurm of other Debian releases, for the tests
     python3 python3-dev python3-venv
     slurm-client slurm-wlm slurm-wlm-basic-plugins slurmdbd
 )
 # Those of the packages' services that their installation would have systemd start at the next boot.
-SERVICES=(mariadb munge prometheus slurmctld slurmd slurmdbd)
+SERVICES=(mariadb munge postgresql prometheus slurmctld slurmd slurmdbd)
 
 POLICY=/usr/sbin/policy-rc.d
 POLICY_SAVED=/usr/sbin/policy-rc.d.before-rlalloc

@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from slurm_testbed import Site, SiteSpec
 from tests.coverage_summary import coverage_by_package
+from tests.postgresql_server import PostgresqlServer, postgresql_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,4 +49,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 def site() -> Iterator[Site]:
     """A running Slurm site of 4 nodes with 8 GPUs each, for the whole session."""
     with Site.start(SiteSpec(name=f"pytest-{os.getpid()}")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgresqlServer]:
+    """A running PostgreSQL for the whole session."""
+    with postgresql_server() as running:
         yield running

@@ -5,6 +5,7 @@ RlallocError
 ├── DirectiveError       a ``#RLALLOC`` line in a job script cannot be understood
 ├── MessageError         bytes on the wire are not one of our messages
 ├── StoreError           the experience store cannot be read or written
+│   ├── LeaseLost        another rlallocd acts for the site: this one may not write any more
 │   ├── StoreMissing     there is no store yet
 │   └── StoreUnfit       this rlalloc cannot use the store, however often it tries
 ├── HistoryError         a log of ended jobs, or the key of its pseudonyms, cannot be used
@@ -32,6 +33,10 @@ class MessageError(RlallocError):
 
 class StoreError(RlallocError):
     """The experience store cannot be read or written."""
+
+
+class LeaseLost(StoreError):
+    """Another rlallocd acts for the site now; this one must neither write to the store nor change jobs."""
 
 
 class StoreUnfit(StoreError):

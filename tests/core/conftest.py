@@ -6,12 +6,16 @@ from pathlib import Path
 import pytest
 
 from slurm_testbed import Site
+from tests.postgresql_server import PostgresqlServer
 
 
-@pytest.fixture(params=["sqlite", pytest.param("mariadb", marks=pytest.mark.slurm)])
+@pytest.fixture(params=["sqlite", "postgresql", pytest.param("mariadb", marks=pytest.mark.slurm)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database: a file, or one of the MariaDB that a Slurm site keeps its accounting in."""
+    """An empty database: a file, one of a PostgreSQL, or one of the MariaDB that a site keeps its accounting in."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/store.sqlite"
+    if request.param == "postgresql":
+        server: PostgresqlServer = request.getfixturevalue("postgresql")
+        return server.database_url()
     site: Site = request.getfixturevalue("site")
     return site.database_url(f"store_{uuid.uuid4().hex[:12]}")

@@ -6,6 +6,7 @@ brings the store to the newest revision (rlalloc.store.migrations); one that rea
 
 from rlalloc.store.access import OldDecision, Store
 from rlalloc.store.encoding import UnreadableRow
+from rlalloc.store.lease_access import Lease
 from rlalloc.store.outcome_access import JobsPage
 from rlalloc.store.past_jobs_access import History
 from rlalloc.store.row_access import JobKey, Position
@@ -32,6 +33,7 @@ __all__ = [
     "JobHistory",
     "JobKey",
     "JobsPage",
+    "Lease",
     "OldDecision",
     "Outcome",
     "PolicyRow",

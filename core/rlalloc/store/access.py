@@ -15,6 +15,7 @@ from rlalloc.store.decided_jobs import DecidedJobs
 from rlalloc.store.encoding import to_row
 from rlalloc.store.journal_access import ENTRIES, JournalAccess
 from rlalloc.store.journal_seal import JournalSeal
+from rlalloc.store.lease_access import LeaseAccess
 from rlalloc.store.migrate import is_current, migrate, refuse_to_migrate
 from rlalloc.store.outcome_access import OutcomeAccess
 from rlalloc.store.past_jobs_access import History
@@ -41,7 +42,7 @@ class Store(JournalAccess, OutcomeAccess):
     StoreMissing where there is none yet, and StoreError for one of another rlalloc.
 
     ``history`` has the jobs of the site that have ended, whoever decided their sizes. ``sizes`` has what was
-    asked, decided and applied, for reports.
+    asked, decided and applied, for reports, ``lease`` which of several rlallocd acts.
 
     A row that cannot be read raises UnreadableRow. With ``skip_unreadable`` it is left out: ``unreadable`` counts
     such rows, and the log has one line for each fault. With ``seal`` this program seals the entries that it writes
@@ -54,6 +55,7 @@ class Store(JournalAccess, OutcomeAccess):
         database = Database(url, read_only=read_only)
         super().__init__(database, UnreadableRows(database.name, skip=skip_unreadable), seal)
         self.history = History(self._database, self._unreadable)
+        self.lease = LeaseAccess(self._database, "" if seal is None else seal.fingerprint)
         self.sizes = DecidedJobs(self._database, self._unreadable)
         try:
             with self._database.reading() as connection:

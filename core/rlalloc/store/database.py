@@ -1,10 +1,11 @@
 """Connections to the database behind the store: transactions, and errors that say what to do."""
 
 import re
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -12,7 +13,11 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from rlalloc.errors import StoreError, StoreMissing, StoreUnfit
 from rlalloc.shared_files import make_shared, mend_shared
+from rlalloc.store.file_systems import file_system_of
 from rlalloc.store.migrate import alone
+
+_SHARED: Final = "shared"
+"""The word of store.url by which a site says that several machines write SQLite's file."""
 
 
 class Database:
@@ -20,12 +25,12 @@ class Database:
 
     With ``read_only`` SQLite refuses every write, and no file is created; raises StoreMissing where there is none.
     Else SQLite's files are made so that the group of their directory may write them: daemon and trainer are
-    different users.
+    different users. A file that several machines may write has a rollback journal instead of a WAL.
     """
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         try:
-            parsed = sa.make_url(url)
+            parsed, said_shared = _split_shared(sa.make_url(url))
             self.name = without_secrets(parsed.render_as_string())
             sqlite = parsed.get_backend_name() == "sqlite"
             if sqlite and read_only:
@@ -39,8 +44,12 @@ class Database:
                 "and install rlalloc[mysql] or rlalloc[postgresql] for MariaDB or PostgreSQL"
             ) from err
         if sqlite:
-            sa.event.listen(self._engine, "connect", _prepare_reading if read_only else _prepare_writing)
+            shared = said_shared or file_system_of(Path(parsed.database or "/")).is_network
+            writing = _prepare_shared_writing if shared else _prepare_writing
+            sa.event.listen(self._engine, "connect", _prepare_reading if read_only else writing)
             sa.event.listen(self._engine, "begin", _begin)
+        self.fence: Callable[[sa.Connection], None] | None = None
+        """Called at the begin of each transaction that writes; it raises where this program may no longer write."""
         self._writer = self._engine.execution_options(rlalloc_writes=True)
 
     def close(self) -> None:
@@ -57,6 +66,8 @@ class Database:
     def writing(self) -> Iterator[sa.Connection]:
         """One transaction that writes, all or nothing. Raises StoreError if the database fails."""
         with self._named_errors(), self._writer.begin() as connection:
+            if self.fence is not None:
+                self.fence(connection)
             yield connection
 
     @contextmanager
@@ -85,6 +96,32 @@ def _reason(err: SQLAlchemyError) -> str:
     """What the driver says, in one line: without the statement, which contains users' data."""
     text = str(err.orig) if isinstance(err, DBAPIError) else str(err)
     return text.strip().partition("\n")[0] or type(err).__name__
+
+
+def why_not_shared(url: str) -> str:
+    """Why programs on several machines cannot use this store, or an empty string. Raises StoreUnfit."""
+    try:
+        parsed, said_shared = _split_shared(sa.make_url(url))
+    except SQLAlchemyError as err:
+        raise StoreUnfit(f"store.url cannot be used: {err}") from err
+    if parsed.get_backend_name() != "sqlite" or said_shared:
+        return ""
+    found = file_system_of(Path(parsed.database or "/"))
+    if not found.is_network:
+        return f"the store {parsed.render_as_string()} is a file of this machine alone"
+    if found.local_locks:
+        return f"the store {parsed.render_as_string()} lies on {found.kind}, mounted with {found.local_locks}"
+    return ""
+
+
+def _split_shared(url: sa.URL) -> tuple[sa.URL, bool]:
+    """The URL for SQLAlchemy, and whether it says that several machines use its file. Raises ArgumentError."""
+    said = url.query.get(_SHARED)
+    if said is None:
+        return url, False
+    if said != "yes" or url.get_backend_name() != "sqlite":
+        raise sa.exc.ArgumentError(f"{_SHARED}={said}: only ?{_SHARED}=yes is known, for SQLite's files")
+    return url.difference_update_query([_SHARED]), True
 
 
 def _existing_file(url: sa.URL, name: str) -> sa.URL:
@@ -122,6 +159,24 @@ def _prepare_writing(connection: Any, record: object) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+def _prepare_shared_writing(connection: Any, record: object) -> None:
+    """A rollback journal, since a WAL holds on one machine only; EXTRA makes it survive a power cut as FULL a WAL.
+
+    A file that is in WAL mode is changed, unless another program has it open.
+    """
+    _prepare_reading(connection, record)
+    cursor = connection.cursor()
+    try:
+        cursor.execute("PRAGMA journal_mode=DELETE")
+    except sqlite3.OperationalError:
+        cursor.close()
+        connection.close()  # left open, it would be the other program for the next attempt
+        raise
+    cursor.execute("PRAGMA synchronous=EXTRA")
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
 

@@ -24,6 +24,7 @@ SEALED_REQUEST: Final = "sealed_request"
 """The request of an entry's decision, in rows that are read to be checked."""
 _KEY_BYTES: Final = 32
 _SEAL_BYTES: Final = 20
+_FINGERPRINT_BYTES: Final = 8
 
 
 class JournalSeal:
@@ -47,6 +48,11 @@ class JournalSeal:
             request,
         )
         return blake2b(msgspec.json.encode(sealed), key=self._key, digest_size=_SEAL_BYTES).hexdigest()
+
+    @property
+    def fingerprint(self) -> str:
+        """By which two programs see that they have the same key."""
+        return blake2b(b"rlallocd", key=self._key, digest_size=_FINGERPRINT_BYTES).hexdigest()
 
     def check(self, row: Mapping[Any, Any], application: Application) -> None:
         """Raise UnreadableRow for an entry that is not as rlallocd wrote it."""

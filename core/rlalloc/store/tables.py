@@ -8,6 +8,7 @@ applications   the journal: the original and the intent of each update, written 
 outcomes       what sacct says became of a decided job, and its reward
 policies       versions made by the trainer, and the gate's verdict
 past_jobs      one row a job that has ended, any job of the site: what the run time is predicted from
+leases         which of several rlallocd acts, where slurmctld has a backup: one row
 history_reads  how far each source of past jobs has been read
 schema_history which rlalloc brought the store to which revision
 
@@ -168,6 +169,18 @@ HISTORY_READS: Final = Table(
     METADATA,
     Column("source", String(64), primary_key=True),
     Column("position", Double, nullable=False),
+)
+
+LEASES: Final = Table(
+    "leases",
+    METADATA,
+    Column("name", String(32), primary_key=True),
+    Column("holder", String(255), nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("renewals", Integer, nullable=False),
+    Column("lasts_s", Double, nullable=False),
+    Column("renewed_s", Double, nullable=False),
+    Column("seal_key", String(64), nullable=False),
 )
 
 SCHEMA_HISTORY: Final = Table(
