@@ -9,11 +9,12 @@ from rlalloc.allocation import gpus_for
 from rlalloc.counted import counted
 from rlalloc.heuristics.order import SMALLEST_AREA_FIRST
 from rlalloc.job import Bounds, Range
+from rlalloc.local_times import duration, local_time
 from rlalloc.run_time import EXPECTED_FRACTION_OF_LIMIT
 from rlalloc.store import Decision, Outcome
 from rlalloc.store.job_story import Chapter
 from rlalloc.view import expected_as_requested_s
-from rlalloc_cli.terminal import CONSOLE, duration, local_time
+from rlalloc_cli.terminal import CONSOLE
 
 
 def story_as_json(story: Sequence[Chapter]) -> str:

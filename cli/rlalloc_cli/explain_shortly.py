@@ -7,9 +7,10 @@ from rich.table import Table
 
 from rlalloc.counted import counted
 from rlalloc.job import Range
+from rlalloc.local_times import duration, local_time
 from rlalloc.store import OPEN_STATES, Outcome
 from rlalloc.store.job_story import Chapter
-from rlalloc_cli.terminal import CONSOLE, duration, local_time
+from rlalloc_cli.terminal import CONSOLE
 
 _STEPS: Final = {
     "intended": "being changed",

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from rlalloc.history.history_summary import QUANTILES, HistorySummary
-from rlalloc_cli.terminal import CONSOLE, duration, local_time
+from rlalloc.local_times import duration, local_time
+from rlalloc_cli.terminal import CONSOLE
 
 
 def print_summary(found: HistorySummary) -> None:

@@ -252,7 +252,7 @@ def doctor(
     """Check the live site end to end and print each finding with its remedy. Exit 1 for a FAIL, 3 for a WARN."""
     from rlalloc_cli.doctor.doctor_checks import all_findings, findings_on_nodes
     from rlalloc_cli.doctor.doctor_report import EXIT, findings_as_json, print_findings
-    from rlalloc_cli.doctor.finding import worst
+    from rlallocd.checks.finding import worst
 
     loaded = _load(config)
     found = all_findings(config, loaded)
@@ -303,9 +303,10 @@ def config_check(
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
     """Check the configuration file, and that it fits the site. Exit 2 if the file is wrong, 1 if it does not fit."""
-    from rlalloc_cli.doctor.doctor_checks import site_findings
     from rlalloc_cli.doctor.doctor_report import print_findings
-    from rlalloc_cli.doctor.finding import worst
+    from rlallocd.checks.finding import worst
+    from rlallocd.checks.site_checks import site_findings
+    from rlallocd.slurm import Commands
 
     loaded = _load(config)
     try:
@@ -317,7 +318,7 @@ def config_check(
     if offline:
         CONSOLE.print(f"{config}: OK as a file; Slurm was not asked")
         return
-    site, found = site_findings(loaded)
+    site, found = site_findings(loaded, Commands(loaded.slurm.command_timeout_s))
     print_findings([finding for finding in found if finding.level != "OK"])
     if site is None:
         CONSOLE.print(f"{config}: OK as a file; whether it fits the site is not known")

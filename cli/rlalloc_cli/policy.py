@@ -9,8 +9,9 @@ from rich.table import Table
 
 from rlalloc.config import DEFAULT_PATH, load_config
 from rlalloc.errors import ConfigError, PolicyError
+from rlalloc.local_times import local_time
 from rlalloc.policies import SHIPPED_NAME, PolicyStore, Promotion, verify
-from rlalloc_cli.terminal import CONSOLE, fail, local_time, login_name
+from rlalloc_cli.terminal import CONSOLE, fail, login_name
 
 ConfigOption = Annotated[Path, typer.Option("--config", envvar="RLALLOC_CONFIG", help="The configuration file.")]
 ReasonOption = Annotated[str, typer.Option(help="Why, for whoever reads `rlalloc policy list` later.")]

@@ -9,11 +9,12 @@ from rich.table import Table
 
 from rlalloc.counted import counted
 from rlalloc.job import Allocation
+from rlalloc.local_times import local_time
 from rlalloc.speed.longer_limits import slowdown_to_allow, slowdowns
 from rlalloc.speed.profile_file import Profile, ProfilePoint
 from rlalloc.speed.profiled_speeds import belief_of_named
 from rlalloc_cli.profile_install import spoken_for
-from rlalloc_cli.terminal import CONSOLE, fail, local_time
+from rlalloc_cli.terminal import CONSOLE, fail
 
 
 def print_profile(profile: Profile) -> None:

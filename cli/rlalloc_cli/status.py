@@ -11,14 +11,15 @@ from rich.text import Text
 
 from rlalloc.config import Config
 from rlalloc.errors import StoreMissing
+from rlalloc.local_times import duration, local_time
 from rlalloc.policies import SHIPPED_NAME, PolicyStore
 from rlalloc.store import Decision, Store
 from rlalloc_cli.doctor.doctor_checks import service_findings
-from rlalloc_cli.doctor.finding import Finding, worst
-from rlalloc_cli.doctor.machine_checks import daemon_findings
-from rlalloc_cli.doctor.store_checks import disk_findings
-from rlalloc_cli.doctor.units import unit_state
-from rlalloc_cli.terminal import CONSOLE, duration, local_time
+from rlalloc_cli.terminal import CONSOLE
+from rlallocd.checks.finding import Finding, worst
+from rlallocd.checks.machine_checks import daemon_findings
+from rlallocd.checks.store_checks import disk_findings
+from rlallocd.checks.units import unit_state
 from rlallocd.daemon_state import DaemonState, read_daemon_state
 
 _LATEST: Final = 8

@@ -2,7 +2,6 @@
 
 import os
 import pwd
-from datetime import datetime
 from typing import NoReturn
 
 import typer
@@ -32,19 +31,3 @@ def login_name() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
-
-
-def local_time(epoch_s: float | None) -> str:
-    """A time as people at this site write it; a dash for none."""
-    if not epoch_s:
-        return "-"
-    return datetime.fromtimestamp(epoch_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds as ``1:02:03``; a dash for none."""
-    if seconds is None:
-        return "-"
-    minutes, second = divmod(round(seconds), 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02}:{second:02}"

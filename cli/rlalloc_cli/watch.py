@@ -18,8 +18,9 @@ from rich.text import Text
 
 from rlalloc.config import Config
 from rlalloc.errors import RlallocError
+from rlalloc.local_times import local_time
 from rlalloc_cli.status import print_status
-from rlalloc_cli.terminal import CONSOLE, local_time
+from rlalloc_cli.terminal import CONSOLE
 
 _QUEUE: Final = {
     "rlallocd_pending_jobs": "{} pending",

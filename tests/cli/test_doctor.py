@@ -19,18 +19,18 @@ from rlalloc.last_training import note_training
 from rlalloc.messages import AgentState
 from rlalloc.store import Store
 from rlalloc.store.database import without_secrets
-from rlalloc_cli.doctor.finding import Finding, worst
-from rlalloc_cli.doctor.machine_checks import (
+from rlalloc_cli.doctor.node_checks import WrongNodes, named_nodes, node_findings
+from rlallocd.checks.finding import Finding, worst
+from rlallocd.checks.machine_checks import (
     agent_findings,
     daemon_findings,
     heartbeat_findings,
     plugin_findings,
     training_findings,
 )
-from rlalloc_cli.doctor.node_checks import WrongNodes, checked_finding, named_nodes, node_findings
-from rlalloc_cli.doctor.slurm_checks import TaskScripts, slurm_findings
-from rlalloc_cli.doctor.store_checks import store_findings
-from rlalloc_cli.doctor.units import UnitState
+from rlallocd.checks.slurm_checks import TaskScripts, checked_finding, slurm_findings
+from rlallocd.checks.store_checks import store_findings
+from rlallocd.checks.units import UnitState
 from rlallocd.daemon_state import DaemonState
 from rlallocd.slurm import Commands, NodeRecord, SlurmError, SlurmUnavailable, UpdateRefused
 from rlallocd.slurm.node_probe import NodeAnswer, NodeProbe

@@ -7,8 +7,8 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from rlalloc_cli.doctor.finding import Finding, Level, worst
 from rlalloc_cli.terminal import CONSOLE
+from rlallocd.checks.finding import Finding, Level, worst
 
 EXIT: Final[dict[Level, int]] = {"OK": 0, "WARN": 3, "FAIL": 1}
 _STYLE: Final[dict[Level, str]] = {"OK": "green", "WARN": "yellow", "FAIL": "bold red"}

@@ -11,13 +11,11 @@ from typing import Final
 
 from ClusterShell.NodeSet import NodeSet, NodeSetParseError
 
-from rlalloc.config import Config
 from rlalloc.errors import RlallocError
-from rlalloc_cli.doctor.finding import Finding, failure, good, warning
-from rlalloc_cli.doctor.slurm_checks import OUR_TASK_PROLOG
+from rlallocd.checks.finding import Finding, failure, good, warning
+from rlallocd.checks.slurm_checks import OUR_TASK_PROLOG
 from rlallocd.slurm import NodeRecord, SlurmError, UpdateRefused
 from rlallocd.slurm.node_probe import NodeAnswer, NodeProbe
-from rlallocd.unchecked_nodes import CHECK, host_list, unchecked_nodes
 
 ALL: Final = "all"
 _INSTALL: Final = f"install {OUR_TASK_PROLOG} there"
@@ -113,15 +111,3 @@ def _marked(found: Finding, node: NodeRecord, seen_s: float | None, probe: NodeP
         if found.level != "FAIL":
             return warning(found.what, f"{found.found}; not recorded: {err}", "run rlalloc doctor --nodes as root")
     return found
-
-
-def checked_finding(nodes: Sequence[NodeRecord], config: Config) -> Finding:
-    """Whether all nodes that take jobs have been checked, so that rlallocd may resize jobs there."""
-    what, found = "checked nodes", unchecked_nodes(nodes, config)
-    if found:
-        return warning(
-            what, f"jobs that may start on {host_list(found)} stay as submitted", CHECK.format(nodes=host_list(found))
-        )
-    if config.nodes.task_prolog == "trusted":
-        return good(what, "nodes.task_prolog: trusted")
-    return good(what, "Slurm calls the TaskProlog on all nodes with GPUs")

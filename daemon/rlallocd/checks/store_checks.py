@@ -15,7 +15,7 @@ from rlalloc.config import Config
 from rlalloc.errors import StoreError, StoreMissing
 from rlalloc.shared_files import SHARED_MODE
 from rlalloc.store import Store
-from rlalloc_cli.doctor.finding import Finding, failure, good, warning
+from rlallocd.checks.finding import Finding, failure, good, warning
 
 _LITTLE_BYTES: Final = 1 << 30
 _TOO_LITTLE_BYTES: Final = 64 << 20

@@ -9,12 +9,12 @@ from rlalloc import __version__
 from rlalloc.config import Config
 from rlalloc.errors import PolicyError
 from rlalloc.last_training import read_last_training
+from rlalloc.local_times import duration, local_time
 from rlalloc.messages import AgentState
 from rlalloc.policies import SHIPPED_NAME, PolicyStore, verify
 from rlalloc.store.database import without_secrets
-from rlalloc_cli.doctor.finding import Finding, failure, good, warning
-from rlalloc_cli.doctor.units import UnitState
-from rlalloc_cli.terminal import duration, local_time
+from rlallocd.checks.finding import Finding, failure, good, warning
+from rlallocd.checks.units import UnitState
 from rlallocd.daemon_state import DaemonState
 from rlallocd.intercept import WAKE_FILE, expires_s, stamp_in_force
 

@@ -1,9 +1,9 @@
 """Whether somebody has switched rlalloc off for the whole site: what ``doctor`` and ``status`` show first."""
 
 from rlalloc.config import Config
+from rlalloc.local_times import local_time
 from rlalloc.site_switch import read_switch
-from rlalloc_cli.doctor.finding import Finding, warning
-from rlalloc_cli.terminal import local_time
+from rlallocd.checks.finding import Finding, warning
 from rlallocd.daemon_state import DaemonState
 
 

@@ -1,10 +1,13 @@
 """What a site's Slurm has to be like for a configuration of rlalloc. Pure functions of both."""
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from rlalloc.config import Config
-from rlalloc_cli.doctor.finding import Finding, failure, good, warning
+from rlallocd.checks.finding import Finding, failure, good, warning
+from rlallocd.slurm import NodeRecord
 from rlallocd.slurm.site_settings import SiteSettings
+from rlallocd.unchecked_nodes import CHECK, host_list, unchecked_nodes
 
 OUR_TASK_PROLOG: Final = "/usr/lib/rlalloc/task_prolog"
 OUR_TASK_EPILOG: Final = "/usr/lib/rlalloc/task_epilog"
@@ -39,6 +42,18 @@ def slurm_findings(config: Config, site: SiteSettings, scripts: TaskScripts, now
 def enforces(config: Config) -> bool:
     """Whether any rule changes jobs."""
     return any(config.mode_of(rule) == "enforce" for rule in config.rules)
+
+
+def checked_finding(nodes: Sequence[NodeRecord], config: Config) -> Finding:
+    """Whether all nodes that take jobs have been checked, so that rlallocd may resize jobs there."""
+    what, found = "checked nodes", unchecked_nodes(nodes, config)
+    if found:
+        return warning(
+            what, f"jobs that may start on {host_list(found)} stay as submitted", CHECK.format(nodes=host_list(found))
+        )
+    if config.nodes.task_prolog == "trusted":
+        return good(what, "nodes.task_prolog: trusted")
+    return good(what, "Slurm calls the TaskProlog on all nodes with GPUs")
 
 
 def _plugin(config: Config, site: SiteSettings) -> Finding:

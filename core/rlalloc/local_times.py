@@ -1,0 +1,19 @@
+"""Times and durations as people read them."""
+
+from datetime import datetime
+
+
+def local_time(epoch_s: float | None) -> str:
+    """A time as people at this site write it; a dash for none."""
+    if not epoch_s:
+        return "-"
+    return datetime.fromtimestamp(epoch_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as ``1:02:03``; a dash for none."""
+    if seconds is None:
+        return "-"
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}"

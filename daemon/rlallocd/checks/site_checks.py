@@ -1,0 +1,57 @@
+"""What is checked by asking Slurm: the settings that a configuration of rlalloc needs of its site."""
+
+import time
+from pathlib import Path
+from typing import Final
+
+from rlalloc.config import Config
+from rlallocd.checks.finding import Finding, failure
+from rlallocd.checks.machine_checks import file_findings, plugin_findings
+from rlallocd.checks.slurm_checks import TaskScripts, checked_finding, enforces, slurm_findings
+from rlallocd.checks.store_checks import store_findings
+from rlallocd.checks.units import unit_state
+from rlallocd.slurm import Commands, Slurm, SlurmError
+from rlallocd.slurm.site_settings import SiteSettings, read_site_settings
+
+_MODULE: Final = Path("/usr/lib/rlalloc/rlalloc.lua")
+_TRAINER: Final = "rlalloc"
+_DAEMON: Final = "rlallocd"
+
+
+def installation_findings(path: Path, config: Config, commands: Commands) -> list[Finding]:
+    """Whether the installation fits its configuration, read from ``path``: file, Slurm, plugin and store."""
+    site, of_slurm = site_findings(config, commands)
+    conf = Path(site.slurm_conf if site is not None and site.slurm_conf else "/etc/slurm/slurm.conf")
+    booted_s = site.booted_s if site is not None else 0.0
+    return [
+        *file_findings(path, config),
+        *of_slurm,
+        *plugin_findings(config, booted_s, _MODULE, conf.with_name("job_submit.lua")),
+        *store_findings(config, (daemon_user(), _TRAINER)),
+    ]
+
+
+def site_findings(config: Config, commands: Commands) -> tuple[SiteSettings | None, list[Finding]]:
+    """What Slurm has to be like for the configuration; one line where slurmctld does not answer."""
+    try:
+        site = read_site_settings(commands, daemon_user())
+        nodes = Slurm(commands, "cli").nodes() if enforces(config) and site.task_prolog else None
+    except SlurmError as err:
+        return None, [failure("slurmctld", str(err), "scontrol ping")]
+    scripts = TaskScripts(_text_of(site.task_prolog), _text_of(site.task_epilog))
+    found = slurm_findings(config, site, scripts, time.time())
+    return site, found if nodes is None else [*found, checked_finding(nodes, config)]
+
+
+def daemon_user() -> str:
+    """As which rlallocd's unit runs."""
+    unit = unit_state("rlallocd.service")
+    return unit.user if unit is not None and unit.user else _DAEMON
+
+
+def _text_of(path: str) -> str | None:
+    """The text of a script; None where there is none here."""
+    try:
+        return Path(path).read_text(errors="replace") if path else None
+    except OSError:
+        return None
