@@ -62,7 +62,8 @@ research: install
 	@PYTHONPATH=research exec $(PYTHON) -m rlalloc_research $(or $(RESEARCH_ARGS),--help)
 
 week: install
-	@exec $(AS_ROOT) RLALLOC_WEEK=whole $(PYTHON) -m pytest -q -s tests/systemd/test_week.py tests/systemd/test_retraining_under_systemd.py
+	@scripts/build-packages.sh deb $(if $(WHEELS),--wheels '$(WHEELS)') --compression gzip
+	@exec $(AS_ROOT) RLALLOC_WEEK=whole RLALLOC_TEST_LIBRARIES=build/packages $(PYTHON) -m pytest -q -s tests/systemd/test_week.py tests/systemd/test_retraining_under_systemd.py
 
 # The reference pages, man pages and completions follow from the code; tests/docs fails where the committed ones are old.
 docs: install

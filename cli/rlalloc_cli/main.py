@@ -305,7 +305,7 @@ def config_check(
     """Check the configuration file, and that it fits the site. Exit 2 if the file is wrong, 1 if it does not fit."""
     from rlalloc_cli.doctor.doctor_report import print_findings
     from rlallocd.checks.finding import worst
-    from rlallocd.checks.site_checks import site_findings
+    from rlallocd.checks.site_checks import daemon_user, site_findings
     from rlallocd.slurm import Commands
 
     loaded = _load(config)
@@ -318,7 +318,7 @@ def config_check(
     if offline:
         CONSOLE.print(f"{config}: OK as a file; Slurm was not asked")
         return
-    site, found = site_findings(loaded, Commands(loaded.slurm.command_timeout_s))
+    site, found = site_findings(loaded, Commands(loaded.slurm.command_timeout_s), daemon_user())
     print_findings([finding for finding in found if finding.level != "OK"])
     if site is None:
         CONSOLE.print(f"{config}: OK as a file; whether it fits the site is not known")

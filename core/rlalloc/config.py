@@ -72,9 +72,10 @@ class DaemonSection(_Section, frozen=True):
 
 
 class MetricsSection(_Section, frozen=True):
-    """Where rlallocd serves its metrics over HTTP, as ``address:port``; empty: nowhere."""
+    """Where rlallocd serves its metrics over HTTP, as ``address:port``; empty: nowhere. And how often it checks."""
 
     listen: Annotated[str, msgspec.Meta(pattern=r"^$|^[A-Za-z0-9.-]+:[0-9]{1,5}$")] = "127.0.0.1:9373"
+    checks_every_s: Seconds = 300.0
 
 
 class RedecisionSection(_Section, frozen=True):

@@ -27,9 +27,10 @@ from rlallocd.installation_metrics import InstallationMetrics
 from rlallocd.intercept import RuntimeDirectoryError, WakeFile
 from rlallocd.metrics import MetricsServer, serve_metrics
 from rlallocd.only_daemon import AnotherDaemonError, OnlyDaemon
+from rlallocd.regular_checks import RegularChecks
 from rlallocd.reload import reloaded
 from rlallocd.signals import Signals
-from rlallocd.slurm import OTHER_CLUSTERS, BackOff, SlurmUnavailable, UpdateRefused, connect
+from rlallocd.slurm import OTHER_CLUSTERS, BackOff, Slurm, SlurmUnavailable, UpdateRefused, connect
 from rlallocd.user_service import UserService
 
 _log = logging.getLogger("rlallocd")
@@ -95,6 +96,8 @@ class _Daemon:
             raise
         finally:
             self._state.close()
+            if self._installation.checks is not None:
+                self._installation.checks.close()
             if self._metrics_server is not None:
                 self._metrics_server.close()
             if self._users is not None:
@@ -107,11 +110,12 @@ class _Daemon:
         found = self._connect_patiently()
         if found is None:
             return
-        store, controller = found
+        store, slurm, controller = found
         self._allow_slow_steps()
         try:
             self._metrics.register(controller.metrics.registry)
             self._installation.connected = True
+            self._installation.checks = RegularChecks(self._path, self._config, slurm.commands_apart())
             self._serve_users(controller)
             self._tell_mode(controller)
             config = self._config
@@ -122,7 +126,7 @@ class _Daemon:
         finally:
             store.close()
 
-    def _connect_patiently(self) -> tuple[Store, Controller] | None:
+    def _connect_patiently(self) -> tuple[Store, Slurm, Controller] | None:
         """Wait for the store and slurmctld, however long; None if told to stop meanwhile."""
         back_off = BackOff(_LONGEST_WAIT_AT_START_S)
         said = ""
@@ -143,7 +147,7 @@ class _Daemon:
             self._signals.wait(back_off.failed())
         return None
 
-    def _connect(self) -> tuple[Store, Controller]:
+    def _connect(self) -> tuple[Store, Slurm, Controller]:
         """Open the store and reach slurmctld. Raises StoreError or SlurmError."""
         key = JournalKey(self._config.store.key_file)
         store = Store(self._config.store.url, skip_unreadable=True, seal=key.seal)
@@ -154,13 +158,17 @@ class _Daemon:
             self._watchdog.feed()
             self._mend_promotion(store)
             slurm = connect(self._config.slurm)
-            return store, Controller(
-                self._config,
-                slurm,
+            return (
                 store,
-                self._agent,
-                progress=self._watchdog.feed,
-                stopping=lambda: self._signals.stop,
+                slurm,
+                Controller(
+                    self._config,
+                    slurm,
+                    store,
+                    self._agent,
+                    progress=self._watchdog.feed,
+                    stopping=lambda: self._signals.stop,
+                ),
             )
         except BaseException:
             store.close()
@@ -253,6 +261,8 @@ class _Daemon:
         if controller is not None:
             self._allow_slow_steps()
             controller.reconfigure(config)
+        if self._installation.checks is not None:
+            self._installation.checks.reconfigure(config)
         if config.metrics != old.metrics:
             self._serve_metrics()
 

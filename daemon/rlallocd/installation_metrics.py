@@ -26,6 +26,7 @@ from rlalloc.policies import SHIPPED_NAME, PolicyStore
 from rlalloc.service import Watchdog
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.intercept import expires_s
+from rlallocd.regular_checks import RegularChecks
 
 _LEVELS: Final = ("warning", "error")
 _RESULTS: Final = ("failed", "kept", "promoted")
@@ -33,7 +34,10 @@ _CHANGES: Final = ("promotion", "forced", "rollback")
 
 
 class InstallationMetrics(Collector):
-    """``config`` is replaced when the daemon takes up another; ``connected`` is set once it can cycle."""
+    """``config`` is replaced when the daemon takes up another; ``connected`` is set once it can cycle.
+
+    ``checks`` are the daemon's own, once it has begun with them.
+    """
 
     def __init__(self, path: Path, config: Config, watchdog: Watchdog) -> None:
         """``path`` is the configuration's file, of which ``config`` was just read."""
@@ -41,6 +45,7 @@ class InstallationMetrics(Collector):
         self._watchdog = watchdog
         self.connected = False
         self.config = config
+        self.checks: RegularChecks | None = None
         self._taken_up = _bytes_of(path)
 
     def took_up(self, config: Config, *, whole: bool) -> None:
@@ -69,6 +74,7 @@ class InstallationMetrics(Collector):
         yield from self._policy()
         yield from self._training()
         yield from self._room()
+        yield from self._checks()
         yield from _logged()
 
     def _configuration(self) -> Iterator[Metric]:
@@ -182,6 +188,23 @@ class InstallationMetrics(Collector):
                 found = os.statvfs(directory)
                 family.add_metric([name], found.f_bavail * found.f_frsize)
         yield family
+
+    def _checks(self) -> Iterator[Metric]:
+        """What the latest checks found; nothing before the first."""
+        checks = self.checks
+        if checks is None or not checks.done_s:
+            return
+        family = GaugeMetricFamily(
+            "rlallocd_check_level",
+            "What a check of rlalloc doctor found: 0 OK, 1 WARN, 2 FAIL.",
+            labels=["check"],
+        )
+        for what, level in checks.levels.items():
+            family.add_metric([what], level)
+        yield family
+        yield GaugeMetricFamily(
+            "rlallocd_checks_timestamp_seconds", "When rlallocd last did these checks.", value=checks.done_s
+        )
 
 
 def _directories(config: Config) -> Mapping[str, Path]:

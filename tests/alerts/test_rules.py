@@ -56,6 +56,9 @@ HEALTHY: Final = {
     'rlallocd_decided_total{mode="skipped"}': "0+0.1",
     "rlallocd_time_seconds{}": "now",
     'rlallocd_log_messages_total{level="error"}': "0",
+    'rlallocd_check_level{check="submit plugin"}': "0",
+    'rlallocd_check_level{check="accounting"}': "0",
+    "rlallocd_checks_timestamp_seconds{}": "now",
 }
 """Series of a site on which nothing should fire: a value, or start and growth a minute; now and soon are times."""
 FAULTS: Final = {
@@ -83,6 +86,9 @@ FAULTS: Final = {
     "RlallocManyJobsSkipped": {'rlallocd_decided_total{mode="skipped"}': "0+2"},
     "RlallocClockWrong": {"rlallocd_time_seconds{}": "soon"},
     "RlallocErrorsLogged": {'rlallocd_log_messages_total{level="error"}': "0+1"},
+    "RlallocPluginNotCalled": {'rlallocd_check_level{check="submit plugin"}': "2"},
+    "RlallocCheckFailed": {'rlallocd_check_level{check="accounting"}': "2"},
+    "RlallocCheckWarns": {'rlallocd_check_level{check="accounting"}': "1"},
 }
 """What makes each alert fire, and no other."""
 
@@ -153,6 +159,16 @@ def test_each_alert_fires_on_its_fault_and_no_other_does(alert: str, tmp_path: P
         assert names_that_fire(tmp_path, HEALTHY | FAULTS[alert], every_minutes=15, samples=samples) == {alert}
     else:
         assert names_that_fire(tmp_path, HEALTHY | FAULTS[alert]) == {alert}
+
+
+def test_checks_that_are_not_done_any_more_are_told(tmp_path: Path) -> None:
+    stale = HEALTHY | {"rlallocd_checks_timestamp_seconds{}": "1"}
+    assert names_that_fire(tmp_path, stale, every_minutes=15, samples=MINUTES) == {"RlallocCheckFailed"}
+
+
+def test_a_check_with_an_alert_of_its_own_fires_no_second_one(tmp_path: Path) -> None:
+    full = HEALTHY | {'rlallocd_check_level{check="disk"}': "2", 'rlallocd_check_level{check="training"}': "1"}
+    assert names_that_fire(tmp_path, full) == set()
 
 
 def test_a_target_that_is_not_configured_is_a_daemon_that_is_down(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import pwd
 import re
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from rlallocd.checks.machine_checks import (
     heartbeat_findings,
     plugin_findings,
     training_findings,
+    wake_findings,
 )
 from rlallocd.checks.slurm_checks import TaskScripts, checked_finding, slurm_findings
 from rlallocd.checks.store_checks import store_findings
@@ -240,17 +242,29 @@ def test_trainings_that_failed_keep_when_one_last_succeeded(tmp_path: Path) -> N
 
 
 def test_a_plugin_that_slurmctld_has_not_read_yet(tmp_path: Path) -> None:
-    config = parse_config(f"runtime_directory: {tmp_path}", "x")
     module, caller = tmp_path / "rlalloc.lua", tmp_path / "job_submit.lua"
-    assert of(plugin_findings(config, 0.0, module, caller), "plugin").level == "FAIL"
+    assert of(plugin_findings(0.0, module, caller), "plugin").level == "FAIL"
     for path, text in ((module, "m"), (caller, "rlalloc")):
         path.write_text(text)
     os.utime(caller, (100, 100))
     os.utime(module, (200, 200))
-    assert of(plugin_findings(config, 0.0, module, caller), "plugin").remedy == f"touch {caller}"
-    assert of(plugin_findings(config, 300.0, module, caller), "plugin").level == "OK"
+    assert of(plugin_findings(0.0, module, caller), "plugin").remedy == f"touch {caller}"
+    assert of(plugin_findings(300.0, module, caller), "plugin").level == "OK"
     caller.write_text("return slurm.SUCCESS")
-    assert of(plugin_findings(config, 300.0, module, caller), "plugin").level == "FAIL"
+    assert of(plugin_findings(300.0, module, caller), "plugin").level == "FAIL"
+
+
+def test_a_wake_file_that_slurmctld_cannot_write(tmp_path: Path) -> None:
+    """The plugin touches it as SlurmUser, which is often root and often not."""
+    config, path = parse_config(f"runtime_directory: {tmp_path}", "x"), tmp_path / "wake"
+    assert "No such file" in of(wake_findings(config, "nobody"), "wake file").found
+    path.touch(mode=0o640)
+    told = of(wake_findings(config, "nobody"), "wake file")
+    assert (told.level, told.checked, told.remedy) == ("FAIL", True, "systemd-tmpfiles --create")
+    assert of(wake_findings(config, "root"), "wake file").level == "OK"
+    os.chown(path, pwd.getpwnam("nobody").pw_uid, -1)
+    assert of(wake_findings(config, "nobody"), "wake file").level == "OK"
+    assert not of(wake_findings(config, "no-such-user"), "wake file").checked
 
 
 def test_a_store_that_one_of_its_users_cannot_write(tmp_path: Path) -> None:
@@ -401,5 +415,6 @@ def test_config_check_is_about_the_site_too(tmp_path: Path, slurm_commands: Call
         "what": "partitions of rules",
         "found": "the site has no gpuu",
         "remedy": "it has gpu",
+        "checked": True,
     } in (told["findings"])
     assert check("doctor").returncode == 1

@@ -37,6 +37,8 @@ ONLY_AT_TIMES = {
     "rlallocd_agent_policy_unusable",
     "rlallocd_agent_start_timestamp_seconds",
     "rlallocd_policy_created_timestamp_seconds",
+    "rlallocd_check_level",
+    "rlallocd_checks_timestamp_seconds",
 }
 """Served where an agent answers, or a trained policy is in use; the test of a real daemon sees the agent's."""
 
@@ -293,6 +295,9 @@ def test_a_real_daemon_counts_what_it_does(rlalloc: Installation) -> None:
     assert seen()["rlallocd_decided_total{mode=enforce}"] == 0
     assert seen()["rlallocd_agent_up{}"] == 1
     assert seen()["rlallocd_connected{}"] == 1
+    wait_until(lambda: "rlallocd_checks_timestamp_seconds{}" in seen(), what="the checks are done", timeout_s=60)
+    assert seen()["rlallocd_check_level{check=submit plugin}"] == 0
+    assert seen()["rlallocd_check_level{check=accounting}"] == 0
     assert ONLY_AT_TIMES - {key.partition("{")[0] for key in seen()} == {"rlallocd_policy_created_timestamp_seconds"}
     job_id = rlalloc.submit(MOLDABLE)
     rlalloc.site.wait_for_states([job_id], {"COMPLETED"})

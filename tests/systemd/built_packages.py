@@ -90,6 +90,17 @@ def borrow_libraries(venv_inside: Path, work: Path, into: Path) -> None:
     _pack(root, into)
 
 
+def add_libraries(venv_inside: Path, work: Path, into: Path) -> bool:
+    """Add the real packages of Python libraries where there are some (true), or one that borrows the tests'."""
+    libraries = real_libraries()
+    if libraries is None:
+        borrow_libraries(venv_inside, work, into)
+        return False
+    for package in libraries.glob("rlalloc-libs*.deb"):
+        shutil.copy(package, into)
+    return True
+
+
 def raise_version(package: Path, version: str, work: Path, into: Path) -> None:
     """The same package as a newer one."""
     root = work / "raised"

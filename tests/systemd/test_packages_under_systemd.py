@@ -46,12 +46,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
     built_packages.build(built_packages.PROJECT, wheels, these)
     built_packages.copy_as_next_version(folder / "next-project")
     built_packages.build(folder / "next-project", wheels, following)
-    libraries = built_packages.real_libraries()
-    if libraries is None:
-        built_packages.borrow_libraries(VENV_INSIDE, folder, these)
-    else:
-        for package in libraries.glob("rlalloc-libs*.deb"):
-            shutil.copy(package, these)
+    built_packages.add_libraries(VENV_INSIDE, folder, these)
     raised, unpackable = folder / "raised-package", folder / "unpackable-package"
     (library,) = these.glob("rlalloc-libs_*.deb")
     built_packages.raise_version(library, "99.2", folder, raised)

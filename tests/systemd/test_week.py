@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from slurm_testbed.waiting import stretched
+from slurm_testbed.waiting import stretched, wait_until
 from tests.systemd import debian_slurm, week_truth
 from tests.systemd.built_packages import NEXT
-from tests.systemd.conftest import PROJECT, container_binds, skip_unless_bootable
+from tests.systemd.conftest import PROJECT, skip_unless_bootable
 from tests.systemd.systemd_container import MASKED_UNITS, Container
 from tests.systemd.week_harm import harmed, latest_release_s
 from tests.systemd.week_jobs import (
@@ -69,9 +69,7 @@ def week(software: FromPackages | FromTheScript) -> Iterator[Week]:
     wanted = ("multi-user.target.wants", "timers.target.wants")
     others = [unit.name for name in wanted for unit in Path("/etc/systemd/system", name).glob("*")]
     masked = [unit for unit in (*MASKED_UNITS, *others) if unit not in ("timers.target", "remote-fs.target")]
-    container = Container(
-        binds=container_binds() | software.binds, target="multi-user.target", masked=dict.fromkeys(masked)
-    )
+    container = Container(binds=software.binds, target="multi-user.target", masked=dict.fromkeys(masked))
     with container:
         container.write("/etc/systemd/system/site-address.service", ADDRESS_UNIT)
         container.write("/etc/systemd/system/sysinit.target.d/site.conf", "[Unit]\nWants=site-address.service\n")
@@ -102,6 +100,8 @@ class Days:
         self.container = week.container
         self.software = software
         self.usual: list[Ended] = []
+        self.trimmed: set[str] = set()
+        """Kinds of which a job held fewer CPUs or less memory for a GPU."""
 
     def all(self) -> None:
         """The whole week."""
@@ -115,6 +115,7 @@ class Days:
             self.upgrade(self.software)
             self.downgrade(self.software)
             self.remove(self.software)
+            assert self.trimmed == {"many-cpus", "roomy"}
 
     # ---- the days
 
@@ -130,6 +131,8 @@ class Days:
     def install(self) -> None:
         """docs/admin/install.md."""
         self.week.day("Monday: installed, shadow mode")
+        if isinstance(self.software, FromPackages):
+            self.week.note(f"- packages that were built from this checkout; libraries: {self.software.libraries}")
         self.software.install(self.container)
         self.container.run("tee", "-a", SLURM_CONF, text="JobSubmitPlugins=lua\n")
         self.container.run("sacctmgr", "-i", "add", "user", "rlallocd", "account=root", "adminlevel=Admin")
@@ -160,7 +163,10 @@ class Days:
         assert "FAIL" not in told.stdout, told.stdout
         before = week_truth.decided(week)
         jobs = self._submit_behind_a_running_job()
-        container.run("systemctl", "restart", "slurmctld")
+        container.run("systemctl", "stop", "slurmctld")
+        if WHOLE:
+            week_truth.slurmctld_is_down(week)
+        container.run("systemctl", "start", "slurmctld")
         debian_slurm.wait_for(container, "scontrol", "ping", expect="UP")
         ended = self._ended_after_waiting(jobs)
         assert week_truth.decided(week) - before >= week_truth.to_decide(jobs.values())
@@ -174,10 +180,13 @@ class Days:
         """The machine goes down with jobs in the queue, and comes back without anybody's hand."""
         week, container = self.week, self.container
         week.day("Wednesday: the machine reboots with jobs in the queue")
-        begin_s = round(stretched(20))
+        # Each waits for its begin time, from the first submission until the machine is down.
+        begin_s = round(stretched(45 if WHOLE else 25))
         jobs = submit(container, [kind._replace(begin_s=begin_s) for kind in KINDS if not kind.cancelled])
-        assert waiting(container) == set(jobs)
+        begun = set(jobs) - waiting(container)
+        assert not begun, f"{begun} did not wait until all were submitted: {begin_s} s are not enough here"
         container.reboot()
+        week_truth.just_booted(week)
         debian_slurm.wait_for(container, "sinfo", "-h", "-o", "%T", expect="idle", limit_s=120)
         week.until_mode("enforce")
         self._compare(wait_for_ends(container, jobs), resizing=True)
@@ -238,14 +247,17 @@ class Days:
     def remove(self, software: FromPackages) -> None:
         """docs/admin/upgrade.md, Uninstall: jobs in the queue end as ever, and so do later ones."""
         self.week.day("Sunday: removed with jobs in the queue")
-        # Some of them are resized and wait for their begin time, others wait behind those.
-        jobs = submit(self.container, [kind._replace(begin_s=round(stretched(30))) for kind in KINDS if kind.gpus])
-        jobs |= self._submit()
+        # Some are resized and wait for their begin time; then a job holds all GPUs, and all others wait behind it.
+        begin_s = round(stretched(45))
+        jobs = submit(self.container, [kind._replace(begin_s=begin_s) for kind in KINDS if kind.gpus])
+        sized = self._queued_in_another_size(jobs, wanted=1)
+        jobs |= self._submit_behind_a_running_job()
         software.remove(self.container)
         assert self.week.is_active("rlallocd") != "active"
+        assert_queued(self.container, jobs)
         queued = len(waiting(self.container))
-        assert queued
-        self.week.note(f"- {queued} jobs were in the queue when the packages were gone")
+        self.week.note(f"- {queued} jobs were in the queue when the packages were gone, {sized} in another size")
+        let_go(self.container)
         self._compare(wait_for_ends(self.container, jobs), resizing=True)
         self._compare(wait_for_ends(self.container, self._submit()), resizing=False)
         self._disconnect_slurm()
@@ -285,6 +297,16 @@ class Days:
         self._ended_after_waiting(jobs, forgotten=version != NEXT)
         self._usual_jobs("enforce")
 
+    def _queued_in_another_size(self, jobs: dict[int, Kind], *, wanted: int) -> int:
+        """Wait until so many of the queued jobs ask for another GPU count than their users did; return how many."""
+
+        def found() -> int:
+            shown = self.container.run("squeue", "-h", "--states=PENDING", "-o", "%F %b").stdout
+            asked = [line.split() for line in shown.splitlines() if "gpu" in line]
+            return sum(int(tres.rpartition(":")[2]) != jobs[int(job)].request for job, tres in asked)
+
+        return wait_until(lambda: number if (number := found()) >= wanted else None, what="resized jobs in the queue")
+
     def _disconnect_slurm(self) -> None:
         """Take rlalloc's lines out of slurm.conf."""
         for name in ("JobSubmitPlugins", "TaskProlog", "TaskEpilog", "AccountingStoreFlags"):
@@ -300,10 +322,14 @@ class Days:
         """No job fares worse than without rlalloc; it holds a size that its user allows, and sees that size."""
         problems = harmed(self.container, ended, self.usual, resizing=resizing)
         assert problems == []
-        resized = sum(each.gpus != each.kind.request for each in ended)
+        resized = sum(each.another_size for each in ended)
+        trimmed = {each.kind.name for each in ended if each.trimmed}
+        self.trimmed |= trimmed
+        of_them = f" (fewer CPUs or less memory a GPU: {', '.join(sorted(trimmed))})" if trimmed else ""
         self.week.note(
-            f"- {len(ended)} jobs and tasks ended as without rlalloc, {resized} in another size; the longest wait "
-            f"was {max(each.waited_s for each in ended)} s, {latest_release_s(ended)} s of them for rlalloc at most"
+            f"- {len(ended)} jobs and tasks ended as without rlalloc, {resized} in another size{of_them}; "
+            f"the longest wait was {max(each.waited_s for each in ended)} s, "
+            f"{latest_release_s(ended)} s of them for rlalloc at most"
         )
 
 

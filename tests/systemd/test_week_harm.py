@@ -20,7 +20,9 @@ HALF = {"cpu": "4", "gres/gpu": "2", "mem": "8G"}
 LATER = BEFORE._replace(
     kind=KIND["later"], job_id="2", tres={"cpu": "4", "gres/gpu": "2", "mem": "8G"}, started_s=115
 )
-DEPENDS = BEFORE._replace(kind=KIND["depends"], job_id="3", tres={"cpu": "2", "gres/gpu": "1"}, started_s=125)
+DEPENDS = BEFORE._replace(
+    kind=KIND["depends"], job_id="3", tres={"cpu": "2", "gres/gpu": "1", "mem": "4G"}, started_s=125
+)
 USUAL = [BEFORE, LATER, DEPENDS]
 
 
@@ -54,7 +56,10 @@ def test_what_is_as_before_or_allowed_is_no_harm() -> None:
     [
         ({"state": "FAILED", "exit_code": "91:0"}, "ended as FAILED 91:0"),
         ({"tres": {**BEFORE.tres, "gres/gpu": "3"}}, "ran with 3 GPUs"),
-        ({"tres": {**BEFORE.tres, "mem": "15G"}}, "held"),
+        ({"tres": {**BEFORE.tres, "mem": "15G"}}, "held 15360 MiB with 4 GPUs"),
+        ({"tres": {**BEFORE.tres, "node": "2"}}, "without rlalloc"),
+        ({"tres": {**HALF, "cpu": "5"}, "limit_min": "20"}, "held 5 CPUs with 2 GPUs"),
+        ({"tres": {**HALF, "mem": "7G"}, "limit_min": "20"}, "held 7168 MiB with 2 GPUs"),
         ({"limit_min": "20"}, "had a limit of 20 minutes"),
         ({"tres": HALF, "limit_min": "9"}, "on fewer GPUs"),
         ({"eligible_s": 300, "started_s": 301}, "after its grace time"),
@@ -62,6 +67,26 @@ def test_what_is_as_before_or_allowed_is_no_harm() -> None:
 )
 def test_a_harm_is_told(changed: dict[str, Any], problem: str) -> None:
     assert problem in _told([BEFORE._replace(**changed)])
+
+
+def test_cpus_and_memory_are_within_what_users_and_site_allow() -> None:
+    """The user's own range, or the shipped floor of 8 CPUs a GPU where the request has more."""
+    asked = {"gres/gpu": "1", "cpu": "14", "mem": "4G"}
+    before = BEFORE._replace(kind=KIND["many-cpus"], job_id="4", tres=asked)
+    roomy = BEFORE._replace(kind=KIND["roomy"], job_id="5", tres={"gres/gpu": "2", "cpu": "12", "mem": "40G"})
+
+    def told(each: Ended, **tres: str) -> str:
+        changed = each._replace(tres={**each.tres, **tres})
+        return "; ".join(harmed(cast(Container, Seen([changed])), [changed], [before, roomy], resizing=True))
+
+    assert told(before, cpu="8") == told(roomy, cpu="2", mem="4G") == told(roomy, cpu="7", mem="5000M") == ""
+    assert "held 7 CPUs with 1 GPUs" in told(before, cpu="7")
+    assert "held 3072 MiB" in told(before, mem="3G")
+    assert "held 1 CPUs" in told(roomy, cpu="1")
+    assert "held 3072 MiB" in told(roomy, mem="3G")
+    assert "held 13 CPUs" in told(roomy, cpu="13")
+    assert before._replace(tres={**asked, "cpu": "8"}).trimmed
+    assert not before.trimmed
 
 
 def test_a_size_of_ours_is_a_harm_where_nothing_is_resized() -> None:

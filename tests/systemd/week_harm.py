@@ -71,13 +71,36 @@ def _of_job(each: Ended, before: Ended, *, resizing: bool) -> Iterator[str]:
     allowed = {kind.request, *(kind.gpus if resizing else ())}
     if each.gpus not in allowed:
         yield f"ran with {each.gpus} GPUs, allowed are {sorted(allowed)}"
-    elif each.gpus == kind.request:
-        if each.tres != before.tres:
-            yield f"held {each.tres}, without rlalloc {before.tres}"
+        return
+    yield from _of_shares(each, before)
+    if each.gpus == kind.request:
         if each.limit_min != before.limit_min:
             yield f"had a limit of {each.limit_min} minutes, without rlalloc {before.limit_min}"
     elif each.gpus < kind.request and int(each.limit_min) < int(before.limit_min):
         yield f"had a limit of {each.limit_min} minutes, less than {before.limit_min}, on fewer GPUs"
+
+
+def _of_shares(each: Ended, before: Ended) -> Iterator[str]:
+    """Its CPUs and its memory: as many a GPU as its user asked for, or as few as its user allows."""
+    kind = each.kind
+    others = [
+        {name: amount for name, amount in held.items() if name not in ("cpu", "mem", "billing")}
+        for held in (each.tres, before.tres)
+    ]
+    if each.gpus == kind.request and others[0] != others[1]:
+        yield f"held {each.tres}, without rlalloc {before.tres}"
+    if not kind.request:
+        amounts = (each.cpus, each.mem_mib), (before.cpus, before.mem_mib)
+        if amounts[0] != amounts[1]:
+            yield f"held {each.tres}, without rlalloc {before.tres}"
+        return
+    held = each.gpus / kind.request
+    for name, amount, asked, least in (
+        ("CPUs", each.cpus, kind.asked_cpus, kind.least_cpus_per_gpu * each.gpus),
+        ("MiB", each.mem_mib, kind.asked_mib, 1024 * kind.least_gib_per_gpu * each.gpus),
+    ):
+        if not (least or asked * held) <= amount <= asked * held:
+            yield f"held {amount} {name} with {each.gpus} GPUs; its user asked for {asked} with {kind.request}"
 
 
 def _of_environment(container: Container, each: Ended) -> Iterator[str]:

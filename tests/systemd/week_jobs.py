@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from tests.systemd.systemd_container import Container
 
+_MEBIBYTES: Final = {"M": 1, "G": 1024}
 USERS: Final = ("ada", "bob", "carol")
 LAUNCHER: Final = "/usr/local/bin/torchrun"
 ASKED: Final = "/usr/local/share/asked"
@@ -34,7 +35,11 @@ exit "${ENDS_WITH:-0}"
 
 
 class Kind(NamedTuple):
-    """A kind of job. `covered` by rlalloc's rule; `gpus` is what its user allows; `end` is sacct's state and code."""
+    """A kind of job. `covered` by rlalloc's rule; `gpus` is what its user allows; `end` is sacct's state and code.
+
+    It asks for `cpus` and `mem_gib`, by default 2 CPUs and 4 GiB a GPU. `least_cpus_per_gpu` and `least_gib_per_gpu`
+    are how few of them its user, or the shipped configuration, allows; 0: not fewer than it asks for.
+    """
 
     name: str
     user: str
@@ -43,11 +48,25 @@ class Kind(NamedTuple):
     options: tuple[str, ...] = ()
     covered: bool = True
     gpus: tuple[int, ...] = ()
+    cpus: int = 0
+    mem_gib: int = 0
+    least_cpus_per_gpu: int = 0
+    least_gib_per_gpu: int = 0
     tasks: int = 1
     begin_s: int = 0
     after: str = ""
     cancelled: bool = False
     end: tuple[str, str] = ("COMPLETED", "0:0")
+
+    @property
+    def asked_cpus(self) -> int:
+        """The CPUs that it asks for."""
+        return self.cpus or max(1, 2 * self.request)
+
+    @property
+    def asked_mib(self) -> int:
+        """The memory that it asks for."""
+        return 1024 * (self.mem_gib or max(1, 4 * self.request))
 
     @property
     def launched(self) -> bool:
@@ -61,6 +80,18 @@ KINDS: Final = (
     Kind("follows", "ada", 2, FOLLOWS, gpus=(1, 2, 4)),
     Kind("counted", "bob", 2, "torchrun --nproc-per-node=2 train.py\n"),
     Kind("fails", "bob", 2, f"#RLALLOC gpus=1-2\nexport ENDS_WITH=3\n{FOLLOWS}", gpus=(1, 2), end=("FAILED", "3:0")),
+    Kind("many-cpus", "bob", 1, "torchrun --nproc-per-node=1 train.py\n", cpus=14, least_cpus_per_gpu=8),
+    Kind(
+        "roomy",
+        "ada",
+        2,
+        f"#RLALLOC gpus=2 cpus-per-gpu=1-6 mem-per-gpu=2G-20G\n{FOLLOWS}",
+        gpus=(2,),
+        cpus=12,
+        mem_gib=40,
+        least_cpus_per_gpu=1,
+        least_gib_per_gpu=2,
+    ),
     Kind("no-gpus", "bob", 0, "sleep 1\n", covered=False),
     Kind("no-llm", "carol", 1, "sleep 1\n", covered=False),
     Kind("wrong-line", "carol", 2, f"#RLALLOC gpus=4-1\n{FOLLOWS}"),
@@ -88,8 +119,10 @@ LASTING: Final = Kind(
     "carol",
     4,
     "while [ ! -e end ]; do sleep 0.2; done\n",
-    ("--cpus-per-task=1", "--mem=1G", "--time=60"),
+    ("--time=60",),
     covered=False,
+    cpus=1,
+    mem_gib=1,
 )
 """It holds all GPUs until its user makes a file, so that other jobs wait."""
 END: Final = f"/home/{LASTING.user}/end"
@@ -120,6 +153,32 @@ class Ended(NamedTuple):
         return int(self.tres.get("gres/gpu", 0)) if self.ran else self.kind.request
 
     @property
+    def cpus(self) -> int:
+        """The CPUs that it held."""
+        return int(self.tres["cpu"])
+
+    @property
+    def mem_mib(self) -> int:
+        """The memory that it held, which AllocTRES has as 16G or 16000M."""
+        text = self.tres["mem"]
+        return int(float(text[:-1]) * _MEBIBYTES[text[-1]])
+
+    @property
+    def trimmed(self) -> bool:
+        """Whether it held fewer CPUs or less memory for a GPU than its user asked for."""
+        kind = self.kind
+        if not self.ran or not kind.request:
+            return False
+        held, asked = self.gpus, kind.request
+        return self.cpus * asked < kind.asked_cpus * held or self.mem_mib * asked < kind.asked_mib * held
+
+    @property
+    def another_size(self) -> bool:
+        """Whether it held something else than its user asked for."""
+        wanted = self.kind.request, self.kind.asked_cpus, self.kind.asked_mib
+        return self.ran and (self.gpus, self.cpus, self.mem_mib) != wanted
+
+    @property
     def waited_s(self) -> int:
         """From its submission to its start, 0 where it never ran."""
         return self.started_s - self.submitted_s if self.ran and self.started_s is not None else 0
@@ -145,7 +204,7 @@ def submit(container: Container, kinds: Iterable[Kind]) -> dict[int, Kind]:
         after = [str(job) for job, other in jobs.items() if other.name == kind.after]
         done = container.run(
             *("sbatch", "--parsable", "--job-name", kind.name, "--chdir", f"/home/{kind.user}", "--time=10"),
-            *("--cpus-per-task", str(max(1, 2 * kind.request)), "--mem", f"{max(1, 4 * kind.request)}G"),
+            *("--cpus-per-task", str(kind.asked_cpus), "--mem", f"{kind.asked_mib}M"),
             *gpus,
             *kind.options,
             *((f"--begin=now+{kind.begin_s}",) if kind.begin_s else ()),

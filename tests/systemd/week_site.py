@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from slurm_testbed.waiting import stretched
+from slurm_testbed.waiting import stretched, wait_until
 from tests.systemd import debian_slurm
 
 if TYPE_CHECKING:
@@ -122,6 +122,17 @@ class Week:
         """The daemon's metrics, by name with labels."""
         text = self.container.run("python3", "-c", READS_METRICS).stdout
         return {name: float(value) for name, value in re.findall(r"^(rlalloc\S+) (\S+)$", text, re.MULTILINE)}
+
+    def metrics_of_now(self) -> dict[str, float]:
+        """The same once the daemon has done its checks again, as it does after a reload."""
+        done = "rlallocd_checks_timestamp_seconds"
+        before = self.metrics().get(done, 0.0)
+        self.container.run("systemctl", "reload", "rlallocd")
+        return wait_until(
+            lambda: found if (found := self.metrics()).get(done, 0.0) > before else None,
+            what="new checks",
+            timeout_s=90,
+        )
 
     def report(self) -> dict[str, dict[str, Any]]:
         """The runs of `rlalloc report`, by job id."""

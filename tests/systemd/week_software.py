@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.systemd import built_packages
-from tests.systemd.conftest import PROJECT_INSIDE, VENV_INSIDE
+from tests.systemd.conftest import PROJECT_INSIDE, VENV_INSIDE, container_binds
 from tests.systemd.week_site import STATE
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class FromTheScript:
     """scripts/install-site.sh, with what the virtual environment of the tests has."""
 
     def __init__(self) -> None:
-        self.binds: dict[Path, Path] = {}
+        self.binds = container_binds()
         """What the container sees, and where."""
 
     def install(self, container: Container) -> None:
@@ -32,7 +32,10 @@ class FromTheScript:
 
 
 class FromPackages:
-    """`make deb`, of this version and of a next one whose store has a further revision; libraries are borrowed."""
+    """`make deb`, of this version and of a next one whose store has a further revision.
+
+    With the real packages of Python libraries (RLALLOC_TEST_LIBRARIES), the site sees nothing of this checkout.
+    """
 
     def __init__(self, folder: Path) -> None:
         these, following, wheels = folder / "these", folder / "following", folder / "wheels"
@@ -40,8 +43,10 @@ class FromPackages:
         built_packages.build(built_packages.PROJECT, wheels, these)
         built_packages.copy_as_next_version(folder / "next-project")
         built_packages.build(folder / "next-project", wheels, following)
-        built_packages.borrow_libraries(VENV_INSIDE, folder, these)
-        self.binds = {these: PACKAGES, following: NEXT_PACKAGES}
+        real = built_packages.add_libraries(VENV_INSIDE, folder, these)
+        self.binds = {these: PACKAGES, following: NEXT_PACKAGES, **({} if real else container_binds())}
+        self.libraries = "their own packages" if real else "the virtual environment of the tests"
+        """Where Python's libraries come from."""
 
         self.version = ""
 

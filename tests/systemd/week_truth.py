@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 MODES: Final = ("off", "shadow", "enforce")
 _TOLD_IN_FULL: Final = ("range", "follows", "counted", "off", "no-llm")
-_MEBIBYTES: Final = {"M": 1, "G": 1024}
 _TRAINED: Final = ("failed", "kept", "promoted")
 
 
@@ -38,11 +37,16 @@ def all_is_well(week: Week, mode: str, *, warned: frozenset[str] = frozenset()) 
     status, screen = week.status()
     assert status == 0, screen
     assert screen.startswith(f"mode    {mode}"), screen
-    metrics = week.metrics()
+    metrics = week.metrics_of_now()
     assert [name for name in MODES if metrics[f'rlallocd_mode{{mode="{name}"}}']] == [mode]
     assert metrics["rlallocd_open_applications"] == 0
+    assert metrics["rlallocd_agent_up"] == metrics["rlallocd_configuration_in_force"] == 1
+    checks = {name: value for name, value in metrics.items() if name.startswith("rlallocd_check_level{")}
+    assert {name: value for name, value in checks.items() if value} == {
+        f'rlallocd_check_level{{check="{what}"}}': 1 for what in warned
+    }
     found = f"warns of {', '.join(sorted(warned))}" if warned else f"all {len(levels)} lines OK"
-    week.note(f"- doctor: {found}; status: exit 0, mode {mode}; metrics: mode {mode}")
+    week.note(f"- doctor: {found}; status: exit 0, mode {mode}; metrics: mode {mode}, {len(checks)} checks")
 
 
 def report_is_true(week: Week, ended: Sequence[Ended], *, forgotten: bool = False) -> None:
@@ -62,20 +66,16 @@ def report_is_true(week: Week, ended: Sequence[Ended], *, forgotten: bool = Fals
         assert each.started_s is not None
         assert (run["run_s"], run["wait_s"]) == (each.ended_s - each.started_s, each.waited_s), run
         held = run["held"]
-        assert (held["gpus"], held["cpus"], held["mem_mib"]) == (each.gpus, int(each.tres["cpu"]), _mib(each)), run
+        assert (held["gpus"], held["cpus"], held["mem_mib"]) == (each.gpus, each.cpus, each.mem_mib), run
         assert held["limit_s"] == 60 * int(each.limit_min), run
         assert (run["result"] == "changed") == (run["applied"] is not None), run
         if not forgotten or run["result"] == "changed":
-            assert run["asked"]["gpus"] == each.kind.request, run
-            assert each.gpus == each.kind.request or run["result"] == "changed", run
+            asked = run["asked"]
+            wanted = each.kind.request, each.kind.asked_cpus, each.kind.asked_mib
+            assert (asked["gpus"], asked["cpus"], asked["mem_mib"]) == wanted, run
+            assert not each.another_size or run["result"] == "changed", run
     seconds = sum(each.gpus * (each.ended_s - (each.started_s or 0)) for each in ended if each.ran)
     week.note(f"- report: {len(ended)} jobs and tasks, {seconds} GPU-seconds, each as sacct has it")
-
-
-def _mib(each: Ended) -> int:
-    """The memory of AllocTRES, such as 16G."""
-    text = each.tres["mem"]
-    return int(float(text[:-1]) * _MEBIBYTES[text[-1]])
 
 
 def stories_are_true(week: Week, ended: Sequence[Ended], mode: str) -> None:
@@ -97,6 +97,26 @@ def something_is_wrong(week: Week, what: set[str]) -> None:
     assert failed & what, failed
     assert status == 1, screen
     week.note(f"- doctor failed {', '.join(sorted(failed))}; status ended with {status}")
+
+
+def slurmctld_is_down(week: Week) -> None:
+    """Doctor says so at once, status and the metrics when the daemon's cycles fail."""
+    failed = week.failures()
+    assert "slurmctld" in failed, failed
+    debian_slurm.wait_for(week.container, "sh", "-c", "rlalloc status; test $? = 1", limit_s=180)
+    errors = week.metrics()["rlallocd_failed_cycles_total"]
+    assert errors > 0
+    week.note(
+        f"- while slurmctld is down: doctor failed {', '.join(sorted(failed))}; status ended with 1; "
+        f"metrics: {errors:.0f} cycles that Slurm ended early"
+    )
+
+
+def just_booted(week: Week) -> None:
+    """Doctor and status at once: whatever they say, the exit status is that of the worst, each with its remedy."""
+    levels, (status, _) = week.doctor(), week.status()
+    worse = ", ".join(f"{level} for {what}" for what, level in levels.items() if level != "OK")
+    week.note(f"- right after the boot: doctor said {worse or 'OK for all'}; status ended with {status}")
 
 
 def train_at_night(week: Week) -> None:

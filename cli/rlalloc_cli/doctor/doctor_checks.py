@@ -32,7 +32,7 @@ _NODE_WITHIN_S: Final = 40.0
 def all_findings(path: Path, config: Config) -> list[Finding]:
     """Everything that ``rlalloc doctor`` shows, for the configuration that was read from ``path``."""
     commands = Commands(config.slurm.command_timeout_s)
-    return [*installation_findings(path, config, commands), *service_findings(config)]
+    return [*installation_findings(path, config, commands, daemon_user()), *service_findings(config)]
 
 
 def service_findings(config: Config) -> list[Finding]:

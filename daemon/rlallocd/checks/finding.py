@@ -11,12 +11,16 @@ LEVELS: Final[tuple[Level, ...]] = ("OK", "WARN", "FAIL")
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One line: ``what`` was checked, what was ``found``, and the ``remedy`` where the level is not OK."""
+    """One line: ``what`` was checked, what was ``found``, and the ``remedy`` where the level is not OK.
+
+    ``checked`` is false where whoever asked could not look, so that nothing is known.
+    """
 
     level: Level
     what: str
     found: str
     remedy: str = ""
+    checked: bool = True
 
 
 def worst(findings: Iterable[Finding]) -> Level:
@@ -32,6 +36,11 @@ def good(what: str, found: str) -> Finding:
 def warning(what: str, found: str, remedy: str) -> Finding:
     """Worth a look."""
     return Finding("WARN", what, found, remedy)
+
+
+def unchecked(what: str, found: str, remedy: str) -> Finding:
+    """It could not be looked at."""
+    return Finding("WARN", what, found, remedy, checked=False)
 
 
 def failure(what: str, found: str, remedy: str) -> Finding:

@@ -13,7 +13,8 @@ from rlalloc.local_times import duration, local_time
 from rlalloc.messages import AgentState
 from rlalloc.policies import SHIPPED_NAME, PolicyStore, verify
 from rlalloc.store.database import without_secrets
-from rlallocd.checks.finding import Finding, failure, good, warning
+from rlallocd.checks.file_access import ids_of, may_write
+from rlallocd.checks.finding import Finding, failure, good, unchecked, warning
 from rlallocd.checks.units import UnitState
 from rlallocd.daemon_state import DaemonState
 from rlallocd.intercept import WAKE_FILE, expires_s, stamp_in_force
@@ -104,31 +105,42 @@ def heartbeat_findings(config: Config, *, starting: bool = False) -> list[Findin
     return [good("heartbeat", "the intercept file is valid")]
 
 
-def plugin_findings(config: Config, booted_s: float, module: Path, caller: Path) -> list[Finding]:
-    """Whether slurmctld has read the installed plugin, and can wake the daemon.
+def plugin_findings(booted_s: float, module: Path, caller: Path) -> list[Finding]:
+    """Whether slurmctld has read the installed plugin.
 
     ``module`` is rlalloc.lua, ``caller`` job_submit.lua beside slurm.conf; slurmctld reads both at its start
     (``booted_s``) and when ``caller`` changes.
     """
-    found = []
-    if not (config.runtime_directory / WAKE_FILE).exists():
-        found.append(
-            failure("wake file", f"{config.runtime_directory}/{WAKE_FILE} is missing", "systemd-tmpfiles --create")
-        )
     try:
         read_s = max(booted_s, caller.stat().st_mtime)
         calls, changed_s = "rlalloc" in caller.read_text(errors="replace"), module.stat().st_mtime
+    except PermissionError as err:
+        return [unchecked("plugin", f"not checked: {err.filename}: {err.strerror}", "run rlalloc doctor as root")]
     except OSError as err:
-        return [*found, failure("plugin", f"{err.filename}: {err.strerror}", "scripts/install-site.sh")]
+        return [failure("plugin", f"{err.filename}: {err.strerror}", "scripts/install-site.sh")]
     if not calls:
-        found.append(
-            failure("plugin", f"{caller} does not call rlalloc.lua", "add the lines of slurm_plugin/README.md")
-        )
-    elif changed_s > read_s:
-        found.append(warning("plugin", f"slurmctld has not read {module} since it changed", f"touch {caller}"))
-    else:
-        found.append(good("plugin", f"{caller} calls rlalloc.lua"))
-    return found
+        return [failure("plugin", f"{caller} does not call rlalloc.lua", "add the lines of slurm_plugin/README.md")]
+    if changed_s > read_s:
+        return [warning("plugin", f"slurmctld has not read {module} since it changed", f"touch {caller}")]
+    return [good("plugin", f"{caller} calls rlalloc.lua")]
+
+
+def wake_findings(config: Config, slurm_user: str) -> list[Finding]:
+    """Whether slurmctld, which runs as ``slurm_user``, can tell the daemon of a new job."""
+    path, again = config.runtime_directory / WAKE_FILE, "systemd-tmpfiles --create"
+    try:
+        uid, groups = ids_of(slurm_user)
+        writable = may_write(path, uid, groups)
+    except KeyError:
+        return [unchecked("wake file", f"not checked: there is no user {slurm_user} here", again)]
+    except PermissionError as err:
+        return [unchecked("wake file", f"not checked: {path}: {err.strerror}", "run rlalloc doctor as root")]
+    except OSError as err:
+        return [failure("wake file", f"{path}: {err.strerror}", again)]
+    if not writable:
+        said = f"{slurm_user}, as whom slurmctld runs, cannot write {path}: jobs wait for rlallocd's next cycle"
+        return [failure("wake file", said, again)]
+    return [good("wake file", f"slurmctld can write {path}")]
 
 
 def agent_findings(answer: AgentState | str, unit: UnitState | None) -> list[Finding]:

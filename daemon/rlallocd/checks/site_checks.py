@@ -6,7 +6,7 @@ from typing import Final
 
 from rlalloc.config import Config
 from rlallocd.checks.finding import Finding, failure
-from rlallocd.checks.machine_checks import file_findings, plugin_findings
+from rlallocd.checks.machine_checks import file_findings, plugin_findings, wake_findings
 from rlallocd.checks.slurm_checks import TaskScripts, checked_finding, enforces, slurm_findings
 from rlallocd.checks.store_checks import store_findings
 from rlallocd.checks.units import unit_state
@@ -18,35 +18,47 @@ _TRAINER: Final = "rlalloc"
 _DAEMON: Final = "rlallocd"
 
 
-def installation_findings(path: Path, config: Config, commands: Commands) -> list[Finding]:
-    """Whether the installation fits its configuration, read from ``path``: file, Slurm, plugin and store."""
-    site, of_slurm = site_findings(config, commands)
+def installation_findings(path: Path, config: Config, commands: Commands, user: str) -> list[Finding]:
+    """Whether the installation fits its configuration, read from ``path``: file, Slurm, plugin and store.
+
+    ``user`` is that of rlallocd.
+    """
+    site, of_slurm = site_findings(config, commands, user)
     conf = Path(site.slurm_conf if site is not None and site.slurm_conf else "/etc/slurm/slurm.conf")
     booted_s = site.booted_s if site is not None else 0.0
     return [
         *file_findings(path, config),
         *of_slurm,
-        *plugin_findings(config, booted_s, _MODULE, conf.with_name("job_submit.lua")),
-        *store_findings(config, (daemon_user(), _TRAINER)),
+        *plugin_findings(booted_s, _module_beside(conf), conf.with_name("job_submit.lua")),
+        *(wake_findings(config, site.slurm_user) if site is not None else ()),
+        *store_findings(config, (user, _TRAINER)),
     ]
 
 
-def site_findings(config: Config, commands: Commands) -> tuple[SiteSettings | None, list[Finding]]:
+def site_findings(config: Config, commands: Commands, user: str) -> tuple[SiteSettings | None, list[Finding]]:
     """What Slurm has to be like for the configuration; one line where slurmctld does not answer."""
     try:
-        site = read_site_settings(commands, daemon_user())
+        site = read_site_settings(commands, user)
         nodes = Slurm(commands, "cli").nodes() if enforces(config) and site.task_prolog else None
     except SlurmError as err:
         return None, [failure("slurmctld", str(err), "scontrol ping")]
-    scripts = TaskScripts(_text_of(site.task_prolog), _text_of(site.task_epilog))
+    nodes_checked = checked_finding(nodes, config) if nodes is not None else None
+    called = nodes_checked is not None and nodes_checked.level == "OK"
+    scripts = TaskScripts(_text_of(site.task_prolog), _text_of(site.task_epilog), called=called)
     found = slurm_findings(config, site, scripts, time.time())
-    return site, found if nodes is None else [*found, checked_finding(nodes, config)]
+    return site, found if nodes_checked is None else [*found, nodes_checked]
 
 
 def daemon_user() -> str:
     """As which rlallocd's unit runs."""
     unit = unit_state("rlallocd.service")
     return unit.user if unit is not None and unit.user else _DAEMON
+
+
+def _module_beside(conf: Path) -> Path:
+    """rlalloc.lua, as slurm_plugin/job_submit.lua looks for it: beside slurm.conf, else as installed."""
+    beside = conf.with_name("rlalloc.lua")
+    return beside if beside.exists() else _MODULE
 
 
 def _text_of(path: str) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from rlalloc.config import Config
-from rlallocd.checks.finding import Finding, failure, good, warning
+from rlallocd.checks.finding import Finding, failure, good, unchecked, warning
 from rlallocd.slurm import NodeRecord
 from rlallocd.slurm.site_settings import SiteSettings
 from rlallocd.unchecked_nodes import CHECK, host_list, unchecked_nodes
@@ -15,10 +15,14 @@ _CLOCK_DIFFERS_S: Final = 5.0
 
 
 class TaskScripts(NamedTuple):
-    """The text of slurm.conf's TaskProlog and TaskEpilog on this machine; None of one that cannot be read."""
+    """The text of slurm.conf's TaskProlog and TaskEpilog on this machine; None of one that cannot be read.
+
+    ``called``: checks on the nodes have seen that Slurm calls rlalloc's TaskProlog there.
+    """
 
     prolog: str | None
     epilog: str | None
+    called: bool = False
 
 
 def slurm_findings(config: Config, site: SiteSettings, scripts: TaskScripts, now_s: float) -> list[Finding]:
@@ -30,7 +34,7 @@ def slurm_findings(config: Config, site: SiteSettings, scripts: TaskScripts, now
         _admin_level(config, site),
         _tres(site),
         _gathering(site),
-        _task_prolog(config, site, scripts.prolog),
+        _task_prolog(config, site, scripts),
         _task_epilog(config, site, scripts.epilog),
         _clock(site, now_s),
         *_modes(config),
@@ -121,15 +125,17 @@ def _gathering(site: SiteSettings) -> Finding:
     )
 
 
-def _task_prolog(config: Config, site: SiteSettings, text: str | None) -> Finding:
-    what, named = "TaskProlog", site.task_prolog
+def _task_prolog(config: Config, site: SiteSettings, scripts: TaskScripts) -> Finding:
+    what, named, text = "TaskProlog", site.task_prolog, scripts.prolog
     remedy = f"install {OUR_TASK_PROLOG} on all nodes, then set TaskProlog={OUR_TASK_PROLOG} (docs/admin/enforce.md)"
     if not named and not enforces(config):
         return good(what, "slurm.conf names none; shadow mode needs none")
     if not named:
         return failure(what, "slurm.conf names none: rlallocd stays in shadow mode", remedy)
+    if text is None and scripts.called:
+        return good(what, f"{named}, which calls rlalloc's on all nodes with GPUs")
     if text is None:
-        return warning(
+        return unchecked(
             what,
             f"{named} cannot be read here; a compute node without it fails every job",
             "rlalloc doctor --nodes all",
@@ -154,7 +160,7 @@ def _task_epilog(config: Config, site: SiteSettings, text: str | None) -> Findin
         remedy = f"install {OUR_TASK_EPILOG} on all nodes, then set TaskEpilog={OUR_TASK_EPILOG}"
         return warning(what, f"slurm.conf names none: {unseen}", f"{remedy} (docs/admin/enforce.md)")
     if text is None:
-        return warning(
+        return unchecked(
             what,
             f"{named} cannot be read here: on a compute node without it, {unseen}",
             f"check that all nodes have it: ls -l {named}",

@@ -1,10 +1,6 @@
 """Checks of the store: can it be read, can each of its users write it, is there room."""
 
-import grp
-import os
-import pwd
 import shutil
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -15,7 +11,8 @@ from rlalloc.config import Config
 from rlalloc.errors import StoreError, StoreMissing
 from rlalloc.shared_files import SHARED_MODE
 from rlalloc.store import Store
-from rlallocd.checks.finding import Finding, failure, good, warning
+from rlallocd.checks.file_access import ids_of, may_write
+from rlallocd.checks.finding import Finding, failure, good, unchecked, warning
 
 _LITTLE_BYTES: Final = 1 << 30
 _TOO_LITTLE_BYTES: Final = 64 << 20
@@ -67,34 +64,17 @@ def _writable(path: Path, users: Sequence[str]) -> list[Finding]:
     found = []
     for user in users:
         try:
-            groups = _groups_of(user)
+            uid, groups = ids_of(user, "rlalloc")
         except KeyError:
-            found.append(warning(f"store for {user}", "there is no such user here", "scripts/install-site.sh"))
+            found.append(unchecked(f"store for {user}", "there is no such user here", "scripts/install-site.sh"))
             continue
-        closed = [
-            str(each) for each in (*files, path.parent) if not _may_write(each, pwd.getpwnam(user).pw_uid, groups)
-        ]
+        closed = [str(each) for each in (*files, path.parent) if not may_write(each, uid, groups)]
         if closed:
             remedy = f"restart rlallocd, which mends it; or chmod {SHARED_MODE:o} and chgrp rlalloc {path}*"
             found.append(failure(f"store for {user}", f"cannot write {', '.join(closed)}", remedy))
         else:
             found.append(good(f"store for {user}", "writable"))
     return found
-
-
-def _groups_of(user: str) -> frozenset[int]:
-    """The groups that a program of this user has: the database's, and that of rlalloc's units."""
-    entry = pwd.getpwnam(user)
-    return frozenset((*os.getgrouplist(user, entry.pw_gid), grp.getgrnam("rlalloc").gr_gid))
-
-
-def _may_write(path: Path, uid: int, groups: frozenset[int]) -> bool:
-    found = path.stat()
-    if found.st_uid == uid:
-        return bool(found.st_mode & stat.S_IWUSR)
-    if found.st_gid in groups:
-        return bool(found.st_mode & stat.S_IWGRP)
-    return bool(found.st_mode & stat.S_IWOTH)
 
 
 def _room(directory: Path) -> Finding:

@@ -54,6 +54,10 @@ class Slurm:
         """Have ``took`` called after each of Slurm's commands, with the command and its seconds."""
         self._commands.took = took
 
+    def commands_apart(self) -> Commands:
+        """Commands for another thread; they count with this one's."""
+        return self._commands.apart()
+
     def set_command_timeout(self, timeout_s: float) -> None:
         """Give Slurm's commands another time limit from the next one on."""
         self._commands.timeout_s = timeout_s

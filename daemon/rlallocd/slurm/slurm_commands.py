@@ -44,9 +44,13 @@ class Commands:
         self.took: Callable[[str, float], None] = lambda _command, _seconds: None
         """Called after each command with its name and its seconds, however it ended."""
 
+    def apart(self) -> "Commands":
+        """Commands with a time limit and an environment of their own. They count with these."""
+        return copy.copy(self)
+
     def in_zone(self, zone: str) -> "Commands":
         """Commands for which this is the local time zone (a value of TZ). They count with these."""
-        elsewhere = copy.copy(self)
+        elsewhere = self.apart()
         elsewhere.environment = self.environment | {"TZ": zone}
         return elsewhere
 
