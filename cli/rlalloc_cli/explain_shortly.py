@@ -5,8 +5,9 @@ from typing import Final
 
 from rich.table import Table
 
+from rlalloc.bounds import CONSENT
 from rlalloc.counted import counted
-from rlalloc.job import Range
+from rlalloc.job import Bounds, Range
 from rlalloc.local_times import duration, local_time
 from rlalloc.store import OPEN_STATES, Outcome
 from rlalloc.store.job_story import Chapter
@@ -23,6 +24,8 @@ _STEPS: Final = {
     "lost": "started before it could be restored",
 }
 """States of a change in the journal, for people."""
+_ORIGINS: Final = {CONSENT: "rule for such scripts"}
+"""Origins of bounds whose names are ours, for people."""
 _TAKEN_BACK: Final = ("restored", "left")
 _LEFT_ALONE: Final = "off"
 """The name of the reason why a decision left such a job as submitted."""
@@ -40,8 +43,9 @@ def print_shortly(story: Sequence[Chapter]) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("asked", first.request.describe())
-    for chapter in latest:
-        for name, line in _decision_lines(chapter):
+    for number, chapter in enumerate(latest):
+        told = latest[number - 1].decision.bounds if number else None
+        for name, line in _decision_lines(chapter, told, again_later=number < len(latest) - 1):
             table.add_row(name, line)
     for name, line in _left_alone_lines(latest):
         table.add_row(name, line)
@@ -51,7 +55,8 @@ def print_shortly(story: Sequence[Chapter]) -> None:
     CONSOLE.print("add --verbose for all bounds, steps and what the policy saw", style="dim")
 
 
-def _decision_lines(chapter: Chapter) -> list[tuple[str, str]]:
+def _decision_lines(chapter: Chapter, told: Bounds | None, *, again_later: bool) -> list[tuple[str, str]]:
+    """What was decided, and why; bounds that were ``told`` already are not repeated."""
     decision = chapter.decision
     size = decision.allocation
     if decision.skip_code == _LEFT_ALONE:
@@ -62,13 +67,15 @@ def _decision_lines(chapter: Chapter) -> list[tuple[str, str]]:
     last = chapter.applications[-1] if chapter.applications else None
     taken_back = last is not None and last.state in _TAKEN_BACK
     given = "as asked" if size == decision.request else size.describe()
-    name = "would give" if shadow else "decided" if taken_back else "given"
+    name = "would give" if shadow else "decided" if taken_back else "at first" if again_later else "given"
     lines = [(name, given + (" (shadow: nothing was changed)" if shadow else ""))]
     why = f"policy {decision.policy_version or '-'} at {local_time(decision.decided_s)}"
     if decision.predicted_gain is not None:
         why += f", decided again while it waited, expected to save {decision.predicted_gain:.0%} of its cost"
     lines.append(("why", why))
-    if decision.bounds is not None:
+    if (slowdown := decision.slowdown) is not None and size != decision.request:
+        lines.append(("", f"expected to run {slowdown.median:.2f} times as long, from {slowdown.source}"))
+    if decision.bounds is not None and decision.bounds != told:
         bounds = decision.bounds
         script = f"; {bounds.script}" if bounds.script else ""
         lines.append(("", f"GPUs could be {_range(bounds.gpus)}{script}"))
@@ -133,5 +140,5 @@ def _left_to_others(chapter: Chapter, outcome: Outcome) -> str:
 def _range(bound: Range) -> str:
     if bound.minimum == bound.maximum:
         return f"{bound.minimum:g} only (from the {bound.minimum_from})"
-    said = {bound.minimum_from, bound.maximum_from}
+    said = {_ORIGINS.get(origin, origin) for origin in (bound.minimum_from, bound.maximum_from)}
     return f"{bound.minimum:g} to {bound.maximum:g} (from the {' and the '.join(sorted(said))})"

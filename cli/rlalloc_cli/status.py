@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Final
 
 from rich.table import Table
@@ -25,7 +26,11 @@ from rlallocd.daemon_state import DaemonState, read_daemon_state
 _LATEST: Final = 8
 _MANY: Final = 10_000
 """Rows of a table that are counted: counting millions would take seconds."""
+_TABLES: Final = {"applications": "updates", "past_jobs": "past jobs", "policies": "trained policies"}
+"""Tables of the store whose names are not for people."""
 _HARMED_DAYS: Final = 30
+_LONGEST_COMPLAINT: Final = 240
+"""Characters; the journal has all of it."""
 _COLUMNS: Final = (("job", 8), ("decided", 11), ("user", 10), ("class", 8), ("mode", 7))
 """Columns of the latest decisions, and how many characters each has; what was decided has the other 31 of 80."""
 _LINES: Final = (
@@ -92,7 +97,7 @@ def print_store(store: Store) -> None:
     CONSOLE.print(f"store   {counts}")
     harmed = Counter(each.outcome.our_doing for each in store.ends_of_our_doing(time.time() - _HARMED_DAYS * 86_400))
     causes = ", ".join(f"{number} by {cause}" for cause, number in sorted(harmed.items(), key=str))
-    CONSOLE.print(f"harmed  {causes or 'no job'} in a size that rlalloc chose, in {_HARMED_DAYS} days")
+    CONSOLE.print(f"killed  {causes or 'no job'} in a size that rlalloc chose, in {_HARMED_DAYS} days")
     CONSOLE.print(_latest(store.recent_decisions(_LATEST)))
 
 
@@ -151,7 +156,8 @@ def _more(name: str, config: Config, state: DaemonState | None) -> list[str]:
         decided = local_time(state.decision_s) if state.decision_s else "none since its start"
         lines = [f"last cycle {ago}, last decision {decided}"]
         if state.problem and (state.has_open_problem or not state.stopped):
-            lines.append(f"last complaint {local_time(state.problem_s)}: {state.problem}")
+            said = shorten(state.problem, _LONGEST_COMPLAINT, placeholder=" …")
+            lines.append(f"last complaint {local_time(state.problem_s)}: {said}")
         return lines
     if name == "policy":
         return _promotion_lines(config.policy.directory)
@@ -169,4 +175,5 @@ def _promotion_lines(directory: Path) -> list[str]:
 
 
 def _count(table: str, rows: int) -> str:
-    return f"{rows} {table}" if rows <= _MANY else f"over {_MANY} {table}"
+    named = _TABLES.get(table, table)
+    return f"{rows} {named}" if rows <= _MANY else f"over {_MANY} {named}"

@@ -6,21 +6,26 @@ import shutil
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from rlalloc.last_training import note_training
-from rlalloc_testbed import USER, Installation, install, start_site
+from rlalloc_testbed import PLUGIN, USER, Installation, install, start_site
 from slurm_testbed import Site, wait_until
 
 from .prometheus_server import PrometheusServer
 
-Watch = Callable[[Installation], PrometheusServer]
+Watch = Callable[..., PrometheusServer]
+AS_ROOT: Final = "RlallocCheckWarns: AdminLevel"
+"""What always fires on these sites: their rlallocd runs as root, and an AdminLevel would be enough."""
+COMPLETE: Final = {"TaskEpilog": str(PLUGIN / "task_epilog"), "AccountingStoreFlags": "job_comment"}
+"""What doctor wants in slurm.conf beside what each site has."""
 
 
 @pytest.fixture(scope="session")
 def alert_site() -> Iterator[Site]:
-    with start_site(f"alerts-{os.getpid()}") as site:
+    with start_site(f"alerts-{os.getpid()}", extra_slurm_conf=COMPLETE) as site:
         yield site
 
 
@@ -57,18 +62,24 @@ def installation(alert_site: Site) -> Iterator[Installation]:
 
 @pytest.fixture
 def watch(tmp_path: Path) -> Iterator[Watch]:
-    """Starts a Prometheus for an installation, and waits until it has seen that all is well: no alert fires."""
+    """Starts a Prometheus for an installation, and waits until it has seen that all is well: no alert fires.
+
+    One that is started where something is wrong already (``healthy=False``) has never seen anything else.
+    """
     running = []
     numbers = itertools.count()
 
-    def start(installation: Installation) -> PrometheusServer:
+    def start(installation: Installation, *, healthy: bool = True) -> PrometheusServer:
         folder = tmp_path / f"prometheus-{next(numbers)}"
         server = PrometheusServer(folder, installation.settings["metrics"]["listen"], free_port())
         running.append(server)
         server.__enter__()
         wait_until(lambda: server.query("rlallocd_mode"), what="Prometheus has the daemon's metrics", timeout_s=60)
         wait_until(lambda: server.query("count_over_time(up[1m]) > 3"), what="several scrapes", timeout_s=60)
-        assert server.firing() == set()
+        wait_until(lambda: server.query("rlallocd_check_level"), what="the daemon's checks", timeout_s=60)
+        if healthy:
+            wait_until(lambda: AS_ROOT in server.firing(), what="the one alert that always fires", timeout_s=60)
+            assert server.firing() == {AS_ROOT}
         return server
 
     yield start

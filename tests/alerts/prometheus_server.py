@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
+import sys
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -16,6 +18,7 @@ import yaml
 
 from slurm_testbed import wait_until
 
+_WITHIN_S: Final = 240.0
 RULES: Final = Path(__file__).parents[2] / "etc" / "prometheus" / "rlalloc.rules.yml"
 
 
@@ -75,5 +78,12 @@ class PrometheusServer:
         return found
 
     def firing(self) -> set[str]:
-        """The names of the alerts that fire now."""
-        return {each["metric"]["alertname"] for each in self.query('ALERTS{alertstate="firing"}')}
+        """The names of the alerts that fire now, those about a check with its name, as ``Alert: check``."""
+        labels = [each["metric"] for each in self.query('ALERTS{alertstate="firing"}')]
+        return {": ".join([each["alertname"], *([each["check"]] if "check" in each else [])]) for each in labels}
+
+    def wait_for(self, *alerts: str) -> None:
+        """Wait until all of these fire, and print what fires then (``pytest -s``)."""
+        wait_until(lambda: set(alerts) <= self.firing(), what=f"{', '.join(alerts)} fire", timeout_s=_WITHIN_S)
+        test = os.environ["PYTEST_CURRENT_TEST"].split("::")[-1]
+        sys.stdout.write(f"\n{test}: {', '.join(sorted(self.firing()))}\n")

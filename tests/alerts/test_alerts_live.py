@@ -19,12 +19,11 @@ import pytest
 import yaml
 
 from rlalloc.policies import PolicyStore
-from rlalloc_testbed import Installation, start_site
+from rlalloc_testbed import Installation
 from slurm_testbed import wait_until
 from tests.daemon.conftest import MOLDABLE
 
-from .conftest import Watch, fresh
-from .prometheus_server import PrometheusServer
+from .conftest import Watch
 from .test_rules import DASHBOARD
 
 pytestmark = pytest.mark.slurm
@@ -32,12 +31,6 @@ pytestmark = pytest.mark.slurm
 RLALLOC = Path(sys.executable).with_name("rlalloc")
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 _WITHIN_S = 240.0
-
-
-def wait_for(server: PrometheusServer, *alerts: str) -> None:
-    """Wait until all of these fire, and print what fires then (``pytest -s``)."""
-    wait_until(lambda: set(alerts) <= server.firing(), what=f"{', '.join(alerts)} fire", timeout_s=_WITHIN_S)
-    sys.stdout.write(f"\n{os.environ['PYTEST_CURRENT_TEST'].split('::')[-1]}: {', '.join(sorted(server.firing()))}\n")
 
 
 def rlalloc(installation: Installation, *words: str) -> subprocess.CompletedProcess[str]:
@@ -55,13 +48,13 @@ def test_an_agent_that_dies_a_store_that_is_damaged_and_a_daemon_that_dies(
 ) -> None:
     server = watch(installation)
     installation.stop("rlalloc-agent", signal.SIGKILL)
-    wait_for(server, "RlallocAgentDown")
+    server.wait_for("RlallocAgentDown")
     with closing(sqlite3.connect(installation.store_path)) as connection:
         connection.execute("ALTER TABLE applications RENAME TO gone")
         connection.commit()
-    wait_for(server, "RlallocStoreFailing", "RlallocErrorsLogged")
+    server.wait_for("RlallocStoreFailing", "RlallocErrorsLogged")
     installation.stop("rlallocd", signal.SIGKILL)
-    wait_for(server, "RlallocdDown")
+    server.wait_for("RlallocdDown")
 
 
 @pytest.mark.alerts
@@ -69,7 +62,7 @@ def test_slurmctld_that_is_down(installation: Installation, watch: Watch) -> Non
     server = watch(installation)
     installation.site.stop_daemon("slurmctld")
     try:
-        wait_for(server, "RlallocSlurmFailing", "RlallocdNoCycle", "RlallocInterceptExpired")
+        server.wait_for("RlallocSlurmFailing", "RlallocdNoCycle", "RlallocInterceptExpired")
     finally:
         installation.site.start_daemon("slurmctld")
         installation.site.wait_for_nodes()
@@ -88,7 +81,7 @@ def test_slurmctld_that_is_down_at_the_daemons_start(installation: Installation,
                 stdout=log,
                 stderr=log,
             )
-        wait_for(server, "RlallocdNotConnected")
+        server.wait_for("RlallocdNotConnected")
     finally:
         installation.site.start_daemon("slurmctld")
         installation.site.wait_for_nodes()
@@ -116,7 +109,7 @@ def test_a_disk_that_is_full(installation: Installation, watch: Watch) -> None:
         with (folder / "ballast").open("wb") as ballast:
             os.posix_fallocate(ballast.fileno(), 0, room.f_bavail * room.f_frsize)
         installation.submit(MOLDABLE)
-        wait_for(server, "RlallocDiskFull", "RlallocStoreFailing")
+        server.wait_for("RlallocDiskFull", "RlallocStoreFailing")
         installation.stop("rlallocd", signal.SIGKILL)
 
 
@@ -143,7 +136,7 @@ def test_a_store_that_the_daemon_may_not_write(installation: Installation, watch
         what="it is seen",
         timeout_s=_WITHIN_S,
     )
-    wait_for(server)
+    server.wait_for()
     installation.site.wait_for_states([job_id], {"COMPLETED"})
 
 
@@ -153,7 +146,7 @@ def test_a_runtime_directory_that_cannot_be_written(installation: Installation, 
     aside = installation.runtime.with_name("aside")
     installation.runtime.rename(aside)
     try:
-        wait_for(server, "RlallocInterceptExpired")
+        server.wait_for("RlallocInterceptExpired")
     finally:
         shutil.rmtree(installation.runtime, ignore_errors=True)
         aside.rename(installation.runtime)
@@ -166,14 +159,18 @@ def test_a_training_that_fails(installation: Installation, watch: Watch) -> None
     wrong.write_text(yaml.safe_dump(installation.settings | {"store": {"url": "sqlite:////nowhere/store.sqlite"}}))
     done = subprocess.run([RLALLOC, "train", "run", "--config", str(wrong)], capture_output=True, check=False)
     assert done.returncode == 1
-    wait_for(server, "RlallocTrainingFailed")
+    server.wait_for("RlallocTrainingFailed")
 
 
 @pytest.mark.alerts
-def test_no_training_that_ever_succeeded(installation: Installation, watch: Watch) -> None:
+def test_no_training_that_ever_succeeded_and_none_for_days(installation: Installation, watch: Watch) -> None:
     server = watch(installation)
-    (installation.site.directory / "policies" / "last_training.json").unlink()
-    wait_for(server, "RlallocTrainingNeverSucceeded")
+    last = installation.site.directory / "policies" / "last_training.json"
+    told = json.loads(last.read_text())
+    last.unlink()
+    server.wait_for("RlallocTrainingNeverSucceeded")
+    last.write_text(json.dumps(told | {"ended_s": told["ended_s"] - 4 * 86_400}))
+    server.wait_for("RlallocTrainingOverdue")
 
 
 @pytest.mark.alerts
@@ -182,7 +179,7 @@ def test_an_agent_that_hangs_while_jobs_come(installation: Installation, watch: 
     installation.send("rlalloc-agent", signal.SIGSTOP)
     for _ in range(5):
         installation.decision(installation.submit(MOLDABLE))
-    wait_for(server, "RlallocAgentDown", "RlallocAgentFailing")
+    server.wait_for("RlallocAgentDown", "RlallocAgentFailing")
 
 
 @pytest.mark.alerts
@@ -193,10 +190,10 @@ def test_a_policy_that_is_damaged_and_one_that_is_rolled_back(installation: Inst
     (policies.directory / "v000001" / "manifest.json").write_text("{}")
     with policies.locked():
         policies.put_in_use("v000001", by="test", reason="")
-    wait_for(server, "RlallocPolicyUnusable")
+    server.wait_for("RlallocPolicyUnusable")
     done = rlalloc(installation, "policy", "rollback", "--reason", "damaged")
     assert done.returncode == 0, done.stderr
-    wait_for(server, "RlallocPolicyRolledBack")
+    server.wait_for("RlallocPolicyRolledBack")
 
 
 @pytest.mark.alerts
@@ -207,12 +204,12 @@ def test_a_file_that_nobody_reloads_and_a_table_that_is_stale(installation: Inst
     installation.submit(MOLDABLE.replace(": torchrun", "torchrun --nnodes=$SLURM_NNODES || :"))
     installation.write_config(scripts={"memory": ["--mem", "--another-option"]})
     installation.send("rlallocd", signal.SIGCONT)
-    wait_for(server, "RlallocConfigurationNotInForce")
+    server.wait_for("RlallocConfigurationNotInForce")
     installation.send("rlallocd", signal.SIGSTOP)
     installation.submit(MOLDABLE.replace(": torchrun", "torchrun --nnodes=$SLURM_NNODES || :"))
     installation.send("rlallocd", signal.SIGHUP)
     installation.send("rlallocd", signal.SIGCONT)
-    wait_for(server, "RlallocPluginTableStale")
+    server.wait_for("RlallocPluginTableStale")
 
 
 @pytest.mark.alerts
@@ -224,7 +221,7 @@ def test_a_job_that_waits_long_for_the_daemon(installation: Installation, watch:
     wait_until(lambda: time.time() > begins_s, what="it waits", timeout_s=60)
     installation.send("rlallocd", signal.SIGCONT)
     installation.decision(job_id)
-    wait_for(server, "RlallocJobsWaitTooLong")
+    server.wait_for("RlallocJobsWaitTooLong")
 
 
 @pytest.mark.alerts
@@ -239,23 +236,7 @@ def test_a_clock_that_is_wrong(installation: Installation, watch: Watch) -> None
             stdout=log,
             stderr=log,
         )
-    wait_for(server, "RlallocClockWrong")
-
-
-@pytest.mark.alerts
-def test_a_site_without_a_task_prolog(watch: Watch) -> None:
-    with start_site(f"alerts-no-prolog-{os.getpid()}", task_prolog=None) as site:
-        installation = fresh(site)
-        installation.write_config(mode="shadow")
-        installation.start("rlalloc-agent")
-        installation.start("rlallocd")
-        try:
-            server = watch(installation)
-            installation.write_config(mode="enforce")
-            installation.send("rlallocd", signal.SIGHUP)
-            wait_for(server, "RlallocNotEnforcing")
-        finally:
-            installation.stop_all()
+    server.wait_for("RlallocClockWrong")
 
 
 @pytest.mark.alerts

@@ -22,7 +22,8 @@ srun sh -c 'echo step-task $SLURM_PROCID of $SLURM_NTASKS gpus $CUDA_VISIBLE_DEV
 
 @pytest.fixture(scope="session")
 def daemon_site() -> Iterator[Site]:
-    with start_site(f"daemon-{os.getpid()}") as site:
+    conf = {"AccountingStoreFlags": "job_comment"}  # sacct has the comment of a job that ran out of GPU memory
+    with start_site(f"daemon-{os.getpid()}", extra_slurm_conf=conf) as site:
         yield site
 
 

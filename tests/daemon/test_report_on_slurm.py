@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from rlalloc_testbed import USER, Installation, install
+from rlallocd.ends_of_ours import GPU_MARKER
 from rlallocd.slurm import Commands, span_of
 from slurm_testbed import Site, wait_until
 
@@ -29,6 +30,8 @@ OURS = """#!/bin/sh
 sleep 3
 """
 OTHER = "#!/bin/sh\n#SBATCH --ntasks=1 --cpus-per-task=2 --mem=100M --time=30 --gres=gpu:1\nsleep {seconds}\n"
+KILLED = OTHER.replace("sleep {seconds}", f"scontrol update JobId=$SLURM_JOB_ID Comment={GPU_MARKER}\nexit 1")
+"""What the TaskEpilog does for a job that ran out of a GPU's memory."""
 HOSTILE = "</script><b>|\x1b[31m"
 FIELDS = "JobID,JobIDRaw,Submit,State,ElapsedRaw,AllocTRES"
 
@@ -54,6 +57,7 @@ def week(daemon_site: Site) -> Iterator[tuple[Installation, int, int]]:
         site.run(["scontrol", "suspend", str(suspended)])
         again = rlalloc.submit(OTHER.format(seconds=900), "--job-name=again")
         cancelled = rlalloc.submit(OTHER.format(seconds=900), "--job-name=cancelled")
+        killed = rlalloc.submit(KILLED, "--job-name=killed")
         bobs = site.sbatch(OTHER.format(seconds=1), user="llm-bob")
         never = rlalloc.submit(
             OTHER.format(seconds=1), "--nodes=2", "--gres=gpu:8", "--exclusive", "--job-name=never"
@@ -61,6 +65,7 @@ def week(daemon_site: Site) -> Iterator[tuple[Installation, int, int]]:
         site.wait_for_states([again, cancelled], ["RUNNING"])
         site.run(["scontrol", "requeue", str(again)])
         site.wait_for_states([ours, array, bobs], ["COMPLETED"])
+        site.wait_for_states([killed], ["FAILED"])
         site.run(["scancel", str(cancelled), str(never)])
         site.run(["scontrol", "resume", str(suspended)])
         site.wait_for_states([suspended], ["COMPLETED"])
@@ -131,6 +136,61 @@ def test_every_figure_is_sacct_s(week: tuple[Installation, int, int]) -> None:
     assert (held["gpu_s"], held["cpu_s"], held["mem_mib_s"]) == (sums["gres/gpu"], sums["cpu"], sums["mem"])
     cut = [run for run in found["runs"] if run["elapsed_s"] < run["run_s"]]
     assert len({run["job_id"] for run in cut}) >= 2  # one at each end
+
+
+def seconds(text: str) -> float:
+    """Slurm's ``[DD-]HH:MM:SS`` or ``MM:SS.mmm``."""
+    days, _, rest = text.rpartition("-")
+    found = 0.0
+    for part in rest.split(":"):
+        found = 60 * found + float(part)
+    return 86_400 * int(days or 0) + found
+
+
+def quantile(values: list[float], part: float) -> float:
+    """Between the two values next to it, by its distance from both."""
+    ordered = sorted(values)
+    place = part * (len(ordered) - 1)
+    below = ordered[int(place)]
+    return below + (place - int(place)) * (ordered[min(int(place) + 1, len(ordered) - 1)] - below)
+
+
+def test_waits_run_times_kills_and_cpu_time_are_what_raw_sacct_adds_up_to(
+    week: tuple[Installation, int, int],
+) -> None:
+    """Of whole runs, without --truncate; a requeued job's time counts from its first submission."""
+    rlalloc, since_s, until_s = week
+    names = "JobID,JobIDRaw,Submit,Start,End,State,ElapsedRaw,AllocTRES,TotalCPU,Comment"
+    span = (f"--starttime=uts{since_s}", f"--endtime=uts{until_s}")
+    query = ("sacct", "-a", "-D", "-P", "-n", "--noconvert", *span, f"--format={names}")
+    rows = [line.split("|") for line in rlalloc.site.run(["env", "SLURM_TIME_FORMAT=%s", *query]).splitlines()]
+    runs = [row for row in rows if "." not in row[0] and row[7]]  # no steps, and none that never held anything
+    first_s = {row[1]: min(int(each[2]) for each in runs if each[1] == row[1]) for row in runs}
+    waits = [int(row[3]) - int(row[2]) for row in runs if since_s <= int(row[3]) <= until_s]
+    ended = [row for row in runs if row[5].split()[0] in ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT")]
+    ended = [row for row in ended if int(row[4]) <= until_s]
+    times = {
+        "waits": [float(each) for each in waits],
+        "run_times": [float(row[6]) for row in ended],
+        "jct": [float(int(row[4]) - first_s[row[1]]) for row in ended],
+    }
+    totals = as_json(rlalloc, since_s, until_s)["totals"]["all"]
+    for name, values in times.items():
+        assert len(values) >= 5, name
+        assert totals[name]["count"] == len(values), name
+        assert totals[name]["mean_s"] == pytest.approx(sum(values) / len(values)), name
+        assert totals[name]["median_s"] == pytest.approx(quantile(values, 0.5)), name
+        assert totals[name]["p95_s"] == pytest.approx(quantile(values, 0.95)), name
+    assert totals["ended"] == len(ended)
+    killed = [row for row in ended if row[5] == "FAILED" and GPU_MARKER in row[9]]
+    assert totals["killed"] == {"gpu-out-of-memory": len(killed)}
+    assert len(killed) == 1
+    whole = [row for row in runs if int(row[3]) >= since_s and row[4].isdigit() and int(row[4]) <= until_s]
+    used = [row for row in whole if seconds(row[8])]
+    assert len(used) >= 5
+    assert totals["cpu_s_used"] == pytest.approx(sum(seconds(row[8]) for row in used))
+    cpus = [int(re.findall(r"cpu=(\d+)", row[7])[0]) for row in used]
+    assert totals["cpu_s_of_used"] == sum(int(row[6]) * count for row, count in zip(used, cpus, strict=True))
 
 
 def test_portions_of_a_span_add_up_to_it(

@@ -10,7 +10,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from rlalloc.counted import counted
-from rlalloc_cli.report.report_fields import clock, hours, moment
+from rlalloc_cli.report.report_fields import clock, moment
 from rlalloc_cli.report.report_sources import Report
 from rlalloc_cli.report.report_text import AMOUNTS, RESULT_WORDS, UNITS, about
 from rlalloc_cli.report.report_totals import GroupTotals, Totals
@@ -96,7 +96,7 @@ def page_of(report: Report, totals: Totals, shown: RunsToShow, simulated: "WhatI
         cells=_cells,
         amounts=AMOUNTS,
         units=UNITS,
-        hours=hours,
+        grouped=_grouped,
         everything=everything,
         kills=_kills(totals),
         lists={"Undone, and why": totals.undone, "Skipped, and why": totals.skipped},
@@ -121,14 +121,25 @@ def _facts(totals: Totals) -> list[tuple[str, str]]:
     shadow = totals.by_result.get("shadow")
     return [
         ("jobs", f"{everything.jobs:,}"),
-        ("GPU-hours held", hours(everything.held, "gpu")),
+        ("GPU-hours held", _rounded(everything.held, "gpu")),
         ("changed", f"{changed.jobs if changed else 0:,}"),
         *([("would have been changed", f"{shadow.jobs:,}")] if shadow else []),
-        ("GPU-hours given back", hours(everything.given, "gpu")),
-        ("CPU-hours given back", hours(everything.given, "cpu")),
-        ("GiB-hours given back", hours(everything.given, "mem")),
+        ("GPU-hours given back", _rounded(everything.given, "gpu")),
+        ("CPU-hours given back", _rounded(everything.given, "cpu")),
+        ("GiB-hours given back", _rounded(everything.given, "mem")),
         ("killed by our doing", f"{sum(everything.our_doing.values()):,}"),
     ]
+
+
+def _rounded(amount: Amounts, resource: str) -> str:
+    """Hours that fit a small box: without decimals from a thousand on."""
+    value = _hours(amount, resource)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.2f}"
+
+
+def _grouped(amount: Amounts | None, resource: str) -> str:
+    """Hours with a comma between thousands."""
+    return "" if amount is None else f"{_hours(amount, resource):,.2f}"
 
 
 def _bars(group: GroupTotals, resource: str) -> list[Bar]:
@@ -182,7 +193,7 @@ _COLUMNS: Final = (
 def _cells(group: GroupTotals) -> Sequence[str]:
     return (
         f"{group.jobs:,}",
-        hours(group.held, "gpu"),
+        _grouped(group.held, "gpu"),
         clock(group.waits.mean_s) or "-",
         clock(group.waits.p95_s) or "-",
         clock(group.run_times.mean_s) or "-",
@@ -206,7 +217,7 @@ def _kills(totals: Totals) -> list[tuple[str, Mapping[str, int], int]]:
         ("jobs as submitted", others, sum(group.ended for group in rest))
     ]
     if changed is not None:
-        found.insert(0, ("jobs in a size of rlalloc's", changed.killed, changed.ended))
+        found.insert(0, ("jobs that rlalloc resized", changed.killed, changed.ended))
         found.insert(1, ("of them our doing", changed.our_doing, changed.ended))
     return found
 
@@ -220,9 +231,9 @@ def _run(run: ReportedRun) -> dict[str, str]:
         "elapsed": clock(run.elapsed_s),
         "asked": _sizes(run.asked),
         "got": _sizes(run.decided if run.result == "shadow" else run.held),
-        "GPU-hours": hours(left, "gpu"),
-        "CPU-hours": hours(left, "cpu"),
-        "GiB-hours": hours(left, "mem"),
+        "GPU-hours": _grouped(left, "gpu"),
+        "CPU-hours": _grouped(left, "cpu"),
+        "GiB-hours": _grouped(left, "mem"),
         "ended by": run.our_doing or "",
     }
 

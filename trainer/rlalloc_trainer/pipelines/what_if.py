@@ -191,6 +191,10 @@ def _assumptions(ours: Workload, usable: int, in_partition: int) -> tuple[str, .
 
 _OF_ANY_SITE: Final = (
     (
+        "The simulator is the one in which the promotion gate judges policies, calibrated from the same jobs. Where "
+        "it is wrong, the gate is wrong in the same way: these figures are no second opinion on it."
+    ),
+    (
         "Workloads are drawn from the span: pieces of it in their own order and pace. Users would submit the same "
         "jobs at the same times."
     ),
