@@ -127,11 +127,13 @@ def first_shares(
 ) -> Shares:
     """What a new job gets of a policy's ``answer``, which means ``allocation``: all of it if that starts now.
 
-    Else it waits with the GPUs of its request, in the CPUs and memory of the answer. ``left`` (nodes, 3) is what the
-    jobs before it leave free.
+    Else it waits (``while_it_waits``). ``left`` (nodes, 3) is what the jobs before it leave free.
     """
-    if could_start(allocation, left):
-        return answer
+    return answer if could_start(allocation, left) else while_it_waits(answer, request, bounds)
+
+
+def while_it_waits(answer: Shares, request: Allocation, bounds: Bounds) -> Shares:
+    """The GPUs of the request, in the CPUs and memory of the answer."""
     return msgspec.structs.replace(answer, gpu=shares_of(request, bounds).gpu)
 
 

@@ -11,7 +11,8 @@ from rlalloc_simulator.engine.batched_simulators import decide
 from rlalloc_simulator.engine.engine_records import Numbers, Records
 from rlalloc_simulator.engine.policy_views import cluster_view, job_view
 from rlalloc_simulator.engine.simulator import SIZE_FIELDS
-from rlalloc_simulator.late_driving import first_answer, look, looks
+from rlalloc_simulator.known_answers import known_answers, same_whatever_is_free
+from rlalloc_simulator.late_driving import LatePasses, first_answer
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,15 +45,19 @@ def drive(
     A job's shares become a size and, where the site lets urgency count, a nice, by the same functions as in the
     daemon. Without a policy jobs run as submitted. After each batch of questions ``report`` gets the part of the jobs
     that has ended, 0 to 1. Before each decision ``before`` gets the jobs of the batch that still wait for theirs, the
-    one to decide first.
+    one to decide first; without it, what is known before is answered in one go (``known_answers``).
     """
+    known = None if policy is None or before is not None else known_answers(simulator, jobs, policy)
+    if known is not None:
+        return _answered_by_engine(simulator, known, report)
     decided = unplaceable = updates = 0
     sizes = sizes_now(simulator)
+    passes = None if policy is None or same_whatever_is_free(policy) else LatePasses(simulator, jobs, policy)
     while not simulator.finished:
         asked = simulator.run()
         if simulator.freed:
-            if policy is not None and looks(policy):
-                late = look(simulator, jobs, policy)
+            if passes is not None:
+                late = passes.look()
                 sizes[late] = sizes_now(simulator, late)
                 updates += len(late)
         elif policy is None:
@@ -71,6 +76,17 @@ def drive(
         if report is not None and jobs:
             report(float(simulator.world.clock[0]["ended"]) / len(jobs))
     return Driven(simulator.outcomes(), sizes, decided, unplaceable, updates)
+
+
+def _answered_by_engine(simulator: Simulator, answers: Numbers, report: Callable[[float], None] | None) -> Driven:
+    sizes, decisions = sizes_now(simulator), simulator.world.jobs["decisions"].copy()
+    simulator.run_answered(answers)
+    if report is not None:
+        report(1.0)
+    decided = np.flatnonzero(simulator.world.jobs["decisions"] > decisions)
+    updates = int((answers[decided] != sizes[decided])[:, :-1].any(axis=1).sum())  # patience is no field of Slurm's
+    sizes[decided] = answers[decided]
+    return Driven(simulator.outcomes(), sizes, len(decided), 0, updates)
 
 
 def sizes_now(simulator: Simulator, numbers: Numbers | list[int] | slice = slice(None)) -> Numbers:

@@ -28,6 +28,11 @@ class Workload(NamedTuple):
         """SHA-256 over the site and all jobs."""
         return hashlib.sha256(msgspec.msgpack.encode((self.site, self.jobs))).hexdigest()
 
+    @property
+    def origin(self) -> str:
+        """The workload itself."""
+        return self.digest
+
     def workload(self) -> "Workload":
         """Return it."""
         return self

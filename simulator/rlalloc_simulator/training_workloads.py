@@ -58,6 +58,11 @@ class TrainingWorkload(msgspec.Struct, frozen=True):
         """Its numbers: how it is made is in the sources of ``rlalloc_simulator``."""
         return f"training workload {self.number} {self.jobs}"
 
+    @property
+    def origin(self) -> str:
+        """Of its own."""
+        return self.digest
+
     def workload(self) -> Workload:
         """Return the workload."""
         return training_workload(self.number, self.jobs)

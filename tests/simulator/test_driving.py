@@ -2,12 +2,13 @@
 
 import pytest
 
-from rlalloc.heuristics import Ordered, as_requested, largest, smallest
+from rlalloc.heuristics import Ordered, as_requested, largest, repaired, smallest
 from rlalloc.job import JobView, Shares
 from rlalloc.urgency import UrgencyRules
 from rlalloc.view import ClusterView
 from rlalloc_simulator.driving import drive
-from rlalloc_simulator.site_from_workload import with_urgency
+from rlalloc_simulator.site_from_workload import with_late_decisions, with_urgency
+from rlalloc_simulator.training_workloads import training_workload
 from tests.simulator.engine.by_hand import job, simulator, site, size, states
 
 
@@ -91,3 +92,19 @@ def test_progress_ends_at_all() -> None:
     drive(simulator(jobs), jobs, as_requested, parts.append)
     assert parts == sorted(parts)
     assert parts[-1] == 1.0
+
+
+@pytest.mark.parametrize("late_after_s", [None, 2.0])
+def test_answers_known_before_a_run_are_those_of_each_question(late_after_s: float | None) -> None:
+    """With ``before``, each question is asked when it comes."""
+    there, jobs = training_workload(3, 120)
+    there = with_urgency(there, UrgencyRules(nice_band=100))
+    if late_after_s is not None:
+        there = with_late_decisions(there, late_after_s)
+    for policy in (as_requested, Ordered(repaired)):
+        first, second = simulator(jobs, there), simulator(jobs, there)
+        at_once, one_by_one = drive(first, jobs, policy), drive(second, jobs, policy, before=lambda _: None)
+        assert first.digest() == second.digest()
+        assert at_once.sizes.tolist() == one_by_one.sizes.tolist()
+        assert (at_once.decided, at_once.unplaceable) == (one_by_one.decided, one_by_one.unplaceable)
+        assert at_once.updates == one_by_one.updates

@@ -25,7 +25,8 @@ from rlalloc_simulator.engine import Simulator, SubmittedJob, table_of
 from rlalloc_simulator.engine.batched_simulators import answer_of, decide
 from rlalloc_simulator.engine.engine_records import Records
 from rlalloc_simulator.engine.policy_views import cluster_view, job_view
-from rlalloc_simulator.late_driving import first_answer, look, looks
+from rlalloc_simulator.known_answers import same_whatever_is_free
+from rlalloc_simulator.late_driving import LatePasses, first_answer
 from rlalloc_simulator.site_from_workload import Workload
 
 
@@ -185,8 +186,8 @@ def _forced(moment: _Moment, answer: Shares, jobs: Sequence[SubmittedJob], polic
         return None
     if moment.others is not None:
         _answer(simulator, moment.others, jobs, policy)
-    elif looks(policy):
-        look(simulator, jobs, policy)
+    elif not same_whatever_is_free(policy):
+        LatePasses(simulator, jobs, policy).look()
     return drive(simulator, jobs, policy).outcomes
 
 

@@ -64,6 +64,11 @@ class LoadWorkload(msgspec.Struct, frozen=True):
         """All numbers that it follows from."""
         return f"generated workload {msgspec.json.encode(self).decode()}"
 
+    @property
+    def origin(self) -> str:
+        """Of its own."""
+        return self.digest
+
     def workload(self) -> Workload:
         """Return the workload."""
         of = self.settings

@@ -7,8 +7,10 @@ changed program never shows old figures.
 
 import functools
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -33,6 +35,8 @@ from rlalloc_simulator.requeueing import ResizingSimulator
 from rlalloc_simulator.site_from_workload import Workload, with_late_decisions, with_urgency
 
 Name = TypeVar("Name")
+_AT_ONCE: Final = 32
+"""Workloads that are made before they are run: enough to keep processes busy, few enough to keep in memory."""
 
 
 class WorkloadSource(Protocol):
@@ -41,6 +45,11 @@ class WorkloadSource(Protocol):
     @property
     def digest(self) -> str:
         """What a kept result belongs to, beside the sources of ``rlalloc`` and ``rlalloc_simulator``."""
+        ...
+
+    @property
+    def origin(self) -> str:
+        """What its workload is made of: one process makes those of one origin, which may share work."""
         ...
 
     def workload(self) -> Workload:
@@ -97,28 +106,57 @@ def run_all(
             cache.mkdir(parents=True, exist_ok=True)
         except OSError as err:
             raise RlallocError(f"{cache}: {err.strerror}; name a folder that you may write to") from err
-    on_one = functools.partial(run_source, runs=tuple(runs.values()), cache=cache)
-    found: dict[Name, list[WorkloadResult]] = {name: [] for name in runs}
-    for done, results in enumerate(parallel_map(on_one, sources), 1):
-        for of_name, result in zip(found.values(), results, strict=True):
-            of_name.append(result)
-        report(f"workload {done} of {len(sources)}", done / len(sources))
-    return found
+    kept = _places_to_keep(runs, sources, cache)
+    found = {side: result for side, path in kept.items() if (result := _kept(path)) is not None}
+    for groups in _batches(sources, {place for name, place in kept if (name, place) not in found}):
+        workloads = _workloads(sources, groups, parallel_map)
+        sides = [(name, place) for place in workloads for name in runs if (name, place) not in found]
+        ran = parallel_map(_run, [(runs[name], workloads[place], kept[name, place]) for name, place in sides])
+        for side, result in zip(sides, ran, strict=True):
+            found[side] = result
+            report(f"run {len(found)} of {len(kept)}", len(found) / len(kept))
+    return {name: [found[name, place] for place in range(len(sources))] for name in runs}
 
 
-def run_source(source: WorkloadSource, runs: Sequence[Run], cache: Path | None) -> list[WorkloadResult]:
-    """Do the runs on one workload, but for those whose result is kept; the workload is made once, if at all."""
-    workload = functools.cache(source.workload)
-    results = []
-    for run in runs:
-        kept = None if cache is None else cache / f"{_key(run, source)}.json"
-        result = None if kept is None else _kept(kept)
-        if result is None:
-            result = run_policy(run.policy, workload(), run.settings)
-            if kept is not None:
-                _keep(kept, result)
-        results.append(result)
-    return results
+def _batches(sources: Sequence[WorkloadSource], places: Collection[int]) -> Iterator[list[list[int]]]:
+    """Group places of sources by their origin, and give some groups at a time: _AT_ONCE sources or a few more."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for place in sorted(places):
+        groups[sources[place].origin].append(place)
+    batch: list[list[int]] = []
+    for group in groups.values():
+        batch.append(group)
+        if sum(map(len, batch)) >= _AT_ONCE:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _workloads(
+    sources: Sequence[WorkloadSource], groups: Sequence[Sequence[int]], parallel_map: ParallelMap
+) -> dict[int, bytes]:
+    """Make the workloads of some places, encoded: all runs of one get the same."""
+    made = parallel_map(_make, [[sources[place] for place in group] for group in groups])
+    return dict(zip(chain.from_iterable(groups), chain.from_iterable(made), strict=True))
+
+
+def _make(sources: Sequence[WorkloadSource]) -> list[bytes]:
+    return [msgspec.msgpack.encode(source.workload()) for source in sources]
+
+
+@functools.lru_cache(maxsize=2)
+def _decoded(workload: bytes) -> Workload:
+    return msgspec.msgpack.decode(workload, type=Workload)
+
+
+def _run(task: tuple[Run, bytes, Path | None]) -> WorkloadResult:
+    """Do one run, and keep its result at the path."""
+    run, workload, path = task
+    result = run_policy(run.policy, _decoded(workload), run.settings)
+    if path is not None:
+        _keep(path, result)
+    return result
 
 
 def run_policy(policy: ComparedPolicy, workload: Workload, settings: RunSettings = AS_THE_SITE) -> WorkloadResult:
@@ -173,16 +211,27 @@ def source_digest(*packages: str) -> str:
     return digest.hexdigest()
 
 
-def _key(run: Run, source: WorkloadSource) -> str:
+def _places_to_keep(
+    runs: Mapping[Name, Run], sources: Sequence[WorkloadSource], cache: Path | None
+) -> dict[tuple[Name, int], Path | None]:
+    """Where each run's result on each source is kept; None: nowhere."""
+    digests = [source.digest if cache is not None else "" for source in sources]
     code = (
         source_digest("rlalloc", "rlalloc_simulator"),
         *(each.fingerprint() for each in (EXPERTS, METRICS, REWARDS)),
     )
-    settings = msgspec.json.encode(run.settings).decode()
-    return hashlib.sha256("\n".join((*code, run.policy.digest, settings, source.digest)).encode()).hexdigest()[:32]
+    places: dict[tuple[Name, int], Path | None] = {}
+    for name, run in runs.items():
+        of_run = (*code, run.policy.digest, msgspec.json.encode(run.settings).decode())
+        for place, digest in enumerate(digests):
+            key = hashlib.sha256("\n".join((*of_run, digest)).encode()).hexdigest()[:32]
+            places[name, place] = None if cache is None else cache / f"{key}.json"
+    return places
 
 
-def _kept(path: Path) -> WorkloadResult | None:
+def _kept(path: Path | None) -> WorkloadResult | None:
+    if path is None:
+        return None
     try:
         return msgspec.json.decode(path.read_bytes(), type=WorkloadResult)
     except (OSError, msgspec.DecodeError):

@@ -19,13 +19,9 @@ def resize(world: World, numbers: Numbers, sizes: Numbers) -> int:
     seconds in which that decays to 0 (0: never). Jobs that are not pending any more stay as they are, as slurmctld
     would refuse the update. Nothing changes if no nodes could hold one of them.
     """
-    trial = world.sizes[:1].copy()
-    for row in range(len(numbers)):
-        trial[0]["partition"] = world.sizes[numbers[row]]["partition"]
-        trial[0]["gpu_type"] = world.sizes[numbers[row]]["gpu_type"]
-        _set_size(trial[0], sizes[row])
-        if not _holdable(world, trial[0]):
-            return int(numbers[row])
+    unholdable = first_unholdable_of(world, numbers, sizes)
+    if unholdable != NOBODY:
+        return unholdable
     for row in range(len(numbers)):
         number = numbers[row]
         job = world.jobs[number]
@@ -95,6 +91,19 @@ def first_unholdable(world: World) -> int:
     for number in range(len(world.jobs)):
         if not _holdable(world, world.sizes[number]):
             return number
+    return NOBODY
+
+
+@compiled
+def first_unholdable_of(world: World, numbers: Numbers, sizes: Numbers) -> int:
+    """Likewise, if these jobs had these ``sizes`` (jobs, 7)."""
+    trial = world.sizes[:1].copy()
+    for row in range(len(numbers)):
+        trial[0]["partition"] = world.sizes[numbers[row]]["partition"]
+        trial[0]["gpu_type"] = world.sizes[numbers[row]]["gpu_type"]
+        _set_size(trial[0], sizes[row])
+        if not _holdable(world, trial[0]):
+            return int(numbers[row])
     return NOBODY
 
 

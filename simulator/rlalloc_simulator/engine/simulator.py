@@ -102,6 +102,10 @@ class Simulator:
         self._refuse(answers.run_answered(self.world, sizes), np.arange(len(sizes)), sizes)
         self.finished = True
 
+    def could_hold(self, sizes: Numbers) -> bool:
+        """Whether the empty site could hold each job in its row of ``sizes`` (jobs, 7), columns SIZE_FIELDS."""
+        return bool(answers.first_unholdable_of(self.world, np.arange(len(sizes)), sizes) == NOBODY)
+
     def leave(self, numbers: Sequence[int] | Numbers) -> None:
         """Let waiting jobs begin as they are."""
         answers.leave(self.world, np.asarray(numbers, dtype=np.int64))

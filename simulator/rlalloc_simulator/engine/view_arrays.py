@@ -70,7 +70,7 @@ def release_rows(
                 rows[running, 3] = size["nodes"] * size["mem_mib_per_node"]
                 running += 1
     rows = rows[:running]
-    _sort_rows(rows)
+    sort_rows(rows)
     return rows
 
 
@@ -94,10 +94,15 @@ def queue_rows(jobs: Records, sizes: Records, queue: Numbers, partition: int, nu
             behind += 1
         else:
             demands[listed, 0] = size["nodes"] * size["gpus_per_node"]
-            median_s = _slowdown(jobs[waiting], size) * jobs[waiting]["run_median_s"]
-            demands[listed, 1] = _expected_s(float(size["limit_s"]), median_s)
+            demands[listed, 1] = expected_run_s(jobs[waiting], size)
             listed += 1
     return demands[:listed], behind
+
+
+@compiled
+def expected_run_s(job: Record, size: Record) -> float:
+    """Seconds that a job is expected to run in its size."""
+    return _expected_s(float(size["limit_s"]), _slowdown(job, size) * job["run_median_s"])
 
 
 @compiled
@@ -134,7 +139,7 @@ def _prior_speed(gpus: int, cpus_per_gpu: float) -> float:
 
 
 @compiled
-def _sort_rows(rows: Reals) -> None:
+def sort_rows(rows: Reals) -> None:
     """Sort in place, by the first column, then the second, and so on (Shell 1959, gaps of Knuth 1973)."""
     row = np.empty(rows.shape[1])
     gap = 1

@@ -1,5 +1,6 @@
 """Scenarios at every load, as workloads for the one evaluator, and the settings that policies run in there."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -7,6 +8,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from rlalloc.config import DaemonSection
+from rlalloc.past_job import PastJob
 from rlalloc_simulator.comparison.compared_policy import ComparedPolicy
 from rlalloc_simulator.comparison.runner import Run, RunSettings, run_all, source_digest
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
@@ -53,25 +55,41 @@ class WorkloadKey(msgspec.Struct, frozen=True):
 
         Other weeks of a scenario do not change one week.
         """
-        replaced: dict[str, object] = {"weeks": (), "knowledge": ()}
-        for place in ("path", "folder"):
-            if hasattr(self.scenario, place):
-                replaced[place] = Path()
-        plain = msgspec.structs.replace(self, scenario=msgspec.structs.replace(self.scenario, **replaced))
-        return msgspec.json.encode(plain, enc_hook=str).decode() + source_digest("rlalloc_trainer.evaluation")
+        return _said(self) + source_digest("rlalloc_trainer.evaluation")
+
+    @property
+    def origin(self) -> str:
+        """The same jobs, whatever is known of them."""
+        return _said(msgspec.structs.replace(self, knowledge="limits"))
 
     def workload(self) -> Workload:
         """Return the workload. Raises WorkloadError if a job is too large for the scenario's cluster."""
-        drawn = self.scenario.workload(self.week)
-        if self.load != AS_RECORDED:
-            drawn = at_load(drawn, self.load)
-        site = site_of(drawn.cluster, drawn.jobs)
-        try:
-            submitted = submitted_from(drawn.jobs, site)
-            Simulator(site, table_of(submitted, site))
-        except ValueError as err:
-            raise WorkloadError(f"{self.scenario.name}, week {self.week}: {err}; make its cluster larger") from err
-        return Workload(site, with_knowledge(site, submitted, self.knowledge, drawn.past))
+        workload, past = _plain_workload(msgspec.structs.replace(self, knowledge="limits"))
+        return Workload(workload.site, with_knowledge(*workload, self.knowledge, past))
+
+
+def _said(key: WorkloadKey) -> str:
+    replaced: dict[str, object] = {"weeks": (), "knowledge": ()}
+    for place in ("path", "folder"):
+        if hasattr(key.scenario, place):
+            replaced[place] = Path()
+    plain = msgspec.structs.replace(key, scenario=msgspec.structs.replace(key.scenario, **replaced))
+    return msgspec.json.encode(plain, enc_hook=str).decode()
+
+
+@functools.lru_cache(maxsize=1)
+def _plain_workload(key: WorkloadKey) -> tuple[Workload, tuple[PastJob, ...]]:
+    """The workload without what is known of it, and its past. Kept: levels of knowledge come one after the other."""
+    drawn = key.scenario.workload(key.week)
+    if key.load != AS_RECORDED:
+        drawn = at_load(drawn, key.load)
+    site = site_of(drawn.cluster, drawn.jobs)
+    try:
+        submitted = submitted_from(drawn.jobs, site)
+        Simulator(site, table_of(submitted, site))
+    except ValueError as err:
+        raise WorkloadError(f"{key.scenario.name}, week {key.week}: {err}; make its cluster larger") from err
+    return Workload(site, tuple(submitted)), drawn.past
 
 
 class Condition(NamedTuple):
