@@ -9,6 +9,7 @@ import pytest
 from rlalloc.past_job import PastJob
 from rlalloc.store import Store
 from rlalloc_testbed import Installation
+from rlallocd.ended_job_collection import SETTLED_AFTER_S
 from slurm_testbed import wait_until
 
 from .conftest import MOLDABLE
@@ -45,7 +46,9 @@ def test_each_job_of_the_site_is_added_as_it_ends_and_found_by_an_import(rlalloc
     rlalloc.site.run(["scancel", str(never)])
     wanted = {str(other), f"{array}_1", f"{array}_2", str(ours), str(holds)}
     added = wait_until(
-        lambda: wanted <= (found := past_jobs(rlalloc.store_path)).keys() and found, what="the jobs are added"
+        lambda: wanted <= (found := past_jobs(rlalloc.store_path)).keys() and found,
+        what="the jobs are added",
+        timeout_s=SETTLED_AFTER_S + 60.0,
     )
     assert str(never) not in added
     job = added[str(other)]
