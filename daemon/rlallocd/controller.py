@@ -3,9 +3,8 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
 
 import msgspec
 
@@ -13,7 +12,7 @@ from rlalloc.config import Config
 from rlalloc.errors import RlallocError, StoreError
 from rlalloc.job import Mode
 from rlalloc.run_times.model_files import FOLDER as MODELS
-from rlalloc.store import Application, Decision, Store
+from rlalloc.store import Decision, Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate, find_candidates, find_deferred, is_left_to_decide
 from rlallocd.cycle_schedule import CycleReport
@@ -28,7 +27,6 @@ from rlallocd.job_tag import read_tag
 from rlallocd.kills_of_ours import KillsOfOurs
 from rlallocd.known_usage import KnownUsage
 from rlallocd.left_alone import LeftAlone, OffRequests
-from rlallocd.limits import is_of_a_size, may_be_ours
 from rlallocd.metrics import Metrics
 from rlallocd.mode_in_force import config_in_force, why_not_enforce
 from rlallocd.nice_decay import NiceDecay
@@ -48,10 +46,10 @@ from rlallocd.slurm_readings import SlurmReadings
 from rlallocd.switched_off import SiteSwitchInUse
 from rlallocd.transactions import Applier
 from rlallocd.unchecked_nodes import UncheckedNodes
+from rlallocd.waits_of_ours import WaitsOfOurs
 
 _log = logging.getLogger(__name__)
 
-_WATCH_LIMITS_FOR_S: Final = 3600.0
 _REMEMBER_DECIDED_FOR_S = 30 * 86400.0
 
 
@@ -83,6 +81,7 @@ class Controller:
         self._progress = progress
         self._applier = Applier(slurm, store, self.counters, progress=progress, stopping=stopping)
         self._left_alone = LeftAlone(slurm, store, self._applier)
+        self._waits = WaitsOfOurs(store, self._applier)
         self._decided = set(store.decided_jobs(time.time() - _REMEMBER_DECIDED_FOR_S))
         self._readings = SlurmReadings(slurm, self.counters, progress)
         self._ended_jobs = EndedJobCollection(store, self.counters)
@@ -188,7 +187,6 @@ class Controller:
             )
 
     def _decide_and_apply(self, snapshot: Snapshot) -> int:
-        jobs = {job.job_id: job for job in snapshot.jobs}
         opened = self._store.open_applications()
         self.metrics.looked_at(
             self.config.mode, taken_s=snapshot.taken_s, pending=self._pending, unfinished=len(opened)
@@ -207,9 +205,7 @@ class Controller:
             ],
             "there is nothing to decide for them any more",
         )
-        if any(job.pending and is_of_a_size(job.reason) for job in snapshot.jobs):
-            begun = self._store.begun_since(snapshot.taken_s - _WATCH_LIMITS_FOR_S)
-            self._applier.undo_limited([each for each in begun if _may_wait_for_us(each, jobs)], jobs)
+        self._waits.give_back(snapshot)
         candidates = find_candidates(snapshot.jobs, but_for_switch, self._decided)
         if not candidates:
             return 0
@@ -268,6 +264,7 @@ class Controller:
 
     def _record(self, decided: Sequence[tuple[Candidate, Decision]]) -> None:
         self._store.add_decisions([decision for _, decision in decided])
+        self._waits.forget([candidate.key for candidate, _ in decided])
         for _, decision in decided:
             if decision.skip_code:
                 self.counters[f"skipped_{decision.skip_code}"] += 1
@@ -333,11 +330,6 @@ class Controller:
         if self._heartbeat.passed(self.config.daemon.heartbeat_s):
             write_intercept(self.config, self._slurm.capabilities.skipped_forms)
             self._heartbeat.restart()
-
-
-def _may_wait_for_us(application: Application, jobs: Mapping[int, JobRecord]) -> bool:
-    job = jobs.get(application.job_id)
-    return job is not None and may_be_ours(job.reason, application.original, application.intended)
 
 
 def _what(decision: Decision) -> str:

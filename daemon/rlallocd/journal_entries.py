@@ -3,8 +3,10 @@
 Pure functions of an entry, Slurm's record of its job, and the clock.
 """
 
+import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 import msgspec
 
@@ -19,11 +21,15 @@ from rlallocd.update_plans import plan_nice, plan_restoration, plan_update
 from rlallocd.verification import (
     AddedNice,
     Verification,
+    has_size,
     limit_is_ours,
     same_minutes,
     verify_pending,
     verify_started,
 )
+
+ONE_BY_ONE: Final = 50
+"""So many tasks of one array are given their request back before the job is read again."""
 
 
 def changes_job(candidate: Candidate, decision: Decision) -> bool:
@@ -104,6 +110,13 @@ def verify_as_started(job: JobRecord, application: Application) -> Verification:
     return verify_started(job, application.original, application.intended, record_before(application))
 
 
+def is_as_applied(job: JobRecord, application: Application) -> bool:
+    """Whether a pending job still is what an application made it. Others may have changed its time limit since."""
+    if application.intended == application.original:
+        return verify(job, application).verdict == "as decided"
+    return has_size(job, application.intended)
+
+
 def added_nice(application: Application) -> AddedNice | None:
     """What an application adds to a job's nice; None if it leaves the nice alone."""
     if application.own_nice is None or application.added_nice is None:
@@ -128,7 +141,29 @@ def update_for(application: Application, job: JobRecord, parallel: ParallelPlan 
     return plan if nice is None else plan.with_nice(nice.own + nice.added)
 
 
-def restoration_for(application: Application, job: JobRecord) -> UpdatePlan:
+def restorations_for(application: Application, job: JobRecord) -> tuple[UpdatePlan, ...]:
+    """The updates that give a pending job its request back: one, or some for the tasks of a split array.
+
+    scontrol changes the number of nodes of a split array task by task only (ONE_BY_ONE of them at a time). There is
+    none where it is not known which tasks wait.
+    """
+    plan = _restoration(application, job)
+    if not job.is_split:
+        return (plan,)
+    if application.intended.nodes == application.original.nodes:
+        return (plan.without("NumNodes", "ReqNodeList").of_tasks(job.array_tasks),) if job.array_tasks else ()
+    return tuple(plan.of_tasks(task) for task in itertools.islice(_each_of(job.array_tasks), ONE_BY_ONE))
+
+
+def _each_of(tasks: str) -> Iterator[str]:
+    """``2-4,8-12:2`` one by one."""
+    for part in tasks.split(",") if tasks else ():
+        bounds, _, step = part.partition(":")
+        first, _, last = bounds.partition("-")
+        yield from map(str, range(int(first), int(last or first) + 1, int(step or 1)))
+
+
+def _restoration(application: Application, job: JobRecord) -> UpdatePlan:
     """The whole request again. Time limit and nice are included only if they are ours: what others set stays."""
     before, nice = record_before(application), added_nice(application)
     if nice is not None and application.intended == application.original:

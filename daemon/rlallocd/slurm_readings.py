@@ -17,6 +17,8 @@ _PARTITIONS_EVERY_S: Final = 60.0
 _NODES_EVERY_S: Final = 15.0
 """Every snapshot shows jobs that start and end, and then nodes are read again. Without such a change they are read
 after this time, for nodes that go down; while one is down, in each cycle."""
+_RESERVATIONS_IN_THE_WAY_FOR_S: Final = 10.0
+"""Where a job of ours waits for nodes that others may have reserved, reservations are read again after this time."""
 
 
 class SlurmReadings:
@@ -75,14 +77,17 @@ class SlurmReadings:
 
     def limits(self, jobs: Sequence[JobRecord], decided: Collection[tuple[int, int]]) -> SiteLimits | None:
         """The limits of the users whose jobs we decide; None, and no job is changed, if they cannot be read."""
-        users = {
-            job.user
+        ours = [
+            job
             for job in jobs
             if (job.pending or (job.running and (job.job_id, job.submitted_s) not in decided))
             and read_tag(job.admin_comment)
-        }
+        ]
+        users = {job.user for job in ours}
         if not users:
             return None
+        if any(job.pending and job.reason == "ReqNodeNotAvail" for job in ours):
+            self._slurm.forget_reservations(older_than_s=_RESERVATIONS_IN_THE_WAY_FOR_S)
         try:
             return self._read(lambda: self._slurm.limits(sorted(users)))
         except SlurmError as err:

@@ -26,9 +26,10 @@ from rlallocd.journal import Journal
 from rlallocd.journal_entries import (
     changes_job,
     entry_of,
+    is_as_applied,
     is_deferred,
     parallel_plan_of,
-    restoration_for,
+    restorations_for,
     taking_back,
     update_for,
     verify,
@@ -42,9 +43,6 @@ _log = logging.getLogger(__name__)
 RESTORATIONS: Final = 3
 """How often a restoration is sent and verified in one cycle. The next cycle goes on with what is open then."""
 
-_LIMIT_REASONS: Final = (
-    *("QOS", "Assoc", "Max", "BadConstraints", "PartitionNodeLimit", "PartitionTimeLimit", "Reservation"),
-)
 _BETWEEN: Final = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 """States of a job that may become pending again, or end: the next cycle looks again."""
 
@@ -133,40 +131,37 @@ class Applier:
         tags = ((job.job_id, read_tag(job.admin_comment)) for job in jobs)
         self._updates.begin([(job_id, tag.user_begin if tag is not None else 0) for job_id, tag in tags])
 
-    def undo_limited(self, applications: Sequence[Application], jobs: Mapping[int, JobRecord]) -> None:
-        """Give a job its request back if it now waits for a limit that only our change can have reached."""
-        unfinished = self.open_jobs
-        limited = [
-            (application, f"it waits for {job.reason}")
-            for application in applications
-            if (job := jobs.get(application.job_id)) is not None
-            and job.pending
-            and application.job_id not in unfinished
-            and not job.is_split  # Slurm refuses to change the rest of an array as a whole
-            and job.reason.startswith(_LIMIT_REASONS)
-            and not verify_as_started(job, application).text
-        ]
-        self._restore(limited, jobs)
-
     def take_back(self, job_id: int, history: JobHistory, why: str) -> TakenBack:
         """Give a pending job its first request back, whatever was decided since.
 
         The journal says that those decisions no longer hold once the request has been read back, not before. Raises
         SlurmError, StoreError.
         """
-        begun = [each for each in history.applications if each.state == "begun"]
-        if not begun:
+        restorations = self.take_back_all([(job_id, history, why)])
+        if not restorations:
             return "not ours"
-        jobs = self._updates.read_back([job_id])
-        job = jobs.get(job_id)
-        if job is None or not job.pending or verify(job, begun[-1]).verdict != "as decided":
-            return "not ours"
-        (restoration,) = self._journal.enter([taking_back(begun, why)])
-        self._restore([(restoration, why)], jobs)
-        state = self._journal.state_of(restoration)
+        state = self._journal.state_of(restorations[0])
         if state in OPEN_STATES:
             return "not yet"
         return "restored" if state == "restored" else "not ours"
+
+    def take_back_all(self, jobs: Sequence[tuple[int, JobHistory, str]]) -> tuple[Application, ...]:
+        """Likewise for several jobs, each with the reason; returns the journal's entries for those still ours."""
+        entered: list[Application] = []
+        for batch in in_batches(jobs):
+            found = self._updates.read_back([job_id for job_id, _, _ in batch])
+            wanted = [
+                taking_back(begun, why)
+                for job_id, history, why in batch
+                if (begun := [each for each in history.applications if each.state == "begun"])
+                and (job := found.get(job_id)) is not None
+                and job.pending
+                and is_as_applied(job, begun[-1])
+            ]
+            restorations = self._journal.enter(wanted) if wanted else ()
+            entered += restorations
+            self._restore([(each, each.detail) for each in restorations], found)
+        return tuple(entered)
 
     def _apply_batch(
         self,
@@ -236,7 +231,8 @@ class Applier:
                 return
             restoring = [self._note_restoring(application, why) for application, why in wrong]
             for application in restoring:
-                self._updates.update(restoration_for(application, jobs[application.job_id]))
+                for plan in restorations_for(application, jobs[application.job_id]):
+                    self._updates.update(plan)
             jobs = self._updates.read_back([application.job_id for application in restoring])
             wrong = self._settle(restoring, jobs)
         for application, why in wrong:

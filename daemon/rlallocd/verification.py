@@ -100,6 +100,11 @@ def verify_started(
     return Verification("as submitted" if as_submitted else "neither", text)
 
 
+def has_size(job: JobRecord, size: Allocation) -> bool:
+    """Whether a pending job asks for a size, whatever its time limit and the reason for which it waits."""
+    return not _contradictions(job, size)
+
+
 def limit_is_ours(job: JobRecord, original: Allocation, intended: Allocation) -> bool:
     """Whether the time limit is the decided and not the submitted one; somebody else set any other, and it stays."""
     return same_minutes(job.time_limit_s, intended.time_limit_s) and not same_minutes(

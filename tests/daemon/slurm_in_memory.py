@@ -77,6 +77,9 @@ class SlurmInMemory:
     def forget_limits(self) -> None:
         pass
 
+    def forget_reservations(self, older_than_s: float) -> None:
+        pass
+
     def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
         self._call("squeue")
         return {job_id: self.queue[job_id] for job_id in job_ids}

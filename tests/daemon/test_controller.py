@@ -287,20 +287,20 @@ def test_the_switch_lets_all_jobs_go_at_once_and_the_store_says_why(config: Conf
     agent.close()
 
 
-@pytest.mark.parametrize("reason", ["BadConstraints", "Reservation"])
 def test_a_size_that_no_node_holds_is_taken_back_where_no_limits_are_enforced(
-    make: MakeController, store: Store, reason: str
+    make: MakeController, store: Store
 ) -> None:
-    job = pending_job(7, EIGHT, reason=reason, priority=0)
-    decision = decision_for(job)
+    job = pending_job(7, EIGHT, reason="BadConstraints", priority=0)
+    four = msgspec.structs.replace(EIGHT, gpus_per_node=4)
+    decision = msgspec.structs.replace(decision_for(job), request=four)
     store.add_decisions([decision])
     begun = msgspec.structs.replace(
         APPLICATION,
         decision_id=decision.id,
         state="begun",
-        original=msgspec.structs.replace(EIGHT, gpus_per_node=4),
+        original=four,
         intended=EIGHT,
-        changed_s=time.time(),
+        changed_s=time.time() - 86400,
         record=None,
         own_nice=None,
         added_nice=None,

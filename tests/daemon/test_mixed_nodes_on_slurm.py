@@ -1,24 +1,26 @@
-"""A site with nodes of two kinds: what rlalloc gives to a job can start where the job may run."""
+"""A site with nodes of two kinds that enforces no limits: what rlalloc gives to a job can start where it may run."""
 
 import os
 from collections.abc import Iterator
 
 import pytest
 
-from rlalloc_testbed import Installation, install, start_site
-from slurm_testbed import NodeKind
+from rlalloc.store import Application
+from rlalloc_testbed import USER, Installation, install, start_site
+from slurm_testbed import NodeKind, wait_until
 
 pytestmark = pytest.mark.slurm
 
 LLM = "#!/bin/sh\n#SBATCH --time=10\n#RLALLOC {words}\n: torchrun train.py\n"
 V100 = NodeKind(4, gpus=4, gpu_type="v100", cpus=32, mem_mib=96_000, features=("feat",))
+STAYS = LLM + "exec sleep 600\n"
 ENDED = {"COMPLETED"}
 
 
 @pytest.fixture(scope="module")
 def mixed() -> Iterator[Installation]:
     with start_site(f"mixed-{os.getpid()}", nodes=1, other_nodes=(V100,)) as site:
-        installation = install(site)
+        installation = install(site, redecision={"max_updates": 0})
         installation.start("rlalloc-agent")
         installation.start("rlallocd")
         yield installation
@@ -48,3 +50,80 @@ def test_a_constraint_that_counts_is_left_alone(mixed: Installation) -> None:
     assert mixed.decision(job_id).skip_code == "constraint"
     mixed.site.wait_for_states([job_id], ENDED)
     assert mixed.job(job_id)["NumNodes"] == "2"
+
+
+@pytest.fixture
+def idle(mixed: Installation) -> Iterator[Installation]:
+    """The site with all its nodes and nobody's jobs, before and after."""
+    yield mixed
+    site = mixed.site
+    site.run(["scancel", "--user", USER])
+    site.try_run(["scontrol", "delete", "ReservationName=closed"])
+    site.run(["scontrol", "update", "PartitionName=gpu", "Nodes=n[1-5]"])
+    site.try_run(["scontrol", "update", "NodeName=n1", "State=RESUME"])
+    wait_until(lambda: not site.run(["squeue", "--noheader"]), what="all jobs have left", timeout_s=120)
+    site.wait_for_nodes()
+
+
+def begun(mixed: Installation, job_id: int, gpus: int) -> Application:
+    """Wait until the job was let go with so many GPUs; the entry of the journal."""
+    decision = mixed.decision(job_id)
+    assert decision.allocation is not None, decision.reason
+    assert (decision.allocation.nodes, decision.allocation.gpus) == (1, gpus)
+    wait_until(
+        lambda: (entry := mixed.application(decision)) is not None and entry.state == "begun",
+        what=f"job {job_id} is let go",
+    )
+    entry = mixed.application(decision)
+    assert entry is not None
+    return entry
+
+
+def assert_runs_as_submitted(mixed: Installation, job_id: int, tres: str, why: str) -> None:
+    """Its request is back, whatever the scheduler's word for its wait, and the journal says why."""
+    mixed.site.wait_for_states([job_id], {"RUNNING"}, timeout_s=120)
+    assert tres in mixed.job(job_id)["TRES"]
+    entry = mixed.application(mixed.decision(job_id))
+    assert entry is not None
+    assert entry.state == "restored"
+    assert why in entry.detail
+
+
+def test_requests_come_back_where_the_larger_node_is_lost(idle: Installation) -> None:
+    """To a job and to the tasks of an array that still wait: first the node is drained, then in no partition."""
+    site = idle.site
+    size = ("-N1", "--gpus-per-node=4", "-c8", "--mem=8G")
+    array = idle.submit(STAYS.format(words="gpus=8"), "--array=0-2", *size)
+    begun(idle, array, gpus=8)
+    wait_until(lambda: "RUNNING" in site.job_states([array]).values(), what="a task has the larger node")
+    first = idle.submit(STAYS.format(words="gpus=8"), *size)
+    begun(idle, first, gpus=8)
+    site.run(["scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=test"])
+    assert_runs_as_submitted(idle, first, "gres/gpu=4", "no 1 nodes for it")
+    site.wait_for_states([array], {"RUNNING"}, timeout_s=120)
+    given = site.run(["squeue", "--noheader", f"--jobs={array}", "--Format=tres-alloc:80"])
+    assert sorted(line.count("gres/gpu=4") for line in given.splitlines()) == [0, 1, 1]
+    site.run(["scontrol", "update", "NodeName=n1", "State=RESUME"])
+    site.wait_for_nodes()  # for a moment it is said not to respond
+    second = idle.submit(STAYS.format(words="gpus=8"), *size)
+    begun(idle, second, gpus=8)
+    site.run(["scontrol", "update", "PartitionName=gpu", "Nodes=n[2-5]"])
+    assert_runs_as_submitted(idle, second, "gres/gpu=4", "BadConstraints")
+
+
+def test_a_request_comes_back_where_only_the_longer_time_limit_meets_a_reservation(idle: Installation) -> None:
+    site = idle.site
+    busy = site.sbatch("#!/bin/sh\nexec sleep 600\n", user=USER, options=["-N5", "--exclusive", "--mem=1G"])
+    site.wait_for_states([busy], {"RUNNING"})
+    job_id = idle.submit(STAYS.format(words="gpus=2"), "-N1", "--gpus-per-node=4", "-c8", "--mem=8G")
+    limit_s = begun(idle, job_id, gpus=2).intended.time_limit_s
+    assert limit_s > 900
+    site.run(
+        [
+            *("scontrol", "create", "reservation", "ReservationName=closed", "StartTime=now+13minutes"),
+            *("Duration=60", "Nodes=ALL", "Flags=MAINT,IGNORE_JOBS", "Users=root"),
+        ]
+    )
+    site.run(["scancel", str(busy)])
+    assert_runs_as_submitted(idle, job_id, "gres/gpu=4", "ReqNodeNotAvail")
+    assert idle.job(job_id)["TimeLimit"] == "00:10:00"

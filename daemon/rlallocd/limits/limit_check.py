@@ -13,6 +13,7 @@ from rlallocd.limits.binding_limits import binding_of
 from rlallocd.limits.partition_limits import partition_obstacles, reservation_obstacles
 from rlallocd.limits.size_change import Change
 from rlallocd.node_sets import NodeSets
+from rlallocd.open_nodes import OpenNodes
 from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
 
@@ -38,6 +39,11 @@ class SiteView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def node_sets(self) -> NodeSets:
         """Its nodes, by what jobs ask of them."""
         return NodeSets(self.nodes)
+
+    @cached_property
+    def open_nodes(self) -> OpenNodes:
+        """Its nodes and reservations, for what fits now."""
+        return OpenNodes(self.nodes, self.limits.reservations if self.limits is not None else (), self.now_s)
 
 
 def obstacle(job: JobRecord, request: Allocation, allocation: Allocation, site: SiteView, wait_s: float) -> str:

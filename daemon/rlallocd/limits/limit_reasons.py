@@ -17,12 +17,11 @@ _COUNTS: Final[tuple[tuple[re.Pattern[str], Callable[[Allocation], int]], ...]] 
 _TIMES_MINUTES: Final = re.compile("Minutes|RunMin")
 _WALL: Final = re.compile("Wall|TimeLimit")
 _UNFIT: Final = ("BadConstraints", "PartitionNodeLimit", "PartitionTimeLimit")
-_RESERVED: Final = "Reservation"
 
 
 def is_of_a_size(reason: str) -> bool:
     """Whether a job may wait for this reason because of its size."""
-    return reason.startswith((*_UNFIT, _RESERVED)) or _OF_A_LIMIT.fullmatch(reason) is not None
+    return reason.startswith(_UNFIT) or _OF_A_LIMIT.fullmatch(reason) is not None
 
 
 def may_be_ours(reason: str, original: Allocation, intended: Allocation) -> bool:
@@ -33,9 +32,6 @@ def may_be_ours(reason: str, original: Allocation, intended: Allocation) -> bool
     """
     if reason.startswith(_UNFIT):
         return True
-    if reason.startswith(_RESERVED):  # a longer or larger job reaches into a reservation of others
-        grew = intended.nodes > original.nodes or intended.gpus_per_node > original.gpus_per_node
-        return grew or intended.time_limit_s > original.time_limit_s
     match = _OF_A_LIMIT.fullmatch(reason)
     if match is None:
         return False

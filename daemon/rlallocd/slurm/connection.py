@@ -49,6 +49,7 @@ class Slurm:
         self.begin = self._control.begin
         self.set_nice = self._control.set_nice
         self.forget_limits = self._limits.forget
+        self.forget_reservations = self._limits.forget_reservations
 
     def time_calls(self, took: Callable[[str, float], None]) -> None:
         """Have ``took`` called after each of Slurm's commands, with the command and its seconds."""

@@ -49,7 +49,7 @@ class Control:
         been applied in full, too).
         """
         self._commands.run(
-            "scontrol", "update", f"JobId={plan.job_id}", *(f"{name}={value}" for name, value in plan.fields)
+            "scontrol", "update", f"JobId={plan.target}", *(f"{name}={value}" for name, value in plan.fields)
         )
 
     def set_nice(self, job_ids: Sequence[int], nice: int) -> None:

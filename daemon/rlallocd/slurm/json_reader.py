@@ -17,7 +17,7 @@ from rlallocd.slurm.generations import Capabilities
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer, UnknownJob
 from rlallocd.slurm.slurm_records import JobRecord, NodeRecord, RequestFields, with_splits
-from rlallocd.slurm.states import is_usable, job_state
+from rlallocd.slurm.states import is_awaited, is_usable, job_state
 
 _Record = TypeVar("_Record")
 _GPU_REQUESTS = ("tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket")
@@ -128,6 +128,7 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         qos=job.get("qos") or "",
         has_run=bool(job.get("tres_alloc_str")),
         array_job_id=_number(job.get("array_job_id")),
+        array_tasks=(job.get("array_task_string") or "").partition("%")[0],
         reservation=job.get("resv_name") or "",
         time_min_s=_number(job.get("time_minimum")) * 60,
         restarts=_number(job.get("restart_cnt")),
@@ -168,10 +169,12 @@ def _request_fields(job: Mapping[str, Any], tres: Mapping[str, float]) -> Reques
 
 def node_record(node: Mapping[str, Any]) -> NodeRecord:
     """Read one node of sinfo's or scontrol's JSON, whatever the version."""
+    states = (*_words(node.get("state")), *_words(node.get("state_flags")))
     return NodeRecord(
         name=node["name"],
         partitions=tuple(_words(node.get("partitions"))),
-        usable=is_usable((*_words(node.get("state")), *_words(node.get("state_flags")))),
+        usable=is_usable(states),
+        awaited=is_awaited(states),
         # Without those that the node keeps for itself (CoreSpecCount), where the version tells them.
         cpus=_number(node.get("effective_cpus")) or _number(node.get("cpus")),
         cpus_used=_number(node.get("alloc_cpus")),

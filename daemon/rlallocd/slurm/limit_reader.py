@@ -25,11 +25,16 @@ class LimitReader:
 
     def forget(self) -> None:
         """Read all again the next time."""
-        self._settings_read_s = self._use_read_s = -_SETTINGS_FOR_S
+        self._settings_read_s = self._use_read_s = self._reservations_read_s = -_SETTINGS_FOR_S
         self._reservations: tuple[ReservationRecord, ...] = ()
         self._qos_text = ""
         self._users: frozenset[str] = frozenset()
         self._limits = SiteLimits(enforced=False)
+
+    def forget_reservations(self, older_than_s: float) -> None:
+        """Read the reservations again the next time if they were read longer ago than that."""
+        if time.monotonic() - self._reservations_read_s >= older_than_s:
+            self._reservations_read_s = self._use_read_s = -_SETTINGS_FOR_S
 
     def read(self, users: Sequence[str], *, enforced: bool) -> SiteLimits:
         """The limits of these users, of all accounts and of all QOS, with their use some seconds ago at most.
@@ -37,8 +42,11 @@ class LimitReader:
         Where nothing enforces them (``enforced`` is false), only reservations are read. Raises SlurmError.
         """
         now_s = time.monotonic()
-        if now_s - self._settings_read_s >= _SETTINGS_FOR_S:
-            self._read_settings(enforced=enforced)
+        if now_s - self._reservations_read_s >= _SETTINGS_FOR_S:
+            self._read_reservations()
+            self._reservations_read_s, self._use_read_s = now_s, now_s - _USE_FOR_S
+        if enforced and now_s - self._settings_read_s >= _SETTINGS_FOR_S:
+            self._read_qos()
             self._settings_read_s, self._use_read_s = now_s, now_s - _USE_FOR_S
         if now_s - self._use_read_s >= _USE_FOR_S or not self._users.issuperset(users):
             limits = self._read_use(users) if enforced else SiteLimits(enforced=False)
@@ -46,13 +54,14 @@ class LimitReader:
             self._use_read_s, self._users = now_s, frozenset(users)
         return self._limits
 
-    def _read_settings(self, *, enforced: bool) -> None:
+    def _read_reservations(self) -> None:
         text = self._commands.run("scontrol", "show", "reservation", "--oneliner")
         self._reservations = read_reservations(text, self._node_names)
-        if enforced:
-            self._qos_text = self._commands.run(
-                "sacctmgr", "show", "qos", "--parsable2", "--noheader", f"format={QOS_FIELDS}"
-            )
+
+    def _read_qos(self) -> None:
+        self._qos_text = self._commands.run(
+            "sacctmgr", "show", "qos", "--parsable2", "--noheader", f"format={QOS_FIELDS}"
+        )
 
     def _read_use(self, users: Sequence[str]) -> SiteLimits:
         asked_s = time.time()

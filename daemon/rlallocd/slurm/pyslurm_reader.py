@@ -25,7 +25,7 @@ from rlalloc.tres import gpu_type_of, gpus_of
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.slurm_errors import SlurmUnavailable, UnexpectedAnswer, UnknownJob
 from rlallocd.slurm.slurm_records import JobRecord, NodeRecord, with_splits
-from rlallocd.slurm.states import is_usable
+from rlallocd.slurm.states import is_awaited, is_usable
 
 _Record = TypeVar("_Record")
 _PROTOCOL_ERRORS = (1000, 1005)  # slurm_errno.h: SLURM_UNEXPECTED_MSG_ERROR, SLURM_PROTOCOL_VERSION_ERROR
@@ -139,6 +139,7 @@ def _node_record(node: Any) -> NodeRecord:
         name=node.name,
         partitions=tuple(node.partitions),
         usable=is_usable(node.state.split("+")),
+        awaited=is_awaited(node.state.split("+")),
         cpus=node.effective_cpus or node.total_cpus,
         cpus_used=node.allocated_cpus,
         mem_mib=node.real_memory or 0,

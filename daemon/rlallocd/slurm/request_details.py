@@ -16,7 +16,7 @@ from rlallocd.slurm.slurm_commands import Commands
 _NODES: Final = re.compile(r" NumNodes=\d+(?:-(\d+))? ")
 _MEMORY: Final = re.compile(r" MinMemory(CPU|Node|TRES)=")
 _EXCLUDED: Final = re.compile(r" ExcNodeList=(?:\(null\)|(\S+)) ")
-_ARRAY: Final = re.compile(r"^JobId=(\d+) ArrayJobId=(\d+) ", re.MULTILINE)
+_ARRAY: Final = re.compile(r"^JobId=(\d+) ArrayJobId=(\d+) ArrayTaskId=([^ %]*)", re.MULTILINE)
 _SCRONTAB: Final = re.compile(r" CronJob=Yes ")
 
 
@@ -24,13 +24,15 @@ class RequestDetails(msgspec.Struct, frozen=True):
     """The most nodes that a job may get (0: the user set no maximum), and whether its memory is per CPU or per node.
 
     ``excluded_nodes`` is a host list. ``is_split``: some tasks of the array stand in the queue by themselves. squeue
-    shows those that are pending as if they were still one job.
+    shows those that are pending as if they were still one job; ``array_tasks`` are those that are. It is empty where
+    scontrol cuts a long list.
     """
 
     max_nodes: int
     mem_per_cpu: bool
     is_scrontab: bool
     is_split: bool = False
+    array_tasks: str = ""
     excluded_nodes: str = ""
 
 
@@ -43,15 +45,17 @@ def request_details(commands: Commands, names: Mapping[int, str]) -> dict[int, R
     if not names:
         return {}
     text = commands.converse("scontrol", "--oneliner", lines=[f"show job {job_id}" for job_id in names])
-    array_of = {int(job_id): int(array) for job_id, array in _ARRAY.findall(text)}
-    parts = Counter(array_of.values())
+    array_of = {int(job_id): (int(array), tasks) for job_id, array, tasks in _ARRAY.findall(text)}
+    parts = Counter(array for array, _ in array_of.values())
     found = {}
     for job_id, name in names.items():
         heads = re.finditer(rf"^JobId={job_id} (?:\w+=\S+ )*?JobName={re.escape(name)} ", text, re.MULTILINE)
         shown = {_details_after(text, head.end()) for head in heads}
         if len(shown) == 1 and (details := shown.pop()) is not None:
-            is_split = parts[array_of.get(job_id, 0)] > 1
-            found[job_id] = msgspec.structs.replace(details, is_split=is_split)
+            array, tasks = array_of.get(job_id, (0, ""))
+            found[job_id] = msgspec.structs.replace(
+                details, is_split=parts[array] > 1, array_tasks="" if "..." in tasks else tasks
+            )
     return found
 
 

@@ -62,7 +62,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     ``nodes_certain`` is false where the user left the number of nodes to Slurm and Slurm only guesses it so far.
     ``has_run`` is true once it got nodes (a job that was cancelled while it waited has a start time, too).
     ``array_job_id`` is the id that sbatch printed for the array that the job is a task of, or the rest of; else 0.
-    ``is_split`` is true once some tasks of that array stand in the queue by themselves.
+    ``is_split`` is true once some tasks of that array stand in the queue by themselves. ``array_tasks`` are those
+    that wait together in this record, as Slurm writes them (``2-9,12``); empty where that is not known.
     ``nice`` is what its priority is lowered by, its user's own and what was added.
     ``features`` is its constraint and ``excluded_nodes`` a host list, as their user wrote them.
     ``restarts`` counts how often it was requeued; ``is_federated`` is true where other clusters may run it, too.
@@ -99,6 +100,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     has_run: bool = False
     array_job_id: int = 0
     is_split: bool = False
+    array_tasks: str = ""
     reservation: str = ""
     time_min_s: int = 0
     restarts: int = 0
@@ -147,6 +149,7 @@ def with_splits(jobs: Iterable[JobRecord]) -> tuple[JobRecord, ...]:
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One node. ``usable`` is false when it is down, drained, reserved for maintenance or not answering.
 
+    ``awaited`` is true of one that is not usable only because slurmctld has just started and not heard of it yet.
     ``devices`` are its GPUs, slices and shards; ``features`` are those active now. ``extra`` is its field of that
     name, ``booted_s`` when it last booted, 0 where that is unknown.
     """
@@ -162,6 +165,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     features: frozenset[str] = frozenset()
     extra: str = ""
     booted_s: int = 0
+    awaited: bool = False
 
     @property
     def gpus(self) -> int:
@@ -262,18 +266,33 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one job's update sets: scontrol's fields with their values, in the order in which they are sent."""
+    """All that one job's update sets: scontrol's fields with their values, in the order in which they are sent.
+
+    ``tasks`` are those of an array that it is for (``3``, ``2-9,12``); empty for all of a job.
+    """
 
     job_id: int
     fields: tuple[tuple[str, str], ...]
+    tasks: str = ""
+
+    @property
+    def target(self) -> str:
+        """What scontrol calls the job or the tasks. It takes a number of nodes only for a job or a single task."""
+        if not self.tasks:
+            return str(self.job_id)
+        return f"{self.job_id}_{self.tasks}" if self.tasks.isdigit() else f"{self.job_id}_[{self.tasks}]"
 
     def without(self, *names: str) -> "UpdatePlan":
         """The same plan, but leaving these fields of the job as they are."""
-        return UpdatePlan(job_id=self.job_id, fields=tuple(field for field in self.fields if field[0] not in names))
+        return msgspec.structs.replace(self, fields=tuple(field for field in self.fields if field[0] not in names))
 
     def with_nice(self, nice: int) -> "UpdatePlan":
         """The same plan, which also sets the job's nice."""
-        return UpdatePlan(job_id=self.job_id, fields=(*self.fields, ("Nice", str(nice))))
+        return msgspec.structs.replace(self, fields=(*self.fields, ("Nice", str(nice))))
+
+    def of_tasks(self, tasks: str) -> "UpdatePlan":
+        """The same plan for some tasks of an array."""
+        return msgspec.structs.replace(self, tasks=tasks)
 
 
 class Reader(Protocol):

@@ -84,6 +84,7 @@ _NUMBERS: Final = frozenset(
         *("cpus_per_task", "minimum_cpus_per_node"),
     }
 )
+_NODES_UNAVAILABLE: Final = "Nodes required for job are DOWN"  # slurmctld's schedule(), for WAIT_RESOURCES
 _NOTHING: Final = frozenset({"", "N/A", "(null)", "NONE", "Unknown"})
 _LIMIT: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 _NO_VAL: Final = 4294967294  # slurm.h
@@ -204,6 +205,7 @@ class SqueueReader:
                     mem_per_cpu=job.fields.mem_mib_per_cpu > 0,
                     is_scrontab=job.is_scrontab,
                     is_split=job.is_split,
+                    array_tasks=job.array_tasks,
                     excluded_nodes=job.excluded_nodes,
                 )
                 for job in self._json_reader.jobs()
@@ -217,7 +219,9 @@ class SqueueReader:
         details = self._details.get(_request(row))
         whole_nodes = said["shared"] == self._json_reader.capabilities.exclusive_word
         record = job_record(_as_in_json(said, details) | {"shared": "none" if whole_nodes else ""})
-        return msgspec.structs.replace(record, is_split=True) if details is not None and details.is_split else record
+        if details is None or not record.array_job_id:
+            return record
+        return msgspec.structs.replace(record, is_split=details.is_split, array_tasks=details.array_tasks)
 
 
 def _request(row: _Row) -> _Row:
@@ -259,8 +263,12 @@ def _as_in_json(said: Mapping[str, str], details: RequestDetails | None) -> dict
 
 
 def _reason(said: Mapping[str, str]) -> str:
-    """The name of the reason, without the text after it: ``RaisedSignal:9(Killed)``, ``ReqNodeNotAvail, …``."""
-    return re.split("[:,]", said["state_reason"])[0]
+    """The name of the reason, without the text after it: ``RaisedSignal:9(Killed)``, ``ReqNodeNotAvail, …``.
+
+    For one, squeue prints a sentence alone.
+    """
+    text = said["state_reason"]
+    return "Resources" if text.startswith(_NODES_UNAVAILABLE) else re.split("[:,]", text)[0]
 
 
 def _number(text: str) -> int:

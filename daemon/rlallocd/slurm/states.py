@@ -31,3 +31,9 @@ def job_state(words: Collection[str]) -> str:
 def is_usable(words: Iterable[str]) -> bool:
     """Whether a node with this base state and these flags takes jobs."""
     return not any(word.upper().startswith(_NOT_USABLE) for word in words)
+
+
+def is_awaited(words: Collection[str]) -> bool:
+    """Whether a node is unknown and nothing worse: slurmctld has just started, and the node has not reported yet."""
+    others = [word for word in words if not word.upper().startswith("UNKNOWN")]
+    return len(others) < len(words) and is_usable(others)

@@ -180,8 +180,6 @@ def test_the_ladder_goes_from_the_decision_towards_the_request() -> None:
         ("AssocMaxJobsLimit", {"gpus_per_node": 8}, False),
         ("BadConstraints", {"gpus_per_node": 1}, True),
         ("Resources", {"gpus_per_node": 8}, False),
-        ("Reservation", {"gpus_per_node": 1, "time_limit_s": 2400}, True),
-        ("Reservation", {"gpus_per_node": 1}, False),
     ],
 )
 def test_which_waiting_may_be_our_doing(reason: str, changes: dict[str, int], *, ours: bool) -> None:

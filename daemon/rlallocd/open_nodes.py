@@ -1,0 +1,57 @@
+"""Whether a size fits nodes that a job may use and that are not reserved for others while it would run."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import cached_property
+
+import msgspec
+
+from rlalloc.job import Allocation
+from rlallocd.node_sets import NodeSets
+from rlallocd.slurm import JobRecord, NodeRecord, ReservationRecord
+
+
+class OpenNodes:
+    """The nodes and reservations of one moment, ``now_s``.
+
+    Nodes whose state is not known yet count as usable: slurmctld has just started, and they are about to report.
+    slurmctld starts no job that may still run when a reservation of its nodes begins. A reservation of a part of a
+    node counts as one of the whole node.
+    """
+
+    def __init__(self, nodes: Sequence[NodeRecord], reservations: Sequence[ReservationRecord], now_s: float) -> None:
+        self._nodes = tuple(msgspec.structs.replace(node, usable=True) if node.awaited else node for node in nodes)
+        self._sets = NodeSets(self._nodes)
+        self._now_s = now_s
+        self._reservations = sorted((each for each in reservations if each.end_s > now_s), key=_start)
+        self._starts = [each.start_s for each in self._reservations]
+        self._reserved: dict[int, frozenset[str]] = {}
+
+    def why_not(self, job: JobRecord, size: Allocation) -> str:
+        """Why no set of nodes would hold a job that has no reservation, were they idle now; or an empty string."""
+        return next(self._sets.unfit(job, size, self._reserved_until(self._now_s + size.time_limit_s)), "")
+
+    def state_for(self, size: Allocation) -> tuple[int, int]:
+        """A value that differs wherever ``why_not`` may give another answer for this size than at another moment."""
+        return self._state, bisect_left(self._starts, self._now_s + size.time_limit_s)
+
+    def _reserved_until(self, end_s: float) -> frozenset[str]:
+        """The nodes that are reserved at some time from now to ``end_s``."""
+        number = bisect_left(self._starts, end_s)
+        if number not in self._reserved:
+            self._reserved[number] = frozenset().union(*(each.nodes for each in self._reservations[:number]))
+        return self._reserved[number]
+
+    @cached_property
+    def _state(self) -> int:
+        nodes = tuple(_what_counts(node) for node in self._nodes)
+        return hash((nodes, *((each.name, each.start_s, each.nodes) for each in self._reservations)))
+
+
+def _what_counts(node: NodeRecord) -> tuple[object, ...]:
+    """All that ``why_not`` asks of a node."""
+    return node.name, node.usable, node.partitions, node.cpus, node.mem_mib, node.devices, node.features
+
+
+def _start(reservation: ReservationRecord) -> int:
+    return reservation.start_s

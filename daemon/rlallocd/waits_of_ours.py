@@ -1,0 +1,109 @@
+"""Jobs that wait for what only the size explains that rlalloc gave them: they get their requests back.
+
+Slurm says why a job waits. For a limit, or where no node can ever hold the job, its word is enough. Where it says
+that resources or nodes are not there, the nodes are looked at: the job's request fits some that it may use, the
+decided size does not. A larger node has gone down, for example, or somebody has reserved nodes for a time that only
+the longer time limit reaches.
+"""
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from rlalloc.job import Allocation
+from rlalloc.store import Store
+from rlallocd.decisions import Snapshot
+from rlallocd.job_tag import read_tag
+from rlallocd.limits import SiteView, is_of_a_size, may_be_ours
+from rlallocd.slurm import JobRecord
+from rlallocd.transactions import Applier
+
+_log = logging.getLogger(__name__)
+
+_FOR_NODES: Final = frozenset({"Resources", "Priority", "ReqNodeNotAvail", "PartitionConfig"})
+JobKey = tuple[int, int]
+"""Id that sbatch printed, and submit second."""
+
+
+class _Sizes(NamedTuple):
+    """What a job's user submitted, and what rlalloc made of it."""
+
+    asked: Allocation
+    applied: Allocation
+
+
+class WaitsOfOurs:
+    """Looks at all pending jobs in each cycle, however long ago they were let go.
+
+    What was decided for a job is read from the store once, and a job that waits for nodes is looked at again only
+    where the nodes or reservations have changed.
+    """
+
+    def __init__(self, store: Store, applier: Applier) -> None:
+        self._store = store
+        self._applier = applier
+        self._sizes: dict[JobKey, _Sizes | None] = {}
+        self._fits: dict[JobKey, object] = {}
+
+    def forget(self, jobs: Collection[JobKey]) -> None:
+        """Read again what was decided for these jobs: there is a new decision."""
+        for key in jobs:
+            self._sizes.pop(key, None)
+            self._fits.pop(key, None)
+
+    def give_back(self, snapshot: Snapshot) -> None:
+        """Give jobs their requests back that wait by our doing. Raises SlurmError, StoreError."""
+        waiting = self._waiting(snapshot.jobs)
+        self._read_sizes(waiting)
+        found = dict(self._by_our_doing(waiting, snapshot.site))
+        if not found:
+            return
+        histories = self._store.histories(found)
+        self._applier.take_back_all([(key[0], histories[key], found[key]) for key in found if key in histories])
+        self.forget(found)
+
+    def _waiting(self, jobs: Sequence[JobRecord]) -> dict[JobKey, JobRecord]:
+        unfinished = self._applier.open_jobs
+        return {
+            (job.job_id, job.submitted_s): job
+            for job in jobs
+            if job.pending
+            and (job.reason in _FOR_NODES or is_of_a_size(job.reason))
+            and job.job_id == job.base_id
+            and job.job_id not in unfinished
+            and read_tag(job.admin_comment) is not None
+        }
+
+    def _read_sizes(self, waiting: Mapping[JobKey, JobRecord]) -> None:
+        self._sizes = {key: self._sizes[key] for key in waiting if key in self._sizes}
+        self._fits = {key: self._fits[key] for key in waiting if key in self._fits}
+        new = [key for key in waiting if key not in self._sizes]
+        if not new:
+            return
+        self._sizes |= dict.fromkeys(new)
+        for job in self._store.sizes.of([job_id for job_id, _ in new]):
+            key = job.job_id, int(job.submitted_s)
+            if key in waiting and job.applied is not None and job.applied != job.asked:
+                self._sizes[key] = _Sizes(job.asked, job.applied)
+
+    def _by_our_doing(self, waiting: Mapping[JobKey, JobRecord], site: SiteView) -> Iterator[tuple[JobKey, str]]:
+        for key, job in waiting.items():
+            sizes = self._sizes[key]
+            if sizes is None:
+                continue
+            if may_be_ours(job.reason, *sizes):
+                yield key, f"it waits for {job.reason}"
+            elif job.reason in _FOR_NODES and (why := self._why_no_nodes(key, job, sizes, site)):
+                yield key, f"it waits for {job.reason}: {why}, and there are for its request"
+
+    def _why_no_nodes(self, key: JobKey, job: JobRecord, sizes: _Sizes, site: SiteView) -> str:
+        """Why no nodes hold the decided size though some hold the request; an empty string otherwise."""
+        open_nodes = site.open_nodes
+        seen = open_nodes.state_for(sizes.asked), open_nodes.state_for(sizes.applied)
+        if self._fits.get(key) == seen:
+            return ""
+        why = open_nodes.why_not(job, sizes.applied)
+        if why and not open_nodes.why_not(job, sizes.asked):
+            return why
+        self._fits[key] = seen
+        return ""
