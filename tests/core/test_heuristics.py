@@ -241,8 +241,11 @@ def test_afs_l_leaves_the_smaller_sum_of_both_completion_times(
     to_a = end_a_with_more + end_a_with_more + (work_b - now_b * end_a_with_more) / more_b
     to_b = work_a / now_a + work_b / more_b
     assume(abs(to_a - to_b) > 1e-9 * to_a)
-    first = sharing._first_of_two(0, 1, [work_a, work_b], [(gpus_a,), (gpus_b,)], [0, 0])
-    assert first == (0 if to_a < to_b else 1)
+    one, two = (
+        sharing._Claim(sharing._steps_of((count,))[1], work_s)
+        for count, work_s in ((gpus_a, work_a), (gpus_b, work_b))
+    )
+    assert sharing._first_of_two(one, two) is (one if to_a < to_b else two)
 
 
 def test_efficiency_threshold() -> None:

@@ -3,6 +3,7 @@
 import functools
 import math
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -61,21 +62,28 @@ def afs_l(job: JobView, view: ClusterView) -> Shares:
     brings). As with ``marginal_gain`` running jobs keep what they have, and the others' scaling is the prior's; a
     step goes on to the next workable count.
     """
-    works_s, ladders = claims(job, view)
-    steps = [-1] * len(ladders)
-    left, open_ = shared_gpus(view), list(range(len(ladders)))
-    while True:
-        open_ = [number for number in open_ if _next_step(ladders[number], steps[number]) <= left]
+    mine, theirs = _steps_of(job.bounds.gpu_counts), _steps_of(_powers_of_two(int(view.totals[0])))
+    work_s, works_s = _work_s(job), _shortest_first_s(view)
+    # Of two with equally many GPUs the shorter goes first, so the others take each step in this order: so many have.
+    taken = [len(works_s)] + [0] * len(theirs)
+    left, steps = shared_gpus(view), 0
+    while steps < len(job.bounds.gpu_counts):
+        claims = [_Claim(mine[steps], work_s)]
+        claims += [
+            _Claim(step, works_s[done])
+            for step, (came, done) in zip(theirs, pairwise(taken), strict=True)
+            if done < came
+        ]
+        open_ = [claim for claim in claims if claim.step.gpus <= left]
         if not open_:
             break
-        top = open_[0]
-        for number in open_[1:]:
-            top = _first_of_two(top, number, works_s, ladders, steps)
-        left -= _next_step(ladders[top], steps[top])
-        steps[top] += 1
-        if top == 0 and steps[0] + 1 == len(ladders[0]):
-            break  # only this job's size is asked for, and it has all that it may get
-    return at_most(ladders[0][max(0, steps[0])], job)
+        top = functools.reduce(_first_of_two, open_)
+        left -= top.step.gpus
+        if top is claims[0]:
+            steps += 1
+        else:
+            taken[top.step.number + 1] += 1
+    return at_most(job.bounds.gpu_counts[max(0, steps - 1)], job)
 
 
 def shared_gpus(view: ClusterView) -> float:
@@ -84,16 +92,16 @@ def shared_gpus(view: ClusterView) -> float:
     return max(float(view.free[:, 0].sum()), float(view.totals[0]) * waiting / (waiting + len(view.releases)))
 
 
-def claims(job: JobView, view: ClusterView) -> tuple[list[float], list[tuple[int, ...]]]:
-    """Works [s on one GPU] and workable counts of all that wait, this job first; those of others: powers of two."""
-    works_s = [_work_s(job), *_works_ahead_s(view)]
-    return works_s, [job.bounds.gpu_counts] + [_powers_of_two(int(view.totals[0]))] * len(view.queued)
-
-
 @functools.lru_cache(maxsize=8)
 def _works_ahead_s(view: ClusterView) -> tuple[float, ...]:
     """Works [s on one GPU] of those that wait ahead. Kept: all new jobs of a cycle see the same."""
     return tuple(run_s * _speed(max(1, int(gpus))) for gpus, run_s in view.queued.tolist())
+
+
+@functools.lru_cache(maxsize=8)
+def _shortest_first_s(view: ClusterView) -> tuple[float, ...]:
+    """Likewise, ascending."""
+    return tuple(sorted(_works_ahead_s(view)))
 
 
 def _work_s(job: JobView) -> float:
@@ -151,33 +159,44 @@ def _steps_ahead(view: ClusterView) -> _StepsAhead:
     return _StepsAhead(view)
 
 
-def _first_of_two(one: int, two: int, works_s: list[float], ladders: list[tuple[int, ...]], steps: list[int]) -> int:
-    if steps[one] < 0 and steps[two] < 0:
-        return one if works_s[one] <= works_s[two] else two
+class _Step(NamedTuple):
+    """The step that comes after ``number`` steps up a ladder of workable counts: ``gpus`` more.
+
+    There are none at its end, and where more GPUs are slower: infinite. ``speed`` is that of now, or at the first
+    step. The gains are those of one GPU more, of the longer and of the shorter job of two.
+    """
+
+    number: int
+    gpus: float
+    speed: float
+    gain_if_longer: float
+    gain_if_shorter: float
+
+
+@functools.lru_cache(maxsize=4096)
+def _steps_of(ladder: tuple[int, ...]) -> tuple[_Step, ...]:
+    steps = [_Step(0, ladder[0], _speed(ladder[0]), 1.0, math.inf)]
+    for number, (now, then) in enumerate(pairwise((*ladder, 0)), 1):
+        speed, more = _speed(now), _speed(now + 1)
+        gpus = then - now if then and _speed(then) > speed else math.inf
+        steps.append(_Step(number, gpus, speed, 1.0 - speed / more, more / speed - 1.0))
+    return tuple(steps)
+
+
+class _Claim(NamedTuple):
+    """A job that claims its next step, and its work [s on one GPU]."""
+
+    step: _Step
+    work_s: float
+
+
+def _first_of_two(one: _Claim, two: _Claim) -> _Claim:
+    if one.step.number == two.step.number == 0:
+        return one if one.work_s <= two.work_s else two
     shorter, longer = one, two
-    if _length_s(works_s[one], ladders[one], steps[one]) > _length_s(works_s[two], ladders[two], steps[two]):
+    if one.work_s / one.step.speed > two.work_s / two.step.speed:
         shorter, longer = two, one
-    if steps[shorter] < 0:
-        return shorter  # its gain is without bound
-    shorter_gpus = ladders[shorter][steps[shorter]]
-    longer_gpus = ladders[longer][steps[longer]] if steps[longer] >= 0 else 0
-    gain_of_longer = 1.0 - (_speed(longer_gpus) if longer_gpus else 0.0) / _speed(longer_gpus + 1)
-    gain_of_shorter = _speed(shorter_gpus + 1) / _speed(shorter_gpus) - 1.0
-    return longer if gain_of_longer > gain_of_shorter else shorter
-
-
-def _length_s(work_s: float, ladder: tuple[int, ...], step: int) -> float:
-    return work_s / _speed(ladder[max(0, step)])
-
-
-def _next_step(ladder: tuple[int, ...], step: int) -> float:
-    """GPUs to the next workable count; infinite at the end, and where more GPUs are slower."""
-    if step + 1 >= len(ladder):
-        return math.inf
-    if step < 0:
-        return ladder[0]
-    now, then = ladder[step], ladder[step + 1]
-    return then - now if _speed(then) > _speed(now) else math.inf
+    return longer if longer.step.gain_if_longer > shorter.step.gain_if_shorter else shorter
 
 
 def _powers_of_two(most: int) -> tuple[int, ...]:
