@@ -91,11 +91,11 @@ def _answered_by_engine(simulator: Simulator, answers: Numbers, report: Callable
 
 def sizes_now(simulator: Simulator, numbers: Numbers | list[int] | slice = slice(None)) -> Numbers:
     """Return what each of these jobs requests or holds now, shape (jobs, 7), columns SIZE_FIELDS."""
-    sizes, jobs = simulator.world.sizes[numbers], simulator.world.jobs
+    sizes, jobs = simulator.world.sizes, simulator.world.jobs
     patience_s = jobs["patience_s"][numbers]
     patience_s = np.where(np.isfinite(patience_s), patience_s, 0.0)
-    columns = [sizes[name] for name in SIZE_FIELDS[:-2]]
-    return np.stack([*columns, jobs["added_nice"][numbers], patience_s], axis=1).astype(np.int64)
+    columns = [sizes[name][numbers] for name in SIZE_FIELDS[:-2]]
+    return np.array([*columns, jobs["added_nice"][numbers], patience_s]).T.astype(np.int64)
 
 
 def _decide(simulator: Simulator, number: int, submitted: SubmittedJob, policy: Heuristic) -> bool:
