@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.systemd import debian_slurm
 from tests.systemd.systemd_container import Container
 from tests.systemd.test_rlalloc_under_systemd import INTERCEPTS, MOLDABLE
+from tests.systemd.week_site import READS_METRICS
 
 pytestmark = pytest.mark.systemd
 
@@ -170,6 +172,22 @@ def test_users_have_their_own_jobs_left_alone(site: Container) -> None:
     site.run("scontrol", "release", str(job))
     query = ("sacct", "-n", "-X", "-P", "-o", "State,AllocTRES", "-j", str(job))
     assert "gres/gpu=4" in debian_slurm.wait_for(site, *query, expect="gres/gpu")
+
+
+def test_rlallocd_serves_what_doctor_finds(site: Container) -> None:
+    """As its own user, in its sandbox: a timer that does not run, and a wake file that slurmctld cannot write."""
+    site.run("systemctl", "stop", "rlalloc-train.timer")
+    site.run("chown", "root:root", "/run/rlalloc/wake")
+    site.run("systemctl", "reload", "rlallocd")
+    metrics = ("python3", "-c", READS_METRICS)
+    debian_slurm.wait_for(site, *metrics, expect='rlallocd_check_level{check="wake file"} 2.0')
+    served = dict(re.findall(r'^rlallocd_check_level{check="(.*)"} (.*)$', site.run(*metrics).stdout, re.MULTILINE))
+    by_itself = ("heartbeat", "rlallocd", "rlalloc-agent")  # these have metrics of their own
+    told = {what: level for what, (level, _) in findings(site).items() if what not in by_itself}
+    assert {what: ("OK", "WARN", "FAIL")[int(float(level))] for what, level in served.items()} == told
+    assert served["timer"] == "1.0"
+    site.run("systemd-tmpfiles", "--create")
+    assert findings(site)["wake file"][0] == "OK"
 
 
 def test_each_node_is_tested_for_the_task_prolog(site: Container) -> None:

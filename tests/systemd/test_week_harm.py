@@ -75,11 +75,12 @@ def test_cpus_and_memory_are_within_what_users_and_site_allow() -> None:
     before = BEFORE._replace(kind=KIND["many-cpus"], job_id="4", tres=asked)
     roomy = BEFORE._replace(kind=KIND["roomy"], job_id="5", tres={"gres/gpu": "2", "cpu": "12", "mem": "40G"})
 
-    def told(each: Ended, **tres: str) -> str:
+    def told(each: Ended, *, resizing: bool = True, **tres: str) -> str:
         changed = each._replace(tres={**each.tres, **tres})
-        return "; ".join(harmed(cast(Container, Seen([changed])), [changed], [before, roomy], resizing=True))
+        return "; ".join(harmed(cast(Container, Seen([changed])), [changed], [before, roomy], resizing=resizing))
 
     assert told(before, cpu="8") == told(roomy, cpu="2", mem="4G") == told(roomy, cpu="7", mem="5000M") == ""
+    assert "held 8 CPUs with 1 GPUs" in told(before, resizing=False, cpu="8")
     assert "held 7 CPUs with 1 GPUs" in told(before, cpu="7")
     assert "held 3072 MiB" in told(before, mem="3G")
     assert "held 1 CPUs" in told(roomy, cpu="1")

@@ -72,7 +72,7 @@ def _of_job(each: Ended, before: Ended, *, resizing: bool) -> Iterator[str]:
     if each.gpus not in allowed:
         yield f"ran with {each.gpus} GPUs, allowed are {sorted(allowed)}"
         return
-    yield from _of_shares(each, before)
+    yield from _of_shares(each, before, trimming=resizing)
     if each.gpus == kind.request:
         if each.limit_min != before.limit_min:
             yield f"had a limit of {each.limit_min} minutes, without rlalloc {before.limit_min}"
@@ -80,8 +80,8 @@ def _of_job(each: Ended, before: Ended, *, resizing: bool) -> Iterator[str]:
         yield f"had a limit of {each.limit_min} minutes, less than {before.limit_min}, on fewer GPUs"
 
 
-def _of_shares(each: Ended, before: Ended) -> Iterator[str]:
-    """Its CPUs and its memory: as many a GPU as its user asked for, or as few as its user allows."""
+def _of_shares(each: Ended, before: Ended, *, trimming: bool) -> Iterator[str]:
+    """Its CPUs and its memory: as many a GPU as its user asked for, or, if trimmed, as few as its user allows."""
     kind = each.kind
     others = [
         {name: amount for name, amount in held.items() if name not in ("cpu", "mem", "billing")}
@@ -96,8 +96,8 @@ def _of_shares(each: Ended, before: Ended) -> Iterator[str]:
         return
     held = each.gpus / kind.request
     for name, amount, asked, least in (
-        ("CPUs", each.cpus, kind.asked_cpus, kind.least_cpus_per_gpu * each.gpus),
-        ("MiB", each.mem_mib, kind.asked_mib, 1024 * kind.least_gib_per_gpu * each.gpus),
+        ("CPUs", each.cpus, kind.asked_cpus, kind.least_cpus_per_gpu * each.gpus * trimming),
+        ("MiB", each.mem_mib, kind.asked_mib, 1024 * kind.least_gib_per_gpu * each.gpus * trimming),
     ):
         if not (least or asked * held) <= amount <= asked * held:
             yield f"held {amount} {name} with {each.gpus} GPUs; its user asked for {asked} with {kind.request}"

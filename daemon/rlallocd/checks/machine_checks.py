@@ -149,7 +149,8 @@ def agent_findings(answer: AgentState | str, unit: UnitState | None) -> list[Fin
         if unit is not None and unit.runs and unit.up_s is not None and unit.up_s < _STARTING_S:
             return [warning("rlalloc-agent", f"started {unit.up_s:.0f} s ago, does not answer yet", _LATER)]
         since = f" (not running since {unit.since})" if unit is not None and not unit.runs and unit.since else ""
-        return [failure("rlalloc-agent", f"{answer}{since}", "systemctl status rlalloc-agent")]
+        said = answer.partition("; see systemctl")[0]
+        return [failure("rlalloc-agent", f"{said}{since}", "systemctl status rlalloc-agent")]
     served = f"serves {answer.policy_version} for {duration(time.time() - answer.started_s)}"
     if answer.problem:
         return [warning("rlalloc-agent", f"{served}; {answer.problem}", "rlalloc policy list")]

@@ -24,14 +24,20 @@ def installation_findings(path: Path, config: Config, commands: Commands, user: 
     ``user`` is that of rlallocd.
     """
     site, of_slurm = site_findings(config, commands, user)
-    conf = Path(site.slurm_conf if site is not None and site.slurm_conf else "/etc/slurm/slurm.conf")
-    booted_s = site.booted_s if site is not None else 0.0
     return [
         *file_findings(path, config),
         *of_slurm,
-        *plugin_findings(booted_s, _module_beside(conf), conf.with_name("job_submit.lua")),
-        *(wake_findings(config, site.slurm_user) if site is not None else ()),
+        *(_called_findings(config, site) if site is not None else ()),
         *store_findings(config, (user, _TRAINER)),
+    ]
+
+
+def _called_findings(config: Config, site: SiteSettings) -> list[Finding]:
+    """Whether slurmctld calls the plugin, and the plugin reaches rlallocd."""
+    conf = Path(site.slurm_conf or "/etc/slurm/slurm.conf")
+    return [
+        *plugin_findings(site.booted_s, _module_beside(conf), conf.with_name("job_submit.lua")),
+        *wake_findings(config, site.slurm_user),
     ]
 
 
