@@ -121,7 +121,8 @@ class Week:
     def metrics(self) -> dict[str, float]:
         """The daemon's metrics, by name with labels."""
         text = self.container.run("python3", "-c", READS_METRICS).stdout
-        return {name: float(value) for name, value in re.findall(r"^(rlalloc\w+(?:{.*})?) (\S+)$", text, re.MULTILINE)}
+        samples = re.findall(r"^(rlalloc\w+(?:{.*})?) (\S+)$", text, re.MULTILINE)
+        return {name: float(value) for name, value in samples}
 
     def metrics_of_now(self) -> dict[str, float]:
         """The same once the daemon has done its checks again, as it does after a reload."""
