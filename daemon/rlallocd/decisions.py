@@ -31,6 +31,7 @@ from rlallocd.job_plans import gpu_memory_gib, plan_of_job
 from rlallocd.known_run_times import LIMITS_ONLY, KnownRunTimes
 from rlallocd.known_usage import Usage, no_usage
 from rlallocd.limits import SiteView, obstacle, shares_towards_request
+from rlallocd.node_sets import open_to
 from rlallocd.request_sizes import FORMS_SKIPPED, Skipped, check_form, size_of, size_on
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
 from rlallocd.unchecked_nodes import NodesToAvoid, require_checked
@@ -79,6 +80,11 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
             granted=self.granted,
         )
 
+    @cached_property
+    def awaited(self) -> tuple[NodeRecord, ...]:
+        """Its nodes of which slurmctld, just started, does not know the state yet."""
+        return tuple(node for node in self.nodes if node.awaited)
+
     def views(self, config: Config) -> ClusterViews:
         """New views of its partitions, with all that is known of the jobs."""
         return ClusterViews(
@@ -108,13 +114,16 @@ def decide(
 ) -> tuple[tuple[Candidate, Decision], ...]:
     """One decision for each candidate: an allocation, or the reason why the job is left as submitted.
 
-    There is none yet for a job whose partition has no usable node, as long as it can wait for one.
+    There is none yet for a job whose partition has no usable node, or whose nodes have not all reported since
+    slurmctld has started, as long as it can wait for them.
     ``progress`` is called for each job, before and after the agent is asked.
     """
     views = snapshot.views(config)
     questions: list[Question] = []
     decisions: list[tuple[Candidate, Decision]] = []
     for candidate in candidates:
+        if _may_wait(candidate, snapshot) and open_to(candidate.job, snapshot.awaited):
+            continue  # the nodes that have reported so far are not all that it may get
         try:
             questions.append(_question(candidate, views, snapshot, config))
         except Skipped as err:

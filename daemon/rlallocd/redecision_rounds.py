@@ -47,11 +47,14 @@ class RedecisionRounds:
         """Decisions for pending jobs that another size serves better, once resources were freed.
 
         They are freed when a job ends or a node comes back between two snapshots; without that a round is due after
-        ``redecision.every_s``. Without the agent all jobs keep their sizes. Raises StoreError.
+        ``redecision.every_s``. Without the agent, and until all nodes have reported to a slurmctld that has just
+        started, all jobs keep their sizes. Raises StoreError.
         """
         section = config.redecision
         freed = self._resources_freed(snapshot)
         if not section.max_updates or not (freed or self._last_round.passed(section.every_s)):
+            return ()
+        if snapshot.awaited:  # sizes would be chosen for the nodes that have reported first
             return ()
         self._last_round.restart()
         pending = find_redecision_candidates(snapshot.jobs, config, snapshot.taken_s)

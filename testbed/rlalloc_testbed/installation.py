@@ -81,6 +81,16 @@ class Installation:
         """Send a signal to a program."""
         self.processes[program].send_signal(number)
 
+    def read_again(self) -> None:
+        """Have rlallocd read its configuration again, and all of slurmctld's limits and reservations."""
+        before = self.log("rlallocd").count("configuration reloaded")
+        self.send("rlallocd", signal.SIGHUP)
+        wait_until(
+            lambda: self.log("rlallocd").count("configuration reloaded") > before,
+            what="rlallocd has read its configuration again",
+            timeout_s=60,
+        )
+
     def stop(self, program: str, number: signal.Signals = signal.SIGTERM) -> int:
         """End a program and return its exit status."""
         process = self.processes.pop(program)

@@ -1,6 +1,7 @@
 """A site with nodes of two kinds that enforces no limits: what rlalloc gives to a job can start where it may run."""
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -34,6 +35,8 @@ def mixed() -> Iterator[Installation]:
         ("gpus=8-16", ("-N4", "--gpus-per-node=v100:4", "-c8", "--mem=8G")),
         ("gpus=1-4 mem-per-gpu=40G-80G", ("-N1", "--gpus-per-node=2", "-C", "feat", "-c8", "--mem=80G")),
         ("gpus=1-8", ("-N2", "--gpus-per-node=4", "-x", "n[1-3]", "-c8", "--mem=8G")),
+        ("gpus=4-8", ("-N2", "--gpus-per-node=4", "-w", "n[2-3]", "-c8", "--mem=8G")),
+        ("gpus=8", ("-N1", "--gpus-per-node=4", "-w", "n2", "-c8", "--mem=8G")),
     ],
 )
 def test_no_job_gets_a_size_that_no_node_for_it_has(
@@ -58,6 +61,7 @@ def idle(mixed: Installation) -> Iterator[Installation]:
     yield mixed
     site = mixed.site
     site.run(["scancel", "--user", USER])
+    site.kill("n1", signal.SIGCONT)
     site.try_run(["scontrol", "delete", "ReservationName=closed"])
     site.run(["scontrol", "update", "PartitionName=gpu", "Nodes=n[1-5]"])
     site.try_run(["scontrol", "update", "NodeName=n1", "State=RESUME"])
@@ -87,6 +91,34 @@ def assert_runs_as_submitted(mixed: Installation, job_id: int, tres: str, why: s
     assert entry is not None
     assert entry.state == "restored"
     assert why in entry.detail
+
+
+def test_no_job_gets_a_size_that_only_a_reserved_node_has(idle: Installation) -> None:
+    reserved = ("ReservationName=closed", "StartTime=now", "Duration=60", "Nodes=n1", "Users=root")
+    idle.site.run(["scontrol", "create", "reservation", *reserved])
+    idle.read_again()
+    job_id = idle.submit(LLM.format(words="gpus=4-8"), "-N1", "--gpus-per-node=4", "-c8", "--mem=8G")
+    assert idle.decision(job_id).reason == "" or "nobody has reserved" in idle.decision(job_id).reason
+    idle.site.wait_for_states([job_id], ENDED)
+
+
+def test_a_job_waits_for_the_nodes_that_report_last_to_a_slurmctld_just_started(idle: Installation) -> None:
+    """Its range and its nodes would be those of the others, and one that asks for more would be declined for good."""
+    site = idle.site
+    idle.write_config(grace_s=120)
+    idle.stop("rlallocd")  # it knows the nodes from before
+    site.kill("n1", signal.SIGSTOP)
+    site.restart_daemon("slurmctld")
+    idle.start("rlallocd")
+    waits = idle.submit(LLM.format(words="gpus=8"), "-N1", "--gpus-per-node=4", "-c8", "--mem=8G")
+    other = idle.submit(LLM.format(words="gpus=2"), "-N1", "--gpus-per-node=v100:4", "-c8", "--mem=8G")
+    begun(idle, other, gpus=2)
+    assert not idle.explain(waits)
+    site.kill("n1", signal.SIGCONT)
+    begun(idle, waits, gpus=8)
+    site.wait_for_states([waits, other], ENDED)
+    idle.write_config(grace_s=8)
+    idle.read_again()
 
 
 def test_requests_come_back_where_the_larger_node_is_lost(idle: Installation) -> None:

@@ -16,7 +16,7 @@ from rlallocd.slurm.json_reader import JsonReader, job_record
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_records import Reader
 from rlallocd.slurm.squeue_reader import SqueueReader
-from rlallocd.slurm.states import is_usable, job_state
+from rlallocd.slurm.states import is_awaited, is_usable, job_state
 
 
 class Prints(Commands):
@@ -59,6 +59,19 @@ class TestStates:
     )
     def test_nodes_that_do_not(self, words: list[str]) -> None:
         assert not is_usable(words)
+
+    @pytest.mark.parametrize(
+        ("words", "awaited"),
+        [
+            (["unknown"], True),
+            (["UNKNOWN", "NOT_RESPONDING"], False),  # slurmctld has asked in vain
+            (["UNKNOWN", "DRAIN"], False),
+            (["IDLE"], False),
+            (["IDLE", "NOT_RESPONDING"], False),
+        ],
+    )
+    def test_nodes_that_have_not_reported_yet(self, words: list[str], *, awaited: bool) -> None:
+        assert is_awaited(words) == awaited
 
 
 class TestTres:

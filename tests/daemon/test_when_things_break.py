@@ -13,7 +13,7 @@ import pytest
 from rlalloc.store import Application, Decision, Store
 from rlalloc.store.journal_seal import JournalKey
 from rlalloc.user_messages import SOCKET_FILE, AskSettings, Settings, ask_daemon
-from rlalloc_testbed import Installation, install, start_site
+from rlalloc_testbed import USER, Installation, install, start_site
 from rlalloc_testbed.installation import PROGRAMS
 from rlallocd.intercept import WAKE_FILE
 from rlallocd.request_sizes import size_of
@@ -78,6 +78,31 @@ def test_a_daemon_started_again_decides_what_still_waits(rlalloc: Installation) 
     rlalloc.start("rlallocd")
     assert rlalloc.decision(job_id).reason == ""
     rlalloc.site.wait_for_states([job_id], ENDED)
+
+
+def test_a_job_whose_grace_ends_in_an_outage_keeps_its_age(rlalloc: Installation) -> None:
+    """Begun once more, it would lose the age in its priority; the job beside it is of that size and none of ours."""
+    rlalloc.stop("rlallocd", signal.SIGKILL)
+    site, sleeps = rlalloc.site, "#!/bin/sh\nexec sleep 600\n"
+    busy = site.sbatch(sleeps, user=USER, options=["-N2", "--exclusive", "--mem=1G", "--time=10"])
+    site.wait_for_states([busy], {"RUNNING"})
+    job_id = rlalloc.submit(MOLDABLE)
+    same = ["--nodes=1", "--gpus-per-node=4", "--ntasks-per-node=1", "--cpus-per-task=32", "--mem=200G", "--time=10"]
+    control = site.sbatch(sleeps, user=USER, options=same)
+
+    def lead() -> int:
+        queue = site.run(["squeue", "--noheader", f"--jobs={job_id},{control}", "--Format=JobID:20,PriorityLong:20"])
+        priorities = dict(line.split() for line in queue.splitlines())
+        return int(priorities[str(job_id)]) - int(priorities[str(control)])
+
+    waits = {"Resources", "Priority"}
+    wait_until(lambda: {rlalloc.job(each)["Reason"] for each in (job_id, control)} <= waits, what="its grace is over")
+    since, ahead = rlalloc.job(job_id)["AccrueTime"], lead()
+    rlalloc.start("rlallocd")
+    assert rlalloc.decision(job_id).skip_code == "late"
+    assert rlalloc.decision(rlalloc.submit(MOLDABLE)).reason == ""  # after more cycles
+    assert rlalloc.job(job_id)["AccrueTime"] == since
+    assert lead() >= ahead - 1
 
 
 @pytest.mark.parametrize("mode", ["off", "shadow"])

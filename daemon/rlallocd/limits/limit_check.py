@@ -65,6 +65,8 @@ def _obstacles(job: JobRecord, change: Change, site: SiteView, wait_s: float) ->
         yield "the site's limits could not be read"
         return
     yield from site.node_sets.unfit(job, change.allocation)
+    if (why := site.open_nodes.why_not(job, change.allocation)) and not site.open_nodes.why_not(job, change.request):
+        yield f"{why} that nobody has reserved meanwhile"
     for name in job.partition.split(","):
         partition = site.partitions.get(name)
         if partition is None:

@@ -1,7 +1,6 @@
 """A site that enforces limits, with rlalloc on it."""
 
 import os
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -41,13 +40,7 @@ class LimitedSite:
 
     def reload(self) -> None:
         """Let the daemon read all limits anew."""
-        before = self.rlalloc.log("rlallocd").count("configuration reloaded")
-        self.rlalloc.send("rlallocd", signal.SIGHUP)
-        wait_until(
-            lambda: self.rlalloc.log("rlallocd").count("configuration reloaded") > before,
-            what="rlallocd has read its configuration again",
-            timeout_s=60,
-        )
+        self.rlalloc.read_again()
 
     def allocated(self, job_id: int) -> dict[str, int]:
         """What a job has or had, by TRES."""
