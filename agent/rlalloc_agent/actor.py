@@ -21,6 +21,7 @@ from rlalloc.errors import PolicyError
 from rlalloc.job import SHARES
 from rlalloc.policies import ACTOR_FILE, Manifest, verify
 from rlalloc.policy_inputs import DEFAULT_INPUTS, PolicyInputs
+from rlalloc.shared_files import read_regular_file
 from rlalloc_agent.tanh_gaussian import TanhGaussian, layers
 
 HIDDEN: Final = (128, 128)
@@ -92,7 +93,7 @@ def load_actor(folder: Path) -> tuple[Actor, Manifest]:
     manifest = verify(folder)
     if ACTOR_FILE not in manifest.files:
         raise PolicyError(f"{folder} names no {ACTOR_FILE}: promote another version")
-    return actor_from_bytes((folder / ACTOR_FILE).read_bytes(), manifest.hidden, manifest.inputs), manifest
+    return actor_from_bytes(read_regular_file(folder / ACTOR_FILE), manifest.hidden, manifest.inputs), manifest
 
 
 def _heuristic(observations: Tensor) -> tuple[Tensor, Tensor]:

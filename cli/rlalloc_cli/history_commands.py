@@ -1,7 +1,7 @@
 """``rlalloc history``: the jobs of the site that have ended."""
 
 import time
-from contextlib import closing
+from contextlib import closing, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -11,6 +11,7 @@ import typer
 from rlalloc.config import DEFAULT_PATH, Config, load_config
 from rlalloc.errors import ConfigError, RlallocError
 from rlalloc.history import LogFormat
+from rlalloc.history.log_import import opened
 from rlalloc.store import Store
 from rlalloc_cli.history_evaluate import history_evaluate
 from rlalloc_cli.terminal import CONSOLE, complain, fail
@@ -58,10 +59,13 @@ def history_import(
     if since_s is not None and since_s >= until_s:
         fail("--starttime must lie before --endtime, and not in the future", code=2)
     try:
-        with importing(loaded, pseudonymize=pseudonymize or loaded.history.pseudonymize) as (store, importer):
+        with (
+            opened(file) if file is not None else nullcontext() as log,
+            importing(loaded, pseudonymize=pseudonymize or loaded.history.pseudonymize) as (store, importer),
+        ):
             try:
-                if file is not None:
-                    import_file(importer, file, log_format)
+                if log is not None:
+                    import_file(importer, log, log_format)
                 else:
                     import_live(importer, store, loaded, since_s, until_s)
             except KeyboardInterrupt:

@@ -1,10 +1,11 @@
 """``rlalloc history import``: past jobs into the store, from a file or from sacct itself."""
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from rich.console import Console
 from rich.progress import (
@@ -22,7 +23,9 @@ from rlalloc.config import Config
 from rlalloc.errors import HistoryError
 from rlalloc.history import Imported, Importer, LogFormat, Pseudonyms
 from rlalloc.history.as_requested import as_requested
+from rlalloc.run_as_owner import become_owner_of
 from rlalloc.store import Store
+from rlalloc.store.database import file_of
 from rlallocd.slurm import Commands, ended_jobs, in_spans
 
 _DAY_S: Final = 86400.0
@@ -34,7 +37,12 @@ _SACCT_TIMEOUT_S: Final = 300.0
 
 @contextmanager
 def importing(config: Config, *, pseudonymize: bool) -> Iterator[tuple[Store, Importer]]:
-    """The store, and what adds past jobs to it. Raises StoreError, HistoryError."""
+    """The store, and what adds past jobs to it. Raises StoreError, HistoryError.
+
+    Root works as the owner of the store's directory from then on.
+    """
+    if (file := file_of(config.store.url)) is not None:
+        become_owner_of(file.parent)
     disguise = Pseudonyms(config.history.key_file).of if pseudonymize else lambda job: job
     kept_from_s = time.time() - config.store.keep_history_days * _DAY_S
     with closing(Store(config.store.url)) as store:
@@ -47,16 +55,13 @@ def importing(config: Config, *, pseudonymize: bool) -> Iterator[tuple[Store, Im
         yield store, importer
 
 
-def import_file(importer: Importer, path: Path, log_format: LogFormat) -> None:
-    """Add a file's jobs. Raises HistoryError, StoreError."""
-    try:
-        size = path.stat().st_size
-    except OSError as err:
-        raise HistoryError(f"{path}: {err.strerror}; name a file that sacct wrote, or an SWF log") from err
+def import_file(importer: Importer, file: BinaryIO, log_format: LogFormat) -> None:
+    """Add an open file's jobs. Raises HistoryError, StoreError."""
+    path = Path(file.name)
     with _bar(importer.done) as bar:
-        task = bar.add_task(path.name, total=size)
+        task = bar.add_task(path.name, total=os.fstat(file.fileno()).st_size)
         try:
-            importer.add_file(path, log_format, lambda position: bar.update(task, completed=position))
+            importer.add_file(file, log_format, lambda position: bar.update(task, completed=position))
         except HistoryError as err:
             raise HistoryError(f"{path}: {err}") from err
 

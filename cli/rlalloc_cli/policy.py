@@ -11,7 +11,8 @@ from rlalloc.config import DEFAULT_PATH, load_config
 from rlalloc.errors import ConfigError, PolicyError
 from rlalloc.local_times import local_time
 from rlalloc.policies import SHIPPED_NAME, PolicyStore, Promotion, verify
-from rlalloc_cli.terminal import CONSOLE, fail, login_name
+from rlalloc.run_as_owner import login_name, run_as_owner_of
+from rlalloc_cli.terminal import CONSOLE, fail
 
 ConfigOption = Annotated[Path, typer.Option("--config", envvar="RLALLOC_CONFIG", help="The configuration file.")]
 ReasonOption = Annotated[str, typer.Option(help="Why, for whoever reads `rlalloc policy list` later.")]
@@ -51,10 +52,13 @@ def policy_promote(
     reason: ReasonOption = "",
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
-    """Put a version in use, newer or older than the current one. The agent loads it without a restart."""
+    """Put a version in use, newer or older than the current one. The agent loads it without a restart.
+
+    Root runs this as the owner of policy.directory.
+    """
     if force and not reason.strip():
         fail("--force needs --reason TEXT", code=2)
-    store = _store(config)
+    store = _store_to_change(config)
     try:
         refusal = None if version == SHIPPED_NAME else store.manifest(version).refusal
         if refusal is not None and not force:
@@ -71,7 +75,7 @@ def policy_promote(
 @policy_app.command("rollback")
 def policy_rollback(reason: ReasonOption = "", config: ConfigOption = DEFAULT_PATH) -> None:
     """Put the version before the current one in use again. Again goes back one more."""
-    store = _store(config)
+    store = _store_to_change(config)
     try:
         store.roll_back(by=login_name(), reason=_one_line(reason))
     except PolicyError as err:
@@ -110,6 +114,13 @@ def _tell(store: PolicyStore) -> None:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def _store_to_change(path: Path) -> PolicyStore:
+    """As ``_store``; root goes on as the owner of the policies."""
+    store = _store(path)
+    run_as_owner_of(store.directory)
+    return store
 
 
 def _store(path: Path) -> PolicyStore:

@@ -3,11 +3,15 @@
 from pathlib import Path
 
 from rlalloc.errors import ProfileError
+from rlalloc.run_as_owner import become_owner_of
 from rlalloc.speed.profile_file import SUFFIX, Profile, read_profile, write_profile
 
 
 def install(file: Path, folder: Path) -> str:
-    """Copy a profile under its own name; returns what it speaks for. Raises ProfileError."""
+    """Copy a profile under its own name; returns what it speaks for. Raises ProfileError.
+
+    Root works as the owner of the folder from then on.
+    """
     profile = read_profile(file)
     sizes = {point.size.gpus for point in profile.points if point.measured is not None}
     if len(sizes) < 2:
@@ -21,6 +25,7 @@ def install(file: Path, folder: Path) -> str:
             f"{file}: applies to no job; give jobs, or gpu_types if it was measured on GPUs, under applies_to"
         )
     target = folder / f"{profile.name}{SUFFIX}"
+    become_owner_of(folder)
     try:
         if not folder.is_dir():
             folder.mkdir(parents=True)

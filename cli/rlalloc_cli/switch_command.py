@@ -8,10 +8,10 @@ from typing import Final
 
 from rlalloc.config import load_config
 from rlalloc.errors import RlallocError
+from rlalloc.run_as_owner import login_name
 from rlalloc.site_switch import SiteSwitch, SwitchError, write_switch
 from rlalloc.user_messages import AskSwitch, DaemonAway, Done, ask_daemon
 from rlalloc_cli.own_jobs import daemon_directory, may_read
-from rlalloc_cli.terminal import login_name
 from rlallocd.daemon_state import read_daemon_state
 from rlallocd.intercept import withdraw_intercept
 

@@ -1,7 +1,5 @@
 """The terminal: one console for what was asked for, one for complaints."""
 
-import os
-import pwd
 from typing import NoReturn
 
 import typer
@@ -21,13 +19,3 @@ def fail(message: str, code: int) -> NoReturn:
     """Print a complaint and exit: 1 failed, 2 wrong use."""
     complain(message)
     raise typer.Exit(code)
-
-
-def login_name() -> str:
-    """Who sits at the keyboard: whoever became root by sudo, else the user of this process."""
-    if os.geteuid() == 0 and (name := os.environ.get("SUDO_USER")):
-        return name
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())

@@ -31,7 +31,7 @@ from rlalloc.errors import MissingInputsError, PolicyError
 from rlalloc.heuristics import BASELINE_NAME, BASELINE_OF_0_1, SERVED_HEURISTICS
 from rlalloc.observation import answer_columns
 from rlalloc.policy_inputs import PolicyInputs
-from rlalloc.shared_files import make_shared
+from rlalloc.shared_files import open_shared, read_regular_file
 
 ACTOR_FILE: Final = "actor.safetensors"
 MANIFEST_FILE: Final = "manifest.json"
@@ -40,6 +40,8 @@ SHIPPED_NAME: Final = "shipped"
 """What people call the policy that comes with rlalloc: the one in use where there is no current version."""
 LOCK_FILE: Final = ".lock"
 """A promoter holds an flock on it."""
+_LOCK_WITHIN_S: Final = 60.0
+_LOCK_AGAIN_S: Final = 0.1
 HISTORY_FILE: Final = "promotions.jsonl"
 _SCHEMA_OF_0_1: Final = 7
 _INPUTS_OF_0_1: Final = dict(
@@ -208,27 +210,30 @@ class PolicyStore:
 
     @contextmanager
     def locked(self, *, wait: bool = True) -> Iterator[bool]:
-        """Keep other processes from promoting; False if not to ``wait`` and another does. Raises PolicyError."""
+        """Keep other processes from promoting; False if not to ``wait`` and another does.
+
+        Raises PolicyError, also where another holds the lock for longer than any promotion takes.
+        """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            make_shared(self.directory / LOCK_FILE)
-            lock = os.open(self.directory / LOCK_FILE, os.O_RDONLY | os.O_CREAT, 0o644)
+            lock = open_shared(self.directory / LOCK_FILE, os.O_RDONLY)
         except OSError as err:
             raise PolicyError(f"cannot lock {self.directory}: {err.strerror}") from err
         try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
+            locked = _lock(lock, _LOCK_WITHIN_S if wait else 0.0)
+            if wait and not locked:
+                raise PolicyError(
+                    f"another process has held {self.directory / LOCK_FILE} for {_LOCK_WITHIN_S:.0f} s: "
+                    "end it (fuser -v names it), then try again"
+                )
+            yield locked
         finally:
             os.close(lock)
 
     def promotions(self) -> tuple[Promotion, ...]:
         """All changes of the policy in use, oldest first; a line that cannot be read is left out."""
         try:
-            lines = (self.directory / HISTORY_FILE).read_bytes().splitlines()
+            lines = read_regular_file(self.directory / HISTORY_FILE).splitlines()
         except FileNotFoundError:
             return ()
         except OSError as err:
@@ -288,8 +293,7 @@ class PolicyStore:
     def _noted(self, change: Promotion) -> Iterator[None]:
         """Note a change before it is made; take the note back if it cannot be made. Raises OSError."""
         path = self.directory / HISTORY_FILE
-        make_shared(path)
-        with path.open("ab") as file:
+        with os.fdopen(open_shared(path, os.O_WRONLY | os.O_APPEND), "ab") as file:
             length = file.seek(0, os.SEEK_END)
             try:
                 file.write(msgspec.json.encode(change) + b"\n")
@@ -323,11 +327,25 @@ class PolicyStore:
         return f"v{max(taken, default=0) + 1:06d}"
 
 
+def _lock(file: int, within_s: float) -> bool:
+    """Lock an open file; whether that could be had in time."""
+    until_s = time.monotonic() + within_s
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until_s:
+                return False
+            time.sleep(_LOCK_AGAIN_S)
+        else:
+            return True
+
+
 def read_manifest(folder: Path) -> Manifest:
     """Return the manifest in ``folder``. Raises PolicyError if missing or damaged."""
     path = folder / MANIFEST_FILE
     try:
-        fields = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+        fields = msgspec.json.decode(read_regular_file(path), type=dict[str, object])
         return msgspec.convert(_as_of_today(fields, folder), Manifest)
     except OSError as err:
         raise PolicyError(
@@ -351,7 +369,7 @@ def verify(folder: Path) -> Manifest:
         )
     for name, digest in manifest.files.items():
         try:
-            content = (folder / name).read_bytes()
+            content = read_regular_file(folder / name)
         except OSError as err:
             raise PolicyError(f"{folder / name} cannot be read ({err.strerror}): promote another version") from err
         if hashlib.sha256(content).hexdigest() != digest:

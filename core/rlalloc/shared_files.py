@@ -1,16 +1,22 @@
 """Files that several programs write, which run as different users of one group.
 
-Whoever comes first makes such a file, under whatever umask; the others have to be able to write it all the same.
+Whoever comes first makes such a file, under whatever umask; the others have to be able to write it all the same. And
+any of them may put a link, a pipe or another file in its place, while root or another user is about to open it.
 """
 
 import contextlib
 import errno
 import os
 import stat
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
 SHARED_MODE: Final = 0o660
+_SAFELY: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""No link is followed, and no pipe waited for."""
+_LARGEST_BYTES: Final = 1 << 28
+_MOST_LINKS: Final = 40
 
 
 def make_shared(path: Path) -> None:
@@ -33,6 +39,23 @@ def make_shared(path: Path) -> None:
         os.close(file)
 
 
+def open_shared(path: Path, flags: int) -> int:
+    """Open a file that several users write, made if it is missing (``make_shared``); the caller closes it.
+
+    Raises OSError, also where somebody has put a link, a pipe or a file with another name in its place.
+    """
+    make_shared(path)
+    try:
+        file = os.open(path, flags | _SAFELY)
+    except FileNotFoundError:  # in a directory that nobody shares
+        file = os.open(path, flags | os.O_CREAT | os.O_EXCL | _SAFELY, 0o644)
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        os.close(file)
+        raise OSError(errno.EINVAL, "not a regular file of one name", str(path))
+    return file
+
+
 def replace_file(path: Path, content: bytes, mode: int) -> None:
     """Write a file anew, whole or not at all; nothing that somebody else put there is written to. Raises OSError.
 
@@ -47,17 +70,21 @@ def replace_file(path: Path, content: bytes, mode: int) -> None:
     aside.replace(path)
 
 
-def read_regular_file(path: Path, *, private: bool = False) -> bytes:
+def read_regular_file(path: Path, *, private: bool = False, follow: bool = False) -> bytes:
     """What is in a file in a folder that others may write in. Raises OSError, also for a link or a pipe.
 
-    With ``private`` also for a file of another user, and for one that others may read or write.
+    With ``private`` also for a file of another user, and for one that others may read or write. ``follow`` allows
+    links, for files that a person names.
     """
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+    flags = os.O_RDONLY | (_SAFELY & ~os.O_NOFOLLOW if follow else _SAFELY)
+    with os.fdopen(os.open(path, flags), "rb") as stream:
         found = os.fstat(stream.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         if private and (found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077):
             raise OSError(errno.EPERM, "others may read it, or it belongs to another user", str(path))
+        if found.st_size > _LARGEST_BYTES:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
         return stream.read()
 
 
@@ -75,6 +102,52 @@ def mend_shared(path: Path) -> None:
                 _share(file, directory)
         finally:
             os.close(file)
+
+
+def hand_over(path: Path, uid: int) -> None:
+    """Give an existing file to a user; a link, or a file with another name, is left alone. Raises OSError."""
+    try:
+        file = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        found = os.fstat(file)
+        if found.st_uid != uid and found.st_nlink == 1 and not stat.S_ISLNK(found.st_mode):
+            os.chown(f"/proc/self/fd/{file}", uid, -1)
+    finally:
+        os.close(file)
+
+
+def others_can_replace(path: Path) -> int | None:
+    """The owner of the first thing on the way to ``path`` that is not root's or ours alone; None if all is.
+
+    With None, what lies at ``path`` was put there by root or us. In a sticky directory, others can only add things.
+    """
+    return _others_on_the_way(Path("/"), path.absolute().parts[1:], (0, os.geteuid()), 0)
+
+
+def _others_on_the_way(start: Path, names: Sequence[str], trusted: Collection[int], links: int) -> int | None:
+    way = start
+    for number, name in enumerate(("", *names)):
+        way /= name
+        try:
+            found = way.lstat()
+        except FileNotFoundError:
+            return None
+        if found.st_uid not in trusted:
+            return found.st_uid
+        if stat.S_ISLNK(found.st_mode):
+            target = (way.parent / way.readlink()).parts[1:]
+            return (
+                0
+                if links > _MOST_LINKS
+                else _others_on_the_way(Path("/"), (*target, *names[number:]), trusted, links + 1)
+            )
+        if found.st_mode & 0o022 and not (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX):
+            return found.st_uid
+        if stat.S_ISDIR(found.st_mode) and not found.st_mode & 0o077:
+            return None  # nobody else gets further
+    return None
 
 
 def _share(file: int, directory: os.stat_result) -> None:

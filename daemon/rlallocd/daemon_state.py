@@ -16,7 +16,7 @@ import msgspec
 
 from rlalloc import __version__
 from rlalloc.job import Mode
-from rlalloc.shared_files import replace_file
+from rlalloc.shared_files import read_regular_file, replace_file
 
 STATE_FILE: Final = "state.json"
 WRITE_EVERY_S: Final = 5.0
@@ -129,7 +129,7 @@ class StateFile:
 def read_daemon_state(runtime_directory: Path) -> DaemonState | None:
     """What the daemon last said of itself; None where it never ran here, or another version wrote the file."""
     try:
-        return parse_daemon_state((runtime_directory / STATE_FILE).read_bytes())
+        return parse_daemon_state(read_regular_file(runtime_directory / STATE_FILE))
     except OSError:
         return None
 

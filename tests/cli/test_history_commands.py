@@ -59,8 +59,8 @@ def test_an_interrupted_import_goes_on_where_it_stopped(
             raise KeyboardInterrupt
 
     importer = Importer(store.history, kept_from_s=0, disguise=lambda job: job)
-    with pytest.raises(KeyboardInterrupt):
-        importer.add_file(log, "sacct", interrupt_after_two)
+    with log.open("rb") as opened, pytest.raises(KeyboardInterrupt):
+        importer.add_file(opened, "sacct", interrupt_after_two)
     store.close()
     assert len(stored(tmp_path)) == 12
     assert run("history", "import", str(log)).stdout == "8 past jobs read, 8 of them new\n"

@@ -1,5 +1,6 @@
 """The policy store: whole or not at all, verified, promoted atomically."""
 
+import os
 import threading
 from pathlib import Path
 
@@ -46,6 +47,26 @@ def test_versions_count_up_and_one_is_in_use(tmp_path: Path) -> None:
     store.promote(first)
     assert store.current() == first
     assert verify(store.path(first)).version == first
+
+
+@pytest.mark.parametrize("name", ["promotions.jsonl", ".lock"])
+def test_a_link_or_a_pipe_in_place_of_a_shared_file_is_refused_at_once(tmp_path: Path, name: str) -> None:
+    """Who may write the policies could lead whoever promotes to another file, or have the daemon wait for ever."""
+    store = PolicyStore(tmp_path / "policies")
+    elsewhere, path = tmp_path / "elsewhere", store.directory / name
+    store.directory.mkdir()
+    for kind in ("link", "pipe"):
+        path.unlink(missing_ok=True)
+        if kind == "link":
+            path.symlink_to(elsewhere)
+        else:
+            os.mkfifo(path)
+        with pytest.raises(PolicyError):
+            store.promote("shipped", by="root", reason="a\nb")
+        if name != ".lock":
+            with pytest.raises(PolicyError):
+                store.promotions()
+    assert not elsewhere.exists()
 
 
 def test_a_changed_file_is_never_promoted(tmp_path: Path) -> None:

@@ -38,6 +38,34 @@ def test_root_becomes_owner_and_group_of_the_directory() -> None:
         assert (made.st_uid, made.st_gid, made.st_mode & 0o777) == (61_002, 61_003, 0o660)
 
 
+def test_a_link_in_anothers_directory_does_not_make_root_write_as_root() -> None:
+    """Whoever owns /var/lib/rlalloc can put a link, or a directory of root's, where the policies were."""
+    with tempfile.TemporaryDirectory() as outer:
+        Path(outer).chmod(0o755)
+        parent, roots = Path(outer) / "rlalloc", Path(outer) / "cron.d"
+        parent.mkdir()
+        roots.mkdir()
+        (parent / "policies").symlink_to(roots)
+        os.chown(parent, 61_002, 61_003)
+        argv = [sys.executable, "-c", _PROGRAM, str(parent / "policies")]
+        done = subprocess.run(argv, cwd="/", capture_output=True, text=True, check=False)
+        assert "PermissionError" in done.stderr
+        assert not any(roots.iterdir())
+
+
+def test_who_started_it_is_remembered_and_roots_cache_is_not(tmp_path: Path) -> None:
+    program = _PROGRAM.replace("run_as_owner_of\n", "login_name, run_as_owner_of\n", 1).replace(
+        "print(", 'print(login_name(), "XDG_CACHE_HOME" in os.environ) or print('
+    )
+    with tempfile.TemporaryDirectory() as outer:
+        Path(outer).chmod(0o755)
+        os.chown(outer, 61_002, 61_003)
+        environment = os.environ | {"SUDO_USER": "alice", "XDG_CACHE_HOME": str(tmp_path)}
+        argv = [sys.executable, "-c", program, outer]
+        done = subprocess.run(argv, cwd="/", env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[0] == "alice False"
+
+
 def test_root_stays_root_where_the_directory_is_roots(tmp_path: Path) -> None:
     assert _run(tmp_path).startswith("0 0 ")
     assert (tmp_path / "made").stat().st_uid == 0

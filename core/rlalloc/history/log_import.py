@@ -1,5 +1,6 @@
 """Bringing a log of ended jobs into the store: in batches, each with how far the log has been read."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -61,25 +62,26 @@ class Importer:
         self._kept_from_s = kept_from_s
         self._disguise = disguise
 
-    def add_file(self, path: Path, log_format: LogFormat, progress: Callable[[int], None] = lambda _: None) -> None:
-        """Add a file's jobs, from where an earlier import of it stopped; ``progress`` hears how far it is, in bytes.
+    def add_file(
+        self, file: BinaryIO, log_format: LogFormat, progress: Callable[[int], None] = lambda _: None
+    ) -> None:
+        """Add an open file's jobs, from where an earlier import stopped; ``progress`` hears how far it is, in bytes.
 
         Raises HistoryError, StoreError.
         """
-        with opened(path) as file:
-            source = f"{log_format} {_identity(path, file)}"
-            lines = LogLines(file)
-            resume_at = int(self._history.position(source) or 0)
-            progress(resume_at)
-            jobs = READERS[log_format](lines, self.done.tally, resume_at)
-            while True:
-                some = list(islice(jobs, _BATCH))
-                self.add(some, {source: lines.start})
-                progress(lines.start)
-                if not some:
-                    break
-            if not self.done.read and not resume_at and self.done.tally.unreadable:
-                raise HistoryError(f"not one line is of the format {log_format}: {self.done.tally.describe()}")
+        source = f"{log_format} {_identity(file)}"
+        lines = LogLines(file)
+        resume_at = int(self._history.position(source) or 0)
+        progress(resume_at)
+        jobs = READERS[log_format](lines, self.done.tally, resume_at)
+        while True:
+            some = list(islice(jobs, _BATCH))
+            self.add(some, {source: lines.start})
+            progress(lines.start)
+            if not some:
+                break
+        if not self.done.read and not resume_at and self.done.tally.unreadable:
+            raise HistoryError(f"not one line is of the format {log_format}: {self.done.tally.describe()}")
 
     def add(self, jobs: Sequence[PastJob], positions: Mapping[str, float]) -> None:
         """Add some jobs, and how far their sources have then been read. Raises StoreError."""
@@ -100,9 +102,9 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         raise HistoryError(f"{path}: {err.strerror or err}; name a file that sacct wrote, or an SWF log") from err
 
 
-def _identity(path: Path, file: BinaryIO) -> str:
+def _identity(file: BinaryIO) -> str:
     """What is the same when the same file is opened again, and changes when it is written anew."""
-    found = path.stat()
+    found = os.fstat(file.fileno())
     head = file.read(_HEAD)
     file.seek(0)
     return blake2b(b"%d %d " % (found.st_size, found.st_mtime_ns) + head, digest_size=16).hexdigest()

@@ -16,6 +16,7 @@ import msgspec
 
 from rlalloc.errors import HistoryError
 from rlalloc.past_job import PastJob
+from rlalloc.shared_files import read_regular_file
 
 _KEY_BYTES: Final = 32
 _LETTERS: Final = bytes.maketrans(b"0123456789abcdef", b"abcdefghijklmnop")
@@ -61,7 +62,7 @@ def _key(path: Path) -> bytes:
     with contextlib.suppress(OSError):
         _make_key(path)
     try:
-        key = bytes.fromhex(path.read_text(encoding="ascii"))
+        key = bytes.fromhex(read_regular_file(path).decode("ascii"))
     except OSError as err:
         raise HistoryError(
             f"history.key_file {path}: {err.strerror}; run this as the user that owns the file, or as root, or name "

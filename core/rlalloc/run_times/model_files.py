@@ -25,6 +25,7 @@ from rlalloc.errors import MissingInputsError, PolicyError
 from rlalloc.policies import MANIFEST_FILE
 from rlalloc.run_times.recent_runs import FEATURES
 from rlalloc.run_times.run_time_model import NAMES, Offsets, RunTimeModel, require_lightgbm
+from rlalloc.shared_files import read_regular_file
 
 FOLDER: Final = "run_times"
 KEPT: Final = 10
@@ -94,7 +95,7 @@ def load_model(folder: Path) -> RunTimeModel:
     for name in NAMES:
         path = folder / f"{name}.txt"
         try:
-            content = path.read_bytes()
+            content = read_regular_file(path)
         except OSError as err:
             raise PolicyError(f"{path} cannot be read ({err.strerror}): remove {folder}") from err
         if hashlib.sha256(content).hexdigest() != manifest.files.get(path.name):
@@ -114,7 +115,7 @@ def read_run_time_manifest(folder: Path) -> RunTimeManifest:
     """Return the manifest of a model of run times. Raises PolicyError if it is missing or damaged."""
     path = folder / MANIFEST_FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=RunTimeManifest)
+        return msgspec.json.decode(read_regular_file(path), type=RunTimeManifest)
     except OSError as err:
         raise PolicyError(f"no model of run times at {folder}: {err.strerror}") from err
     except (msgspec.DecodeError, UnicodeDecodeError) as err:

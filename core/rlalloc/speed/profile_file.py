@@ -13,6 +13,7 @@ import yaml
 
 from rlalloc.counted import counted
 from rlalloc.errors import ProfileError
+from rlalloc.shared_files import read_regular_file
 
 FORMAT: Final = "rlalloc-profile-1"
 SUFFIX: Final = ".yaml"
@@ -164,11 +165,11 @@ class Profile(_Part, frozen=True, kw_only=True):
 def read_profile(path: Path) -> Profile:
     """Read a profile. Raises ProfileError with the key, what was found, and what to do."""
     try:
-        if path.stat().st_size > _LARGEST_BYTES:
-            raise ProfileError(f"{path}: larger than any profile (1 MiB); name the file that rlalloc profile wrote")
-        text = path.read_bytes()
+        text = read_regular_file(path, follow=True)
     except OSError as err:
         raise ProfileError(f"{path}: {err.strerror}; rlalloc profile run writes profiles") from err
+    if len(text) > _LARGEST_BYTES:
+        raise ProfileError(f"{path}: larger than any profile (1 MiB); name the file that rlalloc profile wrote")
     try:
         tree = yaml.safe_load(text)
         if isinstance(tree, dict) and tree.get("format", FORMAT) != FORMAT:
@@ -191,7 +192,7 @@ def write_profile(profile: Profile, path: Path) -> None:
     plain: dict[str, Any] = msgspec.to_builtins(profile)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with aside.open("w", encoding="utf-8") as file:
+        with aside.open("x", encoding="utf-8") as file:
             yaml.safe_dump(plain, file, sort_keys=False, default_flow_style=None, width=1000)
             file.flush()
             os.fsync(file.fileno())

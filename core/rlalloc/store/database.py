@@ -33,6 +33,8 @@ class Database:
             parsed, said_shared = _split_shared(sa.make_url(url))
             self.name = without_secrets(parsed.render_as_string())
             sqlite = parsed.get_backend_name() == "sqlite"
+            if sqlite:
+                _refuse_pipes(parsed, self.name)
             if sqlite and read_only:
                 parsed = _existing_file(parsed, self.name)
             elif sqlite and parsed.database:
@@ -122,6 +124,29 @@ def _split_shared(url: sa.URL) -> tuple[sa.URL, bool]:
     if said != "yes" or url.get_backend_name() != "sqlite":
         raise sa.exc.ArgumentError(f"{_SHARED}={said}: only ?{_SHARED}=yes is known, for SQLite's files")
     return url.difference_update_query([_SHARED]), True
+
+
+def file_of(url: str) -> Path | None:
+    """The file of a store in SQLite; None for another one, and for one in memory."""
+    try:
+        return _file_of(sa.make_url(url))
+    except SQLAlchemyError:
+        return None
+
+
+def _file_of(url: sa.URL) -> Path | None:
+    named = url.database if url.get_backend_name() == "sqlite" else None
+    return Path(named) if named and named != ":memory:" and not named.startswith("file:") else None
+
+
+def _refuse_pipes(url: sa.URL, name: str) -> None:
+    """Raise StoreError where SQLite would wait for somebody to write into a pipe."""
+    file = _file_of(url)
+    for ending in ("", "-journal", "-wal", "-shm") if file is not None else ():
+        path = Path(f"{file}{ending}")
+        with suppress(OSError):  # SQLite says what is wrong
+            if path.exists() and not path.is_file():
+                raise StoreError(f"the store {name} cannot be opened: {path} is not a file: remove it")
 
 
 def _existing_file(url: sa.URL, name: str) -> sa.URL:

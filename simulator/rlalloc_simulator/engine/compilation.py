@@ -17,6 +17,7 @@ from numba.core import config
 import rlalloc.run_time
 import rlalloc.speed.measured_curves
 import rlalloc.urgency
+from rlalloc.shared_files import others_can_replace
 
 Compiled = TypeVar("Compiled", bound=Callable[..., object])
 
@@ -36,7 +37,7 @@ def compiled(function: Compiled) -> Compiled:
 
 
 def _folder() -> Path | None:
-    """Where compiled code is kept: beside the sources, else in the user's cache; never in a folder that others own.
+    """Where compiled code is kept: beside the sources, else in the user's cache; never where others may put things.
 
     Like .pyc files, what is loaded from there is executed, so it is as trustworthy as the folder.
     """
@@ -49,12 +50,21 @@ def _folder() -> Path | None:
         try:
             if not (parent / name).is_dir():
                 _forget_others(parent)
-                (parent / name).mkdir(parents=True, exist_ok=True)
+                _make_own(parent / name)
         except OSError:
             continue
-        if os.access(parent / name, os.W_OK):
+        if os.access(parent / name, os.W_OK) and others_can_replace(parent / name) is None:
             return parent / name
     return None
+
+
+def _make_own(folder: Path) -> None:
+    """Make a folder in which nobody else can write, whatever the umask. Raises OSError."""
+    before = os.umask(0o022)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    finally:
+        os.umask(before)
 
 
 def _forget_others(parent: Path) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rlalloc.errors import PolicyError
 from rlalloc.policies import ACTOR_FILE, EVERYWHERE, Manifest, Routing
+from rlalloc.shared_files import read_regular_file
 from rlalloc_agent.actor import Actor, actor_bytes, load_actor
 from rlalloc_agent.served_policy import shipped_folder
 from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
@@ -67,7 +68,7 @@ def load_version(folder: Path) -> Learned:
     if CRITICS_FILE not in manifest.files:
         return Learned(actor, None, manifest.version, manifest.routing)
     try:
-        tensors = safetensors.torch.load((folder / CRITICS_FILE).read_bytes())
+        tensors = safetensors.torch.load(read_regular_file(folder / CRITICS_FILE))
         if _of_an_earlier_form(tensors):
             return Learned(actor, None, manifest.version, manifest.routing)
         members = max(len(tensor) for tensor in tensors.values())  # each has the members in front
