@@ -25,7 +25,7 @@ from rlallocd.cycle_schedule import CycleSchedule
 from rlallocd.daemon_state import StateFile
 from rlallocd.installation_metrics import InstallationMetrics
 from rlallocd.intercept import RuntimeDirectoryError, WakeFile
-from rlallocd.metrics import MetricsServer, serve_metrics
+from rlallocd.metrics_server import MetricsServer, serve_metrics
 from rlallocd.only_daemon import AnotherDaemonError, OnlyDaemon
 from rlallocd.regular_checks import RegularChecks
 from rlallocd.reload import reloaded

@@ -22,6 +22,7 @@ from rlalloc.errors import ConfigError, PolicyError
 from rlalloc.job import MODES
 from rlalloc.last_training import read_last_training
 from rlalloc.logs import COUNTED
+from rlalloc.messages import AgentState
 from rlalloc.policies import SHIPPED_NAME, PolicyStore
 from rlalloc.service import Watchdog
 from rlallocd.agent_client import AgentClient, AgentUnavailable
@@ -30,6 +31,7 @@ from rlallocd.regular_checks import RegularChecks
 
 _LEVELS: Final = ("warning", "error")
 _RESULTS: Final = ("failed", "kept", "promoted")
+_ASK_AGENT_EVERY_S: Final = 5.0
 _CHANGES: Final = ("promotion", "forced", "rollback")
 
 
@@ -47,6 +49,8 @@ class InstallationMetrics(Collector):
         self.config = config
         self.checks: RegularChecks | None = None
         self._taken_up = _bytes_of(path)
+        self._asked_s = float("-inf")
+        self._agent_state: AgentState | None = None
 
     def took_up(self, config: Config, *, whole: bool) -> None:
         """Note a reload; ``whole``: no changed key waits for a restart."""
@@ -96,14 +100,15 @@ class InstallationMetrics(Collector):
         )
 
     def _agent(self) -> Iterator[Metric]:
-        """Ask the agent how it is, through a socket of this thread's own; no longer than a decision would wait."""
-        try:
-            with contextlib.closing(AgentClient.of(self.config.agent)) as client:
-                state = client.state()
-        except (AgentUnavailable, ConfigError):  # no answer, or no keys any more
-            state = None
+        """How the agent is, asked at most every _ASK_AGENT_EVERY_S, whoever asks us."""
+        if time.monotonic() - self._asked_s > _ASK_AGENT_EVERY_S:
+            self._agent_state = self._ask_agent()
+            self._asked_s = time.monotonic()
+        state = self._agent_state
         yield GaugeMetricFamily(
-            "rlallocd_agent_up", "1 if the agent answered just now, within its deadline.", value=state is not None
+            "rlallocd_agent_up",
+            "1 if the agent answered when last asked, within its deadline.",
+            value=state is not None,
         )
         if state is None:
             return
@@ -120,6 +125,14 @@ class InstallationMetrics(Collector):
         yield GaugeMetricFamily(
             "rlallocd_agent_start_timestamp_seconds", "When the agent was started.", value=state.started_s
         )
+
+    def _ask_agent(self) -> AgentState | None:
+        """Ask the agent through a socket of this thread's own, no longer than a decision would wait."""
+        try:
+            with contextlib.closing(AgentClient.of(self.config.agent)) as client:
+                return client.state()
+        except (AgentUnavailable, ConfigError):  # no answer, or no keys any more
+            return None
 
     def _policy(self) -> Iterator[Metric]:
         policies = PolicyStore(self.config.policy.directory)

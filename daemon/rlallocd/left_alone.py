@@ -9,7 +9,7 @@ import logging
 import queue
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as TooLate
 from typing import Final
@@ -28,6 +28,7 @@ _log = logging.getLogger(__name__)
 
 OFF: Final = "off"
 """The name of the reason for which such a job is skipped."""
+_NOT_YOURS: Final = "no job {} of yours is in the queue"
 _LATER: Final = "slurmctld or the store does not answer rlallocd now: try again later"
 
 
@@ -52,6 +53,20 @@ class OffRequests:
 
     def __init__(self) -> None:
         self._waiting: queue.SimpleQueue[tuple[OffRequest, Future[str]]] = queue.SimpleQueue()
+        self._users: Mapping[int, str] = {}
+
+    def saw(self, jobs: Sequence[JobRecord]) -> None:
+        """Note whose jobs are in the queue."""
+        self._users = {job.base_id: job.user for job in jobs}
+
+    def knows(self, job_id: int) -> bool:
+        """Whether the loop has seen a job."""
+        return job_id in self._users
+
+    def require_own(self, request: OffRequest) -> None:
+        """Raise UserServiceError for a job that is known to be another user's: the loop need not come to it."""
+        if not request.any_job and self._users.get(request.job_id, request.user) != request.user:
+            raise UserServiceError(_NOT_YOURS.format(request.job_id))
 
     def ask(self, request: OffRequest, within_s: float, wake: Callable[[], None]) -> str:
         """What the loop did, in words. Raises UserServiceError if it refuses, or does not come to it in time."""
@@ -89,6 +104,7 @@ class LeftAlone:
         """Answer all requests; return the jobs with their new tags. Raises SlurmUnavailable, StoreError."""
         marked: dict[int, str] = {}
         self._asked = {}
+        self.requests.saw(jobs)
         taken = self.requests.take()
         try:
             for request, answer in taken:
@@ -120,7 +136,7 @@ class LeftAlone:
         number = request.job_id
         mine = [job for job in jobs if job.base_id == number and (request.any_job or job.user == request.user)]
         if not mine:
-            raise UserServiceError(f"no job {number} of yours is in the queue")
+            raise UserServiceError(_NOT_YOURS.format(number))
         job = next((each for each in mine if each.pending), None)
         if job is None:
             raise UserServiceError(f"job {number} has started: rlalloc never changes a job that has")

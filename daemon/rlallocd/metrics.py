@@ -3,9 +3,8 @@
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, get_args
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Gauge, Histogram
 from prometheus_client import Counter as PlainCounter
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -190,40 +189,6 @@ class Metrics:
 
     def _gauge(self, name: str, meaning: str) -> Gauge:
         return Gauge(name, meaning, registry=self.registry)
-
-
-class MetricsServer:
-    """Serves metrics over HTTP, in a thread of its own."""
-
-    def __init__(self, server: WSGIServer) -> None:
-        self._server = server
-
-    @property
-    def port(self) -> int:
-        """Where it listens."""
-        return self._server.server_port
-
-    def close(self) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def serve_metrics(listen: str, registry: CollectorRegistry) -> MetricsServer | None:
-    """Serve a registry at ``address:port``; None, with a line in the log, where that cannot be had or is not wanted.
-
-    Nobody's jobs depend on metrics: the daemon goes on without them.
-    """
-    if not listen:
-        return None
-    address, _, port = listen.rpartition(":")
-    try:
-        server, _ = start_http_server(int(port), address, registry)
-    except (OSError, OverflowError) as err:
-        _log.error("no metrics: cannot listen at %s (%s); set metrics.listen to a free port", listen, err)
-        return None
-    _log.info("metrics at http://%s:%d/metrics", address, server.server_port)
-    return MetricsServer(server)
 
 
 class _Counters(Collector):

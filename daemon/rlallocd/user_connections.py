@@ -12,6 +12,8 @@ from typing import Final
 MOST_OF_A_USER: Final = 8
 MOST_OF_ALL: Final = 64
 """Connections at a time: each holds a thread and some file descriptors. Root always finds a place."""
+_PART_OF_THE_REST: Final = 8
+"""The fuller it is, the fewer places one user gets: this part of those that are left, and always one."""
 
 Converse = Callable[[socket.socket, int, threading.Lock], None]
 """Serves a connection of a user id; the lock is for what this user may do once at a time."""
@@ -34,8 +36,7 @@ class UserConnections:
         _, uid, _ = struct.unpack("3i", credentials)
         with self._changing:
             of_user = sum(each == uid for each, _ in self._open.values())
-            full = len(self._open) >= MOST_OF_ALL and uid not in (0, os.geteuid())
-            if of_user >= MOST_OF_A_USER or full:
+            if of_user >= self._most_of(uid):
                 return False
             lock = self._locks.setdefault(uid, threading.Lock())
 
@@ -65,6 +66,13 @@ class UserConnections:
         until_s = time.monotonic() + within_s
         for _, thread in served.values():
             thread.join(timeout=max(0.0, until_s - time.monotonic()))
+
+    def _most_of(self, uid: int) -> int:
+        """How many connections a user may have now."""
+        if uid in (0, os.geteuid()):
+            return MOST_OF_A_USER
+        left = MOST_OF_ALL - len(self._open)
+        return 0 if left <= 0 else min(MOST_OF_A_USER, max(1, left // _PART_OF_THE_REST))
 
     def _ended(self, connection: socket.socket, uid: int) -> None:
         with self._changing:

@@ -8,6 +8,7 @@ connections and one reading of the store at a time: nobody keeps others waiting,
 import contextlib
 import grp
 import logging
+import math
 import os
 import pwd
 import socket
@@ -20,6 +21,7 @@ import msgspec
 
 from rlalloc.config import Config, HistorySection, StoreSection, config_as_yaml
 from rlalloc.errors import StoreError
+from rlalloc.shared_files import read_regular_file
 from rlalloc.site_switch import SwitchError
 from rlalloc.store import Store
 from rlalloc.store.job_story import story_of
@@ -49,6 +51,7 @@ from rlallocd.intercept import WAKE_FILE
 from rlallocd.left_alone import OffRequest, OffRequests
 from rlallocd.switched_off import SiteSwitchInUse
 from rlallocd.user_connections import MOST_OF_ALL, UserConnections
+from rlallocd.user_pace import UserPace
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +62,11 @@ _READ_WITHIN_S: Final = 5.0
 """So long may an asker take to read its answer, which is longer than a question."""
 _OFF_WITHIN_S: Final = 8.0
 """So long may the loop take to come to a request."""
+_PRICE_OF_OFF: Final = 1.0
+_PRICE_OF_UNKNOWN: Final = 6.0
+"""Of a job that the loop has not seen yet, or that is in no queue: whose it is shows the next cycle."""
+_PRICE_OF_READING: Final = 0.25
+"""Parts of a user's allowance (``rlallocd.user_pace``)."""
 _ACCEPT_AGAIN_S: Final = 1.0
 """After a connection could not be accepted, for want of file descriptors, say."""
 
@@ -102,6 +110,7 @@ class UserService:
         self._socket = _listen(self._path)
         self._closing = threading.Event()
         self._connections = UserConnections()
+        self._pace = UserPace()
         self._thread = threading.Thread(target=self._serve, name="user-service", daemon=True)
         self._thread.start()
 
@@ -135,7 +144,7 @@ class UserService:
         if not asker.sees_all:
             return Denied("only root and members of rlalloc and rlalloc-readers may see the state of rlallocd")
         try:
-            return State((self.config.runtime_directory / STATE_FILE).read_text(encoding="utf-8"))
+            return State(read_regular_file(self.config.runtime_directory / STATE_FILE).decode())
         except OSError as err:
             return Denied(f"rlallocd cannot read its state: {err.strerror or err}")
 
@@ -144,6 +153,10 @@ class UserService:
             return Denied("rlallocd does not know whose jobs are yours: ask an administrator")
         reason = "".join(each for each in question.reason if each.isprintable())
         request = OffRequest(question.job_id, asker.name, asker.uid, asker.changes_all, reason)
+        if not asker.changes_all:
+            self._off_requests.require_own(request)
+            known = self._off_requests.knows(request.job_id)
+            self._take_from_allowance(asker, _PRICE_OF_OFF if known else _PRICE_OF_UNKNOWN)
         return Done(self._off_requests.ask(request, _OFF_WITHIN_S, self._wake))
 
     def _switch_site(self, question: AskSwitch, asker: Asker) -> Answer:
@@ -157,9 +170,16 @@ class UserService:
     def _wake(self) -> None:
         """Let the loop cycle, as the plugin does."""
         with contextlib.suppress(OSError):
-            (self.config.runtime_directory / WAKE_FILE).touch()
+            os.utime(self.config.runtime_directory / WAKE_FILE, follow_symlinks=False)
+
+    def _take_from_allowance(self, asker: Asker, price: float) -> None:
+        """Raise UserServiceError where a user asks for more than is everybody's to ask for."""
+        if wait_s := self._pace.wait_s(asker.uid, price):
+            raise UserServiceError(f"you have asked for much at a time: try again in {math.ceil(wait_s)} seconds")
 
     def _read(self, question: AskStory | AskDecided, asker: Asker) -> Answer:
+        if not asker.changes_all:
+            self._take_from_allowance(asker, _PRICE_OF_READING)
         try:
             with contextlib.closing(Store(self.config.store.url, read_only=True, skip_unreadable=True)) as store:
                 if isinstance(question, AskDecided):

@@ -4,6 +4,8 @@ import logging
 import re
 import socket
 import subprocess
+import threading
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -21,9 +23,11 @@ from rlalloc.logs import RepeatFilter
 from rlalloc.policies import PolicyStore
 from rlalloc.service import Watchdog
 from rlalloc_testbed import Installation
+from rlallocd import metrics_server
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.installation_metrics import InstallationMetrics
-from rlallocd.metrics import Metrics, MetricsServer, serve_metrics
+from rlallocd.metrics import Metrics
+from rlallocd.metrics_server import MOST, MetricsServer, serve_metrics
 from rlallocd.slurm import Commands, SlurmUnavailable
 from slurm_testbed import wait_until
 
@@ -317,3 +321,49 @@ def test_a_real_daemon_counts_what_it_does(rlalloc: Installation) -> None:
     assert found["rlallocd_filesystem_available_bytes{directory=store}"] > 0
     assert found["rlallocd_slurm_calls_total{command=scontrol update}"] >= 2
     assert found["rlallocd_slurm_calls_total{command=squeue}"] >= found["rlallocd_snapshot_seconds_count{}"] > 0
+
+
+def test_many_connections_that_say_nothing_keep_nobody_out(metrics: Metrics, server: MetricsServer) -> None:
+    """They hold few threads and descriptors, and who asks gets an answer."""
+    before = threading.active_count()
+    held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3 * MOST)]
+    held[-1].send(b"GET /metr")
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=30) as answer:
+        assert answer.read() == generate_latest(metrics.registry)
+    wait_until(lambda: threading.active_count() - before <= MOST, what="no thread for each of them")
+    for each in held:
+        each.close()
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=30) as answer:
+        assert answer.status == 200
+
+
+def test_a_connection_that_trickles_is_hung_up_on(server: MetricsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_server, "PAGE_WITHIN_S", 0.5)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as slow:
+
+        def ended() -> bool:
+            try:
+                slow.send(b"x")
+                slow.setblocking(False)
+                return slow.recv(1) == b""
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
+
+        wait_until(ended, what="it is hung up on", timeout_s=60)
+
+
+def test_however_many_ask_the_agent_is_asked_once(
+    installation: InstallationMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[None] = []
+    monkeypatch.setattr(AgentClient, "state", lambda _: asked.append(None))
+    for _ in range(5):
+        served_text(installation)
+    assert len(asked) == 1
+
+
+def test_another_path_is_not_found(server: MetricsServer) -> None:
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"http://127.0.0.1:{server.port}/etc/passwd", timeout=30)

@@ -27,6 +27,7 @@ from rlalloc.user_messages import (
     SOCKET_FILE,
     Answer,
     AskDecided,
+    AskOff,
     AskSettings,
     AskState,
     AskStory,
@@ -43,11 +44,13 @@ from rlalloc_cli.own_jobs import state_for_me
 from rlalloc_cli.status import print_daemon_status
 from rlallocd import user_service
 from rlallocd.daemon_state import StateFile
+from rlallocd.left_alone import OffRequests
 from rlallocd.switched_off import SiteSwitchInUse
 from rlallocd.user_connections import MOST_OF_A_USER, MOST_OF_ALL
 from rlallocd.user_service import Asker, UserService
 from slurm_testbed import wait_until
 from tests.core.test_store import DECISION
+from tests.daemon.test_redecision_rules import pending_job
 
 OTHER = 61_234
 """A user id that no user has."""
@@ -272,6 +275,55 @@ def test_askers_that_say_nothing_do_not_keep_others_waiting(
     wait_until(lambda: not threads_of(OTHER), what="those that hung up are forgotten")
     as_user(OTHER, monkeypatch)
     assert isinstance(ask_daemon(folder, AskSettings()), Settings)
+
+
+def test_a_few_accounts_do_not_take_all_places(
+    service: UserService, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fuller it is, the fewer places each account gets: one that comes later gets one, too."""
+    monkeypatch.setattr(user_service, "_ASK_WITHIN_S", 3600.0)
+    with contextlib.ExitStack() as silent:
+        for uid in range(OTHER, OTHER + MOST_OF_ALL // MOST_OF_A_USER):
+            with monkeypatch.context() as other:
+                as_user(uid, other)
+                for _ in range(MOST_OF_A_USER):
+                    before = sum(len(threads_of(each)) for each in range(OTHER, uid + 1))
+                    connection = silent.enter_context(connected(folder))
+                    connection.settimeout(0.3)
+                    with contextlib.suppress(TimeoutError):
+                        connection.recv(1)  # refused
+                    assert sum(len(threads_of(each)) for each in range(OTHER, uid + 1)) <= before + 1
+        as_user(OTHER + MOST_OF_ALL, monkeypatch)
+        assert isinstance(ask_daemon(folder, AskSettings()), Settings)
+    assert service.is_there
+
+
+def test_anothers_job_wakes_nobody_and_nobody_asks_without_end(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose a job is, is known from the last reading of the queue; one that is not known yet is dear."""
+    requests = OffRequests()
+    requests.saw(
+        [msgspec.structs.replace(pending_job(number), user=user) for number, user in ((7, "daemon"), (8, "x"))]
+    )
+    woken: list[None] = []
+    monkeypatch.setattr(UserService, "_wake", lambda _: woken.append(None))
+    monkeypatch.setattr(user_service, "_OFF_WITHIN_S", 0.01)
+    asker = Asker("daemon", sees_all=False, uid=OTHER)
+    with closing(UserService(Config(runtime_directory=folder), requests)) as serving:
+        with pytest.raises(UserServiceError, match="no job 8 of yours"):
+            serving.answer(AskOff(8), asker)
+        assert not woken
+        with pytest.raises(UserServiceError, match="try again later"):
+            serving.answer(AskOff(7), asker)
+        assert len(woken) == 1
+        said = []
+        for number in range(100, 110):
+            with pytest.raises(UserServiceError) as refused:
+                serving.answer(AskOff(number), asker)
+            said.append(str(refused.value))
+        assert len(woken) < 8
+        assert "you have asked for much at a time: try again in" in said[-1]
+        with pytest.raises(UserServiceError, match="try again later"):
+            serving.answer(AskOff(9), Asker("root", sees_all=True, uid=0))
 
 
 def test_an_asker_that_does_not_read_its_answer_keeps_nobody_waiting(service: UserService, folder: Path) -> None:
