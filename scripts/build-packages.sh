@@ -12,7 +12,8 @@
 #   --compression KIND xz, zstd, gzip or none (default: xz)
 #
 #   RLALLOC_PYTHON     the interpreter that rlalloc will run with (default: /usr/bin/python3)
-#   RLALLOC_TORCH      what pip is asked for in place of the torch of packages/lock/torch.txt
+#   RLALLOC_TORCH        what pip is asked for in place of the torch of packages/lock/torch.txt
+#   RLALLOC_TORCH_INDEX  the package index of torch alone: PyTorch's index of builds for CPUs
 #
 # Exit: 0 done, 1 a step failed, 2 wrong use.
 set -euo pipefail
@@ -68,15 +69,24 @@ fill_wheels() {
     "$PYTHON" -m venv "$WORK/venv"
     step "the tools that build wheels" \
         "$WORK/venv/bin/python" -m pip --disable-pip-version-check --no-input install -r "$LOCKS/build.txt"
+    if [ "$libraries" = yes ]; then take_torch "$folder"; fi
     for layer in "${layers[@]}"; do
         grep -v '^#' "$LOCKS/$layer.txt" >"$WORK/$layer.txt"
-        if [ "$layer" = torch ] && [ -n "${RLALLOC_TORCH:-}" ]; then
-            sed -i "s|^torch==.*|$RLALLOC_TORCH|" "$WORK/$layer.txt"
-        fi
+        if [ "$layer" = torch ]; then sed -i '/^torch==/d' "$WORK/$layer.txt"; fi
         step "wheels of the layer $layer in $folder" \
             "$WORK/venv/bin/python" -m pip --disable-pip-version-check --no-input wheel --no-deps --use-pep517 \
             --no-build-isolation --find-links "$folder" --wheel-dir "$folder" -r "$WORK/$layer.txt"
     done
+}
+
+# The build for CPUs, unless the folder has one: another brings gigabytes that no lock names.
+take_torch() {
+    local folder=$1 index=(${RLALLOC_TORCH_INDEX:+--index-url "$RLALLOC_TORCH_INDEX"}) python=$WORK/venv/bin/python
+    local requirement=${RLALLOC_TORCH:-$(grep '^torch==' "$LOCKS/torch.txt")}
+    "$PYTHON" "$PROJECT/scripts/torch_for_cpus.py" "$python" "$requirement" --find-links "$folder" "${index[@]}" ||
+        fail "no PyTorch for CPUs"
+    step "PyTorch in $folder" "$python" -m pip --disable-pip-version-check --no-input wheel --no-deps \
+        --find-links "$folder" --wheel-dir "$folder" "${index[@]}" "$requirement"
 }
 
 copy_source() {
@@ -86,6 +96,7 @@ copy_source() {
     if [ -n "$version" ]; then
         sed -i "s/^version = .*/version = \"$version\"/" "$WORK/rlalloc/pyproject.toml"
         sed -i "s/^__version__ = .*/__version__ = \"$version\"/" "$WORK/rlalloc/core/rlalloc/__init__.py"
+        sed -i "s/^local VERSION = .*/local VERSION = \"$version\"/" "$WORK/rlalloc/slurm_plugin/rlalloc.lua"
         sed -i -E "s/^(\.TH .*\"rlalloc )[^\"]*/\1$version/" "$WORK"/rlalloc/etc/man/*
     else
         version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$PROJECT/pyproject.toml")

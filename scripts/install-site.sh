@@ -1,16 +1,20 @@
 #!/bin/bash
-# Installs rlalloc from this checkout on the machine of slurmctld (as root), or removes it. Restarts nothing and
-# changes no file of Slurm's: it prints what to add to slurm.conf. Run it again to upgrade.
+# Installs rlalloc from this checkout on the machine of slurmctld (as root), or removes it. It changes no file of Slurm's:
+# it prints what to add to slurm.conf. Run it again to upgrade: it then restarts what ran, and says so.
+#
+# All that can fail for want of a network or of disk space is done aside first. If it fails, nothing was changed.
 #
 #   --dependencies-from VENV   borrow the Python packages of another virtual environment (a development one; or one
 #                              on a machine without an index) instead of installing them
-#   --slurm-user USER          SlurmUser of slurm.conf (default: slurm)
 #   --slurm-conf-dir DIR       where slurm.conf is (default: /etc/slurm)
 #   --extras LIST              optional parts beside daemon,agent,trainer, such as mysql or postgresql
 #   --uninstall                removes what was installed; configuration, store and policies stay
 #
 #   RLALLOC_TORCH              what pip is asked for instead of the torch of packages/lock/torch.txt
+#   RLALLOC_TORCH_INDEX        the package index of torch alone: PyTorch's index of builds for CPUs
+#   RLALLOC_TORCH_BUILD        any: take a build of torch for GPUs, too
 #   RLALLOC_PYTHON             the interpreter to make the environment with (default: /usr/bin/python3)
+#   TMPDIR                     where packages are gathered (default: /var/tmp)
 #
 # Exit: 0 done, 1 a step failed, 2 wrong use.
 set -euo pipefail
@@ -18,6 +22,9 @@ set -euo pipefail
 PROJECT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 PYTHON=${RLALLOC_PYTHON:-/usr/bin/python3}
 PREFIX=/opt/rlalloc
+NEW=$PREFIX.new
+OLD=$PREFIX.old
+PIP=(--disable-pip-version-check --no-input)
 PLUGIN=/usr/lib/rlalloc
 CONFIGURATION=/etc/rlalloc
 UNITS=/etc/systemd/system
@@ -32,11 +39,11 @@ COMPLETIONS=(
 UNIT_NAMES=(rlallocd.service rlalloc-agent.service rlalloc-train.service rlalloc-train.timer)
 
 dependencies_from=
-slurm_user=slurm
 slurm_conf_dir=/etc/slurm
 extras=daemon,agent,trainer
 uninstall=no
 WORK=
+STOPPED=
 
 say() { printf 'install-site: %s\n' "$*"; }
 
@@ -60,12 +67,11 @@ parse() {
                 shift
                 continue
                 ;;
-            --dependencies-from | --slurm-user | --slurm-conf-dir | --extras) [ $# -ge 2 ] || usage "$1 needs a value" ;;
+            --dependencies-from | --slurm-conf-dir | --extras) [ $# -ge 2 ] || usage "$1 needs a value" ;;
             *) usage "unknown option $1" ;;
         esac
         case $1 in
             --dependencies-from) dependencies_from=$2 ;;
-            --slurm-user) slurm_user=$2 ;;
             --slurm-conf-dir) slurm_conf_dir=$2 ;;
             --extras) extras=$extras,$2 ;;
         esac
@@ -91,12 +97,33 @@ check_prerequisites() {
     for command in systemd-sysusers systemd-tmpfiles tar; do
         [ -x "$(command -v "$command")" ] || missing+=("the command $command")
     done
-    id "$slurm_user" >/dev/null 2>&1 || missing+=("a user $slurm_user; name SlurmUser by --slurm-user")
     [ "${#missing[@]}" -eq 0 ] || {
         printf 'install-site: missing: %s\n' "${missing[@]}" >&2
         fail "nothing was changed; install what is missing and run this again"
     }
 }
+
+# Its programs and libraries would be wiped, or its files deleted, by this script; dpkg and rpm would not know.
+refuse_over_packages() {
+    if [ -e "$PLUGIN/package_steps" ] || [ -e "$PLUGIN/mark_node" ]; then
+        fail "rlalloc is installed by packages here: upgrade or remove those (apt-get remove 'rlalloc*'; they keep the \
+configuration, the store and the policies). Nothing was changed"
+    fi
+}
+
+# Room for what is gathered, and for the new environment beside the old one.
+check_space() {
+    local wheels=700 environment=1500 missing=()
+    if [ -n "$dependencies_from" ]; then wheels=50 environment=100; fi
+    has_room "$WORK" "$wheels" || missing+=("$wheels MB of disk space in ${WORK%/*} (TMPDIR names another folder)")
+    has_room "${PREFIX%/*}" "$environment" || missing+=("$environment MB of disk space in ${PREFIX%/*}")
+    [ "${#missing[@]}" -eq 0 ] || {
+        printf 'install-site: missing: %s\n' "${missing[@]}" >&2
+        fail "nothing was changed"
+    }
+}
+
+has_room() { [ "$(df --output=avail --block-size=1000000 "$1" | tail -n 1)" -ge "$2" ]; }
 
 # Built from a copy, as setuptools leaves build/ in the tree and would pack what an older build left there.
 build_wheel() {
@@ -108,41 +135,83 @@ build_wheel() {
     "$builder" -m pip --disable-pip-version-check wheel --quiet --no-deps "$@" -w "$WORK/wheel" "$WORK/source"
 }
 
-install_programs() {
-    local pip=("$PREFIX/bin/python" -m pip --disable-pip-version-check --no-input) site wheel borrowed
-    say "virtual environment $PREFIX"
-    "$PREFIX/bin/python" -c 'import pip' 2>/dev/null || "$PYTHON" -m venv --clear "$PREFIX"
-    site=$("$PREFIX/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+# Fills $WORK/wheels with all that is to be installed, torch first: from an index of its own, if there is one.
+gather_wheels() {
+    local python=$NEW/bin/python torch=(${RLALLOC_TORCH_INDEX:+--index-url "$RLALLOC_TORCH_INDEX"}) status=0
+    local requirement=${RLALLOC_TORCH:-$(grep '^torch==' "$PROJECT/packages/lock/torch.txt")}
+    say "packages from pip's index, gathered in $WORK"
+    # The versions that the packages have, too; RLALLOC_TORCH stands for another torch.
+    grep -hv '^#' "$PROJECT"/packages/lock/{controller,torch,trainer}.txt >"$WORK/constraints.txt"
+    [ -z "${RLALLOC_TORCH:-}" ] || sed -i '/^torch==/d' "$WORK/constraints.txt"
+    if [ "${RLALLOC_TORCH_BUILD:-cpu}" != any ]; then
+        "$PYTHON" "$PROJECT/scripts/torch_for_cpus.py" "$python" "$requirement" "${torch[@]}" || status=$?
+        [ "$status" -eq 0 ] || fail "nothing was changed"
+    fi
+    "$python" -m pip "${PIP[@]}" wheel --quiet --no-deps -w "$WORK/wheels" "${torch[@]}" "$requirement"
+    "$python" -m pip "${PIP[@]}" wheel --quiet -w "$WORK/wheels" --find-links "$WORK/wheels" -c "$WORK/constraints.txt" \
+        "$(echo "$WORK"/wheels/torch-*.whl)" "$1[$extras]"
+}
+
+# Makes the whole environment beside the one in use.
+stage_programs() {
+    local site wheel borrowed
+    say "a new environment beside $PREFIX"
+    rm -rf "$NEW"
+    "$PYTHON" -m venv "$NEW"
+    site=$("$NEW/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     if [ -n "$dependencies_from" ]; then
         borrowed=$("$dependencies_from/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-        [ "${borrowed##*/lib/}" = "${site##*/lib/}" ] ||
-            fail "$PREFIX has another version of Python than $dependencies_from: remove it, then run this again" 1
         say "packages borrowed from $borrowed"
         build_wheel "$dependencies_from/bin/python" --no-build-isolation
         printf '%s\n' "$borrowed" >"$site/borrowed.pth"
         wheel=$(echo "$WORK"/wheel/*.whl)
-        "${pip[@]}" install --quiet --force-reinstall --no-deps "$wheel"
+        "$NEW/bin/python" -m pip "${PIP[@]}" install --quiet --no-index --no-deps "$wheel"
     else
-        rm -f "$site/borrowed.pth"
-        build_wheel "$PREFIX/bin/python"
+        build_wheel "$NEW/bin/python"
         wheel=$(echo "$WORK"/wheel/*.whl)
-        say "packages from pip's index"
-        # The versions that the packages have, too; RLALLOC_TORCH stands for another torch.
-        grep -hv '^#' "$PROJECT"/packages/lock/{controller,torch,trainer}.txt >"$WORK/constraints.txt"
-        [ -z "${RLALLOC_TORCH:-}" ] || sed -i '/^torch==/d' "$WORK/constraints.txt"
-        "${pip[@]}" install --quiet -c "$WORK/constraints.txt" "${RLALLOC_TORCH:-torch}"
-        "${pip[@]}" install --quiet -c "$WORK/constraints.txt" "${wheel}[$extras]"
-        "${pip[@]}" install --quiet --force-reinstall --no-deps "$wheel"
+        gather_wheels "$wheel"
+        "$NEW/bin/python" -m pip "${PIP[@]}" install --quiet --no-index --no-deps "$WORK"/wheels/*.whl
     fi
+    "$NEW/bin/python" -c '
+import sys, torch, rlallocd.daemon_app, rlalloc_agent.agent_app, rlalloc_cli.main
+if torch.version.cuda is not None and sys.argv[1] != "any":
+    sys.exit(f"torch {torch.__version__} is built for GPUs: RLALLOC_TORCH_INDEX and RLALLOC_TORCH choose another build")
+' "${RLALLOC_TORCH_BUILD:-cpu}" || fail "the new environment does not work; nothing was changed"
+    # Programs name their interpreter by its path.
+    grep -rlIF "$NEW" "$NEW/bin" "$NEW/pyvenv.cfg" | xargs -r sed -i "s#$NEW#$PREFIX#g"
+}
+
+# Python would load modules of both versions: what runs is stopped before, and started after everything is in place.
+stop_what_runs() {
+    STOPPED=yes
+    "$PROJECT/packages/package_steps" before-upgrade rlalloc
+}
+
+start_again() {
+    STOPPED=
+    "$PROJECT/packages/package_steps" after-upgrade rlalloc-agent.service rlallocd.service rlalloc-train.timer \
+        rlalloc-train.service
+}
+
+put_programs() {
+    say "virtual environment $PREFIX"
+    rm -rf "$OLD"
+    [ ! -e "$PREFIX" ] || mv "$PREFIX" "$OLD"
+    mv "$NEW" "$PREFIX"
+    rm -rf "$OLD"
     ln -sfn "$PREFIX/bin/rlalloc" /usr/local/bin/rlalloc
+}
+
+# Replaces a file at once: slurmctld, and jobs that start, may read it meanwhile.
+put() { # MODE FILE TARGET
+    install -m "$1" "$2" "$3.new"
+    mv -f "$3.new" "$3"
 }
 
 install_users_and_folders() {
     say "users rlallocd and rlalloc, /run/rlalloc, /var/lib/rlalloc"
     install -D -m 0644 "$PROJECT/systemd/rlalloc.sysusers.conf" "$SYSUSERS"
-    install -d "${TMPFILES%/*}"
-    # Only what slurmctld writes is SlurmUser's.
-    sed -E "/^f /s/ slurm( +)/ $slurm_user\1/" "$PROJECT/systemd/rlalloc.tmpfiles.conf" >"$TMPFILES"
+    install -D -m 0644 "$PROJECT/systemd/rlalloc.tmpfiles.conf" "$TMPFILES"
     systemd-sysusers "$SYSUSERS"
     systemd-tmpfiles --create "$TMPFILES"
 }
@@ -161,8 +230,12 @@ install_configuration() {
 install_plugin() {
     say "Slurm's side: $PLUGIN"
     install -d -m 0755 "$PLUGIN"
-    install -m 0644 "$PROJECT/slurm_plugin/rlalloc.lua" "$PROJECT/slurm_plugin/job_submit.lua" "$PLUGIN/"
-    install -m 0755 "$PROJECT/slurm_plugin/task_prolog" "$PROJECT/slurm_plugin/task_epilog" "$PLUGIN/"
+    local changed=yes
+    if cmp -s "$PROJECT/slurm_plugin/rlalloc.lua" "$PLUGIN/rlalloc.lua"; then changed=; fi
+    put 0644 "$PROJECT/slurm_plugin/rlalloc.lua" "$PLUGIN/rlalloc.lua"
+    put 0644 "$PROJECT/slurm_plugin/job_submit.lua" "$PLUGIN/job_submit.lua"
+    put 0755 "$PROJECT/slurm_plugin/task_prolog" "$PLUGIN/task_prolog"
+    put 0755 "$PROJECT/slurm_plugin/task_epilog" "$PLUGIN/task_epilog"
     if [ ! -d "$slurm_conf_dir" ]; then
         say "no $slurm_conf_dir here: copy $PLUGIN/job_submit.lua to where slurm.conf is"
     elif [ ! -e "$slurm_conf_dir/job_submit.lua" ]; then
@@ -170,6 +243,9 @@ install_plugin() {
         say "$slurm_conf_dir/job_submit.lua"
     elif ! grep -q rlalloc "$slurm_conf_dir/job_submit.lua"; then
         say "$slurm_conf_dir/job_submit.lua stays as it is: call rlalloc.lua from it, as $PLUGIN/job_submit.lua does"
+    elif [ -n "$changed" ]; then
+        touch "$slurm_conf_dir/job_submit.lua"
+        say "touched $slurm_conf_dir/job_submit.lua: slurmctld reads the new rlalloc.lua at the next submission"
     fi
 }
 
@@ -265,23 +341,34 @@ remove_all() {
     return "$status"
 }
 
+# What is left where a step has failed: nothing aside, and what ran runs again.
+clean_up() {
+    rm -rf "$WORK" "$NEW"
+    if [ -n "$STOPPED" ]; then start_again; fi
+}
+
 main() {
     parse "$@"
     [ "$(id -u)" -eq 0 ] || fail "only root can install here" 2
     umask 022
+    refuse_over_packages
     if [ "$uninstall" = yes ]; then
         remove_all
         return
     fi
     check_prerequisites
-    WORK=$(mktemp -d)
-    trap 'rm -rf "$WORK"' EXIT
+    WORK=$(mktemp -d "${TMPDIR:-/var/tmp}/rlalloc-install.XXXXXX")
+    trap clean_up EXIT
+    check_space
+    stage_programs
+    stop_what_runs
     install_users_and_folders
-    install_programs
+    put_programs
     install_configuration
     install_plugin
     install_manual
     install_units
+    start_again
     print_what_remains
 }
 

@@ -46,6 +46,8 @@ def main() -> None:
         added = {name: version for name, version in found.items() if name not in known}
         lines = [f"{name}=={version}\n" for name, version in sorted(added.items(), key=lambda each: each[0].lower())]
         head = f"# Python libraries of the layer '{layer}'; written by make lock\n"
+        if layer == "torch":
+            head += "# torch is the build for CPUs: scripts/torch_for_cpus.py refuses another\n"
         (LOCKS / f"{layer}.txt").write_text(head + "".join(lines))
         pinned |= added
 

@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from torch_for_cpus import cuda_of
+
 PREFIX: Final = Path("opt/rlalloc")
 PYTHON: Final = f"python{sys.version_info.major}.{sys.version_info.minor}"
 SITE: Final = PREFIX / "lib" / PYTHON / "site-packages"
@@ -83,12 +85,31 @@ def stage(source: Path, wheels: Path, into: Path, names: list[str]) -> None:
                 target = work / name
                 requirements = str(source / "packages" / "lock" / f"{layout.libraries}.txt")
                 _run([*pip, "install", *_offline(wheels), "--target", str(target), "-r", requirements])
+                if layout.libraries == "torch":
+                    _require_torch_for_cpus(target, [work / each for each in names if layouts[each].libraries])
                 _put_libraries(target, root, layout)
             if layout.environment:
                 _put_environment(work, root)
             _put_own(work / "own", root, layout)
             _put_files(source, root, layout)
             _compile(root)
+
+
+def _require_torch_for_cpus(target: Path, beside: list[Path]) -> None:
+    """That the torch in ``target`` is built for CPUs, and can be imported if all that it needs lies ``beside`` it."""
+    try:
+        cuda = cuda_of(target)
+    except (OSError, ValueError) as err:
+        raise StagingError(f"the layer torch has no PyTorch that can be used: {err}") from err
+    if cuda is not None:
+        raise StagingError(
+            f"PyTorch in the folder of wheels is built for CUDA {cuda}: put the wheel of its build for CPUs there "
+            "(docs/admin/install.md)"
+        )
+    if len(beside) > 1 and all(each.is_dir() for each in beside[: beside.index(target) + 1]):
+        paths = ":".join(str(each) for each in beside if each.is_dir())
+        program = "import sys, torch; sys.exit(torch.version.cuda)"
+        _run(["env", f"PYTHONPATH={paths}", sys.executable, "-c", program])
 
 
 def _offline(wheels: Path) -> list[str]:
