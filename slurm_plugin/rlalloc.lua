@@ -22,6 +22,8 @@ local WAKE_FILE = RUNTIME_DIRECTORY .. "/wake"
 
 local UPTIME_FILE = "/proc/uptime"
 
+local VERSION = "0.2.0" -- of rlalloc: `rlalloc doctor` compares it
+
 local INTERCEPT_HEADER = "rlalloc-intercept 3"
 local INTERCEPT_BYTES = 65536
 local SCRIPT_BYTES = 16384 -- what is read of a script: slurmctld accepts 4 MB, and all of it waits

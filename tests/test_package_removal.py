@@ -3,9 +3,12 @@
 The scripts run as they are, but for their paths, which lie in a folder of the test.
 """
 
+import os
 import re
 import shutil
 import subprocess
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -18,7 +21,9 @@ PATHS = (
 )
 
 
-def _run(tmp_path: Path, script: str, *words: str, status: int = 0) -> str:
+def _run(
+    tmp_path: Path, script: str, *words: str, status: int = 0, environment: Mapping[str, str] | None = None
+) -> str:
     """Run a script of a package whose paths lie below ``tmp_path``; what it said. No slurmctld answers by default."""
     scontrol = tmp_path / "bin/scontrol"
     if not scontrol.exists():
@@ -26,7 +31,7 @@ def _run(tmp_path: Path, script: str, *words: str, status: int = 0) -> str:
     found = re.sub("|".join(f"(?<![\\w}}]){path}" for path in PATHS), lambda path: f"{tmp_path}{path[0]}", script)
     done = subprocess.run(
         ["sh", "-s", "--", *words], input=found, capture_output=True, text=True, check=False,
-        env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "SLURM_CONF": str(tmp_path / "none")},
+        env={"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "SLURM_CONF": str(tmp_path / "none"), **(environment or {})},
     )  # fmt: skip
     assert done.returncode == status, done.stderr
     return done.stdout + done.stderr
@@ -80,8 +85,7 @@ def test_a_script_that_slurm_calls_stays(
     for name in scripts:
         shutil.copy(ROOT / "slurm_plugin" / name, library)
     _run(tmp_path, before, argument)
-    for name in scripts:
-        (library / name).unlink()
+    assert all((library / name).exists() for name in scripts)  # jobs start while the package's files are removed
     said = _run(tmp_path, after, argument)
     assert [path.name for path in library.iterdir()] == ([f"task_{kind}log"] if left else [])
     assert ("left" in said) == left
@@ -89,6 +93,31 @@ def test_a_script_that_slurm_calls_stays(
         script = library / f"task_{kind}log"
         assert script.read_text() == (ROOT / "slurm_plugin" / script.name).read_text()
         subprocess.run([script], check=True)
+
+
+def test_no_package_owns_what_slurm_conf_names(tmp_path: Path) -> None:
+    """Dpkg and rpm would remove it before anybody has asked Slurm; an upgrade from one that did own it leaves it."""
+    owned = tomllib.loads((ROOT / "packages/layout.toml").read_text())["rlalloc-node"]["files"]
+    assert not [path for path in owned if re.search(r"rlalloc/task_(pro|epi)log$", path)]
+    library, divert = tmp_path / "usr/lib/rlalloc", tmp_path / "diverted"
+    (library / "node").mkdir(parents=True)
+    for name in ("task_prolog", "task_epilog"):
+        (library / "node" / name).write_text("new")
+        (library / name).write_text("old")
+    _write_program(tmp_path / "bin/dpkg-query", f"echo {library}/task_prolog; echo {library}/task_epilog")
+    _write_program(
+        tmp_path / "bin/dpkg-divert",
+        f'case "$*" in *--list*) grep -s "${{2}}" {divert} ;; *) echo "$*" >>{divert} ;; esac || true',
+    )
+    environment = {"DPKG_MAINTSCRIPT_PACKAGE": "rlalloc-node"}
+    _run(tmp_path, (ROOT / "debian/preinst-of-programs").read_text(), "upgrade", environment=environment)
+    assert divert.read_text().count("--local --no-rename --divert") == 2
+    said = _run(tmp_path, (ROOT / "debian/rlalloc-node.postinst").read_text(), "configure")
+    assert not said
+    for name in ("task_prolog", "task_epilog"):
+        assert (library / name).read_text() == "new"
+        assert os.access(library / name, os.X_OK)
+        assert f"--remove {library / name}" in divert.read_text()
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ NODE = NodeRecord(
     mem_mib=512_000,
     mem_mib_used=0,
     devices=gpus("a100", 8, 0),
-    extra="rlalloc-task-prolog@2",
+    extra="rlalloc-task-prolog@2/2",
     booted_s=1,
 )
 

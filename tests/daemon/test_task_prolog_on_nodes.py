@@ -48,7 +48,7 @@ def test_jobs_stay_as_submitted_until_each_node_was_checked(rlalloc: Installatio
         assert "n[1-2] stay as submitted" in rlalloc.log("rlallocd")
         found = doctor(rlalloc, "all")
         assert (found["node n1"], found["node n2"], found["checked nodes"]) == ("OK", "FAIL", "WARN")
-        forged = ["scontrol", "update", "NodeName=n2", "Extra=rlalloc-task-prolog@9999999999"]
+        forged = ["scontrol", "update", "NodeName=n2", "Extra=rlalloc-task-prolog@9999999999/2"]
         assert site.try_run(forged, user=USER).status
         job_id = rlalloc.submit(MOLDABLE, "--nodelist=n2")
         assert rlalloc.decision(job_id).reason.startswith("task-prolog: no check has seen the TaskProlog on n")
@@ -72,5 +72,23 @@ def test_jobs_stay_as_submitted_until_each_node_was_checked(rlalloc: Installatio
         mark_node = (PLUGIN / "mark_node").read_text().replace("/usr/lib/rlalloc/task_prolog", str(ours))
         assert "marked n2" in site.run(["sh", "-s"], input=mark_node)
         assert "Extra=rack 7 rlalloc-task-prolog@" in site.run(["scontrol", "show", "node", "n2"])
+        # A call that is commented out, one of an older version, and none: the mark that was there goes.
+        old = site.etc / "old"
+        old.write_text(ours.read_text().replace("seen-2", "seen"))
+        old.chmod(0o755)
+        for script, changed in (
+            (named, f"#!/bin/sh\n# exec {ours}\n"),
+            (named, f"#!/bin/sh\nexec {old}\n"),
+            (ours, ""),
+        ):
+            kept = script.read_text()
+            script.write_text(changed)
+            refused = site.try_run(["sh", "-s"], input=mark_node)
+            assert (refused.status, "not marked" in refused.output) == (2, True)
+            assert "rlalloc-task-prolog" not in site.run(["scontrol", "show", "node", "n2"])
+            script.write_text(kept)
+            assert "marked n2" in site.run(["sh", "-s"], input=mark_node)
+        assert "no mark in n2" in site.run(["sh", "-s", "--", "--clear"], input=mark_node)
+        assert "rlalloc-task-prolog" not in site.run(["scontrol", "show", "node", "n2"])
     finally:
         named.write_text(before)

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from rlallocd.slurm.node_mark import TASK_PROLOG_VERSION
+
 PROLOG = Path(__file__).parents[2] / "slurm_plugin" / "task_prolog"
 RESIZED = {
     "RLALLOC_JOB": "1",
@@ -105,7 +107,7 @@ def test_no_plan_is_set_that_is_not_for_these_gpus(tmp_path: Path) -> None:
 
 def test_a_task_is_told_that_it_was_called() -> None:
     """`rlalloc doctor --nodes` asks; whatever else the task is."""
-    assert prolog(RLALLOC_PROBE="1") == {"RLALLOC_PROBE": "seen"}
+    assert prolog(RLALLOC_PROBE="1") == {"RLALLOC_PROBE": f"seen-{TASK_PROLOG_VERSION}"}
     assert prolog(RLALLOC_PROBE="0") == {}
 
 

@@ -59,7 +59,11 @@ def copy_as_next_version(folder: Path) -> None:
         shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for name in ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"):
         shutil.copy(PROJECT / name, folder / name)
-    for path, mark in (("pyproject.toml", "version = "), ("core/rlalloc/__init__.py", "__version__ = ")):
+    for path, mark in (
+        ("pyproject.toml", "version = "),
+        ("core/rlalloc/__init__.py", "__version__ = "),
+        ("slurm_plugin/rlalloc.lua", "local VERSION = "),
+    ):
         lines = (folder / path).read_text().splitlines()
         changed = [f'{mark}"{NEXT}"' if line.startswith(mark) else line for line in lines]
         (folder / path).write_text("\n".join(changed) + "\n")

@@ -66,7 +66,7 @@ def _node(node: NodeRecord, named: str, expected: str, probe: NodeProbe) -> Find
     except SlurmError as err:
         return warning(what, f"not checked: srun gave no answer ({err})", f"rlalloc doctor --nodes {node.name} later")
     found = _of_answer(what, answer, named, expected)
-    return _marked(found, node, asked_s if answer.called else None, probe)
+    return _marked(found, node, asked_s if answer.fits else None, probe)
 
 
 def _refusal(node: str, said: str) -> Finding | None:
@@ -86,9 +86,7 @@ def _of_answer(what: str, answer: NodeAnswer, named: str, expected: str) -> Find
     """What follows from what a task saw on a node."""
     other = answer.digest is not None and expected not in ("", answer.digest)
     if answer.called:
-        if other:
-            return warning(what, "its TaskProlog has another version", _INSTALL)
-        return good(what, "Slurm calls the TaskProlog")
+        return _of_call(what, answer, other=other)
     if answer.digest is None:
         return failure(what, "no TaskProlog of rlalloc", _INSTALL if named else f"{_INSTALL} before you name it")
     if named:
@@ -101,6 +99,14 @@ def _of_answer(what: str, answer: NodeAnswer, named: str, expected: str) -> Find
     if other:
         return warning(what, "its TaskProlog has another version", _INSTALL)
     return good(what, "TaskProlog as installed here; slurm.conf does not name it yet")
+
+
+def _of_call(what: str, answer: NodeAnswer, *, other: bool) -> Finding:
+    if not answer.fits:
+        return failure(what, "Slurm calls a TaskProlog of another version of rlalloc", _INSTALL)
+    if other:
+        return warning(what, "its TaskProlog differs from the one installed here", _INSTALL)
+    return good(what, "Slurm calls the TaskProlog")
 
 
 def _marked(found: Finding, node: NodeRecord, seen_s: float | None, probe: NodeProbe) -> Finding:

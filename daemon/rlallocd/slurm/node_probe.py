@@ -4,23 +4,30 @@ import re
 
 import msgspec
 
-from rlallocd.slurm.node_mark import with_mark
+from rlallocd.slurm.node_mark import TASK_PROLOG_VERSION, with_mark
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer
 from rlallocd.slurm.slurm_records import NodeRecord
 
 _TASK = 'printf "%s " "$RLALLOC_PROBE"; if [ -x "$0" ]; then sha256sum "$0"; else echo rlalloc-missing; fi'
-_ANSWER = re.compile(r"^(seen|1) (?:([0-9a-f]{64})  /.*|rlalloc-missing)$")
+_ANSWER = re.compile(r"^(?:(seen)(?:-([0-9]{1,4}))?|1) (?:([0-9a-f]{64})  /.*|rlalloc-missing)$")
 
 
 class NodeAnswer(msgspec.Struct, frozen=True):
     """What a task saw: whether Slurm ``called`` rlalloc's TaskProlog for it, and the SHA-256 of the file at a path.
 
-    ``digest`` is None where there is no executable file.
+    ``digest`` is None where there is no executable file. ``version`` is what the TaskProlog that was called says of
+    itself; 0 where it does not say.
     """
 
     called: bool
     digest: str | None
+    version: int = TASK_PROLOG_VERSION
+
+    @property
+    def fits(self) -> bool:
+        """Whether resized jobs may start there."""
+        return self.called and self.version == TASK_PROLOG_VERSION
 
 
 class NodeProbe:
@@ -43,7 +50,7 @@ class NodeProbe:
         )
         if (found := _ANSWER.match(answer.strip())) is None:
             raise UnexpectedAnswer(f"srun on {node.name} printed {answer[:80]!r}")
-        return NodeAnswer(found[1] == "seen", found[2])
+        return NodeAnswer(found[1] is not None, found[3], int(found[2] or 0))
 
     def mark(self, node: NodeRecord, seen_s: float | None) -> None:
         """Mark a node as checked at that time, or take its mark away (None). Raises SlurmError."""
