@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from rlalloc import __version__
 from rlalloc.errors import MessageError, MissingInputsError
 from rlalloc.job import SHARES, Shares
 from rlalloc.messages import (
@@ -73,6 +74,7 @@ class RequestHandler:
     def _state(self, request: Ask) -> AgentState:
         self._counters["ask"] += 1
         return AgentState(
+            version=__version__,
             request_id=request.request_id,
             policy_version=self._policy.version,
             started_s=self._started_s,

@@ -6,11 +6,11 @@ from typing import Final
 import msgspec
 from rich.table import Table
 
-from rlalloc.bounds import NodeShape, SiteBounds, bounds_for, parse_directives, task_per_gpu
+from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for, read_directives, task_per_gpu
 from rlalloc.config import Config
 from rlalloc.consent import consent_of
 from rlalloc.counted import counted
-from rlalloc.errors import ConfigError
+from rlalloc.errors import ConfigError, DirectiveError
 from rlalloc.job import Allocation, Bounds, JobClass
 from rlalloc.llm.gpu_types import memory_gib
 from rlalloc.llm.needed_bounds import facts_of_job, with_model_needs
@@ -34,7 +34,8 @@ class ScriptReport(msgspec.Struct, frozen=True):
     """What rlalloc makes of a script; ``bounds`` None where it leaves the job alone.
 
     ``gpu_memory_gib`` is that of a GPU, None where its type is unknown: then only parallel sizes count.
-    ``nodes`` says how many GPUs a node has, and who says so.
+    ``nodes`` says how many GPUs a node has, and who says so. ``mistakes`` are those of the #RLALLOC lines, each with
+    what is right; the bounds are then those without the wrong parts.
     """
 
     job_class: JobClass | None
@@ -44,6 +45,7 @@ class ScriptReport(msgspec.Struct, frozen=True):
     bounds: Bounds | None
     gpu_memory_gib: float | None = None
     nodes: str = ""
+    mistakes: tuple[str, ...] = ()
 
 
 def report_on(
@@ -52,8 +54,8 @@ def report_on(
     """Read a script as the plugin and the daemon do, by the first rule for its class.
 
     ``gpus_per_node`` None: those of the site's largest node that the job may get. The #SBATCH lines tell the request
-    as far as bounds need it, and the type of the GPUs if ``gpu_type`` is None. Raises DirectiveError for a wrong
-    #RLALLOC line, ConfigError for a type of GPU of which the memory is not known.
+    as far as bounds need it, and the type of the GPUs if ``gpu_type`` is None. Raises ConfigError for a type of GPU
+    of which the memory is not known.
     """
     job_class = class_of(script, config.commands)
     read = read_script(script, config.word_table)
@@ -61,18 +63,22 @@ def report_on(
     if job_class is None:
         return ScriptReport(None, read.words, read.fingerprint, request, None)
     nodes = node_gpus(_sbatch_lines(script), gpus_per_node)
-    directives = parse_directives(" ".join(directive_words(script) or ()))
+    directives, mistakes = read_directives(" ".join(directive_words(script) or ()))
     site = next((rule.bounds for rule in config.rules if job_class in rule.classes), SiteBounds())
     consent = consent_of(
         read.words, config.scripts, job_class=job_class, task_per_gpu=task_per_gpu(request, directives)
     )
     shape = NodeShape(gpus=nodes.gpus, cpus=nodes.gpus * _CPUS_PER_GPU, mem_mib=nodes.gpus * _MIB_PER_GPU)
-    bounds = bounds_for(request, directives, site, shape, None, consent)
+    try:
+        bounds = bounds_for(request, directives, site, shape, None, consent)
+    except DirectiveError as err:  # what its lines say cannot all be had at once
+        directives, mistakes = Directives(), (*mistakes, str(err))
+        bounds = bounds_for(request, directives, site, shape, None, consent)
     gib = _gpu_memory_gib(script, config, gpu_type)
     if read.words:
         facts = facts_of_job(read.words, directives.job_class or job_class)
         bounds = with_model_needs(bounds, request, facts, gib, nodes.gpus)
-    return ScriptReport(job_class, read.words, read.fingerprint, request, bounds, gib, nodes.describe())
+    return ScriptReport(job_class, read.words, read.fingerprint, request, bounds, gib, nodes.describe(), mistakes)
 
 
 def print_report(report: ScriptReport) -> None:
@@ -98,6 +104,10 @@ def print_report(report: ScriptReport) -> None:
         for name, line in bounds_lines(report.bounds):
             if name in ("script", "bounds: GPUs"):
                 table.add_row(name, line)
+        if report.mistakes:
+            table.add_row(
+                "#RLALLOC", "bounds without the wrong parts; until they are right, the job keeps its request"
+            )
     CONSOLE.print(table)
 
 

@@ -175,7 +175,7 @@ def check(
 ) -> None:
     """Show how a batch script is read and which GPU counts its job may get, given what its model needs.
 
-    Exit 1 for a wrong #RLALLOC line.
+    For a wrong #RLALLOC line it also says what is right, and ends with exit 1.
     """
     from rlalloc_cli.check import print_report, report_on
     from rlalloc_cli.own_jobs import settings_for_me
@@ -191,7 +191,10 @@ def check(
     except OSError as err:
         fail(f"{script}: {err.strerror}", code=2)
     try:
-        print_report(report_on(text, loaded, gpus_per_node, gpu))
+        report = report_on(text, loaded, gpus_per_node, gpu)
+        print_report(report)
+        if report.mistakes:
+            fail("; ".join(report.mistakes), code=1)
     except ConfigError as err:
         fail(str(err), code=2)
     except RlallocError as err:

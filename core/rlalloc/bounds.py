@@ -84,6 +84,14 @@ def parse_directives(text: str) -> Directives:
 
     Raises DirectiveError with each wrong word, what was found and what is allowed.
     """
+    directives, mistakes = read_directives(text)
+    if mistakes:
+        raise DirectiveError("; ".join(mistakes))
+    return directives
+
+
+def read_directives(text: str) -> tuple[Directives, tuple[str, ...]]:
+    """The same without the wrong words, and what is wrong with those, for people."""
     found: dict[str, object] = {}
     mistakes: list[str] = []
     for word in text.split():
@@ -93,9 +101,7 @@ def parse_directives(text: str) -> Directives:
             mistakes.append(str(err))
     if len(mistakes) > _MOST_MISTAKES_NAMED:
         mistakes[_MOST_MISTAKES_NAMED:] = ["there are more mistakes"]
-    if mistakes:
-        raise DirectiveError("; ".join(mistakes))
-    return msgspec.convert(found, Directives)
+    return msgspec.convert(found, Directives), tuple(mistakes)
 
 
 def bounds_for(

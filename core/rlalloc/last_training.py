@@ -1,19 +1,31 @@
-"""What the last ``rlalloc train run`` came to, beside the policies: for ``rlalloc status`` and ``rlalloc doctor``."""
+"""What the last ``rlalloc train run`` came to, beside the policies: for ``rlalloc status`` and ``rlalloc doctor``.
+
+A training that runs holds a lock, in whose file it has written when it began: one that was killed leaves that behind.
+"""
 
 import contextlib
+import fcntl
+import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from rlalloc.shared_files import mend_shared
+from rlalloc.errors import RlallocError
+from rlalloc.shared_files import SHARED_MODE, mend_shared, open_shared, read_regular_file, replace_file
 
 FILE: Final = "last_training.json"
+LOCK_FILE: Final = "training.lock"
+_LOCK_WITHIN_S: Final = 5.0
+"""A check of whether a training runs holds the lock for a moment."""
+_LOCK_AGAIN_S: Final = 0.1
+_KILLED: Final = "it was killed before it ended: by a time limit, for want of memory, or with the machine"
 
 
 class LastTraining(msgspec.Struct, frozen=True, kw_only=True):
-    """``verdict`` is the command's last word; ``failed`` where it ended with an error.
+    """``verdict`` is the command's last word; ``failed`` where it ended with an error, or was killed.
 
     ``succeeded_s`` is when a training last ended without an error, None where none ever did.
     """
@@ -25,23 +37,80 @@ class LastTraining(msgspec.Struct, frozen=True, kw_only=True):
     succeeded_s: float | None
 
 
+class TrainingRuns(RlallocError):
+    """Another training runs."""
+
+
+@contextlib.contextmanager
+def running_training(directory: Path) -> Iterator[None]:
+    """Be the one training that runs, and note when it began. Raises TrainingRuns."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = open_shared(directory / LOCK_FILE, os.O_RDWR)
+    except OSError:  # what the training is to write there fails, too, and says why
+        yield
+        return
+    try:
+        until_s = time.monotonic() + _LOCK_WITHIN_S
+        while not _locked(file, fcntl.LOCK_EX):
+            if time.monotonic() > until_s:
+                raise TrainingRuns("another training runs: wait for its end, or stop it")
+            time.sleep(_LOCK_AGAIN_S)
+        with contextlib.suppress(OSError):
+            os.ftruncate(file, 0)
+            os.pwrite(file, f"{time.time()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(file)
+
+
 def note_training(directory: Path, verdict: str, *, failed: bool, promoted: bool = False) -> None:
     """Note how a training ended. A note that cannot be written is left out: the journal has it, too."""
     now_s = time.time()
-    before = read_last_training(directory)
+    before = _noted(directory)
     succeeded_s = now_s if not failed else before.succeeded_s if before is not None else None
     note = LastTraining(ended_s=now_s, failed=failed, promoted=promoted, verdict=verdict, succeeded_s=succeeded_s)
-    aside = directory / f".{FILE}"
     with contextlib.suppress(OSError):
         directory.mkdir(parents=True, exist_ok=True)
-        aside.write_bytes(msgspec.json.encode(note))
-        mend_shared(aside)
-        aside.replace(directory / FILE)
+        replace_file(directory / FILE, msgspec.json.encode(note), SHARED_MODE)
+        mend_shared(directory / FILE)
 
 
 def read_last_training(directory: Path) -> LastTraining | None:
-    """The note; None where there is none, or it cannot be read."""
+    """What the last training that runs no more came to; None where there was none, or that cannot be read."""
+    noted, began_s = _noted(directory), _began_and_runs_no_more_s(directory)
+    if began_s is None or (noted is not None and noted.ended_s >= began_s):
+        return noted
+    succeeded_s = noted.succeeded_s if noted is not None else None
+    return LastTraining(ended_s=began_s, failed=True, promoted=False, verdict=_KILLED, succeeded_s=succeeded_s)
+
+
+def _noted(directory: Path) -> LastTraining | None:
     try:
-        return msgspec.json.decode((directory / FILE).read_bytes(), type=LastTraining)
+        return msgspec.json.decode(read_regular_file(directory / FILE), type=LastTraining)
     except (OSError, msgspec.DecodeError):
         return None
+
+
+def _began_and_runs_no_more_s(directory: Path) -> float | None:
+    """When the last training began, unless it still runs."""
+    path = directory / LOCK_FILE
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return float(read_regular_file(path)) if _locked(file, fcntl.LOCK_SH) else None
+    except (OSError, ValueError):
+        return None
+    finally:
+        os.close(file)
+
+
+def _locked(file: int, kind: int) -> bool:
+    """Lock an open file if nobody else has; whether that worked."""
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

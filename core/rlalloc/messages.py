@@ -65,7 +65,7 @@ class AgentState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="s
     """The answer to an Ask.
 
     ``counters`` count since the agent started, by name. ``problem`` says why the version in use cannot be served, so
-    that ``policy_version`` is served instead; empty where there is none.
+    that ``policy_version`` is served instead; empty where there is none. ``version`` is the agent's own.
     """
 
     request_id: str
@@ -73,6 +73,7 @@ class AgentState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="s
     started_s: float
     counters: dict[str, int]
     problem: str = ""
+    version: str = ""
     protocol: int = PROTOCOL_VERSION
 
 

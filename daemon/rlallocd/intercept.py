@@ -6,8 +6,11 @@ clock moves, and as a time, which no restart of the machine moves. The plugin go
 ``wake`` is touched by the plugin when it has deferred a job.
 """
 
+import contextlib
 import errno
+import os
 import re
+import stat
 import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -17,7 +20,7 @@ import inotify_simple
 
 from rlalloc.config import Config
 from rlalloc.errors import RlallocError
-from rlalloc.shared_files import replace_file
+from rlalloc.shared_files import read_regular_file, replace_file
 
 INTERCEPT_FILE: Final = "intercept"
 INTERCEPT_HEADER: Final = "rlalloc-intercept 3"
@@ -68,7 +71,7 @@ def expires_s(config: Config) -> float | None:
 def _value_of(config: Config, key: str) -> str | None:
     """The rest of the line in the intercept file that begins with ``key``."""
     try:
-        text = (config.runtime_directory / INTERCEPT_FILE).read_text(encoding="utf-8", errors="replace")
+        text = read_regular_file(config.runtime_directory / INTERCEPT_FILE).decode(errors="replace")
     except OSError:
         return None
     match = re.search(rf"^{key} (.*)$", text, re.MULTILINE)
@@ -102,16 +105,19 @@ class WakeFile:
     def renew(self) -> None:
         """Watch the file that is in its place now, made again if somebody has removed it. Raises as above."""
         try:
-            found = self._path.stat() if self._path.exists() else None
+            found = self._path.lstat() if os.path.lexists(self._path) else None
             if found is None or (found.st_dev, found.st_ino) != self._watched:
                 self._watched = self._watch()
         except OSError as err:
             raise RuntimeDirectoryError(f"cannot watch {self._path}: {err.strerror or err}") from err
 
     def _watch(self) -> tuple[int, int]:
-        self._path.touch(mode=0o664)
-        self._inotify.add_watch(self._path, self._touched)
-        found = self._path.stat()
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o664))
+        self._inotify.add_watch(self._path, self._touched | inotify_simple.flags.DONT_FOLLOW)
+        found = self._path.lstat()
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file: remove it")
         return found.st_dev, found.st_ino
 
     def fileno(self) -> int:

@@ -4,6 +4,7 @@ A thread of rlallocd.user_service writes the switch, and waits until the loop ha
 switch in each cycle.
 """
 
+import contextlib
 import logging
 import os
 import queue
@@ -14,7 +15,7 @@ from concurrent.futures import TimeoutError as TooLate
 from pathlib import Path
 from typing import Final
 
-from rlalloc.site_switch import SiteSwitch, read_switch, write_switch
+from rlalloc.site_switch import SiteSwitch, SwitchError, read_switch, write_switch
 from rlalloc.user_messages import AskSwitch, UserServiceError
 
 _log = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ class SiteSwitchInUse:
         self._answering: list[Future[str]] = []
         self._let_go = 0
         self._now: SiteSwitch | None = None
+        self._unrecorded: SiteSwitch | None = None
 
     @property
     def off(self) -> bool:
@@ -60,11 +62,11 @@ class SiteSwitchInUse:
         if uid == 0 and question.for_user not in ("", "root"):
             who = f"{_printable(question.for_user)} as {who}"
         switch = SiteSwitch(off=question.off, since_s=time.time(), who=who, why=_printable(question.reason))
-        write_switch(self._directory, switch)
+        recorded = self._record(switch)
         answer: Future[str] = Future()
         self._waiting.put(answer)
         wake()
-        done = f"rlalloc is switched {'off' if question.off else 'on'} for the whole site"
+        done = f"rlalloc is switched {'off' if question.off else 'on'} for the whole site{recorded}"
         try:
             return f"{done}; {answer.result(within_s)}"
         except TooLate:
@@ -74,12 +76,36 @@ class SiteSwitchInUse:
         """Look at the switch, at the begin of a cycle; return whether it was used since."""
         while not self._waiting.empty():
             self._answering.append(self._waiting.get())
-        before, self._now = self._now, read_switch(self._directory)
+        before, self._now = self._now, self._read()
         self._let_go = 0
         if self._now is None or self._now == before or (before is None and not self._now.off):
             return False
         _log.info("switched %s for the whole site %s", "off" if self.off else "on", self._now.by)
         return True
+
+    def _record(self, switch: SiteSwitch) -> str:
+        """Write a switch. One that switches off is in force though it cannot be written; then say so.
+
+        Raises SwitchError.
+        """
+        try:
+            write_switch(self._directory, switch)
+        except SwitchError as err:
+            if not switch.off:
+                raise
+            self._unrecorded = switch
+            return f" until rlallocd is restarted, as {err}; rlallocd tries again in each cycle"
+        self._unrecorded = None
+        return ""
+
+    def _read(self) -> SiteSwitch | None:
+        """The switch in force; one that could not be written is written as soon as that is possible."""
+        if (waiting := self._unrecorded) is None:
+            return read_switch(self._directory)
+        with contextlib.suppress(SwitchError):
+            write_switch(self._directory, waiting)
+            self._unrecorded = None
+        return waiting
 
     def let_go(self, number: int) -> None:
         """Note jobs that were let go because of the switch."""

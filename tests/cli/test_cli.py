@@ -393,6 +393,13 @@ def test_check_shows_how_a_script_is_read(run: Run, tmp_path: Path) -> None:
     said = wrong.stderr.split()
     assert (wrong.returncode, "write key=value" in wrong.stderr) == (1, True)
     assert all(word in said for word in ("'gpu=4':", "mem-per-gpu:", "gpus=8-1:"))
+    script.write_text("#!/bin/sh\n#SBATCH --gpus-per-node=8\n#RLALLOC gpus=2-8 mem-per-gpu=lots\ntorchrun x.py\n")
+    partly = run("check", str(script))
+    assert (partly.returncode, "mem-per-gpu: 'lots'" in partly.stderr) == (1, True)
+    assert "workable: 2, 4, 8" in partly.stdout
+    assert "without the wrong parts" in partly.stdout
+    script.write_text("#!/bin/sh\n#SBATCH --gpus-per-node=4\n#RLALLOC gpus=3-3\ntorchrun x.py\n")
+    assert "bounds: GPUs" in run("check", str(script)).stdout
     assert run("check", str(tmp_path / "none.sh")).returncode == 2
 
 

@@ -5,6 +5,7 @@ import json
 import os
 import pwd
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -15,12 +16,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from rlalloc import __version__
 from rlalloc.config import Config, NodesSection, parse_config
-from rlalloc.last_training import note_training
+from rlalloc.last_training import TrainingRuns, note_training, running_training
 from rlalloc.messages import AgentState
 from rlalloc.store import Store
 from rlalloc.store.database import without_secrets
 from rlalloc_cli.doctor.node_checks import WrongNodes, named_nodes, node_findings
+from rlallocd.checks.directory_checks import directory_findings
 from rlallocd.checks.finding import Finding, worst
 from rlallocd.checks.machine_checks import (
     agent_findings,
@@ -31,7 +34,7 @@ from rlallocd.checks.machine_checks import (
     wake_findings,
 )
 from rlallocd.checks.slurm_checks import TaskScripts, checked_finding, slurm_findings
-from rlallocd.checks.store_checks import store_findings
+from rlallocd.checks.store_checks import disk_findings, store_findings
 from rlallocd.checks.units import UnitState
 from rlallocd.daemon_state import DaemonState
 from rlallocd.slurm import Commands, NodeRecord, SlurmError, SlurmUnavailable, UpdateRefused
@@ -225,9 +228,17 @@ def test_an_agent_that_does_not_answer_or_serves_another_policy() -> None:
     never = msgspec.structs.replace(unit("inactive"), since="")
     assert "since" not in agent_findings("cannot reach the agent", never)[0].found
     state = AgentState(
-        request_id="", policy_version="shipped-10", started_s=0.0, counters={}, problem="v000003 is gone"
+        request_id="",
+        policy_version="shipped-10",
+        started_s=0.0,
+        counters={},
+        problem="v000003 is gone",
+        version=__version__,
     )
-    assert worst(agent_findings(state, None)) == "WARN"
+    assert "v000003 is gone" in agent_findings(state, None)[0].found
+    assert worst(agent_findings(msgspec.structs.replace(state, problem=""), None)) == "OK"
+    old = agent_findings(msgspec.structs.replace(state, problem="", version="0.1.9"), None)
+    assert (worst(old), old[0].remedy) == ("WARN", "systemctl restart rlalloc-agent")
 
 
 def test_trainings_that_failed_keep_when_one_last_succeeded(tmp_path: Path) -> None:
@@ -241,17 +252,52 @@ def test_trainings_that_failed_keep_when_one_last_succeeded(tmp_path: Path) -> N
     assert "the store failed; the last success was 20" in of(training_findings(config, None, None), "training").found
 
 
+def test_a_training_that_was_killed_has_failed(tmp_path: Path) -> None:
+    """By the kernel, a time limit or with the machine: what last night's one came to says nothing of it."""
+    config = parse_config(f"policy: {{directory: {tmp_path}}}", "x")
+    note_training(tmp_path, "kept the policy in use", failed=False)
+    program = (
+        "import os, sys; from pathlib import Path; from rlalloc.last_training import running_training\n"
+        "with running_training(Path(sys.argv[1])): print('runs', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "runs\n"
+        assert worst(training_findings(config, None, None)) == "OK"
+        with pytest.raises(TrainingRuns), running_training(tmp_path):
+            pass
+        process.kill()
+        process.wait()
+    found = of(training_findings(config, None, None), "training")
+    assert (found.level, "it was killed before it ended" in found.found) == ("FAIL", True)
+    assert "the last success was 20" in found.found
+    with running_training(tmp_path):
+        note_training(tmp_path, "kept the policy in use", failed=False)
+    assert worst(training_findings(config, None, None)) == "OK"
+    failed = msgspec.structs.replace(unit("failed"), result="exit-code", ended_s=time.time() + 3600)
+    assert "(exit-code)" in of(training_findings(config, None, failed), "training").found
+
+
 def test_a_plugin_that_slurmctld_has_not_read_yet(tmp_path: Path) -> None:
+    """A package sets the module's mtime to the time at which it was built, long ago."""
     module, caller = tmp_path / "rlalloc.lua", tmp_path / "job_submit.lua"
     assert of(plugin_findings(0.0, module, caller), "plugin").level == "FAIL"
-    for path, text in ((module, "m"), (caller, "rlalloc")):
+    for path, text in ((module, f'local VERSION = "{__version__}" -- of rlalloc\n'), (caller, "rlalloc")):
         path.write_text(text)
-    os.utime(caller, (100, 100))
-    os.utime(module, (200, 200))
-    assert of(plugin_findings(0.0, module, caller), "plugin").remedy == f"touch {caller}"
-    assert of(plugin_findings(300.0, module, caller), "plugin").level == "OK"
+        os.utime(path, (100, 100))
+    assert of(plugin_findings(200.0, module, caller), "plugin").remedy == f"touch {caller}"
+    assert of(plugin_findings(time.time() + 60, module, caller), "plugin").level == "OK"
+    module.write_text('local VERSION = "0.1.9"\n')
+    assert "is of 0.1.9" in of(plugin_findings(time.time() + 60, module, caller), "plugin").found
     caller.write_text("return slurm.SUCCESS")
-    assert of(plugin_findings(300.0, module, caller), "plugin").level == "FAIL"
+    assert of(plugin_findings(time.time() + 60, module, caller), "plugin").level == "FAIL"
+
+
+def test_the_module_says_which_version_it_is() -> None:
+    module = Path(__file__).parents[2] / "slurm_plugin" / "rlalloc.lua"
+    assert f'local VERSION = "{__version__}"' in module.read_text()
 
 
 def test_a_wake_file_that_slurmctld_cannot_write(tmp_path: Path) -> None:
@@ -260,11 +306,44 @@ def test_a_wake_file_that_slurmctld_cannot_write(tmp_path: Path) -> None:
     assert "No such file" in of(wake_findings(config, "nobody"), "wake file").found
     path.touch(mode=0o640)
     told = of(wake_findings(config, "nobody"), "wake file")
-    assert (told.level, told.checked, told.remedy) == ("FAIL", True, "systemd-tmpfiles --create")
+    assert (told.level, told.checked, "SlurmUser" in told.remedy) == ("FAIL", True, True)
     assert of(wake_findings(config, "root"), "wake file").level == "OK"
     os.chown(path, pwd.getpwnam("nobody").pw_uid, -1)
     assert of(wake_findings(config, "nobody"), "wake file").level == "OK"
     assert not of(wake_findings(config, "no-such-user"), "wake file").checked
+    path.unlink()
+    os.mkfifo(path)
+    assert "is not a file" in of(wake_findings(config, "root"), "wake file").found
+
+
+@pytest.mark.parametrize(
+    ("mode", "users", "wrong"),
+    [
+        (0o3770, ("root", "root"), ""),
+        (0o2770, ("root", "root"), "it is not sticky"),
+        (0o1777, ("root", "root"), "everybody can write there"),
+        (0o3775, ("root", "nobody"), "nobody cannot write there"),
+    ],
+)
+def test_a_runtime_directory_with_other_rights(tmp_path: Path, mode: int, users: tuple[str, str], wrong: str) -> None:
+    config = parse_config(f"runtime_directory: {tmp_path}\npolicy: {{directory: {tmp_path}}}", "x")
+    tmp_path.chmod(mode)
+    (finding,) = (each for each in directory_findings(config, *users) if each.what == "runtime directory")
+    assert (finding.level, wrong in finding.found) == ("FAIL" if wrong else "OK", True)
+
+
+def test_a_file_system_of_each_directory_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"runtime_directory: {tmp_path}\npolicy: {{directory: /dev/shm}}\nstore: {{key_file: /proc/k}}"
+    seen: list[Path] = []
+
+    def usage(path: Path) -> shutil._ntuple_diskusage:
+        seen.append(path)
+        return shutil._ntuple_diskusage(1 << 40, 0, 1 << 20)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    found = disk_findings(parse_config(text, "x"))
+    assert {tmp_path, Path("/dev/shm")} <= set(seen)
+    assert {each.level for each in found} == {"FAIL"}
 
 
 def test_a_store_that_one_of_its_users_cannot_write(tmp_path: Path) -> None:
@@ -276,7 +355,7 @@ def test_a_store_that_one_of_its_users_cannot_write(tmp_path: Path) -> None:
     found = store_findings(config, ("nobody-of-this-name",))
     assert [finding.level for finding in found if finding.what == "store"] == ["OK"]
     assert of(found, "store for nobody-of-this-name").level == "WARN"
-    assert any(finding.what == "disk" for finding in found)
+    assert {finding.what for finding in disk_findings(config)} == {"disk"}
 
 
 def node(name: str, *, usable: bool = True, gpus: int = 8) -> NodeRecord:
@@ -291,6 +370,7 @@ def test_each_node_is_asked_for_the_task_prolog(tmp_path: Path) -> None:
         "right": NodeAnswer(called=True, digest=digest),
         "shared": NodeAnswer(called=True, digest=None),
         "old": NodeAnswer(called=True, digest="0" * 64),
+        "older": NodeAnswer(called=True, digest="0" * 64, version=1),
         "uncalled": NodeAnswer(called=False, digest=digest),
         "without": NodeAnswer(called=False, digest=None),
         "failing": UpdateRefused("srun: error: failing: task 0: Exited with exit code 1"),
@@ -321,6 +401,7 @@ def test_each_node_is_asked_for_the_task_prolog(tmp_path: Path) -> None:
         "right": "OK",
         "shared": "WARN",
         "old": "WARN",
+        "older": "FAIL",
         "uncalled": "FAIL",
         "without": "FAIL",
         "failing": "FAIL",
@@ -339,6 +420,7 @@ def test_each_node_is_asked_for_the_task_prolog(tmp_path: Path) -> None:
         "right": True,
         "shared": True,
         "old": True,
+        "older": False,
         "uncalled": False,
         "without": False,
         "failing": False,

@@ -10,7 +10,7 @@ import pytest
 
 from tests.systemd import debian_slurm
 from tests.systemd.systemd_container import Container
-from tests.systemd.test_rlalloc_under_systemd import INTERCEPTS, MOLDABLE
+from tests.systemd.test_rlalloc_under_systemd import INTERCEPTS, MOLDABLE, _explain
 from tests.systemd.week_site import READS_METRICS
 
 pytestmark = pytest.mark.systemd
@@ -18,6 +18,29 @@ pytestmark = pytest.mark.systemd
 CONFIGURATION = "/etc/rlalloc/rlalloc.yaml"
 SLURM_CONF = "/etc/slurm/slurm.conf"
 STORE = "/var/lib/rlalloc/store.sqlite"
+METRICS = """
+import urllib.request
+page = urllib.request.urlopen("http://127.0.0.1:9373/metrics", timeout=30).read().decode()
+print(page)
+"""
+TRAINS = """
+import time
+from pathlib import Path
+from rlalloc.last_training import running_training
+with running_training(Path("/var/lib/rlalloc/policies")):
+    time.sleep(600)
+"""
+ADDS_A_REFUSED_VERSION = """
+from pathlib import Path
+import msgspec
+from rlalloc.policies import PolicyStore, read_manifest
+from rlalloc_agent.served_policy import shipped_folder
+with shipped_folder() as folder:
+    evaluation = {"promote": False, "reason": "it is [/worse]"}
+    manifest = msgspec.structs.replace(read_manifest(folder), evaluation=evaluation)
+    files = {name: (folder / name).read_bytes() for name in manifest.files}
+    print(PolicyStore(Path("/var/lib/rlalloc/policies")).add(files, manifest))
+"""
 
 
 @pytest.fixture
@@ -231,3 +254,131 @@ def test_switching_off_lets_go_at_once_what_was_deferred(site: Container) -> Non
     site.run("kill", "-CONT", pid)
     debian_slurm.wait_for(site, "sh", "-c", f"squeue -h -j {job} -t all -o %T | grep -v PENDING")
     assert "let 1 deferred jobs go as they are" in site.journal("rlallocd")
+
+
+def test_what_lies_where_policies_are_leads_root_nowhere_and_stops_nothing(site: Container) -> None:
+    """Whoever controls agent or trainer can put links and pipes there; root and the daemon read and write it."""
+    folder, evil = "/var/lib/rlalloc/policies", "/etc/cron.d/evil"
+    site.run("rlalloc", "policy", "promote", "shipped", "--reason", "as before")
+    assert site.run("stat", "-c", "%U %a", f"{folder}/promotions.jsonl").stdout == "rlalloc 660\n"
+    assert "by root" in " ".join(site.run("rlalloc", "policy", "list").stdout.replace("│", " ").split())
+    for name in ("promotions.jsonl", ".lock"):
+        site.run("sh", "-c", f"rm -f {folder}/{name}; ln -s {evil} {folder}/{name}", user="rlalloc")
+        refused = site.run("rlalloc", "policy", "promote", "shipped", "--reason", "* * * * * root id", check=False)
+        assert refused.returncode == 1, refused
+        site.run("rm", f"{folder}/{name}")
+    assert site.run("test", "-e", evil, check=False).returncode == 1
+    pipes = " ".join(f"{folder}/{name}" for name in ("promotions.jsonl", "last_training.json", "training.lock"))
+    site.run("sh", "-c", f"rm -f {pipes}; mkfifo {pipes}", user="rlalloc")
+    try:
+        site.run("systemctl", "restart", "rlallocd")
+        debian_slurm.wait_for(site, "sh", "-c", INTERCEPTS)
+        for words in (("rlalloc", "status"), ("rlalloc", "doctor"), ("python3", "-c", METRICS)):
+            assert site.run("timeout", "120", *words, check=False, limit_s=180).returncode not in {124, 137}, words
+    finally:
+        site.run("sh", "-c", f"rm -f {pipes}")
+
+
+def test_a_training_that_is_killed_is_told_everywhere(site: Container) -> None:
+    """As the kernel does for want of memory: the verdict of the night before says nothing of it."""
+    as_trainer = ("-p", "User=rlalloc", "-p", "Group=rlalloc", "-p", "UMask=0007")
+    site.run("systemd-run", "--unit=training", *as_trainer, "/opt/rlalloc/bin/python", "-c", TRAINS)
+    debian_slurm.wait_for(site, "test", "-s", "/var/lib/rlalloc/policies/training.lock")
+    assert findings(site)["training"][0] != "FAIL"
+    assert "another training runs" in site.run("rlalloc", "train", "run", check=False).stderr
+    site.run("systemctl", "kill", "--signal=KILL", "training")
+    debian_slurm.wait_for(site, "sh", "-c", "systemctl is-active training | grep -v ^active")
+    level, found = findings(site)["training"]
+    assert (level, "it was killed before it ended" in found) == ("FAIL", True)
+    assert site.run("rlalloc", "status", check=False).returncode == 1
+    debian_slurm.wait_for(site, "python3", "-c", METRICS, expect='rlallocd_training_last_result{result="failed"} 1.0')
+    site.run("sh", "-c", "rm /var/lib/rlalloc/policies/training.lock; systemctl reset-failed training")
+
+
+def test_slurmctld_can_wake_the_daemon_whoever_slurm_user_is(site: Container) -> None:
+    assert findings(site)["wake file"] == ("OK", "slurmctld can write /run/rlalloc/wake")
+    for spoilt in ("rm {0}", "chown root:root {0}", "rm {0}; mkfifo {0}", "rm {0}; ln -s /etc/evil {0}"):
+        site.run("sh", "-c", spoilt.format("/run/rlalloc/wake"))
+        if "rm" not in spoilt:
+            assert findings(site)["wake file"][0] == "FAIL"
+        site.run("systemctl", "restart", "rlallocd")
+        assert site.run("stat", "-c", "%U %G %a", "/run/rlalloc/wake").stdout == "slurm rlalloc 664\n"
+    site.run("useradd", "--system", "operator", check=False)
+    site.run("sed", "-i", "s/^SlurmUser=.*/SlurmUser=operator/", SLURM_CONF)
+    site.run("systemctl", "restart", "rlallocd")
+    assert site.run("stat", "-c", "%U", "/run/rlalloc/wake").stdout == "operator\n"
+    assert site.run("test", "-e", "/etc/evil", check=False).returncode == 1
+    site.run("chmod", "0777", "/run/rlalloc")
+    assert findings(site)["runtime directory"][0] == "FAIL"
+    site.run("systemd-tmpfiles", "--create", "rlalloc.conf")
+
+
+def test_what_users_name_their_jobs_and_what_they_declare(site: Container) -> None:
+    """Names that are markup, an array by the id that squeue prints, and a megabyte of memory a GPU."""
+    named = debian_slurm.submit(site, MOLDABLE, "--hold", "--job-name=[/nonsense]", "--array=1-3")
+    debian_slurm.wait_for(site, "rlalloc", "explain", f"{named}_2", expect="[/nonsense]")
+    for words in (("explain", f"{named}_2", "--verbose"), ("status",), ("report",)):
+        assert "Traceback" not in site.run("rlalloc", *words, check=False).stderr
+    small = MOLDABLE.replace("gpus=1-4", "gpus=1-4 mem-per-gpu=1M-8G")
+    greedy = debian_slurm.submit(site, small, "--hold")
+    story = _explain(site, greedy)["decision"]
+    assert story["bounds"]["mem_mib_per_gpu"]["minimum"] >= 1024
+    assert story["allocation"] is None or story["allocation"]["mem_mib_per_node"] >= 1024
+    site.run("sh", "-c", "cat >/home/ada/wrong.sh", text=MOLDABLE.replace("gpus=1-4", "gpus=1-4 tp=x"), user="ada")
+    checked = site.run("rlalloc", "check", "/home/ada/wrong.sh", user="ada", check=False)
+    assert (checked.returncode, "workable: 1, 2, 4" in checked.stdout) == (1, True)
+    site.run("scancel", str(named), str(greedy))
+
+
+def test_a_store_that_fails_is_told_once_and_without_users_data(site: Container) -> None:
+    rename = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('ALTER TABLE {} RENAME TO {}')"
+    since = site.run("date", "+%Y-%m-%d %H:%M:%S").stdout.strip()
+    site.run("python3", "-c", rename.format("applications", "gone"), STORE, user="rlallocd")
+    try:
+        job = debian_slurm.submit(site, MOLDABLE.replace("finetune", "merger-with-acme"))
+        for failures in ("2", "4"):
+            counted = r"re.search(r'rlallocd_store_errors_total ([0-9.]+)', page)[1]"
+            wait = f"import re, sys; sys.exit(float({counted}) < {failures})"
+            debian_slurm.wait_for(site, "python3", "-c", METRICS.replace("print(page)", wait), limit_s=120)
+    finally:
+        site.run("python3", "-c", rename.format("gone", "applications"), STORE, user="rlallocd")
+    journal = site.run("journalctl", "--no-pager", "-u", "rlallocd", "--since", since).stdout
+    assert journal.count("the store failed, jobs run as submitted") == 1, journal
+    assert not [word for word in ("SELECT", "INSERT", "merger-with-acme") if word in journal]
+    site.run("scancel", str(job))
+
+
+def test_a_refused_policy_and_an_open_port_need_more_than_a_word(site: Container) -> None:
+    version = site.run("/opt/rlalloc/bin/python", "-c", ADDS_A_REFUSED_VERSION, user="rlalloc").stdout.strip()
+    promote = ("rlalloc", "policy", "promote", version)
+    assert "the gate refused" in site.run(*promote, check=False).stderr
+    assert site.run(*promote, "--force", check=False).returncode == 2
+    assert f"{version} is in use" in site.run(*promote, "--force", "--reason", "a [/test]").stdout
+    assert "forced: a [/test]" in " ".join(site.run("rlalloc", "policy", "list").stdout.replace("│", " ").split())
+    assert "shipped is in use" in site.run("rlalloc", "policy", "rollback").stdout
+    site.run("rm", "-r", f"/var/lib/rlalloc/policies/{version}")
+    site.run("sed", "-i", "s#ipc:///run/rlalloc/agent.sock#tcp://0.0.0.0:5999#", CONFIGURATION)
+    assert "keys" in site.run("rlalloc", "config", "check", "--offline", check=False).stderr
+    assert site.run("systemctl", "restart", "rlalloc-agent", check=False).returncode != 0
+    assert "TCP needs keys" in site.journal("rlalloc-agent")
+
+
+def test_switched_off_for_the_whole_site_also_on_a_full_disk(site: Container) -> None:
+    off = ("rlalloc", "off", "--all", "--why", "maintenance")
+    assert "run as submitted" in site.run(*off).stdout
+    assert "rlalloc:" not in site.run("scontrol", "show", "job", str(debian_slurm.submit(site, MOLDABLE))).stdout
+    site.run("systemctl", "restart", "rlallocd")
+    assert "switched off" in site.run("rlalloc", "status", check=False).stdout
+    assert "switched on" in site.run("rlalloc", "on").stdout
+    options = "size=16k,mode=2770,uid=rlalloc,gid=rlalloc"
+    site.run("mount", "-t", "tmpfs", "-o", options, "none", "/var/lib/rlalloc/policies")
+    try:
+        site.run("sh", "-c", "dd if=/dev/zero of=/var/lib/rlalloc/policies/fills || true")
+        said = " ".join(site.run(*off).stdout.split())
+        assert "until rlallocd is restarted" in said
+        assert "no job is deferred or changed any more" in said
+        site.run("rm", "/var/lib/rlalloc/policies/fills")
+        debian_slurm.wait_for(site, "cat", "/var/lib/rlalloc/policies/switch.json", expect="maintenance")
+        site.run("rlalloc", "on")
+    finally:
+        site.run("umount", "/var/lib/rlalloc/policies")

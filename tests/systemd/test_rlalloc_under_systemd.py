@@ -81,6 +81,7 @@ def test_systemd_analyze_finds_nothing_in_the_units(rlalloc_container: Container
 def test_folders_let_each_part_do_its_work_and_no_more(rlalloc_container: Container) -> None:
     """Slurmctld can touch wake; the agent can make its socket, and not replace what slurmctld reads."""
     container = rlalloc_container
+    container.start("rlallocd")
     container.run("touch", "/run/rlalloc/wake", user="slurm")
     assert container.run("stat", "-c", "%a %U", "/run/rlalloc/intercept").stdout == "644 rlallocd\n"
     container.run("touch", "/run/rlalloc/intercept", user="rlallocd")
@@ -91,6 +92,7 @@ def test_folders_let_each_part_do_its_work_and_no_more(rlalloc_container: Contai
     assert container.run("ls", "/var/lib/rlalloc", user=debian_slurm.USER, check=False).returncode != 0
     container.run("touch", "/var/lib/rlalloc/policies/probe", user="rlalloc")
     assert container.run("stat", "-c", "%G", "/var/lib/rlalloc/policies/probe").stdout == "rlalloc\n"
+    container.run("systemctl", "stop", "rlallocd")
     container.run("rm", "/run/rlalloc/intercept", "/var/lib/rlalloc/policies/probe")
 
 

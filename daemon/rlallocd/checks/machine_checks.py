@@ -1,5 +1,6 @@
 """Checks of rlalloc's own parts on this machine: daemon, plugin, agent, policy, training, configuration file."""
 
+import re
 import stat
 import time
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Final
 from rlalloc import __version__
 from rlalloc.config import Config
 from rlalloc.errors import PolicyError
-from rlalloc.last_training import read_last_training
+from rlalloc.last_training import LastTraining, read_last_training
 from rlalloc.local_times import duration, local_time
 from rlalloc.messages import AgentState
 from rlalloc.policies import SHIPPED_NAME, PolicyStore, verify
@@ -19,12 +20,15 @@ from rlallocd.checks.units import UnitState
 from rlallocd.daemon_state import DaemonState
 from rlallocd.intercept import WAKE_FILE, expires_s, stamp_in_force
 
+_LUA_VERSION: Final = re.compile(r'^local VERSION = "([^"]+)"', re.MULTILINE)
 _NO_CYCLE_FOR_S: Final = 60.0
 _OLD_TRAINING_S: Final = 3 * 86_400.0
 _WITHDRAWN_S: Final = 86_400.0
 """A daemon that stops leaves an intercept file that expired in 1970."""
 _STARTING_S: Final = 30.0
 """So long after its start, a program may not have done its first work yet."""
+_NOTED_WITHIN_S: Final = 60.0
+"""A training notes its end this long at most before its unit ends."""
 _LATER: Final = "run this again in half a minute"
 _START: Final = "systemctl enable --now rlalloc-agent rlallocd"
 _LOG: Final = "journalctl -u rlallocd"
@@ -106,37 +110,45 @@ def heartbeat_findings(config: Config, *, starting: bool = False) -> list[Findin
 
 
 def plugin_findings(booted_s: float, module: Path, caller: Path) -> list[Finding]:
-    """Whether slurmctld has read the installed plugin.
+    """Whether slurmctld has read the installed plugin, and whether that is this version's.
 
     ``module`` is rlalloc.lua, ``caller`` job_submit.lua beside slurm.conf; slurmctld reads both at its start
     (``booted_s``) and when ``caller`` changes.
     """
     try:
-        read_s = max(booted_s, caller.stat().st_mtime)
-        calls, changed_s = "rlalloc" in caller.read_text(errors="replace"), module.stat().st_mtime
+        read_s = max(booted_s, caller.stat().st_mtime)  # by which slurmctld sees that it has changed
+        calls = "rlalloc" in caller.read_text(errors="replace")
+        text, put_s = module.read_text(errors="replace"), module.stat().st_ctime  # a package sets mtime to its making
     except PermissionError as err:
         return [unchecked("plugin", f"not checked: {err.filename}: {err.strerror}", "run rlalloc doctor as root")]
     except OSError as err:
         return [failure("plugin", f"{err.filename}: {err.strerror}", "scripts/install-site.sh")]
     if not calls:
         return [failure("plugin", f"{caller} does not call rlalloc.lua", "add the lines of slurm_plugin/README.md")]
-    if changed_s > read_s:
+    if put_s > read_s:
         return [warning("plugin", f"slurmctld has not read {module} since it changed", f"touch {caller}")]
-    return [good("plugin", f"{caller} calls rlalloc.lua")]
+    version = _LUA_VERSION.search(text)
+    if version is None or version[1] != __version__:
+        said = f"{module} is of {version[1] if version else 'another version'}, this is {__version__}"
+        return [warning("plugin", said, f"install this version's rlalloc.lua, then touch {caller}")]
+    return [good("plugin", f"{caller} calls rlalloc.lua {__version__}")]
 
 
 def wake_findings(config: Config, slurm_user: str) -> list[Finding]:
     """Whether slurmctld, which runs as ``slurm_user``, can tell the daemon of a new job."""
-    path, again = config.runtime_directory / WAKE_FILE, "systemd-tmpfiles --create"
+    path, again = config.runtime_directory / WAKE_FILE, "systemctl restart rlallocd, whose unit gives it to SlurmUser"
     try:
+        regular = stat.S_ISREG(path.lstat().st_mode)
         uid, groups = ids_of(slurm_user)
-        writable = may_write(path, uid, groups)
+        writable = regular and may_write(path, uid, groups)
     except KeyError:
         return [unchecked("wake file", f"not checked: there is no user {slurm_user} here", again)]
     except PermissionError as err:
         return [unchecked("wake file", f"not checked: {path}: {err.strerror}", "run rlalloc doctor as root")]
     except OSError as err:
         return [failure("wake file", f"{path}: {err.strerror}", again)]
+    if not regular:
+        return [failure("wake file", f"{path} is not a file", f"rm {path}, then {again}")]
     if not writable:
         said = f"{slurm_user}, as whom slurmctld runs, cannot write {path}: jobs wait for rlallocd's next cycle"
         return [failure("wake file", said, again)]
@@ -152,6 +164,9 @@ def agent_findings(answer: AgentState | str, unit: UnitState | None) -> list[Fin
         said = answer.partition("; see systemctl")[0]
         return [failure("rlalloc-agent", f"{said}{since}", "systemctl status rlalloc-agent")]
     served = f"serves {answer.policy_version} for {duration(time.time() - answer.started_s)}"
+    if answer.version != __version__:
+        said = f"it is {answer.version or 'of another version'}, this is {__version__}"
+        return [warning("rlalloc-agent", f"{served}; {said}", "systemctl restart rlalloc-agent")]
     if answer.problem:
         return [warning("rlalloc-agent", f"{served}; {answer.problem}", "rlalloc policy list")]
     return [good("rlalloc-agent", served)]
@@ -181,7 +196,9 @@ def training_findings(config: Config, timer: UnitState | None, service: UnitStat
     if last is None:
         return [*found, _first_training(timer, service, look)]
     when = local_time(last.ended_s)
-    if last.failed:
+    if (unnoted := _unnoted_failure(last, service)) is not None:
+        found.append(failure("training", unnoted, look))
+    elif last.failed:
         ever = (
             f"the last success was {local_time(last.succeeded_s)}" if last.succeeded_s else "none has succeeded yet"
         )
@@ -191,6 +208,16 @@ def training_findings(config: Config, timer: UnitState | None, service: UnitStat
     else:
         found.append(good("training", f"{when}: {last.verdict}"))
     return found
+
+
+def _unnoted_failure(last: LastTraining, service: UnitState | None) -> str | None:
+    """That the unit has failed since a training last noted its end: it did not come so far."""
+    if service is None or service.working or service.result == "success" or service.ended_s is None:
+        return None
+    if last.failed or service.ended_s <= last.ended_s + _NOTED_WITHIN_S:
+        return None
+    last_success = local_time(last.succeeded_s)
+    return f"failed at {local_time(service.ended_s)} ({service.result}); the last success was {last_success}"
 
 
 def _first_training(timer: UnitState | None, service: UnitState | None, look: str) -> Finding:

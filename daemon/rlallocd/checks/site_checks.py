@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Final
 
 from rlalloc.config import Config
+from rlallocd.checks.directory_checks import directory_findings
 from rlallocd.checks.finding import Finding, failure
 from rlallocd.checks.machine_checks import file_findings, plugin_findings, wake_findings
 from rlallocd.checks.slurm_checks import TaskScripts, checked_finding, enforces, slurm_findings
-from rlallocd.checks.store_checks import store_findings
+from rlallocd.checks.store_checks import disk_findings, store_findings
 from rlallocd.checks.units import unit_state
 from rlallocd.slurm import Commands, Slurm, SlurmError
 from rlallocd.slurm.site_settings import SiteSettings, read_site_settings
@@ -28,7 +29,9 @@ def installation_findings(path: Path, config: Config, commands: Commands, user: 
         *file_findings(path, config),
         *of_slurm,
         *(_called_findings(config, site) if site is not None else ()),
+        *directory_findings(config, user, _TRAINER),
         *store_findings(config, (user, _TRAINER)),
+        *disk_findings(config),
     ]
 
 

@@ -1,5 +1,6 @@
 """Checks of the store: can it be read, can each of its users write it, is there room."""
 
+import contextlib
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +12,13 @@ from rlalloc.config import Config
 from rlalloc.errors import StoreError, StoreMissing
 from rlalloc.shared_files import SHARED_MODE
 from rlalloc.store import Store
+from rlalloc.store.database import file_of
 from rlallocd.checks.file_access import ids_of, may_write
 from rlallocd.checks.finding import Finding, failure, good, unchecked, warning
 
 _LITTLE_BYTES: Final = 1 << 30
 _TOO_LITTLE_BYTES: Final = 64 << 20
+_TOO_LITTLE_IN_MEMORY_BYTES: Final = 4 << 20
 
 
 def store_findings(config: Config, users: Sequence[str]) -> list[Finding]:
@@ -28,18 +31,22 @@ def store_findings(config: Config, users: Sequence[str]) -> list[Finding]:
     if url.get_backend_name() != "sqlite" or not url.database or not Path(url.database).exists():
         return found
     path = Path(url.database)
-    return [*found, *_writable(path, users), *disk_findings(config)]
+    return [*found, *_writable(path, users)]
 
 
 def disk_findings(config: Config) -> list[Finding]:
-    """How much room there is for a store in a file."""
-    try:
-        url = sa.make_url(config.store.url)
-    except sa.exc.ArgumentError:
-        return []
-    if url.get_backend_name() != "sqlite" or not url.database or not Path(url.database).exists():
-        return []
-    return [_room(Path(url.database).parent)]
+    """How much room there is where rlalloc writes, a line for each file system."""
+    wanted = [
+        config.policy.directory,
+        config.store.key_file.parent,
+        config.runtime_directory,
+        *((store.parent,) if (store := file_of(config.store.url)) is not None else ()),
+    ]
+    found: dict[int, Path] = {}
+    for directory in reversed(wanted):
+        with contextlib.suppress(OSError):
+            found.setdefault(directory.stat().st_dev, directory)
+    return [_room(directory, volatile=directory == config.runtime_directory) for directory in found.values()]
 
 
 def _readable(config: Config) -> Finding:
@@ -77,11 +84,12 @@ def _writable(path: Path, users: Sequence[str]) -> list[Finding]:
     return found
 
 
-def _room(directory: Path) -> Finding:
+def _room(directory: Path, *, volatile: bool) -> Finding:
+    """``volatile``: in memory, where little is written and file systems are small."""
     free = shutil.disk_usage(directory).free
     text = f"{free / (1 << 30):.1f} GiB free in {directory}"
-    if free < _TOO_LITTLE_BYTES:
+    if free < (_TOO_LITTLE_IN_MEMORY_BYTES if volatile else _TOO_LITTLE_BYTES):
         return failure("disk", text, "free disk space: rlallocd decides nothing without it")
-    if free < _LITTLE_BYTES:
+    if free < _LITTLE_BYTES and not volatile:
         return warning("disk", text, "free disk space")
     return good("disk", text)

@@ -19,6 +19,7 @@ _PROPERTIES = (
     "ActiveEnterTimestampMonotonic",
     "ExecMainStartTimestampMonotonic",
     "NextElapseUSecRealtime",
+    "InactiveEnterTimestampMonotonic",
 )
 
 
@@ -27,7 +28,7 @@ class UnitState(msgspec.Struct, frozen=True):
 
     ``user`` is empty for root. ``has_network`` is false with PrivateNetwork. ``up_s`` is how long it has been up,
     None where it is not. ``has_run`` says whether its program was started since the machine was, ``next_run`` when a
-    timer elapses next.
+    timer elapses next. ``ended_s`` is when it last became inactive (epoch), None where it has not since the boot.
     """
 
     name: str
@@ -40,6 +41,7 @@ class UnitState(msgspec.Struct, frozen=True):
     up_s: float | None = None
     has_run: bool = False
     next_run: str = ""
+    ended_s: float | None = None
 
     @property
     def runs(self) -> bool:
@@ -78,7 +80,13 @@ def unit_state(name: str) -> UnitState | None:
         _up_s(values) if values["ActiveState"] == "active" else None,
         values.get("ExecMainStartTimestampMonotonic", "0") != "0",
         values.get("NextElapseUSecRealtime", ""),
+        _ended_s(values),
     )
+
+
+def _ended_s(values: Mapping[str, str]) -> float | None:
+    at = values.get("InactiveEnterTimestampMonotonic", "0")
+    return time.time() - (time.monotonic() - int(at) / 1e6) if at.isdigit() and at != "0" else None
 
 
 def _up_s(values: Mapping[str, str]) -> float | None:

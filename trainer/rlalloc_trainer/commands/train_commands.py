@@ -12,7 +12,7 @@ from rich.table import Table
 
 from rlalloc.config import DEFAULT_PATH, load_config
 from rlalloc.errors import ConfigError
-from rlalloc.last_training import note_training
+from rlalloc.last_training import note_training, running_training
 from rlalloc.run_as_owner import run_as_owner_of
 from rlalloc_simulator.command_line import errors_end_here, progress_bar
 from rlalloc_simulator.progress import part_of
@@ -37,7 +37,7 @@ def run(config: ConfigOption = DEFAULT_PATH, *, as_json: JsonOption = False) -> 
         run_as_owner_of(policies)
     from rlalloc_trainer.commands.train_wiring import learn_site_run_times, train_on_site
 
-    with errors_end_here("train", ConfigError), progress_bar(quiet=as_json) as report:
+    with errors_end_here("train", ConfigError), running_training(policies), progress_bar(quiet=as_json) as report:
         try:
             run_times = learn_site_run_times(config, part_of(report, 0.0, 0.2))
             result = train_on_site(config, part_of(report, 0.2, 1.0))
