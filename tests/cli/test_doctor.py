@@ -40,7 +40,7 @@ from rlallocd.daemon_state import DaemonState
 from rlallocd.slurm import Commands, NodeRecord, SlurmError, SlurmUnavailable, UpdateRefused
 from rlallocd.slurm.node_probe import NodeAnswer, NodeProbe
 from rlallocd.slurm.site_settings import SiteSettings, settings_of
-from tests.daemon.slurm_in_memory import NODE
+from tests.daemon.slurm_in_memory import NODE, gpus
 
 FIXTURES = Path(__file__).parents[1] / "daemon" / "fixtures"
 NOW_S = 1_800_000_000.0
@@ -358,8 +358,8 @@ def test_a_store_that_one_of_its_users_cannot_write(tmp_path: Path) -> None:
     assert {finding.what for finding in disk_findings(config)} == {"disk"}
 
 
-def node(name: str, *, usable: bool = True, gpus: int = 8) -> NodeRecord:
-    return msgspec.structs.replace(NODE, name=name, usable=usable, gpus=gpus)
+def node(name: str, *, usable: bool = True, count: int = 8) -> NodeRecord:
+    return msgspec.structs.replace(NODE, name=name, usable=usable, devices=gpus("a100", count))
 
 
 def test_each_node_is_asked_for_the_task_prolog(tmp_path: Path) -> None:
@@ -438,7 +438,7 @@ def test_nodes_that_were_not_checked_are_told() -> None:
 
 
 def test_nodes_are_named_by_a_host_list() -> None:
-    nodes = [node("n1"), node("n2"), node("cpu", gpus=0)]
+    nodes = [node("n1"), node("n2"), node("cpu", count=0)]
     assert [each.name for each in named_nodes("all", nodes)] == ["n1", "n2"]
     assert [each.name for each in named_nodes("n[1-2],cpu", nodes)] == ["n1", "n2", "cpu"]
     for wrong in ("n[1-", "n3"):
