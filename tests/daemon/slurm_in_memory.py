@@ -9,6 +9,7 @@ from rlalloc.devices import NodeDevices, gpu_device
 from rlalloc.past_job import PastJob
 from rlallocd.slurm import (
     AccountingRecord,
+    Commands,
     ControllerConfig,
     EndedJobs,
     JobRecord,
@@ -55,6 +56,10 @@ class SlurmInMemory:
         self.begun: list[int] = []
         self.ended: list[PastJob] = []
         self.command_timeout_s = 0.0
+
+    def commands_apart(self) -> Commands:
+        """Commands for another thread."""
+        return Commands(1.0)
 
     def time_calls(self, took: Callable[[str, float], None]) -> None:
         """Nothing here takes any time."""
