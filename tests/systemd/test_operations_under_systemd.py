@@ -303,10 +303,10 @@ def test_slurmctld_can_wake_the_daemon_whoever_slurm_user_is(site: Container) ->
             assert findings(site)["wake file"][0] == "FAIL"
         site.run("systemctl", "restart", "rlallocd")
         assert site.run("stat", "-c", "%U %G %a", "/run/rlalloc/wake").stdout == "slurm rlalloc 664\n"
-    site.run("useradd", "--system", "operator", check=False)
-    site.run("sed", "-i", "s/^SlurmUser=.*/SlurmUser=operator/", SLURM_CONF)
+    site.run("useradd", "--system", "slurmadm", check=False)
+    site.run("sed", "-i", "s/^SlurmUser=.*/SlurmUser=slurmadm/", SLURM_CONF)
     site.run("systemctl", "restart", "rlallocd")
-    assert site.run("stat", "-c", "%U", "/run/rlalloc/wake").stdout == "operator\n"
+    assert site.run("stat", "-c", "%U", "/run/rlalloc/wake").stdout == "slurmadm\n"
     assert site.run("test", "-e", "/etc/evil", check=False).returncode == 1
     site.run("chmod", "0777", "/run/rlalloc")
     assert findings(site)["runtime directory"][0] == "FAIL"
@@ -358,6 +358,8 @@ def test_a_refused_policy_and_an_open_port_need_more_than_a_word(site: Container
     assert "shipped is in use" in site.run("rlalloc", "policy", "rollback").stdout
     site.run("rm", "-r", f"/var/lib/rlalloc/policies/{version}")
     site.run("sed", "-i", "s#ipc:///run/rlalloc/agent.sock#tcp://0.0.0.0:5999#", CONFIGURATION)
+    assert site.run("rlalloc", "config", "check", "--offline", check=False).returncode == 2
+    site.run("sed", "-i", "s#tcp://0.0.0.0:5999#tcp://192.0.2.1:5999#", CONFIGURATION)
     assert "keys" in site.run("rlalloc", "config", "check", "--offline", check=False).stderr
     assert site.run("systemctl", "restart", "rlalloc-agent", check=False).returncode != 0
     assert "TCP needs keys" in site.journal("rlalloc-agent")
