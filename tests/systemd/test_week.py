@@ -256,7 +256,9 @@ class Days:
         assert self.week.is_active("rlallocd") != "active"
         assert_queued(self.container, jobs)
         queued = len(waiting(self.container))
-        self.week.note(f"- {queued} jobs were in the queue when the packages were gone, {sized} in another size")
+        self.week.note(
+            f"- {queued} jobs were in the queue when the packages were gone, at least {sized} in another GPU count"
+        )
         let_go(self.container)
         self._compare(wait_for_ends(self.container, jobs), resizing=True)
         self._compare(wait_for_ends(self.container, self._submit()), resizing=False)
