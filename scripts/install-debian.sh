@@ -26,6 +26,7 @@ PACKAGES=(
     postgresql                                # for the tests of the store; they start a server of their own
     mmdebstrap patchelf                       # Slurm of other Debian releases, for the tests
     python3 python3-dev python3-venv
+    libslurm-perl                             # by which rlallocd asks slurmctld whether a job could start
     slurm-client slurm-wlm slurm-wlm-basic-plugins slurmdbd
 )
 # Those of the packages' services that their installation would have systemd start at the next boot.

@@ -43,9 +43,13 @@ class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class SlurmSection(_Section, frozen=True):
-    """How Slurm is spoken to. ``calls_per_minute`` is for reading; what jobs wait for is never delayed."""
+    """How Slurm is spoken to. ``calls_per_minute`` is for reading; what jobs wait for is never delayed.
+
+    ``will_run``: whether slurmctld is asked, where Slurm's Perl API is installed, if a resized job could start.
+    """
 
     backend: Literal["auto", "pyslurm", "cli"] = "auto"
+    will_run: Literal["auto", "off"] = "auto"
     command_timeout_s: Seconds = 10.0
     calls_per_minute: Annotated[int, msgspec.Meta(ge=10, le=6000)] = 240
 

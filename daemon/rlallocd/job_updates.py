@@ -48,6 +48,15 @@ class JobUpdates:
         finally:
             self._progress()
 
+    def never_runs(self, jobs: Sequence[JobRecord]) -> dict[int, str]:
+        """Those of some pending jobs that slurmctld could not place, with its words; none where it is not asked."""
+        if not jobs:
+            return {}
+        try:
+            return self._slurm.never_runs(jobs)
+        finally:
+            self._progress()
+
     def begin(self, jobs: Sequence[tuple[int, float]]) -> bool:
         """Let jobs go, in one call per batch except those with a later begin time of their own; whether all went."""
         now_s = time.time()

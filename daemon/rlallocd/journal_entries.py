@@ -117,6 +117,12 @@ def is_as_applied(job: JobRecord, application: Application) -> bool:
     return has_size(job, application.intended)
 
 
+def is_new_size(application: Application, finding: Verification) -> bool:
+    """Whether a job has got another size than it had and is about to keep it."""
+    new = application.state != "restoring" and application.intended != application.original
+    return new and finding.verdict == "as decided"
+
+
 def added_nice(application: Application) -> AddedNice | None:
     """What an application adds to a job's nice; None if it leaves the nice alone."""
     if application.own_nice is None or application.added_nice is None:

@@ -10,6 +10,7 @@ from rlalloc.config import Config
 NEEDS_RESTART: Final = (
     "runtime_directory",
     "slurm.backend",
+    "slurm.will_run",
     "store.url",
     "store.key_file",
     "history.pseudonymize",

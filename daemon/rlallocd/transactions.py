@@ -28,6 +28,7 @@ from rlallocd.journal_entries import (
     entry_of,
     is_as_applied,
     is_deferred,
+    is_new_size,
     parallel_plan_of,
     restorations_for,
     taking_back,
@@ -36,7 +37,7 @@ from rlallocd.journal_entries import (
     verify_as_started,
 )
 from rlallocd.slurm import JobRecord, Slurm, SlurmUnavailable, UpdatePlan
-from rlallocd.verification import changed_meanwhile
+from rlallocd.verification import Verification, changed_meanwhile
 
 _log = logging.getLogger(__name__)
 
@@ -201,16 +202,21 @@ class Applier:
         """Finish what this reading settles; return what to restore, and why. Raises SlurmError."""
         ended: list[tuple[Application, ApplicationState, str]] = []
         wrong: list[tuple[Application, str]] = []
+        found: list[tuple[Application, Verification]] = []
         for application in applications:
             job = jobs.get(application.job_id)
             if job is None or not job.pending:
                 self._note_started(application, job)
-                continue
-            finding = verify(job, application)
+            else:
+                found.append((application, verify(job, application)))
+        never = self._updates.never_runs([jobs[each.job_id] for each, finding in found if is_new_size(each, finding)])
+        for application, finding in found:
             taken_back = application.state == "restoring"
             if finding.verdict == "as submitted":
                 refusal = (refusals or {}).get(application.job_id, "")
                 ended.append(_restored(application) if taken_back else _left(application, refusal))
+            elif application.job_id in never:
+                wrong.append((application, f"slurmctld says of the new size: {never[application.job_id]}"))
             elif finding.verdict == "as decided" and not taken_back:
                 what_then = "let go" if application.begins else "left in its place in the queue"
                 ended.append((application, "begun", f"verified as decided and {what_then}"))

@@ -79,6 +79,9 @@ class SlurmInMemory:
     def limits(self, _users: Sequence[str]) -> SiteLimits:
         return SiteLimits(enforced=False)
 
+    def never_runs(self, _jobs: Sequence[JobRecord]) -> dict[int, str]:
+        return {}
+
     def forget_limits(self) -> None:
         pass
 

@@ -93,6 +93,29 @@ def assert_runs_as_submitted(mixed: Installation, job_id: int, tres: str, why: s
     assert why in entry.detail
 
 
+NOT_IN_A_ROW = ("-N2", "--gpus-per-node=v100:4", "-x", "n3", "--contiguous", "-c8", "--mem=8G")
+"""The request's two nodes are in a row; three of the nodes would be large enough, but are not."""
+
+
+@pytest.mark.parametrize(
+    ("will_run", "why"), [("auto", "Requested node configuration is not available"), ("off", "it waits for")]
+)
+def test_a_size_that_slurmctld_cannot_place_is_taken_back(idle: Installation, will_run: str, why: str) -> None:
+    """Before the job is let go where slurmctld can be asked, else once it says for what the job waits."""
+    idle.stop("rlallocd")
+    idle.write_config(slurm={"will_run": will_run})
+    idle.start("rlallocd")
+    job_id = idle.submit(LLM.format(words="gpus=12"), *NOT_IN_A_ROW)
+    decision = idle.decision(job_id)
+    assert decision.allocation is not None
+    assert decision.allocation.nodes == 3
+    idle.site.wait_for_states([job_id], ENDED, timeout_s=120)
+    entry = idle.application(idle.decision(job_id))
+    assert entry is not None
+    assert (entry.state, idle.job(job_id)["NumNodes"]) == ("restored", "2")
+    assert why in entry.detail
+
+
 def test_no_job_gets_a_size_that_only_a_reserved_node_has(idle: Installation) -> None:
     reserved = ("ReservationName=closed", "StartTime=now", "Duration=60", "Nodes=n1", "Users=root")
     idle.site.run(["scontrol", "create", "reservation", *reserved])

@@ -25,6 +25,7 @@ from rlallocd.slurm.slurm_records import (
     Reader,
 )
 from rlallocd.slurm.squeue_reader import SqueueReader
+from rlallocd.slurm.will_run import WillRun
 
 _log = logging.getLogger(__name__)
 
@@ -36,10 +37,11 @@ class Slurm:
     capabilities: Capabilities
     _reader: Reader
 
-    def __init__(self, commands: Commands, backend: str) -> None:
+    def __init__(self, commands: Commands, backend: str, will_run: str = "off") -> None:
         """Ask slurmctld for its version and choose the reader. Raises SlurmError."""
         self._commands = commands
         self._backend = backend
+        self._will_run = WillRun(commands) if will_run == "auto" else None
         self._control = Control(commands)
         self._limits = LimitReader(commands)
         self._take_up(self._control.config())
@@ -50,6 +52,10 @@ class Slurm:
         self.set_nice = self._control.set_nice
         self.forget_limits = self._limits.forget
         self.forget_reservations = self._limits.forget_reservations
+
+    def never_runs(self, jobs: Sequence[JobRecord]) -> dict[int, str]:
+        """Those of some pending jobs that no nodes would ever hold, in slurmctld's words, as far as it was asked."""
+        return self._will_run.never(jobs) if self._will_run is not None else {}
 
     def time_calls(self, took: Callable[[str, float], None]) -> None:
         """Have ``took`` called after each of Slurm's commands, with the command and its seconds."""
@@ -101,6 +107,9 @@ class Slurm:
         self._limits.forget()
         if not config.gpus_accounted:
             _log.error("slurm.conf: AccountingStorageTRES lacks gres/gpu, so Slurm reports no GPU counts: add it")
+        if self._will_run is not None and not self._will_run.is_there():
+            self._will_run = None
+            _log.info("slurmctld is not asked whether resized jobs could start: Slurm's Perl API is not installed")
         _log.info(
             "reading cluster %s (Slurm %s, generation %s) through %s: %s",
             *(config.cluster, config.slurm_version, self.capabilities.release, self._reader.name, why),
@@ -112,7 +121,7 @@ def connect(section: SlurmSection) -> Slurm:
 
     Raises SlurmError if slurmctld does not answer, is too old, or pyslurm is required and does not fit.
     """
-    return Slurm(Commands(section.command_timeout_s), section.backend)
+    return Slurm(Commands(section.command_timeout_s), section.backend, section.will_run)
 
 
 def choose_reader(
