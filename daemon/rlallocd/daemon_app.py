@@ -18,6 +18,7 @@ from rlalloc.logs import configure_logging
 from rlalloc.policies import PolicyStore
 from rlalloc.service import Watchdog, notify
 from rlalloc.store import Store
+from rlalloc.store.database import why_not_shared
 from rlalloc.store.journal_seal import JournalKey
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.controller import Controller
@@ -153,6 +154,12 @@ class _Daemon:
         store = Store(self._config.store.url, skip_unreadable=True, seal=key.seal)
         try:
             if key.is_new:
+                if store.has_seals() and not why_not_shared(self._config.store.url):
+                    raise StoreError(  # noqa: TRY301 (closes the store)
+                        "the journal is sealed with the key of another machine, and there is none here: copy "
+                        f"{self._config.store.key_file} from there, for rlallocd's user alone (mode 0600); if it is "
+                        "lost, see docs/admin/security.md"
+                    )
                 store.seal_journal()
                 key.keep()
             self._watchdog.feed()

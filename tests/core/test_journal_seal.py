@@ -92,6 +92,16 @@ def test_a_new_key_takes_the_journal_as_it_is(store: Store, url: str) -> None:
     other.close()
 
 
+def test_a_journal_of_another_machine_is_known(store: Store, url: str) -> None:
+    """Who shares the store has to have its key: a new one would make the other's journal unreadable."""
+    other = Store(url)
+    assert other.has_seals()
+    run_sql(url, "UPDATE applications SET seal = NULL")
+    assert not other.has_seals()
+    for each in (store, other):
+        each.close()
+
+
 def test_the_key_is_for_one_user_and_is_never_replaced(tmp_path: Path) -> None:
     path = tmp_path / "of the daemon" / "journal.key"
     made = JournalKey(path)

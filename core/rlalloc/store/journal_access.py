@@ -61,6 +61,12 @@ class JournalAccess(RowAccess):
         query = ENTRIES.where(APPLICATIONS.c.decision_id == decision_id).order_by(APPLICATIONS.c.id)
         return self._rows(query, Application)
 
+    def has_seals(self) -> bool:
+        """Whether an entry has a seal, by whatever key."""
+        with self._database.reading() as connection:
+            sealed = sa.select(APPLICATIONS.c.id).where(APPLICATIONS.c.seal.is_not(None)).limit(1)
+            return connection.execute(sealed).first() is not None
+
     def seal_journal(self) -> None:
         """Seal the journal as it is: from now on rlallocd takes all of it for its own."""
         if self._seal is None:
