@@ -1,11 +1,12 @@
 """What a cycle of rlallocd costs by the size of the site: 1,000 to 10,000 waiting jobs, up to 2,000 nodes.
 
-    python bench/daemon_scale.py [--steady 10]
+    python bench/daemon_scale.py [--steady 10] [--mixed]
 
 A controller runs against a replayed slurmctld, which prints a generated queue as squeue does: reading, knowledge,
 decisions, the store and verification are real. The time of Slurm's own programs, of slurmctld and of printing is left
 out (docs/results/slurm-load.md has it). Every waiting job is ours. An agent in the same process answers the baseline
-heuristic. The nodes are full but for one in fifty. docs/results/scale.md has figures.
+heuristic. The nodes are full but for one in fifty. With ``--mixed``, nodes have GPUs of three types in overlapping
+partitions, and jobs name types or partitions. docs/results/scale.md has figures.
 """
 
 import argparse
@@ -46,6 +47,7 @@ from rlallocd.slurm.squeue_reader import SqueueReader
 SIZES: Final = ((1_000, 200, 200), (3_000, 600, 600), (10_000, 2_000, 2_000))
 """Waiting jobs, running jobs, nodes of eight GPUs."""
 BURST: Final = 1_000
+TYPES: Final = ("a100", "v100", "h100")
 POLL_S: Final = 5.0
 """``daemon.poll_s``: while nothing is submitted, a cycle starts this often."""
 OLDEST: Final = generations()[0]
@@ -55,8 +57,9 @@ _EMPTY: Final = "N/A"
 class ReplayedCommands(Commands):
     """Prints a queue as squeue and scontrol do."""
 
-    def __init__(self, running: int) -> None:
+    def __init__(self, running: int, *, mixed: bool) -> None:
         super().__init__(timeout_s=1.0)
+        self.mixed = mixed
         self.running = running
         self.jobs: dict[int, dict[str, str]] = {}
         self.printing_s = 0.0
@@ -64,7 +67,7 @@ class ReplayedCommands(Commands):
     def submit(self, number: int, now_s: int) -> None:
         """Add jobs until there are ``number``, each deferred for rlalloc; the first ones run."""
         for job_id in range(len(self.jobs) + 1, number + 1):
-            self.jobs[job_id] = columns_of(job_id, now_s, runs=job_id <= self.running)
+            self.jobs[job_id] = columns_of(job_id, now_s, runs=job_id <= self.running, mixed=self.mixed)
 
     def run(self, *words: str) -> str:
         """Answer squeue, as JSON or in the columns that are asked for."""
@@ -122,8 +125,8 @@ class ReplayedSlurm:
         return self._nodes
 
     def partitions(self) -> dict[str, PartitionRecord]:
-        """One partition."""
-        return {"gpu": PartitionRecord(name="gpu", max_time_s=None, max_nodes=None)}
+        """One of all nodes, and one of each type."""
+        return {name: PartitionRecord(name=name, max_time_s=None, max_nodes=None) for name in ("gpu", *TYPES)}
 
     def limits(self, users: Sequence[str]) -> SiteLimits:
         """There are none."""
@@ -156,30 +159,31 @@ def main() -> None:
     """Print a table, each size in a process of its own, and what the largest costs over the smallest."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steady", type=int, default=10, help="cycles of each kind to take the median of")
-    steady = parser.parse_args().steady
+    parser.add_argument("--mixed", action="store_true", help="nodes of several types, in partitions that overlap")
+    given = parser.parse_args()
+    steady = given.steady
     print(f"{'waiting':>8} {'running':>8} {'nodes':>6} {'cycle':>8} {'of a core':>10} ", end="")
-    print(f"{'all rows new':>13} {f'{BURST:,} new jobs':>15} {'memory':>8}")
+    print(f"{'all rows new':>13} {'late pass':>10} {f'{BURST:,} new jobs':>15} {'memory':>8}")
     rows = []
     for waiting, running, nodes in SIZES:
         with ProcessPoolExecutor(1) as pool:
-            rows.append(pool.submit(measure, waiting, running, nodes, steady).result())
-        cycle_s, changed_s, burst_s, memory_mib = rows[-1]
+            rows.append(pool.submit(measure, waiting, running, nodes, steady, mixed=given.mixed).result())
+        cycle_s, changed_s, pass_s, burst_s, memory_mib = rows[-1]
         print(f"{waiting:>8,} {running:>8,} {nodes:>6,} {cycle_s:>6.3f} s {cycle_s / POLL_S:>10.1%} ", end="")
-        print(f"{changed_s:>11.2f} s {burst_s:>13.2f} s {memory_mib:>4.0f} MiB", flush=True)
+        print(f"{changed_s:>11.2f} s {pass_s:>8.2f} s {burst_s:>13.2f} s {memory_mib:>4.0f} MiB", flush=True)
     ratios = (last / first for first, last in zip(rows[0], rows[-1], strict=True))
-    print("largest over smallest: cycle {:.1f}, all rows new {:.1f}, burst {:.1f}, memory {:.1f}".format(*ratios))
+    text = "largest over smallest: cycle {:.1f}, all rows new {:.1f}, late pass {:.1f}, burst {:.1f}, memory {:.1f}"
+    print(text.format(*ratios))
 
 
-def measure(waiting: int, running: int, nodes: int, steady: int) -> tuple[float, float, float, float]:
-    """Processor time [s] of a steady cycle, of one after all priorities changed, and of a burst; memory [MiB]."""
+def measure(waiting: int, running: int, nodes: int, steady: int, *, mixed: bool) -> tuple[float, ...]:
+    """Processor time [s] of a steady cycle, of others, and memory [MiB].
+
+    The others: after all priorities have changed, after a job has ended, and with a burst of new jobs.
+    """
     random = np.random.default_rng(0)
-    commands = ReplayedCommands(running)
-    site = [
-        msgspec.structs.replace(
-            node(number, random, 1), devices=(NodeDevices(Device("gpu", "a100"), 8, 8 if number % 50 else 4),)
-        )
-        for number in range(nodes)
-    ]
+    commands = ReplayedCommands(running, mixed=mixed)
+    site = [_node(number, random, mixed=mixed) for number in range(nodes)]
     with tempfile.TemporaryDirectory() as folder:
         config = parse_config(
             json.dumps(
@@ -218,14 +222,33 @@ def measure(waiting: int, running: int, nodes: int, steady: int) -> tuple[float,
             for job_id, row in commands.jobs.items():
                 row["PriorityLong"] = str(2_000_000 - job_id + turn)
             changed.append(cycle_s_of_ours())
+        passes = []
+        for turn in range(steady):
+            del commands.jobs[turn + 1]
+            passes.append(cycle_s_of_ours())
         store.close()
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return cycle_s, float(np.median(changed)), burst_s, peak_mib
+    return cycle_s, float(np.median(changed)), float(np.median(passes)), burst_s, peak_mib
 
 
-def columns_of(job_id: int, now_s: int, *, runs: bool) -> dict[str, str]:
-    """What squeue prints of a job of one node: one that runs, or one that the plugin has just deferred."""
+def _node(number: int, random: np.random.Generator, *, mixed: bool) -> NodeRecord:
+    """One node of eight GPUs, all in use but on one node in fifty."""
+    gpu_type = TYPES[number % len(TYPES)] if mixed else TYPES[0]
+    return msgspec.structs.replace(
+        node(number, random, 1),
+        partitions=("gpu", gpu_type) if mixed else ("gpu",),
+        devices=(NodeDevices(Device("gpu", gpu_type), 8, 8 if number % 50 else 4),),
+    )
+
+
+def columns_of(job_id: int, now_s: int, *, runs: bool, mixed: bool) -> dict[str, str]:
+    """What squeue prints of a job of one node: one that runs, or one that the plugin has just deferred.
+
+    On a mixed site a third of the jobs names a type, another third a partition.
+    """
     gpus = (1, 2, 4, 8)[job_id % 4]
+    gpu_type = TYPES[job_id % 7 % len(TYPES)]
+    gres = f"gres:gpu:{gpu_type}:{gpus}" if mixed and job_id % 3 == 0 else f"gres:gpu:{gpus}"
     deferred_s = now_s + 3600
     tag = f"rlalloc:v=1;mode=enforce;rule=llm;class=train;begin={deferred_s};user_begin=0;ask=gpus=1-8"
     return {
@@ -233,7 +256,7 @@ def columns_of(job_id: int, now_s: int, *, runs: bool) -> dict[str, str]:
         "Name": f"train-{job_id % 37}",
         "UserName": f"u{job_id % 200}",
         "Account": "llm",
-        "Partition": "gpu",
+        "Partition": gpu_type if mixed and job_id % 3 == 1 else "gpu",
         "State": "RUNNING" if runs else "PENDING",
         "Reason": "None" if runs else "BeginTime",
         "SubmitTime": str(now_s - 10),
@@ -252,7 +275,7 @@ def columns_of(job_id: int, now_s: int, *, runs: bool) -> dict[str, str]:
         "MinMemory": f"{64_000 * gpus}M",
         "tres-alloc": f"cpu={8 * gpus},mem={64_000 * gpus}M,node=1,billing=1,gres/gpu={gpus}",
         "NodeList": f"n{job_id % 2000}" if runs else "",
-        "tres-per-node": f"gres:gpu:{gpus}",
+        "tres-per-node": gres,
         "BatchFlag": "1",
         "ArrayJobID": str(job_id),
         "OverSubscribe": "OK",

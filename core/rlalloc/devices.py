@@ -72,8 +72,10 @@ def node_devices(gres: str, used: str = "") -> tuple[NodeDevices, ...]:
     counts = {(match[1], match[2] or ""): int(match[3]) for match in _NODE_GRES.finditer(gres)}
     held = {(match[1], match[2] or ""): (int(match[3]), match[4] or "") for match in _NODE_GRES.finditer(used)}
     found = []
+    alone = sum(name == "gpu" for name, _ in counts) == 1
     for (name, gpu_type), count in counts.items():
-        in_use, detail = held.get((name, gpu_type), (0, ""))
+        usual = held.get((name, ""), (0, "")) if alone else (0, "")  # without its type: TRES may have none
+        in_use, detail = held.get((name, gpu_type), usual)
         if name == "gpu":
             shared = held.get(("shard", gpu_type)) or held.get(("shard", "")) or (0, "")
             whole = not is_slice(gpu_type)

@@ -1,9 +1,10 @@
 """Late decisions: the size of a job is decided when it could start. Pure functions for daemon and simulator.
 
 A job whose size fits when it comes gets that size. Any other waits with the GPUs that it asked for: that costs no
-update, and Slurm may start it at any time as requested. A pass goes through the queue of one partition in its order,
-after resources have been freed. A job that could start now in its smallest size is asked about, against what those
-ahead of it leave. It gets another size if that one starts now and pays; every other job keeps what it has.
+update, and Slurm may start it at any time as requested. A pass goes through the queue of jobs that compete for the
+same nodes, in its order, after resources have been freed. A job that could start now in its smallest size is asked
+about, against what those ahead of it leave on the nodes that it may use. It gets another size if that one starts now
+and pays; every other job keeps what it has.
 
 Slurm starts the jobs, so a pass follows its backfill: a job that cannot start holds a reservation, by the time limits
 of what runs, and no job behind it may delay it.
@@ -12,7 +13,7 @@ of what runs, and no job behind it may delay it.
 import bisect
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -21,6 +22,7 @@ import numpy as np
 from rlalloc.allocation import shares_of
 from rlalloc.heuristics import known_costs_s
 from rlalloc.job import Allocation, Bounds, Shares
+from rlalloc.pool import DEVICES, Pool, Stock, could_start
 from rlalloc.run_time import RunTimeEstimate
 from rlalloc.speed.speed_belief import SpeedBelief
 from rlalloc.view import ClusterView, FloatArray
@@ -42,21 +44,24 @@ class LateRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     depth        places of the queue that it looks at
     min_gain     the fraction of the expected cost that another size has to save
     max_updates  how often one job may get another size while it waits
+    window_s     so far ahead a job gets a reservation (slurm.conf's bf_window); later ones delay nobody
     """
 
     head: int = 20
     depth: int = DEPTH
     min_gain: float = 0.05
     max_updates: int = 3
+    window_s: float = math.inf
 
 
 class Waiting(NamedTuple):
-    """One job in the queue of a partition.
+    """One job in the queue.
 
     ``size`` is what it asks for now; None where it waits for something else than resources. ``run_s`` is how long it
     is expected to run in it. ``least`` is the smallest size that it may get; None where this pass may not decide it.
     ``request`` and ``run_time`` are as submitted. ``starts_within_s`` is when Slurm expects it to start in its size;
-    None if Slurm does not say. ``speed`` says how it scales.
+    None if Slurm does not say. ``speed`` says how it scales. ``pool`` is the number of the pool that it may use.
+    ``tasks`` is how many tasks of an array it stands for.
     """
 
     size: Allocation | None
@@ -66,6 +71,22 @@ class Waiting(NamedTuple):
     least: Allocation | None = None
     starts_within_s: float | None = None
     speed: SpeedBelief | None = None
+    pool: int = 0
+    tasks: int = 1
+
+
+class PoolNow(NamedTuple):
+    """A pool at the moment of a pass.
+
+    ``view`` is what its jobs see; of it, ``free``, ``queued`` and ``behind`` are not read. ``limits`` (running, 2)
+    has the seconds until each job that holds some of its devices reaches its time limit, and how many it holds.
+    ``waiting`` is how many jobs compete for its nodes.
+    """
+
+    pool: Pool
+    view: ClusterView
+    limits: FloatArray
+    waiting: int
 
 
 class _Expected(NamedTuple):
@@ -83,7 +104,7 @@ class Resized(NamedTuple):
 
 
 class FreeGpus:
-    """GPUs of a partition that are free from now on, as time limits and reservations have it; nodes do not count.
+    """Devices of a pool that are free from now on, as time limits and reservations have it; nodes do not count.
 
     Plain lists: a pass asks some hundred times, about some hundred times of change.
     """
@@ -101,14 +122,14 @@ class FreeGpus:
         for from_s, free in zip(self._from_s, self._free, strict=True):
             if is_free and from_s >= start_s + limit_s:
                 return start_s
-            if free < gpus:
+            if free < gpus - _A_PART:
                 is_free = False
             elif not is_free:
                 start_s, is_free = from_s, True
         return start_s if is_free else math.inf
 
-    def take(self, start_s: float, gpus: int, limit_s: float) -> None:
-        """Reserve GPUs from ``start_s`` on for the time limit."""
+    def take(self, start_s: float, gpus: float, limit_s: float) -> None:
+        """Reserve GPUs, or a part of them, from ``start_s`` on for the time limit."""
         first, end = self._change_at(start_s), self._change_at(start_s + limit_s)
         for place in range(first, end):
             self._free[place] -= gpus
@@ -139,53 +160,107 @@ def while_it_waits(answer: Shares, request: Allocation, bounds: Bounds) -> Share
 
 def decide_pass(
     queue: Sequence[Waiting],
-    waiting: int,
-    view: ClusterView,
-    limits: FloatArray,
+    pools: Sequence[PoolNow],
+    shared: FloatArray,
+    stock: Stock,
     ask: Ask,
     rules: LateRules,
     accept: Accept = lambda _place, _size: None,
 ) -> dict[int, Resized]:
-    """Decide the jobs of one partition's queue that could start now; return new sizes by place in the queue.
+    """Decide the jobs of a queue that could start now; return new sizes by place in the queue.
 
-    ``queue`` has its first jobs, ``waiting`` says how many there are. ``view`` is the partition's, its ``queued`` is
-    not read; ``limits`` (running, 2) as FreeGpus takes them. ``ask`` is called in the order of the queue.
+    ``queue`` has the first jobs that compete for the nodes of ``pools``. ``shared`` (pools, pools) is the part of the
+    first pool's devices that jobs of the second may use, too. ``stock`` is what is free now; jobs that start take
+    from it. ``ask`` is called in the order of the queue.
     """
-    last = _last_that_could_start(queue, view)
-    left, gpus = view.free, FreeGpus(float(view.free_in_all[0]), limits)
-    fits: dict[Allocation, bool] = {}
-    blocked: list[tuple[float, float]] = []
+    last = _last_that_could_start(queue, pools, stock)
+    room = _Room(pools, shared, stock)
+    blocked: list[tuple[int, float, float]] = []
     decided: dict[int, Resized] = {}
     asked = 0
+    ahead = np.zeros(len(pools), dtype=np.int64)
     for place, job in enumerate(queue[: last + 1]):
+        behind = pools[job.pool].waiting - int(ahead[job.pool]) - 1
+        ahead[shared[job.pool] > 0.0] += job.tasks
         size = job.size
         if size is None:
             continue
-        if job.least is not None and asked < rules.head and _starts(job.least, left, gpus, fits):
+        if job.least is not None and asked < rules.head and room.starts(job.pool, job.least):
             seen = dataclasses.replace(
-                view,
-                free=left,
-                queued=np.array(blocked, dtype=np.float64).reshape(-1, 2),
-                behind=waiting - place - 1,
+                pools[job.pool].view,
+                free=room.left(job.pool),
+                queued=_ahead_in(job.pool, blocked, shared),
+                behind=max(0, behind),
             )
             asked += 1
             proposed = ask(place, seen)
-            if proposed is not None and differs(proposed, size) and _starts(proposed, left, gpus, fits):
+            if proposed is not None and differs(proposed, size) and room.starts(job.pool, proposed):
                 gain = gain_of(job, proposed, seen)
                 if gain >= rules.min_gain:
                     decided[place] = Resized(proposed, gain)
                     accept(place, proposed)
                     size = proposed
-        if _starts(size, left, gpus, fits):
-            left = without(left, size)
-            fits.clear()
-            gpus.take(0.0, size.gpus, size.time_limit_s)
+        if room.starts(job.pool, size):
+            room.start(job.pool, size)
         else:
-            start_s = gpus.start_s(size.gpus, size.time_limit_s)
-            if np.isfinite(start_s):
-                gpus.take(start_s, size.gpus, size.time_limit_s)
-            blocked.append((size.gpus, job.run_s))
+            room.reserve(job.pool, size, rules.window_s)
+            blocked += [(job.pool, size.gpus, job.run_s)] * job.tasks
     return decided
+
+
+def shared_devices(devices: Sequence[FloatArray]) -> FloatArray:
+    """For ``decide_pass`` the ``shared`` of pools that have so many devices on each node, shape (nodes,) each."""
+    has = np.array(devices, dtype=np.float64)
+    overlap = has @ (has > 0.0).T
+    return np.asarray(overlap / np.maximum(1.0, has.sum(axis=1))[:, None])
+
+
+class _Room:
+    """What is free for the jobs of each pool, now and as time limits and reservations have it."""
+
+    def __init__(self, pools: Sequence[PoolNow], shared: FloatArray, stock: Stock) -> None:
+        self._pools = pools
+        self._shared = shared
+        self._stock = stock
+        self._gpus = [FreeGpus(float(stock.left(each.pool)[:, DEVICES].sum()), each.limits) for each in pools]
+        self._fits: dict[tuple[int, Allocation], bool] = {}
+        self._overlapping = [np.flatnonzero(row > 0.0).tolist() for row in shared]
+
+    def left(self, pool: int) -> FloatArray:
+        """What its nodes have left, shape (nodes, 3)."""
+        return self._stock.left(self._pools[pool].pool)
+
+    def starts(self, pool: int, size: Allocation) -> bool:
+        """Whether a size has room and backfill would start it now."""
+        key = pool, size
+        if key not in self._fits:
+            self._fits[key] = could_start(size, self.left(pool))
+        return self._fits[key] and self._gpus[pool].start_s(size.gpus, size.time_limit_s) == 0.0
+
+    def start(self, pool: int, size: Allocation) -> None:
+        """A job starts: the nodes that it takes are missing in every pool that has them."""
+        places = self._stock.take(self._pools[pool].pool, size)
+        self._fits.clear()
+        for other in self._overlapping[pool]:
+            nodes = size.nodes
+            if other != pool:
+                nodes = int(np.isin(places, self._pools[other].pool.places, assume_unique=True).sum())
+            if nodes:
+                self._gpus[other].take(0.0, nodes * size.gpus_per_node, size.time_limit_s)
+
+    def reserve(self, pool: int, size: Allocation, window_s: float) -> None:
+        """A job has to wait: it holds a reservation, in each pool for the part that it shares with its own."""
+        start_s = self._gpus[pool].start_s(size.gpus, size.time_limit_s)
+        if start_s <= window_s and math.isfinite(start_s):
+            for other in self._overlapping[pool]:
+                part = float(self._shared[pool, other])
+                self._gpus[other].take(start_s, part * size.gpus, size.time_limit_s)
+
+
+def _ahead_in(pool: int, blocked: Sequence[tuple[int, float, float]], shared: FloatArray) -> FloatArray:
+    """The jobs ahead that wait for nodes of a pool: the GPUs that they want there, and their run times."""
+    rows = [(part * gpus, run_s) for other, gpus, run_s in blocked if (part := float(shared[other, pool])) > 0.0]
+    return np.array(rows, dtype=np.float64).reshape(-1, 2)
 
 
 def gain_of(job: Waiting, proposed: Allocation, view: ClusterView) -> float:
@@ -208,53 +283,21 @@ def differs(one: Allocation, other: Allocation) -> bool:
     return next(counts) != next(counts)
 
 
-def without(free: FloatArray, size: Allocation) -> FloatArray:
-    """What stays free when a job of this size starts on the fullest nodes that hold it; everything if none do."""
-    fitting = np.flatnonzero(_holding(free, size))
-    if len(fitting) < size.nodes:
-        return free
-    fullest = fitting[np.argsort(free[fitting, 0], kind="stable")][: size.nodes]
-    left = free.copy()
-    left[fullest] -= (size.gpus_per_node, size.cpus_per_node, size.mem_mib_per_node)
-    return left
-
-
-def left_by(sizes: Iterable[Allocation], free: FloatArray) -> FloatArray:
-    """What stays free when each of these jobs, in turn, starts if it can."""
-    for size in sizes:
-        free = without(free, size)
-    return free
-
-
-def could_start(size: Allocation, left: FloatArray) -> bool:
-    """Whether enough nodes have room for a size."""
-    return int(np.count_nonzero(_holding(left, size))) >= size.nodes
-
-
-def _holding(free: FloatArray, size: Allocation) -> FloatArray:
-    need = (size.gpus_per_node, size.cpus_per_node, size.mem_mib_per_node)
-    return np.asarray((free >= need).all(axis=1))
-
-
-def _starts(size: Allocation, left: FloatArray, gpus: FreeGpus, fits: dict[Allocation, bool]) -> bool:
-    """Whether a size has room and backfill would start it now; ``fits`` keeps what ``left`` holds."""
-    if size not in fits:
-        fits[size] = could_start(size, left)
-    return fits[size] and gpus.start_s(size.gpus, size.time_limit_s) == 0.0
-
-
+_A_PART: Final = 1e-6
+"""Parts of GPUs add up to whole ones but for this."""
 _NOBODY: Final = -1
 
 
-def _last_that_could_start(queue: Sequence[Waiting], view: ClusterView) -> int:
+def _last_that_could_start(queue: Sequence[Waiting], pools: Sequence[PoolNow], stock: Stock) -> int:
     """The place of the last job that this pass may decide and whose smallest size fits what is free; else -1."""
-    fits: dict[Allocation, bool] = {}
+    fits: dict[tuple[int, Allocation], bool] = {}
     for place in range(len(queue) - 1, -1, -1):
         least = queue[place].least
         if least is None:
             continue
-        if least not in fits:
-            fits[least] = view.fits_now(least)
-        if fits[least]:
+        key = queue[place].pool, least
+        if key not in fits:
+            fits[key] = could_start(least, stock.left(pools[key[0]].pool))
+        if fits[key]:
             return place
     return _NOBODY

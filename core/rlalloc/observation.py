@@ -1,4 +1,4 @@
-"""A job and its partition as numbers for a policy: one encoding for daemon, agent, trainer and simulator.
+"""A job and the nodes that it may use as numbers: one encoding for daemon, agent, trainer and simulator.
 
 Every feature is declared once, in the tables below: its name, its meaning and its formula stand together; FEATURES
 follows from them. To add a feature, add a line. Networks (``rlalloc.policy_inputs``) and stored decisions
@@ -61,7 +61,7 @@ class _Request(NamedTuple):
 
 
 class _Moment(NamedTuple):
-    """A job and its partition at the moment of the question; ``run_s`` is the expected run time as requested."""
+    """A job and its nodes at the moment of the question; ``run_s`` is the expected run time as requested."""
 
     job: JobView
     view: ClusterView
@@ -145,7 +145,11 @@ _MOMENT: Final[tuple[Feature[_Moment], ...]] = (
         lambda now: now.job.user_running_gpus / now.total_gpus,
     ),
     Feature("urgency_counts", "1 where the site lets urgency order its queue", lambda now: now.view.urgency_counts),
-    Feature("cluster_gpus", "GPUs of the partition; log2 / 10", lambda now: math.log2(now.total_gpus) / 10),
+    Feature(
+        "cluster_gpus",
+        "GPUs of the job's nodes; log2 / 10",
+        lambda now: math.log2(now.total_gpus) / 10,
+    ),
     Feature("node_gpus", "GPUs of the largest node; log2 / 4", lambda now: math.log2(max(1, now.node_gpus)) / 4),
     Feature("free_gpus", "part of the GPUs that is free", lambda now: now.free_gpus / now.total_gpus),
     Feature("free_cpus", "part of the CPUs that is free", lambda now: now.free_cpus / now.total_cpus),
@@ -189,7 +193,7 @@ _SIZE: Final[tuple[Feature[_Size], ...]] = (
         "expected run time, over that as requested; log2 / 3",
         lambda size: math.log2(size.run_s / size.requested_s) / 3,
     ),
-    Feature("dominant", "dominant share of the partition", lambda size: size.dominant_share),
+    Feature("dominant", "dominant share of the job's nodes", lambda size: size.dominant_share),
 )
 _SIZES: Final = ("least", "requested", "most")
 """The sizes that _SIZE describes: a feature each, such as ``wait_least``."""

@@ -38,14 +38,16 @@ class ExpectedJob(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ClusterView:
-    """One partition at ``time_s``; arrays hold GPUs, CPUs and MiB in this order.
+    """The nodes that a job may use, at ``time_s``; arrays hold GPUs, CPUs and MiB in this order.
 
-    free      (nodes, 3)  what each usable node has left
-    totals    (3,)        what the usable nodes have in all
-    releases  (running, 4)  seconds until a running job is expected to end, then what it holds; ascending
-    queued    (pending, 2)  GPUs demanded and expected run time [s] of each job waiting ahead
-    behind    jobs waiting behind: none for a job that comes in, those of lower priority for one that waits already
-    gpu_types  the types of the usable nodes' GPUs, as Slurm names them; empty where one has none
+    GPUs are devices of the job's kind: whole GPUs of the types that it may get, or slices.
+
+    free      (nodes, 3)  what each node has left for it
+    totals    (3,)        what the nodes have in all
+    releases  (running, 4)  seconds until a job on these nodes is expected to end, then what it holds there; ascending
+    queued    (pending, 2)  GPUs wanted here and expected run time [s] of each job that waits ahead
+    behind    jobs of lower priority that wait for these nodes, too
+    gpu_types  the types of the nodes' GPUs, as Slurm names them; empty where one has none
     urgency_counts  whether the site lets a policy's urgency order its queue (``rlalloc.urgency``)
     """
 
@@ -66,7 +68,7 @@ class ClusterView:
 
     @cached_property
     def backlog_s(self) -> float:
-        """Seconds that the whole partition would need to work off the queue."""
+        """Seconds that all nodes would need to work off the queue."""
         if self.queued.size == 0:
             return 0.0
         return float((self.queued[:, 0] * self.queued[:, 1]).sum() / max(1.0, self.totals[0]))
@@ -140,7 +142,7 @@ class ClusterView:
         ]
 
     def dominant_share(self, allocation: Allocation) -> float:
-        """The largest part of the partition's GPUs, CPUs or memory that ``allocation`` takes (Ghodsi 2011)."""
+        """The largest part of the nodes' GPUs, CPUs or memory that ``allocation`` takes (Ghodsi 2011)."""
         gpus, cpus, mem_mib = self._totals
         return max(allocation.gpus / gpus, allocation.cpus / cpus, allocation.mem_mib / mem_mib)
 

@@ -1,6 +1,7 @@
 """Which jobs are ours to decide, from one snapshot. Pure functions."""
 
 import functools
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Final
 
@@ -14,11 +15,12 @@ from rlalloc.job import Allocation, Bounds, JobClass, JobView, Mode
 from rlalloc.llm.needed_bounds import facts_of_job, with_model_needs
 from rlalloc.usage.past_bounds import with_past_needs
 from rlalloc.view import ClusterView
-from rlallocd.cluster_views import ClusterViews, gpu_types_for, queue_of
+from rlallocd.cluster_views import ClusterViews, gpu_types_for
 from rlallocd.job_plans import gpu_memory_gib
 from rlallocd.job_tag import Tag, read_tag
 from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord
+from rlallocd.waiting_jobs import waits
 
 WAITS_FOR_RESOURCES: Final = frozenset({"Resources", "Priority", "ReqNodeNotAvail"})
 """Reasons for which another size can help: not a hold, a dependency, a begin time or a limit."""
@@ -44,11 +46,6 @@ class Candidate(msgspec.Struct, frozen=True):
     def key(self) -> tuple[int, int]:
         """Job id and submit second: Slurm reuses job ids."""
         return self.job.job_id, self.job.submitted_s
-
-    @property
-    def partition(self) -> str:
-        """The partition that it is sized for: the first, where it names several."""
-        return self.job.partition.split(",")[0]
 
     @property
     def deferred_by_us(self) -> bool:
@@ -113,15 +110,14 @@ def find_redecision_candidates(jobs: Sequence[JobRecord], config: Config, now_s:
     """
     depth = config.redecision.head * (1 + _HEADS_LOOKED_BEYOND)
     found = []
-    for partition in sorted({job.partition.split(",")[0] for job in jobs if job.pending}):
-        for job in queue_of(partition, jobs, now_s)[:depth]:
-            if job.partition.split(",")[0] != partition or job.reason not in WAITS_FOR_RESOURCES:
-                continue
-            if job.array_job_id or job.restarts:
-                continue
-            tag = read_tag(job.admin_comment)
-            if tag is not None and not tag.skip and _mode_now(tag, config.rule(tag.rule), config) == "enforce":
-                found.append(Candidate(job, tag, "enforce", begun=True))
+    seen: Counter[str] = Counter()
+    for job in sorted((job for job in jobs if waits(job, now_s)), key=lambda job: (-job.priority, job.job_id)):
+        seen[job.partition] += 1
+        if seen[job.partition] > depth or job.reason not in WAITS_FOR_RESOURCES or job.array_job_id or job.restarts:
+            continue
+        tag = read_tag(job.admin_comment)
+        if tag is not None and not tag.skip and _mode_now(tag, config.rule(tag.rule), config) == "enforce":
+            found.append(Candidate(job, tag, "enforce", begun=True))
     return tuple(found)
 
 

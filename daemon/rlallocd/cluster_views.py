@@ -1,25 +1,33 @@
-"""Makes the views of partitions that policies see from Slurm's snapshot, each once per snapshot."""
+"""What policies see of the cluster: for each job the nodes that it may use, and who competes for them."""
 
 import dataclasses
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, TypeVar
+import functools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 import numpy as np
 
-from rlalloc.bounds import NodeShape
+from rlalloc.pool import FloatArray, Pool
 from rlalloc.speed.family_speeds import FamilySpeeds
 from rlalloc.urgency import UrgencyRules
-from rlalloc.view import ClusterView, FloatArray
+from rlalloc.view import ClusterView
+from rlallocd.holdings import Holdings
 from rlallocd.known_run_times import LIMITS_ONLY, KnownRunTimes
 from rlallocd.known_usage import Usage, no_usage
-from rlallocd.node_sets import NodeSets
-from rlallocd.request_sizes import FORMS_SKIPPED, Skipped
-from rlallocd.slurm import JobRecord, NodeRecord
+from rlallocd.node_access import NO_FACTS, Access, NodeAccess, SiteFacts
+from rlallocd.node_pools import NodePools
+from rlallocd.request_sizes import FORMS_SKIPPED, Skipped, size_on
+from rlallocd.slurm import JobRecord
+from rlallocd.waiting_jobs import WaitingJobs
 
 MOST_VIEWS: Final = 256
 """So many views of one snapshot are kept."""
+_EXACT_PLACES: Final = 64
+"""Up to this place of the queue each job has a view of its own; beyond, those at about the same place share one."""
 _Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 
 
 def gpu_types_for(job: JobRecord, view: ClusterView) -> tuple[str, ...]:
@@ -27,163 +35,164 @@ def gpu_types_for(job: JobRecord, view: ClusterView) -> tuple[str, ...]:
     return (job.gpu_type,) if job.gpu_type else view.gpu_types
 
 
-class _Demand(NamedTuple):
-    """What the jobs of a partition hold and ask for: ``ClusterView.releases`` and ``queued``."""
-
-    releases: FloatArray
-    queued: FloatArray
+def require_alike(job: JobRecord, pools: NodePools) -> None:
+    """Raise Skipped if Slurm may mix devices for a job."""
+    if pools.mixes_devices(job):
+        raise Skipped(f"{FORMS_SKIPPED['mixed-devices']}; it runs as submitted", "mixed-devices")
 
 
 class ClusterViews:
-    """The views of all partitions at ``now_s`` on a site with these ``rules``, and what each user holds.
+    """The views of all jobs on the nodes of ``pools`` at ``now_s``, on a site with these ``rules``.
 
     ``run_times`` is what is known of the jobs' run times, ``usage`` what like jobs used, and ``speeds`` how each
-    family of jobs scales.
+    family of jobs scales. ``facts`` is what else is known of the site.
     """
 
     def __init__(
         self,
-        nodes: Sequence[NodeRecord],
+        pools: NodePools,
         jobs: Sequence[JobRecord],
         now_s: float,
         rules: UrgencyRules,
         run_times: KnownRunTimes = LIMITS_ONLY,
         usage: Usage = no_usage,
         speeds: FamilySpeeds | None = None,
+        facts: SiteFacts = NO_FACTS,
     ) -> None:
         self.run_times = run_times
         self.usage = usage
         self.speeds = speeds or FamilySpeeds()
-        self._nodes = nodes
-        self._now_s = now_s
+        self.now_s = now_s
+        self.pools = pools
+        self._jobs = jobs
         self._rules = rules
-        self._jobs: defaultdict[str, list[JobRecord]] = defaultdict(list)
-        self._sets = NodeSets(nodes)
-        self._views: dict[tuple[str, str, str, str], ClusterView] = {}
-        self._of_nodes: dict[tuple[str, tuple[str, ...]], ClusterView] = {}
-        self._demand: dict[str, _Demand] = {}
-        self._user_running_gpus: Counter[str] = Counter()
-        for job in jobs:
-            if job.pending or job.running:
-                for partition in job.partition.split(","):
-                    self._jobs[partition].append(job)
-            if job.running:
-                self._user_running_gpus[job.user] += job.gpus
-
-    def of(self, partition: str) -> ClusterView:
-        """The view of one partition. Raises Skipped if it has no usable GPU node."""
-        return self._view((partition, "", "", ""), self._nodes)
+        self._facts = facts
+        self._pool_of: dict[Access, Pool] = {}
+        self._whole: dict[Access, ClusterView] = {}
+        self._seen: dict[tuple[Access, int, int], ClusterView] = {}
 
     def for_job(self, job: JobRecord) -> ClusterView:
-        """The view of the nodes that a job may use, in its first partition.
+        """The view of the nodes that a job may use, from its place in the queue.
 
         Raises Skipped if there are none, or if Slurm may mix devices for it.
         """
-        if self._sets.mixes_devices(job):
-            raise Skipped(f"{FORMS_SKIPPED['mixed-devices']}; it runs as submitted", "mixed-devices")
-        partition = job.partition.split(",")[0]
-        key = partition, job.gpu_type, job.features, job.excluded_nodes
-        return self._view(key, self._sets.nodes_for(job, partition))
+        return self.seen_with(self.access_of(job), job)
 
-    def _view(self, key: tuple[str, str, str, str], nodes: Sequence[NodeRecord]) -> ClusterView:
-        """Views of the same nodes are one, and all of a partition share what its jobs hold and ask for."""
-        if key not in self._views:
-            same = key[0], tuple(node.name for node in nodes)
-            if same not in self._of_nodes:
-                _make_room(self._of_nodes)
-                self._of_nodes[same] = _view_of(key[0], nodes, self._demand_of(key[0]), self._now_s, self._rules)
-            _make_room(self._views)
-            self._views[key] = self._of_nodes[same]
-        return self._views[key]
+    def access_of(self, job: JobRecord) -> Access:
+        """The nodes that a job may use, and on which terms; of several partitions, where it would start first.
 
-    def _demand_of(self, partition: str) -> "_Demand":
-        if partition not in self._demand:
-            self._demand[partition] = _demand(partition, self._jobs[partition], self._now_s, self.run_times)
-        return self._demand[partition]
+        Raises Skipped as above.
+        """
+        require_alike(job, self.pools)
+        return self.access_in_queue(job)
+
+    def access_in_queue(self, job: JobRecord) -> Access:
+        """Likewise of any job that waits. Raises Skipped if there is no usable node for it."""
+        possible = [self._access.of(job, partition) for partition in job.partition.split(",")]
+        usable = [access for access in possible if access.pool.pool.places.size]
+        if not usable:
+            raise Skipped(f"partition {job.partition} has no usable GPU node for it", "no-gpu-node")
+        return min(usable, key=lambda access: self._wait_s(access, job)) if len(usable) > 1 else usable[0]
+
+    def seen_with(self, access: Access, job: JobRecord) -> ClusterView:
+        """The view of these nodes, from a job's place in the queue."""
+        place, is_queued = self.waiting.place_of(job)
+        competing = self.waiting.competing_for(access.pool)
+        before, own = competing.rows_at(place)
+        others = len(competing.demands) - (own if is_queued else 0)
+        ahead = min(_shared_place(before), others)
+        key = access, ahead, others
+        if key not in self._seen:
+            _make_room(self._seen)
+            queued = competing.demands[:ahead]
+            self._seen[key] = dataclasses.replace(self.whole(access), queued=queued, behind=others - ahead)
+        return self._seen[key]
+
+    def whole(self, access: Access) -> ClusterView:
+        """The view of these nodes without those who wait for them."""
+        if access not in self._whole:
+            _make_room(self._whole)
+            self._whole[access] = self._view(access)
+        return self._whole[access]
+
+    def pool(self, access: Access) -> Pool:
+        """The nodes of these terms as the rows of a stock."""
+        if access not in self._pool_of:
+            _make_room(self._pool_of)
+            self._pool_of[access] = self._access.pool(access)
+        return self._pool_of[access]
+
+    def limits(self, access: Access) -> FloatArray:
+        """Seconds until each job that runs there reaches its limit, or a node opens, and the devices; (rows, 2)."""
+        held = self.holdings.limits(self.pool(access), self._access.preempted(access))
+        return np.concatenate((held, self._access.openings(access)[:, :2]))
+
+    @functools.cached_property
+    def holdings(self) -> Holdings:
+        """What running jobs hold."""
+        return Holdings(self.pools, [job for job in self._jobs if job.running], self.now_s, self.run_times)
+
+    @functools.cached_property
+    def waiting(self) -> WaitingJobs:
+        """The jobs that wait for GPUs."""
+        return WaitingJobs(self.pools, self._jobs, self._facts.partitions, self.now_s, self.run_times)
+
+    @functools.cached_property
+    def _access(self) -> NodeAccess:
+        return NodeAccess(self.pools, self.holdings, self._facts, self.now_s)
+
+    def rank(self, job: JobRecord) -> int:
+        """Where a job stands in the queue, or would stand."""
+        return self.waiting.place_of(job)[0]
 
     def user_running_gpus(self, user: str) -> int:
         """GPUs that a user's jobs hold, in all partitions."""
         return self._user_running_gpus[user]
 
+    @functools.cached_property
+    def _user_running_gpus(self) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for job in self._jobs:
+            if job.running:
+                counts[job.user] += job.gpus
+        return counts
 
-def partition_view(
-    partition: str,
-    nodes: Sequence[NodeRecord],
-    jobs: Sequence[JobRecord],
-    now_s: float,
-    rules: UrgencyRules,
-    run_times: KnownRunTimes = LIMITS_ONLY,
-) -> ClusterView:
-    """The view of one partition at ``now_s``, on a site with these ``rules``.
+    def _view(self, access: Access) -> ClusterView:
+        pool, its = self.pool(access), access.pool
+        releases = self.holdings.releases(pool, self._access.preempted(access))
+        openings = self._access.openings(access)
+        if len(openings):
+            releases = np.concatenate((releases, openings))
+            releases = releases[np.lexsort(releases.T[::-1])]
+        return ClusterView(
+            time_s=self.now_s,
+            shape=its.shape,
+            free=pool.open(self.pools.free),
+            totals=its.has.sum(axis=0),
+            releases=releases,
+            queued=np.empty((0, 2)),
+            urgency_counts=self._rules.nice_band > 0,
+            gpu_types=its.gpu_types,
+        )
 
-    Raises Skipped if it has no usable GPU node.
-    """
-    mine = [job for job in jobs if partition in job.partition.split(",")]
-    return _view_of(partition, nodes, _demand(partition, mine, now_s, run_times), now_s, rules)
-
-
-def _demand(partition: str, jobs: Sequence[JobRecord], now_s: float, run_times: KnownRunTimes) -> _Demand:
-    rows = sorted((run_times.remaining_s(job, now_s), job.gpus, job.cpus, job.mem_mib) for job in jobs if job.running)
-    return _Demand(
-        releases=np.array(rows, dtype=np.float64).reshape(-1, 4),
-        queued=_demands(queue_of(partition, jobs, now_s), run_times),
-    )
-
-
-def _view_of(
-    partition: str, nodes: Sequence[NodeRecord], demand: _Demand, now_s: float, rules: UrgencyRules
-) -> ClusterView:
-    usable = [node for node in nodes if node.usable and node.gpus and partition in node.partitions]
-    if not usable:
-        raise Skipped(f"partition {partition} has no usable GPU node for it", "no-gpu-node")
-    largest = max(usable, key=lambda node: (node.gpus, node.cpus, node.mem_mib))
-    has = np.array([(node.gpus, node.cpus, node.mem_mib) for node in usable], dtype=np.float64)
-    used = np.array([(node.gpus_used, node.cpus_used, node.mem_mib_used) for node in usable], dtype=np.float64)
-    return ClusterView(
-        time_s=now_s,
-        shape=NodeShape(gpus=largest.gpus, cpus=largest.cpus, mem_mib=largest.mem_mib),
-        free=has - used,
-        totals=has.sum(axis=0),
-        releases=demand.releases,
-        queued=demand.queued,
-        urgency_counts=rules.nice_band > 0,
-        gpu_types=_gpu_types(usable),
-    )
+    def _wait_s(self, access: Access, job: JobRecord) -> float:
+        """Seconds until the job's request could start there; infinite if it never can."""
+        view = self.seen_with(access, job)
+        try:
+            return view.expected_wait_s(size_on(job, view.shape))
+        except Skipped:
+            return math.inf
 
 
-def _make_room(views: dict[_Key, ClusterView]) -> None:
-    """Forget the oldest view where there are too many: a site may have as many constraints as jobs."""
-    if len(views) >= MOST_VIEWS:
-        del views[next(iter(views))]
+def _shared_place(rows: int) -> int:
+    """A number of rows ahead that jobs near each other in a long queue share: at most an eighth more."""
+    if rows <= _EXACT_PLACES:
+        return rows
+    step = 1 << (rows.bit_length() - 4)
+    return -(-rows // step) * step
 
 
-def _gpu_types(nodes: Iterable[NodeRecord]) -> tuple[str, ...]:
-    """The types of all nodes, each once; none where a node's is unknown: its GPUs may be the smallest."""
-    types = [node.gpu_types for node in nodes]
-    return tuple(sorted({name for each in types for name in each})) if all(types) else ()
-
-
-def queue_of(partition: str, jobs: Sequence[JobRecord], now_s: float) -> tuple[JobRecord, ...]:
-    """The jobs that wait for GPUs of a partition, in the order in which Slurm tries them."""
-    waiting = (
-        job
-        for job in jobs
-        if job.pending
-        and job.gpus
-        and job.begin_s <= now_s
-        and job.priority > 0
-        and job.reason != "Dependency"
-        and partition in job.partition.split(",")
-    )
-    return tuple(sorted(waiting, key=lambda job: (-job.priority, job.job_id)))
-
-
-def seen_from(
-    place: int, queue: Sequence[JobRecord], view: ClusterView, run_times: KnownRunTimes = LIMITS_ONLY
-) -> ClusterView:
-    """The view from a place in the queue: jobs ahead with their sizes, jobs behind only as a number."""
-    return dataclasses.replace(view, queued=_demands(queue[:place], run_times), behind=len(queue) - place - 1)
-
-
-def _demands(queue: Iterable[JobRecord], run_times: KnownRunTimes) -> FloatArray:
-    return np.array([(job.gpus, run_times.expected_s(job)) for job in queue], dtype=np.float64).reshape(-1, 2)
+def _make_room(known: dict[_Key, _Value]) -> None:
+    """Forget the oldest where there are too many: a site may have as many constraints as jobs."""
+    if len(known) >= MOST_VIEWS:
+        del known[next(iter(known))]

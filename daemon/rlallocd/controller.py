@@ -301,6 +301,7 @@ class Controller:
             usage=self._usage,
             speeds=self._family_runs.speeds,
             unchecked=self._unchecked.among(nodes, self.config),
+            scheduling=config.scheduling,
         )
         self.metrics.snapshot_s.observe(self._readings.reading_s)
         return snapshot

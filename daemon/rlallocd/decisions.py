@@ -31,9 +31,11 @@ from rlallocd.job_plans import gpu_memory_gib, plan_of_job
 from rlallocd.known_run_times import LIMITS_ONLY, KnownRunTimes
 from rlallocd.known_usage import Usage, no_usage
 from rlallocd.limits import SiteView, obstacle, shares_towards_request
-from rlallocd.node_sets import open_to
+from rlallocd.node_access import Access, SiteFacts
+from rlallocd.node_demands import open_to
+from rlallocd.node_pools import NodePools
 from rlallocd.request_sizes import FORMS_SKIPPED, Skipped, check_form, size_of, size_on
-from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
+from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SchedulingRules, SiteLimits
 from rlallocd.unchecked_nodes import NodesToAvoid, require_checked
 
 _log = logging.getLogger(__name__)
@@ -66,6 +68,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     granted: dict[int, Allocation] = msgspec.field(default_factory=dict)
     speeds: FamilySpeeds = msgspec.field(default_factory=FamilySpeeds)
     unchecked: NodesToAvoid = NodesToAvoid()
+    scheduling: SchedulingRules = SchedulingRules()
 
     @cached_property
     def site(self) -> SiteView:
@@ -78,6 +81,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
             memory_limits=self.memory_limits,
             jobs=self.jobs,
             granted=self.granted,
+            pools=self.pools,
         )
 
     @cached_property
@@ -85,16 +89,35 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
         """Its nodes of which slurmctld, just started, does not know the state yet."""
         return tuple(node for node in self.nodes if node.awaited)
 
+    @cached_property
+    def pools(self) -> NodePools:
+        """Its nodes, by what jobs ask of them."""
+        return NodePools(self.nodes)
+
     def views(self, config: Config) -> ClusterViews:
-        """New views of its partitions, with all that is known of the jobs."""
-        return ClusterViews(
-            self.nodes, self.jobs, self.taken_s, config.urgency, self.run_times, self.usage, self.speeds
-        )
+        """What jobs see of it, with all that is known of them; made once."""
+        if config.urgency not in self._views:
+            limits = self.limits or SiteLimits(enforced=False)
+            facts = SiteFacts(
+                partitions=self.partitions,
+                reservations=limits.reservations,
+                preempts=limits.preempts,
+                scheduling=self.scheduling,
+            )
+            self._views[config.urgency] = ClusterViews(
+                self.pools, self.jobs, self.taken_s, config.urgency, self.run_times, self.usage, self.speeds, facts
+            )
+        return self._views[config.urgency]
+
+    @cached_property
+    def _views(self) -> dict[UrgencyRules, ClusterViews]:
+        return {}
 
 
 class Question(msgspec.Struct, frozen=True):
     """One job as the policy sees it, and what the answer is checked against.
 
+    ``access`` is the nodes that it may use.
     ``gpu_memory_gib`` is that of a GPU that the job may get, None where its type is unknown.
     """
 
@@ -102,6 +125,7 @@ class Question(msgspec.Struct, frozen=True):
     view: JobView
     cluster: ClusterView
     encoded: EncodedQuestion
+    access: Access
     gpu_memory_gib: float | None = None
 
 
@@ -133,7 +157,8 @@ def decide(
             _log.exception("job %d runs as submitted because of an error in rlalloc: %r", candidate.job.job_id, err)
             decisions.append((candidate, left_as_submitted(candidate, snapshot, f"internal-error: {err!r}")))
         progress()
-    return (*decisions, *_ask(questions, snapshot, config, agent, progress))
+    questions.sort(key=lambda question: views.rank(question.candidate.job))
+    return (*decisions, *_ask(questions, snapshot, views, config, agent, progress))
 
 
 def executed_shares(decision: Decision, *, applied: bool) -> Shares | None:
@@ -170,15 +195,18 @@ def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, con
     rule = config.rule(candidate.tag.rule)
     if rule is None:
         raise Skipped(f"the configuration no longer has the rule {candidate.tag.rule}", "no-rule")
-    cluster = views.for_job(job)
+    access = views.access_of(job)
+    cluster = views.seen_with(access, job)
     view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, views, config)
     memory_gib = gpu_memory_gib(job.gpu_type, cluster, config)
-    return Question(candidate, view, cluster, encode(view, cluster, config.objective.weights), memory_gib)
+    encoded = encode(view, cluster, config.objective.weights)
+    return Question(candidate, view, cluster, encoded, access, memory_gib)
 
 
 def _ask(
     questions: Sequence[Question],
     snapshot: Snapshot,
+    views: ClusterViews,
     config: Config,
     agent: AgentClient,
     progress: Callable[[], None],
@@ -192,7 +220,7 @@ def _ask(
     except AgentUnavailable as err:
         _log.warning("%d jobs run as submitted: %s", len(questions), err)
         return [(question.candidate, _unanswered(question, snapshot, f"no-agent: {err}")) for question in questions]
-    first = FirstSizes(snapshot.jobs, snapshot.taken_s, late=config.redecision.max_updates > 0)
+    first = FirstSizes(views, late=config.redecision.max_updates > 0)
     decisions = []
     for question, answer in zip(questions, decided.answers, strict=True):
         candidate = question.candidate
@@ -210,7 +238,7 @@ def _first_decision(
     decision = decision_from(question, answer, version, snapshot)
     if decision.allocation is None:
         return decision
-    shares = first.shares(question.candidate, question.view, question.cluster, decision.allocation, answer.shares)
+    shares = first.shares(question.candidate, question.view, question.access, decision.allocation, answer.shares)
     if shares == answer.shares:
         return decision
     waiting = decision_from(question, msgspec.structs.replace(answer, shares=shares), version, snapshot)

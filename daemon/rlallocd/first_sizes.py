@@ -3,45 +3,60 @@
 The rules are those of ``rlalloc.late_decisions``; a pass decides the job again when it could start.
 """
 
-from collections.abc import Iterator, Sequence
-
 from rlalloc.job import Allocation, JobView, Shares
-from rlalloc.late_decisions import DEPTH, first_shares, left_by
-from rlalloc.view import ClusterView, FloatArray
+from rlalloc.late_decisions import DEPTH, first_shares
+from rlalloc.pool import Stock
 from rlallocd.candidates import WAITS_FOR_RESOURCES, Candidate
-from rlallocd.cluster_views import queue_of
+from rlallocd.cluster_views import ClusterViews
+from rlallocd.node_access import Access
 from rlallocd.request_sizes import Skipped, size_of
 from rlallocd.slurm import JobRecord
 
 
 class FirstSizes:
-    """Gives what is free to the new jobs of one cycle, in their order, after those that wait and could start."""
+    """Gives what is free to the new jobs of one cycle, after those that wait ahead of each and could start.
 
-    def __init__(self, jobs: Sequence[JobRecord], now_s: float, *, late: bool) -> None:
-        """``jobs`` is the snapshot. Unless ``late``, each new job gets the whole answer."""
-        self._jobs = jobs
-        self._now_s = now_s
+    To be asked in the order of the queue (``ClusterViews.rank``).
+    """
+
+    def __init__(self, views: ClusterViews, *, late: bool) -> None:
+        """Unless ``late``, each new job gets the whole answer."""
+        self._views = views
         self._late = late
-        self._left: dict[int, tuple[ClusterView, FloatArray]] = {}
-        self._queues: dict[str, list[Allocation]] = {}
+        self._stock = Stock(views.pools.free)
+        self._placed: set[int] = set()
 
     def shares(
-        self, candidate: Candidate, job: JobView, cluster: ClusterView, allocation: Allocation, answer: Shares
+        self, candidate: Candidate, job: JobView, access: Access, allocation: Allocation, answer: Shares
     ) -> Shares:
         """The shares that a job gets of an ``answer``, which means ``allocation``."""
         if not self._late or not _may_wait(candidate):
             return answer
-        _, left = self._left.get(id(cluster)) or (cluster, left_by(self._waiting(candidate.partition), cluster.free))
-        shares = first_shares(answer, allocation, job.request, job.bounds, left)
+        self._place_those_ahead_of(candidate.job, access)
+        pool = self._views.pool(access)
+        shares = first_shares(answer, allocation, job.request, job.bounds, self._stock.left(pool))
         taken = allocation if shares == answer or allocation.gpus == job.request.gpus else job.request
-        # The view is kept, so that no other one gets its id.
-        self._left[id(cluster)] = cluster, left_by([taken], left)
+        self._stock.take(pool, taken)
         return answer if taken is allocation else shares
 
-    def _waiting(self, partition: str) -> list[Allocation]:
-        if partition not in self._queues:
-            self._queues[partition] = list(_sizes(queue_of(partition, self._jobs, self._now_s)[:DEPTH]))
-        return self._queues[partition]
+    def _place_those_ahead_of(self, job: JobRecord, access: Access) -> None:
+        """Let each job start that waits ahead for the same nodes and has room, once."""
+        waiting = self._views.waiting
+        place, _ = waiting.place_of(job)
+        for other in waiting.competing_for(access.pool).places[:DEPTH].tolist():
+            if other >= place:
+                break
+            if other not in self._placed:
+                self._placed.add(other)
+                self._place(waiting.jobs[other])
+
+    def _place(self, job: JobRecord) -> None:
+        if job.reason not in WAITS_FOR_RESOURCES:
+            return
+        try:
+            self._stock.take(self._views.pool(self._views.access_in_queue(job)), size_of(job))
+        except Skipped:
+            return
 
 
 def _may_wait(candidate: Candidate) -> bool:
@@ -49,12 +64,3 @@ def _may_wait(candidate: Candidate) -> bool:
     job = candidate.job
     waits_for_others = job.held or job.reason == "Dependency" or candidate.begin_s > 0
     return candidate.mode == "enforce" and not job.is_array and not waits_for_others
-
-
-def _sizes(queue: Sequence[JobRecord]) -> Iterator[Allocation]:
-    for job in queue:
-        if job.reason in WAITS_FOR_RESOURCES:
-            try:
-                yield size_of(job)
-            except Skipped:
-                continue

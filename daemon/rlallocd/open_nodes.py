@@ -7,7 +7,7 @@ from functools import cached_property
 import msgspec
 
 from rlalloc.job import Allocation
-from rlallocd.node_sets import NodeSets
+from rlallocd.node_pools import NodePools
 from rlallocd.slurm import JobRecord, NodeRecord, ReservationRecord
 
 
@@ -21,7 +21,7 @@ class OpenNodes:
 
     def __init__(self, nodes: Sequence[NodeRecord], reservations: Sequence[ReservationRecord], now_s: float) -> None:
         self._nodes = tuple(msgspec.structs.replace(node, usable=True) if node.awaited else node for node in nodes)
-        self._sets = NodeSets(self._nodes)
+        self._pools = NodePools(self._nodes)
         self._now_s = now_s
         self._reservations = sorted((each for each in reservations if each.end_s > now_s), key=_start)
         self._starts = [each.start_s for each in self._reservations]
@@ -29,7 +29,7 @@ class OpenNodes:
 
     def why_not(self, job: JobRecord, size: Allocation) -> str:
         """Why no set of nodes would hold a job that has no reservation, were they idle now; or an empty string."""
-        return next(self._sets.unfit(job, size, self._reserved_until(self._now_s + size.time_limit_s)), "")
+        return next(self._pools.unfit(job, size, self._reserved_until(self._now_s + size.time_limit_s)), "")
 
     def state_for(self, size: Allocation) -> tuple[int, int]:
         """A value that differs wherever ``why_not`` may give another answer for this size than at another moment."""

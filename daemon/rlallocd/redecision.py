@@ -1,29 +1,31 @@
-"""Deciding pending jobs again, by the rules of ``rlalloc.late_decisions``: a pass through each partition's queue.
+"""Deciding pending jobs again, by the rules of ``rlalloc.late_decisions``: a pass through each queue for nodes.
 
 Nothing here touches Slurm or the store.
 """
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
-import numpy as np
 
 from rlalloc.allocation import allocation_for
 from rlalloc.config import Config
 from rlalloc.heuristics import smallest
 from rlalloc.job import Allocation, JobView
-from rlalloc.late_decisions import DEPTH, LateRules, Waiting, decide_pass, left_by
+from rlalloc.late_decisions import DEPTH, LateRules, PoolNow, Waiting, decide_pass, shared_devices
 from rlalloc.messages import PolicyAnswer
 from rlalloc.observation import EncodedQuestion, encode
+from rlalloc.pool import Stock
 from rlalloc.store import Decision, JobHistory
-from rlalloc.view import ClusterView, FloatArray
+from rlalloc.view import ClusterView
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import WAITS_FOR_RESOURCES, Candidate, job_view
-from rlallocd.cluster_views import ClusterViews, queue_of
+from rlallocd.cluster_views import ClusterViews, require_alike
 from rlallocd.decisions import Question, Snapshot, decision_from
 from rlallocd.job_plans import gpu_memory_gib
+from rlallocd.node_access import Access
 from rlallocd.redecision_rules import (
     Situation,
     changed_enough,
@@ -76,22 +78,26 @@ def redecide(
     """
     views = snapshot.views(config)
     asking = _Asking(agent, progress)
+    mine = {each.job.job_id: each for each in pending}
     decided: Decided = []
-    for name in sorted({candidate.partition for candidate in pending}):
-        mine = {each.job.job_id: each for each in pending if each.partition == name}
-        try:
-            decided += _Pass(name, mine, histories, asked, snapshot, config, asking, views).decided()
-        except Skipped:
-            continue  # no usable node: no size could start there
+    for places in views.waiting.components():
+        queue = [views.waiting.jobs[place] for place in places[: _depth(snapshot)].tolist()]
+        if any(job.job_id in mine for job in queue):
+            decided += _Pass(queue, mine, histories, asked, snapshot, config, asking, views).decided()
     return decided
 
 
+def _depth(snapshot: Snapshot) -> int:
+    """So many jobs of a queue are looked at: no more than Slurm's backfill does."""
+    return min(DEPTH, snapshot.scheduling.bf_max_job_test)
+
+
 class _Pass:
-    """One pass through the queue of one partition."""
+    """One pass through the queue of jobs that compete for the same nodes, directly or through others."""
 
     def __init__(
         self,
-        partition: str,
+        queue: Sequence[JobRecord],
         candidates: Mapping[int, Candidate],
         histories: Mapping[JobKey, JobHistory],
         asked: dict[JobKey, Situation],
@@ -100,9 +106,6 @@ class _Pass:
         asking: _Asking,
         views: ClusterViews,
     ) -> None:
-        """Raise Skipped if the partition has no usable node."""
-        self._partition = partition
-        self._view = views.of(partition)
         self._candidates = candidates
         self._histories = histories
         self._asked = asked
@@ -110,22 +113,36 @@ class _Pass:
         self._config = config
         self._asking = asking
         self._views = views
-        self._queue = queue_of(partition, snapshot.jobs, snapshot.taken_s)
+        self._stock = Stock(views.pools.free)
+        self._numbers: dict[Access, int] = {}
+        self._access: list[Access] = []
+        self._queue: list[JobRecord] = []
+        for job in queue:
+            with contextlib.suppress(Skipped):  # no usable node: no size could start
+                self._access.append(views.access_in_queue(job))
+                self._queue.append(job)
+        self._pool = [self._numbers.setdefault(access, len(self._numbers)) for access in self._access]
         self._seen: dict[int, JobView] = {}
         self._decisions: dict[int, Decision] = {}
 
     def decided(self) -> Decided:
         """The jobs that get another size, each with its decision."""
         section = self._config.redecision
-        view = dataclasses.replace(self._view, free=left_by(self._new_sizes(), self._view.free))
-        waiting = [self._waiting(place, job, view) for place, job in enumerate(self._queue[:DEPTH])]
+        self._place_new_sizes()
+        pools = [self._now(access) for access in self._numbers]
+        waiting = [self._waiting(place, job) for place, job in enumerate(self._queue)]
         resized = decide_pass(
             waiting,
-            len(self._queue),
-            view,
-            self._limits(),
+            pools,
+            shared_devices([self._views.pools.devices_of(access.pool) for access in self._numbers]),
+            self._stock,
             self._ask,
-            LateRules(head=section.head, min_gain=section.min_gain, max_updates=section.max_updates),
+            LateRules(
+                head=section.head,
+                min_gain=section.min_gain,
+                max_updates=section.max_updates,
+                window_s=self._snapshot.scheduling.bf_window_s,
+            ),
             self._accept,
         )
         return [
@@ -136,18 +153,24 @@ class _Pass:
             for place, each in resized.items()
         ]
 
-    def _waiting(self, place: int, job: JobRecord, view: ClusterView) -> Waiting:
+    def _now(self, access: Access) -> PoolNow:
+        competing = self._views.waiting.competing_for(access.pool)
+        pool, limits = self._views.pool(access), self._views.limits(access)
+        return PoolNow(pool, self._views.whole(access), limits, len(competing.demands))
+
+    def _waiting(self, place: int, job: JobRecord) -> Waiting:
         """One job of the queue; ``least`` is set where the agent may be asked about it now."""
         self._asking.progress()
         run_s = self._snapshot.run_times.expected_s(job)
         size = _size_if_it_waits_for_resources(job)
+        view = self._views.whole(self._access[place])
         seen = self._job(place, view) if size is not None else None
         if seen is None:
-            return Waiting(size, run_s)
+            return Waiting(size, run_s, pool=self._pool[place], tasks=job.waiting_tasks)
         self._seen[place] = seen
         least = allocation_for(smallest(seen, view), seen.request, seen.bounds, view.shape, lambda _: 1.0)
         within_s = starts_within_s(job, self._snapshot.taken_s)
-        return Waiting(size, run_s, seen.request, seen.run_time, least, within_s, seen.speed)
+        return Waiting(size, run_s, seen.request, seen.run_time, least, within_s, seen.speed, self._pool[place])
 
     def _job(self, place: int, view: ClusterView) -> JobView | None:
         """What the policy sees of the job at a place of the queue; None if nothing may be asked about it now."""
@@ -157,17 +180,27 @@ class _Pass:
         if candidate is None or history is None:
             return None
         rule = self._config.rule(candidate.tag.rule)
-        why = why_not_redecided(job, history, place, view, self._config.redecision, self._snapshot.taken_s)
+        fits_at_head = self._is_at_head(place) and view.fits_now(history.size)
+        why = why_not_redecided(
+            job, history, self._config.redecision, self._snapshot.taken_s, fits_at_head=fits_at_head
+        )
         if why:
             _log.debug("job %d keeps its size: %s", job.job_id, why, extra={"job_id": job.job_id})
         if why or rule is None:
             return None
         try:
             check_form(job)
+            require_alike(job, self._views.pools)
             require_checked(job, self._snapshot.unchecked)
             return job_view(candidate, history.request, rule, view, self._views, self._config)
         except Skipped:
             return None  # the site, its rules or the job have changed since the first decision
+
+    def _is_at_head(self, place: int) -> bool:
+        """Whether no other job waits ahead for the same nodes."""
+        waiting = self._views.waiting
+        rows, _ = waiting.competing_for(self._access[place].pool).rows_at(waiting.place_of(self._queue[place])[0])
+        return rows == 0
 
     def _ask(self, place: int, view: ClusterView) -> Allocation | None:
         candidate = self._candidates[self._queue[place].job_id]
@@ -181,6 +214,7 @@ class _Pass:
             seen,
             view,
             encode(seen, view, self._config.objective.weights),
+            self._access[place],
             gpu_memory_gib(candidate.job.gpu_type, view, self._config),
         )
         answer, version = self._asking.answer(question.encoded)
@@ -195,26 +229,13 @@ class _Pass:
         """Count a size against the limits from now on."""
         self._snapshot.granted[self._queue[place].job_id] = size
 
-    def _new_sizes(self) -> list[Allocation]:
-        """What this cycle gave to jobs that are not in the queue yet."""
-        queued = {job.job_id for job in self._queue}
-        return [
-            self._snapshot.granted[job.job_id]
-            for job in self._snapshot.jobs
-            if job.job_id in self._snapshot.granted
-            and job.job_id not in queued
-            and job.partition.split(",")[0] == self._partition
-        ]
-
-    def _limits(self) -> FloatArray:
-        """Seconds until each job that runs in the partition reaches its time limit, and its GPUs: (running, 2)."""
-        now_s = self._snapshot.taken_s
-        rows = [
-            (max(0.0, job.started_s + job.time_limit_s - now_s), job.gpus)
-            for job in self._snapshot.jobs
-            if job.running and self._partition in job.partition.split(",")
-        ]
-        return np.array(rows, dtype=np.float64).reshape(-1, 2)
+    def _place_new_sizes(self) -> None:
+        """Let the jobs start that this cycle has given a size and that are not in the queue yet."""
+        for job in self._snapshot.jobs:
+            size = self._snapshot.granted.get(job.job_id)
+            if size is not None and not self._views.waiting.place_of(job)[1]:
+                with contextlib.suppress(Skipped):
+                    self._stock.take(self._views.pool(self._views.access_in_queue(job)), size)
 
 
 def _may_become(proposed: Allocation, history: JobHistory, snapshot: Snapshot) -> bool:

@@ -48,11 +48,11 @@ def changed_enough(then: Situation | None, now: Situation, change: float) -> boo
 
 
 def why_not_redecided(
-    job: JobRecord, history: JobHistory, place: int, view: ClusterView, section: RedecisionSection, now_s: float
+    job: JobRecord, history: JobHistory, section: RedecisionSection, now_s: float, *, fits_at_head: bool = False
 ) -> str:
     """Why the agent is not asked about a pending job again now; an empty string if it is.
 
-    ``place`` is the job's in the queue of a partition, of which ``view`` is.
+    ``fits_at_head`` says that no other job waits ahead for its nodes, and that its present size fits there now.
     """
     changed_by_others = differences(job, history.size)
     soon = starts_within_s(job, now_s)
@@ -63,7 +63,7 @@ def why_not_redecided(
         (history.further_updates >= section.max_updates, f"it was already updated {history.further_updates} times"),
         (bool(changed_by_others), f"somebody else changed it: {'; '.join(changed_by_others)}"),
         (soon is not None and soon <= section.leave_alone_s, "Slurm expects to start it soon"),
-        (place == 0 and view.fits_now(history.size), "it is at the head of the queue and fits"),
+        (fits_at_head, "it is at the head of the queue and fits"),
     )
     return next((reason for applies, reason in reasons if applies), "")
 

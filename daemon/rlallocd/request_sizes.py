@@ -10,7 +10,7 @@ import msgspec
 from rlalloc.bounds import NodeShape
 from rlalloc.errors import RlallocError
 from rlalloc.job import Allocation
-from rlallocd.node_sets import is_simple
+from rlallocd.node_demands import is_simple
 from rlallocd.slurm import JobRecord
 
 _MOST_NODES_TRIED: Final = 1024

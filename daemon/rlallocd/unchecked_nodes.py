@@ -4,10 +4,8 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
-
 from rlalloc.config import Config
-from rlallocd.node_sets import open_to
+from rlallocd.node_demands import host_list, open_to
 from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord, NodeRecord
 
@@ -22,11 +20,6 @@ def unchecked_nodes(nodes: Sequence[NodeRecord], config: Config) -> tuple[NodeRe
     if config.nodes.task_prolog == "trusted":
         return ()
     return tuple(node for node in nodes if node.usable and node.gpus and not node.has_task_prolog)
-
-
-def host_list(nodes: Sequence[NodeRecord]) -> str:
-    """Their names, as in ``n[1-3]``."""
-    return str(NodeSet.fromlist([node.name for node in nodes], resolver=RESOLVER_NOGROUP))
 
 
 class NodesToAvoid:

@@ -31,7 +31,7 @@ from rlalloc.view import ClusterView, slowdown
 from rlalloc_simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
 from rlalloc_simulator.engine.engine_records import NOBODY, RUNNING, Numbers
 from rlalloc_simulator.engine.job_table import allocation_of
-from rlalloc_simulator.engine.policy_views import cluster_view, job_view
+from rlalloc_simulator.engine.policy_views import cluster_view, job_view, usable_by
 from rlalloc_simulator.engine.view_arrays import remaining_s
 
 EVERY_S: Final = 3600.0
@@ -96,8 +96,8 @@ class ResizingSimulator(Simulator):
     def _nodes_of(self, number: int) -> list[int]:
         """Places in ``cluster_view(...).free`` of the nodes that a running job is on."""
         world = self.world
-        partition = world.sizes[number]["partition"]
-        usable = world.in_partition[partition] & world.nodes["up"] & (world.nodes["gpus"] > 0)
+        size = world.sizes[number]
+        usable = usable_by(self, int(size["partition"]), int(size["gpu_type"]))
         place_of = np.cumsum(usable) - 1
         nodes, link = [], int(world.jobs[number]["first_hold"])
         while link != NOBODY:

@@ -98,11 +98,9 @@ def submitted_from(
         if (user := (job.user, job.account or "all")) not in users:
             raise ValueError(f"job {job.id}: no user {job.user!r} of account {user[1]!r} on the site")
         partition = partitions.get(job.partition, 0)
-        submitted.append(
-            _submitted(
-                job, users[user], partition, _largest(site, partition), (qos_factors or {}).get(job.qos, 0.0), places
-            )
-        )
+        shape = _largest(site, partition, job.request.gpu_type)
+        qos_factor = (qos_factors or {}).get(job.qos, 0.0)
+        submitted.append(_submitted(job, users[user], partition, shape, qos_factor, places))
     return submitted
 
 
@@ -154,8 +152,9 @@ def _with_checkpoint(submitted: SubmittedJob, job: WorkloadJob) -> SubmittedJob:
     )
 
 
-def _largest(site: SimulatedSite, partition: int) -> NodeShape:
-    """The shape for which bounds are made: the partition's largest kind of node, as in the daemon."""
+def _largest(site: SimulatedSite, partition: int, gpu_type: str) -> NodeShape:
+    """The shape for which bounds are made: the largest kind of node that the job may use, as in the daemon."""
     name = site.partitions[partition].name
-    shapes = [kind.shape for kind in site.nodes if name in kind.partitions]
-    return max(shapes, key=lambda shape: (shape.gpus, shape.cpus, shape.mem_mib))
+    kinds = [kind for kind in site.nodes if name in kind.partitions]
+    alike = [kind.shape for kind in kinds if gpu_type in ("", kind.gpu_type)]
+    return max(alike or [kind.shape for kind in kinds], key=lambda shape: (shape.gpus, shape.cpus, shape.mem_mib))

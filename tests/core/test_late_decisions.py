@@ -14,13 +14,14 @@ from rlalloc.late_decisions import (
     Ask,
     FreeGpus,
     LateRules,
+    PoolNow,
+    Resized,
     Waiting,
     decide_pass,
     first_shares,
     gain_of,
-    left_by,
-    without,
 )
+from rlalloc.pool import Pool, Stock, without
 from rlalloc.view import ClusterView, FloatArray
 
 SHAPE = NodeShape(gpus=8, cpus=64, mem_mib=512_000)
@@ -55,8 +56,16 @@ def answering(*gpus: int, seen: list[tuple[int, ClusterView]] | None = None) -> 
     return ask
 
 
+def run(
+    queue: list[Waiting], view: ClusterView, limits: FloatArray, ask: Ask, rules: LateRules = RULES
+) -> dict[int, Resized]:
+    """A pass over jobs that may all use the nodes of ``view``."""
+    now = PoolNow(Pool(np.arange(len(view.free))), view, limits, len(queue))
+    return decide_pass(queue, (now,), np.ones((1, 1)), Stock(view.free), ask, rules)
+
+
 def sizes(queue: list[Waiting], view: ClusterView, ask: Ask, limits: FloatArray = NOBODY_RUNS) -> dict[int, int]:
-    decided = decide_pass(queue, len(queue), view, limits, ask, RULES)
+    decided = run(queue, view, limits, ask)
     return {place: resized.size.gpus for place, resized in decided.items()}
 
 
@@ -93,16 +102,16 @@ def test_no_job_may_delay_one_ahead_of_it() -> None:
     long, short = [waiting(10, least=None), waiting(4)], [waiting(10, least=None), waiting(4, 900)]
     assert sizes(long, cluster(0, 2), answering(0, 2), running) == {}
     view = cluster(0, 2)
-    decided = decide_pass(short, 2, view, running, lambda _place, _view: size(2, 900), RULES)
+    decided = run(short, view, running, lambda _place, _view: size(2, 900))
     assert {place: each.size.gpus for place, each in decided.items()} == {1: 2}
 
 
 def test_a_size_has_to_save_enough() -> None:
     """Eight GPUs for four, in a pass that leaves all free: it runs faster, but takes more of the cluster."""
     queue = [waiting(1)]
-    gain = decide_pass(queue, 1, cluster(8), NOBODY_RUNS, answering(2), LateRules(min_gain=-10.0))[0].gain
+    gain = run(queue, cluster(8), NOBODY_RUNS, answering(2), LateRules(min_gain=-10.0))[0].gain
     for least, taken in ((gain - 0.01, 1), (gain + 0.01, 0)):
-        decided = decide_pass(queue, 1, cluster(8), NOBODY_RUNS, answering(2), LateRules(min_gain=least))
+        decided = run(queue, cluster(8), NOBODY_RUNS, answering(2), LateRules(min_gain=least))
         assert len(decided) == taken
 
 
@@ -127,9 +136,7 @@ def test_the_gain_is_the_part_of_the_expected_cost_that_is_saved() -> None:
 def test_a_pass_asks_about_so_many() -> None:
     seen: list[tuple[int, ClusterView]] = []
     queue = [waiting(2) for _ in range(5)]
-    decide_pass(
-        queue, 5, cluster(8), NOBODY_RUNS, answering(2, 2, 2, 2, 2, seen=seen), LateRules(head=3, min_gain=-100.0)
-    )
+    run(queue, cluster(8), NOBODY_RUNS, answering(2, 2, 2, 2, 2, seen=seen), LateRules(head=3, min_gain=-100.0))
     assert [place for place, _ in seen] == [0, 1, 2]
 
 
@@ -145,8 +152,66 @@ def test_a_new_job_gets_the_answer_if_it_starts_and_else_waits_with_the_gpus_tha
 
 
 def test_what_jobs_leave_is_taken_from_the_fullest_nodes() -> None:
-    assert left_by([size(2), size(9), size(3)], cluster(8, 3).free)[:, 0].tolist() == [5.0, 1.0]
+    stock, pool = Stock(cluster(8, 3).free), Pool(np.arange(2))
+    for each in (size(2), size(9), size(3)):
+        stock.take(pool, each)
+    assert stock.left(pool)[:, 0].tolist() == [5.0, 1.0]
     assert without(cluster(8, 8).free, size(8, nodes=2))[:, 0].tolist() == [0.0, 0.0]
+
+
+def typed(limits: FloatArray = NOBODY_RUNS) -> tuple[list[PoolNow], FloatArray, Stock]:
+    """Three pools of a site of two a100 nodes (all GPUs in use but one) and two v100 nodes: a100, v100 and any."""
+    free = cluster(1, 0, 4, 4)
+    pools = [
+        PoolNow(Pool(np.array(places)), dataclasses.replace(free, free=free.free[places]), limits, 9)
+        for places in ([0, 1], [2, 3], [0, 1, 2, 3])
+    ]
+    shared = np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0], [0.5, 0.5, 1.0]])
+    return pools, shared, Stock(free.free)
+
+
+def test_a_job_of_one_type_does_not_start_on_idle_nodes_of_another() -> None:
+    seen: list[tuple[int, ClusterView]] = []
+    queue = [waiting(8), waiting(8)._replace(pool=1), waiting(8)._replace(pool=2)]
+    pools, shared, stock = typed()
+    decided = decide_pass(queue, pools, shared, stock, answering(4, 4, 4, seen=seen), RULES)
+    assert {place: each.size.gpus for place, each in decided.items()} == {1: 4, 2: 4}
+    assert [view.free[:, 0].tolist() for _, view in seen] == [[1, 0], [4, 4], [1, 0, 0, 4]]
+
+
+def test_who_waits_ahead_counts_by_the_part_of_its_nodes_that_are_shared() -> None:
+    seen: list[tuple[int, ClusterView]] = []
+    long = np.array([(90_000.0, 8.0)])
+    queue = [
+        waiting(16, least=None),
+        waiting(12, least=None)._replace(pool=1),
+        waiting(12, least=None)._replace(pool=2),
+        waiting(8)._replace(pool=1),
+    ]
+    pools, shared, stock = typed(long)
+    decide_pass(queue, pools, shared, stock, answering(0, 0, 0, 1, seen=seen), RULES)
+    ((_, view),) = seen
+    assert view.queued[:, 0].tolist() == [12.0, 6.0]
+    assert view.behind == 9 - 2 - 1
+
+
+def test_a_reservation_of_one_pool_holds_back_only_those_that_share_its_nodes() -> None:
+    """The first job gets all a100 in 1000 s; a job of 2000 s may take of the v100, not of the a100."""
+    first = waiting(16, least=None)
+    for pool, resized in ((0, {}), (1, {1: 1})):
+        pools, shared, stock = typed(np.array([(1000.0, 15.0)]))
+        decided = decide_pass(
+            [first, waiting(8, 2000)._replace(pool=pool)], pools, shared, stock, answering(0, 1), RULES
+        )
+        assert {place: each.size.gpus for place, each in decided.items()} == resized
+
+
+def test_beyond_the_window_of_backfill_there_are_no_reservations() -> None:
+    queue, view = [waiting(16, least=None), waiting(4)], cluster(8)
+    running = np.array([(1000.0, 8.0)])
+    rules = LateRules(min_gain=-100.0, window_s=900.0)
+    assert run(queue, view, running, answering(0, 2)) == {}
+    assert list(run(queue, view, running, answering(0, 2), rules)) == [1]
 
 
 @given(

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from rlalloc.tres import gpu_type_of, gpus_of_request
+from rlallocd.node_demands import names_in
 from rlallocd.slurm import AccountingRecord, JobRecord, NodeRecord, RequestFields
 from rlallocd.slurm.generations import capabilities_of
 
@@ -56,11 +57,12 @@ USUAL: Final[dict[str, Any]] = {
     "is_scrontab": False,
     "is_federated": False,
     "qos": "normal",
+    "waiting_tasks": 1,
 }
 MOMENTS: Final = frozenset(
     {
         *("job_id", "name", "submitted_s", "begin_s", "started_s", "expected_end_s", "priority"),
-        *("array_job_id", "fields"),
+        *("array_job_id", "fields", "held_nodes"),
     }
 )
 """Fields for which `_assert_the_moments` has rules, since they differ from run to run, or `assert_the_requests`."""
@@ -321,6 +323,7 @@ def _assert_the_moments(found: Mapping[str, JobRecord]) -> None:
     for job in found.values():
         assert job.submitted_s > 0
         assert job.expected_end_s == job.started_s + job.time_limit_s
+        assert len(names_in(job.held_nodes) or ()) == (job.nodes if job.has_run else 0)
         if job.state == "RUNNING":
             assert 0 < job.submitted_s <= job.begin_s <= job.started_s
         if job.reason == "JobHeldUser" and job.pending:

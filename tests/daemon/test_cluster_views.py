@@ -1,13 +1,19 @@
-"""What policies see of a partition, from jobs and nodes as Slurm tells them."""
+"""What policies see of the nodes that a job may use, from jobs and nodes as Slurm tells them."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from rlalloc.run_time import EXPECTED_FRACTION_OF_LIMIT
 from rlalloc.urgency import UrgencyRules
 from rlallocd.cluster_views import MOST_VIEWS, ClusterViews
+from rlallocd.node_access import NO_FACTS, SiteFacts
+from rlallocd.node_pools import NodePools
 from rlallocd.request_sizes import Skipped
-from rlallocd.slurm import JobRecord, NodeRecord
+from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, ReservationRecord, SchedulingRules
 from rlallocd.slurm.json_reader import job_record
 from tests.daemon.slurm_in_memory import gpus as alike_gpus
 
@@ -24,64 +30,76 @@ NODE = NodeRecord(
     devices=alike_gpus("a100", 8, 2),
 )
 DOWN = msgspec.structs.replace(NODE, name="n2", usable=False)
+A100 = [msgspec.structs.replace(NODE, name=f"a{number}", devices=alike_gpus("a100", 8, 8)) for number in (1, 2)]
+V100 = [
+    msgspec.structs.replace(NODE, name=f"v{number}", devices=alike_gpus("v100", 4), mem_mib=96_000)
+    for number in (1, 2)
+]
+LIMIT_S = 3600
+EXPECTED_S = EXPECTED_FRACTION_OF_LIMIT * LIMIT_S
 
 
-def job(job_id: int, state: str, *, gpus: int = 1, partition: str = "gpu", user: str = "alice") -> JobRecord:
-    return job_record(
+def job(job_id: int, state: str, *, gpus: int = 1, **changes: Any) -> JobRecord:
+    record = job_record(
         {
             "job_id": job_id,
             "job_state": state,
-            "partition": partition,
-            "user_name": user,
+            "partition": "gpu",
+            "user_name": "alice",
             "priority": 5,
             "tres_req_str": f"cpu=4,mem=1G,node=1,gres/gpu={gpus}",
-            "time_limit": 60,
+            "time_limit": LIMIT_S // 60,
             "node_count": 1,
             "start_time": NOW_S - 600 if state == "RUNNING" else 0,
             "eligible_time": NOW_S - 700,
         }
     )
+    return msgspec.structs.replace(record, **changes)
+
+
+def views_of(
+    nodes: Sequence[NodeRecord],
+    jobs: Sequence[JobRecord],
+    rules: UrgencyRules = RULES,
+    facts: SiteFacts = NO_FACTS,
+) -> ClusterViews:
+    return ClusterViews(NodePools(nodes), jobs, NOW_S, rules, facts=facts)
+
+
+NEW = job(99, "PENDING", priority=1)
+"""A job that comes in, behind all others."""
 
 
 def test_a_view_holds_what_is_free_what_ends_and_what_waits() -> None:
     jobs = [job(1, "RUNNING", gpus=2), job(2, "PENDING", gpus=4), job(3, "COMPLETED"), job(4, "PENDING", gpus=0)]
-    view = ClusterViews([NODE, DOWN], jobs, NOW_S, RULES).of("gpu")
+    view = views_of([NODE, DOWN], jobs).for_job(NEW)
     assert view.free.tolist() == [[6, 56, 471_040]]
     assert view.totals.tolist() == [8, 64, 512_000]
     assert view.releases[:, 1:].tolist() == [[2, 4, 1024]]
-    assert view.queued.tolist() == [[4, EXPECTED_FRACTION_OF_LIMIT * 3600]]
+    assert view.queued.tolist() == [[4, EXPECTED_S]]
     assert not view.urgency_counts
 
 
 def test_a_view_says_whether_urgency_counts() -> None:
-    assert ClusterViews([NODE], [], NOW_S, UrgencyRules(nice_band=100)).of("gpu").urgency_counts
+    assert views_of([NODE], [], UrgencyRules(nice_band=100)).for_job(NEW).urgency_counts
 
 
 def test_a_job_of_several_partitions_waits_in_each() -> None:
-    views = ClusterViews(
-        [NODE], [job(1, "PENDING", partition="gpu,all"), job(2, "PENDING", partition="all")], NOW_S, RULES
-    )
-    assert (len(views.of("gpu").queued), len(views.of("all").queued)) == (1, 2)
-
-
-def test_a_view_is_made_once() -> None:
-    views = ClusterViews([NODE], [], NOW_S, RULES)
-    assert views.of("gpu") is views.of("gpu")
+    nodes = [NODE, msgspec.structs.replace(NODE, name="n2", partitions=("cpu",))]
+    views = views_of(nodes, [job(1, "PENDING", partition="cpu,all"), job(2, "PENDING", partition="all")])
+    asking = (msgspec.structs.replace(NEW, partition=name) for name in ("cpu", "all"))
+    assert [len(views.for_job(each).queued) for each in asking] == [1, 2]
 
 
 def test_a_users_gpus_count_in_all_partitions() -> None:
     jobs = [job(1, "RUNNING", gpus=2), job(2, "RUNNING", gpus=3, partition="all"), job(3, "PENDING", gpus=4)]
-    views = ClusterViews([NODE], [*jobs, job(4, "RUNNING", gpus=5, user="bob")], NOW_S, RULES)
-    assert (views.user_running_gpus("alice"), views.user_running_gpus("bob"), views.user_running_gpus("eve")) == (
-        5,
-        5,
-        0,
-    )
+    views = views_of([NODE], [*jobs, job(4, "RUNNING", gpus=5, user="bob")])
+    assert [views.user_running_gpus(user) for user in ("alice", "bob", "eve")] == [5, 5, 0]
 
 
 def test_a_partition_without_a_usable_node_is_skipped() -> None:
     with pytest.raises(Skipped, match="no usable GPU node"):
-        ClusterViews([DOWN], [], NOW_S, RULES).of("gpu")
+        views_of([DOWN], []).for_job(NEW)
 
 
 @pytest.mark.parametrize(
@@ -92,36 +110,205 @@ def test_a_job_that_slurm_may_give_slices_of_gpus_is_skipped(gpu_type: str, feat
     """``gpu:4`` on a node of two GPUs and seven slices becomes two GPUs and two slices (seen on 22.05 and 24.11)."""
     mixed = msgspec.structs.replace(NODE, name="n2", devices=alike_gpus("a100", 2) + alike_gpus("1g.10gb", 7))
     whole = msgspec.structs.replace(NODE, features=frozenset({"whole"}))
-    asking = msgspec.structs.replace(job(1, "PENDING"), gpu_type=gpu_type, features=features)
-    views = ClusterViews([whole, mixed], [], NOW_S, RULES)
+    asking = msgspec.structs.replace(NEW, gpu_type=gpu_type, features=features)
+    views = views_of([whole, mixed], [])
     if name is None:
-        assert views.for_job(asking).totals.tolist() == [8, 64, 512_000]
+        gpus = 10 if gpu_type else 8
+        assert views.for_job(asking).totals[0] == gpus
         return
     with pytest.raises(Skipped) as skipped:
         views.for_job(asking)
     assert skipped.value.name == name
 
 
-def test_constraints_that_leave_the_same_nodes_share_one_view_and_others_the_demand() -> None:
-    fast = msgspec.structs.replace(NODE, features=frozenset({"fast", "new"}))
-    slow = msgspec.structs.replace(NODE, name="n2", devices=alike_gpus("a100", 8, 8))
-    jobs = [job(1, "RUNNING", gpus=2), job(2, "PENDING", gpus=4)]
-    views = ClusterViews([fast, slow], jobs, NOW_S, RULES)
-    asking = [msgspec.structs.replace(jobs[1], features=features) for features in ("fast", "new", "")]
-    one, same, other = (views.for_job(each) for each in asking)
-    assert one is same
-    assert (len(one.free), len(other.free)) == (1, 2)
-    assert one.releases is other.releases
-    assert one.queued is other.queued
+# Competition
+
+
+def test_a_job_of_one_type_sees_neither_what_ends_nor_who_waits_for_another() -> None:
+    """An idle v100 partition's jobs do not wait for what runs on the a100 nodes, nor behind those who want them."""
+    jobs = [
+        job(1, "RUNNING", gpus=16, held_nodes="a[1-2]", nodes=2),
+        job(2, "PENDING", gpus=16, gpu_type="a100"),
+        job(3, "PENDING", gpus=2, gpu_type="v100"),
+    ]
+    view = views_of([*A100, *V100], jobs).for_job(msgspec.structs.replace(NEW, gpu_type="v100"))
+    assert len(view.releases) == 0
+    assert view.queued[:, 0].tolist() == [2]
+    assert view.gpu_types == ("v100",)
+    assert (view.shape.gpus, view.shape.mem_mib) == (4, 96_000)
+
+
+def test_who_could_use_other_nodes_as_well_counts_in_part() -> None:
+    """16 of the 24 GPUs that the first may use are a100, 8 are v100."""
+    views = views_of([*A100, *V100], [job(1, "PENDING", gpus=6)])
+    seen = [views.for_job(msgspec.structs.replace(NEW, gpu_type=name)).queued[:, 0] for name in ("a100", "v100")]
+    assert [each.tolist() for each in seen] == [[4], [2]]
+
+
+def test_a_job_counts_where_it_runs_not_where_it_was_submitted() -> None:
+    """Two partitions have the same nodes: what the jobs of one hold and ask for is missing in the other."""
+    jobs = [
+        job(1, "RUNNING", gpus=8, partition="all", held_nodes="a1"),
+        job(2, "RUNNING", gpus=8, partition="gpu", held_nodes="a2"),
+        job(3, "PENDING", gpus=4, partition="all"),
+    ]
+    view = views_of(A100, jobs).for_job(NEW)
+    assert view.releases[:, 1].tolist() == [8, 8]
+    assert view.queued[:, 0].tolist() == [4]
+
+
+def test_of_a_job_on_more_nodes_than_a_pool_has_its_part_there_counts() -> None:
+    views = views_of([*A100, *V100], [job(1, "RUNNING", gpus=8, nodes=2, held_nodes="a1,v1")])
+    for gpu_type in ("a100", "v100"):
+        view = views.for_job(msgspec.structs.replace(NEW, gpu_type=gpu_type))
+        assert view.releases[:, 1:].tolist() == [[4, 2, 512]]
+
+
+def test_a_new_job_stands_where_its_priority_puts_it() -> None:
+    jobs = [job(number, "PENDING", gpus=number, priority=10 * number) for number in (1, 2, 3)]
+    views = views_of([NODE], jobs)
+    view = views.for_job(msgspec.structs.replace(NEW, priority=25))
+    assert (view.queued[:, 0].tolist(), view.behind) == ([3], 2)
+    waiting = views.for_job(jobs[1])
+    assert (waiting.queued[:, 0].tolist(), waiting.behind) == ([3], 1)
+    assert views.for_job(msgspec.structs.replace(NEW, priority=10, job_id=99)).queued[:, 0].tolist() == [3, 2, 1]
+
+
+def test_a_partition_of_a_higher_tier_comes_first_whatever_the_priorities() -> None:
+    tiers = {
+        name: PartitionRecord(name=name, max_time_s=None, max_nodes=None, tier=tier)
+        for name, tier in (("gpu", 1), ("all", 10))
+    }
+    jobs = [job(1, "PENDING", gpus=1, priority=900), job(2, "PENDING", gpus=2, priority=3, partition="all")]
+    views = views_of([NODE], jobs, facts=SiteFacts(partitions=tiers))
+    assert views.for_job(msgspec.structs.replace(NEW, partition="all", priority=2)).queued[:, 0].tolist() == [2]
+    assert views.for_job(msgspec.structs.replace(NEW, priority=1000)).queued[:, 0].tolist() == [2]
+    assert views.for_job(NEW).queued[:, 0].tolist() == [2, 1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"reason": reason} for reason in ("Dependency", "QOSMaxGRESPerUser", "AssocGrpGRES", "Licenses")),
+        {"reason": "JobArrayTaskLimit"},
+        {"begin_s": NOW_S + 60},
+        {"priority": 0},
+        {"reservation": "course"},
+    ],
+)
+def test_who_waits_for_something_else_is_ahead_of_nobody(changes: dict[str, Any]) -> None:
+    assert len(views_of([NODE], [job(1, "PENDING", **changes)]).for_job(NEW).queued) == 0
+
+
+def test_an_array_counts_by_its_tasks() -> None:
+    views = views_of([NODE], [job(1, "PENDING", gpus=2, waiting_tasks=3), job(2, "PENDING", waiting_tasks=100_000)])
+    queued = views.for_job(NEW).queued
+    assert queued[:3].tolist() == [[2, EXPECTED_S]] * 3
+    assert len(queued) == 103
+    assert queued[3:].prod(axis=1).sum() == pytest.approx(100_000 * EXPECTED_S)
+
+
+def test_in_a_long_queue_neighbours_share_a_view() -> None:
+    jobs = [job(number, "PENDING", priority=5000 - number) for number in range(1, 1001)]
+    views = views_of([NODE], jobs)
+    new = msgspec.structs.replace(NEW, job_id=5000)
+    seen = [views.for_job(msgspec.structs.replace(new, priority=5000 - number)) for number in range(1, 1000, 7)]
+    assert len({id(view) for view in seen}) < 100
+    for number, view in zip(range(1, 1000, 7), seen, strict=True):
+        ahead = number  # one of the same priority and a lower id included
+        assert ahead <= len(view.queued) <= min(1000, 1.13 * ahead + 1)
+        assert len(view.queued) + view.behind == 1000
+
+
+def test_of_several_partitions_a_job_is_decided_for_the_one_where_it_would_start_first() -> None:
+    nodes = [
+        msgspec.structs.replace(A100[0], partitions=("big",)),
+        msgspec.structs.replace(V100[0], partitions=("old",)),
+    ]
+    running = [job(1, "RUNNING", gpus=8, held_nodes="a1", partition="big")]
+    asking = msgspec.structs.replace(NEW, partition="big,old")
+    assert views_of(nodes, running).for_job(asking).gpu_types == ("v100",)
+    assert views_of(nodes, running).for_job(msgspec.structs.replace(asking, gpus=8)).gpu_types == ("a100",)
+
+
+# On which terms nodes are open
+
+
+def test_nodes_that_others_have_reserved_open_when_the_reservation_ends() -> None:
+    """A job that would still run when it begins cannot have them, a shorter one can."""
+    reserved = ReservationRecord(name="course", nodes=frozenset({"v1"}), start_s=NOW_S + 1800, end_s=NOW_S + 9000)
+    views = views_of(V100, [], facts=SiteFacts(reservations=(reserved,)))
+    long, short = views.for_job(NEW), views.for_job(msgspec.structs.replace(NEW, time_limit_s=1200))
+    assert long.free[:, 0].tolist() == [0, 4]
+    assert long.releases[:, :2].tolist() == [[9000, 4]]
+    assert long.totals[0] == 8
+    assert short.free[:, 0].tolist() == [4, 4]
+    assert len(short.releases) == 0
+
+
+def test_a_powered_down_node_opens_once_it_has_booted() -> None:
+    asleep = msgspec.structs.replace(V100[0], asleep=True)
+    facts = SiteFacts(scheduling=SchedulingRules(resume_timeout_s=300))
+    view = views_of([asleep, V100[1]], [], facts=facts).for_job(NEW)
+    assert view.free[:, 0].tolist() == [0, 4]
+    assert view.releases[:, :2].tolist() == [[300, 4]]
+
+
+def test_a_node_that_takes_one_users_jobs_only_is_open_to_that_user() -> None:
+    owned = msgspec.structs.replace(V100[0], owner="bob")
+    views = views_of([owned, V100[1]], [])
+    assert views.for_job(NEW).free[:, 0].tolist() == [0, 4]
+    assert views.for_job(msgspec.structs.replace(NEW, user="bob")).free[:, 0].tolist() == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("rules", "changes", "preempts"),
+    [
+        (SchedulingRules(preempts_by="qos"), {"qos": "high"}, True),
+        (SchedulingRules(preempts_by="qos"), {"qos": "normal"}, False),
+        (SchedulingRules(preempts_by="partition"), {"partition": "gpu"}, True),
+        (SchedulingRules(preempts_by="partition"), {"partition": "all"}, False),
+        (SchedulingRules(), {"qos": "high"}, False),
+    ],
+)
+def test_what_a_job_may_preempt_is_free_for_it(
+    rules: SchedulingRules, changes: dict[str, str], *, preempts: bool
+) -> None:
+    partitions = {
+        name: PartitionRecord(name=name, max_time_s=None, max_nodes=None, tier=tier, preemptable=True)
+        for name, tier in (("gpu", 2), ("all", 1))
+    }
+    facts = SiteFacts(partitions=partitions, preempts={"high": frozenset({"scavenger"})}, scheduling=rules)
+    running = job(1, "RUNNING", gpus=8, held_nodes="a1", partition="all", qos="scavenger")
+    kept = job(2, "RUNNING", gpus=8, held_nodes="a2", partition="gpu", qos="normal")
+    view = views_of(A100, [running, kept], facts=facts).for_job(msgspec.structs.replace(NEW, **changes))
+    assert view.free[:, 0].tolist() == ([8, 0] if preempts else [0, 0])
+    assert view.releases[:, 1].tolist() == ([8] if preempts else [8, 8])
+
+
+# What is kept
+
+
+def test_a_view_is_made_once() -> None:
+    views = views_of([NODE], [])
+    assert views.for_job(NEW) is views.for_job(msgspec.structs.replace(NEW, job_id=100))
 
 
 def test_of_many_constraints_only_the_latest_views_are_kept() -> None:
     """A view that is forgotten is made again, and is the same."""
     names = [f"n{number}" for number in range(2 * MOST_VIEWS)]
     nodes = [msgspec.structs.replace(NODE, name=name, features=frozenset({name})) for name in names]
-    views = ClusterViews(nodes, [job(1, "RUNNING")], NOW_S, RULES)
-    seen = [views.for_job(msgspec.structs.replace(job(2, "PENDING"), features=name)) for name in names]
-    again = views.for_job(msgspec.structs.replace(job(2, "PENDING"), features=names[0]))
+    views = views_of(nodes, [job(1, "RUNNING")])
+    seen = [views.for_job(msgspec.structs.replace(NEW, features=name)) for name in names]
+    again = views.for_job(msgspec.structs.replace(NEW, features=names[0]))
     assert again is not seen[0]
     assert again.free.tolist() == seen[0].free.tolist()
-    assert views.for_job(msgspec.structs.replace(job(2, "PENDING"), features=names[-1])) is seen[-1]
+    assert views.for_job(msgspec.structs.replace(NEW, features=names[-1])) is seen[-1]
+
+
+def test_more_kinds_of_demands_than_are_told_apart_count_for_their_partition() -> None:
+    nodes = [msgspec.structs.replace(NODE, name=f"n{number}") for number in range(300)]
+    jobs = [job(number, "PENDING", gpus=3, excluded_nodes=f"n{number}") for number in range(300)]
+    view = views_of(nodes, jobs).for_job(NEW)
+    assert len(view.queued) == 300
+    np.testing.assert_allclose(view.queued[:, 0], 3, rtol=0.01)

@@ -10,6 +10,7 @@ from rlalloc.view import ClusterView
 from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews
 from rlallocd.job_tag import read_tag
+from rlallocd.node_pools import NodePools
 
 from .test_redecision_rules import EIGHT, pending_job
 
@@ -37,7 +38,7 @@ def bounds_of(rest: str, config: Config = CONFIG) -> Bounds:
     rule = config.rule("llm")
     assert rule is not None
     return job_view(
-        candidate, EIGHT, rule, CLUSTER, ClusterViews((), (), CLUSTER.time_s, config.urgency), config
+        candidate, EIGHT, rule, CLUSTER, ClusterViews(NodePools(()), (), CLUSTER.time_s, config.urgency), config
     ).bounds
 
 

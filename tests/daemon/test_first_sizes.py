@@ -1,17 +1,21 @@
 """What new jobs get at once: what is free, after those that wait; everybody else waits as requested."""
 
+from collections.abc import Sequence
+
 import msgspec
-import numpy as np
 import pytest
 
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
 from rlalloc.job import Allocation, JobView, Shares
-from rlalloc.view import ClusterView
+from rlalloc.urgency import UrgencyRules
 from rlallocd.candidates import Candidate
+from rlallocd.cluster_views import ClusterViews
 from rlallocd.first_sizes import FirstSizes
 from rlallocd.job_tag import read_tag
+from rlallocd.node_pools import NodePools
 from rlallocd.slurm import JobRecord
 
+from .slurm_in_memory import NODE, gpus
 from .test_redecision_rules import EIGHT, pending_job
 
 NOW_S = 10_000.0
@@ -22,35 +26,58 @@ ANSWER = Shares(2 / 3, 1.0, 1.0)
 VIEW = JobView("train", EIGHT, bounds_for(EIGHT, Directives(gpus=(1, 8)), SiteBounds(), SHAPE), 0.0, 0)
 
 
-def cluster(*free_gpus: int) -> ClusterView:
-    free = np.array([(gpus, 64, 512_000) for gpus in free_gpus], dtype=np.float64)
-    return ClusterView(NOW_S, SHAPE, free, free.sum(axis=0), np.empty((0, 4)), np.empty((0, 2)))
+def cluster(*free_gpus: int, jobs: Sequence[JobRecord] = ()) -> ClusterViews:
+    """A node for each count of free GPUs; the type of its GPUs follows from its place."""
+    nodes = [
+        msgspec.structs.replace(NODE, name=f"n{number}", devices=gpus(gpu_type, 8, 8 - free))
+        for number, (free, gpu_type) in enumerate(zip(free_gpus, ("a100", "v100"), strict=False))
+    ]
+    return ClusterViews(NodePools(nodes), jobs, NOW_S, UrgencyRules())
 
 
-def new(job_id: int) -> Candidate:
-    record = pending_job(job_id, reason="BeginTime", begin_s=int(NOW_S) + 30)
+def new(job_id: int, **changes: object) -> Candidate:
+    usual = pending_job(job_id, reason="BeginTime", begin_s=int(NOW_S) + 30, gpu_type="")
+    record = msgspec.structs.replace(usual, **changes)
     tag = read_tag(record.admin_comment)
     assert tag is not None
     return Candidate(record, tag, "enforce")
 
 
-def gpu_share(first: FirstSizes, candidate: Candidate, view: ClusterView, size: Allocation = FOUR) -> float:
-    return first.shares(candidate, VIEW, view, size, ANSWER).gpu
+def share(
+    first: FirstSizes,
+    candidate: Candidate,
+    views: ClusterViews,
+    size: Allocation = FOUR,
+    answer: Shares = ANSWER,
+    view: JobView = VIEW,
+) -> Shares:
+    return first.shares(candidate, view, views.access_of(candidate.job), size, answer)
 
 
 def test_new_jobs_of_one_cycle_share_what_is_free() -> None:
-    first, view = FirstSizes((), NOW_S, late=True), cluster(8)
-    assert [gpu_share(first, new(job_id), view) for job_id in (1, 2, 3)] == [ANSWER.gpu, ANSWER.gpu, 1.0]
+    views = cluster(8)
+    first = FirstSizes(views, late=True)
+    assert [share(first, new(job_id), views).gpu for job_id in (1, 2, 3)] == [ANSWER.gpu, ANSWER.gpu, 1.0]
 
 
 def test_a_waiting_job_that_could_start_comes_first() -> None:
-    waiting: tuple[JobRecord, ...] = (pending_job(1), pending_job(2, reason="Dependency"))
-    assert gpu_share(FirstSizes(waiting, NOW_S, late=True), new(3), cluster(8)) == 1.0
-    assert gpu_share(FirstSizes(waiting, NOW_S, late=True), new(3), cluster(8, 4)) == ANSWER.gpu
+    waiting = (pending_job(1, gpu_type=""), pending_job(2, gpu_type="", reason="Dependency"))
+    for free, expected in (((8,), 1.0), ((8, 4), ANSWER.gpu)):
+        views = cluster(*free, jobs=waiting)
+        assert share(FirstSizes(views, late=True), new(3), views).gpu == expected
+
+
+def test_a_waiting_job_of_lower_priority_or_for_other_nodes_does_not() -> None:
+    for waiting in (pending_job(1, gpu_type="", priority=1), pending_job(1, gpu_type="v100", priority=9)):
+        views = cluster(8, 8, jobs=(waiting,)) if waiting.gpu_type else cluster(8, jobs=(waiting,))
+        asking = new(3, priority=5)
+        typed = msgspec.structs.replace(asking, job=msgspec.structs.replace(asking.job, gpu_type="a100"))
+        assert share(FirstSizes(views, late=True), typed, views).gpu == ANSWER.gpu
 
 
 def test_what_does_not_fit_waits_with_its_gpus_and_the_answered_cpus_and_memory() -> None:
-    got = FirstSizes((), NOW_S, late=True).shares(new(1), VIEW, cluster(2), FOUR, Shares(0.5, 0.25, 0.0, 0.3))
+    views = cluster(2)
+    got = share(FirstSizes(views, late=True), new(1), views, answer=Shares(0.5, 0.25, 0.0, 0.3))
     assert got == Shares(1.0, 0.25, 0.0, 0.3)
 
 
@@ -58,22 +85,23 @@ def test_a_job_whose_larger_answer_does_not_fit_takes_what_it_asked_for() -> Non
     """Four GPUs are free; the job asked for four, and eight were answered. Nothing is left for the next one."""
     asked = JobView("train", FOUR, bounds_for(FOUR, Directives(gpus=(1, 8)), SiteBounds(), SHAPE), 0.0, 0)
     two = msgspec.structs.replace(FOUR, gpus_per_node=2, cpus_per_task=8, mem_mib_per_node=20_000)
-    first, view = FirstSizes((), NOW_S, late=True), cluster(4)
+    views = cluster(4)
+    first = FirstSizes(views, late=True)
     given = [
-        first.shares(new(job_id), asked, view, size, Shares(share, 1.0, 1.0)).gpu
-        for job_id, size, share in ((1, EIGHT, 1.0), (2, two, 1 / 3))
+        share(first, new(job_id), views, size, Shares(part, 1.0, 1.0), asked).gpu
+        for job_id, size, part in ((1, EIGHT, 1.0), (2, two, 1 / 3))
     ]
     assert given == pytest.approx([2 / 3, 2 / 3])
 
 
 @pytest.mark.parametrize("changes", [{"reason": "JobHeldUser"}, {"reason": "Dependency"}, {"is_array": True}])
 def test_jobs_that_no_pass_may_reach_get_the_whole_answer(changes: dict[str, object]) -> None:
-    candidate = new(1)
-    changed = msgspec.structs.replace(candidate, job=msgspec.structs.replace(candidate.job, **changes))
-    assert gpu_share(FirstSizes((), NOW_S, late=True), changed, cluster(0)) == ANSWER.gpu
+    views = cluster(0)
+    assert share(FirstSizes(views, late=True), new(1, **changes), views) == ANSWER
 
 
 def test_in_shadow_mode_and_with_late_decisions_off_the_answer_stands() -> None:
+    views = cluster(0)
     shadow = msgspec.structs.replace(new(1), mode="shadow")
-    assert gpu_share(FirstSizes((), NOW_S, late=True), shadow, cluster(0)) == ANSWER.gpu
-    assert gpu_share(FirstSizes((), NOW_S, late=False), new(1), cluster(0)) == ANSWER.gpu
+    assert share(FirstSizes(views, late=True), shadow, views) == ANSWER
+    assert share(FirstSizes(views, late=False), new(1), views) == ANSWER

@@ -17,6 +17,7 @@ from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews
 from rlallocd.job_tag import read_tag
 from rlallocd.known_usage import KnownUsage, as_past_job
+from rlallocd.node_pools import NodePools
 from tests.core.profiles import measured, profile
 from tests.daemon.slurm_in_memory import NODE
 from tests.daemon.test_needs_of_jobs import REQUEST
@@ -62,10 +63,10 @@ def test_a_job_like_past_jobs_gets_their_floor_under_the_names_of_the_history() 
     usage = KnownUsage(past, Counter(), disguised)
     tag = read_tag("rlalloc:v=1;mode=shadow;rule=llm;class=train;begin=0;user_begin=0;ask=")
     assert tag is not None
-    views = ClusterViews([NODE], (), 0.0, CONFIG.urgency, usage=usage)
+    views = ClusterViews(NodePools([NODE]), (), 0.0, CONFIG.urgency, usage=usage)
 
     def minimum() -> tuple[float, str]:
-        view = job_view(Candidate(JOB, tag, "shadow"), REQUEST, Rule(name="llm"), views.of("gpu"), views, CONFIG)
+        view = job_view(Candidate(JOB, tag, "shadow"), REQUEST, Rule(name="llm"), views.for_job(JOB), views, CONFIG)
         return view.bounds.mem_mib_per_gpu.minimum, view.bounds.mem_mib_per_gpu.minimum_from
 
     assert minimum() == (40_000.0 * 1.1 / 8, "past jobs")

@@ -8,6 +8,7 @@ from rlalloc.job import Allocation, Bounds
 from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews
 from rlallocd.job_tag import read_tag
+from rlallocd.node_pools import NodePools
 from tests.daemon.slurm_in_memory import NODE, gpus
 from tests.daemon.test_request_sizes_and_tags import JOB
 
@@ -28,8 +29,9 @@ def bounds(
     assert tag is not None
     job = msgspec.structs.replace(JOB, gpu_type=asked_type)
     nodes = [msgspec.structs.replace(NODE, devices=gpus(each, 8)) for each in types]
-    views = ClusterViews(nodes, (), 0.0, config.urgency)
-    return job_view(Candidate(job, tag, "shadow"), REQUEST, Rule(name="llm"), views.of("gpu"), views, config).bounds
+    views = ClusterViews(NodePools(nodes), (), 0.0, config.urgency)
+    cluster = views.for_job(msgspec.structs.replace(job, gpu_type=""))
+    return job_view(Candidate(job, tag, "shadow"), REQUEST, Rule(name="llm"), cluster, views, config).bounds
 
 
 def test_the_model_raises_the_least_count() -> None:

@@ -116,7 +116,7 @@ def test_only_those_are_asked_about_that_could_start_and_no_more_than_the_head(r
     decided = room.room.decide(_snapshot(jobs, free_gpus=7), CONFIG)
     assert 1 <= room.asked()[1] <= HEAD
     assert room.counters["redecision_asked"] == room.asked()[1]
-    assert {candidate.partition for candidate, _ in decided} <= {ROOMY}
+    assert {candidate.job.partition for candidate, _ in decided} <= {ROOMY}
 
 
 def test_no_more_are_made_smaller_for_a_hole_than_fit_into_it(room: Room) -> None:

@@ -13,7 +13,6 @@ from rlalloc.observation import SCHEMA_ID, encode
 from rlalloc.store import Application, ApplicationState, Decision, JobHistory
 from rlalloc.view import ClusterView
 from rlallocd.candidates import find_redecision_candidates
-from rlallocd.cluster_views import queue_of, seen_from
 from rlallocd.redecision_rules import (
     Situation,
     changed_enough,
@@ -175,38 +174,40 @@ def test_the_situation_of_a_decision_is_read_from_what_the_policy_saw(free: list
 
 
 def test_a_waiting_job_is_asked_about() -> None:
-    assert why_not_redecided(pending_job(7), _history(), 1, _view(4), SECTION, NOW_S) == ""
+    assert why_not_redecided(pending_job(7), _history(), SECTION, NOW_S) == ""
 
 
 @pytest.mark.parametrize(
-    ("job", "history", "view", "why"),
+    ("job", "history", "why"),
     [
-        (pending_job(7, is_array=True), _history(), _view(4), "an array is decided once"),
-        (pending_job(7, cpus=16), _history(), _view(4), "somebody else changed it: cpus_per_task"),
-        (pending_job(7), _history(_applied(1, EIGHT, "intended")), _view(4), "is not finished"),
-        (pending_job(7, started_s=int(NOW_S) + 50), _history(), _view(4), "expects to start it soon"),
-        (pending_job(7), _history(), _view(8), "at the head of the queue and fits"),
+        (pending_job(7, is_array=True), _history(), "an array is decided once"),
+        (pending_job(7, cpus=16), _history(), "somebody else changed it: cpus_per_task"),
+        (pending_job(7), _history(_applied(1, EIGHT, "intended")), "is not finished"),
+        (pending_job(7, started_s=int(NOW_S) + 50), _history(), "expects to start it soon"),
         (
             pending_job(7),
             _history(*(_applied(number, EIGHT, "restored") for number in range(1, 5))),
-            _view(4),
             "updated 3 times",
         ),
         (
             pending_job(7),
             JobHistory(decisions=(_decision(1, bounds=None),), applications=()),
-            _view(4),
             "it was skipped",
         ),
     ],
 )
-def test_others_are_left_alone(job: JobRecord, history: JobHistory, view: ClusterView, why: str) -> None:
-    assert why in why_not_redecided(job, history, 0, view, SECTION, NOW_S)
+def test_others_are_left_alone(job: JobRecord, history: JobHistory, why: str) -> None:
+    assert why in why_not_redecided(job, history, SECTION, NOW_S)
+
+
+def test_one_that_slurm_can_start_as_it_is_keeps_its_size() -> None:
+    why = why_not_redecided(pending_job(7), _history(), SECTION, NOW_S, fits_at_head=True)
+    assert why == "it is at the head of the queue and fits"
 
 
 def test_an_estimate_that_has_passed_does_not_keep_a_job_from_being_asked_about() -> None:
     late = pending_job(7, started_s=int(NOW_S) - 5)
-    assert why_not_redecided(late, _history(), 1, _view(4), SECTION, NOW_S) == ""
+    assert why_not_redecided(late, _history(), SECTION, NOW_S) == ""
 
 
 @pytest.mark.parametrize("field", ["nodes", "gpus_per_node", "cpus_per_task", "mem_mib_per_node"])
@@ -239,14 +240,3 @@ def test_waiting_jobs_are_found_in_the_order_of_the_queue() -> None:
     assert [candidate.job.job_id for candidate in found] == [2, 1, 3]
     assert all(candidate.begun for candidate in found)
     assert not any(candidate.deferred_by_us for candidate in found)
-
-
-def test_a_job_that_waits_for_another_is_not_in_the_queue() -> None:
-    assert queue_of("gpu", [pending_job(1, reason="Dependency")], NOW_S) == ()
-
-
-def test_each_sees_only_those_ahead_as_before_it() -> None:
-    queue = queue_of("gpu", [pending_job(1, priority=5), pending_job(2, _size(2), priority=9), pending_job(3)], NOW_S)
-    seen = seen_from(1, queue, _view(0, ahead=3))
-    assert seen.queued[:, 0].tolist() == [2.0]
-    assert (seen.behind, seen.crowd) == (1, 2)

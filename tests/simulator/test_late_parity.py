@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from rlalloc.allocation import allocation_for
 from rlalloc.heuristics import smallest
 from rlalloc.job import Allocation, JobView, Shares
-from rlalloc.late_decisions import LateRules, Waiting, decide_pass, first_shares, left_by
+from rlalloc.late_decisions import LateRules, PoolNow, Waiting, decide_pass, first_shares
+from rlalloc.pool import Pool, Stock
 from rlalloc.speed.longer_limits import slowdown_to_allow
 from rlalloc.view import ClusterView
 from rlalloc_simulator.engine import Simulator, SubmittedJob
@@ -18,6 +19,7 @@ from rlalloc_simulator.engine.batched_simulators import decide
 from rlalloc_simulator.engine.engine_records import RUNNING
 from rlalloc_simulator.engine.job_table import allocation_of
 from rlalloc_simulator.engine.policy_views import cluster_view, job_view, partition_view
+from rlalloc_simulator.engine.view_arrays import expected_run_s
 from rlalloc_simulator.late_driving import LatePasses, first_answer
 from rlalloc_simulator.site_from_workload import with_late_decisions
 from tests.simulator.engine.by_hand import job, simulator, site, size
@@ -39,10 +41,10 @@ def decide_in_python(made: Simulator, jobs: Sequence[SubmittedJob], policy: "Ans
 
     def waiting(number: int) -> Waiting:
         record, one = world.jobs[number], jobs[number]
-        demand = cluster_view(made, -1).queued[numbers.index(number)]
+        run_s = expected_run_s(record, world.sizes[number])
         may_change = one.managed and np.isnan(record["first_start_s"]) and record["decisions"] <= RULES.max_updates
         least = allocation(smallest(job_view(made, number, one), view), one, view) if may_change else None
-        return Waiting(allocation_of(world.sizes[number]), demand[1], one.request, one.run_time, least)
+        return Waiting(allocation_of(world.sizes[number]), run_s, one.request, one.run_time, least)
 
     def ask(place: int, seen: ClusterView) -> Allocation:
         one = jobs[numbers[place]]
@@ -54,9 +56,9 @@ def decide_in_python(made: Simulator, jobs: Sequence[SubmittedJob], policy: "Ans
     limits = np.stack([np.maximum(0.0, ends_s), (held["nodes"] * held["gpus_per_node"]).astype(float)], axis=1)
     decided = decide_pass(
         [waiting(number) for number in numbers[: RULES.depth]],
-        len(numbers),
-        view,
-        limits,
+        [PoolNow(Pool(np.arange(len(view.free))), view, limits, len(numbers))],
+        np.ones((1, 1)),
+        Stock(view.free),
         ask,
         RULES,
     )
@@ -109,7 +111,9 @@ def test_a_compiled_pass_shows_and_decides_what_one_in_python_does(
             one, view = jobs[number], cluster_view(made, number)
             answer = answers(job_view(made, number, one), view)
             ahead = made.world.queue[: made.world.clock[0]["queued"]][: RULES.depth]
-            left = left_by((allocation_of(made.world.sizes[waits]) for waits in ahead), view.free)
-            shares = first_shares(answer, allocation(answer, one, view), one.request, one.bounds, left)
+            stock, pool = Stock(view.free), Pool(np.arange(len(view.free)))
+            for waits in ahead.tolist():
+                stock.take(pool, allocation_of(made.world.sizes[waits]))
+            shares = first_shares(answer, allocation(answer, one, view), one.request, one.bounds, stock.left(pool))
             assert first_answer(made, one, view, answer) == shares
             decide(made, number, one, view, shares)

@@ -5,9 +5,10 @@ from typing import Final, NamedTuple
 
 from rlalloc.config import Config
 from rlallocd.checks.finding import Finding, failure, good, unchecked, warning
+from rlallocd.node_demands import host_list
 from rlallocd.slurm import NodeRecord
 from rlallocd.slurm.site_settings import SiteSettings
-from rlallocd.unchecked_nodes import CHECK, host_list, unchecked_nodes
+from rlallocd.unchecked_nodes import CHECK, unchecked_nodes
 
 OUR_TASK_PROLOG: Final = "/usr/lib/rlalloc/task_prolog"
 OUR_TASK_EPILOG: Final = "/usr/lib/rlalloc/task_epilog"

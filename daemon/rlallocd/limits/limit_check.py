@@ -12,7 +12,7 @@ from rlallocd.limits.account_limits import account_obstacles
 from rlallocd.limits.binding_limits import binding_of
 from rlallocd.limits.partition_limits import partition_obstacles, reservation_obstacles
 from rlallocd.limits.size_change import Change
-from rlallocd.node_sets import NodeSets
+from rlallocd.node_pools import NodePools
 from rlallocd.open_nodes import OpenNodes
 from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
@@ -34,11 +34,12 @@ class SiteView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     memory_limits: tuple[int | None, int | None] = (None, None)
     jobs: Sequence[JobRecord] = ()
     granted: Mapping[int, Allocation] = {}
+    pools: NodePools | None = None
 
     @cached_property
-    def node_sets(self) -> NodeSets:
+    def node_pools(self) -> NodePools:
         """Its nodes, by what jobs ask of them."""
-        return NodeSets(self.nodes)
+        return self.pools or NodePools(self.nodes)
 
     @cached_property
     def open_nodes(self) -> OpenNodes:
@@ -64,7 +65,7 @@ def _obstacles(job: JobRecord, change: Change, site: SiteView, wait_s: float) ->
     if site.limits is None:
         yield "the site's limits could not be read"
         return
-    yield from site.node_sets.unfit(job, change.allocation)
+    yield from site.node_pools.unfit(job, change.allocation)
     if (why := site.open_nodes.why_not(job, change.allocation)) and not site.open_nodes.why_not(job, change.request):
         yield f"{why} that nobody has reserved meanwhile"
     for name in job.partition.split(","):

@@ -8,6 +8,7 @@ from rlallocd.slurm.ended_jobs import FIRST_SPAN_S, EndedJobs, ended_jobs, in_sp
 from rlallocd.slurm.limit_records import AssociationRecord, Limits, Pool, QosRecord, ReservationRecord, SiteLimits
 from rlallocd.slurm.pace import BackOff, Budget
 from rlallocd.slurm.sacct_windows import Span, span_of
+from rlallocd.slurm.scheduling_rules import SchedulingRules
 from rlallocd.slurm.slurm_commands import OTHER_CLUSTERS, Commands
 from rlallocd.slurm.slurm_errors import SlurmError, SlurmUnavailable, UnexpectedAnswer, UpdateRefused
 from rlallocd.slurm.slurm_records import (
@@ -45,6 +46,7 @@ __all__ = [
     "RequestFields",
     "ReservationRecord",
     "RunFilter",
+    "SchedulingRules",
     "SiteLimits",
     "Slurm",
     "SlurmError",

@@ -90,7 +90,8 @@ class Slurm:
 
     def limits(self, users: Sequence[str]) -> SiteLimits:
         """The limits of these users' associations, of all accounts and QOS, and all reservations."""
-        return self._limits.read(users, enforced=self.config.limits_enforced)
+        by_qos = self.config.scheduling.preempts_by == "qos"
+        return self._limits.read(users, enforced=self.config.limits_enforced, qos_preempt=by_qos)
 
     def accounting(self, job_ids: Sequence[int], since_s: float) -> tuple[AccountingRecord, ...]:
         """What slurmdbd knows of these jobs, submitted since ``since_s``; JOBS_PER_CALL of them at most."""

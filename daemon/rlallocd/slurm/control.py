@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from rlallocd.slurm.admin_level import own_admin_level
 from rlallocd.slurm.partition_text import read_partitions
+from rlallocd.slurm.scheduling_rules import scheduling_rules
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer
 from rlallocd.slurm.slurm_records import ControllerConfig, PartitionRecord, UpdatePlan
@@ -36,6 +37,7 @@ class Control:
             slurm_user=slurm_user,
             max_mem_mib_per_node=_number(values.get("MaxMemPerNode", "")),
             max_mem_mib_per_cpu=_number(values.get("MaxMemPerCPU", "")),
+            scheduling=scheduling_rules(values),
         )
 
     def partitions(self) -> dict[str, PartitionRecord]:

@@ -17,7 +17,7 @@ from rlallocd.slurm.generations import Capabilities
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer, UnknownJob
 from rlallocd.slurm.slurm_records import JobRecord, NodeRecord, RequestFields, with_splits
-from rlallocd.slurm.states import is_awaited, is_usable, job_state
+from rlallocd.slurm.states import is_asleep, is_awaited, is_usable, job_state
 
 _Record = TypeVar("_Record")
 _GPU_REQUESTS = ("tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket")
@@ -137,8 +137,26 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         nice=_signed(_number(job.get("nice"))),
         features=job.get("features") or "",
         excluded_nodes=job.get("excluded_nodes") or "",
+        held_nodes=(job.get("nodes") or "") if job.get("tres_alloc_str") else "",
+        waiting_tasks=waiting_tasks(
+            job.get("array_task_column") or job.get("array_task_string") or "", _number(job.get("array_max_tasks"))
+        ),
         fields=_request_fields(job, tres),
     )
+
+
+def waiting_tasks(text: str, most: int = 0) -> int:
+    """How many tasks a list such as ``0-99,102`` or ``1-9:2%4`` has, at most as many as may run at once; 1 for none.
+
+    ``most`` is that number, where the list does not tell it. A long list is cut short by Slurm.
+    """
+    ranges, _, limit = text.strip("[]").partition("%")
+    count = sum(
+        len(range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1)))
+        for match in re.finditer(r"(\d+)(?:-(\d+)(?::(\d+))?)?", ranges)
+    )
+    most = int(limit) if limit.isdigit() else most
+    return max(1, min(count, most) if most else count)
 
 
 def _request_fields(job: Mapping[str, Any], tres: Mapping[str, float]) -> RequestFields:
@@ -175,16 +193,23 @@ def node_record(node: Mapping[str, Any]) -> NodeRecord:
         partitions=tuple(_words(node.get("partitions"))),
         usable=is_usable(states),
         awaited=is_awaited(states),
+        asleep=is_asleep(states),
+        owner=node.get("owner") or "",
         # Without those that the node keeps for itself (CoreSpecCount), where the version tells them.
         cpus=_number(node.get("effective_cpus")) or _number(node.get("cpus")),
         cpus_used=_number(node.get("alloc_cpus")),
         mem_mib=_number(node.get("real_memory")),
         mem_mib_used=_number(node.get("alloc_memory")),
-        devices=node_devices(node.get("gres") or "", node.get("gres_used") or ""),
+        devices=node_devices(node.get("gres") or "", node.get("gres_used") or _gres_of(node.get("tres_used") or "")),
         features=frozenset(_words(node.get("active_features"))),
         extra=node.get("extra") or "",
         booted_s=_number(node.get("boot_time")),
     )
+
+
+def _gres_of(tres: str) -> str:
+    """The GPUs in a TRES string, as GRES has them."""
+    return f"gpu:{gpus_of(parse_tres(tres))}"
 
 
 def _read(read: Callable[[Mapping[str, Any]], _Record], text: str, key: str) -> tuple[_Record, ...]:

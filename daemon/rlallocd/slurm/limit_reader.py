@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from rlallocd.slurm.limit_records import ReservationRecord, SiteLimits
-from rlallocd.slurm.limit_text import QOS_FIELDS, read_associations, read_qos, read_reservations
+from rlallocd.slurm.limit_text import QOS_FIELDS, read_associations, read_preempts, read_qos, read_reservations
 from rlallocd.slurm.slurm_commands import Commands
 
 _SETTINGS_FOR_S: Final = 60.0
@@ -36,21 +36,23 @@ class LimitReader:
         if time.monotonic() - self._reservations_read_s >= older_than_s:
             self._reservations_read_s = self._use_read_s = -_SETTINGS_FOR_S
 
-    def read(self, users: Sequence[str], *, enforced: bool) -> SiteLimits:
+    def read(self, users: Sequence[str], *, enforced: bool, qos_preempt: bool = False) -> SiteLimits:
         """The limits of these users, of all accounts and of all QOS, with their use some seconds ago at most.
 
-        Where nothing enforces them (``enforced`` is false), only reservations are read. Raises SlurmError.
+        Where nothing enforces them (``enforced`` is false), only reservations are read and, with ``qos_preempt``,
+        which QOS preempts which. Raises SlurmError.
         """
         now_s = time.monotonic()
         if now_s - self._reservations_read_s >= _SETTINGS_FOR_S:
             self._read_reservations()
             self._reservations_read_s, self._use_read_s = now_s, now_s - _USE_FOR_S
-        if enforced and now_s - self._settings_read_s >= _SETTINGS_FOR_S:
+        if (enforced or qos_preempt) and now_s - self._settings_read_s >= _SETTINGS_FOR_S:
             self._read_qos()
             self._settings_read_s, self._use_read_s = now_s, now_s - _USE_FOR_S
         if now_s - self._use_read_s >= _USE_FOR_S or not self._users.issuperset(users):
             limits = self._read_use(users) if enforced else SiteLimits(enforced=False)
-            self._limits = msgspec.structs.replace(limits, reservations=self._reservations)
+            preempts = read_preempts(self._qos_text) if qos_preempt else {}
+            self._limits = msgspec.structs.replace(limits, reservations=self._reservations, preempts=preempts)
             self._use_read_s, self._users = now_s, frozenset(users)
         return self._limits
 

@@ -79,7 +79,8 @@ class ReservationRecord(msgspec.Struct, frozen=True, kw_only=True):
 class SiteLimits(msgspec.Struct, frozen=True, kw_only=True):
     """All that binds a job beside its partition. ``enforced`` says whether associations and QOS do.
 
-    ``read_s`` is when their use was read, in epoch seconds.
+    ``read_s`` is when their use was read, in epoch seconds. ``preempts`` names, for each QOS, those whose running
+    jobs its jobs may preempt.
     """
 
     enforced: bool
@@ -87,3 +88,4 @@ class SiteLimits(msgspec.Struct, frozen=True, kw_only=True):
     associations: tuple[AssociationRecord, ...] = ()
     qos: Mapping[str, QosRecord] = {}
     reservations: tuple[ReservationRecord, ...] = ()
+    preempts: Mapping[str, frozenset[str]] = {}

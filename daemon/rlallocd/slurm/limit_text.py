@@ -14,7 +14,7 @@ from rlallocd.slurm.slurm_errors import UnexpectedAnswer
 
 _Read = TypeVar("_Read")
 
-QOS_FIELDS: Final = "Name,Flags,UsageFactor,LimitFactor,MaxTRESPU,MaxTRESPA"
+QOS_FIELDS: Final = "Name,Flags,UsageFactor,LimitFactor,MaxTRESPU,MaxTRESPA,Preempt"
 _NO_FACTOR: Final = 1.0
 _NAME_AND_ID: Final = re.compile(r"(.*?)\((\d+)\)")
 _OWNER: Final = re.compile(r"(\S+)=\{([^}]*)\}")
@@ -28,13 +28,18 @@ def read_associations(text: str) -> tuple[AssociationRecord, ...]:
 
 def read_qos(text: str, sacctmgr_text: str) -> dict[str, QosRecord]:
     """The QOS in the same text, and in ``sacctmgr show qos --parsable2 --noheader format=`` + QOS_FIELDS."""
-    rows = {row[0]: row for line in sacctmgr_text.splitlines() if len(row := line.split("|")) == 6}
+    rows = _rows(sacctmgr_text)
     records = {}
     for line in text.splitlines():
         if line.startswith("QOS="):
             record = _read(lambda words: _qos(words, rows), line)
             records[record.name] = record
     return records
+
+
+def read_preempts(sacctmgr_text: str) -> dict[str, frozenset[str]]:
+    """For each QOS those whose jobs its jobs may preempt, from what sacctmgr printed as above."""
+    return {name: frozenset(row[-1].split(",")) - {""} for name, row in _rows(sacctmgr_text).items()}
 
 
 def read_reservations(text: str, expand: Callable[[str], frozenset[str]]) -> tuple[ReservationRecord, ...]:
@@ -47,6 +52,11 @@ def read_reservations(text: str, expand: Callable[[str], frozenset[str]]) -> tup
         for line in text.splitlines()
         if line.startswith("ReservationName=")
     )
+
+
+def _rows(sacctmgr_text: str) -> dict[str, list[str]]:
+    width = QOS_FIELDS.count(",") + 1
+    return {row[0]: row for line in sacctmgr_text.splitlines() if len(row := line.split("|")) == width}
 
 
 def _association(line: str) -> AssociationRecord:
@@ -68,7 +78,7 @@ def _qos(line: str, rows: Mapping[str, list[str]]) -> QosRecord:
     by_account, _, by_user = owners.partition(" User Limits")
     words = _words(own)
     name, _ = _name_and_id(words["QOS"])
-    _, flags, usage_factor, limit_factor, per_user, per_account = rows[name]
+    _, flags, usage_factor, limit_factor, per_user, per_account, _ = rows[name]
     accounts = {owner: _words(body) for owner, body in _OWNER.findall(by_account)}
     users = {_user_id(owner): _words(body) for owner, body in _OWNER.findall(by_user)}
     return QosRecord(

@@ -34,6 +34,9 @@ def _partition(values: dict[str, str]) -> PartitionRecord:
         deny_accounts=_names(values.get("DenyAccounts", "")) or frozenset(),
         allow_qos=_names(values.get("AllowQos", "ALL")),
         deny_qos=_names(values.get("DenyQos", "")) or frozenset(),
+        tier=_number(values.get("PriorityTier", "")) or 0,
+        preemptable=values.get("PreemptMode", "OFF") != "OFF",
+        whole_nodes=values.get("OverSubscribe", "") == "EXCLUSIVE",
     )
 
 

@@ -22,10 +22,10 @@ import pyslurm
 
 from rlalloc.devices import node_devices
 from rlalloc.tres import gpu_type_of, gpus_of
-from rlallocd.slurm.json_reader import JsonReader
+from rlallocd.slurm.json_reader import JsonReader, waiting_tasks
 from rlallocd.slurm.slurm_errors import SlurmUnavailable, UnexpectedAnswer, UnknownJob
 from rlallocd.slurm.slurm_records import JobRecord, NodeRecord, with_splits
-from rlallocd.slurm.states import is_awaited, is_usable
+from rlallocd.slurm.states import is_asleep, is_awaited, is_usable
 
 _Record = TypeVar("_Record")
 _PROTOCOL_ERRORS = (1000, 1005)  # slurm_errno.h: SLURM_UNEXPECTED_MSG_ERROR, SLURM_PROTOCOL_VERSION_ERROR
@@ -126,6 +126,8 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
         is_scrontab=bool(job.is_cronjob),
         is_federated=bool(job.federation_origin),
         has_run=bool(job.allocated_nodes),
+        held_nodes=job.allocated_nodes or "",
+        waiting_tasks=waiting_tasks(job.array_tasks_waiting or "", job.array_tasks_parallel or 0),
     )
     # pyslurm takes a type of digits only (gres/gpu:1080:2) for a count, which then exceeds the total.
     type_known = 0 < nodes * gpus_of(per_node) <= gpus or gpus_of(per_task) > 0 or not gpus
@@ -140,20 +142,23 @@ def _node_record(node: Any) -> NodeRecord:
         partitions=tuple(node.partitions),
         usable=is_usable(node.state.split("+")),
         awaited=is_awaited(node.state.split("+")),
+        asleep=is_asleep(node.state.split("+")),
+        owner=node.owner or "",
         cpus=node.effective_cpus or node.total_cpus,
         cpus_used=node.allocated_cpus,
         mem_mib=node.real_memory or 0,
         mem_mib_used=node.allocated_memory,
-        devices=node_devices(_gres(node.configured_gres), _gres(node.allocated_gres)),
+        devices=node_devices(_gres(node.configured_gres), _gres(node.allocated_gres) or _gres(node.allocated_tres)),
         features=frozenset(node.active_features),
         extra=node.extra or "",
         booted_s=node.boot_time or 0,
     )
 
 
-def _gres(counts: Mapping[str, int]) -> str:
-    """Counts by name as Slurm writes them."""
-    return ",".join(f"{name}:{count}" for name, count in counts.items())
+def _gres(counts: Mapping[str, Any]) -> str:
+    """Counts by name as Slurm writes them; where a node's devices have numbers, a count stands beside these."""
+    plain = {name: found["count"] if isinstance(found, Mapping) else found for name, found in counts.items()}
+    return ",".join(f"{name}:{count}" for name, count in plain.items())
 
 
 def _tres(resources: Any) -> dict[str, float]:

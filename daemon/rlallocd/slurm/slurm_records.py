@@ -8,6 +8,7 @@ import msgspec
 
 from rlalloc.devices import Device, NodeDevices, gpu_device
 from rlallocd.slurm.node_mark import is_marked
+from rlallocd.slurm.scheduling_rules import SchedulingRules
 
 AdminLevel = Literal["slurm", "admin", "operator", "none"]
 """``slurm`` is root or SlurmUser, who need no level. An operator may change all fields of a job but AdminComment."""
@@ -65,7 +66,9 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     ``is_split`` is true once some tasks of that array stand in the queue by themselves. ``array_tasks`` are those
     that wait together in this record, as Slurm writes them (``2-9,12``); empty where that is not known.
     ``nice`` is what its priority is lowered by, its user's own and what was added.
-    ``features`` is its constraint and ``excluded_nodes`` a host list, as their user wrote them.
+    ``features`` is its constraint and ``excluded_nodes`` a host list, as their user wrote them. ``held_nodes`` is
+    the host list of the nodes that a running job has. ``waiting_tasks`` is how many tasks of an array a pending
+    record stands for, at most as many as may run at once.
     ``restarts`` counts how often it was requeued; ``is_federated`` is true where other clusters may run it, too.
     """
 
@@ -109,6 +112,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     nice: int = 0
     features: str = ""
     excluded_nodes: str = ""
+    held_nodes: str = ""
+    waiting_tasks: int = 1
     fields: RequestFields = RequestFields()
 
     @property
@@ -151,7 +156,8 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     ``awaited`` is true of one that is not usable only because slurmctld has just started and not heard of it yet.
     ``devices`` are its GPUs, slices and shards; ``features`` are those active now. ``extra`` is its field of that
-    name, ``booted_s`` when it last booted, 0 where that is unknown.
+    name, ``booted_s`` when it last booted, 0 where that is unknown. ``asleep`` is true where it is powered down or
+    boots: it takes jobs after a while. ``owner`` is the only user whose jobs it takes (``--exclusive=user``).
     """
 
     name: str
@@ -166,6 +172,8 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     extra: str = ""
     booted_s: int = 0
     awaited: bool = False
+    asleep: bool = False
+    owner: str = ""
 
     @property
     def gpus(self) -> int:
@@ -199,6 +207,9 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
 class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A partition's own limits; None is no limit, or all names. ``qos`` is the partition's QOS, empty for none.
 
+    ``tier`` is its PriorityTier: jobs of a higher one come first whatever their priority. ``preemptable`` says
+    whether its jobs may be ended for others, and ``whole_nodes`` whether each job has its nodes alone
+    (OverSubscribe=EXCLUSIVE).
     Where a partition sets no limit of memory, slurm.conf's holds: ControllerConfig has it.
     """
 
@@ -217,6 +228,9 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
     deny_accounts: frozenset[str] = frozenset()
     allow_qos: frozenset[str] | None = None
     deny_qos: frozenset[str] = frozenset()
+    tier: int = 1
+    preemptable: bool = False
+    whole_nodes: bool = False
 
 
 class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -263,6 +277,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
     slurm_user: str = ""
     max_mem_mib_per_node: int | None = None
     max_mem_mib_per_cpu: int | None = None
+    scheduling: SchedulingRules = SchedulingRules()
 
 
 class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -259,6 +259,8 @@ def _as_in_json(said: Mapping[str, str], details: RequestDetails | None) -> dict
     values["tres_alloc_str"] = values["tres_req_str"] if values["nodes"] else ""
     if said["array_task_id"] in _NOTHING:  # the column shows the job's own id then
         values["array_job_id"] = 0
+    else:
+        values["array_task_column"] = said["array_task_id"]
     return values
 
 

@@ -23,9 +23,18 @@ _NOT_USABLE = (
 )
 
 
+_ASLEEP = ("POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP", "REBOOT_ISSUED")
+"""Such a node takes a job, and the job starts once the node has booted."""
+
+
 def job_state(words: Collection[str]) -> str:
     """One state as squeue shows it, from a base state and flags (``["COMPLETED", "COMPLETING"]``)."""
     return next((flag for flag in _FLAGS_IN_ORDER if flag in words), next(iter(words), "UNKNOWN"))
+
+
+def is_asleep(words: Iterable[str]) -> bool:
+    """Whether a node with this base state and these flags boots before a job starts on it."""
+    return any(word.upper() in _ASLEEP for word in words)
 
 
 def is_usable(words: Iterable[str]) -> bool:

@@ -8,10 +8,10 @@ import numpy as np
 from rlalloc.bounds import NodeShape
 from rlalloc.job import JobView
 from rlalloc.view import ClusterView
-from rlalloc_simulator.engine.engine_records import Reals
+from rlalloc_simulator.engine.engine_records import NOBODY, Flags, Reals
 from rlalloc_simulator.engine.job_table import SubmittedJob
 from rlalloc_simulator.engine.simulator import Simulator
-from rlalloc_simulator.engine.view_arrays import node_arrays, queue_rows, release_rows
+from rlalloc_simulator.engine.view_arrays import node_arrays, queue_rows, release_rows, usable_nodes
 
 
 def job_view(simulator: Simulator, number: int, job: SubmittedJob) -> JobView:
@@ -27,33 +27,37 @@ def job_view(simulator: Simulator, number: int, job: SubmittedJob) -> JobView:
     )
 
 
+def usable_by(simulator: Simulator, partition: int, gpu_type: int) -> Flags:
+    """The nodes that jobs of a partition may use now which ask for that type of GPU (NOBODY: any)."""
+    world = simulator.world
+    return usable_nodes(world.nodes, world.in_partition[partition], gpu_type)
+
+
 def partition_view(simulator: Simulator, partition: int) -> ClusterView:
     """A partition as a pass of late decisions takes it, without the jobs that wait."""
-    return _view(simulator, partition, np.empty((0, 2)), 0)
+    return _view(simulator, usable_by(simulator, partition, NOBODY), np.empty((0, 2)), 0)
 
 
 def cluster_view(simulator: Simulator, number: int) -> ClusterView:
-    """The partition of job ``number`` as policies see it when they decide that job.
+    """The nodes that job ``number`` may use as policies see them when they decide that job.
 
-    A job that waits already sees those ahead of it in the queue; those behind it are only counted.
+    It sees those ahead of it in the queue, by its priority; those behind it are only counted.
     """
-    world = simulator.world
-    partition = int(world.sizes[number]["partition"])
-    queue = world.queue[: world.clock[0]["queued"]]
-    queued, behind = queue_rows(world.jobs, world.sizes, queue, partition, number)
-    return _view(simulator, partition, queued, behind)
+    size = simulator.world.sizes[number]
+    mine = usable_by(simulator, int(size["partition"]), int(size["gpu_type"]))
+    queued, behind = queue_rows(simulator.world, number, mine)
+    return _view(simulator, mine, queued, behind)
 
 
-def _view(simulator: Simulator, partition: int, queued: Reals, behind: int) -> ClusterView:
+def _view(simulator: Simulator, mine: Flags, queued: Reals, behind: int) -> ClusterView:
     world, now_s = simulator.world, simulator.now_s
-    mine = world.in_partition[partition]
     free, totals, largest = node_arrays(world.nodes, mine)
     return ClusterView(
         time_s=now_s,
         shape=NodeShape(*largest.tolist()),
         free=free,
         totals=totals,
-        releases=release_rows(world.nodes, world.slots, world.holds, world.jobs, world.sizes, mine, partition, now_s),
+        releases=release_rows(world.nodes, world.slots, world.holds, world.jobs, world.sizes, mine, now_s),
         queued=queued,
         behind=behind,
         urgency_counts=simulator.site.interception.urgency.nice_band > 0,

@@ -9,7 +9,7 @@ default billing) and halves every PriorityDecayHalfLife.
 import numpy as np
 
 from rlalloc_simulator.engine.compilation import compiled
-from rlalloc_simulator.engine.engine_records import NOBODY, Flags, Reals, World
+from rlalloc_simulator.engine.engine_records import NOBODY, PENDING, Flags, Reals, World
 
 
 @compiled
@@ -33,6 +33,14 @@ def dequeue(world: World, number: int) -> None:
     for place in range(_place_for(world, number), queued):
         world.queue[place] = world.queue[place + 1]
     clock["queued"] = queued
+
+
+@compiled
+def place_in_queue(world: World, number: int) -> int:
+    """Where a job stands in the queue, or would stand by the priority that it would have now."""
+    if world.jobs[number]["state"] != PENDING:
+        world.jobs[number]["priority"] = _priority(world, number)
+    return _place_for(world, number)
 
 
 @compiled

@@ -1,4 +1,4 @@
-"""What policies see of a partition, read from the engine's memory in one pass."""
+"""What policies see of the nodes that a job may use, read from the engine's memory in one pass."""
 
 import math
 
@@ -7,9 +7,11 @@ import numpy as np
 from rlalloc.run_time import expected_remaining_s, expected_s
 from rlalloc.speed import PRIOR
 from rlalloc_simulator.engine.compilation import compiled
-from rlalloc_simulator.engine.engine_records import PENDING, Flags, Numbers, Reals, Record, Records
+from rlalloc_simulator.engine.engine_records import NOBODY, Flags, Numbers, Reals, Record, Records, World
 from rlalloc_simulator.engine.job_runs import speed
 from rlalloc_simulator.engine.job_table import curve_table
+from rlalloc_simulator.engine.placement import is_type
+from rlalloc_simulator.engine.queue_priority import place_in_queue
 
 _remaining_s, _expected_s = compiled(expected_remaining_s), compiled(expected_s)
 _PRIOR_POINTS, _PRIOR_GPUS, _PRIOR_SPEEDUP = curve_table([PRIOR])
@@ -17,8 +19,18 @@ _CPUS_NEEDED = PRIOR.cpus_per_gpu_needed
 
 
 @compiled
+def usable_nodes(nodes: Records, in_partition: Flags, gpu_type: int) -> Flags:
+    """The nodes of a partition that a job which asks for that type of GPU (NOBODY: any) may use now."""
+    mine = np.zeros(len(nodes), dtype=np.bool_)
+    for node in range(len(nodes)):
+        there = nodes[node]
+        mine[node] = in_partition[node] and there["up"] and there["gpus"] > 0 and is_type(there["gpu_type"], gpu_type)
+    return mine
+
+
+@compiled
 def node_arrays(nodes: Records, mine: Flags) -> tuple[Reals, Reals, Numbers]:
-    """Of the usable nodes among ``mine``: what is free on each (nodes, 3), all they have (3,), the largest one (3,).
+    """Of the nodes among ``mine``: what is free on each (nodes, 3), all they have (3,), the largest one (3,).
 
     Columns are GPUs, CPUs and MiB. The largest node has the most GPUs, then CPUs, then memory.
     """
@@ -27,7 +39,7 @@ def node_arrays(nodes: Records, mine: Flags) -> tuple[Reals, Reals, Numbers]:
     usable = 0
     for node in range(len(nodes)):
         there = nodes[node]
-        if not mine[node] or not there["up"] or there["gpus"] == 0:
+        if not mine[node]:
             continue
         free[usable, 0], free[usable, 1], free[usable, 2] = (
             there["free_gpus"],
@@ -47,10 +59,32 @@ def node_arrays(nodes: Records, mine: Flags) -> tuple[Reals, Reals, Numbers]:
 
 @compiled
 def release_rows(
-    nodes: Records, slots: Records, holds: Records, jobs: Records, sizes: Records, mine: Flags, partition: int,
-    now_s: float,
-) -> Reals:  # fmt: skip
-    """Of each job that runs in the partition: the seconds until its expected end, and what it holds; ascending."""
+    nodes: Records, slots: Records, holds: Records, jobs: Records, sizes: Records, mine: Flags, now_s: float
+) -> Reals:
+    """Of each job that runs on ``mine``: the seconds until its expected end, and what it holds there; ascending."""
+    rows = _holdings(nodes, slots, holds, jobs, sizes, mine)
+    for row in range(len(rows)):
+        number = int(rows[row, 0])
+        rows[row, 0] = remaining_s(jobs[number], sizes[number], now_s)
+    sort_rows(rows)
+    return rows
+
+
+@compiled
+def limit_rows(
+    nodes: Records, slots: Records, holds: Records, jobs: Records, sizes: Records, mine: Flags, now_s: float
+) -> Reals:
+    """Of each such job the seconds until it reaches its time limit, and its GPUs on ``mine``, shape (jobs, 2)."""
+    rows = _holdings(nodes, slots, holds, jobs, sizes, mine)
+    for row in range(len(rows)):
+        number = int(rows[row, 0])
+        rows[row, 0] = max(0.0, jobs[number]["start_s"] + sizes[number]["limit_s"] - now_s)
+    return rows[:, :2].copy()
+
+
+@compiled
+def _holdings(nodes: Records, slots: Records, holds: Records, jobs: Records, sizes: Records, mine: Flags) -> Reals:
+    """Each job that runs on ``mine``: its number, and the GPUs, CPUs and MiB that it holds there."""
     most = 0
     for node in range(len(nodes)):
         most += nodes[node]["running"] if mine[node] else 0
@@ -61,42 +95,67 @@ def release_rows(
             continue
         for slot in range(nodes[node]["running"]):
             number = slots[node, slot]["job"]
+            link = jobs[number]["first_hold"]
+            while not mine[holds[link]["node"]]:
+                link = holds[link]["next"]
+            if holds[link]["node"] != node:
+                continue  # it is counted on the first of its nodes
+            here: int = 0
+            while link != NOBODY:
+                here += 1 if mine[holds[link]["node"]] else 0
+                link = holds[link]["next"]
             size = sizes[number]
-            counted_here = holds[jobs[number]["first_hold"]]["node"] == node  # on one of its nodes only
-            if counted_here and size["partition"] == partition:
-                rows[running, 0] = remaining_s(jobs[number], size, now_s)
-                rows[running, 1] = size["nodes"] * size["gpus_per_node"]
-                rows[running, 2] = size["nodes"] * size["cpus_per_node"]
-                rows[running, 3] = size["nodes"] * size["mem_mib_per_node"]
-                running += 1
-    rows = rows[:running]
-    sort_rows(rows)
-    return rows
+            rows[running, 0] = number
+            rows[running, 1] = here * size["gpus_per_node"]
+            rows[running, 2] = here * size["cpus_per_node"]
+            rows[running, 3] = here * size["mem_mib_per_node"]
+            running += 1
+    return rows[:running]
 
 
 @compiled
-def queue_rows(jobs: Records, sizes: Records, queue: Numbers, partition: int, number: int) -> tuple[Reals, int]:
-    """GPUs and expected run time [s] of each job that waits for GPUs of the partition, and how many are not listed.
+def queue_rows(world: World, number: int, mine: Flags) -> tuple[Reals, int]:
+    """GPUs and expected run time [s] of each job ahead that waits for GPUs of ``mine``, and how many are behind.
 
-    Listed are those ahead of job ``number``, all of them if it does not stand in the queue.
+    Of a job that may use other nodes as well, the part counts of its nodes that are among ``mine``. Job ``number``
+    stands in the queue, or would stand there by its priority.
     """
-    demands = np.empty((len(queue), 2))
+    jobs, sizes = world.jobs, world.sizes
+    queued = world.clock[0]["queued"]
+    place = place_in_queue(world, number)
+    demands = np.empty((queued, 2))
+    parts = np.full((len(world.in_partition), 2 + world.nodes["gpu_type"].max()), -1.0)
     listed, behind = 0, 0
-    passed = False
-    for place in range(len(queue)):
-        waiting = queue[place]
+    for there in range(queued):
+        waiting = world.queue[there]
         size = sizes[waiting]
-        if size["partition"] != partition or size["gpus_per_node"] == 0:
+        if size["gpus_per_node"] == 0 or waiting == number:
             continue
-        if waiting == number and jobs[number]["state"] == PENDING:
-            passed = True
-        elif passed:
+        part = parts[size["partition"], size["gpu_type"]]
+        if part < 0.0:
+            part = _part_among(world.nodes, world.in_partition[size["partition"]], size["gpu_type"], mine)
+            parts[size["partition"], size["gpu_type"]] = part
+        if part == 0.0:
+            continue
+        if there >= place:
             behind += 1
-        else:
-            demands[listed, 0] = size["nodes"] * size["gpus_per_node"]
-            demands[listed, 1] = expected_run_s(jobs[waiting], size)
-            listed += 1
+            continue
+        demands[listed, 0] = part * (size["nodes"] * size["gpus_per_node"])
+        demands[listed, 1] = expected_run_s(jobs[waiting], size)
+        listed += 1
     return demands[:listed], behind
+
+
+@compiled
+def _part_among(nodes: Records, in_partition: Flags, gpu_type: int, mine: Flags) -> float:
+    """The part of the GPUs on a partition's nodes of a type that are on ``mine``."""
+    usable = usable_nodes(nodes, in_partition, gpu_type)
+    gpus, here = 0.0, 0.0
+    for node in range(len(nodes)):
+        if usable[node]:
+            gpus += nodes[node]["gpus"]
+            here += nodes[node]["gpus"] if mine[node] else 0
+    return here / max(1.0, gpus)
 
 
 @compiled

@@ -4,7 +4,7 @@ import pytest
 
 from rlallocd.slurm import UnexpectedAnswer
 from rlallocd.slurm.limit_records import Pool
-from rlallocd.slurm.limit_text import read_associations, read_qos, read_reservations
+from rlallocd.slurm.limit_text import read_associations, read_preempts, read_qos, read_reservations
 from rlallocd.slurm.partition_text import read_partitions
 
 ASSOCIATION = (
@@ -26,7 +26,7 @@ QOS = (
 QOS_OF_25_11 = QOS.replace("1001={", "alice(1001)={").replace(
     "gres/gpu=6(1)}", "gres/gpu=6(1) MaxTRESRunMinsPU=cpu=50(20)}"
 )
-SACCTMGR = "normal||1.000000|||\nhigh|DenyOnLimit,OverPartQOS|0.500000|2.000000|gres/gpu=6|cpu=40\n"
+SACCTMGR = "normal||1.000000||||\nhigh|DenyOnLimit,OverPartQOS|0.500000|2.000000|gres/gpu=6|cpu=40|normal,scavenger\n"
 
 
 def test_an_association_has_its_limits_and_their_use() -> None:
@@ -43,6 +43,10 @@ def test_an_association_has_its_limits_and_their_use() -> None:
 def test_an_accounts_association_names_the_account_above() -> None:
     (account,) = read_associations(ACCOUNT)
     assert (account.account, account.user, account.parent) == ("llm", "", "root")
+
+
+def test_a_qos_names_those_that_it_may_preempt() -> None:
+    assert read_preempts(SACCTMGR) == {"normal": frozenset(), "high": frozenset({"normal", "scavenger"})}
 
 
 @pytest.mark.parametrize("text", [QOS, QOS_OF_25_11])
@@ -74,7 +78,7 @@ def test_a_limit_that_is_not_understood_is_not_taken_for_none(line: str) -> None
 
 def test_a_qos_that_slurmdbd_does_not_tell_is_not_taken_for_one_without_flags() -> None:
     with pytest.raises(UnexpectedAnswer, match="high"):
-        read_qos(QOS, "normal||1.000000|||\n")
+        read_qos(QOS, "normal||1.000000||||\n")
 
 
 def test_reservations() -> None:

@@ -9,11 +9,12 @@ from rlalloc.observation import encode
 from rlalloc.run_time import RunTimeEstimate
 from rlalloc.view import ClusterView, slowdown
 from rlalloc_simulator.engine import NodeKind, SimulatedSite, Simulator, SubmittedJob, UserKind
-from rlalloc_simulator.engine.engine_records import PENDING, RUNNING
+from rlalloc_simulator.engine.engine_records import NOBODY, PENDING, RUNNING
 from rlalloc_simulator.engine.job_table import allocation_of
 from rlalloc_simulator.engine.policy_views import cluster_view, job_view
-from rlallocd.cluster_views import partition_view, queue_of, seen_from
+from rlallocd.cluster_views import ClusterViews
 from rlallocd.known_run_times import KnownRunTime, KnownRunTimes
+from rlallocd.node_pools import NodePools
 from rlallocd.slurm import JobRecord, NodeRecord
 from tests.daemon.slurm_in_memory import gpus
 from tests.simulator.engine.by_hand import SHAPE, job, simulator, size
@@ -47,6 +48,16 @@ def node_records(made: Simulator) -> list[NodeRecord]:
         )
         for number, node in enumerate(made.world.nodes)
     ]
+
+
+def nodes_of(made: Simulator, number: int) -> list[int]:
+    """The nodes that a running job holds."""
+    world = made.world
+    found, hold = [], int(world.jobs[number]["first_hold"])
+    while hold != NOBODY:
+        found.append(int(world.holds[hold]["node"]))
+        hold = int(world.holds[hold]["next"])
+    return found
 
 
 def job_records(made: Simulator, jobs: list[SubmittedJob]) -> list[JobRecord]:
@@ -88,6 +99,7 @@ def job_records(made: Simulator, jobs: list[SubmittedJob]) -> list[JobRecord]:
                 has_deadline=False,
                 nodes_certain=True,
                 required_nodes="",
+                held_nodes=",".join(f"n{node}" for node in nodes_of(made, number)) if running else "",
             )
         )
     return records
@@ -110,12 +122,9 @@ def as_the_daemon_sees_it(
 ) -> tuple[JobView, ClusterView]:
     """By the daemon's own functions for the cluster; the job's view as ``rlallocd.candidates`` puts it together."""
     records, submitted = job_records(made, jobs), jobs[number]
-    known = run_times_of(made, jobs)
-    view = partition_view("gpu", node_records(made), records, made.now_s, made.site.interception.urgency, known)
-    queue = queue_of("gpu", records, made.now_s)
-    ids = [record.job_id for record in queue]
-    if number + 1 in ids:
-        view = seen_from(ids.index(number + 1), queue, view, known)
+    pools, rules = NodePools(node_records(made)), made.site.interception.urgency
+    views = ClusterViews(pools, records, made.now_s, rules, run_times_of(made, jobs))
+    view = views.for_job(next(record for record in records if record.job_id == number + 1))
     held = sum(record.gpus for record in records if record.running and record.user == f"user{submitted.user}")
     waited_s = made.now_s - submitted.submit_s
     return JobView(submitted.job_class, submitted.request, submitted.bounds, waited_s, held, submitted.run_time), view

@@ -1,0 +1,109 @@
+"""Nodes that jobs may use, and what is free there while jobs are placed one after the other.
+
+A pool is the set of nodes that a job may use, by partition, type of GPU, features and reservations. Pools overlap:
+what a job of one pool takes is missing in all others that have these nodes. So there is one stock of free resources
+for all nodes of a site, and each pool is a view of it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlalloc.job import Allocation
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+DEVICES, CPUS, MEM_MIB, FURTHER = range(4)
+"""Columns of what a node has: devices of its first kind, CPUs, MiB, then devices of further kinds."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Nodes that some jobs may use.
+
+    places  where they stand among all nodes of the site, ascending, shape (nodes,)
+    column  in which column of the stock each one's devices are, shape (nodes,); None: in the first, on all nodes
+    closed  True for nodes that these jobs may use later only: reserved for others, or powered down; None: none
+    lent    what these jobs may take from running ones that they preempt, shape (nodes, 3); None: nothing
+    """
+
+    places: IntArray
+    column: IntArray | None = None
+    closed: NDArray[np.bool_] | None = None
+    lent: FloatArray | None = None
+
+    def of(self, stock: FloatArray) -> FloatArray:
+        """Its rows of an array over all nodes: devices that count for its jobs, CPUs and MiB, shape (nodes, 3)."""
+        rows = stock[self.places, :FURTHER]
+        if self.column is not None:
+            rows[:, DEVICES] = stock[self.places, self.column]
+        return rows
+
+    def open(self, free: FloatArray) -> FloatArray:
+        """What its jobs may take at this moment of what is ``free`` on all nodes, shape (nodes, 3)."""
+        rows = self.of(free)
+        if self.lent is not None:
+            rows += self.lent
+        if self.closed is not None:
+            rows[self.closed] = 0.0
+        return rows
+
+
+class Stock:
+    """What is free on all nodes of a site, and what jobs that are placed leave of it."""
+
+    def __init__(self, free: FloatArray) -> None:
+        """``free`` has the columns named above, shape (nodes, 3 or more); it is not changed."""
+        self._free = free.copy()
+        self._left: dict[int, tuple[Pool, FloatArray]] = {}
+
+    def left(self, pool: Pool) -> FloatArray:
+        """What the nodes of a pool have left for its jobs, shape (nodes, 3)."""
+        known = self._left.get(id(pool))
+        if known is None:
+            # The pool is kept, so that no other one gets its id.
+            known = self._left[id(pool)] = pool, pool.open(self._free)
+        return known[1]
+
+    def take(self, pool: Pool, size: Allocation) -> IntArray:
+        """Place a job of ``pool`` on the fullest of its nodes; return their places, none if they have no room."""
+        nodes = nodes_for(self.left(pool), size)
+        places = pool.places[nodes]
+        if len(nodes):
+            column = DEVICES if pool.column is None else pool.column[nodes]
+            self._free[places, column] -= size.gpus_per_node
+            self._free[places, CPUS] -= size.cpus_per_node
+            self._free[places, MEM_MIB] -= size.mem_mib_per_node
+            self._left.clear()
+        return places
+
+
+def nodes_for(free: FloatArray, size: Allocation) -> IntArray:
+    """The rows of the fullest nodes that hold a job of this size; none where there are too few."""
+    fitting = np.flatnonzero(holding(free, size))
+    if len(fitting) < size.nodes:
+        return fitting[:0]
+    return fitting[np.argsort(free[fitting, DEVICES], kind="stable")][: size.nodes]
+
+
+def holding(free: FloatArray, size: Allocation) -> NDArray[np.bool_]:
+    """Which nodes have room for their part of a job of this size, shape (nodes,)."""
+    need = (size.gpus_per_node, size.cpus_per_node, size.mem_mib_per_node)
+    return np.asarray((free >= need).all(axis=1))
+
+
+def could_start(size: Allocation, left: FloatArray) -> bool:
+    """Whether enough nodes have room for a size."""
+    return int(np.count_nonzero(holding(left, size))) >= size.nodes
+
+
+def without(free: FloatArray, size: Allocation) -> FloatArray:
+    """What stays free when a job of this size starts on the fullest nodes that hold it; everything if none do."""
+    nodes = nodes_for(free, size)
+    if not len(nodes):
+        return free
+    left = free.copy()
+    left[nodes] -= (size.gpus_per_node, size.cpus_per_node, size.mem_mib_per_node)
+    return left

@@ -1,0 +1,174 @@
+"""The nodes of one snapshot as pools: which ones each job may use, with what of it, and whether a size fits there."""
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from rlalloc.bounds import NodeShape
+from rlalloc.devices import Device
+from rlalloc.job import Allocation
+from rlalloc.pool import CPUS, DEVICES, FURTHER, MEM_MIB, FloatArray, IntArray, Pool, holding
+from rlallocd.node_demands import has_features, is_simple, names_in, open_to
+from rlallocd.slurm import JobRecord, NodeRecord
+
+_Key = tuple[str, Device, str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class NodePool:
+    """The usable nodes of a partition that some jobs may use.
+
+    shape      the largest of them in devices of these jobs, CPUs and memory
+    gpu_types  the types of GPUs that a job may get; empty where a node has none
+    has        devices, CPUs and MiB of each node, shape (nodes, 3)
+    """
+
+    partition: str
+    device: Device
+    pool: Pool
+    has: FloatArray
+    shape: NodeShape
+    gpu_types: tuple[str, ...]
+
+    def holds(self, size: Allocation, named: IntArray, closed: IntArray) -> bool:
+        """Whether enough of the nodes would hold a size if they were idle, and those at the places ``named`` do.
+
+        Those at the places ``closed`` do not count.
+        """
+        fitting = holding(self.has, size)
+        if len(closed):
+            fitting &= ~np.isin(self.pool.places, closed)
+        return int(fitting.sum()) >= size.nodes and bool(np.isin(named, self.pool.places[fitting]).all())
+
+
+class _Alike(NamedTuple):
+    """What decides which jobs may use a node; most nodes of a site share it with many others."""
+
+    partitions: tuple[str, ...]
+    features: frozenset[str]
+    devices: tuple[Device, ...]
+    usable: bool
+
+
+class NodePools:
+    """Each pool is looked up once. ``has`` and ``free`` are arrays over all nodes, with the columns of a stock."""
+
+    def __init__(self, nodes: Sequence[NodeRecord]) -> None:
+        self.nodes = tuple(nodes)
+        self.places = {node.name: place for place, node in enumerate(self.nodes)}
+        self._alike: dict[_Alike, int] = {}
+        self._kind = np.array([self._alike.setdefault(_alike(node), len(self._alike)) for node in self.nodes], int)
+        further = max((len(node.devices) for node in self.nodes), default=1)
+        self.has = np.zeros((len(self.nodes), max(FURTHER, FURTHER - 1 + further)))
+        self.free = self.has.copy()
+        for place, node in enumerate(self.nodes):
+            self.has[place, CPUS], self.free[place, CPUS] = node.cpus, node.cpus - node.cpus_used
+            self.has[place, MEM_MIB], self.free[place, MEM_MIB] = node.mem_mib, node.mem_mib - node.mem_mib_used
+            for number, each in enumerate(node.devices):
+                column = column_of(number)
+                self.has[place, column], self.free[place, column] = each.count, each.count - each.used
+        self._known: dict[_Key, NodePool] = {}
+        self._places: dict[frozenset[str], IntArray] = {}
+        self._mixed: dict[tuple[str, str, str], bool] = {}
+
+    def for_job(self, job: JobRecord, partition: str) -> NodePool:
+        """The pool of a job in one of its partitions, by its devices, features and excluded nodes.
+
+        Nodes with slices of GPUs (MIG) or GPUs of several types are left out where a job names no type. A constraint
+        that is not simple, and a host list that cannot be read, leave no nodes.
+        """
+        key = partition, job.device, job.features, job.excluded_nodes
+        if key not in self._known:
+            self._known[key] = self._pool(*key)
+        return self._known[key]
+
+    def devices_of(self, pool: NodePool) -> FloatArray:
+        """The devices of a pool on each node of the site, kind by kind, in one row; 0 where it has none."""
+        found = np.zeros(self.has.shape)
+        found[pool.pool.places, DEVICES if pool.pool.column is None else pool.pool.column] = pool.has[:, DEVICES]
+        return found.ravel()
+
+    def mixes_devices(self, job: JobRecord) -> bool:
+        """Whether Slurm may give the job slices (MIG) or GPUs of several types, for it names none."""
+        key = job.partition, job.features, job.excluded_nodes
+        if job.gpu_type:
+            return False
+        if key not in self._mixed:
+            self._mixed[key] = any(node.gpus and not node.has_alike_gpus for node in open_to(job, self.nodes))
+        return self._mixed[key]
+
+    def unfit(self, job: JobRecord, size: Allocation, closed: frozenset[str] = frozenset()) -> Iterator[str]:
+        """Say why no set of nodes that the job may use would hold ``size``, were they idle.
+
+        ``closed`` are nodes to leave out.
+        """
+        required = names_in(job.required_nodes)
+        if required is None:
+            yield f"rlalloc cannot read the node list {job.required_nodes}"
+            return
+        named = required if size.nodes >= len(required) else frozenset()  # the update clears a longer list
+        pools = (self.for_job(job, partition) for partition in job.partition.split(","))
+        if not any(pool.holds(size, self._places_of(named), self._places_of(closed)) for pool in pools):
+            yield f"there are no {size.nodes} nodes for it with {size.describe()}"
+
+    def _places_of(self, names: frozenset[str]) -> IntArray:
+        if names not in self._places:
+            self._places[names] = np.array([self.places.get(name, _NOWHERE) for name in names], dtype=np.int64)
+        return self._places[names]
+
+    def _pool(self, partition: str, device: Device, features: str, excluded_nodes: str) -> NodePool:
+        excluded = names_in(excluded_nodes)
+        readable = excluded is not None and is_simple(features)
+        # Where the devices of these jobs stand among a node's, -1 where it has none for them.
+        of_kind = [
+            _device_of(alike.devices, device)
+            if readable and alike.usable and partition in alike.partitions and has_features(alike.features, features)
+            else _NOWHERE
+            for alike in self._alike
+        ]
+        numbers = np.array(of_kind, dtype=np.int64)[self._kind]
+        for name in excluded or ():
+            if name in self.places:
+                numbers[self.places[name]] = _NOWHERE
+        places = np.flatnonzero(numbers >= 0)
+        columns = np.where(numbers[places] > 0, FURTHER - 1 + numbers[places], DEVICES)
+        pool = Pool(places, columns if columns.any() else None)
+        has = pool.of(self.has)
+        largest = has[np.lexsort(has.T[::-1])[-1]].astype(int).tolist() if len(places) else (0, 0, 0)
+        return NodePool(partition, device, pool, has, NodeShape(*largest), self._gpu_types(places, numbers[places]))
+
+    def _gpu_types(self, places: IntArray, numbers: IntArray) -> tuple[str, ...]:
+        """The types of all devices, each once; none where a node's is unknown: its GPUs may be the smallest."""
+        kinds = list(self._alike)
+        pairs = set(zip(self._kind[places].tolist(), numbers.tolist(), strict=True))
+        types = {kinds[kind].devices[number].type for kind, number in pairs}
+        return () if "" in types else tuple(sorted(types))
+
+
+_NOWHERE: Final = -1
+
+
+def column_of(number: int) -> int:
+    """The column of a stock that has a node's devices of its first kind, its second, and so on."""
+    return FURTHER - 1 + number if number else DEVICES
+
+
+def _alike(node: NodeRecord) -> _Alike:
+    return _Alike(node.partitions, node.features, tuple(each.device for each in node.devices), node.usable)
+
+
+@functools.lru_cache(maxsize=4096)
+def _device_of(devices: tuple[Device, ...], asked: Device) -> int:
+    """Which of a node's kinds of devices a job gets that asks for ``asked``; -1 where it gets none."""
+    if asked.type or asked.kind == "shard":
+        alike = (
+            number
+            for number, device in enumerate(devices)
+            if device.kind == asked.kind and asked.type in ("", device.type)
+        )
+        return next(alike, _NOWHERE)
+    gpus = [number for number, device in enumerate(devices) if device.kind != "shard"]
+    return gpus[0] if len(gpus) == 1 and devices[gpus[0]].whole else _NOWHERE

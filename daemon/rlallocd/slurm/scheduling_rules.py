@@ -1,0 +1,49 @@
+"""How slurmctld schedules, as far as waits depend on it: the settings in ``scontrol show config``."""
+
+import re
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+PreemptsBy = Literal["nothing", "qos", "partition"]
+_SECONDS_A_MINUTE: Final = 60.0
+
+
+class SchedulingRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Slurm's defaults unless a site says otherwise.
+
+    ``bf_max_job_test`` is how many jobs a backfill pass looks at, and ``bf_window_s`` how far ahead it plans.
+    ``preempts_by`` says who may requeue or cancel running jobs: jobs of a QOS that names theirs, or of a partition of
+    a higher tier. A powered-down node takes jobs within ``resume_timeout_s``.
+    """
+
+    bf_max_job_test: int = 500
+    bf_window_s: float = 86_400.0
+    preempts_by: PreemptsBy = "nothing"
+    resume_timeout_s: float = 60.0
+
+
+def scheduling_rules(values: Mapping[str, str]) -> SchedulingRules:
+    """Read the lines of ``scontrol show config``; what is not there, or cannot be read, has its default."""
+    words = dict(
+        word.partition("=")[::2] for word in values.get("SchedulerParameters", "").replace(" ", "").split(",")
+    )
+    usual = SchedulingRules()
+    resume_s = re.match(r"\d+", values.get("ResumeTimeout", ""))
+    window_min = words.get("bf_window", "")
+    tested = words.get("bf_max_job_test", "") or words.get("max_job_bf", "")
+    return SchedulingRules(
+        bf_max_job_test=int(tested) if tested.isdigit() else usual.bf_max_job_test,
+        bf_window_s=int(window_min) * _SECONDS_A_MINUTE if window_min.isdigit() else usual.bf_window_s,
+        preempts_by=_preempts_by(values.get("PreemptType", ""), values.get("PreemptMode", "")),
+        resume_timeout_s=float(resume_s[0]) if resume_s is not None else usual.resume_timeout_s,
+    )
+
+
+def _preempts_by(plugin: str, mode: str) -> PreemptsBy:
+    """Suspended jobs keep their memory and, as GRES go, their GPUs: only those that are ended make room."""
+    if not {"REQUEUE", "CANCEL"} & set(mode.split(",")):
+        return "nothing"
+    by: dict[str, PreemptsBy] = {"preempt/qos": "qos", "preempt/partition_prio": "partition"}
+    return by.get(plugin, "nothing")
