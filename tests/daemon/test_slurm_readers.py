@@ -322,9 +322,9 @@ class TestRunningJobsOfPyslurm:
     ) -> None:
         """Pyslurm tells what it requested, and it has all of its nodes."""
         monkeypatch.setitem(sys.modules, "pyslurm", types.ModuleType("pyslurm"))
-        monkeypatch.delitem(sys.modules, "rlallocd.slurm.pyslurm_reader", raising=False)
-        reader = importlib.import_module("rlallocd.slurm.pyslurm_reader")
-        monkeypatch.delitem(sys.modules, "rlallocd.slurm.pyslurm_reader")
+        monkeypatch.delitem(sys.modules, "rlallocd.slurm.pyslurm_process", raising=False)
+        reader = importlib.import_module("rlallocd.slurm.pyslurm_process")
+        monkeypatch.delitem(sys.modules, "rlallocd.slurm.pyslurm_process")
         job = _Job(id=7, state=state, resource_sharing=sharing, num_nodes=2, gres_per_node={})
         record, is_complete = reader._job(job)
         assert (record.is_exclusive, is_complete) == (sharing == "NO", complete)

@@ -10,10 +10,11 @@ from rlalloc.history import ReadTally
 from rlallocd.slurm.accounting import accounting
 from rlallocd.slurm.control import Control
 from rlallocd.slurm.ended_jobs import EndedJobs, ended_jobs
-from rlallocd.slurm.generations import Capabilities, capabilities_of, same_release
+from rlallocd.slurm.generations import Capabilities, capabilities_of, generations, same_release
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.limit_reader import LimitReader
 from rlallocd.slurm.limit_records import SiteLimits
+from rlallocd.slurm.pyslurm_reader import PyslurmReader
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import SlurmError
 from rlallocd.slurm.slurm_records import (
@@ -35,7 +36,6 @@ class Slurm:
 
     config: ControllerConfig
     capabilities: Capabilities
-    _reader: Reader
 
     def __init__(self, commands: Commands, backend: str, will_run: str = "off") -> None:
         """Ask slurmctld for its version and choose the reader. Raises SlurmError."""
@@ -44,6 +44,7 @@ class Slurm:
         self._will_run = WillRun(commands) if will_run == "auto" else None
         self._control = Control(commands)
         self._limits = LimitReader(commands)
+        self._reader: Reader = JsonReader(commands, generations()[0])
         self._take_up(self._control.config())
         self.calls = commands.calls
         self.errors = commands.errors
@@ -103,6 +104,8 @@ class Slurm:
 
     def _take_up(self, config: ControllerConfig) -> None:
         self.capabilities = capabilities_of(config.slurm_version)
+        if isinstance(self._reader, PyslurmReader):
+            self._reader.close()
         self._reader, why = choose_reader(self._backend, self._commands, config.slurm_version, self.capabilities)
         self.config = config
         self._limits.forget()
@@ -138,9 +141,7 @@ def choose_reader(
     obstacle = _pyslurm_obstacle(slurm_version)
     if obstacle is not None:
         raise SlurmError(f"slurm.backend is pyslurm, but {obstacle}; set it to auto or cli")
-    from rlallocd.slurm.pyslurm_reader import PyslurmReader
-
-    return PyslurmReader(json_reader), "slurm.backend is pyslurm"
+    return PyslurmReader(commands, json_reader), "slurm.backend is pyslurm"
 
 
 def _pyslurm_obstacle(slurm_version: str) -> str | None:

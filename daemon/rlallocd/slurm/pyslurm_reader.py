@@ -1,35 +1,28 @@
-"""Jobs and nodes through pyslurm 25.11, where slurm.backend asks for it: no process and no JSON for each snapshot.
+"""Jobs and nodes through pyslurm, where slurm.backend asks for it: no command and no JSON for each snapshot.
 
-This module alone imports pyslurm, and is itself imported only once ``connection`` has found that the versions match.
-One call of the commands reads the jobs that pyslurm describes only in part:
-
-- ``Job.tres_per_job`` and ``tres_per_socket`` want ``name=count``, but Slurm writes ``gres/gpu:a100:4`` there, so the
-  GPU type of ``--gpus`` and ``--gpus-per-socket`` is lost;
-- a pending job with our tag is one to decide, and ``Job`` has no attributes for the single fields of its request
-  (``JobRecord.fields``: least and most nodes, CPUs of a node, GPUs per job or socket);
-- ``Job`` has what a running job requested, and not what it got: an exclusive one has all of its nodes;
-- ``Job.state_reason`` is Slurm's sentence for people where there is one, and then hides the name of the reason.
-
-pyslurm holds the interpreter's lock during a call and takes no time limit: slurm.conf's MessageTimeout bounds each
-call (tried with slurmctld stopped and killed), not slurm.command_timeout_s.
+pyslurm runs in a process of its own (pyslurm_process.py says why), which is started with the first question and again
+after each that was not answered in slurm.command_timeout_s.
 """
 
+import socket
+import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+import time
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple
 
-import pyslurm
+import msgspec
 
-from rlalloc.devices import node_devices
-from rlalloc.tres import gpu_type_of, gpus_of
-from rlallocd.slurm.json_reader import JsonReader, waiting_tasks
+from rlallocd.slurm.json_reader import JsonReader
+from rlallocd.slurm.pyslurm_answers import LENGTH_BYTES, PyslurmAnswer, decode
+from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import SlurmUnavailable, UnexpectedAnswer, UnknownJob
 from rlallocd.slurm.slurm_records import JobRecord, NodeRecord, with_splits
-from rlallocd.slurm.states import is_asleep, is_awaited, is_usable
 
-_Record = TypeVar("_Record")
-_PROTOCOL_ERRORS = (1000, 1005)  # slurm_errno.h: SLURM_UNEXPECTED_MSG_ERROR, SLURM_PROTOCOL_VERSION_ERROR
-_JOBS_PER_CALL = 1000
+_JOBS_PER_CALL: Final = 1000
+_AT_ONCE: Final = 1 << 20
+_LEAST_S: Final = 0.001  # 0 would mean not to wait at all
+_PROCESS: Final = "rlallocd.slurm.pyslurm_process"
 
 
 class PyslurmReader:
@@ -37,18 +30,17 @@ class PyslurmReader:
 
     name = "pyslurm"
 
-    def __init__(self, json_reader: JsonReader) -> None:
+    def __init__(self, commands: Commands, json_reader: JsonReader) -> None:
+        """``commands`` has the time limit and the environment."""
+        self._process = _Process(commands)
         self._json_reader = json_reader
 
     def jobs(self) -> tuple[JobRecord, ...]:
         """Every job that slurmctld knows: ended ones too, for MinJobAge seconds. Raises SlurmError."""
-        records, completes = [], []
-        for record, complete in _load(pyslurm.Jobs.load, _job):
-            records.append(record)
-            completes.append(complete)
-        missing = [record.job_id for record, complete in zip(records, completes, strict=True) if not complete]
+        answer = self._process.ask("jobs")
+        missing = [job.job_id for job, complete in zip(answer.jobs, answer.complete, strict=True) if not complete]
         others = {record.job_id: record for record in self._read_otherwise(missing)}
-        return with_splits(others.get(record.job_id, record) for record in records)
+        return with_splits(others.get(record.job_id, record) for record in answer.jobs)
 
     def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
         """As JsonReader does: pyslurm has no attribute for the maximum of nodes or the CPUs of a node."""
@@ -56,7 +48,11 @@ class PyslurmReader:
 
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Every node. Raises SlurmError."""
-        return _load(pyslurm.Nodes.load, _node_record)
+        return self._process.ask("nodes").nodes
+
+    def close(self) -> None:
+        """End the process with pyslurm."""
+        self._process.end()
 
     def _read_otherwise(self, job_ids: Sequence[int]) -> tuple[JobRecord, ...]:
         if not job_ids:
@@ -69,105 +65,75 @@ class PyslurmReader:
             return ()
 
 
-def _load(load: Callable[[], Any], read: Callable[[Any], _Record]) -> tuple[_Record, ...]:
-    try:
-        return tuple(read(item) for item in load().values())
-    except pyslurm.RPCError as err:
-        if err.errno in _PROTOCOL_ERRORS:
+class _Running(NamedTuple):
+    """The process with pyslurm, and our end of its standard input and output."""
+
+    process: subprocess.Popen[bytes]
+    line: socket.socket
+
+
+class _Process:
+    """Asks the process with pyslurm. It ends with this one, whose end of the line is closed then."""
+
+    def __init__(self, commands: Commands) -> None:
+        self._commands = commands
+        self._running: _Running | None = None
+
+    def ask(self, what: Literal["jobs", "nodes"]) -> PyslurmAnswer:
+        """Raises SlurmUnavailable or UnexpectedAnswer."""
+        try:
+            answer = decode(self._answer(what))
+        except TimeoutError as err:
+            self.end()
+            raise SlurmUnavailable(
+                f"pyslurm gave no answer in {self._commands.timeout_s:g} s; is slurmctld busy?"
+            ) from err
+        except OSError as err:
+            self.end()
+            raise SlurmUnavailable(f"pyslurm: {err}") from err
+        except msgspec.DecodeError as err:
+            self.end()
             raise UnexpectedAnswer(f"pyslurm: {err}; set slurm.backend to cli") from err
-        raise SlurmUnavailable(f"pyslurm: {err}; is Slurm up?") from err
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as err:
-        raise UnexpectedAnswer(f"pyslurm cannot read Slurm's answer ({err!r}); set slurm.backend to cli") from err
+        if answer.unavailable:
+            raise SlurmUnavailable(answer.unavailable)
+        if answer.unreadable:
+            raise UnexpectedAnswer(f"{answer.unreadable}; set slurm.backend to cli")
+        return answer
+
+    def _answer(self, what: str) -> bytes:
+        if self._running is None:
+            self._running = self._start()
+        line, deadline_s = self._running.line, time.monotonic() + self._commands.timeout_s
+        line.settimeout(self._commands.timeout_s)
+        line.sendall(f"{what}\n".encode())
+        return _received(line, int.from_bytes(_received(line, LENGTH_BYTES, deadline_s)), deadline_s)
+
+    def _start(self) -> _Running:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            words = (sys.executable, "-m", _PROCESS)
+            process = subprocess.Popen(
+                words, stdin=theirs.fileno(), stdout=theirs.fileno(), env=self._commands.environment
+            )
+        return _Running(process, ours)
+
+    def end(self) -> None:
+        """End it; the next question starts another one."""
+        if self._running is not None:
+            self._running.line.close()
+            with self._running.process as process:
+                process.kill()
+            self._running = None
 
 
-def _job(job: Any) -> tuple[JobRecord, bool]:
-    """One pyslurm.Job as a record, and whether the record is complete."""
-    tres = _tres(job.requested_tres)
-    per_task = _tres(job.tres_per_task)
-    per_node: Mapping[str, int] = job.gres_per_node  # {"gres/gpu:a100": 4}
-    gpus = gpus_of(tres)
-    reason = (job.state_reason or "").partition(":")[0]  # "RaisedSignal:9(Killed)"
-    nodes = min(job.num_nodes or 1, job.max_nodes or sys.maxsize)
-    started_s = job.start_time or 0
-    time_limit_s = (job.time_limit or 0) * 60
-    record = JobRecord(
-        job_id=job.id,
-        name=job.name or "",
-        user=job.user_name or str(job.user_id),
-        account=job.account or "",
-        partition=job.partition or "",
-        state=job.state,
-        reason=reason,
-        submitted_s=job.submit_time or 0,
-        begin_s=job.eligible_time or 0,
-        started_s=started_s,
-        expected_end_s=started_s + time_limit_s,
-        time_limit_s=time_limit_s,
-        priority=job.priority or 0,
-        admin_comment=job.admin_comment or "",
-        nodes=nodes,
-        tasks=job.ntasks or 1,
-        cpus=int(tres.get("cpu", 0)) or job.cpus,
-        gpus=gpus,
-        mem_mib=tres.get("mem", 0.0),
-        gpu_type=gpu_type_of(*per_node, *per_task),
-        is_batch=job.is_batch_job,
-        is_array=bool(job.array_id),
-        is_heterogeneous=bool(job.heterogeneous_id),
-        is_exclusive=job.resource_sharing == "NO",
-        has_deadline=bool(job.deadline),
-        nodes_certain=nodes == int(tres.get("node", nodes)),
-        required_nodes=job.required_nodes or "",
-        qos=job.qos or "",
-        array_job_id=job.array_id or 0,
-        reservation=job.reservation or "",
-        time_min_s=(job.time_limit_min or 0) * 60,
-        restarts=job.requeue_count or 0,
-        is_scrontab=bool(job.is_cronjob),
-        is_federated=bool(job.federation_origin),
-        has_run=bool(job.allocated_nodes),
-        held_nodes=job.allocated_nodes or "",
-        waiting_tasks=waiting_tasks(job.array_tasks_waiting or "", job.array_tasks_parallel or 0),
-    )
-    # pyslurm takes a type of digits only (gres/gpu:1080:2) for a count, which then exceeds the total.
-    type_known = 0 < nodes * gpus_of(per_node) <= gpus or gpus_of(per_task) > 0 or not gpus
-    to_decide = record.pending and "rlalloc:" in record.admin_comment
-    got_more = record.is_exclusive and not record.pending
-    return record, type_known and " " not in reason and not to_decide and not got_more
-
-
-def _node_record(node: Any) -> NodeRecord:
-    return NodeRecord(
-        name=node.name,
-        partitions=tuple(node.partitions),
-        usable=is_usable(node.state.split("+")),
-        awaited=is_awaited(node.state.split("+")),
-        asleep=is_asleep(node.state.split("+")),
-        owner=node.owner or "",
-        cpus=node.effective_cpus or node.total_cpus,
-        cpus_used=node.allocated_cpus,
-        mem_mib=node.real_memory or 0,
-        mem_mib_used=node.allocated_memory,
-        devices=node_devices(_gres(node.configured_gres), _gres(node.allocated_gres) or _gres(node.allocated_tres)),
-        features=frozenset(node.active_features),
-        extra=node.extra or "",
-        booted_s=node.boot_time or 0,
-    )
-
-
-def _gres(counts: Mapping[str, Any]) -> str:
-    """Counts by name as Slurm writes them; where a node's devices have numbers, a count stands beside these."""
-    plain = {name: found["count"] if isinstance(found, Mapping) else found for name, found in counts.items()}
-    return ",".join(f"{name}:{count}" for name, count in plain.items())
-
-
-def _tres(resources: Any) -> dict[str, float]:
-    """Resources as pyslurm has them, or None, as counts by Slurm's names; memory in MiB."""
-    if resources is None:
-        return {}
-    counts = {f"gres/{name}": float(resource.count) for name, resource in resources.gres.items()}
-    for name in ("cpu", "mem", "node"):
-        resource = getattr(resources, name)
-        if resource is not None:
-            counts[name] = float(resource.count)
-    return counts
+def _received(line: socket.socket, length: int, deadline_s: float) -> bytes:
+    """So many bytes. Raises TimeoutError, or ConnectionError where the process has ended."""
+    parts = []
+    while length:
+        line.settimeout(max(_LEAST_S, deadline_s - time.monotonic()))
+        part = line.recv(min(length, _AT_ONCE))
+        if not part:
+            raise ConnectionError("its process has ended; the log has what it said")
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
