@@ -39,9 +39,20 @@ def longer_limit_s(requested_s: int, slowdown: float) -> int:
     return requested_s if slowdown <= 1.0 else math.ceil(requested_s * slowdown * TIME_LIMIT_MARGIN / 60) * 60
 
 
-@functools.lru_cache(maxsize=8192)
 def size_for(shares: Shares, request: Allocation, bounds: Bounds, shape: NodeShape) -> Allocation:
-    """Likewise, with the time limit of the request; kept, for heuristics, encoding and decision ask for the same."""
+    """Likewise, with the time limit of the request."""
+    sized = _size_for(shares, without_limit(request), bounds, shape)
+    return msgspec.structs.replace(sized, time_limit_s=request.time_limit_s)
+
+
+def without_limit(size: Allocation) -> Allocation:
+    """The size without its time limit: many jobs then share one computation."""
+    return msgspec.structs.replace(size, time_limit_s=0)
+
+
+@functools.lru_cache(maxsize=8192)
+def _size_for(shares: Shares, request: Allocation, bounds: Bounds, shape: NodeShape) -> Allocation:
+    """Kept, for heuristics, encoding and decision ask for the same."""
     gpus = gpus_for(shares.gpu, bounds)
     nodes, gpus_per_node = _layout(gpus, request, shape)
     tasks_per_node = _tasks_per_node(gpus_per_node, request, bounds)

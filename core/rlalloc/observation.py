@@ -22,13 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.allocation import share_in
-from rlalloc.bounds import NodeShape
 from rlalloc.heuristics import BASELINE_NAME, BASELINE_OF_0_1, SERVED_HEURISTICS
-from rlalloc.heuristics.workable_sizes import sizes_of
+from rlalloc.heuristics.offers import Kind, Offer
+from rlalloc.heuristics.order import answers
 from rlalloc.job import JOB_CLASSES, SHARES, Allocation, Bounds, JobClass, JobView, Shares
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.objective.weights import features_of
-from rlalloc.view import ClusterView, expected_run_time_s
+from rlalloc.view import ClusterView
 
 FloatArray = NDArray[np.float32]
 Seen = TypeVar("Seen")
@@ -51,7 +51,7 @@ class Feature(NamedTuple, Generic[Seen]):
 
 
 class _Request(NamedTuple):
-    """What does not change while a job waits."""
+    """What does not change while a job waits, but for its time limit."""
 
     job_class: JobClass
     request: Allocation
@@ -66,13 +66,19 @@ class _Moment(NamedTuple):
     job: JobView
     view: ClusterView
     total_gpus: float
+    run_s: float
+
+
+class _Nodes(NamedTuple):
+    """The nodes, and who waits for them."""
+
+    view: ClusterView
+    total_gpus: float
     total_cpus: float
     total_mem: float
     free_gpus: float
     free_cpus: float
     free_mem: float
-    node_gpus: int
-    run_s: float
 
 
 class _Size(NamedTuple):
@@ -124,13 +130,13 @@ _REQUEST: Final[tuple[Feature[_Request], ...]] = (
         "least memory per GPU, over that of a node",
         lambda one: one.bounds.mem_mib_per_gpu.minimum / one.node_mem_per_gpu,
     ),
+)
+_MOMENT: Final[tuple[Feature[_Moment], ...]] = (
     Feature(
         "time_limit",
         "time limit in minutes; log10 / 4",
-        lambda one: math.log10(max(1.0, one.request.time_limit_s / 60)) / 4,
+        lambda now: math.log10(max(1.0, now.job.request.time_limit_s / 60)) / 4,
     ),
-)
-_MOMENT: Final[tuple[Feature[_Moment], ...]] = (
     Feature(
         "waited", "minutes since submission; log1p / 8", lambda now: math.log1p(max(0.0, now.job.waited_s) / 60) / 8
     ),
@@ -144,25 +150,25 @@ _MOMENT: Final[tuple[Feature[_Moment], ...]] = (
         "GPUs that the user's running jobs hold, over all GPUs",
         lambda now: now.job.user_running_gpus / now.total_gpus,
     ),
+)
+_NODES: Final[tuple[Feature[_Nodes], ...]] = (
     Feature("urgency_counts", "1 where the site lets urgency order its queue", lambda now: now.view.urgency_counts),
+    Feature("cluster_gpus", "GPUs of the job's nodes; log2 / 10", lambda now: math.log2(now.total_gpus) / 10),
     Feature(
-        "cluster_gpus",
-        "GPUs of the job's nodes; log2 / 10",
-        lambda now: math.log2(now.total_gpus) / 10,
+        "node_gpus", "GPUs of the largest node; log2 / 4", lambda now: math.log2(max(1, now.view.shape.gpus)) / 4
     ),
-    Feature("node_gpus", "GPUs of the largest node; log2 / 4", lambda now: math.log2(max(1, now.node_gpus)) / 4),
     Feature("free_gpus", "part of the GPUs that is free", lambda now: now.free_gpus / now.total_gpus),
     Feature("free_cpus", "part of the CPUs that is free", lambda now: now.free_cpus / now.total_cpus),
     Feature("free_mem", "part of the memory that is free", lambda now: now.free_mem / now.total_mem),
     Feature(
         "idle_nodes",
         "part of the nodes with as many free GPUs as the largest node has",
-        lambda now: np.count_nonzero(now.view.free[:, 0] >= now.node_gpus) / len(now.view.free),
+        lambda now: np.count_nonzero(now.view.free[:, 0] >= now.view.shape.gpus) / len(now.view.free),
     ),
     Feature(
         "largest_free_block",
         "most free GPUs on one node, over those of the largest node",
-        lambda now: float(now.view.free[:, 0].max()) / max(1, now.node_gpus),
+        lambda now: float(now.view.free[:, 0].max()) / max(1, now.view.shape.gpus),
     ),
     Feature("queue_length", "other jobs that wait; log1p / 6", lambda now: math.log1p(now.view.crowd) / 6),
     Feature(
@@ -170,6 +176,8 @@ _MOMENT: Final[tuple[Feature[_Moment], ...]] = (
         "GPUs that the jobs ahead ask for, over all GPUs; log1p",
         lambda now: math.log1p(now.view.queued_gpus / now.total_gpus),
     ),
+)
+_RUN: Final[tuple[Feature[_Moment], ...]] = (
     Feature(
         "backlog",
         "time to work off the jobs ahead, over the run time as requested; log1p",
@@ -202,9 +210,12 @@ _WEIGHTS: Final[tuple[Feature[Sequence[float]], ...]] = tuple(
     for place, term in enumerate(TERM_NAMES)
 )
 
-DECLARED: Final[tuple[Feature[_Request] | Feature[_Moment] | Feature[_Size] | Feature[Sequence[float]], ...]] = (
+_Declared = Feature[_Request] | Feature[_Moment] | Feature[_Nodes] | Feature[_Size] | Feature[Sequence[float]]
+DECLARED: Final[tuple[_Declared, ...]] = (
     *_REQUEST,
     *_MOMENT,
+    *_NODES,
+    *_RUN,
     *(
         one._replace(name=f"{one.name}_{size}", meaning=f"{one.meaning}; {size} GPUs")
         for size in _SIZES
@@ -263,14 +274,11 @@ class EncodedBatch(NamedTuple):
 
 def encode(job: JobView, view: ClusterView, objective: Weights = DEFAULT_WEIGHTS) -> EncodedQuestion:
     """Encode a pending job on a cluster, for a site of that objective. Features are finite."""
-    values = (
-        *_request_values(job.job_class, job.request, job.bounds, view.shape),
-        *_moment_values(job, view),
-        *_size_values(job, view),
-        *_weight_values(objective),
-    )
-    features = np.clip(np.array(values, dtype=np.float32), -LARGEST_FEATURE, LARGEST_FEATURE)
-    return EncodedQuestion(features, {name: answer(job, view) for name, answer in SERVED_HEURISTICS.items()})
+    offer = Offer(job, view)
+    features = np.array((*_values(offer), *_weight_values(objective)), dtype=np.float32)
+    np.maximum(features, -LARGEST_FEATURE, out=features)
+    np.minimum(features, LARGEST_FEATURE, out=features)
+    return EncodedQuestion(features, answers(SERVED_HEURISTICS, offer))
 
 
 def recalled(
@@ -333,8 +341,9 @@ def _answers_among(stored: Mapping[str, float]) -> dict[str, Shares]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _request_values(job_class: JobClass, request: Allocation, bounds: Bounds, shape: NodeShape) -> tuple[float, ...]:
-    one = _Request(job_class, request, bounds, shape.cpus / max(1, shape.gpus), shape.mem_mib / max(1, shape.gpus))
+def _request_values(job_class: JobClass, kind: Kind) -> tuple[float, ...]:
+    gpus = max(1, kind.shape.gpus)
+    one = _Request(job_class, kind.request, kind.bounds, kind.shape.cpus / gpus, kind.shape.mem_mib / gpus)
     return tuple(feature.value(one) for feature in _REQUEST)
 
 
@@ -345,32 +354,28 @@ def _weight_values(objective: Weights) -> tuple[float, ...]:
     return tuple(feature.value(weights) for feature in _WEIGHTS)
 
 
-def _moment_values(job: JobView, view: ClusterView) -> list[float]:
+@functools.lru_cache(maxsize=8)
+def _nodes_values(view: ClusterView) -> tuple[float, ...]:
+    """Kept: all new jobs of a cycle see the same."""
     total_gpus, total_cpus, total_mem = (max(1.0, total) for total in view.totals.tolist())
-    free_gpus, free_cpus, free_mem = view.free_in_all.tolist()
-    now = _Moment(
-        job=job,
-        view=view,
-        total_gpus=total_gpus,
-        total_cpus=total_cpus,
-        total_mem=total_mem,
-        free_gpus=free_gpus,
-        free_cpus=free_cpus,
-        free_mem=free_mem,
-        node_gpus=view.shape.gpus,
-        run_s=max(1.0, expected_run_time_s(job, job.request)),
+    now = _Nodes(view, total_gpus, total_cpus, total_mem, *view.free_in_all.tolist())
+    return tuple(feature.value(now) for feature in _NODES)
+
+
+def _values(offer: Offer) -> list[float]:
+    """All features but the weights."""
+    job, view, requested_s = offer.job, offer.view, max(1.0, offer.as_requested_s)
+    now = _Moment(job, view, max(1.0, float(view.totals[0])), requested_s)
+    there, as_requested = offer.there, view.sizes_there((offer.kind.request,))
+    sizes = (
+        _Size(there.wait_s[0], offer.run_s[0], requested_s, there.dominant[0]),
+        _Size(as_requested.wait_s[0], offer.as_requested_s, requested_s, as_requested.dominant[0]),
+        _Size(there.wait_s[-1], offer.run_s[-1], requested_s, there.dominant[-1]),
     )
-    return [feature.value(now) for feature in _MOMENT]
-
-
-def _size_values(job: JobView, view: ClusterView) -> list[float]:
-    requested_s = max(1.0, expected_run_time_s(job, job.request))
-    sizes = sizes_of(job.request, job.bounds, view.shape).allocations
-    waits_s = view.expected_waits_s(sizes)
-    compared = ((sizes[0], waits_s[0]), (job.request, view.expected_wait_s(job.request)), (sizes[-1], waits_s[-1]))
-    values = []
-    for allocation, wait_s in compared:
-        run_s = expected_run_time_s(job, allocation)
-        size = _Size(wait_s, run_s, requested_s, view.dominant_share(allocation))
-        values += [feature.value(size) for feature in _SIZE]
-    return values
+    return [
+        *_request_values(job.job_class, offer.kind),
+        *[feature.value(now) for feature in _MOMENT],
+        *_nodes_values(view),
+        *[feature.value(now) for feature in _RUN],
+        *[feature.value(size) for size in sizes for feature in _SIZE],
+    ]

@@ -4,12 +4,13 @@ The daemon makes a view from Slurm's snapshot and the simulator from its own sta
 observation encoding know of the cluster is in it.
 """
 
+import bisect
 import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,8 +81,7 @@ class ClusterView:
 
     def freed_gpus_within(self, seconds: float) -> float:
         """GPUs of the jobs that are expected to end within so many seconds."""
-        place = int(self.releases[:, 0].searchsorted(seconds, side="right"))
-        return float(np.add.reduce(self.releases[:place, 1]))
+        return self._freed_gpus[bisect.bisect_right(self._ends_s, seconds)]
 
     @cached_property
     def free_in_all(self) -> FloatArray:
@@ -110,36 +110,34 @@ class ClusterView:
         An estimate: fragmentation and backfill are left out. If running jobs never free enough, the limit of
         the last one stands in for the unknown.
         """
-        return self.expected_waits_s((allocation,))[0]
-
-    def expected_waits_s(self, allocations: Sequence[Allocation]) -> list[float]:
-        """Likewise, of each: a size costs little beside the first. Kept, for several heuristics ask for the same."""
-        key = tuple(allocations)
-        if key not in self._known_waits_s:
-            self._known_waits_s[key] = self._waits_s(key)
-        return self._known_waits_s[key]
+        return self.sizes_there((allocation,)).wait_s[0]
 
     def freed_after_s(self, allocations: Sequence[Allocation]) -> list[float]:
         """Seconds until running jobs have left enough for each of ``allocations``, if nobody else takes it."""
-        fit = self.fit_now(allocations)
-        if all(fit):
-            return [0.0] * len(fit)
-        needs = np.array([(each.gpus, each.cpus, each.mem_mib) for each in allocations], dtype=np.float64)
-        # What is available only grows: the first time when there is enough of a resource is found by bisection.
-        first = np.zeros(len(needs), dtype=np.int64)
-        for resource, available in enumerate(self._available):
-            first = np.maximum(first, available.searchsorted(needs[:, resource]))
-        last = len(self.releases) - 1
-        return [
-            0.0 if fits or last < 0 else self._ends_s[min(place, last)]
-            for fits, place in zip(fit, first.tolist(), strict=True)
-        ]
+        return self.sizes_there(allocations).freed_s
 
-    def _waits_s(self, allocations: tuple[Allocation, ...]) -> list[float]:
-        return [
-            0.0 if fits else freed_s + self.backlog_s
-            for fits, freed_s in zip(self.fit_now(allocations), self.freed_after_s(allocations), strict=True)
-        ]
+    def sizes_there(self, allocations: Sequence[Allocation]) -> "SizesThere":
+        """When each of ``allocations`` could start, and what it takes; kept, for many jobs ask for the same."""
+        key = tuple(allocations)
+        if key not in self._known:
+            self._known[key] = self._sizes_there(key)
+        return self._known[key]
+
+    def _sizes_there(self, allocations: tuple[Allocation, ...]) -> "SizesThere":
+        fit, freed_s = self.fit_now(allocations), [0.0] * len(allocations)
+        if not all(fit) and len(self.releases):
+            needs = np.array([(each.gpus, each.cpus, each.mem_mib) for each in allocations], dtype=np.float64)
+            # What is available only grows: the first time when there is enough of a resource is found by bisection.
+            first = np.zeros(len(needs), dtype=np.int64)
+            for resource, available in enumerate(self._available):
+                first = np.maximum(first, available.searchsorted(needs[:, resource]))
+            last = len(self.releases) - 1
+            freed_s = [
+                0.0 if fits else self._ends_s[min(place, last)]
+                for fits, place in zip(fit, first.tolist(), strict=True)
+            ]
+        wait_s = [0.0 if fits else each + self.backlog_s for fits, each in zip(fit, freed_s, strict=True)]
+        return SizesThere(freed_s, wait_s, [self.dominant_share(each) for each in allocations])
 
     def dominant_share(self, allocation: Allocation) -> float:
         """The largest part of the nodes' GPUs, CPUs or memory that ``allocation`` takes (Ghodsi 2011)."""
@@ -147,13 +145,18 @@ class ClusterView:
         return max(allocation.gpus / gpus, allocation.cpus / cpus, allocation.mem_mib / mem_mib)
 
     @cached_property
-    def _known_waits_s(self) -> dict[tuple[Allocation, ...], list[float]]:
+    def _known(self) -> dict[tuple[Allocation, ...], "SizesThere"]:
         return {}
 
     @cached_property
     def _totals(self) -> tuple[float, float, float]:
         gpus, cpus, mem_mib = (max(1.0, total) for total in self.totals.tolist())
         return gpus, cpus, mem_mib
+
+    @cached_property
+    def _freed_gpus(self) -> list[float]:
+        """GPUs of the first releases: of none, of one, and so on."""
+        return [0.0, *np.add.accumulate(self.releases[:, 1]).tolist()]
 
     @cached_property
     def _available(self) -> FloatArray:
@@ -163,6 +166,18 @@ class ClusterView:
     @cached_property
     def _ends_s(self) -> list[float]:
         return cast(list[float], self.releases[:, 0].tolist())
+
+
+class SizesThere(NamedTuple):
+    """Some sizes on the nodes of a view: a value for each.
+
+    ``freed_s`` is when running jobs have left enough for it, if nobody else takes that; ``wait_s`` counts the queue
+    before it, too. ``dominant`` is its dominant share.
+    """
+
+    freed_s: list[float]
+    wait_s: list[float]
+    dominant: list[float]
 
 
 def expected_as_requested_s(job: ExpectedJob) -> float:
@@ -177,11 +192,16 @@ def mean_as_requested_s(job: ExpectedJob) -> float:
 
 def expected_run_time_s(job: ExpectedJob, allocation: Allocation) -> float:
     """Likewise under ``allocation``."""
-    return _kept_run_time_s(job.request, allocation, expected_as_requested_s(job))
+    return expected_as_requested_s(job) * prior_speed(job.request) / prior_speed(allocation)
 
 
-_kept_run_time_s = functools.lru_cache(maxsize=8192)(run_time_s)
-"""All ask for the same."""
+def prior_speed(size: Allocation) -> float:
+    """What is assumed of a job's speed in a size, in multiples of one GPU."""
+    return _prior_speed(max(1, size.gpus), size.cpus_per_gpu)
+
+
+_prior_speed = functools.lru_cache(maxsize=8192)(PRIOR.at)
+"""Kept: all ask for the same."""
 
 
 def slowdown(request: Allocation, allocation: Allocation, curve: SpeedCurve = PRIOR) -> float:

@@ -29,7 +29,7 @@ def wait_s(view: ClusterView, allocation: Allocation) -> float:
 @given(cluster_views(), st.lists(requests(), min_size=1, max_size=5))
 def test_waits_of_several_sizes_are_those_of_each(view: ClusterView, sizes: list[Allocation]) -> None:
     expected = [wait_s(view, size) for size in sizes]
-    assert view.expected_waits_s(sizes) == expected
+    assert view.sizes_there(sizes).wait_s == expected
     assert [view.expected_wait_s(size) for size in sizes] == expected
     assert view.fit_now(sizes) == [view.fits_now(size) for size in sizes]
 

@@ -4,6 +4,7 @@ A learned policy has to beat them. One of them is the baseline that the actor is
 some of them where learning does not win.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from rlalloc.heuristics.asked import as_requested, fixed, largest, repaired, smallest
@@ -23,19 +24,19 @@ from rlalloc.heuristics.price import (
     steep_price,
 )
 from rlalloc.heuristics.sharing import afs_l, equal_share, marginal_gain
-from rlalloc.heuristics.workable_sizes import CPUS_PER_GPU_ENOUGH, Heuristic, with_memory
+from rlalloc.heuristics.workable_sizes import CPUS_PER_GPU_ENOUGH, Heuristic
 
 BASELINE_NAME: Final = f"known-gain{SMALLEST_AREA_FIRST}"
 BASELINE_OF_0_1: Final = f"price-by-order{SMALLEST_AREA_FIRST}"
 BASELINE: Final[Heuristic] = Ordered(known_gain)
 """The heuristic that answers by default, and that the actor of a new network is a residual around."""
 _INSTEAD: Final[dict[str, Heuristic]] = {
-    "price-ef": with_memory(price_ef),
-    "price-by-order": with_memory(price_by_order),
-    "capped-price": with_memory(capped_price),
-    "marginal-gain": with_memory(marginal_gain),
-    "efficiency-adaptive": with_memory(adaptive_efficiency_threshold),
-    "equal-share": with_memory(equal_share),
+    "price-ef": replace(price_ef, with_memory=True),
+    "price-by-order": replace(price_by_order, with_memory=True),
+    "capped-price": replace(capped_price, with_memory=True),
+    "marginal-gain": replace(marginal_gain, with_memory=True),
+    "efficiency-adaptive": replace(adaptive_efficiency_threshold, with_memory=True),
+    "equal-share": replace(equal_share, with_memory=True),
 }
 ALTERNATIVES: Final[dict[str, Heuristic]] = {
     f"{name}{SMALLEST_AREA_FIRST}": Ordered(policy) for name, policy in _INSTEAD.items()

@@ -3,10 +3,8 @@
 from functools import partial
 from typing import Final
 
-from rlalloc.heuristics.workable_sizes import Heuristic, shares_for_count
-from rlalloc.job import JobView, Shares
-from rlalloc.speed import PRIOR
-from rlalloc.view import ClusterView
+from rlalloc.heuristics.offers import Offer, OfSizes
+from rlalloc.heuristics.workable_sizes import Heuristic
 
 THRESHOLD: Final = 0.89
 """Least efficiency, over that of the smallest size. Tuned (``rlalloc simulate tune efficiency``): on workloads that
@@ -19,36 +17,34 @@ JOBS_PER_NODE_FOR_HALF: Final = 0.45
 (``rlalloc simulate tune efficiency-adaptive``)."""
 
 
-def efficiency_threshold(job: JobView, _view: ClusterView, threshold: float = THRESHOLD) -> Shares:
+def most_efficient(offer: Offer, threshold: float = THRESHOLD) -> int:
     """The most GPUs at which speed-up over the smallest size is at least ``threshold`` of linear.
 
     Eager, Zahorjan and Lazowska, 1989 (Speedup versus Efficiency in Parallel Systems); the curve is the prior's.
     """
-    counts = job.bounds.gpu_counts
-    base = _speed(counts[0]) / counts[0]
-    good = [count for count in counts if _speed(count) / count >= threshold * base]
-    return shares_for_count(max(good, default=counts[0]), job.bounds)
+    speeds_per_gpu = offer.kind.speeds_per_gpu
+    least = threshold * speeds_per_gpu[0]
+    return max((place for place, speed in enumerate(speeds_per_gpu) if speed >= least), default=0)
 
 
-def adaptive_efficiency_threshold(
-    job: JobView,
-    view: ClusterView,
+def most_efficient_by_queue(
+    offer: Offer,
     threshold: float = ADAPTIVE_THRESHOLD,
     jobs_per_node_for_half: float = JOBS_PER_NODE_FOR_HALF,
-) -> Shares:
+) -> int:
     """The same with a threshold that rises to 1 as the queue grows: jobs shrink under load.
 
     Rosti et al., 1994 (Robust Partitioning Policies of Multiprocessor Systems): sizes that follow the queue.
     """
-    nodes = max(1, len(view.free))
-    pressure = view.crowd / (view.crowd + jobs_per_node_for_half * nodes)
-    return efficiency_threshold(job, view, threshold + (1.0 - threshold) * pressure)
+    crowd = offer.view.crowd
+    pressure = crowd / (crowd + jobs_per_node_for_half * max(1, len(offer.view.free)))
+    return most_efficient(offer, threshold + (1.0 - threshold) * pressure)
+
+
+efficiency_threshold: Final = OfSizes(most_efficient)
+adaptive_efficiency_threshold: Final = OfSizes(most_efficient_by_queue)
 
 
 def with_threshold(threshold: float, *, adaptive: bool = False) -> Heuristic:
     """Return one of the two with a threshold of one's own."""
     return partial(adaptive_efficiency_threshold if adaptive else efficiency_threshold, threshold=threshold)
-
-
-def _speed(gpus: int) -> float:
-    return PRIOR.at(gpus, PRIOR.cpus_per_gpu_needed)

@@ -18,12 +18,9 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
-from rlalloc.allocation import size_for
-from rlalloc.bounds import NodeShape
-from rlalloc.heuristics.workable_sizes import Sizes, memory_share, sizes_of
-from rlalloc.job import Allocation, Bounds, JobView, Shares
+from rlalloc.allocation import without_limit
+from rlalloc.heuristics.workable_sizes import sizes_with_memory
+from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.speed.longer_limits import median_slowdown, slowdown_to_allow
 from rlalloc.speed.speed_belief import SpeedBelief
 from rlalloc.speed.speed_prior import PRIOR_BELIEF
@@ -48,7 +45,7 @@ def known_gain(job: JobView, view: ClusterView) -> Shares:
     proportion bounds, while the GPUs that it leaves are certain. The price of a share is the number of
     jobs that wait, and of those expected to come (docs/explanation/policy.md).
     """
-    sizes = _sizes(job.request, job.bounds, view.shape)
+    sizes = sizes_with_memory(job.request, job.bounds, view.shape)
     if len(sizes.counts) == 1:
         return sizes.shares[0]
     costs_s = known_costs_s(job, sizes.allocations, view, job.speed)
@@ -70,20 +67,19 @@ def known_costs_s(
     """
     as_requested_s = mean_as_requested_s(job)
     others = view.crowd + COMING
+    there = view.sizes_there(allocations)
+    slower = _slowdowns(without_limit(job.request), tuple(allocations), speed or PRIOR_BELIEF)
     costs_s = []
-    for allocation, wait_s in zip(allocations, view.freed_after_s(allocations), strict=True):
-        run_s = as_requested_s * _slowdown(job.request, allocation, speed or PRIOR_BELIEF)
-        share = view.dominant_share(allocation)
+    for wait_s, share, slowdown in zip(there.freed_s, there.dominant, slower, strict=True):
+        run_s = as_requested_s * slowdown
         costs_s.append(wait_s + run_s * (1.0 + share * others) if share <= 1.0 else math.inf)
     return costs_s
 
 
-@functools.lru_cache(maxsize=4096)
-def _sizes(request: Allocation, bounds: Bounds, shape: NodeShape) -> Sizes:
-    """The workable sizes, with the memory that ``memory_share`` leaves them."""
-    sizes, memory = sizes_of(request, bounds, shape), memory_share(request, bounds, shape)
-    shares = tuple(msgspec.structs.replace(each, mem=memory) for each in sizes.shares)
-    return Sizes(sizes.counts, shares, tuple(size_for(each, request, bounds, shape) for each in shares))
+@functools.lru_cache(maxsize=8192)
+def _slowdowns(request: Allocation, allocations: tuple[Allocation, ...], speed: SpeedBelief) -> tuple[float, ...]:
+    """Kept: many jobs ask for the same."""
+    return tuple(_slowdown(request, allocation, speed) for allocation in allocations)
 
 
 def _slowdown(request: Allocation, allocation: Allocation, speed: SpeedBelief) -> float:

@@ -7,13 +7,14 @@ Predictions Rather than User Runtime Estimates), SJBF. Here the order is not str
 (``rlalloc.urgency``).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from rlalloc.allocation import size_for
+from rlalloc.heuristics.offers import Offer, OfSizes
 from rlalloc.heuristics.workable_sizes import Heuristic
 from rlalloc.job import JobView, Shares
 from rlalloc.urgency import urgency_of_area, urgency_of_run_time
@@ -36,7 +37,33 @@ class Ordered:
 
     def __call__(self, job: JobView, view: ClusterView) -> Shares:
         """Return the policy's shares, and the urgency of the job in the size that they mean."""
-        shares = self.policy(job, view)
+        return self.order(self.policy(job, view), job, view)
+
+    def order(self, shares: Shares, job: JobView, view: ClusterView) -> Shares:
+        """Return shares with the urgency of a job in the size that they mean."""
         size = size_for(shares, job.request, job.bounds, view.shape)
         urgency = self.urgency_of(expected_run_time_s(job, size), size.gpus)
         return msgspec.structs.replace(shares, urgency=urgency)
+
+
+def answers(heuristics: Mapping[str, Heuristic], offer: Offer) -> dict[str, Shares]:
+    """What each heuristic answers one job. What several of them need is found once."""
+    ordered: dict[tuple[Shares, UrgencyOf], Shares] = {}
+    return {name: _answer(heuristic, offer, ordered) for name, heuristic in heuristics.items()}
+
+
+def _answer(heuristic: Heuristic, offer: Offer, ordered: dict[tuple[Shares, UrgencyOf], Shares]) -> Shares:
+    """One heuristic's answer; ``ordered`` keeps shares with the urgency of the job in them."""
+    if not isinstance(heuristic, Ordered):
+        return heuristic.answer(offer) if isinstance(heuristic, OfSizes) else heuristic(offer.job, offer.view)
+    policy, urgency_of = heuristic.policy, heuristic.urgency_of
+    if not isinstance(policy, OfSizes):
+        shares = policy(offer.job, offer.view)
+        found = ordered.get((shares, urgency_of))
+        return found or heuristic.order(shares, offer.job, offer.view)
+    place = policy.place(offer)
+    shares = policy.sizes(offer).shares[place]
+    if (shares, urgency_of) not in ordered:
+        urgency = urgency_of(offer.run_s[place], offer.counts[place])
+        ordered[shares, urgency_of] = msgspec.structs.replace(shares, urgency=urgency)
+    return ordered[shares, urgency_of]

@@ -9,9 +9,9 @@ from typing import Annotated, Final
 
 import msgspec
 
+from rlalloc.heuristics.offers import Offer, OfSizes
 from rlalloc.heuristics.sharing import equal_part
-from rlalloc.heuristics.workable_sizes import at_most, sizes_of
-from rlalloc.job import Allocation, JobView, Shares
+from rlalloc.job import Allocation
 from rlalloc.view import ClusterView, ExpectedJob, expected_run_time_s
 
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
@@ -32,8 +32,15 @@ class PriceConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def price_s(self, dominant_share: float, run_time_s: float, queued: int) -> float:
         """What others wait for a job that holds ``dominant_share`` of the cluster for ``run_time_s``."""
-        crowd = self.queue_price * queued**self.queue_power * min(run_time_s, self.horizon_s)
-        return float(dominant_share**self.share_power * (self.own_price * run_time_s + crowd))
+        return self.prices_s((dominant_share,), (run_time_s,), queued)[0]
+
+    def prices_s(self, dominant: Sequence[float], run_s: Sequence[float], queued: int) -> list[float]:
+        """Likewise, for several sizes of one job."""
+        crowd_price = self.queue_price * queued**self.queue_power
+        return [
+            share**self.share_power * (self.own_price * each_s + crowd_price * min(each_s, self.horizon_s))
+            for share, each_s in zip(dominant, run_s, strict=True)
+        ]
 
 
 class SteepConstants(PriceConstants, frozen=True, forbid_unknown_fields=True):
@@ -72,55 +79,53 @@ def expected_cost_s(
     w·wait(k) + T(k) + share(k)^β·[n0·T + λ·q^p·min(T, τ)],  share(k) the dominant share of the cluster that size k
     takes, q the number of other jobs that wait.
     """
-    return expected_costs_s(job, (allocation,), view, constants)[0]
+    run_s = expected_run_time_s(job, allocation)
+    price_s = constants.price_s(view.dominant_share(allocation), run_s, view.crowd)
+    return float(constants.wait_weight * view.expected_wait_s(allocation) + run_s + price_s)
 
 
-def expected_costs_s(
-    job: ExpectedJob, allocations: Sequence[Allocation], view: ClusterView, constants: PriceConstants = TUNED_PRICE
-) -> list[float]:
-    """Likewise, in each of ``allocations``."""
-    costs = []
-    for allocation, wait_s in zip(allocations, view.expected_waits_s(allocations), strict=True):
-        run_s = expected_run_time_s(job, allocation)
-        price_s = constants.price_s(view.dominant_share(allocation), run_s, view.crowd)
-        costs.append(constants.wait_weight * wait_s + run_s + price_s)
-    return costs
-
-
-def price_ef(job: JobView, view: ClusterView, constants: PriceConstants = TUNED_PRICE) -> Shares:
+def of_least_cost(offer: Offer, constants: PriceConstants = TUNED_PRICE) -> int:
     """Earliest finish with a price for what a size takes from others: the size of the least expected cost."""
-    sizes = sizes_of(job.request, job.bounds, view.shape)
-    costs_s = expected_costs_s(job, sizes.allocations, view, constants)
-    return min(zip(costs_s, (-count for count in sizes.counts), sizes.shares, strict=True))[2]  # the larger at a tie
+    there, run_s, weight = offer.there, offer.run_s, constants.wait_weight
+    prices_s = constants.prices_s(there.dominant, run_s, offer.view.crowd)
+    return offer.of_least(
+        [weight * row[0] + row[1] + row[2] for row in zip(there.wait_s, run_s, prices_s, strict=True)]
+    )
 
 
-def steep_price(job: JobView, view: ClusterView, constants: SteepConstants = STEEP_PRICE) -> Shares:
+def of_least_steep_cost(offer: Offer, constants: SteepConstants = STEEP_PRICE) -> int:
     """price-EF with a dearer price, which grows faster than the share and rises as the cluster fills."""
-    return price_ef(job, view, constants.where(view.gpus_in_use))
+    return of_least_cost(offer, constants.where(offer.view.gpus_in_use))
 
 
-def price_by_order(job: JobView, view: ClusterView) -> Shares:
+def of_least_cost_by_order(offer: Offer) -> int:
     """steep-price where the queue keeps its own order, price-EF where smaller jobs go first.
 
     Small sizes pay where a long job holds up all that came after it.
     """
-    return price_ef(job, view) if view.urgency_counts else steep_price(job, view)
+    return of_least_cost(offer) if offer.view.urgency_counts else of_least_steep_cost(offer)
 
 
-def capped_price(job: JobView, view: ClusterView) -> Shares:
+def of_least_cost_capped(offer: Offer) -> int:
     """price-by-order, but no more than EQUAL_PARTS equal parts of all GPUs.
 
     A price knows of jobs that wait. That many run says too that many will come, on a site that is always as busy; on
     one that will soon be empty it says nothing.
     """
-    priced, most = price_by_order(job, view), at_most(EQUAL_PARTS * equal_part(view), job)
-    return most if most.gpu < priced.gpu else priced
+    return min(of_least_cost_by_order(offer), offer.at_most(EQUAL_PARTS * equal_part(offer.view)))
 
 
-def earliest_finish(job: JobView, view: ClusterView) -> Shares:
+def of_earliest_finish(offer: Offer) -> int:
     """The size with which the job itself is done first, whatever it takes from others.
 
     The greedy choice of processors for moldable jobs of Cirne and Berman, 2002 (Using Moldability to Improve the
     Performance of Supercomputer Jobs), here on expected waits and run times.
     """
-    return price_ef(job, view, NO_PRICE)
+    return of_least_cost(offer, NO_PRICE)
+
+
+price_ef: Final = OfSizes(of_least_cost)
+steep_price: Final = OfSizes(of_least_steep_cost)
+price_by_order: Final = OfSizes(of_least_cost_by_order)
+capped_price: Final = OfSizes(of_least_cost_capped)
+earliest_finish: Final = OfSizes(of_earliest_finish)

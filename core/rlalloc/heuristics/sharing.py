@@ -1,25 +1,27 @@
 """Policies that part the GPUs between the jobs there are."""
 
+import bisect
 import functools
 import math
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from rlalloc.heuristics.offers import Offer, OfSizes
+from rlalloc.heuristics.offers import well_fed_speed as _speed
 from rlalloc.heuristics.workable_sizes import at_most
 from rlalloc.job import JobView, Shares
-from rlalloc.speed import PRIOR
 from rlalloc.view import ClusterView, expected_as_requested_s
 
 
-def equal_share(job: JobView, view: ClusterView) -> Shares:
+def of_equal_part(offer: Offer) -> int:
     """An equal part of all GPUs for each job, running or waiting, this one included.
 
     Equipartition: Tucker and Gupta, 1989 (Process Control and Scheduling Issues for Multiprogrammed Shared-Memory
     Multiprocessors), for jobs that keep their size once they run.
     """
-    return at_most(equal_part(view), job)
+    return offer.at_most(equal_part(offer.view))
 
 
 def equal_part(view: ClusterView) -> float:
@@ -27,7 +29,7 @@ def equal_part(view: ClusterView) -> float:
     return float(view.totals[0]) / (1 + len(view.releases) + view.crowd)
 
 
-def marginal_gain(job: JobView, view: ClusterView) -> Shares:
+def of_marginal_gain(offer: Offer) -> int:
     """GPUs go one step at a time to the waiting job whose run time falls most for each.
 
     Optimus: Peng et al., EuroSys 2018, section 4.1. It shares all GPUs out again at every round; here running jobs
@@ -35,12 +37,12 @@ def marginal_gain(job: JobView, view: ClusterView) -> Shares:
     Of the others that wait, their GPUs and expected run times are known; how they scale is the prior's curve. Sizes
     of the others are powers of two.
     """
-    ladder, work_s = job.bounds.gpu_counts, _work_s(job)
+    ladder, work_s, view = offer.counts, _work_s(offer.job), offer.view
     left = shared_gpus(view) - ladder[0] - len(view.queued)  # one step each
     if left < 1:
-        return at_most(ladder[0], job)
+        return 0
     steps_ahead = _steps_ahead(view)
-    held, place = ladder[0], 0
+    steps, place = 0, 0
     for now, then in pairwise(ladder):
         saved_s = work_s / _speed(now) - work_s / _speed(then)
         if saved_s <= 0:
@@ -48,8 +50,12 @@ def marginal_gain(job: JobView, view: ClusterView) -> Shares:
         left, place = steps_ahead.taken_first(saved_s / (then - now), place, left)
         if then - now > left:
             break
-        held, left = then, left - (then - now)
-    return at_most(held, job)
+        steps, left = steps + 1, left - (then - now)
+    return steps
+
+
+equal_share: Final = OfSizes(of_equal_part)
+marginal_gain: Final = OfSizes(of_marginal_gain)
 
 
 def afs_l(job: JobView, view: ClusterView) -> Shares:
@@ -59,7 +65,7 @@ def afs_l(job: JobView, view: ClusterView) -> Shares:
     a that would end first and a longer job b, at speeds p now and p' with one GPU more, b goes first if
     (p'b - pb) / p'b > (p'a - pa) / pa; of two without GPUs, the shorter. That is who leaves the smaller sum of both
     completion times, if b gets no more than the GPU at stake once a has ended ("apathetic" to what the future
-    brings). As with ``marginal_gain`` running jobs keep what they have, and the others' scaling is the prior's; a
+    brings). As with marginal-gain running jobs keep what they have, and the others' scaling is the prior's; a
     step goes on to the next workable count.
     """
     mine, theirs = _steps_of(job.bounds.gpu_counts), _steps_of(_powers_of_two(int(view.totals[0])))
@@ -89,7 +95,7 @@ def afs_l(job: JobView, view: ClusterView) -> Shares:
 def shared_gpus(view: ClusterView) -> float:
     """GPUs that are to be shared out: those that are free, or the part of all by number of jobs if that is more."""
     waiting = 1 + len(view.queued)
-    return max(float(view.free[:, 0].sum()), float(view.totals[0]) * waiting / (waiting + len(view.releases)))
+    return max(float(view.free_in_all[0]), float(view.totals[0]) * waiting / (waiting + len(view.releases)))
 
 
 @functools.lru_cache(maxsize=8)
@@ -128,28 +134,29 @@ class _StepsAhead:
             gains.append(gain)
             sizes.append(np.full(len(gain), then - now))
         order = np.argsort(-np.concatenate(gains), kind="stable")
-        self._loss = -np.concatenate(gains)[order]
-        self._sizes = np.concatenate(sizes)[order]
-        self._used = np.concatenate(([0], np.cumsum(self._sizes)))
-        self._places = {then - now: np.flatnonzero(self._sizes == then - now) for now, then in pairwise(ladder)}
+        gpus = np.concatenate(sizes)[order]
+        # Lists: a question asks for single places.
+        self._loss: list[float] = (-np.concatenate(gains)[order]).tolist()
+        self._used: list[int] = [0, *np.cumsum(gpus).tolist()]
+        self._places = {then - now: np.flatnonzero(gpus == then - now).tolist() for now, then in pairwise(ladder)}
 
     def taken_first(self, gain: float, place: int, left: float) -> tuple[float, int]:
         """From ``place`` on, take each step that saves more than ``gain`` and fits.
 
         Returns the GPUs that are left, and the place of the first step that saves no more.
         """
-        end = max(place, int(self._loss.searchsorted(-gain)))
+        end = max(place, bisect.bisect_left(self._loss, -gain))
         while place < end and left >= 1:
-            fit_until = min(end, int(self._used.searchsorted(self._used[place] + left, side="right")) - 1)
-            left -= float(self._used[fit_until] - self._used[place])
+            fit_until = min(end, bisect.bisect_right(self._used, self._used[place] + left) - 1)
+            left -= self._used[fit_until] - self._used[place]
             place = self._next_of_at_most(left, fit_until, end)
         return left, end
 
     def _next_of_at_most(self, left: float, place: int, end: int) -> int:
         """The first place from ``place`` on whose step takes at most ``left`` GPUs, at most ``end``."""
         for size, places in self._places.items():
-            if size <= left and (at := int(places.searchsorted(place))) < len(places):
-                end = min(end, int(places[at]))
+            if size <= left and (at := bisect.bisect_left(places, place)) < len(places):
+                end = min(end, places[at])
         return end
 
 
@@ -201,8 +208,3 @@ def _first_of_two(one: _Claim, two: _Claim) -> _Claim:
 
 def _powers_of_two(most: int) -> tuple[int, ...]:
     return tuple(1 << power for power in range(max(1, most).bit_length()))
-
-
-@functools.cache
-def _speed(gpus: int) -> float:
-    return PRIOR.at(gpus, PRIOR.cpus_per_gpu_needed)

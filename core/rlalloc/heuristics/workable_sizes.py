@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from rlalloc.allocation import share_in, size_for
+from rlalloc.allocation import share_in, size_for, without_limit
 from rlalloc.bounds import NodeShape
 from rlalloc.job import Allocation, Bounds, JobView, Shares
 from rlalloc.view import ClusterView
@@ -24,7 +24,6 @@ def repaired_shares(gpu_share: float, bounds: Bounds) -> Shares:
     return Shares(gpu=gpu_share, cpu=share_in(enough, cpus), mem=0.0)
 
 
-@functools.lru_cache(maxsize=4096)
 def memory_share(request: Allocation, bounds: Bounds, shape: NodeShape) -> float:
     """The share that cuts memory to a GPU's part of a node or to the lower bound, whichever is more.
 
@@ -37,35 +36,44 @@ def memory_share(request: Allocation, bounds: Bounds, shape: NodeShape) -> float
     return share_in(max(min(shape.mem_mib / shape.gpus, request.mem_mib_per_gpu), memory.minimum), memory)
 
 
-def with_memory(policy: Heuristic) -> Heuristic:
-    """The policy's answers, with the memory that ``memory_share`` leaves them: that of the baseline."""
-
-    def answer(job: JobView, view: ClusterView) -> Shares:
-        return msgspec.structs.replace(policy(job, view), mem=memory_share(job.request, job.bounds, view.shape))
-
-    answer.__doc__ = policy.__doc__
-    return answer
-
-
 def shares_for_count(count: int, bounds: Bounds) -> Shares:
     """Shares that lead to ``count`` GPUs, CPUs and memory repaired."""
     return repaired_shares(share_in(count, bounds.gpus), bounds)
 
 
 class Sizes(NamedTuple):
-    """The workable GPU counts of a job, ascending; the shares that lead to each, and the allocation, repaired."""
+    """The workable GPU counts of a job, ascending; the shares that lead to each, and the allocation, repaired.
+
+    Allocations have no time limit.
+    """
 
     counts: tuple[int, ...]
     shares: tuple[Shares, ...]
     allocations: tuple[Allocation, ...]
 
 
-@functools.lru_cache(maxsize=4096)
 def sizes_of(request: Allocation, bounds: Bounds, shape: NodeShape) -> Sizes:
-    """What a job that asked for ``request`` may get on nodes of ``shape``; kept, for they ask again."""
-    counts = bounds.gpu_counts
-    shares = tuple(shares_for_count(count, bounds) for count in counts)
-    return Sizes(counts, shares, tuple(size_for(each, request, bounds, shape) for each in shares))
+    """What a job that asked for ``request`` may get on nodes of ``shape``."""
+    return _kept_sizes(without_limit(request), bounds, shape)
+
+
+def sizes_with_memory(request: Allocation, bounds: Bounds, shape: NodeShape) -> Sizes:
+    """Likewise, with the memory that ``memory_share`` leaves them."""
+    return _kept_sizes_with_memory(without_limit(request), bounds, shape)
+
+
+@functools.lru_cache(maxsize=4096)
+def _kept_sizes(request: Allocation, bounds: Bounds, shape: NodeShape) -> Sizes:
+    """Kept, for they ask again."""
+    shares = tuple(shares_for_count(count, bounds) for count in bounds.gpu_counts)
+    return Sizes(bounds.gpu_counts, shares, tuple(size_for(each, request, bounds, shape) for each in shares))
+
+
+@functools.lru_cache(maxsize=4096)
+def _kept_sizes_with_memory(request: Allocation, bounds: Bounds, shape: NodeShape) -> Sizes:
+    sizes, memory = sizes_of(request, bounds, shape), memory_share(request, bounds, shape)
+    shares = tuple(msgspec.structs.replace(each, mem=memory) for each in sizes.shares)
+    return Sizes(sizes.counts, shares, tuple(size_for(each, request, bounds, shape) for each in shares))
 
 
 def at_most(gpus: float, job: JobView) -> Shares:
