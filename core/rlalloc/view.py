@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from rlalloc.allocation import without_limit
 from rlalloc.bounds import NodeShape
 from rlalloc.job import Allocation
 from rlalloc.run_time import RunTimeEstimate, expected_s, mean_s
@@ -110,7 +111,7 @@ class ClusterView:
         An estimate: fragmentation and backfill are left out. If running jobs never free enough, the limit of
         the last one stands in for the unknown.
         """
-        return self.sizes_there((allocation,)).wait_s[0]
+        return self.sizes_there((without_limit(allocation),)).wait_s[0]
 
     def freed_after_s(self, allocations: Sequence[Allocation]) -> list[float]:
         """Seconds until running jobs have left enough for each of ``allocations``, if nobody else takes it."""

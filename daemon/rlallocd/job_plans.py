@@ -5,8 +5,10 @@ RLALLOC_TP and RLALLOC_PP, if the plan is for as many GPUs as the job has. It lo
 (RLALLOC_PLAN=1), whose words may name a model or parallel sizes; any other job has data parallelism alone.
 """
 
+import functools
 from typing import Final
 
+from rlalloc.allocation import without_limit
 from rlalloc.config import Config
 from rlalloc.job import Allocation, JobClass
 from rlalloc.llm.gpu_types import memory_gib
@@ -31,7 +33,15 @@ def plan_of_job(
     tag: Tag, job_class: JobClass, size: Allocation, memory_of_gpu_gib: float | None, gpu_type: str
 ) -> ParallelPlan | None:
     """The plan of a job on ``size``; None where there is none that its script and its model allow."""
-    return plan_for(facts_of_job(tag.words or (), job_class), size, memory_of_gpu_gib, gpu_type)
+    return _plan(tag.words or (), job_class, without_limit(size), memory_of_gpu_gib, gpu_type)
+
+
+@functools.lru_cache(maxsize=8192)
+def _plan(
+    words: tuple[str, ...], job_class: JobClass, size: Allocation, memory_of_gpu_gib: float | None, gpu_type: str
+) -> ParallelPlan | None:
+    """Kept: most jobs of a site have no words, or the same."""
+    return plan_for(facts_of_job(words, job_class), size, memory_of_gpu_gib, gpu_type)
 
 
 def looks_for_a_plan(tag: Tag) -> bool:

@@ -1,9 +1,10 @@
 """Between Slurm's record of a pending job and a size in absolute terms. Pure functions."""
 
+import functools
 import math
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -108,6 +109,7 @@ def check_form(job: JobRecord, skipped_at_submission: str = "") -> None:
     ``skipped_at_submission`` is the name that rlalloc.lua left in the tag, which saw more than the record shows.
     """
     asked = job.fields
+    tres = _requested_tres(asked.tres_per_node, asked.tres_per_job, asked.tres_per_task, asked.tres_per_socket)
     applies = {
         "heterogeneous": job.is_heterogeneous,
         "interactive": not job.is_batch,
@@ -120,10 +122,10 @@ def check_form(job: JobRecord, skipped_at_submission: str = "") -> None:
         "no-time-limit": job.time_limit_s == 0,
         "overcommit": asked.reported and not asked.cpus_per_tres and asked.min_cpus < job.tasks,
         "tasks-per-socket": asked.tasks_per_part > 0,
-        "other-gres": _names_other_gres(job),
-        "several-gpu-types": _names_several_types(job),
+        "other-gres": tres.has_other_gres,
+        "several-gpu-types": tres.has_several_types,
         "mig": not job.device.whole,
-        "several-gpu-options": _states_gpus_twice(job),
+        "several-gpu-options": tres.states_gpus_twice,
         "constraint": not is_simple(job.features),
         "nodes-unknown": not asked.reported and not job.nodes_certain,
     }
@@ -203,40 +205,33 @@ def _even(total: int, parts: int, what: str, of: str = "nodes") -> int:
     return total // parts
 
 
-def _names_other_gres(job: JobRecord) -> bool:
-    return any(not part.startswith("cpu") and not _is_gpu(part) for part in _requested_tres(job))
+class _Tres(NamedTuple):
+    """What the TRES requests of a job are.
+
+    ``has_other_gres``: they name GRES beside GPUs. ``has_several_types``: one names several kinds of GPUs, or several
+    differ in the type that they name. ``states_gpus_twice``: several ask for GPUs.
+    """
+
+    has_other_gres: bool
+    has_several_types: bool
+    states_gpus_twice: bool
 
 
-def _names_several_types(job: JobRecord) -> bool:
-    """Whether one option names several kinds of GPUs, or several options differ in the type that they name."""
-    requests = _gpu_requests(job)
-    types = {match[1] for parts in requests for part in parts if (match := _TYPED_GPU.search(part))}
-    return len(types) > 1 or any(len(parts) > 1 for parts in requests)
-
-
-def _states_gpus_twice(job: JobRecord) -> bool:
-    return len(_gpu_requests(job)) > 1
-
-
-def _gpu_requests(job: JobRecord) -> tuple[tuple[str, ...], ...]:
-    """What each option that asks for GPUs says of them, as ``gres:gpu:a100:2``."""
-    found = (tuple(part for part in parts if _is_gpu(part)) for parts in _tres(job))
-    return tuple(parts for parts in found if parts)
+@functools.lru_cache(maxsize=4096)
+def _requested_tres(*requests: str) -> _Tres:
+    """Read TRES requests such as ``gres:gpu:a100:2``. Kept: most jobs of a site have the same."""
+    parts = [[part for part in request.split(",") if part] for request in requests]
+    gpus = [found for each in parts if (found := [part for part in each if _is_gpu(part)])]
+    types = {match[1] for each in gpus for part in each if (match := _TYPED_GPU.search(part))}
+    return _Tres(
+        has_other_gres=any(not part.startswith("cpu") and not _is_gpu(part) for each in parts for part in each),
+        has_several_types=len(types) > 1 or any(len(each) > 1 for each in gpus),
+        states_gpus_twice=len(gpus) > 1,
+    )
 
 
 def _is_gpu(part: str) -> bool:
     return part.replace("/", ":").replace("=", ":").startswith(("gres:gpu:", "gpu:")) or part in ("gres:gpu", "gpu")
-
-
-def _requested_tres(job: JobRecord) -> tuple[str, ...]:
-    return tuple(part for parts in _tres(job) for part in parts)
-
-
-def _tres(job: JobRecord) -> tuple[tuple[str, ...], ...]:
-    """The parts of each of the four TRES requests of a job."""
-    asked = job.fields
-    requests = (asked.tres_per_node, asked.tres_per_job, asked.tres_per_task, asked.tres_per_socket)
-    return tuple(tuple(part for part in request.split(",") if part) for request in requests)
 
 
 def _alike(field: str, found: int, wanted: int) -> bool:
