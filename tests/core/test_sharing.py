@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rlalloc.heuristics import afs_l, marginal_gain
-from rlalloc.heuristics.sharing import _speed, shared_gpus
+from rlalloc.heuristics.offers import well_fed_speed as _speed
+from rlalloc.heuristics.sharing import shared_gpus
 from rlalloc.heuristics.workable_sizes import at_most
 from rlalloc.job import JobView, Shares
 from rlalloc.view import ClusterView, expected_as_requested_s
