@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from rlalloc.config import Config
-from rlalloc.errors import RlallocError, StoreError
+from rlalloc.errors import LeaseLost, RlallocError, StoreError
 from rlalloc.job import Mode
 from rlalloc.run_times.model_files import FOLDER as MODELS
 from rlalloc.store import Decision, Store
@@ -127,6 +127,8 @@ class Controller:
             failed = True
             self.counters["slurm_errors"] += 1
             _log.warning("Slurm failed, the next cycle tries again: %s", err)
+        except LeaseLost as err:
+            _log.warning("the cycle ended early: %s", err)
         except StoreError as err:
             self.counters["store_errors"] += 1
             _log.error("the store failed, jobs run as submitted: %s", err)

@@ -51,6 +51,11 @@ class CycleSchedule:
         self._woken_s = now_s
         self._due_s = min(self._due_s, now_s + self._looks.pop(0))
 
+    def stood_by(self, config: Config, now_s: float) -> None:
+        """Another rlallocd is to act: look again after a poll."""
+        self._looks = []
+        self._due_s = now_s + config.daemon.poll_s
+
     def cycled(self, report: CycleReport, config: Config, now_s: float) -> None:
         """A cycle has ended: plan the next one."""
         self._budget.spend(report.calls, now_s)

@@ -12,27 +12,22 @@ import typer
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from rlalloc.config import DEFAULT_PATH, Config, load_config
-from rlalloc.errors import ConfigError, PolicyError, RlallocError, StoreError, StoreUnfit
-from rlalloc.interrupted_promotion import mend_interrupted_promotion
+from rlalloc.errors import ConfigError, RlallocError, StoreError, StoreUnfit
 from rlalloc.logs import configure_logging
-from rlalloc.policies import PolicyStore
 from rlalloc.service import Watchdog, notify
-from rlalloc.store import Store
-from rlalloc.store.database import why_not_shared
-from rlalloc.store.journal_seal import JournalKey
 from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.controller import Controller
 from rlallocd.cycle_schedule import CycleSchedule
 from rlallocd.daemon_state import StateFile
 from rlallocd.installation_metrics import InstallationMetrics
-from rlallocd.intercept import RuntimeDirectoryError, WakeFile
+from rlallocd.intercept import RuntimeDirectoryError, withdraw_intercept
 from rlallocd.metrics_server import MetricsServer, serve_metrics
-from rlallocd.only_daemon import AnotherDaemonError, OnlyDaemon
 from rlallocd.regular_checks import RegularChecks
 from rlallocd.reload import reloaded
+from rlallocd.runtime_files import RuntimeFiles
 from rlallocd.signals import Signals
-from rlallocd.slurm import OTHER_CLUSTERS, BackOff, Slurm, SlurmUnavailable, UpdateRefused, connect
-from rlallocd.user_service import UserService
+from rlallocd.site_connection import SiteConnection
+from rlallocd.slurm import OTHER_CLUSTERS, BackOff, SlurmError, SlurmUnavailable, UpdateRefused
 
 _log = logging.getLogger("rlallocd")
 
@@ -50,11 +45,10 @@ def run(path: Path) -> None:
         configure_logging(config.log_level, "rlallocd")
         _refuse_other_clusters(os.environ)
         with (
-            closing(OnlyDaemon(config.runtime_directory)) as lock,
-            closing(WakeFile(config.runtime_directory)) as wake,
+            closing(RuntimeFiles(config)) as files,
             closing(AgentClient.of(config.agent, signals)) as agent,
         ):
-            _Daemon(path, config, signals, lock, wake, agent).run()
+            _Daemon(path, config, signals, files, agent).run()
 
 
 def _refuse_other_clusters(environment: Mapping[str, str]) -> None:
@@ -69,14 +63,11 @@ def _refuse_other_clusters(environment: Mapping[str, str]) -> None:
 class _Daemon:
     """The running program: its configuration, its parts and what systemd hears of it."""
 
-    def __init__(
-        self, path: Path, config: Config, signals: Signals, lock: OnlyDaemon, wake: WakeFile, agent: AgentClient
-    ) -> None:
+    def __init__(self, path: Path, config: Config, signals: Signals, files: RuntimeFiles, agent: AgentClient) -> None:
         self._path = path
         self._config = config
         self._signals = signals
-        self._lock = lock
-        self._wake = wake
+        self._files = files
         self._agent = agent
         self._watchdog = Watchdog()
         self._metrics = CollectorRegistry()
@@ -84,7 +75,8 @@ class _Daemon:
         self._installation = InstallationMetrics(path, config, self._watchdog)
         self._metrics.register(self._installation)
         self._metrics_server: MetricsServer | None = None
-        self._users: UserService | None = None
+        self._controller: Controller | None = None
+        self._stands_by = ""
         self._told: tuple[str, str] | None = None
         self._state = StateFile(config.runtime_directory, config.mode)
 
@@ -101,39 +93,31 @@ class _Daemon:
                 self._installation.checks.close()
             if self._metrics_server is not None:
                 self._metrics_server.close()
-            if self._users is not None:
-                self._users.close()
 
     def _run(self) -> None:
         self._watchdog.allow_steps_of(_LONGEST_MIGRATION_S)
         notify("READY=1\nSTATUS=connecting to slurmctld and the store")
         self._serve_metrics()
-        found = self._connect_patiently()
-        if found is None:
-            return
-        store, slurm, controller = found
-        self._allow_slow_steps()
-        try:
-            self._metrics.register(controller.metrics.registry)
-            self._installation.connected = True
-            self._installation.checks = RegularChecks(self._path, self._config, slurm.commands_apart())
-            self._serve_users(controller)
-            self._tell_mode(controller)
-            config = self._config
-            _log.info("mode %s, grace %d s, poll %g s", controller.config.mode, config.grace_s, config.daemon.poll_s)
-            self._loop(controller)
-            notify("STOPPING=1")
-            controller.stop()
-        finally:
-            store.close()
+        while (site := self._connect_patiently()) is not None:
+            with closing(site):
+                self._allow_slow_steps()
+                if self._installation.checks is None:
+                    self._installation.checks = RegularChecks(self._path, self._config, site.slurm.commands_apart())
+                self._loop(site)
+                if self._signals.stop:
+                    notify("STOPPING=1")
+                    if self._controller is not None and not self._stands_by:
+                        self._controller.stop()
+                    return
+                self._forget_controller()
 
-    def _connect_patiently(self) -> tuple[Store, Slurm, Controller] | None:
+    def _connect_patiently(self) -> SiteConnection | None:
         """Wait for the store and slurmctld, however long; None if told to stop meanwhile."""
         back_off = BackOff(_LONGEST_WAIT_AT_START_S)
         said = ""
         while not self._signals.stop:
             if self._signals.reload:
-                self._reload(None)
+                self._reload()
             try:
                 return self._connect()
             except StoreUnfit:
@@ -148,92 +132,107 @@ class _Daemon:
             self._signals.wait(back_off.failed())
         return None
 
-    def _connect(self) -> tuple[Store, Slurm, Controller]:
-        """Open the store and reach slurmctld. Raises StoreError or SlurmError."""
-        key = JournalKey(self._config.store.key_file)
-        store = Store(self._config.store.url, skip_unreadable=True, seal=key.seal)
+    def _connect(self) -> SiteConnection:
+        """Open the store and reach slurmctld; where there is one alone, act. Raises StoreError or SlurmError."""
+        site = SiteConnection(self._config, self._watchdog.feed)
         try:
-            if key.is_new:
-                if store.has_seals() and not why_not_shared(self._config.store.url):
-                    raise StoreError(  # noqa: TRY301 (closes the store)
-                        "the journal is sealed with the key of another machine, and there is none here: copy "
-                        f"{self._config.store.key_file} from there, for rlallocd's user alone (mode 0600); if it is "
-                        "lost, see docs/admin/security.md"
-                    )
-                store.seal_journal()
-                key.keep()
-            self._watchdog.feed()
-            self._mend_promotion(store)
-            slurm = connect(self._config.slurm)
-            return (
-                store,
-                slurm,
-                Controller(
-                    self._config,
-                    slurm,
-                    store,
-                    self._agent,
-                    progress=self._watchdog.feed,
-                    stopping=lambda: self._signals.stop,
-                ),
-            )
+            if site.control is None:
+                self._make_controller(site)
         except BaseException:
-            store.close()
+            site.close()
             raise
+        return site
 
-    def _mend_promotion(self, store: Store) -> None:
-        """Record what a killed training left unrecorded; no job depends on it."""
-        try:
-            for done in mend_interrupted_promotion(PolicyStore(self._config.policy.directory), store, wait=False):
-                _log.warning("an interrupted promotion: %s", done)
-        except (PolicyError, StoreError) as err:
-            _log.warning("cannot see whether a promotion was interrupted: %s", err)
+    def _make_controller(self, site: SiteConnection) -> Controller:
+        """Begin to act for the site. Raises StoreError or SlurmError."""
+        controller = Controller(
+            self._config,
+            site.slurm,
+            site.store,
+            self._agent,
+            progress=self._watchdog.feed,
+            stopping=lambda: self._signals.stop,
+        )
+        self._controller = controller
+        self._metrics.register(controller.metrics.registry)
+        self._installation.connected = True
+        self._note_standby("")
+        self._files.serve_users(controller, "")
+        self._tell_mode(controller)
+        config = self._config
+        _log.info("mode %s, grace %d s, poll %g s", controller.config.mode, config.grace_s, config.daemon.poll_s)
+        return controller
 
-    def _loop(self, controller: Controller) -> None:
+    def _forget_controller(self) -> None:
+        """Forget all that is known of jobs: another rlallocd has acted since."""
+        if self._controller is not None:
+            self._metrics.unregister(self._controller.metrics.registry)
+            self._controller = None
+
+    def _loop(self, site: SiteConnection) -> None:
         """Cycle whenever the schedule says so; calls of the plugin and signals are heard meanwhile."""
         schedule = CycleSchedule(self._config, time.monotonic())
-        while not self._signals.stop:
+        while not self._signals.stop and not site.has_changed:
             if self._signals.reload:
-                self._reload(controller)
+                self._reload()
                 schedule = CycleSchedule(self._config, time.monotonic())
             wait_s = schedule.wait_s(time.monotonic())
             if wait_s > 0:
-                if self._signals.wait(min(wait_s, _WATCHDOG_EVERY_S), self._wake.fileno()):
-                    self._wake.clear()
+                if self._signals.wait(min(wait_s, _WATCHDOG_EVERY_S), self._files.wake.fileno()):
+                    self._files.wake.clear()
                     schedule.woken(time.monotonic())
-            else:
+            elif (controller := self._controller_that_may_act(site)) is not None:
                 report = controller.cycle()
                 schedule.cycled(report, self._config, time.monotonic())
                 self._tell_mode(controller)
                 self._state.cycled(controller.counters, report.decided)
-                self._renew_runtime_files(controller)
+                self._files.renew(controller, "")
+            else:
+                schedule.stood_by(self._config, time.monotonic())
+                self._files.renew(self._controller, self._stands_by)
             self._watchdog.feed()
 
-    def _renew_runtime_files(self, controller: Controller) -> None:
-        """Make again what somebody has removed with the runtime directory, as soon as there is one again.
-
-        Raises AnotherDaemonError where another rlallocd has been started meanwhile: this one has to end.
-        """
+    def _controller_that_may_act(self, site: SiteConnection) -> Controller | None:
+        """The controller; None while the rlallocd beside another slurmctld is to act."""
+        if site.control is None:
+            return self._controller
         try:
-            self._lock.renew()
-            self._wake.renew()
-        except AnotherDaemonError:
-            raise
-        except RuntimeDirectoryError as err:
-            _log.error("users and the plugin do not reach rlallocd, jobs run as submitted: %s", err)
-            return
-        if self._users is not None and not self._users.is_there:
-            self._users.close()
-            self._users = None
-        if self._users is None:
-            self._serve_users(controller)
+            turn = site.control.keep()
+            if turn.others_acted:
+                self._forget_controller()
+            if not turn.why_not:
+                site.keep_key()
+                return self._act_again(self._controller or self._make_controller(site))
+            why = turn.why_not
+        except (SlurmError, StoreError) as err:
+            why = str(err)
+        self._stand_by(why)
+        return None
 
-    def _serve_users(self, controller: Controller) -> None:
-        """Answer users about their own jobs; where that cannot be, no job depends on it."""
-        try:
-            self._users = UserService(self._config, controller.off_requests, controller.switch)
-        except OSError as err:
-            _log.warning("cannot answer users in %s: %s", self._config.runtime_directory, err.strerror or err)
+    def _act_again(self, controller: Controller) -> Controller:
+        """Act with what was known before: nobody else has acted since."""
+        if self._stands_by:
+            self._note_standby("")
+            self._told = None
+        return controller
+
+    def _stand_by(self, why: str) -> None:
+        """Leave all to another rlallocd. Should slurmctld take over here first, its plugin leaves jobs alone."""
+        if why != self._stands_by:
+            _log.info("stands by: %s", why)
+            notify(f"STATUS=standby: {why}")
+            if not self._stands_by:
+                try:
+                    withdraw_intercept(self._config)
+                except RuntimeDirectoryError as err:
+                    _log.error("the plugin of this machine is not told that rlallocd stands by: %s", err)
+        self._note_standby(why)
+        self._state.stands_by(why)
+
+    def _note_standby(self, why: str) -> None:
+        self._stands_by = why
+        self._installation.connected = not why
+        self._installation.stands_by = bool(why)
 
     def _tell_mode(self, controller: Controller) -> None:
         """Tell systemd and the state file which mode is in force, where it has changed."""
@@ -243,7 +242,7 @@ class _Daemon:
             notify(f"STATUS=mode {mode}" + (f": {reason}" if reason else ""))
         self._state.modes(mode, self._config.mode, reason, switched_off=controller.switch.off)
 
-    def _reload(self, controller: Controller | None) -> None:
+    def _reload(self) -> None:
         """Take up a changed configuration; a wrong one is refused and the old one stays."""
         self._signals.reload = False
         notify("RELOADING=1")
@@ -253,21 +252,20 @@ class _Daemon:
         except (ConfigError, AgentUnavailable) as err:
             _log.error("cannot reload the configuration, the old one stays in force: %s", err)
         else:
-            self._take_up(new, controller)
+            self._take_up(new)
             self._installation.took_up(new, whole=not needs_restart)
             _log.info("configuration reloaded: mode %s", new.mode)
             for key in needs_restart:
                 _log.warning("%s has changed, which a reload does not take up: run systemctl restart rlallocd", key)
         notify("READY=1")
 
-    def _take_up(self, config: Config, controller: Controller | None) -> None:
+    def _take_up(self, config: Config) -> None:
         old, self._config = self._config, config
-        if self._users is not None:
-            self._users.config = config
+        self._files.take_up(config)
         configure_logging(config.log_level, "rlallocd")
-        if controller is not None:
+        if self._controller is not None:
             self._allow_slow_steps()
-            controller.reconfigure(config)
+            self._controller.reconfigure(config)
         if self._installation.checks is not None:
             self._installation.checks.reconfigure(config)
         if config.metrics != old.metrics:
@@ -279,8 +277,8 @@ class _Daemon:
         self._metrics_server = serve_metrics(self._config.metrics.listen, self._metrics)
 
     def _allow_slow_steps(self) -> None:
-        """A step is one command of Slurm's or one question to the agent."""
-        self._watchdog.allow_steps_of(max(self._config.slurm.command_timeout_s, self._config.agent.deadline_s))
+        """A step is one command of Slurm's, a ping of its controllers, or one question to the agent."""
+        self._watchdog.allow_steps_of(max(2 * self._config.slurm.command_timeout_s, self._config.agent.deadline_s))
 
 
 def _command(config: Annotated[Path, typer.Option(help="The configuration file.")] = DEFAULT_PATH) -> None:

@@ -30,8 +30,8 @@ class DaemonState(msgspec.Struct, frozen=True, kw_only=True):
 
     ``cycle_s`` is the end of the last cycle without a failure, ``decision_s`` that of the last with a decision; None:
     none since the start. ``problem`` is the last warning or error in the log, at ``problem_s``. ``waiting`` says what
-    it waits for before its first cycle. ``stopped`` is true once it was told to stop,
-    ``switched_off`` where mode off is in force because of ``rlalloc off --all``.
+    it waits for before its first cycle, ``standby`` why another rlallocd is to act. ``stopped`` is true once it was
+    told to stop, ``switched_off`` where mode off is in force because of ``rlalloc off --all``.
     """
 
     version: str = __version__
@@ -46,6 +46,7 @@ class DaemonState(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     problem_s: float | None = None
     waiting: str = ""
+    standby: str = ""
     stopped: bool = False
     switched_off: bool = False
 
@@ -88,6 +89,13 @@ class StateFile:
         self._change(waiting=what)
         self._write()
 
+    def stands_by(self, why: str) -> None:
+        """Note that another rlallocd is to act; the file is written every WRITE_EVERY_S."""
+        changed = why != self._state.standby
+        self._change(waiting="", standby=why)
+        if changed or time.monotonic() - self._written_s >= WRITE_EVERY_S:
+            self._write()
+
     def modes(self, mode: Mode, wanted: Mode, reason: str = "", *, switched_off: bool = False) -> None:
         """Note the mode in force, the file's, and why they differ."""
         self._change(mode=mode, wanted=wanted, mode_reason=reason, switched_off=switched_off)
@@ -100,7 +108,7 @@ class StateFile:
         self._failures = failures
         if decided:
             self._change(decision_s=now_s)
-        self._change(waiting="")
+        self._change(waiting="", standby="")
         if time.monotonic() - self._written_s >= WRITE_EVERY_S:
             self._write()
 

@@ -36,9 +36,10 @@ _CHANGES: Final = ("promotion", "forced", "rollback")
 
 
 class InstallationMetrics(Collector):
-    """``config`` is replaced when the daemon takes up another; ``connected`` is set once it can cycle.
+    """``config`` is replaced when the daemon takes up another.
 
-    ``checks`` are the daemon's own, once it has begun with them.
+    ``connected`` is set once it can cycle, ``stands_by`` while another rlallocd acts. ``checks`` are the daemon's
+    own, once it has begun with them.
     """
 
     def __init__(self, path: Path, config: Config, watchdog: Watchdog) -> None:
@@ -46,6 +47,7 @@ class InstallationMetrics(Collector):
         self._path = path
         self._watchdog = watchdog
         self.connected = False
+        self.stands_by = False
         self.config = config
         self.checks: RegularChecks | None = None
         self._taken_up = _bytes_of(path)
@@ -71,7 +73,14 @@ class InstallationMetrics(Collector):
             value=max(0.0, heartbeat_s),
         )
         yield GaugeMetricFamily(
-            "rlallocd_connected", "1 once rlallocd has reached slurmctld and the store.", value=self.connected
+            "rlallocd_connected",
+            "1 once rlallocd has reached slurmctld and the store; 0 while it stands by.",
+            value=self.connected,
+        )
+        yield GaugeMetricFamily(
+            "rlallocd_standby",
+            "1 while the rlallocd beside another slurmctld is to act, 0 otherwise.",
+            value=self.stands_by,
         )
         yield from self._configuration()
         yield from self._agent()

@@ -98,12 +98,16 @@ class Asker(msgspec.Struct, frozen=True):
 
 
 class UserService:
-    """Serves from construction until closed. ``config`` may be replaced at any time."""
+    """Serves from construction until closed. ``config`` and ``stands_by`` may be replaced at any time.
+
+    ``stands_by`` says why the rlallocd beside another slurmctld acts; only that one does what users ask for.
+    """
 
     def __init__(
         self, config: Config, off_requests: OffRequests | None = None, switch: SiteSwitchInUse | None = None
     ) -> None:
         self.config = config
+        self.stands_by = ""
         self._off_requests = off_requests
         self._switch = switch
         self._path = config.runtime_directory / SOCKET_FILE
@@ -132,6 +136,8 @@ class UserService:
         """The answer to one question."""
         if isinstance(question, AskSettings):
             return Settings(config_as_yaml(_public(self.config)))
+        if self.stands_by and isinstance(question, (AskOff, AskSwitch)):
+            return Denied(f"rlallocd on this machine stands by ({self.stands_by}): run this on the other one")
         if isinstance(question, AskOff):
             return self._leave_alone(question, asker)
         if isinstance(question, AskSwitch):

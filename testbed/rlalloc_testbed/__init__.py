@@ -3,6 +3,6 @@
 For tests and benchmarks; ``slurm_testbed`` makes the site itself.
 """
 
-from rlalloc_testbed.installation import PLUGIN, USER, Installation, install, start_site
+from rlalloc_testbed.installation import PLUGIN, USER, Installation, install, install_on_backup, start_site
 
-__all__ = ["PLUGIN", "USER", "Installation", "install", "start_site"]
+__all__ = ["PLUGIN", "USER", "Installation", "install", "install_on_backup", "start_site"]

@@ -14,6 +14,7 @@ import yaml
 
 from rlalloc.config import parse_config
 from rlalloc.store import Application, Decision, Store
+from rlallocd.daemon_state import read_daemon_state
 from slurm_testbed import DEFAULT_ROOT, Site, SiteSpec, wait_until
 from slurm_testbed.waiting import stretched
 
@@ -23,13 +24,18 @@ USER = "llm-alice"
 
 
 class Installation:
-    """rlalloc as installed on one site: its configuration, store and processes."""
+    """rlalloc as installed on one site: its configuration, store and processes.
 
-    def __init__(self, site: Site, settings: Mapping[str, Any]) -> None:
+    With ``on_backup`` it is the one beside the site's backup slurmctld, over the same store.
+    """
+
+    def __init__(self, site: Site, settings: Mapping[str, Any], *, on_backup: bool = False) -> None:
         self.site = site
-        self.runtime = site.run_directory / "rlalloc"
+        self._on_backup = on_backup
+        self._suffix = "-backup" if on_backup else ""
+        self.runtime = site.run_directory / f"rlalloc{self._suffix}"
         self.runtime.mkdir(exist_ok=True)
-        self.config_path = site.etc / "rlalloc.yaml"
+        self.config_path = site.etc / f"rlalloc{self._suffix}.yaml"
         self.store_path = site.directory / "store.sqlite"
         self.settings: dict[str, Any] = {
             "mode": "enforce",
@@ -58,17 +64,19 @@ class Installation:
         self.config_path.write_text(text)
 
     def start(self, program: str) -> None:
-        """Start rlallocd or rlalloc-agent and wait until it does its work."""
-        log = (self.site.log_directory / f"{program}.log").open("ab")
-        with log:
+        """Start rlallocd or rlalloc-agent and wait until it does its work, or stands by."""
+        command: list[str | Path] = [PROGRAMS / program, "--config", str(self.config_path)]
+        with self._log_file(program).open("ab") as log:
             self.processes[program] = subprocess.Popen(
-                [PROGRAMS / program, "--config", str(self.config_path)],
+                self.site.on_backup_host(command) if self._on_backup else command,
                 env=self.site.environment() | self.environment,
                 stdout=log,
                 stderr=log,
             )
         if program == "rlallocd":
-            wait_until(self.intercepting, what="rlallocd intercepts jobs", timeout_s=120)
+            wait_until(
+                lambda: self.intercepting() or self.stands_by(), what="rlallocd intercepts jobs", timeout_s=120
+            )
         else:
             wait_until(self._agent_answers, what="the agent answers", timeout_s=120)
 
@@ -76,6 +84,11 @@ class Installation:
         """Whether the intercept file is there and has not expired."""
         path = self.runtime / "intercept"
         return path.exists() and time.time() < int(path.read_text().split("expires ")[1].split()[0])
+
+    def stands_by(self) -> str:
+        """Why rlallocd stands by; empty where it does not, or does not run."""
+        state = read_daemon_state(self.runtime)
+        return "" if state is None or state.stopped else state.standby
 
     def send(self, program: str, number: signal.Signals) -> None:
         """Send a signal to a program."""
@@ -104,7 +117,10 @@ class Installation:
 
     def log(self, program: str) -> str:
         """All that a program has logged."""
-        return (self.site.log_directory / f"{program}.log").read_text()
+        return self._log_file(program).read_text()
+
+    def _log_file(self, program: str) -> Path:
+        return self.site.log_directory / f"{program}{self._suffix}.log"
 
     def explain(self, job_id: int) -> list[dict[str, Any]]:
         """What ``rlalloc explain --json`` prints of a job."""
@@ -163,6 +179,11 @@ class Installation:
 def install(site: Site, **settings: Any) -> Installation:
     """Install rlalloc on a site; ``settings`` replace top-level keys of its configuration."""
     return Installation(site, settings)
+
+
+def install_on_backup(site: Site, **settings: Any) -> Installation:
+    """The same on the host of the site's backup slurmctld."""
+    return Installation(site, settings, on_backup=True)
 
 
 def start_site(name: str, **changes: Any) -> Site:

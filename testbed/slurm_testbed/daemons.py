@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from .log_ends import tail
 from .mariadb_server import server_arguments
-from .ports import listening_ports
+from .ports import listening, listening_ports
 from .processes import command_line, is_alive, read_pid, send_signal, site_processes
+from .slurm_configuration import ADDRESS, BACKUP_ADDRESS, BACKUP_HOST
 from .testbed_errors import DaemonFailedError, InvalidSpecError
 from .waiting import stretched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from .layout import Layout, Ports
@@ -34,7 +35,7 @@ class Daemon:
 
     name: str
     program: str
-    arguments: list[str]
+    arguments: Sequence[str | Path]
     pid_file: Path
     log_file: Path
     is_ready: Callable[[], bool]
@@ -46,6 +47,7 @@ def site_daemons(
     ports: Ports,
     nodes: tuple[str, ...],
     slurmctld_environment: Mapping[str, str],
+    backup_environment: Mapping[str, str] | None,
     release: Release | None,
 ) -> dict[str, Daemon]:
     """Every daemon of a site by name, in the order in which they start."""
@@ -65,19 +67,40 @@ def site_daemons(
         _daemon(layout, "munged", munged, layout.munge_socket.exists, layout.run / "munge" / "munged.pid"),
         _daemon(layout, "mariadbd", mariadbd, _listens(ports.mariadbd)),
         _daemon(layout, "slurmdbd", ["slurmdbd"], _listens(ports.slurmdbd)),
-        _daemon(
-            layout,
-            "slurmctld",
-            ["slurmctld"],
-            _listens(ports.slurmctld),
-            environment=slurmctld_environment,
-        ),
+        *_controllers(layout, ports, slurmctld_environment, backup_environment),
     ]
     slurmd = ["slurmd", *(("-d", str(release.slurmstepd)) if release else ())]
     for offset, node in enumerate(nodes):
         name = f"slurmd-{node}"
         daemons.append(_daemon(layout, name, [*slurmd, "-N", node], _listens(ports.slurmd_first + offset)))
     return {daemon.name: daemon for daemon in daemons}
+
+
+def on_backup_host(command: Sequence[str | Path]) -> list[str | Path]:
+    """Return what runs a command on a machine called BACKUP_HOST, which is this one but for its name."""
+    rename = f'echo {BACKUP_HOST} >/proc/sys/kernel/hostname && exec "$@"'
+    return ["unshare", "--uts", "sh", "-c", rename, "sh", *command]
+
+
+def _controllers(
+    layout: Layout, ports: Ports, environment: Mapping[str, str], backup_environment: Mapping[str, str] | None
+) -> list[Daemon]:
+    """Return slurmctld and its backup, which stand on addresses of their own where there are both."""
+    if backup_environment is None:
+        return [_daemon(layout, "slurmctld", ["slurmctld"], _listens(ports.slurmctld), environment=environment)]
+    own_hosts = f'mount --bind {layout.backup_etc / "hosts"} /etc/hosts && exec "$0"'
+    command: list[str | Path] = ["unshare", "--mount", "sh", "-c", own_hosts, "slurmctld"]
+    backup_environment = {"SLURM_CONF": str(layout.backup_etc / "slurm.conf"), **backup_environment}
+    return [
+        _daemon(layout, "slurmctld", command, _listens(ports.slurmctld, ADDRESS), environment=environment),
+        _daemon(
+            layout,
+            "slurmctld-backup",
+            on_backup_host(command),
+            _listens(ports.slurmctld, BACKUP_ADDRESS),
+            environment=backup_environment,
+        ),
+    ]
 
 
 def find_daemon(daemons: Mapping[str, Daemon], name: str) -> Daemon:
@@ -152,7 +175,7 @@ def stop(layout: Layout, daemon: Daemon, number: signal.Signals = signal.SIGTERM
 def _daemon(
     layout: Layout,
     name: str,
-    arguments: list[str],
+    arguments: Sequence[str | Path],
     is_ready: Callable[[], bool],
     pid_file: Path | None = None,
     *,
@@ -169,7 +192,9 @@ def _daemon(
     )
 
 
-def _listens(port: int) -> Callable[[], bool]:
+def _listens(port: int, address: str | None = None) -> Callable[[], bool]:
+    if address is not None:
+        return lambda: (address, port) in listening()
     return lambda: port in listening_ports()
 
 

@@ -52,6 +52,11 @@ class Layout:
         return self.etc / "slurm.conf"
 
     @property
+    def backup_etc(self) -> Path:
+        """The same for the backup slurmctld, where there is one."""
+        return self.directory / "etc-backup"
+
+    @property
     def run(self) -> Path:
         """Pid files and sockets."""
         return self.directory / "run"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import socket
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,15 +25,28 @@ def listening_ports() -> set[int]:
     Read from /proc/net instead of connecting: Slurm's daemons log an error for each connection
     that brings no message.
     """
-    ports = set()
+    return {port for _, port in listening()}
+
+
+def listening() -> set[tuple[str, int]]:
+    """Likewise each address and port; an IPv6 address as the kernel writes it, in hexadecimal."""
+    found = set()
     for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
         if not table.exists():
             continue
         for line in table.read_text(encoding="ascii").splitlines()[1:]:
             words = line.split()
             if words[3] == LISTEN_STATE:
-                ports.add(int(words[1].rpartition(":")[2], 16))
-    return ports
+                address, _, port = words[1].rpartition(":")
+                found.add((_dotted(address), int(port, 16)))
+    return found
+
+
+def _dotted(address: str) -> str:
+    """Return an IPv4 address in its usual form; the kernel writes its bytes in the machine's order."""
+    if len(address) != 8:
+        return address
+    return socket.inet_ntoa(int(address, 16).to_bytes(4, sys.byteorder))
 
 
 def choose_ports(nodes: int, reserved: Collection[int]) -> Ports:

@@ -53,7 +53,12 @@ class Site:
         release = record.spec.get("release")
         self._release = None if release is None else releases.locate(release)
         self._daemons = daemons.site_daemons(
-            layout, record.ports, record.nodes, record.spec["slurmctld_environment"], self._release
+            layout,
+            record.ports,
+            record.nodes,
+            record.spec["slurmctld_environment"],
+            record.spec["backup_environment"],
+            self._release,
         )
 
     @classmethod
@@ -211,7 +216,7 @@ class Site:
 
     @property
     def daemon_names(self) -> tuple[str, ...]:
-        """Names of all daemons: munged, mariadbd, slurmdbd, slurmctld, slurmd-n1, …."""
+        """Names of all daemons: munged, mariadbd, slurmdbd, slurmctld (slurmctld-backup), slurmd-n1, …."""
         return tuple(self._daemons)
 
     def is_running(self, name: str) -> bool:
@@ -258,6 +263,10 @@ class Site:
             return len(states) == len(self.nodes) and {"idle", "mixed", "allocated"}.issuperset(states.values())
 
         wait_until(all_up, what=f"all nodes of site {self.name} to be up (see sinfo -R)", timeout_s=timeout_s)
+
+    def on_backup_host(self, command: Sequence[str | Path]) -> list[str | Path]:
+        """Return what runs a command on the host of the backup slurmctld, which is this machine by another name."""
+        return daemons.on_backup_host(command)
 
     # Files
 
@@ -319,6 +328,8 @@ class Site:
         for name, source in copies.items():
             shutil.copyfile(source, self.etc / name)
             (self.etc / name).chmod(0o755)
+        if spec.backup_environment is not None:
+            self._configure_backup(files["slurm.conf"])
         key = self._layout.secrets / "munge.key"
         key.touch(mode=0o400)
         key.write_bytes(secrets.token_bytes(128))
@@ -328,6 +339,16 @@ class Site:
                 # slurmd follows the link to a character device, and a link needs no right to mknod.
                 (self._layout.devices / node / f"nvidia{number}").symlink_to("/dev/null")
 
+    def _configure_backup(self, slurm_conf: str) -> None:
+        """Write the files of the backup slurmctld; those that do not differ are the primary's."""
+        etc = self._layout.backup_etc
+        etc.mkdir(mode=0o755)
+        for path in self.etc.iterdir():
+            (etc / path.name).symlink_to(path)
+        (etc / "slurm.conf").unlink()
+        (etc / "slurm.conf").write_text(slurm_configuration.backup_slurm_conf(slurm_conf), encoding="utf-8")
+        (etc / "hosts").write_text(slurm_configuration.hosts_file(), encoding="utf-8")
+
     def _bring_up(self, spec: SiteSpec) -> None:
         """Start the daemons in the order of their needs."""
         for name in ("munged", "mariadbd"):
@@ -336,7 +357,9 @@ class Site:
             daemons.await_ready(self._layout, self._daemon(name))
         self.start_daemon("slurmdbd")
         site_users.register_in_slurmdbd(spec.name, spec.account, spec.users, self.environment())
-        self.start_daemon("slurmctld")
+        for name in self._daemons:
+            if name.startswith("slurmctld"):
+                self.start_daemon(name)
         for node in self.nodes:
             daemons.launch(self._layout, self._daemon(node), self.environment())
         try:

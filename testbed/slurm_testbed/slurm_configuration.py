@@ -27,15 +27,24 @@ SCHEDULER_PARAMETERS: Mapping[str, str] = {
 }
 
 
+BACKUP_HOST = "backup"
+"""What the machine of a backup slurmctld is called: a name and an address of its own on this machine."""
+ADDRESS, BACKUP_ADDRESS = "127.0.0.1", "127.0.0.2"
+
+
 def slurm_conf(layout: Layout, spec: SiteSpec, ports: Ports, version: tuple[int, int], plugins: Path | None) -> str:
     """Return slurm.conf for a site; `version` is Slurm's, as (22, 5), `plugins` its PluginDir if not the built-in."""
     host = short_host_name()
     names = dict.fromkeys(gres.name for kind in spec.kinds.values() for gres in kind.all_gres)
+    has_backup = spec.backup_environment is not None
     values: dict[str, str | None] = {
         "ClusterName": spec.name,
         "PluginDir": str(plugins) if plugins else None,
         # The address in brackets: the machine's name may not resolve.
-        "SlurmctldHost": f"{host}(127.0.0.1)",
+        "SlurmctldHost": f"{host}({ADDRESS})",
+        # Each on its own address: both have the same port.
+        "CommunicationParameters": "NoCtldInAddrAny" if has_backup else None,
+        "DebugFlags": "NO_CONF_HASH" if has_backup else None,  # the backup's slurm.conf has files of its own
         "SlurmctldPort": str(ports.slurmctld),
         "SlurmUser": "root",
         "SlurmdUser": "root",
@@ -96,8 +105,20 @@ def slurm_conf(layout: Layout, spec: SiteSpec, ports: Ports, version: tuple[int,
         **spec.extra_slurm_conf,
     }
     lines = [f"{key}={value}" for key, value in values.items() if value is not None]
+    if has_backup:
+        lines.append(f"SlurmctldHost={BACKUP_HOST}({BACKUP_ADDRESS})")
     lines += [*_node_lines(spec, ports, host), *(_partition_line(each) for each in spec.partitions)]
     return "\n".join([*lines, *spec.extra_slurm_lines]) + "\n"
+
+
+def backup_slurm_conf(text: str) -> str:
+    """Return the backup's slurm.conf, from the primary's: files of its own, where both would have the same."""
+    return text.replace("/slurmctld.", "/slurmctld-backup.")
+
+
+def hosts_file() -> str:
+    """Return /etc/hosts as two slurmctld see it: each looks its own name up."""
+    return f"{ADDRESS} localhost {short_host_name()}\n{BACKUP_ADDRESS} {BACKUP_HOST}\n"
 
 
 def slurmdbd_conf(layout: Layout, ports: Ports, password: str, plugins: Path | None) -> str:

@@ -79,7 +79,9 @@ class SiteSpec:
     "" stands for a word without a value. `enforce` is AccountingStorageEnforce.
     `job_submit_lua` is copied beside slurm.conf and switches JobSubmitPlugins=lua on; `etc_files`
     (name → source) are copied there too, before slurmctld starts. `task_prolog` is copied likewise.
-    `slurmctld_environment` is added to slurmctld's environment, which job_submit.lua can read.
+    `slurmctld_environment` is added to slurmctld's environment, which job_submit.lua can read. With
+    `backup_environment` there is a backup slurmctld, as on a host of its own (BACKUP_HOST), with that
+    added to its environment.
     `sample_s` is the period of memory and CPU sampling of running tasks in seconds.
     `release` is the Debian release whose Slurm runs ("trixie": 24.11, "forky": 26.05); None: the Slurm in PATH.
     Left out, it is what the environment variable SLURM_TESTBED_RELEASE says.
@@ -103,6 +105,7 @@ class SiteSpec:
     etc_files: Mapping[str, Path] = field(default_factory=dict)
     task_prolog: Path | None = None
     slurmctld_environment: Mapping[str, str] = field(default_factory=dict)
+    backup_environment: Mapping[str, str] | None = None
     sample_s: int = 1
     release: str | None = field(default_factory=_usual_release)
 

@@ -26,6 +26,7 @@ SLOW: Final = {"RlallocTrainingNeverSucceeded", "RlallocTrainingOverdue"}
 HEALTHY: Final = {
     "up{}": "1",
     "rlallocd_connected{}": "1",
+    "rlallocd_standby{}": "0",
     "rlallocd_last_success_timestamp_seconds{}": "now",
     "rlallocd_failed_cycles_total{}": "0",
     "rlallocd_store_errors_total{}": "0",
@@ -64,6 +65,7 @@ HEALTHY: Final = {
 FAULTS: Final = {
     "RlallocdDown": {"up{}": "0"},
     "RlallocdNotConnected": {"rlallocd_connected{}": "0"},
+    "RlallocdAllStandBy": {"rlallocd_standby{}": "1", "rlallocd_connected{}": "0"},
     "RlallocdNoCycle": {"rlallocd_last_success_timestamp_seconds{}": "0"},
     "RlallocSlurmFailing": {"rlallocd_failed_cycles_total{}": "0+1"},
     "RlallocStoreFailing": {"rlallocd_store_errors_total{}": "0+1"},

@@ -6,6 +6,7 @@ import os
 import pwd
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from rlalloc.messages import AgentState
 from rlalloc.store import Store
 from rlalloc.store.database import without_secrets
 from rlalloc_cli.doctor.node_checks import WrongNodes, named_nodes, node_findings
+from rlallocd.checks.controller_checks import controller_findings
 from rlallocd.checks.directory_checks import directory_findings
 from rlallocd.checks.finding import Finding, worst
 from rlallocd.checks.machine_checks import (
@@ -178,6 +180,14 @@ def unit(active: str, **more: Any) -> UnitState:
         ({"stopped": True}, unit("inactive"), "FAIL", "stopped since"),
         ({"mode_reason": "no TaskProlog", "wanted": "enforce"}, unit("active"), "FAIL", "no TaskProlog"),
         ({"version": "0.1.0"}, unit("active"), "WARN", "rlallocd is 0.1.0"),
+        (
+            {"standby": "slurmctld on a is in control", "cycle_s": None},
+            unit("active"),
+            "OK",
+            "STANDBY: slurmctld on a",
+        ),
+        ({"standby": "store.key_file is another one"}, unit("active"), "WARN", "STANDBY: store.key_file is another"),
+        ({"standby": "slurmctld on a is in control", "stopped": True}, unit("inactive"), "FAIL", "stopped since"),
     ],
 )
 def test_how_the_daemon_is(changes: dict[str, object], unit_state: UnitState | None, level: str, words: str) -> None:
@@ -202,6 +212,24 @@ def test_a_daemon_that_has_just_started_is_not_to_be_started_again() -> None:
     assert "systemctl enable" not in found.remedy
     (found,) = daemon_findings(Config(), None, unit("active", up_s=5.0))
     assert (found.level, found.found) == ("WARN", "started 5 s ago, no cycle yet")
+
+
+def test_a_backup_needs_what_both_machines_have(tmp_path: Path) -> None:
+    """One slurmctld needs nothing of it."""
+    store = f"sqlite:///{tmp_path}/store.sqlite"
+    config = parse_config(f"{{store: {{url: '{store}'}}, policy: {{directory: {tmp_path}}}}}", "x")
+    assert controller_findings(config, msgspec.structs.replace(SITE, controllers=("a",))) == []
+    here = socket.gethostname()
+    two = msgspec.structs.replace(SITE, controllers=(here, "b"))
+    (found,) = controller_findings(config, two)
+    assert (found.level, found.what) == ("WARN", "controllers")
+    assert "is a file of this machine alone: the rlallocd of a backup cannot take over" in found.found
+    shared = parse_config(f"{{store: {{url: '{store}?shared=yes'}}, policy: {{directory: {tmp_path}}}}}", "x")
+    (found,) = controller_findings(shared, two)
+    assert f"{tmp_path} is no network file system: is it the same on {here}, b?" in found.found
+    (found,) = controller_findings(shared, msgspec.structs.replace(SITE, controllers=("a", "b")))
+    assert f"{here} is none of those in slurm.conf: a, b" in found.found
+    assert worst(heartbeat_findings(parse_config(f"runtime_directory: {tmp_path}", "x"), standby=True)) == "OK"
 
 
 def test_right_after_the_start_nothing_fails(tmp_path: Path) -> None:

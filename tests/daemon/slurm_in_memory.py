@@ -11,6 +11,7 @@ from rlallocd.slurm import (
     AccountingRecord,
     Commands,
     ControllerConfig,
+    ControllerPing,
     EndedJobs,
     JobRecord,
     NodeRecord,
@@ -56,6 +57,9 @@ class SlurmInMemory:
         self.begun: list[int] = []
         self.ended: list[PastJob] = []
         self.command_timeout_s = 0.0
+        self.down: set[str] = set()
+        self.may_change: Callable[[], None] = lambda: None
+        self.may_begin_batch: Callable[[], None] = lambda: None
 
     def commands_apart(self) -> Commands:
         """Commands for another thread."""
@@ -89,13 +93,16 @@ class SlurmInMemory:
         pass
 
     def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
+        self.may_begin_batch()
         self._call("squeue")
         return {job_id: self.queue[job_id] for job_id in job_ids}
 
     def update(self, _plan: UpdatePlan) -> None:
+        self.may_change()
         self._call("scontrol update")
 
     def begin(self, job_ids: Sequence[int], _begin_s: float) -> None:
+        self.may_change()
         self._call("scontrol begin")
         self.begun += job_ids
         self.queue |= {job_id: msgspec.structs.replace(self.queue[job_id], begin_s=0) for job_id in job_ids}
@@ -108,6 +115,13 @@ class SlurmInMemory:
         self._call("sacct ended")
         jobs = tuple(job for job in self.ended if since_s <= job.ended_s <= until_s)
         return EndedJobs(jobs, until_s, 0)
+
+    def ping(self) -> tuple[ControllerPing, ...]:
+        self._call("scontrol ping")
+        return tuple(ControllerPing(host, host not in self.down) for host in self.config.controllers)
+
+    def only_while(self, may_change: Callable[[], None], may_begin_batch: Callable[[], None]) -> None:
+        self.may_change, self.may_begin_batch = may_change, may_begin_batch
 
     def set_command_timeout(self, timeout_s: float) -> None:
         self.command_timeout_s = timeout_s

@@ -19,7 +19,7 @@ import yaml
 from rlalloc import service
 from rlalloc.config import AgentSection, Config, HistorySection, PolicySection, SlurmSection
 from rlalloc.service import Watchdog
-from rlallocd import daemon_app
+from rlallocd import daemon_app, site_connection
 from rlallocd.agent_client import AgentClient
 from rlallocd.intercept import RuntimeDirectoryError
 from rlallocd.only_daemon import LOCK_FILE, OnlyDaemon
@@ -214,7 +214,7 @@ class TestReload:
     @pytest.fixture
     def slurm(self, monkeypatch: pytest.MonkeyPatch) -> SlurmInMemory:
         slurm = SlurmInMemory()
-        monkeypatch.setattr(daemon_app, "connect", lambda _section: cast("Slurm", slurm))
+        monkeypatch.setattr(site_connection, "connect", lambda _section: cast("Slurm", slurm))
         return slurm
 
     @pytest.fixture

@@ -40,7 +40,11 @@ def service_findings(config: Config) -> list[Finding]:
     state, daemon = read_daemon_state(config.runtime_directory), unit_state("rlallocd.service")
     return [
         *switch_findings(config, state),
-        *heartbeat_findings(config, starting=just_started_s(state, daemon) is not None),
+        *heartbeat_findings(
+            config,
+            starting=just_started_s(state, daemon) is not None,
+            standby=state is not None and bool(state.standby) and not state.stopped,
+        ),
         *daemon_findings(config, state, daemon),
         *agent_findings(agent_answer(config), unit_state("rlalloc-agent.service")),
         *policy_findings(config),

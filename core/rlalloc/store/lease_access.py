@@ -47,6 +47,10 @@ class LeaseAccess:
             row = connection.execute(sa.select(LEASES).where(LEASES.c.name == _NAME)).mappings().first()
         return Lease() if row is None else Lease(**{field: row[field] for field in Lease.__struct_fields__})
 
+    def can_read_journal_of(self, seen: Lease) -> bool:
+        """Whether the journal that the holder sealed can be read here, with the key of this program."""
+        return seen.seal_key in ("", self._seal_key)
+
     def take(self, seen: Lease, holder: str, lasts_s: float, now_s: float) -> Lease | None:
         """Make ``holder`` the holder, if the lease is still as it was ``seen``; None where somebody was faster.
 

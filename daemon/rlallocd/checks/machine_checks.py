@@ -19,6 +19,7 @@ from rlallocd.checks.finding import Finding, failure, good, unchecked, warning
 from rlallocd.checks.units import UnitState
 from rlallocd.daemon_state import DaemonState
 from rlallocd.intercept import WAKE_FILE, expires_s, stamp_in_force
+from rlallocd.slurm.controllers import IN_CONTROL
 
 _LUA_VERSION: Final = re.compile(r'^local VERSION = "([^"]+)"', re.MULTILINE)
 _NO_CYCLE_FOR_S: Final = 60.0
@@ -45,6 +46,8 @@ def daemon_findings(config: Config, state: DaemonState | None, unit: UnitState |
         return [failure("rlallocd", "it has never run here", _START)]
     if (idle := _idle(config, state, unit, now_s)) is not None:
         return [idle]
+    if state.standby:
+        return [_standby(state.standby)]
     found = [good("rlallocd", f"version {state.version}, up for {duration(now_s - state.started_s)}")]
     if state.version != __version__:
         found.append(warning("version", f"rlallocd is {state.version}, this is {__version__}", "restart rlallocd"))
@@ -66,6 +69,13 @@ def daemon_findings(config: Config, state: DaemonState | None, unit: UnitState |
     return found
 
 
+def _standby(why: str) -> Finding:
+    """As it should be where the slurmctld of another machine is in control."""
+    if why.endswith(IN_CONTROL):
+        return good("rlallocd", f"STANDBY: {why}")
+    return warning("rlallocd", f"STANDBY: {why}", "docs/admin/two-controllers.md")
+
+
 def _idle(config: Config, state: DaemonState, unit: UnitState | None, now_s: float) -> Finding | None:
     """Why rlallocd does not cycle; None where it should."""
     if state.stopped or (unit is not None and not unit.runs):
@@ -81,7 +91,7 @@ def _idle(config: Config, state: DaemonState, unit: UnitState | None, now_s: flo
 def just_started_s(state: DaemonState | None, unit: UnitState | None) -> float | None:
     """How long ago rlallocd started, where that is so short that it need not have cycled; else None."""
     runs = unit.runs if unit is not None else state is not None and not state.stopped
-    if not runs or (state is not None and state.waiting):
+    if not runs or (state is not None and (state.waiting or state.standby)):
         return None
     before = state is None or state.stopped or state.cycle_s is None
     since_s = time.time() - state.started_s if state is not None and not state.stopped else None
@@ -89,11 +99,13 @@ def just_started_s(state: DaemonState | None, unit: UnitState | None) -> float |
     return up_s if before and up_s is not None and up_s < _STARTING_S else None
 
 
-def heartbeat_findings(config: Config, *, starting: bool = False) -> list[Finding]:
+def heartbeat_findings(config: Config, *, starting: bool = False, standby: bool = False) -> list[Finding]:
     """Whether the plugin has a valid intercept file, and reads scripts with the table of words of now.
 
-    ``starting``: rlallocd has just started, so there may be none yet.
+    ``starting``: rlallocd has just started, so there may be none yet. ``standby``: there is to be none.
     """
+    if standby:
+        return [good("heartbeat", "withdrawn: the plugin of another machine is in use")]
     until_s, now_s = expires_s(config), time.time()
     if starting and (until_s is None or until_s <= now_s):
         return [

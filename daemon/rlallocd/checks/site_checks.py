@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from rlalloc.config import Config
+from rlallocd.checks.controller_checks import controller_findings
 from rlallocd.checks.directory_checks import directory_findings
 from rlallocd.checks.finding import Finding, failure
 from rlallocd.checks.machine_checks import file_findings, plugin_findings, wake_findings
@@ -30,6 +31,7 @@ def installation_findings(path: Path, config: Config, commands: Commands, user: 
         *of_slurm,
         *(_called_findings(config, site) if site is not None else ()),
         *directory_findings(config, user, _TRAINER),
+        *(controller_findings(config, site) if site is not None else ()),
         *store_findings(config, (user, _TRAINER)),
         *disk_findings(config),
     ]

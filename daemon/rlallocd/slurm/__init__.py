@@ -4,6 +4,7 @@ from rlallocd.slurm.accounted_runs import AccountedRun, RunFilter, runs_in
 from rlallocd.slurm.accounting import JOBS_PER_CALL
 from rlallocd.slurm.batch_jobs import ENDED, BatchJobs, BatchState
 from rlallocd.slurm.connection import Slurm, connect
+from rlallocd.slurm.controllers import ControllerPing, host_of_this_machine, why_not_in_control
 from rlallocd.slurm.ended_jobs import FIRST_SPAN_S, EndedJobs, ended_jobs, in_spans, next_span_s, shorter_span_s
 from rlallocd.slurm.limit_records import AssociationRecord, Limits, Pool, QosRecord, ReservationRecord, SiteLimits
 from rlallocd.slurm.pace import BackOff, Budget
@@ -36,6 +37,7 @@ __all__ = [
     "Budget",
     "Commands",
     "ControllerConfig",
+    "ControllerPing",
     "EndedJobs",
     "JobRecord",
     "Limits",
@@ -59,10 +61,12 @@ __all__ = [
     "batch_script",
     "connect",
     "ended_jobs",
+    "host_of_this_machine",
     "in_spans",
     "next_span_s",
     "runs_in",
     "shorter_span_s",
     "span_of",
     "submitted_job",
+    "why_not_in_control",
 ]

@@ -4,6 +4,7 @@ import importlib
 import importlib.metadata
 import logging
 from collections.abc import Callable, Sequence
+from typing import ParamSpec
 
 from rlalloc.config import SlurmSection
 from rlalloc.history import ReadTally
@@ -24,11 +25,14 @@ from rlallocd.slurm.slurm_records import (
     NodeRecord,
     PartitionRecord,
     Reader,
+    UpdatePlan,
 )
 from rlallocd.slurm.squeue_reader import SqueueReader
 from rlallocd.slurm.will_run import WillRun
 
 _log = logging.getLogger(__name__)
+
+_Words = ParamSpec("_Words")
 
 
 class Slurm:
@@ -48,9 +52,11 @@ class Slurm:
         self._take_up(self._control.config())
         self.calls = commands.calls
         self.errors = commands.errors
-        self.update = self._control.update
-        self.begin = self._control.begin
-        self.set_nice = self._control.set_nice
+        self.update: Callable[[UpdatePlan], None] = self._control.update
+        self.begin: Callable[[Sequence[int], float], None] = self._control.begin
+        self.set_nice: Callable[[Sequence[int], int], None] = self._control.set_nice
+        self.ping = self._control.ping
+        self._before_batch: Callable[[], None] = lambda: None
         self.forget_limits = self._limits.forget
         self.forget_reservations = self._limits.forget_reservations
 
@@ -66,6 +72,29 @@ class Slurm:
         """Commands for another thread; they count with this one's."""
         return self._commands.apart()
 
+    def only_while(self, may_change: Callable[[], None], may_begin_batch: Callable[[], None]) -> None:
+        """Ask before jobs are changed: both raise where this program may not.
+
+        ``may_change`` is called before each command that changes jobs, ``may_begin_batch`` before each read-back.
+        """
+
+        def checked(change: Callable[_Words, None]) -> Callable[_Words, None]:
+            def change_if_it_may(*words: _Words.args, **named: _Words.kwargs) -> None:
+                may_change()
+                change(*words, **named)
+
+            return change_if_it_may
+
+        self.update = checked(self._control.update)
+        self.begin = checked(self._control.begin)
+        self.set_nice = checked(self._control.set_nice)
+        self._before_batch = may_begin_batch
+
+    @property
+    def command_timeout_s(self) -> float:
+        """How long one of Slurm's commands may take."""
+        return self._commands.timeout_s
+
     def set_command_timeout(self, timeout_s: float) -> None:
         """Give Slurm's commands another time limit from the next one on."""
         self._commands.timeout_s = timeout_s
@@ -76,6 +105,7 @@ class Slurm:
 
     def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
         """The jobs of these ids that slurmctld still knows, with every field of their requests."""
+        self._before_batch()
         return self._reader.read_back(job_ids)
 
     def nodes(self) -> tuple[NodeRecord, ...]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 
 from rlallocd.slurm.admin_level import own_admin_level
+from rlallocd.slurm.controllers import ControllerPing, controllers_in, read_pings
 from rlallocd.slurm.partition_text import read_partitions
 from rlallocd.slurm.scheduling_rules import scheduling_rules
 from rlallocd.slurm.slurm_commands import Commands
@@ -35,10 +36,18 @@ class Control:
             has_task_prolog=values.get("TaskProlog", "(null)") != "(null)",
             admin_level=own_admin_level(self._commands, slurm_user),
             slurm_user=slurm_user,
+            controllers=controllers_in(text),
             max_mem_mib_per_node=_number(values.get("MaxMemPerNode", "")),
             max_mem_mib_per_cpu=_number(values.get("MaxMemPerCPU", "")),
             scheduling=scheduling_rules(values),
         )
+
+    def ping(self) -> tuple[ControllerPing, ...]:
+        """Which slurmctld answer. Raises SlurmUnavailable.
+
+        It may take twice as long as other commands: one that hangs is waited for.
+        """
+        return read_pings(self._commands.within(2 * self._commands.timeout_s).printed("scontrol", "ping"))
 
     def partitions(self) -> dict[str, PartitionRecord]:
         """All partitions by name. Raises SlurmError."""

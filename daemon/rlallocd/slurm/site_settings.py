@@ -5,6 +5,7 @@ import re
 import msgspec
 
 from rlallocd.slurm.admin_level import admin_level_of
+from rlallocd.slurm.controllers import controllers_in
 from rlallocd.slurm.partition_text import read_partitions
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import SlurmError
@@ -16,7 +17,8 @@ class SiteSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     ``task_prolog``, ``task_epilog`` and ``slurm_user`` are empty where slurm.conf has none. ``accounting_flags`` are
     in lower case. ``booted_s`` is when slurmctld started, ``clock_s`` what its clock showed when it answered; 0 where
-    it did not say. ``admin_level`` is that of ``daemon_user``, as which rlallocd's unit runs.
+    it did not say. ``controllers`` are the hosts of slurmctld, the primary's first. ``admin_level`` is that of
+    ``daemon_user``, as which rlallocd's unit runs.
     """
 
     slurm_version: str
@@ -32,6 +34,7 @@ class SiteSettings(msgspec.Struct, frozen=True, kw_only=True):
     slurm_conf: str
     booted_s: float
     clock_s: float
+    controllers: tuple[str, ...] = ()
     partitions: frozenset[str]
     accounts: frozenset[str] | None
     daemon_user: str
@@ -75,6 +78,7 @@ def settings_of(text: str, partitions: frozenset[str], accounts: frozenset[str] 
         gathers=values.get("JobAcctGatherType", ""),
         booted_s=float(boot) if boot.isdigit() else 0.0,
         clock_s=float(clock[1]) if clock is not None else 0.0,
+        controllers=controllers_in(text),
         partitions=partitions,
         accounts=accounts,
         daemon_user="",

@@ -54,6 +54,17 @@ class Commands:
         elsewhere.environment = self.environment | {"TZ": zone}
         return elsewhere
 
+    def within(self, timeout_s: float) -> "Commands":
+        """Commands with this time limit. They count with these."""
+        patient = self.apart()
+        patient.timeout_s = timeout_s
+        return patient
+
+    def printed(self, *words: str) -> str:
+        """Return what a command printed, however it ended. Raises SlurmUnavailable."""
+        with self._counted(words):
+            return self._run(words).stdout
+
     def run(self, *words: str) -> str:
         """Return what the command printed. Raises SlurmUnavailable, or UpdateRefused with Slurm's own words."""
         return self._done(words).stdout

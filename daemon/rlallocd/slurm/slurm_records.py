@@ -265,7 +265,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What rlallocd needs to know of slurm.conf. ``limits_enforced``: associations' and QOS' limits bind.
 
     ``has_task_prolog``: it names a TaskProlog, ours or one that is to call ours. ``admin_level`` is what slurmctld
-    lets the user of this process do, ``slurm_user`` SlurmUser's name.
+    lets the user of this process do, ``slurm_user`` SlurmUser's name, ``controllers`` the hosts of slurmctld: the
+    primary's, then its backups'.
     """
 
     slurm_version: str
@@ -278,6 +279,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_mem_mib_per_node: int | None = None
     max_mem_mib_per_cpu: int | None = None
     scheduling: SchedulingRules = SchedulingRules()
+    controllers: tuple[str, ...] = ()
 
 
 class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True):
