@@ -59,6 +59,7 @@ class PostgresqlServer:
 @contextmanager
 def postgresql_server() -> Iterator[PostgresqlServer]:
     """Start one; the calling test is skipped where PostgreSQL is not installed."""
+    pytest.importorskip("psycopg")
     programs = sorted(_PROGRAMS.glob("*/bin"), key=lambda path: int(path.parent.name))
     if not programs or shutil.which("postgres", path=str(programs[-1])) is None:
         pytest.skip("PostgreSQL is not installed (apt-get install postgresql)")
