@@ -35,7 +35,8 @@ submit_jobs() {
     submit per-task --ntasks=2 --gpus-per-task=a100:1 --cpus-per-task=4 --mem-per-gpu=10G --time=45
     submit pipe\|käse --ntasks=3 --cpus-per-task=2 --mem-per-cpu=1G
     (cd /tmp && runuser -u "$user" -- salloc --quiet --no-shell --job-name=interactive --gres=gpu:1 --mem=1G --time=10)
-    until [[ $(squeue --noheader --states=RUNNING --format=%i | wc -l) == 7 ]]; do sleep 0.5; done
+    submit whole-node --exclusive --nodelist=n4 --gres=gpu:1 --mem=1G --time=60
+    until [[ $(squeue --noheader --states=RUNNING --format=%i | wc -l) == 8 ]]; do sleep 0.5; done
     held=$(submit held --hold --gpus=a100:8 --ntasks=8 --cpus-per-task=4 --mem=64G --time=60)
     submit dependent --dependency=afterok:"$held" --gpus=2 --nodes=1 --mem=4G --time=60
     submit begin --begin=now+1hour --gpus-per-task=1 --ntasks=8 --cpus-per-task=4 --mem=64G --time=60

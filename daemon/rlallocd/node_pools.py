@@ -12,9 +12,9 @@ from rlalloc.devices import Device
 from rlalloc.job import Allocation
 from rlalloc.pool import CPUS, DEVICES, FURTHER, MEM_MIB, FloatArray, IntArray, Pool, holding
 from rlallocd.node_demands import has_features, is_simple, names_in, open_to
-from rlallocd.slurm import JobRecord, NodeRecord
+from rlallocd.slurm import JobRecord, NodeNeeds, NodeRecord
 
-_Key = tuple[str, Device, str, str]
+_Key = tuple[str, Device, str, str, NodeNeeds]
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,8 @@ class NodePool:
 
     shape      the largest of them in devices of these jobs, CPUs and memory
     gpu_types  the types of GPUs that a job may get; empty where a node has none
-    has        devices, CPUs and MiB of each node, shape (nodes, 3)
+    has        devices, CPUs and MiB of each node that these jobs can use, shape (nodes, 3)
+    contiguous  whether a job's nodes have to be in a row, in slurmctld's order
     """
 
     partition: str
@@ -32,6 +33,7 @@ class NodePool:
     has: FloatArray
     shape: NodeShape
     gpu_types: tuple[str, ...]
+    contiguous: bool = False
 
     def holds(self, size: Allocation, named: IntArray, closed: IntArray) -> bool:
         """Whether enough of the nodes would hold a size if they were idle, and those at the places ``named`` do.
@@ -41,7 +43,10 @@ class NodePool:
         fitting = holding(self.has, size)
         if len(closed):
             fitting &= ~np.isin(self.pool.places, closed)
-        return int(fitting.sum()) >= size.nodes and bool(np.isin(named, self.pool.places[fitting]).all())
+        places = self.pool.places[fitting]
+        if self.contiguous and size.nodes > 1:
+            return not len(named) and _longest_row(places) >= size.nodes  # of named nodes, Slurm's word has to do
+        return len(places) >= size.nodes and bool(np.isin(named, places).all())
 
 
 class _Alike(NamedTuple):
@@ -51,6 +56,23 @@ class _Alike(NamedTuple):
     features: frozenset[str]
     devices: tuple[Device, ...]
     usable: bool
+    sockets: int
+    cores: int
+    threads: int
+    tmp_disk_mib: int
+
+    def meets(self, needs: NodeNeeds) -> bool:
+        """Whether it has the sockets, cores, threads and disk that a job asks for."""
+        return (
+            self.sockets >= needs.sockets
+            and self.cores >= needs.cores
+            and self.threads >= needs.threads
+            and self.tmp_disk_mib >= needs.tmp_disk_mib
+        )
+
+    def cpus_for(self, needs: NodeNeeds) -> float:
+        """Of its CPUs, the fraction that a job uses which uses not all threads of a core."""
+        return needs.threads / self.threads if 0 < needs.threads < self.threads else 1.0
 
 
 class NodePools:
@@ -75,12 +97,12 @@ class NodePools:
         self._mixed: dict[tuple[str, str, str], bool] = {}
 
     def for_job(self, job: JobRecord, partition: str) -> NodePool:
-        """The pool of a job in one of its partitions, by its devices, features and excluded nodes.
+        """The pool of a job in one of its partitions, by its devices, features, excluded nodes and other needs.
 
         Nodes with slices of GPUs (MIG) or GPUs of several types are left out where a job names no type. A constraint
         that is not simple, and a host list that cannot be read, leave no nodes.
         """
-        key = partition, job.device, job.features, job.excluded_nodes
+        key = partition, job.device, job.features, job.excluded_nodes, job.needs
         if key not in self._known:
             self._known[key] = self._pool(*key)
         return self._known[key]
@@ -119,13 +141,17 @@ class NodePools:
             self._places[names] = np.array([self.places.get(name, _NOWHERE) for name in names], dtype=np.int64)
         return self._places[names]
 
-    def _pool(self, partition: str, device: Device, features: str, excluded_nodes: str) -> NodePool:
+    def _pool(self, partition: str, device: Device, features: str, excluded_nodes: str, needs: NodeNeeds) -> NodePool:
         excluded = names_in(excluded_nodes)
         readable = excluded is not None and is_simple(features)
         # Where the devices of these jobs stand among a node's, -1 where it has none for them.
         of_kind = [
             _device_of(alike.devices, device)
-            if readable and alike.usable and partition in alike.partitions and has_features(alike.features, features)
+            if readable
+            and alike.usable
+            and partition in alike.partitions
+            and has_features(alike.features, features)
+            and alike.meets(needs)
             else _NOWHERE
             for alike in self._alike
         ]
@@ -137,8 +163,16 @@ class NodePools:
         columns = np.where(numbers[places] > 0, FURTHER - 1 + numbers[places], DEVICES)
         pool = Pool(places, columns if columns.any() else None)
         has = pool.of(self.has)
+        has[:, CPUS] = np.floor(has[:, CPUS] * self._part_of_cpus(needs)[places])
         largest = has[np.lexsort(has.T[::-1])[-1]].astype(int).tolist() if len(places) else (0, 0, 0)
-        return NodePool(partition, device, pool, has, NodeShape(*largest), self._gpu_types(places, numbers[places]))
+        gpu_types = self._gpu_types(places, numbers[places])
+        return NodePool(partition, device, pool, has, NodeShape(*largest), gpu_types, needs.contiguous)
+
+    def _part_of_cpus(self, needs: NodeNeeds) -> FloatArray:
+        """For each node of the site, the fraction of its CPUs that a job can use."""
+        parts: FloatArray = np.array([alike.cpus_for(needs) for alike in self._alike], dtype=np.float64)
+        of_each: FloatArray = parts[self._kind]
+        return of_each
 
     def _gpu_types(self, places: IntArray, numbers: IntArray) -> tuple[str, ...]:
         """The types of all devices, each once; none where a node's is unknown: its GPUs may be the smallest."""
@@ -157,7 +191,18 @@ def column_of(number: int) -> int:
 
 
 def _alike(node: NodeRecord) -> _Alike:
-    return _Alike(node.partitions, node.features, tuple(each.device for each in node.devices), node.usable)
+    devices = tuple(each.device for each in node.devices)
+    parts = node.sockets, node.cores, node.threads, node.tmp_disk_mib
+    return _Alike(node.partitions, node.features, devices, node.usable, *parts)
+
+
+def _longest_row(places: IntArray) -> int:
+    """The most places that follow each other without a gap."""
+    if not len(places):
+        return 0
+    gaps = np.flatnonzero(np.diff(places) != 1)
+    ends = np.concatenate(([-1], gaps, [len(places) - 1]))
+    return int(np.diff(ends).max())
 
 
 @functools.lru_cache(maxsize=4096)

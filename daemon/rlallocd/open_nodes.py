@@ -50,7 +50,8 @@ class OpenNodes:
 
 def _what_counts(node: NodeRecord) -> tuple[object, ...]:
     """All that ``why_not`` asks of a node."""
-    return node.name, node.usable, node.partitions, node.cpus, node.mem_mib, node.devices, node.features
+    parts = node.sockets, node.cores, node.threads, node.tmp_disk_mib
+    return node.name, node.usable, node.partitions, node.cpus, node.mem_mib, node.devices, node.features, parts
 
 
 def _start(reservation: ReservationRecord) -> int:

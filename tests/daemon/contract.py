@@ -14,7 +14,7 @@ import msgspec
 
 from rlalloc.tres import gpu_type_of, gpus_of_request
 from rlallocd.node_demands import names_in
-from rlallocd.slurm import AccountingRecord, JobRecord, NodeRecord, RequestFields
+from rlallocd.slurm import AccountingRecord, JobRecord, NodeNeeds, NodeRecord, RequestFields
 from rlallocd.slurm.generations import capabilities_of
 
 from .recordings import differences_of
@@ -27,6 +27,7 @@ ADMIN_COMMENT: Final = "JS1:abc another tool's; rlalloc: first 'words' | second"
 USUAL: Final[dict[str, Any]] = {
     "features": "",
     "excluded_nodes": "",
+    "needs": NodeNeeds(),
     "user": "llm-alice",
     "account": "llm",
     "partition": "gpu",
@@ -92,10 +93,18 @@ JOBS: Final[dict[str, dict[str, Any]]] = {
     "per-task": _running(tasks=2, cpus=8, mem_mib=20 * GIB, time_limit_s=2700, gpu_type="a100"),
     "pipe|käse": _running(tasks=3, cpus=6, gpus=0, mem_mib=6 * GIB),
     "interactive": _running(gpus=1, mem_mib=GIB, time_limit_s=600, is_batch=False),
+    "whole-node": _running(cpus=64, gpus=8, mem_mib=GIB, is_exclusive=True, required_nodes="n4"),
     "held": {"tasks": 8, "cpus": 32, "gpus": 8, "mem_mib": 64 * GIB, "gpu_type": "a100"},
     "dependent": {"reason": "Dependency", "mem_mib": 4 * GIB},
     "begin": {"reason": "BeginTime", "tasks": 8, "cpus": 32, "gpus": 8, "mem_mib": 64 * GIB},
-    "sockets": {"tasks": 2, "cpus": 8, "gpus": 4, "mem_mib": 8 * GIB, "gpu_type": "a100"},
+    "sockets": {
+        "needs": NodeNeeds(sockets=2),
+        "tasks": 2,
+        "cpus": 8,
+        "gpus": 4,
+        "mem_mib": 8 * GIB,
+        "gpu_type": "a100",
+    },
     "exclusive": {
         "reason": "Resources",
         "nodes": 3,
@@ -115,7 +124,7 @@ JOBS: Final[dict[str, dict[str, Any]]] = {
     "cpus-per-gpu": {"cpus": 12, "mem_mib": 16 * GIB},
     "cpus-per-gpu-mem-per-cpu": {"cpus": 12, "mem_mib": 12 * GIB},
     "tasks-per-node": {"nodes": 2, "tasks": 4, "cpus": 4, "gpus": 4, "mem_mib": 4 * GIB},
-    "hint": {},
+    "hint": {"needs": NodeNeeds(threads=1)},
     "constraint": {"features": "fast"},
     "without-a-node": {"excluded_nodes": "n4"},
     "requeue": {},
@@ -283,14 +292,17 @@ def assert_the_requests(jobs: Collection[JobRecord], version: str) -> None:
         assert gpu_type_of(*texts.values()) == JOBS[name].get("gpu_type", "")
 
 
-def assert_the_nodes(nodes: Collection[NodeRecord]) -> None:
+def assert_the_nodes(nodes: Collection[NodeRecord], version: str) -> None:
     """Hold nodes to the testbed's shape and to what the running jobs take of all of them together."""
     assert tuple(node.name for node in nodes) == NODES
     assert {(node.cpus, node.mem_mib, node.gpus, node.partitions) for node in nodes} == {(64, 512_000, 8, ("gpu",))}
     assert {node.gpu_types for node in nodes} == {frozenset({"a100"})}
     assert [set(node.features) for node in nodes] == [{"fast"}, {"fast"}, {"fast"}, set()]
     assert [node.usable for node in nodes] == [True, True, True, False]
-    running = [USUAL | changes for changes in JOBS.values() if changes.get("state") == "RUNNING"]
+    missing = differences_of(capabilities_of(version).release).get("missing", ())
+    running = [
+        USUAL | changes for name, changes in JOBS.items() if changes.get("state") == "RUNNING" and name not in missing
+    ]
     assert sum(node.cpus_used for node in nodes) == sum(job["cpus"] for job in running)
     assert sum(node.gpus_used for node in nodes) == sum(job["gpus"] for job in running)
     assert sum(node.mem_mib_used for node in nodes) == sum(job["mem_mib"] for job in running)

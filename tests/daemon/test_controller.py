@@ -287,6 +287,23 @@ def test_the_switch_lets_all_jobs_go_at_once_and_the_store_says_why(config: Conf
     agent.close()
 
 
+def test_a_job_that_slurmctld_could_never_start_is_not_let_go(
+    make: MakeController, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = pending_job(7, EIGHT)
+    four = msgspec.structs.replace(EIGHT, gpus_per_node=4)
+    decision = msgspec.structs.replace(decision_for(job), request=four)
+    store.add_decisions([decision])
+    applied = {"decision_id": decision.id, "state": "applied", "original": four, "intended": EIGHT, "record": None}
+    store.journal([msgspec.structs.replace(APPLICATION, own_nice=None, added_nice=None, **applied)])
+    slurm = SlurmInMemory([job])
+    monkeypatch.setattr(slurm, "never_runs", lambda jobs: {each.job_id: "not available" for each in jobs})
+    make(slurm).cycle()
+    (entry,) = store.open_applications()
+    assert (entry.state, slurm.begun) == ("restoring", [])
+    assert entry.detail == "slurmctld says of the new size: not available"
+
+
 def test_a_size_that_no_node_holds_is_taken_back_where_no_limits_are_enforced(
     make: MakeController, store: Store
 ) -> None:

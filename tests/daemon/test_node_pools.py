@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from rlalloc.devices import Device, NodeDevices
+from rlalloc.pool import CPUS
 from rlallocd.node_demands import is_simple
 from rlallocd.node_pools import NodePools
-from rlallocd.slurm import JobRecord
+from rlallocd.slurm import JobRecord, NodeNeeds
 from tests.daemon.slurm_in_memory import NODE, gpus
 from tests.daemon.test_request_sizes_and_tags import JOB, SIZE
 
@@ -55,6 +56,35 @@ def names(pools: NodePools, asking: JobRecord) -> str:
 )
 def test_a_job_may_use_the_nodes_that_it_asks_for(changes: Mapping[str, str], found: str) -> None:
     assert names(MIXED, job(**changes)) == found
+
+
+TWO_THREADS = msgspec.structs.replace(LARGE, sockets=2, cores=16, threads=2, tmp_disk_mib=1000)
+ONE_THREAD = msgspec.structs.replace(LARGE, name="n2", sockets=4, cores=16, threads=1)
+IN_PARTS = NodePools((TWO_THREADS, ONE_THREAD))
+
+
+@pytest.mark.parametrize(
+    ("needs", "found", "cpus"),
+    [
+        (NodeNeeds(), "n1 n2", [64, 64]),
+        (NodeNeeds(sockets=4), "n2", [64]),
+        (NodeNeeds(sockets=2, cores=16), "n1 n2", [64, 64]),
+        (NodeNeeds(cores=17), "", []),
+        (NodeNeeds(threads=2), "n1", [64]),
+        (NodeNeeds(threads=1), "n1 n2", [32, 64]),  # one CPU of each core
+        (NodeNeeds(tmp_disk_mib=1000), "n1", [64]),
+    ],
+)
+def test_its_nodes_have_the_parts_that_it_asks_for(needs: NodeNeeds, found: str, cpus: list[int]) -> None:
+    asking = job(needs=needs)
+    assert names(IN_PARTS, asking) == found
+    assert IN_PARTS.for_job(asking, asking.partition).has[:, CPUS].tolist() == cpus
+
+
+@pytest.mark.parametrize(("nodes", "excluded", "fits"), [(4, "", True), (2, "n3", True), (3, "n3", False)])
+def test_contiguous_nodes_are_in_a_row(nodes: int, excluded: str, *, fits: bool) -> None:
+    asking = job(gpu_type="v100", excluded_nodes=excluded, needs=NodeNeeds(contiguous=True))
+    assert (not list(MIXED.unfit(asking, msgspec.structs.replace(ONE, nodes=nodes)))) == fits
 
 
 def test_only_usable_nodes_with_gpus_of_the_partition_count() -> None:

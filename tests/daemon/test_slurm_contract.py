@@ -46,6 +46,9 @@ FURTHER_FORMS = tuple(
         ("--nodes=1", "--gres=gpu:1", "--exclusive=user", "--deadline=now+3hours", "--dependency=singleton"),
         ("--nodes=2", "--gpus-per-node=1", "--ntasks-per-node=2", "--ntasks-per-socket=1", "--mem-per-cpu=1G"),
         ("--nodes=1", "--gres=gpu:1", "--mem=1G", "--exclude=n[1-2]"),
+        ("--nodes=2", "--gres=gpu:1", "--mem=1G", "--contiguous", "--gres-flags=enforce-binding"),
+        ("--nodes=1", "--gres=gpu:1", "--sockets-per-node=2", "--cores-per-socket=4", "--threads-per-core=1"),
+        ("--nodes=1", "--gres=gpu:1", "--mem=1G", "--core-spec=2"),
     )
 )
 
@@ -55,7 +58,7 @@ class TestRecordedAnswers:
     def test_jobs_and_nodes(self, generation: Capabilities) -> None:
         reader = JsonReader(Recorded(folder_of(generation.release)), generation)
         assert_the_jobs(reader.jobs(), generation.release)
-        assert_the_nodes(reader.nodes())
+        assert_the_nodes(reader.nodes(), generation.release)
 
     def test_requests(self, generation: Capabilities) -> None:
         reader = JsonReader(Recorded(folder_of(generation.release)), generation)
@@ -112,7 +115,7 @@ class TestRealSites:
         version = Control(commands).config().slurm_version
         reader = JsonReader(commands, capabilities_of(version))
         assert_the_jobs(reader.jobs(), version)
-        assert_the_nodes(reader.nodes())
+        assert_the_nodes(reader.nodes(), version)
 
     def test_requests(self, commands: Commands) -> None:
         version = Control(commands).config().slurm_version
@@ -142,7 +145,7 @@ class TestRealSites:
         reader = JsonReader(recorded, generation)
         assert_the_jobs(jobs := reader.jobs(), generation.release)
         assert_the_requests(reader.read_back([job.job_id for job in jobs]).values(), generation.release)
-        assert_the_nodes(reader.nodes())
+        assert_the_nodes(reader.nodes(), generation.release)
         assert_the_accounts(accounting(recorded, [1], since_s=0), by_name(jobs))
         assert_what_scontrol_tells(Control(recorded), generation)
         for path in recorded.folder.iterdir():
@@ -171,7 +174,7 @@ class TestRealSites:
         jobs, requests, nodes = msgspec.json.decode(text, type=kinds)
         assert_the_jobs(jobs, version)
         assert_the_requests(requests, version)
-        assert_the_nodes(nodes)
+        assert_the_nodes(nodes, version)
 
     def test_columns(self, commands: Commands, full_site: Site, caplog: pytest.LogCaptureFixture) -> None:
         """Columns say what the JSON says, also of further forms, and say it again of unchanged rows.
@@ -212,7 +215,7 @@ def differing(reader: SqueueReader, json_reader: JsonReader) -> list[str]:
 
 def _untold(job: JobRecord) -> set[str]:
     """What columns leave open and is not asked for: single fields; of jobs that cannot be ours what hangs on them."""
-    return {"fields"} if job.admin_comment else {"fields", "mem_mib", "is_scrontab"}
+    return {"fields"} if job.admin_comment else {"fields", "mem_mib", "is_scrontab", "array_tasks", "needs"}
 
 
 def _differences(found: JobRecord | None, expected: JobRecord, besides: set[str]) -> list[str]:

@@ -68,6 +68,8 @@ def _obstacles(job: JobRecord, change: Change, site: SiteView, wait_s: float) ->
     yield from site.node_pools.unfit(job, change.allocation)
     if (why := site.open_nodes.why_not(job, change.allocation)) and not site.open_nodes.why_not(job, change.request):
         yield f"{why} that nobody has reserved meanwhile"
+    if job.needs.near_gpus and _more_cpus_a_gpu(change):
+        yield "it would have more CPUs a GPU, and it takes only those beside its GPUs (--gres-flags=enforce-binding)"
     for name in job.partition.split(","):
         partition = site.partitions.get(name)
         if partition is None:
@@ -82,6 +84,11 @@ def _obstacles(job: JobRecord, change: Change, site: SiteView, wait_s: float) ->
             capacity = _capacity(site.nodes) if binding.shared else {}
             claimed = _claimed_gpus(job, site, site.limits) if binding.shared and change.grows else 0
             yield from account_obstacles(change, binding, capacity, claimed)
+
+
+def _more_cpus_a_gpu(change: Change) -> bool:
+    old, new = change.request, change.allocation
+    return new.cpus_per_node * old.gpus_per_node > old.cpus_per_node * new.gpus_per_node
 
 
 def _claimed_gpus(job: JobRecord, site: SiteView, limits: SiteLimits) -> int:

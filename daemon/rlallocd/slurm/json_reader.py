@@ -16,10 +16,11 @@ from rlalloc.tres import gpu_type_of, gpus_of, gpus_of_request, parse_tres
 from rlallocd.slurm.generations import Capabilities
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer, UnknownJob
-from rlallocd.slurm.slurm_records import JobRecord, NodeRecord, RequestFields, with_splits
+from rlallocd.slurm.slurm_records import JobRecord, NodeNeeds, NodeRecord, RequestFields, with_splits
 from rlallocd.slurm.states import is_asleep, is_awaited, is_usable, job_state
 
 _Record = TypeVar("_Record")
+_NO_SPEC = 32766  # NO_VAL16 without the flag that tells threads from cores
 _GPU_REQUESTS = ("tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket")
 
 
@@ -137,6 +138,7 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         nice=_signed(_number(job.get("nice"))),
         features=job.get("features") or "",
         excluded_nodes=job.get("excluded_nodes") or "",
+        needs=_needs(job),
         held_nodes=(job.get("nodes") or "") if job.get("tres_alloc_str") else "",
         waiting_tasks=waiting_tasks(
             job.get("array_task_column") or job.get("array_task_string") or "", _number(job.get("array_max_tasks"))
@@ -157,6 +159,19 @@ def waiting_tasks(text: str, most: int = 0) -> int:
     )
     most = int(limit) if limit.isdigit() else most
     return max(1, min(count, most) if most else count)
+
+
+def _needs(job: Mapping[str, Any]) -> NodeNeeds:
+    flags = _words(job.get("flags"))
+    return NodeNeeds(
+        sockets=_number(job.get("sockets_per_node")),
+        cores=_number(job.get("cores_per_socket")),
+        threads=_number(job.get("threads_per_core")),
+        tmp_disk_mib=_number(job.get("minimum_tmp_disk_per_node")),
+        contiguous=bool(job.get("contiguous")),
+        near_gpus="GRES_ENFORCE_BIND" in flags or "GRES_BINDING_ENFORCED" in flags,  # 22.05, since 23.02
+        spares_cores=any(0 < _number(job.get(name)) < _NO_SPEC for name in ("core_spec", "thread_spec")),
+    )
 
 
 def _request_fields(job: Mapping[str, Any], tres: Mapping[str, float]) -> RequestFields:
@@ -198,12 +213,17 @@ def node_record(node: Mapping[str, Any]) -> NodeRecord:
         # Without those that the node keeps for itself (CoreSpecCount), where the version tells them.
         cpus=_number(node.get("effective_cpus")) or _number(node.get("cpus")),
         cpus_used=_number(node.get("alloc_cpus")),
-        mem_mib=_number(node.get("real_memory")),
+        # Without what the node keeps for itself (MemSpecLimit), which 22.05 does not tell.
+        mem_mib=_number(node.get("real_memory")) - _number(node.get("specialized_memory")),
         mem_mib_used=_number(node.get("alloc_memory")),
         devices=node_devices(node.get("gres") or "", node.get("gres_used") or _gres_of(node.get("tres_used") or "")),
         features=frozenset(_words(node.get("active_features"))),
         extra=node.get("extra") or "",
         booted_s=_number(node.get("boot_time")),
+        sockets=_number(node.get("sockets")),
+        cores=_number(node.get("cores")),
+        threads=_number(node.get("threads")),
+        tmp_disk_mib=_number(node.get("temporary_disk")),
     )
 
 

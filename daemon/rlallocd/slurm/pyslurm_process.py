@@ -26,7 +26,7 @@ from rlalloc.devices import node_devices
 from rlalloc.tres import gpu_type_of, gpus_of
 from rlallocd.slurm.json_reader import waiting_tasks
 from rlallocd.slurm.pyslurm_answers import PyslurmAnswer, encode
-from rlallocd.slurm.slurm_records import JobRecord, NodeRecord
+from rlallocd.slurm.slurm_records import JobRecord, NodeNeeds, NodeRecord
 from rlallocd.slurm.states import is_asleep, is_awaited, is_usable
 
 _PROTOCOL_ERRORS = (1000, 1005)  # slurm_errno.h: SLURM_UNEXPECTED_MSG_ERROR, SLURM_PROTOCOL_VERSION_ERROR
@@ -109,6 +109,15 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
         is_federated=bool(job.federation_origin),
         has_run=bool(job.allocated_nodes),
         held_nodes=job.allocated_nodes or "",
+        needs=NodeNeeds(
+            sockets=job.sockets_per_node or 0,
+            cores=job.cores_per_socket or 0,
+            threads=job.threads_per_core or 0,
+            tmp_disk_mib=job.temporary_disk_per_node or 0,
+            contiguous=bool(job.requires_contiguous_nodes),
+            near_gpus=job.gres_binding == "enforce-binding",
+            spares_cores=bool(job.cores_reserved_for_system or job.threads_reserved_for_system),
+        ),
         waiting_tasks=waiting_tasks(job.array_tasks_waiting or "", job.array_tasks_parallel or 0),
     )
     # pyslurm takes a type of digits only (gres/gpu:1080:2) for a count, which then exceeds the total.
@@ -128,12 +137,16 @@ def _node_record(node: Any) -> NodeRecord:
         owner=node.owner or "",
         cpus=node.effective_cpus or node.total_cpus,
         cpus_used=node.allocated_cpus,
-        mem_mib=node.real_memory or 0,
+        mem_mib=(node.real_memory or 0) - (node.memory_reserved_for_system or 0),
         mem_mib_used=node.allocated_memory,
         devices=node_devices(_gres(node.configured_gres), _gres(node.allocated_gres) or _gres(node.allocated_tres)),
         features=frozenset(node.active_features),
         extra=node.extra or "",
         booted_s=node.boot_time or 0,
+        sockets=node.sockets or 0,
+        cores=node.cores_per_socket or 0,
+        threads=node.threads_per_core or 0,
+        tmp_disk_mib=node.temporary_disk or 0,
     )
 
 

@@ -11,12 +11,19 @@ from typing import Final
 
 import msgspec
 
+from rlalloc.tres import memory_mib
 from rlallocd.slurm.slurm_commands import Commands
+from rlallocd.slurm.slurm_records import NO_NEEDS, NodeNeeds
 
 _NODES: Final = re.compile(r" NumNodes=\d+(?:-(\d+))? ")
 _MEMORY: Final = re.compile(r" MinMemory(CPU|Node|TRES)=")
 _EXCLUDED: Final = re.compile(r" ExcNodeList=(?:\(null\)|(\S+)) ")
 _ARRAY: Final = re.compile(r"^JobId=(\d+) ArrayJobId=(\d+) ArrayTaskId=([^ %]*)", re.MULTILINE)
+_PARTS: Final = re.compile(r" ReqB:S:C:T=[^ :]*:[^ :]*:(\*|\d+):(\*|\d+) .*? Socks/Node=(\*|\d+) ")
+_SPARED: Final = re.compile(r" (?:Core|Thread)Spec=(\*|\d+) ")
+_TMP_DISK: Final = re.compile(r" MinTmpDiskNode=(\S+) ")
+_CONTIGUOUS: Final = re.compile(r" Contiguous=(\d) ")
+_NEAR_GPUS: Final = " GresEnforceBind=Yes "
 _SCRONTAB: Final = re.compile(r" CronJob=Yes ")
 
 
@@ -34,6 +41,7 @@ class RequestDetails(msgspec.Struct, frozen=True):
     is_split: bool = False
     array_tasks: str = ""
     excluded_nodes: str = ""
+    needs: NodeNeeds = NO_NEEDS
 
 
 def request_details(commands: Commands, names: Mapping[int, str]) -> dict[int, RequestDetails]:
@@ -71,4 +79,22 @@ def _details_after(text: str, position: int) -> RequestDetails | None:
         mem_per_cpu=memory[1] == "CPU",
         is_scrontab=_SCRONTAB.search(line, 0, nodes.start() + 1) is not None,
         excluded_nodes=(excluded[1] or "") if excluded else "",
+        needs=_needs(line, nodes.end() - 1),
+    )
+
+
+def _needs(line: str, start: int) -> NodeNeeds:
+    """Of the fields after NumNodes, those that a user writes as they like come last."""
+    parts = _PARTS.search(line, start)
+    cores, threads, sockets = (int(part) if part.isdigit() else 0 for part in (parts.groups() if parts else "000"))
+    spared, tmp_disk = _SPARED.search(line, start), _TMP_DISK.search(line, start)
+    contiguous = _CONTIGUOUS.search(line, start)
+    return NodeNeeds(
+        sockets=sockets,
+        cores=cores,
+        threads=threads,
+        tmp_disk_mib=round(memory_mib(tmp_disk[1]) or 0) if tmp_disk else 0,
+        contiguous=contiguous is not None and contiguous[1] == "1",
+        near_gpus=_NEAR_GPUS in f"{line} ",
+        spares_cores=spared is not None and spared[1] not in ("*", "0"),
     )

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -51,6 +51,26 @@ class RequestFields(msgspec.Struct, frozen=True, kw_only=True):
     def reported(self) -> bool:
         """Whether the reader reported them at all."""
         return self.min_cpus > 0
+
+
+class NodeNeeds(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job asks of its nodes beside a size; 0 and false ask for nothing.
+
+    Its nodes have at least so many ``sockets``, ``cores`` a socket, ``threads`` a core, which it uses no more of, and
+    MiB of temporary disk. ``contiguous``: they are in a row. ``near_gpus``: it gets only CPUs beside its GPUs
+    (--gres-flags=enforce-binding). ``spares_cores``: it leaves some to the system (--core-spec, --thread-spec).
+    """
+
+    sockets: int = 0
+    cores: int = 0
+    threads: int = 0
+    tmp_disk_mib: int = 0
+    contiguous: bool = False
+    near_gpus: bool = False
+    spares_cores: bool = False
+
+
+NO_NEEDS: Final = NodeNeeds()
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +132,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     nice: int = 0
     features: str = ""
     excluded_nodes: str = ""
+    needs: NodeNeeds = NO_NEEDS
     held_nodes: str = ""
     waiting_tasks: int = 1
     fields: RequestFields = RequestFields()
@@ -154,6 +175,7 @@ def with_splits(jobs: Iterable[JobRecord]) -> tuple[JobRecord, ...]:
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One node. ``usable`` is false when it is down, drained, reserved for maintenance or not answering.
 
+    It has ``sockets`` of ``cores`` of ``threads`` (0: not known). ``mem_mib`` is without what it keeps for itself.
     ``awaited`` is true of one that is not usable only because slurmctld has just started and not heard of it yet.
     ``devices`` are its GPUs, slices and shards; ``features`` are those active now. ``extra`` is its field of that
     name, ``booted_s`` when it last booted, 0 where that is unknown. ``asleep`` is true where it is powered down or
@@ -172,6 +194,10 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     extra: str = ""
     booted_s: int = 0
     awaited: bool = False
+    sockets: int = 0
+    cores: int = 0
+    threads: int = 0
+    tmp_disk_mib: int = 0
     asleep: bool = False
     owner: str = ""
 

@@ -207,6 +207,7 @@ class SqueueReader:
                     is_split=job.is_split,
                     array_tasks=job.array_tasks,
                     excluded_nodes=job.excluded_nodes,
+                    needs=job.needs,
                 )
                 for job in self._json_reader.jobs()
             }
@@ -219,7 +220,10 @@ class SqueueReader:
         details = self._details.get(_request(row))
         whole_nodes = said["shared"] == self._json_reader.capabilities.exclusive_word
         record = job_record(_as_in_json(said, details) | {"shared": "none" if whole_nodes else ""})
-        if details is None or not record.array_job_id:
+        if details is None:
+            return record
+        record = msgspec.structs.replace(record, needs=details.needs)
+        if not record.array_job_id:
             return record
         return msgspec.structs.replace(record, is_split=details.is_split, array_tasks=details.array_tasks)
 
