@@ -134,7 +134,8 @@ class NodePools:
         named = required if size.nodes >= len(required) else frozenset()  # the update clears a longer list
         pools = (self.for_job(job, partition) for partition in job.partition.split(","))
         if not any(pool.holds(size, self._places_of(named), self._places_of(closed)) for pool in pools):
-            yield f"there are no {size.nodes} nodes for it with {size.describe()}"
+            found = "there is no node" if size.nodes == 1 else f"there are no {size.nodes} nodes"
+            yield f"{found} for it with {size.describe()}"
 
     def _places_of(self, names: frozenset[str]) -> IntArray:
         if names not in self._places:

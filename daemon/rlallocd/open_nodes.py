@@ -7,6 +7,7 @@ from functools import cached_property
 import msgspec
 
 from rlalloc.job import Allocation
+from rlallocd.node_demands import open_to
 from rlallocd.node_pools import NodePools
 from rlallocd.slurm import JobRecord, NodeRecord, ReservationRecord
 
@@ -29,7 +30,11 @@ class OpenNodes:
 
     def why_not(self, job: JobRecord, size: Allocation) -> str:
         """Why no set of nodes would hold a job that has no reservation, were they idle now; or an empty string."""
-        return next(self._pools.unfit(job, size, self._reserved_until(self._now_s + size.time_limit_s)), "")
+        end_s = self._now_s + size.time_limit_s
+        why = next(self._pools.unfit(job, size, self._reserved_until(end_s)), "")
+        if not why or any(self._pools.unfit(job, size)):
+            return why
+        return f"{why} outside {self._named_until(end_s, job)}"
 
     def state_for(self, size: Allocation) -> tuple[int, int]:
         """A value that differs wherever ``why_not`` may give another answer for this size than at another moment."""
@@ -41,6 +46,13 @@ class OpenNodes:
         if number not in self._reserved:
             self._reserved[number] = frozenset().union(*(each.nodes for each in self._reservations[:number]))
         return self._reserved[number]
+
+    def _named_until(self, end_s: float, job: JobRecord) -> str:
+        """The reservations that hold nodes open to a job at some time from now to ``end_s``, in words."""
+        usable = {node.name for node in open_to(job, self._nodes)}
+        coming = self._reservations[: bisect_left(self._starts, end_s)]
+        names = [each.name for each in coming if not usable.isdisjoint(each.nodes)]
+        return f"reservation{'' if len(names) == 1 else 's'} {', '.join(names)}"
 
     @cached_property
     def _state(self) -> int:

@@ -94,7 +94,7 @@ class WaitsOfOurs:
             if may_be_ours(job.reason, *sizes):
                 yield key, f"it waits for {job.reason}"
             elif job.reason in _FOR_NODES and (why := self._why_no_nodes(key, job, sizes, site)):
-                yield key, f"it waits for {job.reason}: {why}, and there are for its request"
+                yield key, f"it waits for {job.reason}: {why}; its request would fit"
 
     def _why_no_nodes(self, key: JobKey, job: JobRecord, sizes: _Sizes, site: SiteView) -> str:
         """Why no nodes hold the decided size though some hold the request; an empty string otherwise."""

@@ -31,7 +31,7 @@ from tests.agent.running_server import Server, add_version
 from tests.core.test_policies import MANIFEST
 from tests.core.test_store import APPLICATION, DECISION, OUTCOME
 from tests.core.test_store_migrations import make_newer, run_sql
-from tests.daemon.slurm_in_memory import NODE
+from tests.daemon.slurm_in_memory import NODE, gpus
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -404,16 +404,16 @@ def test_check_shows_how_a_script_is_read(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_script_is_checked_on_the_largest_node_of_its_partition() -> None:
-    small = msgspec.structs.replace(NODE, name="n1", partitions=("small", "all"), gpus=4)
-    large = msgspec.structs.replace(NODE, name="n2", partitions=("large", "all"), gpus=6)
-    nodes = (small, large, msgspec.structs.replace(NODE, name="n3", partitions=("cpu",), gpus=0))
-    for lines, gpus, source in (
+    small = msgspec.structs.replace(NODE, name="n1", partitions=("small", "all"), devices=gpus("a100", 4))
+    large = msgspec.structs.replace(NODE, name="n2", partitions=("large", "all"), devices=gpus("a100", 6))
+    nodes = (small, large, msgspec.structs.replace(NODE, name="n3", partitions=("cpu",), devices=()))
+    for lines, count, source in (
         ("--nodes=1\n -p small", 4, "the largest of partition small"),
         ("--partition=large", 6, "the largest of partition large"),
         ("--parsable --nodes=1", 6, "the largest of the site"),
         ("--partition=cpu", 8, "assumed, since partition cpu has no node with GPUs; --gpus-per-node says better"),
     ):
-        assert largest_of(nodes, lines) == (gpus, source)
+        assert largest_of(nodes, lines) == (count, source)
 
 
 LLAMA = """#!/bin/sh

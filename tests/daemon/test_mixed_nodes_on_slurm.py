@@ -50,7 +50,7 @@ def test_no_job_gets_a_size_that_no_node_for_it_has(
 ) -> None:
     job_id = mixed.submit(LLM.format(words=words), *options)
     decision = mixed.decision(job_id)
-    assert decision.reason == "" or "nodes for it" in decision.reason
+    assert decision.reason == "" or "for it with" in decision.reason
     mixed.site.wait_for_states([job_id], ENDED)
 
 
@@ -68,11 +68,13 @@ def idle(mixed: Installation) -> Iterator[Installation]:
     site = mixed.site
     site.run(["scancel", "--user", USER])
     site.kill("n1", signal.SIGCONT)
-    site.try_run(["scontrol", "delete", "ReservationName=closed"])
+    deleted = site.try_run(["scontrol", "delete", "ReservationName=closed"])
     site.run(["scontrol", "update", "PartitionName=gpu", "Nodes=n[1-5]"])
     site.try_run(["scontrol", "update", "NodeName=n1", "State=RESUME"])
     wait_until(lambda: not site.run(["squeue", "--noheader"]), what="all jobs have left", timeout_s=120)
     site.wait_for_nodes()
+    if not deleted.status:
+        mixed.read_again()  # it keeps what it has read of reservations for a minute
 
 
 def begun(mixed: Installation, job_id: int, gpus: int) -> Application:
@@ -124,7 +126,7 @@ def test_no_job_gets_a_size_that_only_a_reserved_node_has(idle: Installation) ->
     idle.site.run(["scontrol", "create", "reservation", *reserved])
     idle.read_again()
     job_id = idle.submit(LLM.format(words="gpus=4-8"), "-N1", "--gpus-per-node=4", "-c8", "--mem=8G")
-    assert idle.decision(job_id).reason == "" or "nobody has reserved" in idle.decision(job_id).reason
+    assert idle.decision(job_id).reason == "" or "outside reservation closed" in idle.decision(job_id).reason
     idle.site.wait_for_states([job_id], ENDED)
 
 
@@ -157,7 +159,7 @@ def test_requests_come_back_where_the_larger_node_is_lost(idle: Installation) ->
     first = idle.submit(STAYS.format(words="gpus=8"), *size)
     begun(idle, first, gpus=8)
     site.run(["scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=test"])
-    assert_runs_as_submitted(idle, first, "gres/gpu=4", "no 1 nodes for it")
+    assert_runs_as_submitted(idle, first, "gres/gpu=4", "there is no node for it")
     site.wait_for_states([array], {"RUNNING"}, timeout_s=120)
     given = site.run(["squeue", "--noheader", f"--jobs={array}", "--Format=tres-alloc:80"])
     assert sorted(line.count("gres/gpu=4") for line in given.splitlines()) == [0, 1, 1]

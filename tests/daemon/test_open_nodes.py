@@ -35,6 +35,23 @@ def test_a_job_must_end_before_its_nodes_are_reserved(nodes: int, limit_s: int, 
     assert (opened.why_not(JOB_OF_ANY_TYPE, size) == "") == fits
 
 
+def test_the_reservations_in_the_way_are_named() -> None:
+    coming = (
+        reservation("maintenance", 1500, 1600, "n1"),
+        reservation("course", 1600, 1700, "n2"),
+        reservation("elsewhere", 1500, 1600, "n9"),
+        reservation("later", 9000, 9100, "n1"),
+    )
+    opened = OpenNodes((FREE, RESERVED), coming, NOW_S)
+    size = msgspec.structs.replace(ONE, time_limit_s=1000)
+    why = opened.why_not(JOB_OF_ANY_TYPE, size)
+    assert why == f"there is no node for it with {size.describe()} outside reservations maintenance, course"
+    two = msgspec.structs.replace(size, nodes=2, time_limit_s=550)
+    assert opened.why_not(JOB_OF_ANY_TYPE, two).endswith("a node, limit 550 s outside reservation maintenance")
+    many = msgspec.structs.replace(size, nodes=3)
+    assert opened.why_not(JOB_OF_ANY_TYPE, many) == f"there are no 3 nodes for it with {many.describe()}"
+
+
 def test_a_node_that_has_not_reported_since_slurmctld_started_is_awaited() -> None:
     unknown = msgspec.structs.replace(FREE, usable=False, awaited=True)
     assert OpenNodes((unknown,), (), NOW_S).why_not(JOB_OF_ANY_TYPE, ONE) == ""

@@ -67,7 +67,7 @@ def _obstacles(job: JobRecord, change: Change, site: SiteView, wait_s: float) ->
         return
     yield from site.node_pools.unfit(job, change.allocation)
     if (why := site.open_nodes.why_not(job, change.allocation)) and not site.open_nodes.why_not(job, change.request):
-        yield f"{why} that nobody has reserved meanwhile"
+        yield why
     if job.needs.near_gpus and _more_cpus_a_gpu(change):
         yield "it would have more CPUs a GPU, and it takes only those beside its GPUs (--gres-flags=enforce-binding)"
     for name in job.partition.split(","):
