@@ -294,9 +294,9 @@ end
 local function asks_for_gpus(job_desc)
    for _, field in ipairs(TRES_FIELDS) do
       for item in (text_of(job_desc, field) or ""):sub(1, FIELD_BYTES):gmatch("[^,]+") do
-         -- gpu:2, gres:gpu:a100:2, gres/gpu=2; not gres:gpu_mem:4, nor none of them: gpu:0
+         -- gpu:2, gres:gpu:a100:2, gres/gpu=2, shard:2; not gres:gpu_mem:4, nor none of them: gpu:0
          local name, rest = item:gsub("^%s*gres[:/]", ""):match("^([^:=]+)(.*)$")
-         if name == "gpu" and not rest:match("[:=]0+$") then
+         if (name == "gpu" or name == "shard") and not rest:match("[:=]0+$") then
             return true
          end
       end

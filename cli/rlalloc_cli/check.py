@@ -10,6 +10,7 @@ from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for, read_d
 from rlalloc.config import Config
 from rlalloc.consent import consent_of
 from rlalloc.counted import counted
+from rlalloc.devices import Device, gpu_device
 from rlalloc.errors import ConfigError, DirectiveError
 from rlalloc.job import Allocation, Bounds, JobClass
 from rlalloc.llm.gpu_types import memory_gib
@@ -22,10 +23,11 @@ from rlalloc_cli.terminal import CONSOLE
 
 _CPUS_PER_GPU: Final = 8
 _MIB_PER_GPU: Final = 65_536
-_GPU_TYPE: Final = re.compile(r"(?:--gres[= ]gpu:|--gpus-per-node[= ]|--gpus[= ]|-G\s*)([A-Za-z][\w.-]*):")
+_GPU_TYPE: Final = re.compile(r"(?:--gres[= ]gpu:|--gpus-per-node[= ]|--gpus[= ]|-G\s*)([\w.-]*[A-Za-z][\w.-]*):")
+_SHARDS: Final = re.compile(r"--gres[= ]shard[:\s]")
 _OPTIONS: Final = {
     "nodes": (r"-N\s*|--nodes[= ]", 1),
-    "gpus_per_node": (r"--gres[= ]gpu:|--gpus-per-node[= ]|--gpus[= ]|-G\s*", 1),
+    "gpus_per_node": (r"--gres[= ](?:gpu|shard):|--gpus-per-node[= ]|--gpus[= ]|-G\s*", 1),
     "tasks_per_node": (r"--ntasks-per-node[= ]", 1),
 }
 
@@ -62,18 +64,22 @@ def report_on(
     request = _request_of(script)
     if job_class is None:
         return ScriptReport(None, read.words, read.fingerprint, request, None)
-    nodes = node_gpus(_sbatch_lines(script), gpus_per_node)
+    device = _device_of(script)
+    nodes = node_gpus(_sbatch_lines(script), gpus_per_node, device)
     directives, mistakes = read_directives(" ".join(directive_words(script) or ()))
     site = next((rule.bounds for rule in config.rules if job_class in rule.classes), SiteBounds())
+    most = None
+    if not device.whole:  # as rlallocd.candidates does
+        site, most = site.of_declared_counts, nodes.gpus
     consent = consent_of(
         read.words, config.scripts, job_class=job_class, task_per_gpu=task_per_gpu(request, directives)
     )
     shape = NodeShape(gpus=nodes.gpus, cpus=nodes.gpus * _CPUS_PER_GPU, mem_mib=nodes.gpus * _MIB_PER_GPU)
     try:
-        bounds = bounds_for(request, directives, site, shape, None, consent)
+        bounds = bounds_for(request, directives, site, shape, most, consent)
     except DirectiveError as err:  # what its lines say cannot all be had at once
         directives, mistakes = Directives(), (*mistakes, str(err))
-        bounds = bounds_for(request, directives, site, shape, None, consent)
+        bounds = bounds_for(request, directives, site, shape, most, consent)
     gib = _gpu_memory_gib(script, config, gpu_type)
     if read.words:
         facts = facts_of_job(read.words, directives.job_class or job_class)
@@ -130,8 +136,24 @@ def _request_of(script: bytes) -> Allocation:
     lines = _sbatch_lines(script)
     found = {}
     for name, (option, default) in _OPTIONS.items():
-        match = re.search(rf"(?:{option})(?:[A-Za-z][\w.-]*:)?([0-9]{{1,6}})", lines)
+        match = re.search(rf"(?:{option})(?:[\w.-]*[A-Za-z][\w.-]*:)?([0-9]{{1,6}})(?![\w.])", lines)
         found[name] = max(1, int(match[1])) if match is not None else default
     cpus = max(1, found["gpus_per_node"] * _CPUS_PER_GPU // found["tasks_per_node"])
     memory = found["gpus_per_node"] * _MIB_PER_GPU
-    return Allocation(**found, cpus_per_task=cpus, mem_mib_per_node=memory, time_limit_s=3600)
+    return Allocation(
+        nodes=found["nodes"],
+        gpus_per_node=found["gpus_per_node"],
+        tasks_per_node=found["tasks_per_node"],
+        cpus_per_task=cpus,
+        mem_mib_per_node=memory,
+        time_limit_s=3600,
+    )
+
+
+def _device_of(script: bytes) -> Device:
+    """What the script asks for: whole GPUs, slices or shards."""
+    lines = _sbatch_lines(script)
+    if _SHARDS.search(lines):
+        return Device("shard")
+    found = _GPU_TYPE.search(lines)
+    return gpu_device(found[1] if found is not None else "")

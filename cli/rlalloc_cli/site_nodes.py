@@ -3,7 +3,7 @@
 import re
 from typing import Final, NamedTuple
 
-from rlalloc.counted import counted
+from rlalloc.devices import ANY_GPU, Device, NodeDevices
 from rlallocd.slurm import Commands, NodeRecord, Slurm, SlurmError
 
 _ASSUMED_GPUS: Final = 8
@@ -16,28 +16,40 @@ class NodeGpus(NamedTuple):
 
     gpus: int
     source: str
+    device: Device = ANY_GPU
 
     def describe(self) -> str:
         """For people."""
-        return f"{counted(self.gpus, 'GPU')} a node: {self.source}"
+        return f"{self.device.describe(self.gpus)} a node: {self.source}"
 
 
-def node_gpus(sbatch_lines: str, given: int | None) -> NodeGpus:
-    """The GPUs of a node for a script with these #SBATCH lines; ``given`` is what its user says."""
+def node_gpus(sbatch_lines: str, given: int | None, device: Device = ANY_GPU) -> NodeGpus:
+    """The GPUs of a node for a script with these #SBATCH lines; ``given`` is what its user says.
+
+    ``device`` is what the script asks for: GPUs, slices or shards.
+    """
     if given is not None:
         return NodeGpus(given, "as --gpus-per-node says")
     try:
         nodes = Slurm(Commands(_WITHIN_S), "cli").nodes()
     except SlurmError:
         return NodeGpus(_ASSUMED_GPUS, "assumed, since Slurm does not answer here; --gpus-per-node says better")
-    return largest_of(nodes, sbatch_lines)
+    return largest_of(nodes, sbatch_lines, device)
 
 
-def largest_of(nodes: tuple[NodeRecord, ...], sbatch_lines: str) -> NodeGpus:
+def largest_of(nodes: tuple[NodeRecord, ...], sbatch_lines: str, device: Device = ANY_GPU) -> NodeGpus:
     """The largest node of the partition that the script names, or of the site."""
     named = _PARTITION.search(sbatch_lines)
     where = f"partition {named[1]}" if named is not None else "the site"
-    gpus = max((node.gpus for node in nodes if named is None or named[1] in node.partitions), default=0)
+    mine = (node for node in nodes if named is None or named[1] in node.partitions)
+    gpus = max((_at_most(each, device) for node in mine for each in node.devices), default=0)
     if not gpus:
-        return NodeGpus(_ASSUMED_GPUS, f"assumed, since {where} has no node with GPUs; --gpus-per-node says better")
-    return NodeGpus(gpus, f"the largest of {where}")
+        return NodeGpus(_ASSUMED_GPUS, f"assumed, since {where} has no such node; --gpus-per-node says better")
+    return NodeGpus(gpus, f"the largest of {where}", device)
+
+
+def _at_most(devices: NodeDevices, asked: Device) -> int:
+    """How many a job may have of a node's devices that asks for ``asked``: of shards those of one GPU."""
+    if devices.device.kind != asked.kind or asked.type not in ("", devices.device.type):
+        return 0
+    return devices.per_gpu if asked.kind == "shard" else devices.count

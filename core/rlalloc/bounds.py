@@ -70,9 +70,14 @@ class SiteBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpus_factor: tuple[float, float] | None = None
     moldable: MoldableBounds = MoldableBounds()
 
+    @property
+    def of_declared_counts(self) -> "SiteBounds":
+        """The same for jobs whose count of devices only their users may let change."""
+        return msgspec.structs.replace(self, gpus_factor=None, moldable=MoldableBounds())
+
 
 class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one node of the partition can give to one job; the largest kind where there are several."""
+    """What one of the nodes that a job may use can give to it; the largest kind where there are several."""
 
     gpus: int
     cpus: int

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 _MIB_PER_UNIT = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _MEMORY = re.compile(r"([0-9.]+)([KMGTP]?)[cn]?")
 # A type may begin with a digit (1080, 3g.20gb); a lone number is a count.
-_GPU_REQUEST = re.compile(r"gres[:/]gpu(?::(?!\d+$)([^:=]+))?(?:[:=](\d+))?")
+_REQUEST = re.compile(r"gres[:/](gpu|shard)(?::(?!\d+$)([^:=]+))?(?:[:=](\d+))?")
 
 
 def parse_tres(text: str) -> dict[str, float]:
@@ -33,19 +33,29 @@ def gpus_of(tres: Mapping[str, float]) -> int:
     return int(sum(count for name, count in tres.items() if name.startswith("gres/gpu:")))
 
 
-def gpus_of_request(request: str) -> int:
-    """GPUs of any type in a request such as ``gres:gpu:a100:4``; without a count it is one."""
-    return sum(int(match[2] or 1) for part in request.split(",") if (match := _GPU_REQUEST.fullmatch(part)))
+def gpus_of_request(request: str, name: str = "gpu") -> int:
+    """GPUs (or shards) of any type in a request such as ``gres:gpu:a100:4``; without a count it is one."""
+    return sum(
+        int(match[3] or 1)
+        for part in request.split(",")
+        if (match := _REQUEST.fullmatch(part)) is not None and match[1] == name
+    )
 
 
 def gpu_type_of(*requests: str) -> str:
     """The type in ``gres:gpu:a100:4`` (22.05) or ``gres/gpu:a100:4`` (later), or an empty string."""
     for request in requests:
         for part in request.split(","):
-            match = _GPU_REQUEST.fullmatch(part)
-            if match is not None and match[1]:
-                return match[1]
+            match = _REQUEST.fullmatch(part)
+            if match is not None and match[2]:
+                return match[2]
     return ""
+
+
+def asks_for_shards(*requests: str) -> bool:
+    """Whether requests name shards of GPUs, and no GPUs."""
+    names = {match[1] for request in requests for part in request.split(",") if (match := _REQUEST.fullmatch(part))}
+    return names == {"shard"}
 
 
 def memory_mib(text: str) -> float | None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from rlalloc.allocation import without_limit
 from rlalloc.bounds import NodeShape
+from rlalloc.devices import ANY_GPU, Device
 from rlalloc.job import Allocation
 from rlalloc.run_time import RunTimeEstimate, expected_s, mean_s
 from rlalloc.speed import PRIOR, SpeedCurve, run_time_s
@@ -50,6 +51,7 @@ class ClusterView:
     queued    (pending, 2)  GPUs wanted here and expected run time [s] of each job that waits ahead
     behind    jobs of lower priority that wait for these nodes, too
     gpu_types  the types of the nodes' GPUs, as Slurm names them; empty where one has none
+    device     what counts as a GPU here
     urgency_counts  whether the site lets a policy's urgency order its queue (``rlalloc.urgency``)
     """
 
@@ -62,6 +64,7 @@ class ClusterView:
     behind: int = 0
     urgency_counts: bool = False
     gpu_types: tuple[str, ...] = ()
+    device: Device = ANY_GPU
 
     @property
     def crowd(self) -> int:

@@ -134,10 +134,14 @@ def job_view(
     Raises Skipped, with the reason, if the job is to run as submitted.
     """
     job = candidate.job
+    site, most = rule.bounds, int(cluster.totals[0])
+    if not cluster.device.whole:
+        # Slices and shards are of one node, and only their user knows what another number of them means.
+        site, most = site.of_declared_counts, cluster.shape.gpus
     try:
         directives = parse_directives(candidate.tag.directives)
         consent = _consent(candidate.tag, request, directives, config)
-        bounds = bounds_for(request, directives, rule.bounds, cluster.shape, int(cluster.totals[0]), consent)
+        bounds = bounds_for(request, directives, site, cluster.shape, most, consent)
         bounds = with_past_needs(bounds, request, directives, consent, views.usage(job, request))
     except DirectiveError as err:
         raise Skipped(str(err), "directive") from err

@@ -153,7 +153,7 @@ class ClusterViews:
     def _user_running_gpus(self) -> Counter[str]:
         counts: Counter[str] = Counter()
         for job in self._jobs:
-            if job.running:
+            if job.running and not job.is_shard:
                 counts[job.user] += job.gpus
         return counts
 
@@ -173,6 +173,7 @@ class ClusterViews:
             queued=np.empty((0, 2)),
             urgency_counts=self._rules.nice_band > 0,
             gpu_types=its.gpu_types,
+            device=its.device,
         )
 
     def _wait_s(self, access: Access, job: JobRecord) -> float:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rlalloc.bounds import NodeShape
-from rlalloc.devices import Device
+from rlalloc.devices import ANY_GPU, Device
 from rlalloc.job import Allocation
 from rlalloc.pool import CPUS, DEVICES, FURTHER, MEM_MIB, FloatArray, IntArray, Pool, holding
 from rlallocd.node_demands import has_features, is_simple, names_in, open_to
@@ -41,6 +41,8 @@ class NodePool:
         Those at the places ``closed`` do not count.
         """
         fitting = holding(self.has, size)
+        if self.device.kind == "shard" and size.gpus_per_node > self.shape.gpus:
+            return False
         if len(closed):
             fitting &= ~np.isin(self.pool.places, closed)
         places = self.pool.places[fitting]
@@ -55,6 +57,7 @@ class _Alike(NamedTuple):
     partitions: tuple[str, ...]
     features: frozenset[str]
     devices: tuple[Device, ...]
+    per_gpu: tuple[int, ...]
     usable: bool
     sockets: int
     cores: int
@@ -83,6 +86,7 @@ class NodePools:
         self.places = {node.name: place for place, node in enumerate(self.nodes)}
         self._alike: dict[_Alike, int] = {}
         self._kind = np.array([self._alike.setdefault(_alike(node), len(self._alike)) for node in self.nodes], int)
+        self._kinds = tuple(self._alike)
         further = max((len(node.devices) for node in self.nodes), default=1)
         self.has = np.zeros((len(self.nodes), max(FURTHER, FURTHER - 1 + further)))
         self.free = self.has.copy()
@@ -116,7 +120,7 @@ class NodePools:
     def mixes_devices(self, job: JobRecord) -> bool:
         """Whether Slurm may give the job slices (MIG) or GPUs of several types, for it names none."""
         key = job.partition, job.features, job.excluded_nodes
-        if job.gpu_type:
+        if job.device != ANY_GPU:
             return False
         if key not in self._mixed:
             self._mixed[key] = any(node.gpus and not node.has_alike_gpus for node in open_to(job, self.nodes))
@@ -165,22 +169,20 @@ class NodePools:
         pool = Pool(places, columns if columns.any() else None)
         has = pool.of(self.has)
         has[:, CPUS] = np.floor(has[:, CPUS] * self._part_of_cpus(needs)[places])
-        largest = has[np.lexsort(has.T[::-1])[-1]].astype(int).tolist() if len(places) else (0, 0, 0)
-        gpu_types = self._gpu_types(places, numbers[places])
-        return NodePool(partition, device, pool, has, NodeShape(*largest), gpu_types, needs.contiguous)
+        gpus, cpus, mem_mib = has[np.lexsort(has.T[::-1])[-1]].astype(int).tolist() if len(places) else (0, 0, 0)
+        pairs = set(zip(self._kind[places].tolist(), numbers[places].tolist(), strict=True))
+        if device.kind == "shard":  # Slurm gives a job shards of one GPU of a node
+            gpus = max((self._kinds[kind].per_gpu[number] for kind, number in pairs), default=0)
+        types = {self._kinds[kind].devices[number].type for kind, number in pairs}
+        # Where a type is unknown, its GPUs may be the smallest.
+        gpu_types = () if "" in types else tuple(sorted(types))
+        return NodePool(partition, device, pool, has, NodeShape(gpus, cpus, mem_mib), gpu_types, needs.contiguous)
 
     def _part_of_cpus(self, needs: NodeNeeds) -> FloatArray:
         """For each node of the site, the fraction of its CPUs that a job can use."""
         parts: FloatArray = np.array([alike.cpus_for(needs) for alike in self._alike], dtype=np.float64)
         of_each: FloatArray = parts[self._kind]
         return of_each
-
-    def _gpu_types(self, places: IntArray, numbers: IntArray) -> tuple[str, ...]:
-        """The types of all devices, each once; none where a node's is unknown: its GPUs may be the smallest."""
-        kinds = list(self._alike)
-        pairs = set(zip(self._kind[places].tolist(), numbers.tolist(), strict=True))
-        types = {kinds[kind].devices[number].type for kind, number in pairs}
-        return () if "" in types else tuple(sorted(types))
 
 
 _NOWHERE: Final = -1
@@ -193,8 +195,9 @@ def column_of(number: int) -> int:
 
 def _alike(node: NodeRecord) -> _Alike:
     devices = tuple(each.device for each in node.devices)
+    per_gpu = tuple(each.per_gpu for each in node.devices)
     parts = node.sockets, node.cores, node.threads, node.tmp_disk_mib
-    return _Alike(node.partitions, node.features, devices, node.usable, *parts)
+    return _Alike(node.partitions, node.features, devices, per_gpu, node.usable, *parts)
 
 
 def _longest_row(places: IntArray) -> int:

@@ -15,7 +15,7 @@ from rlallocd.node_demands import is_simple
 from rlallocd.slurm import JobRecord
 
 _MOST_NODES_TRIED: Final = 1024
-_TYPED_GPU: Final = re.compile(r"gpu[:/]([^:=]*[^:=0-9][^:=]*)")
+_TYPED_GPU: Final = re.compile(r"(?:gpu|shard)[:/]([^:=]*[^:=0-9][^:=]*)")
 
 
 class Skipped(RlallocError):
@@ -92,7 +92,7 @@ FORMS_SKIPPED: Final[Mapping[str, str]] = {
     "other-gres": "a job that asks for other GRES beside its GPUs",
     "core-spec": "a job that leaves cores of its nodes to the system (--core-spec, --thread-spec)",
     "several-gpu-types": "a job that asks for several types of GPUs",
-    "mig": "a job that asks for slices of GPUs (MIG)",
+    "typed-shards": "a job that asks for shards of a type of GPU (--gres=shard:a100:2)",
     "mixed-devices": "a job that names no type of GPU, where Slurm may give it slices (MIG) or GPUs of several types",
     "several-gpu-options": "a job that states its GPUs in more than one way, such as --gpus with --gpus-per-node",
     "nodes-unknown": "a job whose number of nodes is left to Slurm, which only guesses it so far",
@@ -110,7 +110,8 @@ def check_form(job: JobRecord, skipped_at_submission: str = "") -> None:
     ``skipped_at_submission`` is the name that rlalloc.lua left in the tag, which saw more than the record shows.
     """
     asked = job.fields
-    tres = _requested_tres(asked.tres_per_node, asked.tres_per_job, asked.tres_per_task, asked.tres_per_socket)
+    requests = asked.tres_per_node, asked.tres_per_job, asked.tres_per_task, asked.tres_per_socket
+    tres = _requested_tres("shard" if job.is_shard else "gpu", *requests)
     applies = {
         "heterogeneous": job.is_heterogeneous,
         "interactive": not job.is_batch,
@@ -126,7 +127,7 @@ def check_form(job: JobRecord, skipped_at_submission: str = "") -> None:
         "other-gres": tres.has_other_gres,
         "core-spec": job.needs.spares_cores,
         "several-gpu-types": tres.has_several_types,
-        "mig": not job.device.whole,
+        "typed-shards": job.is_shard and bool(job.gpu_type),
         "several-gpu-options": tres.states_gpus_twice,
         "constraint": not is_simple(job.features),
         "nodes-unknown": not asked.reported and not job.nodes_certain,
@@ -220,20 +221,24 @@ class _Tres(NamedTuple):
 
 
 @functools.lru_cache(maxsize=4096)
-def _requested_tres(*requests: str) -> _Tres:
-    """Read TRES requests such as ``gres:gpu:a100:2``. Kept: most jobs of a site have the same."""
+def _requested_tres(name: str, *requests: str) -> _Tres:
+    """Read TRES requests such as ``gres:gpu:a100:2``; ``name`` is what the job counts as GPUs: those, or shards.
+
+    Kept: most jobs of a site have the same.
+    """
     parts = [[part for part in request.split(",") if part] for request in requests]
-    gpus = [found for each in parts if (found := [part for part in each if _is_gpu(part)])]
+    gpus = [found for each in parts if (found := [part for part in each if _is(name, part)])]
     types = {match[1] for each in gpus for part in each if (match := _TYPED_GPU.search(part))}
     return _Tres(
-        has_other_gres=any(not part.startswith("cpu") and not _is_gpu(part) for each in parts for part in each),
+        has_other_gres=any(not part.startswith("cpu") and not _is(name, part) for each in parts for part in each),
         has_several_types=len(types) > 1 or any(len(each) > 1 for each in gpus),
         states_gpus_twice=len(gpus) > 1,
     )
 
 
-def _is_gpu(part: str) -> bool:
-    return part.replace("/", ":").replace("=", ":").startswith(("gres:gpu:", "gpu:")) or part in ("gres:gpu", "gpu")
+def _is(name: str, part: str) -> bool:
+    """Whether a part of a request is for GRES of this name."""
+    return part.replace("/", ":").replace("=", ":").removeprefix("gres:").partition(":")[0] == name
 
 
 def _alike(field: str, found: int, wanted: int) -> bool:

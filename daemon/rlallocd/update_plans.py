@@ -20,7 +20,8 @@ def plan_update(job: JobRecord, size: Allocation, admin_comment: str) -> UpdateP
 
     The AdminComment is left as it is where the new one would be longer than slurmdbd keeps.
     """
-    gpu = f"gres:gpu:{job.gpu_type + ':' if job.gpu_type else ''}{size.gpus_per_node}"
+    name = "shard" if job.is_shard else "gpu"
+    gpu = f"gres:{name}:{job.gpu_type + ':' if job.gpu_type else ''}{size.gpus_per_node}"
     return _plan(
         job,
         {

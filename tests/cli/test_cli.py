@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from rlalloc.config import load_config
+from rlalloc.devices import Device, NodeDevices
 from rlalloc.heuristics import BASELINE_NAME, BASELINE_OF_0_1, SERVED_HEURISTICS
 from rlalloc.job import Shares
 from rlalloc.observation import FEATURES, SCHEMA_ID
@@ -411,9 +412,21 @@ def test_a_script_is_checked_on_the_largest_node_of_its_partition() -> None:
         ("--nodes=1\n -p small", 4, "the largest of partition small"),
         ("--partition=large", 6, "the largest of partition large"),
         ("--parsable --nodes=1", 6, "the largest of the site"),
-        ("--partition=cpu", 8, "assumed, since partition cpu has no node with GPUs; --gpus-per-node says better"),
+        ("--partition=cpu", 8, "assumed, since partition cpu has no such node; --gpus-per-node says better"),
     ):
-        assert largest_of(nodes, lines) == (count, source)
+        found = largest_of(nodes, lines)
+        assert (found.gpus, found.source) == (count, source)
+
+
+def test_slices_and_shards_are_checked_as_such() -> None:
+    sliced = (*gpus("a100", 4), *gpus("1g.10gb", 28), NodeDevices(Device("shard", "a100"), 16, per_gpu=4))
+    nodes = (msgspec.structs.replace(NODE, devices=sliced),)
+    for device, text in (
+        (Device("gpu"), "4 GPUs a node: the largest of the site"),
+        (Device("mig", "1g.10gb"), "28 slices 1g.10gb a node: the largest of the site"),
+        (Device("shard"), "4 shards a node: the largest of the site"),
+    ):
+        assert largest_of(nodes, "", device).describe() == text
 
 
 LLAMA = """#!/bin/sh

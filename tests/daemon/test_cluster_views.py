@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from rlalloc.devices import Device, node_devices
 from rlalloc.run_time import EXPECTED_FRACTION_OF_LIMIT
 from rlalloc.urgency import UrgencyRules
 from rlallocd.cluster_views import MOST_VIEWS, ClusterViews
@@ -119,6 +120,31 @@ def test_a_job_that_slurm_may_give_slices_of_gpus_is_skipped(gpu_type: str, feat
     with pytest.raises(Skipped) as skipped:
         views.for_job(asking)
     assert skipped.value.name == name
+
+
+def test_a_job_of_slices_sees_slices() -> None:
+    mixed = msgspec.structs.replace(NODE, name="n2", devices=alike_gpus("a100", 2) + alike_gpus("1g.10gb", 7))
+    sliced = msgspec.structs.replace(NODE, name="n3", devices=alike_gpus("1g.10gb", 28))
+    view = views_of([NODE, mixed, sliced], []).for_job(msgspec.structs.replace(NEW, gpu_type="1g.10gb"))
+    assert (view.device, view.totals[0], view.shape.gpus) == (Device("mig", "1g.10gb"), 35, 28)
+
+
+def test_a_job_of_shards_sees_shards_and_gets_those_of_one_gpu() -> None:
+    """Four GPUs with four shards each: of two some shards are in use, one is in use as a whole."""
+    devices = node_devices("gpu:a100:4,shard:a100:16", "gpu:a100:1(IDX:2),shard:a100:6(4/4,2/4,0/4,0/4)")
+    shared = msgspec.structs.replace(NODE, devices=devices)
+    running = [
+        job(1, "RUNNING", gpus=1, held_nodes="n1"),
+        job(2, "RUNNING", gpus=4, held_nodes="n1", is_shard=True, time_limit_s=7200),
+    ]
+    views = views_of([shared], running)
+    shards = views.for_job(msgspec.structs.replace(NEW, gpus=2, is_shard=True))
+    assert (shards.device.kind, shards.free[0, 0], shards.totals[0], shards.shape.gpus) == ("shard", 6, 16, 4)
+    assert shards.releases[:, 1].tolist() == [4, 4]
+    whole = views.for_job(NEW)
+    assert (whole.free[0, 0], whole.totals[0], whole.shape.gpus) == (1, 4, 4)
+    assert whole.releases[:, 1].tolist() == [1, 1]
+    assert views.user_running_gpus("alice") == 1
 
 
 # Competition

@@ -268,6 +268,9 @@ def test_wakes_the_daemon_for_its_jobs(submitted: Callable[..., Submitted], runt
         {"tres_per_node": None, "tres_per_job": "gres/gpu:4"},
         {"tres_per_node": None, "tres_per_task": "cpu=4,gres/gpu:a100=1"},
         {"tres_per_node": "gres:nvme:1", "tres_per_socket": "gres:gpu:2"},
+        {"tres_per_node": "gres/shard:2"},
+        {"tres_per_node": "gres:shard:a100:2"},
+        {"tres_per_node": "gres:gpu:1g.10gb:2"},
         {"tres_per_node": None, "ntasks_per_tres": 1.0},
     ],
 )
@@ -280,7 +283,7 @@ def test_gpu_requests_of_all_forms_count(submitted: Callable[..., Submitted], fi
     [
         {"tres_per_node": None},
         {"tres_per_node": "gres:gpu:0"},
-        {"tres_per_node": "gres:gpu_mem:4,gres:mps:50"},
+        {"tres_per_node": "gres:gpu_mem:4,gres:mps:50,gres:shard:0"},
         {"script": None},
         {"script": ""},
         {"script": "#!/bin/sh\npython train.py\n"},

@@ -46,14 +46,22 @@ two dies as a GPU.
 """
 
 
+_PROFILE: Final = re.compile(r"\dg[.-](\d+)gb")
+_OF_A_PROFILE: Final = 0.95
+"""nvidia-smi shows 4,864 MiB of a 1g.5gb, 9,728 of a 1g.10gb and 19,968 of a 3g.20gb."""
+
+
 def memory_gib(gpu_type: str, site: Mapping[str, float] | None = None) -> float | None:
     """Return the GPU memory of a GRES type such as ``a100``, ``nvidia_h100_80gb_hbm3`` or ``A100-SXM4-40GB``, in GiB.
 
-    ``site`` overrides and adds to the table, by the exact name. None where the type is unknown or a slice (MIG).
+    ``site`` overrides and adds to the table, by the exact name. Of a slice (MIG) it is what the profile's name says
+    (``1g.10gb``), less what the driver takes. None where the type is unknown.
     """
     if site and gpu_type in site:
         return site[gpu_type]
     name = _with_hyphens(gpu_type)
+    if (profile := _PROFILE.search(name)) is not None:
+        return _OF_A_PROFILE * float(profile[1])
     if name in GPU_MEMORY_GIB:
         return GPU_MEMORY_GIB[name]
     known = known_type(gpu_type)
@@ -66,8 +74,8 @@ def memory_gib(gpu_type: str, site: Mapping[str, float] | None = None) -> float 
 def known_type(gpu_type: str) -> str | None:
     """Return the longest name of the table in a GRES type; None where there is none, or it is a slice (MIG)."""
     name = _with_hyphens(gpu_type)
-    if re.search(r"\dg\.\d+gb", name):
-        return None  # a MIG slice: 3g.20gb
+    if _PROFILE.search(name):
+        return None
     if name in GPU_MEMORY_GIB:
         return name
     joined = name.replace("-", "")

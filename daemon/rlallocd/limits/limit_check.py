@@ -98,6 +98,7 @@ def _claimed_gpus(job: JobRecord, site: SiteView, limits: SiteLimits) -> int:
         site.granted[each.job_id].gpus if each.job_id in site.granted else each.gpus
         for each in others
         if each.job_id != job.job_id
+        and each.is_shard == job.is_shard
         and (
             (each.pending and each.reason not in _NOT_NOW)
             or (each.running and each.started_s >= math.floor(limits.read_s))

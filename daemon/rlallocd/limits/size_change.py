@@ -8,6 +8,8 @@ from rlallocd.slurm import JobRecord
 
 BILLING: Final = "billing"
 _GPU: Final = "gres/gpu"
+_SHARD: Final = "gres/shard"
+_ALL: Final = ("cpu", "mem", "node", _GPU, _SHARD)
 
 
 class Change:
@@ -16,7 +18,7 @@ class Change:
     def __init__(self, job: JobRecord, request: Allocation, allocation: Allocation) -> None:
         self.request = request
         self.allocation = allocation
-        self._gpu_type = job.gpu_type
+        self._device = job.device
         self._fields = job.fields
 
     @cached_property
@@ -42,16 +44,16 @@ class Change:
     @property
     def grows(self) -> bool:
         """Whether anything grows that a billing weight could be on."""
-        return any(self.new(tres) > self.old(tres) for tres in ("cpu", "mem", "node", _GPU))
+        return any(self.new(tres) > self.old(tres) for tres in _ALL)
 
     @property
     def shrinks(self) -> bool:
         """Whether anything shrinks that a billing weight could be on."""
-        return any(self.new(tres) < self.old(tres) for tres in ("cpu", "mem", "node", _GPU))
+        return any(self.new(tres) < self.old(tres) for tres in _ALL)
 
     def counts(self, tres: str) -> bool:
         """Whether a size says how much of this TRES the job has; of others it keeps what it asked for."""
-        return tres in ("cpu", "mem", "node", _GPU) or tres.startswith(f"{_GPU}:")
+        return tres in _ALL or tres.startswith((f"{_GPU}:", f"{_SHARD}:"))
 
     def changes(self, tres: str) -> bool:
         """Whether the job gets another count of it."""
@@ -70,8 +72,9 @@ class Change:
         return self._count(self.allocation, tres)
 
     def _count(self, size: Allocation, tres: str) -> int:
-        if tres.startswith(f"{_GPU}:"):
+        name, _, gpu_type = tres.partition(":")
+        if name in (_GPU, _SHARD):
+            of_kind = (name == _SHARD) == (self._device.kind == "shard")
             # A job that names no type may get GPUs of any.
-            return size.gpus if self._gpu_type in ("", tres.removeprefix(f"{_GPU}:")) else 0
-        counted = {"cpu": size.cpus, "mem": size.mem_mib, "node": size.nodes, _GPU: size.gpus}
-        return counted.get(tres, 0)
+            return size.gpus if of_kind and (not gpu_type or self._device.type in ("", gpu_type)) else 0
+        return {"cpu": size.cpus, "mem": size.mem_mib, "node": size.nodes}.get(tres, 0)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from rlalloc.devices import node_devices
-from rlalloc.tres import gpu_type_of, gpus_of, gpus_of_request, parse_tres
+from rlalloc.tres import asks_for_shards, gpu_type_of, gpus_of, gpus_of_request, parse_tres
 from rlallocd.slurm.generations import Capabilities
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer, UnknownJob
@@ -90,6 +90,11 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
     nodes = min(_number(job.get("node_count")) or 1, _number(job.get("max_nodes")) or sys.maxsize)
     # 22.05 counts one node in the TRES of --ntasks=4 --ntasks-per-node=2 --gpus-per-node=2.
     gpus = max(gpus_of(tres), nodes * gpus_of_request(job.get("tres_per_node") or ""))
+    is_shard = asks_for_shards(*(job.get(field) or "" for field in _GPU_REQUESTS))
+    fields = _request_fields(job, tres, "shard" if is_shard else "gpu")
+    if is_shard:  # which AccountingStorageTRES seldom names
+        of_tasks = (_number(job.get("tasks")) or 1) * fields.gpus_per_task
+        gpus = nodes * fields.gpus_per_node or fields.gpus_per_job or of_tasks
     # The TRES of a pending --cpus-per-gpu job have one CPU a task, and the memory of those where it is per CPU.
     counted_cpus = int(tres.get("cpu", 0)) or _number(job.get("cpus"))
     cpus = max(counted_cpus, gpus * gpus_of_request(job.get("cpus_per_tres") or ""))
@@ -119,6 +124,7 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         gpus=gpus,
         mem_mib=mem_mib,
         gpu_type=gpu_type_of(*(job.get(field) or "" for field in _GPU_REQUESTS)),
+        is_shard=is_shard,
         is_batch=bool(job.get("batch_flag")),
         is_array=bool(_number(job.get("array_job_id"))),
         is_heterogeneous=bool(_number(job.get("het_job_id"))),
@@ -143,7 +149,7 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         waiting_tasks=waiting_tasks(
             job.get("array_task_column") or job.get("array_task_string") or "", _number(job.get("array_max_tasks"))
         ),
-        fields=_request_fields(job, tres),
+        fields=fields,
     )
 
 
@@ -174,7 +180,7 @@ def _needs(job: Mapping[str, Any]) -> NodeNeeds:
     )
 
 
-def _request_fields(job: Mapping[str, Any], tres: Mapping[str, float]) -> RequestFields:
+def _request_fields(job: Mapping[str, Any], tres: Mapping[str, float], devices: str) -> RequestFields:
     requests = {name: job.get(name) or "" for name in (*_GPU_REQUESTS, "cpus_per_tres")}
     tasks, tasks_per_node = _number(job.get("tasks")), _number(job.get("tasks_per_node"))
     # The TRES count the least number of nodes (node_count is a guess), but not what follows from tasks a node.
@@ -190,10 +196,10 @@ def _request_fields(job: Mapping[str, Any], tres: Mapping[str, float]) -> Reques
         mem_mib_per_node=_number(job.get("memory_per_node")),
         mem_mib_per_cpu=_number(job.get("memory_per_cpu")),
         mem_mib_per_gpu=gpus_of_request(job.get("memory_per_tres") or ""),
-        gpus_per_node=gpus_of_request(requests["tres_per_node"]),
-        gpus_per_job=gpus_of_request(requests["tres_per_job"]),
-        gpus_per_task=gpus_of_request(requests["tres_per_task"]),
-        gpus_per_socket=gpus_of_request(requests["tres_per_socket"]),
+        gpus_per_node=gpus_of_request(requests["tres_per_node"], devices),
+        gpus_per_job=gpus_of_request(requests["tres_per_job"], devices),
+        gpus_per_task=gpus_of_request(requests["tres_per_task"], devices),
+        gpus_per_socket=gpus_of_request(requests["tres_per_socket"], devices),
         cpus_per_gpu=gpus_of_request(requests["cpus_per_tres"]),
         mem_per_tres=job.get("memory_per_tres") or "",
         **requests,

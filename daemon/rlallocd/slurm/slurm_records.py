@@ -19,7 +19,8 @@ class RequestFields(msgspec.Struct, frozen=True, kw_only=True):
 
     An update that is refused half-way changes some of these fields and leaves the totals (tres_req_str) as they were:
     only the fields say what the job would start with.
-    Counts of GPUs are of any type; the texts (``tres_per_node`` …) are Slurm's own, in the words of its version.
+    Counts of GPUs are of any type, and of shards in a job of shards; the texts (``tres_per_node`` …) are Slurm's own,
+    in the words of its version.
     ``min_nodes`` is the least that the job accepts; ``max_nodes`` is 0 where the user set no maximum. ``min_cpus`` is
     scontrol's NumCPUs. A job with no memory per node, CPU or GPU asks for all of its nodes' (--mem=0).
     ``tasks_per_part`` is above 0 where tasks are bound to sockets, cores or boards (--ntasks-per-socket …).
@@ -87,8 +88,9 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     that wait together in this record, as Slurm writes them (``2-9,12``); empty where that is not known.
     ``nice`` is what its priority is lowered by, its user's own and what was added.
     ``features`` is its constraint and ``excluded_nodes`` a host list, as their user wrote them. ``held_nodes`` is
-    the host list of the nodes that a running job has. ``waiting_tasks`` is how many tasks of an array a pending
-    record stands for, at most as many as may run at once.
+    the host list of the nodes that a running job has. Where ``is_shard``, the job asks for shards of GPUs, and all
+    counts of GPUs are of shards. ``waiting_tasks`` is how many tasks of an array a pending record stands for, at most
+    as many as may run at once.
     ``restarts`` counts how often it was requeued; ``is_federated`` is true where other clusters may run it, too.
     """
 
@@ -135,6 +137,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     needs: NodeNeeds = NO_NEEDS
     held_nodes: str = ""
     waiting_tasks: int = 1
+    is_shard: bool = False
     fields: RequestFields = RequestFields()
 
     @property
@@ -145,7 +148,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def device(self) -> Device:
         """What it asks for: whole GPUs, slices or shards."""
-        return gpu_device(self.gpu_type)
+        return Device("shard", self.gpu_type) if self.is_shard else gpu_device(self.gpu_type)
 
     @property
     def held(self) -> bool:
