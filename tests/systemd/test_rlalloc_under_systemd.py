@@ -29,7 +29,8 @@ WRITES_A_VERSION = """
 import time
 from rlalloc.store import PolicyRow, Store
 store = Store("sqlite:////var/lib/rlalloc/store.sqlite")
-store.add_policy(PolicyRow(version="v000009", parent=None, created_s=1.0, promoted=False, verdict={}))
+version = f"v{len(store.policies()) + 9:06}"
+store.add_policy(PolicyRow(version=version, parent=None, created_s=1.0, promoted=False, verdict={}))
 time.sleep(600)
 """
 
@@ -69,6 +70,16 @@ def _explain(container: Container, job: int, *, limit_s: float = 60) -> dict[str
             journal = container.journal("rlallocd", "rlalloc-agent", "slurmctld")
             pytest.fail(f"job {job} has no decision: {done.stdout}{done.stderr}\n{journal}")
         time.sleep(0.5)
+
+
+def run_as_trainer(container: Container, unit: str, code: str) -> None:
+    """Run Python code in a transient unit: same user, group and umask as the training's own.
+
+    One of that name that an earlier attempt left is ended first, and systemd forgets a unit that has failed.
+    """
+    container.run("systemctl", "stop", unit, check=False)
+    as_trainer = ("-p", "User=rlalloc", "-p", "Group=rlalloc", "-p", "UMask=0007")
+    container.run("systemd-run", "--collect", f"--unit={unit}", *as_trainer, "/opt/rlalloc/bin/python", "-c", code)
 
 
 def test_systemd_analyze_finds_nothing_in_the_units(rlalloc_container: Container) -> None:
@@ -175,15 +186,13 @@ def test_daemon_and_trainer_both_write_the_store(rlalloc_container: Container) -
     assert container.run("stat", "-c", "%a %G", "/var/lib/rlalloc/store.sqlite").stdout == "660 rlalloc\n"
     container.start("rlalloc-train.service")
     assert container.run("systemctl", "show", "-P", "Result", "rlalloc-train.service").stdout == "success\n"
-    as_trainer = ("-p", "User=rlalloc", "-p", "Group=rlalloc", "-p", "UMask=0007")
-    training = ("systemd-run", "--unit=training", *as_trainer, "/opt/rlalloc/bin/python", "-c", WRITES_A_VERSION)
-    container.run(*training)
-    debian_slurm.wait_for(container, "rlalloc", "status", expect="1 policies")
+    run_as_trainer(container, "writes-a-version", WRITES_A_VERSION)
+    debian_slurm.wait_for(container, "rlalloc", "status", expect="trained policies")
     container.run("systemctl", "restart", "rlallocd")
     debian_slurm.wait_for(container, "sh", "-c", INTERCEPTS)
     assert _explain(container, debian_slurm.submit(container, MOLDABLE))
-    assert container.run("systemctl", "is-active", "training", check=False).stdout == "active\n"
-    container.run("systemctl", "stop", "training")
+    assert container.run("systemctl", "is-active", "writes-a-version", check=False).stdout == "active\n"
+    container.run("systemctl", "stop", "writes-a-version")
 
 
 def test_a_promotion_that_was_killed_is_recorded_at_the_next_start(rlalloc_container: Container) -> None:
