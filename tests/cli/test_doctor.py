@@ -360,6 +360,12 @@ def test_a_runtime_directory_with_other_rights(tmp_path: Path, mode: int, users:
     assert (finding.level, wrong in finding.found) == ("FAIL" if wrong else "OK", True)
 
 
+def test_directories_of_a_user_that_is_not_there_are_not_checked(tmp_path: Path) -> None:
+    config = parse_config(f"runtime_directory: {tmp_path}\npolicy: {{directory: {tmp_path}}}", "x")
+    found = directory_findings(config, "root", "no-such-user")
+    assert [(each.level, each.checked) for each in found] == [("WARN", False)] * 2
+
+
 def test_a_file_system_of_each_directory_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = f"runtime_directory: {tmp_path}\npolicy: {{directory: /dev/shm}}\nstore: {{key_file: /proc/k}}"
     seen: list[Path] = []

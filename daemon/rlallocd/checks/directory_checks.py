@@ -9,7 +9,7 @@ from typing import Final
 
 from rlalloc.config import Config
 from rlallocd.checks.file_access import ids_of, may_write
-from rlallocd.checks.finding import Finding, failure, good
+from rlallocd.checks.finding import Finding, failure, good, unchecked
 
 _GROUP: Final = "rlalloc"
 """Of rlalloc's units."""
@@ -23,18 +23,23 @@ def directory_findings(config: Config, daemon: str, trainer: str) -> list[Findin
         ("runtime directory", config.runtime_directory, (daemon, trainer), True),
         ("policy directory", config.policy.directory, (trainer,), False),
     ):
-        wrong = _wrong_with(path, users, sticky=sticky)
+        try:
+            wrong = _wrong_with(path, users, sticky=sticky)
+        except KeyError as err:
+            found.append(unchecked(what, f"not checked: no such user here: {err}", "scripts/install-site.sh"))
+            continue
         found.append(failure(what, f"{path}: {wrong}", _TMPFILES) if wrong else good(what, f"{path} is right"))
     return found
 
 
 def _wrong_with(path: Path, users: tuple[str, ...], *, sticky: bool) -> str:
-    """What is wrong with a directory that these users are to write in; an empty string for nothing."""
+    """What is wrong with a directory that these users are to write in; an empty string for nothing.
+
+    Raises KeyError where one of the users does not exist.
+    """
     try:
         found = path.stat()
         closed = [user for user in users if not may_write(path, *_ids_of(user))]
-    except KeyError as err:
-        return f"there is no such user: {err}"
     except OSError as err:
         return err.strerror or str(err)
     said = f"{_name(found.st_uid)}:{_group(found.st_gid)} {stat.S_IMODE(found.st_mode):o}"
