@@ -21,6 +21,11 @@ MOST_FILE_CHARACTERS: Final = 65_536
 """A longer file is not read: half a configuration would be another one."""
 _MOST_KEYS: Final = 4_000
 _DEEPEST: Final = 12
+_MOST_NESTED: Final = 100
+"""A parser of YAML calls itself for each level, and its time grows with the square of them."""
+_LEVELS_OF_LINE: Final = re.compile(r"^[ \t]*(?:[-?:][ \t]+)*", re.MULTILINE)
+_YAML_LOADER: Final = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+"""It makes texts only; that of libyaml, which takes a tenth of the time, where PyYAML has it."""
 _MOST_NESTED_SCRIPTS: Final = 3
 _CONFIG: Final = re.compile(r"\.(json|ya?ml)$", re.IGNORECASE)
 _SCRIPT_OPTIONS: Final = frozenset({"bash", "sh", "source", ".", "zsh"})
@@ -156,10 +161,25 @@ def parse_configuration(text: str) -> Any:
         return json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
     except (ValueError, RecursionError):
         pass
+    if _is_deep(text):
+        return None
     try:
-        return yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - it makes texts only
+        return yaml.load(text, Loader=_YAML_LOADER)  # noqa: S506 - it makes texts only
     except (yaml.YAMLError, ValueError, RecursionError):
         return None
+
+
+def _is_deep(text: str) -> bool:
+    """Whether YAML could be nested deeper than any configuration is: by its brackets, or by the start of a line.
+
+    Brackets in quotes and comments count as well: what is refused for those alone is no configuration either.
+    """
+    depth = 0
+    for bracket in re.findall(r"[\[\]{}]", text):
+        depth = depth + 1 if bracket in "[{" else max(depth - 1, 0)
+        if depth > _MOST_NESTED:
+            return True
+    return any(len(each) > 2 * _MOST_NESTED for each in _LEVELS_OF_LINE.findall(text))
 
 
 def _leaves(config: Any) -> Iterator[tuple[tuple[str, ...], str]]:
