@@ -1,7 +1,7 @@
 # make demo · make test · make test-fast · make lint · make down: nothing has to be typed before or after any of them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast test-research test-alerts test-packages bench gain validate research week docs lint format down deb rpm wheels lock
+.PHONY: help install demo test coverage test-fast test-research test-alerts test-packages bench gain validate research week docs lint format down deb rpm wheels lock
 
 # .venv may be a link (scripts/install-debian.sh says when); jobs of other users need where it really is.
 PYTHON = $$(readlink -f .venv)/bin/python
@@ -11,7 +11,8 @@ SHELL_SCRIPTS = $(wildcard .ci/run scripts/*.sh packages/package_steps $(wildcar
 
 help:
 	@echo 'make demo          a Slurm site on this machine, and rlalloc at work on it'
-	@echo 'make test          all tests, and how much of each package they run'
+	@echo 'make test          all tests'
+	@echo 'make coverage      all tests, and how much of each package they run'
 	@echo 'make test-fast     those without Slurm and systemd that take no long training'
 	@echo 'make test-packages the tests of the packages with all their libraries, PyTorch too'
 	@echo 'make test-research those of the tables and ablations in research/, which make test leaves out'
@@ -37,8 +38,14 @@ install:
 demo: install
 	@exec $(AS_ROOT) $(PYTHON) -m rlalloc_demo
 
+# Four workers, whatever the machine: tests on sites wait for Slurm most of the time. tests/worker_groups.py orders them.
+ALL_TESTS = $(PYTHON) -m pytest -q -n 4 --dist loadgroup --no-loadscope-reorder --durations=30
+
 test: install
-	@exec $(AS_ROOT) $(PYTHON) -m pytest --cov --cov-report= -q -n 2 --dist loadgroup --durations=15 $(PYTEST_ARGS)
+	@exec $(AS_ROOT) $(ALL_TESTS) $(PYTEST_ARGS)
+
+coverage: install
+	@exec $(AS_ROOT) $(ALL_TESTS) --cov --cov-report= $(PYTEST_ARGS)
 
 test-fast: install
 	@exec $(AS_ROOT) $(PYTHON) -m pytest -q -n 2 -m 'not slurm and not systemd and not slow and not research and not alerts' $(PYTEST_ARGS)

@@ -11,6 +11,7 @@ from hypothesis import settings
 from slurm_testbed import Site, SiteSpec
 from tests.coverage_summary import coverage_by_package
 from tests.postgresql_server import PostgresqlServer, postgresql_server
+from tests.worker_groups import group_by_shared_fixture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,12 +26,14 @@ settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run once more what failed on a real site or in a container.
+    """Group tests by what they share, and run once more what failed on a real site or in a container.
 
     Daemons on a shared machine are now and then starved of a core. The summary names each test that needed it. What
     is a function of values is never run twice.
     """
+    group_by_shared_fixture(items)
     for item in items:
         if item.get_closest_marker("slurm") or item.get_closest_marker("systemd"):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
@@ -38,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Show the coverage by package where it was measured: ``make test`` does."""
+    """Show the coverage by package where it was measured: ``make coverage`` does."""
     if not config.pluginmanager.hasplugin("_cov"):
         return
     for folder, percent in coverage_by_package().items():

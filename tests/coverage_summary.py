@@ -1,4 +1,4 @@
-"""Coverage by package, for the summary of a run with ``--cov``: see ``make test``."""
+"""Coverage by package, for the summary of a run with ``--cov``: see ``make coverage``."""
 
 import io
 from typing import Final, cast

@@ -8,8 +8,12 @@ import pytest
 from slurm_testbed import Site
 from tests.postgresql_server import PostgresqlServer
 
+# What starts the server is asked for by its name only: each on one worker.
+_POSTGRESQL = pytest.param("postgresql", marks=pytest.mark.xdist_group("tests/postgresql"))
+_MARIADB = pytest.param("mariadb", marks=[pytest.mark.slurm, pytest.mark.xdist_group("tests/site")])
 
-@pytest.fixture(params=["sqlite", "postgresql", pytest.param("mariadb", marks=pytest.mark.slurm)])
+
+@pytest.fixture(params=["sqlite", _POSTGRESQL, _MARIADB])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database: a file, one of a PostgreSQL, or one of the MariaDB that a site keeps its accounting in."""
     if request.param == "sqlite":
