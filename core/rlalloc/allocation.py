@@ -56,8 +56,8 @@ def _size_for(shares: Shares, request: Allocation, bounds: Bounds, shape: NodeSh
     gpus = gpus_for(shares.gpu, bounds)
     nodes, gpus_per_node = _layout(gpus, request, shape)
     tasks_per_node = _tasks_per_node(gpus_per_node, request, bounds)
-    cpus_per_node = min(shape.cpus, _of_node(shares.cpu, bounds.cpus_per_gpu, 1, gpus_per_node))
-    of_gpus_mib = _of_node(shares.mem, bounds.mem_mib_per_gpu, _MIB_PER_GIB, gpus_per_node)
+    cpus_per_node = min(shape.cpus, _of_node(shares.cpu, bounds.cpus_per_gpu, 1, request.cpus_per_gpu, gpus_per_node))
+    of_gpus_mib = _of_node(shares.mem, bounds.mem_mib_per_gpu, _MIB_PER_GIB, request.mem_mib_per_gpu, gpus_per_node)
     mem_mib = min(shape.mem_mib, max(of_gpus_mib, _ceil(bounds.mem_mib_per_node)))
     return Allocation(
         nodes=nodes,
@@ -94,18 +94,22 @@ def _cpus_per_task(
     return max(1, part)
 
 
-def _of_node(share: float, bound: Range, unit: int, gpus: int) -> int:
-    """CPUs or MiB for ``gpus`` GPUs, in whole ``unit`` steps a GPU: rounded down, but never below the lower bound."""
-    return max(_floor(_whole(share, bound, unit) * gpus), _ceil(bound.minimum * gpus))
+def _of_node(share: float, bound: Range, unit: int, asked: float, gpus: int) -> int:
+    """CPUs or MiB for ``gpus`` GPUs, in steps a GPU: rounded down, but never below the lower bound."""
+    return max(_floor(_whole(share, bound, unit, asked) * gpus), _ceil(bound.minimum * gpus))
 
 
-def _whole(share: float, bound: Range, unit: int) -> float:
-    """A value in ``bound``, up to the next whole ``unit`` where there is one below the upper end.
+def _whole(share: float, bound: Range, unit: int, asked: float) -> float:
+    """A value in ``bound``, up to the next step where there is one below the upper end.
 
-    A thousandth of a unit is forgiven: shares come as float32, and 4.000002 CPUs means 4.
+    Steps are whole units, and what was ``asked`` for: who asks for 4000 MiB is not to get 4096, which fewer nodes
+    have left. A thousandth of a unit is forgiven: shares come as float32, and 4.000002 CPUs means 4.
     """
-    whole = math.ceil(_interpolate(share, bound) / unit - 1e-3) * unit
-    return min(bound.maximum, max(bound.minimum, whole))
+    value = _interpolate(share, bound)
+    step: float = math.ceil(value / unit - 1e-3) * unit
+    if value <= asked + 1e-3 * unit:
+        step = min(step, asked)
+    return min(bound.maximum, max(bound.minimum, step))
 
 
 def _interpolate(share: float, bound: Range) -> float:

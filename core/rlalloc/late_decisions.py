@@ -31,6 +31,8 @@ Ask = Callable[[int, ClusterView], Allocation | None]
 """Asks about the job at a place of the queue in this view of the cluster; None keeps its size."""
 Accept = Callable[[int, Allocation], None]
 """Hears of a size that the job at a place gets, before the next job is asked about."""
+Allocate = Callable[[Shares], Allocation]
+"""The size that shares mean for one job."""
 
 
 DEPTH: Final = 200
@@ -144,18 +146,33 @@ class FreeGpus:
 
 
 def first_shares(
-    answer: Shares, allocation: Allocation, request: Allocation, bounds: Bounds, left: FloatArray
+    answer: Shares,
+    allocation: Allocation,
+    request: Allocation,
+    bounds: Bounds,
+    left: FloatArray,
+    allocate: Allocate,
 ) -> Shares:
     """What a new job gets of a policy's ``answer``, which means ``allocation``: all of it if that starts now.
 
     Else it waits (``while_it_waits``). ``left`` (nodes, 3) is what the jobs before it leave free.
     """
-    return answer if could_start(allocation, left) else while_it_waits(answer, request, bounds)
+    return answer if could_start(allocation, left) else while_it_waits(answer, request, bounds, allocate)
 
 
-def while_it_waits(answer: Shares, request: Allocation, bounds: Bounds) -> Shares:
-    """The GPUs of the request, in the CPUs and memory of the answer."""
-    return msgspec.structs.replace(answer, gpu=shares_of(request, bounds).gpu)
+def while_it_waits(answer: Shares, request: Allocation, bounds: Bounds, allocate: Allocate) -> Shares:
+    """The GPUs of the request, in the CPUs and memory of the answer where these make no job wait longer.
+
+    With more of them it could wait for nodes that its request does not need. With so few CPUs that its time limit has
+    to grow it loses its place in a gap that backfill fills: then it keeps the CPUs of its request.
+    """
+    asked = shares_of(request, bounds)
+    waiting = msgspec.structs.replace(
+        answer, gpu=asked.gpu, cpu=min(answer.cpu, asked.cpu), mem=min(answer.mem, asked.mem)
+    )
+    if allocate(waiting).time_limit_s > request.time_limit_s:
+        return msgspec.structs.replace(waiting, cpu=asked.cpu)
+    return waiting
 
 
 def decide_pass(

@@ -207,7 +207,7 @@ class Controller:
             ],
             "there is nothing to decide for them any more",
         )
-        self._waits.give_back(snapshot)
+        self._waits.give_back(snapshot, self.config.redecision.every_s)
         candidates = find_candidates(snapshot.jobs, but_for_switch, self._decided)
         if not candidates:
             return 0

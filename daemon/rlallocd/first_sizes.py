@@ -3,9 +3,17 @@
 The rules are those of ``rlalloc.late_decisions``; a pass decides the job again when it could start.
 """
 
+from functools import partial
+
+import msgspec
+
+from rlalloc.allocation import allocation_for
+from rlalloc.bounds import NodeShape
 from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.late_decisions import DEPTH, first_shares
 from rlalloc.pool import Stock
+from rlalloc.speed.longer_limits import slowdown_to_allow
+from rlalloc.speed.speed_prior import PRIOR_BELIEF
 from rlallocd.candidates import WAITS_FOR_RESOURCES, Candidate
 from rlallocd.cluster_views import ClusterViews
 from rlallocd.node_access import Access
@@ -34,8 +42,11 @@ class FirstSizes:
             return answer
         self._place_those_ahead_of(candidate.job, access)
         pool = self._views.pool(access)
-        shares = first_shares(answer, allocation, job.request, job.bounds, self._stock.left(pool))
-        taken = allocation if shares == answer or allocation.gpus == job.request.gpus else job.request
+        allocate = partial(_allocate, job, access.pool.shape)
+        shares = first_shares(answer, allocation, job.request, job.bounds, self._stock.left(pool), allocate)
+        waits_as_answered = shares == msgspec.structs.replace(answer, gpu=shares.gpu)
+        as_answered = shares == answer or (waits_as_answered and allocation.gpus == job.request.gpus)
+        taken = allocation if as_answered else job.request
         self._stock.take(pool, taken)
         return answer if taken is allocation else shares
 
@@ -57,6 +68,11 @@ class FirstSizes:
             self._stock.take(self._views.pool(self._views.access_in_queue(job)), size_of(job))
         except Skipped:
             return
+
+
+def _allocate(job: JobView, shape: NodeShape, shares: Shares) -> Allocation:
+    to_allow = partial(slowdown_to_allow, job.request, belief=job.speed or PRIOR_BELIEF)
+    return allocation_for(shares, job.request, job.bounds, shape, to_allow)
 
 
 def _may_wait(candidate: Candidate) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from rlalloc.bounds import NodeShape
@@ -186,6 +187,23 @@ class NodePools:
 
 
 _NOWHERE: Final = -1
+
+
+def free_parts(nodes: Sequence[NodeRecord]) -> NodePools:
+    """Pools of nodes that are as large as what no job holds of them."""
+    return NodePools([_free_part(node) for node in nodes])
+
+
+def _free_part(node: NodeRecord) -> NodeRecord:
+    devices = (msgspec.structs.replace(each, count=each.count - each.used, used=0) for each in node.devices)
+    return msgspec.structs.replace(
+        node,
+        cpus=node.cpus - node.cpus_used,
+        cpus_used=0,
+        mem_mib=node.mem_mib - node.mem_mib_used,
+        mem_mib_used=0,
+        devices=tuple(devices),
+    )
 
 
 def column_of(number: int) -> int:

@@ -4,6 +4,11 @@ Slurm says why a job waits. For a limit, or where no node can ever hold the job,
 that resources or nodes are not there, the nodes are looked at: the job's request fits some that it may use, the
 decided size does not. A larger node has gone down, for example, or somebody has reserved nodes for a time that only
 the longer time limit reaches.
+
+A size that takes more than the request, or longer, is given to a job that can start at once. Slurm may see that in
+another way: another job came first, or backfill keeps what is free for a job ahead. After a scheduling interval in
+which the request would have fitted what is free, and the decided size did not or was longer, the job gets its request
+back.
 """
 
 import logging
@@ -20,6 +25,7 @@ from rlallocd.transactions import Applier
 
 _log = logging.getLogger(__name__)
 
+_IN_QUEUE: Final = frozenset({"Resources", "Priority"})
 _FOR_NODES: Final = frozenset({"Resources", "Priority", "ReqNodeNotAvail", "PartitionConfig"})
 JobKey = tuple[int, int]
 """Id that sbatch printed, and submit second."""
@@ -44,6 +50,7 @@ class WaitsOfOurs:
         self._applier = applier
         self._sizes: dict[JobKey, _Sizes | None] = {}
         self._fits: dict[JobKey, object] = {}
+        self._passed_over_since_s: dict[JobKey, float] = {}
 
     def forget(self, jobs: Collection[JobKey]) -> None:
         """Read again what was decided for these jobs: there is a new decision."""
@@ -51,11 +58,19 @@ class WaitsOfOurs:
             self._sizes.pop(key, None)
             self._fits.pop(key, None)
 
-    def give_back(self, snapshot: Snapshot) -> None:
-        """Give jobs their requests back that wait by our doing. Raises SlurmError, StoreError."""
+    def give_back(self, snapshot: Snapshot, interval_s: float) -> None:
+        """Give jobs their requests back that wait by our doing. Raises SlurmError, StoreError.
+
+        ``interval_s`` is for how long a job may be passed over that its request might have started.
+        """
         waiting = self._waiting(snapshot.jobs)
         self._read_sizes(waiting)
-        found = dict(self._by_our_doing(waiting, snapshot.site))
+        self._passed_over_since_s = {
+            key: self._passed_over_since_s.get(key, snapshot.taken_s)
+            for key, job in waiting.items()
+            if _is_passed_over(job, self._sizes[key], snapshot.site)
+        }
+        found = dict(self._by_our_doing(waiting, snapshot.site, interval_s))
         if not found:
             return
         histories = self._store.histories(found)
@@ -86,7 +101,9 @@ class WaitsOfOurs:
             if key in waiting and job.applied is not None and job.applied != job.asked:
                 self._sizes[key] = _Sizes(job.asked, job.applied)
 
-    def _by_our_doing(self, waiting: Mapping[JobKey, JobRecord], site: SiteView) -> Iterator[tuple[JobKey, str]]:
+    def _by_our_doing(
+        self, waiting: Mapping[JobKey, JobRecord], site: SiteView, interval_s: float
+    ) -> Iterator[tuple[JobKey, str]]:
         for key, job in waiting.items():
             sizes = self._sizes[key]
             if sizes is None:
@@ -95,6 +112,8 @@ class WaitsOfOurs:
                 yield key, f"it waits for {job.reason}"
             elif job.reason in _FOR_NODES and (why := self._why_no_nodes(key, job, sizes, site)):
                 yield key, f"it waits for {job.reason}: {why}; its request would fit"
+            elif site.now_s - self._passed_over_since_s.get(key, site.now_s) > interval_s:
+                yield key, f"it waits for {job.reason}, and its request fits what is free"
 
     def _why_no_nodes(self, key: JobKey, job: JobRecord, sizes: _Sizes, site: SiteView) -> str:
         """Why no nodes hold the decided size though some hold the request; an empty string otherwise."""
@@ -107,3 +126,23 @@ class WaitsOfOurs:
             return why
         self._fits[key] = seen
         return ""
+
+
+def _is_passed_over(job: JobRecord, sizes: _Sizes | None, site: SiteView) -> bool:
+    """Whether a job waits in the queue though its request fits what is free, in a size that does not or is longer."""
+    if sizes is None or job.reason not in _IN_QUEUE or not _asks_for_more(*sizes):
+        return False
+    free = site.free_parts
+    if next(free.unfit(job, sizes.asked), ""):
+        return False
+    longer = sizes.applied.time_limit_s > sizes.asked.time_limit_s
+    return longer or bool(next(free.unfit(job, sizes.applied), ""))
+
+
+def _asks_for_more(asked: Allocation, applied: Allocation) -> bool:
+    """Whether the applied size takes more of anything, time included."""
+    counts = (
+        (each.nodes, each.gpus_per_node, each.cpus_per_node, each.mem_mib_per_node, each.time_limit_s)
+        for each in (asked, applied)
+    )
+    return any(more > less for less, more in zip(*counts, strict=True))

@@ -27,7 +27,9 @@ def first_answer(simulator: Simulator, job: SubmittedJob, view: ClusterView, sha
     depth = simulator.site.interception.late_rules.depth
     row = _row(_allocation(shares, job, view))
     can_start = newcomer_starts(simulator.world, job.partition, depth, view.free, row)
-    return shares if can_start else while_it_waits(shares, job.request, job.bounds)
+    if can_start:
+        return shares
+    return while_it_waits(shares, job.request, job.bounds, functools.partial(_allocation, job=job, view=view))
 
 
 class LatePasses:

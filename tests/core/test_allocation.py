@@ -3,6 +3,7 @@
 from functools import partial
 
 import msgspec
+import numpy as np
 from hypothesis import given
 
 from rlalloc.allocation import allocation_for, shares_of
@@ -51,6 +52,28 @@ def test_the_shares_of_the_request_give_the_request_where_it_is_the_ceiling(job:
         shares_of(rigid.request, rigid.bounds), rigid.request, rigid.bounds, SHAPE, partial(slowdown, rigid.request)
     )
     assert size == rigid.request
+
+
+@given(job_views())
+def test_the_shares_of_the_request_give_the_request_inside_any_range(job: JobView) -> None:
+    """To the CPU and the MiB, through the float32 of an answer: else a job that keeps its size would be updated."""
+    bounds, request = job.bounds, job.request
+    ranges = ((bounds.cpus_per_gpu, request.cpus_per_gpu), (bounds.mem_mib_per_gpu, request.mem_mib_per_gpu))
+    if request.gpus not in bounds.gpu_counts or any(not r.minimum <= asked <= r.maximum for r, asked in ranges):
+        return
+    answer = Shares(*np.array(msgspec.structs.astuple(shares_of(request, bounds)), dtype=np.float32).tolist())
+    assert allocation_for(answer, request, bounds, SHAPE, lambda _: 1.0) == request
+
+
+def test_what_was_asked_for_is_a_step_between_whole_units() -> None:
+    """4000 MiB a GPU, and not 4096: the smallest that the request needs."""
+    asked = msgspec.structs.replace(REQUEST, cpus_per_task=6, mem_mib_per_node=16_000)
+    bounds = bounds_for(asked, parse_directives("cpus-per-gpu=1-8 mem-per-gpu=1G-8G"), SiteBounds(), SHAPE)
+    as_asked = shares_of(asked, bounds)
+    size = _size(1, as_asked.cpu, as_asked.mem, "cpus-per-gpu=1-8 mem-per-gpu=1G-8G", asked)
+    assert (size.cpus_per_node, size.mem_mib_per_node) == (6, 16_000)
+    more = _size(1, as_asked.cpu + 0.01, as_asked.mem + 0.01, "cpus-per-gpu=1-8 mem-per-gpu=1G-8G", asked)
+    assert (more.cpus_per_node, more.mem_mib_per_node) == (8, 16_384)
 
 
 def test_shares_run_on_a_log_scale_between_the_bounds() -> None:

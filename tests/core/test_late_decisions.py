@@ -2,11 +2,13 @@
 
 import dataclasses
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlalloc.allocation import allocation_for, shares_of
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
 from rlalloc.heuristics import known_costs_s
 from rlalloc.job import Allocation, JobView, Shares
@@ -140,15 +142,40 @@ def test_a_pass_asks_about_so_many() -> None:
     assert [place for place, _ in seen] == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("free", "gpus"), [(4, 4), (2, 8)])
-def test_a_new_job_gets_the_answer_if_it_starts_and_else_waits_with_the_gpus_that_it_asked_for(
-    free: int, gpus: int
-) -> None:
-    request = size(8)
-    bounds = bounds_for(request, Directives(gpus=(1, 16)), SiteBounds(), SHAPE)
-    answer = Shares(0.5, 0.2, 0.1, 0.7)
-    got = first_shares(answer, size(4), request, bounds, cluster(free).free)
-    assert got == (answer if gpus == 4 else Shares(0.75, 0.2, 0.1, 0.7))
+WIDE = Directives(gpus=(1, 16), cpus_per_gpu=(1, 16), mem_mib_per_gpu=(2000, 16_000))
+"""Around a request of four CPUs and 8000 MiB a GPU."""
+
+
+def first(answer: Shares, allocation: Allocation, free: int, *, slower_below: float = 0.0) -> tuple[Shares, Shares]:
+    """What a new job of eight GPUs gets of an answer, and what it asked for; it is slower with fewer CPUs a GPU."""
+    request = msgspec.structs.replace(size(8), cpus_per_task=32, mem_mib_per_node=64_000)
+    bounds = bounds_for(request, WIDE, SiteBounds(), SHAPE)
+
+    def allocate(shares: Shares) -> Allocation:
+        return allocation_for(shares, request, bounds, SHAPE, lambda given: 1.0 + (given.cpus_per_gpu < slower_below))
+
+    left = cluster(free).free
+    return first_shares(answer, allocation, request, bounds, left, allocate), shares_of(request, bounds)
+
+
+def test_a_new_job_gets_the_answer_if_it_starts_and_else_waits_with_the_gpus_that_it_asked_for() -> None:
+    answer = Shares(0.5, 0.1, 0.1, 0.7)
+    assert first(answer, size(4), 4)[0] == answer
+    got, asked = first(answer, size(4), 2)
+    assert got == Shares(asked.gpu, 0.1, 0.1, 0.7)
+
+
+def test_a_job_that_waits_gets_no_more_cpus_and_memory_than_it_asked_for() -> None:
+    """With more it could wait for nodes that its request does not need."""
+    got, asked = first(Shares(0.5, 1.0, 1.0, 0.7), size(4), 0)
+    assert got == Shares(asked.gpu, asked.cpu, asked.mem, 0.7)
+    assert (asked.cpu, asked.mem) < (1.0, 1.0)
+
+
+def test_a_job_that_waits_gets_no_longer_time_limit() -> None:
+    """Backfill would no longer start it in a gap that its request fits."""
+    got, asked = first(Shares(0.5, 0.1, 0.1, 0.7), size(4), 0, slower_below=4.0)
+    assert got == Shares(asked.gpu, asked.cpu, 0.1, 0.7)
 
 
 def test_what_jobs_leave_is_taken_from_the_fullest_nodes() -> None:

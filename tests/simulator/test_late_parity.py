@@ -114,6 +114,8 @@ def test_a_compiled_pass_shows_and_decides_what_one_in_python_does(
             stock, pool = Stock(view.free), Pool(np.arange(len(view.free)))
             for waits in ahead.tolist():
                 stock.take(pool, allocation_of(made.world.sizes[waits]))
-            shares = first_shares(answer, allocation(answer, one, view), one.request, one.bounds, stock.left(pool))
+            meant = functools.partial(allocation, one=one, view=view)
+            left = stock.left(pool)
+            shares = first_shares(answer, meant(answer), one.request, one.bounds, left, meant)
             assert first_answer(made, one, view, answer) == shares
             decide(made, number, one, view, shares)

@@ -12,7 +12,7 @@ from rlallocd.limits.account_limits import account_obstacles
 from rlallocd.limits.binding_limits import binding_of
 from rlallocd.limits.partition_limits import partition_obstacles, reservation_obstacles
 from rlallocd.limits.size_change import Change
-from rlallocd.node_pools import NodePools
+from rlallocd.node_pools import NodePools, free_parts
 from rlallocd.open_nodes import OpenNodes
 from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
@@ -40,6 +40,11 @@ class SiteView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def node_pools(self) -> NodePools:
         """Its nodes, by what jobs ask of them."""
         return self.pools or NodePools(self.nodes)
+
+    @cached_property
+    def free_parts(self) -> NodePools:
+        """What no job holds of its nodes."""
+        return free_parts(self.nodes)
 
     @cached_property
     def open_nodes(self) -> OpenNodes:

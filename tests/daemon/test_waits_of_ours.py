@@ -1,0 +1,93 @@
+"""Jobs that Slurm passes over in a size of ours, though their requests would fit: they get their requests back."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rlalloc.job import Allocation
+from rlalloc.store import JobHistory, Store
+from rlallocd.decisions import Snapshot
+from rlallocd.waits_of_ours import WaitsOfOurs
+from tests.core.test_store import APPLICATION
+from tests.daemon.slurm_in_memory import NODE, gpus
+
+from .test_redecision_rules import EIGHT, decision_for, pending_job
+
+FOUR = msgspec.structs.replace(EIGHT, gpus_per_node=4, cpus_per_task=16, mem_mib_per_node=40_000)
+LONGER = msgspec.structs.replace(FOUR, gpus_per_node=2, time_limit_s=1200)
+INTERVAL_S = 30.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with contextlib.closing(Store(f"sqlite:///{tmp_path}/store.sqlite")) as opened:
+        yield opened
+
+
+class Applier:
+    """Notes the jobs that are taken back."""
+
+    def __init__(self) -> None:
+        self.open_jobs: frozenset[int] = frozenset()
+        self.taken: list[tuple[int, str]] = []
+
+    def take_back_all(self, jobs: Sequence[tuple[int, JobHistory, str]]) -> None:
+        self.taken += [(job_id, why) for job_id, _, why in jobs]
+
+
+def resized(store: Store, asked: Allocation, applied: Allocation) -> None:
+    """Write down that job 7 asked for one size and was let go in another."""
+    decision = msgspec.structs.replace(decision_for(pending_job(7)), request=asked)
+    store.add_decisions([decision])
+    begun = msgspec.structs.replace(
+        APPLICATION, decision_id=decision.id, job_id=7, state="begun", original=asked, intended=applied,
+        record=None, own_nice=None, added_nice=None,
+    )  # fmt: skip
+    store.journal([begun])
+
+
+def looked_at(store: Store, *moments: tuple[float, int], reason: str = "Priority") -> list[tuple[int, str]]:
+    """What is taken back in cycles at these times, with so many GPUs free."""
+    applier = Applier()
+    waits = WaitsOfOurs(store, applier)  # type: ignore[arg-type]
+    for at_s, free_gpus in moments:
+        node = msgspec.structs.replace(NODE, devices=gpus("a100", 8, 8 - free_gpus))
+        job = pending_job(7, reason=reason, partition="gpu", gpu_type="")
+        waits.give_back(Snapshot(at_s, (job,), (node,), {}, None), INTERVAL_S)
+    return applier.taken
+
+
+@pytest.mark.parametrize(("applied", "free"), [(EIGHT, 4), (LONGER, 4)], ids=["larger", "longer"])
+def test_a_job_that_is_passed_over_for_an_interval_gets_its_request_back(
+    store: Store, applied: Allocation, free: int
+) -> None:
+    resized(store, FOUR, applied)
+    assert looked_at(store, (0.0, free), (INTERVAL_S, free)) == []
+    assert looked_at(store, (0.0, free), (INTERVAL_S + 1, free)) == [
+        (7, "it waits for Priority, and its request fits what is free")
+    ]
+
+
+def test_only_time_without_a_break_counts(store: Store) -> None:
+    resized(store, FOUR, EIGHT)
+    assert looked_at(store, (0.0, 4), (20.0, 3), (40.0, 4), (60.0, 4)) == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "applied", "free", "reason"),
+    [
+        (FOUR, EIGHT, 3, "Priority"),
+        (FOUR, EIGHT, 8, "Priority"),
+        (EIGHT, FOUR, 8, "Priority"),
+        (FOUR, EIGHT, 4, "Dependency"),
+    ],
+    ids=["the request would not fit", "it fits itself", "it asks for less", "it waits for another job"],
+)
+def test_any_other_job_keeps_its_size(
+    store: Store, asked: Allocation, applied: Allocation, free: int, reason: str
+) -> None:
+    resized(store, asked, applied)
+    assert looked_at(store, (0.0, free), (100.0, free), reason=reason) == []
