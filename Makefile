@@ -1,7 +1,7 @@
 # make demo · make test · make test-fast · make lint · make down: nothing has to be typed before or after any of them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo test coverage test-fast test-research test-alerts test-packages bench gain validate research week docs lint format down deb rpm wheels lock
+.PHONY: help install demo test coverage test-fast test-research test-alerts test-packages bench gain validate floor soak research week docs lint format down deb rpm wheels lock
 
 # .venv may be a link (scripts/install-debian.sh says when); jobs of other users need where it really is.
 PYTHON = $$(readlink -f .venv)/bin/python
@@ -20,6 +20,8 @@ help:
 	@echo 'make bench         what rlallocd costs slurmctld, and how long jobs wait for it (BENCH_ARGS=--quick)'
 	@echo 'make gain          JCT on real sites as submitted, with price-EF and with the shipped policy (GAIN_ARGS=--quick)'
 	@echo 'make validate      the simulator against a real slurmctld, job by job'
+	@echo 'make floor         what completes without rlalloc completes with it: 500 random submissions on twin sites'
+	@echo 'make soak          no job waits for its size alone: 1,000 jobs on twin sites, with maintenance and drained nodes'
 	@echo 'make research      a table or an ablation of a paper; without RESEARCH_ARGS it lists them (research/README.md)'
 	@echo 'make week          a site in a container for a week: installed, used, broken, upgraded, removed (build/week/week.md)'
 	@echo 'make docs          the documentation as a site in build/site'
@@ -64,6 +66,9 @@ gain: install
 
 validate: install
 	@exec $(AS_ROOT) $(PYTHON) -m rlalloc_validation $(or $(VALIDATION_FOLDER),build/validation) $(VALIDATION_ARGS)
+
+floor soak: install
+	@exec $(AS_ROOT) $(PYTHON) -m rlalloc_twins.twin_command $@ $(or $(TWINS_FOLDER),build/$@) $(TWINS_ARGS)
 
 research: install
 	@PYTHONPATH=research exec $(PYTHON) -m rlalloc_research $(or $(RESEARCH_ARGS),--help)

@@ -2,7 +2,8 @@
 
 docs/reference/configuration.md has every key of ``rlalloc.config``: types, ranges and defaults from the structs, the
 meaning from the comments in etc/rlalloc.yaml. docs/reference/cli.md has every command that ``rlalloc`` knows,
-docs/reference/features.md every feature of an observation. With ``--check`` nothing is written; exit 1 if a committed
+docs/reference/features.md every feature of an observation, docs/reference/environment.md every variable of a job's
+environment that differs. With ``--check`` nothing is written; exit 1 if a committed
 page is out of date. tests/docs runs the same check.
 """
 
@@ -69,6 +70,32 @@ What a [policy](../explanation/policy.md) sees of a job and its partition; `rlal
 *observed*. All features are without units and clipped to ±{LARGEST_FEATURE:g}. A name keeps its meaning across
 versions. Beside them, each question carries what every served heuristic would answer.
 """
+ENVIRONMENT_HEAD: Final = """# The environment of a job
+
+What the batch script of a job and its steps see that they would not see without rlalloc. Everything that this table
+does not name is the same, except what names the site, the node or the moment, such as `SLURM_JOB_ID`.
+
+- **every job**: all jobs of a site with rlalloc's TaskProlog.
+- **jobs of rlalloc**: those that `rlalloc.lua` has marked in mode enforce, resized or not. A job that it skips at
+  submission is none of them.
+- **resized jobs**: those that have another size than their request, whoever of Slurm and rlalloc sets the variable.
+
+`script` is the environment of the batch script, `step` that of a task of a plain `srun` in it. A variable marked with
+"only if set" is changed only where it is there without rlalloc.
+"""
+ENVIRONMENT_TAIL: Final = """
+A step of a job that was submitted with `--export=NONE` sees Slurm's variables only, and so no `RLALLOC_*`.
+
+## Jobs inside jobs
+
+sbatch passes its environment on to the job that it submits. A job that is submitted from inside a job of rlalloc does
+not see the `RLALLOC_*` variables of that job, nor those of Slurm's variables that describe its size
+(`SLURM_SET_BY_RLALLOC` lists them), unless it asks for them itself. Without rlalloc it would see the latter, and many
+an `srun` in it would fail. `slurm_plugin/README.md` says how.
+
+`make floor` compares the environments of random submissions with and without rlalloc
+([floor](../results/floor.md)). `tests/daemon/forms` compares those of each form in each size.
+"""
 
 
 def configuration_page(shipped: str) -> str:
@@ -116,6 +143,14 @@ def features_page() -> str:
     return "\n".join([FEATURES_HEAD, "| feature | meaning |", "|---|---|", *rows]) + "\n"
 
 
+def environment_page() -> str:
+    """Return the reference of all variables that differ in a job's environment."""
+    sys.path.append(str(ROOT / "testbed"))
+    from rlalloc_twins.environment_differences import table
+
+    return f"{ENVIRONMENT_HEAD}\n{table()}\n{ENVIRONMENT_TAIL}"
+
+
 @functools.cache
 def pages() -> dict[Path, str]:
     """Return all rendered pages by where they belong."""
@@ -123,6 +158,7 @@ def pages() -> dict[Path, str]:
         PAGES / "configuration.md": configuration_page(SHIPPED.read_text(encoding="utf-8")),
         PAGES / "cli.md": commands_page(),
         PAGES / "features.md": features_page(),
+        PAGES / "environment.md": environment_page(),
     }
 
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +63,12 @@ class Installation:
         parse_config(text, "the test's configuration")
         self.config_path.write_text(text)
 
-    def start(self, program: str) -> None:
-        """Start rlallocd or rlalloc-agent and wait until it does its work, or stands by."""
-        command: list[str | Path] = [PROGRAMS / program, "--config", str(self.config_path)]
+    def start(self, program: str, instead: Sequence[str] = ()) -> None:
+        """Start rlallocd or rlalloc-agent and wait until it does its work, or stands by.
+
+        ``instead`` is a command in the program's place, with the same options.
+        """
+        command: list[str | Path] = [*(instead or (PROGRAMS / program,)), "--config", str(self.config_path)]
         with self._log_file(program).open("ab") as log:
             self.processes[program] = subprocess.Popen(
                 self.site.on_backup_host(command) if self._on_backup else command,

@@ -1,7 +1,7 @@
 """Running the workload on real sites of this machine: programs of their own, one a mode, side by side.
 
-The sites are programs of the checkout (``bench/slurm_replay`` on ``testbed/``), known here only by their command line
-and the files that they write.
+The sites are programs of the checkout (``bench/slurm_replay`` on ``testbed/``, unless told otherwise), known here
+only by their command line and the files that they write.
 """
 
 import os
@@ -12,10 +12,10 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from rlalloc_simulator.progress import ProgressCallback
-from rlalloc_validation.validation_settings import Mode, ValidationError
+from rlalloc_validation.validation_settings import ValidationError
 
 PROGRAM: Final = "slurm_replay"
 FOLDERS: Final = ("testbed", "bench")
@@ -36,9 +36,10 @@ def checkout() -> Path:
     return root
 
 
-def run_real(folder: Path, modes: Sequence[Mode], report: ProgressCallback) -> None:
+def run_real(folder: Path, modes: Sequence[str], report: ProgressCallback, program: str = PROGRAM) -> None:
     """Run the folder's workload on one real site for each of ``modes``, at the same time; each writes its MODE.json.
 
+    ``program`` is a module of the checkout, which takes the folder and a mode.
     Raises ValidationError with the end of what a site said if one fails; the others are ended then.
     """
     root = checkout()
@@ -49,21 +50,29 @@ def run_real(folder: Path, modes: Sequence[Mode], report: ProgressCallback) -> N
     }
     done = dict.fromkeys(modes, 0.0)
     with ExitStack() as stack:
-        sites = {mode: _start(folder, mode, environment, stack) for mode in modes}
-        for mode, site in sites.items():
-            threading.Thread(target=_follow, args=(site, mode, done, report), daemon=True).start()
+        sites = {mode: _start(program, folder, mode, environment, stack) for mode in modes}
+        followers = [
+            threading.Thread(target=_follow, args=(site, mode, done, report), daemon=True)
+            for mode, site in sites.items()
+        ]
+        for follower in followers:
+            follower.start()
         try:
             failed = next((mode for mode, site in sites.items() if site.wait() != 0), None)
         finally:
             _stop([*sites.values()])
+            for follower in followers:
+                follower.join(_STOPS_WITHIN_S)
     if failed is not None:
         raise ValidationError(f"the real site failed (mode {failed}): {_end_of(folder, failed)}")
 
 
-def _start(folder: Path, mode: Mode, environment: dict[str, str], stack: ExitStack) -> "subprocess.Popen[str]":
+def _start(
+    program: str, folder: Path, mode: str, environment: dict[str, str], stack: ExitStack
+) -> "subprocess.Popen[str]":
     errors = stack.enter_context(_log(folder, mode).open("w"))
     return subprocess.Popen(
-        [sys.executable, "-m", PROGRAM, str(folder.resolve()), "--mode", mode],
+        [sys.executable, "-m", program, str(folder.resolve()), "--mode", mode],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -72,12 +81,14 @@ def _start(folder: Path, mode: Mode, environment: dict[str, str], stack: ExitSta
     )
 
 
-def _follow(site: "subprocess.Popen[str]", mode: Mode, done: dict[Mode, float], report: ProgressCallback) -> None:
+def _follow(site: "subprocess.Popen[str]", mode: str, done: dict[str, float], report: ProgressCallback) -> None:
     """Report the mean progress of all sites."""
-    lines: IO[str] | None = site.stdout
-    for line in lines or ():
-        done[mode] = float(line)
-        report("the real sites", sum(done.values()) / len(done))
+    if site.stdout is None:
+        return
+    with site.stdout as lines:
+        for line in lines:
+            done[mode] = float(line)
+            report("the real sites", sum(done.values()) / len(done))
 
 
 def _stop(sites: Sequence["subprocess.Popen[str]"]) -> None:
@@ -92,10 +103,10 @@ def _stop(sites: Sequence["subprocess.Popen[str]"]) -> None:
             site.kill()
 
 
-def _log(folder: Path, mode: Mode) -> Path:
+def _log(folder: Path, mode: str) -> Path:
     return folder / f"{mode}.log"
 
 
-def _end_of(folder: Path, mode: Mode) -> str:
+def _end_of(folder: Path, mode: str) -> str:
     lines = _log(folder, mode).read_text(encoding="utf-8", errors="replace").splitlines()
     return " ".join(lines[-4:]) or f"it said nothing; see {_log(folder, mode)}"

@@ -93,6 +93,7 @@ class SiteSpec:
     gpu_type: str = "a100"
     cpus_per_node: int = 64
     mem_mib_per_node: int = 512_000
+    features: tuple[str, ...] = ()
     other_nodes: tuple[NodeKind, ...] = ()
     users: tuple[str, ...] = DEFAULT_USERS
     account: str = "llm"
@@ -138,7 +139,9 @@ class SiteSpec:
     @property
     def kinds(self) -> Mapping[tuple[str, ...], NodeKind]:
         """What the nodes of these names are."""
-        usual = NodeKind(self.nodes, self.gpus_per_node, self.gpu_type, self.cpus_per_node, self.mem_mib_per_node)
+        usual = NodeKind(
+            self.nodes, self.gpus_per_node, self.gpu_type, self.cpus_per_node, self.mem_mib_per_node, self.features
+        )
         found, first = {}, 1
         for kind in (usual, *self.other_nodes):
             found[tuple(f"n{number}" for number in range(first, first + kind.nodes))] = kind

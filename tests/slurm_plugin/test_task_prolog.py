@@ -76,6 +76,7 @@ def test_only_marked_jobs_and_only_the_batch_step() -> None:
     assert prolog() == {}
 
 
+OWN = "JobId=7 AdminComment=rlalloc:v=1;mode=enforce"
 PLAN = ("RLALLOC_DP", "RLALLOC_TP", "RLALLOC_PP")
 
 
@@ -89,7 +90,7 @@ def planned(tmp_path: Path, record: str | None, **environment: str) -> list[str 
 
 
 def test_a_job_of_which_no_model_is_known_has_data_parallelism_alone(tmp_path: Path) -> None:
-    """Nobody asks slurmctld."""
+    """Whatever the AdminComment says."""
     assert planned(tmp_path, "AdminComment=x rlalloc-plan:1x2x2") == ["4", "1", "1"]
 
 
@@ -105,6 +106,35 @@ def test_no_plan_is_set_that_is_not_for_these_gpus(tmp_path: Path) -> None:
         assert planned(tmp_path, record, RLALLOC_PLAN="1") == ["none", "none", "none"]
 
 
+@pytest.mark.parametrize(
+    ("record", "gpus"),
+    [
+        ("JobId=7 TRES=cpu=96,mem=1G,node=2,billing=96,gres/gpu=6 SocksNode=*", "6"),
+        ("JobId=7 ReqTRES=cpu=2,gres/gpu=2 AllocTRES=cpu=96,node=2,gres/gpu=6,gres/gpu:a100=6", "6"),
+        ("JobId=7", "4"),
+        (None, "4"),
+    ],
+    ids=["22.05", "24.11", "no sum", "no answer"],
+)
+def test_nodes_that_differ_in_their_gpus_are_summed_by_slurmctld(
+    tmp_path: Path, record: str | None, gpus: str
+) -> None:
+    """Of a job that was not resized: with --exclusive, a node's own count says nothing of the others."""
+    assert planned(tmp_path, record) == [gpus, "1", "1"]
+
+
+def test_the_gpus_of_a_resized_job_are_alike_on_all_nodes(tmp_path: Path) -> None:
+    """Whatever slurmctld counts."""
+    assert planned(tmp_path, f"{OWN} rlalloc-decision:a TRES=gres/gpu=9", SLURM_GPUS="9") == ["4", "1", "1"]
+
+
+def test_a_task_has_at_least_one_cpu() -> None:
+    """With --overcommit there are more tasks than CPUs."""
+    crowded = RESIZED | {"SLURM_CPUS_ON_NODE": "1", "SLURM_TASKS_PER_NODE": "4", "SLURM_NTASKS": "4"}
+    del crowded["SLURM_CPUS_PER_TASK"]
+    assert prolog(**crowded)["RLALLOC_CPUS_PER_TASK"] == "1"
+
+
 def test_a_task_is_told_that_it_was_called() -> None:
     """`rlalloc doctor --nodes` asks; whatever else the task is."""
     assert prolog(RLALLOC_PROBE="1") == {"RLALLOC_PROBE": f"seen-{TASK_PROLOG_VERSION}"}
@@ -112,7 +142,6 @@ def test_a_task_is_told_that_it_was_called() -> None:
 
 
 ASKED_FOR = {"SLURM_GPUS": "4", "SLURM_NTASKS": "3", "SLURM_TRES_BIND": "gres/gpu:per_task:1", "RLALLOC_GPUS": "9"}
-OWN = "JobId=7 AdminComment=rlalloc:v=1;mode=enforce"
 
 
 def with_record(tmp_path: Path, record: str | None, **environment: str) -> dict[str, str | None]:
@@ -122,6 +151,26 @@ def with_record(tmp_path: Path, record: str | None, **environment: str) -> dict[
     (tmp_path / "scontrol").chmod(0o755)
     node = RESIZED | {"SLURM_JOB_NUM_NODES": "1", "SLURM_TASKS_PER_NODE": "3", "SLURM_JOB_ID": "7"}
     return prolog(**node | ASKED_FOR | environment, PATH=f"{tmp_path}:/usr/bin:/bin")
+
+
+@pytest.mark.parametrize(
+    ("memory", "decided", "mib"),
+    [
+        ({"NODE": "65536"}, "", "65536"),
+        ({"CPU": "2000"}, "", "32000"),
+        ({"GPU": "4000"}, "", "8000"),
+        ({"CPU": "2000", "GPU": "4000"}, "", None),
+        ({"NODE": "65536", "CPU": "2000"}, "", None),
+        ({"NODE": "65536", "CPU": "2000"}, " rlalloc-decision:a", "65536"),
+    ],
+    ids=["node", "cpu", "gpu", "cpu and gpu", "node and cpu", "resized"],
+)
+def test_memory_is_told_where_slurm_says_it_in_one_way(
+    tmp_path: Path, memory: dict[str, str], decided: str, mib: str | None
+) -> None:
+    """A job inside a job may have its own and that of the outer one."""
+    said = {f"SLURM_MEM_PER_{name}": memory.get(name, "") for name in ("NODE", "CPU", "GPU")}
+    assert with_record(tmp_path, f"{OWN}{decided}", **said).get("RLALLOC_MEM_MIB_PER_NODE") == mib
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,17 @@
 """What a run of a cell has to show: the allocation, and an environment that agrees with it everywhere. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from rlalloc.job import Allocation
+from rlalloc_twins.environment_check import unexplained
+from rlalloc_twins.environment_values import Changed, Given, says_memory
 
-from .matrix import SITE_CPUS, SITE_GPUS, Form
+from .matrix import AS_SUBMITTED, RESTORED, SITE_CPUS, SITE_GPUS, Form
 from .runs import Cell, Run, allocated
+
+_RUNS: Final = frozenset({"SLURM_JOB_NAME", "SLURM_RESTART_COUNT"})
+"""Variables that name the cell, or its second run."""
 
 
 def problems_of(cell: Cell, form: Form, control: Cell) -> tuple[str, ...]:
@@ -34,9 +40,7 @@ def _problems(cell: Cell, size: Allocation, form: Form, control: Cell) -> Iterat
     if form.spread and cell.change == "restored":
         return
     for run in cell.runs:
-        yield from _problems_of_run(run, size, given)
-        if control.runs:
-            yield from _made_up(run.batch, control.runs[0].batch)
+        yield from _problems_of_run(run, size, given, control.runs, cell.change)
 
 
 def _given(cell: Cell, size: Allocation, form: Form) -> Allocation:
@@ -58,20 +62,47 @@ def _given(cell: Cell, size: Allocation, form: Form) -> Allocation:
     return size
 
 
-def _problems_of_run(run: Run, size: Allocation, given: Allocation) -> Iterator[str]:
+def _problems_of_run(
+    run: Run, size: Allocation, given: Allocation, controls: Sequence[Run], change: str
+) -> Iterator[str]:
     if run.status != "0":
         yield f"srun: exit status {run.status}: {run.errors[:200]}"
         return
-    batch = run.batch
-    for name, value in _always(given).items():
-        if batch.get(name) != value:
-            yield f"{name}={batch.get(name)} instead of {value}"
-    for name, value in _where_asked(size, given).items():
-        if name in batch and batch[name].rpartition(":")[2] != value:
-            yield f"{name}={batch[name]} instead of {value}"
-    if "SLURM_MEM_PER_NODE" in batch and {"SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU"} & set(batch):
+    task = run.batch.get("SLURM_ARRAY_TASK_ID")
+    control = next(each for each in controls if each.batch.get("SLURM_ARRAY_TASK_ID") == task)
+    yield from _undocumented(run.batch, control.batch, size, given, change)
+    if "SLURM_MEM_PER_NODE" in run.batch and {"SLURM_MEM_PER_CPU", "SLURM_MEM_PER_GPU"} & set(run.batch):
         yield "memory per node, and per CPU or GPU: srun would refuse them together"
     yield from _problems_of_steps(run, size, given)
+
+
+def _undocumented(
+    batch: Mapping[str, str], control: Mapping[str, str], size: Allocation, given: Allocation, change: str
+) -> list[str]:
+    """What differs from the job as submitted otherwise than documented (docs/reference/environment.md).
+
+    A restored job has its request in its own terms, or in those of a size: either is documented.
+    """
+    before, after = ({name: value for name, value in each.items() if name not in _RUNS} for each in (control, batch))
+    asks = "SLURM_NTASKS" in before or "SLURM_NTASKS_PER_NODE" in before
+    has = Given(
+        nodes=given.nodes,
+        gpus=given.gpus,
+        gpus_per_node=given.gpus_per_node,
+        cpus_per_node=given.cpus_per_node,
+        tasks_per_node=size.tasks_per_node,
+        cpus_per_task=size.cpus_per_task,
+        mem_mib_per_node=given.mem_mib_per_node,
+    )
+    job = Changed(before, has, after.get("SLURM_JOB_ID", ""), asks, says_memory(before), resized=True)
+    found = []
+    if change != AS_SUBMITTED:
+        found.append(list(unexplained(job, after, "batch", "resized jobs", same_size=False)))
+    if change in (AS_SUBMITTED, RESTORED):
+        same = has.gpus_per_node == int(before.get("SLURM_GPUS_ON_NODE", 0))
+        of_request = job._replace(resized=False)
+        found.append(list(unexplained(of_request, after, "batch", "jobs of rlalloc", same_size=same)))
+    return min(found, key=len)
 
 
 def _problems_of_steps(run: Run, size: Allocation, given: Allocation) -> Iterator[str]:
@@ -91,44 +122,3 @@ def _problems_of_steps(run: Run, size: Allocation, given: Allocation) -> Iterato
             yield f"a task sees {line!r}"
         elif len(words[3].split(",")) not in (gpus_of_task, given.gpus_per_node):
             yield f"a task has GPUs {words[3]}, not {gpus_of_task}"
-
-
-def _always(given: Allocation) -> dict[str, str]:
-    """What every batch script has to see."""
-    counts = {
-        "SLURM_NNODES": given.nodes,
-        "SLURM_JOB_NUM_NODES": given.nodes,
-        "SLURM_GPUS_ON_NODE": given.gpus_per_node,
-        "SLURM_CPUS_ON_NODE": given.cpus_per_node,
-        "RLALLOC_NODES": given.nodes,
-        "RLALLOC_GPUS": given.gpus,
-        "RLALLOC_GPUS_PER_NODE": given.gpus_per_node,
-        "RLALLOC_CPUS_PER_NODE": given.cpus_per_node,
-    }
-    return {name: str(count) for name, count in counts.items()}
-
-
-def _where_asked(size: Allocation, given: Allocation) -> dict[str, str]:
-    """What a batch script has to see if it sees it at all, less a GPU's type."""
-    counts = {
-        "SLURM_NTASKS": size.nodes * size.tasks_per_node,
-        "SLURM_NPROCS": size.nodes * size.tasks_per_node,
-        "SLURM_NTASKS_PER_NODE": size.tasks_per_node,
-        "SLURM_GPUS": size.gpus,
-        "SLURM_GPUS_PER_NODE": size.gpus_per_node,
-        "SLURM_GPUS_PER_TASK": size.gpus_per_node / size.tasks_per_node,
-        "SLURM_NTASKS_PER_GPU": size.tasks_per_node / size.gpus_per_node,
-        "SLURM_CPUS_PER_TASK": size.cpus_per_task,
-        "SLURM_CPUS_PER_GPU": size.cpus_per_node / size.gpus_per_node,
-        "SLURM_MEM_PER_NODE": given.mem_mib_per_node,
-        "RLALLOC_TASKS_PER_NODE": size.tasks_per_node,
-        "RLALLOC_MEM_MIB_PER_NODE": given.mem_mib_per_node,
-    }
-    return {name: f"{count:g}" if isinstance(count, float) else str(count) for name, count in counts.items()}
-
-
-def _made_up(batch: Mapping[str, str], control: Mapping[str, str]) -> Iterator[str]:
-    """Launchers read task counts for the user's own: a job that asked for none must not come to have any."""
-    for name in ("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_GPUS", "SLURM_GPUS_PER_NODE"):
-        if (name in batch) != (name in control):
-            yield f"{name} is {batch.get(name, 'not there')}, as submitted {control.get(name, 'not there')}"

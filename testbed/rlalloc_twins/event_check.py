@@ -1,0 +1,84 @@
+"""Whether what users did to their jobs had the same effect on both sites: a user's own update wins."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from rlalloc_twins.twin_plan import Submission, UserEvent
+from rlalloc_twins.twin_record import Happened, TwinJob
+
+SIZES: Final = frozenset({"NumNodes", "TresPerNode", "MinMemoryNode", "MinCPUsNode", "CPUsPerTask", "TimeLimit"})
+"""Fields that rlalloc changes. One that its user has set since the last decision stays; one that was set before was
+part of the request."""
+_RECORDED_AS: Final = {"CPUsPerTask": "CPUs/Task"}
+_PASSES: Final = frozenset({"StartTime"})
+"""Fields whose value is a moment, and not the same on two sites."""
+
+
+def are_comparable(planned: Submission, twin: TwinJob, job: TwinJob) -> bool:
+    """Whether all events met the job in the same states on both sites, and before its end."""
+    if not all(_is_comparable(number, twin, job) for number in range(len(planned.events))):
+        return False
+    ended = [{task.state for task in each.tasks.values()} for each in (twin, job)]
+    cancelled = any(event.doing == "cancel" for event in planned.events)
+    return not cancelled or ended[0] == ended[1] or not all(ended)
+
+
+def _is_comparable(number: int, twin: TwinJob, job: TwinJob) -> bool:
+    """Whether an event met the job in the same state on both sites, or on neither."""
+    before, after = twin.events.get(number), job.events.get(number)
+    if before is None or after is None:
+        return before is after
+    return _kinds(before) == _kinds(after) and _is_late(before) == _is_late(after)
+
+
+def problems_of_events(planned: Submission, twin: TwinJob, job: TwinJob) -> Iterator[str]:
+    """Say which events were refused on one site only, or came to nothing."""
+    for number, event in enumerate(planned.events):
+        before, after = twin.events.get(number), job.events.get(number)
+        if before is None or after is None:
+            continue
+        what = f"{event.doing} {' '.join(event.words)}".strip()
+        if (before.status == 0) != (after.status == 0):
+            yield f"{what}: {after.said or 'accepted'!r}, without rlalloc {before.said or 'accepted'!r}"
+        elif before.status == 0 and "PENDING" in _kinds(after):
+            yield from _lost(event, after, twin, job, what)
+
+
+def set_by_user(planned: Submission | None, job: TwinJob) -> frozenset[str]:
+    """Fields of its size that its user has set since rlalloc's last update of the job."""
+    if planned is None:
+        return frozenset()
+    updated_s = max((update.at_s for each in job.decisions for update in each.updates), default=0.0)
+    return frozenset(
+        word.partition("=")[0]
+        for number, event in enumerate(planned.events)
+        if (done := job.events.get(number)) is not None and done.status == 0 and done.at_s > updated_s
+        for word in event.words
+        if word.partition("=")[0] in SIZES
+    )
+
+
+def _lost(event: UserEvent, done: Happened, twin: TwinJob, job: TwinJob, what: str) -> Iterator[str]:
+    for word in event.words:
+        field = word.partition("=")[0]
+        decided_later = any(each.at_s >= done.at_s - 1.0 for each in job.decisions)
+        if field in _PASSES or (field in SIZES and decided_later):
+            continue
+        name = _RECORDED_AS.get(field, field)
+        values = [{_value(record, name) for record in each.records} for each in (twin, job)]
+        if values[0] != values[1]:
+            yield f"{what}: {name} is {sorted(values[1])}, without rlalloc {sorted(values[0])}"
+
+
+def _value(record: Mapping[str, str], name: str) -> str:
+    return record.get(name, "")
+
+
+def _is_late(happened: Happened) -> bool:
+    """Whether the job started or ended between the look at its state and the user's command."""
+    return any(text in happened.said for text in ("already finished", "completing", "no longer pending"))
+
+
+def _kinds(happened: Happened) -> frozenset[str]:
+    """The states, without their reasons."""
+    return frozenset(state.split()[0].replace("REQUEUED", "PENDING") for state in happened.states)

@@ -1,0 +1,111 @@
+"""What ``make floor`` states: what completes without rlalloc completes with it, in the documented environment."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from rlalloc_twins.environment_values import Outer
+from rlalloc_twins.event_check import are_comparable, problems_of_events
+from rlalloc_twins.run_check import problems_of_runs
+from rlalloc_twins.size_check import problems_of_size
+from rlalloc_twins.twin_plan import Plan, Submission
+from rlalloc_twins.twin_record import SiteRecord, TwinJob
+
+_JOURNAL_ENDS: Final = frozenset({"begun", "left", "restored", "gone"})
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """A job that is not as the statement says."""
+
+    key: str
+    form: str
+    text: str
+
+
+class Floor(msgspec.Struct, frozen=True, kw_only=True):
+    """One site with rlalloc against the one without: jobs by what they show, and what is wrong."""
+
+    counts: Mapping[str, int]
+    problems: tuple[Problem, ...]
+
+
+def compare(plan: Plan, off: SiteRecord, on: SiteRecord) -> Floor:
+    """Compare all jobs of both sites."""
+    twins = {job.key: job for job in off.jobs}
+    planned = {job.key: job for job in plan.submissions}
+    counts: Counter[str] = Counter()
+    problems: list[Problem] = []
+    jobs = {job.key: job for job in on.jobs}
+    apart = _apart(planned, twins, jobs)
+    for job in on.jobs:
+        of_plan, twin = planned.get(job.key), twins.get(job.key)
+        counts["jobs"] += 1
+        if twin is None or job.key in apart:
+            counts["an event found them in different states"] += 1
+            continue
+        form = of_plan.form if of_plan else "inside a job"
+        outer = _outer(job.key, twins, jobs)
+        problems += [Problem(job.key, form, text) for text in _problems(of_plan, twin, job, outer, counts)]
+    missing = twins.keys() - jobs.keys() - apart
+    problems += [Problem(key, "inside a job", "it was not submitted with rlalloc") for key in sorted(missing)]
+    return Floor(counts=dict(counts), problems=tuple(problems))
+
+
+def _apart(
+    planned: Mapping[str, Submission], off: Mapping[str, TwinJob], on: Mapping[str, TwinJob]
+) -> frozenset[str]:
+    """Jobs that an event met in different states on both sites, what depends on them, and jobs inside them."""
+    found: set[str] = set()
+    for key, job in planned.items():  # in the order of submission: what a job depends on comes first
+        depends = job.after is not None and job.after[0] in found
+        if depends or not are_comparable(job, off[key], on[key]):
+            found |= {key, f"{key}-inner"}
+    return frozenset(found)
+
+
+def _outer(key: str, off: Mapping[str, TwinJob], on: Mapping[str, TwinJob]) -> Outer | None:
+    """The job that has submitted this one from inside, if one has."""
+    name = key.removesuffix("-inner")
+    if name == key:
+        return None
+    before, after = (next(iter(jobs[name].runs.values())) for jobs in (off, on))
+    told = after.batch.get("SLURM_SET_BY_RLALLOC", "").split()[1:]
+    return Outer(before.batch, after.batch, frozenset(word.partition("=")[0] for word in told))
+
+
+def _problems(
+    planned: Submission | None, twin: TwinJob, job: TwinJob, outer: Outer | None, counts: Counter[str]
+) -> Iterator[str]:
+    if twin.refused or job.refused:
+        if bool(twin.refused) != bool(job.refused):
+            yield f"sbatch said {job.refused!r}, without rlalloc {twin.refused!r}"
+        counts["refused by Slurm on both"] += 1
+        return
+    if planned is not None:
+        yield from problems_of_events(planned, twin, job)
+    yield from problems_of_ends(twin, job, counts)
+    for decided in job.decisions:
+        for update in decided.updates:
+            counts[f"journal: {update.state}"] += 1
+            if update.state not in _JOURNAL_ENDS:
+                yield f"the journal says {update.state}: {update.detail}"
+    yield from problems_of_size(planned, twin, job, counts)
+    yield from problems_of_runs(twin, job, outer, counts)
+
+
+def problems_of_ends(twin: TwinJob, job: TwinJob, counts: Counter[str]) -> Iterator[str]:
+    """Say which tasks ended otherwise than without rlalloc, or never started."""
+    if job.stuck or twin.stuck:
+        counts["never started on both"] += bool(job.stuck and twin.stuck)
+        if not twin.stuck:
+            yield f"it waited for {job.stuck} when nothing else went on"
+        return
+    if twin.tasks.keys() != job.tasks.keys():
+        yield f"its tasks are {sorted(job.tasks)}, without rlalloc {sorted(twin.tasks)}"
+    for name in twin.tasks.keys() & job.tasks.keys():
+        before, after = twin.tasks[name], job.tasks[name]
+        counts[f"{before.state} on both"] += before.state == after.state
+        if (before.state, before.exit_code) != (after.state, after.exit_code):
+            yield f"it ended {after.state} {after.exit_code}, without rlalloc {before.state} {before.exit_code}"

@@ -1,0 +1,71 @@
+"""Whether a size fits what is free on nodes that a job may use: our own count, from what scontrol shows of both."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from rlalloc.job import Allocation
+from rlalloc_twins.twin_nodes import FIRST, OTHERS, PARTITIONS
+from rlalloc_twins.twin_record import Look, NodeSeen, TwinJob
+
+RESERVED: Final = 8
+"""The node of a reservation, for those jobs only that name it."""
+_TYPE: Final = re.compile(r"gpu:([a-z]\w*):\d")
+
+
+def _kinds() -> dict[int, tuple[str, frozenset[str]]]:
+    """Type of the GPUs and features by the number of a node."""
+    found, number = {}, 0
+    for kind in (FIRST, *OTHERS):
+        for _ in range(kind.nodes):
+            number += 1
+            found[number] = kind.gpu_type, frozenset(kind.features)
+    return found
+
+
+KINDS: Final = _kinds()
+
+
+def fits(job: TwinJob, size: Allocation, look: Look) -> bool:
+    """Whether enough nodes that the job may use had that much free."""
+    record = job.records[0] if job.records else {}
+    free = [node for node in look.nodes if node.usable and _may_use(record, node)]
+    need = size.gpus_per_node, size.cpus_per_node, size.mem_mib_per_node
+    holding = [
+        node
+        for node in free
+        if all(has >= wants for has, wants in zip((node.gpus, node.cpus, node.mem_mib), need, strict=True))
+    ]
+    named = _numbers(record.get("ReqNodeList", ""))
+    if named and not named <= {int(node.name[1:]) for node in holding}:
+        return False
+    return len(holding) >= size.nodes
+
+
+def _may_use(record: Mapping[str, str], node: NodeSeen) -> bool:
+    number = int(node.name[1:])
+    gpu_type, features = KINDS[number]
+    partitions = record.get("Partition", "").split(",")
+    open_to = any(
+        each.name in partitions and (each.nodes == "ALL" or number in _numbers(each.nodes)) for each in PARTITIONS
+    )
+    asked = _TYPE.search(" ".join(record.get(name, "") for name in ("TresPerNode", "TresPerJob", "TresPerTask")))
+    return (
+        open_to
+        and number not in _numbers(record.get("ExcNodeList", ""))
+        and (asked is None or asked[1] == gpu_type)
+        and _has(features, record.get("Features", ""))
+        and number != RESERVED
+    )
+
+
+def _has(features: frozenset[str], constraint: str) -> bool:
+    if constraint in ("", "(null)"):
+        return True
+    return any(all(name in features for name in part.split("&")) for part in constraint.split("|"))
+
+
+def _numbers(names: str) -> frozenset[int]:
+    """The numbers of ``n[1-3,7]``; none of "(null)"."""
+    spans = re.findall(r"(\d+)(?:-(\d+))?", names)
+    return frozenset(number for first, last in spans for number in range(int(first), int(last or first) + 1))

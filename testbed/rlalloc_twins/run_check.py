@@ -1,0 +1,103 @@
+"""Whether scripts and their steps saw what is documented, and srun launched what it had to."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from rlalloc_twins.environment_check import unexplained
+from rlalloc_twins.environment_differences import Whose
+from rlalloc_twins.environment_values import Changed, Outer, says_memory
+from rlalloc_twins.size_check import given_to, last_begun
+from rlalloc_twins.twin_record import Run, TwinJob
+
+_PARTITION: Final = "SLURM_JOB_PARTITION"
+"""In a step, all that the job named."""
+_TAG: Final = "rlalloc:v=1"
+
+
+def whose(job: TwinJob) -> Whose:
+    """Which differences there may be in a job's environment."""
+    comment = next((record["AdminComment"] for record in job.records if record.get("AdminComment")), "")
+    if _TAG not in comment or ";skip=" in comment:
+        return "every job"
+    return "jobs of rlalloc" if last_begun(job) is None else "resized jobs"
+
+
+def problems_of_runs(twin: TwinJob, job: TwinJob, outer: Outer | None, counts: Counter[str]) -> Iterator[str]:
+    """Compare each run of the job that there is on both sites, the script's environment and the step's."""
+    completed = all({task.state for task in each.tasks.values()} == {"COMPLETED"} for each in (twin, job))
+    if completed and twin.runs.keys() != job.runs.keys():
+        yield f"it ran as {sorted(job.runs)}, without rlalloc {sorted(twin.runs)}"
+    for name in sorted(twin.runs.keys() & job.runs.keys()):
+        counts["environments compared"] += 1
+        yield from _problems(name, twin, job, outer)
+
+
+def _problems(name: str, twin: TwinJob, job: TwinJob, outer: Outer | None) -> Iterator[str]:
+    before, after = (_comparable(run) for run in (twin.runs[name], job.runs[name]))
+    task = f"_{name.partition('.')[0]}" if "" not in job.tasks else ""
+    ended, twin_ended = job.tasks.get(task) or job.tasks.get("+0"), twin.tasks.get(task) or twin.tasks.get("+0")
+    if ended is None or twin_ended is None:
+        return
+    own = before.batch if outer is None else after.batch  # what is inherited says nothing of a job inside a job
+    asks = "SLURM_NTASKS" in own or "SLURM_NTASKS_PER_NODE" in own
+    given = given_to(ended, job, task, after.batch, asks_for_tasks=asks)
+    if given is None:
+        return
+    of = whose(job)
+    resized = of == "resized jobs"
+    same = ended.tres == twin_ended.tres and _layout(before) == _layout(after)
+    job_id = after.batch.get("SLURM_JOB_ID", "")
+    batch = Changed(before.batch, given, job_id, asks, says_memory(own), resized, outer=outer)
+    yield from unexplained(batch, after.batch, "batch", of, same_size=same)
+    last = name == _last_of_its_task(name, job) and {ended.state, twin_ended.state} <= {"COMPLETED", "FAILED"}
+    if before.status and after.status and (last or before.status == after.status == "0"):
+        # Else it was ended, or requeued, before its step was through.
+        yield from _problems_of_step(before, after, batch, of, same_size=same)
+
+
+def _last_of_its_task(name: str, job: TwinJob) -> str:
+    task = name.partition(".")[0]
+    runs = (each for each in job.runs if each.partition(".")[0] == task)
+    return max(runs, key=lambda each: int(each.partition(".")[2]))
+
+
+def _comparable(run: Run) -> Run:
+    """A run without the variable that says in which of several partitions it started, which the moment decides."""
+    if "," not in run.steps.get(0, run.batch).get(_PARTITION, ""):
+        return run
+    steps = {number: _without_partition(step) for number, step in run.steps.items()}
+    return msgspec.structs.replace(run, batch=_without_partition(run.batch), steps=steps)
+
+
+def _without_partition(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if name != _PARTITION}
+
+
+def _problems_of_step(before: Run, after: Run, batch: Changed, of: Whose, *, same_size: bool) -> Iterator[str]:
+    if after.status not in (before.status, "0"):
+        yield f"srun ended with {after.status} ({after.errors[:200]}), without rlalloc with {before.status}"
+    if batch.outer is not None and batch.outer.size & before.batch.keys():
+        return  # without rlalloc, its srun takes another job's size for its own
+    launched = batch.step_tasks if batch.resized else len(before.steps) if same_size else len(after.steps)
+    if len(after.steps) != launched and before.status == "0":
+        yield f"srun launched {len(after.steps)} tasks, expected {launched}"
+    if 0 in before.steps and 0 in after.steps:
+        step = batch._replace(before=before.steps[0], in_step=True)
+        yield from unexplained(step, after.steps[0], "step", of, same_size=same_size)
+    if batch.resized:
+        yield from _problems_of_tasks(after, batch)
+
+
+def _problems_of_tasks(after: Run, batch: Changed) -> Iterator[str]:
+    for number, step in after.steps.items():
+        gpus = len([each for each in step.get("CUDA_VISIBLE_DEVICES", "").split(",") if each])
+        if gpus not in (batch.gpus_of_task, batch.given.gpus_per_node):
+            yield f"task {number} sees {gpus} GPUs"
+
+
+def _layout(run: Run) -> tuple[str | None, ...]:
+    names = ("SLURM_JOB_CPUS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_GPUS_ON_NODE")
+    return tuple(run.batch.get(name) for name in names)

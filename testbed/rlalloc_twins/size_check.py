@@ -1,0 +1,103 @@
+"""Whether each job got the size that rlalloc decided, or else that of its request; never more than its bounds."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from rlalloc.job import Allocation
+from rlalloc.tres import gpus_of
+from rlalloc_twins.environment_values import Given
+from rlalloc_twins.event_check import set_by_user
+from rlalloc_twins.twin_plan import Submission
+from rlalloc_twins.twin_record import Ended, TwinJob, Update
+
+_MEMORY_TOLERANCE: Final = 0.005
+_LEFT_TO_SLURM: Final = re.compile(
+    r"--(gpus|ntasks-per-gpu|gpus-per-task|gpus-per-socket|exclusive|mem=0|mincpus)|-n\d|-N\d-\d"
+)
+"""Options with which the same job may be given other nodes, and so other amounts, each time."""
+
+
+def problems_of_size(planned: Submission | None, twin: TwinJob, job: TwinJob, counts: Counter[str]) -> Iterator[str]:
+    """Say what is not as decided, or without a decision not as on the other site."""
+    last = last_begun(job)
+    counts["decided"] += any(each.allocation is not None for each in job.decisions)
+    counts["resized"] += last is not None
+    counts["resized in GPUs"] += last is not None and last.intended.gpus != request_of(job).gpus
+    for each in job.decisions:
+        size, bounds = each.allocation, each.bounds
+        if size is not None and bounds is not None and size.gpus not in (*bounds.gpu_counts, each.request.gpus):
+            yield f"{size.gpus} GPUs were decided, allowed are {bounds.gpu_counts}"
+    by_user = set_by_user(planned, job)
+    for name, ended in job.tasks.items():
+        if ended.started_s is None or not ended.tres:
+            continue
+        if last is not None:
+            yield from _unlike(ended, last.intended, ignored=bool(by_user - {"TimeLimit"}))
+            if "TimeLimit" not in by_user and int(ended.limit_min) != last.intended.time_limit_s // 60:
+                yield f"its limit is {ended.limit_min} min, decided were {last.intended.time_limit_s // 60}"
+        elif (before := twin.tasks.get(name)) is not None and before.tres and not _is_left_to_slurm(planned):
+            if before.tres != ended.tres:
+                yield f"it was given {ended.tres}, without rlalloc {before.tres}"
+            if before.limit_min != ended.limit_min and not _is_shortened(planned):
+                yield f"its limit is {ended.limit_min} min, without rlalloc {before.limit_min}"
+
+
+def last_begun(job: TwinJob) -> Update | None:
+    """The update that made the job what it was, if one did."""
+    updates = [update for each in job.decisions for update in each.updates]
+    done = [update for update in updates if update.state in ("begun", "restored")]
+    begun = [update for update in done if update.state == "begun" and update.intended != update.original]
+    return begun[-1] if begun and done[-1].state == "begun" else None
+
+
+def request_of(job: TwinJob) -> Allocation:
+    """What rlalloc read as the request."""
+    return job.decisions[0].request
+
+
+def given_to(
+    ended: Ended, job: TwinJob, task: str, batch: Mapping[str, str], *, asks_for_tasks: bool
+) -> Given | None:
+    """What a job or a task of an array was given; None where it never started.
+
+    Accounting has it in all. The parts of one node follow from the decision; without one they are what Slurm, and not
+    rlalloc, wrote into the environment of its script.
+    """
+    tres, last = ended.tres, last_begun(job)
+    if not tres.get("node"):
+        return None
+    nodes, gpus, mem_mib = int(tres["node"]), gpus_of(tres), round(tres["mem"])
+    if last is None:
+        cpus, tasks = int(batch["SLURM_CPUS_ON_NODE"]), 1
+        if asks_for_tasks:
+            tasks = int(re.split(r"[(,]", batch.get("SLURM_TASKS_PER_NODE", "1"))[0])
+        each = int(batch.get("SLURM_CPUS_PER_TASK", 0)) or max(1, cpus // tasks)
+        return Given(nodes, gpus, int(batch.get("SLURM_GPUS_ON_NODE", 0)), cpus, tasks, each, mem_mib // nodes)
+    tasks, each = last.intended.tasks_per_node, last.intended.cpus_per_task
+    cpus = int(tres["cpu"]) // nodes
+    if cpus != tasks * each:  # its user has changed it since
+        record = next((each for each in job.records if task in ("", f"_{each.get('ArrayTaskId')}")), {})
+        tasks, each = int(record.get("NumTasks", tasks)) // nodes, int(record.get("CPUs/Task", each))
+    return Given(nodes, gpus, gpus // nodes, cpus, tasks, each, mem_mib // nodes)
+
+
+def _is_shortened(planned: Submission | None) -> bool:
+    """Whether Slurm may shorten its limit (--time-min), as backfill sees fit."""
+    return planned is not None and planned.form == "--time-min"
+
+
+def _unlike(ended: Ended, size: Allocation, *, ignored: bool) -> Iterator[str]:
+    tres = ended.tres
+    found = int(tres.get("node", 0)), int(tres.get("cpu", 0)), gpus_of(tres)
+    memory = abs(tres.get("mem", 0.0) - size.mem_mib) <= _MEMORY_TOLERANCE * size.mem_mib + 1
+    if not ignored and (found != (size.nodes, size.cpus, size.gpus) or not memory):
+        yield f"it was given nodes, CPUs, GPUs {found} and {tres.get('mem')} MiB instead of {size.describe()}"
+
+
+def _is_left_to_slurm(planned: Submission | None) -> bool:
+    if planned is None:
+        return True
+    words = " ".join((*planned.options, *planned.lines))
+    return _LEFT_TO_SLURM.search(words) is not None or any("GPUS" in name for name in planned.environment)

@@ -1,0 +1,112 @@
+"""What make floor tells of two records, and what it leaves out."""
+
+import msgspec
+import pytest
+
+from rlalloc.job import Allocation
+from rlalloc_twins.floor_check import Floor, compare
+from rlalloc_twins.twin_plan import Plan, UserEvent
+from rlalloc_twins.twin_record import Happened, TwinJob
+
+from .example_records import (
+    LARGER,
+    PLAN,
+    REQUEST,
+    SMALLER,
+    SUBMISSION,
+    batch_of,
+    ended,
+    job_with,
+    job_without,
+    ours,
+    record,
+    run_of,
+)
+
+
+def floor(with_rlalloc: TwinJob, without: TwinJob | None = None, plan: Plan = PLAN) -> Floor:
+    return compare(plan, record("off", without or job_without()), record("random", with_rlalloc))
+
+
+def texts(found: Floor) -> list[str]:
+    return [problem.text for problem in found.problems]
+
+
+@pytest.mark.parametrize("size", [SMALLER, LARGER])
+def test_a_job_that_completes_in_another_size_is_right(size: Allocation) -> None:
+    found = floor(job_with(size))
+    assert texts(found) == []
+    assert (found.counts["COMPLETED on both"], found.counts["resized in GPUs"]) == (1, 1)
+
+
+def test_a_job_that_completes_only_without_rlalloc_is_told() -> None:
+    assert texts(floor(job_with(tasks={"": ended(SMALLER, "FAILED")}))) == [
+        "it ended FAILED 1:0, without rlalloc COMPLETED 0:0"
+    ]
+    assert texts(floor(job_with(tasks={}, stuck="BadConstraints", runs={}))) == [
+        "it waited for BadConstraints when nothing else went on"
+    ]
+    assert texts(floor(job_with(job_id=None, refused="sbatch: error", tasks={}, runs={}, decisions=()))) != []
+    inner = job_without(key="j1-inner")
+    only_without = compare(PLAN, record("off", job_without(), inner), record("random", job_with()))
+    assert texts(only_without) == ["it was not submitted with rlalloc"]
+
+
+def test_a_size_other_than_decided_is_told() -> None:
+    assert "instead of" in texts(floor(job_with(tasks={"": ended(LARGER)})))[0]
+    outside = msgspec.structs.replace(job_with().decisions[0], allocation=msgspec.structs.replace(LARGER, nodes=2))
+    assert "allowed are (1, 2, 4, 8)" in texts(floor(job_with(decisions=(outside,))))[0]
+
+
+def test_an_environment_of_the_request_is_told() -> None:
+    stale = run_of(batch_of(SMALLER, 21, **{**ours(SMALLER, 21), "RLALLOC_GPUS": "4"}))
+    assert [text.split()[:4] for text in texts(floor(job_with(runs={"0.0": stale})))] == [
+        ["batch:", "RLALLOC_GPUS", "is", "'4',"],
+        ["step:", "RLALLOC_GPUS", "is", "'4',"],
+    ]
+
+
+def test_a_step_that_fails_or_launches_another_number_of_tasks_is_told() -> None:
+    run = job_with().runs["0.0"]
+    failed = msgspec.structs.replace(run, steps={}, status="1", errors="srun: error")
+    assert texts(floor(job_with(runs={"0.0": failed})))[0] == (
+        "srun ended with 1 (srun: error), without rlalloc with 0"
+    )
+    twice = msgspec.structs.replace(run, steps={0: run.steps[0], 1: run.steps[0]})
+    assert "srun launched 2 tasks, expected 1" in texts(floor(job_with(runs={"0.0": twice})))
+
+
+def test_a_journal_that_lost_a_job_is_told() -> None:
+    decided = job_with().decisions[0]
+    lost = msgspec.structs.replace(decided.updates[0], state="lost", detail="it started as neither")
+    job = job_with(REQUEST, decisions=(msgspec.structs.replace(decided, updates=(lost,)),))
+    assert "the journal says lost: it started as neither" in texts(floor(job))
+
+
+CHANGED = msgspec.structs.replace(
+    PLAN,
+    submissions=(msgspec.structs.replace(SUBMISSION, events=(UserEvent("update", 3.0, ("MinMemoryNode=3000",)),)),),
+)
+PENDING = Happened(("PENDING JobHeldUser",), 0, "", 14.0)
+
+
+def after_update(mib: str, happened: Happened, job: TwinJob) -> TwinJob:
+    (fields,) = job.records
+    return msgspec.structs.replace(job, records=({**fields, "MinMemoryNode": mib},), events={0: happened})
+
+
+def test_a_users_own_update_wins() -> None:
+    without = after_update("3000M", PENDING, job_without())
+    assert texts(floor(after_update("3000M", PENDING, job_with()), without, CHANGED)) == []
+    lost = texts(floor(after_update("4000M", PENDING, job_with()), without, CHANGED))
+    assert lost == ["update MinMemoryNode=3000: MinMemoryNode is ['4000M'], without rlalloc ['3000M']"]
+    refused = msgspec.structs.replace(PENDING, status=1, said="Invalid generic resource specification")
+    assert "Invalid generic" in texts(floor(after_update("3000M", refused, job_with()), without, CHANGED))[0]
+
+
+def test_a_job_that_a_user_met_in_another_state_is_not_compared() -> None:
+    running = msgspec.structs.replace(PENDING, states=("RUNNING None",), status=1)
+    without = after_update("3000M", running, job_without())
+    found = floor(after_update("3000M", PENDING, job_with(tasks={"": ended(SMALLER, "FAILED")})), without, CHANGED)
+    assert texts(found) == []
+    assert found.counts == {"jobs": 1, "an event found them in different states": 1}
