@@ -12,7 +12,7 @@ from rlalloc_simulator.engine.engine_records import Numbers, Records
 from rlalloc_simulator.engine.policy_views import cluster_view, job_view
 from rlalloc_simulator.engine.simulator import SIZE_FIELDS
 from rlalloc_simulator.known_answers import known_answers, same_whatever_is_free
-from rlalloc_simulator.late_driving import LatePasses, first_answer
+from rlalloc_simulator.late_driving import LateDecisions
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,21 +52,21 @@ def drive(
         return _answered_by_engine(simulator, known, report)
     decided = unplaceable = updates = 0
     sizes = sizes_now(simulator)
-    passes = None if policy is None or same_whatever_is_free(policy) else LatePasses(simulator, jobs, policy)
+    late = _late_decisions(simulator, jobs, policy)
     while not simulator.finished:
         asked = simulator.run()
         if simulator.freed:
-            if passes is not None:
-                late = passes.look()
-                sizes[late] = sizes_now(simulator, late)
-                updates += len(late)
+            resized = [] if late is None else late.look()
+            if resized:
+                sizes[resized] = sizes_now(simulator, resized)
+                updates += len(resized)
         elif policy is None:
             simulator.leave(asked)
         else:
             for place, number in enumerate(asked.tolist()):
                 if before is not None:
                     before(asked[place:].tolist())
-                if _decide(simulator, number, jobs[number], policy):
+                if _decide(simulator, number, jobs[number], policy, late):
                     decided += 1
                 else:
                     unplaceable += 1
@@ -98,10 +98,21 @@ def sizes_now(simulator: Simulator, numbers: Numbers | list[int] | slice = slice
     return np.array([*columns, jobs["added_nice"][numbers], patience_s]).T.astype(np.int64)
 
 
-def _decide(simulator: Simulator, number: int, submitted: SubmittedJob, policy: Heuristic) -> bool:
+def _late_decisions(
+    simulator: Simulator, jobs: Sequence[SubmittedJob], policy: Heuristic | None
+) -> LateDecisions | None:
+    """None where the site decides each job once, or a later decision could change nothing."""
+    if policy is None or same_whatever_is_free(policy) or not simulator.site.interception.late:
+        return None
+    return LateDecisions(simulator, jobs, policy)
+
+
+def _decide(
+    simulator: Simulator, number: int, submitted: SubmittedJob, policy: Heuristic, late: LateDecisions | None
+) -> bool:
     """Ask the policy and apply its answer; False where no nodes could hold it: the job stays as it is."""
     job, view = job_view(simulator, number, submitted), cluster_view(simulator, number)
     shares = policy(job, view)
-    if simulator.site.interception.late:
-        shares = first_answer(simulator, submitted, view, shares)
+    if late is not None:
+        shares = late.first_answer(number, view, shares)
     return decide(simulator, number, submitted, view, shares)

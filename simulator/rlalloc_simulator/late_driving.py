@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
 from rlalloc.allocation import allocation_for
@@ -11,91 +12,112 @@ from rlalloc.bounds import NodeShape
 from rlalloc.heuristics import Heuristic
 from rlalloc.heuristics.workable_sizes import repaired_shares
 from rlalloc.job import Allocation, Bounds, Shares
-from rlalloc.late_decisions import LateRules, Waiting, differs, gain_of, while_it_waits
+from rlalloc.late_decisions import Waiting, differs, gain_of, while_it_waits
 from rlalloc.speed.longer_limits import slowdown_to_allow
 from rlalloc.view import ClusterView
 from rlalloc_simulator.engine import Simulator, SubmittedJob
 from rlalloc_simulator.engine.engine_records import NOBODY, Numbers
 from rlalloc_simulator.engine.job_table import allocation_of, size_of
-from rlalloc_simulator.engine.late_pass import begin, empty_pass, go_on, newcomer_starts, starts
-from rlalloc_simulator.engine.policy_views import job_view, partition_view
+from rlalloc_simulator.engine.late_pass import (
+    Groups,
+    ahead_of,
+    begin,
+    empty_pass,
+    go_on,
+    group_of,
+    groups_of,
+    newcomer_starts,
+    starts,
+)
+from rlalloc_simulator.engine.policy_views import job_view, nodes_view
 from rlalloc_simulator.engine.view_arrays import node_arrays
 
 
-def first_answer(simulator: Simulator, job: SubmittedJob, view: ClusterView, shares: Shares) -> Shares:
-    """What a new job gets of a policy's answer on a site that decides late."""
-    depth = simulator.site.interception.late_rules.depth
-    row = _row(_allocation(shares, job, view))
-    can_start = newcomer_starts(simulator.world, job.partition, depth, view.free, row)
-    if can_start:
-        return shares
-    return while_it_waits(shares, job.request, job.bounds, functools.partial(_allocation, job=job, view=view))
-
-
-class LatePasses:
-    """The passes of one policy through the queue of a simulator whose workload is ``jobs``."""
+class LateDecisions:
+    """The decisions of one policy on a simulator that decides late, whose workload is ``jobs``."""
 
     def __init__(self, simulator: Simulator, jobs: Sequence[SubmittedJob], policy: Heuristic) -> None:
         self._simulator, self._jobs, self._policy = simulator, jobs, policy
-        self._rules: LateRules = simulator.site.interception.late_rules
-        self._pass = empty_pass(
-            len(jobs), simulator.site.node_count, self._rules.head, self._rules.depth, self._rules.max_updates
-        )
-        self._leasts: dict[NodeShape, Numbers] = {}
+        rules = simulator.site.interception.late_rules
+        window_s = min(rules.window_s, simulator.site.scheduler.bf_window)
+        self._rules = msgspec.structs.replace(rules, window_s=window_s)
+        world = simulator.world
+        groups = len(world.in_partition) * (2 + int(world.nodes["gpu_type"].max()))
+        self._pass = empty_pass(groups, len(world.nodes), len(jobs), self._rules)
+        self._groups_when: dict[bytes, Groups] = {}
+        self._leasts_when: dict[bytes, Numbers] = {}
+
+    def first_answer(self, number: int, view: ClusterView, shares: Shares) -> Shares:
+        """What a new job gets of the policy's answer: it is sized after those that wait and could start."""
+        job, world = self._jobs[number], self._simulator.world
+        groups = self._groups()
+        row = _row(_allocation(shares, job, view))
+        if newcomer_starts(world, self._pass, groups, number, row):
+            return shares
+        return while_it_waits(shares, job.request, job.bounds, functools.partial(_allocation, job=job, view=view))
 
     def look(self) -> list[int]:
         """Decide those waiting jobs that could start now; return the jobs that got another size."""
-        partitions = range(len(self._simulator.site.partitions))
-        return [number for partition in partitions for number in self._look_at(partition)]
-
-    def _look_at(self, partition: int) -> list[int]:
         simulator, world, now = self._simulator, self._simulator.world, self._pass
-        free, _, largest = node_arrays(world.nodes, world.in_partition[partition])
-        leasts = self._least_sizes(NodeShape(*largest.tolist()))
-        number = begin(world, now, leasts, partition, free)
-        if number == NOBODY:
-            return []
-        view, decided = partition_view(simulator, partition), {}
+        groups, leasts = self._groups(), self._leasts()
+        views: dict[int, ClusterView] = {}
+        decided: dict[int, Allocation] = {}
+        number = begin(world, now, groups, leasts)
         while number != NOBODY:
-            size = self._better(number, self._seen(view, len(free)))
+            group = group_of(world, groups, number)
+            if group not in views:
+                views[group] = nodes_view(simulator, groups.nodes[group])
+            size = self._better(number, group, self._seen(views[group], group))
             if size is not None:
                 decided[number] = size
-            number = go_on(world, now, leasts, _row(size or allocation_of(world.sizes[number])))
+            number = go_on(world, now, groups, leasts, _row(size or allocation_of(world.sizes[number])))
         for number, size in decided.items():
             there = world.jobs[number]
             patience_s = float(there["patience_s"]) if np.isfinite(there["patience_s"]) else 0.0
             simulator.resize({number: size}, nice={number: (int(there["added_nice"]), patience_s)})
         return list(decided)
 
-    def _seen(self, view: ClusterView, nodes: int) -> ClusterView:
-        """The partition as the job that is asked about sees it."""
-        at = self._pass.at[0]
+    def _seen(self, view: ClusterView, group: int) -> ClusterView:
+        """The nodes of a group as the job that is asked about sees them."""
+        groups = self._groups()
+        there = self._pass.groups[group]
         return dataclasses.replace(
             view,
-            free=self._pass.left[:nodes].copy(),
-            queued=self._pass.blocked[: at["blocked"]].copy(),
-            behind=int(at["waiting"] - at["place"]) - 1,
+            free=self._pass.left[groups.nodes[group]],
+            queued=ahead_of(self._pass, groups, group),
+            behind=max(0, int(there["waiting"] - there["ahead"]) - 1),
         )
 
-    def _better(self, number: int, seen: ClusterView) -> Allocation | None:
+    def _better(self, number: int, group: int, seen: ClusterView) -> Allocation | None:
         """Another size for a job, if the policy answers one that starts now and pays."""
         job, present = self._jobs[number], allocation_of(self._simulator.world.sizes[number])
         proposed = _allocation(self._policy(job_view(self._simulator, number, job), seen), job, seen)
-        if not differs(proposed, present) or not starts(self._pass, _row(proposed)):
+        if not differs(proposed, present) or not starts(self._pass, self._groups(), group, _row(proposed)):
             return None
         waiting = Waiting(present, 0.0, job.request, job.run_time)
         return proposed if gain_of(waiting, proposed, seen) >= self._rules.min_gain else None
 
-    def _least_sizes(self, shape: NodeShape) -> Numbers:
-        """The smallest size of each job on nodes of ``shape``; rows of 0 for those that no pass decides."""
-        if shape not in self._leasts:
+    def _groups(self) -> Groups:
+        """The groups of jobs as the nodes are up now."""
+        up = self._simulator.world.nodes["up"].tobytes()
+        if up not in self._groups_when:
+            self._groups_when[up] = groups_of(self._simulator.world)
+        return self._groups_when[up]
+
+    def _leasts(self) -> Numbers:
+        """The smallest size of each job on the nodes of its group; rows of 0 for those that no pass decides."""
+        world, groups = self._simulator.world, self._groups()
+        up = world.nodes["up"].tobytes()
+        if up not in self._leasts_when:
+            shapes = [NodeShape(*node_arrays(world.nodes, mine)[2].tolist()) for mine in groups.nodes]
             rows = np.zeros((len(self._jobs), 5), dtype=np.int64)
             for number, job in enumerate(self._jobs):
+                group = group_of(world, groups, number)
                 # A job of one GPU count has the answer's CPUs and memory since its first decision.
-                if job.managed and len(job.bounds.gpu_counts) > 1:
-                    rows[number] = _row(_least(job.request, job.bounds, shape))
-            self._leasts[shape] = rows
-        return self._leasts[shape]
+                if job.managed and len(job.bounds.gpu_counts) > 1 and group != NOBODY:
+                    rows[number] = _row(_least(job.request, job.bounds, shapes[group]))
+            self._leasts_when[up] = rows
+        return self._leasts_when[up]
 
 
 @functools.lru_cache(maxsize=16384)

@@ -26,7 +26,7 @@ from rlalloc_simulator.engine.batched_simulators import answer_of, decide
 from rlalloc_simulator.engine.engine_records import Records
 from rlalloc_simulator.engine.policy_views import cluster_view, job_view
 from rlalloc_simulator.known_answers import same_whatever_is_free
-from rlalloc_simulator.late_driving import LatePasses, first_answer
+from rlalloc_simulator.late_driving import LateDecisions
 from rlalloc_simulator.site_from_workload import Workload
 
 
@@ -187,17 +187,18 @@ def _forced(moment: _Moment, answer: Shares, jobs: Sequence[SubmittedJob], polic
     if moment.others is not None:
         _answer(simulator, moment.others, jobs, policy)
     elif not same_whatever_is_free(policy):
-        LatePasses(simulator, jobs, policy).look()
+        LateDecisions(simulator, jobs, policy).look()
     return drive(simulator, jobs, policy).outcomes
 
 
 def _answer(simulator: Simulator, numbers: Sequence[int], jobs: Sequence[SubmittedJob], policy: Heuristic) -> None:
     """Answer the other questions of a batch, as ``drive`` does."""
+    late = LateDecisions(simulator, jobs, policy) if simulator.site.interception.late else None
     for number in numbers:
         view = cluster_view(simulator, number)
         shares = policy(job_view(simulator, number, jobs[number]), view)
-        if simulator.site.interception.late:
-            shares = first_answer(simulator, jobs[number], view, shares)
+        if late is not None:
+            shares = late.first_answer(number, view, shares)
         decide(simulator, number, jobs[number], view, shares)
 
 

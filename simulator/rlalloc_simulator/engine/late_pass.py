@@ -2,6 +2,9 @@
 
 ``begin`` and ``go_on`` return the job to ask about, as ``advance`` does with ASKS: what it sees is in the pass, and
 ``go_on`` takes the size that it has from then on. A test holds both together with ``decide_pass``.
+
+Jobs that may use the same nodes are a group (a pool of ``decide_pass``). Groups whose nodes overlap, directly or
+through others, are one component: their jobs compete. One pass goes through the queues of all components.
 """
 
 import math
@@ -9,35 +12,67 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from rlalloc.late_decisions import LateRules
 from rlalloc_simulator.engine.compilation import compiled
-from rlalloc_simulator.engine.engine_records import NOBODY, RUNNING, Numbers, Reals, Records, World
-from rlalloc_simulator.engine.view_arrays import expected_run_s, sort_rows
+from rlalloc_simulator.engine.engine_records import NOBODY, Flags, Numbers, Reals, Records, World
+from rlalloc_simulator.engine.queue_priority import place_in_queue
+from rlalloc_simulator.engine.view_arrays import expected_run_s, sort_rows, usable_nodes
+
+_A_PART: Final = 1e-6
+"""Parts of GPUs add up to whole ones but for this."""
 
 _PASS: Final = np.dtype(
     [
         ("head", "i8"),
         ("depth", "i8"),
         ("max_updates", "i8"),
-        ("waiting", "i8"),  # jobs in the partition's queue
+        ("window_s", "f8"),
         ("place", "i8"),
+        ("listed", "i8"),
+        ("blocked", "i8"),
+    ],
+    align=True,
+)
+_GROUP: Final = np.dtype(
+    [
+        ("waiting", "i8"),  # jobs that compete for its nodes
+        ("ahead", "i8"),  # those of them that the pass has gone by
+        ("changes", "i8"),  # of its profile
+        # Of a component, at the number of its first group:
+        ("listed", "i8"),
         ("last", "i8"),  # the last place whose smallest size fits what is free
         ("asked", "i8"),
-        ("blocked", "i8"),
-        ("changes", "i8"),
     ],
     align=True,
 )
 
 
-class Pass(NamedTuple):
-    """One pass through the queue of a partition.
+class Groups(NamedTuple):
+    """Which jobs may use which nodes.
 
-    ``at`` (1,) says how far it goes and where it is, ``numbers`` (depth,) are the jobs. ``left`` (nodes, 3) is what
-    those decided so far leave, ``blocked`` (depth, 2) the GPUs and expected run time [s] of those that have to wait.
-    ``free_gpus`` is the partition's profile of free GPUs (``rlalloc.late_decisions.FreeGpus``), from ``from_s`` on.
+    ``of`` (partitions, types of GPUs + 1) is the number of a group, by the type that its jobs ask for, any type
+    first; NOBODY where no node is usable. ``nodes`` (groups, nodes) says which are theirs, ``shared`` (groups,
+    groups) which part of the first one's GPUs jobs of the second may use, too. ``component`` (groups,) is the number
+    of the first group of its component.
+    """
+
+    of: Numbers
+    nodes: Flags
+    shared: Reals
+    component: Numbers
+
+
+class Pass(NamedTuple):
+    """One pass through the queue.
+
+    ``at`` (1,) says how far it goes and where it is, ``numbers`` are the jobs that it looks at, ``groups`` (groups,)
+    counts jobs. ``left`` (nodes, 3) is what those decided so far leave. ``blocked`` (jobs, 3) has the group, GPUs and
+    expected run time [s] of those that have to wait. ``free_gpus`` (groups, changes) is each group's profile of free
+    GPUs (``rlalloc.late_decisions.FreeGpus``), from ``from_s`` on.
     """
 
     at: Records
+    groups: Records
     numbers: Numbers
     left: Reals
     blocked: Reals
@@ -45,107 +80,184 @@ class Pass(NamedTuple):
     free_gpus: Reals
 
 
-def empty_pass(jobs: int, nodes: int, head: int, depth: int, max_updates: int) -> Pass:
-    """Return the memory of a pass over at most so many ``jobs`` and ``nodes``; the rest are fields of LateRules."""
+def groups_of(world: World) -> Groups:
+    """Return the groups as the nodes are up now."""
+    types = int(world.nodes["gpu_type"].max()) + 1
+    of = np.full((len(world.in_partition), types + 1), NOBODY, dtype=np.int64)
+    found: list[Flags] = []
+    for partition, mine in enumerate(world.in_partition):
+        for gpu_type in range(NOBODY, types):
+            usable = usable_nodes(world.nodes, mine, gpu_type)
+            if usable.any():
+                of[partition, gpu_type + 1] = len(found)
+                found.append(usable)
+    nodes = np.array(found, dtype=np.bool_).reshape(len(found), len(world.nodes))
+    gpus = nodes * world.nodes["gpus"]
+    shared = gpus @ nodes.T / np.maximum(1, gpus.sum(axis=1))[:, None]
+    component = np.arange(len(found))
+    for _ in found:
+        component = np.array([component[row > 0.0].min() for row in shared])
+    return Groups(of, nodes, shared, component)
+
+
+def empty_pass(groups: int, nodes: int, jobs: int, rules: LateRules) -> Pass:
+    """Return the memory of a pass by these rules over so many groups, nodes and jobs."""
     at = np.zeros(1, dtype=_PASS)
-    at["head"], at["depth"], at["max_updates"] = head, depth, max_updates
-    depth = min(depth, jobs)
-    changes = jobs + 1 + 2 * depth
+    at["head"], at["depth"], at["max_updates"] = rules.head, rules.depth, rules.max_updates
+    at["window_s"] = rules.window_s
+    changes = jobs + 1 + 2 * min(rules.depth, jobs)
     return Pass(
         at,
-        np.zeros(depth, dtype=np.int64),
+        np.zeros(groups, dtype=_GROUP),
+        np.zeros(jobs, dtype=np.int64),
         np.zeros((nodes, 3)),
-        np.zeros((depth, 2)),
-        np.zeros(changes),
-        np.zeros(changes),
+        np.zeros((jobs, 3)),
+        np.zeros((groups, changes)),
+        np.zeros((groups, changes)),
     )
 
 
 @compiled
-def begin(world: World, now: Pass, leasts: Numbers, partition: int, free: Reals) -> int:
+def begin(world: World, now: Pass, groups: Groups, leasts: Numbers) -> int:
     """Begin a pass; return the first job to ask about, or NOBODY.
 
     ``leasts`` (jobs, 5) has the smallest size of each job, columns as in ``SIZE_FIELDS``, and no nodes for a job that
-    no pass may decide. ``free`` (usable nodes, 3) is what the partition has free.
+    no pass may decide.
     """
-    at = now.at[0]
-    at["waiting"], at["last"] = 0, NOBODY
+    at, listed, anybody = now.at[0], 0, False
+    for group in range(len(groups.nodes)):
+        there = now.groups[group]
+        there["waiting"] = there["ahead"] = there["listed"] = there["asked"] = 0
+        there["last"] = NOBODY
+    _read_free(world, now)
     for place in range(world.clock[0]["queued"]):
         number = world.queue[place]
-        if world.sizes[number]["partition"] != partition:
+        group = group_of(world, groups, number)
+        if group == NOBODY:
             continue
-        if at["waiting"] < at["depth"]:
-            now.numbers[at["waiting"]] = number
-            if _may_change(world, now, leasts, number) and _fits(free, leasts[number]):
-                at["last"] = at["waiting"]
-        at["waiting"] += 1
-    if at["last"] == NOBODY:
+        for other in range(len(groups.nodes)):
+            now.groups[other]["waiting"] += groups.shared[group, other] > 0.0
+        component = now.groups[groups.component[group]]
+        if component["listed"] == at["depth"]:
+            continue
+        component["listed"] += 1
+        now.numbers[listed] = number
+        may_change = _may_change(world, now, leasts, number)
+        if may_change and _fits(now.left, groups.nodes[group], leasts[number]):
+            component["last"] = listed
+            anybody = True
+        listed += 1
+    if not anybody:
         return NOBODY
-    at["place"] = at["asked"] = at["blocked"] = 0
-    now.left[: len(free)] = free
-    now.left[len(free) :] = -1.0  # no node
-    _read_limits(world, now, partition, free[:, 0].sum())
-    return _next(world, now, leasts)
+    at["place"], at["listed"], at["blocked"] = 0, listed, 0
+    for group in range(len(groups.nodes)):
+        if now.groups[groups.component[group]]["last"] != NOBODY:
+            _read_limits(world, now, group, groups.nodes[group])
+    return _next(world, now, groups, leasts)
 
 
 @compiled
-def go_on(world: World, now: Pass, leasts: Numbers, size: Numbers) -> int:
+def go_on(world: World, now: Pass, groups: Groups, leasts: Numbers, size: Numbers) -> int:
     """The job that was asked about takes ``size`` (5,); return the next one to ask about, or NOBODY."""
-    _settle(world, now, size)
-    return _next(world, now, leasts)
+    _settle(world, now, groups, group_of(world, groups, now.numbers[now.at[0]["place"]]), size)
+    return _next(world, now, groups, leasts)
 
 
 @compiled
-def starts(now: Pass, size: Numbers) -> bool:
-    """Whether a size (5,) has room in what is left, and backfill would start it now."""
-    return _fits(now.left, size) and _start_s(now, size[0] * size[1], float(size[4])) == 0.0
+def group_of(world: World, groups: Groups, number: int) -> int:
+    """The group of a job; NOBODY where it may use no node now."""
+    size = world.sizes[number]
+    return int(groups.of[size["partition"], size["gpu_type"] + 1])
 
 
 @compiled
-def newcomer_starts(world: World, partition: int, depth: int, free: Reals, size: Numbers) -> bool:
-    """Whether a new job of ``size`` (5,) has room beside those that wait ahead of it and could start."""
-    left = free.copy()
+def starts(now: Pass, groups: Groups, group: int, size: Numbers) -> bool:
+    """Whether a size (5,) of a job of that group has room in what is left, and backfill would start it now."""
+    has_room = _fits(now.left, groups.nodes[group], size)
+    return has_room and _start_s(now, group, size[0] * size[1], float(size[4])) == 0.0
+
+
+@compiled
+def ahead_of(now: Pass, groups: Groups, group: int) -> Reals:
+    """The jobs ahead that wait for nodes of a group: the GPUs that they want there and run times, shape (jobs, 2)."""
+    rows, found = np.empty((now.at[0]["blocked"], 2)), 0
+    for row in range(len(rows)):
+        part = groups.shared[int(now.blocked[row, 0]), group]
+        if part > 0.0:
+            rows[found, 0], rows[found, 1] = part * now.blocked[row, 1], now.blocked[row, 2]
+            found += 1
+    return rows[:found]
+
+
+@compiled
+def newcomer_starts(world: World, now: Pass, groups: Groups, number: int, size: Numbers) -> bool:
+    """Whether a new job of ``size`` (5,) has room beside those ahead of it that could start."""
+    group, place = group_of(world, groups, number), place_in_queue(world, number)
+    looked_at = 0
     held = np.empty(5, dtype=np.int64)
-    for place in range(min(depth, world.clock[0]["queued"])):
-        if not _fits(left, size):
-            return False  # those ahead only take more
-        number = world.queue[place]
-        if world.sizes[number]["partition"] == partition:
-            _read_size(world, number, held)
-            _take_nodes(left, held)
-    return _fits(left, size)
+    _read_free(world, now)
+    for there in range(place):
+        if looked_at == now.at[0]["depth"] or not _fits(now.left, groups.nodes[group], size):
+            break  # those ahead only take more
+        other = world.queue[there]
+        its = group_of(world, groups, other)
+        if its == NOBODY or groups.shared[its, group] == 0.0:
+            continue
+        _read_size(world, other, held)
+        _take_nodes(now.left, groups.nodes[its], held)
+        looked_at += 1
+    return _fits(now.left, groups.nodes[group], size)
 
 
 @compiled
-def _next(world: World, now: Pass, leasts: Numbers) -> int:
+def _next(world: World, now: Pass, groups: Groups, leasts: Numbers) -> int:
     at = now.at[0]
     held = np.empty(5, dtype=np.int64)
-    while at["place"] <= at["last"]:
+    while at["place"] < at["listed"]:
         number = now.numbers[at["place"]]
-        may_change = at["asked"] < at["head"] and _may_change(world, now, leasts, number)
-        if may_change and starts(now, leasts[number]):
-            at["asked"] += 1
+        group = group_of(world, groups, number)
+        component = now.groups[groups.component[group]]
+        if at["place"] > component["last"]:
+            at["place"] += 1
+            continue
+        may_change = component["asked"] < at["head"] and _may_change(world, now, leasts, number)
+        if may_change and starts(now, groups, group, leasts[number]):
+            component["asked"] += 1
             return int(number)
         _read_size(world, number, held)
-        _settle(world, now, held)
+        _settle(world, now, groups, group, held)
     return NOBODY
 
 
 @compiled
-def _settle(world: World, now: Pass, size: Numbers) -> None:
-    """The job at the present place takes ``size`` if that starts now, else GPUs as soon as it can have them."""
+def _settle(world: World, now: Pass, groups: Groups, group: int, size: Numbers) -> None:
+    """The job at the present place takes ``size`` if that starts now, else GPUs as soon as it can have them.
+
+    The nodes that it takes are missing in every group that has them. Which nodes it will have later is not known:
+    then each group misses the part of its GPUs that it shares with the job's group.
+    """
     at = now.at[0]
     gpus, limit_s = size[0] * size[1], float(size[4])
-    start_s = _start_s(now, gpus, limit_s)
-    if start_s == 0.0 and _fits(now.left, size):
-        _take_nodes(now.left, size)
+    start_s = _start_s(now, group, gpus, limit_s)
+    for other in range(len(groups.nodes)):
+        now.groups[other]["ahead"] += groups.shared[group, other] > 0.0
+    if start_s == 0.0 and _fits(now.left, groups.nodes[group], size):
+        taken = _take_nodes(now.left, groups.nodes[group], size)
+        for other in range(len(groups.nodes)):
+            nodes: int = 0
+            for node in range(len(taken)):
+                nodes += taken[node] and groups.nodes[other, node]
+            if nodes > 0:
+                _take_gpus(now, other, 0.0, float(nodes * size[1]), limit_s)
     else:
         number = now.numbers[at["place"]]
-        now.blocked[at["blocked"], 0] = gpus
-        now.blocked[at["blocked"], 1] = expected_run_s(world.jobs[number], world.sizes[number])
+        row = now.blocked[at["blocked"]]
+        row[0], row[1], row[2] = group, gpus, expected_run_s(world.jobs[number], world.sizes[number])
         at["blocked"] += 1
-    if math.isfinite(start_s):
-        _take_gpus(now, start_s, gpus, limit_s)
+        if start_s <= at["window_s"] and math.isfinite(start_s):
+            for other in range(len(groups.nodes)):
+                if groups.shared[group, other] > 0.0:
+                    _take_gpus(now, other, start_s, groups.shared[group, other] * gpus, limit_s)
     at["place"] += 1
 
 
@@ -164,31 +276,39 @@ def _read_size(world: World, number: int, size: Numbers) -> None:
 
 
 @compiled
+def _read_free(world: World, now: Pass) -> None:
+    for node in range(len(world.nodes)):
+        there = world.nodes[node]
+        now.left[node, 0], now.left[node, 1] = there["free_gpus"], there["free_cpus"]
+        now.left[node, 2] = there["free_mem_mib"]
+
+
+@compiled
 def _has_room(left: Reals, node: int, size: Numbers) -> bool:
     return bool(left[node, 0] >= size[1] and left[node, 1] >= size[2] and left[node, 2] >= size[3])
 
 
 @compiled
-def _fits(left: Reals, size: Numbers) -> bool:
+def _fits(left: Reals, mine: Flags, size: Numbers) -> bool:
     found = 0
     for node in range(len(left)):
-        found += _has_room(left, node, size)
+        found += mine[node] and _has_room(left, node, size)
         if found >= size[0]:
             return True
     return False
 
 
 @compiled
-def _take_nodes(left: Reals, size: Numbers) -> None:
-    """Take the nodes with the fewest free GPUs that hold ``size``; none if there are too few."""
-    if not _fits(left, size):
-        return
+def _take_nodes(left: Reals, mine: Flags, size: Numbers) -> Flags:
+    """Take those of ``mine`` with the fewest free GPUs that hold ``size``; none if there are too few."""
     taken = np.zeros(len(left), dtype=np.bool_)
+    if not _fits(left, mine, size):
+        return taken
     for _ in range(size[0]):
         fullest = NOBODY
         for node in range(len(left)):
             is_fuller = fullest == NOBODY or left[node, 0] < left[fullest, 0]
-            if is_fuller and not taken[node] and _has_room(left, node, size):
+            if is_fuller and mine[node] and not taken[node] and _has_room(left, node, size):
                 fullest = node
         taken[fullest] = True
     for node in range(len(left)):
@@ -196,64 +316,69 @@ def _take_nodes(left: Reals, size: Numbers) -> None:
             left[node, 0] -= size[1]
             left[node, 1] -= size[2]
             left[node, 2] -= size[3]
+    return taken
 
 
 @compiled
-def _read_limits(world: World, now: Pass, partition: int, free_gpus: float) -> None:
-    """The profile of free GPUs as running jobs' time limits have it."""
-    rows = np.empty((len(now.from_s), 2))
-    running = 0
-    for node in range(len(world.nodes)):
+def _read_limits(world: World, now: Pass, group: int, mine: Flags) -> None:
+    """A group's profile of free GPUs, as running jobs' time limits have it."""
+    most, free_gpus = 0, 0.0
+    for node in range(len(mine)):
+        if mine[node]:
+            most += world.nodes[node]["running"]
+            free_gpus += world.nodes[node]["free_gpus"]
+    rows, running = np.empty((most, 2)), 0
+    for node in range(len(mine)):
+        if not mine[node]:
+            continue
         for slot in range(world.nodes[node]["running"]):
-            number = world.slots[node, slot]["job"]
-            job, size = world.jobs[number], world.sizes[number]
-            counted_here = world.holds[job["first_hold"]]["node"] == node  # on one of its nodes only
-            if counted_here and job["state"] == RUNNING and size["partition"] == partition:
-                rows[running, 0] = max(0.0, job["start_s"] + size["limit_s"] - world.clock[0]["now_s"])
-                rows[running, 1] = size["nodes"] * size["gpus_per_node"]
-                running += 1
-    sort_rows(rows[:running])
-    now.from_s[0], now.free_gpus[0] = 0.0, free_gpus
-    last = 0
+            held = world.slots[node, slot]
+            ends_s = world.jobs[held["job"]]["start_s"] + world.sizes[held["job"]]["limit_s"]
+            rows[running, 0], rows[running, 1] = max(0.0, ends_s - world.clock[0]["now_s"]), held["gpus"]
+            running += 1
+    sort_rows(rows)
+    from_s, free, last = now.from_s[group], now.free_gpus[group], 0
+    from_s[0], free[0] = 0.0, free_gpus
     for row in range(running):
-        if rows[row, 0] > now.from_s[last]:
+        if rows[row, 0] > from_s[last]:
             last += 1
-            now.from_s[last], now.free_gpus[last] = rows[row, 0], now.free_gpus[last - 1]
-        now.free_gpus[last] += rows[row, 1]
-    now.at[0]["changes"] = last + 1
+            from_s[last], free[last] = rows[row, 0], free[last - 1]
+        free[last] += rows[row, 1]
+    now.groups[group]["changes"] = last + 1
 
 
 @compiled
-def _start_s(now: Pass, gpus: int, limit_s: float) -> float:
+def _start_s(now: Pass, group: int, gpus: int, limit_s: float) -> float:
     """Seconds until so many GPUs are free for the time limit; infinite if never."""
+    from_s, free = now.from_s[group], now.free_gpus[group]
     start_s, is_free = 0.0, True
-    for change in range(now.at[0]["changes"]):
-        if is_free and now.from_s[change] >= start_s + limit_s:
+    for change in range(now.groups[group]["changes"]):
+        if is_free and from_s[change] >= start_s + limit_s:
             return start_s
-        if now.free_gpus[change] < gpus:
+        if free[change] < gpus - _A_PART:
             is_free = False
         elif not is_free:
-            start_s, is_free = now.from_s[change], True
+            start_s, is_free = from_s[change], True
     return start_s if is_free else math.inf
 
 
 @compiled
-def _take_gpus(now: Pass, start_s: float, gpus: int, limit_s: float) -> None:
-    first = _change_at(now, start_s)
-    end = _change_at(now, start_s + limit_s)
+def _take_gpus(now: Pass, group: int, start_s: float, gpus: float, limit_s: float) -> None:
+    first = _change_at(now, group, start_s)
+    end = _change_at(now, group, start_s + limit_s)
     for change in range(first, end):
-        now.free_gpus[change] -= gpus
+        now.free_gpus[group, change] -= gpus
 
 
 @compiled
-def _change_at(now: Pass, time_s: float) -> int:
-    """The place of a time in the profile, which is put in where it is none of a change."""
-    changes = now.at[0]["changes"]
-    place = int(np.searchsorted(now.from_s[:changes], time_s))
-    if place < changes and now.from_s[place] == time_s:
+def _change_at(now: Pass, group: int, time_s: float) -> int:
+    """The place of a time in a profile, which is put in where it is none of a change."""
+    from_s, free, changes = now.from_s[group], now.free_gpus[group], now.groups[group]["changes"]
+    place = int(np.searchsorted(from_s[:changes], time_s))
+    if place < changes and from_s[place] == time_s:
         return place
     for later in range(changes, place, -1):
-        now.from_s[later], now.free_gpus[later] = now.from_s[later - 1], now.free_gpus[later - 1]
-    now.from_s[place], now.free_gpus[place] = time_s, now.free_gpus[place - 1]
-    now.at[0]["changes"] = changes + 1
+        from_s[later], free[later] = from_s[later - 1], free[later - 1]
+    from_s[place], free[place] = time_s, free[place - 1]
+    now.groups[group]["changes"] = changes + 1
     return place

@@ -8,7 +8,7 @@ import numpy as np
 from rlalloc.bounds import NodeShape
 from rlalloc.job import JobView
 from rlalloc.view import ClusterView
-from rlalloc_simulator.engine.engine_records import NOBODY, Flags, Reals
+from rlalloc_simulator.engine.engine_records import Flags, Reals
 from rlalloc_simulator.engine.job_table import SubmittedJob
 from rlalloc_simulator.engine.simulator import Simulator
 from rlalloc_simulator.engine.view_arrays import node_arrays, queue_rows, release_rows, usable_nodes
@@ -33,9 +33,9 @@ def usable_by(simulator: Simulator, partition: int, gpu_type: int) -> Flags:
     return usable_nodes(world.nodes, world.in_partition[partition], gpu_type)
 
 
-def partition_view(simulator: Simulator, partition: int) -> ClusterView:
-    """A partition as a pass of late decisions takes it, without the jobs that wait."""
-    return _view(simulator, usable_by(simulator, partition, NOBODY), np.empty((0, 2)), 0)
+def nodes_view(simulator: Simulator, mine: Flags) -> ClusterView:
+    """What a pass of late decisions sees of some nodes, without the jobs that wait."""
+    return _view(simulator, mine, np.empty((0, 2)), 0)
 
 
 def cluster_view(simulator: Simulator, number: int) -> ClusterView:

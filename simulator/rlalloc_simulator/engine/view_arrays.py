@@ -71,18 +71,6 @@ def release_rows(
 
 
 @compiled
-def limit_rows(
-    nodes: Records, slots: Records, holds: Records, jobs: Records, sizes: Records, mine: Flags, now_s: float
-) -> Reals:
-    """Of each such job the seconds until it reaches its time limit, and its GPUs on ``mine``, shape (jobs, 2)."""
-    rows = _holdings(nodes, slots, holds, jobs, sizes, mine)
-    for row in range(len(rows)):
-        number = int(rows[row, 0])
-        rows[row, 0] = max(0.0, jobs[number]["start_s"] + sizes[number]["limit_s"] - now_s)
-    return rows[:, :2].copy()
-
-
-@compiled
 def _holdings(nodes: Records, slots: Records, holds: Records, jobs: Records, sizes: Records, mine: Flags) -> Reals:
     """Each job that runs on ``mine``: its number, and the GPUs, CPUs and MiB that it holds there."""
     most = 0
