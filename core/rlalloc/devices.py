@@ -3,6 +3,7 @@
 A job has devices of one kind. Counts of different kinds are never added up: two slices are not two GPUs.
 """
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
@@ -53,6 +54,7 @@ class NodeDevices(msgspec.Struct, frozen=True):
     per_gpu: int = 1
 
 
+@functools.lru_cache(maxsize=1024)
 def gpu_device(gpu_type: str) -> Device:
     """The device that a type of GRES ``gpu`` names."""
     return Device("mig" if is_slice(gpu_type) else "gpu", gpu_type)

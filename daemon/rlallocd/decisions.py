@@ -7,7 +7,7 @@ import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -17,9 +17,8 @@ from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.messages import PolicyAnswer
 from rlalloc.objective import Resources
 from rlalloc.observation import SCHEMA_ID, EncodedQuestion, encode
-from rlalloc.speed.family_speeds import FamilySpeeds
+from rlalloc.speed.family_speeds import FamilySpeed, FamilySpeeds
 from rlalloc.speed.longer_limits import expected_slowdown, slowdown_to_allow
-from rlalloc.speed.speed_belief import SpeedBelief
 from rlalloc.store import Circumstances, Decision
 from rlalloc.urgency import UrgencyRules, nice_for
 from rlalloc.view import ClusterView, expected_run_time_s
@@ -129,6 +128,14 @@ class Question(msgspec.Struct, frozen=True):
     gpu_memory_gib: float | None = None
 
 
+class _Allowed(NamedTuple):
+    """A size within the limits, or in ``reason`` why there is none; ``speed`` is how the job scales."""
+
+    size: Allocation
+    reason: str
+    speed: FamilySpeed
+
+
 def decide(
     candidates: Sequence[Candidate],
     snapshot: Snapshot,
@@ -235,12 +242,12 @@ def _ask(
 def _first_decision(
     question: Question, answer: PolicyAnswer, version: str, snapshot: Snapshot, first: FirstSizes
 ) -> Decision:
-    decision = decision_from(question, answer, version, snapshot)
-    if decision.allocation is None:
-        return decision
-    shares = first.shares(question.candidate, question.view, question.access, decision.allocation, answer.shares)
+    allowed = _allowed(question, answer.shares, snapshot)
+    if allowed.reason:
+        return _as_allowed(question, answer, version, snapshot, allowed)
+    shares = first.shares(question.candidate, question.view, question.access, allowed.size, answer.shares)
     if shares == answer.shares:
-        return decision
+        return _as_allowed(question, answer, version, snapshot, allowed)
     waiting = decision_from(question, msgspec.structs.replace(answer, shares=shares), version, snapshot)
     return msgspec.structs.replace(waiting, log_probability=None)  # it is not what the policy drew
 
@@ -250,9 +257,14 @@ def decision_from(question: Question, answer: PolicyAnswer, version: str, snapsh
 
     The caller notes in ``snapshot.granted`` what it gives to the job.
     """
-    view, job = question.view, question.candidate.job
-    speed = snapshot.speeds.of(job.user, job.name, view.request, gpu_types_for(job, question.cluster))
-    allocation, reason = _allowed(question, answer.shares, snapshot, speed.belief)
+    return _as_allowed(question, answer, version, snapshot, _allowed(question, answer.shares, snapshot))
+
+
+def _as_allowed(
+    question: Question, answer: PolicyAnswer, version: str, snapshot: Snapshot, allowed: _Allowed
+) -> Decision:
+    allocation, reason, speed = allowed
+    view = question.view
     return msgspec.structs.replace(
         _unanswered(question, snapshot, reason, None if reason else allocation),
         shares=answer.shares,
@@ -279,15 +291,13 @@ def with_nice(decision: Decision, job: JobRecord, rules: UrgencyRules) -> Decisi
     )
 
 
-def _allowed(question: Question, shares: Shares, snapshot: Snapshot, belief: SpeedBelief) -> tuple[Allocation, str]:
-    """The allocation of the decided shares or, where a limit forbids it, the nearest one towards the request.
-
-    The second value is empty, or the reason if only the request itself is allowed.
-    """
+def _allowed(question: Question, shares: Shares, snapshot: Snapshot) -> _Allowed:
+    """The allocation of the decided shares or, where a limit forbids it, the nearest one towards the request."""
     view, cluster, job = question.view, question.cluster, question.candidate.job
     site = snapshot.site
+    speed = snapshot.speeds.of(job.user, job.name, view.request, gpu_types_for(job, cluster))
 
-    to_allow = partial(slowdown_to_allow, view.request, belief=belief)
+    to_allow = partial(slowdown_to_allow, view.request, belief=speed.belief)
 
     def allocate(each: Shares) -> Allocation:
         return allocation_for(each, view.request, view.bounds, cluster.shape, to_allow)
@@ -298,12 +308,12 @@ def _allowed(question: Question, shares: Shares, snapshot: Snapshot, belief: Spe
     decided = allocate(shares)
     reason = why_not(decided)
     if not reason:
-        return decided, ""
+        return _Allowed(decided, "", speed)
     for nearer in map(allocate, shares_towards_request(shares, decided, view.request, view.bounds)):
         if nearer != view.request and not why_not(nearer):
             _log.info("job %d: cannot have %s: %s", job.job_id, decided.describe(), reason)
-            return nearer, ""
-    return decided, f"limit: {reason}"
+            return _Allowed(nearer, "", speed)
+    return _Allowed(decided, f"limit: {reason}", speed)
 
 
 def _unanswered(

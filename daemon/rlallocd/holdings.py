@@ -24,10 +24,11 @@ class Holdings:
         self._pools = pools
         self._now_s = now_s
         self._run_times = run_times
-        rows = [row for number, job in enumerate(self.jobs) for row in self._rows_of(number, job)]
-        self._job = np.array([number for number, _, _ in rows], dtype=np.int64)
-        self._node = np.array([place for _, place, _ in rows], dtype=np.int64)
-        self._held = np.array([held for _, _, held in rows]).reshape(len(rows), pools.has.shape[1])
+        places = [self._places_of(job) for job in self.jobs]
+        on_nodes = np.array([len(each) for each in places], dtype=np.int64)
+        self._job = np.repeat(np.arange(len(self.jobs)), on_nodes)
+        self._node = np.array([place for each in places for place in each], dtype=np.int64)
+        self._held = self._held_in_rows(on_nodes)
 
     def releases(self, pool: Pool, but: NDArray[np.bool_] | None = None) -> FloatArray:
         """Seconds until each job on nodes of a pool is expected to end, then what it holds there; ascending.
@@ -81,13 +82,12 @@ class Holdings:
     def _limit_s(self) -> FloatArray:
         return np.array([max(0.0, job.started_s + job.time_limit_s - self._now_s) for job in self.jobs])
 
-    def _rows_of(self, number: int, job: JobRecord) -> list[tuple[int, int, list[float]]]:
-        places = [self._pools.places[name] for name in names_in(job.held_nodes) or () if name in self._pools.places]
+    def _places_of(self, job: JobRecord) -> list[int]:
         if job.held_nodes:
-            return [(number, place, self._held_by(job, place, 1.0 / job.nodes)) for place in places]
+            names = names_in(job.held_nodes) or ()
+            return [self._pools.places[name] for name in names if name in self._pools.places]
         # The reader does not say where it runs: its holdings are spread over its partition.
-        places = self._in_partitions.get(job.partition, [])
-        return [(number, place, self._held_by(job, place, 1.0 / len(places))) for place in places]
+        return self._in_partitions.get(job.partition, [])
 
     @cached_property
     def _in_partitions(self) -> dict[str, list[int]]:
@@ -97,34 +97,54 @@ class Holdings:
                 found.setdefault(partition, []).append(place)
         return found
 
-    def _held_by(self, job: JobRecord, place: int, part: float) -> list[float]:
-        held = [0.0] * self._pools.has.shape[1]
-        held[CPUS], held[MEM_MIB] = part * job.cpus, part * job.mem_mib
-        for column, devices in _devices_held(self._pools.nodes[place], job.device, part * job.gpus):
-            held[column] = devices
+    def _held_in_rows(self, on_nodes: NDArray[np.int64]) -> FloatArray:
+        """What each job holds on each of its ``on_nodes`` (jobs,) nodes."""
+        layouts: dict[_Layout, int] = {}
+        layout = [layouts.setdefault(_layout(node), len(layouts)) for node in self._pools.nodes]
+        asked: dict[Device, int] = {}
+        device = [asked.setdefault(job.device, len(asked)) for job in self.jobs]
+        held_with_one = np.zeros((len(asked), len(layouts), self._pools.has.shape[1]))
+        for its, row in asked.items():
+            for devices, place in layouts.items():
+                for column, count in _held_with_one(devices, its):
+                    held_with_one[row, place, column] = count
+        nodes = [job.nodes if job.held_nodes else count for job, count in zip(self.jobs, on_nodes, strict=True)]
+        of_all = np.array([(job.gpus, job.cpus, job.mem_mib) for job in self.jobs], dtype=np.float64).reshape(-1, 3)
+        gpus, cpus, mem_mib = (of_all / np.maximum(1, nodes)[:, None])[self._job].T
+        kinds = np.array(device, dtype=np.int64)[self._job], np.array(layout, dtype=np.int64)[self._node]
+        held = np.asarray(held_with_one[kinds] * gpus[:, None])
+        held[:, CPUS], held[:, MEM_MIB] = cpus, mem_mib
         return held
 
 
-def _devices_held(node: NodeRecord, device: Device, count: float) -> list[tuple[int, float]]:
-    """By the columns of a stock, what a job with ``count`` devices on a node holds of each kind there.
+_Layout = tuple[tuple[Device, int], ...]
+"""The devices of a node, each with how many of them one GPU has."""
+
+
+def _layout(node: NodeRecord) -> _Layout:
+    return tuple((each.device, each.per_gpu) for each in node.devices)
+
+
+def _held_with_one(devices: _Layout, asked: Device) -> list[tuple[int, float]]:
+    """By the columns of a stock, what a job with one device on a node holds of each kind there.
 
     A whole GPU is all its shards, and shards are a part of a GPU. Which of several types a job has that named none
     is not known: it counts for none.
     """
     alike = [
-        (number, each)
-        for number, each in enumerate(node.devices)
-        if each.device.kind == device.kind and device.type in ("", each.device.type)
+        number
+        for number, (device, _) in enumerate(devices)
+        if device.kind == asked.kind and asked.type in ("", device.type)
     ]
-    if not alike and not device.type:  # slices, to a job that named no type
-        alike = [(number, each) for number, each in enumerate(node.devices) if each.device.kind == "mig"]
+    if not alike and not asked.type:  # slices, to a job that named no type
+        alike = [number for number, (device, _) in enumerate(devices) if device.kind == "mig"]
     if len(alike) != 1:
         return []
-    number, its = alike[0]
-    held = [(column_of(number), count)]
-    for other, each in enumerate(node.devices):
-        if its.device.kind == "gpu" and each.device.kind == "shard":
-            held.append((column_of(other), count * each.per_gpu))
-        elif its.device.kind == "shard" and each.device.whole and each.device.type == its.device.type:
-            held.append((column_of(other), count / its.per_gpu))
+    its, its_per_gpu = devices[alike[0]]
+    held = [(column_of(alike[0]), 1.0)]
+    for other, (device, per_gpu) in enumerate(devices):
+        if its.kind == "gpu" and device.kind == "shard":
+            held.append((column_of(other), float(per_gpu)))
+        elif its.kind == "shard" and device.whole and device.type == its.type:
+            held.append((column_of(other), 1.0 / its_per_gpu))
     return held

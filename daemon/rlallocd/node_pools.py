@@ -15,7 +15,8 @@ from rlalloc.pool import CPUS, DEVICES, FURTHER, MEM_MIB, FloatArray, IntArray, 
 from rlallocd.node_demands import has_features, is_simple, names_in, open_to
 from rlallocd.slurm import JobRecord, NodeNeeds, NodeRecord
 
-_Key = tuple[str, Device, str, str, NodeNeeds]
+Asked = tuple[Device, str, str, NodeNeeds]
+"""All that decides which nodes of a partition a job may use."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +50,7 @@ class NodePool:
         places = self.pool.places[fitting]
         if self.contiguous and size.nodes > 1:
             return not len(named) and _longest_row(places) >= size.nodes  # of named nodes, Slurm's word has to do
-        return len(places) >= size.nodes and bool(np.isin(named, places).all())
+        return len(places) >= size.nodes and (not len(named) or bool(np.isin(named, places).all()))
 
 
 class _Alike(NamedTuple):
@@ -97,7 +98,7 @@ class NodePools:
             for number, each in enumerate(node.devices):
                 column = column_of(number)
                 self.has[place, column], self.free[place, column] = each.count, each.count - each.used
-        self._known: dict[_Key, NodePool] = {}
+        self._known: dict[tuple[str, Asked], NodePool] = {}
         self._places: dict[frozenset[str], IntArray] = {}
         self._mixed: dict[tuple[str, str, str], bool] = {}
 
@@ -107,9 +108,9 @@ class NodePools:
         Nodes with slices of GPUs (MIG) or GPUs of several types are left out where a job names no type. A constraint
         that is not simple, and a host list that cannot be read, leave no nodes.
         """
-        key = partition, job.device, job.features, job.excluded_nodes, job.needs
+        key = partition, asked_by(job)
         if key not in self._known:
-            self._known[key] = self._pool(*key)
+            self._known[key] = self._pool(partition, *key[1])
         return self._known[key]
 
     def devices_of(self, pool: NodePool) -> FloatArray:
@@ -204,6 +205,11 @@ def _free_part(node: NodeRecord) -> NodeRecord:
         mem_mib_used=0,
         devices=tuple(devices),
     )
+
+
+def asked_by(job: JobRecord) -> Asked:
+    """Jobs of a partition for which this is the same share a pool."""
+    return job.device, job.features, job.excluded_nodes, job.needs
 
 
 def column_of(number: int) -> int:

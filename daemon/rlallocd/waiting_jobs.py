@@ -10,7 +10,7 @@ import numpy as np
 from rlalloc.pool import FloatArray, IntArray
 from rlallocd.known_run_times import KnownRunTimes
 from rlallocd.node_demands import is_simple
-from rlallocd.node_pools import NodePool, NodePools
+from rlallocd.node_pools import Asked, NodePool, NodePools, asked_by
 from rlallocd.slurm import JobRecord, PartitionRecord
 
 MOST_POOLS: Final = 256
@@ -54,15 +54,18 @@ class WaitingJobs:
     ) -> None:
         self._pools = pools
         self._partitions = partitions
-        self.jobs = tuple(sorted((job for job in jobs if waits(job, now_s)), key=self._rank))
-        self._ranks = [self._rank(job) for job in self.jobs]
+        self._tiers: dict[str, int] = {}
+        waiting = [job for job in jobs if waits(job, now_s)]
+        ranked = sorted((self._rank(job), number) for number, job in enumerate(waiting))
+        self.jobs = tuple(waiting[number] for _, number in ranked)
+        self._ranks = [rank for rank, _ in ranked]
         self._devices = np.array([job.gpus for job in self.jobs], dtype=np.float64)
         self._tasks = np.array([job.waiting_tasks for job in self.jobs], dtype=np.int64)
         self._rows = np.minimum(self._tasks, _ROWS_OF_AN_ARRAY)
         run_s = np.array([run_times.expected_s(job) for job in self.jobs], dtype=np.float64)
         self._run_s = run_s * self._tasks / self._rows
         groups: dict[tuple[NodePool, ...], int] = {}
-        self._group = np.array([self._group_of(job, groups) for job in self.jobs], dtype=np.int64)
+        self._group = np.array(self._groups_of(self.jobs, groups), dtype=np.int64)
         wanted = [np.maximum.reduce([pools.devices_of(pool) for pool in each]) for each in groups]
         self._wanted = np.array(wanted).reshape(len(groups), pools.has.size)
         self._competing: dict[NodePool, Competitors] = {}
@@ -102,6 +105,16 @@ class WaitingJobs:
             left -= members
             yield np.flatnonzero(np.isin(self._group, list(members)))
 
+    def _groups_of(self, jobs: Sequence[JobRecord], groups: dict[tuple[NodePool, ...], int]) -> list[int]:
+        known: dict[tuple[str, Asked], int] = {}
+        found = []
+        for job in jobs:
+            key = job.partition, asked_by(job)
+            if key not in known:
+                known[key] = self._group_of(job, groups)
+            found.append(known[key])
+        return found
+
     def _group_of(self, job: JobRecord, groups: dict[tuple[NodePool, ...], int]) -> int:
         pools = pools_of(job, self._pools)
         if pools not in groups and len(groups) >= MOST_POOLS:
@@ -109,8 +122,11 @@ class WaitingJobs:
         return groups.setdefault(pools, len(groups))
 
     def _rank(self, job: JobRecord) -> _Rank:
-        tiers = (self._partitions[name].tier for name in job.partition.split(",") if name in self._partitions)
-        return -max(tiers, default=0), -job.priority, job.job_id
+        names = job.partition
+        if names not in self._tiers:
+            tiers = (self._partitions[name].tier for name in names.split(",") if name in self._partitions)
+            self._tiers[names] = max(tiers, default=0)
+        return -self._tiers[names], -job.priority, job.job_id
 
 
 def waits(job: JobRecord, now_s: float) -> bool:
