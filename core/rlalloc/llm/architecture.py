@@ -80,6 +80,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "qwen2_moe": Family(qkv_bias=True),
     "qwen3": Family(head_norms=True),
     "qwen3_moe": Family(head_norms=True),
+    "gpt_oss": Family(qkv_bias=True, output_bias=True, mlp_bias=True),
     "gemma": Family(tied=True),
     "gemma2": Family(tied=True, norms=4),
     "gemma3_text": Family(tied=True, norms=4, head_norms=True),
@@ -250,7 +251,7 @@ def architecture_of_config(config: Mapping[str, Any]) -> Architecture | None:
         tied=_flag(config, "tie_word_embeddings", default=family.tied),
         positions=_whole(config, "n_positions", "max_position_embeddings") or 0,
         embedding_width=_whole(config, "word_embed_proj_dim") or 0,
-        experts=_experts_of(config, model_type),
+        experts=_experts_of(config, model_type, intermediate),
         latent=_latent_of(config),
     )
 
@@ -266,11 +267,11 @@ def _family_of(model_type: str, config: Mapping[str, Any]) -> Family:
     return family
 
 
-def _experts_of(config: Mapping[str, Any], model_type: str) -> Experts | None:
+def _experts_of(config: Mapping[str, Any], model_type: str, intermediate: int) -> Experts | None:
     count = _whole(config, "num_local_experts", "num_experts", "n_routed_experts")
     if not count or count == 1:
         return None
-    width = _whole(config, "moe_intermediate_size", "intermediate_size") or 0
+    width = _whole(config, "moe_intermediate_size") or intermediate
     shared = _whole(config, "shared_expert_intermediate_size") or (_whole(config, "n_shared_experts") or 0) * width
     return Experts(
         count=count,
@@ -279,7 +280,7 @@ def _experts_of(config: Mapping[str, Any], model_type: str) -> Experts | None:
         shared_intermediate=shared,
         shared_gate=model_type == "qwen2_moe",
         dense_layers=min(_whole(config, "first_k_dense_replace") or 0, _whole(config, "num_hidden_layers") or 0),
-        router_bias=model_type == "deepseek_v3",
+        router_bias=model_type in ("deepseek_v3", "gpt_oss"),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from rlalloc.llm.architecture import Architecture, architecture_of_config
-from rlalloc.llm.known_models import architecture_named
+from rlalloc.llm.known_models import architecture_named, own_weights
 from rlalloc.llm.script_options import (
     FILE_OPTIONS,
     FLAGS,
@@ -53,6 +53,8 @@ class Facts(msgspec.Struct, frozen=True):
     pipeline_parallel: int | None = None
     context_parallel: int | None = None
     expert_parallel: int | None = None
+    data_parallel: int | None = None
+    data_parallel_attention: bool | None = None
     sequence_parallel: bool | None = None
     zero_stage: int | None = None
     offload_optimizer: bool | None = None
@@ -73,6 +75,7 @@ class Facts(msgspec.Struct, frozen=True):
     max_length: int | None = None
     max_sequences: int | None = None
     memory_fraction: float | None = None
+    offload_gib: float | None = None
     architecture: Architecture | None = None
     origin: Mapping[str, str] = {}
 
@@ -82,18 +85,27 @@ _RECIPE: Final = re.compile(r"([a-z0-9_]+)/([0-9.]+B)_(\w+)")
 """A recipe of torchtune: llama3_1/8B_qlora_single_device."""
 _LORA_WORDS: Final = frozenset({"lora", "qlora", "dora"})
 _DEFAULT_LORA_RANK: Final = 8
+_IN_DEEPSPEED: Final = frozenset({"zero-optimization", "train-micro-batch-size-per-gpu"})
+"""Words that only a DeepSpeed configuration has; the script writes it."""
 
 
-def facts_of_words(words: Iterable[str]) -> Facts:
+def facts_of_words(words: Iterable[str], *, serves: bool = False) -> Facts:
     """Return the facts in words that the submit plugin collected: ``name=value``, ``name``, or a program's name.
 
-    A value with ``$`` is a variable that nobody resolved. ``vllm-serve=MODEL`` and ``serve=MODEL`` name a model.
+    ``serves``: the job's class says that it serves, where no word does. A value with ``$`` is a variable that nobody
+    resolved. ``vllm-serve=MODEL`` and ``serve=MODEL`` name a model.
     """
     finder = FactFinder()
-    for word in words:
-        name, equals, value = word.partition("=")
+    if serves:
+        finder.note("purpose", "serve", "script")
+    pairs = [word.partition("=") for word in words]
+    of_deepspeed = any(name in _IN_DEEPSPEED for name, _, _ in pairs)
+    for name, equals, text in pairs:
+        value = text
+        if name == "train-batch-size" and of_deepspeed and (batch := read_whole(value)) is not None:
+            finder.note("global_batch", batch, "script")
         if "$" in value:
-            value = PLAN_MARK if any(name in value for name in OF_THE_PLAN) else UNKNOWN
+            value = PLAN_MARK if any(variable in value for variable in OF_THE_PLAN) else UNKNOWN
         option = name.rpartition(".")[2]  # NeMo and verl: model.micro-batch-size
         if option in OPTION_NAMES and (option == name or equals):
             finder.take(option, value, "script")
@@ -102,11 +114,19 @@ def facts_of_words(words: Iterable[str]) -> Facts:
         if server is not None or name == "serve":
             finder.note("purpose", "serve", "script")
             finder.note("framework", server or "vllm", "script")
-            if equals and name.endswith("serve"):
+            if equals and name.endswith("serve") and not value.startswith("-"):
                 finder.take("model", value, "script")
         else:
             finder.words([name])
     return finder.facts()
+
+
+def key_of(name: str) -> str:
+    """The key of OPTIONS for an option's name, without its parts before the last dots where those are not known."""
+    key = name.lstrip("-").lower().replace("_", "-")
+    parts = key.split(".")
+    tails = (key, ".".join(parts[-2:]), parts[-1])
+    return next((tail for tail in tails if tail in OPTIONS), parts[-1])
 
 
 class FactFinder:
@@ -119,7 +139,7 @@ class FactFinder:
 
     def take(self, name: str, value: str, where: str) -> None:
         """Note an option and its value; an option that is not known is left out."""
-        key = name.lstrip("-").lower().replace("_", "-")
+        key = key_of(name)
         for field, read in OPTIONS.get(key, ()):
             read_value = read(value.strip())
             if read_value is not None:
@@ -154,7 +174,7 @@ class FactFinder:
                 name, equals, value = word.partition("=")
                 if not equals and (not following.startswith("-") or read_whole(following[1:]) is not None):
                     value = following
-                key = name.lstrip("-").lower().replace("_", "-")
+                key = key_of(name)
                 self.take(
                     name, "" if key in FLAGS and read_flag(value) is None and not _known(key, value) else value, where
                 )
@@ -189,10 +209,15 @@ class FactFinder:
                 self.default("weights", "4-bit", self.origin["model"])
             elif re.search(r"(?i)(fp8|int8|w8a8|8bit)", model):
                 self.default("weights", "8-bit", self.origin["model"])
+            if self.found.get("purpose") == "serve" and (kind := own_weights(model)) is not None:
+                self.default("weights", kind, self.origin["model"])
         if architecture is None:
             architecture = _stated_dimensions(found)
             if architecture is not None:
                 self.default("framework", "megatron", self.origin["layers"])
+        if self.found.get("purpose") != "serve" and "weights" in self.found:
+            # Quantised weights are not trained: adapters are.
+            self.default("lora_rank", _DEFAULT_LORA_RANK, self.origin["weights"])
         return msgspec.convert(
             {**self.found, "architecture": architecture, "origin": self.origin}, Facts, strict=False
         )

@@ -150,6 +150,12 @@ _ROWS: Final[Mapping[str, _Row]] = {
         {**_MLA_V2, "q_lora_rank": 1536, "n_routed_experts": 160, "num_experts_per_tok": 6,
          "moe_intermediate_size": 1536, "n_shared_experts": 2, "first_k_dense_replace": 1},
     ),
+    "gpt-oss-20b": (
+        "gpt_oss", 24, 2880, 64, 8, 2880, 201088, _moe(32, 4, 2880, head_dim=64)
+    ),
+    "gpt-oss-120b": (
+        "gpt_oss", 36, 2880, 64, 8, 2880, 201088, _moe(128, 4, 2880, head_dim=64)
+    ),
     "deepseek-v3": ("deepseek_v3", 61, 7168, 128, 128, 18432, 129280, _V3),
 }  # fmt: skip
 _ALIASES: Final[Mapping[str, str]] = {
@@ -182,6 +188,7 @@ _ALIASES: Final[Mapping[str, str]] = {
     "command-r": "command-r-35b",
     "c4ai-command-r": "command-r-35b",
     "deepseek-r1": "deepseek-v3",
+    "deepseek-v3-1": "deepseek-v3",
     "deepseek-r1-distill-llama-8b": "llama-3-8b",
     "deepseek-r1-distill-llama-70b": "llama-3-70b",
     "deepseek-r1-distill-qwen-1-5b": "qwen-2-1-5b",
@@ -189,6 +196,8 @@ _ALIASES: Final[Mapping[str, str]] = {
     "deepseek-r1-distill-qwen-14b": "qwen-2-5-14b",
     "deepseek-r1-distill-qwen-32b": "qwen-2-5-32b",
 }
+_OWN_WEIGHTS: Final[Mapping[str, str]] = {"deepseek-v3": "8-bit", "gpt-oss-20b": "mxfp4", "gpt-oss-120b": "mxfp4"}
+"""Models that are published with fewer than 16 bits a weight, and how (keys of BYTES_PER_WEIGHT)."""
 KNOWN_MODELS: Final = tuple(sorted({*_ROWS, *_ALIASES}))
 """Names as ``architecture_named`` sees them: lower case, every separator a hyphen."""
 _LONGEST_NAME: Final = 300
@@ -221,6 +230,18 @@ def architecture_named(name: str) -> Architecture | None:
         if (key := _known_key(text)) is not None:
             return _build(_ALIASES.get(key, key))
     return _of_size(parts[-1]) or _of_size("-".join(parts[-2:]))
+
+
+def own_weights(name: str) -> str | None:
+    """How the weights of a model are published, a key of BYTES_PER_WEIGHT; None for 16 bits, or where it is unknown.
+
+    ``DeepSeek-R1`` and ``DeepSeek-V3`` have 8 bits a weight, ``gpt-oss-120b`` has 4.25; ``DeepSeek-V3-bf16`` has 16.
+    """
+    lowered = name.strip().rstrip("/").lower()[-_LONGEST_NAME:]
+    if re.search(r"bf16|fp16|16bit", lowered):
+        return None
+    key = _known_key(lowered.rpartition("/")[2])
+    return None if key is None else _OWN_WEIGHTS.get(_ALIASES.get(key, key))
 
 
 def architecture_of_size(parameters: int) -> Architecture:

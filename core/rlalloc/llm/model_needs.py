@@ -7,7 +7,7 @@ import msgspec
 from rlalloc.llm.architecture import Architecture
 from rlalloc.llm.facts import Facts
 from rlalloc.llm.parallel_layouts import follows_a_plan, layouts, with_plan
-from rlalloc.llm.script_options import FOLLOWS_GPUS
+from rlalloc.llm.script_options import FOLLOWS_GPUS, PLANNED, SERVERS
 from rlalloc.llm.serving_memory import Serving, serving_memory
 from rlalloc.llm.training_memory import GIB, training_memory
 from rlalloc.llm.training_setup import LORA_TARGETS, Lora, PrecisionName, Training
@@ -20,6 +20,8 @@ _DEFAULT_SEQUENCE: Final = 2048
 _DEFAULT_MAX_LENGTH: Final = 2048
 _DEFAULT_FRACTION: Final = 0.9
 _MOST_COUNTS: Final = 256
+_GROUP: Final = 128
+"""Weights that share a scale in AWQ and GPTQ as models are published, and the block of FP8 in DeepSeek and Qwen3."""
 
 
 class MemoryPart(msgspec.Struct, frozen=True):
@@ -70,9 +72,42 @@ def makes_sense(facts: Facts, gpus: int, gpus_per_node: int) -> bool:
         return False
     if facts.tensor_parallel == FOLLOWS_GPUS and tensor != min(gpus, gpus_per_node):
         return False
+    if facts.purpose == "serve":
+        return _uses_all(facts, gpus, gpus_per_node) and _divides_weights(facts, tensor)
     copies = gpus // unit
     batch, micro = facts.global_batch, facts.micro_batch or 1
-    return batch is None or facts.purpose == "serve" or batch % (micro * copies) == 0
+    return (batch is None or batch % (micro * copies) == 0) and _divides_experts(facts, gpus)
+
+
+def _uses_all(facts: Facts, gpus: int, gpus_per_node: int) -> bool:
+    """Whether an engine uses all GPUs: as many as its ranks and copies. Another program may start several engines."""
+    if facts.framework not in SERVERS.values() or facts.data_parallel_attention:
+        return True
+    ranks = _tensor_parallel(facts, gpus, gpus_per_node) * _serving_pipeline(facts, gpus, gpus_per_node)
+    if facts.data_parallel in (FOLLOWS_GPUS, PLANNED):
+        return gpus % ranks == 0
+    return gpus == ranks * fixed_size(facts.data_parallel)
+
+
+def _divides_weights(facts: Facts, tensor: int) -> bool:
+    """Whether each rank's part of a quantised matrix has whole groups of weights, which engines ask for."""
+    model = facts.architecture
+    if model is None or not model.exact:
+        return True
+    if facts.weights == "4-bit":
+        return all(width % (tensor * _GROUP) == 0 for width in (model.intermediate, model.heads * model.head_dim))
+    if facts.weights == "8-bit" and model.experts is not None:
+        return model.experts.intermediate % (tensor * _GROUP) == 0
+    return True
+
+
+def _divides_experts(facts: Facts, gpus: int) -> bool:
+    """Whether the experts' ranks divide the experts, and the GPUs of one pipeline stage of them (Megatron-LM)."""
+    ranks = fixed_size(facts.expert_parallel)
+    count = facts.architecture.experts.count if facts.architecture and facts.architecture.experts else facts.experts
+    if count is not None and count % ranks:
+        return False
+    return gpus % (ranks * fixed_size(facts.tensor_parallel) * fixed_size(facts.pipeline_parallel)) == 0
 
 
 def memory_on(facts: Facts, gpus: int, gpus_per_node: int) -> GpuMemory | None:
@@ -109,12 +144,18 @@ def _tensor_parallel(facts: Facts, gpus: int, gpus_per_node: int) -> int:
     return min(gpus, gpus_per_node)
 
 
+def _serving_pipeline(facts: Facts, gpus: int, gpus_per_node: int) -> int:
+    """Ranks of an engine's pipeline: what is left of the GPUs where its size follows them, or tensor's does alone."""
+    tensor_follows = facts.tensor_parallel == FOLLOWS_GPUS and facts.pipeline_parallel is None
+    if tensor_follows or facts.pipeline_parallel == FOLLOWS_GPUS:
+        return max(1, gpus // _tensor_parallel(facts, gpus, gpus_per_node))
+    return fixed_size(facts.pipeline_parallel)
+
+
 def _serving(facts: Facts, model: Architecture, gpus: int, gpus_per_node: int) -> GpuMemory:
     """An engine starts if one sequence of the greatest length fits; more at a time are served as memory lasts."""
     tensor = _tensor_parallel(facts, gpus, gpus_per_node)
-    pipeline = fixed_size(facts.pipeline_parallel)
-    if facts.tensor_parallel == FOLLOWS_GPUS and facts.pipeline_parallel in (None, FOLLOWS_GPUS):
-        pipeline = max(1, gpus // tensor)
+    pipeline = _serving_pipeline(facts, gpus, gpus_per_node)
     memory = serving_memory(
         model,
         Serving(
@@ -126,7 +167,7 @@ def _serving(facts: Facts, model: Architecture, gpus: int, gpus_per_node: int) -
         ),
     )
     parts = (
-        MemoryPart("weights", memory.weights / GIB),
+        MemoryPart("weights", max(0.0, memory.weights / GIB - (facts.offload_gib or 0.0))),
         MemoryPart("KV cache of one sequence", memory.kv_cache / GIB),
         MemoryPart("activations", memory.activations / GIB),
         MemoryPart("CUDA", RESERVE_GIB),
@@ -154,6 +195,8 @@ def training_on(facts: Facts, gpus: int, gpus_per_node: int) -> Training:
     tensor = _tensor_parallel(facts, gpus, gpus_per_node)
     pipeline, context = fixed_size(facts.pipeline_parallel), fixed_size(facts.context_parallel)
     stage = facts.zero_stage
+    if stage is None and facts.framework == "torchtitan":
+        stage = 3
     if stage is None:
         stage = 1 if facts.distributed_optimizer else (2 if facts.framework == "deepspeed" else 0)
     lora = None

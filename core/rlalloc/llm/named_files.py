@@ -3,6 +3,7 @@
 import json
 import posixpath
 import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final
@@ -10,7 +11,7 @@ from typing import Any, Final
 import yaml
 
 from rlalloc.llm.facts import FactFinder, Facts
-from rlalloc.llm.script_options import OPTIONS
+from rlalloc.llm.script_options import OPTIONS, read_whole
 from rlalloc.llm.shell_words import UNKNOWN, read_script
 
 ReadFile = Callable[[str], str | None]
@@ -27,7 +28,8 @@ _LEVELS_OF_LINE: Final = re.compile(r"^[ \t]*(?:[-?:][ \t]+)*", re.MULTILINE)
 _YAML_LOADER: Final = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 """It makes texts only; that of libyaml, which takes a tenth of the time, where PyYAML has it."""
 _MOST_NESTED_SCRIPTS: Final = 3
-_CONFIG: Final = re.compile(r"\.(json|ya?ml)$", re.IGNORECASE)
+_CONFIG: Final = re.compile(r"\.(json|ya?ml|toml)$", re.IGNORECASE)
+_IN_DEEPSPEED: Final = ("zero_optimization", "train_micro_batch_size_per_gpu", "deepspeed_config")
 _SCRIPT_OPTIONS: Final = frozenset({"bash", "sh", "source", ".", "zsh"})
 
 
@@ -87,10 +89,9 @@ def _finders(text: str, library: _Library, variables: dict[str, str], depth: int
         _read_named(command, finder, library)
         yield finder
         if depth < _MOST_NESTED_SCRIPTS:
-            for name in _nested_scripts(command):
-                nested = library.script(name)
-                if nested is not None:
-                    yield from _finders(nested, library, script.variables.copy(), depth + 1)
+            found = (library.script(name) for name in _nested_scripts(command))
+            for nested in (*filter(None, found), *_strings_run_by_a_shell(command)):
+                yield from _finders(nested, library, script.variables.copy(), depth + 1)
 
 
 def _sourced_variables(commands: tuple[tuple[str, ...], ...], library: _Library) -> dict[str, str]:
@@ -110,6 +111,13 @@ def _nested_scripts(command: tuple[str, ...]) -> Iterator[str]:
             yield following
     if command[0].endswith((".sh", ".bash", ".slurm", ".sbatch")):
         yield command[0]
+
+
+def _strings_run_by_a_shell(command: tuple[str, ...]) -> Iterator[str]:
+    """The commands in ``bash -c '…'``."""
+    for shell, option, text in zip(command, command[1:], command[2:], strict=False):
+        if shell.rpartition("/")[2] in _SCRIPT_OPTIONS and re.fullmatch(r"-[a-z]*c", option):
+            yield text
 
 
 def _read_named(command: tuple[str, ...], finder: FactFinder, library: _Library) -> None:
@@ -149,12 +157,23 @@ def _read_configuration(name: str, finder: FactFinder, library: _Library, depth:
             finder.take(keys[-1], value, name)
         if depth == 0 and _CONFIG.search(value) and keys[-1] in ("deepspeed", "deepspeed-config-file", "fsdp-config"):
             _read_configuration(value, finder, library, depth + 1)
-    if "zero_optimization" in config or "deepspeed_config" in config:
+    if any(key in config for key in _IN_DEEPSPEED):
         finder.note("framework", "deepspeed", name)
+        if (batch := read_whole(str(config.get("train_batch_size")))) is not None:
+            finder.note("global_batch", batch, name)  # elsewhere this name is a batch of one GPU
+    _read_torchtitan(config, finder, name)
+
+
+def _read_torchtitan(config: Mapping[str, Any], finder: FactFinder, name: str) -> None:
+    """What only torchtitan's files say: ``[model] name = "llama3", flavor = "70B"``."""
+    model = config.get("model")
+    if isinstance(model, Mapping) and isinstance(model.get("flavor"), str) and isinstance(model.get("name"), str):
+        finder.note("framework", "torchtitan", name)
+        finder.note("model", f"{model['name']}-{model['flavor']}", name)
 
 
 def parse_configuration(text: str) -> Any:
-    """Read JSON or YAML into plain mappings, lists and texts; None if it is neither. Raises nothing."""
+    """Read JSON, YAML or TOML into plain mappings, lists and texts; None if it is none. Raises nothing."""
     if len(text) > MOST_FILE_CHARACTERS:
         return None
     try:
@@ -163,6 +182,10 @@ def parse_configuration(text: str) -> Any:
         pass
     if _is_deep(text):
         return None
+    try:
+        return _as_texts(tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError):
+        pass
     try:
         return yaml.load(text, Loader=_YAML_LOADER)  # noqa: S506 - it makes texts only
     except (yaml.YAMLError, ValueError, RecursionError):
@@ -180,6 +203,15 @@ def _is_deep(text: str) -> bool:
         if depth > _MOST_NESTED:
             return True
     return any(len(each) > 2 * _MOST_NESTED for each in _LEVELS_OF_LINE.findall(text))
+
+
+def _as_texts(node: Any) -> Any:
+    """What TOML says, with texts for numbers and dates, as in the other formats."""
+    if isinstance(node, Mapping):
+        return {str(key): _as_texts(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_as_texts(value) for value in node]
+    return node if isinstance(node, bool) else str(node)
 
 
 def _leaves(config: Any) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -26,7 +26,7 @@ def _size(text: str) -> int | None:
     """A parallel size; a variable that only the job knows makes it follow the GPUs."""
     if PLAN_MARK in text:
         return PLANNED
-    if UNKNOWN in text or text in ("auto", "gpu"):
+    if UNKNOWN in text or text in ("auto", "gpu", "torch.cuda.device_count"):
         return FOLLOWS_GPUS
     found = read_whole(text)
     return found if found is not None and found <= 4096 else None
@@ -87,9 +87,19 @@ def _fsdp_stage(text: str) -> int | None:
     return {"true": 3, "1": 3, "2": 2, "3": 0, "4": 3}.get(text)
 
 
+def _fsdp_offload(text: str) -> bool | None:
+    """The word ``offload`` in the value of Hugging Face's ``--fsdp``."""
+    return True if "offload" in text.lower() else None
+
+
+def _gib(text: str) -> float | None:
+    return float(text) if re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,3})?", text) and float(text) > 0 else None
+
+
 _PRECISION: Final = _one_of(
     {"bf16": "16-bit", "fp16": "16-bit", "no": "fp32", "fp8": "16-bit", "bf16-mixed": "16-bit", "16-mixed": "16-bit",
-     "bfloat16": "16-bit", "float16": "16-bit", "fp32": "fp32", "float32": "fp32", "32": "fp32", "16": "16-bit"}
+     "bfloat16": "16-bit", "float16": "16-bit", "fp32": "fp32", "float32": "fp32", "32": "fp32", "16": "16-bit",
+     "bf16-true": "pure-16-bit", "16-true": "pure-16-bit"}
 )  # fmt: skip
 _DTYPE: Final = _one_of(
     {"bfloat16": "pure-16-bit", "float16": "pure-16-bit", "half": "pure-16-bit", "bf16": "pure-16-bit",
@@ -97,8 +107,9 @@ _DTYPE: Final = _one_of(
 )  # fmt: skip
 QUANTISATION: Final = _one_of(
     {"awq": "4-bit", "awq_marlin": "4-bit", "gptq": "4-bit", "gptq_marlin": "4-bit", "marlin": "4-bit",
-     "squeezellm": "4-bit", "bitsandbytes": "4-bit", "bitsandbytes-nf4": "4-bit", "eetq": "8-bit", "fp8": "8-bit",
-     "w8a8_fp8": "8-bit", "w8a8_int8": "8-bit", "int8": "8-bit", "4": "nf4", "8": "8-bit", "int4": "4-bit"}
+     "squeezellm": "4-bit", "bitsandbytes": "nf4", "bitsandbytes-nf4": "nf4", "mxfp4": "mxfp4", "eetq": "8-bit",
+     "fp8": "8-bit", "w8a8_fp8": "8-bit", "w8a8_int8": "8-bit", "int8": "8-bit", "4": "nf4", "8": "8-bit",
+     "int4": "4-bit"}
 )  # fmt: skip
 _OFFLOAD: Final = _one_of({"cpu": True, "nvme": True, "none": False})
 _NAMES: Final[tuple[tuple[str, str, Reader], ...]] = (
@@ -117,30 +128,41 @@ _NAMES: Final[tuple[tuple[str, str, Reader], ...]] = (
     ("experts", "num-experts", read_whole),
     ("tensor_parallel", "tensor-model-parallel-size tensor-parallel-size tensor-parallel-degree", _size),
     ("tensor_parallel", "tp-size tp num-shard parallelism-config-tp-size", _size),
+    ("tensor_parallel", "model-parallel-size tp-degree tensor-parallel", _size),
     ("pipeline_parallel", "pipeline-model-parallel-size pipeline-parallel-size pp-size pp", _size),
-    ("context_parallel", "context-parallel-size context-parallel-degree sequence-parallel-size", _size),
-    ("expert_parallel", "expert-model-parallel-size", _size),
+    ("pipeline_parallel", "pp-degree pipeline-parallel pipe-parallel-size", _size),
+    ("context_parallel", "context-parallel-size context-parallel-degree sequence-parallel-size cp-size", _size),
+    ("context_parallel", "ds-sequence-parallel-size ulysses-degree", _size),
+    ("expert_parallel", "expert-model-parallel-size expert-parallel-degree expert-parallel-size ep-size", _size),
+    ("expert_parallel", "moe-expert-parallel-size", _size),
+    ("data_parallel", "data-parallel-size dp-size dp", _size),
+    ("data_parallel_attention", "enable-dp-attention", read_flag),
     ("sequence_parallel", "sequence-parallel", read_flag),
     ("zero_stage", "zero-stage zero-optimization.stage deepspeed-config.zero-stage", _stage),
     ("zero_stage", "fsdp fsdp-sharding-strategy sharding-strategy", _fsdp_stage),
-    ("zero_stage", "use-fsdp use-torch-fsdp2", _when(3)),
+    ("zero_stage", "use-fsdp use-torch-fsdp2 enable-fsdp use-megatron-fsdp", _when(3)),
+    ("zero_stage", "data-parallel-shard-degree", lambda text: None if text == "1" else 3),
     ("offload_optimizer", "offload-optimizer-device offload-optimizer.device", _OFFLOAD),
+    ("offload_optimizer", "fsdp", _fsdp_offload),
+    ("offload_weights", "fsdp", _fsdp_offload),
     ("offload_optimizer", "fsdp-offload-params cpu-offload optimizer-cpu-offload fsdp-cpu-offload", read_flag),
     ("offload_weights", "offload-param-device offload-param.device", _OFFLOAD),
     ("offload_weights", "fsdp-offload-params fsdp-cpu-offload", read_flag),
     ("distributed_optimizer", "use-distributed-optimizer", read_flag),
     ("micro_batch", "micro-batch-size per-device-train-batch-size device-train-microbatch-size", read_whole),
-    ("micro_batch", "train-micro-batch-size-per-gpu", read_whole),
+    ("micro_batch", "train-micro-batch-size-per-gpu local-batch-size batch-size-training", read_whole),
     ("global_batch", "global-batch-size global-train-batch-size", read_whole),
     ("sequence", "seq-length max-seq-length max-seq-len cutoff-len sequence-len max-length", read_whole),
-    ("sequence", "model-max-length block-size", read_whole),
+    ("sequence", "model-max-length block-size encoder-seq-length seq-len context-length", read_whole),
     ("precision", "bf16 fp16 bf16.enabled fp16.enabled", _when("16-bit")),
     ("precision", "mixed-precision precision", _PRECISION),
     ("precision", "torch-dtype", _DTYPE),
     ("precision", "pure-bf16", _when("pure-16-bit")),
+    ("distributed_optimizer", "optim.name", lambda text: True if "distributed" in text else None),
     ("optimizer", "optim optimizer optimizer.type optimizer.-component-", _optimizer),
     ("checkpointing", "gradient-checkpointing activation-checkpointing", _when("full", "none")),
     ("checkpointing", "enable-activation-checkpointing fsdp-activation-checkpointing", _when("full", "none")),
+    ("checkpointing", "activation-checkpoint.mode", _one_of({"selective": "selective", "full": "full"})),
     ("checkpointing", "recompute-activations", _when("selective", "none")),
     ("checkpointing", "recompute-granularity", _one_of({"selective": "selective", "full": "full"})),
     ("flash_attention", "use-flash-attn flash-attention flash-attn use-flash-attention-2", read_flag),
@@ -153,6 +175,7 @@ _NAMES: Final[tuple[tuple[str, str, Reader], ...]] = (
     ("kv_cache", "kv-cache-dtype", _name),
     ("max_length", "max-model-len context-length max-total-tokens", read_whole),
     ("max_sequences", "max-num-seqs max-running-requests max-concurrent-requests", read_whole),
+    ("offload_gib", "cpu-offload-gb", _gib),
     ("memory_fraction", "gpu-memory-utilization mem-fraction-static cuda-memory-fraction", _fraction),
 )
 OPTIONS: Final[Mapping[str, tuple[tuple[str, Reader], ...]]] = {
@@ -181,6 +204,7 @@ TRAINER_PARTS: Final[Mapping[str, str]] = {
     "megatron": "megatron",
     "pretrain_gpt": "megatron",
     "axolotl": "axolotl",
+    "torchtitan": "torchtitan",
 }
 """Programs and modules by a part of their name."""
 FILE_OPTIONS: Final = (
@@ -192,6 +216,6 @@ FILE_OPTIONS: Final = (
     "ds-config",
     "fsdp-config",
 )
-PEFT_OPTIONS: Final = ("use-peft", "finetuning-type", "adapter", "use-lora", "peft-method")
+PEFT_OPTIONS: Final = ("use-peft", "finetuning-type", "adapter", "use-lora", "peft-method", "train-type")
 OPTION_NAMES: Final = tuple(sorted({*(each for each in OPTIONS if "." not in each), *FILE_OPTIONS, *PEFT_OPTIONS}))
 """What a command line may say, for whoever collects words from scripts."""

@@ -61,6 +61,8 @@ BYTES_PER_WEIGHT: Final[Mapping[str, float]] = {
     "8-bit": 1.0,
     # 4 bits, and a 16-bit scale with a 4-bit zero for each 128 weights (GPTQ and AWQ's usual group).
     "4-bit": 0.5 + 20 / 8 / 128,
+    # OCP microscaling: 4 bits, and 8 for each 32 weights.
+    "mxfp4": 0.5 + 1 / 32,
     # QLoRA, Dettmers et al. 2023, section 3: 0.127 bits a weight for constants with double quantisation.
     "nf4": 0.5 + 0.127 / 8,
 }

@@ -219,6 +219,67 @@ def test_facts(script: str, files: Mapping[str, str], expected: dict[str, Any], 
     assert found.architecture.parameters / 1e9 == pytest.approx(billions, rel=0.02)
 
 
+TORCHTITAN = """
+[model]
+name = "llama3"
+flavor = "70B"
+[parallelism]
+tensor_parallel_degree = 8
+data_parallel_shard_degree = -1
+[training]
+local_batch_size = 2
+seq_len = 8192
+[activation_checkpoint]
+mode = "full"
+"""
+
+
+@pytest.mark.parametrize(
+    ("script", "files", "expected"),
+    [
+        ("vllm serve deepseek-ai/DeepSeek-R1 --tensor-parallel-size 8", {}, {"weights": "8-bit"}),
+        ("vllm serve unsloth/DeepSeek-V3-bf16 --tensor-parallel-size 16", {}, {"weights": None}),
+        ("vllm serve openai/gpt-oss-20b", {}, {"weights": "mxfp4"}),
+        ("python sft.py --model_name_or_path meta-llama/Llama-3.1-8B --load_in_4bit", {}, {"lora_rank": 8}),
+        ("vllm serve TheBloke/Llama-2-70B-AWQ", {}, {"lora_rank": None, "weights": "4-bit"}),
+        (
+            "deepspeed train.py --deepspeed_config ds.json",
+            {"ds.json": '{"train_batch_size": 96, "train_micro_batch_size_per_gpu": 4}'},
+            {"global_batch": 96, "micro_batch": 4},
+        ),
+        ("python train.py --config t.json", {"t.json": '{"train_batch_size": 96}'}, {"global_batch": None}),
+        (
+            'torchrun run.py --fsdp "full_shard auto_wrap offload"',
+            {},
+            {"zero_stage": 3, "offload_optimizer": True, "offload_weights": True},
+        ),
+        (
+            "torchrun torchtitan/train.py --job.config_file llama3.toml",
+            {"llama3.toml": TORCHTITAN},
+            {"tensor_parallel": 8, "sequence": 8192, "micro_batch": 2, "zero_stage": 3, "checkpointing": "full",
+             "framework": "torchtitan"},
+        ),
+        (
+            "torchrun -m torchtitan.train --job.config_file none.toml --parallelism.tensor_parallel_degree=4",
+            {},
+            {"tensor_parallel": 4, "framework": "torchtitan"},
+        ),
+        ("srun python megatron_gpt.py model.encoder_seq_length=4096", {}, {"sequence": 4096}),
+        ("vllm serve m/llama-70b --cpu-offload-gb 60", {}, {"offload_gib": 60.0}),
+        ("bash -c 'vllm serve meta-llama/Llama-2-7b-hf -tp 2'", {}, {"tensor_parallel": 2}),
+    ],
+)  # fmt: skip
+def test_what_single_options_and_files_tell(script: str, files: Mapping[str, str], expected: dict[str, Any]) -> None:
+    found = facts_of_script(script, files.get)
+    assert {name: getattr(found, name) for name in expected} == expected
+
+
+def test_a_torchtitan_file_names_the_model() -> None:
+    found = facts_of_script("torchrun torchtitan/train.py --job.config_file l.toml", {"l.toml": TORCHTITAN}.get)
+    assert found.architecture is not None
+    assert found.architecture.parameters == pytest.approx(70.55e9, rel=0.01)
+
+
 def test_facts_say_where_they_come_from() -> None:
     found = facts_of_script(FACTORY, {"examples/lora.yaml": FACTORY_YAML}.get)
     assert found.origin["model"] == "examples/lora.yaml"

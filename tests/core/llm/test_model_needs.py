@@ -31,11 +31,37 @@ def facts(words: str) -> Facts:
         ("vllm model=falcon-7b tensor-parallel-size=$N", {1}),
         ("vllm model=my-13b tensor-parallel-size=$N", {1, 2, 3, 4, 5, 6, 7, 8, 16}),
         ("model=llama-2-7b tensor-model-parallel-size=3", set()),
+        # Of an engine: its ranks and copies, and no GPU more.
+        ("vllm model=llama-2-7b", {1}),
+        ("vllm model=llama-2-70b tensor-parallel-size=4", {4}),
+        ("vllm model=llama-2-70b tensor-parallel-size=4 pipeline-parallel-size=2", {8}),
+        ("vllm model=llama-2-7b tensor-parallel-size=2 data-parallel-size=4", {8}),
+        ("vllm model=llama-2-7b tensor-parallel-size=2 data-parallel-size=$N", {2, 4, 6, 8, 16}),
+        ("sglang model=llama-2-7b tp=8 dp=8 enable-dp-attention", {8, 16}),
+        # Groups of 128 weights: 11,008 / 128 = 86 are divided by 2, and not by 4.
+        ("vllm model=TheBloke/Llama-2-7B-AWQ tensor-parallel-size=$N", {1, 2}),
+        # 8 experts on 8 ranks; 16 ranks have none for half of them.
+        ("model=mixtral-8x7b expert-model-parallel-size=8 pipeline-model-parallel-size=2", {16}),
+        ("model=mixtral-8x7b expert-model-parallel-size=16", set()),
     ],
 )
 def test_counts_that_make_sense(words: str, sense: set[int]) -> None:
     found = facts(words)
     assert {gpus for gpus in (*range(1, 9), 16) if makes_sense(found, gpus, 8)} == sense
+
+
+def test_models_that_are_published_with_few_bits_fit_fewer_gpus() -> None:
+    """GPT-OSS 120B on one 80 GB GPU (its model card); DeepSeek R1's 8 bits on 8 H200 (141 GB), and not on 8 H100."""
+    assert counts_that_fit(facts("vllm-serve=openai/gpt-oss-120b max-model-len=32768"), 80, 8, 8) == (1,)
+    r1 = facts("vllm-serve=deepseek-ai/DeepSeek-R1 tensor-parallel-size=8 max-model-len=32768")
+    assert counts_that_fit(r1, 80, 8, 8) == ()
+    assert counts_that_fit(r1, 141, 8, 8) == (8,)
+
+
+def test_weights_in_the_hosts_memory_need_none_of_the_gpus() -> None:
+    words = "vllm-serve=meta-llama/Llama-2-70b-hf max-model-len=2048"
+    assert counts_that_fit(facts(words), 80, 8, 8) == ()
+    assert counts_that_fit(facts(f"{words} cpu-offload-gb=80"), 80, 8, 8) == (1,)
 
 
 def test_sharding_needs_fewer_gpus_than_none() -> None:

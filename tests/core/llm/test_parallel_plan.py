@@ -13,7 +13,8 @@ from rlalloc.llm.named_files import facts_of_script
 from rlalloc.llm.parallel_layouts import ParallelPlan, with_plan
 from rlalloc.llm.parallel_plan import plan_for
 
-SERVE = "vllm-serve={} tensor-parallel-size=${{RLALLOC_TP:-1}} pipeline-parallel-size=${{RLALLOC_PP:-1}}"
+ONE_COPY = "vllm-serve={} tensor-parallel-size=${{RLALLOC_TP:-1}} pipeline-parallel-size=${{RLALLOC_PP:-1}}"
+SERVE = f"{ONE_COPY} data-parallel-size=${{{{RLALLOC_DP:-1}}}}"
 GPT = (
     "pretrain-gpt num-layers={} hidden-size={} num-attention-heads={} seq-length=2048 micro-batch-size=1 bf16 "
     "recompute-granularity=full global-batch-size={} "
@@ -40,7 +41,8 @@ def test_data_parallelism_alone_where_nothing_is_known(gib: float | None) -> Non
     [
         ("tensor-parallel-size=4", 2, 8, ParallelPlan(4, 4, 1)),
         ("tensor-model-parallel-size=2 pipeline-model-parallel-size=4", 2, 8, ParallelPlan(2, 2, 4)),
-        ("vllm-serve=meta-llama/Llama-2-7b-hf tensor-parallel-size=4", 1, 8, ParallelPlan(2, 4, 1)),
+        ("vllm-serve=meta-llama/Llama-2-7b-hf tensor-parallel-size=4", 1, 4, ParallelPlan(1, 4, 1)),
+        ("vllm-serve=meta-llama/Llama-2-7b-hf tensor-parallel-size=4", 1, 8, None),  # 4 GPUs would stay idle
         ("tensor-parallel-size=$SLURM_GPUS_ON_NODE", 2, 4, ParallelPlan(2, 4, 1)),
         ("tensor-parallel-size=3", 1, 8, None),
         ("tensor-parallel-size=8", 4, 4, None),  # it would leave the node
@@ -56,6 +58,10 @@ def test_a_server_has_the_smallest_copies_that_fit() -> None:
     assert plan(SERVE.format("meta-llama/Llama-2-70b-hf"), 1, 8) == ParallelPlan(4, 2, 1)
     assert plan(SERVE.format("meta-llama/Llama-2-70b-hf"), 1, 8, gib=40) == ParallelPlan(2, 4, 1)
     assert plan(SERVE.format("meta-llama/Llama-3.1-405B"), 2, 8) == ParallelPlan(1, 8, 2)
+
+
+def test_a_server_that_does_not_take_its_copies_from_the_plan_has_one_on_all_gpus() -> None:
+    assert plan(ONE_COPY.format("meta-llama/Llama-2-7b-hf"), 1, 8) == ParallelPlan(1, 8, 1)
 
 
 def test_a_known_model_on_gpus_of_unknown_memory_has_no_plan_unless_there_is_no_choice() -> None:
@@ -105,9 +111,10 @@ def test_a_script_that_follows_the_plan_needs_what_the_best_plan_needs() -> None
 
 
 def test_the_variables_are_found_in_whole_scripts_too() -> None:
-    text = "#!/bin/sh\nTP=${RLALLOC_TP:-2}\nvllm serve meta-llama/Llama-2-70b-hf --tensor-parallel-size $TP\n"
-    found = plan_for(facts_of_script(text, lambda _name: None), size(1, 8), 80, "h100")
-    assert found == ParallelPlan(4, 2, 1)
+    text = "#!/bin/sh\nTP=${RLALLOC_TP:-2}\nvllm serve meta-llama/Llama-2-70b-hf --tensor-parallel-size $TP"
+    copies = f"{text} --data-parallel-size ${{RLALLOC_DP:-1}}"
+    for script, expected in ((text, ParallelPlan(1, 8, 1)), (copies, ParallelPlan(4, 2, 1))):
+        assert plan_for(facts_of_script(script, lambda _name: None), size(1, 8), 80, "h100") == expected
 
 
 MODELS = (
