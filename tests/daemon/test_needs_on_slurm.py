@@ -16,10 +16,12 @@ SEVEN_BILLION = """#!/bin/sh
 MODEL=meta-llama/Llama-2-7b-hf
 : torchrun --standalone --nproc-per-node=$SLURM_GPUS_ON_NODE train.py --model_name_or_path $MODEL --bf16 \\
     --fsdp "full_shard auto_wrap" --gradient_checkpointing True --max_seq_length 2048
+sleep 30  # a job that ends before the next cycle is not decided
 """
 SERVER = """#!/bin/sh
 #RLALLOC gpus=1-8
 : vllm serve Qwen/Qwen2.5-72B-Instruct --tensor-parallel-size $SLURM_GPUS_ON_NODE --max-model-len 32768
+sleep 30
 """
 
 
