@@ -11,7 +11,9 @@
 
 local M = {}
 
-local byte, find, match = string.byte, string.find, string.match -- looked up once: the loops below run under locks
+-- Looked up once: the loops below run under locks.
+local byte, find, gmatch, gsub, match, sub = string.byte, string.find, string.gmatch, string.gsub, string.match, string.sub
+local concat, max = table.concat, math.max
 
 local RUNTIME_DIRECTORY = os.getenv("RLALLOC_RUNTIME_DIRECTORY") or ""
 if RUNTIME_DIRECTORY == "" then
@@ -24,27 +26,55 @@ local UPTIME_FILE = "/proc/uptime"
 
 local VERSION = "0.2.0" -- of rlalloc: `rlalloc doctor` compares it
 
-local INTERCEPT_HEADER = "rlalloc-intercept 3"
+local INTERCEPT_HEADER = "rlalloc-intercept 4"
 local INTERCEPT_BYTES = 65536
 local SCRIPT_BYTES = 16384 -- what is read of a script: slurmctld accepts 4 MB, and all of it waits
-local CODE_BYTES = 4096 -- of that, without comment lines
-local FINGERPRINT_BYTES = 1024
-local MOST_LINES = 400
-local MOST_OPTIONS = 250
+local UNCUT_BYTES = 6144 -- of that, without comment lines
+local CODE_BYTES = 4096 -- of that, without what echo prints
+local FINGERPRINT_BYTES = 256 -- at the beginning, and as many at the end
+local MOST_HASHES = 80 -- of comment lines and others
+local MOST_INDENTED = 20 -- of these behind a blank
+local INDENTED_BYTES = 64
+local MOST_ECHOES = 10
+local MOST_OPTIONS = 200
 local MOST_DIRECTIVES = 16 -- lines
-local MOST_VALUES = 28 -- options, settings and launchers of the table that a script names
-local MOST_TIMES = 4 -- occurrences of one setting, launcher or variable that are looked at
-local MOST_VARIABLES = 6
+local MOST_WORDS = 20 -- of the directives
+local MOST_VALUES = 28 -- options, settings, launchers and files that a script names
+local MOST_TIMES = 8 -- occurrences of one command, option, variable or kind of test that are looked at
+local MOST_ENDINGS = 20 -- occurrences of the ending that some settings share
+local LEAST_ENDING = 4
+local MOST_VARIABLES = 12
 local MOST_SUMS = 2
 local MOST_TERMS = 4 -- names in a sum
-local MOST_STEPS = 2
-local LINE_BYTES = 200
-local VALUE_BYTES = 200
-local ARITHMETIC_BYTES = 48
+local MOST_STEPS = 3
+local MOST_TESTS = 4 -- conditions of one kind
+local MOST_NAMES = 4 -- in one condition
+local MOST_FOLLOWED = 28 -- words, names in conditions and variables together
+local NAME_BYTES = 40
+local LINE_BYTES = 400
+local VALUE_BYTES = 100
+local TOKEN_BYTES = 60
+local TEST_BYTES = 120
+local ARITHMETIC_BYTES = 64
 local WORDS_BYTES = 2000
+local FILE_SUFFIXES = {".yaml", ".yml", ".toml", ".json"}
+local IN_SHELL = "%${?([a-zA-Z_][a-z_A-Z0-9]*)" -- a variable
+local TESTS = {
+   {text = "[ ", inside = "^[^\n%]]*", names = IN_SHELL, in_brackets = true},
+   {text = "((", inside = "^[^\n)]*", names = "%$?{?([a-zA-Z_][a-z_A-Z0-9]*)", in_arithmetic = true},
+   {text = "test ", inside = "^[^\n;]*", names = IN_SHELL},
+   {text = "case ", inside = "^[^\n;]*", names = IN_SHELL},
+}
+local PYTHON_SIZES = {"device_count()", "world_size"}
+local PYTHON_ENVIRONMENT = {"os.environ", "getenv"}
+local IN_PYTHON = "^[a-z.]*[%[(][\"']([a-zA-Z0-9_]+)[\"'][^\n)%]]*[%])]+[ \t]*[=!<>]"
+local OFTEN = " e-t_aorinslcd=/pmu$g\n" -- the most frequent characters of scripts, roughly
+local LEAST_PART = 4 -- characters of a text that are searched for at once
+local MOST_FALSE = 4 -- places that only look like a text
+local UNCLEAN = "[^a-z0-9A-Z_./$=,:{}()*-]" -- in a value; what is frequent comes first: a set is gone through
 local FIELD_BYTES = 1024 -- what is read of a list of partitions or of GRES: names in it cost time
-local SAMPLES = 64 -- bytes by which a text is seen to be no script
-local MOST_ALIKE = 20
+local SAMPLES = 32 -- bytes by which a text is seen to be no script
+local MOST_ALIKE = 11
 local ASK_BYTES = 400
 local MOST_COMPLAINTS = 5 -- mistakes that a user reads about at once
 local COMMENT_BYTES = 65535 -- what slurmdbd keeps of an admin comment
@@ -131,34 +161,55 @@ local function word_name(entry)
    return (entry:gsub(" %-", "-"):gsub("^%-+", ""):gsub("[_ ]", "-"))
 end
 
---- By text: a shorter one that stands in it. Where the code does not have that, it need not be searched for the text.
-local function gates_of(lists)
-   local texts, gates = {}, {}
-   for _, list in ipairs(lists) do
-      for _, entry in ipairs(list) do
-         texts[#texts + 1] = entry.text
-         texts[#texts + 1] = entry.text:match("^%w+%.")
+--- A text to search for, with its rarest character: the plain search visits each place of a pattern's first one.
+local function searched(text)
+   local rarest, least = 1, math.huge
+   for at = 1, max(1, #text - LEAST_PART + 1) do
+      local often = find(OFTEN, sub(text, at, at), 1, true)
+      local rank = often and #OFTEN - often + 2 or 1
+      if rank < least then
+         rarest, least = at, rank
       end
    end
-   for _, text in ipairs(texts) do
-      for _, part in ipairs(texts) do
-         if #part < #(gates[text] or text) and text:find(part, 1, true) then
-            gates[text] = part
-         end
-      end
-   end
-   return gates
+   return {text = text, part = sub(text, rarest), head = sub(text, 1, rarest - 1), before = rarest - 1}
 end
+
+--- Where a text stands from a place on; nil where it does not.
+local function find_text(code, entry, from)
+   local before = entry.before
+   if before == 0 then
+      return find(code, entry.text, from, true)
+   end
+   local at = find(code, entry.part, from + before, true)
+   for _ = 1, MOST_FALSE do
+      if at == nil then
+         return nil
+      elseif sub(code, at - before, at - 1) == entry.head then
+         return at - before
+      end
+      at = find(code, entry.part, at + 1, true)
+   end
+   return at and find(code, entry.text, at - before, true) -- the part stands there too often
+end
+
+--- What a setting is looked for by: its last part, if that is long enough; as in rlalloc.script_words.
+local function ending_of(setting)
+   local part = setting:match("^.+([_.][^_.]*)$")
+   return part and #part >= LEAST_ENDING and part or setting
+end
+
+local SRUN = searched("srun")
 
 local table_of_words = {} -- read once for each text of its lines, not each time that the file is renewed
 
---- The table of words: long options, short options of srun, settings, launchers.
+--- The table of words: long options, short options of srun, options with one dash, settings, launchers.
 local function read_table(words, launchers)
    if words == table_of_words.words_line and launchers == table_of_words.launchers_line then
       return table_of_words
    end
-   local found = {options = {}, srun = {}, settings = {}, launchers = {}, gates = {}}
+   local found = {options = {}, srun = {}, dashed = {}, endings = {}, launchers = {}}
    found.words_line, found.launchers_line = words, launchers
+   local by_ending = {}
    for entry in words:gmatch("[^|]+") do
       local long, short = entry:match("^%-%-(.+)$"), entry:match("^srun %-(.+)$")
       if long then
@@ -166,14 +217,20 @@ local function read_table(words, launchers)
          found.options[(long:gsub("-", "_"))] = word_name(entry)
       elseif short then
          found.srun[short] = word_name(entry)
+      elseif entry:find("^%-") then
+         found.dashed[#found.dashed + 1] = {search = searched(entry), name = word_name(entry)}
       else
-         found.settings[#found.settings + 1] = {text = entry, name = word_name(entry)}
+         local ending = ending_of(entry)
+         if by_ending[ending] == nil then
+            by_ending[ending] = {search = searched(ending), names = {}}
+            found.endings[#found.endings + 1] = by_ending[ending]
+         end
+         by_ending[ending].names[entry] = word_name(entry)
       end
    end
    for entry in launchers:gmatch("[^|]+") do
-      found.launchers[#found.launchers + 1] = {text = entry, name = word_name(entry)}
+      found.launchers[#found.launchers + 1] = {search = searched(entry), name = word_name(entry)}
    end
-   found.gates = gates_of({found.settings, found.launchers})
    table_of_words = found
    return found
 end
@@ -205,7 +262,7 @@ local READERS = {
       if name == nil then
          error(INTERCEPT_FILE .. ": not a class: " .. line, 0)
       end
-      intercept.commands[#intercept.commands + 1] = {class = name, text = text}
+      intercept.commands[#intercept.commands + 1] = {class = name, search = searched(text)}
    end,
    rule = function(intercept, value, line)
       local name, mode, rest = value:match("^([%w._-]+) (%l+) (.+)$")
@@ -310,16 +367,16 @@ local function directive_words(script, comment)
    local words, bytes
    local function take(line)
       words, bytes = words or {}, bytes or 0
-      for word in line:gmatch("%S+") do
-         if bytes > ASK_BYTES then
+      for word in gmatch(line, "%S+") do
+         if bytes > ASK_BYTES or #words > MOST_WORDS then
             return
          end
          words[#words + 1] = word
          bytes = bytes + #word + 1
       end
    end
-   local at, lines = script:find("#RLALLOC", 1, true), 0
-   while at ~= nil and (bytes or 0) <= ASK_BYTES do
+   local at, lines = find(script, "#RLALLOC", 1, true), 0
+   while at ~= nil and (bytes or 0) <= ASK_BYTES and #(words or "") <= MOST_WORDS do
       lines = lines + 1
       if lines > MOST_DIRECTIVES then
          take(string.rep("_", ASK_BYTES + 1))
@@ -343,51 +400,118 @@ end
 --- Whether a third of a long text is the same byte, blanks aside: to search that for words takes too long.
 -- Squares, so that no regular text looks like one byte.
 local function is_no_script(text)
-   if #text < 16 * SAMPLES then
+   local length = #text
+   if length < 32 * SAMPLES then
       return false
    end
    local counts = {}
    for number = 1, SAMPLES do
-      local byte = text:byte(number * number * 37 % #text + 1)
-      counts[byte] = (counts[byte] or 0) + 1
-      if byte ~= 32 and counts[byte] == MOST_ALIKE then
+      local sample = byte(text, number * number * 37 % length + 1)
+      local count = (counts[sample] or 0) + 1
+      counts[sample] = count
+      if count == MOST_ALIKE and sample ~= 32 then
          return true
       end
    end
    return false
 end
 
---- The script without comment lines, and whether that is all of it.
-local function code_lines(script, whole)
-   local kept, kept_from, at = {}, 1, 1
-   for _ = 1, MOST_LINES do
-      local line_end = find(script, "\n", at, true)
-      local first = byte(script, at)
-      if first == 32 or first == 9 then
-         first = byte(script, (match(script, "^[ \t]*()", at)))
-      end
-      if first == HASH then
-         if kept_from < at then
-            kept[#kept + 1] = script:sub(kept_from, at - 1)
-         end
-         kept_from = (line_end or #script) + 1
-      end
-      if line_end == nil then
-         kept[#kept + 1] = script:sub(kept_from)
-         return table.concat(kept), whole
-      end
-      at = line_end + 1
+--- Where the line begins whose first text stands at a place; nil where something else stands before it. A line that
+-- is indented further than is looked at begins at its text.
+local function line_start(text, at)
+   local before = at > 1 and byte(text, at - 1) or NEWLINE
+   if before == NEWLINE then
+      return at
+   elseif before ~= 32 and before ~= 9 then
+      return nil
    end
-   kept[#kept + 1] = script:sub(kept_from, at - 1)
-   return table.concat(kept), false
+   local from = at - INDENTED_BYTES
+   if from >= 1 then
+      local part = sub(text, from, at - 1)
+      local start = match(part, "\n()[ \t]*$")
+      return start and from + start - 1 or (find(part, "^[ \t]*$") and at)
+   end
+   local start = match("\n" .. sub(text, 1, at - 1), "\n()[ \t]*$")
+   return start and start - 1
+end
+
+--- The script without comment lines, and whether that is all of it.
+local function without_comments(script, whole)
+   local kept, count, start, at, indented = {}, 0, 1, find(script, "#", 1, true), 0
+   for _ = 1, MOST_HASHES do
+      if at == nil then
+         break
+      end
+      local before = at > 1 and byte(script, at - 1) or NEWLINE
+      local line = at
+      if before ~= NEWLINE then
+         line = nil
+         if before == 32 or before == 9 then
+            indented = indented + 1
+            if indented > MOST_INDENTED then
+               break
+            end
+            line = line_start(script, at)
+         end
+      end
+      if line then
+         if line > start then
+            count = count + 1
+            kept[count] = sub(script, start, line - 1)
+         end
+         start = (find(script, "\n", at, true) or #script) + 1
+         at = find(script, "#", start, true)
+      else
+         at = find(script, "#", at + 1, true)
+      end
+   end
+   kept[count + 1] = sub(script, start)
+   return concat(kept), whole and at == nil
+end
+
+--- Where what an echo prints ends, if nothing else stands on its line.
+local function end_of_printed(code, from)
+   local text, last = match(code, "^[ \t]*%-?[neE]*[ \t]*\"([^\"`\\\n]*)\"[ \t]*\r?()\n", from)
+   if text then
+      return not find(text, "$(", 1, true) and last
+   end
+   return match(code, "^[ \t]*%-?[neE]*[ \t]*'[^'\n]*'[ \t]*\r?()\n", from)
+      or match(code, "^[^\"'`\\|>;&\n(]*()\n", from)
+end
+
+--- The code without what an echo on a line of its own prints: text for people may name any command.
+local function without_echoes(code)
+   local at = find(code, "echo ", 1, true)
+   if at == nil then
+      return code
+   end
+   local kept, count, start = {}, 0, 1
+   for _ = 1, MOST_ECHOES do
+      if at == nil then
+         break
+      end
+      local last = line_start(code, at) and end_of_printed(code, at + 5)
+      if last then
+         count = count + 1
+         kept[count] = sub(code, start, at - 1)
+         start = last
+      end
+      at = find(code, "echo ", max(start, at + 5), true)
+   end
+   kept[count + 1] = sub(code, start)
+   return concat(kept)
 end
 
 --- What is read of a script, and whether that is all of it. Empty where it is no script.
 local function code_of(script, whole)
    local code
-   code, whole = code_lines(script, whole)
+   code, whole = without_comments(script, whole)
+   if #code > UNCUT_BYTES then
+      code, whole = sub(code, 1, UNCUT_BYTES), false
+   end
+   code = without_echoes(code)
    if #code > CODE_BYTES then
-      code, whole = code:sub(1, CODE_BYTES), false
+      code, whole = sub(code, 1, CODE_BYTES), false
    end
    if is_no_script(code) then
       return "", false
@@ -396,9 +520,10 @@ local function code_of(script, whole)
 end
 
 --- The class of the first text of the intercept file that stands in the code.
-local function class_of_commands(places, commands)
-   for _, command in ipairs(commands) do
-      if places[command.text] then
+local function class_of_commands(code, places, commands)
+   for number = 1, #commands do
+      local command = commands[number]
+      if find(code, command.search.part, 1, true) and places[command.search] then
          return command.class
       end
    end
@@ -407,10 +532,16 @@ end
 
 --- Where each text stands in the code for the first time, false where it does not: searched for once.
 local function first_places(code)
+   local by_text = {}
    return setmetatable({}, {
-      __index = function(places, text)
-         local at = find(code, text, 1, true) or false
-         places[text] = at
+      __index = function(places, search)
+         local text = search.text
+         local at = by_text[text]
+         if at == nil then
+            at = find_text(code, search, 1) or false
+            by_text[text] = at
+         end
+         places[search] = at
          return at
       end,
    })
@@ -418,47 +549,47 @@ end
 
 --- Whether a word may begin here: neither a letter, digit, dot, dash or $ stands before.
 local function begins_word(code, at)
-   return at == 1 or not find(code, "^[A-Za-z0-9_.$-]", at - 1)
+   return at == 1 or not find(code, "^[a-z_.A-Z0-9$-]", at - 1)
 end
 
 --- A text without the bytes at its end that are in a set.
 local function without_last(text, set)
    local last = #text
-   if not set[text:byte(last)] then
-      return text
-   end
-   while set[text:byte(last)] do
+   while set[byte(text, last)] do
       last = last - 1
    end
-   return text:sub(1, last)
+   return sub(text, 1, last)
 end
 
 --- The value in quotes or in $(…) that begins here; nil where there is neither, _ where its end is too far.
 local function enclosed_value(part)
-   local first, last = part:byte(1), nil
+   local first, last = byte(part, 1), nil
    if first == 34 or first == 39 then -- " '
-      last = part:find(first == 34 and '"' or "'", 2, true)
-      return last and part:sub(2, last - 1) or "_"
+      last = find(part, first == 34 and '"' or "'", 2, true)
+      return last and sub(part, 2, last - 1) or "_"
    elseif first == 96 then -- `
-      last = part:find("`", 2, true)
-      return last and "$(" .. part:sub(2, last - 1) .. ")" or "_"
-   elseif part:find("^%$%(%(") then
-      last = part:find("))", 1, true)
-      return last and part:sub(1, last + 1) or "_"
-   elseif part:find("^%$%(") then
-      last = part:find(")", 1, true)
-      return last and part:sub(1, last) or "_"
+      last = find(part, "`", 2, true)
+      return last and "$(" .. sub(part, 2, last - 1) .. ")" or "_"
+   elseif find(part, "^%$%(%(") then
+      last = find(part, "))", 1, true)
+      return last and sub(part, 1, last + 1) or "_"
+   elseif find(part, "^%$%(") then
+      last = find(part, ")", 1, true)
+      return last and sub(part, 1, last) or "_"
    end
 end
 
 --- The value that begins here; _ for one that is too long to be read, nil where there is none.
 local function value_at(code, start)
-   local part = code:sub(start, start + VALUE_BYTES - 1)
+   local part = sub(code, start, start + VALUE_BYTES - 1)
    local value = match(part, "^[^%s;|&\"'`()]+")
    if value == nil or value == "$" then
       return enclosed_value(part)
    elseif value == "\\" then
       return nil
+   elseif value == "int" then
+      local variable = match(part, "^int%(os%.[a-z.]+[%[(][\"']([A-Za-z0-9_]+)[\"'][%])]%)")
+      return variable and "$" .. variable or value
    elseif #value == VALUE_BYTES then
       return "_"
    end
@@ -470,28 +601,49 @@ local function value_at(code, start)
    return value
 end
 
---- What the script assigns to a variable; nil if it does not, or differently at different places.
+--- What the script assigns to variables: `values` by name, false where that is unsure.
+local function new_variables(code, unsure, words)
+   local variables = {looked_up = max(0, MOST_VARIABLES - max(0, MOST_FOLLOWED - words)), sums = 0, values = unsure}
+   local at, times = find(code, "for ", 1, true), 1
+   while at do
+      if times > MOST_TIMES then
+         variables.looked_up = MOST_VARIABLES -- more loops than are looked at: any variable may be one of theirs
+         break
+      end
+      local name = match(code, "^for ([a-zA-Z_][a-z_A-Z0-9]*) ", at)
+      if name and begins_word(code, at) then
+         unsure[name] = false
+      end
+      at, times = find(code, "for ", at + 1, true), times + 1
+   end
+   return variables
+end
+
+--- What the script assigns to a variable; false if it does not, or differently at different places.
 local function assigned(code, name, variables)
    local values = variables.values
-   if values[name] == nil then
-      if variables.count >= MOST_VARIABLES then
-         return nil
-      end
-      variables.count = variables.count + 1
-      local text = name .. "="
-      local value, several
-      local at, times = find(code, text, 1, true), 1
-      while at do
-         if begins_word(code, at) then
-            local found = value_at(code, at + #text) or false
-            several = several or (value ~= nil and value ~= found)
-            value = found
-         end
-         at, times = times < MOST_TIMES and find(code, text, at + 1, true), times + 1
-      end
-      values[name] = not several and value or false
+   local known = values[name]
+   if known ~= nil or variables.looked_up >= MOST_VARIABLES then
+      return known or false
    end
-   return values[name] or nil
+   variables.looked_up = variables.looked_up + 1
+   local text = name .. "="
+   local value, several
+   local at, times = find(code, text, 1, true), 1
+   while at do
+      if times > MOST_TIMES then
+         several = true
+         break
+      end
+      if begins_word(code, at) then
+         local found = value_at(code, at + #text) or false
+         several = several or (value ~= nil and value ~= found)
+         value = found
+      end
+      at, times = find(code, text, at + 1, true), times + 1
+   end
+   values[name] = not several and value or false
+   return values[name]
 end
 
 --- Follow a variable to its value, through at most MOST_STEPS assignments.
@@ -502,7 +654,7 @@ local function followed(code, value, name, variables)
          break
       end
       value = found
-      name = value:match("^%${?([A-Za-z_][A-Za-z0-9_]*)}?$")
+      name = byte(value) == DOLLAR and match(value, "^%${?([a-zA-Z_][a-z_A-Z0-9]*)}?$")
    end
    return value
 end
@@ -512,45 +664,58 @@ local function resolved(code, value, variables)
    if byte(value) ~= DOLLAR then
       return value
    end
-   value = followed(code, value, match(value, "^%${?([A-Za-z_][A-Za-z0-9_]*)}?$"), variables)
-   if value:sub(1, 3) ~= "$((" or #value > ARITHMETIC_BYTES or variables.sums == MOST_SUMS then
+   value = followed(code, value, match(value, "^%${?([a-zA-Z_][a-z_A-Z0-9]*)}?$"), variables)
+   if sub(value, 1, 3) ~= "$((" or #value > ARITHMETIC_BYTES or variables.sums == MOST_SUMS then
       return value
    end
    variables.sums = variables.sums + 1
-   return "$((" .. value:sub(4):gsub("[ \t$]", ""):gsub("[A-Za-z_][A-Za-z0-9_]*", function(name)
+   return "$((" .. gsub(gsub(sub(value, 4), "[ \t$]", ""), "[a-zA-Z_][a-z_A-Z0-9]*", function(name)
       return followed(code, name, name, variables)
    end, MOST_TERMS)
 end
 
---- Where the first MOST_TIMES occurrences of a text end, of those that are a word of their own.
-local function ends_of_commands(code, places, text)
-   local ends = {}
-   local at, times = places[text], 1
+--- Where the first MOST_TIMES occurrences of a text end, of those that are a word of their own; and whether that is all.
+local function ends_of_commands(code, places, search)
+   local ends, count = {}, 0
+   local at, times, length = places[search], 1, #search.text
    while at do
-      local last = at + #text
-      if begins_word(code, at) and (last > #code or find(code, "^%s", last)) then
-         ends[#ends + 1] = last
+      if times > MOST_TIMES then
+         return ends, false
       end
-      at, times = times < MOST_TIMES and find(code, text, at + 1, true), times + 1
+      local last = at + length
+      if begins_word(code, at) and (last > #code or find(code, "^%s", last)) then
+         count = count + 1
+         ends[count] = last
+      end
+      at, times = find_text(code, search, at + 1), times + 1
    end
-   return ends
+   return ends, true
 end
 
---- The long options, false if there are too many to look at. A word that begins with a dash is no value.
-local function take_options(code, options, take)
+-- Each of these appends to `found` (names, values, count) and returns false where there is more than it looks at.
+
+local function add(found, name, value)
+   local count = found.count + 1
+   found.count = count
+   found.names[count], found.values[count] = name, value or false
+   return count <= MOST_VALUES
+end
+
+--- The long options. A word that begins with a dash is no value.
+local function add_options(code, options, found)
    local at = 1
    for _ = 1, MOST_OPTIONS do
       at = find(code, "--", at, true)
       if at == nil then
          return true
       end
-      local name, last = match(code, "^([A-Za-z][A-Za-z0-9_.-]*)()", at + 2)
+      local name, last, from = match(code, "^([a-zA-Z][a-z_.A-Z0-9-]*)()[ \t]*=?[ \t]*()", at + 2)
       if name == nil then
          at = match(code, "^%-+()", at)
       else
          at = last
-         if options[name] then
-            local from = match(code, "^[ \t]*=?[ \t]*()", at)
+         local known = options[name] or (find(name, ".", 1, true) and options[match(name, "[^.]*$")])
+         if known then
             if byte(code, from) == BACKSLASH then
                from = match(code, "^\\\r?\n[ \t]*()", from) or from
             end
@@ -558,7 +723,7 @@ local function take_options(code, options, take)
             if value and byte(value) == DASH and (value == "-" or find(value, "^%-[^0-9]")) then
                value = nil
             end
-            if not take(options[name], value) then
+            if not add(found, known, value) then
                return false
             end
          end
@@ -567,92 +732,269 @@ local function take_options(code, options, take)
    return false
 end
 
---- Whether the code may have an entry's text, by a shorter text that stands in it.
-local function passes_gate(places, gates, text)
-   return gates[text] == nil or places[gates[text]]
-end
-
-local function take_settings(code, places, entries, take)
-   for _, setting in ipairs(entries.settings) do
-      local text = setting.text
-      if passes_gate(places, entries.gates, text) then
-         local separator = byte(text) == DASH and "^[ =]()" or "^[\"']?[ \t]*[=:][ \t]*()"
-         local at, times = places[text], 1
-         while at do
-            local from = begins_word(code, at) and match(code, separator, at + #text)
-            if from and not take(setting.name, value_at(code, from)) then
-               return false
-            end
-            at, times = times < MOST_TIMES and find(code, text, at + 1, true), times + 1
+--- The settings: by the ending that several share, then by the whole name, also behind a prefix with a dot.
+local function add_settings(code, endings, found)
+   for number = 1, #endings do
+      local search, names = endings[number].search, endings[number].names
+      local at = find(code, search.part, 1, true) and find_text(code, search, 1)
+      local times, length = 1, #search.text
+      while at do
+         if times > MOST_ENDINGS then
+            return false
          end
+         local last = at + length
+         local from = match(code, "^[\"']?[ \t]*[=:][ \t]*()", last)
+         if from then
+            local start = max(1, last - NAME_BYTES)
+            local place, name = match(sub(code, start, last - 1), "()%f[a-z_.A-Z0-9$-]([a-z_.A-Z0-9$-]+)$")
+            place = start + place - 1
+            if byte(name) ~= DASH and sub(code, max(1, place - 2), place - 1) ~= "${" then
+               local known = names[name] or names[match(name, "[^.]*$")]
+               if known and not add(found, known, value_at(code, from)) then
+                  return false
+               end
+            end
+         end
+         at, times = find_text(code, search, at + 1), times + 1
       end
    end
    return true
 end
 
-local function take_commands(code, places, entries, take)
-   for _, last in ipairs(ends_of_commands(code, places, "srun")) do
-      local line = code:sub(last, last + LINE_BYTES - 1):gsub("\\\r\n", " "):gsub("\\\n", " "):match("^[^\n]*")
-      for letter, value in line:gmatch("[ \t]%-([A-Za-z])[ =]?([0-9$]%S*)") do
-         if entries.srun[letter] and not take(entries.srun[letter], value) then
+--- The options with one dash.
+local function add_dashed(code, dashed, found)
+   for number = 1, #dashed do
+      local search, name = dashed[number].search, dashed[number].name
+      local at = find(code, search.part, 1, true) and find_text(code, search, 1)
+      local times, length = 1, #search.text
+      while at do
+         if times > MOST_TIMES then
+            return false
+         end
+         local last = at + length
+         if find(code, "^[ =]", last) and begins_word(code, at) and not add(found, name, value_at(code, last + 1)) then
+            return false
+         end
+         at, times = find_text(code, search, at + 1), times + 1
+      end
+   end
+   return true
+end
+
+--- The short options of srun, and the launchers with the word behind each: a program, or -- for a long option.
+local function add_commands(code, places, entries, found)
+   local ends, all = ends_of_commands(code, places, SRUN)
+   if not all then
+      return false
+   end
+   for number = 1, #ends do
+      local last = ends[number]
+      local line = sub(code, last, last + LINE_BYTES - 1)
+      if find(line, "\\", 1, true) then
+         line = gsub(gsub(line, "\\\r\n", " "), "\\\n", " ")
+      end
+      line = match(line, "^[^\n]*")
+      for letter, value in gmatch(line, "[ \t]%-([A-Za-z])[ =]?([0-9$]%S*)") do
+         if entries.srun[letter] and not add(found, entries.srun[letter], value) then
             return false
          end
       end
    end
-   for _, launcher in ipairs(entries.launchers) do
-      if passes_gate(places, entries.gates, launcher.text) and places[launcher.text] then
-         for _, last in ipairs(ends_of_commands(code, places, launcher.text)) do
-            local value = value_at(code, last + 1)
-            if not take(launcher.name, value and not find(value, "^%-") and value or nil) then
+   for number = 1, #entries.launchers do
+      local launcher = entries.launchers[number]
+      local search = launcher.search
+      if find(code, search.part, 1, true) and places[search] then
+         ends = ends_of_commands(code, places, search)
+         for each = 1, #ends do
+            local value = value_at(code, ends[each] + 1)
+            if value and byte(value) == DASH then
+               value = byte(value, 2) == DASH and "--" or nil
+            end
+            if not add(found, launcher.name, value ~= "" and value or nil) then
                return false
             end
          end
       end
    end
    return true
+end
+
+--- The files that may be configurations, by their names without folders, and whether the script writes them.
+local function add_files(code, found)
+   for number = 1, #FILE_SUFFIXES do
+      local suffix = FILE_SUFFIXES[number]
+      local at, times = find(code, suffix, 1, true), 1
+      while at do
+         if times > MOST_TIMES then
+            if not add(found, "file", "_") then
+               return false
+            end
+            break
+         end
+         if not find(code, "^[A-Za-z0-9_-]", at + #suffix) then
+            local before = sub(code, max(1, at - TOKEN_BYTES), at - 1)
+            local token = sub(before, match(before, "^.*[ \t\n\"'`=;|&<>()/,]()") or 1)
+            local name = "file"
+            if
+               find(before, ">[ \t]*[\"']?[^ \t\n\"'`=;|&<>(),]*$")
+               or find(before, "tee [ \t]*[\"']?[^ \t\n\"'`=;|&<>(),]*$")
+            then
+               name = "writes"
+            end
+            if not add(found, name, token .. suffix) then
+               return false
+            end
+         end
+         at, times = find(code, suffix, at + 1, true), times + 1
+      end
+   end
+   return true
+end
+
+--- The variables in the script's conditions: those that are compared, in order, and those whether they are set.
+local function conditions_of(code)
+   local compared, count, seen, unsure = {}, 0, {}, {}
+   local function compare(name)
+      if not seen[name] then
+         seen[name] = true
+         count = count + 1
+         compared[count] = name
+      end
+   end
+   for number = 1, #TESTS do
+      local test = TESTS[number]
+      local at, times = find(code, test.text, 1, true), 1
+      while at do
+         if times > MOST_TESTS then
+            compare("_")
+            break
+         end
+         local last = at + #test.text
+         local counts
+         if test.in_arithmetic then
+            counts = byte(code, at - 1) ~= DOLLAR or at == 1
+         else
+            counts = test.in_brackets or begins_word(code, at)
+         end
+         if counts then
+            local inside = match(sub(code, last, last + TEST_BYTES - 1), test.inside)
+            if test.in_arithmetic or find(inside, "$", 1, true) then
+               local of_presence = test.in_brackets and find(inside, "^[ !]*%-[a-z] [^=<>!|&-]*$")
+               local names = 0
+               for name in gmatch(inside, test.names) do
+                  names = names + 1
+                  if names > MOST_NAMES then
+                     break
+                  end
+                  if of_presence then
+                     unsure[name] = false
+                  else
+                     compare(name)
+                  end
+               end
+               local command = find(inside, "$(", 1, true)
+               if command then
+                  compare(sub(inside, command))
+               end
+            end
+         end
+         at, times = find(code, test.text, at + 1, true), times + 1
+      end
+   end
+   for number = 1, #PYTHON_SIZES do
+      local text = PYTHON_SIZES[number]
+      local at, times = find(code, text, 1, true), 1
+      while at do
+         if times > MOST_TESTS then
+            compare("_")
+            break
+         end
+         if find(code, "^[ \t]*[=!<>]", at + #text) then
+            compare(text)
+         end
+         at, times = find(code, text, at + 1, true), times + 1
+      end
+   end
+   for number = 1, #PYTHON_ENVIRONMENT do
+      local text = PYTHON_ENVIRONMENT[number]
+      local at, times = find(code, text, 1, true), 1
+      while at do
+         if times > MOST_TIMES then
+            compare("_")
+            break
+         end
+         local last = at + #text
+         local name = match(sub(code, last, last + TEST_BYTES - 1), IN_PYTHON)
+         if name then
+            compare(name)
+         end
+         at, times = find(code, text, at + 1, true), times + 1
+      end
+   end
+   return compared, unsure
 end
 
 --- The words of the code that the table names, joined by +; too-long if they are not all there.
 -- Variables are followed only once it is known that there are not too many words.
 local function words_of(code, places, entries)
-   local names, values, count = {}, {}, 0
-   local function take(name, value)
-      count = count + 1
-      names[count], values[count] = name, value or false
-      return count <= MOST_VALUES
-   end
-   local all = take_options(code, entries.options, take)
-      and take_settings(code, places, entries, take)
-      and take_commands(code, places, entries, take)
+   local found = {names = {}, values = {}, count = 0}
+   local all = add_options(code, entries.options, found)
+      and add_settings(code, entries.endings, found)
+      and add_dashed(code, entries.dashed, found)
+      and add_commands(code, places, entries, found)
+      and add_files(code, found)
    if not all then
       return "too-long"
    end
-   local words, listed, bytes, variables = {}, {}, -1, {count = 0, sums = 0, values = {}}
-   for number = 1, count do
+   local compared, unsure = conditions_of(code)
+   local variables = new_variables(code, unsure, found.count + #compared)
+   local words, count, listed, bytes = {}, 0, {}, -1
+   local names, values = found.names, found.values
+   for number = 1, found.count do
       local word, value = names[number], values[number]
       if value then
          local whole = resolved(code, value, variables)
-         if whole == value or not whole:find("^%-[^0-9]") then
-            word = word .. "=" .. whole:gsub("[^A-Za-z0-9=,._/$:{}()*-]", "_")
+         if whole == value or not find(whole, "^%-[^0-9]") then
+            word = word .. "=" .. (find(whole, "^[%w_./-]*$") and whole or gsub(whole, UNCLEAN, "_"))
          end
       end
       if not listed[word] then
          listed[word] = true
-         words[#words + 1] = word
+         count = count + 1
+         words[count] = word
          bytes = bytes + #word + 1
          if bytes > WORDS_BYTES then
             return "too-long"
          end
       end
    end
-   return table.concat(words, "+")
+   for number = 1, #compared do
+      local name = compared[number]
+      if find(name, "^[a-zA-Z_][a-z_A-Z0-9]+$") then
+         name = followed(code, name, name, variables)
+      end
+      local word = "compares=" .. gsub(name, UNCLEAN, "_")
+      if not listed[word] then
+         listed[word] = true
+         count = count + 1
+         words[count] = word
+         bytes = bytes + #word + 1
+         if bytes > WORDS_BYTES then
+            return "too-long"
+         end
+      end
+   end
+   return concat(words, "+")
 end
 
 --- A polynomial hash modulo 2^31 - 1 of the first bytes without blanks and digits, which runs differ in.
 --- Eight bytes a turn, without a loop inside: one byte a turn cost 40 µs a script.
 local function fingerprint_of(code)
    local state = 7
-   local last = math.min(#code, FINGERPRINT_BYTES)
+   if #code > 2 * FINGERPRINT_BYTES then
+      code = sub(code, 1, FINGERPRINT_BYTES) .. sub(code, -FINGERPRINT_BYTES)
+   end
+   local last = #code
    for at = 1, last, 8 do
       local a, b, c, d, e, f, g, h = byte(code, at, at + 7)
       if at + 7 > last then -- 32, a blank, changes nothing
@@ -689,7 +1031,7 @@ local function fingerprint_of(code)
 end
 
 --- The class of the job; nil if it is not an LLM job.
-local function class_of(places, words, commands)
+local function class_of(code, places, words, commands)
    local named
    for _, word in ipairs(words or {}) do
       local value = word:match("^class=(.*)$")
@@ -697,7 +1039,7 @@ local function class_of(places, words, commands)
          named = value
       end
    end
-   return named or class_of_commands(places, commands) or (words and "train")
+   return named or class_of_commands(code, places, commands) or (words and "train")
 end
 
 -- Which rule holds
@@ -776,7 +1118,7 @@ local function name_to_skip(job_desc, script, skipped_forms)
    if skipped_forms["ntasks-per-gpu"] and number_of(job_desc, "ntasks_per_tres") then
       return "ntasks-per-gpu"
    end
-   if script:find("--deadline", 1, true) and ("\n" .. script):find("\n#SBATCH[^\n]* %-%-deadline") then
+   if find(script, "dline", 1, true) and find(script, "--deadline", 1, true) and ("\n" .. script):find("\n#SBATCH[^\n]* %-%-deadline") then
       return "deadline"
    end
    return nil
@@ -793,15 +1135,16 @@ end
 -- A word is never dropped or cut: the daemon would act on a part of what the user said. What is bad in it stays
 -- visible as _, which the daemon refuses, and the job keeps its size.
 local function ask_of(words)
-   local clean = {}
-   for number, word in ipairs(words or {}) do
-      clean[number] = cleaned(word)
-   end
-   local ask = table.concat(clean, "+")
-   if #ask > ASK_BYTES then
+   local count = #(words or "")
+   if count > MOST_WORDS then
       return "too-long"
    end
-   return ask
+   local clean = {}
+   for number = 1, count do
+      clean[number] = cleaned(words[number])
+   end
+   local ask = concat(clean, "+")
+   return #ask > ASK_BYTES and "too-long" or ask
 end
 
 --- Whether the words may name a model or parallel sizes: then the TaskProlog looks for rlallocd's plan.
@@ -827,10 +1170,10 @@ local function reading_of(code, places, whole, intercept)
    return reading, shows_a_model(words)
 end
 
-local function tag_text(rule, class, begin, user_begin, words, skip)
+local function tag_text(rule, class, begin, user_begin, ask, skip)
    return string.format(
       "rlalloc:v=1;mode=%s;rule=%s;class=%s;begin=%.0f;user_begin=%.0f;ask=%s%s",
-      rule.mode, rule.name, class, begin, user_begin, ask_of(words), skip and ";skip=" .. skip or ""
+      rule.mode, rule.name, class, begin, user_begin, ask, skip and ";skip=" .. skip or ""
    )
 end
 
@@ -905,10 +1248,10 @@ end
 
 --- All that is wrong with the words, as parse_directives of core/rlalloc/bounds.py tells it.
 -- A word that is too long by itself is told as that.
-local function complaints_about(words)
+local function complaints_about(words, ask)
    local complaints = {}
-   if ask_of(words) == "too-long" then
-      complaints[1] = string.format("the #RLALLOC words are longer than %d characters", ASK_BYTES)
+   if ask == "too-long" then
+      complaints[1] = string.format("more than %d #RLALLOC words, or %d characters", MOST_WORDS, ASK_BYTES)
    end
    for _, word in ipairs(words or {}) do
       local complaint = #word <= VALUE_BYTES and complaint_about(word)
@@ -1027,7 +1370,7 @@ end
 
 --- Tag the job, and defer it where the mode is enforce. begin_time comes last, so that nothing half-done is deferred.
 -- A skipped job is only tagged, for the daemon to record why.
-local function intercept_job(job_desc, rule, class, words, reading, planned, now, grace, skip, leaked)
+local function intercept_job(job_desc, rule, class, ask, reading, planned, now, grace, skip, leaked)
    local user_begin = number_of(job_desc, "begin_time") or 0
    local admin_comment = text_of(job_desc, "admin_comment")
    local enforce = rule.mode == "enforce" and skip == nil
@@ -1036,7 +1379,7 @@ local function intercept_job(job_desc, rule, class, words, reading, planned, now
    if enforce and not held then
       begin = math.max(user_begin, now + grace)
    end
-   local tag = tag_text(rule, class, begin, user_begin, words, skip) .. reading
+   local tag = tag_text(rule, class, begin, user_begin, ask, skip) .. reading
    local comment = admin_comment and (admin_comment .. " " .. tag) or tag
    if #comment + NOTE_BYTES > COMMENT_BYTES then
       slurm.log_info("rlalloc: job passed as submitted: its admin comment has no room for a tag")
@@ -1083,7 +1426,7 @@ local function handle(job_desc, part_list)
    local code
    code, whole = code_of(script, whole)
    local places = first_places(code)
-   local class = class_of(places, words, intercept.commands)
+   local class = class_of(code, places, words, intercept.commands)
    if class == nil then
       return
    end
@@ -1095,12 +1438,13 @@ local function handle(job_desc, part_list)
       return -- of a heterogeneous job, the first component stands for all
    end
    local skip = name_to_skip(job_desc, script, intercept.skipped_forms)
+   local ask = ask_of(words)
    local reading, planned = reading_of(code, places, whole, intercept)
-   intercept_job(job_desc, rule, class, words, reading, planned, now, intercept.grace, skip, leaked)
+   intercept_job(job_desc, rule, class, ask, reading, planned, now, intercept.grace, skip, leaked)
    if skip ~= nil then
       return
    end
-   local complaints = complaints_about(words)
+   local complaints = complaints_about(words, ask)
    for number, complaint in ipairs(complaints) do
       local ending = number == #complaints and " The job is not rejected; it keeps its size." or ""
       slurm.log_user("rlalloc: %s.%s", complaint, ending)

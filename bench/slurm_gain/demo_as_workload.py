@@ -21,7 +21,7 @@ from rlalloc.errors import RlallocError
 from rlalloc.job import JobClass
 from rlalloc.speed import CURVES
 from rlalloc.tres import memory_mib
-from rlalloc_demo.demo_configuration import HOUR_S, SHIPPED
+from rlalloc_demo.demo_configuration import HOUR_S, MIN_CPUS_PER_GPU, SHIPPED
 from rlalloc_demo.demo_workload import FILE, Entry
 from rlalloc_simulator.workloads import ClusterDescription, Header, Needs, NodeGroup, Request, Speed, WorkloadJob
 from rlalloc_simulator.workloads.workload_job import CurveName
@@ -160,7 +160,7 @@ def _bounds_of(entry: Entry, script: Script, request: Request) -> str:
     if entry.kind != "by-script":
         return " ".join(word for word in script.directives.split() if not word.startswith("class="))
     least, most = _SHIPPED.moldable.gpus_factor or (1.0, 1.0)
-    cpus, floor = request.allocation.cpus_per_gpu, _SHIPPED.min_cpus_per_gpu or math.inf
+    cpus, floor = request.allocation.cpus_per_gpu, MIN_CPUS_PER_GPU
     trimmed = f" cpus-per-gpu={floor:g}-{cpus:g}" if cpus > floor else ""
     return f"gpus={max(1, math.ceil(least * request.gpus))}-{int(most * request.gpus)}{trimmed}"
 

@@ -12,12 +12,13 @@ from rlalloc.consent import consent_of
 from rlalloc.counted import counted
 from rlalloc.devices import Device, gpu_device
 from rlalloc.errors import ConfigError, DirectiveError
-from rlalloc.job import Allocation, Bounds, JobClass
+from rlalloc.job import Bounds, JobClass
 from rlalloc.llm.gpu_types import memory_gib
 from rlalloc.llm.needed_bounds import facts_of_job, with_model_needs
 from rlalloc.script_class import class_of, directive_words
 from rlalloc.script_words import read_script
 from rlalloc_cli.explain import bounds_lines
+from rlalloc_cli.sbatch_request import SbatchRequest, request_of, sbatch_lines
 from rlalloc_cli.site_nodes import node_gpus
 from rlalloc_cli.terminal import CONSOLE
 
@@ -25,11 +26,6 @@ _CPUS_PER_GPU: Final = 8
 _MIB_PER_GPU: Final = 65_536
 _GPU_TYPE: Final = re.compile(r"(?:--gres[= ]gpu:|--gpus-per-node[= ]|--gpus[= ]|-G\s*)([\w.-]*[A-Za-z][\w.-]*):")
 _SHARDS: Final = re.compile(r"--gres[= ]shard[:\s]")
-_OPTIONS: Final = {
-    "nodes": (r"-N\s*|--nodes[= ]", 1),
-    "gpus_per_node": (r"--gres[= ](?:gpu|shard):|--gpus-per-node[= ]|--gpus[= ]|-G\s*", 1),
-    "tasks_per_node": (r"--ntasks-per-node[= ]", 1),
-}
 
 
 class ScriptReport(msgspec.Struct, frozen=True):
@@ -43,7 +39,7 @@ class ScriptReport(msgspec.Struct, frozen=True):
     job_class: JobClass | None
     words: tuple[str, ...] | None
     fingerprint: str
-    request: Allocation
+    request: SbatchRequest
     bounds: Bounds | None
     gpu_memory_gib: float | None = None
     nodes: str = ""
@@ -61,11 +57,13 @@ def report_on(
     """
     job_class = class_of(script, config.commands)
     read = read_script(script, config.word_table)
-    request = _request_of(script)
+    lines = sbatch_lines(script)
+    asked = request_of(lines, _CPUS_PER_GPU, _MIB_PER_GPU)
+    request = asked.size
     if job_class is None:
-        return ScriptReport(None, read.words, read.fingerprint, request, None)
-    device = _device_of(script)
-    nodes = node_gpus(_sbatch_lines(script), gpus_per_node, device)
+        return ScriptReport(None, read.words, read.fingerprint, asked, None)
+    device = _device_of(lines)
+    nodes = node_gpus(lines, gpus_per_node, device)
     directives, mistakes = read_directives(" ".join(directive_words(script) or ()))
     site = next((rule.bounds for rule in config.rules if job_class in rule.classes), SiteBounds())
     most = None
@@ -74,7 +72,11 @@ def report_on(
     consent = consent_of(
         read.words, config.scripts, job_class=job_class, task_per_gpu=task_per_gpu(request, directives)
     )
-    shape = NodeShape(gpus=nodes.gpus, cpus=nodes.gpus * _CPUS_PER_GPU, mem_mib=nodes.gpus * _MIB_PER_GPU)
+    shape = NodeShape(
+        gpus=nodes.gpus,
+        cpus=max(request.cpus_per_node, nodes.gpus * _CPUS_PER_GPU),
+        mem_mib=max(request.mem_mib_per_node, nodes.gpus * _MIB_PER_GPU),
+    )
     try:
         bounds = bounds_for(request, directives, site, shape, most, consent)
     except DirectiveError as err:  # what its lines say cannot all be had at once
@@ -83,8 +85,9 @@ def report_on(
     gib = _gpu_memory_gib(script, config, gpu_type)
     if read.words:
         facts = facts_of_job(read.words, directives.job_class or job_class)
-        bounds = with_model_needs(bounds, request, facts, gib, nodes.gpus)
-    return ScriptReport(job_class, read.words, read.fingerprint, request, bounds, gib, nodes.describe(), mistakes)
+        may_be_unknown = site.moldable.fit_may_be_unknown
+        bounds = with_model_needs(bounds, request, facts, gib, nodes.gpus, fit_may_be_unknown=may_be_unknown)
+    return ScriptReport(job_class, read.words, read.fingerprint, asked, bounds, gib, nodes.describe(), mistakes)
 
 
 def print_report(report: ScriptReport) -> None:
@@ -96,20 +99,16 @@ def print_report(report: ScriptReport) -> None:
     shown = "not all could be read" if report.words is None else ", ".join(report.words) or "none"
     table.add_row("words", shown)
     table.add_row("fingerprint", report.fingerprint)
-    request = report.request
-    tasks = counted(request.tasks_per_node, "task")
-    table.add_row(
-        "request",
-        f"{request.nodes} x {counted(request.gpus_per_node, 'GPU')}, {tasks} a node",
-    )
+    table.add_row("request", _shown(report.request))
     if report.bounds is not None:
         table.add_row("nodes", report.nodes)
         known = report.gpu_memory_gib is not None
         memory = f"{report.gpu_memory_gib:g} GiB" if known else "unknown: name the type of GPU with --gpu"
         table.add_row("GPU memory", memory)
         for name, line in bounds_lines(report.bounds):
-            if name in ("script", "bounds: GPUs"):
+            if name == "script" or name.startswith("bounds: "):
                 table.add_row(name, line)
+        table.add_row("", "CPUs and memory may also be trimmed to what similar past jobs used (rlalloc explain)")
         if report.mistakes:
             table.add_row(
                 "#RLALLOC", "bounds without the wrong parts; until they are right, the job keeps its request"
@@ -117,10 +116,18 @@ def print_report(report: ScriptReport) -> None:
     CONSOLE.print(table)
 
 
+def _shown(request: SbatchRequest) -> str:
+    size = request.size
+    cpus = f"{counted(size.cpus_per_node, 'CPU')}{'' if request.states_cpus else ' (assumed)'}"
+    memory = f"{size.mem_mib_per_node / 1024:g} GiB{'' if request.states_memory else ' (assumed)'}"
+    each = f"{counted(size.gpus_per_node, 'GPU')}, {counted(size.tasks_per_node, 'task')}, {cpus} and {memory} a node"
+    return f"{counted(size.nodes, 'node')}: {each}"
+
+
 def _gpu_memory_gib(script: bytes, config: Config, gpu_type: str | None) -> float | None:
     """The memory of a GPU: of the type that was asked for, else of the type in the #SBATCH lines."""
     if gpu_type is None:
-        found = _GPU_TYPE.search(_sbatch_lines(script))
+        found = _GPU_TYPE.search(sbatch_lines(script))
         return memory_gib(found[1], config.gpu_memory) if found is not None else None
     gib = memory_gib(gpu_type, config.gpu_memory)
     if gib is None:
@@ -128,31 +135,8 @@ def _gpu_memory_gib(script: bytes, config: Config, gpu_type: str | None) -> floa
     return gib
 
 
-def _sbatch_lines(script: bytes) -> str:
-    return "\n".join(re.findall(r"^#SBATCH(.*)$", script.decode("latin-1"), re.MULTILINE))
-
-
-def _request_of(script: bytes) -> Allocation:
-    lines = _sbatch_lines(script)
-    found = {}
-    for name, (option, default) in _OPTIONS.items():
-        match = re.search(rf"(?:{option})(?:[\w.-]*[A-Za-z][\w.-]*:)?([0-9]{{1,6}})(?![\w.])", lines)
-        found[name] = max(1, int(match[1])) if match is not None else default
-    cpus = max(1, found["gpus_per_node"] * _CPUS_PER_GPU // found["tasks_per_node"])
-    memory = found["gpus_per_node"] * _MIB_PER_GPU
-    return Allocation(
-        nodes=found["nodes"],
-        gpus_per_node=found["gpus_per_node"],
-        tasks_per_node=found["tasks_per_node"],
-        cpus_per_task=cpus,
-        mem_mib_per_node=memory,
-        time_limit_s=3600,
-    )
-
-
-def _device_of(script: bytes) -> Device:
+def _device_of(lines: str) -> Device:
     """What the script asks for: whole GPUs, slices or shards."""
-    lines = _sbatch_lines(script)
     if _SHARDS.search(lines):
         return Device("shard")
     found = _GPU_TYPE.search(lines)

@@ -50,11 +50,14 @@ class MoldableBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What jobs may get whose script takes its size from Slurm or from the machine.
 
     ``gpus_factor`` None keeps the request: a rule resizes no such job unless it says so. ``batch_may_change`` lets
-    jobs change, too, that state batches per GPU only: their global batch follows the count.
+    jobs change, too, that state batches per GPU only, or none: their global batch may follow the count.
+    ``fit_may_be_unknown`` lets jobs have fewer GPUs that do not show that their model fits on them
+    (``rlalloc.llm.needed_bounds``).
     """
 
     gpus_factor: tuple[float, float] | None = None
     batch_may_change: bool = False
+    fit_may_be_unknown: bool = False
 
 
 class SiteBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,7 +122,8 @@ def bounds_for(
 ) -> Bounds:
     """Say what a job may get: never outside what its user and the site said, nor what a node can hold.
 
-    ``consent`` is what its script shows; it counts where neither the user nor the rule names a range of GPUs.
+    ``consent`` is what its script shows; it counts where neither the user nor the rule names a range of GPUs. Of a
+    script that states its workers, a floor of the site does not lower the CPUs.
     ``partition_gpus`` are the GPUs of all nodes of the partition, where they are known: no count is above them but
     the one that was submitted. Raises DirectiveError if no workable GPU count remains.
     """
@@ -128,14 +132,19 @@ def bounds_for(
         gpus = _within_partition(gpus, max(partition_gpus, request.gpus))
     counts = _workable_counts(request, directives, gpus, shape)
     if gpus.minimum_from == CONSENT:
-        counts = tuple(count for count in counts if consent.allows(count) or count == request.gpus)
+        any_batch = site.moldable.batch_may_change
+        counts = tuple(
+            count
+            for count in counts
+            if count == request.gpus or consent.allows(_size_of(count, request, shape), request, any_batch=any_batch)
+        )
         gpus = msgspec.structs.replace(gpus, minimum=counts[0], maximum=counts[-1])
     return Bounds(
         gpus=gpus,
         cpus_per_gpu=_per_gpu_range(
             request.cpus_per_gpu,
             directives.cpus_per_gpu,
-            None if consent.cpus_fixed else site.min_cpus_per_gpu,
+            None if consent.cpus_fixed or consent.states_workers else site.min_cpus_per_gpu,
             shape.cpus / max(1, shape.gpus),
         ),
         mem_mib_per_gpu=_per_gpu_range(
@@ -147,7 +156,7 @@ def bounds_for(
         ),
         gpu_counts=counts,
         task_per_gpu=task_per_gpu(request, directives),
-        script=consent.sign,
+        script=_sign_of(consent, request, site),
     )
 
 
@@ -161,12 +170,32 @@ def _gpu_range(
     moldable = site.moldable
     if moldable.gpus_factor is None or not consent.moldable:
         return Range(request.gpus, request.gpus, "request", "request")
-    if (consent.batch_follows and not moldable.batch_may_change) or (consent.one_node and request.nodes > 1):
+    if (consent.batch_sign and not moldable.batch_may_change) or _stays_on_one_node(consent, request):
         return Range(request.gpus, request.gpus, "request", "request")
     allowed = _factor_range(request.gpus, moldable.gpus_factor, CONSENT)
     least = request.gpus if consent.shards else allowed.minimum
     most = max(request.gpus, shape.gpus) if consent.one_node else allowed.maximum
     return msgspec.structs.replace(allowed, minimum=least, maximum=min(most, allowed.maximum))
+
+
+def _stays_on_one_node(consent: Consent, request: Allocation) -> bool:
+    return consent.one_node and request.nodes > 1
+
+
+def _sign_of(consent: Consent, request: Allocation, site: SiteBounds) -> str:
+    """What the script shows, and why its count stays all the same where it does."""
+    signs = [consent.sign]
+    if consent.moldable and consent.batch_sign and not site.moldable.batch_may_change:
+        signs.append(consent.batch_sign)
+    if consent.moldable and _stays_on_one_node(consent, request):
+        signs.append("its launcher stays on one node")
+    return "; ".join(signs)
+
+
+def _size_of(count: int, request: Allocation, shape: NodeShape) -> Allocation:
+    """The request with another number of GPUs, as it lies on the partition's nodes."""
+    per_node = min(count, shape.gpus)
+    return msgspec.structs.replace(request, nodes=max(1, count // max(1, per_node)), gpus_per_node=per_node)
 
 
 def _factor_range(requested: int, factor: tuple[float, float], said_by: str) -> Range:

@@ -181,9 +181,35 @@ class Rule(_Section, frozen=True):
 
 
 DEFAULT_COMMANDS: Final[dict[JobClass, tuple[str, ...]]] = {
-    "serve": ("vllm serve", "vllm.entrypoints", "text-generation-launcher", "sglang.launch_server", "trtllm-serve"),
-    "finetune": ("llamafactory-cli", "axolotl", "tune run", "sft.py", "finetune"),
-    "train": ("torchrun", "torch.distributed", "deepspeed", "accelerate launch", "pretrain_gpt"),
+    "serve": (
+        "vllm serve",
+        "vllm.entrypoints",
+        "from vllm",
+        "text-generation-launcher",
+        "sglang.launch_server",
+        "trtllm-serve",
+        "lmdeploy serve",
+        "lm_eval",
+    ),
+    "finetune": ("llamafactory-cli", "axolotl", "tune run", "trl ", "unsloth", "swift sft", "sft.py", "finetune"),
+    "train": (
+        "torchrun",
+        "torch.distributed",
+        "deepspeed",
+        "accelerate launch",
+        "accelerate.commands",
+        "composer ",
+        "lightning",
+        "trainer.devices",
+        "verl.trainer",
+        "litgpt",
+        "megatron",
+        "pretrain_",
+        "train_llm",
+        "train_gpt",
+        "OLMo",
+        "EasyLM",
+    ),
 }
 
 
@@ -211,9 +237,7 @@ class Config(_Section, frozen=True):
     gpu_memory: dict[str, GpuGib] = msgspec.field(default_factory=dict)
     commands: dict[JobClass, tuple[str, ...]] = msgspec.field(default_factory=lambda: dict(DEFAULT_COMMANDS))
     scripts: ScriptRules = ScriptRules()
-    rules: tuple[Rule, ...] = (
-        Rule(name="llm", bounds=SiteBounds(min_cpus_per_gpu=8.0, moldable=MoldableBounds(gpus_factor=(0.5, 2.0)))),
-    )
+    rules: tuple[Rule, ...] = (Rule(name="llm", bounds=SiteBounds(moldable=MoldableBounds(gpus_factor=(0.5, 2.0)))),)
 
     @property
     def word_table(self) -> WordTable:

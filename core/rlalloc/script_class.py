@@ -5,12 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rlalloc.job import JOB_CLASSES, JobClass
-from rlalloc.script_words import SCRIPT_BYTES, TOO_LONG, code_of
+from rlalloc.script_code import SCRIPT_BYTES, code_of
+from rlalloc.script_words import TOO_LONG
 
 OFF: Final = "off"
 """``#RLALLOC off`` leaves the job alone."""
 _MOST_LINES: Final = 16
 _MOST_BYTES: Final = 400
+_MOST_WORDS: Final = 20
 _LINE: Final = re.compile(r"^#RLALLOC(?:[ \t\v\f\r][^\n]*)?$", re.MULTILINE)
 _UNCLEAN: Final = re.compile(r"[^A-Za-z0-9=,._-]")
 _WORD: Final = re.compile(r"[^ \t\n\v\f\r]+")
@@ -23,7 +25,8 @@ def directive_words(script: bytes) -> tuple[str, ...] | None:
         return None
     words = tuple(word for line in lines for word in _WORD.findall(line.removeprefix("#RLALLOC")))
     clean = tuple(_UNCLEAN.sub("_", word) for word in words)
-    return clean if len(lines) <= _MOST_LINES and len("+".join(clean)) <= _MOST_BYTES else (TOO_LONG,)
+    short = len(lines) <= _MOST_LINES and len(clean) <= _MOST_WORDS and len("+".join(clean)) <= _MOST_BYTES
+    return clean if short else (TOO_LONG,)
 
 
 def class_of(script: bytes, commands: Mapping[JobClass, Sequence[str]]) -> JobClass | None:

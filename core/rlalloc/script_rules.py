@@ -7,6 +7,10 @@ import msgspec
 from rlalloc.script_words import WordTable
 
 
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The site's table (section ``scripts``), which etc/rlalloc.yaml explains.
 
@@ -14,129 +18,99 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """
 
     counts: tuple[str, ...] = (
-        "--nproc-per-node",
-        "nproc_per_node",
-        "--num-processes",
-        "num_processes",
-        "--num-gpus",
-        "--num-gpus-per-node",
-        "--n-gpus-per-node",
-        "--gpus",
-        "--gpus-per-node",
-        "--gres",
+        *_words("--nproc-per-node nproc_per_node NPROC_PER_NODE --num-processes num_processes --num-gpus num_gpus"),
+        *_words("--num-gpus-per-node --n-gpus-per-node n_gpus_per_node --gpus --ngpus --gpus-per-node --gres"),
         "srun -G",
-        "--devices",
-        "trainer.devices",
-        "trainer.n_gpus_per_node",
-        "--tensor-parallel-size",
-        "tensor_parallel_size",
-        "-tp",
-        "--tp",
-        "--tp-size",
-        "--pipeline-parallel-size",
-        "-pp",
-        "--pp-size",
-        "--data-parallel-size",
-        "-dp",
-        "--dp-size",
-        "--num-shard",
-        "--world-size",
-        "WORLD_SIZE",
-        "CUDA_VISIBLE_DEVICES",
-        "HIP_VISIBLE_DEVICES",
+        *_words("--devices devices --num-devices --tensor-parallel-size tensor_parallel_size -tp --tp --tp-size"),
+        *_words("--num-shard --world-size WORLD_SIZE CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES"),
+    )
+    ranks: tuple[str, ...] = (
+        *_words("--pipeline-parallel-size pipeline_parallel_size -pp --pp-size --data-parallel-size"),
+        *_words("data_parallel_size -dp --dp-size --data-parallel-shard-degree --data-parallel-replicate-degree"),
+        *_words("--dp-shard --dp-replicate --sharding-group-size --replica-group-size"),
+        *_words("--parallelism-config-dp-replicate-size --parallelism-config-dp-shard-size"),
     )
     tasks: tuple[str, ...] = (
         "--ntasks",
         "srun -n",
-        "--ntasks-per-node",
-        "--ntasks-per-gpu",
-        "--gpus-per-task",
-        "-np",
+        *_words("--ntasks-per-node --ntasks-per-gpu --gpus-per-task -np"),
     )
     nodes: tuple[str, ...] = (
-        "--nnodes",
-        "--num-machines",
-        "--num-nodes",
-        "--nodes",
+        *_words("--nnodes nnodes --num-machines num_machines --num-nodes num_nodes --nodes"),
         "srun -N",
-        "trainer.num_nodes",
-        "trainer.nnodes",
     )
+    fixed: tuple[str, ...] = _words("--rampup-batch-size --mesh-dim --mesh-shape --device-mesh")
     follows: tuple[str, ...] = (
-        "gpu",
-        "auto",
-        "all",
-        "-1",
-        "$SLURM_GPUS_ON_NODE",
-        "$SLURM_GPUS",
-        "$SLURM_GPUS_PER_NODE",
-        "$SLURM_JOB_GPUS",
-        "$RLALLOC_GPUS",
-        "$RLALLOC_GPUS_PER_NODE",
-        "$RLALLOC_DP",
-        "$RLALLOC_TP",
-        "$RLALLOC_PP",
-        "$CUDA_VISIBLE_DEVICES",
-        "nvidia-smi",
-        "torch.cuda.device_count",
+        *_words("gpu auto all -1 $SLURM_GPUS_ON_NODE $SLURM_GPUS $SLURM_GPUS_PER_NODE $SLURM_JOB_GPUS"),
+        *_words("$RLALLOC_GPUS $RLALLOC_GPUS_PER_NODE $RLALLOC_DP $RLALLOC_TP $RLALLOC_PP"),
+        *_words("$CUDA_VISIBLE_DEVICES nvidia-smi torch.cuda.device_count"),
     )
-    follows_nodes: tuple[str, ...] = ("$SLURM_NNODES", "$SLURM_JOB_NUM_NODES", "$RLALLOC_NODES")
-    follows_tasks: tuple[str, ...] = ("$SLURM_NTASKS", "$SLURM_NPROCS", "$SLURM_NTASKS_PER_NODE")
-    follows_cpus: tuple[str, ...] = ("$SLURM_CPUS_PER_TASK", "$SLURM_CPUS_ON_NODE", "$RLALLOC_CPUS_PER_TASK")
-    finds_gpus: tuple[str, ...] = ("deepspeed",)
-    elsewhere: tuple[str, ...] = ("--config-file", "--hostfile", "--include", "--exclude")
+    follows_nodes: tuple[str, ...] = _words("$SLURM_NNODES $SLURM_JOB_NUM_NODES $RLALLOC_NODES")
+    follows_tasks: tuple[str, ...] = _words("$SLURM_NTASKS $SLURM_NPROCS $SLURM_NTASKS_PER_NODE")
+    follows_cpus: tuple[str, ...] = _words("$SLURM_CPUS_PER_TASK $SLURM_CPUS_ON_NODE $RLALLOC_CPUS_PER_TASK")
+    finds_gpus: tuple[str, ...] = ("deepspeed", "composer")
+    elsewhere: tuple[str, ...] = _words("--config-file --hostfile --include --exclude")
     starts_processes: tuple[str, ...] = (
-        "torchrun",
-        "torch.distributed.launch",
-        "torch.distributed.run",
+        *_words("torchrun torch.distributed.launch torch.distributed.run"),
+        "accelerate launch",
         "mpirun",
         "vllm serve",
     )
     whole_batch: tuple[str, ...] = (
-        "--global-batch-size",
-        "global_batch_size",
-        "--train-batch-size",
-        "train_batch_size",
-        "model.global_batch_size",
+        *_words("--global-batch-size global_batch_size --global-train-batch-size global_train_batch_size"),
+        "data.train_batch_size",
     )
+    deepspeed_batch: tuple[str, ...] = ("train_batch_size",)
     gpu_batch: tuple[str, ...] = (
-        "--per-device-train-batch-size",
-        "per_device_train_batch_size",
-        "--micro-batch-size",
-        "micro_batch_size",
-        "--train-micro-batch-size-per-gpu",
-        "train_micro_batch_size_per_gpu",
-        "model.micro_batch_size",
-        "--batch-size",
-        "batch_size",
+        *_words("--per-device-train-batch-size per_device_train_batch_size --micro-batch-size micro_batch_size"),
+        *_words("--train-micro-batch-size-per-gpu train_micro_batch_size_per_gpu --device-train-microbatch-size"),
+        *_words("device_train_microbatch_size --per-gpu-train-batch-size --per-gpu-batch-size --batch-size-per-gpu"),
+        *_words("--batch-per-gpu --local-batch-size --device-batch-size --batch-size-training --micro-bs --mbs"),
+        *_words("--train-batch-size --batch-size batch_size --bs"),
     )
     accumulation: tuple[str, ...] = (
-        "--gradient-accumulation-steps",
-        "gradient_accumulation_steps",
+        *_words("--gradient-accumulation-steps gradient_accumulation_steps --grad-accum --grad-accum-steps"),
+        *_words("--accumulate-grad-batches accumulate_grad_batches --accumulation-steps --accum-steps --accum"),
     )
     parallel: tuple[str, ...] = (
-        "--tensor-model-parallel-size",
-        "model.tensor_model_parallel_size",
-        "--pipeline-model-parallel-size",
-        "model.pipeline_model_parallel_size",
-        "--context-parallel-size",
+        *_words("--tensor-model-parallel-size tensor_model_parallel_size --tensor-parallel-degree"),
+        *_words("--pipeline-model-parallel-size pipeline_model_parallel_size --pipeline-parallel-degree"),
+        *_words("--context-parallel-size context_parallel_size --context-parallel-degree --cp-size"),
+        *_words("--sequence-parallel-size sequence_parallel_size --sp-size --parallelism-config-tp-size"),
+        *_words("--parallelism-config-cp-size --model-parallel-size --tp-degree --pp-degree --tensor-parallel"),
+        *_words("--pipeline-parallel --pipe-parallel-size --ds-sequence-parallel-size --ulysses-degree"),
+    )
+    experts: tuple[str, ...] = (
+        *_words("--expert-model-parallel-size expert_model_parallel_size --expert-parallel-size"),
+        *_words("--expert-parallel-degree --moe-expert-parallel-size --ep-size --ep"),
     )
     shards: tuple[str, ...] = (
-        "--fsdp",
-        "--use-fsdp",
-        "--use-torch-fsdp2",
-        "--deepspeed",
-        "--deepspeed-config",
-        "--zero-stage",
-        "--use-distributed-optimizer",
+        *_words("--fsdp --use-fsdp --enable-fsdp --use-torch-fsdp2 --use-megatron-fsdp --sharding-strategy"),
+        *_words("--fsdp-sharding-strategy --data-parallel-sharding-strategy --strategy strategy --deepspeed"),
+        *_words("--deepspeed-config --zero-stage zero_optimization --use-distributed-optimizer"),
+        *_words("--data-parallel-shard-degree --sharding-group-size"),
     )
-    cpus: tuple[str, ...] = ("--cpus-per-task", "--cpus-per-gpu", "srun -c")
+    resumes: tuple[str, ...] = (
+        *_words("--load --load-path --load-dir --load-checkpoint --resume --resume-from-checkpoint --auto-resume"),
+        "resume_from_checkpoint",
+    )
+    configurations: tuple[str, ...] = (
+        *_words("--config --config-file --config-name --config-path --cfg --yaml-cfg --deepspeed --deepspeed-config"),
+        *_words("--deepspeed-config-file --ds-config --fsdp-config"),
+    )
+    cpus: tuple[str, ...] = ("--cpus-per-task", "--cpus-per-gpu", "srun -c", "--physcpubind")
     memory: tuple[str, ...] = ("--mem", "--mem-per-gpu", "--mem-per-cpu")
+    workers: tuple[str, ...] = (
+        *_words("--num-workers num_workers --dataloader-num-workers dataloader_num_workers --workers --num-proc"),
+        *_words("num_proc --preprocessing-num-workers OMP_NUM_THREADS"),
+    )
 
     def table(self, more: Iterable[str] = ()) -> WordTable:
         """The words that the plugin collects: those of these rules and ``more``, each once."""
-        kinds = (self.counts, self.tasks, self.nodes, self.elsewhere, self.whole_batch, self.gpu_batch)
-        rest = (self.accumulation, self.parallel, self.shards, self.cpus, self.memory)
-        words = [entry for kind in (*kinds, *rest) for entry in kind]
+        sizes = (self.counts, self.ranks, self.tasks, self.nodes, self.fixed, self.elsewhere)
+        parallel = (self.parallel, self.experts)
+        batches = (self.whole_batch, self.deepspeed_batch, self.gpu_batch, self.accumulation)
+        rest = (self.shards, self.resumes, self.configurations, self.cpus, self.memory, self.workers)
+        words = [entry for kind in (*sizes, *parallel, *batches, *rest) for entry in kind]
         launchers = [*self.finds_gpus, *self.starts_processes, "srun"]
         return WordTable(tuple(dict.fromkeys([*words, *more])), tuple(dict.fromkeys(launchers)))

@@ -149,7 +149,7 @@ def job_view(
     return JobView(
         job_class=job_class,
         request=request,
-        bounds=_with_model_needs(bounds, candidate, job_class, request, cluster, config),
+        bounds=_with_model_needs(bounds, candidate, job_class, request, cluster, config, rule),
         waited_s=max(0.0, cluster.time_s - job.submitted_s),
         user_running_gpus=views.user_running_gpus(job.user),
         run_time=views.run_times.as_requested(job),
@@ -178,13 +178,15 @@ def _with_model_needs(
     request: Allocation,
     cluster: ClusterView,
     config: Config,
+    rule: Rule,
 ) -> Bounds:
     """Narrow a job's bounds to what its LLM needs, as far as its script's words and the type of its GPUs tell."""
     words = candidate.tag.words
     if not words or len(bounds.gpu_counts) == 1:
         return bounds
     memory_gib = gpu_memory_gib(candidate.job.gpu_type, cluster, config)
-    return _narrowed(bounds, request, words, job_class, memory_gib, cluster.shape.gpus)
+    may_be_unknown = rule.bounds.moldable.fit_may_be_unknown
+    return _narrowed(bounds, request, words, job_class, memory_gib, cluster.shape.gpus, may_be_unknown)
 
 
 @functools.lru_cache(maxsize=8192)
@@ -195,9 +197,11 @@ def _narrowed(
     job_class: JobClass,
     memory_gib: float | None,
     gpus_per_node: int,
+    fit_may_be_unknown: bool,  # noqa: FBT001 (lru_cache hashes it like the others)
 ) -> Bounds:
     """Kept: each pass asks for it again, and with a plan and many counts it takes some milliseconds."""
-    return with_model_needs(bounds, request, facts_of_job(words, job_class), memory_gib, gpus_per_node)
+    facts = facts_of_job(words, job_class)
+    return with_model_needs(bounds, request, facts, memory_gib, gpus_per_node, fit_may_be_unknown=fit_may_be_unknown)
 
 
 def _mode_now(tag: Tag, rule: Rule | None, config: Config) -> Mode:

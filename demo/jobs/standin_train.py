@@ -50,6 +50,7 @@ def main() -> int:
     try:
         given = read_given()
         check_launch(given)
+        check_batch(given, options)
     except MismatchError as error:
         print(f"standin_train: rank {rank}: {error}", file=sys.stderr)
         return 1
@@ -68,6 +69,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tokens", type=float, required=True, help="how many to train on")
     parser.add_argument("--curve", default="bert", help="whose measured speed-up, see speed.json")
     parser.add_argument("--memory-gib-per-gpu", type=float, default=8.0, help="memory that each process needs")
+    parser.add_argument("--global-batch-size", type=int, help="sequences of a step, of all processes together")
+    parser.add_argument("--micro-batch-size", type=int, default=1, help="sequences that one process takes at once")
+    for name in ("--model", "--max-seq-length", "--lora-r"):
+        parser.add_argument(name, help="what the real program would train; nothing here depends on it")
+    parser.add_argument("--bf16", action="store_true", help="likewise")
     return parser.parse_args()
 
 
@@ -99,6 +105,13 @@ def check_launch(given: Given) -> None:
                 raise MismatchError(f"launched as {number(name)} processes ({name}) on {given.gpus} GPUs")
             return
     raise MismatchError("neither torchrun nor srun launched this: there is no WORLD_SIZE")
+
+
+def check_batch(given: Given, options: argparse.Namespace) -> None:
+    """The global batch is divided among the processes in whole micro-batches. Raises MismatchError."""
+    step = given.gpus * options.micro_batch_size
+    if options.global_batch_size is not None and options.global_batch_size % step:
+        raise MismatchError(f"a global batch of {options.global_batch_size} is not divisible by {step}")
 
 
 def memory_mib(gpus: int, cpus: int) -> int:

@@ -12,6 +12,8 @@ GRACE_S: Final = 10
 HEARTBEAT_S: Final = 4
 HOUR_S: Final = 20
 """Seconds of the demo that stand for an hour."""
+MIN_CPUS_PER_GPU: Final = 8.0
+"""This site's administrator knows that no job here needs more. The shipped rule has no such floor."""
 
 
 def demo_values(directory: Path, mode: Mode) -> dict[str, str]:
@@ -19,6 +21,7 @@ def demo_values(directory: Path, mode: Mode) -> dict[str, str]:
     return {
         "mode": mode,
         "rules.mode": "enforce",
+        "rules.min_cpus_per_gpu": f"{MIN_CPUS_PER_GPU}",
         "nodes.task_prolog": "trusted",  # one script of the site serves all nodes
         # Where a real site has /run/rlalloc and /var/lib/rlalloc.
         "runtime_directory": str(directory / "run" / "rlalloc"),

@@ -381,11 +381,18 @@ def test_what_is_no_job_id_is_wrong_use(run: Run, job_id: str) -> None:
 
 def test_check_shows_how_a_script_is_read(run: Run, tmp_path: Path) -> None:
     script = tmp_path / "job.sh"
-    script.write_text("#!/bin/sh\n#SBATCH --gpus-per-node=8\ntorchrun --nproc_per_node=$SLURM_GPUS_ON_NODE x.py\n")
+    script.write_text(
+        "#!/bin/sh\n#SBATCH --gpus-per-node=a100:4 -c 16 --mem=100G\n"
+        "torchrun --nproc_per_node=$SLURM_GPUS_ON_NODE x.py "
+        "--model gpt2 --seq-length 1024 --global-batch-size 64 --micro-batch-size 4\n"
+    )
     done = run("check", str(script))
     assert done.returncode == 0
     assert "takes its size from Slurm or the machine: nproc-per-node=$SLURM_GPUS_ON_NODE" in done.stdout
-    assert "workable: 4, 8" in done.stdout
+    assert "workable: 2, 4, 8" in done.stdout
+    assert "1 node: 4 GPUs, 1 task, 16 CPUs and 100 GiB a node" in done.stdout
+    assert "4 (from the request) to 4 (from the request)" in done.stdout  # CPUs per GPU
+    assert "25600 (from the request) to 25600 (from the request)" in done.stdout  # MiB per GPU
     assert "8 GPUs a node: assumed, since Slurm does not answer here; --gpus-per-node says better" in done.stdout
     smaller = run("check", str(script), "--gpus-per-node", "4").stdout
     assert "4 GPUs a node: as --gpus-per-node says" in smaller
@@ -474,7 +481,7 @@ def test_status_tells_by_which_table_the_plugin_reads(run: Run, config: Path, tm
     config.write_text(config.read_text() + f"runtime_directory: {tmp_path}\n")
     assert "plugin  FAIL the intercept file is missing" in run("status").stdout
     loaded = load_config(config)
-    (tmp_path / "intercept").write_text(intercept_text(loaded, time.time(), 0))
+    (tmp_path / "intercept").write_text(intercept_text(loaded, time.time() + 600, 0))
     assert "plugin  the intercept file is valid" in run("status").stdout
     config.write_text(config.read_text() + "scripts: {counts: [--my-gpus]}\n")
     assert "systemctl reload rlallocd" in run("status").stdout

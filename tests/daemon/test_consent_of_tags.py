@@ -3,7 +3,7 @@
 import msgspec
 import numpy as np
 
-from rlalloc.bounds import NodeShape
+from rlalloc.bounds import NodeShape, SiteBounds
 from rlalloc.config import Config
 from rlalloc.job import Bounds
 from rlalloc.view import ClusterView
@@ -17,7 +17,8 @@ from .test_redecision_rules import EIGHT, pending_job
 CONFIG = Config()
 STAMP = CONFIG.word_table.stamp
 TAG = "rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=0;user_begin=0;ask="
-FOLLOWS = "words=nproc-per-node=$SLURM_GPUS_ON_NODE+torchrun"
+MODEL = "model=gpt2+global-batch-size=256+micro-batch-size=4+seq-length=1024"
+FOLLOWS = f"words=nproc-per-node=$SLURM_GPUS_ON_NODE+torchrun=--+{MODEL}"
 WHOLE = np.array([8, 64, 512_000], dtype=np.float64)
 CLUSTER = ClusterView(
     time_s=2000.0,
@@ -30,22 +31,40 @@ CLUSTER = ClusterView(
 )
 
 
-def bounds_of(rest: str, config: Config = CONFIG) -> Bounds:
+def bounds_of(rest: str, config: Config = CONFIG, gpu_type: str = "a100") -> Bounds:
     """The bounds of a job of eight GPUs whose tag ends so."""
     tag = read_tag(TAG + rest)
     assert tag is not None
-    candidate = Candidate(pending_job(1), tag, "enforce")
+    candidate = Candidate(pending_job(1, gpu_type=gpu_type), tag, "enforce")
     rule = config.rule("llm")
     assert rule is not None
-    return job_view(
-        candidate, EIGHT, rule, CLUSTER, ClusterViews(NodePools(()), (), CLUSTER.time_s, config.urgency), config
-    ).bounds
+    views = ClusterViews(NodePools(()), (), CLUSTER.time_s, config.urgency)
+    return job_view(candidate, EIGHT, rule, CLUSTER, views, config).bounds
 
 
 def test_words_of_the_table_in_force_give_consent() -> None:
     found = bounds_of(f";table={STAMP};script=17;{FOLLOWS}")
     assert found.gpu_counts == (4, 8)
     assert found.script.endswith("nproc-per-node=$SLURM_GPUS_ON_NODE")
+
+
+def test_fewer_gpus_only_if_the_model_is_known_to_fit_on_them() -> None:
+    """However the program spreads it: the script may not show that it shards."""
+    kept = (
+        bounds_of(f";table={STAMP};script=17;{FOLLOWS.replace('gpt2', 'llama-2-70b')}"),
+        bounds_of(f";table={STAMP};script=17;{FOLLOWS.replace('model=gpt2', 'bf16')}"),
+        bounds_of(f";table={STAMP};script=17;{FOLLOWS}", gpu_type="our-own"),
+    )
+    for found in kept:
+        assert found.gpu_counts == (8,)
+        assert found.script.endswith("rlalloc does not know that its model fits on fewer GPUs")
+
+
+def test_a_site_may_let_jobs_shrink_that_do_not_show_their_model() -> None:
+    bounds = msgspec.structs.replace(CONFIG.rules[0].bounds.moldable, fit_may_be_unknown=True)
+    rule = msgspec.structs.replace(CONFIG.rules[0], bounds=SiteBounds(moldable=bounds))
+    config = msgspec.structs.replace(CONFIG, rules=(rule,))
+    assert bounds_of(f";table={STAMP};script=17;{FOLLOWS.replace('model=gpt2', 'bf16')}", config).gpu_counts == (4, 8)
 
 
 def test_a_directive_wins() -> None:

@@ -16,8 +16,9 @@ RULES = Config().scripts
 FOLLOWS = (*RULES.follows, *RULES.follows_nodes, *RULES.follows_tasks, *RULES.follows_cpus)
 VARIABLES = [word[1:] for word in FOLLOWS if word.startswith("$")]
 PRINTED = "\n".join(f'echo "{name}=${{{name}-unset}}"' for name in VARIABLES)
-TORCHRUN = f"#!/bin/sh\n{PRINTED}\n: torchrun --nproc_per_node=$SLURM_GPUS_ON_NODE train.py\n"
-SRUN = f"#!/bin/sh\n#SBATCH --comment=x\n{PRINTED}\nsrun sh -c 'echo task of $SLURM_NTASKS'\n: torch.distributed\n"
+TRAINS = "train.py --model gpt2 --seq-length 1024 --global-batch-size 64 --micro-batch-size 4"
+TORCHRUN = f"#!/bin/sh\n{PRINTED}\n: torchrun --nproc_per_node=$SLURM_GPUS_ON_NODE {TRAINS}\n"
+SRUN = f"#!/bin/sh\n#SBATCH --comment=x\n{PRINTED}\nsrun sh -c 'echo task of $SLURM_NTASKS'\n: lightning {TRAINS}\n"
 FORMS = {
     "per node": (TORCHRUN, ("--nodes=1", "--gpus-per-node=4", "--cpus-per-task=8")),
     "in all": (TORCHRUN, ("--nodes=1", "--gpus=4", "--cpus-per-task=8")),

@@ -1,9 +1,11 @@
 """The examples of etc/examples on a real site: resized, as submitted, and without rlalloc.
 
-torchrun is the real one, and trains the demo's GPT with gloo. ``accelerate launch`` starts several processes only on
-accelerators, and vLLM cannot be installed: stand-ins check their arguments (plan_examples/).
+torchrun and ``accelerate launch`` are the real ones, and train the demo's GPT with gloo. Without an accelerator in
+the machine, Accelerate starts several processes only if it is told to (--multi_gpu). vLLM cannot be installed: a
+stand-in checks its arguments (plan_examples/).
 """
 
+import importlib.util
 import os
 import sys
 from collections.abc import Iterator
@@ -43,7 +45,8 @@ def busy() -> Iterator[Installation]:
         rendezvous = f'set -- $(echo "$*" | sed "s/--standalone/{RENDEZVOUS}/")'
         commands = {
             "torchrun": f'{rendezvous}\nexec {sys.executable} -m torch.distributed.run "$@"',
-            "accelerate": f'exec {sys.executable} {PROGRAMS}/standin_accelerate.py "$@"',
+            "accelerate": 'shift; case "$*" in *--num_processes\\ 1\\ *) ;; *) set -- --multi_gpu "$@" ;; esac\n'
+            f'exec {sys.executable} -m accelerate.commands.launch "$@"',
             "vllm": f'exec {sys.executable} {PROGRAMS}/standin_vllm.py "$@"',
         }
         for name, command in commands.items():
@@ -80,15 +83,24 @@ def decided(busy: Installation, job_id: int) -> Decision:
 
 
 LINES = {
-    "torchrun": "trained: DP {data} TP {tensor} on {gpus} processes",
-    "accelerate": "trained: DP {data} TP {tensor} on {gpus} processes",
+    "torchrun": "trained by torch: DP {data} TP {tensor} on {gpus} processes, a batch of 64",
+    "accelerate": "trained by Accelerate: DP {data} TP {tensor} on {gpus} processes, a batch of 64",
     "vllm": "serving meta-llama/Llama-2-70b-hf: DP {data} TP {tensor} PP 1 on {gpus} GPUs",
 }
 
 
-@pytest.mark.parametrize("name", ["torchrun", "accelerate"])
+ACCELERATE = pytest.param(
+    "accelerate",
+    marks=[
+        pytest.mark.slow,
+        pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="accelerate is not installed"),
+    ],
+)
+
+
+@pytest.mark.parametrize("name", ["torchrun", ACCELERATE])
 def test_a_resized_example_runs_by_its_plan(busy: Installation, name: str) -> None:
-    """No #RLALLOC line: the script takes its size from Slurm. Nothing is known of the model."""
+    """No #RLALLOC line: the script takes its size from Slurm, and states its model and its global batch."""
     job_id, output = run(busy, example(busy, name), REQUEST)
     size = decided(busy, job_id).allocation
     assert size is not None
@@ -109,12 +121,17 @@ def test_a_resized_server_gets_as_many_ranks_as_its_model_needs(busy: Installati
     assert busy.explain(job_id)[0]["decision"]["circumstances"]["plan"] == {"data": 1, "tensor": 2, "pipeline": 1}
 
 
-@pytest.mark.parametrize(("name", "data", "tensor"), [("torchrun", 2, 1), ("accelerate", 2, 1), ("vllm", 1, 2)])
-def test_an_example_as_submitted_has_a_plan_too(busy: Installation, name: str, data: int, tensor: int) -> None:
+RANKS = {"torchrun": (2, 1), "accelerate": (2, 1), "vllm": (1, 2)}
+"""Of each example on two GPUs, data- and tensor-parallel ones."""
+
+
+@pytest.mark.parametrize("name", ["torchrun", "vllm"])
+def test_an_example_as_submitted_has_a_plan_too(busy: Installation, name: str) -> None:
     """Nothing is changed, so that no update is needed; the plan of a known model comes as a note of its own."""
     job_id, output = run(busy, example(busy, name, "#RLALLOC gpus=2"), SMALL)
     decision = decided(busy, job_id)
     assert decision.allocation == decision.request
+    data, tensor = RANKS[name]
     assert f"RLALLOC_DP={data}\nRLALLOC_GPUS=2\n" in output
     assert LINES[name].format(data=data, tensor=tensor, gpus=2) in output
 
@@ -131,11 +148,12 @@ def test_the_users_own_tensor_parallelism_is_kept(busy: Installation) -> None:
     assert LINES["torchrun"].format(data=1, tensor=2, gpus=2) in output
 
 
-@pytest.mark.parametrize(("name", "data", "tensor"), [("torchrun", 2, 1), ("accelerate", 2, 1), ("vllm", 1, 2)])
-def test_without_rlalloc_an_example_runs_as_well(busy: Installation, name: str, data: int, tensor: int) -> None:
+@pytest.mark.parametrize("name", ["torchrun", ACCELERATE, "vllm"])
+def test_without_rlalloc_an_example_runs_as_well(busy: Installation, name: str) -> None:
     """The values behind ``:-`` hold. Last of all: rlallocd is stopped for good."""
     if "rlallocd" in busy.processes:
         busy.stop("rlallocd")
     _, output = run(busy, example(busy, name), SMALL)
+    data, tensor = RANKS[name]
     assert "RLALLOC_" not in output
     assert LINES[name].format(data=data, tensor=tensor, gpus=2) in output

@@ -43,6 +43,19 @@ def hostile_scripts() -> dict[str, bytes]:
         "NUL bytes": b"\0",
         "all bytes": bytes(range(256)),
         "patterns": b"%(.-)*[",
+        "endings of settings": b"_size_node_gpu_steps",
+        "options with dots": b"--a.b.c.devices=4 --aaa.bbb.ccc ",
+        "echoes": b'echo "a\n',
+        "echoes behind blanks": b" " * 60 + b"echo 'torchrun' \n",
+        "hashes": b"a #",
+        "hashes behind blanks": b" " * 60 + b"#",
+        "conditions": b"if [ $A -ne $B ]; then\n",
+        "conditions in arithmetic": b"((A<B)) ",
+        "conditions in Python": b'os.environ["A"] == 4\n',
+        "variables of Python": b'os.getenv("A" ',
+        "loops": b"for a in ",
+        "files": b"a.json ",
+        "files that are written": b"> " + b"a" * 50 + b".yaml\n",
     }
     scripts = {
         f"{name}, {size} bytes": _HEAD + _LAUNCH + _repeated(body, size)
@@ -62,14 +75,17 @@ _FILLERS: Final = {"letters": b"taboe umid", "short words": b"t m -t W= ", "line
 
 
 def _at_every_limit(filler: bytes) -> bytes:
-    """As many lines, #RLALLOC words, options, variables and sums as are looked at, then a text slow to search."""
-    comments = b"#RLALLOC a\n" * 15 + b" " * 60 + b"#\n" + b"#\n" * 200
-    parts_of_names = b"trainer. model. torch. batch_size tensor_parallel_size torch.distributed. pretrain_gpt.py "
+    """As much of everything as is looked at, then a text slow to search."""
+    comments = b"#RLALLOC a\n" * 15 + b"#\n" * 44 + (b" " * 60 + b"#\n") * 19
+    endings = b"trainer. model. torch. torch.distributed. accelerate. pretrain_gpt.py vllm. _size _node _gpu _steps "
     sums = b"".join(b"--nnodes=$((A*B*C*D*E*F*A*B*C*D*E*F*A*B*C*D*%d)) " % number for number in range(3))
-    options = b"".join(b"--model $%c%s " % (b"ABCDEF"[number % 6], b"=" * number) for number in range(24))
-    pairs = zip(b"ABCDEF", b"BCDEFA", strict=True)
+    names = b"ABCDEFGHIJKLMNO"
+    options = b"".join(b"--model $%c%s " % (names[number % len(names)], b"=" * number) for number in range(16))
+    pairs = zip(names, names[1:] + names[:1], strict=True)
     assigned = b"".join(b"%c=$%c %c=$%c " % (one, other, one, other) for one, other in pairs)
-    code = parts_of_names + sums + options + assigned
+    tests = b"".join(b"[ $%c $%c $%c ]" % (one, one, one) for one in names[:3]) + b"((A<B)) " * 3 + b"getenv('A' " * 8
+    rest = b"> a.yaml " * 3 + b"for a in " * 7 + b"srun " * 3 + b"echo 'a'\n" * 8
+    code = endings + sums + options + assigned + tests + rest
     return _HEAD + comments + code + _repeated(filler, 4_080 - len(code))
 
 

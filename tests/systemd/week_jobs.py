@@ -74,7 +74,11 @@ class Kind(NamedTuple):
         return "torchrun" in self.body
 
 
-FOLLOWS: Final = "torchrun --nproc-per-node=$SLURM_GPUS_ON_NODE train.py\n"
+FOLLOWS: Final = (
+    "torchrun --nproc-per-node=$SLURM_GPUS_ON_NODE train.py --model gpt2 --seq-length 1024 "
+    "--global-batch-size 64 --micro-batch-size 4\n"
+)
+"""It takes its size from Slurm, and states what rlalloc has to know before it changes that."""
 KINDS: Final = (
     Kind("range", "ada", 4, f"#RLALLOC gpus=1-4\n{FOLLOWS}", gpus=(1, 2, 4)),
     Kind("follows", "ada", 2, FOLLOWS, gpus=(1, 2, 4)),

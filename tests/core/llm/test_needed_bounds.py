@@ -1,5 +1,6 @@
 """A model's needs raise the least count of a job's bounds, and nothing else."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,6 +54,48 @@ def test_the_request_stays_where_it_seems_too_small() -> None:
 def test_what_needs_no_more_than_the_request_stays() -> None:
     """Unsharded, each GPU holds the same on any count: what the script does not show makes it fit."""
     assert needed("model=llama-2-70b bf16", asked=4, least=1, most=8) == bounds(4, 1, 8)
+
+
+def consented(words: str, asked: int, least: int, most: int, memory_gib: float | None = 80) -> Bounds:
+    """The bounds of a script that takes its size from Slurm, without a word of its user."""
+    before = bounds(asked, least, most)
+    gpus = msgspec.structs.replace(before.gpus, minimum_from="consent", maximum_from="consent")
+    before = msgspec.structs.replace(before, gpus=gpus)
+    facts = facts_of_words(words.split())
+    return with_model_needs(before, request(asked), facts, memory_gib, 8, fit_may_be_unknown=False)
+
+
+def test_a_model_that_seems_too_large_is_spread_and_gets_no_fewer_gpus() -> None:
+    """``llama_recipes/finetuning.py --enable_fsdp --model_name meta-llama/Llama-2-70b-hf``, however it is read."""
+    for words in ("model-name=meta-llama/Llama-2-70b-hf pure-bf16", "model=llama-2-70b enable-fsdp pure-bf16"):
+        assert consented(f"{words} batch-size-training=4", asked=4, least=2, most=8).gpu_counts[0] == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "memory_gib", "least"),
+    [
+        ("model=gpt2 micro-batch-size=4 seq-length=1024", 80, 1),
+        ("model=gpt2 micro-batch-size=4", 80, 1),  # of a model with 1,024 positions
+        ("model=gpt2 micro-batch-size=4 seq-length=1024", None, 8),
+        ("micro-batch-size=4 seq-length=1024", 80, 8),
+        ("model=gpt2 seq-length=1024", 80, 8),  # the program may divide a global batch that nobody knows
+        ("model=gpt2 seq-length=1024 global-batch-size=160", 80, 4),  # 40 sequences on a GPU fit, 80 do not
+        ("model=llama-2-7b micro-batch-size=1 lora-r=8 seq-length=2048 bf16", 80, 1),
+        ("model=llama-2-7b micro-batch-size=1 lora-r=8 bf16", 40, 8),  # 8,192 tokens are assumed
+        ("model=llama-2-7b micro-batch-size=1 seq-length=2048 bf16", 80, 8),  # 18 bytes a parameter
+    ],
+)
+def test_fewer_gpus_only_if_they_are_enough_at_worst(words: str, memory_gib: float | None, least: int) -> None:
+    assert consented(words, asked=8, least=1, most=8, memory_gib=memory_gib).gpu_counts[0] == least
+
+
+def test_tensor_parallelism_that_follows_the_gpus_needs_a_known_model() -> None:
+    """28 heads are not divisible by 8 (Qwen2 7B); of an unknown model nobody can say."""
+    follows = "vllm tensor-parallel-size=$SLURM_GPUS_ON_NODE"
+    assert consented(f"{follows} model=Qwen/Qwen2.5-72B", asked=4, least=4, most=8).gpu_counts == (4, 8)
+    assert consented(f"{follows} model=Qwen/Qwen2.5-7B", asked=4, least=4, most=8).gpu_counts == (4,)
+    assert consented(f"{follows} model=our/own-13b", asked=4, least=4, most=8).gpu_counts == (4,)
+    assert consented(f"{follows} model=our/own", asked=4, least=4, most=8).gpu_counts == (4,)
 
 
 def test_counts_that_the_parallel_sizes_rule_out_are_left_out() -> None:

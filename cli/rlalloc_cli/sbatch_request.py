@@ -1,0 +1,104 @@
+"""What the ``#SBATCH`` lines of a script ask for, as far as its bounds need it."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from rlalloc.job import Allocation
+from rlalloc.tres import gpus_of_request, memory_mib
+
+_SHORT: Final = {
+    "-N": "nodes",
+    "-n": "ntasks",
+    "-c": "cpus-per-task",
+    "-G": "gpus",
+    "-t": "time",
+}
+_LARGEST: Final = 1_000_000
+_SHOWN_TIME_LIMIT_S: Final = 3600
+
+
+class SbatchRequest(msgspec.Struct, frozen=True):
+    """The size, and which parts of it the lines state; what they do not, Slurm's defaults of the site decide."""
+
+    size: Allocation
+    states_cpus: bool
+    states_memory: bool
+
+
+def sbatch_lines(script: bytes) -> str:
+    """The options of the ``#SBATCH`` lines, a line each."""
+    return "\n".join(re.findall(r"^#SBATCH(.*)$", script.decode("latin-1"), re.MULTILINE))
+
+
+def request_of(lines: str, cpus_per_gpu: int, mib_per_gpu: int) -> SbatchRequest:
+    """Return what the options ask for; of CPUs and memory that they do not state, as many as given for each GPU."""
+    options = dict(_options(lines))
+    nodes, tasks = _count(options, "nodes"), _count(options, "ntasks")
+    per_node = _count(options, "ntasks-per-node") or _parts(tasks, nodes) or 1
+    gpus = _gpus_per_node(options, nodes or 1, per_node)
+    cpus = _cpus_per_task(options, gpus, per_node)
+    memory = _memory_per_node(options, gpus, cpus * per_node if cpus else None)
+    size = Allocation(
+        nodes=nodes or 1,
+        gpus_per_node=gpus,
+        tasks_per_node=per_node,
+        cpus_per_task=cpus or max(1, gpus * cpus_per_gpu // per_node),
+        mem_mib_per_node=memory or gpus * mib_per_gpu,
+        time_limit_s=_SHOWN_TIME_LIMIT_S,
+    )
+    return SbatchRequest(size, cpus is not None, memory is not None)
+
+
+def _options(lines: str) -> Iterator[tuple[str, str]]:
+    """Each option with its value: ``--name=value``, ``--name value``, ``-N2``, ``-N 2``."""
+    for line in lines.splitlines():
+        try:
+            words = shlex.split(line, comments=True)
+        except ValueError:
+            words = line.split()
+        for word, following in zip(words, [*words[1:], ""], strict=True):
+            if word.startswith("--"):
+                name, equals, value = word[2:].partition("=")
+                yield name, value if equals else following
+            elif word[:2] in _SHORT:
+                yield _SHORT[word[:2]], word[2:].removeprefix("=") or following
+
+
+def _count(options: Mapping[str, str], name: str) -> int | None:
+    """A number above 0; of ``2-4`` the first, of ``a100:2`` the last part."""
+    match = re.search(r"(?:^|:)([0-9]{1,6})(?:-[0-9]+)?$", options.get(name, ""))
+    return min(int(match[1]), _LARGEST) if match is not None and int(match[1]) > 0 else None
+
+
+def _parts(total: int | None, nodes: int | None) -> int | None:
+    return None if total is None else max(1, total // (nodes or 1))
+
+
+def _gpus_per_node(options: Mapping[str, str], nodes: int, tasks_per_node: int) -> int:
+    gres = ",".join(
+        item if item.startswith("gres") else f"gres:{item}" for item in options.get("gres", "").split(",")
+    )
+    if (per_node := gpus_of_request(gres) or gpus_of_request(gres, "shard")) > 0:
+        return min(per_node, _LARGEST)
+    if (per_task := _count(options, "gpus-per-task")) is not None:
+        return per_task * tasks_per_node
+    return _count(options, "gpus-per-node") or _parts(_count(options, "gpus"), nodes) or 1
+
+
+def _cpus_per_task(options: Mapping[str, str], gpus: int, tasks_per_node: int) -> int | None:
+    if (per_gpu := _count(options, "cpus-per-gpu")) is not None:
+        return max(1, per_gpu * gpus // tasks_per_node)
+    return _count(options, "cpus-per-task")
+
+
+def _memory_per_node(options: Mapping[str, str], gpus: int, cpus: int | None) -> int | None:
+    for name, times in (("mem", 1), ("mem-per-gpu", gpus), ("mem-per-cpu", cpus)):
+        text = options.get(name, "").upper().removesuffix("B")
+        mib = memory_mib(f"{text}M" if text.isdigit() else text)
+        if mib and times:
+            return round(mib * times)
+    return None

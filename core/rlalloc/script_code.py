@@ -1,0 +1,118 @@
+"""The part of a batch script that is searched for words, as the submit plugin cuts it out. Pure functions.
+
+``slurm_plugin/rlalloc.lua`` reads the same bytes in the same way (``rlalloc.script_words``). Left out are comment
+lines, and what an ``echo`` prints: text for people may name any command.
+"""
+
+import re
+from collections import Counter
+from typing import Final
+
+SCRIPT_BYTES: Final = 16384
+"""So much of a script is read: slurmctld accepts 4 MB, and waits meanwhile."""
+_UNCUT_BYTES: Final = 6144
+_CODE_BYTES: Final = 4096
+_FINGERPRINT_BYTES: Final = 256
+_MOST_HASHES: Final = 80
+"""So many ``#`` are looked at, comment lines and others; of these so many behind a blank."""
+_MOST_INDENTED: Final = 20
+_INDENTED_BYTES: Final = 64
+_MOST_ECHOES: Final = 10
+_SAMPLES: Final = 32
+_MOST_ALIKE: Final = 11
+
+_INDENTATION: Final = re.compile(r"\n[ \t]*\Z")
+_PRINTED: Final = tuple(
+    re.compile(text)
+    for text in (
+        r"[ \t]*-?[neE]*[ \t]*\"(?:[^\"`\\\n$]|\$(?!\())*\"[ \t]*\r?(?=\n)",
+        r"[ \t]*-?[neE]*[ \t]*'[^'\n]*'[ \t]*\r?(?=\n)",
+        r"[^\"'`\\|>;&\n(]*(?=\n)",
+    )
+)
+"""What may follow ``echo`` for the line to be left out: text alone, without a redirection, a pipe or a command."""
+
+
+def code_of(script: bytes) -> tuple[str, bool]:
+    """Return the script's code, a character a byte, and whether that is all of it.
+
+    It is empty where the text is no script: slurmctld would search it for too long.
+    """
+    code, whole = _without_comments(script[:SCRIPT_BYTES].decode("latin-1"))
+    whole = whole and len(script) <= SCRIPT_BYTES and len(code) <= _UNCUT_BYTES
+    code = _without_echoes(code[:_UNCUT_BYTES])
+    if len(code) > _CODE_BYTES:
+        code, whole = code[:_CODE_BYTES], False
+    return ("", False) if _is_no_script(code) else (code, whole)
+
+
+def fingerprint_of(code: str) -> str:
+    """Return a polynomial hash modulo 2^31 - 1 of the code's beginning and end.
+
+    Without blanks and digits, which runs of one script differ in.
+    """
+    if len(code) > 2 * _FINGERPRINT_BYTES:
+        code = code[:_FINGERPRINT_BYTES] + code[-_FINGERPRINT_BYTES:]
+    state = 7
+    for byte in code.encode("latin-1"):
+        if byte > 57 or 32 < byte < 48:
+            state = (state * 31 + byte) % 2_147_483_647
+    return str(state)
+
+
+def _without_comments(text: str) -> tuple[str, bool]:
+    """Leave comment lines out; and whether all of them were found."""
+    kept: list[str] = []
+    start, at, indented = 0, text.find("#"), 0
+    for _ in range(_MOST_HASHES):
+        if at < 0:
+            break
+        if at and text[at - 1] in " \t":
+            indented += 1
+            if indented > _MOST_INDENTED:
+                break
+        line = _line_start(text, at)
+        if line is None:
+            at = text.find("#", at + 1)
+            continue
+        kept.append(text[start:line])
+        newline = text.find("\n", at)
+        start = newline + 1 if newline >= 0 else len(text)
+        at = text.find("#", start)
+    return "".join((*kept, text[start:])), at < 0
+
+
+def _without_echoes(code: str) -> str:
+    """Leave out what an ``echo`` on a line of its own prints."""
+    kept: list[str] = []
+    start, at = 0, code.find("echo ")
+    for _ in range(_MOST_ECHOES):
+        if at < 0:
+            break
+        if at == 0 or code[at - 1] in " \t\n":
+            printed = next((match for text in _PRINTED if (match := text.match(code, at + 5))), None)
+            if printed is not None and _line_start(code, at) is not None:
+                kept.append(code[start:at])
+                start = printed.end()
+        at = code.find("echo ", max(start, at + 5))
+    return "".join((*kept, code[start:]))
+
+
+def _line_start(text: str, at: int) -> int | None:
+    """Where the line begins whose first text stands at a place; None where something else stands before it.
+
+    A line that is indented further than is looked at begins at its text.
+    """
+    before = "\n" * (at < _INDENTED_BYTES) + text[max(0, at - _INDENTED_BYTES) : at]
+    blanks = _INDENTATION.search(before)
+    if blanks is not None:
+        return at - (len(before) - blanks.start() - 1)
+    return at if before and not before.strip(" \t") else None
+
+
+def _is_no_script(text: str) -> bool:
+    """Whether a third of a long text is the same byte, blanks aside. Squares: no regular text looks like one byte."""
+    if len(text) < 32 * _SAMPLES:
+        return False
+    counts = Counter(text[number * number * 37 % len(text)] for number in range(1, _SAMPLES + 1))
+    return any(count >= _MOST_ALIKE and byte != " " for byte, count in counts.items())
