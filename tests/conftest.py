@@ -11,10 +11,10 @@ from hypothesis import settings
 from slurm_testbed import Site, SiteSpec
 from tests.coverage_summary import coverage_by_package
 from tests.postgresql_server import PostgresqlServer, postgresql_server
-from tests.worker_groups import group_by_shared_fixture
+from tests.worker_groups import check_groups, group_by_shared_fixture
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
 
 pytest.register_assert_rewrite("tests.daemon.contract")  # what it asserts is to be shown as a test's own
@@ -26,8 +26,8 @@ settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)  # a wrapper comes before pytest-xdist, which reads the groups here
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
     """Group tests by what they share, and run once more what failed on a real site or in a container.
 
     Daemons on a shared machine are now and then starved of a core. The summary names each test that needed it. What
@@ -37,6 +37,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("slurm") or item.get_closest_marker("systemd"):
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
+    yield
+    if config.getoption("loadgroup", default=False):  # as pytest-xdist tells its workers
+        check_groups(items)
 
 
 @pytest.hookimpl(trylast=True)

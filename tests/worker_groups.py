@@ -28,6 +28,14 @@ def group_by_shared_fixture(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ranks[_name(item)])
 
 
+def check_groups(items: list[pytest.Item]) -> None:
+    """Raise UsageError where pytest-xdist has not taken up the groups: it does so by the ends of the tests' ids."""
+    for item in items:
+        marker = item.get_closest_marker("xdist_group")
+        if marker is not None and not item.nodeid.endswith(f"@{marker.args[0]}"):
+            raise pytest.UsageError(f"pytest-xdist ignores groups with pytest {pytest.__version__}: {item.nodeid}")
+
+
 def _name(item: pytest.Item) -> str:
     marker = item.get_closest_marker("xdist_group")
     return marker.args[0] if marker else item.nodeid
