@@ -21,7 +21,7 @@ def group_by_shared_fixture(items: list[pytest.Item]) -> None:
         group = _group(item)
         if group and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(group))
-    ranks = {}
+    ranks: dict[str, int] = {}
     for item in items:
         name = _name(item)
         ranks[name] = min(ranks.get(name, len(LONGEST_FIRST)), _rank(item))
