@@ -313,6 +313,7 @@ def speed_model(
 ) -> None:
     """Fit the speed model's prior, and predict measured speeds that were held out (docs/results/speed-model.md)."""
     from rlalloc.errors import RlallocError
+    from rlalloc_research.speed_model.fitted_prior import described
     from rlalloc_research.speed_model.held_out_speeds import TARGETS
     from rlalloc_research.speed_model.speed_table import speed_table
 
@@ -338,8 +339,9 @@ def speed_model(
     out.print(limits, highlight=False)
     exact = sum(error < 0.05 for error in found.cpus) / len(found.cpus)
     out.print(f"CPU counts between one and all (Synergy): {exact:.0%} of {len(found.cpus)} speeds within 5%")
-    mean, spread = (", ".join(f"{value:.2f}" for value in values) for values in (found.prior.mean, found.spread))
-    out.print(f"Prior of {found.families} families: MEAN = ({mean}), SPREAD = ({spread})", highlight=False)
+    out.print(f"Prior of {found.families} families: {described(found.prior)}", highlight=False)
+    for left_out, prior in found.without.items():
+        out.print(f"Without {left_out}: {described(prior)}", highlight=False)
     _print_layouts(out, found)
 
 

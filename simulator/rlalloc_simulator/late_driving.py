@@ -14,10 +14,12 @@ from rlalloc.heuristics.workable_sizes import repaired_shares
 from rlalloc.job import Allocation, Bounds, Shares
 from rlalloc.late_decisions import Waiting, differs, gain_of, while_it_waits
 from rlalloc.speed.longer_limits import slowdown_to_allow
+from rlalloc.speed.speed_belief import SpeedBelief
+from rlalloc.speed.speed_prior import PRIOR_BELIEF
 from rlalloc.view import ClusterView
 from rlalloc_simulator.engine import Simulator, SubmittedJob
 from rlalloc_simulator.engine.engine_records import NOBODY, Numbers
-from rlalloc_simulator.engine.job_table import allocation_of, size_of
+from rlalloc_simulator.engine.job_table import allocation_of, size_of, slowdown_of
 from rlalloc_simulator.engine.late_pass import (
     Groups,
     ahead_of,
@@ -94,7 +96,7 @@ class LateDecisions:
         proposed = _allocation(self._policy(job_view(self._simulator, number, job), seen), job, seen)
         if not differs(proposed, present) or not starts(self._pass, self._groups(), group, _row(proposed)):
             return None
-        waiting = Waiting(present, 0.0, job.request, job.run_time)
+        waiting = Waiting(present, 0.0, job.request, job.run_time, speed=job.speed)
         return proposed if gain_of(waiting, proposed, seen) >= self._rules.min_gain else None
 
     def _groups(self) -> Groups:
@@ -115,21 +117,19 @@ class LateDecisions:
                 group = group_of(world, groups, number)
                 # A job of one GPU count has the answer's CPUs and memory since its first decision.
                 if job.managed and len(job.bounds.gpu_counts) > 1 and group != NOBODY:
-                    rows[number] = _row(_least(job.request, job.bounds, shapes[group]))
+                    rows[number] = _row(_least(job.request, job.bounds, shapes[group], job.speed or PRIOR_BELIEF))
             self._leasts_when[up] = rows
         return self._leasts_when[up]
 
 
 @functools.lru_cache(maxsize=16384)
-def _least(request: Allocation, bounds: Bounds, shape: NodeShape) -> Allocation:
-    slowdown_of = functools.partial(slowdown_to_allow, request)
-    return allocation_for(repaired_shares(0.0, bounds), request, bounds, shape, slowdown_of)
+def _least(request: Allocation, bounds: Bounds, shape: NodeShape, speed: SpeedBelief) -> Allocation:
+    slower = functools.partial(slowdown_to_allow, request, belief=speed)
+    return allocation_for(repaired_shares(0.0, bounds), request, bounds, shape, slower)
 
 
 def _allocation(shares: Shares, job: SubmittedJob, view: ClusterView) -> Allocation:
-    return allocation_for(
-        shares, job.request, job.bounds, view.shape, functools.partial(slowdown_to_allow, job.request)
-    )
+    return allocation_for(shares, job.request, job.bounds, view.shape, slowdown_of(job))
 
 
 def _row(size: Allocation) -> Numbers:

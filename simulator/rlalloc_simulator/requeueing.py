@@ -14,7 +14,6 @@ One job is requeued at a time; the next one sees the nodes as that left them.
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Sequence
 from typing import Final
@@ -26,11 +25,10 @@ from rlalloc.allocation import allocation_for
 from rlalloc.heuristics import Heuristic, expected_cost_s
 from rlalloc.job import Allocation, JobView
 from rlalloc.run_time import EXPECTED_FRACTION_OF_LIMIT
-from rlalloc.speed.longer_limits import slowdown_to_allow
 from rlalloc.view import ClusterView, slowdown
 from rlalloc_simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
 from rlalloc_simulator.engine.engine_records import NOBODY, RUNNING, Numbers
-from rlalloc_simulator.engine.job_table import allocation_of
+from rlalloc_simulator.engine.job_table import allocation_of, slowdown_of
 from rlalloc_simulator.engine.policy_views import cluster_view, job_view, usable_by
 from rlalloc_simulator.engine.view_arrays import remaining_s
 
@@ -80,7 +78,7 @@ class ResizingSimulator(Simulator):
             job.request,
             job.bounds,
             view.shape,
-            functools.partial(slowdown_to_allow, job.request),
+            slowdown_of(job),
         )
         same = (allocation.gpus, allocation.nodes) == (held.gpus, held.nodes)
         if same or not view.fits_now(allocation):

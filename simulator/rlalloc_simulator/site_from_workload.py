@@ -8,6 +8,7 @@ import msgspec
 
 from rlalloc.bounds import NodeShape
 from rlalloc.late_decisions import LateRules
+from rlalloc.speed.step_time import FloatArray
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.engine import NodeKind, PartitionKind, SimulatedSite, SubmittedJob, UserKind
 from rlalloc_simulator.workloads import ClusterDescription, WorkloadJob
@@ -26,7 +27,7 @@ class Workload(NamedTuple):
     @property
     def digest(self) -> str:
         """SHA-256 over the site and all jobs."""
-        return hashlib.sha256(msgspec.msgpack.encode((self.site, self.jobs))).hexdigest()
+        return hashlib.sha256(msgspec.msgpack.encode((self.site, self.jobs), enc_hook=_plain)).hexdigest()
 
     @property
     def origin(self) -> str:
@@ -36,6 +37,10 @@ class Workload(NamedTuple):
     def workload(self) -> "Workload":
         """Return it."""
         return self
+
+
+def _plain(array: FloatArray) -> object:
+    return array.tolist()
 
 
 def site_of(cluster: ClusterDescription, jobs: Sequence[WorkloadJob]) -> SimulatedSite:
@@ -60,6 +65,23 @@ def site_of(cluster: ClusterDescription, jobs: Sequence[WorkloadJob]) -> Simulat
         partitions=tuple(PartitionKind(name=name) for name in partitions),
         users=tuple(UserKind(name=name, account=account) for name, account in users),
     )
+
+
+def with_usual_scheduler(site: SimulatedSite, jobs: Sequence[WorkloadJob]) -> SimulatedSite:
+    """Return the same site with its slurmctld as administrators set it up, and with Slurm's own delays.
+
+    ``bf_window`` is the longest time limit of the jobs, as slurm.conf's manual advises. The delays are those with
+    which the engine was validated against a real slurmctld.
+    """
+    longest_s = float(max((job.request.time_limit_s for job in jobs), default=0))
+    scheduler = msgspec.structs.replace(
+        site.scheduler,
+        bf_window=max(site.scheduler.bf_window, longest_s),
+        batch_sched_delay=3.0,
+        prediction_window=30.0,
+        time_limit_interval=30.0,
+    )
+    return msgspec.structs.replace(site, scheduler=scheduler)
 
 
 def with_urgency(site: SimulatedSite, rules: UrgencyRules = SIMULATED_URGENCY) -> SimulatedSite:

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from rlalloc.allocation import size_for
 from rlalloc.heuristics import known_costs_s, known_gain
-from rlalloc.heuristics.known_gain import COMING, LEAST_GAIN, LEAST_GAIN_WITH_URGENCY
+from rlalloc.heuristics.known_gain import COMING, LEAST_GAIN
 from rlalloc.heuristics.workable_sizes import sizes_of
 from rlalloc.job import JobView, Range
 from rlalloc.run_time import RunTimeEstimate
@@ -30,8 +30,7 @@ def costs_s(one: JobView, view: ClusterView) -> dict[int, float]:
 def test_a_departure_saves_a_part_of_the_cost(one: JobView, view: ClusterView) -> None:
     given_gpus, by_count = gpus(known_gain, one, view), costs_s(one, view)
     if given_gpus != one.request.gpus and one.request.gpus in by_count:
-        least_gain = LEAST_GAIN_WITH_URGENCY if view.urgency_counts else LEAST_GAIN
-        assert by_count[given_gpus] < (1.0 - least_gain) * by_count[one.request.gpus]
+        assert by_count[given_gpus] < (1.0 - LEAST_GAIN) * by_count[one.request.gpus]
 
 
 def test_a_job_that_fits_with_nobody_waiting_gets_what_it_asked_for() -> None:
@@ -68,16 +67,6 @@ def test_jobs_that_wait_make_a_job_smaller_and_never_larger() -> None:
     sizes = [gpus(known_gain, job(), cluster(behind=behind)) for behind in (0, 5, 20, 80)]
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[-1] < 4
-
-
-def test_where_urgency_counts_a_departure_has_to_save_more() -> None:
-    def size(behind: int, *, urgency_counts: bool) -> int:
-        view = dataclasses.replace(cluster(behind=behind), urgency_counts=urgency_counts)
-        return gpus(known_gain, job(), view)
-
-    queues = (0, 5, 20, 40, 80)
-    assert all(size(each, urgency_counts=True) >= size(each, urgency_counts=False) for each in queues)
-    assert any(size(each, urgency_counts=True) > size(each, urgency_counts=False) for each in queues)
 
 
 def test_a_run_time_of_a_long_tail_costs_more_than_its_median() -> None:

@@ -7,8 +7,8 @@ The cost of a size is what the job itself takes, and what the others wait becaus
 ``wait`` is 0 for a size that fits now, else the time until running jobs have left enough. A job that holds a share s
 for T seconds takes s·T seconds of the whole cluster from each job that waits now, and from those that come meanwhile.
 T is the mean of what is known of the run time, and of scaling the 95% quantile where GPUs are added: so a larger
-size has to pay at the lower bound of its speed-up. A departure has to save a part of the cost: LEAST_GAIN, or
-LEAST_GAIN_WITH_URGENCY. Memory is not cut below a GPU's part of the node.
+size has to pay at the lower bound of its speed-up. A departure has to save LEAST_GAIN of the cost. Memory is not cut
+below a GPU's part of the node.
 
 docs/explanation/policy.md derives it, docs/results/known-gain.md has the figures.
 """
@@ -31,10 +31,7 @@ COMING: Final = 10.0
 busy, an M/M/c queue with 16 servers (Sakasegawa, 1977) loses 7 to 13 job-seconds for each second of the whole cluster
 that is taken away. Chosen of 3, 10 and 20 on training seeds."""
 LEAST_GAIN: Final = 0.05
-"""The part of the request's cost that another size has to save where the queue keeps its own order."""
-LEAST_GAIN_WITH_URGENCY: Final = 0.15
-"""Likewise where urgency counts. There the smaller of those that wait pass the larger ones anyway, so what a size
-leaves is worth less to them than the price has it. Chosen of 0 to 0.25 on validation workloads."""
+"""The part of the request's cost that another size has to save. Validation workloads do not tell 0 from 0.15."""
 
 
 def known_gain(job: JobView, view: ClusterView) -> Shares:
@@ -50,9 +47,8 @@ def known_gain(job: JobView, view: ClusterView) -> Shares:
         return sizes.shares[0]
     costs_s = known_costs_s(job, sizes.allocations, view, job.speed)
     requested = job.request.gpus
-    least_gain = LEAST_GAIN_WITH_URGENCY if view.urgency_counts else LEAST_GAIN
     ranked = [
-        (cost_s * (1.0 - least_gain) if count == requested else cost_s, count != requested, -count, place)
+        (cost_s * (1.0 - LEAST_GAIN) if count == requested else cost_s, count != requested, -count, place)
         for place, (cost_s, count) in enumerate(zip(costs_s, sizes.counts, strict=True))
     ]
     return sizes.shares[min(ranked)[-1]]

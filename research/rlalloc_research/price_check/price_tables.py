@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from rlalloc.heuristics.known_gain import LEAST_GAIN, LEAST_GAIN_WITH_URGENCY
+from rlalloc.heuristics.known_gain import LEAST_GAIN
 from rlalloc_research.price_check.checked_workloads import CheckedWorkload
 from rlalloc_research.price_check.forced_sizes import RetakenDecision
 from rlalloc_research.price_check.prediction_errors import chosen_gain, part_rows, price_rows
@@ -32,7 +32,7 @@ def price_tables(checked: Sequence[CheckedWorkload]) -> list[Table]:
             prices.add_row(
                 *group, row.jobs, str(row.decisions), f"{row.charged:.1f}", f"{row.came:.1f} ± {row.error:.1f}"
             )
-        came, error, predicted = chosen_gain(decisions, LEAST_GAIN_WITH_URGENCY if urgency else LEAST_GAIN)
+        came, error, predicted = chosen_gain(decisions, LEAST_GAIN)
         gains.add_row(*group, str(len(decisions)), f"{predicted:,.0f}", f"{came:,.0f} ± {error:,.0f}")
     return [parts, prices, gains]
 

@@ -32,3 +32,10 @@ def priors_without(families: Sequence[Family]) -> dict[str, SpeedBelief]:
     """By model: the prior that knows every other model."""
     models = dict.fromkeys(family.model for family in families)
     return {model: fitted_prior(family for family in families if family.model != model) for model in models}
+
+
+def described(prior: SpeedBelief) -> str:
+    """The prior's means and standard deviations, as text."""
+    figures = (prior.mean, np.sqrt(np.diag(prior.covariance)))
+    mean, spread = (", ".join(f"{value:.2f}" for value in values) for values in figures)
+    return f"mean ({mean}), standard deviation ({spread})"

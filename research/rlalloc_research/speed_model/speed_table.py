@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from rlalloc.errors import RlallocError
 from rlalloc.speed.speed_belief import SpeedBelief
 from rlalloc.speed.training_step import CONSTANTS, StepConstants
@@ -27,6 +25,7 @@ from rlalloc_simulator.progress import ProgressCallback
 class SpeedTable(NamedTuple):
     """What came out; ``cpus`` are relative errors at CPU counts between one and all.
 
+    ``without`` are priors that know all tables but one, by its name, as the evaluation uses them.
     ``constants`` and ``efficiency`` are those of training steps, fitted to MPT; ``layouts`` what they say of others,
     ``scaling`` how well they say how one of them scales.
     """
@@ -40,16 +39,12 @@ class SpeedTable(NamedTuple):
     constants: StepConstants
     efficiency: dict[str, float]
     scaling: list[LayoutError]
+    without: dict[str, SpeedBelief]
 
     @property
     def tables(self) -> list[str]:
         """The tables that points were held out of."""
         return list(dict.fromkeys(name for row in self.rows for name in row.by_table))
-
-    @property
-    def spread(self) -> list[float]:
-        """Standard deviations of the prior."""
-        return [float(value) for value in np.sqrt(np.diag(self.prior.covariance))]
 
 
 def speed_table(data: Path, png: Path | None, report: ProgressCallback) -> SpeedTable:
@@ -76,4 +71,8 @@ def speed_table(data: Path, png: Path | None, report: ProgressCallback) -> Speed
             raise RlallocError(f"{png}: {err.strerror}; name a file that you may write") from err
     counted = sum(family.tells_scaling for family in families)
     layouts, scaling = megatron_layouts(constants), layout_errors(families, priors, constants)
-    return SpeedTable(counted, prior, rows, allowed, cpus, layouts, constants, efficiency, scaling)
+    without = {
+        left_out: fitted_prior(family for family in families if family.table != left_out)
+        for left_out in dict.fromkeys(family.table for family in families)
+    }
+    return SpeedTable(counted, prior, rows, allowed, cpus, layouts, constants, efficiency, scaling, without)

@@ -7,6 +7,8 @@ changed program never shows old figures.
 
 import functools
 import hashlib
+import math
+import pickle
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib import resources
@@ -65,8 +67,9 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     ``requeue`` running jobs are requeued in other sizes. ``late_after_s`` decides the sizes of waiting jobs when they
     could start, so long after resources were freed (``rlalloc.late_decisions``); with None the site decides that.
     ``further`` measures the figures of ``plugin_metrics``,
-    ``costs`` the terms of the objective. Figures are of ``replicates`` runs, all but the first with moved
-    submissions (``moved_submissions``).
+    ``costs`` the terms of the objective. With ``as_answered`` a waiting job gets each new size that the policy names;
+    else one that saves as much of the expected cost as the site's rules want. Figures are of ``replicates`` runs from
+    number ``first`` on, all but number 0 with moved submissions (``moved_submissions``).
     """
 
     urgency: UrgencyRules | None = None
@@ -75,7 +78,9 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     late_after_s: float | None = None
     further: bool = False
     costs: bool = False
+    as_answered: bool = False
     replicates: int = 1
+    first: int = 0
 
 
 AS_THE_SITE: Final = RunSettings()
@@ -142,12 +147,13 @@ def _workloads(
 
 
 def _make(sources: Sequence[WorkloadSource]) -> list[bytes]:
-    return [msgspec.msgpack.encode(source.workload()) for source in sources]
+    return [pickle.dumps(source.workload()) for source in sources]
 
 
 @functools.lru_cache(maxsize=2)
 def _decoded(workload: bytes) -> Workload:
-    return msgspec.msgpack.decode(workload, type=Workload)
+    found: Workload = pickle.loads(workload)  # noqa: S301 (made by _make, in a process of this comparison)
+    return found
 
 
 def _run(task: tuple[Run, bytes, Path | None]) -> WorkloadResult:
@@ -165,12 +171,16 @@ def run_policy(policy: ComparedPolicy, workload: Workload, settings: RunSettings
     if settings.urgency is not None:
         site = with_urgency(site, settings.urgency)
     if settings.late_after_s is not None:
-        site = with_late_decisions(site, settings.late_after_s)
+        rules = site.interception.late_rules
+        if settings.as_answered:
+            rules = msgspec.structs.replace(rules, min_gain=-math.inf)
+        site = with_late_decisions(site, settings.late_after_s, rules)
     if settings.knowledge is not None:
         jobs = with_knowledge(site, jobs, settings.knowledge)
     heuristic = policy.policy(site.interception.urgency)
     known = Workload(site, tuple(jobs))
-    return together([_run_once(moved(known, number), heuristic, settings) for number in range(settings.replicates)])
+    numbers = range(settings.first, settings.first + settings.replicates)
+    return together([_run_once(moved(known, number), heuristic, settings) for number in numbers])
 
 
 def _run_once(workload: Workload, heuristic: Heuristic, settings: RunSettings) -> WorkloadResult:

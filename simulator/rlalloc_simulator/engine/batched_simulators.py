@@ -1,6 +1,5 @@
 """Questions of simulated sites and their answers: one at a time, or of many simulators in one batch."""
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -10,10 +9,9 @@ from numpy.typing import NDArray
 from rlalloc.allocation import allocation_for
 from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.observation import EncodedBatch, EncodedQuestion, encode
-from rlalloc.speed.longer_limits import slowdown_to_allow
 from rlalloc.urgency import UrgencyRules, nice_for
 from rlalloc.view import ClusterView, expected_run_time_s
-from rlalloc_simulator.engine.job_table import SubmittedJob, table_of
+from rlalloc_simulator.engine.job_table import SubmittedJob, slowdown_of, table_of
 from rlalloc_simulator.engine.policy_views import cluster_view, job_view
 from rlalloc_simulator.engine.simulator import Simulator
 from rlalloc_simulator.engine.site_parameters import SimulatedSite
@@ -84,9 +82,7 @@ def answer_of(
 
     The allocation; what is added to nice, and the seconds of waiting in which that decays to 0.
     """
-    allocation = allocation_for(
-        shares, job.request, job.bounds, view.shape, functools.partial(slowdown_to_allow, job.request)
-    )
+    allocation = allocation_for(shares, job.request, job.bounds, view.shape, slowdown_of(job))
     patience_s = rules.patience_s(expected_run_time_s(job, allocation))
     return allocation, (nice_for(shares.urgency, rules), patience_s)
 

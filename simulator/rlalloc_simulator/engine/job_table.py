@@ -1,7 +1,8 @@
 """The engine's input: jobs as their users submit them, and the table that compiled code reads."""
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -9,9 +10,12 @@ import msgspec
 import numpy as np
 
 from rlalloc.bounds import Directives
-from rlalloc.job import Allocation, Bounds, JobClass
+from rlalloc.job import Allocation, Bounds, JobClass, JobView
 from rlalloc.run_time import RunTimeEstimate
 from rlalloc.speed import SpeedCurve
+from rlalloc.speed.longer_limits import slowdown_to_allow
+from rlalloc.speed.speed_belief import SpeedBelief
+from rlalloc.speed.speed_prior import PRIOR_BELIEF
 from rlalloc_simulator.engine.engine_records import (
     DEPENDENCY_KINDS,
     FUTURE,
@@ -42,6 +46,7 @@ class SubmittedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     directives          what its script declares; ``bounds`` follow from it
     qos_factor          its QOS's priority over the highest one
     run_time            what policies expect of its run time as requested; None where they know its limit only
+    speed               what they believe of how it scales; None for the prior
     managed             rlalloc decides about it: it waits for that, at most for the grace
     resumes             after a requeue it goes on from its last checkpoint, ``restart_cost_s`` after its start
     checkpoint_interval_s  0 if it saves its state on SIGTERM
@@ -79,6 +84,12 @@ class SubmittedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     names_tasks: bool = True
     dependencies: tuple[tuple[DependencyKind, int], ...] = ()
     run_time: RunTimeEstimate | None = None
+    speed: SpeedBelief | None = None
+
+
+def slowdown_of(job: SubmittedJob | JobView) -> Callable[[Allocation], float]:
+    """Return the upper quantile of a job's run time in another size over that as submitted, for its time limit."""
+    return functools.partial(slowdown_to_allow, job.request, belief=job.speed or PRIOR_BELIEF)
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,24 +214,10 @@ def curve_table(curves: Sequence[SpeedCurve]) -> tuple[Numbers, Reals, Reals]:
     return points, gpus, speedup
 
 
+_OF_ITS_OWN: Final = ("curve", "stop_state")
+"""Fields that the engine has as numbers."""
 _COPIED: Final = tuple(
-    name
-    for name in SubmittedJob.__struct_fields__
-    if name
-    not in (
-        "job_class",
-        "request",
-        "bounds",
-        "directives",
-        "curve",
-        "gpu_type",
-        "stop_state",
-        "partition",
-        "name",
-        "names_tasks",
-        "dependencies",
-        "run_time",
-    )
+    name for name in SubmittedJob.__struct_fields__ if name in (JOB.names or ()) and name not in _OF_ITS_OWN
 )
 
 

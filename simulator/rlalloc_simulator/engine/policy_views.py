@@ -24,6 +24,7 @@ def job_view(simulator: Simulator, number: int, job: SubmittedJob) -> JobView:
         waited_s=max(0.0, simulator.now_s - job.submit_s),
         user_running_gpus=int(simulator.world.users[user]["running_gpus"]),
         run_time=job.run_time,
+        speed=job.speed,
     )
 
 

@@ -48,7 +48,7 @@ _DEFAULT_LIMIT: Final = 0.35
 """Part of the families that take the site's default, if their jobs fit into it."""
 _MAXIMUM_LIMIT: Final = 0.2
 """Part that names the site's maximum."""
-_TOO_SHORT: Final = 0.1
+_TOO_SHORT: Final = 0.2
 """Part whose limit is what most of their jobs need, not all."""
 _DEFAULT_FITS: Final = 0.8
 """So many of the jobs fit into the default limit: an assumption, Atlas' default fits 60%."""

@@ -17,7 +17,7 @@ from rlalloc_simulator.truths.job_families import with_families
 from rlalloc_simulator.truths.people import Habits, Script, Site, written_script
 from rlalloc_simulator.workloads.workload_job import ClusterDescription, NodeGroup, WorkloadJob
 
-MOST_PAST: Final = 2_000
+MOST_PAST: Final = 4_000
 """Past jobs: what a site of this size sees in weeks, and enough for a model of run times."""
 _LEAST_PAST_S: Final = 14 * 86_400.0
 _MEMORY_SPREAD: Final = 0.2

@@ -18,7 +18,7 @@ from rlalloc_simulator.site_from_workload import SIMULATED_URGENCY
 from rlalloc_simulator.workloads import Header, write_workload
 from rlalloc_trainer.evaluation.compared_policies import BASELINES, policy_to_compare
 from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
-from rlalloc_trainer.evaluation.scenario_runs import WorkloadKey
+from rlalloc_trainer.evaluation.scenario_runs import AGAIN, SETTINGS, Extent, WorkloadKey
 from rlalloc_trainer.evaluation.scenarios import scenario_of_file
 from tests.trainer.evaluation.example_workloads import CLUSTER, workload_job
 
@@ -53,9 +53,10 @@ def test_from_policies_and_a_workload_to_tables_and_a_figure(workload: Path, tmp
     assert len(content["workloads"]) == 2 * 2
     assert {each["knowledge"] for each in content["workloads"]} == {"limits", "truth"}
     names = {each["policy"] for each in content["workloads"][0]["results"]}
-    assert names == {"shipped", "as-requested", *BASELINES}
+    assert names == {"shipped", "as-requested", AGAIN, *BASELINES}
     for each in content["workloads"][0]["results"]:
-        assert each["figures"]["jobs"] == (5 * 2 if each["policy"] in ("shipped", "as-requested") else 5)
+        often = each["policy"] in ("shipped", "repaired", "as-requested", AGAIN)
+        assert each["figures"]["jobs"] == (5 * 2 if often else 5)
     assert (tmp_path / "out" / "evaluation.png").read_bytes().startswith(b"\x89PNG")
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / runs_folder()).iterdir()}
     assert len(kept) == 4 * 2 * len(names)
@@ -80,7 +81,7 @@ def test_without_baselines_only_the_reference_runs_too(workload: Path, tmp_path:
     told = ("--workload", workload, "--only", "site", "--knowledge", "limits", "--settings", "sizes", "--workers", 1)
     assert evaluate("largest", "--no-baselines", *told, "-o", tmp_path).exit_code == 0
     content = json.loads((tmp_path / "evaluation.json").read_text())
-    assert [each["policy"] for each in content["workloads"][0]["results"]] == ["largest", "as-requested"]
+    assert [each["policy"] for each in content["workloads"][0]["results"]] == ["largest", "as-requested", AGAIN]
 
 
 def runs_folder() -> str:
@@ -124,6 +125,15 @@ def test_what_a_workload_is_known_by(workload: Path) -> None:
         replace(one, scenario=replace(scenario, digest="other")),
     )
     assert len({each.digest for each in others}) == len(others)
+
+
+def test_only_what_is_evaluated_is_held_to_the_gain_that_rlallocd_wants() -> None:
+    """Baselines get each size that they name; as requested runs again with other moves of the submissions."""
+    extent = Extent(often=("mine", AGAIN), by_gain=("mine",), replicates=4)
+    rules = SETTINGS["sizes"]
+    assert extent.settings_of("mine", rules) == msgspec.structs.replace(rules, replicates=4)
+    assert extent.settings_of("afs-l", rules) == msgspec.structs.replace(rules, as_answered=True)
+    assert extent.settings_of(AGAIN, rules) == msgspec.structs.replace(rules, as_answered=True, replicates=4, first=4)
 
 
 def test_a_policy_by_each_of_its_names() -> None:

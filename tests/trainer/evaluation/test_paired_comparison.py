@@ -57,8 +57,8 @@ def test_conditions_count_alike_however_many_weeks_they_have() -> None:
     assert str(key("one", 0, 0.8).condition) == "one, history at load 0.8"
 
 
-def test_the_worst_user_is_one_of_a_workload_with_enough_jobs() -> None:
-    """Ada's doubled in one week; Bob's tripled, with too few jobs to count."""
+def test_the_worst_user_of_each_workload_counts() -> None:
+    """Ada's JCT doubled in one week and halved in the other; Bob's tripled, with too few jobs to count."""
     before = {"ada": (LEAST_JOBS, 100.0), "bob": (1, 100.0), "eve": (LEAST_JOBS, 100.0)}
     after_one = {"ada": (LEAST_JOBS, 200.0), "bob": (1, 300.0), "eve": (LEAST_JOBS, 50.0)}
     after_two = {"ada": (LEAST_JOBS, 40.0), "bob": (1, 300.0), "eve": (LEAST_JOBS, 50.0)}
@@ -68,7 +68,7 @@ def test_the_worst_user_is_one_of_a_workload_with_enough_jobs() -> None:
     ]
     comparison = Comparison(workloads)
     worst = comparison.worst_user(("p", "sizes"), ("q", "sizes"))
-    assert worst == (2.0, "ada of week 0, one, history")
+    assert worst == pytest.approx((math.sqrt(2.0 * 0.5), 2.0))
     assert comparison.worst_user(("p", "sizes"), ("q", "sizes"), conditions=[]) is None
 
 
@@ -79,7 +79,7 @@ def test_who_ran_less_often_than_as_requested_has_no_worst_user() -> None:
     results: Results = {("p", "sizes"): once, ("q", "sizes"): often, ("r", "sizes"): often}
     comparison = Comparison([(key("one", 0), results)])
     assert comparison.worst_user(("p", "sizes"), ("q", "sizes")) is None
-    assert comparison.worst_user(("r", "sizes"), ("q", "sizes")) == (1.0, "ada of week 0, one, history")
+    assert comparison.worst_user(("r", "sizes"), ("q", "sizes")) == (1.0, 1.0)
 
 
 @pytest.mark.parametrize(("ratio", "failures"), [(0.9, ()), (1.0, ()), (1.01, ("JCT", "p95"))])
@@ -117,6 +117,17 @@ def test_a_user_who_pays_for_the_others_fails_it() -> None:
     ]
     (verdict,) = verdicts(Comparison(workloads), "a")
     assert verdict.failures == ("worst user",)
+
+
+def test_as_requested_again_shows_what_is_chance() -> None:
+    users = {"ada": (LEAST_JOBS, 150.0), "eve": (LEAST_JOBS, 50.0)}
+    before = {"ada": (LEAST_JOBS, 100.0), "eve": (LEAST_JOBS, 100.0)}
+    results: Results = {
+        (name, "sizes"): figures(1.0, of)
+        for name, of in (("a", before), ("as-requested", before), ("as-requested, again", users))
+    }
+    (verdict,) = verdicts(Comparison([(key("one", 0), results)]), "a")
+    assert (verdict.worst_user, verdict.by_chance) == (1.0, 1.5)
 
 
 def test_tables_and_figure_show_every_policy_and_setting() -> None:

@@ -7,13 +7,16 @@ import pytest
 
 from rlalloc_simulator.knowledge import LEVELS
 from rlalloc_simulator.workloads import ClusterDescription, Header, NodeGroup, WorkloadError, write_workload
+from rlalloc_simulator.workloads.workload_job import End
 from rlalloc_trainer.evaluation.scenario_weeks import (
-    LONGEST_PART,
+    CALM_LOADS,
     at_load,
     philly_week,
     pieces_of_file,
     thinned,
     window,
+    with_calm_ends,
+    within_limit,
 )
 from rlalloc_trainer.evaluation.scenarios import (
     MODEST_SITE,
@@ -48,15 +51,36 @@ def test_thinning_offers_a_load_of_one_and_leaves_out_what_would_be_all_of_it() 
     """10 hours on 16 GPUs are 160 GPU-hours: half an hour on 4 GPUs is a 80th of them."""
     usual = [workload_job(number, 60.0 * number, gpus=4, run_s=1800.0) for number in range(1, 201)]
     wide = workload_job(201, 12_100.0, gpus=16, run_s=60.0)
-    long = workload_job(202, 12_200.0, gpus=1, run_s=LONGEST_PART * 36_000.0 + 1.0)
-    heavy = workload_job(203, 12_300.0, gpus=8, run_s=18_000.0 + 1)
-    workload, others = thinned([*usual, wide, long, heavy], CLUSTER, 10.0, seed=3)
+    heavy = workload_job(202, 12_300.0, gpus=8, run_s=18_000.0 + 1)
+    workload, others = thinned([*usual, wide, heavy], CLUSTER, 10.0, seed=3)
     assert {job.id for job in (*workload.jobs, *others)} == set(range(1, 201))
     assert sum(job.gpu_s for job in workload.jobs) == pytest.approx(CLUSTER.gpus * 36_000.0, rel=0.02)
-    assert {201, 202, 203}.isdisjoint(job.id for job in workload.jobs)
+    assert {201, 202}.isdisjoint(job.id for job in workload.jobs)
     assert [job.submit_s for job in workload.jobs] == sorted(job.submit_s for job in workload.jobs)
-    assert workload == thinned([*usual, wide, long, heavy], CLUSTER, 10.0, seed=3)[0]
-    assert workload != thinned([*usual, wide, long, heavy], CLUSTER, 10.0, seed=4)[0]
+    assert workload == thinned([*usual, wide, heavy], CLUSTER, 10.0, seed=3)[0]
+    assert workload != thinned([*usual, wide, heavy], CLUSTER, 10.0, seed=4)[0]
+
+
+def test_the_busy_part_of_a_workload_lies_between_calm_ends() -> None:
+    """Of 100 jobs alike, one an hour at a load of 1.2: the first 20 and the last 20 are further apart."""
+    hourly = workload_of([3600.0 * number for number in range(100)], gpus=4, run_s=600.0)
+    calm = with_calm_ends(hourly, 1.2)
+    gaps_s = [later.submit_s - job.submit_s for job, later in zip(calm.jobs, calm.jobs[1:], strict=False)]
+    assert gaps_s[:19] == pytest.approx([3600.0 * 1.2 / CALM_LOADS[0]] * 19)
+    assert gaps_s[19:79] == pytest.approx([3600.0] * 60)
+    assert gaps_s[79:] == pytest.approx([3600.0 * 1.2 / CALM_LOADS[1]] * 20)
+    assert with_calm_ends(hourly, 0.5) == hourly
+
+
+def test_long_work_comes_as_a_run_until_a_checkpoint() -> None:
+    job = workload_job(1, 0.0, gpus=1, run_s=2 * DAY_S)
+    cut = within_limit(job, DAY_S)
+    assert cut.needs.run_time_s == DAY_S
+    assert within_limit(cut, DAY_S) is cut
+    fails_later = msgspec.structs.replace(job, end=End(state="FAILED", after_s=1.5 * DAY_S))
+    assert within_limit(fails_later, DAY_S).end == End()
+    fails_before = msgspec.structs.replace(job, end=End(state="FAILED", after_s=0.5 * DAY_S))
+    assert within_limit(fails_before, DAY_S).end == fails_before.end
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def evaluate(  # noqa: PLR0913 (the options of the command)
     replicates: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Runs of each workload, with submissions moved by up to 30 s, of the judged policy."
+            min=1, help="Runs of each workload, with submissions moved by up to 300 s, of the judged policy."
         ),
     ] = None,
     baselines: Annotated[bool, typer.Option(help="Run the usual baselines, too.")] = True,

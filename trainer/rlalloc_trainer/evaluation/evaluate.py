@@ -20,6 +20,7 @@ from rlalloc_trainer.evaluation.never_worse import Verdict, verdicts
 from rlalloc_trainer.evaluation.paired_comparison import Comparison
 from rlalloc_trainer.evaluation.result_tables import Table, tables
 from rlalloc_trainer.evaluation.scenario_runs import (
+    AGAIN,
     LATE_AFTER_S,
     REPLICATES,
     SETTINGS,
@@ -28,7 +29,7 @@ from rlalloc_trainer.evaluation.scenario_runs import (
     run_scenarios,
 )
 from rlalloc_trainer.evaluation.scenarios import LOADS, Scenario, Split, scenario_of_file, scenarios
-from rlalloc_trainer.evaluation.targets import Target, targets
+from rlalloc_trainer.evaluation.targets import REPAIRED, Target, targets
 
 KEPT: Final = "workloads"
 USUAL_SETTINGS: Final[tuple[Setting, ...]] = ("sizes", "urgency")
@@ -40,8 +41,8 @@ class EvaluationSettings(msgspec.Struct, frozen=True, kw_only=True):
     The first of ``policies`` is judged; all of BASELINES run, too, unless ``baselines`` is false. ``philly`` and
     ``pollux`` add scenarios that need files, ``files`` are workloads to compare on too. ``only`` names scenarios to
     keep, ``knowledge`` levels, ``most_weeks`` how many seeds or weeks of each scenario at most. ``late_after_s`` is
-    as in ``RunSettings``: with None, sizes are decided when jobs come. The first policy and REFERENCE run each
-    workload ``replicates`` times. ``output`` gets the tables, the figure and the kept runs.
+    as in ``RunSettings``: with None, sizes are decided when jobs come. The first policy, ``repaired`` and REFERENCE
+    run each workload ``replicates`` times. ``output`` gets the tables, the figure and the kept runs.
     """
 
     policies: tuple[str, ...] = (SHIPPED,)
@@ -87,6 +88,7 @@ def evaluate(
     store = None if settings.store is None else PolicyStore(settings.store)
     names = dict.fromkeys((*settings.policies, *(BASELINES if settings.baselines else ()), REFERENCE))
     policies = {name: policy_of(name, store) for name in names}
+    policies[AGAIN] = policies[REFERENCE]
     # What urgency gains is seen over as requested in the queue's own order.
     needed: dict[Setting, RunSettings] = {
         name: msgspec.structs.replace(SETTINGS[name], late_after_s=settings.late_after_s)
@@ -98,7 +100,8 @@ def evaluate(
         loads=settings.loads,
         levels=settings.knowledge,
         most_weeks=settings.most_weeks,
-        often=(judged, REFERENCE),
+        often=(judged, REPAIRED, REFERENCE, AGAIN),
+        by_gain=settings.policies,
         replicates=settings.replicates,
     )
     with processes(settings.workers) as parallel_map:

@@ -7,7 +7,7 @@ import msgspec
 from rlalloc_simulator.comparison.compared_policy import REFERENCE
 from rlalloc_simulator.comparison.paired_statistics import Interval
 from rlalloc_trainer.evaluation.paired_comparison import Comparison, Side
-from rlalloc_trainer.evaluation.scenario_runs import Condition, Setting
+from rlalloc_trainer.evaluation.scenario_runs import AGAIN, Condition, Setting
 
 MOST: Final = 1.0
 """Mean JCT and its 95th percentile, over as requested in the same order."""
@@ -19,7 +19,10 @@ Failure = Literal["JCT", "p95", "killed", "worst user"]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """How a policy fares under one condition; ``failures`` names what is beyond the bar."""
+    """How a policy fares under one condition; ``failures`` names what is beyond the bar.
+
+    ``worst_user`` is the mean over the workloads (``WorstUsers``), ``by_chance`` that of as requested over itself.
+    """
 
     condition: Condition
     setting: Setting
@@ -27,6 +30,7 @@ class Verdict(msgspec.Struct, frozen=True):
     p95: Interval
     killed: float
     worst_user: float | None
+    by_chance: float | None
     failures: tuple[Failure, ...]
 
     @property
@@ -52,9 +56,13 @@ def _verdict(comparison: Comparison, policy: str, condition: Condition, setting:
     p95 = comparison.ratio(side, against, "jct_p95_s", conditions=[condition])
     killed = comparison.killed_part(side, conditions=[condition])
     worst = comparison.worst_user(side, against, conditions=[condition])
-    worst_user = None if worst is None else worst[0]
+    again: Side = (AGAIN, setting)
+    chance = comparison.worst_user(again, against, conditions=[condition]) if again in comparison.sides else None
+    worst_user = None if worst is None else worst.usual
     failures = beyond_the_bar(jct, p95, killed, worst_user)
-    return Verdict(condition, setting, jct, p95, killed, worst_user, failures)
+    return Verdict(
+        condition, setting, jct, p95, killed, worst_user, None if chance is None else chance.usual, failures
+    )
 
 
 def beyond_the_bar(

@@ -8,7 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,16 @@ Measured = Literal[
     "requeues",
     "jobs",
 ]
+
+
+class WorstUsers(NamedTuple):
+    """Of the worst user of each workload: the geometric mean over workloads, and the largest.
+
+    The largest of hundreds of ratios is chance, and grows with the number of workloads; the mean does not.
+    """
+
+    usual: float
+    largest: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,18 +99,19 @@ class Comparison:
 
     def worst_user(
         self, side: Side, against: Side, *, conditions: Iterable[Condition] | None = None
-    ) -> tuple[float, str] | None:
-        """Return the user who fares worst with ``side`` instead of ``against``: mean JCT over mean JCT, and who.
+    ) -> WorstUsers | None:
+        """Return how the user who fares worst with ``side`` instead of ``against`` fares: mean JCT over mean JCT.
 
-        A user is one of a single workload, over its runs with moved submissions. None where nobody has enough jobs,
+        Users are those of a single workload, over its runs with moved submissions. None where nobody has enough jobs,
         or ``side`` has not run as often as ``against``: its figure would be mostly chance.
         """
-        found = worst_user(
-            (f"week {key.week}, {key.condition}", results[side], results[against])
+        found = [
+            worst.ratio
             for key, results in self._at(conditions)
             if results[side].replicates == results[against].replicates
-        )
-        return None if found is None else (found.ratio, f"{found.name} of {found.place}")
+            and (worst := worst_user([(key.week, results[side], results[against])])) is not None
+        ]
+        return WorstUsers(math.exp(float(np.mean(np.log(found)))), max(found)) if found else None
 
     def _at(self, conditions: Iterable[Condition] | None) -> Iterable[tuple[WorkloadKey, Results]]:
         wanted = None if conditions is None else set(conditions)

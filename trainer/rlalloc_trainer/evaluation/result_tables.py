@@ -66,13 +66,23 @@ def _in_full(comparison: Comparison, condition: Condition, setting: Setting) -> 
                 str(comparison.ratio(side, same_order(setting), "jct_p95_s", conditions=[condition])),
                 str(comparison.ratio(side, own_order, conditions=[condition])),
                 f"{comparison.killed_part(side, conditions=[condition]):.2%}",
-                "-" if worst is None else f"{worst[0]:.2f}",
+                "-" if worst is None else f"{worst.usual:.2f} ({worst.largest:.1f})",
                 f"{comparison.mean(side, 'jct_s', conditions=[condition]):,.0f}",
                 f"{comparison.mean(side, 'wait_s', conditions=[condition]):,.0f}",
                 f"{comparison.mean(side, 'gpu_use', conditions=[condition]):.2f}",
             )
         )
-    columns = ("policy", "JCT", "p95", "JCT, queue's own order", "killed", "worst user", "JCT s", "wait s", "use")
+    columns = (
+        "policy",
+        "JCT",
+        "p95",
+        "JCT, queue's own order",
+        "killed",
+        "worst user (largest)",
+        "JCT s",
+        "wait s",
+        "use",
+    )
     title = f"{condition}, {SETTING_NAMES[setting]}: over {REFERENCE} in the same order [{CONFIDENCE:.0%} interval]"
     return Table(title, columns, tuple(rows))
 
@@ -96,13 +106,14 @@ def _bar(found: Sequence[Verdict], policy: str) -> Table:
             str(each.p95),
             f"{each.killed:.2%}",
             "-" if each.worst_user is None else f"{each.worst_user:.2f}",
+            "-" if each.by_chance is None else f"{each.by_chance:.2f}",
             "yes" if each.passed else f"no: {', '.join(each.failures)}",
         )
         for each in found
     )
     passed = sum(each.passed for each in found)
     title = f"{policy}, never worse than as requested in the same order: {passed} of {len(found)}"
-    return Table(title, ("", "JCT", "p95", "killed", "worst user", "passed"), rows)
+    return Table(title, ("", "JCT", "p95", "killed", "worst user", "by chance", "passed"), rows)
 
 
 def _targets(comparison: Comparison, policy: str) -> list[Table]:

@@ -9,24 +9,32 @@ import msgspec
 
 from rlalloc.config import DaemonSection
 from rlalloc.past_job import PastJob
-from rlalloc_simulator.comparison.compared_policy import ComparedPolicy
+from rlalloc_simulator.comparison.compared_policy import REFERENCE, ComparedPolicy
 from rlalloc_simulator.comparison.runner import Run, RunSettings, run_all, source_digest
 from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.engine import Simulator, table_of
 from rlalloc_simulator.knowledge import LEVELS, Knowledge, with_knowledge
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.progress import ProgressCallback
-from rlalloc_simulator.site_from_workload import SIMULATED_URGENCY, Workload, site_of, submitted_from
+from rlalloc_simulator.site_from_workload import (
+    SIMULATED_URGENCY,
+    Workload,
+    site_of,
+    submitted_from,
+    with_usual_scheduler,
+)
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
-from rlalloc_trainer.evaluation.scenario_weeks import at_load
+from rlalloc_trainer.evaluation.left_out_priors import PRIORS_WITHOUT
+from rlalloc_trainer.evaluation.scenario_weeks import at_load, with_calm_ends
 from rlalloc_trainer.evaluation.scenarios import AS_RECORDED, FEW_SEEDS, LOADS, PolluxWeeks, Scenario
 
 Setting = Literal["sizes", "urgency", "requeue"]
 LATE_AFTER_S: Final = DaemonSection().poll_s
 """When a site decides that changes no setting: late, at the latest so long after resources were freed."""
 REPLICATES: Final = 6
-"""Runs of a workload with moved submissions, of the policy that is judged and of REFERENCE. With them, the worst user
-of as requested against itself comes close to 1 (docs/results/evaluation.md)."""
+"""Runs of a workload with moved submissions, of the policies that are judged most closely."""
+AGAIN: Final = f"{REFERENCE}, again"
+"""As requested in further runs with moved submissions: over itself, it shows what of a figure is chance."""
 _USUAL: Final = RunSettings(knowledge=None, further=True, late_after_s=LATE_AFTER_S)
 SETTINGS: Final[Mapping[Setting, RunSettings]] = {
     "sizes": _USUAL,
@@ -82,10 +90,11 @@ def _plain_workload(key: WorkloadKey) -> tuple[Workload, tuple[PastJob, ...]]:
     """The workload without what is known of it, and its past. Kept: levels of knowledge come one after the other."""
     drawn = key.scenario.workload(key.week)
     if key.load != AS_RECORDED:
-        drawn = at_load(drawn, key.load)
-    site = site_of(drawn.cluster, drawn.jobs)
+        drawn = with_calm_ends(at_load(drawn, key.load), key.load)
+    site = with_usual_scheduler(site_of(drawn.cluster, drawn.jobs), drawn.jobs)
     try:
-        submitted = submitted_from(drawn.jobs, site)
+        believed = PRIORS_WITHOUT.get(key.scenario.scaling or "")
+        submitted = [msgspec.structs.replace(job, speed=believed) for job in submitted_from(drawn.jobs, site)]
         Simulator(site, table_of(submitted, site))
     except ValueError as err:
         raise WorkloadError(f"{key.scenario.name}, week {key.week}: {err}; make its cluster larger") from err
@@ -111,14 +120,26 @@ Results = dict[tuple[str, Setting], WorkloadResult]
 class Extent(msgspec.Struct, frozen=True, kw_only=True):
     """How much is run: at which loads, with which levels of knowledge, at most so many weeks of each scenario.
 
-    Policies in ``often`` run each workload ``replicates`` times, with moved submissions; others run it once.
+    Policies in ``often`` run each workload ``replicates`` times, with moved submissions; others run it once. Those
+    in ``by_gain`` are held to the gain that the daemon wants of a waiting job's new size; the others' sizes count.
     """
 
     loads: tuple[float, ...] = LOADS
     levels: tuple[Knowledge, ...] = LEVELS
     most_weeks: int | None = None
     often: tuple[str, ...] = ()
+    by_gain: tuple[str, ...] = ()
     replicates: int = REPLICATES
+
+    def settings_of(self, policy: str, rules: RunSettings) -> RunSettings:
+        """Return the settings that a policy runs in where others run in ``rules``."""
+        replicates = self.replicates if policy in self.often else 1
+        return msgspec.structs.replace(
+            rules,
+            as_answered=policy not in self.by_gain,
+            replicates=replicates,
+            first=replicates if policy == AGAIN else 0,
+        )
 
     def keys(self, scenarios: Sequence[Scenario]) -> list[WorkloadKey]:
         """Return the workloads: all weeks with a site's history, FEW_SEEDS with what else policies may know."""
@@ -147,9 +168,7 @@ def run_scenarios(
     """
     keys = extent.keys(scenarios)
     runs = {
-        (name, setting): Run(
-            policy, msgspec.structs.replace(rules, replicates=extent.replicates if name in extent.often else 1)
-        )
+        (name, setting): Run(policy, extent.settings_of(name, rules))
         for name, policy in policies.items()
         for setting, rules in settings.items()
     }

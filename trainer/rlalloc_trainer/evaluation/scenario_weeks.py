@@ -26,13 +26,18 @@ from rlalloc_simulator.workloads.generator import (
 from rlalloc_simulator.workloads.readers import FORMATS
 from rlalloc_simulator.workloads.trace_job import TraceJob
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
-from rlalloc_simulator.workloads.workload_job import NodeGroup
+from rlalloc_simulator.workloads.workload_job import End, NodeGroup
 from rlalloc_simulator.workloads.workload_model import load_model
 
 WINDOW_FROM_DAYS: Final = (0.0, 3.0)
 """A week of a trace gives two windows, that overlap on Thursday where they are of four days."""
 
-LONGEST_PART: Final = 0.5
+LONGEST_RUN_S: Final = DAY_S
+"""The longest time limit of a site: longer work comes as several jobs that go on from a checkpoint."""
+CALM_PART: Final = 0.2
+CALM_LOADS: Final = (0.9, 0.6)
+"""The first and the last part of the GPU time, and the load there: so the busy part between them does not meet an
+empty cluster, and its last jobs still meet others."""
 DRAWN_LOAD: Final = 8.0
 """Of a generated workload, before it is thinned."""
 SEEDS_APART: Final = 10_000
@@ -63,8 +68,34 @@ def at_load(workload: WeekWorkload, load: float) -> WeekWorkload:
     )
 
 
+def with_calm_ends(workload: WeekWorkload, load: float) -> WeekWorkload:
+    """Return a workload of that load with its first and last jobs further apart: CALM_LOADS, if ``load`` is above."""
+    held_s = np.array([job.gpu_s for job in workload.jobs])
+    part = (np.cumsum(held_s) - held_s / 2) / held_s.sum()
+    slower = [max(1.0, load / calm) for calm in CALM_LOADS]
+    stretch = np.where(part < CALM_PART, slower[0], np.where(part > 1.0 - CALM_PART, slower[1], 1.0))
+    gaps_s = np.diff([job.submit_s for job in workload.jobs], prepend=workload.jobs[0].submit_s)
+    submit_s = np.round(workload.jobs[0].submit_s + np.cumsum(gaps_s * stretch), 3).tolist()
+    jobs = [msgspec.structs.replace(job, submit_s=each) for job, each in zip(workload.jobs, submit_s, strict=True)]
+    return msgspec.structs.replace(workload, jobs=tuple(jobs))
+
+
+def within_limit(job: WorkloadJob, longest_s: float) -> WorkloadJob:
+    """Return the part of a job's work that one run of at most ``longest_s`` does, until a checkpoint."""
+    if job.needs.run_time_s <= longest_s:
+        return job
+    ends_later = job.end.after_s is not None and not job.end.while_pending and job.end.after_s >= longest_s
+    needs = msgspec.structs.replace(job.needs, run_time_s=longest_s)
+    return msgspec.structs.replace(job, needs=needs, end=End() if ends_later else job.end)
+
+
 def generated(
-    model: str, request_node: NodeGroup, cluster: ClusterDescription, hours: float, seed: int
+    model: str,
+    request_node: NodeGroup,
+    cluster: ClusterDescription,
+    hours: float,
+    seed: int,
+    longest_s: float = LONGEST_RUN_S,
 ) -> tuple[WeekWorkload, tuple[WorkloadJob, ...]]:
     """Draw a workload of ``hours`` at a load of 1; its users ask for nodes like ``request_node``.
 
@@ -75,7 +106,7 @@ def generated(
 
     def drawn(turn: int) -> list[WorkloadJob]:
         settings = GeneratorSettings(cluster=node, hours=hours, load=DRAWN_LOAD, seed=seed + turn * SEEDS_APART)
-        return list(generate(load_model(model), settings))
+        return [within_limit(job, longest_s) for job in generate(load_model(model), settings)]
 
     workload, others = thinned(drawn(0), cluster, hours, seed)
     past = list(others)
@@ -89,8 +120,7 @@ def generated(
 def _fits(job: WorkloadJob, cluster: ClusterDescription, hours: float) -> bool:
     """Whether the job can be chosen (``thinned`` says why not all can)."""
     small = job.request.gpus <= LARGEST_PART_OF_CLUSTER * cluster.gpus
-    short = job.held_s <= LONGEST_PART * hours * 3600.0
-    return small and short and job.gpu_s <= LARGEST_PART_OF_LOAD * cluster.gpus * hours * 3600.0
+    return small and job.gpu_s <= LARGEST_PART_OF_LOAD * cluster.gpus * hours * 3600.0
 
 
 def thinned(
@@ -99,10 +129,8 @@ def thinned(
     """Return a random part of ``jobs`` that offers ``cluster`` a load of 1 for ``hours``; all, if they are fewer.
 
     Jobs of more than half of the cluster's GPUs, or of more than a quarter of the GPU time, are left out, as in
-    generated workloads: on a cluster a twentieth of the trace's, one of them would be the whole result. So are jobs
-    that run longer than LONGEST_PART of ``hours``: a workload begins with an empty cluster, and with jobs of weeks in
-    it a nominal load of 1 would never fill it (Philly's longest jobs have most of its GPU time). The other jobs that
-    could have been chosen are returned, too.
+    generated workloads: on a cluster a twentieth of the trace's, one of them would be the whole result. The other
+    jobs that could have been chosen are returned, too.
     """
     wanted_s = cluster.gpus * hours * 3600.0
     chosen, others, held_s = [], [], 0.0

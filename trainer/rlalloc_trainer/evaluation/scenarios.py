@@ -23,11 +23,13 @@ from rlalloc_simulator.workloads import ClusterDescription
 from rlalloc_simulator.workloads.workload_errors import WorkloadError
 from rlalloc_simulator.workloads.workload_job import NodeGroup
 from rlalloc_trainer.evaluation.scenario_weeks import (
+    LONGEST_RUN_S,
     generated,
     philly_week,
     pieces_of_file,
     thinned,
     window,
+    within_limit,
 )
 
 LOADS: Final = (1.2,)
@@ -42,10 +44,10 @@ PHILLY_VALIDATION_WEEKS: Final = (41, 46)
 PHILLY_TEST_WEEKS: Final = (43, 44, 47, 49)
 
 # Seeds of generated workloads. Each is a week of its own for the statistics: workloads of different seeds share
-# nothing. Nothing else of the project draws workloads from these numbers. Test seeds from 9,100,000 on replace those
-# from 8,100,000 on, by whose figures known-gain was seen to fail the bar before it was changed.
+# nothing. Nothing else of the project draws workloads from these numbers. Test seeds from 10,100,000 on replace those
+# from 8,100,000 and 9,100,000 on, whose figures were looked at while known-gain and the workloads were changed.
 VALIDATION_SEEDS: Final = tuple(range(7_100_000, 7_100_016))
-TEST_SEEDS: Final = tuple(range(9_100_000, 9_100_016))
+TEST_SEEDS: Final = tuple(range(10_100_000, 10_100_016))
 # The headline gets all seeds. What differs from it in one thing, or knows something else, gets fewer.
 USUAL_SEEDS: Final = 8
 FEW_SEEDS: Final = 4
@@ -72,9 +74,14 @@ class PhillyWeeks(msgspec.Struct, frozen=True, tag="philly-weeks"):
     knowledge: tuple[Knowledge, ...] = HISTORY
     hours: float = 96.0
 
+    @property
+    def scaling(self) -> str | None:
+        """The one table that all curves are drawn from; None for a mixture."""
+        return self.habits.scaling
+
     def workload(self, week: int) -> WeekWorkload:
         """Return the workload of the window from Monday on, as the trace has it in time."""
-        jobs = window(philly_week(self.path, week), 0, self.hours)
+        jobs = [within_limit(job, LONGEST_RUN_S) for job in window(philly_week(self.path, week), 0, self.hours)]
         week_workload, others = thinned(jobs, self.cluster, self.hours, week)
         return peopled(self.cluster, self.cluster.nodes[0], week_workload.jobs, others, self.habits, week)
 
@@ -90,6 +97,11 @@ class GeneratedWeeks(msgspec.Struct, frozen=True, tag="generated"):
     weeks: tuple[int, ...]
     habits: Habits = MODEST
     knowledge: tuple[Knowledge, ...] = HISTORY
+
+    @property
+    def scaling(self) -> str | None:
+        """The one table that all curves are drawn from; None for a mixture."""
+        return self.habits.scaling
 
     def workload(self, week: int) -> WeekWorkload:
         """Return the workload of one seed, at a load of 1."""
@@ -110,6 +122,11 @@ class PolluxWeeks(msgspec.Struct, frozen=True, tag="pollux"):
     factor: int
     knowledge: tuple[Knowledge, ...] = USUAL
 
+    @property
+    def scaling(self) -> str | None:
+        """The one table that all curves are drawn from; None for a mixture."""
+        return "pollux"
+
     def workload(self, week: int) -> WeekWorkload:
         """Return one workload."""
         number = week if week in NUMBERS else NUMBERS[week % len(NUMBERS)]
@@ -125,6 +142,11 @@ class FileWeeks(msgspec.Struct, frozen=True, tag="file"):
     digest: str
     weeks: tuple[int, ...]
     knowledge: tuple[Knowledge, ...] = USUAL
+
+    @property
+    def scaling(self) -> str | None:
+        """The one table that all curves are drawn from; nobody knows it."""
+        return None
 
     def workload(self, week: int) -> WeekWorkload:
         """Return one of its pieces, as the file has it in time."""
@@ -146,7 +168,7 @@ def scenarios(split: Split, philly: Path | None = None, pollux: Path | None = No
     seeds = few if quick else all_seeds[:USUAL_SEEDS]
     cluster = ClusterDescription(nodes=(DGX,))
     modest = GeneratedWeeks(
-        MODEST_SITE, "philly", DGX, cluster, 24.0, few if quick else all_seeds, knowledge=USUAL if quick else LEVELS
+        MODEST_SITE, "philly", DGX, cluster, 96.0, few if quick else all_seeds, knowledge=USUAL if quick else LEVELS
     )
 
     def like(
@@ -176,10 +198,12 @@ def scenarios(split: Split, philly: Path | None = None, pollux: Path | None = No
                 "philly",
                 QUAD_NODE,
                 ClusterDescription(nodes=(QUAD_NODE, PAIR_NODE)),
-                24.0,
+                96.0,
                 few,
             ),
             like("10% resizable", resizable=0.1),
+            like("modest, ranges \u00f72 to \u00d72", factor=2),
+            like("modest, ranges 1 to all", factor=ALL_GPUS),
             like("80% resizable, ranges \u00f72 to \u00d72", resizable=0.8, factor=2),
             like("80% resizable, users ask right", resizable=0.8, asking="right"),
             like("80% resizable, users over-ask", resizable=0.8, asking="over"),
