@@ -12,6 +12,10 @@ from tests.daemon.test_request_sizes_and_tags import JOB
 NEVER = "2014 Requested node configuration is not available"
 
 
+def all_reported() -> bool:
+    return False
+
+
 class Answers(Commands):
     """Slurm's Perl API, with an answer for each job or none at all."""
 
@@ -35,30 +39,50 @@ def jobs(*job_ids: int, **changes: object) -> list[JobRecord]:
 def test_jobs_that_ask_alike_share_an_answer_for_a_while() -> None:
     now_s = 0.0
     slurm = Answers({1: NEVER, 2: NEVER})
-    will_run = WillRun(slurm, clock=lambda: now_s)
+    will_run = WillRun(slurm, all_reported, clock=lambda: now_s)
     queue = jobs(1, 2) + jobs(3, features="large")
     assert set(will_run.never(queue)) == set(will_run.never(queue)) == {1, 2}
-    assert [len(asked) for asked in slurm.asked] == [2]
+    assert [len(asked) for asked in slurm.asked] == [2, 1]
     now_s = 61.0
     assert set(will_run.never(jobs(1))) == {1}
-    assert slurm.asked[1:] == [[1]]
+    assert slurm.asked[2:] == [[1], [1]]
+
+
+def test_a_slurmctld_that_has_just_started_is_asked_again() -> None:
+    """Before its nodes have reported, it says of every job that it could never start."""
+    slurm, awaited = Answers({1: NEVER}), True
+    will_run = WillRun(slurm, lambda: awaited, clock=lambda: 0.0)
+    assert will_run.never(jobs(1)) == {}
+    awaited, slurm.answers = False, {}
+    assert will_run.never(jobs(1)) == {}
+    assert slurm.asked == [[1], [1]]
+
+
+def test_nodes_that_report_between_two_questions_are_counted() -> None:
+    slurm = Answers({1: NEVER})
+
+    def report() -> bool:
+        slurm.answers = {}
+        return False
+
+    assert WillRun(slurm, report).never(jobs(1)) == {}
 
 
 def test_only_its_word_on_the_nodes_counts() -> None:
     """A site's job_submit plugin may refuse the request, and the job may have left the queue."""
     slurm = Answers({1: NEVER, 2: "2025 Job violates a rule of the site", 3: "2017 Invalid job id specified"})
     apart = [each for number in range(4) for each in jobs(number + 1, features=f"f{number}")]
-    assert WillRun(slurm).never(apart) == {1: "Requested node configuration is not available"}
+    assert WillRun(slurm, all_reported).never(apart) == {1: "Requested node configuration is not available"}
 
 
 def test_without_an_answer_jobs_go_on_and_it_is_not_asked_again_at_once() -> None:
     slurm = Answers(None)
-    will_run = WillRun(slurm, clock=lambda: 0.0)
+    will_run = WillRun(slurm, all_reported, clock=lambda: 0.0)
     assert will_run.never(jobs(1)) == will_run.never(jobs(1)) == {}
     assert slurm.asked == [[1]]
 
 
 def test_a_batch_of_many_kinds_is_not_all_asked_about() -> None:
     slurm = Answers({})
-    WillRun(slurm).never([each for number in range(50) for each in jobs(number, features=f"f{number}")])
+    WillRun(slurm, all_reported).never([each for number in range(50) for each in jobs(number, features=f"f{number}")])
     assert [len(asked) for asked in slurm.asked] == [20]

@@ -45,7 +45,7 @@ class Slurm:
         """Ask slurmctld for its version and choose the reader. Raises SlurmError."""
         self._commands = commands
         self._backend = backend
-        self._will_run = WillRun(commands) if will_run == "auto" else None
+        self._will_run = WillRun(commands, self._awaits_nodes) if will_run == "auto" else None
         self._control = Control(commands)
         self._limits = LimitReader(commands)
         self._reader: Reader = JsonReader(commands, generations()[0])
@@ -63,6 +63,9 @@ class Slurm:
     def never_runs(self, jobs: Sequence[JobRecord]) -> dict[int, str]:
         """Those of some pending jobs that no nodes would ever hold, in slurmctld's words, as far as it was asked."""
         return self._will_run.never(jobs) if self._will_run is not None else {}
+
+    def _awaits_nodes(self) -> bool:
+        return any(node.awaited for node in self.nodes())
 
     def time_calls(self, took: Callable[[str, float], None]) -> None:
         """Have ``took`` called after each of Slurm's commands, with the command and its seconds."""

@@ -4,6 +4,9 @@ slurmctld tests its record of the job, as it is by now, on the nodes that are up
 cores, contiguous nodes, reservations, running jobs gone. No command of Slurm sends this request for a job that is
 queued, but Slurm's Perl API does (Debian: libslurm-perl; RPMs: slurm-perlapi). Where it is missing, nothing is asked.
 
+A slurmctld that has just started knows no node until it reports, and says that no job could ever start. So that word
+counts only if it says so again after all nodes have reported.
+
 A test holds slurmctld's lock on jobs, so jobs that ask alike are asked about once a while. The site's job_submit
 plugins see each request as that of a job ``rlalloc-will-run``; what they answer is no word on its size.
 """
@@ -44,10 +47,13 @@ _Likeness = tuple[str, str, str, str, str, str, bool, int, RequestFields]
 
 
 class WillRun:
-    """``clock`` returns monotonic seconds."""
+    """``awaits_nodes`` says whether nodes have yet to report to slurmctld; ``clock`` returns monotonic seconds."""
 
-    def __init__(self, commands: Commands, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, commands: Commands, awaits_nodes: Callable[[], bool], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._commands = commands
+        self._awaits_nodes = awaits_nodes
         self._clock = clock
         self._back_off = BackOff(_LONGEST_SILENCE_S)
         self._silent_until_s = 0.0
@@ -61,16 +67,27 @@ class WillRun:
             return False
 
     def never(self, jobs: Sequence[JobRecord]) -> dict[int, str]:
-        """Those of some pending jobs that slurmctld could not place on its nodes if they were idle, in its words."""
+        """Those of some pending jobs that slurmctld could not place on its nodes if they were idle, in its words.
+
+        Raises SlurmError.
+        """
         now_s = self._clock()
         self._known = {like: answer for like, answer in self._known.items() if answer[0] > now_s}
         first = {_likeness(job): job.job_id for job in jobs}
         new = [like for like in first if like not in self._known][:_MOST]
         if new and now_s >= self._silent_until_s:
-            said = self._ask([first[like] for like in new])
+            said = self._confirmed(self._ask([first[like] for like in new]))
             self._known |= {like: (now_s + _HOLDS_FOR_S, said[first[like]]) for like in new if first[like] in said}
         nothing = (0.0, "")
         return {job.job_id: why for job in jobs if (why := self._known.get(_likeness(job), nothing)[1])}
+
+    def _confirmed(self, said: dict[int, str]) -> dict[int, str]:
+        """The answers without those that only say that slurmctld has just started."""
+        doubtful = [job_id for job_id, why in said.items() if why]
+        if not doubtful:
+            return said
+        again = {} if self._awaits_nodes() else self._ask(doubtful)
+        return {job_id: why for job_id, why in said.items() if not why} | again
 
     def _ask(self, job_ids: Sequence[int]) -> dict[int, str]:
         try:
