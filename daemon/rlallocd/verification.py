@@ -88,16 +88,34 @@ def _verify_nice(job: JobRecord, size: Allocation, before: JobRecord | None, nic
 def verify_started(
     job: JobRecord, original: Allocation, intended: Allocation, before: JobRecord | None
 ) -> Verification:
-    """What a job started with: the totals, which are final then. Anybody may still change its time limit."""
+    """What a job started with: the totals, which are final then. Anybody may still change its time limit.
+
+    A job that is still exclusive has all of its nodes, whatever it asked for: then its request decides.
+    """
     found = {"nodes": float(job.nodes)} | _totals(job)
     wrong = _unlike(found, _allowed(intended))
     if not wrong:
         return Verification("as decided", "")
     was = {name: (value,) for name, value in _totals(before).items()} if before is not None else {}
     # Where a job left the number of nodes to Slurm, no earlier record shows how many it got.
-    as_submitted = not _unlike(_totals(job), was) or not _unlike(found, _allowed(original))
+    as_submitted = (
+        not _unlike(_totals(job), was)
+        or not _unlike(found, _allowed(original))
+        or _has_its_whole_nodes(job, original, before)
+    )
     text = "; ".join(f"{name} {value:g} instead of {wanted:g}" for name, (value, wanted) in wrong.items())
     return Verification("as submitted" if as_submitted else "neither", text)
+
+
+def _has_its_whole_nodes(job: JobRecord, original: Allocation, before: JobRecord | None) -> bool:
+    """Whether a job that started was submitted as exclusive, is it still, and asks for what it asked for.
+
+    An update to a decided size ends that (OverSubscribe=YES). The nodes and CPUs of a job that runs are those it has.
+    """
+    if before is None or not (before.is_exclusive and job.is_exclusive and job.fields.reported):
+        return False
+    of_the_nodes = _totals(job).keys() | {"nodes", "most nodes", "CPUs"}
+    return of_the_nodes.issuperset(_not_as_before(job, original, before))
 
 
 def has_size(job: JobRecord, size: Allocation) -> bool:

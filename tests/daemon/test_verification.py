@@ -1,5 +1,6 @@
 """What a read-back means, field by field; and that the document of transactions tells of every fault."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,10 +8,13 @@ import msgspec
 import pytest
 
 from rlalloc.job import Allocation
+from rlallocd.request_sizes import size_of
 from rlallocd.slurm import JobRecord, RequestFields
+from rlallocd.slurm.json_reader import job_record
 from rlallocd.verification import AddedNice, changed_meanwhile, limit_is_ours, verify_pending, verify_started
 
 from .fault_cases import FAULTS
+from .recordings import FIXTURES
 from .test_request_sizes_and_tags import JOB
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "explanation" / "transactions.md"
@@ -179,6 +183,38 @@ def test_what_started_is_judged_by_its_totals() -> None:
     spread = msgspec.structs.replace(SUBMITTED, nodes=4)
     assert verify_started(spread, ORIGINAL, INTENDED, None).verdict == "neither"
     assert verify_started(spread, ORIGINAL, INTENDED, SUBMITTED).verdict == "as submitted"
+
+
+def test_an_exclusive_job_that_was_not_updated_started_as_submitted_on_whole_nodes() -> None:
+    """As squeue tells it: the nodes, CPUs, memory and GPUs are those of its nodes, the rest is its request."""
+    asked = msgspec.structs.replace(SUBMITTED, is_exclusive=True)
+    whole_nodes = msgspec.structs.replace(asked, state="RUNNING", cpus=256, gpus=16, mem_mib=1_000_000, nodes=4)
+    started = _fields(whole_nodes, min_nodes=4, max_nodes=0, min_cpus=256)
+    assert verify_started(started, ORIGINAL, INTENDED, asked).verdict == "as submitted"
+    in_own_terms = _fields(asked, gpus_per_node=0, gpus_per_job=8, tasks_per_node=0, min_cpus_per_node=16)
+    own_terms = _fields(started, gpus_per_node=0, gpus_per_job=8, tasks_per_node=0, min_cpus_per_node=16)
+    assert verify_started(own_terms, ORIGINAL, INTENDED, in_own_terms).verdict == "as submitted"
+    for half_way in (
+        _fields(started, mem_mib_per_node=50_000),
+        _fields(started, gpus_per_node=2),
+        msgspec.structs.replace(started, is_exclusive=False),
+        msgspec.structs.replace(started, fields=RequestFields()),
+    ):
+        assert verify_started(half_way, ORIGINAL, INTENDED, asked).verdict == "neither"
+    assert verify_started(started, ORIGINAL, INTENDED, SUBMITTED).verdict == "neither"
+    assert verify_started(started, ORIGINAL, INTENDED, None).verdict == "neither"
+
+
+@pytest.mark.parametrize("version", ["22.05", "24.11", "26.05"])
+def test_an_exclusive_job_that_runs_is_recorded_with_its_request(version: str) -> None:
+    recorded = json.loads((FIXTURES / f"slurm-{version}" / "squeue.json").read_text())
+    job = next(each for each in recorded["jobs"] if each["name"] == "whole-node")
+    started, before = job_record(job), job_record(job | {"tres_alloc_str": "", "job_state": "PENDING", "cpus": 1})
+    assert (started.gpus, before.gpus) == (8, 1)
+    intended = Allocation(
+        nodes=1, gpus_per_node=2, tasks_per_node=1, cpus_per_task=2, mem_mib_per_node=1024, time_limit_s=60
+    )
+    assert verify_started(started, size_of(before), intended, before).verdict == "as submitted"
 
 
 def test_what_others_changed_since_the_decision_is_told() -> None:
