@@ -38,7 +38,10 @@ def request_of(lines: str, cpus_per_gpu: int, mib_per_gpu: int) -> SbatchRequest
     """Return what the options ask for; of CPUs and memory that they do not state, as many as given for each GPU."""
     options = dict(_options(lines))
     nodes, tasks = _count(options, "nodes"), _count(options, "ntasks")
-    per_node = _count(options, "ntasks-per-node") or _parts(tasks, nodes) or 1
+    per_node = _count(options, "ntasks-per-node")
+    if nodes is None and tasks is not None and per_node is not None:
+        nodes = -(-tasks // per_node)
+    per_node = per_node or _parts(tasks, nodes) or 1
     gpus = _gpus_per_node(options, nodes or 1, per_node)
     cpus = _cpus_per_task(options, gpus, per_node)
     memory = _memory_per_node(options, gpus, cpus * per_node if cpus else None)
@@ -60,7 +63,7 @@ def _options(lines: str) -> Iterator[tuple[str, str]]:
             words = shlex.split(line, comments=True)
         except ValueError:
             words = line.split()
-        for word, following in zip(words, [*words[1:], ""], strict=True):
+        for word, following in zip(words, [*words[1:], ""], strict=False):
             if word.startswith("--"):
                 name, equals, value = word[2:].partition("=")
                 yield name, value if equals else following

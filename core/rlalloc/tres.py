@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 _MIB_PER_UNIT = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
-_MEMORY = re.compile(r"([0-9.]+)([KMGTP]?)[cn]?")
+_MEMORY = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([KMGTP]?)[cn]?")
 # A type may begin with a digit (1080, 3g.20gb); a lone number is a count.
 _REQUEST = re.compile(r"gres[:/](gpu|shard)(?::(?!\d+$)([^:=]+))?(?:[:=](\d+))?")
 

@@ -17,6 +17,9 @@ from rlalloc_cli.sbatch_request import request_of, sbatch_lines
         ("--gres=gpu:1g.10gb:2 -c 8 --mem=65536", (1, 2, 1, 8, 64)),
         ("--gpus-per-task=1 --ntasks-per-node=8", (1, 8, 8, 8, 512)),
         ("--nodes=2-4 --gpus-per-node=8 --mem=0 --exclusive", (2, 8, 1, 64, 512)),
+        ("-n 16 --ntasks-per-node=8 --gpus-per-node=8", (2, 8, 8, 8, 512)),
+        ("--gpus-per-node=2\n\n # a comment alone\n-c 3", (1, 2, 1, 3, 128)),
+        ("--gpus-per-node=2 --mem=1.2.3G", (1, 2, 1, 16, 128)),
         ("--gres=gpu --cpus-per-task=x --mem=lots --comment='unclosed", (1, 1, 1, 8, 64)),
     ],
 )
