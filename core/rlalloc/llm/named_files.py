@@ -23,8 +23,7 @@ MOST_FILE_CHARACTERS: Final = 65_536
 _MOST_KEYS: Final = 4_000
 _DEEPEST: Final = 12
 _MOST_NESTED: Final = 100
-"""A parser of YAML calls itself for each level, and its time grows with the square of them."""
-_LEVELS_OF_LINE: Final = re.compile(r"^[ \t]*(?:[-?:][ \t]+)*", re.MULTILINE)
+"""A loader of YAML calls itself for each level, that of libyaml until the stack ends."""
 _YAML_LOADER: Final = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 """It makes texts only; that of libyaml, which takes a tenth of the time, where PyYAML has it."""
 _MOST_NESTED_SCRIPTS: Final = 3
@@ -193,16 +192,19 @@ def parse_configuration(text: str) -> Any:
 
 
 def _is_deep(text: str) -> bool:
-    """Whether YAML could be nested deeper than any configuration is: by its brackets, or by the start of a line.
-
-    Brackets in quotes and comments count as well: what is refused for those alone is no configuration either.
-    """
+    """Whether a text is YAML that is nested deeper than any configuration; read piece by piece, without recursion."""
     depth = 0
-    for bracket in re.findall(r"[\[\]{}]", text):
-        depth = depth + 1 if bracket in "[{" else max(depth - 1, 0)
-        if depth > _MOST_NESTED:
-            return True
-    return any(len(each) > 2 * _MOST_NESTED for each in _LEVELS_OF_LINE.findall(text))
+    try:
+        for event in yaml.parse(text, Loader=_YAML_LOADER):
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+            if depth > _MOST_NESTED:
+                return True
+    except (yaml.YAMLError, ValueError):  # then it is no YAML
+        pass
+    return False
 
 
 def _as_texts(node: Any) -> Any:

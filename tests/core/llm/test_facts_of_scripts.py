@@ -404,6 +404,8 @@ def test_hostile_scripts_end(name: str) -> None:
         ("- " * 30_000, False),
         ("a: " + "[" * 101 + "]" * 101, False),
         ("a: " + "[" * 99 + "]" * 99, True),
+        (("[" * 99 + " #" + "]" * 99 + "\n") * 320, False),  # closed in comments only: 32,000 levels
+        ('[ "]", ' * 9_000, False),
         ("x" * (MOST_FILE_CHARACTERS + 1), False),
         ("!!python/object/apply:os.system ['true']", True),  # a list of one text
         (_nested_aliases(12), True),
@@ -413,7 +415,7 @@ def test_hostile_scripts_end(name: str) -> None:
         ("a: [1, 2\n", False),
         ("a: b: c", False),
     ],
-    ids=range(13),
+    ids=range(15),
 )
 def test_hostile_files_are_texts_or_nothing(content: str, is_read: bool) -> None:
     """What is nested beyond sense is not parsed: the time of a parser grows with the square of the depth."""
