@@ -57,6 +57,7 @@ class WaitsOfOurs:
         for key in jobs:
             self._sizes.pop(key, None)
             self._fits.pop(key, None)
+            self._passed_over_since_s.pop(key, None)
 
     def give_back(self, snapshot: Snapshot, interval_s: float) -> None:
         """Give jobs their requests back that wait by our doing. Raises SlurmError, StoreError.

@@ -76,6 +76,21 @@ def test_only_time_without_a_break_counts(store: Store) -> None:
     assert looked_at(store, (0.0, 4), (20.0, 3), (40.0, 4), (60.0, 4)) == []
 
 
+def test_a_new_decision_gets_an_interval_of_its_own(store: Store) -> None:
+    resized(store, FOUR, EIGHT)
+    applier = Applier()
+    waits = WaitsOfOurs(store, applier)  # type: ignore[arg-type]
+    node = msgspec.structs.replace(NODE, devices=gpus("a100", 8, 4))
+    job = pending_job(7, reason="Priority", partition="gpu", gpu_type="")
+    for at_s in (0.0, 25.0, 50.0):
+        if at_s == 25.0:
+            waits.forget([(7, job.submitted_s)])
+        waits.give_back(Snapshot(at_s, (job,), (node,), {}, None), INTERVAL_S)
+    assert applier.taken == []
+    waits.give_back(Snapshot(56.0, (job,), (node,), {}, None), INTERVAL_S)
+    assert [job_id for job_id, _ in applier.taken] == [7]
+
+
 @pytest.mark.parametrize(
     ("asked", "applied", "free", "reason"),
     [
