@@ -20,31 +20,7 @@ def plan_update(job: JobRecord, size: Allocation, admin_comment: str) -> UpdateP
 
     The AdminComment is left as it is where the new one would be longer than slurmdbd keeps.
     """
-    name = "shard" if job.is_shard else "gpu"
-    gpu = f"gres:{name}:{job.gpu_type + ':' if job.gpu_type else ''}{size.gpus_per_node}"
-    return _plan(
-        job,
-        {
-            **_node_list(job, size),
-            "NumNodes": f"{size.nodes}-{size.nodes}",
-            "NumTasks": str(size.nodes * size.tasks_per_node),
-            "TasksPerNode": str(size.tasks_per_node),
-            "CPUsPerTask": str(size.cpus_per_task),
-            "NumCPUs": str(size.cpus),
-            "MinCPUsNode": str(size.cpus_per_node),
-            "MinMemoryNode": str(size.mem_mib_per_node),
-            "TresPerNode": gpu,
-            "TresPerJob": "",
-            "TresPerTask": "",
-            "TresPerSocket": "",
-            "CpusPerTres": "",
-            "MemPerTres": "",
-            # An exclusive job gets all GPUs and CPUs of its nodes, whatever it asks for.
-            **({"OverSubscribe": "YES"} if job.is_exclusive else {}),
-            "TimeLimit": str(size.time_limit_s // 60),
-        },
-        admin_comment,
-    )
+    return _plan(job, _absolute(job, size), admin_comment)
 
 
 def plan_nice(job: JobRecord, nice: int, admin_comment: str) -> UpdatePlan:
@@ -61,7 +37,8 @@ def plan_restoration(original: JobRecord, admin_comment: str) -> UpdatePlan:
     """
     asked = original.fields
     if not _has_own_terms(original):
-        return plan_update(original, size_of(original), admin_comment)
+        exclusive_again = {"OverSubscribe": "NO"} if original.is_exclusive else {}
+        return _plan(original, _absolute(original, size_of(original)) | exclusive_again, admin_comment)
     return _plan(
         original,
         {
@@ -88,6 +65,31 @@ def plan_restoration(original: JobRecord, admin_comment: str) -> UpdatePlan:
         },
         admin_comment,
     )
+
+
+def _absolute(job: JobRecord, size: Allocation) -> dict[str, str]:
+    """Every field of a size, in the order in which scontrol is to get them."""
+    name = "shard" if job.is_shard else "gpu"
+    gpu = f"gres:{name}:{job.gpu_type + ':' if job.gpu_type else ''}{size.gpus_per_node}"
+    return {
+        **_node_list(job, size),
+        "NumNodes": f"{size.nodes}-{size.nodes}",
+        "NumTasks": str(size.nodes * size.tasks_per_node),
+        "TasksPerNode": str(size.tasks_per_node),
+        "CPUsPerTask": str(size.cpus_per_task),
+        "NumCPUs": str(size.cpus),
+        "MinCPUsNode": str(size.cpus_per_node),
+        "MinMemoryNode": str(size.mem_mib_per_node),
+        "TresPerNode": gpu,
+        "TresPerJob": "",
+        "TresPerTask": "",
+        "TresPerSocket": "",
+        "CpusPerTres": "",
+        "MemPerTres": "",
+        # An exclusive job gets all GPUs and CPUs of its nodes, whatever it asks for.
+        **({"OverSubscribe": "YES"} if job.is_exclusive else {}),
+        "TimeLimit": str(size.time_limit_s // 60),
+    }
 
 
 def _has_own_terms(job: JobRecord) -> bool:

@@ -257,7 +257,9 @@ def test_what_scontrol_cannot_say_is_restored_as_a_size() -> None:
     asked = RequestFields(min_nodes=1, max_nodes=1, min_cpus=4, mem_mib_per_node=4000)  # --ntasks-per-gpu
     fields = dict(plan_restoration(_with(tasks=4, gpus=4, fields=asked), "").fields)
     assert (fields["NumNodes"], fields["TresPerNode"]) == ("1-1", "gres:gpu:a100:4")
-    assert fields["MinMemoryNode"] == "4000"
+    assert (fields["MinMemoryNode"], fields.get("OverSubscribe")) == ("4000", None)
+    exclusive = _with(tasks=4, gpus=4, fields=asked, is_exclusive=True)
+    assert dict(plan_restoration(exclusive, "").fields)["OverSubscribe"] == "NO"
 
 
 def test_a_plan_can_leave_fields_alone() -> None:
