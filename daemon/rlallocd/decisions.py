@@ -321,7 +321,8 @@ def _unanswered(
 ) -> Decision:
     """The decision with everything that is known before the policy answers; its plan is for ``allocation``."""
     view, cluster, job, tag = question.view, question.cluster, question.candidate.job, question.candidate.tag
-    size, gpu_type = allocation or view.request, job.gpu_type or next(iter(cluster.gpu_types), "")
+    size = allocation or view.request
+    device = cluster.device._replace(type=job.gpu_type or next(iter(cluster.gpu_types), ""))
     return msgspec.structs.replace(
         left_as_submitted(question.candidate, snapshot, reason),
         job_class=view.job_class,
@@ -337,7 +338,7 @@ def _unanswered(
             cluster=Resources(*cluster.totals.tolist()),
             node_gpus=cluster.shape.gpus,
             user_running_gpus=view.user_running_gpus,
-            plan=plan_of_job(tag, view.job_class, size, question.gpu_memory_gib, gpu_type),
+            plan=plan_of_job(tag, view.job_class, size, question.gpu_memory_gib, device),
         ),
     )
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from rlalloc.allocation import without_limit
 from rlalloc.config import Config
+from rlalloc.devices import Device
 from rlalloc.job import Allocation, JobClass
 from rlalloc.llm.gpu_types import memory_gib
 from rlalloc.llm.needed_bounds import facts_of_job
@@ -24,16 +25,26 @@ _SHOWS_A_MODEL: Final = ("model", "tensor", "pipeline", "tp", "pp", "serve", "hi
 
 
 def gpu_memory_gib(gpu_type: str, cluster: ClusterView, config: Config) -> float | None:
-    """The memory of the GPUs that a job may get, GiB: the smallest of several types, None if one is unknown."""
+    """The memory of the GPUs that a job may get, GiB: the smallest of several types, None if one is unknown.
+
+    None of shards: they share the memory of their GPU.
+    """
+    if cluster.device.kind == "shard":
+        return None
     sizes = [memory_gib(name, config.gpu_memory) for name in ((gpu_type,) if gpu_type else cluster.gpu_types)]
     return min((size for size in sizes if size is not None), default=None) if None not in sizes else None
 
 
 def plan_of_job(
-    tag: Tag, job_class: JobClass, size: Allocation, memory_of_gpu_gib: float | None, gpu_type: str
+    tag: Tag, job_class: JobClass, size: Allocation, memory_of_gpu_gib: float | None, device: Device
 ) -> ParallelPlan | None:
-    """The plan of a job on ``size``; None where there is none that its script and its model allow."""
-    return _plan(tag.words or (), job_class, without_limit(size), memory_of_gpu_gib, gpu_type)
+    """The plan of a job on ``size``; None where there is none that its script and its model allow.
+
+    None on slices and shards: a process has one slice only, and the shards of a job are of one GPU.
+    """
+    if not device.whole:
+        return None
+    return _plan(tag.words or (), job_class, without_limit(size), memory_of_gpu_gib, device.type)
 
 
 @functools.lru_cache(maxsize=8192)

@@ -48,6 +48,7 @@ USUAL: Final[dict[str, Any]] = {
     "array_tasks": "",
     "is_heterogeneous": False,
     "is_exclusive": False,
+    "is_shard": False,
     "has_deadline": False,
     "nodes_certain": True,
     "required_nodes": "",

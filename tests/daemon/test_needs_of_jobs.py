@@ -4,9 +4,12 @@ import msgspec
 import pytest
 
 from rlalloc.config import Config, Rule
+from rlalloc.devices import Device, node_devices
 from rlalloc.job import Allocation, Bounds
+from rlalloc.llm.parallel_layouts import ParallelPlan
 from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews
+from rlallocd.job_plans import gpu_memory_gib, plan_of_job
 from rlallocd.job_tag import read_tag
 from rlallocd.node_pools import NodePools
 from tests.daemon.slurm_in_memory import NODE, gpus
@@ -70,6 +73,24 @@ def test_unknown_memory_raises_nothing(types: tuple[str, ...]) -> None:
 
 def test_parallel_sizes_count_without_a_type() -> None:
     assert bounds("tensor-model-parallel-size=4+model=7b", "").gpu_counts == (4, 8)
+
+
+def test_shards_share_the_memory_of_their_gpu() -> None:
+    devices = node_devices("gpu:a100:2,shard:a100:16")
+    node = msgspec.structs.replace(NODE, devices=devices)
+    views = ClusterViews(NodePools([node]), (), 0.0, CONFIG.urgency)
+    whole, shards = (
+        views.for_job(msgspec.structs.replace(JOB, gpu_type="", is_shard=each)) for each in (False, True)
+    )
+    assert (whole.gpu_types, shards.gpu_types) == (("a100",), ("a100",))
+    assert (gpu_memory_gib("", whole, CONFIG), gpu_memory_gib("", shards, CONFIG)) == (80.0, None)
+
+
+def test_only_whole_gpus_get_a_plan() -> None:
+    tag = read_tag("rlalloc:v=1;mode=shadow;rule=llm;class=train;begin=0;user_begin=0;ask=;script=1;words=torchrun")
+    assert tag is not None
+    plans = [plan_of_job(tag, "train", REQUEST, None, Device(kind)) for kind in ("gpu", "mig", "shard")]
+    assert plans == [ParallelPlan(8, 1, 1), None, None]
 
 
 @pytest.mark.parametrize("words", ["", "too-long", "torchrun", "model=$MODEL+bf16"])
