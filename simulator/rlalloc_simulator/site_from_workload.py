@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
+import numpy as np
 
 from rlalloc.bounds import NodeShape
 from rlalloc.late_decisions import LateRules
@@ -27,7 +28,16 @@ class Workload(NamedTuple):
     @property
     def digest(self) -> str:
         """SHA-256 over the site and all jobs."""
-        return hashlib.sha256(msgspec.msgpack.encode((self.site, self.jobs), enc_hook=_plain)).hexdigest()
+        return hashlib.sha256(self.encoded()).hexdigest()
+
+    def encoded(self) -> bytes:
+        """The site and all jobs, for another process."""
+        return msgspec.msgpack.encode((self.site, self.jobs), enc_hook=_plain)
+
+    @classmethod
+    def decoded(cls, data: bytes) -> "Workload":
+        """What ``encoded`` returned."""
+        return msgspec.msgpack.decode(data, type=cls, dec_hook=_array)
 
     @property
     def origin(self) -> str:
@@ -41,6 +51,10 @@ class Workload(NamedTuple):
 
 def _plain(array: FloatArray) -> object:
     return array.tolist()
+
+
+def _array(_kind: type, numbers: object) -> FloatArray:
+    return np.array(numbers, dtype=np.float64)
 
 
 def site_of(cluster: ClusterDescription, jobs: Sequence[WorkloadJob]) -> SimulatedSite:

@@ -10,6 +10,7 @@ import pytest
 
 from rlalloc.heuristics import REFERENCE_POLICIES, Heuristic, Ordered, largest
 from rlalloc.objective import TERM_NAMES
+from rlalloc.speed.speed_prior import PRIOR_BELIEF
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.comparison import runner
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, HeuristicPolicy
@@ -31,6 +32,17 @@ from tests.simulator.engine.by_hand import job, simulator, site, size
 
 SOURCES = [TrainingWorkload(VALIDATION + number, 15) for number in range(2)]
 AS_REQUESTED, LARGEST = HeuristicPolicy(REFERENCE), HeuristicPolicy("largest")
+
+
+def test_a_workload_reaches_another_process_with_what_is_believed_of_its_jobs() -> None:
+    drawn = SOURCES[0].workload()
+    believed = drawn._replace(jobs=tuple(msgspec.structs.replace(each, speed=PRIOR_BELIEF) for each in drawn.jobs))
+    assert Workload.decoded(drawn.encoded()) == drawn
+    received = Workload.decoded(believed.encoded())
+    assert tuple(msgspec.structs.replace(each, speed=None) for each in received.jobs) == drawn.jobs
+    speed = received.jobs[0].speed
+    assert speed is not None
+    assert (speed.covariance == PRIOR_BELIEF.covariance).all()
 
 
 def test_figures_that_can_be_followed_by_hand() -> None:
