@@ -9,6 +9,7 @@ import numpy as np
 
 from rlalloc.bounds import NodeShape
 from rlalloc.late_decisions import LateRules
+from rlalloc.speed.speed_belief import SpeedBelief
 from rlalloc.speed.step_time import FloatArray
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.engine import NodeKind, PartitionKind, SimulatedSite, SubmittedJob, UserKind
@@ -36,8 +37,16 @@ class Workload(NamedTuple):
 
     @classmethod
     def decoded(cls, data: bytes) -> "Workload":
-        """What ``encoded`` returned."""
-        return msgspec.msgpack.decode(data, type=cls, dec_hook=_array)
+        """What ``encoded`` returned. Jobs of which the same is believed share it: what follows from it is kept."""
+        site, jobs = msgspec.msgpack.decode(data, type=cls, dec_hook=_array)
+        beliefs: dict[bytes, SpeedBelief] = {}
+
+        def shared(belief: SpeedBelief | None) -> SpeedBelief | None:
+            if belief is None:
+                return None
+            return beliefs.setdefault(belief.mean.tobytes() + belief.covariance.tobytes(), belief)
+
+        return cls(site, tuple(msgspec.structs.replace(job, speed=shared(job.speed)) for job in jobs))
 
     @property
     def origin(self) -> str:

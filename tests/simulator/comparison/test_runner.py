@@ -43,6 +43,7 @@ def test_a_workload_reaches_another_process_with_what_is_believed_of_its_jobs() 
     speed = received.jobs[0].speed
     assert speed is not None
     assert (speed.covariance == PRIOR_BELIEF.covariance).all()
+    assert all(each.speed is speed for each in received.jobs)
 
 
 def test_figures_that_can_be_followed_by_hand() -> None:
