@@ -101,7 +101,10 @@ def _cpus_per_task(options: Mapping[str, str], gpus: int, tasks_per_node: int) -
 def _memory_per_node(options: Mapping[str, str], gpus: int, cpus: int | None) -> int | None:
     for name, times in (("mem", 1), ("mem-per-gpu", gpus), ("mem-per-cpu", cpus)):
         text = options.get(name, "").upper().removesuffix("B")
-        mib = memory_mib(f"{text}M" if text.isdigit() else text)
+        try:
+            mib = memory_mib(f"{text}M" if text.isdigit() else text)
+        except ValueError:  # sbatch refuses it
+            continue
         if mib and times:
             return round(mib * times)
     return None
