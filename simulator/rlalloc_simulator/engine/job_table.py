@@ -214,8 +214,8 @@ def curve_table(curves: Sequence[SpeedCurve]) -> tuple[Numbers, Reals, Reals]:
     return points, gpus, speedup
 
 
-_OF_ITS_OWN: Final = ("curve", "stop_state")
-"""Fields that the engine has as numbers."""
+_OF_ITS_OWN: Final = ("curve", "stop_state", "speed")
+"""Fields under whose names the engine has other numbers."""
 _COPIED: Final = tuple(
     name for name in SubmittedJob.__struct_fields__ if name in (JOB.names or ()) and name not in _OF_ITS_OWN
 )

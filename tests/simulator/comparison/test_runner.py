@@ -23,6 +23,7 @@ from rlalloc_simulator.comparison.runner import (
     run_simulator,
 )
 from rlalloc_simulator.comparison.workload_result import UserSum, WorkloadResult
+from rlalloc_simulator.engine import table_of
 from rlalloc_simulator.parallel import processes
 from rlalloc_simulator.progress import silent
 from rlalloc_simulator.requeueing import ResizingSimulator
@@ -44,6 +45,7 @@ def test_a_workload_reaches_another_process_with_what_is_believed_of_its_jobs() 
     assert speed is not None
     assert (speed.covariance == PRIOR_BELIEF.covariance).all()
     assert all(each.speed is speed for each in received.jobs)
+    assert len(table_of(received.jobs, received.site).records) == len(drawn.jobs)
 
 
 def test_figures_that_can_be_followed_by_hand() -> None:
