@@ -1,23 +1,20 @@
 """The site that a workload is run on: without rlalloc, or with rlallocd and rlalloc-agent in one mode."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
-from rlalloc_testbed import Installation, install, start_site
+from rlalloc_testbed import FIRST_COME, Installation, compared_site
 from rlalloc_validation.validation_settings import Mode, ValidationSettings, decides_late, sizes_jobs
-from slurm_testbed import DEFAULT_ROOT, Site, SiteSpec
+from slurm_testbed import Site
 
 
-@contextmanager
 def site_for(
     settings: ValidationSettings, mode: Mode, users: tuple[str, ...]
-) -> Iterator[tuple[Site, Installation | None]]:
+) -> AbstractContextManager[tuple[Site, Installation | None]]:
     """Start a site as the settings say, and rlalloc on it unless ``mode`` is off; both end at the block's end.
 
     Raises TestbedError, and PolicyError if the policy that ships with the agent is damaged.
     """
-    name = f"replay-{mode}-{os.getpid()}"
     looks = {
         "nodes": settings.nodes,
         "gpus_per_node": settings.gpus_per_node,
@@ -25,30 +22,10 @@ def site_for(
         "mem_mib_per_node": settings.mem_mib_per_node,
         "users": users,
         "scheduler_parameters": scheduler_words(settings),
-        # Slurm's default; jobs come first in the order of their submission.
-        "extra_slurm_conf": {
-            "PriorityType": "priority/basic",
-            "PriorityWeightAge": None,
-            "PriorityMaxAge": None,
-            "PriorityWeightFairshare": None,
-            "PriorityWeightJobSize": None,
-            "PriorityDecayHalfLife": None,
-            "PriorityCalcPeriod": None,
-            "MinJobAge": "3600",
-        },
+        "extra_slurm_conf": {**FIRST_COME, "MinJobAge": "3600"},
     }
-    if mode == "off":
-        with Site.start(SiteSpec(name=name, **looks), DEFAULT_ROOT, replace=True) as site:  # type: ignore[arg-type]
-            yield site, None
-        return
-    with start_site(name, **looks) as site:
-        rlalloc = install(site, **rlalloc_settings(settings, mode))
-        try:
-            rlalloc.start("rlalloc-agent")
-            rlalloc.start("rlallocd")
-            yield site, rlalloc
-        finally:
-            rlalloc.stop_all()
+    rlalloc = None if mode == "off" else rlalloc_settings(settings, mode)
+    return compared_site(f"replay-{mode}-{os.getpid()}", looks, rlalloc)
 
 
 def scheduler_words(settings: ValidationSettings) -> dict[str, str]:

@@ -3,6 +3,16 @@
 For tests and benchmarks; ``slurm_testbed`` makes the site itself.
 """
 
+from rlalloc_testbed.compared_site import FIRST_COME, compared_site
 from rlalloc_testbed.installation import PLUGIN, USER, Installation, install, install_on_backup, start_site
 
-__all__ = ["PLUGIN", "USER", "Installation", "install", "install_on_backup", "start_site"]
+__all__ = [
+    "FIRST_COME",
+    "PLUGIN",
+    "USER",
+    "Installation",
+    "compared_site",
+    "install",
+    "install_on_backup",
+    "start_site",
+]

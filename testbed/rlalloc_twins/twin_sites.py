@@ -2,38 +2,25 @@
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
-from rlalloc_testbed import Installation, install, start_site
+from rlalloc_testbed import FIRST_COME, Installation, compared_site
 from rlalloc_twins.floor_plan import USERS
 from rlalloc_twins.twin_nodes import FIRST, OTHERS, PARTITIONS
 from rlalloc_twins.twin_plan import Plan, SiteName
-from slurm_testbed import DEFAULT_ROOT, Site, SiteSpec
+from slurm_testbed import Site
 
 GRACE_S: Final = 40
 """Longer than any cycle on a busy machine, so that decisions are seen, and not jobs that went on without one."""
 HEARTBEAT_S: Final = 20.0
 """With the testbed's usual 2 s, a busy machine lets the intercept file expire, and jobs pass untouched."""
 PASS_EVERY_S: Final = 5.0
-FIRST_COME: Final[dict[str, str | None]] = {
-    "PriorityType": "priority/basic",
-    "PriorityWeightAge": None,
-    "PriorityMaxAge": None,
-    "PriorityWeightFairshare": None,
-    "PriorityWeightJobSize": None,
-    "PriorityDecayHalfLife": None,
-    "PriorityCalcPeriod": None,
-}
-"""Where waits are compared, jobs start in the order of submission: after a few starts, fair-share would order the
-queues of twins in different ways."""
 WITHOUT: Final = ("off", "again")
 
 
-@contextmanager
-def site_for(plan: Plan, name: SiteName) -> Iterator[tuple[Site, Installation | None]]:
+def site_for(plan: Plan, name: SiteName) -> AbstractContextManager[tuple[Site, Installation | None]]:
     """Start the site of this name, with what belongs on it; all of it ends at the block's end.
 
     Raises TestbedError.
@@ -52,28 +39,19 @@ def site_for(plan: Plan, name: SiteName) -> Iterator[tuple[Site, Installation | 
         "release": plan.release,
         "extra_slurm_conf": {"MinJobAge": "7200", "DefMemPerCPU": "2000", **(FIRST_COME if plan.sampled else {})},
     }
-    site_name = f"twin-{name}-{os.getpid()}"
-    if name in WITHOUT:
-        spec = SiteSpec(name=site_name, **looks)  # type: ignore[arg-type]
-        with Site.start(spec, DEFAULT_ROOT, replace=True) as site:
-            _set_limits(site, plan)
-            yield site, None
-        return
-    with start_site(site_name, **looks) as site:
-        _set_limits(site, plan)
-        rlalloc = install(
-            site,
-            grace_s=GRACE_S,
-            daemon={"poll_s": 1.0, "outcomes_every_s": 10.0, "heartbeat_s": HEARTBEAT_S},
-            redecision={"every_s": PASS_EVERY_S, "leave_alone_s": 1.0, "min_gain": 0.001},
-        )
-        rlalloc.environment["PYTHONPATH"] = str(Path(__file__).parents[1])
-        try:
-            rlalloc.start("rlalloc-agent", _agent(plan) if name == "random" else ())
-            rlalloc.start("rlallocd")
-            yield site, rlalloc
-        finally:
-            rlalloc.stop_all()
+    rlalloc = {
+        "grace_s": GRACE_S,
+        "daemon": {"poll_s": 1.0, "outcomes_every_s": 10.0, "heartbeat_s": HEARTBEAT_S},
+        "redecision": {"every_s": PASS_EVERY_S, "leave_alone_s": 1.0, "min_gain": 0.001},
+    }
+    return compared_site(
+        f"twin-{name}-{os.getpid()}",
+        looks,
+        None if name in WITHOUT else rlalloc,
+        agent=_agent(plan) if name == "random" else (),
+        environment={"PYTHONPATH": str(Path(__file__).parents[1])},
+        prepare=lambda site: _set_limits(site, plan),
+    )
 
 
 def _agent(plan: Plan) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import io
 from typing import Final
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from rlalloc_simulator.comparison.compared_policy import REFERENCE
 from rlalloc_simulator.comparison.paired_statistics import CONFIDENCE
@@ -41,6 +42,7 @@ def draw(comparison: Comparison, policy: str) -> bytes:
         panel.set_xscale("log")
         panel.set_xlim(*SPAN)
         panel.set_xticks((0.5, 1.0, 2.0), labels=("0.5", "1", "2"))
+        panel.xaxis.set_minor_formatter(NullFormatter())
         panel.set_yticks(range(len(conditions)), labels=[str(condition) for condition in conditions])
         panel.set_title(SETTING_NAMES[setting])
         panel.grid(alpha=0.3)
