@@ -85,9 +85,9 @@ def stage(source: Path, wheels: Path, into: Path, names: list[str]) -> None:
                 target = work / name
                 requirements = str(source / "packages" / "lock" / f"{layout.libraries}.txt")
                 _run([*pip, "install", *_offline(wheels), "--target", str(target), "-r", requirements])
-                if layout.libraries == "torch":
-                    _require_torch_for_cpus(target, [work / each for each in names if layouts[each].libraries])
                 _put_libraries(target, root, layout)
+                if layout.libraries == "torch":
+                    _require_torch_for_cpus(root / SITE, [into / each / SITE for each in names[: names.index(name)]])
             if layout.environment:
                 _put_environment(work, root)
             _put_own(work / "own", root, layout)
@@ -95,10 +95,10 @@ def stage(source: Path, wheels: Path, into: Path, names: list[str]) -> None:
             _compile(root)
 
 
-def _require_torch_for_cpus(target: Path, beside: list[Path]) -> None:
-    """That the torch in ``target`` is built for CPUs, and can be imported if all that it needs lies ``beside`` it."""
+def _require_torch_for_cpus(torch: Path, before: list[Path]) -> None:
+    """That PyTorch in ``torch`` is built for CPUs, and can be imported where what it needs was staged ``before``."""
     try:
-        cuda = cuda_of(target)
+        cuda = cuda_of(torch)
     except (OSError, ValueError) as err:
         raise StagingError(f"the layer torch has no PyTorch that can be used: {err}") from err
     if cuda is not None:
@@ -106,10 +106,9 @@ def _require_torch_for_cpus(target: Path, beside: list[Path]) -> None:
             f"PyTorch in the folder of wheels is built for CUDA {cuda}: put the wheel of its build for CPUs there "
             "(docs/admin/install.md)"
         )
-    if len(beside) > 1 and all(each.is_dir() for each in beside[: beside.index(target) + 1]):
-        paths = ":".join(str(each) for each in beside if each.is_dir())
+    if libraries := [str(folder) for folder in before if folder.is_dir()]:
         program = "import sys, torch; sys.exit(torch.version.cuda)"
-        _run(["env", f"PYTHONPATH={paths}", sys.executable, "-c", program])
+        _run(["env", f"PYTHONPATH={':'.join((*libraries, str(torch)))}", sys.executable, "-c", program])
 
 
 def _offline(wheels: Path) -> list[str]:
