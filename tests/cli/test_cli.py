@@ -29,6 +29,7 @@ from rlalloc_cli.site_nodes import largest_of
 from rlalloc_cli.status import print_status
 from rlallocd.intercept import intercept_text
 from tests.agent.running_server import Server, add_version
+from tests.cli.rlalloc_command import run_rlalloc
 from tests.core.test_policies import MANIFEST
 from tests.core.test_store import APPLICATION, DECISION, OUTCOME
 from tests.core.test_store_migrations import make_newer, run_sql
@@ -52,13 +53,8 @@ def config(tmp_path: Path) -> Path:
 def run(config: Path) -> Run:
     def run(*words: str, sudo_user: str = "", columns: int = 150) -> subprocess.CompletedProcess[str]:
         sudo = {"SUDO_USER": sudo_user} if sudo_user else {}
-        return subprocess.run(
-            [Path(sys.executable).parent / "rlalloc", *words],
-            env={"RLALLOC_CONFIG": str(config), "COLUMNS": str(columns), "PATH": "/usr/bin:/bin"} | sudo,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        known = {"RLALLOC_CONFIG": str(config), "COLUMNS": str(columns), "PATH": "/usr/bin:/bin"}
+        return run_rlalloc(*words, environment=known | sudo)
 
     return run
 

@@ -42,6 +42,7 @@ from rlallocd.daemon_state import DaemonState
 from rlallocd.slurm import Commands, NodeRecord, SlurmError, SlurmUnavailable, UpdateRefused
 from rlallocd.slurm.node_probe import NodeAnswer, NodeProbe
 from rlallocd.slurm.site_settings import SiteSettings, settings_of
+from tests.cli.rlalloc_command import run_rlalloc
 from tests.daemon.slurm_in_memory import NODE, gpus
 
 FIXTURES = Path(__file__).parents[1] / "daemon" / "fixtures"
@@ -513,9 +514,8 @@ def test_config_check_is_about_the_site_too(tmp_path: Path, slurm_commands: Call
     slurm_commands("gpu")
 
     def check(*words: str) -> subprocess.CompletedProcess[str]:
-        argv = [str(Path(sys.executable).parent / "rlalloc"), *words, "--config", str(path)]
         environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "COLUMNS": "150"}
-        return subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+        return run_rlalloc(*words, "--config", str(path), environment=environment)
 
     done = check("config", "check")
     assert done.returncode == 1

@@ -14,6 +14,7 @@ from rlalloc.speed.family_speeds import FamilySpeeds
 from rlalloc.speed.profile_file import AppliesTo, Profile, Size, read_profile, write_profile
 from rlalloc.speed.speed_prior import PRIOR_BELIEF
 from slurm_testbed import wait_until
+from tests.cli.rlalloc_command import run_rlalloc
 from tests.core.profiles import on_cpus, profile
 from tests.core.test_family_speeds import ASKED
 
@@ -31,14 +32,8 @@ def profiled(tmp_path: Path) -> Profiled:
     """Run ``rlalloc profile …`` in an empty folder."""
 
     def run(*words: str, status: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-c", "from rlalloc_cli.main import main; main()", "profile", *words],
-            cwd=tmp_path,
-            env=os.environ | {"COLUMNS": "160", "RLALLOC_CONFIG": str(tmp_path / "rlalloc.yaml")},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        known = os.environ | {"COLUMNS": "160", "RLALLOC_CONFIG": str(tmp_path / "rlalloc.yaml")}
+        done = run_rlalloc("profile", *words, environment=known, directory=tmp_path)
         assert done.returncode == status, done.stdout + done.stderr
         return done
 
@@ -87,10 +82,10 @@ def test_two_sizes_are_measured_and_used(profiled: Profiled, tmp_path: Path) -> 
 def test_what_was_measured_outlives_ctrl_c_and_the_rest_follows(profiled: Profiled, tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     words = ["run", str(path), "--gpus=1,2", *SMALL[:-2], "--warmup-steps=1", *ON_CPUS]
-    # The second point is large enough not to end by itself.
+    # The second point begins with seconds of imports: it does not end before it is interrupted.
     program = [sys.executable, "-c", "from rlalloc_cli.main import main; main()", "profile"]
     running = subprocess.Popen(
-        [*program, *words, "--steps=400"], cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*program, *words, "--steps=20"], cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
 
     def second_began() -> bool:
@@ -111,7 +106,7 @@ def test_what_was_measured_outlives_ctrl_c_and_the_rest_follows(profiled: Profil
         lambda: not [line for line in _processes() if str(tmp_path) in line], what="the end of the point's processes"
     )
 
-    done = profiled(*words, "--steps=400")
+    done = profiled(*words, "--steps=20")
     found = read_profile(path)
     assert [point.outcome for point in found.points] == ["measured", "measured"]
     assert found.points[0] == kept.points[0]
@@ -185,14 +180,8 @@ def test_wrong_use_says_what_to_do(profiled: Profiled, tmp_path: Path, words: li
 
 
 def test_no_sbatch_is_named(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", "from rlalloc_cli.main import main; main()", "profile", "run", "a.yaml", "--slurm"],
-        cwd=tmp_path,
-        env={"PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    known = {"PATH": str(tmp_path)}
+    done = run_rlalloc("profile", "run", "a.yaml", "--slurm", environment=known, directory=tmp_path)
     assert done.returncode == 1
     assert "sbatch is not installed or not in PATH" in done.stderr
 

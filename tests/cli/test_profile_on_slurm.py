@@ -69,7 +69,7 @@ def test_each_point_is_a_job_and_what_does_not_fit_is_settled(site: Site, folder
 
 def test_ctrl_c_cancels_the_jobs_and_the_rest_follows(site: Site, folder: Path) -> None:
     before = set(jobs_of(site))
-    words = ["a.yaml", "--gpus=1,2", *OPTIONS, "--steps=300"]
+    words = ["a.yaml", "--gpus=1,2", *OPTIONS, "--steps=40"]
     running = subprocess.Popen(
         [*PROGRAM, *words, "--at-once=2"],
         cwd=folder,

@@ -46,8 +46,9 @@ def people() -> WeekWorkload:
 class Spy:
     """A heuristic, and all that it was ever shown."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, follows: bool = False) -> None:
         self.policy: Heuristic = Ordered(price_ef)
+        self.follows = follows
         self.questions: list[Question] = []
         self.leaks: set[type] = set()
 
@@ -55,7 +56,8 @@ class Spy:
         arrays = (view.free, view.totals, view.releases, view.queued)
         words = msgspec.msgpack.encode((job, view.shape, view.behind, view.urgency_counts, view.gpu_types))
         self.questions.append((view.time_s, words + b"".join(array.tobytes() for array in arrays)))
-        self.leaks |= {type(each) for each in reachable((job, view)) if isinstance(each, HIDDEN)}
+        if self.follows:
+            self.leaks |= {type(each) for each in reachable((job, view)) if isinstance(each, HIDDEN)}
         return self.policy(job, view)
 
 
@@ -84,6 +86,7 @@ def watched(
     hidden: int | None = None,
     work: float = 1.0,
     late_after_s: float | None = None,
+    spy: Spy | None = None,
 ) -> tuple[Spy, list[float]]:
     """Run it; job ``hidden`` scales otherwise, with ``work`` times as much to do. Who watched, and when jobs end."""
     site = with_urgency(site_of(made.cluster, made.jobs), UrgencyRules(nice_band=1000))
@@ -94,7 +97,7 @@ def watched(
         curve = msgspec.structs.replace(ANOTHER, cpus_per_gpu_needed=jobs[hidden].curve.cpus_per_gpu_needed / 2)
         jobs[hidden] = msgspec.structs.replace(jobs[hidden], curve=curve, work_s=work * jobs[hidden].work_s)
     known = with_knowledge(site, jobs, knowledge, made.past)
-    simulator, spy = Simulator(site, table_of(known, site)), Spy()
+    simulator, spy = Simulator(site, table_of(known, site)), spy or Spy()
     run_simulator(simulator, known, spy, RunSettings())
     as_requested = past_of_workload.as_requested(site, jobs)
     ends_s = [float(np.nanmin([job["first_end_s"], job["finished_s"]])) for job in simulator.outcomes()]
@@ -109,7 +112,8 @@ def test_questions_do_not_depend_on_what_is_hidden(
 ) -> None:
     compared = 0
     plain, ends_s = watched(people, knowledge, late_after_s=late_after_s)
-    for hidden, work in ((5, 0.3), (20, 3.0), (40, 0.5), (60, 2.0)):
+    twins = ((20, 3.0), (40, 0.5), (60, 2.0), (5, 0.3))
+    for hidden, work in twins[:2] if knowledge == "model" else twins:  # a model learns anew for each job that ends
         other, other_ends_s = watched(people, knowledge, hidden=hidden, work=work, late_after_s=late_after_s)
         until_s = min(ends_s[hidden], other_ends_s[hidden])
         before = [[question for question in spy.questions if question[0] < until_s] for spy in (plain, other)]
@@ -128,7 +132,7 @@ def test_the_check_finds_what_is_told(people: WeekWorkload) -> None:
 
 def test_nothing_that_a_policy_gets_leads_to_the_truth(people: WeekWorkload) -> None:
     """Neither the submitted job nor its curve nor the engine's memory hangs on what is handed over."""
-    spy, _ = watched(people, "limits")
+    spy, _ = watched(people, "limits", spy=Spy(follows=True))
     assert spy.questions
     assert spy.leaks == set()
     job = submitted_from(people.jobs, site_of(people.cluster, people.jobs))[0]

@@ -30,6 +30,19 @@ if __name__ == "__main__":  # its worker processes import it, too
 
 
 @contextmanager
+def at_usual_priority(container: Container) -> Iterator[None]:
+    """Train beside the other tests of a busy machine, not after them."""
+    container.run("install", "-d", DROP_IN.rpartition("/")[0])
+    container.run("tee", DROP_IN, text=f"[Service]\n{AWAKE}")
+    container.run("systemctl", "daemon-reload")
+    try:
+        yield
+    finally:
+        container.run("rm", DROP_IN)
+        container.run("systemctl", "daemon-reload")
+
+
+@contextmanager
 def short_training(container: Container) -> Iterator[None]:
     """Simulate less in rlalloc-train.service, with 20 gradient steps, at the usual priority; then all is as ever."""
     container.run("tee", PROGRAM, text=PROGRAM_TEXT)

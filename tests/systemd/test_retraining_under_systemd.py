@@ -16,7 +16,7 @@ import pytest
 from rlalloc.past_job import PastJob
 from rlalloc.store import Experience
 from tests.systemd import debian_slurm
-from tests.systemd.short_training import short_training
+from tests.systemd.short_training import at_usual_priority, short_training
 from tests.trainer.sites import experience_of, site_workload, stored
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ def test_a_training_on_little_data_ends_with_a_verdict(site: Container, tmp_path
     """
     container = site
     _put_store(container, tmp_path / "store.sqlite", jobs=12, past_jobs=_past_jobs())
-    container.start("rlalloc-train.service", limit_s=600)
+    with at_usual_priority(container):
+        container.start("rlalloc-train.service", limit_s=600)
     journal = container.journal("rlalloc-train")
     assert "12 jobs with an outcome to learn from, trainer.min_experience asks for 20" in journal
     assert re.search("run times: (stored v000001|no new model, the simple rules are as good)", journal)

@@ -11,6 +11,7 @@ import torch
 from rlalloc.errors import ProfileError
 from rlalloc.speed.profile_file import Size
 from rlalloc_trainer.profiling.gpt_shapes import NAMES, largest_that_fits, model_named
+from rlalloc_trainer.profiling.made_up_text import make_up_text
 from rlalloc_trainer.profiling.measured_steps import batch_of_process
 from rlalloc_trainer.profiling.point_files import (
     LOG,
@@ -28,7 +29,7 @@ from rlalloc_trainer.profiling.point_files import (
 )
 from rlalloc_trainer.profiling.point_grid import check_batch, counts_of, grid, layouts_of, memories_of
 from rlalloc_trainer.profiling.profiled_gpt import ProfiledGpt
-from rlalloc_trainer.profiling.token_windows import TokenWindows, make_up_text
+from rlalloc_trainer.profiling.token_windows import TokenWindows
 from tests.core.profiles import conditions_on_cpus, measured
 
 CONDITIONS = conditions_on_cpus(model_named("gpt-1m", 32), global_batch=24, micro_batch=5, sequence=32)

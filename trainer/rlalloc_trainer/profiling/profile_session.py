@@ -11,8 +11,8 @@ import msgspec
 
 from rlalloc.errors import ProfileError
 from rlalloc.speed.profile_file import Profile, ProfilePoint, Size, read_profile, write_profile
+from rlalloc_trainer.profiling.made_up_text import make_up_text
 from rlalloc_trainer.profiling.point_files import PointTask, speeds_of
-from rlalloc_trainer.profiling.token_windows import make_up_text
 
 _MADE_UP: Final = "text"
 

@@ -10,8 +10,6 @@ from torch.utils.data import Dataset
 
 from rlalloc.errors import ProfileError
 
-MADE_UP_BYTES: Final = 8 << 20
-_WORDS: Final = 20_000
 _MIXING: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -39,16 +37,3 @@ class TokenWindows(Dataset[torch.Tensor]):
         first = random.Random(number).randrange(len(self._text) - self._bytes)  # noqa: S311 (no secret)
         pairs = np.frombuffer(self._text[first : first + self._bytes].tobytes(), dtype="<u2").astype(np.uint64)
         return torch.from_numpy(((pairs * _MIXING >> np.uint64(32)) % np.uint64(self._vocabulary)).astype(np.int64))
-
-
-def make_up_text(path: Path) -> None:
-    """Write a text of random words, common ones often, as in Zipf's law; the same one each time."""
-    generator = np.random.default_rng(0)
-    lengths = generator.integers(2, 10, _WORDS)
-    letters = generator.integers(ord("a"), ord("z") + 1, (_WORDS, 10)).astype(np.uint8)
-    words = [letters[place, :length].tobytes() for place, length in enumerate(lengths)]
-    frequency = 1.0 / np.arange(1, _WORDS + 1)
-    chosen = generator.choice(_WORDS, MADE_UP_BYTES // 6, p=frequency / frequency.sum())
-    aside = path.with_suffix(".new")
-    aside.write_bytes(b" ".join(words[place] for place in chosen)[:MADE_UP_BYTES])
-    aside.replace(path)
