@@ -61,7 +61,7 @@ def experiences() -> list[Experience]:
 @pytest.fixture
 def few_and_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the product has it, but with little work and without starting processes."""
-    for name, value in {"TRAIN_WORKLOADS": 2, "HELD_OUT_WORKLOADS": 4, "WORKERS": 1}.items():
+    for name, value in {"TRAIN_WORKLOADS": 2, "CHOICE_WORKLOADS": 2, "HELD_OUT_WORKLOADS": 4, "WORKERS": 1}.items():
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(module, "workload_jobs", lambda _: 25)
 

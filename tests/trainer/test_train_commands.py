@@ -36,7 +36,7 @@ def test_too_little_experience_is_no_failure(config: Path) -> None:
 
 
 def test_a_run_prints_its_verdict_as_json(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"TRAIN_WORKLOADS": 2, "HELD_OUT_WORKLOADS": 3, "WORKERS": 1}.items():
+    for name, value in {"TRAIN_WORKLOADS": 2, "CHOICE_WORKLOADS": 2, "HELD_OUT_WORKLOADS": 3, "WORKERS": 1}.items():
         monkeypatch.setattr(retrain, name, value)
     monkeypatch.setattr(retrain, "workload_jobs", lambda _: 25)
     stored(experience_of(site_workload(2))[:30], config.parent / "store.sqlite").close()
@@ -61,7 +61,7 @@ def test_a_wrong_configuration_is_wrong_use(tmp_path: Path) -> None:
 def test_a_policy_from_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a thousandth of the work: what counts here is that a version comes out."""
     monkeypatch.setattr(pretrain, "processes", lambda _count: parallel.processes(1))
-    monkeypatch.setattr(pretrain, "training_workload", lambda number: training_workload(number, 20))
+    monkeypatch.setattr(pretrain, "training_workload", lambda number: training_workload(number, 8))
     folder = tmp_path / "made"
     result = CliRunner().invoke(app, ["policy", "--directory", str(folder), "--seed", "3", "--budget", "0.001"])
     assert result.exit_code == 0, result.output
