@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from slurm_testbed import wait_until
 from tests.systemd import debian_slurm
 from tests.systemd.short_training import short_training
 
@@ -104,8 +105,10 @@ def slurmctld_is_down(week: Week) -> None:
     failed = week.failures()
     assert "slurmctld" in failed, failed
     debian_slurm.wait_for(week.container, "sh", "-c", "rlalloc status; test $? = 1", limit_s=180)
+    wait_until(
+        lambda: week.metrics()["rlallocd_failed_cycles_total"] > 0, what="a failed cycle", timeout_s=180, interval_s=1
+    )
     errors = week.metrics()["rlallocd_failed_cycles_total"]
-    assert errors > 0
     week.note(
         f"- while slurmctld is down: doctor failed {', '.join(sorted(failed))}; status ended with 1; "
         f"metrics: {errors:.0f} cycles that Slurm ended early"
