@@ -70,18 +70,18 @@ def replace_file(path: Path, content: bytes, mode: int) -> None:
     aside.replace(path)
 
 
-def read_regular_file(path: Path, *, private: bool = False, follow: bool = False) -> bytes:
+def read_regular_file(path: Path, *, owner: int | None = None, follow: bool = False) -> bytes:
     """What is in a file in a folder that others may write in. Raises OSError, also for a link or a pipe.
 
-    With ``private`` also for a file of another user, and for one that others may read or write. ``follow`` allows
-    links, for files that a person names.
+    With ``owner``, a uid, also for a file of another user, and for one that others may read or write. ``follow``
+    allows links, for files that a person names.
     """
     flags = os.O_RDONLY | (_SAFELY & ~os.O_NOFOLLOW if follow else _SAFELY)
     with os.fdopen(os.open(path, flags), "rb") as stream:
         found = os.fstat(stream.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
-        if private and (found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077):
+        if owner is not None and (found.st_uid != owner or stat.S_IMODE(found.st_mode) & 0o077):
             raise OSError(errno.EPERM, "others may read it, or it belongs to another user", str(path))
         if found.st_size > _LARGEST_BYTES:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))

@@ -30,6 +30,11 @@ from rlalloc.last_training import running_training
 with running_training(Path("/var/lib/rlalloc/policies")):
     time.sleep(600)
 """
+CHANGES_THE_JOURNAL = """
+import sqlite3
+with sqlite3.connect("/var/lib/rlalloc/store.sqlite") as store:
+    store.execute("UPDATE applications SET own_nice = -2000")
+"""
 ADDS_A_REFUSED_VERSION = """
 from pathlib import Path
 import msgspec
@@ -192,11 +197,21 @@ def test_users_see_their_own_jobs_and_no_others(site: Container) -> None:
 
 
 def test_users_have_their_own_jobs_left_alone(site: Container) -> None:
-    """A resized job gets its request back, whoever may ask for it; it keeps it over a restart, and runs with it."""
+    """A resized job gets its request back, whoever may ask for it; it keeps it over a restart, and runs with it.
+
+    Before that, the trainer's user changes the journal: doctor says so, until its remedy is applied.
+    """
     job = debian_slurm.submit(site, MOLDABLE.replace("gpus=1-4", "gpus=1-2"), "--hold")
     asks_for = ("squeue", "-h", "-j", str(job), "-o", "%b %l")
     debian_slurm.wait_for(site, "sh", "-c", f"rlalloc explain {job} | grep 'in force since'")
     assert site.run(*asks_for).stdout != "gres:gpu:4 1:00:00\n"
+    assert findings(site)["journal"][0] == "OK"
+    site.run("python3", "-c", CHANGES_THE_JOURNAL, user="rlalloc")
+    assert findings(site)["journal"][0] == "FAIL"
+    site.run("rm", "/var/lib/rlallocd/journal.key")
+    site.run("systemctl", "restart", "rlallocd")
+    debian_slurm.wait_for(site, "sh", "-c", INTERCEPTS)
+    assert findings(site)["journal"][0] == "OK"
     off = ("rlalloc", "off", str(job), "--reason", "it measures speed")
     refused = site.run(*off, user="daemon", check=False)
     assert (refused.returncode, refused.stdout) == (1, "")

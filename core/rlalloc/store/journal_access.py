@@ -67,6 +67,25 @@ class JournalAccess(RowAccess):
             sealed = sa.select(APPLICATIONS.c.id).where(APPLICATIONS.c.seal.is_not(None)).limit(1)
             return connection.execute(sealed).first() is not None
 
+    def count_broken_seals(self, newest: int) -> tuple[int, int]:
+        """How many entries were looked at, and how many of them have no valid seal or cannot be read.
+
+        Looked at are the ``newest``, and all that are open.
+        """
+        if self._seal is None:
+            raise StoreError("no key to check the journal's seals with")
+        looked_at = broken = 0
+        with self._database.reading() as connection:
+            last = connection.execute(sa.select(sa.func.max(APPLICATIONS.c.id))).scalar_one() or 0
+            wanted = sa.or_(APPLICATIONS.c.id > last - newest, APPLICATIONS.c.state.in_(OPEN_STATES))
+            for row in connection.execute(ENTRIES.where(wanted)).mappings():
+                looked_at += 1
+                try:
+                    self._seal.check(row, from_row(row, Application))
+                except UnreadableRow:
+                    broken += 1
+        return looked_at, broken
+
     def seal_journal(self) -> None:
         """Seal the journal as it is: from now on rlallocd takes all of it for its own."""
         if self._seal is None:

@@ -61,15 +61,16 @@ class JournalSeal:
 
 
 class JournalKey:
-    """The key in a file that only this process's user may read. Raises StoreError where the file cannot be used.
+    """The key in a file that only one user may read. Raises StoreError where the file cannot be used.
 
     Where there is none yet, a new key is made, and written by ``keep``: the journal as it is then is to be sealed
     with it first.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, owner: int | None = None) -> None:
+        """``owner`` is that user's uid, by default that of this process."""
         self._path = path
-        found = _read(path)
+        found = _read(path, os.geteuid() if owner is None else owner)
         self.is_new = found is None
         self._key = secrets.token_bytes(_KEY_BYTES) if found is None else found
         self.seal = JournalSeal(self._key)
@@ -93,10 +94,10 @@ class JournalKey:
             ) from err
 
 
-def _read(path: Path) -> bytes | None:
+def _read(path: Path, owner: int) -> bytes | None:
     """The key in a file; None where there is none."""
     try:
-        key = bytes.fromhex(read_regular_file(path, private=True).decode("ascii"))
+        key = bytes.fromhex(read_regular_file(path, owner=owner).decode("ascii"))
     except FileNotFoundError:
         return None
     except OSError as err:

@@ -8,6 +8,7 @@ from rlalloc.config import Config
 from rlallocd.checks.controller_checks import controller_findings
 from rlallocd.checks.directory_checks import directory_findings
 from rlallocd.checks.finding import Finding, failure
+from rlallocd.checks.journal_check import journal_findings
 from rlallocd.checks.machine_checks import file_findings, plugin_findings, wake_findings
 from rlallocd.checks.slurm_checks import TaskScripts, checked_finding, enforces, slurm_findings
 from rlallocd.checks.store_checks import disk_findings, store_findings
@@ -33,6 +34,7 @@ def installation_findings(path: Path, config: Config, commands: Commands, user: 
         *directory_findings(config, user, _TRAINER),
         *(controller_findings(config, site) if site is not None else ()),
         *store_findings(config, (user, _TRAINER)),
+        *journal_findings(config, user),
         *disk_findings(config),
     ]
 
