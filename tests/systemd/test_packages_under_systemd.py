@@ -14,6 +14,7 @@ import pytest
 
 from tests.systemd import built_packages, debian_slurm
 from tests.systemd.conftest import PROJECT_INSIDE, VENV_INSIDE, container_binds
+from tests.systemd.documented_steps import follow, steps
 from tests.systemd.systemd_container import Container
 from tests.systemd.test_rlalloc_under_systemd import INTERCEPTS, MOLDABLE, _explain
 
@@ -100,6 +101,7 @@ def test_an_installation_by_the_script_is_refused_and_works_on(site: Container) 
     assert site.run("sh", "-c", CHECKSUMS).stdout == before
     known = site.run("dpkg-query", "-W", "-f", "${db:Status-Status}\n", "rlalloc*", check=False).stdout.split()
     assert set(known) <= {"not-installed"}
+    assert steps("upgrade.md", "From the script to packages", "apt-get")[0] == "scripts/install-site.sh --uninstall"
     site.run(SCRIPT, "--uninstall")
 
 
@@ -139,13 +141,13 @@ def test_man_finds_the_pages_and_bash_completes(site: Container) -> None:
 def test_the_packaged_programs_decide_a_job(site: Container) -> None:
     """Slurm connected as the guide says; the file's mode set to enforce."""
     site.run("tee", "-a", SLURM_CONF, text=f"JobSubmitPlugins=lua\nTaskProlog={PROLOG}\n")
-    site.run("sacctmgr", "-i", "add", "user", "rlallocd", "account=root", "adminlevel=Admin")
+    follow(site, steps("install.md", "2. Connect Slurm", "sacctmgr"))
     site.run("sed", "-i", "s/^mode: .*/mode: enforce/", "/etc/rlalloc/rlalloc.yaml")
     site.run("systemctl", "restart", "slurmctld", "slurmd")
     debian_slurm.wait_for(site, "sinfo", "-h", "-o", "%T", expect="idle")
     # rlalloc-node.service has started with slurmd.
     debian_slurm.wait_for(site, "scontrol", "show", "node", "n1", expect="rlalloc-task-prolog@")
-    site.run("systemctl", "enable", "--now", "rlalloc-agent", "rlallocd", "rlalloc-train.timer", limit_s=200)
+    follow(site, steps("upgrade.md", "From the script to packages", "apt-get")[2:])  # config check, and the start
     debian_slurm.wait_for(site, "sh", "-c", INTERCEPTS)
     job = debian_slurm.submit(site, WAITING)
     assert _explain(site, job)["decision"]["policy_version"]
@@ -219,11 +221,9 @@ def test_a_removal_that_fails_leaves_everything_running(site: Container, jobs: t
 def test_an_upgrade_restarts_what_ran_and_says_so(site: Container, jobs: tuple[int, int]) -> None:
     this = version(site)
     site.run("sh", "-c", "echo '# ours' >>/etc/rlalloc/rlalloc.yaml")
-    site.run("systemctl", "stop", "rlallocd")
-    site.run("cp", "-a", "/var/lib/rlalloc/store.sqlite", "/root/store.sqlite")
-    site.start("rlallocd")
+    follow(site, steps("upgrade.md", "Upgrade", "store.sqlite"))
     debian_slurm.wait_for(site, "sh", "-c", INTERCEPTS)
-    said = install(site, NEXT_PACKAGES)
+    said = follow(site, steps("upgrade.md", "Upgrade", "apt-get"), NEXT_PACKAGES)
     restarted(said, site)
     assert "touched /etc/slurm/job_submit.lua" in said
     assert version(site) == built_packages.NEXT != this
@@ -235,16 +235,14 @@ def test_an_upgrade_restarts_what_ran_and_says_so(site: Container, jobs: tuple[i
 
 def test_a_downgrade_refuses_the_newer_store_and_says_what_to_do(site: Container, jobs: tuple[int, int]) -> None:
     """The daemon alone refuses: jobs pass as submitted. With the copy from before the upgrade, all is as it was."""
-    said = install(site, PACKAGES, "--allow-downgrades")
+    said = follow(site, steps("upgrade.md", "Go back", "--allow-downgrades"), PACKAGES)
     unharmed(site, jobs)
     assert "rlallocd.service does not run; it last said" in said
     assert built_packages.NEXT in said.partition("it last said")[2]
     untouched = debian_slurm.submit(site, MOLDABLE)
     assert "rlalloc:" not in show(site, untouched)
     site.run("scancel", str(untouched))
-    site.run("sh", "-c", "rm -f /var/lib/rlalloc/store.sqlite*; cp -a /root/store.sqlite /var/lib/rlalloc/")
-    site.run("systemctl", "reset-failed", "rlallocd", check=False)
-    site.start("rlallocd")
+    follow(site, steps("upgrade.md", "Go back", "store.sqlite"))
     debian_slurm.wait_for(site, "sh", "-c", INTERCEPTS)
     assert version(site) != built_packages.NEXT
     unharmed(site, jobs)
@@ -265,8 +263,7 @@ def test_a_removal_lets_jobs_go_and_leaves_slurm_as_it_works(site: Container, jo
     site.run("kill", "-STOP", pid)
     deferred = debian_slurm.submit(site, WAITING)
     assert field(site, deferred, "EligibleTime") > now(site)
-    names = "rlalloc rlalloc-agent rlalloc-trainer rlalloc-node"
-    said = site.run("sh", "-c", f"apt-get remove -y {names} 2>&1", limit_s=200).stdout
+    said = follow(site, steps("upgrade.md", "Uninstall", "apt-get"))
     assert "stopped rlallocd.service: jobs that waited for it start as submitted" in said
     assert f"left {PROLOG}" in said
     assert field(site, deferred, "EligibleTime") <= now(site), site.journal("rlallocd")

@@ -18,6 +18,7 @@ from slurm_testbed.waiting import stretched, wait_until
 from tests.systemd import debian_slurm, week_truth
 from tests.systemd.built_packages import NEXT
 from tests.systemd.conftest import PROJECT, skip_unless_bootable
+from tests.systemd.documented_steps import follow, steps
 from tests.systemd.systemd_container import MASKED_UNITS, Container
 from tests.systemd.week_harm import harmed, latest_release_s
 from tests.systemd.week_jobs import (
@@ -135,15 +136,16 @@ class Days:
             self.week.note(f"- packages that were built from this checkout; libraries: {self.software.libraries}")
         self.software.install(self.container)
         self.container.run("tee", "-a", SLURM_CONF, text="JobSubmitPlugins=lua\n")
-        self.container.run("sacctmgr", "-i", "add", "user", "rlallocd", "account=root", "adminlevel=Admin")
+        follow(self.container, steps("install.md", "2. Connect Slurm", "sacctmgr"))
         self.container.run("systemctl", "restart", "slurmctld")
         debian_slurm.wait_for(self.container, "sinfo", "-h", "-o", "%T", expect="idle")
-        self.container.run("rlalloc", "config", "check")
+        check, *start, doctor, status = steps("install.md", "3. Check and start", "rlalloc-agent rlallocd")
+        follow(self.container, [check])
         if WHOLE:
             week_truth.something_is_wrong(self.week, {"rlallocd"})  # it does not run yet
-        self.container.run("systemctl", "enable", "--now", *UNITS, limit_s=120)
-        self.container.run("systemctl", "enable", "--now", "rlalloc-train.timer")
+        follow(self.container, [*start, doctor])
         self.week.until_mode("shadow")
+        follow(self.container, [status])
 
     def shadow(self) -> None:
         """docs/admin/shadow.md: it decides and touches nothing."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.systemd import built_packages
 from tests.systemd.conftest import PROJECT_INSIDE, VENV_INSIDE, container_binds
-from tests.systemd.week_site import STATE
+from tests.systemd.documented_steps import follow, steps
 
 if TYPE_CHECKING:
     from tests.systemd.systemd_container import Container
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 INSTALL: Final = str(PROJECT_INSIDE / "scripts/install-site.sh")
 PACKAGES: Final = Path("/srv/packages")
 NEXT_PACKAGES: Final = Path("/srv/next-packages")
-OURS: Final = "rlalloc rlalloc-agent rlalloc-trainer rlalloc-node"
-STORE_COPY: Final = "/root/store.sqlite"
 
 
 class FromTheScript:
@@ -51,35 +49,28 @@ class FromPackages:
         self.version = ""
 
     def install(self, container: Container) -> None:
-        """`apt-get install ./build/packages/*.deb`."""
-        self._apt_get(container, f"install -y {PACKAGES}/*.deb")
+        """From packages, as docs/admin/install.md has it."""
+        follow(container, steps("install.md", "As Debian packages", "apt-get"), PACKAGES)
         self.version = container.run("rlalloc", "--version").stdout.split()[1]
 
     def upgrade(self, container: Container) -> str:
         """The same with the next version's, after a copy of the store."""
-        container.run("systemctl", "stop", "rlallocd")
-        container.run("cp", "-a", f"{STATE}/store.sqlite", STORE_COPY)
-        container.run("systemctl", "start", "rlallocd", limit_s=120)
-        return _told(self._apt_get(container, f"install -y {NEXT_PACKAGES}/*.deb"))
+        follow(container, steps("upgrade.md", "Upgrade", "store.sqlite"))
+        return _told(follow(container, steps("upgrade.md", "Upgrade", "apt-get"), NEXT_PACKAGES))
 
     def downgrade(self, container: Container) -> str:
         """Back to this version, which refuses the newer store."""
-        said = self._apt_get(container, f"install -y --allow-downgrades {PACKAGES}/*.deb")
+        said = follow(container, steps("upgrade.md", "Go back", "--allow-downgrades"), PACKAGES)
         assert built_packages.NEXT in said.partition("rlallocd.service does not run; it last said")[2], said
         return _told(said)
 
     def put_back_the_store(self, container: Container) -> None:
         """The copy from before the upgrade."""
-        container.run("sh", "-c", f"rm {STATE}/store.sqlite*; cp -a {STORE_COPY} {STATE}/")
-        container.run("systemctl", "reset-failed", "rlallocd")
-        container.run("systemctl", "start", "rlallocd", limit_s=120)
+        follow(container, steps("upgrade.md", "Go back", "store.sqlite"))
 
     def remove(self, container: Container) -> None:
-        """`apt-get remove`."""
-        self._apt_get(container, f"remove -y {OURS}")
-
-    def _apt_get(self, container: Container, words: str) -> str:
-        return container.run("sh", "-c", f"DEBIAN_FRONTEND=noninteractive apt-get {words} 2>&1", limit_s=400).stdout
+        """As docs/admin/upgrade.md has it."""
+        follow(container, steps("upgrade.md", "Uninstall", "apt-get"))
 
 
 def _told(said: str) -> str:
