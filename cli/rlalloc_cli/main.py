@@ -11,7 +11,7 @@ import typer
 
 from rlalloc import __version__
 from rlalloc.config import DEFAULT_PATH, Config, config_as_yaml, load_config
-from rlalloc.errors import ConfigError, RlallocError
+from rlalloc.errors import ConfigError, RlallocError, StoreError
 from rlalloc.store.database import without_secrets
 from rlalloc_cli.history_commands import history_app
 from rlalloc_cli.keys_commands import keys_app
@@ -314,9 +314,12 @@ def config_check(
     loaded = _load(config)
     try:
         from rlalloc.curve_keys import check_keys
+        from rlalloc.store.database import check_url
 
         check_keys(loaded.agent)
-    except ConfigError as err:
+        if not offline:  # a reload does not take up another store
+            check_url(loaded.store.url)
+    except (ConfigError, StoreError) as err:
         fail(str(err), code=2)
     if offline:
         CONSOLE.print(f"{config}: OK as a file; Slurm was not asked")

@@ -30,7 +30,11 @@ _ENDPOINT: Final = re.compile(
     r"ipc://(?=.{2,107}$)/[^\s\x00]+|tcp://(\*|[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
 )
 
+_LAST_PORT: Final = 65535
+
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86400)]
+Pace = Annotated[float, msgspec.Meta(ge=0.1, le=86400)]
+"""Seconds between two times that something is done: never so few that nothing else is done."""
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Days = Annotated[int, msgspec.Meta(ge=90, le=36500)]
 """An outcome is looked for during 90 days."""
@@ -70,16 +74,16 @@ class AgentSection(_Section, frozen=True):
 class DaemonSection(_Section, frozen=True):
     """The pace of rlallocd. It also wakes whenever the plugin says that a job came in."""
 
-    poll_s: Seconds = 5.0
-    outcomes_every_s: Seconds = 30.0
-    heartbeat_s: Seconds = 10.0
+    poll_s: Pace = 5.0
+    outcomes_every_s: Pace = 30.0
+    heartbeat_s: Pace = 10.0
 
 
 class MetricsSection(_Section, frozen=True):
     """Where rlallocd serves its metrics over HTTP, as ``address:port``; empty: nowhere. And how often it checks."""
 
     listen: Annotated[str, msgspec.Meta(pattern=r"^$|^[A-Za-z0-9.-]+:[0-9]{1,5}$")] = "127.0.0.1:9373"
-    checks_every_s: Seconds = 300.0
+    checks_every_s: Annotated[float, msgspec.Meta(ge=10, le=86400)] = 300.0
 
 
 class RedecisionSection(_Section, frozen=True):
@@ -89,7 +93,7 @@ class RedecisionSection(_Section, frozen=True):
     once, when it comes.
     """
 
-    every_s: Seconds = 30.0
+    every_s: Pace = 30.0
     head: Count = 20
     change: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
     min_gain: Fraction = 0.05
@@ -118,7 +122,7 @@ class HistorySection(_Section, frozen=True):
     With ``pseudonymize`` the names of users, accounts and jobs are replaced, by the key in ``key_file``.
     """
 
-    every_s: Seconds = 300.0
+    every_s: Pace = 300.0
     pseudonymize: bool = False
     key_file: Path = Path("/var/lib/rlalloc/history.key")
 
@@ -278,6 +282,8 @@ def parse_config(text: str, source: str) -> Config:
     except msgspec.ValidationError as err:
         raise ConfigError(f"{source}: {_explain(str(err), tree)}") from err
     _check_endpoint(config.agent.endpoint, source)
+    for key, address in (("agent.endpoint", config.agent.endpoint), ("metrics.listen", config.metrics.listen)):
+        _check_port(key, address, source)
     _check_objective(config.objective, source)
     _check_rules(config, source)
     _check_words(config, source)
@@ -327,6 +333,12 @@ def _check_endpoint(endpoint: str, source: str) -> None:
             f"{source}: agent.endpoint: found {endpoint!r}; write ipc:///PATH, or tcp://HOST:PORT with keys "
             "(docs/admin/two-hosts.md); a PATH has at most 107 characters"
         )
+
+
+def _check_port(key: str, address: str, source: str) -> None:
+    port = address.rpartition(":")[2]
+    if port.isdecimal() and int(port) > _LAST_PORT:
+        raise ConfigError(f"{source}: {key}: found {address!r}; the last port is {_LAST_PORT}")
 
 
 def _check_objective(objective: ObjectiveSection, source: str) -> None:

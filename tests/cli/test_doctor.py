@@ -524,6 +524,11 @@ def test_config_check_is_about_the_site_too(tmp_path: Path, slurm_commands: Call
     assert ": OK" not in done.stdout
     assert "JobSubmitPlugins lacks lua" in done.stdout
     assert check("config", "check", "--offline").returncode == 0
+    path.write_text("store: {url: nonsense}\n")
+    done = check("config", "check")
+    assert (done.returncode, "store.url cannot be used" in done.stderr) == (2, True)
+    assert check("config", "check", "--offline").returncode == 0
+    path.write_text("rules: [{name: a, partitions: [gpuu]}]\n")
     told = json.loads(check("doctor", "--json").stdout)
     assert told["worst"] == "FAIL"
     assert {

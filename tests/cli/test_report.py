@@ -155,8 +155,9 @@ def test_fields_are_named_as_in_sacct() -> None:
 
 
 def test_no_name_moves_the_cursor() -> None:
-    (line,), _ = report([changed(RUN, job_name="a\x1b[2J\nb\x9b")])
-    assert row_of(line, fields_of("JobName")) == ["a_[2J_b_"]
+    """Nor is it read in another order than it was written."""
+    (line,), _ = report([changed(RUN, job_name="a\x1b[2J\nb\x9b\u202ec é")])
+    assert row_of(line, fields_of("JobName")) == ["a_[2J_b__c é"]
 
 
 def test_the_page_has_every_field_and_result() -> None:

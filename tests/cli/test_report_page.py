@@ -77,6 +77,11 @@ def test_a_users_names_are_text() -> None:
     assert elements.open == []
 
 
+def test_what_cannot_be_seen_in_a_name_is_shown() -> None:
+    """A control character is no HTML, and one that turns the direction round would make another name of it."""
+    assert "a_[31m_c" in " ".join(Elements(page(None, "a\x1b[31m\u202ec")).text)
+
+
 @pytest.mark.parametrize("found", [None, FOUND, TOO_FEW])
 def test_the_page_needs_nothing_else(found: WhatIf | None) -> None:
     text = page(found)

@@ -6,8 +6,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rlalloc.errors import StoreError
+from rlalloc.errors import StoreError, StoreUnfit
 from rlalloc.store import Decision, Store, UnreadableRow
+from rlalloc.store.database import check_url
 from tests.core.test_store import APPLICATION, DECISION, OUTCOME
 from tests.core.test_store_migrations import run_sql
 
@@ -94,6 +95,13 @@ def test_a_url_that_nobody_can_use_is_named() -> None:
     for url in ("nonsense", "oracle://host/database"):
         with pytest.raises(StoreError, match=r"store.url cannot be used"):
             Store(url)
+        with pytest.raises(StoreUnfit, match=r"store.url cannot be used"):
+            check_url(url)
+
+
+def test_a_url_is_checked_without_making_its_file(tmp_path: Path) -> None:
+    check_url(f"sqlite:///{tmp_path}/store.sqlite")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_decision_that_is_read_is_the_one_that_was_written(url: str) -> None:

@@ -148,8 +148,13 @@ def fields_of(text: str) -> tuple[Field, ...]:
 
 
 def row_of(run: ReportedRun, fields: Sequence[Field]) -> list[str]:
-    """What a run's line shows, without control characters: they could rewrite the terminal, or break the row."""
-    return [re.sub(r"[\x00-\x1f\x7f-\x9f]", "_", field.show(run)) for field in fields]
+    """What a run's line shows, printable: a user's name for a job could rewrite the terminal, or break the row."""
+    return [printable(field.show(run)) for field in fields]
+
+
+def printable(text: str) -> str:
+    """A text with ``_`` for control characters, and for others that no one sees but that change what is read."""
+    return "".join(each if each.isprintable() else "_" for each in text)
 
 
 def cell(text: str, width: int) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from rlalloc.counted import counted
-from rlalloc_cli.report.report_fields import clock, moment
+from rlalloc_cli.report.report_fields import clock, moment, printable
 from rlalloc_cli.report.report_sources import Report
 from rlalloc_cli.report.report_text import AMOUNTS, RESULT_WORDS, UNITS, about
 from rlalloc_cli.report.report_totals import GroupTotals, Totals
@@ -223,10 +223,10 @@ def _kills(totals: Totals) -> list[tuple[str, Mapping[str, int], int]]:
 
 
 def _run(run: ReportedRun) -> dict[str, str]:
-    left = _left(run)
+    left, name = _left(run), run.job_name
     return {
         "job": run.job_id,
-        "name": run.job_name if len(run.job_name) <= _LONGEST_NAME else f"{run.job_name[:_LONGEST_NAME]}…",
+        "name": printable(name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"),
         "user": run.user,
         "elapsed": clock(run.elapsed_s),
         "asked": _sizes(run.asked),

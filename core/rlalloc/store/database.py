@@ -29,7 +29,7 @@ class Database:
     """
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
-        try:
+        with _unfit_urls():
             parsed, said_shared = _split_shared(sa.make_url(url))
             self.name = without_secrets(parsed.render_as_string())
             sqlite = parsed.get_backend_name() == "sqlite"
@@ -40,11 +40,6 @@ class Database:
             elif sqlite and parsed.database:
                 _share_files(parsed.database)
             self._engine = sa.create_engine(parsed, hide_parameters=True)  # no user's data in any traceback
-        except (SQLAlchemyError, ModuleNotFoundError) as err:
-            raise StoreUnfit(
-                f"store.url cannot be used: {err}; write it as in docs/reference/configuration.md, "
-                "and install rlalloc[mysql] or rlalloc[postgresql] for MariaDB or PostgreSQL"
-            ) from err
         if sqlite:
             shared = said_shared or file_system_of(Path(parsed.database or "/")).is_network
             writing = _prepare_shared_writing if shared else _prepare_writing
@@ -86,6 +81,25 @@ class Database:
             raise StoreError(
                 f"the store {self.name} failed: {_reason(err)}; check store.url, disk and rights"
             ) from err
+
+
+def check_url(url: str) -> None:
+    """Raise StoreUnfit for a URL that cannot be used, without opening what it names."""
+    with _unfit_urls():
+        parsed, _ = _split_shared(sa.make_url(url))
+        sa.create_engine(parsed).dispose()
+
+
+@contextmanager
+def _unfit_urls() -> Iterator[None]:
+    """Name what is wrong with a URL, or that its driver is not installed, as StoreUnfit."""
+    try:
+        yield
+    except (SQLAlchemyError, ModuleNotFoundError) as err:
+        raise StoreUnfit(
+            f"store.url cannot be used: {err}; write it as in docs/reference/configuration.md, "
+            "and install rlalloc[mysql] or rlalloc[postgresql] for MariaDB or PostgreSQL"
+        ) from err
 
 
 def without_secrets(url: str) -> str:

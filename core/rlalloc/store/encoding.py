@@ -15,6 +15,8 @@ _PLAIN = (str, int, float, bytes, bool, type(None))
 class UnreadableRow(StoreError):
     """A row that is not of the form which this rlalloc writes."""
 
+    remedy = "another version of rlalloc wrote it, or it is damaged: install that version, or delete the row"
+
 
 def to_row(struct: msgspec.Struct) -> dict[str, Any]:
     """A struct as values of the columns of the same names."""

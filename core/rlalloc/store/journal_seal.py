@@ -27,6 +27,12 @@ _SEAL_BYTES: Final = 20
 _FINGERPRINT_BYTES: Final = 8
 
 
+class BrokenSeal(UnreadableRow):
+    """An entry of the journal that is not as rlallocd wrote it."""
+
+    remedy = "the line journal of rlalloc doctor, run as root, says what to do"
+
+
 class JournalSeal:
     """Seals entries, and checks seals, by one key."""
 
@@ -55,9 +61,9 @@ class JournalSeal:
         return blake2b(b"rlallocd", key=self._key, digest_size=_FINGERPRINT_BYTES).hexdigest()
 
     def check(self, row: Mapping[Any, Any], application: Application) -> None:
-        """Raise UnreadableRow for an entry that is not as rlallocd wrote it."""
+        """Raise BrokenSeal for an entry that is not as rlallocd wrote it."""
         if not hmac.compare_digest(str(row["seal"]), self.of(application, str(row[SEALED_REQUEST]))):
-            raise UnreadableRow("seal: rlallocd did not write it like this, or with another key (store.key_file)")
+            raise BrokenSeal("seal: rlallocd did not write it like this, or with another key (store.key_file)")
 
 
 class JournalKey:

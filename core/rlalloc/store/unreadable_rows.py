@@ -28,7 +28,7 @@ class UnreadableRows:
         """Note a row of ``table``, whose ``column`` is ``key``. Raises UnreadableRow, unless it is left out."""
         told = (
             f"the store {self._name} has a row that this rlalloc cannot read: {table}, {column} {key}: {err}; "
-            "another version of rlalloc wrote it, or it is damaged: install that version, or delete the row"
+            f"{err.remedy if isinstance(err, UnreadableRow) else UnreadableRow.remedy}"
         )
         if not self._skip:
             raise UnreadableRow(told) from err
