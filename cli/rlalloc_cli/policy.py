@@ -31,7 +31,7 @@ def policy_list(config: ConfigOption = DEFAULT_PATH) -> None:
     except PolicyError as err:
         fail(str(err), code=1)
     current = store.current() or SHIPPED_NAME
-    for version in (SHIPPED_NAME, *store.versions()):
+    for version in dict.fromkeys((SHIPPED_NAME, *store.versions(), current)):  # the current one may be gone
         row = _manifest_cells(store, version)
         in_use = "yes" if version == current else ""
         cells = (version, in_use, *row, _promotion_text(latest.get(version)))

@@ -305,7 +305,10 @@ class PolicyStore:
                 raise
 
     def _version_before(self) -> str:
-        """What was in use before the present version: by the notes, or, where there are none, by its manifest."""
+        """What was in use before the present version: by the notes, or, where there are none, by its manifest.
+
+        The shipped one where that is damaged, too, or gone.
+        """
         current = self.current() or SHIPPED_NAME
         stack: list[str] = []
         last = None
@@ -319,7 +322,10 @@ class PolicyStore:
             return stack[-1]
         if current == SHIPPED_NAME:
             raise PolicyError("the shipped policy is in use, and no other was before it: promote a version instead")
-        parent = self.manifest(current).parent
+        try:
+            parent = self.manifest(current).parent
+        except PolicyError:
+            return SHIPPED_NAME
         return parent if parent in self.versions() else SHIPPED_NAME
 
     def _next_version(self) -> str:

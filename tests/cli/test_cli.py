@@ -4,6 +4,7 @@ import getpass
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -304,6 +305,9 @@ def test_the_way_back_is_rollback_or_the_shipped_policy(run: Run, tmp_path: Path
     assert policies.current() is None
     assert run("policy", "rollback").returncode == 0
     assert policies.current() == "v000001"
+    shutil.rmtree(policies.path("v000001"))
+    shown = " ".join(run("policy", "list").stdout.replace("│", " ").split())
+    assert "v000001 yes cannot be served" in shown
 
 
 def test_wrong_use_is_exit_2(run: Run) -> None:

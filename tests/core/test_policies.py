@@ -176,6 +176,16 @@ def test_a_promotion_of_before_there_were_notes_is_rolled_back_to_its_parent(thr
     assert three.roll_back(by="ada", reason="worse") == "v000002"
 
 
+def test_a_version_that_is_gone_is_rolled_back_to_the_shipped_one(three: PolicyStore) -> None:
+    """Without notes nobody knows what was before it; doctor names this command for it."""
+    for gone in ("v000009", "nowhere"):
+        (three.directory / CURRENT).unlink(missing_ok=True)
+        (three.directory / CURRENT).symlink_to(gone)
+        (three.directory / HISTORY_FILE).unlink(missing_ok=True)
+        assert three.roll_back(by="ada", reason="it is gone") == SHIPPED_NAME
+        assert three.current() is None
+
+
 def test_what_could_not_be_put_in_use_is_not_noted(three: PolicyStore) -> None:
     three.promote("v000001")
     (three.directory / CURRENT).unlink()

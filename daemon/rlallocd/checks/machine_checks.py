@@ -193,7 +193,7 @@ def policy_findings(config: Config) -> list[Finding]:
     try:
         manifest = verify(policies.path(current))
     except PolicyError as err:
-        return [failure("policy", str(err), "rlalloc policy rollback")]
+        return [failure("policy", str(err), "rlalloc policy rollback, or rlalloc policy promote shipped")]
     return [good("policy", f"{current} is in use, made {local_time(manifest.created_s)}")]
 
 
