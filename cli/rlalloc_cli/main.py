@@ -27,6 +27,8 @@ ConfigOption = Annotated[
 
 _TRAINER: Final = ("rlalloc_trainer", "rlalloc_simulator")
 _TRAINER_EXTRA: Final = "trainer"
+_LARGEST_SCRIPT_BYTES: Final = 4 << 20
+"""Slurm's max_script_size, by default."""
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 config_app = typer.Typer(no_args_is_help=True, help="Check or show the configuration.")
@@ -187,9 +189,12 @@ def check(
     except RlallocError as err:
         fail(str(err), code=1)
     try:
-        text = script.read_bytes()
+        with script.open("rb") as file:
+            text = file.read(_LARGEST_SCRIPT_BYTES + 1)
     except OSError as err:
         fail(f"{script}: {err.strerror}", code=2)
+    if len(text) > _LARGEST_SCRIPT_BYTES:
+        fail(f"{script}: more than 4 MiB, which sbatch takes by default (max_script_size): no batch script", code=2)
     try:
         report = report_on(text, loaded, gpus_per_node, gpu)
         print_report(report)

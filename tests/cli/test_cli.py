@@ -404,6 +404,8 @@ def test_check_shows_how_a_script_is_read(run: Run, tmp_path: Path) -> None:
     script.write_text("#!/bin/sh\n#SBATCH --gpus-per-node=8\n#RLALLOC gpus=2-8 mem-per-gpu=lots\ntorchrun x.py\n")
     partly = run("check", str(script))
     assert (partly.returncode, "mem-per-gpu: 'lots'" in partly.stderr) == (1, True)
+    endless = run("check", "/dev/zero")
+    assert (endless.returncode, "no batch script" in endless.stderr) == (2, True)
     assert "workable: 2, 4, 8" in partly.stdout
     assert "without the wrong parts" in partly.stdout
     script.write_text("#!/bin/sh\n#SBATCH --gpus-per-node=4\n#RLALLOC gpus=3-3\ntorchrun x.py\n")

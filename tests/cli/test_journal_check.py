@@ -94,6 +94,11 @@ def test_a_key_that_cannot_be_used_is_told(config: Config, content: str | None, 
     assert (found.level, why in found.found) == ("FAIL", True)
 
 
+def test_a_journal_that_cannot_be_read_is_told(config: Config) -> None:
+    run_sql(config.store.url, "DROP TABLE applications")
+    assert (told(config).level, "no such table" in told(config).found) == ("FAIL", True)
+
+
 def test_who_cannot_look_says_so(config: Config) -> None:
     """A store that is not there has a line of its own."""
     (found,) = journal_findings(config, "no-such-user")

@@ -19,7 +19,7 @@ _PAGE: Final = "docs/admin/security.md"
 
 
 def journal_findings(config: Config, daemon: str) -> list[Finding]:
-    """One line; none where the store cannot be read, as another check says. ``daemon`` is the user of rlallocd."""
+    """One line; none where the store cannot be opened, as another check says. ``daemon`` is the user of rlallocd."""
     try:
         owner, _ = ids_of(daemon)
     except KeyError:
@@ -36,9 +36,11 @@ def journal_findings(config: Config, daemon: str) -> list[Finding]:
         store = Store(config.store.url, read_only=True, skip_unreadable=True, seal=key.seal)
     except StoreError:
         return []
-    with contextlib.closing(store), contextlib.suppress(StoreError):
-        return [_without_key(config, store) if key.is_new else _of_entries(config, store)]
-    return []
+    with contextlib.closing(store):
+        try:
+            return [_without_key(config, store) if key.is_new else _of_entries(config, store)]
+        except StoreError as err:
+            return [failure(_WHAT, str(err), "journalctl -u rlallocd")]
 
 
 def _without_key(config: Config, store: Store) -> Finding:
