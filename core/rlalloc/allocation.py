@@ -107,7 +107,9 @@ def _whole(share: float, bound: Range, unit: int, asked: float) -> float:
     """
     value = _interpolate(share, bound)
     step: float = math.ceil(value / unit - 1e-3) * unit
-    if value <= asked + 1e-3 * unit:
+    if abs(value - asked) <= 1e-3 * unit:
+        step = asked
+    elif value < asked:
         step = min(step, asked)
     return min(bound.maximum, max(bound.minimum, step))
 

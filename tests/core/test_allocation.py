@@ -76,6 +76,14 @@ def test_what_was_asked_for_is_a_step_between_whole_units() -> None:
     assert (more.cpus_per_node, more.mem_mib_per_node) == (8, 16_384)
 
 
+def test_a_mebibyte_above_a_whole_gibibyte_is_kept() -> None:
+    asked = msgspec.structs.replace(REQUEST, mem_mib_per_node=4 * 1025)
+    bounds = bounds_for(asked, parse_directives("mem-per-gpu=1000M-8G"), SiteBounds(), SHAPE)
+    kept = shares_of(asked, bounds)
+    size = _size(1, kept.cpu, kept.mem, "mem-per-gpu=1000M-8G", asked)
+    assert size.mem_mib_per_node == asked.mem_mib_per_node
+
+
 def test_shares_run_on_a_log_scale_between_the_bounds() -> None:
     assert [_size(share, 1, 1, "gpus=1-8").gpus for share in (0, 1 / 3, 2 / 3, 1)] == [1, 2, 4, 8]
 
