@@ -78,7 +78,11 @@ does not name is the same, except what names the site, the node or the moment, s
 - **every job**: all jobs of a site with rlalloc's TaskProlog.
 - **jobs of rlalloc**: those that `rlalloc.lua` has marked in mode enforce, resized or not. A job that it skips at
   submission is none of them.
-- **resized jobs**: those that have another size than their request, whoever of Slurm and rlalloc sets the variable.
+- **resized jobs**: those that have another size than their request, or a type of GPU that rlalloc chose, whoever of
+  Slurm and rlalloc sets the variable.
+
+A type of GPU that rlalloc chose (`rules.choose_gpu_types`) is in no variable: the job has the environment of a
+request without a type, on nodes of that type.
 
 `script` is the environment of the batch script, `step` that of a task of a plain `srun` in it. A variable marked with
 "only if set" is changed only where it is there without rlalloc.

@@ -115,6 +115,8 @@ def _allocation_lines(decision: Decision) -> tuple[tuple[str, str], ...]:
     if size == decision.request:
         return (("allocation", "same as the request"),)
     line = size.describe() + (" (shadow: not applied)" if decision.mode == "shadow" else "")
+    if size.gpu_type is not None:
+        line += f"; {size.gpu_type.why()}"
     if slowdown is None:
         return (("allocation", line),)
     times = f"{slowdown.median:.2f} times the run time, the time limit allows for {slowdown.allowed:.2f}"

@@ -42,7 +42,8 @@ def print_shortly(story: Sequence[Chapter]) -> None:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    table.add_row("asked", first.request.describe())
+    typed = any(each.decision.allocation is not None and each.decision.allocation.gpu_type for each in latest)
+    table.add_row("asked", first.request.describe() + (", GPUs of any type" if typed else ""))
     for number, chapter in enumerate(latest):
         told = latest[number - 1].decision.bounds if number else None
         for name, line in _decision_lines(chapter, told, again_later=number < len(latest) - 1):
@@ -73,8 +74,12 @@ def _decision_lines(chapter: Chapter, told: Bounds | None, *, again_later: bool)
     if decision.predicted_gain is not None:
         why += f", decided again while it waited, expected to save {decision.predicted_gain:.0%} of its cost"
     lines.append(("why", why))
+    if size.gpu_type is not None:
+        lines.append(("", size.gpu_type.why()))
     if (slowdown := decision.slowdown) is not None and size != decision.request:
-        lines.append(("", f"expected to run {slowdown.median:.2f} times as long, from {slowdown.source}"))
+        by_size = "by its size " if size.gpu_type is not None else ""
+        times = f"{slowdown.median:.2f} times as long, from {slowdown.source}"
+        lines.append(("", f"{by_size}expected to run {times}"))
     if decision.bounds is not None and decision.bounds != told:
         bounds = decision.bounds
         script = f"; {bounds.script}" if bounds.script else ""

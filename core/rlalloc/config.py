@@ -22,6 +22,7 @@ from rlalloc.objective.terms import REWARDS, TERMS
 from rlalloc.objective.weights import NotNegative
 from rlalloc.script_rules import ScriptRules
 from rlalloc.script_words import WordTable
+from rlalloc.speed.type_speeds import MEASURED_TYPES, is_measured
 from rlalloc.urgency import UrgencyRules
 from rlalloc.usage.trimming_rules import TrimmingSection
 
@@ -174,6 +175,8 @@ class Rule(_Section, frozen=True):
     """Which jobs rlalloc looks at, in which mode, within which bounds. The first rule that matches a job counts.
 
     ``mode`` None is the file's mode. ``partitions`` and ``accounts`` are names; "*" stands for all.
+    ``choose_gpu_types`` are types of GPUs, as in Slurm's GRES, of which rlalloc may choose one for a job that names
+    none.
     """
 
     name: str
@@ -181,6 +184,7 @@ class Rule(_Section, frozen=True):
     partitions: tuple[str, ...] = ("*",)
     accounts: tuple[str, ...] = ("*",)
     classes: tuple[JobClass, ...] = JOB_CLASSES
+    choose_gpu_types: tuple[str, ...] = ()
     bounds: SiteBounds = SiteBounds()
 
 
@@ -368,6 +372,12 @@ def _check_rules(config: Config, source: str) -> None:
             for word in words:
                 if re.fullmatch(r"\*|[^\s,=]+", word) is None:
                     raise ConfigError(f'{source}: rules[{number}].{what}: found {word!r}; write one name, or "*"')
+        for gpu_type in rule.choose_gpu_types:
+            if not is_measured(gpu_type):
+                raise ConfigError(
+                    f"{source}: rules[{number}].choose_gpu_types: found {gpu_type!r}, of whose speed rlalloc knows "
+                    f"nothing; write types of {', '.join(MEASURED_TYPES)}"
+                )
 
 
 def _check_words(config: Config, source: str) -> None:

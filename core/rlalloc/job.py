@@ -19,10 +19,34 @@ Mode = Literal["off", "shadow", "enforce"]
 MODES: tuple[Mode, ...] = ("off", "shadow", "enforce")
 
 
-class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ChosenType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A type of GPU that rlalloc chose for a job that names none, as Slurm's GRES calls it.
+
+    Slurm does not let an update name a type where the request names none. So the job leaves out the nodes with other
+    types: ``excluded_nodes`` is a host list, its own (``own_excluded_nodes``) among them. The job is expected to run
+    ``speed_up`` times as fast as on the GPUs that Slurm would give it, and 19 times in 20 at least
+    ``least_speed_up`` times.
+    """
+
+    name: str
+    excluded_nodes: str
+    own_excluded_nodes: str
+    speed_up: float
+    least_speed_up: float
+
+    def why(self) -> str:
+        """One line for people."""
+        return (
+            f"{self.name}, because jobs run {self.speed_up:.1f} times as fast there as on the GPUs that Slurm would "
+            f"give it, 19 times in 20 at least {self.least_speed_up:.1f} times, and it can start there at once"
+        )
+
+
+class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A size for a job in absolute terms: either the one submitted or the one decided.
 
-    All nodes of a job are alike: the same GPUs, tasks, CPUs and memory on each.
+    All nodes of a job are alike: the same GPUs, tasks, CPUs and memory on each. ``gpu_type`` is the type of GPU that
+    was chosen for it; None where it keeps what it asked for, be that a type or none.
     """
 
     nodes: int
@@ -31,6 +55,7 @@ class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpus_per_task: int
     mem_mib_per_node: int
     time_limit_s: int
+    gpu_type: ChosenType | None = None
 
     @property
     def gpus(self) -> int:
@@ -64,8 +89,9 @@ class Allocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def describe(self) -> str:
         """One line for people, such as ``2 nodes x 4 GPUs, 1 x 32 CPUs, 256000 MiB, 3600 s``."""
+        gpu = "GPU" if self.gpu_type is None else f"{self.gpu_type.name} GPU"
         return (
-            f"{counted(self.nodes, 'node')} x {counted(self.gpus_per_node, 'GPU')}, "
+            f"{counted(self.nodes, 'node')} x {counted(self.gpus_per_node, gpu)}, "
             f"{self.tasks_per_node} x {counted(self.cpus_per_task, 'CPU')}, {self.mem_mib_per_node} MiB a node, "
             f"limit {self.time_limit_s} s"
         )

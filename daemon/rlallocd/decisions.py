@@ -13,27 +13,28 @@ import msgspec
 
 from rlalloc.allocation import allocation_for, shares_of
 from rlalloc.config import Config
-from rlalloc.job import Allocation, JobView, Shares
+from rlalloc.job import Allocation, Shares
 from rlalloc.messages import PolicyAnswer
 from rlalloc.objective import Resources
-from rlalloc.observation import SCHEMA_ID, EncodedQuestion, encode
+from rlalloc.observation import SCHEMA_ID
 from rlalloc.speed.family_speeds import FamilySpeed, FamilySpeeds
 from rlalloc.speed.longer_limits import expected_slowdown, slowdown_to_allow
 from rlalloc.store import Circumstances, Decision
 from rlalloc.urgency import UrgencyRules, nice_for
-from rlalloc.view import ClusterView, expected_run_time_s
+from rlalloc.view import expected_run_time_s
 from rlallocd.agent_client import AgentClient, AgentUnavailable
-from rlallocd.candidates import Candidate, job_view
+from rlallocd.candidates import Candidate
 from rlallocd.cluster_views import ClusterViews, gpu_types_for
 from rlallocd.first_sizes import FirstSizes
-from rlallocd.job_plans import gpu_memory_gib, plan_of_job
+from rlallocd.job_plans import plan_of_job
 from rlallocd.known_run_times import LIMITS_ONLY, KnownRunTimes
 from rlallocd.known_usage import Usage, no_usage
 from rlallocd.limits import SiteView, obstacle, shares_towards_request
-from rlallocd.node_access import Access, SiteFacts
+from rlallocd.node_access import SiteFacts
 from rlallocd.node_demands import open_to
 from rlallocd.node_pools import NodePools
-from rlallocd.request_sizes import FORMS_SKIPPED, Skipped, check_form, size_of, size_on
+from rlallocd.questions import Question, question_for, with_chosen_type
+from rlallocd.request_sizes import FORMS_SKIPPED, Skipped, check_form, size_of
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SchedulingRules, SiteLimits
 from rlallocd.unchecked_nodes import NodesToAvoid, require_checked
 
@@ -113,21 +114,6 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
         return {}
 
 
-class Question(msgspec.Struct, frozen=True):
-    """One job as the policy sees it, and what the answer is checked against.
-
-    ``access`` is the nodes that it may use.
-    ``gpu_memory_gib`` is that of a GPU that the job may get, None where its type is unknown.
-    """
-
-    candidate: Candidate
-    view: JobView
-    cluster: ClusterView
-    encoded: EncodedQuestion
-    access: Access
-    gpu_memory_gib: float | None = None
-
-
 class _Allowed(NamedTuple):
     """A size within the limits, or in ``reason`` why there is none; ``speed`` is how the job scales."""
 
@@ -202,12 +188,7 @@ def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, con
     rule = config.rule(candidate.tag.rule)
     if rule is None:
         raise Skipped(f"the configuration no longer has the rule {candidate.tag.rule}", "no-rule")
-    access = views.access_of(job)
-    cluster = views.seen_with(access, job)
-    view = job_view(candidate, size_on(job, cluster.shape), rule, cluster, views, config)
-    memory_gib = gpu_memory_gib(job.gpu_type, cluster, config)
-    encoded = encode(view, cluster, config.objective.weights)
-    return Question(candidate, view, cluster, encoded, access, memory_gib)
+    return question_for(candidate, rule, views, config)
 
 
 def _ask(
@@ -243,6 +224,8 @@ def _first_decision(
     question: Question, answer: PolicyAnswer, version: str, snapshot: Snapshot, first: FirstSizes
 ) -> Decision:
     allowed = _allowed(question, answer.shares, snapshot)
+    if typed := _typed_decision(question, answer, version, snapshot, allowed.size, first):
+        return typed
     if allowed.reason:
         return _as_allowed(question, answer, version, snapshot, allowed)
     shares = first.shares(question.candidate, question.view, question.access, allowed.size, answer.shares)
@@ -250,6 +233,23 @@ def _first_decision(
         return _as_allowed(question, answer, version, snapshot, allowed)
     waiting = decision_from(question, msgspec.structs.replace(answer, shares=shares), version, snapshot)
     return msgspec.structs.replace(waiting, log_probability=None)  # it is not what the policy drew
+
+
+def _typed_decision(
+    question: Question, answer: PolicyAnswer, version: str, snapshot: Snapshot, size: Allocation, first: FirstSizes
+) -> Decision | None:
+    """The decision with a type that pays for the job; None if there is none, or the job could not start at once."""
+    typed = with_chosen_type(question, answer, size)
+    if typed is None:
+        return None
+    allowed = _allowed(typed.question, typed.shares, snapshot)
+    if allowed.reason or not first.starts(typed.question.candidate, typed.question.access, allowed.size):
+        return None
+    chosen = PolicyAnswer(
+        msgspec.structs.replace(typed.shares, urgency=answer.shares.urgency), answer.log_probability
+    )
+    decision = _as_allowed(typed.question, chosen, version, snapshot, allowed)
+    return msgspec.structs.replace(decision, log_probability=None)  # it is not what the policy drew
 
 
 def decision_from(question: Question, answer: PolicyAnswer, version: str, snapshot: Snapshot) -> Decision:
@@ -264,6 +264,7 @@ def _as_allowed(
     question: Question, answer: PolicyAnswer, version: str, snapshot: Snapshot, allowed: _Allowed
 ) -> Decision:
     allocation, reason, speed = allowed
+    allocation = msgspec.structs.replace(allocation, gpu_type=question.gpu_type)
     view = question.view
     return msgspec.structs.replace(
         _unanswered(question, snapshot, reason, None if reason else allocation),

@@ -16,7 +16,10 @@ _AGAIN_S: Final = 3600.0
 
 
 class FamilyRuns:
-    """Keeps ``speeds`` up to date. Tasks of arrays tell nothing: they are decided as one."""
+    """Keeps ``speeds`` up to date. Tasks of arrays tell nothing: they are decided as one.
+
+    Nor do jobs for which a type of GPU was chosen: it is the type that makes them faster.
+    """
 
     def __init__(self, store: Store) -> None:
         self.speeds = FamilySpeeds()
@@ -47,7 +50,7 @@ class FamilyRuns:
         }
         decided = self._store.histories(telling)
         for key, job in telling.items():
-            if key in decided:
+            if key in decided and decided[key].size.gpu_type is None:
                 first = decided[key].decisions[0]
                 had = job.allotted or job
                 yield SizedRun(

@@ -11,7 +11,7 @@ from rlalloc.allocation import allocation_for
 from rlalloc.bounds import NodeShape
 from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.late_decisions import DEPTH, first_shares
-from rlalloc.pool import Stock
+from rlalloc.pool import Stock, could_start
 from rlalloc.speed.longer_limits import slowdown_to_allow
 from rlalloc.speed.speed_prior import PRIOR_BELIEF
 from rlallocd.candidates import WAITS_FOR_RESOURCES, Candidate
@@ -49,6 +49,15 @@ class FirstSizes:
         taken = allocation if as_answered else job.request
         self._stock.take(pool, taken)
         return answer if taken is allocation else shares
+
+    def starts(self, candidate: Candidate, access: Access, allocation: Allocation) -> bool:
+        """Whether a size has room on the nodes of ``access``, which it then takes."""
+        self._place_those_ahead_of(candidate.job, access)
+        pool = self._views.pool(access)
+        if not could_start(allocation, self._stock.left(pool)):
+            return False
+        self._stock.take(pool, allocation)
+        return True
 
     def _place_those_ahead_of(self, job: JobRecord, access: Access) -> None:
         """Let each job start that waits ahead for the same nodes and has room, once."""

@@ -180,6 +180,8 @@ def _restoration(application: Application, job: JobRecord) -> UpdatePlan:
         plan = plan_restoration(before, job.admin_comment)
     if not limit_is_ours(job, application.original, application.intended):
         plan = plan.without("TimeLimit")
+    if (chosen := application.intended.gpu_type) is not None:
+        plan = plan.leaving_out(chosen.own_excluded_nodes if before is None else before.excluded_nodes)
     return plan if nice is None or not nice.is_in(job) else plan.with_nice(nice.own)
 
 

@@ -23,9 +23,10 @@ from rlalloc.view import ClusterView
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import WAITS_FOR_RESOURCES, Candidate, job_view
 from rlallocd.cluster_views import ClusterViews, require_alike
-from rlallocd.decisions import Question, Snapshot, decision_from
+from rlallocd.decisions import Snapshot, decision_from
 from rlallocd.job_plans import gpu_memory_gib
 from rlallocd.node_access import Access
+from rlallocd.questions import Question
 from rlallocd.redecision_rules import (
     Situation,
     changed_enough,
@@ -216,6 +217,7 @@ class _Pass:
             encode(seen, view, self._config.objective.weights),
             self._access[place],
             gpu_memory_gib(candidate.job.gpu_type, view, self._config),
+            history.size.gpu_type,
         )
         answer, version = self._asking.answer(question.encoded)
         self._asked[candidate.key] = now

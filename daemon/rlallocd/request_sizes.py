@@ -144,9 +144,10 @@ def differences(job: JobRecord, intended: Allocation) -> tuple[str, ...]:
     except Skipped as err:
         return (str(err),)
     # Slurm counts time limits in minutes and prints memory with three digits (tres_req_str).
+    wanted_counts = msgspec.structs.asdict(msgspec.structs.replace(intended, gpu_type=None))
     return tuple(
         f"{field}: {found} instead of {wanted}"
-        for field, wanted in msgspec.structs.asdict(intended).items()
+        for field, wanted in wanted_counts.items()
         if not _alike(field, found := getattr(actual, field), wanted)
     )
 

@@ -73,6 +73,8 @@ def _absolute(job: JobRecord, size: Allocation) -> dict[str, str]:
     gpu = f"gres:{name}:{job.gpu_type + ':' if job.gpu_type else ''}{size.gpus_per_node}"
     return {
         **_node_list(job, size),
+        # A type in TresPerNode is refused where the request names none (docs/explanation/submission-forms.md).
+        **({} if size.gpu_type is None else {"ExcNodeList": size.gpu_type.excluded_nodes}),
         "NumNodes": f"{size.nodes}-{size.nodes}",
         "NumTasks": str(size.nodes * size.tasks_per_node),
         "TasksPerNode": str(size.tasks_per_node),

@@ -14,6 +14,7 @@ import msgspec
 
 from rlalloc.job import Allocation
 from rlalloc.urgency import is_left_of
+from rlallocd.node_demands import names_in
 from rlallocd.slurm import JobRecord
 
 _MEMORY_TOLERANCE: Final = 0.005
@@ -60,9 +61,12 @@ def verify_pending(
         return _verify_nice(job, original, before, nice)
     impossible = job.reason == _IMPOSSIBLE and (before is None or before.reason != _IMPOSSIBLE)
     wrong = _contradictions(job, intended)
-    if not wrong and not impossible and same_minutes(job.time_limit_s, intended.time_limit_s):
+    of_its_type = has_type(job, intended)
+    if not wrong and of_its_type and not impossible and same_minutes(job.time_limit_s, intended.time_limit_s):
         return Verification("as decided", "")
     text = _in_words(job, wrong, _Was(original, before), intended)
+    if not of_its_type:
+        text = "; ".join(part for part in (text, f"leaves out the nodes {job.excluded_nodes or 'none'}") if part)
     if impossible:
         text = "; ".join(part for part in (text, f"no node can hold it ({_IMPOSSIBLE})") if part)
     nice_stays = nice is not None and nice.is_in(job)
@@ -73,8 +77,22 @@ def verify_pending(
         and not nice_stays
         and not _not_as_before(job, original, before)
         and not limit_is_ours(job, original, intended)
+        and not _type_stays(job, intended, before)
     )
     return Verification("as submitted" if as_submitted else "neither", text)
+
+
+def has_type(job: JobRecord, size: Allocation) -> bool:
+    """Whether a pending job leaves out the nodes that it is to leave out for the type that was chosen, if one was."""
+    return size.gpu_type is None or names_in(job.excluded_nodes) == names_in(size.gpu_type.excluded_nodes)
+
+
+def _type_stays(job: JobRecord, intended: Allocation, before: JobRecord | None) -> bool:
+    """Whether a job still leaves out other nodes than it did before a type was chosen for it."""
+    if intended.gpu_type is None:
+        return False
+    own = intended.gpu_type.own_excluded_nodes if before is None else before.excluded_nodes
+    return names_in(job.excluded_nodes) != names_in(own)
 
 
 def _verify_nice(job: JobRecord, size: Allocation, before: JobRecord | None, nice: AddedNice | None) -> Verification:
@@ -120,7 +138,7 @@ def _has_its_whole_nodes(job: JobRecord, original: Allocation, before: JobRecord
 
 def has_size(job: JobRecord, size: Allocation) -> bool:
     """Whether a pending job asks for a size, whatever its time limit and the reason for which it waits."""
-    return not _contradictions(job, size)
+    return not _contradictions(job, size) and has_type(job, size)
 
 
 def limit_is_ours(job: JobRecord, original: Allocation, intended: Allocation) -> bool:
@@ -144,7 +162,10 @@ def changed_meanwhile(decided_on: JobRecord, latest: JobRecord) -> str:
     )
     # Only the read-back has the CPUs per task in every version of Slurm.
     compared = [field for field in old if field != "CPUs per task" or (old[field] and new[field])]
-    return "; ".join(f"{field} {old[field]:g} → {new[field]:g}" for field in compared if old[field] != new[field])
+    changed = [f"{field} {old[field]:g} → {new[field]:g}" for field in compared if old[field] != new[field]]
+    if names_in(decided_on.excluded_nodes) != names_in(latest.excluded_nodes):
+        changed.append(f"excluded nodes {decided_on.excluded_nodes or 'none'} → {latest.excluded_nodes or 'none'}")
+    return "; ".join(changed)
 
 
 class _Was(msgspec.Struct, frozen=True):

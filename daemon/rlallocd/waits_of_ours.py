@@ -5,10 +5,11 @@ that resources or nodes are not there, the nodes are looked at: the job's reques
 decided size does not. A larger node has gone down, for example, or somebody has reserved nodes for a time that only
 the longer time limit reaches.
 
-A size that takes more than the request, or longer, is given to a job that can start at once. Slurm may see that in
-another way: another job came first, or backfill keeps what is free for a job ahead. After a scheduling interval in
-which the request would have fitted what is free, and the decided size did not or was longer, the job gets its request
-back.
+A size that takes more than the request, or longer, is given to a job that can start at once, and so is a type of
+GPU. Slurm may see that in another way: another job came first, or backfill keeps what is free for a job ahead. After
+a scheduling interval in which the request would have fitted what is free, and the decided size did not or was longer,
+the job gets its request back. A job with a type gets it back after any such interval: its request may start on the
+first GPUs that are free.
 """
 
 import logging
@@ -22,13 +23,14 @@ from rlallocd.job_tag import read_tag
 from rlallocd.limits import SiteView, is_of_a_size, may_be_ours
 from rlallocd.slurm import JobRecord
 from rlallocd.transactions import Applier
+from rlallocd.type_choices import as_submitted
 
 _log = logging.getLogger(__name__)
 
 _IN_QUEUE: Final = frozenset({"Resources", "Priority"})
 _FOR_NODES: Final = frozenset({"Resources", "Priority", "ReqNodeNotAvail", "PartitionConfig"})
 JobKey = tuple[int, int]
-"""Id that sbatch printed, and submit second."""
+"""Id that sbatch printed, and submit second: a requeue makes that another one."""
 
 
 class _Sizes(NamedTuple):
@@ -49,6 +51,7 @@ class WaitsOfOurs:
         self._store = store
         self._applier = applier
         self._sizes: dict[JobKey, _Sizes | None] = {}
+        self._decided_as: dict[JobKey, JobKey] = {}
         self._fits: dict[JobKey, object] = {}
         self._passed_over_since_s: dict[JobKey, float] = {}
 
@@ -74,8 +77,11 @@ class WaitsOfOurs:
         found = dict(self._by_our_doing(waiting, snapshot.site, interval_s))
         if not found:
             return
-        histories = self._store.histories(found)
-        self._applier.take_back_all([(key[0], histories[key], found[key]) for key in found if key in histories])
+        decided_as = {key: self._decided_as.get(key, key) for key in found}
+        histories = self._store.histories(set(decided_as.values()))
+        self._applier.take_back_all(
+            [(key[0], histories[decided_as[key]], why) for key, why in found.items() if decided_as[key] in histories]
+        )
         self.forget(found)
 
     def _waiting(self, jobs: Sequence[JobRecord]) -> dict[JobKey, JobRecord]:
@@ -93,14 +99,20 @@ class WaitsOfOurs:
     def _read_sizes(self, waiting: Mapping[JobKey, JobRecord]) -> None:
         self._sizes = {key: self._sizes[key] for key in waiting if key in self._sizes}
         self._fits = {key: self._fits[key] for key in waiting if key in self._fits}
+        self._decided_as = {key: self._decided_as[key] for key in waiting if key in self._decided_as}
         new = [key for key in waiting if key not in self._sizes]
         if not new:
             return
         self._sizes |= dict.fromkeys(new)
+        requeued = {key[0]: key for key in new if waiting[key].restarts}
         for job in self._store.sizes.of([job_id for job_id, _ in new]):
-            key = job.job_id, int(job.submitted_s)
-            if key in waiting and job.applied is not None and job.applied != job.asked:
-                self._sizes[key] = _Sizes(job.asked, job.applied)
+            key = decided_as = job.job_id, int(job.submitted_s)
+            if job.applied is None or job.applied == job.asked:
+                continue
+            if key not in waiting and job.applied.gpu_type is not None:  # a requeue keeps the type, as Slurm keeps it
+                key = requeued.get(job.job_id, key)
+            if key in waiting:
+                self._sizes[key], self._decided_as[key] = _Sizes(job.asked, job.applied), decided_as
 
     def _by_our_doing(
         self, waiting: Mapping[JobKey, JobRecord], site: SiteView, interval_s: float
@@ -114,7 +126,9 @@ class WaitsOfOurs:
             elif job.reason in _FOR_NODES and (why := self._why_no_nodes(key, job, sizes, site)):
                 yield key, f"it waits for {job.reason}: {why}; its request would fit"
             elif site.now_s - self._passed_over_since_s.get(key, site.now_s) > interval_s:
-                yield key, f"it waits for {job.reason}, and its request fits what is free"
+                chosen = sizes.applied.gpu_type
+                passed = "its request fits what is free" if chosen is None else f"no {chosen.name} started it at once"
+                yield key, f"it waits for {job.reason}, and {passed}"
 
     def _why_no_nodes(self, key: JobKey, job: JobRecord, sizes: _Sizes, site: SiteView) -> str:
         """Why no nodes hold the decided size though some hold the request; an empty string otherwise."""
@@ -123,16 +137,21 @@ class WaitsOfOurs:
         if self._fits.get(key) == seen:
             return ""
         why = open_nodes.why_not(job, sizes.applied)
-        if why and not open_nodes.why_not(job, sizes.asked):
+        if why and not open_nodes.why_not(as_submitted(job, sizes.applied), sizes.asked):
             return why
         self._fits[key] = seen
         return ""
 
 
 def _is_passed_over(job: JobRecord, sizes: _Sizes | None, site: SiteView) -> bool:
-    """Whether a job waits in the queue though its request fits what is free, in a size that does not or is longer."""
+    """Whether a job waits in the queue though its request fits what is free, in a size that does not or is longer.
+
+    One for which a type was chosen was to start at once, and may be passed over at any moment.
+    """
     if sizes is None or job.reason not in _IN_QUEUE or not _asks_for_more(*sizes):
         return False
+    if sizes.applied.gpu_type is not None:
+        return True
     free = site.free_parts
     if next(free.unfit(job, sizes.asked), ""):
         return False
@@ -141,7 +160,9 @@ def _is_passed_over(job: JobRecord, sizes: _Sizes | None, site: SiteView) -> boo
 
 
 def _asks_for_more(asked: Allocation, applied: Allocation) -> bool:
-    """Whether the applied size takes more of anything, time included."""
+    """Whether the applied size takes more of anything, time included, or only nodes of a type that was chosen."""
+    if applied.gpu_type is not None:
+        return True
     counts = (
         (each.nodes, each.gpus_per_node, each.cpus_per_node, each.mem_mib_per_node, each.time_limit_s)
         for each in (asked, applied)

@@ -449,6 +449,30 @@ def limit_kills(
     Console(width=None if terminal.is_terminal else 120).print(table, highlight=False)
 
 
+@app.command("gpu-types")
+def gpu_types(
+    *,
+    workloads: Annotated[int, typer.Option(min=1, help="Simulated workloads.")] = 40,
+    jobs: Annotated[int, typer.Option(min=20, help="Jobs of each, about.")] = 200,
+) -> None:
+    """Compare known-gain with and without the choice of a type of GPU, on sites with two types."""
+    from rlalloc_research.type_choice_gain import compare
+
+    with progress_bar() as report:
+        rows = list(compare(workloads, jobs, report))
+    table = Table(title=f"Mean JCT with the choice over without, {workloads} workloads of about {jobs} jobs")
+    columns = ("a100 over v100", "Slurm takes first", "load", "GPU use", "JCT ratio", "worst workload", "killed")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(
+            *(f"{row.true_speed:g}", row.first, f"{row.load:g}", f"{row.gpu_use:.0%}", str(row.jct)),
+            *(f"{row.worst:.3f}", f"{row.killed[0]} → {row.killed[1]}"),
+        )
+    terminal = Console()
+    Console(width=None if terminal.is_terminal else 120).print(table, highlight=False)
+
+
 @app.command("price-check")
 def price_check(
     *,

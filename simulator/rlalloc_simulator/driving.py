@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlalloc.heuristics import Heuristic
+from rlalloc.heuristics.type_choice import Offered
 from rlalloc_simulator.engine import Simulator, SubmittedJob
 from rlalloc_simulator.engine.batched_simulators import decide
 from rlalloc_simulator.engine.engine_records import Numbers, Records
@@ -13,6 +14,7 @@ from rlalloc_simulator.engine.policy_views import cluster_view, job_view
 from rlalloc_simulator.engine.simulator import SIZE_FIELDS
 from rlalloc_simulator.known_answers import known_answers, same_whatever_is_free
 from rlalloc_simulator.late_driving import LateDecisions
+from rlalloc_simulator.simulated_types import TypeChoices
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,10 +55,11 @@ def drive(
     decided = unplaceable = updates = 0
     sizes = sizes_now(simulator)
     late = _late_decisions(simulator, jobs, policy)
+    types = None if late is None else TypeChoices(simulator, jobs, late)
     while not simulator.finished:
         asked = simulator.run()
         if simulator.freed:
-            resized = [] if late is None else late.look()
+            resized = [] if types is None else types.look()
             if resized:
                 sizes[resized] = sizes_now(simulator, resized)
                 updates += len(resized)
@@ -66,7 +69,7 @@ def drive(
             for place, number in enumerate(asked.tolist()):
                 if before is not None:
                     before(asked[place:].tolist())
-                if _decide(simulator, number, jobs[number], policy, late):
+                if _decide(simulator, number, jobs[number], policy, types):
                     decided += 1
                 else:
                     unplaceable += 1
@@ -108,11 +111,12 @@ def _late_decisions(
 
 
 def _decide(
-    simulator: Simulator, number: int, submitted: SubmittedJob, policy: Heuristic, late: LateDecisions | None
+    simulator: Simulator, number: int, submitted: SubmittedJob, policy: Heuristic, types: TypeChoices | None
 ) -> bool:
     """Ask the policy and apply its answer; False where no nodes could hold it: the job stays as it is."""
     job, view = job_view(simulator, number, submitted), cluster_view(simulator, number)
     shares = policy(job, view)
-    if late is not None:
-        shares = late.first_answer(number, view, shares)
+    if types is not None:
+        typed = types.choose(number, Offered(job, view), shares)
+        view, shares = typed or (view, types.late.first_answer(number, view, shares))
     return decide(simulator, number, submitted, view, shares)

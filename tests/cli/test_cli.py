@@ -19,7 +19,7 @@ import pytest
 from rlalloc.config import load_config
 from rlalloc.devices import Device, NodeDevices
 from rlalloc.heuristics import BASELINE_NAME, BASELINE_OF_0_1, SERVED_HEURISTICS
-from rlalloc.job import Shares
+from rlalloc.job import ChosenType, Shares
 from rlalloc.observation import FEATURES, SCHEMA_ID
 from rlalloc.policies import ACTOR_FILE, CURRENT, PolicyStore
 from rlalloc.policy_inputs import DEFAULT_INPUTS
@@ -138,6 +138,21 @@ def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
     assert set(told["decision"]["observation"]) == set(FEATURES)
     assert told["gpus_of_heuristics"]["equal-share+smallest-area-first"] == 4
     assert told["outcome"]["state"] == "COMPLETED"
+
+
+def test_a_type_that_was_chosen_is_explained(run: Run, tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    assert DECISION.allocation is not None
+    chosen = ChosenType("a100", "n[2-5]", "", 1.86, 1.13)
+    size = msgspec.structs.replace(DECISION.allocation, gpu_type=chosen)
+    store.add_decisions([msgspec.structs.replace(DECISION, allocation=size)])
+    store.close()
+    told = " ".join(run("explain", "7").stdout.split())
+    assert "GPUs of any type" in told
+    assert "given 1 node x 2 a100 GPUs" in told
+    assert "a100, because jobs run 1.9 times as fast there as on the GPUs that Slurm would give it" in told
+    assert "19 times in 20 at least 1.1 times" in told
+    assert "because jobs run 1.9 times as fast" in " ".join(run("explain", "7", "--verbose").stdout.split())
 
 
 def test_what_rlalloc_0_1_stored_is_explained(run: Run, tmp_path: Path) -> None:

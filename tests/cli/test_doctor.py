@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from rlalloc import __version__
-from rlalloc.config import Config, NodesSection, parse_config
+from rlalloc.config import Config, NodesSection, Rule, parse_config
 from rlalloc.last_training import TrainingRuns, note_training, running_training
 from rlalloc.messages import AgentState
 from rlalloc.store import Store
@@ -35,7 +35,13 @@ from rlallocd.checks.machine_checks import (
     training_findings,
     wake_findings,
 )
-from rlallocd.checks.slurm_checks import TaskScripts, checked_finding, slurm_findings
+from rlallocd.checks.slurm_checks import (
+    TaskScripts,
+    checked_finding,
+    chooses_types,
+    gpu_types_finding,
+    slurm_findings,
+)
 from rlallocd.checks.store_checks import disk_findings, store_findings
 from rlallocd.checks.units import UnitState
 from rlallocd.daemon_state import DaemonState
@@ -470,6 +476,25 @@ def test_nodes_that_were_not_checked_are_told() -> None:
     assert "start on n2 stay" in checked_finding(nodes, ENFORCING).found
     trusted = Config(mode="enforce", nodes=NodesSection(task_prolog="trusted"))
     assert checked_finding(nodes, trusted).level == "OK"
+
+
+@pytest.mark.parametrize(
+    ("types", "level", "said"),
+    [
+        (("a100",), "OK", "all exist"),
+        (("a100", "h100"), "FAIL", "the site has no GPUs of type h100"),
+        (("a100", "mi300x"), "WARN", "rlalloc knows nothing of the speed of mi300x"),
+    ],
+)
+def test_types_to_choose_are_those_of_the_site(types: tuple[str, ...], level: str, said: str) -> None:
+    there = ("a100", "a100_1g.10gb", *(name for name in types if name == "mi300x"))
+    nodes = [msgspec.structs.replace(node(name), devices=gpus(name, 8)) for name in there]
+    chosen = tuple(name for name in types if name != "mi300x")
+    config = Config(rules=(Rule(name="llm", choose_gpu_types=chosen),))
+    assert chooses_types(config)
+    assert not chooses_types(Config())
+    finding = gpu_types_finding(nodes, config)
+    assert (finding.level, finding.found) == (level, said)
 
 
 def test_nodes_are_named_by_a_host_list() -> None:

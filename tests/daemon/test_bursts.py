@@ -11,7 +11,7 @@ import pytest
 
 from rlalloc.job import JobView
 from rlalloc.store import Decision, Store
-from rlallocd import decisions
+from rlallocd import questions
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate, find_candidates, job_view
 from rlallocd.decisions import Snapshot, decide
@@ -91,7 +91,7 @@ def test_an_odd_job_does_not_keep_others_from_being_decided(
             raise ZeroDivisionError("of this job")
         return job_view(candidate, *rest)
 
-    monkeypatch.setattr(decisions, "job_view", odd)
+    monkeypatch.setattr(questions, "job_view", odd)
     agent = AgentClient("ipc:///nowhere", 0.01)
     snapshot = Snapshot(time.time(), tuple(queue), (NODE,), {}, None)
     decided = decide(find_candidates(queue, ENFORCE, set()), snapshot, ENFORCE, agent)

@@ -69,7 +69,7 @@ def idle(mixed: Installation) -> Iterator[Installation]:
     site.run(["scancel", "--user", USER])
     site.kill("n1", signal.SIGCONT)
     deleted = site.try_run(["scontrol", "delete", "ReservationName=closed"])
-    site.run(["scontrol", "update", "PartitionName=gpu", "Nodes=n[1-5]"])
+    site.run(["scontrol", "update", "PartitionName=gpu", "Nodes=n[1-5]", "State=UP"])
     site.try_run(["scontrol", "update", "NodeName=n1", "State=RESUME"])
     wait_until(lambda: not site.run(["squeue", "--noheader"]), what="all jobs have left", timeout_s=120)
     site.wait_for_nodes()
@@ -169,6 +169,56 @@ def test_requests_come_back_where_the_larger_node_is_lost(idle: Installation) ->
     begun(idle, second, gpus=8)
     site.run(["scontrol", "update", "PartitionName=gpu", "Nodes=n[2-5]"])
     assert_runs_as_submitted(idle, second, "gres/gpu=4", "BadConstraints")
+
+
+ANY_TYPE = {
+    "--gres": ("-N1", "--gres=gpu:4", "-c8", "--mem=8G"),
+    "--gpus": ("-n1", "--gpus=4", "-c8", "--mem=8G"),
+    "--gpus-per-node": ("-N1", "--gpus-per-node=4", "-c8", "--mem=8G", "-x", "n5"),
+    "--gpus-per-task": ("-n1", "--gpus-per-task=4", "-c8", "--mem=8G"),
+}
+
+
+@pytest.fixture
+def choosing(idle: Installation) -> Iterator[Installation]:
+    """The site where rlalloc may choose a100."""
+    rules = idle.settings["rules"]
+    idle.write_config(rules=[{**rules[0], "choose_gpu_types": ["a100"]}])
+    idle.read_again()
+    yield idle
+    idle.write_config(rules=rules)
+    idle.read_again()
+
+
+def test_a_type_is_chosen_for_a_job_that_names_none_in_any_form(choosing: Installation) -> None:
+    """The user's own excluded nodes stay excluded; the job's steps see the GPUs that it has."""
+    site = choosing.site
+    script = LLM.format(words="") + "srun -n1 sh -c 'echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES'\n"
+    jobs = {form: choosing.submit(script, *options) for form, options in list(ANY_TYPE.items())[:2]}
+    site.wait_for_states(list(jobs.values()), ENDED)
+    jobs |= {form: choosing.submit(script, *options) for form, options in list(ANY_TYPE.items())[2:]}
+    site.wait_for_states(list(jobs.values()), ENDED)
+    for form, job_id in jobs.items():
+        size = choosing.decision(job_id).allocation
+        assert size is not None, form
+        assert size.gpu_type is not None, form
+        assert (size.gpu_type.name, size.gpus) == ("a100", 4), form
+        assert choosing.job(job_id)["ExcNodeList"] == "n[2-5]", form
+        name, _, devices = choosing.output(job_id).strip().partition(" ")
+        assert (name, devices.count(",")) == ("n1", 3), form
+
+
+def test_a_job_of_a_chosen_type_gets_its_request_back_where_the_type_is_lost(choosing: Installation) -> None:
+    site = choosing.site
+    site.run(["scontrol", "update", "PartitionName=gpu", "State=DOWN"])  # it is let go, and does not start
+    job_id = choosing.submit(STAYS.format(words=""), *ANY_TYPE["--gpus-per-node"])
+    size = begun(choosing, job_id, gpus=4).intended
+    assert size.gpu_type is not None
+    assert choosing.job(job_id)["ExcNodeList"] == "n[2-5]"
+    site.run(["scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=test"])
+    site.run(["scontrol", "update", "PartitionName=gpu", "State=UP"])
+    assert_runs_as_submitted(choosing, job_id, "gres/gpu=4", "there is no node for it")
+    assert choosing.job(job_id)["ExcNodeList"] == "n5"
 
 
 def test_a_request_comes_back_where_only_the_longer_time_limit_meets_a_reservation(idle: Installation) -> None:

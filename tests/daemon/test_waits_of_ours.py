@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rlalloc.job import Allocation
+from rlalloc.job import Allocation, ChosenType
 from rlalloc.store import JobHistory, Store
 from rlallocd.decisions import Snapshot
 from rlallocd.waits_of_ours import WaitsOfOurs
@@ -69,6 +69,35 @@ def test_a_job_that_is_passed_over_for_an_interval_gets_its_request_back(
     assert looked_at(store, (0.0, free), (INTERVAL_S + 1, free)) == [
         (7, "it waits for Priority, and its request fits what is free")
     ]
+
+
+def test_a_job_that_does_not_start_on_a_type_chosen_for_it_gets_its_request_back(store: Store) -> None:
+    """Even where its request would not start either: it is to start on the first GPUs that are free."""
+    chosen = ChosenType("a100", "n2", "", 2.0, 1.2)
+    resized(store, FOUR, msgspec.structs.replace(FOUR, gpu_type=chosen))
+    assert looked_at(store, (0.0, 0), (INTERVAL_S, 0)) == []
+    assert looked_at(store, (0.0, 0), (INTERVAL_S + 1, 0)) == [
+        (7, "it waits for Priority, and no a100 started it at once")
+    ]
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_a_requeued_job_does_not_wait_for_the_type_that_was_chosen_for_it(store: Store, *, typed: bool) -> None:
+    """Its record has another submission time. A size that has no type stays with a requeued job."""
+    resized(
+        store,
+        FOUR,
+        msgspec.structs.replace(EIGHT, gpu_type=ChosenType("a100", "n2", "", 2.0, 1.2) if typed else None),
+    )
+    applier = Applier()
+    waits = WaitsOfOurs(store, applier)  # type: ignore[arg-type]
+    node = msgspec.structs.replace(NODE, devices=gpus("a100", 8, 4))
+    for restarts, taken in ((0, []), (1, [7] if typed else [])):
+        job = pending_job(7, reason="Priority", partition="gpu", gpu_type="", submitted_s=5000, restarts=restarts)
+        for at_s in (0.0, INTERVAL_S + 1):
+            waits.give_back(Snapshot(at_s, (job,), (node,), {}, None), INTERVAL_S)
+        assert [job_id for job_id, _ in applier.taken] == taken
+        waits.forget([(7, 5000)])
 
 
 def test_only_time_without_a_break_counts(store: Store) -> None:

@@ -33,6 +33,12 @@ def test_typical_advantages() -> None:
     assert "jct" in printed
 
 
+def test_gpu_types() -> None:
+    printed = output_of("gpu-types", "--workloads", "1", "--jobs", "30")
+    assert "Slurm takes first" in printed
+    assert printed.count(" → ") == 12
+
+
 def test_advantage_noise() -> None:
     assert "correlation" in output_of("advantage-noise", "--workloads", "2", "--futures", "2")
 

@@ -64,7 +64,7 @@ def known_costs_s(
     as_requested_s = mean_as_requested_s(job)
     others = view.crowd + COMING
     there = view.sizes_there(allocations)
-    slower = _slowdowns(without_limit(job.request), tuple(allocations), speed or PRIOR_BELIEF)
+    slower = counted_slowdowns(without_limit(job.request), tuple(allocations), speed or PRIOR_BELIEF)
     costs_s = []
     for wait_s, share, slowdown in zip(there.freed_s, there.dominant, slower, strict=True):
         run_s = as_requested_s * slowdown
@@ -73,8 +73,10 @@ def known_costs_s(
 
 
 @functools.lru_cache(maxsize=8192)
-def _slowdowns(request: Allocation, allocations: tuple[Allocation, ...], speed: SpeedBelief) -> tuple[float, ...]:
-    """Kept: many jobs ask for the same."""
+def counted_slowdowns(
+    request: Allocation, allocations: tuple[Allocation, ...], speed: SpeedBelief
+) -> tuple[float, ...]:
+    """Run time in each of some sizes over that as requested, as it counts; kept, for many jobs ask for the same."""
     return tuple(_slowdown(request, allocation, speed) for allocation in allocations)
 
 

@@ -10,7 +10,14 @@ from rlallocd.checks.directory_checks import directory_findings
 from rlallocd.checks.finding import Finding, failure
 from rlallocd.checks.journal_check import journal_findings
 from rlallocd.checks.machine_checks import file_findings, plugin_findings, wake_findings
-from rlallocd.checks.slurm_checks import TaskScripts, checked_finding, enforces, slurm_findings
+from rlallocd.checks.slurm_checks import (
+    TaskScripts,
+    checked_finding,
+    chooses_types,
+    enforces,
+    gpu_types_finding,
+    slurm_findings,
+)
 from rlallocd.checks.store_checks import disk_findings, store_findings
 from rlallocd.checks.units import unit_state
 from rlallocd.slurm import Commands, Slurm, SlurmError
@@ -52,13 +59,16 @@ def site_findings(config: Config, commands: Commands, user: str) -> tuple[SiteSe
     """What Slurm has to be like for the configuration; one line where slurmctld does not answer."""
     try:
         site = read_site_settings(commands, user)
-        nodes = Slurm(commands, "cli").nodes() if enforces(config) and site.task_prolog else None
+        prolog_counts = enforces(config) and bool(site.task_prolog)
+        nodes = Slurm(commands, "cli").nodes() if prolog_counts or chooses_types(config) else ()
     except SlurmError as err:
         return None, [failure("slurmctld", str(err), "scontrol ping")]
-    nodes_checked = checked_finding(nodes, config) if nodes is not None else None
+    nodes_checked = checked_finding(nodes, config) if prolog_counts else None
     called = nodes_checked is not None and nodes_checked.level == "OK"
     scripts = TaskScripts(_text_of(site.task_prolog), _text_of(site.task_epilog), called=called)
     found = slurm_findings(config, site, scripts, time.time())
+    if chooses_types(config):
+        found.append(gpu_types_finding(nodes, config))
     return site, found if nodes_checked is None else [*found, nodes_checked]
 
 

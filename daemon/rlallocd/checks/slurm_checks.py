@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from rlalloc.config import Config
+from rlalloc.devices import is_slice
+from rlalloc.speed.type_speeds import is_measured
 from rlallocd.checks.finding import Finding, failure, good, unchecked, warning
 from rlallocd.node_demands import host_list
 from rlallocd.slurm import NodeRecord
@@ -47,6 +49,24 @@ def slurm_findings(config: Config, site: SiteSettings, scripts: TaskScripts, now
 def enforces(config: Config) -> bool:
     """Whether any rule changes jobs."""
     return any(config.mode_of(rule) == "enforce" for rule in config.rules)
+
+
+def chooses_types(config: Config) -> bool:
+    """Whether rlalloc may choose a type of GPU for any job."""
+    return any(rule.choose_gpu_types for rule in config.rules)
+
+
+def gpu_types_finding(nodes: Sequence[NodeRecord], config: Config) -> Finding:
+    """Whether the site has the types that rlalloc may choose, and of which others it cannot tell the speed."""
+    what, there = "types to choose", frozenset().union(*(node.gpu_types for node in nodes))
+    if unknown := _unknown([name for rule in config.rules for name in rule.choose_gpu_types], there):
+        return failure(
+            what, f"the site has no GPUs of type {', '.join(unknown)}", f"it has {', '.join(sorted(there))}"
+        )
+    if unmeasured := sorted(name for name in there if not is_slice(name) and not is_measured(name)):
+        said = f"rlalloc knows nothing of the speed of {', '.join(unmeasured)}"
+        return warning(what, said, "it chooses no type for jobs that may start there (docs/admin/rules.md)")
+    return good(what, "all exist")
 
 
 def checked_finding(nodes: Sequence[NodeRecord], config: Config) -> Finding:

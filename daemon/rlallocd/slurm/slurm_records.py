@@ -336,6 +336,10 @@ class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True):
         """The same plan, which also sets the job's nice."""
         return msgspec.structs.replace(self, fields=(*self.fields, ("Nice", str(nice))))
 
+    def leaving_out(self, excluded_nodes: str) -> "UpdatePlan":
+        """The same plan, which also sets the nodes that the job leaves out, a host list."""
+        return msgspec.structs.replace(self, fields=(("ExcNodeList", excluded_nodes), *self.fields))
+
     def of_tasks(self, tasks: str) -> "UpdatePlan":
         """The same plan for some tasks of an array."""
         return msgspec.structs.replace(self, tasks=tasks)

@@ -16,13 +16,15 @@ def usable(experiences: Sequence[Experience], names: Mapping[int, tuple[str, ...
     """Return those that can be learned from, in the order of decision, each encoded as it would be today.
 
     Their observation can be read by the ``names`` of features that the store has (``Store.feature_names``), their job
-    started, and it is known which shares were in effect.
+    started, and it is known which shares were in effect. Jobs for which a type of GPU was chosen ran on other nodes
+    than those that the policy saw.
     """
     return sorted(
         (
             encoded
             for experience in experiences
             if experience.decision.bounds is not None
+            and (experience.decision.allocation is None or experience.decision.allocation.gpu_type is None)
             and experience.outcome.executed_shares is not None
             and experience.outcome.costs is not None
             and experience.outcome.started_s is not None

@@ -1,0 +1,96 @@
+"""Which type of GPU a job gets that names none, and that Slurm may start on GPUs of several types.
+
+Known gain picks type and count together (``known_gain``). It compares what each costs with what the job costs without
+a type. A type's speed-up counts with its lower bound, against the types on which Slurm may start the job as
+submitted, and has to save LEAST_GAIN of the run time. What a job takes from the others is the same on each type: a
+GPU that is twice as fast is held for half as long, and is worth twice as much.
+
+A type counts only where the job can start at once on idle GPUs for which nobody waits. Any other job Slurm may start
+on the first GPUs that are free, whatever their type.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from rlalloc.allocation import without_limit
+from rlalloc.heuristics.known_gain import COMING, LEAST_GAIN, counted_slowdowns, known_costs_s
+from rlalloc.heuristics.workable_sizes import sizes_with_memory
+from rlalloc.job import Allocation, JobView, Shares
+from rlalloc.speed.speed_prior import PRIOR_BELIEF
+from rlalloc.speed.type_speeds import SpeedUp, is_measured, speed_up
+from rlalloc.view import ClusterView, mean_as_requested_s
+
+
+class Offered(NamedTuple):
+    """A job on the nodes of a view."""
+
+    job: JobView
+    view: ClusterView
+
+
+class TypeChoice(NamedTuple):
+    """A type, how much faster a job runs there than where Slurm would start it, and the shares that it gets there."""
+
+    name: str
+    speed_up: SpeedUp
+    shares: Shares
+
+
+def chosen_type(
+    plain: Offered,
+    answered: Allocation,
+    typed: Mapping[str, Offered],
+    allowed: frozenset[str],
+    *,
+    other_counts: bool,
+) -> TypeChoice | None:
+    """The type that surely pays for a job; None if there is none, or if too little is known.
+
+    ``plain`` is the job on all nodes that it may use, and ``answered`` the size that the policy gives it there.
+    ``typed`` has it on those with GPUs of each type there; of these, ``allowed`` may be chosen. Unless
+    ``other_counts``, the job gets as many GPUs as ``answered`` has.
+    """
+    if len(typed) < 2 or not all(map(is_measured, typed)):
+        return None
+    starts_on = _where_it_starts(answered, typed)
+    plain_s = min(known_costs_s(plain.job, (plain.job.request, answered), plain.view, plain.job.speed))
+    best, least_s = None, math.inf
+    for name in sorted(allowed & typed.keys()):
+        job, view = typed[name]
+        faster = speed_up(name, starts_on)
+        if 1.0 / faster.at_least > 1.0 - LEAST_GAIN or view.crowd:
+            continue
+        sizes = sizes_with_memory(job.request, job.bounds, view.shape)
+        costs_s = {size.gpus: _cost_s(job, size, plain.view, faster) for size in sizes.allocations}
+        same_s = costs_s.get(answered.gpus, math.inf)
+        for count, shares, size in zip(*sizes, strict=True):
+            limit_s = plain_s
+            if count != answered.gpus:  # it also has to pay where Slurm would start the job on this type anyway
+                limit_s = min(plain_s, same_s) * (1.0 - LEAST_GAIN) if other_counts else -math.inf
+            if costs_s[count] < min(least_s, limit_s) and view.fits_now(size):
+                best, least_s = TypeChoice(name, faster, shares), costs_s[count]
+    return best
+
+
+def _where_it_starts(size: Allocation, typed: Mapping[str, Offered]) -> dict[str, float]:
+    """The types of GPU on which Slurm may start a size first, each with the number of nodes that have room for it.
+
+    Where not all of it has room now, the types on which it would start first, with all of their GPUs.
+    """
+    needs = np.array((size.gpus_per_node, size.cpus_per_node, size.mem_mib_per_node))
+    room = {name: int((each.view.free >= needs).all(axis=1).sum()) for name, each in typed.items()}
+    if sum(room.values()) >= size.nodes:
+        return {name: float(nodes) for name, nodes in room.items() if nodes}
+    starts_s = {name: each.view.freed_after_s((size,))[0] for name, each in typed.items()}
+    first_s = min(starts_s.values())
+    return {name: float(typed[name].view.totals[0]) for name, start_s in starts_s.items() if start_s == first_s}
+
+
+def _cost_s(job: JobView, size: Allocation, everywhere: ClusterView, faster: SpeedUp) -> float:
+    """What a size that starts at once costs the job and the others, with the lower bound of the type's speed-up."""
+    (slowdown,) = counted_slowdowns(without_limit(job.request), (without_limit(size),), job.speed or PRIOR_BELIEF)
+    share = everywhere.dominant_share(size)
+    return mean_as_requested_s(job) * slowdown * (1.0 / faster.at_least + share * (everywhere.crowd + COMING))

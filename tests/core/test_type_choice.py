@@ -1,0 +1,129 @@
+"""Which type of GPU pays for a job that names none, in cases that can be followed by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
+from rlalloc.heuristics import known_gain
+from rlalloc.heuristics.known_gain import LEAST_GAIN
+from rlalloc.heuristics.type_choice import Offered, TypeChoice, chosen_type
+from rlalloc.heuristics.workable_sizes import sizes_with_memory
+from rlalloc.job import Allocation, JobView
+from rlalloc.speed.type_speeds import is_measured, speed_up
+from rlalloc.view import ClusterView
+
+REQUEST = Allocation(1, 4, 1, 32, 128_000, 10_000)
+SHAPE = NodeShape(gpus=8, cpus=64, mem_mib=512_000)
+WHOLE = np.array([SHAPE.gpus, SHAPE.cpus, SHAPE.mem_mib], dtype=np.float64)
+
+
+def view(*free_gpus: int, crowd: int = 0, frees_s: float = 600.0) -> ClusterView:
+    """A node for each count of free GPUs; the others are free after ``frees_s``. ``crowd`` jobs wait behind."""
+    free = np.array([(gpus, SHAPE.cpus, SHAPE.mem_mib) for gpus in free_gpus], dtype=np.float64)
+    held = WHOLE[0] * len(free_gpus) - free[:, 0].sum()
+    releases = np.array([(frees_s, held, 0, 0)]) if held else np.empty((0, 4))
+    return ClusterView(0.0, SHAPE, free, WHOLE * len(free_gpus), releases, np.empty((0, 2)), crowd)
+
+
+def together(*views: ClusterView) -> ClusterView:
+    """The nodes of all views."""
+    return ClusterView(
+        *(0.0, SHAPE, np.concatenate([each.free for each in views]), sum(each.totals for each in views)),  # type: ignore[arg-type]
+        np.concatenate([each.releases for each in views]),
+        np.empty((0, 2)),
+        max(each.behind for each in views),
+    )
+
+
+def job(low: int = 4, high: int = 4) -> JobView:
+    directives = Directives(gpus=(low, high), cpus_per_gpu=(1.0, 8.0), mem_mib_per_gpu=(1024.0, 32_000.0))
+    return JobView("train", REQUEST, bounds_for(REQUEST, directives, SiteBounds(), SHAPE), 0.0, 0)
+
+
+def choose(
+    nodes: dict[str, ClusterView],
+    one: JobView | None = None,
+    allowed: tuple[str, ...] = ("a100", "h100"),
+    *,
+    other_counts: bool = True,
+) -> tuple[TypeChoice | None, int]:
+    """The type that is chosen, and the GPUs that known gain answers without one."""
+    one = one or job()
+    plain = Offered(one, together(*nodes.values()))
+    answer = known_gain(*plain)
+    sizes = sizes_with_memory(one.request, one.bounds, SHAPE)
+    answered = sizes.allocations[sizes.shares.index(answer)]
+    typed = {name: Offered(one, each) for name, each in nodes.items()}
+    return chosen_type(plain, answered, typed, frozenset(allowed), other_counts=other_counts), answered.gpus
+
+
+def test_a_faster_type_is_chosen_where_both_are_free() -> None:
+    chosen, _ = choose({"v100": view(8, 8), "a100": view(8)})
+    assert chosen is not None
+    assert chosen.name == "a100"
+    assert chosen.speed_up == speed_up("a100", {"v100": 2.0, "a100": 1.0})
+    assert chosen.speed_up.at_least > 1.0 / (1.0 - LEAST_GAIN)
+
+
+def test_the_fastest_of_several_is_chosen() -> None:
+    chosen, _ = choose({"v100": view(8), "a100": view(8), "h100": view(8)})
+    assert chosen is not None
+    assert chosen.name == "h100"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "allowed"),
+    [
+        ({"v100": view(8), "a100": view(8)}, ("h100",)),
+        ({"v100": view(8), "a100": view(8)}, ("v100",)),
+        ({"v100": view(8), "a100": view(2)}, ("a100",)),
+        ({"v100": view(2), "a100": view(8)}, ("a100",)),
+        ({"v100": view(8), "a100": view(8, crowd=1)}, ("a100",)),
+        ({"rtx6000": view(8), "a100": view(8)}, ("a100",)),
+        ({"a100": view(8)}, ("a100",)),
+        ({"p100": view(8), "v100": view(8)}, ("v100",)),
+        ({"v100": view(8), "a100": view(*[8] * 20)}, ("a100",)),
+    ],
+    ids=[
+        *("the site does not allow it", "it is slower", "it could not start there at once"),
+        *("Slurm starts it there anyway", "somebody waits for that type", "a type was not measured"),
+        *("there is one type", "the gain is not known for certain", "Slurm nearly always starts it there"),
+    ],
+)
+def test_a_job_keeps_its_request_for_any_type_where(nodes: dict[str, ClusterView], allowed: tuple[str, ...]) -> None:
+    assert choose(nodes, allowed=allowed)[0] is None
+
+
+def test_type_and_count_are_chosen_together() -> None:
+    """With fast GPUs the job's own time weighs less against what it takes from the others, so that fewer do."""
+    moldable = job(low=1, high=8)
+    nodes = {"v100": view(8, crowd=1), "h100": view(8)}
+    chosen, without = choose(nodes, moldable)
+    assert chosen is not None
+    sizes = sizes_with_memory(moldable.request, moldable.bounds, SHAPE)
+    assert sizes.counts[sizes.shares.index(chosen.shares)] < without
+    same, _ = choose(nodes, moldable, other_counts=False)
+    assert same is not None
+    assert sizes.counts[sizes.shares.index(same.shares)] == without
+
+
+def test_speeds_are_those_of_measured_types_by_any_name() -> None:
+    assert is_measured("nvidia_h100_80gb_hbm3")
+    assert not is_measured("a100_1g.10gb")
+    assert not is_measured("mi300x")
+    assert speed_up("a100", {"a100": 3.0}) == (1.0, 1.0)
+    there, back = speed_up("h100", {"v100": 1.0}), speed_up("v100", {"h100": 1.0})
+    assert there.median * back.median == pytest.approx(1.0)
+    assert there.at_least < there.median
+    assert back.at_least < back.median
+    steps = speed_up("h100", {"a100": 1.0}).median * speed_up("a100", {"v100": 1.0}).median
+    assert there.median == pytest.approx(steps)
+    assert math.log(there.median / there.at_least) < sum(
+        math.log(each.median / each.at_least)
+        for each in (speed_up("h100", {"a100": 1.0}), speed_up("a100", {"v100": 1.0}))
+    )
+    for gpu_type, instead in (("mi300x", {"a100": 1.0}), ("a100", {"mi300x": 1.0}), ("a100", {})):
+        with pytest.raises(ValueError, match=r"speed|weight"):
+            speed_up(gpu_type, instead)

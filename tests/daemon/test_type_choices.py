@@ -1,0 +1,185 @@
+"""A job that names no type of GPU on a site that lets rlalloc choose one: from its nodes to update and read-back."""
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from rlalloc.config import Config, parse_config
+from rlalloc.errors import ConfigError
+from rlalloc.job import Allocation, ChosenType
+from rlalloc.store import Decision
+from rlallocd.agent_client import AgentClient
+from rlallocd.candidates import Candidate
+from rlallocd.decisions import Snapshot, decide
+from rlallocd.job_tag import read_tag
+from rlallocd.journal_entries import entry_of, restorations_for, update_for, verify
+from rlallocd.request_sizes import differences
+from rlallocd.slurm import JobRecord, NodeRecord
+from rlallocd.type_choices import may_get_a_type, on_each_type
+from rlallocd.verification import changed_meanwhile
+from tests.agent.running_server import Server
+
+from .slurm_in_memory import NODE, gpus
+from .test_redecision_rules import EIGHT, pending_job
+from .test_request_sizes_and_tags import TAG
+
+NOW_S = 10_000.0
+FOUR = msgspec.structs.replace(EIGHT, gpus_per_node=4, cpus_per_task=16, mem_mib_per_node=40_000)
+TAG_OF_NOW = TAG.replace("begin=2000", "begin=10060").replace("ask=gpus=1-8", "ask=")
+RULES = "mode: enforce\nnodes: {{task_prolog: trusted}}\nrules: [{{name: llm, choose_gpu_types: [{types}]}}]"
+ANY, ALLOWED = (parse_config(RULES.format(types=types), "test") for types in ("", "a100"))
+
+
+def node(name: str, gpu_type: str, free: int = 8, **changes: object) -> NodeRecord:
+    return msgspec.structs.replace(NODE, name=name, devices=gpus(gpu_type, 8, 8 - free), **changes)
+
+
+NODES = (node("a1", "a100"), node("v1", "v100"), node("v2", "v100"), node("v3", "v100", usable=False))
+
+
+def new_job(job_id: int = 7, /, **changes: object) -> JobRecord:
+    """A job of four GPUs of any type that waits for rlalloc."""
+    usual = {"reason": "BeginTime", "begin_s": 10_060, "gpu_type": "", "admin_comment": TAG_OF_NOW}
+    return pending_job(job_id, FOUR, **(usual | changes))
+
+
+def candidate(job: JobRecord) -> Candidate:
+    tag = read_tag(job.admin_comment)
+    assert tag is not None
+    return Candidate(job, tag, "enforce")
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentClient]:
+    with Server(tmp_path_factory.mktemp("agent")) as server:
+        client = AgentClient(server.endpoint, 60.0)
+        yield client
+        client.close()
+
+
+def decided(
+    agent: AgentClient, config: Config, *jobs: JobRecord, nodes: tuple[NodeRecord, ...] = NODES
+) -> list[Decision]:
+    snapshot = Snapshot(NOW_S, jobs, nodes, {}, None)
+    pairs = decide([candidate(job) for job in jobs], snapshot, config, agent)
+    assert [each.job for each, _ in pairs] == list(jobs)  # as their users submitted them
+    return [decision for _, decision in pairs]
+
+
+def test_on_the_nodes_of_a_type_all_others_are_left_out() -> None:
+    there = on_each_type(candidate(new_job()), ("a100", "v100"), NODES)
+    assert {name: each.job.excluded_nodes for name, each in there.items()} == {"a100": "v[1-3]", "v100": "a1"}
+    own = on_each_type(candidate(new_job(excluded_nodes="x1,v2")), ("v100",), NODES)
+    assert own["v100"].job.excluded_nodes == "a1,v2,x1"
+    assert not on_each_type(candidate(new_job(excluded_nodes="v[1-")), ("v100",), NODES)
+    many = tuple(node(f"r{number * number}", "v100") for number in range(2000))
+    assert not on_each_type(candidate(new_job()), ("a100",), (*NODES, *many))  # too long a list
+
+
+@pytest.mark.parametrize(
+    ("changes", "may"),
+    [
+        ({}, True),
+        ({"gpu_type": "v100"}, False),
+        ({"is_shard": True}, False),
+        ({"required_nodes": "v1"}, False),
+        ({"is_array": True}, False),
+        ({"reason": "Dependency"}, False),
+        ({"reason": "JobHeldUser"}, False),
+        ({"admin_comment": TAG.replace("user_begin=0", "user_begin=2000")}, False),
+    ],
+)
+def test_a_job_may_get_a_type_where_it_names_neither_that_nor_nodes(changes: dict[str, object], *, may: bool) -> None:
+    assert may_get_a_type(candidate(new_job(**changes))) is may
+
+
+def test_a_type_that_pays_is_chosen_where_the_site_allows_it(agent: AgentClient) -> None:
+    (chosen,) = decided(agent, ALLOWED, new_job())
+    assert chosen.allocation is not None
+    assert chosen.allocation.gpu_type is not None
+    assert chosen.allocation.gpu_type.name == "a100"
+    assert chosen.allocation.gpu_type.excluded_nodes == "v[1-3]"
+    assert chosen.allocation.gpus == 4
+    assert chosen.log_probability is None
+    assert "4 a100 GPUs" in chosen.allocation.describe()
+    (kept,) = decided(agent, ANY, new_job())
+    assert kept.allocation is not None
+    assert kept.allocation.gpu_type is None
+
+
+def test_jobs_of_one_cycle_share_the_gpus_of_a_type(agent: AgentClient) -> None:
+    sizes = [each.allocation for each in decided(agent, ALLOWED, *(new_job(number) for number in (1, 2, 3)))]
+    assert [size is not None and size.gpu_type is not None for size in sizes] == [True, True, False]
+
+
+def test_no_type_is_chosen_where_a_job_waits_for_it_or_slurm_may_mix_types(agent: AgentClient) -> None:
+    waiting = pending_job(1, EIGHT, gpu_type="a100", admin_comment="", begin_s=0, reason="Resources")
+    snapshot = Snapshot(NOW_S, (waiting, new_job()), NODES, {}, None)
+    ((_, decision),) = decide([candidate(new_job())], snapshot, ALLOWED, agent)
+    assert decision.allocation is not None
+    assert decision.allocation.gpu_type is None
+    both = msgspec.structs.replace(NODE, name="b1", devices=(*gpus("a100", 4), *gpus("v100", 4)))
+    (mixed,) = decided(agent, ALLOWED, new_job(), nodes=(*NODES, both))
+    assert mixed.skip_code == "mixed-devices"
+
+
+def test_only_types_of_known_speed_may_be_chosen() -> None:
+    with pytest.raises(
+        ConfigError, match=r"rules\[0\].choose_gpu_types: found 'mi300x'.*k80, p100, v100, a100, h100"
+    ):
+        parse_config(RULES.format(types="a100, mi300x"), "test")
+
+
+CHOSEN = msgspec.structs.replace(FOUR, gpu_type=ChosenType("a100", "v[1-3],x1", "x1", 2.0, 1.2))
+
+
+def applied_to(job: JobRecord, excluded_nodes: str) -> JobRecord:
+    """How a job reads back once the absolute message of FOUR was carried out, with these nodes left out."""
+    return msgspec.structs.replace(job, excluded_nodes=excluded_nodes)
+
+
+def decision_with(size: Allocation, request: Allocation = FOUR) -> tuple[Candidate, Decision]:
+    mine = candidate(new_job(excluded_nodes="x1"))
+    decision = Decision(
+        id="d", job_id=7, submitted_s=1000, decided_s=NOW_S, user="alice", account="llm", partition="gpu",
+        job_name="a", job_class="train", rule="llm", mode="enforce", reason="", request=request, allocation=size,
+    )  # fmt: skip
+    return mine, decision
+
+
+def test_an_update_leaves_out_the_other_nodes_and_a_restoration_only_those_of_the_user() -> None:
+    entry = entry_of(*decision_with(CHOSEN))
+    submitted = new_job(excluded_nodes="x1")
+    plan = dict(update_for(entry, submitted, None).fields)
+    assert plan["ExcNodeList"] == "v[1-3],x1"
+    assert plan["TresPerNode"] == "gres:gpu:4"
+    (back,) = restorations_for(entry, submitted)
+    assert dict(back.fields)["ExcNodeList"] == "x1"
+    (unread,) = restorations_for(msgspec.structs.replace(entry, record="{}"), submitted)
+    assert dict(unread.fields)["ExcNodeList"] == "x1"
+    (plain,) = restorations_for(msgspec.structs.replace(entry, intended=EIGHT), submitted)
+    assert "ExcNodeList" not in dict(plain.fields)
+
+
+@pytest.mark.parametrize(
+    ("excluded", "verdict"),
+    [("v[1-3],x1", "as decided"), ("x1,v1,v2,v3", "as decided"), ("x1", "as submitted"), ("", "neither")],
+)
+def test_the_nodes_that_are_left_out_are_read_back(excluded: str, verdict: str) -> None:
+    """The size is the same in all cases: FOUR is what the job asked for."""
+    entry = entry_of(*decision_with(CHOSEN))
+    finding = verify(applied_to(new_job(), excluded), entry)
+    assert finding.verdict == verdict
+    assert ("leaves out the nodes" in finding.text) == (verdict != "as decided")
+
+
+def test_a_user_who_leaves_out_other_nodes_meanwhile_is_noticed() -> None:
+    assert changed_meanwhile(new_job(), new_job(excluded_nodes="v1")) == "excluded nodes none → v1"
+    assert changed_meanwhile(new_job(excluded_nodes="v[1-2]"), new_job(excluded_nodes="v1,v2")) == ""
+
+
+def test_sizes_without_a_type_are_written_as_before() -> None:
+    assert b"gpu_type" not in msgspec.json.encode(FOUR)
+    assert msgspec.json.decode(msgspec.json.encode(CHOSEN), type=Allocation) == CHOSEN
+    assert differences(new_job(), CHOSEN) == differences(new_job(), FOUR)

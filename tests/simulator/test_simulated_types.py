@@ -1,0 +1,68 @@
+"""A type of GPU for simulated jobs that name none: nodes of 8 v100, which Slurm takes first, and of 8 faster a100."""
+
+import msgspec
+import pytest
+
+from rlalloc.heuristics import known_gain
+from rlalloc.heuristics.type_choice import Offered
+from rlalloc.late_decisions import LateRules
+from rlalloc_simulator.driving import Driven, drive
+from rlalloc_simulator.engine import NodeKind, SimulatedSite, SubmittedJob
+from rlalloc_simulator.engine.batched_simulators import decide
+from rlalloc_simulator.engine.engine_records import NOBODY
+from rlalloc_simulator.engine.policy_views import cluster_view, job_view
+from rlalloc_simulator.late_driving import LateDecisions
+from rlalloc_simulator.simulated_types import TypeChoices
+from rlalloc_simulator.site_from_workload import with_late_decisions
+from tests.simulator.engine.by_hand import SHAPE, job, simulator, site, size
+
+V100 = NodeKind(count=2, shape=SHAPE, gpu_type="v100")
+A100 = NodeKind(count=1, shape=SHAPE, gpu_type="a100", speed=2.0)
+
+
+def mixed(*types: str) -> SimulatedSite:
+    """The site, where rlalloc may choose these types."""
+    there = with_late_decisions(site(nodes=1), 0.0, LateRules())
+    may_choose = msgspec.structs.replace(there.interception, choose_gpu_types=types)
+    return msgspec.structs.replace(there, nodes=(V100, A100), interception=may_choose)
+
+
+def new(submit_s: float, **changes: object) -> SubmittedJob:
+    """A job of four GPUs and no other number, which takes 1000 s on v100."""
+    request = size(4, limit_s=2000)
+    plain = job(submit_s, request, 1000.0, managed=True, **changes)
+    counts = msgspec.structs.replace(plain.bounds, gpu_counts=(4,))
+    return msgspec.structs.replace(plain, bounds=counts)
+
+
+def driven(there: SimulatedSite, *jobs: SubmittedJob) -> Driven:
+    return drive(simulator(jobs, there), jobs, known_gain)
+
+
+def test_a_job_runs_on_the_faster_type_where_it_may_be_chosen() -> None:
+    ends = [driven(mixed(*types), new(0.0)).outcomes["end_s"][0] for types in ((), ("a100",), ("h100",))]
+    assert ends == pytest.approx([1000.0, 500.0, 1000.0])
+
+
+def test_jobs_share_the_type_and_then_take_what_there_is() -> None:
+    outcomes = driven(mixed("a100"), *(new(float(number)) for number in range(3))).outcomes
+    assert (outcomes["end_s"] - outcomes["submit_s"]).tolist() == pytest.approx([500.0, 500.0, 1000.0])
+    assert outcomes["start_s"].tolist() == [0.0, 1.0, 2.0]
+
+
+def test_a_job_that_does_not_start_on_its_type_gets_its_request_back() -> None:
+    jobs = [new(0.0)]
+    made = simulator(jobs, mixed("a100"))
+    types = TypeChoices(made, jobs, LateDecisions(made, jobs, known_gain))
+    assert made.run().tolist() == [0]
+    plain = Offered(job_view(made, 0, jobs[0]), cluster_view(made, 0))
+    typed = types.choose(0, plain, known_gain(*plain))
+    assert typed is not None
+    decide(made, 0, jobs[0], *typed)
+    a100 = made.site.gpu_types.index("a100")
+    for now_s, gpu_type in ((30.0, a100), (31.0, NOBODY)):
+        made.world.clock[0]["now_s"] = now_s  # nothing has started it
+        types.look()
+        assert made.world.sizes[0]["gpu_type"] == gpu_type
+    made.run()
+    assert made.outcomes()["end_s"][0] - made.outcomes()["start_s"][0] == pytest.approx(1000.0)
