@@ -31,7 +31,8 @@ from rlallocd.intercept import intercept_text  # noqa: E402
 
 SHOWN: Final = 8
 PROGRAM: Final = """
-slurm = {log_error = function(...) error(string.format(...)) end, log_info = print, log_user = function() end}
+local function fail(...) io.stderr:write(string.format(...), "\n") os.exit(1) end
+slurm = {log_error = fail, log_info = fail, log_user = function() end}
 local rlalloc = dofile(arg[1])
 local text = string.rep("python train.py --model gpt --tokens 4 ", 100)
 for number = 0, tonumber(arg[3]) - 1 do

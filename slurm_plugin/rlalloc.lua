@@ -12,8 +12,9 @@
 local M = {}
 
 -- Looked up once: the loops below run under locks.
-local byte, find, gmatch, gsub, match, sub = string.byte, string.find, string.gmatch, string.gsub, string.match, string.sub
-local concat, max = table.concat, math.max
+local byte, find, gmatch, gsub, match = string.byte, string.find, string.gmatch, string.gsub, string.match
+local rep, reverse, sub = string.rep, string.reverse, string.sub
+local concat, floor, max, min = table.concat, math.floor, math.max, math.min
 
 local RUNTIME_DIRECTORY = os.getenv("RLALLOC_RUNTIME_DIRECTORY") or ""
 if RUNTIME_DIRECTORY == "" then
@@ -27,31 +28,31 @@ local UPTIME_FILE = "/proc/uptime"
 local VERSION = "0.2.0" -- of rlalloc: `rlalloc doctor` compares it
 
 local INTERCEPT_HEADER = "rlalloc-intercept 4"
+local TIMES_OF_INTERCEPT = "^([^\n]*)\nexpires (%d+)\nuptime (%d+)\n()"
 local INTERCEPT_BYTES = 65536
 local SCRIPT_BYTES = 16384 -- what is read of a script: slurmctld accepts 4 MB, and all of it waits
 local UNCUT_BYTES = 6144 -- of that, without comment lines
-local CODE_BYTES = 4096 -- of that, without what echo prints
+local CODE_BYTES = 4096 -- of that, without what echo prints: what a class is known by
+local WORDS_BYTES_OF_CODE = 2048 -- of a longer code, the words are not read
 local FINGERPRINT_BYTES = 256 -- at the beginning, and as many at the end
 local MOST_HASHES = 80 -- of comment lines and others
 local MOST_INDENTED = 20 -- of these behind a blank
 local INDENTED_BYTES = 64
 local MOST_ECHOES = 10
-local MOST_OPTIONS = 200
+local MOST_EFFORT = 80 -- of all that is looked at in one script for its words, as counted below
+local EFFORT_OF_LINE, EFFORT_OF_ECHO, EFFORT_OF_SRUN, EFFORT_OF_TEST = 5, 2, 3, 3 -- 1 for what is not named here
+local EFFORT_OF_VALUE, EFFORT_OF_VARIABLE, EFFORT_OF_UNCLEAN, EFFORT_OF_FILE, EFFORT_IN_PYTHON = 3, 3, 3, 4, 2
 local MOST_DIRECTIVES = 16 -- lines
 local MOST_WORDS = 20 -- of the directives
-local MOST_VALUES = 28 -- options, settings, launchers and files that a script names
-local MOST_TIMES = 8 -- occurrences of one command, option, variable or kind of test that are looked at
-local MOST_ENDINGS = 20 -- occurrences of the ending that some settings share
-local LEAST_ENDING = 4
+local MOST_TIMES = 8 -- occurrences of one command, option, loop or kind of file that are looked at
 local MOST_VARIABLES = 12
 local MOST_SUMS = 2
 local MOST_TERMS = 4 -- names in a sum
 local MOST_STEPS = 3
 local MOST_TESTS = 4 -- conditions of one kind
 local MOST_NAMES = 4 -- in one condition
-local MOST_FOLLOWED = 28 -- words, names in conditions and variables together
-local NAME_BYTES = 40
 local LINE_BYTES = 400
+local BYTES_OF_EFFORT = 16 -- of the line of an srun, and of a value that is unclean: for an effort of 1
 local VALUE_BYTES = 100
 local TOKEN_BYTES = 60
 local TEST_BYTES = 120
@@ -71,7 +72,8 @@ local IN_PYTHON = "^[a-z.]*[%[(][\"']([a-zA-Z0-9_]+)[\"'][^\n)%]]*[%])]+[ \t]*[=
 local OFTEN = " e-t_aorinslcd=/pmu$g\n" -- the most frequent characters of scripts, roughly
 local LEAST_PART = 4 -- characters of a text that are searched for at once
 local MOST_FALSE = 4 -- places that only look like a text
-local UNCLEAN = "[^a-z0-9A-Z_./$=,:{}()*-]" -- in a value; what is frequent comes first: a set is gone through
+local CLEAN = "^[%w_$./=,:{}()*-]*$" -- a value; what is frequent comes first: a set is gone through
+local UNCLEAN = "[^%w_$./=,:{}()*-]"
 local FIELD_BYTES = 1024 -- what is read of a list of partitions or of GRES: names in it cost time
 local SAMPLES = 32 -- bytes by which a text is seen to be no script
 local MOST_ALIKE = 11
@@ -98,6 +100,19 @@ local NO_VAL16 = 65534
 local INFINITE16 = 65535
 
 local NEWLINE, HASH, DOLLAR, DASH, BACKSLASH = 10, 35, 36, 45, 92 -- bytes
+local IS_BLANK = {[9] = true, [10] = true, [11] = true, [12] = true, [13] = true, [32] = true}
+local IS_INSIDE_WORD = {}
+for character in gmatch("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.$-", ".") do
+   IS_INSIDE_WORD[byte(character)] = true
+end
+local NAME_BEFORE = "()([a-z_.A-Z0-9$-]+)()[\"']?[ \t]*$" -- a setting's, before its = or :
+local NAME_BACKWARDS = "^[a-z_.A-Z0-9$-]+"
+local NAME_BEFORE = "^[ \t]*[\"']?([a-z_.A-Z0-9$-]+)()" -- a setting's, backwards from its = or :
+local ENDS_VALUE = {}
+for character in gmatch("\t\n\v\f\r ;|&\"'`()", ".") do
+   ENDS_VALUE[byte(character)] = true
+end
+local MAY_STAND_BETWEEN = {[9] = true, [32] = true, [34] = true, [39] = true} -- a name and its = or :
 local ENDS_OF_LISTS = {[44] = true, [93] = true} -- , ]
 local ENDS_OF_TABLES = {[125] = true} -- }
 
@@ -192,12 +207,6 @@ local function find_text(code, entry, from)
    return at and find(code, entry.text, at - before, true) -- the part stands there too often
 end
 
---- What a setting is looked for by: its last part, if that is long enough; as in rlalloc.script_words.
-local function ending_of(setting)
-   local part = setting:match("^.+([_.][^_.]*)$")
-   return part and #part >= LEAST_ENDING and part or setting
-end
-
 local SRUN = searched("srun")
 
 local table_of_words = {} -- read once for each text of its lines, not each time that the file is renewed
@@ -207,9 +216,8 @@ local function read_table(words, launchers)
    if words == table_of_words.words_line and launchers == table_of_words.launchers_line then
       return table_of_words
    end
-   local found = {options = {}, srun = {}, dashed = {}, endings = {}, launchers = {}}
+   local found = {options = {}, srun = {}, dashed = {}, settings = {}, launchers = {}}
    found.words_line, found.launchers_line = words, launchers
-   local by_ending = {}
    for entry in words:gmatch("[^|]+") do
       local long, short = entry:match("^%-%-(.+)$"), entry:match("^srun %-(.+)$")
       if long then
@@ -218,14 +226,9 @@ local function read_table(words, launchers)
       elseif short then
          found.srun[short] = word_name(entry)
       elseif entry:find("^%-") then
-         found.dashed[#found.dashed + 1] = {search = searched(entry), name = word_name(entry)}
+         found.dashed[#found.dashed + 1] = {text = entry, name = word_name(entry)}
       else
-         local ending = ending_of(entry)
-         if by_ending[ending] == nil then
-            by_ending[ending] = {search = searched(ending), names = {}}
-            found.endings[#found.endings + 1] = by_ending[ending]
-         end
-         by_ending[ending].names[entry] = word_name(entry)
+         found.settings[reverse(entry)] = word_name(entry)
       end
    end
    for entry in launchers:gmatch("[^|]+") do
@@ -325,7 +328,21 @@ local function is_expired(intercept, now)
    return now > intercept.expires or (up ~= nil and up > intercept.uptime)
 end
 
-local last_text, last_intercept -- parsed once for each text, not once for each job
+local last_text, last_rest, last_intercept -- parsed once for each text, not once for each job
+
+--- The intercept file's text as a table: where only its time is another, the table of before with that.
+local function read_intercept(text)
+   local header, expires, up, start = match(text, TIMES_OF_INTERCEPT)
+   local rest = header == INTERCEPT_HEADER and sub(text, start) or nil
+   if last_intercept ~= nil and rest ~= nil and rest == last_rest then
+      last_intercept.expires, last_intercept.uptime = tonumber(expires), tonumber(up)
+      return last_intercept
+   end
+   last_rest, last_intercept = nil, nil
+   local intercept = parse_intercept(text)
+   last_rest = rest
+   return intercept
+end
 
 --- The intercept file if it is there, readable and not expired; else nil.
 local function valid_intercept(now)
@@ -336,8 +353,8 @@ local function valid_intercept(now)
    local text = file:read(INTERCEPT_BYTES) or ""
    file:close()
    if text ~= last_text then
-      last_text, last_intercept = nil, nil
-      last_intercept = parse_intercept(text)
+      last_text = nil
+      last_intercept = read_intercept(text)
       last_text = text
    end
    if last_intercept == nil or is_expired(last_intercept, now) then
@@ -361,38 +378,42 @@ local function asks_for_gpus(job_desc)
    return (number_of(job_desc, "ntasks_per_tres") or 0) > 0 -- --ntasks-per-gpu alone: GPUs follow from the tasks
 end
 
---- The words of all #RLALLOC lines, then those of a comment `rlalloc: …`; nil if there is neither.
+--- The words of all #RLALLOC lines, then those of a comment `rlalloc: …`; nil if there is neither. And the effort.
 -- No more words are read than a tag has room for: one beyond them makes the tag too long.
 local function directive_words(script, comment)
-   local words, bytes
-   local function take(line)
-      words, bytes = words or {}, bytes or 0
-      for word in gmatch(line, "%S+") do
-         if bytes > ASK_BYTES or #words > MOST_WORDS then
-            return
-         end
-         words[#words + 1] = word
-         bytes = bytes + #word + 1
+   local lines, count, looked_at = {}, 0, 0
+   local at = find(script, "#RLALLOC", 1, true)
+   while at do
+      looked_at = looked_at + 1
+      if looked_at > MOST_DIRECTIVES then
+         count = count + 1
+         lines[count] = rep("_", ASK_BYTES + 1)
+         break
       end
-   end
-   local at, lines = find(script, "#RLALLOC", 1, true), 0
-   while at ~= nil and (bytes or 0) <= ASK_BYTES and #(words or "") <= MOST_WORDS do
-      lines = lines + 1
-      if lines > MOST_DIRECTIVES then
-         take(string.rep("_", ASK_BYTES + 1))
+      local newline = find(script, "\n", at, true) or #script + 1
+      if (at == 1 or byte(script, at - 1) == NEWLINE) and IS_BLANK[byte(script, at + #"#RLALLOC") or NEWLINE] then
+         count = count + 1
+         lines[count] = sub(script, at + #"#RLALLOC", newline - 1)
       end
-      local line_end = script:find("\n", at, true) or #script + 1
-      local line = script:sub(at + #"#RLALLOC", line_end - 1)
-      if (at == 1 or script:byte(at - 1) == NEWLINE) and (line == "" or line:find("^%s")) then
-         take(line)
+      at = find(script, "#RLALLOC", newline, true)
+   end
+   if comment then
+      count = count + 1
+      lines[count] = match(sub(comment, 1, SCRIPT_BYTES), "^%s*rlalloc:(.*)$")
+   end
+   if lines[1] == nil then
+      return nil, EFFORT_OF_LINE * looked_at
+   end
+   local words, bytes, number = {}, 0, 0
+   for word in gmatch(concat(lines, " "), "%S+") do
+      if bytes > ASK_BYTES or number > MOST_WORDS then
+         break
       end
-      at = script:find("#RLALLOC", line_end, true)
+      number = number + 1
+      words[number] = word
+      bytes = bytes + #word + 1
    end
-   local from_comment = (comment or ""):sub(1, SCRIPT_BYTES):match("^%s*rlalloc:(.*)$")
-   if from_comment then
-      take(from_comment)
-   end
-   return words
+   return words, EFFORT_OF_LINE * looked_at
 end
 
 -- What the script says. rlalloc.script_words reads it alike in Python; a test holds the two together.
@@ -425,33 +446,33 @@ local function line_start(text, at)
    elseif before ~= 32 and before ~= 9 then
       return nil
    end
-   local from = at - INDENTED_BYTES
-   if from >= 1 then
-      local part = sub(text, from, at - 1)
-      local start = match(part, "\n()[ \t]*$")
-      return start and from + start - 1 or (find(part, "^[ \t]*$") and at)
+   local from = max(1, at - INDENTED_BYTES)
+   local part = sub(text, from, at - 1)
+   local start = match(part, "^.*\n()[ \t]*$")
+   if start then
+      return from + start - 1
    end
-   local start = match("\n" .. sub(text, 1, at - 1), "\n()[ \t]*$")
-   return start and start - 1
+   return find(part, "^[ \t]*$") and (at <= INDENTED_BYTES and 1 or at)
 end
 
---- The script without comment lines, and whether that is all of it.
+--- The script without comment lines, whether that is all of it, and the effort.
 local function without_comments(script, whole)
-   local kept, count, start, at, indented = {}, 0, 1, find(script, "#", 1, true), 0
-   for _ = 1, MOST_HASHES do
-      if at == nil then
-         break
-      end
-      local before = at > 1 and byte(script, at - 1) or NEWLINE
+   local kept, count, start, at, hashes, indented = {}, 0, 1, find(script, "#", 1, true), 0, 0
+   while at and hashes < MOST_HASHES do
+      hashes = hashes + 1
       local line = at
-      if before ~= NEWLINE then
-         line = nil
-         if before == 32 or before == 9 then
-            indented = indented + 1
-            if indented > MOST_INDENTED then
-               break
+      if at > start then
+         local before = byte(script, at - 1)
+         if before ~= NEWLINE then
+            line = nil
+            if before == 32 or before == 9 then
+               indented = indented + 1
+               if indented > MOST_INDENTED then
+                  break
+               end
+               local is_first = at - start <= INDENTED_BYTES and match(script, "^[ \t]*()", start) == at
+               line = is_first and start or line_start(script, at)
             end
-            line = line_start(script, at)
          end
       end
       if line then
@@ -466,7 +487,7 @@ local function without_comments(script, whole)
       end
    end
    kept[count + 1] = sub(script, start)
-   return concat(kept), whole and at == nil
+   return concat(kept), whole and at == nil, hashes + indented
 end
 
 --- Where what an echo prints ends, if nothing else stands on its line.
@@ -479,17 +500,15 @@ local function end_of_printed(code, from)
       or match(code, "^[^\"'`\\|>;&\n(]*()\n", from)
 end
 
---- The code without what an echo on a line of its own prints: text for people may name any command.
+--- The code without what an echo on a line of its own prints, and the effort: text for people may name any command.
 local function without_echoes(code)
    local at = find(code, "echo ", 1, true)
    if at == nil then
-      return code
+      return code, 0
    end
-   local kept, count, start = {}, 0, 1
-   for _ = 1, MOST_ECHOES do
-      if at == nil then
-         break
-      end
+   local kept, count, start, echoes = {}, 0, 1, 0
+   while at and echoes < MOST_ECHOES do
+      echoes = echoes + 1
       local last = line_start(code, at) and end_of_printed(code, at + 5)
       if last then
          count = count + 1
@@ -499,24 +518,24 @@ local function without_echoes(code)
       at = find(code, "echo ", max(start, at + 5), true)
    end
    kept[count + 1] = sub(code, start)
-   return concat(kept)
+   return concat(kept), EFFORT_OF_ECHO * echoes
 end
 
---- What is read of a script, and whether that is all of it. Empty where it is no script.
+--- What is read of a script, whether that is all of it, and the effort. Empty where it is no script.
 local function code_of(script, whole)
-   local code
-   code, whole = without_comments(script, whole)
+   local code, effort, for_echoes
+   code, whole, effort = without_comments(script, whole)
    if #code > UNCUT_BYTES then
       code, whole = sub(code, 1, UNCUT_BYTES), false
    end
-   code = without_echoes(code)
+   code, for_echoes = without_echoes(code)
    if #code > CODE_BYTES then
       code, whole = sub(code, 1, CODE_BYTES), false
    end
    if is_no_script(code) then
-      return "", false
+      return "", false, 0
    end
-   return code, whole
+   return code, whole and #code <= WORDS_BYTES_OF_CODE, effort + for_echoes
 end
 
 --- The class of the first text of the intercept file that stands in the code.
@@ -549,7 +568,7 @@ end
 
 --- Whether a word may begin here: neither a letter, digit, dot, dash or $ stands before.
 local function begins_word(code, at)
-   return at == 1 or not find(code, "^[a-z_.A-Z0-9$-]", at - 1)
+   return at == 1 or not IS_INSIDE_WORD[byte(code, at - 1)]
 end
 
 --- A text without the bytes at its end that are in a set.
@@ -581,8 +600,16 @@ end
 
 --- The value that begins here; _ for one that is too long to be read, nil where there is none.
 local function value_at(code, start)
+   local usual, last = match(code, "^([a-zA-Z0-9_./$-]+)()", start)
+   if usual and IS_BLANK[byte(code, last) or NEWLINE] and usual ~= "$" and last - start < VALUE_BYTES then
+      return usual
+   end
    local part = sub(code, start, start + VALUE_BYTES - 1)
-   local value = match(part, "^[^%s;|&\"'`()]+")
+   local value
+   value, last = match(part, "^([%w_./=,:$%[%]{}-]+)()")
+   if value == nil or not ENDS_VALUE[byte(part, last) or NEWLINE] then
+      value = match(part, "^[^%s;|&\"'`()]+") -- a set is gone through: this one takes longer
+   end
    if value == nil or value == "$" then
       return enclosed_value(part)
    elseif value == "\\" then
@@ -593,7 +620,7 @@ local function value_at(code, start)
    elseif #value == VALUE_BYTES then
       return "_"
    end
-   local last = byte(value, -1)
+   last = byte(value, -1)
    if ENDS_OF_LISTS[last] or ENDS_OF_TABLES[last] then
       value = without_last(value, ENDS_OF_LISTS)
       return find(value, "{", 1, true) and value or without_last(value, ENDS_OF_TABLES)
@@ -601,12 +628,19 @@ local function value_at(code, start)
    return value
 end
 
---- What the script assigns to variables: `values` by name, false where that is unsure.
-local function new_variables(code, unsure, words)
-   local variables = {looked_up = max(0, MOST_VARIABLES - max(0, MOST_FOLLOWED - words)), sums = 0, values = unsure}
+--- Count what is looked at; false where it is too much.
+local function spend(found, effort)
+   effort = found.effort + effort
+   found.effort = effort
+   return effort <= MOST_EFFORT
+end
+
+--- What the script assigns to variables: `values` by name, false where that is unsure; `places` and `more` are where.
+local function new_variables(code, places, more, unsure, found)
+   local variables = {values = unsure, places = places, more = more, sums = 0, looked_up = 0}
    local at, times = find(code, "for ", 1, true), 1
    while at do
-      if times > MOST_TIMES then
+      if times > MOST_TIMES or not spend(found, 1) then
          variables.looked_up = MOST_VARIABLES -- more loops than are looked at: any variable may be one of theirs
          break
       end
@@ -627,23 +661,21 @@ local function assigned(code, name, variables)
       return known or false
    end
    variables.looked_up = variables.looked_up + 1
-   local text = name .. "="
-   local value, several
-   local at, times = find(code, text, 1, true), 1
-   while at do
-      if times > MOST_TIMES then
-         several = true
-         break
+   local value = false
+   local backwards = reverse(name)
+   local places = variables.places[backwards]
+   if places then
+      value = value_at(code, places) or false
+      places = variables.more[backwards]
+      for number = 1, places and #places or 0 do
+         if number == MOST_TIMES or value ~= (value_at(code, places[number]) or false) then
+            value = false
+            break
+         end
       end
-      if begins_word(code, at) then
-         local found = value_at(code, at + #text) or false
-         several = several or (value ~= nil and value ~= found)
-         value = found
-      end
-      at, times = find(code, text, at + 1, true), times + 1
    end
-   values[name] = not several and value or false
-   return values[name]
+   values[name] = value
+   return value
 end
 
 --- Follow a variable to its value, through at most MOST_STEPS assignments.
@@ -661,9 +693,6 @@ end
 
 --- What the script assigns, in the place of a variable, also inside of $((…)).
 local function resolved(code, value, variables)
-   if byte(value) ~= DOLLAR then
-      return value
-   end
    value = followed(code, value, match(value, "^%${?([a-zA-Z_][a-z_A-Z0-9]*)}?$"), variables)
    if sub(value, 1, 3) ~= "$((" or #value > ARITHMETIC_BYTES or variables.sums == MOST_SUMS then
       return value
@@ -675,15 +704,15 @@ local function resolved(code, value, variables)
 end
 
 --- Where the first MOST_TIMES occurrences of a text end, of those that are a word of their own; and whether that is all.
-local function ends_of_commands(code, places, search)
+local function ends_of_commands(code, places, search, found)
    local ends, count = {}, 0
    local at, times, length = places[search], 1, #search.text
    while at do
-      if times > MOST_TIMES then
+      if times > MOST_TIMES or not spend(found, 1) then
          return ends, false
       end
       local last = at + length
-      if begins_word(code, at) and (last > #code or find(code, "^%s", last)) then
+      if IS_BLANK[byte(code, last) or NEWLINE] and begins_word(code, at) then
          count = count + 1
          ends[count] = last
       end
@@ -692,30 +721,30 @@ local function ends_of_commands(code, places, search)
    return ends, true
 end
 
--- Each of these appends to `found` (names, values, count) and returns false where there is more than it looks at.
+-- Each of these appends to `found` (names, values, count, effort) and returns false where there is more than it looks at.
 
 local function add(found, name, value)
-   local count = found.count + 1
-   found.count = count
+   local count, effort = found.count + 1, found.effort + EFFORT_OF_VALUE
+   found.count, found.effort = count, effort
    found.names[count], found.values[count] = name, value or false
-   return count <= MOST_VALUES
+   return effort <= MOST_EFFORT
 end
 
 --- The long options. A word that begins with a dash is no value.
 local function add_options(code, options, found)
-   local at = 1
-   for _ = 1, MOST_OPTIONS do
-      at = find(code, "--", at, true)
-      if at == nil then
-         return true
+   local at = find(code, "--", 1, true)
+   while at do
+      if not spend(found, 1) then
+         return false
       end
-      local name, last, from = match(code, "^([a-zA-Z][a-z_.A-Z0-9-]*)()[ \t]*=?[ \t]*()", at + 2)
+      local name = match(code, "^[a-zA-Z][a-z_.A-Z0-9-]*", at + 2)
       if name == nil then
          at = match(code, "^%-+()", at)
       else
-         at = last
-         local known = options[name] or (find(name, ".", 1, true) and options[match(name, "[^.]*$")])
+         at = at + 2 + #name
+         local known = options[name] or (find(name, ".", 1, true) and options[match(name, "^.*%.(.*)$")])
          if known then
+            local from = match(code, "^[ \t]*=?[ \t]*()", at)
             if byte(code, from) == BACKSLASH then
                from = match(code, "^\\\r?\n[ \t]*()", from) or from
             end
@@ -728,35 +757,46 @@ local function add_options(code, options, found)
             end
          end
       end
+      at = find(code, "--", at, true)
    end
-   return false
+   return true
 end
 
---- The settings: by the ending that several share, then by the whole name, also behind a prefix with a dot.
-local function add_settings(code, endings, found)
-   for number = 1, #endings do
-      local search, names = endings[number].search, endings[number].names
-      local at = find(code, search.part, 1, true) and find_text(code, search, 1)
-      local times, length = 1, #search.text
-      while at do
-         if times > MOST_ENDINGS then
-            return false
+--- The settings before one of their separators, also those behind a prefix with a dot; and where the script assigns
+-- something to a name: `places` has the first place, `more` the others. The names are read backwards, and stand so in the
+-- tables: a pattern goes back from its end one place at a time.
+local function add_settings(code, backwards, separator, settings, found, places, more)
+   local at, length = find(code, separator, 1, true), #code + 2
+   while at do
+      if not spend(found, 1) then
+         return false
+      end
+      local name, before = match(backwards, NAME_BACKWARDS, length - at), nil
+      if name == nil then
+         if at > 1 and MAY_STAND_BETWEEN[byte(code, at - 1)] then
+            name, before = match(backwards, NAME_BEFORE, length - at)
          end
-         local last = at + length
-         local from = match(code, "^[\"']?[ \t]*[=:][ \t]*()", last)
-         if from then
-            local start = max(1, last - NAME_BYTES)
-            local place, name = match(sub(code, start, last - 1), "()%f[a-z_.A-Z0-9$-]([a-z_.A-Z0-9$-]+)$")
-            place = start + place - 1
-            if byte(name) ~= DASH and sub(code, max(1, place - 2), place - 1) ~= "${" then
-               local known = names[name] or names[match(name, "[^.]*$")]
-               if known and not add(found, known, value_at(code, from)) then
+      elseif places then
+         if places[name] == nil then
+            places[name] = at + 1
+         else
+            more[name] = more[name] or {}
+            more[name][#more[name] + 1] = at + 1
+         end
+      end
+      if name then
+         local known = settings[name] or (find(name, ".", 1, true) and settings[match(name, "^[^.]*")])
+         if known and byte(name, -1) ~= DASH then
+            before = before or length - at + #name
+            if sub(backwards, before, before + 1) ~= "{$" then
+               local from = match(code, "^[ \t]*()", at + 1)
+               if not add(found, known, value_at(code, from)) then
                   return false
                end
             end
          end
-         at, times = find_text(code, search, at + 1), times + 1
       end
+      at = find(code, separator, at + 1, true)
    end
    return true
 end
@@ -764,36 +804,45 @@ end
 --- The options with one dash.
 local function add_dashed(code, dashed, found)
    for number = 1, #dashed do
-      local search, name = dashed[number].search, dashed[number].name
-      local at = find(code, search.part, 1, true) and find_text(code, search, 1)
-      local times, length = 1, #search.text
+      local text, name = dashed[number].text, dashed[number].name
+      local at = find(code, text, 1, true)
+      local times, length = 1, #text
       while at do
-         if times > MOST_TIMES then
+         if times > MOST_TIMES or not spend(found, 1) then
             return false
          end
          local last = at + length
          if find(code, "^[ =]", last) and begins_word(code, at) and not add(found, name, value_at(code, last + 1)) then
             return false
          end
-         at, times = find_text(code, search, at + 1), times + 1
+         at, times = find(code, text, at + 1, true), times + 1
       end
    end
    return true
 end
 
+--- The rest of a command's line, continued lines with it.
+local function rest_of_line(code, from)
+   local newline = find(code, "\n", from, true) or #code + 1
+   local line = sub(code, from, min(newline, from + LINE_BYTES) - 1)
+   if newline < from + LINE_BYTES and find(line, "\\\r?$", -2) then
+      line = gsub(sub(code, from, from + LINE_BYTES - 1), "\\\r?\n", " ")
+      line = match(line, "^[^\n]*")
+   end
+   return line
+end
+
 --- The short options of srun, and the launchers with the word behind each: a program, or -- for a long option.
 local function add_commands(code, places, entries, found)
-   local ends, all = ends_of_commands(code, places, SRUN)
+   local ends_of_srun, all = ends_of_commands(code, places, SRUN, found)
    if not all then
       return false
    end
-   for number = 1, #ends do
-      local last = ends[number]
-      local line = sub(code, last, last + LINE_BYTES - 1)
-      if find(line, "\\", 1, true) then
-         line = gsub(gsub(line, "\\\r\n", " "), "\\\n", " ")
+   for number = 1, #ends_of_srun do
+      local line = rest_of_line(code, ends_of_srun[number])
+      if not spend(found, EFFORT_OF_SRUN + floor(#line / BYTES_OF_EFFORT)) then
+         return false
       end
-      line = match(line, "^[^\n]*")
       for letter, value in gmatch(line, "[ \t]%-([A-Za-z])[ =]?([0-9$]%S*)") do
          if entries.srun[letter] and not add(found, entries.srun[letter], value) then
             return false
@@ -803,16 +852,15 @@ local function add_commands(code, places, entries, found)
    for number = 1, #entries.launchers do
       local launcher = entries.launchers[number]
       local search = launcher.search
-      if find(code, search.part, 1, true) and places[search] then
-         ends = ends_of_commands(code, places, search)
-         for each = 1, #ends do
-            local value = value_at(code, ends[each] + 1)
-            if value and byte(value) == DASH then
-               value = byte(value, 2) == DASH and "--" or nil
-            end
-            if not add(found, launcher.name, value ~= "" and value or nil) then
-               return false
-            end
+      local ends = search.text == SRUN.text and ends_of_srun
+         or find(code, search.part, 1, true) and ends_of_commands(code, places, search, found)
+      for each = 1, ends and #ends or 0 do
+         local value = value_at(code, ends[each] + 1)
+         if value and byte(value) == DASH then
+            value = byte(value, 2) == DASH and "--" or nil
+         end
+         if not add(found, launcher.name, value ~= "" and value or nil) then
+            return false
          end
       end
    end
@@ -825,7 +873,7 @@ local function add_files(code, found)
       local suffix = FILE_SUFFIXES[number]
       local at, times = find(code, suffix, 1, true), 1
       while at do
-         if times > MOST_TIMES then
+         if times > MOST_TIMES or not spend(found, EFFORT_OF_FILE) then
             if not add(found, "file", "_") then
                return false
             end
@@ -852,7 +900,7 @@ local function add_files(code, found)
 end
 
 --- The variables in the script's conditions: those that are compared, in order, and those whether they are set.
-local function conditions_of(code)
+local function conditions_of(code, found)
    local compared, count, seen, unsure = {}, 0, {}, {}
    local function compare(name)
       if not seen[name] then
@@ -865,7 +913,7 @@ local function conditions_of(code)
       local test = TESTS[number]
       local at, times = find(code, test.text, 1, true), 1
       while at do
-         if times > MOST_TESTS then
+         if times > MOST_TESTS or not spend(found, EFFORT_OF_TEST) then
             compare("_")
             break
          end
@@ -905,7 +953,7 @@ local function conditions_of(code)
       local text = PYTHON_SIZES[number]
       local at, times = find(code, text, 1, true), 1
       while at do
-         if times > MOST_TESTS then
+         if times > MOST_TESTS or not spend(found, 1) then
             compare("_")
             break
          end
@@ -919,7 +967,7 @@ local function conditions_of(code)
       local text = PYTHON_ENVIRONMENT[number]
       local at, times = find(code, text, 1, true), 1
       while at do
-         if times > MOST_TIMES then
+         if times > MOST_TESTS or not spend(found, EFFORT_IN_PYTHON) then
             compare("_")
             break
          end
@@ -936,26 +984,43 @@ end
 
 --- The words of the code that the table names, joined by +; too-long if they are not all there.
 -- Variables are followed only once it is known that there are not too many words.
-local function words_of(code, places, entries)
-   local found = {names = {}, values = {}, count = 0}
+local function words_of(code, places, entries, effort)
+   local found = {names = {}, values = {}, count = 0, effort = effort}
+   local places_of, more, backwards = {}, {}, reverse(code)
    local all = add_options(code, entries.options, found)
-      and add_settings(code, entries.endings, found)
+      and add_settings(code, backwards, "=", entries.settings, found, places_of, more)
+      and add_settings(code, backwards, ":", entries.settings, found)
       and add_dashed(code, entries.dashed, found)
       and add_commands(code, places, entries, found)
       and add_files(code, found)
    if not all then
       return "too-long"
    end
-   local compared, unsure = conditions_of(code)
-   local variables = new_variables(code, unsure, found.count + #compared)
+   local compared, unsure = conditions_of(code, found)
+   local variables = new_variables(code, places_of, more, unsure, found)
+   if not spend(found, EFFORT_OF_VARIABLE * #compared) then
+      return "too-long"
+   end
    local words, count, listed, bytes = {}, 0, {}, -1
    local names, values = found.names, found.values
    for number = 1, found.count do
       local word, value = names[number], values[number]
       if value then
-         local whole = resolved(code, value, variables)
+         local whole = value
+         if byte(value) == DOLLAR then
+            if not spend(found, EFFORT_OF_VARIABLE) then
+               return "too-long"
+            end
+            whole = resolved(code, value, variables)
+         end
          if whole == value or not find(whole, "^%-[^0-9]") then
-            word = word .. "=" .. (find(whole, "^[%w_./-]*$") and whole or gsub(whole, UNCLEAN, "_"))
+            if not find(whole, CLEAN) then
+               if not spend(found, EFFORT_OF_UNCLEAN + floor(#whole / BYTES_OF_EFFORT)) then
+                  return "too-long"
+               end
+               whole = gsub(whole, UNCLEAN, "_")
+            end
+            word = word .. "=" .. whole
          end
       end
       if not listed[word] then
@@ -988,18 +1053,16 @@ local function words_of(code, places, entries)
 end
 
 --- A polynomial hash modulo 2^31 - 1 of the first bytes without blanks and digits, which runs differ in.
---- Eight bytes a turn, without a loop inside: one byte a turn cost 40 µs a script.
+--- Sixteen bytes a turn, without a loop inside: one byte a turn cost 40 µs a script.
 local function fingerprint_of(code)
    local state = 7
    if #code > 2 * FINGERPRINT_BYTES then
       code = sub(code, 1, FINGERPRINT_BYTES) .. sub(code, -FINGERPRINT_BYTES)
    end
    local last = #code
-   for at = 1, last, 8 do
-      local a, b, c, d, e, f, g, h = byte(code, at, at + 7)
-      if at + 7 > last then -- 32, a blank, changes nothing
-         b, c, d, e, f, g, h = b or 32, c or 32, d or 32, e or 32, f or 32, g or 32, h or 32
-      end
+   code = code .. "               " -- blanks change nothing
+   for at = 1, last, 16 do
+      local a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p = byte(code, at, at + 15)
       if a > 57 or (a > 32 and a < 48) then
          state = state * 31 + a
       end
@@ -1024,6 +1087,32 @@ local function fingerprint_of(code)
       end
       if h > 57 or (h > 32 and h < 48) then
          state = state * 31 + h
+      end
+      state = state % 2147483647
+      if i > 57 or (i > 32 and i < 48) then
+         state = state * 31 + i
+      end
+      if j > 57 or (j > 32 and j < 48) then
+         state = state * 31 + j
+      end
+      if k > 57 or (k > 32 and k < 48) then
+         state = state * 31 + k
+      end
+      if l > 57 or (l > 32 and l < 48) then
+         state = state * 31 + l
+      end
+      state = state % 2147483647
+      if m > 57 or (m > 32 and m < 48) then
+         state = state * 31 + m
+      end
+      if n > 57 or (n > 32 and n < 48) then
+         state = state * 31 + n
+      end
+      if o > 57 or (o > 32 and o < 48) then
+         state = state * 31 + o
+      end
+      if p > 57 or (p > 32 and p < 48) then
+         state = state * 31 + p
       end
       state = state % 2147483647
    end
@@ -1072,12 +1161,13 @@ local function all_in(names, set)
 end
 
 local function first_rule(rules, class, job_desc, part_list)
-   local partitions = partitions_of(job_desc, part_list)
+   local classes, partitions = {class}, partitions_of(job_desc, part_list)
    local account = text_of(job_desc, "account") or text_of(job_desc, "default_account") or ""
    local accounts = {account ~= "" and account:lower() or nil} -- Slurm's are lower-case; sbatch -A takes any
-   for _, rule in ipairs(rules) do
+   for number = 1, #rules do
+      local rule = rules[number]
       if
-         all_in({class}, rule.classes)
+         all_in(classes, rule.classes)
          and all_in(partitions, rule.partitions)
          and all_in(accounts, rule.accounts)
       then
@@ -1135,22 +1225,24 @@ end
 -- A word is never dropped or cut: the daemon would act on a part of what the user said. What is bad in it stays
 -- visible as _, which the daemon refuses, and the job keeps its size.
 local function ask_of(words)
-   local count = #(words or "")
-   if count > MOST_WORDS then
+   if #(words or "") > MOST_WORDS then
       return "too-long"
    end
-   local clean = {}
-   for number = 1, count do
-      clean[number] = cleaned(words[number])
+   local ask = concat(words or {}, " ")
+   if #ask > ASK_BYTES then
+      return "too-long"
    end
-   local ask = concat(clean, "+")
-   return #ask > ASK_BYTES and "too-long" or ask
+   return (gsub(gsub(ask, "[^a-zA-Z0-9=,._ -]", "_"), " ", "+"))
 end
 
---- Whether the words may name a model or parallel sizes: then the TaskProlog looks for rlallocd's plan.
+--- Whether the words may name a model or parallel sizes: then the TaskProlog looks for rlallocd's plan. Those that are
+-- too long may: rlallocd reads them itself.
 local function shows_a_model(words)
-   for _, part in ipairs(SHOWS_A_MODEL) do
-      if words ~= "too-long" and find(words, part, 1, true) then
+   if words == "too-long" then
+      return true
+   end
+   for number = 1, #SHOWS_A_MODEL do
+      if find(words, SHOWS_A_MODEL[number], 1, true) then
          return true
       end
    end
@@ -1158,13 +1250,13 @@ local function shows_a_model(words)
 end
 
 --- What the script shows, for the tag, and whether the job may have a plan; empty if the intercept file names no words.
-local function reading_of(code, places, whole, intercept)
+local function reading_of(code, places, whole, effort, intercept)
    if intercept.stamp == nil then
       return "", false
    end
    local words = "too-long"
-   if whole then
-      words = words_of(code, places, read_table(intercept.words, intercept.launchers))
+   if whole and effort <= MOST_EFFORT then
+      words = words_of(code, places, read_table(intercept.words, intercept.launchers), effort)
    end
    local reading = string.format(";table=%s;script=%s;words=%s", intercept.stamp, fingerprint_of(code), words)
    return reading, shows_a_model(words)
@@ -1417,14 +1509,14 @@ local function handle(job_desc, part_list)
    end
    local whole = #script <= SCRIPT_BYTES
    script = script:sub(1, SCRIPT_BYTES)
-   local words = directive_words(script, text_of(job_desc, "comment"))
+   local words, for_directives = directive_words(script, text_of(job_desc, "comment"))
    for _, word in ipairs(words or {}) do
       if word == LEAVE_ALONE then
          return -- its user's word; not even a tag
       end
    end
-   local code
-   code, whole = code_of(script, whole)
+   local code, effort
+   code, whole, effort = code_of(script, whole)
    local places = first_places(code)
    local class = class_of(code, places, words, intercept.commands)
    if class == nil then
@@ -1439,7 +1531,7 @@ local function handle(job_desc, part_list)
    end
    local skip = name_to_skip(job_desc, script, intercept.skipped_forms)
    local ask = ask_of(words)
-   local reading, planned = reading_of(code, places, whole, intercept)
+   local reading, planned = reading_of(code, places, whole, effort + for_directives, intercept)
    intercept_job(job_desc, rule, class, ask, reading, planned, now, intercept.grace, skip, leaked)
    if skip ~= nil then
       return

@@ -16,7 +16,7 @@ from rlalloc.job import Bounds, JobClass
 from rlalloc.llm.gpu_types import memory_gib
 from rlalloc.llm.needed_bounds import facts_of_job, with_model_needs
 from rlalloc.script_class import class_of, directive_words
-from rlalloc.script_words import read_script
+from rlalloc.script_words import read_long_script
 from rlalloc_cli.explain import bounds_lines
 from rlalloc_cli.sbatch_request import SbatchRequest, request_of, sbatch_lines
 from rlalloc_cli.site_nodes import node_gpus
@@ -56,7 +56,7 @@ def report_on(
     of which the memory is not known.
     """
     job_class = class_of(script, config.commands)
-    read = read_script(script, config.word_table)
+    read = read_long_script(script, config.word_table)
     lines = sbatch_lines(script)
     asked = request_of(lines, _CPUS_PER_GPU, _MIB_PER_GPU)
     request = asked.size

@@ -38,7 +38,7 @@ def class_of(script: bytes, commands: Mapping[JobClass, Sequence[str]]) -> JobCl
         for job_class in JOB_CLASSES:
             if word == f"class={job_class}":
                 return job_class
-    code, _ = code_of(script)
+    code, _, _ = code_of(script)
     found = (
         job_class
         for job_class, texts in commands.items()

@@ -12,12 +12,16 @@ SCRIPT_BYTES: Final = 16384
 """So much of a script is read: slurmctld accepts 4 MB, and waits meanwhile."""
 _UNCUT_BYTES: Final = 6144
 _CODE_BYTES: Final = 4096
+_WORDS_BYTES_OF_CODE: Final = 2048
 _FINGERPRINT_BYTES: Final = 256
 _MOST_HASHES: Final = 80
 """So many ``#`` are looked at, comment lines and others; of these so many behind a blank."""
 _MOST_INDENTED: Final = 20
 _INDENTED_BYTES: Final = 64
 _MOST_ECHOES: Final = 10
+_MOST_DIRECTIVES: Final = 16
+_EFFORT_OF_LINE: Final = 5
+_EFFORT_OF_ECHO: Final = 2
 _SAMPLES: Final = 32
 _MOST_ALIKE: Final = 11
 
@@ -33,17 +37,22 @@ _PRINTED: Final = tuple(
 """What may follow ``echo`` for the line to be left out: text alone, without a redirection, a pipe or a command."""
 
 
-def code_of(script: bytes) -> tuple[str, bool]:
-    """Return the script's code, a character a byte, and whether that is all of it.
+def code_of(script: bytes, times: int = 1) -> tuple[str, bool, int]:
+    """Return the script's code, a character a byte, whether its words may be read, and the effort (``Effort``).
 
-    It is empty where the text is no script: slurmctld would search it for too long.
+    It is empty where the text is no script: slurmctld would search it for too long. ``times``: so many times as much
+    as the plugin reads.
     """
-    code, whole = _without_comments(script[:SCRIPT_BYTES].decode("latin-1"))
-    whole = whole and len(script) <= SCRIPT_BYTES and len(code) <= _UNCUT_BYTES
-    code = _without_echoes(code[:_UNCUT_BYTES])
-    if len(code) > _CODE_BYTES:
-        code, whole = code[:_CODE_BYTES], False
-    return ("", False) if _is_no_script(code) else (code, whole)
+    text = script[: SCRIPT_BYTES * times].decode("latin-1")
+    code, whole, effort = _without_comments(text, times)
+    whole = whole and len(script) <= SCRIPT_BYTES * times and len(code) <= _UNCUT_BYTES * times
+    code, for_echoes = _without_echoes(code[: _UNCUT_BYTES * times], times)
+    if len(code) > _CODE_BYTES * times:
+        code, whole = code[: _CODE_BYTES * times], False
+    directives = sum("#RLALLOC" in line for line in text.split("\n"))
+    effort += for_echoes + _EFFORT_OF_LINE * min(directives, _MOST_DIRECTIVES + 1)
+    whole = whole and len(code) <= _WORDS_BYTES_OF_CODE * times
+    return ("", False, effort) if _is_no_script(code) else (code, whole, effort)
 
 
 def fingerprint_of(code: str) -> str:
@@ -60,16 +69,15 @@ def fingerprint_of(code: str) -> str:
     return str(state)
 
 
-def _without_comments(text: str) -> tuple[str, bool]:
-    """Leave comment lines out; and whether all of them were found."""
+def _without_comments(text: str, times: int) -> tuple[str, bool, int]:
+    """Leave comment lines out; whether all of them were found; and the effort."""
     kept: list[str] = []
-    start, at, indented = 0, text.find("#"), 0
-    for _ in range(_MOST_HASHES):
-        if at < 0:
-            break
+    start, at, hashes, indented = 0, text.find("#"), 0, 0
+    while at >= 0 and hashes < _MOST_HASHES * times:
+        hashes += 1
         if at and text[at - 1] in " \t":
             indented += 1
-            if indented > _MOST_INDENTED:
+            if indented > _MOST_INDENTED * times:
                 break
         line = _line_start(text, at)
         if line is None:
@@ -79,23 +87,22 @@ def _without_comments(text: str) -> tuple[str, bool]:
         newline = text.find("\n", at)
         start = newline + 1 if newline >= 0 else len(text)
         at = text.find("#", start)
-    return "".join((*kept, text[start:])), at < 0
+    return "".join((*kept, text[start:])), at < 0, hashes + indented
 
 
-def _without_echoes(code: str) -> str:
-    """Leave out what an ``echo`` on a line of its own prints."""
+def _without_echoes(code: str, times: int) -> tuple[str, int]:
+    """Leave out what an ``echo`` on a line of its own prints; and the effort."""
     kept: list[str] = []
-    start, at = 0, code.find("echo ")
-    for _ in range(_MOST_ECHOES):
-        if at < 0:
-            break
+    start, at, echoes = 0, code.find("echo "), 0
+    while at >= 0 and echoes < _MOST_ECHOES * times:
+        echoes += 1
         if at == 0 or code[at - 1] in " \t\n":
             printed = next((match for text in _PRINTED if (match := text.match(code, at + 5))), None)
             if printed is not None and _line_start(code, at) is not None:
                 kept.append(code[start:at])
                 start = printed.end()
         at = code.find("echo ", max(start, at + 5))
-    return "".join((*kept, code[start:]))
+    return "".join((*kept, code[start:])), _EFFORT_OF_ECHO * echoes
 
 
 def _line_start(text: str, at: int) -> int | None:

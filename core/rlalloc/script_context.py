@@ -9,7 +9,14 @@ from typing import Final
 
 import msgspec
 
-from rlalloc.script_values import Variables, begins_word, occurrences
+from rlalloc.script_values import (
+    EFFORT_OF_VARIABLE,
+    MOST_TIMES,
+    Effort,
+    Variables,
+    begins_word,
+    occurrences,
+)
 
 COMPARES: Final = "compares"
 """``compares=SLURM_GPUS_ON_NODE``: the script has a condition on it; ``compares=_`` for those beyond the first."""
@@ -19,6 +26,9 @@ WRITES: Final = "writes"
 """``writes=7b.yaml``: such a file that the script itself writes."""
 _TEST_BYTES: Final = 120
 _MOST_TESTS: Final = 4
+_EFFORT_OF_TEST: Final = 3
+_EFFORT_OF_FILE: Final = 4
+_EFFORT_IN_PYTHON: Final = 2
 _MOST_NAMES: Final = 4
 _TOKEN_BYTES: Final = 60
 
@@ -51,12 +61,13 @@ class Conditions(msgspec.Struct, frozen=True):
     unsure: tuple[str, ...]
 
 
-def conditions_of(code: str) -> Conditions:
-    """Return the variables in the script's conditions."""
+def conditions_of(code: str, effort: Effort) -> Conditions:
+    """Return the variables in the script's conditions. Raises IncompleteError."""
     compared: dict[str, None] = {}
     unsure: dict[str, None] = {}
     for text in _TESTS:
-        for at in occurrences(code, text, _MOST_TESTS):
+        for at in occurrences(code, text, _MOST_TESTS * effort.times):
+            effort.spend(_EFFORT_OF_TEST if at >= 0 else 0)
             if at < 0:
                 compared["_"] = None
             elif text == "((" and at > 0 and code[at - 1] == "$":
@@ -68,18 +79,21 @@ def conditions_of(code: str) -> Conditions:
                 (unsure if of_presence else compared).update(dict.fromkeys(names))
                 if "$(" in inside:
                     compared[inside[inside.index("$(") :]] = None
-    compared.update(dict.fromkeys(_sizes_in_python(code)))
+    compared.update(dict.fromkeys(_sizes_in_python(code, effort)))
+    effort.spend(EFFORT_OF_VARIABLE * len(compared))
     return Conditions(tuple(compared), tuple(unsure))
 
 
-def _sizes_in_python(code: str) -> Iterator[str]:
+def _sizes_in_python(code: str, effort: Effort) -> Iterator[str]:
     """What a Python program in the script compares, or assigns to its environment."""
     for text in _PYTHON_SIZES:
-        for at in occurrences(code, text, _MOST_TESTS):
+        for at in occurrences(code, text, _MOST_TESTS * effort.times):
+            effort.spend(1 if at >= 0 else 0)
             if at < 0 or _COMPARISON.match(code, at + len(text)):
                 yield text if at >= 0 else "_"
     for text in _PYTHON_ENVIRONMENT:
-        for at in occurrences(code, text):
+        for at in occurrences(code, text, _MOST_TESTS * effort.times):
+            effort.spend(_EFFORT_IN_PYTHON if at >= 0 else 0)
             start = at + len(text)
             found = _IN_PYTHON.match(code[start : start + _TEST_BYTES])
             if at < 0 or found is not None:
@@ -98,10 +112,11 @@ def compared_words(conditions: Conditions, variables: Variables) -> Iterator[tup
         yield COMPARES, variables.follow(name, bare=True) if _IDENTIFIER.fullmatch(name) else name
 
 
-def file_words(code: str) -> Iterator[tuple[str, str]]:
-    """The words of files that may be configurations, by their names without folders."""
+def file_words(code: str, effort: Effort) -> Iterator[tuple[str, str]]:
+    """The words of files that may be configurations, by their names without folders. Raises IncompleteError."""
     for suffix in _SUFFIXES:
-        for at in occurrences(code, suffix):
+        for at in occurrences(code, suffix, MOST_TIMES * effort.times):
+            effort.spend(_EFFORT_OF_FILE if at >= 0 else 0)
             if at < 0:
                 yield FILE, "_"
             elif not _GOES_ON.match(code, at + len(suffix)):

@@ -4,14 +4,16 @@
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 MOST_TIMES: Final = 8
-"""So many occurrences of one command, option or variable are looked at."""
+"""So many occurrences of one command, option or loop are looked at."""
+MOST_EFFORT: Final = 80
+"""So much is looked at in one script, each thing counted by about what it costs slurmctld (a microsecond is 1)."""
+EFFORT_OF_VALUE: Final = 3
+EFFORT_OF_VARIABLE: Final = 3
 _MOST_VARIABLES: Final = 12
-_MOST_FOLLOWED: Final = 28
-"""So many words, names in conditions and variables together."""
 _MOST_SUMS: Final = 2
 _MOST_TERMS: Final = 4
 _MOST_STEPS: Final = 3
@@ -24,6 +26,24 @@ _OF_ENVIRONMENT: Final = re.compile(r"int\(os\.[a-z.]+[\[(][\"']([A-Za-z0-9_]+)[
 _LOOP: Final = re.compile(r"for ([A-Za-z_][A-Za-z0-9_]*) ")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INSIDE_WORD: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-$")
+
+
+class IncompleteError(Exception):
+    """There is more of something than is looked at."""
+
+
+class Effort:
+    """How much is looked at in one script. ``times``: so many times as much as the plugin looks at."""
+
+    def __init__(self, times: int = 1) -> None:
+        self.times = times
+        self._spent = 0
+
+    def spend(self, effort: int) -> None:
+        """Count something. Raises IncompleteError where it is too much."""
+        self._spent += effort
+        if self._spent > MOST_EFFORT * self.times:
+            raise IncompleteError
 
 
 def occurrences(code: str, text: str, most: int = MOST_TIMES) -> Iterator[int]:
@@ -74,25 +94,39 @@ def _enclosed_value(part: str) -> str | None:
 class Variables:
     """What a script assigns to its variables."""
 
-    def __init__(self, code: str, unsure: Iterable[str] = (), words: int = 0) -> None:
-        """``unsure``: names that may have another value than the script assigns, such as one from outside.
+    def __init__(
+        self,
+        code: str,
+        assignments: Mapping[str, Sequence[int]],
+        effort: Effort,
+        unsure: Iterable[str] = (),
+    ) -> None:
+        """``assignments``: where the values begin that the script assigns, by name.
 
-        ``words``: how many have been found; with more of them, fewer variables are followed.
+        ``unsure``: names that may have another value than the script assigns, such as one from outside. Raises
+        IncompleteError.
         """
         self._code = code
-        loops = list(occurrences(code, "for "))
+        self._assignments = assignments
+        self._effort = effort
+        loops = list(occurrences(code, "for ", MOST_TIMES * effort.times))
+        effort.spend(sum(at >= 0 for at in loops))
         looped = [_LOOP.match(code, at) for at in loops if at >= 0 and begins_word(code, at)]
         self._values: dict[str, str | None] = dict.fromkeys(unsure)
         self._values.update({match[1]: None for match in looped if match is not None})
         self._known = -1 not in loops
-        self._most = max(0, min(_MOST_VARIABLES, _MOST_FOLLOWED - words))
+        self._most = _MOST_VARIABLES * effort.times
         self._looked_up = 0
         self._sums = 0
 
     def resolve(self, value: str) -> str:
-        """Put what the script assigns in the place of a variable, also inside of ``$((…))``."""
+        """Put what the script assigns in a variable's place, also inside of ``$((…))``. Raises IncompleteError."""
+        if not value.startswith("$"):
+            return value
+        self._effort.spend(EFFORT_OF_VARIABLE)
         value = self.follow(value)
-        if not value.startswith("$((") or len(value) > _ARITHMETIC_BYTES or self._sums == _MOST_SUMS:
+        most = _MOST_SUMS * self._effort.times
+        if not value.startswith("$((") or len(value) > _ARITHMETIC_BYTES or self._sums == most:
             return value
         self._sums += 1
         inside = re.sub(r"[ \t$]", "", value[3:])
@@ -115,8 +149,8 @@ class Variables:
             if self._looked_up == self._most or not self._known:
                 return None
             self._looked_up += 1
-            places = list(occurrences(self._code, f"{name}="))
-            starts = (at for at in places if at >= 0 and begins_word(self._code, at))
-            values = {value_at(self._code, at + len(name) + 1) for at in starts}
-            self._values[name] = values.pop() if len(values) == 1 and -1 not in places else None
+            starts = self._assignments.get(name, ())
+            values = {value_at(self._code, start) for start in starts[: MOST_TIMES * self._effort.times]}
+            is_known = len(values) == 1 and len(starts) <= MOST_TIMES * self._effort.times
+            self._values[name] = values.pop() if is_known else None
         return self._values[name]

@@ -9,6 +9,7 @@ as its value. What cannot be read as a whole is not read at all: a count could s
 
 import hashlib
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -16,24 +17,36 @@ import msgspec
 
 from rlalloc.script_code import code_of, fingerprint_of
 from rlalloc.script_context import compared_words, conditions_of, file_words
-from rlalloc.script_values import Variables, begins_word, occurrences, value_at
+from rlalloc.script_values import (
+    EFFORT_OF_VALUE,
+    MOST_TIMES,
+    Effort,
+    IncompleteError,
+    Variables,
+    begins_word,
+    occurrences,
+    value_at,
+)
 
-_MOST_OPTIONS: Final = 200
-_MOST_VALUES: Final = 28
-_MOST_ENDINGS: Final = 20
-"""So many occurrences of the ending that some settings share are looked at."""
-_LEAST_ENDING: Final = 4
-_NAME_BYTES: Final = 40
+_EFFORT_OF_SRUN: Final = 3
+_EFFORT_OF_UNCLEAN: Final = 3
+_BYTES_OF_EFFORT: Final = 16
+"""Of the line of an srun, and of a value that is unclean: for an effort of 1."""
 _LINE_BYTES: Final = 400
 _WORDS_BYTES: Final = 2000
 TOO_LONG: Final = "too-long"
-"""Stands in the tag for words that were not all read: nothing is known of the script then."""
+"""Stands in the tag for words that the plugin did not all read."""
+_TIMES_IN_FULL: Final = 16
+"""So many times as much is read where slurmctld does not wait for it: in some tens of milliseconds at most."""
 
 _BLANK: Final = " \t\n\v\f\r"
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _SEPARATOR: Final = re.compile(r"[ \t]*=?[ \t]*(?:\\\r?\n[ \t]*)?")
-_SETTING_SEPARATOR: Final = re.compile(r"[\"']?[ \t]*[=:][ \t]*")
-_SETTING_NAME: Final = re.compile(r"[A-Za-z0-9_.$-]*\Z")
+_BEFORE: Final = {
+    separator: re.compile(rf"(?<![A-Za-z0-9_.$-])([A-Za-z0-9_.$-]+)([\"']?[ \t]*){separator}()[ \t]*")
+    for separator in "=:"
+}
+"""A setting's name, and its separator: with a blank or a quote between, nothing is assigned in a shell."""
 _AFTER_SHORT: Final = re.compile(r"[ =]")
 _LOOKS_LIKE_OPTION: Final = re.compile(r"-[^0-9]")
 _SHORT_OPTION: Final = re.compile(r"[ \t]-([A-Za-z])[ =]?([0-9$][^ \t\n\v\f\r]*)")
@@ -70,43 +83,49 @@ def word_name(entry: str) -> str:
     return entry.replace(" -", "-").lstrip("-").replace("_", "-").replace(" ", "-")
 
 
-def read_script(script: bytes, table: WordTable) -> ScriptWords:
-    """Read a batch script as the plugin does."""
-    code, whole = code_of(script)
+def read_script(script: bytes, table: WordTable, times: int = 1) -> ScriptWords:
+    """Read a batch script as the plugin does; with ``times``, so many times as much of it."""
+    code, whole, spent = code_of(script, times)
     words: tuple[str, ...] | None = None
     if whole:
-        found = _words_of(code, table)
-        if found is not None and len("+".join(found)) <= _WORDS_BYTES:
+        found = _words_of(code, table, spent, times)
+        if found is not None and len("+".join(found)) <= _WORDS_BYTES * times:
             words = tuple(found)
     return ScriptWords(words, fingerprint_of(code))
 
 
-class _IncompleteError(Exception):
-    """There is more of something than is looked at."""
+def read_long_script(script: bytes, table: WordTable) -> ScriptWords:
+    """Read a batch script as rlallocd does, which asks for those that the plugin did not read in full."""
+    as_plugin = read_script(script, table)
+    return as_plugin if as_plugin.words is not None else read_script(script, table, _TIMES_IN_FULL)
 
 
-def _words_of(code: str, table: WordTable) -> list[str] | None:
-    """List the words; None if there are too many."""
-    try:
-        values = (
-            *_options(code, table),
-            *_settings(code, table),
-            *_dashed(code, table),
-            *_srun_options(code, table),
-            *_launchers(code, table),
-            *file_words(code),
-        )
-    except _IncompleteError:
-        return None
-    if len(values) > _MOST_VALUES:
-        return None
-    conditions = conditions_of(code)
-    variables = Variables(code, conditions.unsure, len(values) + len(conditions.compared))
+def _words_of(code: str, table: WordTable, spent: int, times: int) -> list[str] | None:
+    """List the words; None if there is too much to look at."""
+    effort = Effort(times)
+    assignments: dict[str, list[int]] = defaultdict(list)
     found: dict[str, None] = {}
-    for name, value in values:
-        whole = value if value is None else variables.resolve(value)
-        is_option = whole is not None and whole != value and _LOOKS_LIKE_OPTION.match(whole)
-        found[name if whole is None or is_option else _word(name, whole)] = None
+    try:
+        effort.spend(spent)
+        values = (
+            *_options(code, table, effort),
+            *_settings(code, table, effort, assignments),
+            *_dashed(code, table, effort),
+            *_srun_options(code, table, effort, (srun := list(_commands(code, "srun", effort)))),
+            *_launchers(code, table, effort, srun),
+            *file_words(code, effort),
+        )
+        effort.spend(EFFORT_OF_VALUE * len(values))
+        conditions = conditions_of(code, effort)
+        variables = Variables(code, assignments, effort, conditions.unsure)
+        for name, value in values:
+            whole = value if value is None else variables.resolve(value)
+            is_option = whole is not None and whole != value and _LOOKS_LIKE_OPTION.match(whole)
+            if whole is not None and not is_option and _UNCLEAN.search(whole):
+                effort.spend(_EFFORT_OF_UNCLEAN + len(whole) // _BYTES_OF_EFFORT)
+            found[name if whole is None or is_option else _word(name, whole)] = None
+    except IncompleteError:
+        return None
     found.update(dict.fromkeys(_word(name, value) for name, value in compared_words(conditions, variables)))
     return list(found)
 
@@ -115,95 +134,85 @@ def _word(name: str, value: str) -> str:
     return f"{name}={_UNCLEAN.sub('_', value)}"
 
 
-def _options(code: str, table: WordTable) -> Iterator[tuple[str, str | None]]:
-    """The long options. A word that begins with a dash is no value. Raises _IncompleteError for too many."""
+def _options(code: str, table: WordTable, effort: Effort) -> Iterator[tuple[str, str | None]]:
+    """The long options. A word that begins with a dash is no value. Raises IncompleteError for too many."""
     names = {entry[2:]: word_name(entry) for entry in table.words if entry.startswith("--")}
     names |= {long.replace("-", "_"): name for long, name in names.items()}
-    at = 0
-    for _ in range(_MOST_OPTIONS):
-        at = code.find("--", at)
-        if at < 0:
-            return
+    at = code.find("--")
+    while at >= 0:
+        effort.spend(1)
         match = _NAME.match(code, at + 2)
         if match is None:
             at += len(code) - at - len(code[at:].lstrip("-"))
-            continue
-        at = match.end()
-        name = names.get(match[0]) or names.get(match[0].rpartition(".")[2])
-        if name is not None:
-            separator = _SEPARATOR.match(code, at)
-            value = value_at(code, separator.end()) if separator is not None and separator[0] else None
-            yield name, None if value and (value == "-" or _LOOKS_LIKE_OPTION.match(value)) else value
-    raise _IncompleteError
+        else:
+            at = match.end()
+            name = names.get(match[0]) or names.get(match[0].rpartition(".")[2])
+            if name is not None:
+                separator = _SEPARATOR.match(code, at)
+                value = value_at(code, separator.end()) if separator is not None and separator[0] else None
+                yield name, None if value and (value == "-" or _LOOKS_LIKE_OPTION.match(value)) else value
+        at = code.find("--", at)
 
 
-def ending_of(setting: str) -> str:
-    """Return what a setting is looked for by: its last part, if that is long enough."""
-    start = max(setting.rfind("_"), setting.rfind("."))
-    return setting[start:] if start > 0 and len(setting) - start >= _LEAST_ENDING else setting
+def _settings(
+    code: str, table: WordTable, effort: Effort, assignments: dict[str, list[int]]
+) -> Iterator[tuple[str, str | None]]:
+    """The values of settings, also behind a prefix with a dot; not that in ``${name:-default}``.
+
+    Adds to ``assignments`` where the script assigns something to a name. Raises IncompleteError for too many.
+    """
+    names = {entry: word_name(entry) for entry in table.words if not entry.startswith(("-", "srun -"))}
+    for separator, before in _BEFORE.items():
+        effort.spend(code.count(separator))
+        for match in before.finditer(code):
+            if separator == "=" and not match[2]:
+                assignments[match[1]].append(match.start(3))
+            name = names.get(match[1]) or names.get(match[1].rpartition(".")[2])
+            is_default = code[max(0, match.start() - 2) : match.start()] == "${"
+            if name is not None and not is_default and not match[1].startswith("-"):
+                yield name, value_at(code, match.end())
 
 
-def _settings(code: str, table: WordTable) -> Iterator[tuple[str, str | None]]:
-    """The values of settings, by their endings. Raises _IncompleteError for too many occurrences of one."""
-    settings = [entry for entry in table.words if not entry.startswith(("-", "srun -"))]
-    for ending in dict.fromkeys(map(ending_of, settings)):
-        names = {entry: word_name(entry) for entry in settings if ending_of(entry) == ending}
-        at = code.find(ending)
-        for _ in range(_MOST_ENDINGS):
-            if at < 0:
-                break
-            last = at + len(ending)
-            separator = _SETTING_SEPARATOR.match(code, last)
-            name = _setting_name(code, last, names) if separator is not None else None
-            if separator is not None and name is not None:
-                yield name, value_at(code, separator.end())
-            at = code.find(ending, at + 1)
-        if at >= 0:
-            raise _IncompleteError
-
-
-def _setting_name(code: str, end: int, names: dict[str, str]) -> str | None:
-    """The name of the setting that ends here, also behind a prefix with a dot; not that in ``${name:-default}``."""
-    match = _SETTING_NAME.search(code, max(0, end - _NAME_BYTES), end)
-    if match is None or match[0].startswith("-") or code[max(0, match.start() - 2) : match.start()] == "${":
-        return None
-    return names.get(match[0]) or names.get(match[0].rpartition(".")[2])
-
-
-def _dashed(code: str, table: WordTable) -> Iterator[tuple[str, str | None]]:
+def _dashed(code: str, table: WordTable, effort: Effort) -> Iterator[tuple[str, str | None]]:
     """The values of options with one dash."""
     for entry in table.words:
         if entry.startswith("-") and not entry.startswith("--"):
-            for at in occurrences(code, entry):
+            for at in occurrences(code, entry, MOST_TIMES * effort.times):
                 if at < 0:
-                    raise _IncompleteError
+                    raise IncompleteError
+                effort.spend(1)
                 if begins_word(code, at) and _AFTER_SHORT.match(code, at + len(entry)):
                     yield word_name(entry), value_at(code, at + len(entry) + 1)
 
 
-def _srun_options(code: str, table: WordTable) -> Iterator[tuple[str, str]]:
+def _srun_options(code: str, table: WordTable, effort: Effort, ends: Iterable[int]) -> Iterator[tuple[str, str]]:
     wanted = {entry[len("srun -") :]: word_name(entry) for entry in table.words if entry.startswith("srun -")}
-    for end in _commands(code, "srun"):
+    for end in ends:
         if end < 0:
-            raise _IncompleteError
-        for letter, value in _SHORT_OPTION.findall(_rest_of_line(code, end)):
+            raise IncompleteError
+        line = _rest_of_line(code, end)
+        effort.spend(_EFFORT_OF_SRUN + len(line) // _BYTES_OF_EFFORT)
+        for letter, value in _SHORT_OPTION.findall(line):
             if letter in wanted:
                 yield wanted[letter], value
 
 
-def _launchers(code: str, table: WordTable) -> Iterator[tuple[str, str | None]]:
+def _launchers(
+    code: str, table: WordTable, effort: Effort, ends_of_srun: Iterable[int]
+) -> Iterator[tuple[str, str | None]]:
     """Launchers and the word behind each: a program, or ``--`` for a long option."""
     for entry in table.launchers:
-        for end in _commands(code, entry):
+        for end in ends_of_srun if entry == "srun" else _commands(code, entry, effort):
             if end >= 0:
                 value = value_at(code, end + 1) or ""
                 yield word_name(entry), "--" if value.startswith("--") else None if value[:1] in ("", "-") else value
 
 
-def _commands(code: str, entry: str) -> Iterator[int]:
-    """Where each occurrence of a command ends; -1 behind the first ones, if there are more."""
-    for at in occurrences(code, entry):
+def _commands(code: str, entry: str, effort: Effort) -> Iterator[int]:
+    """Where each occurrence of a command ends; -1 behind the first ones. Raises IncompleteError."""
+    for at in occurrences(code, entry, MOST_TIMES * effort.times):
         end = at + len(entry)
+        effort.spend(1 if at >= 0 else 0)
         if at < 0:
             yield -1
         elif begins_word(code, at) and (end == len(code) or code[end] in _BLANK):

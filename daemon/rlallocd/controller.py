@@ -27,6 +27,7 @@ from rlallocd.job_tag import read_tag
 from rlallocd.kills_of_ours import KillsOfOurs
 from rlallocd.known_usage import KnownUsage
 from rlallocd.left_alone import LeftAlone, OffRequests
+from rlallocd.long_scripts import LongScripts
 from rlallocd.metrics import Metrics
 from rlallocd.mode_in_force import config_in_force, why_not_enforce
 from rlallocd.nice_decay import NiceDecay
@@ -87,7 +88,8 @@ class Controller:
         self._ended_jobs = EndedJobCollection(store, self.counters)
         self._family_runs = FamilyRuns(store)
         self._profiles = SiteProfiles(self.counters)
-        self._redecision = RedecisionRounds(store, agent, self.counters, progress=progress)
+        self._scripts = LongScripts(slurm)
+        self._redecision = RedecisionRounds(store, agent, self.counters, self._scripts.complete, progress=progress)
         named = named_by(config.history)
         self._predictor = SitePredictor(store, config.policy.directory / MODELS, progress, config.trimming)
         self._run_times = ExpectedRunTimes(self._predictor, store, self.counters, named)
@@ -232,7 +234,8 @@ class Controller:
         if self.switch.off:
             why = self.switch.skip_reason
             return [(each, left_as_submitted(each, snapshot, why)) for each in candidates]
-        return self._left_alone.naming_who(decide(candidates, snapshot, self.config, self._agent, self._progress))
+        complete = self._scripts.complete(candidates, self.config)
+        return self._left_alone.naming_who(decide(complete, snapshot, self.config, self._agent, self._progress))
 
     def _go_on_without_store(self, jobs: Sequence[JobRecord]) -> None:
         """While the store fails: finish updates that are under way, and let all other jobs go at once, as submitted.

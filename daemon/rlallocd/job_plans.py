@@ -2,7 +2,8 @@
 
 A plan goes into the AdminComment as ``rlalloc-plan:DPxTPxPP``. The TaskProlog reads it there and sets RLALLOC_DP,
 RLALLOC_TP and RLALLOC_PP, if the plan is for as many GPUs as the job has. It looks only if rlalloc.lua marked the job
-(RLALLOC_PLAN=1), whose words may name a model or parallel sizes; any other job has data parallelism alone.
+(RLALLOC_PLAN=1): its words may name a model or parallel sizes, or were not all read there. Any other job has data
+parallelism alone.
 """
 
 import functools
@@ -16,7 +17,6 @@ from rlalloc.llm.gpu_types import memory_gib
 from rlalloc.llm.needed_bounds import facts_of_job
 from rlalloc.llm.parallel_layouts import ParallelPlan
 from rlalloc.llm.parallel_plan import plan_for
-from rlalloc.script_words import TOO_LONG
 from rlalloc.view import ClusterView
 from rlallocd.job_tag import Tag
 
@@ -57,4 +57,4 @@ def _plan(
 
 def looks_for_a_plan(tag: Tag) -> bool:
     """Whether the TaskProlog looks for this job's plan: rlalloc.lua decides it by the same words."""
-    return tag.collected != TOO_LONG and any(part in tag.collected for part in _SHOWS_A_MODEL)
+    return any(part in tag.collected for part in _SHOWS_A_MODEL)

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rlalloc.config import Config
 from rlalloc.store import Decision, Store
@@ -29,12 +29,14 @@ class RedecisionRounds:
         store: Store,
         agent: AgentClient,
         counters: Counter[str],
+        complete: Callable[[Sequence[Candidate], Config], Sequence[Candidate]] = lambda candidates, _: candidates,
         *,
         progress: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``progress`` is called after each question. ``clock`` [s] paces the rounds."""
+        """``complete`` adds what the tags lack. ``progress`` is called after each question, ``clock`` [s] paces."""
         self._store = store
+        self._complete = complete
         self._agent = agent
         self._progress = progress
         self._counters = counters
@@ -62,6 +64,7 @@ class RedecisionRounds:
         self._asked = {key: situation for key, situation in self._asked.items() if key in keys}
         if not pending:
             return ()
+        pending = tuple(self._complete(pending, config))
         histories = self._store.histories(keys)
         before = dict(self._asked)
         try:

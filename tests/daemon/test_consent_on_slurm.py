@@ -19,9 +19,11 @@ PRINTED = "\n".join(f'echo "{name}=${{{name}-unset}}"' for name in VARIABLES)
 TRAINS = "train.py --model gpt2 --seq-length 1024 --global-batch-size 64 --micro-batch-size 4"
 TORCHRUN = f"#!/bin/sh\n{PRINTED}\n: torchrun --nproc_per_node=$SLURM_GPUS_ON_NODE {TRAINS}\n"
 SRUN = f"#!/bin/sh\n#SBATCH --comment=x\n{PRINTED}\nsrun sh -c 'echo task of $SLURM_NTASKS'\n: lightning {TRAINS}\n"
+LONG = f"{TORCHRUN}: {'--name-of-another 1 ' * 100}\n"
+"""More than rlalloc.lua looks at: rlallocd asks slurmctld for it."""
 FORMS = {
     "per node": (TORCHRUN, ("--nodes=1", "--gpus-per-node=4", "--cpus-per-task=8")),
-    "in all": (TORCHRUN, ("--nodes=1", "--gpus=4", "--cpus-per-task=8")),
+    "in all": (LONG, ("--nodes=1", "--gpus=4", "--cpus-per-task=8")),
     "gres": (TORCHRUN, ("--nodes=1", "--gres=gpu:4", "--cpus-per-gpu=2")),
     "a task per GPU": (SRUN, ("--nodes=1", "--gpus-per-node=4", "--ntasks-per-node=4", "--cpus-per-task=2")),
 }

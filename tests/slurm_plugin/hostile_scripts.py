@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -62,7 +63,12 @@ def hostile_scripts() -> dict[str, bytes]:
         for name, body in bodies.items()
         for size in (4_000, 16_000)
     }
-    scripts |= {f"everything at its limit, {name}": _at_every_limit(body) for name, body in _FILLERS.items()}
+    scripts |= {f"more than is looked at, {name}": _at_every_limit(body) for name, body in _FILLERS.items()}
+    scripts |= {
+        f"as much as is read, {name}, {filler}": _filled(text, _FILLERS[filler])
+        for name, text in read_in_full().items()
+        for filler in ("letters", "lines")
+    }
     wrong = {"unknown": b" a" * 195, "reversed": b" gpus=9-1" * 43, "unreadable": b" gpus=1,x" * 43}
     scripts |= {
         f"#RLALLOC words, {name}": _HEAD + b"#RLALLOC" + words + b"\n" + _LAUNCH for name, words in wrong.items()
@@ -72,6 +78,38 @@ def hostile_scripts() -> dict[str, bytes]:
 
 
 _FILLERS: Final = {"letters": b"taboe umid", "short words": b"t m -t W= ", "lines": b"tm taboe umid\n"}
+
+
+def read_in_full() -> dict[str, bytes]:
+    """Scripts with as much of one thing as is read, by its name, and one with some of everything."""
+    names = b"ABCDEFGHIJKLMNOPQRST"
+    chain = b"".join(b"%c=$%c " % pair for pair in pairwise(names))
+    once = b"".join(b"%c=%c " % (name, name) for name in names[:12])
+    inside = (b"$A $B $C $D ", b"$E $F $G $H ", b"$I ", b"$A ")
+    tests = b"".join(b"[ %s]\n((%s))\ntest %s\ncase %s\n" % (each, each, each, each) for each in inside)
+    mixed = b"#RLALLOC gpus=1-8\n" + (b" " * 60 + b"#\n") * 3 + b"echo 'a'\n" * 2
+    mixed += b"--nnodes=$((A*B*C*D*%d)) " % 7 + b"> a.yaml for a in b; [ $A -ne $B ] getenv('A') == srun -n $C "
+    return {
+        "variables in a chain": chain + b"".join(b"--model $%c " % name for name in names[:16:2]),
+        "options with a variable": once + b"".join(b"--model $%c " % name for name in names[:9]),
+        "options with a long value": b"".join(b"--model=%d%s " % (number, b"~!@^?" * 14) for number in range(6)),
+        "settings with a long value": b"".join(b"WORLD_SIZE=%d%s " % (number, b":~!@^?" * 5) for number in range(5)),
+        "assignments": b"A=1 " * 68 + b"--nnodes $A ",
+        "conditions": tests,
+        "srun": (b"srun -n 4" + b" -a b" * 60 + b"\\\n\n") * 2,
+        "files": b"".join(b"> %s%d.json %d.yaml %d.toml " % (b"a" * 50, n, n, n) for n in range(3)),
+        "conditions in Python": b"os.environ['A'] ==" * 4 + b"getenv('B') <" * 4 + b"world_size ==" * 4 + once,
+        "comments": (b" " * 60 + b"#\n") * 19 + b"#\n" * 36,
+        "directives": b"#RLALLOC a\n" * 12,
+        "some of everything": mixed + once[:24] + b"".join(b"--model %c$%c " % (n, n) for n in names[:1]),
+    }
+
+
+def _filled(text: bytes, filler: bytes) -> bytes:
+    """A script with this text, then one that is slow to search."""
+    body = _HEAD + text + b"\n"
+    code = body.replace(b"#RLALLOC a\n", b"").replace(b" " * 60 + b"#\n", b"").replace(b"#\n", b"")
+    return body + _repeated(filler, 2_020 - len(code)) + b"\ntorchrun a.py\n"
 
 
 def _at_every_limit(filler: bytes) -> bytes:

@@ -11,7 +11,7 @@ from rlalloc.llm.facts import Facts, facts_of_words
 from rlalloc.llm.model_needs import counts_that_fit
 from rlalloc.llm.named_files import facts_of_script
 from rlalloc.llm.script_options import FOLLOWS_GPUS, PLANNED
-from rlalloc.script_words import read_script
+from rlalloc.script_words import read_long_script
 
 from .hostile_scripts import corpus
 
@@ -56,7 +56,7 @@ def by_script(name: str) -> Facts:
 
 @pytest.mark.parametrize("name", [name for name in SCRIPTS if name not in WORDS_TELL_MORE])
 def test_words_tell_what_the_script_tells(name: str) -> None:
-    words = read_script(SCRIPTS[name], TABLE).words
+    words = read_long_script(SCRIPTS[name], TABLE).words
     assert words is not None
     by_words, by_text = facts_of_words(words, serves=CLASSES[name] == "serve"), by_script(name)
     fields = BY_WORDS

@@ -498,6 +498,57 @@ def test_a_clock_set_back_does_not_bring_a_dead_daemon_to_life(
     assert submitted(now=NOW + 30 + stepped_s, uptime=UPTIME + 31).untouched
 
 
+RENEWALS = r"""
+slurm = {log_error = print, log_info = print, log_user = print}
+local rlalloc = dofile(arg[1])
+local now = 0
+os.time = function() return now end
+for line in io.lines(arg[2] .. "/renewals") do
+   local time, text = line:match("^(%d+) (.*)$")
+   now = tonumber(time)
+   local file = io.open(arg[2] .. "/intercept", "w")
+   file:write((text:gsub("|", "\n")))
+   file:close()
+   local job = {script = "torchrun a.py", tres_per_node = "gres:gpu:4", environment = {}}
+   rlalloc.job_submit(job, {}, 0)
+   print((job.admin_comment or "none"):match("rule=%l+") or "none")
+end
+"""
+
+
+def test_of_a_renewed_file_only_the_times_may_be_new(interpreter: str, runtime: Path) -> None:
+    """It is renewed every few seconds, and what else stands in it is read anew only where it has changed."""
+
+    def line(now: int, expires: int, rule: str = "llm", header: str = INTERCEPT_HEADER) -> str:
+        lines = (header, f"expires {expires}", f"uptime {10**9}", "grace 60", "class train torchrun", "")
+        rules = f"rule {rule} shadow partitions=* accounts=* classes=train|"
+        return f"{now} {'|'.join(lines)}{rules}"
+
+    renewals = (
+        line(100, 130),
+        line(131, 130),
+        line(131, 160),
+        line(150, 161, "other"),
+        line(150, 162, "other", "another program's file"),
+        line(150, 163, "other"),
+        line(150, 163, "other")[:-1],
+        line(150, 164, "other"),
+    )
+    (runtime / "renewals").write_text("\n".join(renewals) + "\n")
+    (runtime / "renewals.lua").write_text(RENEWALS)
+    done = subprocess.run(
+        [interpreter, runtime / "renewals.lua", PLUGIN / "rlalloc.lua", runtime],
+        env={"RLALLOC_RUNTIME_DIRECTORY": str(runtime)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *found, cut_short, last = [line for line in done.stdout.splitlines() if not line.startswith("rlalloc:")]
+    assert found == ["rule=llm", "none", "rule=llm", "rule=other", "none", "rule=other"]
+    assert (cut_short, last) == ("none", "rule=other")
+    assert "cut short" in done.stdout
+
+
 def test_after_a_restart_of_the_machine_the_time_tells(submitted: Callable[..., Submitted]) -> None:
     """Where the runtime directory outlives it: the uptime begins anew."""
     assert submitted(now=NOW + 31, uptime=10).untouched

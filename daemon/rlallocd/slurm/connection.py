@@ -28,6 +28,7 @@ from rlallocd.slurm.slurm_records import (
     UpdatePlan,
 )
 from rlallocd.slurm.squeue_reader import SqueueReader
+from rlallocd.slurm.submitted_job import queued_script
 from rlallocd.slurm.will_run import WillRun
 
 _log = logging.getLogger(__name__)
@@ -110,6 +111,10 @@ class Slurm:
         """The jobs of these ids that slurmctld still knows, with every field of their requests."""
         self._before_batch()
         return self._reader.read_back(job_ids)
+
+    def batch_script(self, job_id: int) -> bytes | None:
+        """The script of a job that slurmctld knows; None where it gives none."""
+        return queued_script(self._commands, job_id)
 
     def nodes(self) -> tuple[NodeRecord, ...]:
         """Every node."""

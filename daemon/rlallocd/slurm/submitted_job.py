@@ -64,21 +64,28 @@ def submitted_job(commands: Commands, job_id: int) -> SubmittedJob | None:
     )
 
 
+def queued_script(commands: Commands, job_id: int) -> bytes | None:
+    """The script of a job that slurmctld knows; None where it gives none. Raises SlurmUnavailable."""
+    try:
+        return commands.run("scontrol", "write", "batch_script", str(job_id), "-").encode("utf-8", "replace")
+    except UpdateRefused:
+        return None
+
+
 def batch_script(commands: Commands, job_id: int) -> bytes | None:
     """The job's script, as far as whoever asks may read it; None where Slurm has it no more. Raises SlurmUnavailable.
 
     slurmctld keeps it while it knows the job, slurmdbd with AccountingStoreFlags=job_script.
     """
-    try:
-        return commands.run("scontrol", "write", "batch_script", str(job_id), "-").encode("utf-8", "replace")
-    except UpdateRefused:
-        pass
+    script = queued_script(commands, job_id)
+    if script is not None:
+        return script
     try:
         text = commands.run("sacct", "--batch-script", f"--jobs={job_id}")
     except UpdateRefused:
         return None
-    _, mark, script = text.partition("#!")
-    return f"#!{script}".encode("utf-8", "replace") if mark else None
+    _, mark, rest = text.partition("#!")
+    return f"#!{rest}".encode("utf-8", "replace") if mark else None
 
 
 def _time(text: str) -> int:
