@@ -41,7 +41,7 @@ local INDENTED_BYTES = 64
 local MOST_ECHOES = 10
 local MOST_EFFORT = 80 -- of all that is looked at in one script for its words, as counted below
 local EFFORT_OF_LINE, EFFORT_OF_ECHO, EFFORT_OF_SRUN, EFFORT_OF_TEST = 5, 2, 3, 3 -- 1 for what is not named here
-local EFFORT_OF_VALUE, EFFORT_OF_VARIABLE, EFFORT_OF_UNCLEAN, EFFORT_OF_FILE, EFFORT_IN_PYTHON = 3, 3, 3, 4, 2
+local EFFORT_OF_VALUE, EFFORT_OF_VARIABLE, EFFORT_OF_UNCLEAN, EFFORT_OF_FILE, EFFORT_IN_PYTHON = 3, 3, 6, 4, 2
 local MOST_DIRECTIVES = 16 -- lines
 local MOST_WORDS = 20 -- of the directives
 local MOST_TIMES = 8 -- occurrences of one command, option, loop or kind of file that are looked at
@@ -77,6 +77,10 @@ local UNCLEAN = "[^%w_$./=,:{}()*-]"
 local FIELD_BYTES = 1024 -- what is read of a list of partitions or of GRES: names in it cost time
 local SAMPLES = 32 -- bytes by which a text is seen to be no script
 local MOST_ALIKE = 11
+local SQUARES = {}
+for number = 1, SAMPLES do
+   SQUARES[number] = number * number * 37
+end
 local ASK_BYTES = 400
 local MOST_COMPLAINTS = 5 -- mistakes that a user reads about at once
 local COMMENT_BYTES = 65535 -- what slurmdbd keeps of an admin comment
@@ -366,8 +370,9 @@ end
 -- What kind of job it is
 
 local function asks_for_gpus(job_desc)
-   for _, field in ipairs(TRES_FIELDS) do
-      for item in (text_of(job_desc, field) or ""):sub(1, FIELD_BYTES):gmatch("[^,]+") do
+   for number = 1, #TRES_FIELDS do
+      local value = text_of(job_desc, TRES_FIELDS[number])
+      for item in gmatch(value and sub(value, 1, FIELD_BYTES) or "", "[^,]+") do
          -- gpu:2, gres:gpu:a100:2, gres/gpu=2, shard:2; not gres:gpu_mem:4, nor none of them: gpu:0
          local name, rest = item:gsub("^%s*gres[:/]", ""):match("^([^:=]+)(.*)$")
          if (name == "gpu" or name == "shard") and not rest:match("[:=]0+$") then
@@ -427,10 +432,10 @@ local function is_no_script(text)
    end
    local counts = {}
    for number = 1, SAMPLES do
-      local sample = byte(text, number * number * 37 % length + 1)
-      local count = (counts[sample] or 0) + 1
-      counts[sample] = count
-      if count == MOST_ALIKE and sample ~= 32 then
+      local sample = byte(text, SQUARES[number] % length + 1)
+      local count = counts[sample]
+      counts[sample] = count and count + 1 or 1
+      if count == MOST_ALIKE - 1 and sample ~= 32 then
          return true
       end
    end
@@ -732,9 +737,10 @@ end
 
 --- The long options. A word that begins with a dash is no value.
 local function add_options(code, options, found)
-   local at = find(code, "--", 1, true)
+   local at, looked_at = find(code, "--", 1, true), 0
    while at do
-      if not spend(found, 1) then
+      looked_at = looked_at + 1
+      if found.effort + looked_at > MOST_EFFORT then
          return false
       end
       local name = match(code, "^[a-zA-Z][a-z_.A-Z0-9-]*", at + 2)
@@ -759,16 +765,17 @@ local function add_options(code, options, found)
       end
       at = find(code, "--", at, true)
    end
-   return true
+   return spend(found, looked_at)
 end
 
 --- The settings before one of their separators, also those behind a prefix with a dot; and where the script assigns
 -- something to a name: `places` has the first place, `more` the others. The names are read backwards, and stand so in the
 -- tables: a pattern goes back from its end one place at a time.
 local function add_settings(code, backwards, separator, settings, found, places, more)
-   local at, length = find(code, separator, 1, true), #code + 2
+   local at, looked_at, length = find(code, separator, 1, true), 0, #code + 2
    while at do
-      if not spend(found, 1) then
+      looked_at = looked_at + 1
+      if found.effort + looked_at > MOST_EFFORT then
          return false
       end
       local name, before = match(backwards, NAME_BACKWARDS, length - at), nil
@@ -780,8 +787,9 @@ local function add_settings(code, backwards, separator, settings, found, places,
          if places[name] == nil then
             places[name] = at + 1
          else
-            more[name] = more[name] or {}
-            more[name][#more[name] + 1] = at + 1
+            local others = more[name] or {}
+            more[name] = others
+            others[#others + 1] = at + 1
          end
       end
       if name then
@@ -798,7 +806,7 @@ local function add_settings(code, backwards, separator, settings, found, places,
       end
       at = find(code, separator, at + 1, true)
    end
-   return true
+   return spend(found, looked_at)
 end
 
 --- The options with one dash.
@@ -1134,8 +1142,8 @@ end
 -- Which rule holds
 
 local function partitions_of(job_desc, part_list)
-   local names = {}
-   for name in (text_of(job_desc, "partition") or ""):sub(1, FIELD_BYTES):gmatch("[^,%s]+") do
+   local names, asked = {}, text_of(job_desc, "partition")
+   for name in gmatch(asked and sub(asked, 1, FIELD_BYTES) or "", "[^,%s]+") do
       names[#names + 1] = name
    end
    if #names == 0 then

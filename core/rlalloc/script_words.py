@@ -29,7 +29,7 @@ from rlalloc.script_values import (
 )
 
 _EFFORT_OF_SRUN: Final = 3
-_EFFORT_OF_UNCLEAN: Final = 3
+_EFFORT_OF_UNCLEAN: Final = 6
 _BYTES_OF_EFFORT: Final = 16
 """Of the line of an srun, and of a value that is unclean: for an effort of 1."""
 _LINE_BYTES: Final = 400

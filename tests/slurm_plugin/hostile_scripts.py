@@ -92,8 +92,8 @@ def read_in_full() -> dict[str, bytes]:
     return {
         "variables in a chain": chain + b"".join(b"--model $%c " % name for name in names[:16:2]),
         "options with a variable": once + b"".join(b"--model $%c " % name for name in names[:9]),
-        "options with a long value": b"".join(b"--model=%d%s " % (number, b"~!@^?" * 14) for number in range(6)),
-        "settings with a long value": b"".join(b"WORLD_SIZE=%d%s " % (number, b":~!@^?" * 5) for number in range(5)),
+        "options with a long value": b"".join(b"--model=%d%s " % (number, b"~!@^?" * 14) for number in range(5)),
+        "settings with a long value": b"".join(b"WORLD_SIZE=%d%s " % (number, b":~!@^?" * 3) for number in range(5)),
         "assignments": b"A=1 " * 68 + b"--nnodes $A ",
         "conditions": tests,
         "srun": (b"srun -n 4" + b" -a b" * 60 + b"\\\n\n") * 2,
