@@ -31,7 +31,7 @@ from rlallocd.intercept import intercept_text  # noqa: E402
 
 SHOWN: Final = 8
 PROGRAM: Final = """
-local function fail(...) io.stderr:write(string.format(...), "\n") os.exit(1) end
+local function fail(...) io.stderr:write(string.format(...)) os.exit(1) end
 slurm = {log_error = fail, log_info = fail, log_user = function() end}
 local rlalloc = dofile(arg[1])
 local text = string.rep("python train.py --model gpt --tokens 4 ", 100)

@@ -12,7 +12,7 @@ SCRIPT_BYTES: Final = 16384
 """So much of a script is read: slurmctld accepts 4 MB, and waits meanwhile."""
 _UNCUT_BYTES: Final = 6144
 _CODE_BYTES: Final = 4096
-_WORDS_BYTES_OF_CODE: Final = 2048
+_WORDS_BYTES_OF_CODE: Final = 1536
 _FINGERPRINT_BYTES: Final = 256
 _MOST_HASHES: Final = 80
 """So many ``#`` are looked at, comment lines and others; of these so many behind a blank."""

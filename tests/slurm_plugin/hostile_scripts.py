@@ -96,7 +96,7 @@ def read_in_full() -> dict[str, bytes]:
         "settings with a long value": b"".join(b"WORLD_SIZE=%d%s " % (number, b":~!@^?" * 3) for number in range(5)),
         "assignments": b"A=1 " * 68 + b"--nnodes $A ",
         "conditions": tests,
-        "srun": (b"srun -n 4" + b" -a b" * 60 + b"\\\n\n") * 2,
+        "srun": (b"srun -n 4" + b" -a bcd" * 45 + b"\\\n\n") * 2,
         "files": b"".join(b"> %s%d.json %d.yaml %d.toml " % (b"a" * 50, n, n, n) for n in range(3)),
         "conditions in Python": b"os.environ['A'] ==" * 4 + b"getenv('B') <" * 4 + b"world_size ==" * 4 + once,
         "comments": (b" " * 60 + b"#\n") * 19 + b"#\n" * 36,
@@ -109,7 +109,7 @@ def _filled(text: bytes, filler: bytes) -> bytes:
     """A script with this text, then one that is slow to search."""
     body = _HEAD + text + b"\n"
     code = body.replace(b"#RLALLOC a\n", b"").replace(b" " * 60 + b"#\n", b"").replace(b"#\n", b"")
-    return body + _repeated(filler, 2_020 - len(code)) + b"\ntorchrun a.py\n"
+    return body + _repeated(filler, 1_510 - len(code)) + b"\ntorchrun a.py\n"
 
 
 def _at_every_limit(filler: bytes) -> bytes:
