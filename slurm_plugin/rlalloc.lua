@@ -74,7 +74,8 @@ local LEAST_PART = 4 -- characters of a text that are searched for at once
 local MOST_FALSE = 4 -- places that only look like a text
 local CLEAN = "^[%w_$./=,:{}()*-]*$" -- a value; what is frequent comes first: a set is gone through
 local UNCLEAN = "[^%w_$./=,:{}()*-]"
-local FIELD_BYTES = 1024 -- what is read of a list of partitions or of GRES: names in it cost time
+local FIELD_BYTES = 1024 -- what is read of a list of partitions or of GRES
+local MOST_ITEMS = 20 -- of such a list, and of what a job inherits: each costs time
 local SAMPLES = 32 -- bytes by which a text is seen to be no script
 local MOST_ALIKE = 11
 local SQUARES = {}
@@ -371,8 +372,16 @@ end
 
 local function asks_for_gpus(job_desc)
    for number = 1, #TRES_FIELDS do
-      local value = text_of(job_desc, TRES_FIELDS[number])
-      for item in gmatch(value and sub(value, 1, FIELD_BYTES) or "", "[^,]+") do
+      local value, items = text_of(job_desc, TRES_FIELDS[number]), 0
+      value = value and sub(value, 1, FIELD_BYTES) or ""
+      if not (find(value, "gpu", 1, true) or find(value, "shard", 1, true)) then
+         value = ""
+      end
+      for item in gmatch(value, "[^,]+") do
+         items = items + 1
+         if items > MOST_ITEMS then
+            break
+         end
          -- gpu:2, gres:gpu:a100:2, gres/gpu=2, shard:2; not gres:gpu_mem:4, nor none of them: gpu:0
          local name, rest = item:gsub("^%s*gres[:/]", ""):match("^([^:=]+)(.*)$")
          if (name == "gpu" or name == "shard") and not rest:match("[:=]0+$") then
@@ -1145,6 +1154,10 @@ local function partitions_of(job_desc, part_list)
    local names, asked = {}, text_of(job_desc, "partition")
    for name in gmatch(asked and sub(asked, 1, FIELD_BYTES) or "", "[^,%s]+") do
       names[#names + 1] = name
+      if #names > MOST_ITEMS then
+         names[1] = "" -- more than are looked at: only a rule for all partitions covers them
+         break
+      end
    end
    if #names == 0 then
       for name, partition in pairs(part_list or {}) do
@@ -1403,7 +1416,12 @@ end
 --- A test whether the job asks for GPUs in this field, as many as the variable of the environment says.
 local function asks_for_gpus_by(field)
    return function(job_desc, value)
+      local items = 0
       for item in (text_of(job_desc, field) or ""):sub(1, FIELD_BYTES):gmatch("[^,]+") do
+         items = items + 1
+         if items > MOST_ITEMS then
+            break
+         end
          if (":" .. item:gsub("[=/]", ":")):sub(-#value - 1) == ":" .. value then
             return true
          end
@@ -1448,9 +1466,14 @@ local function leaked_from_another(job_desc)
    if set == nil then
       return ""
    end
-   local leaked = ""
+   local leaked, items, seen = "", 0, {}
    for name, value in set:sub(1, FIELD_BYTES):gmatch(" (SLURM_[%u_]+)=([%w_:=,./-]+)") do
-      local asks = ASKS_ITSELF[name]
+      items = items + 1
+      if items > MOST_ITEMS then
+         break
+      end
+      local asks = not seen[name] and ASKS_ITSELF[name] or nil
+      seen[name] = true
       if asks ~= nil and environment[name] == value and not asks(job_desc, value) then
          leaked = leaked .. " " .. name .. "=" .. value
       end

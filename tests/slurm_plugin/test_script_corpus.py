@@ -242,9 +242,9 @@ def test_what_was_not_read_gives_no_consent(interpreter: str) -> None:
 
 
 # Most of the instructions are those of the counting functions. bench/plugin_speed.py shows the time.
-MOST_INSTRUCTIONS: Final = 60_000
-MOST_CALLS: Final = 2_000
-MOST_BYTES: Final = 400_000
+MOST_INSTRUCTIONS: Final = 30_000
+MOST_CALLS: Final = 800
+MOST_BYTES: Final = 200_000
 
 
 def test_no_script_is_much_work(interpreter: str) -> None:
