@@ -6,10 +6,12 @@ The site has the packages where the pages say that they are, apt asks nothing, a
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING, Final
 
 from markdown_it import MarkdownIt
 
+from slurm_testbed.waiting import stretched
 from tests.systemd.conftest import PROJECT
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def steps(page: str, heading: str, containing: str) -> list[str]:
 def follow(container: Container, commands: list[str], packages: Path | None = None) -> str:
     """Type the commands; return all that they print. ``packages`` are what was built.
 
-    A doctor that warns is no failure.
+    The doctor may warn, and is asked again while what has just started is not ready, as it says itself; so is status.
     """
     if packages is not None:
         container.run("mkdir", "-p", f"{CLONE}/build")
@@ -48,8 +50,14 @@ def follow(container: Container, commands: list[str], packages: Path | None = No
     told = ""
     for command in commands:
         typed = f"export DEBIAN_FRONTEND=noninteractive; cd {CLONE if packages else '/'}; {{ {command}; }} 2>&1"
-        done = container.run("bash", "-c", typed, check=False, limit_s=LIMIT_S)
-        told += done.stdout
         good = (0, 3) if command.startswith("rlalloc doctor") else (0,)
-        assert done.returncode in good, f"{command}: exit {done.returncode}\n{done.stdout}"
+        asks = command.startswith(("rlalloc doctor", "rlalloc status"))
+        until_s = time.monotonic() + (stretched(60) if asks else 0)
+        while True:
+            done = container.run("bash", "-c", typed, check=False, limit_s=LIMIT_S)
+            if done.returncode in good:
+                break
+            assert time.monotonic() < until_s, f"{command}: exit {done.returncode}\n{done.stdout}"
+            time.sleep(1)
+        told += done.stdout
     return told
