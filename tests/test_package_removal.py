@@ -109,8 +109,11 @@ def test_no_package_owns_what_slurm_conf_names(tmp_path: Path) -> None:
         tmp_path / "bin/dpkg-divert",
         f'case "$*" in *--list*) grep -s "${{2}}" {divert} ;; *) echo "$*" >>{divert} ;; esac || true',
     )
+    preinst = (ROOT / "debian/preinst-of-programs").read_text()
+    assert "dpkg-divert" not in preinst  # of the other packages
+    preinst = preinst.replace("#NODE#\n", (ROOT / "debian/preinst-of-node").read_text())
     environment = {"DPKG_MAINTSCRIPT_PACKAGE": "rlalloc-node"}
-    _run(tmp_path, (ROOT / "debian/preinst-of-programs").read_text(), "upgrade", environment=environment)
+    _run(tmp_path, preinst, "upgrade", environment=environment)
     assert divert.read_text().count("--local --no-rename --divert") == 2
     said = _run(tmp_path, (ROOT / "debian/rlalloc-node.postinst").read_text(), "configure")
     assert not said
