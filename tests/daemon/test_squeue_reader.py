@@ -8,13 +8,16 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlallocd.slurm import UpdateRefused
 from rlallocd.slurm.generations import capabilities_of
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.request_details import RequestDetails, request_details
 from rlallocd.slurm.slurm_commands import Commands
-from rlallocd.slurm.squeue_reader import _COLUMNS, SqueueReader
+from rlallocd.slurm.squeue_columns import COLUMNS, Marks, record_of
+from rlallocd.slurm.squeue_reader import SqueueReader
 
 MIB = 1024
 SLURM_22_05 = capabilities_of("22.05.8")
@@ -58,7 +61,7 @@ SHOWN_DETAILS = RequestDetails(max_nodes=4, mem_per_cpu=True, is_scrontab=False)
 
 def columns_of_a_job(**changes: str) -> dict[str, str]:
     """What squeue 22.05 prints of a pending job of one node and one GPU."""
-    return dict.fromkeys(_COLUMNS, "N/A") | {
+    return dict.fromkeys(COLUMNS, "N/A") | {
         "job_id": "7",
         "name": "llm",
         "job_state": "PENDING",
@@ -79,6 +82,21 @@ def columns_of_a_job(**changes: str) -> dict[str, str]:
         "shared": "OK",
         **changes,
     }
+
+
+MOMENTS = {
+    "job_state": st.sampled_from(["PENDING", "RUNNING", "COMPLETING", ""]),
+    "state_reason": st.sampled_from(["None", "Resources", "Nodes required for job are DOWN, DRAINED", "QOSMax:x"]),
+    "eligible_time": st.sampled_from(["0", "1000", "N/A"]),
+    "start_time": st.sampled_from(["2000", "N/A"]),
+    "time_limit": st.sampled_from(["30:00", "1-02:03:00", "UNLIMITED"]),
+    "priority": st.sampled_from(["12", "4294967294"]),
+    "admin_comment": st.sampled_from(["(null)", "ours"]),
+    "nice": st.sampled_from(["0", "-5", "4294967290"]),
+    "restart_cnt": st.sampled_from(["0", "1"]),
+    "nodes": st.sampled_from(["", "n1"]),
+}
+"""What may change while a job waits, and when it starts."""
 
 
 class TestColumnsOfSqueue:
@@ -152,6 +170,18 @@ class TestColumnsOfSqueue:
         assert reader.read_back([7])[7].fields.max_nodes == 2
         assert reader.jobs()[0].fields.max_nodes == 2
         assert squeue.asked == ["columns", "show job 7", "columns", "show job 7", "columns"]
+
+    @given(st.lists(st.fixed_dictionaries(MOMENTS), min_size=1, max_size=4))
+    def test_a_row_with_the_same_request_is_read_as_if_it_were_new(self, moments: list[dict[str, str]]) -> None:
+        squeue = PrintsColumns(columns_of_a_job(admin_comment="ours"), text=SHOWN)
+        reader = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05))
+        reader.jobs()
+        for changes in moments:
+            squeue.jobs = (columns_of_a_job(**changes),)
+            marks = Marks(SLURM_22_05)
+            (key,) = marks.keys(squeue.run(marks.option))
+            assert reader.jobs() == (record_of(marks.row(key), SHOWN_DETAILS, SLURM_22_05),)
+        assert squeue.asked.count("show job 7") == 1
 
     @pytest.mark.parametrize(
         "name", ["x NumNodes=1-99 MinMemoryNode=1", "two\nlines", "JobId=7 JobName=llm NumNodes=1-9"]

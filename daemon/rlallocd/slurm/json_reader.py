@@ -4,9 +4,11 @@ The fields that are read here have the same names in all generations of Slurm. W
 ``generations``; how a value is written (a number plain or as an object, a state as a word or a list) shows in itself.
 """
 
+import contextlib
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,6 +16,7 @@ import msgspec
 from rlalloc.devices import node_devices
 from rlalloc.tres import asks_for_shards, gpu_type_of, gpus_of, gpus_of_request, parse_tres
 from rlallocd.slurm.generations import Capabilities
+from rlallocd.slurm.request_details import RequestDetails
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer, UnknownJob
 from rlallocd.slurm.slurm_records import JobRecord, NodeNeeds, NodeRecord, RequestFields, with_splits
@@ -62,6 +65,21 @@ class JsonReader:
         text = self._commands.run(*self.capabilities.nodes_command, self.capabilities.json_option)
         return _read(node_record, text, "nodes")
 
+    def request_details(self, job_ids: Collection[int]) -> dict[int, RequestDetails]:
+        """What the columns of squeue leave out of these jobs; those that slurmctld no longer knows are left out.
+
+        Raises SlurmError.
+        """
+        text = self._commands.run("squeue", self.capabilities.json_option, "--all", "--states=all")
+        with _reading("jobs", text):
+            jobs = msgspec.json.decode(text, type=_DetailsOfJobs).jobs
+            parts = Counter(array for job in jobs if (array := _number(job.array_job_id)))
+            return {
+                job_id: _details(job, parts[_number(job.array_job_id)])
+                for job in jobs
+                if (job_id := _number(job.job_id)) in job_ids
+            }
+
     def _with_cpus_per_task(self, jobs: Mapping[int, JobRecord]) -> dict[int, JobRecord]:
         """The same jobs with CPUs per task, from a column of squeue."""
         if not jobs:
@@ -81,6 +99,42 @@ class JsonReader:
     def _jobs(self, *options: str) -> tuple[JobRecord, ...]:
         text = self._commands.run("squeue", self.capabilities.json_option, "--all", "--states=all", *options)
         return with_splits(_read(job_record, text, "jobs"))
+
+
+class _DetailsOfJob(msgspec.Struct):
+    """The few fields that are read of a job with some hundred."""
+
+    job_id: Any
+    array_job_id: Any = None
+    array_task_string: str | None = None
+    max_nodes: Any = None
+    memory_per_cpu: Any = None
+    flags: Any = None
+    excluded_nodes: str | None = None
+    sockets_per_node: Any = None
+    cores_per_socket: Any = None
+    threads_per_core: Any = None
+    minimum_tmp_disk_per_node: Any = None
+    contiguous: Any = None
+    core_spec: Any = None
+    thread_spec: Any = None
+
+
+class _DetailsOfJobs(msgspec.Struct):
+    jobs: list[_DetailsOfJob]
+
+
+def _details(job: _DetailsOfJob, parts: int) -> RequestDetails:
+    """``parts`` is how many records there are of the array that the job is of."""
+    return RequestDetails(
+        max_nodes=_number(job.max_nodes),
+        mem_per_cpu=_number(job.memory_per_cpu) > 0,
+        is_scrontab="CRON_JOB" in words_of(job.flags),
+        is_split=parts > 1,
+        array_tasks=(job.array_task_string or "").partition("%")[0],
+        excluded_nodes=job.excluded_nodes or "",
+        needs=_needs(msgspec.structs.asdict(job)),
+    )
 
 
 def job_record(job: Mapping[str, Any]) -> JobRecord:
@@ -109,7 +163,7 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         user=job.get("user_name") or str(job.get("user_id")),
         account=job.get("account") or "",
         partition=job.get("partition") or "",
-        state=job_state(_words(job.get("job_state"))),
+        state=job_state(words_of(job.get("job_state"))),
         reason=job.get("state_reason") or "",
         submitted_s=_number(job.get("submit_time")),
         begin_s=_number(job.get("eligible_time")),
@@ -139,9 +193,9 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         reservation=job.get("resv_name") or "",
         time_min_s=_number(job.get("time_minimum")) * 60,
         restarts=_number(job.get("restart_cnt")),
-        is_scrontab="CRON_JOB" in _words(job.get("flags")),
+        is_scrontab="CRON_JOB" in words_of(job.get("flags")),
         is_federated=bool(job.get("federation_origin")),
-        nice=_signed(_number(job.get("nice"))),
+        nice=signed(_number(job.get("nice"))),
         features=job.get("features") or "",
         excluded_nodes=job.get("excluded_nodes") or "",
         needs=_needs(job),
@@ -168,7 +222,7 @@ def waiting_tasks(text: str, most: int = 0) -> int:
 
 
 def _needs(job: Mapping[str, Any]) -> NodeNeeds:
-    flags = _words(job.get("flags"))
+    flags = words_of(job.get("flags"))
     return NodeNeeds(
         sockets=_number(job.get("sockets_per_node")),
         cores=_number(job.get("cores_per_socket")),
@@ -208,10 +262,10 @@ def _request_fields(job: Mapping[str, Any], tres: Mapping[str, float], devices: 
 
 def node_record(node: Mapping[str, Any]) -> NodeRecord:
     """Read one node of sinfo's or scontrol's JSON, whatever the version."""
-    states = (*_words(node.get("state")), *_words(node.get("state_flags")))
+    states = (*words_of(node.get("state")), *words_of(node.get("state_flags")))
     return NodeRecord(
         name=node["name"],
-        partitions=tuple(_words(node.get("partitions"))),
+        partitions=tuple(words_of(node.get("partitions"))),
         usable=is_usable(states),
         awaited=is_awaited(states),
         asleep=is_asleep(states),
@@ -223,7 +277,7 @@ def node_record(node: Mapping[str, Any]) -> NodeRecord:
         mem_mib=_number(node.get("real_memory")) - _number(node.get("specialized_memory")),
         mem_mib_used=_number(node.get("alloc_memory")),
         devices=node_devices(node.get("gres") or "", node.get("gres_used") or _gres_of(node.get("tres_used") or "")),
-        features=frozenset(_words(node.get("active_features"))),
+        features=frozenset(words_of(node.get("active_features"))),
         extra=node.get("extra") or "",
         booted_s=_number(node.get("boot_time")),
         sockets=_number(node.get("sockets")),
@@ -239,8 +293,14 @@ def _gres_of(tres: str) -> str:
 
 
 def _read(read: Callable[[Mapping[str, Any]], _Record], text: str, key: str) -> tuple[_Record, ...]:
-    try:
+    with _reading(key, text):
         return tuple(read(item) for item in msgspec.json.decode(text)[key])
+
+
+@contextlib.contextmanager
+def _reading(key: str, text: str) -> Iterator[None]:
+    try:
+        yield
     except (msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError) as err:
         raise UnexpectedAnswer(f"cannot read {key!r} in Slurm's JSON ({err!r}), which begins {text[:80]!r}") from err
 
@@ -256,12 +316,12 @@ def _number(value: Any) -> int:
     return int(value) if value is not None else 0
 
 
-def _signed(number: int) -> int:
+def signed(number: int) -> int:
     """A nice: some versions print a negative one as a number of 32 bits without a sign. None is that large."""
     return number - 2**32 if number >= 2**31 else number
 
 
-def _words(value: Any) -> list[str]:
+def words_of(value: Any) -> list[str]:
     """A state or names: a list, or one string in which they are joined."""
     if isinstance(value, str):
         return [word for word in re.split(r"[,+ ]", value) if word]
