@@ -1,10 +1,11 @@
 """Estimates of how long the jobs in the queue run, each made once, when the job is first seen."""
 
 import functools
+import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -32,6 +33,10 @@ MOST_KEPT: Final = 200_000
 class Predictor(Protocol):
     """What estimates run times (``rlallocd.site_predictor``)."""
 
+    def learn(self, now_s: float) -> bool:
+        """Look for what is new; whether anything is known, so that it is worth asking. May raise any error."""
+        ...
+
     def estimate(self, jobs: Sequence[JobFacts], now_s: float) -> Sequence[RunTimeEstimate | None]:
         """Return an estimate for each job, in their order; None where only the limit is known."""
         ...
@@ -58,6 +63,15 @@ class _FirstSeen(msgspec.Struct, frozen=True):
     estimate: RunTimeEstimate | None
 
 
+class _Known(NamedTuple):
+    """What was said of a record in the last snapshot. ``by`` is None where nothing is expected of it."""
+
+    record: JobRecord
+    key: JobKey
+    by: _FirstSeen | None
+    run_time: KnownRunTime | None
+
+
 class ExpectedRunTimes:
     """Estimates for the jobs of each snapshot, ours or not, pending or running, from what was known at first sight.
 
@@ -76,27 +90,53 @@ class ExpectedRunTimes:
         self._counters = counters
         self._named = named
         self._seen: dict[JobKey, _FirstSeen] = {}
+        self._known: dict[int, _Known] = {}
 
     def of(self, jobs: Sequence[JobRecord], now_s: float) -> KnownRunTimes:
         """Return what is known of the run times of a snapshot's jobs; what has left the queue is forgotten.
 
         Where the predictor or the store fails, only the limits of new jobs are known until the next snapshot.
         """
-        live = [job for job in jobs if job.pending or job.running]
-        keys = {_key(job) for job in live}
         if not self._predictor.all_read:
             self._seen.clear()  # what was estimated from the oldest past jobs
-        self._seen = {key: seen for key, seen in self._seen.items() if key in keys}
-        room = MOST_KEPT - len(self._seen)
-        new = {_key(job): job for job in live if _key(job) not in self._seen}
-        if new:
-            self._estimate(dict(list(new.items())[:room]), now_s)
-        known = KnownRunTimes(dict(self._known(live)))
-        self._predictor.still_running({str(job.job_id) for job in live if job.running})
-        return known
+        live = [self._live(job) for job in jobs if self._is_as_before(job) or job.pending or job.running]
+        self._seen = {each.key: seen for each in live if (seen := self._seen.get(each.key)) is not None}
+        if len(self._seen) < len(live):
+            new = {each.key: each.record for each in live if each.key not in self._seen}
+            self._estimate(dict(itertools.islice(new.items(), MOST_KEPT - len(self._seen))), now_s)
+        self._known = {each.record.job_id: self._told(each) for each in live}
+        for each in self._known.values():
+            if each.by is not None and each.record.running:
+                self._predictor.runs(str(each.record.job_id), each.by.facts, float(each.record.started_s))
+        self._predictor.still_running({str(each.record.job_id) for each in live if each.record.running})
+        return KnownRunTimes({job_id: each.run_time for job_id, each in self._known.items() if each.run_time})
+
+    def _is_as_before(self, job: JobRecord) -> bool:
+        known = self._known.get(job.job_id)
+        return known is not None and known.record is job
+
+    def _live(self, job: JobRecord) -> _Known:
+        known = self._known.get(job.job_id)
+        return known if known is not None and known.record is job else _Known(job, _key(job), None, None)
+
+    def _told(self, known: _Known) -> _Known:
+        """The same record with what is expected of it now; the same object where that has not changed."""
+        seen = self._seen.get(known.key)
+        if seen is known.by:
+            return known
+        if seen is None or seen.estimate is None:
+            return known._replace(by=seen, run_time=None)
+        job = known.record
+        as_asked = (job.gpus, job.cpus) == (seen.request.gpus, seen.request.cpus)
+        slower = 1.0 if as_asked else slowdown(seen.request, _size(job))
+        return known._replace(by=seen, run_time=KnownRunTime(seen.estimate, slower))
 
     def _estimate(self, jobs: Mapping[JobKey, JobRecord], now_s: float) -> None:
+        if not jobs:
+            return
         try:
+            if not self._predictor.learn(now_s):
+                return
             requests = {key: _size(job) for key, job in jobs.items()} | self._originals(jobs)
             facts = [facts_of(self._named(as_past_job(job, requests[key]))) for key, job in jobs.items()]
             estimates = self._predictor.estimate(facts, now_s)
@@ -112,17 +152,6 @@ class ExpectedRunTimes:
         """Return what those jobs asked for that had another size of ours when they were first seen."""
         resized = [key for key, job in jobs.items() if read_tag(job.admin_comment) and has_note(job.admin_comment)]
         return {key: history.request for key, history in self._store.histories(resized).items()} if resized else {}
-
-    def _known(self, jobs: Sequence[JobRecord]) -> Iterator[tuple[int, KnownRunTime]]:
-        for job in jobs:
-            if (seen := self._seen.get(_key(job))) is None:
-                continue
-            if job.running:
-                self._predictor.runs(str(job.job_id), seen.facts, float(job.started_s))
-            if seen.estimate is None:
-                continue
-            as_asked = (job.gpus, job.cpus) == (seen.request.gpus, seen.request.cpus)
-            yield job.job_id, KnownRunTime(seen.estimate, 1.0 if as_asked else slowdown(seen.request, _size(job)))
 
 
 def named_by(section: HistorySection) -> Callable[[PastJob], PastJob]:

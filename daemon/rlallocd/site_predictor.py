@@ -69,18 +69,19 @@ class SitePredictor:
         """What past jobs used."""
         return self._known.usage
 
-    def estimate(self, jobs: Sequence[JobFacts], now_s: float) -> Sequence[RunTimeEstimate | None]:
-        """Return an estimate for each job; None as long as nothing has been learned. Raises StoreError."""
+    def learn(self, now_s: float) -> bool:
+        """Read past jobs, and the newest model, where that is due; whether any are known. Raises StoreError."""
         if self._begun.passed(_BEGIN_AGAIN_EVERY_S):
             self._begin_again(now_s)
         if self._read.passed(_READ_EVERY_S) and self._catch_up(now_s):
             self._read.restart()
             self.all_read = True
             self._take_up()
-        predictor = self._known.predictor
-        if jobs and predictor.model is None and predictor.recent.group("site", jobs[0]) is None:
-            return [None] * len(jobs)
-        return predictor.estimate(jobs, now_s)
+        return self._known.predictor.model is not None or self._known.predictor.recent.groups > 0
+
+    def estimate(self, jobs: Sequence[JobFacts], now_s: float) -> Sequence[RunTimeEstimate]:
+        """Return an estimate for each job, by what was learned."""
+        return self._known.predictor.estimate(jobs, now_s)
 
     def runs(self, job_id: str, facts: JobFacts, started_s: float) -> None:
         """Note that a job runs, or a task of an array under its own id; more than once is as good as once."""

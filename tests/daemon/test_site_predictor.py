@@ -1,13 +1,14 @@
 """The site's predictor learns from past jobs as the store gets them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from rlalloc.past_job import PastJob
-from rlalloc.run_times.job_facts import facts_of
+from rlalloc.run_time import RunTimeEstimate
+from rlalloc.run_times.job_facts import JobFacts, facts_of
 from rlalloc.run_times.recent_runs import FEATURES
 from rlalloc.store import Store
 from rlalloc.usage.trimming_rules import TrimmingSection
@@ -39,21 +40,26 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
+def estimates(predictor: SitePredictor, jobs: Sequence[JobFacts]) -> Sequence[RunTimeEstimate | None]:
+    """What the predictor says after it has looked for what is new."""
+    return predictor.estimate(jobs, NOW_S) if predictor.learn(NOW_S) else [None] * len(jobs)
+
+
 def test_like_jobs_answer_and_before_any_ended_nothing_is_known(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(site_predictor, "_READ_EVERY_S", 0.0)
     predictor = SitePredictor(store, tmp_path / "run_times")
     facts = facts_of(past(99, 1.0))
-    assert predictor.estimate([facts], NOW_S) == [None]
+    assert estimates(predictor, [facts]) == [None]
     store.history.add([past(number, 500.0) for number in range(3)])
-    (known,) = predictor.estimate([facts], NOW_S)
+    (known,) = estimates(predictor, [facts])
     assert known is not None
     assert known.median_s == pytest.approx(500.0)
     assert "of this user" in known.source
     # Some that ended in the same second, and some that ended later.
     store.history.add([past(3, 900.0), *(past(number, 900.0, NOW_S - 50.0) for number in range(4, 9))])
-    (known,) = predictor.estimate([facts], NOW_S)
+    (known,) = estimates(predictor, [facts])
     assert known is not None
     assert known.median_s == pytest.approx(900.0)
     assert known.source.startswith("9 ")
@@ -61,7 +67,7 @@ def test_like_jobs_answer_and_before_any_ended_nothing_is_known(
 
 def test_what_ended_long_ago_is_not_read(store: Store, tmp_path: Path) -> None:
     store.history.add([past(number, 500.0, NOW_S - site_predictor.PAST_S - 1.0) for number in range(3)])
-    assert SitePredictor(store, tmp_path / "run_times").estimate([facts_of(past(99, 1.0))], NOW_S) == [None]
+    assert estimates(SitePredictor(store, tmp_path / "run_times"), [facts_of(past(99, 1.0))]) == [None]
 
 
 def test_a_long_history_is_read_over_several_looks(
@@ -75,7 +81,7 @@ def test_a_long_history_is_read_over_several_looks(
     looks = [
         (known.source.split()[0], predictor.all_read)
         for _ in range(4)
-        for known in predictor.estimate([facts], NOW_S)
+        for known in estimates(predictor, [facts])
         if known
     ]
     assert looks == [("4", False), ("8", False), ("10", True), ("10", True)]
@@ -88,9 +94,9 @@ def test_a_job_that_ends_in_the_future_hides_none(
     predictor = SitePredictor(store, tmp_path / "run_times")
     facts = facts_of(past(99, 1.0))
     store.history.add([past(0, 900.0, NOW_S + 86_400.0)])
-    assert predictor.estimate([facts], NOW_S) == [None]
+    assert estimates(predictor, [facts]) == [None]
     store.history.add([past(number, 500.0) for number in range(1, 4)])
-    (known,) = predictor.estimate([facts], NOW_S)
+    (known,) = estimates(predictor, [facts])
     assert known is not None
     assert known.source.startswith("3 ")
 
@@ -103,14 +109,14 @@ def test_reading_again_takes_nothing_away(store: Store, tmp_path: Path, monkeypa
     predictor = SitePredictor(store, tmp_path / "run_times")
     facts = facts_of(past(99, 1.0))
     for _ in range(4):
-        predictor.estimate([facts], NOW_S)
+        estimates(predictor, [facts])
     store.history.add([past(10, 500.0, NOW_S - 1000.0)])  # imported: it ended before those
     predictor._begun.expire()
     usage = predictor.usage
     sources = []
     for _ in range(3):
         assert predictor.usage is usage
-        sources += [known.source.split()[0] for known in predictor.estimate([facts], NOW_S) if known]
+        sources += [known.source.split()[0] for known in estimates(predictor, [facts]) if known]
         predictor.runs("8", facts, NOW_S)
     assert sources == ["10", "10", "11"]
     predictor.runs("8", facts, NOW_S)
@@ -122,7 +128,7 @@ def test_a_task_of_an_array_runs_until_it_leaves_the_queue(store: Store, tmp_pat
     """Its past job has another id (7_1): nothing else would say that it ended."""
     predictor = SitePredictor(store, tmp_path / "run_times")
     facts = facts_of(past(99, 1.0))
-    predictor.estimate([], NOW_S)
+    estimates(predictor, [])
     for _ in range(2):
         predictor.runs("8", facts, NOW_S)
     recent = predictor._known.predictor.recent
@@ -143,7 +149,7 @@ def test_what_past_jobs_used_is_learned_with_them(store: Store, tmp_path: Path) 
     )
     predictor = SitePredictor(store, tmp_path / "run_times", rules=TrimmingSection(exceeded=0.02))
     facts = facts_of(msgspec.structs.replace(past(999, 1.0), mem_mib=9000.0))
-    predictor.estimate([facts], NOW_S)
+    estimates(predictor, [facts])
     floor = predictor.usage.floors(facts).node_mib
     assert floor is not None
     assert floor.amount == pytest.approx(1100.0)

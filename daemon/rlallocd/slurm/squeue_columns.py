@@ -1,7 +1,8 @@
 """The columns of squeue, how its rows are told apart, and the records that they stand for.
 
-Each call separates columns by a new random mark, which nobody can have put into a job's name. The columns of a job's
-request come first: while it waits, they stay the same. Of a row whose request is known, only the others are parsed.
+Texts that somebody may have written as they liked are separated by a random mark, new in each call: nobody can have
+put it into a job's name. The columns of a job's request come first: while it waits, they stay the same. Of a row
+whose request is known, only the others are parsed.
 """
 
 import re
@@ -22,7 +23,6 @@ from rlallocd.slurm.states import job_state
 
 _OF_THE_REQUEST: Final = {
     "job_id": "JobID",
-    "name": "Name",
     "user_name": "UserName",
     "account": "Account",
     "partition": "Partition",
@@ -43,20 +43,23 @@ _OF_THE_REQUEST: Final = {
     "minimum_cpus_per_node": "MinCpus",
     "minimum_memory": "MinMemory",  # per node or per CPU
     "tres_req_str": "tres-alloc",  # of a pending job the requested ones
-    "tres_per_node": "tres-per-node",
-    "tres_per_job": "tres-per-job",
-    "tres_per_task": "tres-per-task",
-    "tres_per_socket": "tres-per-socket",
-    "cpus_per_tres": "cpus-per-tres",
-    "memory_per_tres": "mem-per-tres",
     "batch_flag": "BatchFlag",
     "array_job_id": "ArrayJobID",
     "array_task_id": "ArrayTaskID",
     "het_job_id": "HetJobID",
     "shared": "",  # Capabilities.exclusive_column
     "deadline": "Deadline",
-    "required_nodes": "ReqNodes",
+}
+_TEXTS_OF_THE_REQUEST: Final = {
+    "name": "Name",
     "features": "Feature",
+    "required_nodes": "ReqNodes",
+    "tres_per_node": "tres-per-node",
+    "tres_per_job": "tres-per-job",
+    "tres_per_task": "tres-per-task",
+    "tres_per_socket": "tres-per-socket",
+    "cpus_per_tres": "cpus-per-tres",
+    "memory_per_tres": "mem-per-tres",
 }
 _OF_THE_MOMENT: Final = {
     "job_state": "State",
@@ -65,12 +68,14 @@ _OF_THE_MOMENT: Final = {
     "start_time": "StartTime",
     "time_limit": "TimeLimit",
     "priority": "PriorityLong",
-    "admin_comment": "admin_comment",
     "nice": "Nice",
     "restart_cnt": "RestartCnt",
     "nodes": "NodeList",
 }
-COLUMNS: Final = _OF_THE_REQUEST | _OF_THE_MOMENT
+_TEXTS_OF_THE_MOMENT: Final = {
+    "admin_comment": "admin_comment",
+}
+COLUMNS: Final = _OF_THE_REQUEST | _TEXTS_OF_THE_REQUEST | _OF_THE_MOMENT | _TEXTS_OF_THE_MOMENT
 """Field of squeue's JSON: column of ``squeue --Format``."""
 _NUMBERS: Final = frozenset(
     {
@@ -84,8 +89,10 @@ _NODES_UNAVAILABLE: Final = "Nodes required for job are DOWN"  # slurmctld's sch
 _NOTHING: Final = frozenset({"", "N/A", "(null)", "NONE", "Unknown"})
 _LIMIT: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 _NO_VAL: Final = 4294967294  # slurm.h
-_COLUMN_END, _REQUEST_END, _ROW_END = "|", "+|", "-|"
-"""What follows a mark after a column, after the last one of the request, and after the last one of a row."""
+_END: Final = "|"
+"""What follows a column that Slurm words itself, and each mark."""
+_REQUEST_END, _ROW_END = "+|", "-|"
+"""What follows a mark after the last column of the request, and after the last one of a row."""
 
 
 class Row(NamedTuple):
@@ -106,7 +113,7 @@ class Row(NamedTuple):
     @property
     def name(self) -> str:
         """The job's name, which can be any text."""
-        return self.request[1]
+        return self.request[len(_OF_THE_REQUEST)]
 
     @property
     def is_pending(self) -> bool:
@@ -116,33 +123,33 @@ class Row(NamedTuple):
     @property
     def may_be_ours(self) -> bool:
         """Whether rlalloc may change the job: it is pending and has an AdminComment, where the tag would be."""
-        return self.is_pending and self.moment[_ADMIN_COMMENT] not in _NOTHING
+        return self.is_pending and self.moment[-1] not in _NOTHING
 
     @property
     def has_nodes(self) -> bool:
         """Whether it has got nodes."""
-        return self.moment[_NODES] not in _NOTHING
-
-
-_ADMIN_COMMENT, _NODES = (list(_OF_THE_MOMENT).index(key) for key in ("admin_comment", "nodes"))
+        return self.moment[-2] not in _NOTHING
 
 
 class Marks:
     """The marks of one reading. In the keys of rows a secret of this process stands for them, which nobody sees."""
 
-    _secret: Final = f"|{secrets.token_hex(8)}"
+    _secret: Final = f"|{secrets.token_hex(4)}"
 
     def __init__(self, capabilities: Capabilities) -> None:
-        self._mark = f"|{secrets.token_hex(8)}"
+        self._mark = f"|{secrets.token_hex(4)}"
         self._columns = COLUMNS | {"shared": capabilities.exclusive_column}
 
     @property
     def option(self) -> str:
         """What squeue is asked to print."""
-        ends = dict.fromkeys(COLUMNS, _COLUMN_END)
-        ends[next(reversed(_OF_THE_REQUEST))] = _REQUEST_END
-        ends[next(reversed(_OF_THE_MOMENT))] = _ROW_END
-        return f"--Format={','.join(f'{column}:{self._mark}{ends[key]}' for key, column in self._columns.items())}"
+        ends = dict.fromkeys(COLUMNS, _END)
+        ends |= dict.fromkeys(_TEXTS_OF_THE_REQUEST | _TEXTS_OF_THE_MOMENT, f"{self._mark}{_END}")
+        for kind in (_OF_THE_REQUEST, _OF_THE_MOMENT):
+            ends[next(reversed(kind))] = f"{self._mark}{_END}"
+        ends[next(reversed(_TEXTS_OF_THE_REQUEST))] = f"{self._mark}{_REQUEST_END}"
+        ends[next(reversed(_TEXTS_OF_THE_MOMENT))] = f"{self._mark}{_ROW_END}"
+        return f"--Format={','.join(f'{column}:{ends[key]}' for key, column in self._columns.items())}"
 
     def keys(self, text: str) -> list[str]:
         """The keys of all rows that squeue printed: a job that is as before has the same. Raises UnexpectedAnswer."""
@@ -155,12 +162,18 @@ class Marks:
     def row(cls, key: str) -> Row:
         """The row of a key. Raises UnexpectedAnswer."""
         request_key, _, moment_key = key.partition(f"{cls._secret}{_REQUEST_END}")
-        request, moment = (each.split(f"{cls._secret}{_COLUMN_END}") for each in (request_key, moment_key))
-        if (len(request), len(moment)) != (len(_OF_THE_REQUEST), len(_OF_THE_MOMENT)):
-            raise UnexpectedAnswer(f"squeue printed rows of {len(request)} and {len(moment)} columns")
+        request, moment = cls._texts(request_key), cls._texts(moment_key)
+        expected = len(_OF_THE_REQUEST) + len(_TEXTS_OF_THE_REQUEST), len(_OF_THE_MOMENT) + len(_TEXTS_OF_THE_MOMENT)
+        if (len(request), len(moment)) != expected:
+            raise UnexpectedAnswer(f"squeue printed {len(request)} and {len(moment)} columns instead of {expected}")
         if not request[0].isdigit():
             raise UnexpectedAnswer(f"squeue printed no job id in a row: {request[0][:80]!r}")
         return Row(request_key, request, moment)
+
+    @classmethod
+    def _texts(cls, part: str) -> list[str]:
+        words, *texts = part.split(f"{cls._secret}{_END}")
+        return [*words.split(_END), *texts]
 
 
 def record_of(row: Row, details: RequestDetails | None, capabilities: Capabilities) -> JobRecord:
@@ -178,7 +191,7 @@ def record_of(row: Row, details: RequestDetails | None, capabilities: Capabiliti
 
 def at_this_moment(record: JobRecord, row: Row) -> JobRecord:
     """The job of a row with the request of a record, and which has nodes where the record has some."""
-    state, reason, eligible, start, limit, priority, admin_comment, nice, restarts, nodes = row.moment
+    state, reason, eligible, start, limit, priority, nice, restarts, nodes, admin_comment = row.moment
     started_s, time_limit_s = _number(start), 60 * _minutes(limit)
     return msgspec.structs.replace(
         record,
