@@ -1,25 +1,17 @@
-"""Decisions a second of the daemon without its agent, and how long the agent takes for a batch.
+"""Decisions a second of the daemon without its agent.
 
-    python bench/daemon_decisions.py [--agent]
+    python bench/daemon_decisions.py
 
 New jobs are decided in one cycle beside a queue of others, by an agent that answers the baseline heuristic at once:
 views, what is known of jobs, encoding, checks of limits. Process time, the best of three, each with jobs of its own.
-With ``--agent``, a process of the agent with the shipped policy is asked about 64 of these jobs at a time, over its
-socket. docs/results/speed.md has figures.
+docs/results/speed.md has figures.
 """
 
-import argparse
-import multiprocessing
-import tempfile
 import time
-from collections import Counter
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Final, cast
 
 import numpy as np
-import torch
 
 from rlalloc.config import parse_config
 from rlalloc.devices import Device, NodeDevices
@@ -27,8 +19,6 @@ from rlalloc.heuristics import BASELINE_NAME
 from rlalloc.messages import Decided, PolicyAnswer
 from rlalloc.observation import EncodedQuestion
 from rlalloc.run_time import RunTimeEstimate
-from rlalloc_agent.policy_server import PolicyServer
-from rlalloc_agent.served_policy import ServedPolicy
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate
 from rlallocd.decisions import Snapshot, decide
@@ -44,8 +34,6 @@ RUNNING: Final = 300
 NODES: Final = 64
 CASES: Final = ((400, 64, 1), (10_000, 64, 1), (10_000, 64, 32), (10_000, 1000, 1))
 """Jobs in the queue and running, new jobs, and different constraints among the new ones."""
-BATCH: Final = 64
-TIMES: Final = 5_000
 
 
 class BaselineAgent:
@@ -63,49 +51,10 @@ class BaselineAgent:
 
 def main() -> None:
     """Print a table."""
-    parser = argparse.ArgumentParser(description="Decisions a second of the daemon, or times of the agent.")
-    parser.add_argument("--agent", action="store_true", help="how long the agent takes for a batch")
-    if parser.parse_args().agent:
-        show_agent()
-        return
     print(f"{'jobs':>8} {'new':>6} {'constraints':>12} {'a second':>9}")
     for queued, new, constraints in CASES:
         best_s = min(seconds_of(queued, new, constraints, seed) for seed in range(3))
         print(f"{queued:>8,} {new:>6,} {constraints:>12} {new / best_s:>9,.0f}", flush=True)
-
-
-def show_agent() -> None:
-    """Print how long an answer to BATCH jobs takes, and the processor time of the agent for it."""
-    baseline = BaselineAgent()
-    seconds_of(400, BATCH, 1, seed=0, agent=baseline)
-    with tempfile.TemporaryDirectory() as folder:
-        endpoint, (ours, its) = f"ipc://{folder}/agent.sock", multiprocessing.Pipe()
-        agent = multiprocessing.get_context("spawn").Process(target=serve, args=(endpoint, folder, its))
-        agent.start()
-        ours.recv()
-        client = AgentClient(endpoint, deadline_s=60.0)
-        took_s: list[float] = []
-        client.took = lambda seconds, _answered: took_s.append(seconds)
-        for _ in range(TIMES):
-            client.decide(baseline.questions, sample=True)
-        client.close()
-        ours.send("stop")
-        its_s = ours.recv()
-        agent.join()
-    median_ms, p99_ms = 1e3 * np.quantile(took_s, (0.5, 0.99))
-    print(f"{len(baseline.questions)} jobs a batch, {TIMES:,} times: median {median_ms:.2f} ms, p99 {p99_ms:.2f} ms;")
-    print(f"processor time of the agent {1e3 * its_s / TIMES:.2f} ms a batch")
-
-
-def serve(endpoint: str, folder: str, pipe: "Connection[float | str, str]") -> None:
-    """Be the agent, on one thread as its unit has it; send its processor time [s] at the end."""
-    torch.set_num_threads(1)
-    counters = Counter[str]()
-    with PolicyServer(endpoint, ServedPolicy(Path(folder) / "policies", counters), counters) as server:
-        began_s = time.process_time()
-        pipe.send("ready")
-        server.serve(pipe.poll)
-        pipe.send(time.process_time() - began_s)
 
 
 def seconds_of(queued: int, new: int, constraints: int, seed: int, agent: BaselineAgent | None = None) -> float:

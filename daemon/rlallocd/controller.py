@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 import msgspec
@@ -321,7 +321,9 @@ class Controller:
             _log.warning("not enforcing: %s", reason)
 
     def _collect_outcomes(self, snapshot: Snapshot) -> None:
-        queued = {(job.base_id, job.submitted_s) for job in snapshot.jobs if job.pending or job.running}
+        def queued() -> Collection[tuple[int, int]]:
+            return {(job.base_id, job.submitted_s) for job in snapshot.jobs if job.pending or job.running}
+
         self._outcomes.collect(queued, self.config, self._accounting)
 
     def _accounting(self, job_ids: Sequence[int], since_s: float) -> Sequence[AccountingRecord]:

@@ -37,15 +37,17 @@ class OutcomeCollection:
         self._read = Interval()
         self._after: Position | None = None
 
-    def collect(self, queued: Collection[tuple[int, int]], config: Config, accounting: Accounting) -> None:
-        """Ask for the next page if that is due. ``queued`` are the jobs that are pending or running still.
+    def collect(
+        self, queued_now: Callable[[], Collection[tuple[int, int]]], config: Config, accounting: Accounting
+    ) -> None:
+        """Ask for the next page if that is due. ``queued_now`` says which jobs are pending or running still.
 
         Raises SlurmError and StoreError.
         """
         if not self._read.passed(config.daemon.outcomes_every_s):
             return
         self._read.restart()
-        now_s = time.time()
+        now_s, queued = time.time(), queued_now()
         self._retention.drop_old(config.store, now_s, queued)
         page = self._store.jobs_without_outcome(now_s - _WAIT_FOR_OUTCOMES_FOR_S, besides=queued, after=self._after)
         self._after = page.after

@@ -69,12 +69,13 @@ class WaitsOfOurs:
         """
         waiting = self._waiting(snapshot.jobs)
         self._read_sizes(waiting)
+        resized = [(key, job, sizes) for key, job in waiting.items() if (sizes := self._sizes[key]) is not None]
         self._passed_over_since_s = {
             key: self._passed_over_since_s.get(key, snapshot.taken_s)
-            for key, job in waiting.items()
-            if _is_passed_over(job, self._sizes[key], snapshot.site)
+            for key, job, sizes in resized
+            if _is_passed_over(job, sizes, snapshot.site)
         }
-        found = dict(self._by_our_doing(waiting, snapshot.site, interval_s))
+        found = dict(self._by_our_doing(resized, snapshot.site, interval_s)) if resized else {}
         if not found:
             return
         decided_as = {key: self._decided_as.get(key, key) for key in found}
@@ -97,9 +98,10 @@ class WaitsOfOurs:
         }
 
     def _read_sizes(self, waiting: Mapping[JobKey, JobRecord]) -> None:
-        self._sizes = {key: self._sizes[key] for key in waiting if key in self._sizes}
-        self._fits = {key: self._fits[key] for key in waiting if key in self._fits}
-        self._decided_as = {key: self._decided_as[key] for key in waiting if key in self._decided_as}
+        for key in self._sizes.keys() - waiting.keys():
+            self._sizes.pop(key)
+            self._fits.pop(key, None)
+            self._decided_as.pop(key, None)
         new = [key for key in waiting if key not in self._sizes]
         if not new:
             return
@@ -115,12 +117,9 @@ class WaitsOfOurs:
                 self._sizes[key], self._decided_as[key] = _Sizes(job.asked, job.applied), decided_as
 
     def _by_our_doing(
-        self, waiting: Mapping[JobKey, JobRecord], site: SiteView, interval_s: float
+        self, resized: Sequence[tuple[JobKey, JobRecord, _Sizes]], site: SiteView, interval_s: float
     ) -> Iterator[tuple[JobKey, str]]:
-        for key, job in waiting.items():
-            sizes = self._sizes[key]
-            if sizes is None:
-                continue
+        for key, job, sizes in resized:
             if may_be_ours(job.reason, *sizes):
                 yield key, f"it waits for {job.reason}"
             elif job.reason in _FOR_NODES and (why := self._why_no_nodes(key, job, sizes, site)):
@@ -143,12 +142,12 @@ class WaitsOfOurs:
         return ""
 
 
-def _is_passed_over(job: JobRecord, sizes: _Sizes | None, site: SiteView) -> bool:
+def _is_passed_over(job: JobRecord, sizes: _Sizes, site: SiteView) -> bool:
     """Whether a job waits in the queue though its request fits what is free, in a size that does not or is longer.
 
     One for which a type was chosen was to start at once, and may be passed over at any moment.
     """
-    if sizes is None or job.reason not in _IN_QUEUE or not _asks_for_more(*sizes):
+    if job.reason not in _IN_QUEUE or not _asks_for_more(*sizes):
         return False
     if sizes.applied.gpu_type is not None:
         return True
