@@ -3,7 +3,8 @@
     python bench/daemon_decisions.py
 
 New jobs are decided in one cycle beside a queue of others, by an agent that answers the baseline heuristic at once:
-views, what is known of jobs, encoding, checks of limits. Process time, the best of three, each with jobs of its own.
+views, what is known of jobs, encoding, checks of limits. In the last row the new jobs differ only in their users and
+GPUs. Process time, the best of three, each with jobs of its own.
 docs/results/speed.md has figures.
 """
 
@@ -32,8 +33,16 @@ CONFIG: Final = parse_config(
 NOW_S: Final = 1_000_000
 RUNNING: Final = 300
 NODES: Final = 64
-CASES: Final = ((400, 64, 1), (10_000, 64, 1), (10_000, 64, 32), (10_000, 1000, 1))
-"""Jobs in the queue and running, new jobs, and different constraints among the new ones."""
+ANY: Final = 1940
+"""Each job has a time limit of its own: no two are alike."""
+CASES: Final = (
+    (400, 64, 1, ANY),
+    (10_000, 64, 1, ANY),
+    (10_000, 64, 32, ANY),
+    (10_000, 1000, 1, ANY),
+    (10_000, 1000, 1, 1),
+)
+"""Jobs in the queue and running, new jobs, different constraints among the new ones, and different time limits."""
 
 
 class BaselineAgent:
@@ -51,17 +60,19 @@ class BaselineAgent:
 
 def main() -> None:
     """Print a table."""
-    print(f"{'jobs':>8} {'new':>6} {'constraints':>12} {'a second':>9}")
-    for queued, new, constraints in CASES:
-        best_s = min(seconds_of(queued, new, constraints, seed) for seed in range(3))
-        print(f"{queued:>8,} {new:>6,} {constraints:>12} {new / best_s:>9,.0f}", flush=True)
+    print(f"{'jobs':>8} {'new':>6} {'constraints':>12} {'limits':>7} {'a second':>9}")
+    for queued, new, constraints, limits in CASES:
+        best_s = min(seconds_of(queued, new, constraints, seed, limits) for seed in range(3))
+        print(f"{queued:>8,} {new:>6,} {constraints:>12} {limits:>7,} {new / best_s:>9,.0f}", flush=True)
 
 
-def seconds_of(queued: int, new: int, constraints: int, seed: int, agent: BaselineAgent | None = None) -> float:
+def seconds_of(
+    queued: int, new: int, constraints: int, seed: int, limits: int = ANY, agent: BaselineAgent | None = None
+) -> float:
     """Process time [s] of deciding the new jobs once."""
     random = np.random.default_rng(seed)
     others = [job(number, random, "") for number in range(queued)]
-    ours = [job(100_000 + number, random, f"f{number % constraints}") for number in range(new)]
+    ours = [job(100_000 + number, random, f"f{number % constraints}", limits) for number in range(new)]
     estimates = {
         each.job_id: KnownRunTime(
             RunTimeEstimate(0.2 * each.time_limit_s, 0.4 * each.time_limit_s, 0.9 * each.time_limit_s, "bench")
@@ -83,10 +94,10 @@ def seconds_of(queued: int, new: int, constraints: int, seed: int, agent: Baseli
     return time.process_time() - began_s
 
 
-def job(number: int, random: np.random.Generator, features: str) -> JobRecord:
+def job(number: int, random: np.random.Generator, features: str, limits: int = ANY) -> JobRecord:
     """One job of one node: the first RUNNING run, others wait; one with features has just come."""
     gpus = int(random.choice((1, 2, 4, 8)))
-    limit_s = 60 * int(random.integers(60, 2000))
+    limit_s = 60 * int(random.integers(60, 60 + limits))
     running, is_new = not features and number < RUNNING, bool(features)
     return JobRecord(
         job_id=number + 1,

@@ -15,7 +15,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Final, Generic, NamedTuple, Self, TypeVar
+from typing import Final, Generic, NamedTuple, Self, TypeVar, cast
 
 import msgspec
 import numpy as np
@@ -274,11 +274,11 @@ class EncodedBatch(NamedTuple):
 
 def encode(job: JobView, view: ClusterView, objective: Weights = DEFAULT_WEIGHTS) -> EncodedQuestion:
     """Encode a pending job on a cluster, for a site of that objective. Features are finite."""
-    offer = Offer(job, view)
-    features = np.array((*_values(offer), *_weight_values(objective)), dtype=np.float32)
-    np.maximum(features, -LARGEST_FEATURE, out=features)
-    np.minimum(features, LARGEST_FEATURE, out=features)
-    return EncodedQuestion(features, answers(SERVED_HEURISTICS, offer))
+    shared = _shared(job, view, objective)
+    now = _Moment(job, view, max(1.0, float(view.totals[0])), shared.requested_s)
+    features = shared.features.copy()
+    features[_OF_THE_MOMENT] = _clipped([feature.value(now) for feature in _MOMENT])
+    return EncodedQuestion(features, dict(shared.answers))
 
 
 def recalled(
@@ -362,20 +362,51 @@ def _nodes_values(view: ClusterView) -> tuple[float, ...]:
     return tuple(feature.value(now) for feature in _NODES)
 
 
-def _values(offer: Offer) -> list[float]:
-    """All features but the weights."""
-    job, view, requested_s = offer.job, offer.view, max(1.0, offer.as_requested_s)
-    now = _Moment(job, view, max(1.0, float(view.totals[0])), requested_s)
+_OF_THE_MOMENT: Final = slice(len(_REQUEST), len(_REQUEST) + len(_MOMENT))
+
+
+class _Shared(NamedTuple):
+    """What is the same for all jobs that are alike to every heuristic, whoever waits for how long.
+
+    ``features`` has zeros for those of the moment.
+    """
+
+    requested_s: float
+    features: FloatArray
+    answers: Mapping[str, Shares]
+
+
+def _shared(job: JobView, view: ClusterView, objective: Weights) -> _Shared:
+    """Kept with the view: many new jobs of a cycle are alike."""
+    key = msgspec.structs.replace(job, waited_s=0.0, user_running_gpus=0), objective
+    known = view.encoded.get(key)
+    if known is None:
+        known = view.encoded[key] = _found(Offer(job, view), objective)
+    return cast(_Shared, known)
+
+
+def _found(offer: Offer, objective: Weights) -> _Shared:
+    view, requested_s = offer.view, max(1.0, offer.as_requested_s)
+    now = _Moment(offer.job, view, max(1.0, float(view.totals[0])), requested_s)
     there, as_requested = offer.there, view.sizes_there((offer.kind.request,))
     sizes = (
         _Size(there.wait_s[0], offer.run_s[0], requested_s, there.dominant[0]),
         _Size(as_requested.wait_s[0], offer.as_requested_s, requested_s, as_requested.dominant[0]),
         _Size(there.wait_s[-1], offer.run_s[-1], requested_s, there.dominant[-1]),
     )
-    return [
-        *_request_values(job.job_class, offer.kind),
-        *[feature.value(now) for feature in _MOMENT],
+    features = [
+        *_request_values(offer.job.job_class, offer.kind),
+        *[0.0] * len(_MOMENT),
         *_nodes_values(view),
         *[feature.value(now) for feature in _RUN],
         *[feature.value(size) for size in sizes for feature in _SIZE],
+        *_weight_values(objective),
     ]
+    return _Shared(requested_s, _clipped(features), answers(SERVED_HEURISTICS, offer))
+
+
+def _clipped(values: Sequence[float]) -> FloatArray:
+    features = np.array(values, dtype=np.float32)
+    np.maximum(features, -LARGEST_FEATURE, out=features)
+    np.minimum(features, LARGEST_FEATURE, out=features)
+    return features

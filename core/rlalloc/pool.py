@@ -69,14 +69,17 @@ class Stock:
 
     def take(self, pool: Pool, size: Allocation) -> IntArray:
         """Place a job of ``pool`` on the fullest of its nodes; return their places, none if they have no room."""
-        nodes = nodes_for(self.left(pool), size)
+        left = self.left(pool)
+        nodes = nodes_for(left, size)
         places = pool.places[nodes]
         if len(nodes):
             column = DEVICES if pool.column is None else pool.column[nodes]
             self._free[places, column] -= size.gpus_per_node
             self._free[places, CPUS] -= size.cpus_per_node
             self._free[places, MEM_MIB] -= size.mem_mib_per_node
-            self._left.clear()
+            left = left.copy()  # whoever has asked for it keeps it as it was
+            left[nodes] -= _of_node(size)
+            self._left = {id(pool): (pool, left)}
         return places
 
 
@@ -90,8 +93,10 @@ def nodes_for(free: FloatArray, size: Allocation) -> IntArray:
 
 def holding(free: FloatArray, size: Allocation) -> NDArray[np.bool_]:
     """Which nodes have room for their part of a job of this size, shape (nodes,)."""
-    need = (size.gpus_per_node, size.cpus_per_node, size.mem_mib_per_node)
-    return np.asarray((free >= need).all(axis=1))
+    fits = free[:, DEVICES] >= size.gpus_per_node
+    fits &= free[:, CPUS] >= size.cpus_per_node
+    fits &= free[:, MEM_MIB] >= size.mem_mib_per_node
+    return np.asarray(fits)
 
 
 def could_start(size: Allocation, left: FloatArray) -> bool:
@@ -105,5 +110,9 @@ def without(free: FloatArray, size: Allocation) -> FloatArray:
     if not len(nodes):
         return free
     left = free.copy()
-    left[nodes] -= (size.gpus_per_node, size.cpus_per_node, size.mem_mib_per_node)
+    left[nodes] -= _of_node(size)
     return left
+
+
+def _of_node(size: Allocation) -> tuple[int, int, int]:
+    return size.gpus_per_node, size.cpus_per_node, size.mem_mib_per_node

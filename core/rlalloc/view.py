@@ -149,6 +149,11 @@ class ClusterView:
         return max(allocation.gpus / gpus, allocation.cpus / cpus, allocation.mem_mib / mem_mib)
 
     @cached_property
+    def encoded(self) -> dict[object, object]:
+        """What ``rlalloc.observation`` keeps of jobs that it has encoded on this view."""
+        return {}
+
+    @cached_property
     def _known(self) -> dict[tuple[Allocation, ...], "SizesThere"]:
         return {}
 

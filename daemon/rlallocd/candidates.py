@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from rlalloc.allocation import without_limit
 from rlalloc.bounds import Directives, bounds_for, parse_directives, task_per_gpu
 from rlalloc.config import Config, Rule
 from rlalloc.consent import NO_CONSENT, Consent, consent_of
@@ -139,9 +140,9 @@ def job_view(
         # Slices and shards are of one node, and only their user knows what another number of them means.
         site, most = site.of_declared_counts, cluster.shape.gpus
     try:
-        directives = parse_directives(candidate.tag.directives)
+        directives = _directives(candidate.tag.directives)
         consent = _consent(candidate.tag, request, directives, config)
-        bounds = bounds_for(request, directives, site, cluster.shape, most, consent)
+        bounds = _bounds(without_limit(request), directives, site, cluster.shape, most, consent)
         bounds = with_past_needs(bounds, request, directives, consent, views.usage(job, request))
     except DirectiveError as err:
         raise Skipped(str(err), "directive") from err
@@ -155,6 +156,11 @@ def job_view(
         run_time=views.run_times.as_requested(job),
         speed=views.speeds.of(job.user, job.name, request, gpu_types_for(job, cluster)).belief,
     )
+
+
+_directives: Final = functools.lru_cache(maxsize=4096)(parse_directives)
+_bounds: Final = functools.lru_cache(maxsize=4096)(bounds_for)
+"""Kept: most jobs of a site say the same, and many ask for the same."""
 
 
 def _consent(tag: Tag, request: Allocation, directives: Directives, config: Config) -> Consent:

@@ -3,6 +3,7 @@
 The rules are those of ``rlalloc.late_decisions``; a pass decides the job again when it could start.
 """
 
+from collections import Counter
 from functools import partial
 
 import msgspec
@@ -17,6 +18,7 @@ from rlalloc.speed.speed_prior import PRIOR_BELIEF
 from rlallocd.candidates import WAITS_FOR_RESOURCES, Candidate
 from rlallocd.cluster_views import ClusterViews
 from rlallocd.node_access import Access
+from rlallocd.node_pools import NodePool
 from rlallocd.request_sizes import Skipped, size_of
 from rlallocd.slurm import JobRecord
 
@@ -33,6 +35,7 @@ class FirstSizes:
         self._late = late
         self._stock = Stock(views.pools.free)
         self._placed: set[int] = set()
+        self._reached: Counter[NodePool] = Counter()
 
     def shares(
         self, candidate: Candidate, job: JobView, access: Access, allocation: Allocation, answer: Shares
@@ -63,12 +66,13 @@ class FirstSizes:
         """Let each job start that waits ahead for the same nodes and has room, once."""
         waiting = self._views.waiting
         place, _ = waiting.place_of(job)
-        for other in waiting.competing_for(access.pool).places[:DEPTH].tolist():
-            if other >= place:
-                break
+        ahead = waiting.competing_for(access.pool).places[:DEPTH]
+        first, end = self._reached[access.pool], int(ahead.searchsorted(place))
+        for other in ahead[first:end].tolist():
             if other not in self._placed:
                 self._placed.add(other)
                 self._place(waiting.jobs[other])
+        self._reached[access.pool] = max(first, end)
 
     def _place(self, job: JobRecord) -> None:
         if job.reason not in WAITS_FOR_RESOURCES:

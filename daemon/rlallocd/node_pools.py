@@ -17,6 +17,8 @@ from rlallocd.slurm import JobRecord, NodeNeeds, NodeRecord
 
 Asked = tuple[Device, str, str, NodeNeeds]
 """All that decides which nodes of a partition a job may use."""
+_Held = tuple[str, Asked, tuple[int, int, int, int], frozenset[str], frozenset[str]]
+"""Partitions, what is asked of a node and of how many, and the nodes that are named and those that do not count."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +103,7 @@ class NodePools:
         self._known: dict[tuple[str, Asked], NodePool] = {}
         self._places: dict[frozenset[str], IntArray] = {}
         self._mixed: dict[tuple[str, str, str], bool] = {}
+        self._held: dict[_Held, bool] = {}
 
     def for_job(self, job: JobRecord, partition: str) -> NodePool:
         """The pool of a job in one of its partitions, by its devices, features, excluded nodes and other needs.
@@ -138,10 +141,19 @@ class NodePools:
             yield f"rlalloc cannot read the node list {job.required_nodes}"
             return
         named = required if size.nodes >= len(required) else frozenset()  # the update clears a longer list
-        pools = (self.for_job(job, partition) for partition in job.partition.split(","))
-        if not any(pool.holds(size, self._places_of(named), self._places_of(closed)) for pool in pools):
+        if not self._hold(job, size, named, closed):
             found = "there is no node" if size.nodes == 1 else f"there are no {size.nodes} nodes"
             yield f"{found} for it with {size.describe()}"
+
+    def _hold(self, job: JobRecord, size: Allocation, named: frozenset[str], closed: frozenset[str]) -> bool:
+        """Whether a pool of the job does; kept, for many jobs of a cycle ask for the same."""
+        of_node = size.nodes, size.gpus_per_node, size.cpus_per_node, size.mem_mib_per_node
+        key = job.partition, asked_by(job), of_node, named, closed
+        if key not in self._held:
+            pools = (self.for_job(job, partition) for partition in job.partition.split(","))
+            places = self._places_of(named), self._places_of(closed)
+            self._held[key] = any(pool.holds(size, *places) for pool in pools)
+        return self._held[key]
 
     def _places_of(self, names: frozenset[str]) -> IntArray:
         if names not in self._places:

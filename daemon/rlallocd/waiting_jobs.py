@@ -37,8 +37,10 @@ class Competitors(NamedTuple):
 
     def rows_at(self, place: int) -> tuple[int, int]:
         """How many rows stand before a place among all that wait, and how many at it."""
-        first, end = self.places.searchsorted([place, place + 1])
-        return int(self.first_row[first]), int(self.first_row[end] - self.first_row[first])
+        first = int(self.places.searchsorted(place))
+        before = int(self.first_row[first])
+        is_there = first < len(self.places) and self.places[first] == place
+        return before, int(self.first_row[first + 1]) - before if is_there else 0
 
 
 class WaitingJobs:

@@ -1,9 +1,12 @@
 """The encoding of a job and a cluster, now and from what was stored earlier."""
 
+import dataclasses
+
 import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from rlalloc import observation
 from rlalloc.allocation import allocation_for
@@ -125,6 +128,17 @@ def test_what_rlalloc_0_1_stored_is_encoded_anew(job: JobView, cluster: ClusterV
     assert (PolicyInputs(NAMES_OF_0_1).row(again) == values).all()
 
 
+@given(job_views(), cluster_views(), st.floats(0.0, 1e5), st.integers(0, 64))
+def test_jobs_that_are_alike_share_what_does_not_depend_on_who_waits_for_how_long(
+    job: JobView, cluster: ClusterView, waited_s: float, gpus: int
+) -> None:
+    encode(job, cluster)
+    other = msgspec.structs.replace(job, waited_s=waited_s, user_running_gpus=gpus)
+    beside, alone = encode(other, cluster), encode(other, dataclasses.replace(cluster))
+    assert beside.by_name() == alone.by_name()
+    assert beside.alternatives == alone.alternatives
+
+
 @pytest.mark.parametrize("values", [b"", b"1234"])
 def test_what_cannot_be_read_is_not_encoded(values: bytes) -> None:
     assert recalled(FEATURES, values, None) is None
@@ -135,7 +149,7 @@ def test_a_new_heuristic_changes_no_feature_and_no_network(job: JobView, cluster
     before = encode(job, cluster)
     with pytest.MonkeyPatch.context() as patched:
         patched.setitem(SERVED_HEURISTICS, "largest", largest)
-        after = encode(job, cluster)
+        after = encode(job, dataclasses.replace(cluster))
         assert after.alternatives["largest"] == largest(job, cluster)
         assert (after.features == before.features).all()
         assert (PolicyInputs().row(after) == PolicyInputs().row(before)).all()

@@ -6,6 +6,7 @@ what was believed before: a profile (``rlalloc.speed.profiled_speeds``) where on
 that had a run killed at its time limit in a smaller size goes back to the prior.
 """
 
+import functools
 import math
 import re
 from collections import OrderedDict, deque
@@ -139,7 +140,12 @@ class FamilySpeeds:
 
 
 def _key(user: str, job_name: str, request: Allocation) -> _Key:
-    return user, re.sub(r"\d+", "", job_name), request.gpus, request.nodes
+    return user, _without_digits(job_name), request.gpus, request.nodes
+
+
+@functools.lru_cache(maxsize=8192)
+def _without_digits(job_name: str) -> str:
+    return re.sub(r"\d+", "", job_name)
 
 
 def _with_own_scaling(belief: SpeedBelief, measured: Measurements) -> SpeedBelief:
