@@ -209,6 +209,13 @@ class TestColumnsOfSqueue:
         assert {job.fields.max_nodes for job in jobs} == {6}
         assert squeue.asked == ["columns", "json"]
 
+    def test_but_not_for_a_few_of_a_long_queue(self) -> None:
+        others = [columns_of_a_job(job_id=str(number)) for number in range(1, 1100)]
+        ours = [columns_of_a_job(job_id=str(number), admin_comment="ours") for number in range(2000, 2120)]
+        squeue = PrintsColumns(*others, *ours, text=SHOWN)
+        SqueueReader(squeue, JsonReader(squeue, SLURM_22_05)).jobs()
+        assert squeue.asked == ["columns", *(f"show job {number}" for number in range(2000, 2120))]
+
     def test_read_back_tells_only_what_was_asked_for(self) -> None:
         squeue = PrintsColumns(columns_of_a_job(), columns_of_a_job(job_id="8"), text=SHOWN)
         reader = SqueueReader(squeue, JsonReader(squeue, SLURM_22_05))

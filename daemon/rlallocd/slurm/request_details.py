@@ -5,8 +5,9 @@ input, so that one process shows several jobs, each by a message of its own that
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -24,6 +25,7 @@ _SPARED: Final = re.compile(r" (?:Core|Thread)Spec=(\*|\d+) ")
 _TMP_DISK: Final = re.compile(r" MinTmpDiskNode=(\S+) ")
 _CONTIGUOUS: Final = re.compile(r" Contiguous=(\d) ")
 _NEAR_GPUS: Final = " GresEnforceBind=Yes "
+_LINE: Final = re.compile(r"^JobId=(\d+) ", re.MULTILINE)
 _SCRONTAB: Final = re.compile(r" CronJob=Yes ")
 
 
@@ -55,10 +57,13 @@ def request_details(commands: Commands, names: Mapping[int, str]) -> dict[int, R
     text = commands.converse("scontrol", "--oneliner", lines=[f"show job {job_id}" for job_id in names])
     array_of = {int(job_id): (int(array), tasks) for job_id, array, tasks in _ARRAY.findall(text)}
     parts = Counter(array for array, _ in array_of.values())
+    lines: defaultdict[int, list[int]] = defaultdict(list)
+    for line in _LINE.finditer(text):
+        lines[int(line[1])].append(line.start())
     found = {}
     for job_id, name in names.items():
-        heads = re.finditer(rf"^JobId={job_id} (?:\w+=\S+ )*?JobName={re.escape(name)} ", text, re.MULTILINE)
-        shown = {_details_after(text, head.end()) for head in heads}
+        heads = [_head(name).match(text, start) for start in lines[job_id]]
+        shown = {_details_after(text, head.end()) for head in heads if head is not None}
         if len(shown) == 1 and (details := shown.pop()) is not None:
             array, tasks = array_of.get(job_id, (0, ""))
             found[job_id] = msgspec.structs.replace(
@@ -67,8 +72,15 @@ def request_details(commands: Commands, names: Mapping[int, str]) -> dict[int, R
     return found
 
 
+@lru_cache(maxsize=4096)
+def _head(name: str) -> re.Pattern[str]:
+    """What the line of a job of this name begins with."""
+    return re.compile(rf"JobId=\d+ (?:\w+=\S+ )*?JobName={re.escape(name)} ")
+
+
 def _details_after(text: str, position: int) -> RequestDetails | None:
-    line = text[position - 1 :].partition("\n")[0]
+    end = text.find("\n", position - 1)
+    line = text[position - 1 : end if end >= 0 else len(text)]
     nodes = _NODES.search(line)
     memory = _MEMORY.search(line, nodes.end()) if nodes else None
     if nodes is None or memory is None:

@@ -22,7 +22,10 @@ from rlallocd.slurm.squeue_columns import Marks, Row, at_this_moment, record_of
 
 _log = logging.getLogger(__name__)
 
-_SHOWN_ONE_BY_ONE: Final = 100  # more than that, and the JSON of all jobs costs less
+_SHOWN_ONE_BY_ONE: Final = 100
+_SHOWN_OF_MANY: Final = 1000, 0.1
+"""More jobs are not shown by one scontrol: the JSON of all jobs costs less. Of a long queue, up to the other number if
+they are no more than that part of it."""
 _JOBS_PER_CALL: Final = 1000  # a command line has an end
 _LONGEST_WITHOUT_COLUMNS_S: Final = 600.0
 """However often the columns cannot be read, they are tried again after this time."""
@@ -65,7 +68,8 @@ class SqueueReader:
         keys, new = read
         if not new and len(keys) == len(self._seen):
             return self._jobs
-        self._read_details([row for row in new.values() if row.may_be_ours and row.request_key not in self._details])
+        ours = [row for row in new.values() if row.may_be_ours and row.request_key not in self._details]
+        self._read_details(ours, len(keys))
         gone = {seen.request_key: seen for key in self._seen.keys() - set(keys) if (seen := self._seen[key])}
         read_now = {key: self._see(row, gone.get(row.request_key)) for key, row in new.items()}
         self._seen = {key: self._seen.get(key) or read_now[key] for key in keys}
@@ -121,9 +125,10 @@ class SqueueReader:
         keys = marks.keys(self._commands.run(*command, *options, marks.option))
         return keys, {key: marks.row(key) for key in keys if key not in known}
 
-    def _read_details(self, rows: Sequence[Row]) -> None:
-        """Read what columns leave out, for jobs that rlalloc may change."""
-        if len(rows) > _SHOWN_ONE_BY_ONE:
+    def _read_details(self, rows: Sequence[Row], queued: int = 0) -> None:
+        """Read what columns leave out, for jobs that rlalloc may change, of so many in the queue."""
+        most, part = _SHOWN_OF_MANY
+        if len(rows) > max(_SHOWN_ONE_BY_ONE, min(most, part * queued)):
             found = self._json_reader.request_details({row.job_id for row in rows})
         else:
             found = request_details(self._commands, {row.job_id: row.name for row in rows})
