@@ -20,10 +20,16 @@ def main() -> int:
     """Exit status: 0 if all targets were met, 1 if one was missed or something failed."""
     parser = argparse.ArgumentParser(prog="slurm_load", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of the jobs and of the time")
-    size = 0.1 if parser.parse_args().quick else 1.0
+    parser.add_argument("--pending", type=int, default=2000, help="jobs that wait beside")
+    parser.add_argument("--burst", type=int, default=500, help="jobs of the burst")
+    given = parser.parse_args()
+    size = 0.1 if given.quick else 1.0
     try:
         return _measure(
-            pending=int(2000 * size), burst=int(500 * size), seconds=int(60 * size) + 20, jobs=int(120 * size)
+            pending=int(given.pending * size),
+            burst=int(given.burst * size),
+            seconds=int(60 * size) + 20,
+            jobs=int(120 * size),
         )
     except (RlallocError, TestbedError) as err:
         print(f"slurm_load: {err}")

@@ -24,8 +24,8 @@ _log = logging.getLogger(__name__)
 
 _SHOWN_ONE_BY_ONE: Final = 100
 _SHOWN_OF_MANY: Final = 1000, 0.1
-"""More jobs are not shown by one scontrol: the JSON of all jobs costs less. Of a long queue, up to the other number if
-they are no more than that part of it."""
+"""More jobs are not shown by one scontrol: the JSON of all jobs costs less. Of a long queue, up to the other number
+are shown, if they are no more than that part of it."""
 _JOBS_PER_CALL: Final = 1000  # a command line has an end
 _LONGEST_WITHOUT_COLUMNS_S: Final = 600.0
 """However often the columns cannot be read, they are tried again after this time."""
