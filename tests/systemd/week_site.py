@@ -102,12 +102,13 @@ class Week:
     # ---- what rlalloc says
 
     def doctor(self) -> dict[str, str]:
-        """The levels of what `rlalloc doctor` checks; its exit status is that of the worst."""
+        """The levels of what `rlalloc doctor` checks; of one name the worst. Its exit status is the worst, too."""
         done = self.container.run("rlalloc", "doctor", "--json", check=False, limit_s=120)
         told = json.loads(done.stdout)
         assert done.returncode == {"OK": 0, "WARN": 3, "FAIL": 1}[told["worst"]], told
         assert all(each["remedy"] for each in told["findings"] if each["level"] != "OK"), told
-        return {each["what"]: each["level"] for each in told["findings"]}
+        by_level = sorted(told["findings"], key=lambda each: ("OK", "WARN", "FAIL").index(each["level"]))
+        return {each["what"]: each["level"] for each in by_level}
 
     def failures(self) -> set[str]:
         """What the doctor says has failed."""
