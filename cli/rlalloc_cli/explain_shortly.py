@@ -77,7 +77,7 @@ def _decision_lines(chapter: Chapter, told: Bounds | None, *, again_later: bool)
     if size.gpu_type is not None:
         lines.append(("", size.gpu_type.why()))
     if (slowdown := decision.slowdown) is not None and size != decision.request:
-        by_size = "by its size " if size.gpu_type is not None else ""
+        by_size = "for its size alone, " if size.gpu_type is not None else ""
         times = f"{slowdown.median:.2f} times as long, from {slowdown.source}"
         lines.append(("", f"{by_size}expected to run {times}"))
     if decision.bounds is not None and decision.bounds != told:

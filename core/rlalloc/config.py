@@ -375,8 +375,8 @@ def _check_rules(config: Config, source: str) -> None:
         for gpu_type in rule.choose_gpu_types:
             if not is_measured(gpu_type):
                 raise ConfigError(
-                    f"{source}: rules[{number}].choose_gpu_types: found {gpu_type!r}, of whose speed rlalloc knows "
-                    f"nothing; write types of {', '.join(MEASURED_TYPES)}"
+                    f"{source}: rules[{number}].choose_gpu_types: found {gpu_type!r}, but rlalloc does not know "
+                    f"its speed; write types of {', '.join(MEASURED_TYPES)}"
                 )
 
 

@@ -126,7 +126,9 @@ class WaitsOfOurs:
                 yield key, f"it waits for {job.reason}: {why}; its request would fit"
             elif site.now_s - self._passed_over_since_s.get(key, site.now_s) > interval_s:
                 chosen = sizes.applied.gpu_type
-                passed = "its request fits what is free" if chosen is None else f"no {chosen.name} started it at once"
+                passed = "its request fits what is free"
+                if chosen is not None:
+                    passed = f"it did not start on {chosen.name} at once"
                 yield key, f"it waits for {job.reason}, and {passed}"
 
     def _why_no_nodes(self, key: JobKey, job: JobRecord, sizes: _Sizes, site: SiteView) -> str:

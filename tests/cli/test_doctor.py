@@ -483,7 +483,7 @@ def test_nodes_that_were_not_checked_are_told() -> None:
     [
         (("a100",), "OK", "all exist"),
         (("a100", "h100"), "FAIL", "the site has no GPUs of type h100"),
-        (("a100", "mi300x"), "WARN", "rlalloc knows nothing of the speed of mi300x"),
+        (("a100", "mi300x"), "WARN", "rlalloc does not know the speed of mi300x"),
     ],
 )
 def test_types_to_choose_are_those_of_the_site(types: tuple[str, ...], level: str, said: str) -> None:

@@ -77,7 +77,7 @@ def test_a_key_that_is_gone_is_told_before_the_next_start(config: Config) -> Non
     """Then rlallocd would take the journal for its own; one that several machines share, it does not."""
     config.store.key_file.unlink()
     assert told(config).level == "WARN"
-    assert "takes the journal in the store for its own" in told(config).found
+    assert "accepts the journal that is in the store" in told(config).found
     shared = msgspec.structs.replace(config.store, url=f"{config.store.url}?shared=yes")
     found = told(msgspec.structs.replace(config, store=shared))
     assert (found.level, "copy it from the machine" in found.remedy) == ("FAIL", True)

@@ -77,7 +77,7 @@ def test_a_job_that_does_not_start_on_a_type_chosen_for_it_gets_its_request_back
     resized(store, FOUR, msgspec.structs.replace(FOUR, gpu_type=chosen))
     assert looked_at(store, (0.0, 0), (INTERVAL_S, 0)) == []
     assert looked_at(store, (0.0, 0), (INTERVAL_S + 1, 0)) == [
-        (7, "it waits for Priority, and no a100 started it at once")
+        (7, "it waits for Priority, and it did not start on a100 at once")
     ]
 
 

@@ -30,7 +30,7 @@ _FINGERPRINT_BYTES: Final = 8
 class BrokenSeal(UnreadableRow):
     """An entry of the journal that is not as rlallocd wrote it."""
 
-    remedy = "the line journal of rlalloc doctor, run as root, says what to do"
+    remedy = "run rlalloc doctor as root; its line journal says what to do"
 
 
 class JournalSeal:

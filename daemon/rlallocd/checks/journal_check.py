@@ -48,7 +48,7 @@ def _without_key(config: Config, store: Store) -> Finding:
     if not store.has_seals():
         return good(_WHAT, "not sealed yet: rlallocd makes its key at its first start")
     if why_not_shared(config.store.url):
-        found = f"its key {path} is gone: at its next start, rlallocd takes the journal in the store for its own"
+        found = f"its key {path} is gone: at its next start, rlallocd accepts the journal that is in the store"
         return warning(_WHAT, found, f"put the key back, or restart rlallocd if you trust the store ({_PAGE})")
     found = f"its key {path} is missing: rlallocd waits for it"
     return failure(_WHAT, found, f"copy it from the machine that sealed the journal ({_PAGE})")
@@ -60,7 +60,7 @@ def _of_entries(config: Config, store: Store) -> Finding:
         return good(_WHAT, f"{looked_at} entries have the seal of rlallocd" if looked_at else "no entry yet")
     found = (
         f"{broken} of {looked_at} entries are not as rlallocd wrote them, or have another key's seal: "
-        "it leaves them out, and their jobs keep the sizes that they have"
+        "rlallocd leaves them out, and their jobs keep the sizes that they have"
     )
     again = f"rm {config.store.key_file} and restart rlallocd"
     return failure(_WHAT, found, f"find out who changed the store; if you trust it as it is: {again} ({_PAGE})")

@@ -64,7 +64,7 @@ def gpu_types_finding(nodes: Sequence[NodeRecord], config: Config) -> Finding:
             what, f"the site has no GPUs of type {', '.join(unknown)}", f"it has {', '.join(sorted(there))}"
         )
     if unmeasured := sorted(name for name in there if not is_slice(name) and not is_measured(name)):
-        said = f"rlalloc knows nothing of the speed of {', '.join(unmeasured)}"
+        said = f"rlalloc does not know the speed of {', '.join(unmeasured)}"
         return warning(what, said, "it chooses no type for jobs that may start there (docs/admin/rules.md)")
     return good(what, "all exist")
 
