@@ -194,7 +194,9 @@ def check(
     except OSError as err:
         fail(f"{script}: {err.strerror}", code=2)
     if len(text) > _LARGEST_SCRIPT_BYTES:
-        fail(f"{script}: larger than the 4 MiB that sbatch takes by default (max_script_size): no batch script", code=2)
+        fail(
+            f"{script}: larger than the 4 MiB that sbatch takes by default (max_script_size): no batch script", code=2
+        )
     try:
         report = report_on(text, loaded, gpus_per_node, gpu)
         print_report(report)

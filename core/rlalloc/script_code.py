@@ -97,7 +97,9 @@ def _without_echoes(code: str, times: int) -> tuple[str, int]:
     while at >= 0 and echoes < _MOST_ECHOES * times:
         echoes += 1
         if at == 0 or code[at - 1] in " \t\n":
-            printed = next((match for text in _PRINTED if (match := text.match(code, at + 5))), None)
+            printed = next(
+                (match for text in _PRINTED if (match := text.match(code, at + 5, at + 5 + _UNCUT_BYTES))), None
+            )
             if printed is not None and _line_start(code, at) is not None:
                 kept.append(code[start:at])
                 start = printed.end()

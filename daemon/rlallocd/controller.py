@@ -88,7 +88,7 @@ class Controller:
         self._ended_jobs = EndedJobCollection(store, self.counters)
         self._family_runs = FamilyRuns(store)
         self._profiles = SiteProfiles(self.counters)
-        self._scripts = LongScripts(slurm)
+        self._scripts = LongScripts(slurm, progress)
         self._redecision = RedecisionRounds(store, agent, self.counters, self._scripts.complete, progress=progress)
         named = named_by(config.history)
         self._predictor = SitePredictor(store, config.policy.directory / MODELS, progress, config.trimming)

@@ -5,8 +5,9 @@ What cannot be had stays unknown: the job keeps what it asked for.
 """
 
 import logging
+import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -19,8 +20,9 @@ from rlallocd.slurm import Slurm, SlurmUnavailable
 _log = logging.getLogger(__name__)
 
 _MOST_ASKED: Final = 20
-"""Scripts a cycle: each is a call of scontrol, and other jobs wait meanwhile."""
-_MOST_KEPT: Final = 8192
+_LONGEST_S: Final = 5.0
+"""Scripts a cycle, and for how long they are asked for: each is a call of scontrol, and other jobs wait meanwhile."""
+_MOST_KEPT: Final = 512
 
 _Key = tuple[int, int, str]
 """Job id, submit second, and the stamp of the table of words."""
@@ -29,9 +31,10 @@ _Key = tuple[int, int, str]
 class LongScripts:
     """The words of these scripts."""
 
-    def __init__(self, slurm: Slurm) -> None:
-        """Nothing is asked yet."""
+    def __init__(self, slurm: Slurm, progress: Callable[[], None] = lambda: None) -> None:
+        """Nothing is asked yet. ``progress`` is called after each script."""
         self._slurm = slurm
+        self._progress = progress
         self._words: OrderedDict[_Key, str] = OrderedDict()
 
     def complete(self, candidates: Sequence[Candidate], config: Config) -> tuple[Candidate, ...]:
@@ -39,7 +42,7 @@ class LongScripts:
 
         Those beyond the first ones that are not known yet stay as they are.
         """
-        asked = 0
+        asked, until_s = 0, time.monotonic() + _LONGEST_S
         complete = []
         for candidate in candidates:
             tag = candidate.tag
@@ -47,13 +50,14 @@ class LongScripts:
             found = None
             if tag.collected == TOO_LONG and tag.table == config.word_table.stamp and not tag.skip:
                 found = self._words.get(key)
-                if found is None and asked < _MOST_ASKED:
+                if found is None and asked < _MOST_ASKED and time.monotonic() < until_s:
                     asked += 1
                     try:
                         found = self._read(key, config)
                     except SlurmUnavailable as err:
                         asked = _MOST_ASKED
                         _log.warning("cannot read the script of job %d, it keeps its size: %s", key[0], err)
+                    self._progress()
             complete.append(
                 candidate
                 if found is None

@@ -2,7 +2,7 @@
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
@@ -39,12 +39,7 @@ def names_in(host_list: str) -> frozenset[str] | None:
 
 def host_list(nodes: Sequence[NodeRecord]) -> str:
     """The names of nodes, as in ``n[1-3]``."""
-    return host_list_of(node.name for node in nodes)
-
-
-def host_list_of(names: Iterable[str]) -> str:
-    """Names of nodes likewise."""
-    return str(NodeSet.fromlist(list(names), resolver=RESOLVER_NOGROUP))
+    return str(NodeSet.fromlist([node.name for node in nodes], resolver=RESOLVER_NOGROUP))
 
 
 def open_to(job: JobRecord, nodes: Sequence[NodeRecord]) -> tuple[NodeRecord, ...]:

@@ -19,7 +19,7 @@ from rlalloc.view import ClusterView
 from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews
 from rlallocd.job_plans import gpu_memory_gib
-from rlallocd.node_access import Access
+from rlallocd.node_access import Access, Preempts
 from rlallocd.request_sizes import Skipped, size_on
 from rlallocd.type_choices import may_get_a_type, on_each_type
 
@@ -55,7 +55,8 @@ def question_for(candidate: Candidate, rule: Rule, views: ClusterViews, config: 
     """What the policy is asked about a candidate. Raises Skipped, with the reason, if it is to run as submitted."""
     plain = _question(candidate, rule, views, config)
     may_choose = frozenset(rule.choose_gpu_types) & frozenset(plain.cluster.gpu_types)
-    if not may_choose or len(plain.cluster.gpu_types) == 1 or not may_get_a_type(candidate):
+    preempts = plain.access.preempts != Preempts()  # what is free for it is held by others, on any type
+    if not may_choose or len(plain.cluster.gpu_types) == 1 or preempts or not may_get_a_type(candidate):
         return plain
     on_types = {}
     for name, typed in on_each_type(candidate, plain.cluster.gpu_types, views.pools.nodes).items():

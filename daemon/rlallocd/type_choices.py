@@ -8,7 +8,7 @@ import msgspec
 from rlalloc.devices import ANY_GPU
 from rlalloc.job import Allocation
 from rlallocd.candidates import Candidate
-from rlallocd.node_demands import host_list_of, names_in, open_to
+from rlallocd.node_demands import names_in, open_to
 from rlallocd.slurm import JobRecord, NodeRecord
 
 _LONGEST_HOST_LIST: Final = 8192
@@ -35,7 +35,7 @@ def on_each_type(candidate: Candidate, types: Sequence[str], nodes: Sequence[Nod
     found = {}
     for gpu_type in types:
         others = [node.name for node in usable if node.gpu_types != {gpu_type}]
-        excluded = host_list_of({*own, *others})
+        excluded = ",".join(sorted({*own, *others}))  # Slurm does not read each folded form
         if len(excluded) <= _LONGEST_HOST_LIST:
             typed = msgspec.structs.replace(job, excluded_nodes=excluded)
             found[gpu_type] = msgspec.structs.replace(candidate, job=typed)

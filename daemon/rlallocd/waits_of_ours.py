@@ -149,10 +149,10 @@ def _is_passed_over(job: JobRecord, sizes: _Sizes, site: SiteView) -> bool:
 
     One for which a type was chosen was to start at once, and may be passed over at any moment.
     """
-    if job.reason not in _IN_QUEUE or not _asks_for_more(*sizes):
-        return False
     if sizes.applied.gpu_type is not None:
         return True
+    if job.reason not in _IN_QUEUE or not _asks_for_more(*sizes):
+        return False
     free = site.free_parts
     if next(free.unfit(job, sizes.asked), ""):
         return False
@@ -161,9 +161,7 @@ def _is_passed_over(job: JobRecord, sizes: _Sizes, site: SiteView) -> bool:
 
 
 def _asks_for_more(asked: Allocation, applied: Allocation) -> bool:
-    """Whether the applied size takes more of anything, time included, or only nodes of a type that was chosen."""
-    if applied.gpu_type is not None:
-        return True
+    """Whether the applied size takes more of anything, time included."""
     counts = (
         (each.nodes, each.gpus_per_node, each.cpus_per_node, each.mem_mib_per_node, each.time_limit_s)
         for each in (asked, applied)

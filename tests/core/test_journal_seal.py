@@ -22,6 +22,7 @@ CHANGED = {
     "begin": "UPDATE applications SET begin_s = 5",
     "job": "UPDATE applications SET job_id = 8",
     "no seal": "UPDATE applications SET seal = NULL",
+    "no ASCII": "UPDATE applications SET seal = 'é'",
     "request": """UPDATE decisions SET request = replace(request, '"nodes"\\:', '"nodes"\\:9')""",
 }
 

@@ -90,6 +90,21 @@ def test_a_burst_of_long_scripts_and_a_silent_slurmctld_do_not_hold_other_jobs_u
     assert len(slurm.asked) == 31
 
 
+def test_a_slow_slurmctld_is_not_asked_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the watchdog is told of each script."""
+    now_s = [0.0]
+    monkeypatch.setattr("rlallocd.long_scripts.time.monotonic", lambda: now_s[0])
+    slurm, signs = Scripts(LONG), []
+
+    def progress() -> None:
+        signs.append(now_s[0])
+        now_s[0] += 3.0
+
+    scripts = LongScripts(cast(Slurm, slurm), progress)
+    assert words_of(scripts, *(candidate(number) for number in range(1, 6))) == [READ] * 2 + [TOO_LONG] * 3
+    assert signs == [0.0, 3.0]
+
+
 def test_another_job_of_the_same_id_is_another_script() -> None:
     slurm = Scripts(LONG)
     scripts = LongScripts(cast(Slurm, slurm))

@@ -16,6 +16,8 @@ from rlallocd.job_tag import read_tag
 from rlallocd.journal_entries import entry_of, restorations_for, update_for, verify
 from rlallocd.request_sizes import differences
 from rlallocd.slurm import JobRecord, NodeRecord
+from rlallocd.slurm.limit_records import SiteLimits
+from rlallocd.slurm.scheduling_rules import SchedulingRules
 from rlallocd.type_choices import may_get_a_type, on_each_type
 from rlallocd.verification import changed_meanwhile
 from tests.agent.running_server import Server
@@ -69,7 +71,7 @@ def decided(
 
 def test_on_the_nodes_of_a_type_all_others_are_left_out() -> None:
     there = on_each_type(candidate(new_job()), ("a100", "v100"), NODES)
-    assert {name: each.job.excluded_nodes for name, each in there.items()} == {"a100": "v[1-3]", "v100": "a1"}
+    assert {name: each.job.excluded_nodes for name, each in there.items()} == {"a100": "v1,v2,v3", "v100": "a1"}
     own = on_each_type(candidate(new_job(excluded_nodes="x1,v2")), ("v100",), NODES)
     assert own["v100"].job.excluded_nodes == "a1,v2,x1"
     assert not on_each_type(candidate(new_job(excluded_nodes="v[1-")), ("v100",), NODES)
@@ -99,7 +101,7 @@ def test_a_type_that_pays_is_chosen_where_the_site_allows_it(agent: AgentClient)
     assert chosen.allocation is not None
     assert chosen.allocation.gpu_type is not None
     assert chosen.allocation.gpu_type.name == "a100"
-    assert chosen.allocation.gpu_type.excluded_nodes == "v[1-3]"
+    assert chosen.allocation.gpu_type.excluded_nodes == "v1,v2,v3"
     assert chosen.allocation.gpus == 4
     assert chosen.log_probability is None
     assert "4 a100 GPUs" in chosen.allocation.describe()
@@ -122,6 +124,20 @@ def test_no_type_is_chosen_where_a_job_waits_for_it_or_slurm_may_mix_types(agent
     both = msgspec.structs.replace(NODE, name="b1", devices=(*gpus("a100", 4), *gpus("v100", 4)))
     (mixed,) = decided(agent, ALLOWED, new_job(), nodes=(*NODES, both))
     assert mixed.skip_code == "mixed-devices"
+
+
+def test_a_job_that_may_preempt_others_keeps_any_type(agent: AgentClient) -> None:
+    """As submitted, it would start on idle GPUs; on one type, Slurm might end others' jobs for it."""
+    limits = SiteLimits(enforced=False, preempts={"high": frozenset({"scavenger"})})
+    scheduling = SchedulingRules(preempts_by="qos")
+    found = []
+    for qos in ("high", "normal"):
+        job = new_job(qos=qos)
+        snapshot = Snapshot(NOW_S, (job,), NODES, {}, limits, scheduling=scheduling)
+        ((_, decision),) = decide([candidate(job)], snapshot, ALLOWED, agent)
+        assert decision.allocation is not None
+        found.append(decision.allocation.gpu_type is not None)
+    assert found == [False, True]
 
 
 def test_only_types_of_known_speed_may_be_chosen() -> None:

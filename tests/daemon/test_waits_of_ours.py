@@ -81,6 +81,18 @@ def test_a_job_that_does_not_start_on_a_type_chosen_for_it_gets_its_request_back
     ]
 
 
+def test_a_type_is_given_up_whatever_nodes_a_job_waits_for(store: Store) -> None:
+    """A node that goes down for a moment does not begin the interval anew."""
+    resized(store, FOUR, msgspec.structs.replace(FOUR, gpu_type=ChosenType("a100", "n2", "", 2.0, 1.2)))
+    applier = Applier()
+    waits = WaitsOfOurs(store, applier)  # type: ignore[arg-type]
+    node = msgspec.structs.replace(NODE, devices=gpus("a100", 8, 8))
+    for at_s, reason in ((0.0, "Priority"), (20.0, "ReqNodeNotAvail"), (INTERVAL_S + 1, "Resources")):
+        job = pending_job(7, reason=reason, partition="gpu", gpu_type="")
+        waits.give_back(Snapshot(at_s, (job,), (node,), {}, None), INTERVAL_S)
+    assert [job_id for job_id, _ in applier.taken] == [7]
+
+
 @pytest.mark.parametrize("typed", [True, False])
 def test_a_requeued_job_does_not_wait_for_the_type_that_was_chosen_for_it(store: Store, *, typed: bool) -> None:
     """Its record has another submission time. A size that has no type stays with a requeued job."""

@@ -41,6 +41,7 @@ FIELDS = (
     ("MemPerTres", ""),
     ("OverSubscribe", "YES"),
     ("ReqNodeList", "n1"),
+    ("ExcNodeList", ""),
     ("TimeLimit", "30"),
     ("TimeLimit", "120"),
     ("Nice", "100"),

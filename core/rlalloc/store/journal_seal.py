@@ -62,7 +62,8 @@ class JournalSeal:
 
     def check(self, row: Mapping[Any, Any], application: Application) -> None:
         """Raise BrokenSeal for an entry that is not as rlallocd wrote it."""
-        if not hmac.compare_digest(str(row["seal"]), self.of(application, str(row[SEALED_REQUEST]))):
+        seal = self.of(application, str(row[SEALED_REQUEST]))
+        if not hmac.compare_digest(str(row["seal"]).encode(), seal.encode()):
             raise BrokenSeal("seal: rlallocd did not write it like this, or with another key (store.key_file)")
 
 

@@ -24,7 +24,6 @@ from rlallocd.slurm.states import job_state
 _OF_THE_REQUEST: Final = {
     "job_id": "JobID",
     "user_name": "UserName",
-    "account": "Account",
     "partition": "Partition",
     "submit_time": "SubmitTime",
     "node_count": "NumNodes",
@@ -52,6 +51,7 @@ _OF_THE_REQUEST: Final = {
 }
 _TEXTS_OF_THE_REQUEST: Final = {
     "name": "Name",
+    "account": "Account",  # any text where Slurm does not check it
     "features": "Feature",
     "required_nodes": "ReqNodes",
     "tres_per_node": "tres-per-node",
