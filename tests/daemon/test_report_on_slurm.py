@@ -164,7 +164,9 @@ def test_waits_run_times_kills_and_cpu_time_are_what_raw_sacct_adds_up_to(
     span = (f"--starttime=uts{since_s}", f"--endtime=uts{until_s}")
     query = ("sacct", "-a", "-D", "-P", "-n", "--noconvert", *span, f"--format={names}")
     rows = [line.split("|") for line in rlalloc.site.run(["env", "SLURM_TIME_FORMAT=%s", *query]).splitlines()]
-    runs = [row for row in rows if "." not in row[0] and row[7]]  # no steps, and none that never held anything
+    runs = [
+        row for row in rows if "." not in row[0] and row[7] and row[3].isdigit()
+    ]  # no steps, and none that never ran
     first_s = {row[1]: min(int(each[2]) for each in runs if each[1] == row[1]) for row in runs}
     waits = [int(row[3]) - int(row[2]) for row in runs if since_s <= int(row[3]) <= until_s]
     ended = [row for row in runs if row[5].split()[0] in ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT")]
