@@ -63,6 +63,10 @@ def week(daemon_site: Site) -> Iterator[tuple[Installation, int, int]]:
             OTHER.format(seconds=1), "--nodes=2", "--gres=gpu:8", "--exclusive", "--job-name=never"
         )
         site.wait_for_states([again, cancelled], ["RUNNING"])
+        wait_until(  # a run that is requeued before slurmdbd knows of its start has none in sacct, as if it never ran
+            lambda: f"{again}|RUNNING" in raw(site, since_s, int(time.time()) + 1, "JobID,State"),
+            what="slurmdbd knows of the start",
+        )
         site.run(["scontrol", "requeue", str(again)])
         site.wait_for_states([ours, array, bobs], ["COMPLETED"])
         site.wait_for_states([killed], ["FAILED"])
@@ -164,9 +168,7 @@ def test_waits_run_times_kills_and_cpu_time_are_what_raw_sacct_adds_up_to(
     span = (f"--starttime=uts{since_s}", f"--endtime=uts{until_s}")
     query = ("sacct", "-a", "-D", "-P", "-n", "--noconvert", *span, f"--format={names}")
     rows = [line.split("|") for line in rlalloc.site.run(["env", "SLURM_TIME_FORMAT=%s", *query]).splitlines()]
-    runs = [
-        row for row in rows if "." not in row[0] and row[7] and row[3].isdigit()
-    ]  # no steps, and none that never ran
+    runs = [row for row in rows if "." not in row[0] and row[7]]  # no steps, and none that never held anything
     first_s = {row[1]: min(int(each[2]) for each in runs if each[1] == row[1]) for row in runs}
     waits = [int(row[3]) - int(row[2]) for row in runs if since_s <= int(row[3]) <= until_s]
     ended = [row for row in runs if row[5].split()[0] in ("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT")]
