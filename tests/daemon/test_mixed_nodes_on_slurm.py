@@ -203,7 +203,7 @@ def test_a_type_is_chosen_for_a_job_that_names_none_in_any_form(choosing: Instal
         assert size is not None, form
         assert size.gpu_type is not None, form
         assert (size.gpu_type.name, size.gpus) == ("a100", 4), form
-        assert choosing.job(job_id)["ExcNodeList"] == "n[2-5]", form
+        assert choosing.job(job_id)["ExcNodeList"] == "n2,n3,n4,n5", form
         name, _, devices = choosing.output(job_id).strip().partition(" ")
         assert (name, devices.count(",")) == ("n1", 3), form
 
@@ -214,7 +214,7 @@ def test_a_job_of_a_chosen_type_gets_its_request_back_where_the_type_is_lost(cho
     job_id = choosing.submit(STAYS.format(words=""), *ANY_TYPE["--gpus-per-node"])
     size = begun(choosing, job_id, gpus=4).intended
     assert size.gpu_type is not None
-    assert choosing.job(job_id)["ExcNodeList"] == "n[2-5]"
+    assert choosing.job(job_id)["ExcNodeList"] == "n2,n3,n4,n5"
     site.run(["scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=test"])
     site.run(["scontrol", "update", "PartitionName=gpu", "State=UP"])
     assert_runs_as_submitted(choosing, job_id, "gres/gpu=4", "there is no node for it")
