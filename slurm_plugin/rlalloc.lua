@@ -110,7 +110,6 @@ local IS_INSIDE_WORD = {}
 for character in gmatch("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.$-", ".") do
    IS_INSIDE_WORD[byte(character)] = true
 end
-local NAME_BEFORE = "()([a-z_.A-Z0-9$-]+)()[\"']?[ \t]*$" -- a setting's, before its = or :
 local NAME_BACKWARDS = "^[a-z_.A-Z0-9$-]+"
 local NAME_BEFORE = "^[ \t]*[\"']?([a-z_.A-Z0-9$-]+)()" -- a setting's, backwards from its = or :
 local ENDS_VALUE = {}

@@ -341,7 +341,7 @@ def _check_endpoint(endpoint: str, source: str) -> None:
 
 def _check_port(key: str, address: str, source: str) -> None:
     port = address.rpartition(":")[2]
-    if port.isdecimal() and int(port) > _LAST_PORT:
+    if not address.startswith("ipc:") and port.isdecimal() and int(port) > _LAST_PORT:
         raise ConfigError(f"{source}: {key}: found {address!r}; the last port is {_LAST_PORT}")
 
 

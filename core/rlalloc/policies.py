@@ -307,7 +307,7 @@ class PolicyStore:
     def _version_before(self) -> str:
         """What was in use before the present version: by the notes, or, where there are none, by its manifest.
 
-        The shipped one where that is damaged, too, or gone.
+        If the manifest cannot be read either, it is the shipped version.
         """
         current = self.current() or SHIPPED_NAME
         stack: list[str] = []

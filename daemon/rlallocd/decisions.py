@@ -238,7 +238,10 @@ def _first_decision(
 def _typed_decision(
     question: Question, answer: PolicyAnswer, version: str, snapshot: Snapshot, size: Allocation, first: FirstSizes
 ) -> Decision | None:
-    """The decision with a type that pays for the job; None if there is none, or the job could not start at once."""
+    """The decision with a type that pays for the job; None if there is none, or the job could not start at once.
+
+    ``size`` is what the answer means on all nodes, whether the job may have it or not: it is only compared with.
+    """
     typed = with_chosen_type(question, answer, size)
     if typed is None:
         return None
