@@ -1,7 +1,7 @@
 # make demo · make test · make test-fast · make lint · make down: nothing has to be typed before or after any of them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo test coverage test-fast test-research test-alerts test-packages bench gain validate floor soak research week docs lint format down deb rpm wheels lock
+.PHONY: help install demo test coverage test-fast test-research test-alerts test-packages bench gain validate floor soak nightly nightly-floor nightly-soak research week docs lint format down deb rpm wheels lock
 
 # .venv may be a link (scripts/install-debian.sh says when); jobs of other users need where it really is.
 PYTHON = $$(readlink -f .venv)/bin/python
@@ -22,6 +22,7 @@ help:
 	@echo 'make validate      the simulator against a real slurmctld, job by job'
 	@echo 'make floor         what completes without rlalloc completes with it: 500 random submissions on twin sites'
 	@echo 'make soak          no job waits for its size alone: 1,000 jobs on twin sites, with maintenance and drained nodes'
+	@echo 'make nightly       floor and soak with the date as the seed, into build/nightly: for cron'
 	@echo 'make research      a table or an ablation of a paper; without RESEARCH_ARGS it lists them (research/README.md)'
 	@echo 'make week          a site in a container for a week: installed, used, broken, upgraded, removed (build/week/week.md)'
 	@echo 'make docs          the documentation as a site in build/site'
@@ -69,6 +70,14 @@ validate: install
 
 floor soak: install
 	@exec $(AS_ROOT) $(PYTHON) -m rlalloc_twins.twin_command $@ $(or $(TWINS_FOLDER),build/$@) $(TWINS_ARGS)
+
+# Another draw each night; the second runs whatever the first finds. The folder of a night stays, for --recorded.
+NIGHT = $(shell date +%Y%m%d)
+nightly: install
+	@$(MAKE) --keep-going nightly-floor nightly-soak
+
+nightly-floor nightly-soak: nightly-%:
+	@$(MAKE) $* TWINS_FOLDER=build/nightly/$(NIGHT)/$* TWINS_ARGS='--seed $(NIGHT) $(TWINS_ARGS)'
 
 research: install
 	@PYTHONPATH=research exec $(PYTHON) -m rlalloc_research $(or $(RESEARCH_ARGS),--help)

@@ -116,7 +116,7 @@ class Days:
             self.upgrade(self.software)
             self.downgrade(self.software)
             self.remove(self.software)
-            assert self.trimmed == {"many-cpus", "roomy"}
+        assert self.trimmed == {"many-cpus", "roomy"}
 
     # ---- the days
 

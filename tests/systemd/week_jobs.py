@@ -84,7 +84,14 @@ KINDS: Final = (
     Kind("follows", "ada", 2, FOLLOWS, gpus=(1, 2, 4)),
     Kind("counted", "bob", 2, "torchrun --nproc-per-node=2 train.py\n"),
     Kind("fails", "bob", 2, f"#RLALLOC gpus=1-2\nexport ENDS_WITH=3\n{FOLLOWS}", gpus=(1, 2), end=("FAILED", "3:0")),
-    Kind("many-cpus", "bob", 1, "torchrun --nproc-per-node=1 train.py\n", cpus=14, least_cpus_per_gpu=8),
+    Kind(
+        "many-cpus",
+        "bob",
+        1,
+        "#RLALLOC cpus-per-gpu=8-14\ntorchrun --nproc-per-node=1 train.py\n",
+        cpus=14,
+        least_cpus_per_gpu=8,
+    ),
     Kind(
         "roomy",
         "ada",
