@@ -178,7 +178,7 @@ def cgroup_conf(version: tuple[int, int]) -> str:
     to switch it off, v1 was the one that touches nothing until it is used; autodetection fails
     where /sys/fs/cgroup is not mounted.
     """
-    return "CgroupPlugin=disabled\n" if version >= (23, 11) else "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
+    return "CgroupPlugin=disabled\n" if version >= (24, 5) else "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
 
 
 def short_host_name() -> str:

@@ -98,6 +98,8 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
         is_heterogeneous=bool(job.heterogeneous_id),
         is_exclusive=job.resource_sharing == "NO",
         has_deadline=bool(job.deadline),
+        features=",".join(job.constraints),
+        excluded_nodes=job.excluded_nodes or "",
         nodes_certain=nodes == int(tres.get("node", nodes)),
         required_nodes=job.required_nodes or "",
         qos=job.qos or "",
@@ -118,6 +120,7 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
             near_gpus=job.gres_binding == "enforce-binding",
             spares_cores=bool(job.cores_reserved_for_system or job.threads_reserved_for_system),
         ),
+        array_tasks=job.array_tasks_waiting or "",
         waiting_tasks=waiting_tasks(job.array_tasks_waiting or "", job.array_tasks_parallel or 0),
     )
     # pyslurm takes a type of digits only (gres/gpu:1080:2) for a count, which then exceeds the total.
