@@ -1450,9 +1450,7 @@ local ASKS_ITSELF = {
    SLURM_GPUS_PER_NODE = asks_for_gpus_by("tres_per_node"),
    SLURM_GPUS_PER_TASK = asks_for_gpus_by("tres_per_task"),
    SLURM_CPUS_PER_GPU = asks_by({}, {"cpus_per_tres"}),
-   SLURM_MEM_PER_NODE = function(job_desc)
-      return number_of(job_desc, "min_mem_per_node") ~= nil -- --mem=0 is all of it
-   end,
+   SLURM_MEM_PER_NODE = asks_by({"min_mem_per_node"}), -- for --mem=0, Slurm writes nothing over the other job's
    SLURM_TRES_PER_TASK = asks_by({"cpus_per_task"}, {"tres_per_task"}),
    SLURM_TRES_BIND = asks_by({"ntasks_per_tres"}, {"tres_bind", "tres_per_task"}),
 }

@@ -48,7 +48,8 @@ def compare(plan: Plan, off: SiteRecord, on: SiteRecord) -> Floor:
         form = of_plan.form if of_plan else "inside a job"
         outer = _outer(job.key, twins, jobs)
         problems += [Problem(job.key, form, text) for text in _problems(of_plan, twin, job, outer, counts)]
-    missing = twins.keys() - jobs.keys() - apart
+    cancelled = {key for key, job in planned.items() if any(event.doing == "cancel" for event in job.events)}
+    missing = twins.keys() - jobs.keys() - apart - {f"{key}-inner" for key in cancelled}
     problems += [Problem(key, "inside a job", "it was not submitted with rlalloc") for key in sorted(missing)]
     return Floor(counts=dict(counts), problems=tuple(problems))
 

@@ -100,4 +100,6 @@ def _is_left_to_slurm(planned: Submission | None) -> bool:
     if planned is None:
         return True
     words = " ".join((*planned.options, *planned.lines))
-    return _LEFT_TO_SLURM.search(words) is not None or any("GPUS" in name for name in planned.environment)
+    environment = planned.environment
+    all_memory = environment.get("SBATCH_MEM_PER_NODE") == "0"
+    return _LEFT_TO_SLURM.search(words) is not None or all_memory or any("GPUS" in name for name in environment)

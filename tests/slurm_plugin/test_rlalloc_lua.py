@@ -117,6 +117,10 @@ SET_BY_ANOTHER = {
         ({"num_tasks": 2.0}, "SLURM_GPUS_PER_NODE SLURM_MEM_PER_NODE"),
         ({"tres_per_node": "gres/gpu:a100:2,gres/nvme:1"}, "SLURM_NTASKS SLURM_MEM_PER_NODE"),
         ({"min_mem_per_node": 900.0}, "SLURM_NTASKS SLURM_GPUS_PER_NODE"),
+        (
+            {"min_mem_per_node": 0.0},
+            "SLURM_NTASKS SLURM_GPUS_PER_NODE SLURM_MEM_PER_NODE",
+        ),  # --mem=0
         ({"tres_per_node": None}, "SLURM_NTASKS SLURM_GPUS_PER_NODE SLURM_MEM_PER_NODE"),  # none of ours
     ],
 )

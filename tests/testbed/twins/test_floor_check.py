@@ -52,6 +52,22 @@ def test_a_job_that_completes_only_without_rlalloc_is_told() -> None:
     assert texts(only_without) == ["it was not submitted with rlalloc"]
 
 
+def test_a_job_that_was_cancelled_may_not_have_come_to_submit_another_one() -> None:
+    plan = msgspec.structs.replace(
+        PLAN, submissions=(msgspec.structs.replace(SUBMISSION, events=(UserEvent("cancel", 0.0, ()),)),)
+    )
+    found = compare(plan, record("off", job_without(), job_without(key="j1-inner")), record("random", job_with()))
+    assert texts(found) == []
+
+
+def test_all_memory_of_another_node_is_right_however_it_was_asked_for() -> None:
+    job, other = job_with(LARGER, decisions=()), job_without()
+    assert "without rlalloc" in texts(floor(job, other))[0]
+    environment = msgspec.structs.replace(SUBMISSION, environment={"SBATCH_MEM_PER_NODE": "0"})
+    plan = msgspec.structs.replace(PLAN, submissions=(environment,))
+    assert not [text for text in texts(floor(job, other, plan)) if "it was given" in text]
+
+
 def test_a_size_other_than_decided_is_told() -> None:
     assert "instead of" in texts(floor(job_with(tasks={"": ended(LARGER)})))[0]
     outside = msgspec.structs.replace(job_with().decisions[0], allocation=msgspec.structs.replace(LARGER, nodes=2))
