@@ -11,7 +11,7 @@ memory.
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
@@ -32,6 +32,8 @@ LEAST_DECLARED_MIB_PER_GPU: Final = 1024.0
 CONSENT: Final = "consent"
 """Who says so, where a script that takes its size from Slurm lets the rule's range hold."""
 Number = TypeVar("Number", int, float)
+Factor = Annotated[float, msgspec.Meta(gt=0, le=1024)]
+Floor = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 class Directives(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,7 +57,7 @@ class MoldableBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     (``rlalloc.llm.needed_bounds``).
     """
 
-    gpus_factor: tuple[float, float] | None = None
+    gpus_factor: tuple[Factor, Factor] | None = None
     batch_may_change: bool = False
     fit_may_be_unknown: bool = False
 
@@ -68,9 +70,9 @@ class SiteBounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     declare jobs moldable: [0.5, 2] means half to twice the request. ``moldable`` is for scripts that consent.
     """
 
-    min_cpus_per_gpu: float | None = None
-    min_mem_mib_per_gpu: float | None = None
-    gpus_factor: tuple[float, float] | None = None
+    min_cpus_per_gpu: Floor | None = None
+    min_mem_mib_per_gpu: Floor | None = None
+    gpus_factor: tuple[Factor, Factor] | None = None
     moldable: MoldableBounds = MoldableBounds()
 
     @property

@@ -4,7 +4,6 @@
 what is allowed.
 """
 
-import difflib
 import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -13,6 +12,7 @@ import msgspec
 import yaml
 
 from rlalloc.bounds import MoldableBounds, SiteBounds
+from rlalloc.config_mistakes import explain_mistake
 from rlalloc.errors import ConfigError
 from rlalloc.heuristics import PriceConstants
 from rlalloc.job import JOB_CLASSES, MODES, JobClass, Mode
@@ -22,7 +22,9 @@ from rlalloc.objective.terms import REWARDS, TERMS
 from rlalloc.objective.weights import NotNegative
 from rlalloc.script_rules import ScriptRules
 from rlalloc.script_words import WordTable
+from rlalloc.shared_files import read_regular_file
 from rlalloc.speed.type_speeds import MEASURED_TYPES, is_measured
+from rlalloc.strict_yaml import YamlError, read_yaml
 from rlalloc.urgency import UrgencyRules
 from rlalloc.usage.trimming_rules import TrimmingSection
 
@@ -32,6 +34,7 @@ _ENDPOINT: Final = re.compile(
 )
 
 _LAST_PORT: Final = 65535
+_LARGEST_BYTES: Final = 1 << 20
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86400)]
 Pace = Annotated[float, msgspec.Meta(ge=0.1, le=86400)]
@@ -167,7 +170,7 @@ class TrainerSection(_Section, frozen=True):
     min_experience: Count = 20
     held_out_fraction: Fraction = 0.3
     steps: Count = 2000
-    seed: int = 0
+    seed: Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)] = 0
     confidence: Fraction = 0.9
 
 
@@ -264,7 +267,7 @@ class Config(_Section, frozen=True):
 def load_config(path: Path = DEFAULT_PATH) -> Config:
     """Read and check a configuration file. Raises ConfigError with all that a person needs to mend it."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular_file(path, follow=True, largest_bytes=_LARGEST_BYTES).decode("utf-8")
     except OSError as err:
         raise ConfigError(f"{path}: {err.strerror}; name another file with --config") from err
     except UnicodeDecodeError as err:
@@ -275,16 +278,18 @@ def load_config(path: Path = DEFAULT_PATH) -> Config:
 def parse_config(text: str, source: str) -> Config:
     """Check the text of a configuration file; ``source`` names it in errors. Raises ConfigError."""
     try:
-        tree = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader, stricter
-    except yaml.YAMLError as err:
-        raise ConfigError(f"{source}: not valid YAML: {' '.join(str(err).split())}") from err
+        tree = read_yaml(text)
+    except YamlError as err:
+        raise ConfigError(f"{source}: not valid YAML: {err}") from err
     for old, new in _RENAMED.items():
         if isinstance(tree, dict) and old in tree:
             raise ConfigError(f"{source}: {old}: this section is now {new}; rename it, its keys are the same")
     try:
         config = msgspec.convert({} if tree is None else tree, Config, dec_hook=_read_path)
     except msgspec.ValidationError as err:
-        raise ConfigError(f"{source}: {_explain(str(err), tree)}") from err
+        raise ConfigError(f"{source}: {explain_mistake(str(err), tree, Config)}") from err
+    except UnicodeEncodeError as err:  # half of a pair of UTF-16, written as \ud800
+        raise ConfigError(f"{source}: not text: {err.object!r}") from err
     _check_endpoint(config.agent.endpoint, source)
     for key, address in (("agent.endpoint", config.agent.endpoint), ("metrics.listen", config.metrics.listen)):
         _check_port(key, address, source)
@@ -300,32 +305,9 @@ def config_as_yaml(config: Config) -> str:
     return yaml.safe_dump(plain, sort_keys=False, width=110)
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """YAML that refuses a key given twice, and in which ``off`` is a word as in YAML 1.2 and not False."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own name and form
-        first: [(tag, regexp) for tag, regexp in resolvers if tag != "tag:yaml.org,2002:bool"]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.YAMLError(
-                    f"key {key!r} is given twice in one section (line {key_node.start_mark.line + 1})"
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-_StrictLoader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"true|false"), list("tf"))
-
-
 def _read_path(kind: type, value: Any) -> Path:
     """The one type in the file that msgspec does not know by itself."""
-    if kind is not Path or not isinstance(value, str) or not Path(value).is_absolute():
+    if kind is not Path or not isinstance(value, str) or not Path(value).is_absolute() or not value.isprintable():
         raise ValueError("Expected an absolute path")
     return Path(value)
 
@@ -368,16 +350,30 @@ def _check_rules(config: Config, source: str) -> None:
             raise ConfigError(
                 f"{source}: rules[{number}].name: {rule.name!r} is given twice; each rule needs a name of its own"
             )
-        for what, words in (("partitions", rule.partitions), ("accounts", rule.accounts)):
-            for word in words:
-                if re.fullmatch(r"\*|[^\s,=]+", word) is None:
-                    raise ConfigError(f'{source}: rules[{number}].{what}: found {word!r}; write one name, or "*"')
+        _check_lists(rule, f"{source}: rules[{number}]")
+        _check_factors(rule.bounds, f"{source}: rules[{number}].bounds")
         for gpu_type in rule.choose_gpu_types:
             if not is_measured(gpu_type):
                 raise ConfigError(
                     f"{source}: rules[{number}].choose_gpu_types: found {gpu_type!r}, but rlalloc does not know "
                     f"its speed; write types of {', '.join(MEASURED_TYPES)}"
                 )
+
+
+def _check_lists(rule: Rule, where: str) -> None:
+    """Refuse a list that names nothing, and a name that the intercept file cannot have."""
+    for what, words in (("partitions", rule.partitions), ("accounts", rule.accounts), ("classes", rule.classes)):
+        if not words:
+            raise ConfigError(f"{where}.{what}: the list is empty, so the rule would cover no job; write mode: off")
+        for word in words:
+            if re.fullmatch(r"\*|[^\s,=]+", word) is None:
+                raise ConfigError(f'{where}.{what}: found {word!r}; write one name, or "*"')
+
+
+def _check_factors(bounds: SiteBounds, where: str) -> None:
+    for what, factors in (("gpus_factor", bounds.gpus_factor), ("moldable.gpus_factor", bounds.moldable.gpus_factor)):
+        if factors is not None and factors[0] > factors[1]:
+            raise ConfigError(f"{where}.{what}: found {list(factors)}; write the smaller number first")
 
 
 def _check_words(config: Config, source: str) -> None:
@@ -394,46 +390,3 @@ def _check_words(config: Config, source: str) -> None:
 
 _RENAMED: Final = {"waiting": "redecision"}
 """Sections by their names of before, and of now."""
-
-_CHOICES: Final[dict[str, tuple[str, ...]]] = {
-    "mode": MODES,
-    "backend": ("auto", "pyslurm", "cli"),
-    "exploration": ("sample", "mean"),
-    "task_prolog": ("checked", "trusted"),
-    "log_level": ("debug", "info", "warning", "error"),
-    "commands": JOB_CLASSES,
-    "classes": JOB_CLASSES,
-}
-
-
-def _explain(error: str, tree: Any) -> str:
-    """Turn msgspec's text into key, what was found and what is allowed."""
-    message, _, where = error.partition(" - at ")
-    path = where.removeprefix("key` in ").strip("`").removeprefix("$").removeprefix(".")
-    unknown = re.fullmatch(r"Object contains unknown field `(.+)`", message)
-    if unknown is not None:
-        allowed = _keys_at(path)
-        close = difflib.get_close_matches(unknown[1], allowed, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else "."
-        prefix = f"{path}." if path else ""
-        return f"{prefix}{unknown[1]}: unknown key{hint} Allowed: {', '.join(allowed)}"
-    found = f"{path or 'the file'}: {message}; found {_value_at(tree, path)!r}"
-    choices = _CHOICES.get(re.split(r"[.\[]", path)[-1].rstrip("]."))
-    return f"{found}. Allowed: {', '.join(choices)}" if choices else found
-
-
-def _keys_at(path: str) -> list[str]:
-    struct: Any = Config
-    for part in re.findall(r"[A-Za-z_]+", path):
-        kind = next(field.type for field in msgspec.structs.fields(struct) if field.encode_name == part)
-        struct = Rule if part == "rules" else kind
-    return [field.encode_name for field in msgspec.structs.fields(struct)]
-
-
-def _value_at(tree: Any, path: str) -> Any:
-    for name, index in re.findall(r"([A-Za-z_-]+)|\[(\d+|\.\.\.)\]", path):
-        try:
-            tree = tree[name] if name else tree[int(index)]
-        except (KeyError, IndexError, TypeError, ValueError):
-            return tree
-    return tree

@@ -70,7 +70,9 @@ def replace_file(path: Path, content: bytes, mode: int) -> None:
     aside.replace(path)
 
 
-def read_regular_file(path: Path, *, owner: int | None = None, follow: bool = False) -> bytes:
+def read_regular_file(
+    path: Path, *, owner: int | None = None, follow: bool = False, largest_bytes: int = _LARGEST_BYTES
+) -> bytes:
     """What is in a file in a folder that others may write in. Raises OSError, also for a link or a pipe.
 
     With ``owner``, a uid, also for a file of another user, and for one that others may read or write. ``follow``
@@ -83,7 +85,7 @@ def read_regular_file(path: Path, *, owner: int | None = None, follow: bool = Fa
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         if owner is not None and (found.st_uid != owner or stat.S_IMODE(found.st_mode) & 0o077):
             raise OSError(errno.EPERM, "others may read it, or it belongs to another user", str(path))
-        if found.st_size > _LARGEST_BYTES:
+        if found.st_size > largest_bytes:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
         return stream.read()
 

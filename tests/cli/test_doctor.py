@@ -24,6 +24,7 @@ from rlalloc.messages import AgentState
 from rlalloc.store import Store
 from rlalloc.store.database import without_secrets
 from rlalloc_cli.doctor.node_checks import WrongNodes, named_nodes, node_findings
+from rlallocd.checks.configuration_check import file_findings
 from rlallocd.checks.controller_checks import controller_findings
 from rlallocd.checks.directory_checks import directory_findings
 from rlallocd.checks.finding import Finding, worst
@@ -564,3 +565,25 @@ def test_config_check_is_about_the_site_too(tmp_path: Path, slurm_commands: Call
         "checked": True,
     } in (told["findings"])
     assert check("doctor").returncode == 1
+
+
+def test_a_configuration_that_others_can_change_is_told(tmp_path: Path) -> None:
+    """By its owner, its mode or its directory's; a group that root chose may write it."""
+    path, me = tmp_path / "rlalloc.yaml", pwd.getpwuid(os.geteuid()).pw_name
+    path.write_text("")
+
+    def found() -> tuple[str, str]:
+        (finding,) = file_findings(path, Config(), me)
+        return finding.level, finding.found
+
+    path.chmod(0o664)
+    assert found()[0] == "OK"
+    path.chmod(0o646)
+    assert found() == ("FAIL", f"every user can change {path}, and so what rlallocd and root's commands do")
+    path.chmod(0o640)
+    tmp_path.chmod(0o777)
+    assert found()[0] == "FAIL"
+    tmp_path.chmod(0o755)
+    if os.geteuid() == 0:
+        os.chown(path, pwd.getpwnam("daemon").pw_uid, -1)
+        assert "the user daemon can change" in found()[1]

@@ -1,9 +1,15 @@
 """The configuration is strict, and says which key, what was found and what is allowed."""
 
+import contextlib
+import json
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
+import yaml
 
 from rlalloc.config import Config, config_as_yaml, load_config, parse_config
 from rlalloc.errors import ConfigError
@@ -77,6 +83,33 @@ def test_the_shipped_file_is_valid_and_names_every_key() -> None:
         ("commands: {hpc: [a]}", "Allowed: train, finetune, serve"),
         ("[1, 2]", "the file: Expected `object`"),
         ("{", "not valid YAML"),
+        # What PyYAML takes for something else, or cannot read at all.
+        ("grace_s: 0100", "found '0100'. Write a decimal number"),
+        ("grace_s: 1:30", "found '1:30'. Write a decimal number"),
+        ("grace_s: 2026-13-45", "found '2026-13-45'"),
+        ("grace_s: " + 4400 * "9", "not valid YAML: Exceeds the limit"),
+        ("gpu_memory: {a100: 80GB}", "Write a decimal number, without quotes and without a unit"),
+        ("gpu_memory: {100: 80}", "gpu_memory: 100: a key has to be a word; write it in quotes"),
+        ("? [a, b]\n: 1", r"a list or a section cannot be a key \(line 1\)"),
+        ("agent:\n\tdeadline_s: 1", "indent with blanks, not with tabs"),
+        ("mode: " + 500 * "[", "nested too deeply"),
+        ('mode: "\\ud800"', "not text"),
+        ('"\\e[2Jx": 1', r"\\x1b\[2Jx: unknown key"),
+        ("mode: Off", "did you mean 'off'\\? Allowed: off, shadow, enforce"),
+        ("mode: False", "found False. Allowed: off, shadow, enforce"),
+        ("mode: \N{LEFT DOUBLE QUOTATION MARK}off\N{RIGHT DOUBLE QUOTATION MARK}", "did you mean 'off'"),
+        ("history: {pseudonymize: yes}", "found 'yes'. Allowed: true, false"),
+        ("agent:\nmode: off", "agent: nothing is written for it; write a value, or remove the line"),
+        ("deadline_s: 3", "deadline_s: unknown key; it is a key of agent. Allowed"),
+        ("Mode: off", "Mode: unknown key; did you mean 'mode'"),
+        ("commands: {trian: [a]}", "did you mean 'train'"),
+        ("rules: [{name: a, accounts: [1001]}]", r"rules\[0\].accounts\[0\]: .*Write it in quotes"),
+        ("rules: [{name: a, accounts: []}]", "the list is empty, so the rule would cover no job"),
+        ("rules: [{name: a, bounds: {gpus_factor: [2, 0.5]}}]", "write the smaller number first"),
+        ("rules: [{name: a, bounds: {moldable: {gpus_factor: [2, 0.5]}}}]", "write the smaller number first"),
+        ("rules: [{name: a, bounds: {gpus_factor: [.nan, .inf]}}]", "gpus_factor.*found nan"),
+        ("trainer: {seed: -1}", "trainer.seed: Expected `int` >= 0"),
+        ('runtime_directory: "/run/\\0x"', "Expected an absolute path"),
     ],
 )
 def test_a_wrong_file_is_explained(text: str, says: str) -> None:
@@ -104,3 +137,63 @@ def test_one_word_of_the_shipped_file_switches_enforcing_on() -> None:
     shipped = Path("etc/rlalloc.yaml").read_text().replace("\nmode: shadow", "\nmode: enforce")
     config = parse_config(shipped, "etc/rlalloc.yaml")
     assert [config.mode_of(rule) for rule in config.rules] == ["enforce"]
+
+
+def test_words_are_words_and_what_else_editors_leave_in_a_file_does_no_harm() -> None:
+    """Line ends of Windows, a byte order mark, True, names that begin like a value, a rule made from another."""
+    rules = """rules:
+ - &base {name: trueish, accounts: [on, 'no', falsework, 1e5, 0x1f], mode: off}
+ - {<<: *base, name: nullable}
+"""
+    text = "\N{ZERO WIDTH NO-BREAK SPACE}history: {pseudonymize: True}\n" + rules
+    config = parse_config(text.replace("\n", "\r\n"), "x")
+    assert config.history.pseudonymize
+    assert [(rule.name, rule.mode, rule.accounts[0]) for rule in config.rules] == [
+        ("trueish", "off", "on"),
+        ("nullable", "off", "on"),
+    ]
+    assert config.rules[0].accounts[2:4] == ("falsework", "1e5")
+    assert parse_config(config_as_yaml(config), "x") == config
+
+
+def _texts_with(garbage: str) -> Iterator[str]:
+    """For each section and key of the shipped file, a file in which it has this value, and nothing else is set."""
+    for path in _paths(yaml.safe_load((ROOT / "etc" / "rlalloc.yaml").read_text())):
+        text = garbage
+        for key in reversed(path):
+            text = f"[{text}]" if isinstance(key, int) else f"{{{key}: {text}}}"
+        yield text.replace("{rules: [{", "{rules: [{name: a, ").replace("name: a, name: ", "name: ")
+
+
+def _paths(tree: object) -> Iterator[tuple[str | int, ...]]:
+    children = tree.items() if isinstance(tree, dict) else enumerate(tree[:1]) if isinstance(tree, list) else ()
+    for key, value in children:
+        yield (key,)
+        yield from ((key, *rest) for rest in _paths(value))
+
+
+@pytest.mark.parametrize("garbage", [".nan", ".inf", "~", "[[]]", "{0: 1}", '"\\ud800"', "9" * 30, "2026-01-01"])
+def test_whatever_stands_in_place_of_a_value_is_read_or_explained(garbage: str) -> None:
+    """Nothing else than ConfigError is raised, and no number without a value comes through."""
+    for text in _texts_with(garbage):
+        with contextlib.suppress(ConfigError):
+            config = msgspec.to_builtins(parse_config(text, "x"), enc_hook=str)
+            json.dumps(config, allow_nan=False)
+
+
+def test_only_a_regular_file_of_a_sensible_size_is_read(tmp_path: Path) -> None:
+    """No reading command, and no start, waits for a pipe or reads a log of gigabytes."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "large").write_text("#" * (1 << 20) + "\nmode: off")
+    for name, says in {
+        "pipe": "not a regular file",
+        "loop": "Too many levels",
+        "large": "too large",
+        "": "directory",
+    }.items():
+        with pytest.raises(ConfigError, match=says):
+            load_config(tmp_path / name)
+    (tmp_path / "right").write_text("mode: off")
+    (tmp_path / "link").symlink_to(tmp_path / "right")
+    assert load_config(tmp_path / "link").mode == "off"

@@ -14,7 +14,7 @@ from rlalloc.heuristics.sharing import equal_part
 from rlalloc.job import Allocation
 from rlalloc.view import ClusterView, ExpectedJob, expected_run_time_s
 
-NotNegative = Annotated[float, msgspec.Meta(ge=0)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
 
 
 class PriceConstants(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,13 +2,12 @@
 
 import contextlib
 import grp
-import pwd
 import stat
 from pathlib import Path
 from typing import Final
 
 from rlalloc.config import Config
-from rlallocd.checks.file_access import ids_of, may_write
+from rlallocd.checks.file_access import ids_of, may_write, name_of
 from rlallocd.checks.finding import Finding, failure, good, unchecked
 
 _GROUP: Final = "rlalloc"
@@ -42,7 +41,7 @@ def _wrong_with(path: Path, users: tuple[str, ...], *, sticky: bool) -> str:
         closed = [user for user in users if not may_write(path, *_ids_of(user))]
     except OSError as err:
         return err.strerror or str(err)
-    said = f"{_name(found.st_uid)}:{_group(found.st_gid)} {stat.S_IMODE(found.st_mode):o}"
+    said = f"{name_of(found.st_uid)}:{_group(found.st_gid)} {stat.S_IMODE(found.st_mode):o}"
     if closed:
         return f"{said}: {', '.join(closed)} cannot write there"
     if found.st_mode & stat.S_IWOTH:
@@ -56,13 +55,6 @@ def _ids_of(user: str) -> tuple[int, frozenset[int]]:
     with contextlib.suppress(KeyError):
         return ids_of(user, _GROUP)
     return ids_of(user)
-
-
-def _name(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _group(gid: int) -> str:

@@ -1,4 +1,4 @@
-"""Whether another user may write a file, by its mode."""
+"""Users by their numbers, and whether another one may write a file, by its mode."""
 
 import grp
 import os
@@ -12,6 +12,14 @@ def ids_of(user: str, *more_groups: str) -> tuple[int, frozenset[int]]:
     entry = pwd.getpwnam(user)
     added = (grp.getgrnam(name).gr_gid for name in more_groups)
     return entry.pw_uid, frozenset((*os.getgrouplist(user, entry.pw_gid), *added))
+
+
+def name_of(uid: int) -> str:
+    """The name of a user, or the number where there is none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def may_write(path: Path, uid: int, groups: frozenset[int]) -> bool:

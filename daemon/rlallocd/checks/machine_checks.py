@@ -1,4 +1,4 @@
-"""Checks of rlalloc's own parts on this machine: daemon, plugin, agent, policy, training, configuration file."""
+"""Checks of rlalloc's own parts on this machine: daemon, plugin, agent, policy, training."""
 
 import re
 import stat
@@ -13,7 +13,6 @@ from rlalloc.last_training import LastTraining, read_last_training
 from rlalloc.local_times import duration, local_time
 from rlalloc.messages import AgentState
 from rlalloc.policies import SHIPPED_NAME, PolicyStore, verify
-from rlalloc.store.database import without_secrets
 from rlallocd.checks.file_access import ids_of, may_write
 from rlallocd.checks.finding import Finding, failure, good, unchecked, warning
 from rlallocd.checks.units import UnitState
@@ -241,11 +240,3 @@ def _first_training(timer: UnitState | None, service: UnitState | None, look: st
     if timer is not None and timer.runs and timer.next_run and service is not None and not service.has_run:
         return good("training", f"none yet; first training at {timer.next_run}")
     return warning("training", "none has ended yet", look)
-
-
-def file_findings(path: Path, config: Config) -> list[Finding]:
-    """Whether others can read a password in the configuration file."""
-    others_read = bool(path.stat().st_mode & stat.S_IROTH)
-    if others_read and without_secrets(config.store.url) != config.store.url:
-        return [failure("configuration", f"all users can read the password in {path}", f"chmod o-rwx {path}")]
-    return [good("configuration", f"{path} is valid")]

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Final
 
 from rlalloc.config import Config
+from rlallocd.checks.configuration_check import file_findings
 from rlallocd.checks.controller_checks import controller_findings
 from rlallocd.checks.directory_checks import directory_findings
 from rlallocd.checks.finding import Finding, failure
 from rlallocd.checks.journal_check import journal_findings
-from rlallocd.checks.machine_checks import file_findings, plugin_findings, wake_findings
+from rlallocd.checks.machine_checks import plugin_findings, wake_findings
 from rlallocd.checks.slurm_checks import (
     TaskScripts,
     checked_finding,
@@ -35,7 +36,7 @@ def installation_findings(path: Path, config: Config, commands: Commands, user: 
     """
     site, of_slurm = site_findings(config, commands, user)
     return [
-        *file_findings(path, config),
+        *file_findings(path, config, user),
         *of_slurm,
         *(_called_findings(config, site) if site is not None else ()),
         *directory_findings(config, user, _TRAINER),
