@@ -18,7 +18,7 @@ from rlalloc_cli.keys_commands import keys_app
 from rlalloc_cli.policy import policy_app
 from rlalloc_cli.profile_commands import profile_app
 from rlalloc_cli.report.report_command import report
-from rlalloc_cli.terminal import CONSOLE, complain, fail
+from rlalloc_cli.terminal import CONSOLE, complain, escape_what_cannot_be_printed, fail
 
 ConfigOption = Annotated[
     Path, typer.Option("--config", envvar="RLALLOC_CONFIG", readable=False, help="The configuration file.")
@@ -41,6 +41,7 @@ app.add_typer(keys_app, name="keys")
 
 def main() -> None:
     """Console script."""
+    escape_what_cannot_be_printed()
     mount_trainer()
     try:
         app()

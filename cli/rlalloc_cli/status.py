@@ -1,5 +1,6 @@
 """``rlalloc status``: what a person on call needs, on one screen of 80 columns."""
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlalloc.config import Config
-from rlalloc.errors import StoreMissing
+from rlalloc.errors import StoreError
 from rlalloc.local_times import duration, local_time
 from rlalloc.policies import SHIPPED_NAME, PolicyStore
 from rlalloc.store import Decision, Store
@@ -46,7 +47,7 @@ _LINES: Final = (
 def print_status(config: Config) -> bool:
     """Print how things are, and return whether all is well.
 
-    A dead agent, or a store that is not there yet, is a fact to be shown. Raises StoreError, PolicyError.
+    A dead agent, or a store that is not there or fails, is a fact to be shown. Raises PolicyError.
     """
     state = read_daemon_state(config.runtime_directory)
     findings = service_findings(config)
@@ -63,16 +64,15 @@ def print_status(config: Config) -> bool:
         findings += little
         grid.add_row("disk", _finding_text(little, ()))
     try:
-        store = Store(config.store.url, read_only=True, skip_unreadable=True)
-    except StoreMissing as err:
+        with contextlib.closing(Store(config.store.url, read_only=True, skip_unreadable=True)) as store:
+            of_store = store_lines(store)
+    except StoreError as err:
         grid.add_row("store", Text(f"FAIL {err}", "bold red"))
         CONSOLE.print(grid)
         return False
-    try:
-        CONSOLE.print(grid)
-        print_store(store)
-    finally:
-        store.close()
+    CONSOLE.print(grid)
+    for line in of_store:
+        CONSOLE.print(line)
     return worst(findings) != "FAIL"
 
 
@@ -91,14 +91,16 @@ def print_daemon_status(config: Config, state: DaemonState | None) -> bool:
     return worst(findings) != "FAIL"
 
 
-def print_store(store: Store) -> None:
-    """Print how large the store is, and the latest decisions."""
+def store_lines(store: Store) -> list[str | Table]:
+    """How large the store is, and the latest decisions. Raises StoreError."""
     counts = ", ".join(_count(*each) for each in sorted(store.counts(_MANY + 1).items()))
-    CONSOLE.print(f"store   {counts}")
     harmed = Counter(each.outcome.our_doing for each in store.ends_of_our_doing(time.time() - _HARMED_DAYS * 86_400))
     causes = ", ".join(f"{number} by {cause}" for cause, number in sorted(harmed.items(), key=str))
-    CONSOLE.print(f"killed  {causes or 'no job'} in a size that rlalloc chose, in {_HARMED_DAYS} days")
-    CONSOLE.print(_latest(store.recent_decisions(_LATEST)))
+    return [
+        f"store   {counts}",
+        f"killed  {causes or 'no job'} in a size that rlalloc chose, in {_HARMED_DAYS} days",
+        _latest(store.recent_decisions(_LATEST)),
+    ]
 
 
 def _latest(decisions: Sequence[Decision]) -> Table:

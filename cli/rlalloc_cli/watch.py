@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
@@ -20,7 +20,7 @@ from rlalloc.config import Config
 from rlalloc.errors import RlallocError
 from rlalloc.local_times import local_time
 from rlalloc_cli.status import print_status
-from rlalloc_cli.terminal import CONSOLE
+from rlalloc_cli.terminal import CONSOLE, make_console
 
 _QUEUE: Final = {
     "rlallocd_pending_jobs": "{} pending",
@@ -43,7 +43,7 @@ def watch(config: Config, every_s: float, *, once: bool) -> bool:
         return well
     well = True
     # A console of its own: what CONSOLE captures would have the live screen in it.
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = make_console()
     with _keys(), Live(Text("reading"), console=console, screen=True, auto_refresh=False) as live:
         while True:
             screen, well = _screen(config)

@@ -1,10 +1,12 @@
 """What a person types: exit codes, explanations, and one job's story."""
 
 import getpass
+import io
 import json
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import time
@@ -15,6 +17,7 @@ from types import SimpleNamespace
 import msgspec
 import numpy as np
 import pytest
+import typer
 
 from rlalloc.config import load_config
 from rlalloc.devices import Device, NodeDevices
@@ -26,8 +29,10 @@ from rlalloc.policy_inputs import DEFAULT_INPUTS
 from rlalloc.store import Store
 from rlalloc.store.migrations.versions.r0003_feature_names import NAMES_OF_0_1
 from rlalloc_agent.actor import Actor
+from rlalloc_cli.report.report_command import write_page
 from rlalloc_cli.site_nodes import largest_of
 from rlalloc_cli.status import print_status
+from rlalloc_cli.terminal import escape_what_cannot_be_printed, make_console
 from rlallocd.intercept import intercept_text
 from tests.agent.running_server import Server, add_version
 from tests.cli.rlalloc_command import run_rlalloc
@@ -260,7 +265,7 @@ def test_a_store_of_a_later_rlalloc_is_said_in_one_line(run: Run, config: Path, 
         (subprocess.run(daemon, capture_output=True, text=True, check=False), 2),  # systemd does not start it again
     ):
         assert done.returncode == status
-        assert "revision 9000, made by rlalloc 7.5.0" in " ".join(done.stderr.split())
+        assert "revision 9000, made by rlalloc 7.5.0" in " ".join((done.stdout + done.stderr).split())
         assert "Traceback" not in done.stderr
 
 
@@ -364,6 +369,18 @@ def test_status_shows_whole_job_ids_beside_long_values(run: Run, tmp_path: Path)
     assert "several-gpu-options" in latest
     assert " finetune enforce 4 -> 2, shipped-12" in latest
     assert max(map(len, latest.splitlines())) <= 80
+
+
+def test_status_shows_the_rest_where_the_store_fails(run: Run, tmp_path: Path) -> None:
+    """The person on call looks there first: what runs, and what is wrong with the store, on one screen."""
+    (tmp_path / "store.sqlite").write_text("this is no database, nor was it ever one " * 100)
+    done = run("status")
+    assert done.returncode == 1
+    assert {"mode", "plugin", "daemon", "agent", "policy", "trainer", "store"} <= {
+        line.partition(" ")[0] for line in done.stdout.splitlines()
+    }
+    assert re.search(r"store +FAIL .* file is not a database", done.stdout)
+    assert done.stderr == ""
 
 
 def test_status_says_that_the_disk_is_full(
@@ -506,3 +523,29 @@ def test_status_tells_by_which_table_the_plugin_reads(run: Run, config: Path, tm
     assert "missing or withdrawn" in run("status").stdout
     (tmp_path / "intercept").write_text(intercept_text(loaded, time.time() - 3600, 0))
     assert "is not valid since 20" in run("status").stdout
+
+
+def test_any_name_is_printed_on_any_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its character in the locale, and where somebody says that the terminal has no columns."""
+    bytes_written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(bytes_written, "ascii"))
+    monkeypatch.setenv("COLUMNS", "0")
+    escape_what_cannot_be_printed()
+    make_console().print("job 7 'caf\N{LATIN SMALL LETTER E WITH ACUTE}' of ada")
+    sys.stdout.flush()
+    assert bytes_written.getvalue() == rb"job 7 'caf\xe9' of ada" + b"\n"
+
+
+def test_root_replaces_no_device_by_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As it did with /dev/null, /dev/full and /dev/stdout."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    for name in ("pipe", "link"):
+        with pytest.raises(typer.Exit):
+            write_page(tmp_path / name, "<html>")
+        assert "not a regular file" in capsys.readouterr().err
+    assert stat.S_ISFIFO((tmp_path / "pipe").lstat().st_mode)
+    assert not (tmp_path / "elsewhere").exists()
+    for text in ("<html>", "<html lang=en>"):
+        write_page(tmp_path / "page.html", text)
+    assert (tmp_path / "page.html").read_text() == "<html lang=en>"

@@ -1,6 +1,9 @@
 """The store keeps what was written, and says what is open."""
 
+import os
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -249,6 +252,20 @@ def test_sqlite_is_in_wal_mode(tmp_path: Path) -> None:
 def test_a_store_that_cannot_be_opened_is_named() -> None:
     with pytest.raises(StoreError, match=r"nowhere.*check store.url"):
         Store("sqlite:////nowhere/store.sqlite")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts")
+def test_a_read_only_file_system_is_named_with_its_remedy(tmp_path: Path) -> None:
+    """As after an error of the disk. A unit that started on it does not see that it became writable."""
+    Store(f"sqlite:///{tmp_path}/store.sqlite").close()
+    opens = "import sys; from rlalloc.store import Store; Store(sys.argv[1], read_only=len(sys.argv) > 2)"
+    mount = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
+    for more in ((), ("read-only",)):
+        command = [sys.executable, "-c", opens, f"sqlite:///{tmp_path}/store.sqlite", *more]
+        inside = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, "sh", str(tmp_path), *command]
+        said = subprocess.run(inside, capture_output=True, text=True, check=False).stderr
+        assert "StoreError" in said
+        assert "its file system is read-only: make it writable, then restart rlallocd" in said
 
 
 def test_the_names_of_features_are_kept_once(url: str) -> None:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from rlalloc.config import Config
 from rlalloc.store import Store
 from rlalloc.store.job_story import story_of
-from rlalloc_cli.status import print_store
+from rlalloc_cli.status import store_lines
 from rlallocd.agent_client import AgentClient
 from rlallocd.controller import Controller
 from store_speed import PERIODIC, open_store
@@ -39,7 +39,7 @@ def test_what_runs_periodically_takes_as_many_steps_in_a_large_store(stores: tup
 
 def test_status_takes_as_many_steps_in_a_large_store(stores: tuple[Store, Store]) -> None:
     """It counts ten thousand rows of a table, where there are as many."""
-    small, large = (steps_of(store, print_store) for store in stores)
+    small, large = (steps_of(store, store_lines) for store in stores)
     assert large < small + 10_000
 
 

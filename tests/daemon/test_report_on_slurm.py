@@ -341,9 +341,12 @@ def test_what_cannot_be_asked_is_said(week: tuple[Installation, int, int]) -> No
     for words, said in (
         (["--starttime=rubbish"], "Slurm does not take these times"),
         (["-S", f"uts{since_s}", "-E", f"uts{since_s - 60}"], "after end time"),
-        (["--user=nosuchuser"], "nosuchuser"),
+        (["--user=nosuchuser"], "rlalloc: sacct refuses this: Invalid user id: nosuchuser\n"),
+        (["--user=nosuchuser", "--json"], "nosuchuser"),
+        (["--user=nosuchuser", "--parsable2"], "nosuchuser"),
     ):
         done = reported(rlalloc, *words)
+        assert done.stdout == "", words
         assert done.returncode in (1, 2), words
         assert said in done.stderr
         assert "Traceback" not in done.stderr

@@ -1,5 +1,6 @@
 """``rlalloc report``: options in sacct's manner."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -70,7 +71,7 @@ def report(  # noqa: PLR0913 (one argument per option)
                 shown = RunsToShow()
                 for run in found.runs():
                     shown.add(run)
-                _write(html, page_of(found, found.totals(), shown, simulated))
+                write_page(html, page_of(found, found.totals(), shown, simulated))
             elif json:
                 _print(json_lines(found, {"what_if": simulated} if simulate else {}))
             elif parsable:
@@ -84,8 +85,13 @@ def report(  # noqa: PLR0913 (one argument per option)
         fail(str(err), code=1)
 
 
-def _write(path: Path, text: str) -> None:
-    """Write a whole file, or none; names of users' jobs are in it, so others may not read it."""
+def write_page(path: Path, text: str) -> None:
+    """Write a whole file, or none; names of users' jobs are in it, so others may not read it.
+
+    Only a regular file is replaced: root would put one in the place of /dev/stdout or /dev/null.
+    """
+    if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
+        fail(f"cannot write {path}: it is not a regular file; name another one", code=1)
     try:
         replace_file(path, text.encode("utf-8"), 0o600)
     except OSError as err:

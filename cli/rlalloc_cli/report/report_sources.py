@@ -1,9 +1,10 @@
 """Where a report is read from: sacct, and the store, or rlallocd where the user may not read the store."""
 
 import contextlib
+import itertools
 import os
 import pwd
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,7 +16,7 @@ from rlalloc.user_messages import MOST_JOBS_ASKED, AskDecided, Decided, ask_daem
 from rlalloc_cli.own_jobs import daemon_directory, store_for_me
 from rlalloc_cli.report.report_totals import Totals, TotalsSoFar
 from rlalloc_cli.report.reported_runs import Lookup, ReportedRun, RunJoiner
-from rlallocd.slurm import Commands, RunFilter, Span, UpdateRefused, runs_in, span_of
+from rlallocd.slurm import AccountedRun, Commands, RunFilter, Span, UpdateRefused, runs_in, span_of
 
 _SACCT_TIMEOUT_S: Final = 300.0
 
@@ -52,7 +53,7 @@ class Report:
         try:
             self.span = span_of(self._commands, asked.starttime, asked.endtime)
         except UpdateRefused as err:
-            raise WrongQuestion(f"Slurm does not take these times: {err}") from err
+            raise WrongQuestion(f"Slurm does not take these times: {err.said}") from err
         if self.span.until_s <= self.span.since_s:
             raise WrongQuestion("--starttime must lie before --endtime")
         users = asked.user if self.everybody else own_name()
@@ -61,8 +62,20 @@ class Report:
         self._totals = TotalsSoFar(self.span)
 
     def runs(self) -> Iterator[ReportedRun]:
-        """All lines, in portions by the time at which runs became eligible. Raises SlurmError or StoreError."""
-        for portion in runs_in(self._commands, self.span, self._filter):
+        """All lines, in portions by the time at which runs became eligible. Raises SlurmError or StoreError.
+
+        The first portion is asked for at once, so that a wrong question is told before anything is printed. Raises
+        WrongQuestion.
+        """
+        portions = runs_in(self._commands, self.span, self._filter)
+        try:
+            first = next(portions, [])
+        except UpdateRefused as err:
+            raise WrongQuestion(f"sacct refuses this: {err.said.removeprefix('sacct: error: ')}") from err
+        return self._reported(itertools.chain([first], portions))
+
+    def _reported(self, portions: Iterable[list[AccountedRun]]) -> Iterator[ReportedRun]:
+        for portion in portions:
             for run in self._joiner.reported(portion):
                 self._totals.add(run)
                 yield run

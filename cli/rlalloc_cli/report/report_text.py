@@ -38,10 +38,11 @@ _COLUMNS: Final[dict[str, tuple[int, Callable[[GroupTotals], str]]]] = {
 
 def table_lines(report: Report, fields: Sequence[Field], *, runs: bool) -> Iterator[str]:
     """The table as sacct prints one, and the totals; without ``runs`` only the totals."""
+    found = report.runs()
     if runs:
         yield " ".join(cell(field.name, field.width) for field in fields)
         yield " ".join("-" * abs(field.width) for field in fields)
-    for run in report.runs():
+    for run in found:
         if runs:
             yield " ".join(cell(text, field.width) for text, field in zip(row_of(run, fields), fields, strict=True))
     if runs:
@@ -51,8 +52,9 @@ def table_lines(report: Report, fields: Sequence[Field], *, runs: bool) -> Itera
 
 def parsable_lines(report: Report, fields: Sequence[Field]) -> Iterator[str]:
     """One line for each run, and a header, as ``sacct --parsable2``."""
+    found = report.runs()
     yield "|".join(field.name for field in fields)
-    for run in report.runs():
+    for run in found:
         yield "|".join(text.replace("|", "_") for text in row_of(run, fields))
 
 
@@ -64,10 +66,11 @@ def json_lines(report: Report, more: Mapping[str, object] | None = None) -> Iter
         **{name: getattr(report.asked, name) or None for name in ("user", "account", "partition")},
         "everybody": report.everybody,
     }
+    found = report.runs()
     yield f'{{"report": {_json(head)},'
     yield '"runs": ['
     before = ""
-    for run in report.runs():
+    for run in found:
         yield f"{before}{_json(run)}"
         before = ","
     yield "],"

@@ -1,5 +1,6 @@
 """Connections to the database behind the store: transactions, and errors that say what to do."""
 
+import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ class Database:
             parsed, said_shared = _split_shared(sa.make_url(url))
             self.name = without_secrets(parsed.render_as_string())
             sqlite = parsed.get_backend_name() == "sqlite"
+            self._file = _file_of(parsed)
             if sqlite:
                 _refuse_pipes(parsed, self.name)
             if sqlite and read_only:
@@ -78,9 +80,13 @@ class Database:
         try:
             yield
         except SQLAlchemyError as err:
-            raise StoreError(
-                f"the store {self.name} failed: {_reason(err)}; check store.url, disk and rights"
-            ) from err
+            raise StoreError(f"the store {self.name} failed: {_reason(err)}; {self._remedy()}") from err
+
+    def _remedy(self) -> str:
+        """What to look at after a failure."""
+        if self._file is not None and _is_read_only(self._file.parent):
+            return "its file system is read-only: make it writable, then restart rlallocd"
+        return "check store.url, disk and rights"
 
 
 def check_url(url: str) -> None:
@@ -151,6 +157,14 @@ def file_of(url: str) -> Path | None:
 def _file_of(url: sa.URL) -> Path | None:
     named = url.database if url.get_backend_name() == "sqlite" else None
     return Path(named) if named and named != ":memory:" and not named.startswith("file:") else None
+
+
+def _is_read_only(directory: Path) -> bool:
+    """Whether this program cannot write there, whoever it is, as after an error of the disk."""
+    try:
+        return bool(os.statvfs(directory).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
 
 
 def _refuse_pipes(url: sa.URL, name: str) -> None:

@@ -1,6 +1,7 @@
 """Checks of the store: can it be read, can each of its users write it, is there room."""
 
 import contextlib
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -88,6 +89,10 @@ def _room(directory: Path, *, volatile: bool) -> Finding:
     """``volatile``: in memory, where little is written and file systems are small."""
     free = shutil.disk_usage(directory).free
     text = f"{free / (1 << 30):.1f} GiB free in {directory}"
+    if os.statvfs(directory).f_flag & os.ST_RDONLY:
+        return failure(
+            "disk", f"{directory} is on a read-only file system", "mount -o remount,rw, then restart rlallocd"
+        )
     if free < (_TOO_LITTLE_IN_MEMORY_BYTES if volatile else _TOO_LITTLE_BYTES):
         return failure("disk", text, "free disk space: rlallocd decides nothing without it")
     if free < _LITTLE_BYTES and not volatile:

@@ -86,7 +86,7 @@ class Commands:
             done = self._run(words)
             if done.returncode:
                 refusal = UnknownJob if _UNKNOWN_JOB in _said(done) else UpdateRefused
-                raise refusal(f"{' '.join(words)}: {_said(done)}")
+                raise refusal(f"{' '.join(words)}: {_said(done)}", _said(done))
             return done
 
     @contextmanager

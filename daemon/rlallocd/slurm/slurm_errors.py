@@ -19,7 +19,14 @@ class SlurmUnavailable(SlurmError):
 
 
 class UpdateRefused(SlurmError):
-    """slurmctld refused an update. Updates are not atomic: read the job back."""
+    """slurmctld refused an update. Updates are not atomic: read the job back.
+
+    ``said`` is Slurm's own text, without the command that it was about.
+    """
+
+    def __init__(self, text: str, said: str = "") -> None:
+        super().__init__(text)
+        self.said = said or text
 
 
 class UnknownJob(UpdateRefused):
