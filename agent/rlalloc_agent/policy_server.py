@@ -9,7 +9,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -20,6 +19,7 @@ from rlalloc.curve_keys import AgentKeys
 from rlalloc.messages import MAX_MESSAGE_BYTES, encode_message
 from rlalloc_agent.request_handler import RequestHandler
 from rlalloc_agent.served_policy import ServedPolicy
+from rlalloc_agent.socket_file import SocketFile
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ class PolicyServer:
         keys: AgentKeys | None = None,
     ) -> None:
         self._endpoint = endpoint
+        self._file = SocketFile(endpoint)
         self._policy = policy
         self._counters = counters
         self._handler = RequestHandler(policy, counters, seed)
@@ -63,7 +64,7 @@ class PolicyServer:
         try:
             if keys is not None:
                 self._admit_only(keys)
-            self._socket.bind(endpoint)
+            self._file.bind(self._socket, endpoint)
         except zmq.ZMQError:
             self.close()
             raise
@@ -78,6 +79,7 @@ class PolicyServer:
 
     def close(self) -> None:
         """Close the socket; clients see a silence and reconnect by themselves when somebody binds again."""
+        self._file.remove()
         self._socket.close()
         if self._authenticator is not None:
             self._authenticator.stop()
@@ -99,7 +101,7 @@ class PolicyServer:
         while not should_stop():
             if time.monotonic() >= next_look:
                 self._policy.refresh()
-                self._bind_again_if_deleted()
+                self._bind_again_if_lost()
                 each_look()
                 next_look = time.monotonic() + LOOK_EVERY_S
             ready = dict(poller.poll(int(LOOK_EVERY_S * 1000)))
@@ -118,19 +120,19 @@ class PolicyServer:
         self._socket.curve_publickey, self._socket.curve_secretkey = keys.public, keys.secret
         self._socket.curve_server = True
 
-    def _bind_again_if_deleted(self) -> None:
-        """Make the socket's file anew where somebody has deleted it; clients that are connected notice nothing."""
-        scheme, _, path = self._endpoint.partition("://")
-        if scheme != "ipc" or Path(path).exists():
+    def _bind_again_if_lost(self) -> None:
+        """Make the socket's file anew where somebody has deleted or replaced it; who is connected notices nothing."""
+        if not self._file.is_lost:
             return
         try:
-            self._socket.bind(self._endpoint)
-        except zmq.ZMQError as err:  # its folder is gone, too: the next look tries again
+            self._file.bind(self._socket, self._endpoint)
+        except zmq.ZMQError as err:  # its folder is gone, too, or another agent runs: the next look tries again
             if not self._counters["rebinds_failed"]:
-                log.warning("%s was deleted, and cannot be made again: %s", path, err)
+                log.warning("%s was deleted or replaced, and cannot be made again: %s", self._file.path, err)
             self._counters["rebinds_failed"] += 1
         else:
-            log.warning("%s was deleted: it is there again", path)
+            log.warning("%s was deleted or replaced: it is there again", self._file.path)
+            self._counters["rebinds_failed"] = 0
 
     def _answer_one(self) -> None:
         frames = self._receive()

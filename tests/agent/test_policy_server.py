@@ -1,5 +1,6 @@
 """The policy server on a real socket: right answers, refusals that say why, and nothing that ends it."""
 
+import socket as python_socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,36 @@ def test_a_deleted_socket_is_made_again(tmp_path: Path) -> None:
         assert isinstance(ask(connected), AgentState)
         with client(server.endpoint) as newcomer:
             assert isinstance(ask(newcomer), AgentState)
+
+
+def test_a_second_agent_leaves_the_socket_of_the_first_alone(tmp_path: Path) -> None:
+    """As somebody starts it by hand beside the unit; ZeroMQ would take the socket away without a word."""
+    with Server(tmp_path) as server:
+        with pytest.raises(zmq.ZMQError, match=r"another program listens at .*: stop it first"):
+            PolicyServer(server.endpoint, server.policy, server.counters)
+        with client(server.endpoint) as newcomer:
+            assert isinstance(ask(newcomer), AgentState)
+    assert not Path(server.endpoint.removeprefix("ipc://")).exists()
+
+
+def test_what_lies_in_the_place_of_the_socket_is_named_or_replaced(server: Server, tmp_path: Path) -> None:
+    """A directory cannot be replaced; the socket of an agent that was killed can, also while this one runs."""
+    (tmp_path / "there").mkdir()
+    with pytest.raises(zmq.ZMQError, match=r"there is a directory of \w+: remove it"):
+        PolicyServer(f"ipc://{tmp_path}/there", server.policy, server.counters)
+    path = Path(server.endpoint.removeprefix("ipc://"))
+    path.unlink()
+    with python_socket.socket(python_socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "dead"))
+    (tmp_path / "dead").rename(path)
+
+    def is_listened_at() -> bool:
+        with python_socket.socket(python_socket.AF_UNIX) as probe:
+            return probe.connect_ex(str(path)) == 0
+
+    wait_until(is_listened_at, what="a socket of the agent")
+    with client(server.endpoint) as newcomer:
+        assert isinstance(ask(newcomer), AgentState)
 
 
 def test_a_question_that_says_more_than_the_policy_reads_is_answered_the_same(socket: zmq.Socket[bytes]) -> None:
