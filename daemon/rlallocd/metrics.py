@@ -173,7 +173,7 @@ class Metrics:
     def waiting(self, deferred: Sequence[JobRecord], taken_s: float, grace_s: float) -> None:
         """Note which jobs still waited for us at ``taken_s``."""
         self._deferred.set(len(deferred))
-        self._longest.set(max((taken_s - job.submitted_s for job in deferred), default=0.0))
+        self._longest.set(max((0.0, *(taken_s - job.submitted_s for job in deferred))))
         self._grace.set(grace_s)
 
     def looked_at(self, mode: Mode, *, taken_s: float, pending: int, unfinished: int) -> None:

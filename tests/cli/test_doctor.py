@@ -587,3 +587,21 @@ def test_a_configuration_that_others_can_change_is_told(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         os.chown(path, pwd.getpwnam("daemon").pw_uid, -1)
         assert "the user daemon can change" in found()[1]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts")
+@pytest.mark.parametrize(
+    ("options", "said"), [("nr_inodes=1", "no inodes are left"), ("ro", "read-only file system")]
+)
+def test_what_a_free_disk_can_lack(tmp_path: Path, options: str, said: str) -> None:
+    """There is room, and yet no file can be made."""
+    look = """
+import sys
+from rlalloc.config import parse_config
+from rlallocd.checks.store_checks import disk_findings
+print(disk_findings(parse_config("policy: {directory: %s}" % sys.argv[1], "x")))
+"""
+    mount = f'mount -t tmpfs -o {options} none "$1" && exec "$3" -c "$2" "$1"'
+    inside = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, "sh", str(tmp_path), look]
+    found = subprocess.run([*inside, sys.executable], capture_output=True, text=True, check=True).stdout
+    assert said in found.partition("level='FAIL'")[2].partition("level=")[0], found

@@ -1,11 +1,13 @@
 """How a long time is asked for in spans that sacct answers in time and memory holds."""
 
+import time
 from itertools import pairwise
 
 import pytest
 
 from rlalloc.history import COLUMNS, ReadTally
 from rlallocd.slurm import Commands, EndedJobs, SlurmUnavailable, ended_jobs, in_spans
+from rlallocd.slurm.accounting import accounting
 
 HOUR_S = 3600.0
 DAY_S = 86400.0
@@ -60,8 +62,10 @@ class _Sacct(Commands):
     def __init__(self, name: str) -> None:
         super().__init__(timeout_s=1)
         self.name = name
+        self.asked: dict[str, str] = {}
 
     def run(self, *words: str) -> str:
+        self.asked = {name: value for name, _, value in (word.partition("=") for word in words)}
         (delimiter,) = (word.removeprefix("--delimiter=") for word in words if word.startswith("--delimiter="))
         return f"{delimiter.join(COLUMNS)}\n{_row('5', 'mallory', self.name, delimiter)}\n"
 
@@ -78,3 +82,17 @@ def test_no_name_makes_a_row_of_somebody_elses_job(delimiter: str) -> None:
     assert ended_jobs(_Sacct(name), 0.0, 10_000.0, ReadTally()).jobs == ()
     (job,) = ended_jobs(_Sacct(f"a{delimiter}b"), 0.0, 10_000.0, ReadTally()).jobs
     assert (job.user, job.name) == ("mallory", f"a{delimiter}b".replace("\x1f", "_"))
+
+
+@pytest.mark.parametrize(("days", "asked"), [(-1e6, "uts1000000"), (-400, None), (1, "now"), (400, "now")])
+def test_times_are_moments_whatever_the_clock_did(days: float, asked: str | None) -> None:
+    """Local times occur twice where clocks are set back, and sacct takes no start in the future."""
+    sacct, now_s = _Sacct("x"), time.time()
+    since_s = now_s + days * DAY_S
+    accounting(sacct, [5], since_s)
+    if asked == "now":
+        assert abs(int(sacct.asked["--starttime"].removeprefix("uts")) - now_s) < 60
+    else:
+        assert sacct.asked["--starttime"] == (asked or f"uts{int(since_s)}")
+    ended_jobs(sacct, 1_792_890_000.7, 1_792_890_600.2, ReadTally())
+    assert (sacct.asked["--starttime"], sacct.asked["--endtime"]) == ("uts1792890000", "uts1792890600")

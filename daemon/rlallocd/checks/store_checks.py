@@ -89,7 +89,12 @@ def _room(directory: Path, *, volatile: bool) -> Finding:
     """``volatile``: in memory, where little is written and file systems are small."""
     free = shutil.disk_usage(directory).free
     text = f"{free / (1 << 30):.1f} GiB free in {directory}"
-    if os.statvfs(directory).f_flag & os.ST_RDONLY:
+    system = os.statvfs(directory)
+    if system.f_files and not system.f_favail:
+        return failure(
+            "disk", f"no inodes are left for files in {directory}", "remove files: df --inodes shows how many"
+        )
+    if system.f_flag & os.ST_RDONLY:
         return failure(
             "disk", f"{directory} is on a read-only file system", "mount -o remount,rw, then restart rlallocd"
         )

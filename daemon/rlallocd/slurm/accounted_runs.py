@@ -14,7 +14,7 @@ import msgspec
 
 from rlalloc.history.sacct_rows import clock_s, state_of, with_steps
 from rlalloc.tres import gpus_of, memory_mib, parse_tres
-from rlallocd.slurm.sacct_windows import Span
+from rlallocd.slurm.sacct_windows import Span, moment
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import SlurmUnavailable, UnexpectedAnswer
 
@@ -132,7 +132,7 @@ def _ask(
     text = commands.run(
         "sacct",
         *("--duplicates", "--noheader", "--parsable2", "--noconvert", f"--delimiter={delimiter}"),
-        *(f"--format={','.join(fields)}", f"--starttime=uts{span.since_s}", f"--endtime=uts{span.until_s}"),
+        *(f"--format={','.join(fields)}", f"--starttime={moment(span.since_s)}", f"--endtime={moment(span.until_s)}"),
         *(*wanted.options, *more),
     )
     return text, delimiter

@@ -13,6 +13,7 @@ from typing import Final
 
 from rlalloc.history.sacct_rows import clock_s, state_of, with_steps
 from rlalloc.tres import gpus_of, memory_mib, parse_tres
+from rlallocd.slurm.sacct_windows import moment
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_records import AccountingRecord
 
@@ -24,14 +25,17 @@ _JOB = re.compile(r"\d+([_+][^.]*)?(\..+)?")  # 7, 7_1, 7_[2-9%4], 7+0, and thei
 
 
 def accounting(commands: Commands, job_ids: Sequence[int], since_s: float) -> tuple[AccountingRecord, ...]:
-    """What slurmdbd knows of these jobs, submitted since ``since_s``, in one call. Raises SlurmError."""
+    """What slurmdbd knows of these jobs, submitted since ``since_s``, in one call. Raises SlurmError.
+
+    Sacct refuses a time in the future, as that of a job is which was submitted before a clock was set back.
+    """
     wanted = ",".join(str(job_id) for job_id in job_ids)
     delimiter = _DELIMITER + secrets.token_hex(8)
     text = commands.run(
         "sacct",
         *("--allusers", "--duplicates", "--noheader", "--parsable2", "--noconvert"),
         *(f"--delimiter={delimiter}", f"--format={_FIELDS}"),
-        *(f"--jobs={wanted}", f"--starttime={time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(since_s))}"),
+        *(f"--jobs={wanted}", f"--starttime={moment(min(since_s, time.time()))}"),
     )
     return read_accounting(text, delimiter)
 

@@ -1,12 +1,12 @@
 """All jobs of the site that ended in some span of time, from sacct."""
 
 import secrets
-import time
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from rlalloc.history import COLUMNS, LogLines, ReadTally, read_sacct
 from rlalloc.past_job import ENDED_STATES, PastJob
+from rlallocd.slurm.sacct_windows import moment
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import SlurmUnavailable
 
@@ -37,7 +37,7 @@ def ended_jobs(commands: Commands, since_s: float, until_s: float, tally: ReadTa
         "sacct",
         *("--allusers", "--duplicates", "--parsable2", "--noconvert"),
         *(f"--delimiter={delimiter}", f"--format={','.join(COLUMNS)}", f"--state={','.join(sorted(ENDED_STATES))}"),
-        *(f"--starttime={_local(since_s)}", f"--endtime={_local(until_s)}"),
+        *(f"--starttime={moment(since_s)}", f"--endtime={moment(until_s)}"),
     )
     text = text.replace(_DELIMITER, "_").replace(delimiter, _DELIMITER)
     return EndedJobs(tuple(read_sacct(LogLines.of_text(text), tally)), until_s, len(text))
@@ -72,7 +72,3 @@ def next_span_s(span_s: float, characters: int) -> float:
     if characters > _MANY_CHARACTERS:
         return max(_SHORTEST_S, span_s / 2)
     return min(_LONGEST_S, span_s * 2) if characters < _FEW_CHARACTERS else span_s
-
-
-def _local(epoch_s: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(epoch_s))

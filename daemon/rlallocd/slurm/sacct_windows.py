@@ -22,6 +22,8 @@ _FAR_S: Final = 86400
 """24 hours behind UTC, as no place is: a local time that is read there is another moment than at home."""
 _SAME_S: Final = 1800
 """Two calls take ``now`` at different seconds; the two passes of a clock are an hour apart, or half of one."""
+_LEAST_S: Final = 1_000_000
+"""The least that sacct takes."""
 _LONG_AGO, _LONG_AFTER = "uts1000000000", "uts4102444800"
 
 
@@ -30,6 +32,11 @@ class Span(NamedTuple):
 
     since_s: int
     until_s: int
+
+
+def moment(epoch_s: float) -> str:
+    """A moment as sacct's options take it: a local time is two moments where clocks are set back."""
+    return f"uts{max(_LEAST_S, int(epoch_s))}"
 
 
 def span_of(commands: Commands, starttime: str, endtime: str) -> Span:
