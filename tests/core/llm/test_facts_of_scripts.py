@@ -423,6 +423,24 @@ def test_hostile_files_are_texts_or_nothing(content: str, is_read: bool) -> None
     facts_of_script("python train.py --config a.yaml --model 7b", lambda _name: content)
 
 
+def test_toml_with_a_key_of_too_many_parts_is_not_parsed() -> None:
+    """The time of tomllib would be a quarter of a minute for a key of 30,000 parts."""
+    assert isinstance(parse_configuration("a." * 300 + "a = 1"), dict)
+    assert not isinstance(parse_configuration("a." * 301 + "a = 1"), dict)
+    assert not isinstance(parse_configuration("a." * 30_000 + "a = 1"), dict)
+
+
+def test_brackets_in_arithmetic_do_not_end_a_command() -> None:
+    facts = facts_of_script("python t.py --model 7b --accum $((256/(4*(N+1)))) --bf16 --seq-length 4096\n")
+    assert (facts.precision, facts.sequence) == ("16-bit", 4096)
+
+
+def test_a_command_that_names_its_model_tells_more_than_an_environment() -> None:
+    facts = facts_of_script("source activate vllm\npython generate.py --model google/gemma-2-9b-it\n")
+    assert facts.model == "google/gemma-2-9b-it"
+    assert facts.purpose != "serve"
+
+
 @pytest.mark.skipif(not yaml.__with_libyaml__, reason="PyYAML without libyaml")
 @given(
     st.recursive(
