@@ -13,7 +13,7 @@ local M = {}
 
 -- Looked up once: the loops below run under locks.
 local byte, find, gmatch, gsub, match = string.byte, string.find, string.gmatch, string.gsub, string.match
-local rep, reverse, sub = string.rep, string.reverse, string.sub
+local lower, rep, reverse, sub = string.lower, string.rep, string.reverse, string.sub
 local concat, floor, max, min = table.concat, math.floor, math.max, math.min
 
 local RUNTIME_DIRECTORY = os.getenv("RLALLOC_RUNTIME_DIRECTORY") or ""
@@ -40,9 +40,11 @@ local MOST_INDENTED = 20 -- of these behind a blank
 local INDENTED_BYTES = 64
 local MOST_ECHOES = 10
 local MOST_EFFORT = 80 -- of all that is looked at in one script for its words, as counted below
-local EFFORT_OF_LINE, EFFORT_OF_ECHO, EFFORT_OF_SRUN, EFFORT_OF_TEST = 5, 2, 3, 3 -- 1 for what is not named here
+local EFFORT_OF_LINE, EFFORT_OF_ECHO, EFFORT_OF_SRUN, EFFORT_OF_TEST = 4, 2, 3, 3 -- 1 for what is not named here
 local EFFORT_OF_VALUE, EFFORT_OF_VARIABLE, EFFORT_OF_UNCLEAN, EFFORT_OF_FILE, EFFORT_IN_PYTHON = 3, 3, 6, 4, 2
+local EFFORT_OF_NAME = 2 -- of no table, that may be a count's
 local MOST_DIRECTIVES = 16 -- lines
+local MOST_MENTIONS = 32 -- lines with #RLALLOC in them, wherever it stands
 local MOST_WORDS = 20 -- of the directives
 local MOST_TIMES = 8 -- occurrences of one command, option, loop or kind of file that are looked at
 local MOST_VARIABLES = 12
@@ -53,12 +55,13 @@ local MOST_TESTS = 4 -- conditions of one kind
 local MOST_NAMES = 4 -- in one condition
 local LINE_BYTES = 400
 local BYTES_OF_EFFORT = 16 -- of the line of an srun, and of a value that is unclean: for an effort of 1
+local NUMBERS_OF_EFFORT = 4 -- values that may be counts, of names that no table has: for an effort of 1
 local VALUE_BYTES = 100
 local TOKEN_BYTES = 60
 local TEST_BYTES = 120
 local ARITHMETIC_BYTES = 64
 local WORDS_BYTES = 2000
-local FILE_SUFFIXES = {".yaml", ".yml", ".toml", ".json"}
+local FILE_SUFFIXES = {".yaml", ".yml", ".toml", ".json", ".sh"}
 local IN_SHELL = "%${?([a-zA-Z_][a-z_A-Z0-9]*)" -- a variable
 local TESTS = {
    {text = "[ ", inside = "^[^\n%]]*", names = IN_SHELL, in_brackets = true},
@@ -72,6 +75,7 @@ local IN_PYTHON = "^[a-z.]*[%[(][\"']([a-zA-Z0-9_]+)[\"'][^\n)%]]*[%])]+[ \t]*[=
 local OFTEN = " e-t_aorinslcd=/pmu$g\n" -- the most frequent characters of scripts, roughly
 local LEAST_PART = 4 -- characters of a text that are searched for at once
 local MOST_FALSE = 4 -- places that only look like a text
+local PARTS_OF_NAMES = {counts = {"gpu", "parallel", "world", "replica"}, others = {"mem", "batch", "block", "worker"}}
 local CLEAN = "^[%w_$./=,:{}()*-]*$" -- a value; what is frequent comes first: a set is gone through
 local UNCLEAN = "[^%w_$./=,:{}()*-]"
 local FIELD_BYTES = 1024 -- what is read of a list of partitions or of GRES
@@ -104,7 +108,7 @@ local NO_VAL = 4294967294
 local NO_VAL16 = 65534
 local INFINITE16 = 65535
 
-local NEWLINE, HASH, DOLLAR, DASH, BACKSLASH = 10, 35, 36, 45, 92 -- bytes
+local NEWLINE, DOLLAR, DASH, BACKSLASH = 10, 36, 45, 92 -- bytes
 local IS_BLANK = {[9] = true, [10] = true, [11] = true, [12] = true, [13] = true, [32] = true}
 local IS_INSIDE_WORD = {}
 for character in gmatch("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.$-", ".") do
@@ -394,28 +398,31 @@ end
 --- The words of all #RLALLOC lines, then those of a comment `rlalloc: …`; nil if there is neither. And the effort.
 -- No more words are read than a tag has room for: one beyond them makes the tag too long.
 local function directive_words(script, comment)
-   local lines, count, looked_at = {}, 0, 0
+   local lines, count, mentions, effort = {}, 0, 0, 0
    local at = find(script, "#RLALLOC", 1, true)
    while at do
-      looked_at = looked_at + 1
-      if looked_at > MOST_DIRECTIVES then
+      mentions = mentions + 1
+      local is_line = (at == 1 or byte(script, at - 1) == NEWLINE) and IS_BLANK[byte(script, at + #"#RLALLOC") or NEWLINE]
+      if mentions > MOST_MENTIONS or (is_line and count == MOST_DIRECTIVES) then
          count = count + 1
          lines[count] = rep("_", ASK_BYTES + 1)
          break
       end
       local newline = find(script, "\n", at, true) or #script + 1
-      if (at == 1 or byte(script, at - 1) == NEWLINE) and IS_BLANK[byte(script, at + #"#RLALLOC") or NEWLINE] then
+      if is_line then
          count = count + 1
          lines[count] = sub(script, at + #"#RLALLOC", newline - 1)
+         effort = effort + EFFORT_OF_LINE
       end
       at = find(script, "#RLALLOC", newline, true)
    end
+   effort = effort + mentions
    if comment then
       count = count + 1
       lines[count] = match(sub(comment, 1, SCRIPT_BYTES), "^%s*rlalloc:(.*)$")
    end
    if lines[1] == nil then
-      return nil, EFFORT_OF_LINE * looked_at
+      return nil, effort
    end
    local words, bytes, number = {}, 0, 0
    for word in gmatch(concat(lines, " "), "%S+") do
@@ -426,7 +433,7 @@ local function directive_words(script, comment)
       words[number] = word
       bytes = bytes + #word + 1
    end
-   return words, EFFORT_OF_LINE * looked_at
+   return words, effort
 end
 
 -- What the script says. rlalloc.script_words reads it alike in Python; a test holds the two together.
@@ -743,9 +750,26 @@ local function add(found, name, value)
    return effort <= MOST_EFFORT
 end
 
+--- The name of the word for a name that no table has, if it may be that of a count: states.actor-num-gpus; else nil.
+local function name_of_count(name)
+   local lowered, counts = lower(name), false
+   for number = 1, #PARTS_OF_NAMES.counts do
+      if find(lowered, PARTS_OF_NAMES.counts[number], 1, true) then
+         counts = true
+         break
+      end
+   end
+   for number = 1, counts and #PARTS_OF_NAMES.others or 0 do
+      if find(lowered, PARTS_OF_NAMES.others[number], 1, true) then
+         return nil
+      end
+   end
+   return counts and "states." .. gsub(match(name, "[^.]*$"), "_", "-") or nil
+end
+
 --- The long options. A word that begins with a dash is no value.
 local function add_options(code, options, found)
-   local at, looked_at = find(code, "--", 1, true), 0
+   local at, looked_at, numbers = find(code, "--", 1, true), 0, 0
    while at do
       looked_at = looked_at + 1
       if found.effort + looked_at > MOST_EFFORT then
@@ -769,18 +793,33 @@ local function add_options(code, options, found)
             if not add(found, known, value) then
                return false
             end
+         elseif #name > 2 then
+            local between, first, second = byte(code, at, at + 2)
+            if
+               first
+               and ((first >= 48 and first <= 57) or (first == DOLLAR and second ~= 40 and second))
+               and (between == 61 or between == 32)
+            then
+               numbers = numbers + 1
+               if find(name, "[gGpPwWrR][pPaAoOeE][uUrRpP]") then
+                  local counted = name_of_count(name)
+                  if not spend(found, EFFORT_OF_NAME) or (counted and not add(found, counted, value_at(code, at + 1))) then
+                     return false
+                  end
+               end
+            end
          end
       end
       at = find(code, "--", at, true)
    end
-   return spend(found, looked_at)
+   return spend(found, looked_at + floor(numbers / NUMBERS_OF_EFFORT))
 end
 
 --- The settings before one of their separators, also those behind a prefix with a dot; and where the script assigns
 -- something to a name: `places` has the first place, `more` the others. The names are read backwards, and stand so in the
 -- tables: a pattern goes back from its end one place at a time.
 local function add_settings(code, backwards, separator, settings, found, places, more)
-   local at, looked_at, length = find(code, separator, 1, true), 0, #code + 2
+   local at, looked_at, numbers, length = find(code, separator, 1, true), 0, 0, #code + 2
    while at do
       looked_at = looked_at + 1
       if found.effort + looked_at > MOST_EFFORT then
@@ -802,10 +841,29 @@ local function add_settings(code, backwards, separator, settings, found, places,
       end
       if name then
          local known = settings[name] or (find(name, ".", 1, true) and settings[match(name, "^[^.]*")])
+         local from = at + 1
+         if not known and #name > 2 then
+            local first, second = byte(code, from, from + 1)
+            if IS_BLANK[first] then
+               from = match(code, "^[ \t]*()", from)
+               first, second = byte(code, from, from + 1)
+            end
+            local begins = first and ((first >= 48 and first <= 57) or (first == DOLLAR and second ~= 40 and second))
+            if begins and byte(name, -1) ~= DASH then
+               numbers = numbers + 1
+               known = find(name, "[uUrRpP][pPaAoOeE][gGpPwWrR]")
+               if known then
+                  if not spend(found, EFFORT_OF_NAME) then
+                     return false
+                  end
+                  known = name_of_count(reverse(name))
+               end
+            end
+         end
          if known and byte(name, -1) ~= DASH then
             before = before or length - at + #name
             if sub(backwards, before, before + 1) ~= "{$" then
-               local from = match(code, "^[ \t]*()", at + 1)
+               from = match(code, "^[ \t]*()", from)
                if not add(found, known, value_at(code, from)) then
                   return false
                end
@@ -814,7 +872,7 @@ local function add_settings(code, backwards, separator, settings, found, places,
       end
       at = find(code, separator, at + 1, true)
    end
-   return spend(found, looked_at)
+   return spend(found, looked_at + floor(numbers / NUMBERS_OF_EFFORT))
 end
 
 --- The options with one dash.
@@ -883,8 +941,13 @@ local function add_commands(code, places, entries, found)
    return true
 end
 
---- The files that may be configurations, by their names without folders, and whether the script writes them.
+--- The files that may be configurations or other scripts, by their names without folders, and whether the script writes
+-- them. A script that is sourced sets up the shell. And whether it passes on its own arguments.
 local function add_files(code, found)
+   local passes = find(code, "$@", 1, true) or find(code, "{@", 1, true) or find(code, "$*", 1, true)
+   if passes and not add(found, "arguments", nil) then
+      return false
+   end
    for number = 1, #FILE_SUFFIXES do
       local suffix = FILE_SUFFIXES[number]
       local at, times = find(code, suffix, 1, true), 1
@@ -905,7 +968,12 @@ local function add_files(code, found)
             then
                name = "writes"
             end
-            if not add(found, name, token .. suffix) then
+            local sourced = suffix == ".sh"
+               and (
+                  find(before, "source[ \t]+[\"']?[^ \t\n\"'`=;|&<>(),]*$")
+                  or find(before, "[ \t\n;&|(]%.[ \t]+[\"']?[^ \t\n\"'`=;|&<>(),]*$")
+               )
+            if not sourced and not add(found, name, token .. suffix) then
                return false
             end
          end
@@ -1051,7 +1119,7 @@ local function words_of(code, places, entries, effort)
    end
    for number = 1, #compared do
       local name = compared[number]
-      if find(name, "^[a-zA-Z_][a-z_A-Z0-9]+$") then
+      if name ~= "_" and find(name, "^[a-zA-Z_][a-z_A-Z0-9]*$") then
          name = followed(code, name, name, variables)
       end
       local word = "compares=" .. gsub(name, UNCLEAN, "_")

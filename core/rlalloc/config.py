@@ -220,6 +220,8 @@ DEFAULT_COMMANDS: Final[dict[JobClass, tuple[str, ...]]] = {
         "train_gpt",
         "OLMo",
         "EasyLM",
+        "MaxText",
+        "model_name_or_path",
     ),
 }
 

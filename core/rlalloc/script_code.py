@@ -20,11 +20,14 @@ _MOST_INDENTED: Final = 20
 _INDENTED_BYTES: Final = 64
 _MOST_ECHOES: Final = 10
 _MOST_DIRECTIVES: Final = 16
-_EFFORT_OF_LINE: Final = 5
+_MOST_MENTIONS: Final = 32
+"""So many lines are looked at that have ``#RLALLOC`` in them, wherever it stands."""
+_EFFORT_OF_LINE: Final = 4
 _EFFORT_OF_ECHO: Final = 2
 _SAMPLES: Final = 32
 _MOST_ALIKE: Final = 11
 
+_DIRECTIVE: Final = re.compile(r"#RLALLOC(?=[ \t\v\f\r]|\Z)")
 _INDENTATION: Final = re.compile(r"\n[ \t]*\Z")
 _PRINTED: Final = tuple(
     re.compile(text)
@@ -49,10 +52,28 @@ def code_of(script: bytes, times: int = 1) -> tuple[str, bool, int]:
     code, for_echoes = _without_echoes(code[: _UNCUT_BYTES * times], times)
     if len(code) > _CODE_BYTES * times:
         code, whole = code[: _CODE_BYTES * times], False
-    directives = sum("#RLALLOC" in line for line in text.split("\n"))
-    effort += for_echoes + _EFFORT_OF_LINE * min(directives, _MOST_DIRECTIVES + 1)
+    effort += for_echoes + lines_with_directives(text)[2]
     whole = whole and len(code) <= _WORDS_BYTES_OF_CODE * times
     return ("", False, effort) if _is_no_script(code) else (code, whole, effort)
+
+
+def lines_with_directives(text: str) -> tuple[list[str], bool, int]:
+    """Return what stands behind ``#RLALLOC`` on its lines, whether all lines were looked at, and the effort.
+
+    Only a line that begins with it is one: an ``echo`` may print it, or a program search for it.
+    """
+    found: list[str] = []
+    mentions = 0
+    for line in text.split("\n"):
+        if "#RLALLOC" not in line:
+            continue
+        mentions += 1
+        directive = _DIRECTIVE.match(line)
+        if mentions > _MOST_MENTIONS or (directive is not None and len(found) == _MOST_DIRECTIVES):
+            return found, False, mentions + _EFFORT_OF_LINE * len(found)
+        if directive is not None:
+            found.append(line[directive.end() :])
+    return found, True, mentions + _EFFORT_OF_LINE * len(found)
 
 
 def fingerprint_of(code: str) -> str:

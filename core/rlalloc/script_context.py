@@ -21,9 +21,11 @@ from rlalloc.script_values import (
 COMPARES: Final = "compares"
 """``compares=SLURM_GPUS_ON_NODE``: the script has a condition on it; ``compares=_`` for those beyond the first."""
 FILE: Final = "file"
-"""``file=7b.yaml``: a file that the script names and may read."""
+"""``file=7b.yaml``: a file that the script names and may read; ``file=run.sh``: another script that it may run."""
 WRITES: Final = "writes"
 """``writes=7b.yaml``: such a file that the script itself writes."""
+ARGUMENTS: Final = "arguments"
+"""The script passes on what stands behind its name on sbatch's command line."""
 _TEST_BYTES: Final = 120
 _MOST_TESTS: Final = 4
 _EFFORT_OF_TEST: Final = 3
@@ -41,12 +43,14 @@ _OF_PRESENCE: Final = re.compile(r"[ !]*-[a-z] [^=<>!|&-]*\Z")
 _COMPARISON: Final = re.compile(r"[ \t]*[=!<>]")
 _IN_PYTHON: Final = re.compile(r"[a-z.]*[\[(][\"']([A-Za-z0-9_]+)[\"'][^\n)\]]*[\])]+[ \t]*[=!<>]")
 """``os.environ["WORLD_SIZE"]) == 8``, and an assignment to it."""
-_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]+")
+_IDENTIFIER: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*|_[A-Za-z0-9_]+")
 _NAME: Final = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
 _NAME_IN_ARITHMETIC: Final = re.compile(r"\$?\{?([A-Za-z_][A-Za-z0-9_]*)")
-_SUFFIXES: Final = (".yaml", ".yml", ".toml", ".json")
+_ALL_ARGUMENTS: Final = ("$@", "{@", "$*")
+_SUFFIXES: Final = (".yaml", ".yml", ".toml", ".json", ".sh")
 _GOES_ON: Final = re.compile(r"[A-Za-z0-9_-]")
 _TOKEN: Final = re.compile(r"[^ \t\n\"'`=;|&<>()/,]*\Z")
+_SOURCED: Final = re.compile(r"(?:source|[ \t\n;&|(]\.)[ \t]+[\"']?[^ \t\n\"'`=;|&<>(),]*\Z")
 _WRITTEN: Final = re.compile(r"(?:>|tee )[ \t]*[\"']?[^ \t\n\"'`=;|&<>(),]*\Z")
 
 
@@ -112,8 +116,13 @@ def compared_words(conditions: Conditions, variables: Variables) -> Iterator[tup
         yield COMPARES, variables.follow(name, bare=True) if _IDENTIFIER.fullmatch(name) else name
 
 
-def file_words(code: str, effort: Effort) -> Iterator[tuple[str, str]]:
-    """The words of files that may be configurations, by their names without folders. Raises IncompleteError."""
+def file_words(code: str, effort: Effort) -> Iterator[tuple[str, str | None]]:
+    """The words of files that may be configurations or other scripts, by their names without folders.
+
+    And of arguments that are passed on. Raises IncompleteError.
+    """
+    if any(text in code for text in _ALL_ARGUMENTS):
+        yield ARGUMENTS, None
     for suffix in _SUFFIXES:
         for at in occurrences(code, suffix, MOST_TIMES * effort.times):
             effort.spend(_EFFORT_OF_FILE if at >= 0 else 0)
@@ -122,4 +131,6 @@ def file_words(code: str, effort: Effort) -> Iterator[tuple[str, str]]:
             elif not _GOES_ON.match(code, at + len(suffix)):
                 before = code[max(0, at - _TOKEN_BYTES) : at]
                 token = _TOKEN.search(before)
+                if suffix == ".sh" and _SOURCED.search(before):
+                    continue  # a setup for the shell: of what it sets, the words show only the names
                 yield WRITES if _WRITTEN.search(before) else FILE, (token[0] if token is not None else "") + suffix

@@ -8,10 +8,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from rlalloc.script_context import COMPARES, FILE, WRITES
+from rlalloc.script_context import ARGUMENTS, COMPARES, FILE, WRITES
 from rlalloc.script_rules import ScriptRules
 from rlalloc.script_sizes import Kind, is_formula, kind_of, whole_number
-from rlalloc.script_words import as_pairs, word_name
+from rlalloc.script_words import STATES, as_pairs, word_name
 
 _A_SIZE: Final = re.compile(r"(?i)gpu|world_?size|nproc|ntasks|nnodes|num_nodes|nvidia|device")
 _NOT_READ_BY_PROGRAMS: Final = re.compile(r"(?:environment|env|conda|compose|docker-compose)[^/]*\.ya?ml")
@@ -19,6 +19,9 @@ _OF_A_LAUNCHER: Final = re.compile(
     r"(?i)(?:^|[._-])(?:ds|deepspeed|zero[0-9]?|fsdp|config|conf|cfg)(?:[0-9]*[._-]|$)"
 )
 _A_FILE: Final = re.compile(r"\$|\.(?:json|ya?ml)$")
+_MORE_THAN_ONE: Final = re.compile(r"[2-9]|[1-9][0-9]{1,3}|[0-9]{1,4}(?:,[0-9]{1,4})+")
+"""A count of a name that no table has; larger numbers are sizes of something else."""
+_OF_EACH_PROCESS: Final = re.compile(r"LOCAL|RANK|PROCID")
 _ELASTIC: Final = re.compile(r"([1-9][0-9]{0,5}):([1-9][0-9]{0,5})")
 _IN_ALL: Final = ("$SLURM_NTASKS", "$SLURM_NPROCS", "$SLURM_GPUS", "$RLALLOC_GPUS")
 _NO_SHARDS: Final = ("ddp", "dp", "auto", "none", "no", "false", "0", "single_device")
@@ -72,10 +75,15 @@ class Reading:
         """What makes a script right for its request alone, or may."""
         for name, value in self._of(self._rules.fixed):
             yield f"the script has an option that is right for one GPU count only: {_shown(name, value)}"
+        for shown in self._single_gpus():
+            yield f"the script names one of its GPUs: {shown}"
         for value in self._compared():
             yield f"the script compares a size: {value}"
         for value in self._unread_files():
-            yield f"the script names a configuration, which rlalloc does not read: {value}"
+            what = "runs another script" if value.endswith(".sh") else "names a configuration"
+            yield f"the script {what}, which rlalloc does not read: {value}"
+        if self.has((ARGUMENTS,)):
+            yield "the script passes on its arguments, which rlalloc does not read"
         if self.shards() and self.has(self._rules.resumes):
             yield "the script resumes a model that is spread over as many GPUs as before"
 
@@ -173,10 +181,26 @@ class Reading:
             kind = kind_of(value or "", self._gpus, self._beside)
             if value != "1" and (kind != "unknown" or kind_of(value or "", self._beside) == "unknown"):
                 yield _shown(name, value), kind
+        yield from self._states()
         for name, value in self._of(self._rules.ranks):
             if value in ("1", "-1") or kind_of(value or "", self._beside) == "follows":
                 continue
             yield _shown(name, value), kind_of(value or "", self._gpus, self._beside)
+
+    def _states(self) -> Iterator[tuple[str, Kind]]:
+        """Values of names that no table has and that may be those of counts, where they do not follow."""
+        for name, value in self._pairs:
+            if name.startswith(STATES) and value is not None:
+                kind = kind_of(value, self._gpus, self._beside)
+                if kind != "follows" and (value.startswith("$") or _MORE_THAN_ONE.fullmatch(value)):
+                    yield _shown(name.removeprefix(STATES), value), kind
+
+    def _single_gpus(self) -> Iterator[str]:
+        """GPUs by their number, such as cuda:3; the first is always there, and each process has its own."""
+        for name, value in self._of(self._rules.indices):
+            text = value or ""
+            if whole_number(text) is not None or (text.startswith("$") and _OF_EACH_PROCESS.search(text) is None):
+                yield _shown(name, value)
 
     def _compared(self) -> Iterator[str]:
         """Sizes that the script has a condition on, or that it may have one on."""

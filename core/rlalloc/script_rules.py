@@ -22,13 +22,14 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         *_words("--num-gpus-per-node --n-gpus-per-node n_gpus_per_node --gpus --ngpus --gpus-per-node --gres"),
         "srun -G",
         *_words("--devices devices --num-devices --tensor-parallel-size tensor_parallel_size -tp --tp --tp-size"),
-        *_words("--num-shard --world-size WORLD_SIZE CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES"),
+        *_words("--num-shard --nproc --world-size WORLD_SIZE"),
+        *_words("CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES"),
     )
     ranks: tuple[str, ...] = (
         *_words("--pipeline-parallel-size pipeline_parallel_size -pp --pp-size --data-parallel-size"),
         *_words("data_parallel_size -dp --dp-size --data-parallel-shard-degree --data-parallel-replicate-degree"),
         *_words("--dp-shard --dp-replicate --sharding-group-size --replica-group-size"),
-        *_words("--parallelism-config-dp-replicate-size --parallelism-config-dp-shard-size"),
+        *_words("--parallelism-config-dp-replicate-size --parallelism-config-dp-shard-size --fsdp-size"),
     )
     tasks: tuple[str, ...] = (
         "--ntasks",
@@ -40,6 +41,7 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         "srun -N",
     )
     fixed: tuple[str, ...] = _words("--rampup-batch-size --mesh-dim --mesh-shape --device-mesh")
+    indices: tuple[str, ...] = ("cuda",)
     follows: tuple[str, ...] = (
         *_words("gpu auto all -1 $SLURM_GPUS_ON_NODE $SLURM_GPUS $SLURM_GPUS_PER_NODE $SLURM_JOB_GPUS"),
         *_words("$RLALLOC_GPUS $RLALLOC_GPUS_PER_NODE $RLALLOC_DP $RLALLOC_TP $RLALLOC_PP"),
@@ -75,9 +77,11 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     parallel: tuple[str, ...] = (
         *_words("--tensor-model-parallel-size tensor_model_parallel_size --tensor-parallel-degree"),
         *_words("--pipeline-model-parallel-size pipeline_model_parallel_size --pipeline-parallel-degree"),
-        *_words("--context-parallel-size context_parallel_size --context-parallel-degree --cp-size"),
+        *_words("--context-parallel-size context_parallel_size --context-parallel-degree --cp-size --cp"),
         *_words("--sequence-parallel-size sequence_parallel_size --sp-size --parallelism-config-tp-size"),
-        *_words("--parallelism-config-cp-size --model-parallel-size --tp-degree --pp-degree --tensor-parallel"),
+        *_words(
+            "--parallelism-config-cp-size --model-parallel-size --mp-size --tp-degree --pp-degree --tensor-parallel"
+        ),
         *_words("--pipeline-parallel --pipe-parallel-size --ds-sequence-parallel-size --ulysses-degree"),
     )
     experts: tuple[str, ...] = (
@@ -107,7 +111,7 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     def table(self, more: Iterable[str] = ()) -> WordTable:
         """The words that the plugin collects: those of these rules and ``more``, each once."""
-        sizes = (self.counts, self.ranks, self.tasks, self.nodes, self.fixed, self.elsewhere)
+        sizes = (self.counts, self.ranks, self.tasks, self.nodes, self.fixed, self.indices, self.elsewhere)
         parallel = (self.parallel, self.experts)
         batches = (self.whole_batch, self.deepspeed_batch, self.gpu_batch, self.accumulation)
         rest = (self.shards, self.resumes, self.configurations, self.cpus, self.memory, self.workers)

@@ -15,7 +15,10 @@ _VARIABLE: Final = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
 _IN_ARITHMETIC: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+")
 _NUMBERS: Final = re.compile(r"-?(?:[A-Za-z0-9_.-]+:)*[0-9][0-9,.-]*")
 _DEFAULT_NUMBER: Final = re.compile(r"\$\{[A-Za-z0-9_]+:?-([0-9]+)\}?")
-_CUTS_A_LIST: Final = re.compile(r"[0-9]|\b(?:head|tail|sed|cut|shuf|min)\b")
+_EXPANSION: Final = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|\$\{[A-Za-z_][A-Za-z0-9_]*(?:\}|\Z|:?[-=](?:.*\}|[^}]*\Z))")
+"""``$N``, ``${N}`` and ``${N:-8}``: what leaves the value of a variable alone."""
+_AROUND: Final = re.compile(r"[_*:{}]*(?:[A-Za-z][A-Za-z0-9_.-]*:)*[_*:{}]*")
+_CUTS_A_LIST: Final = re.compile(r"[0-9]|\b(?:head|tail|sed|cut|shuf|min|bc|dc|expr|seq)\b")
 _OPERATIONS: Final[Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]]] = {
     ast.Mult: operator.mul,
     ast.Sub: operator.sub,
@@ -29,7 +32,8 @@ _SHORTEST_PROGRAM: Final = 6
 def kind_of(value: str, follows: Collection[str], beside: Collection[str] = ()) -> Kind:
     """Say whether a value follows the allocation, is a number, or can be anything.
 
-    ``beside``: variables that it may name as well, as in ``$((SLURM_NNODES*SLURM_GPUS_ON_NODE))``. A command in
+    ``beside``: variables that it may name as well, as in ``$((SLURM_NNODES*SLURM_GPUS_ON_NODE))``. An expansion that
+    changes the value (``${SLURM_GPUS_ON_NODE%1}``), or text beside it, can be anything. A command in
     ``$(…)`` follows if it names a variable or a program that does, and nothing that could cut their list.
     """
     if value in follows and not value.startswith("$"):
@@ -46,7 +50,8 @@ def kind_of(value: str, follows: Collection[str], beside: Collection[str] = ()) 
     if not named:
         return "number" if _NUMBERS.fullmatch(value) else "unknown"
     variables = {f"${name}" for name in named}
-    if variables <= {*follows, *beside} and not variables.isdisjoint(follows):
+    is_plain = value.startswith("$((") or _AROUND.fullmatch(_EXPANSION.sub("", value)) is not None
+    if is_plain and variables <= {*follows, *beside} and not variables.isdisjoint(follows):
         return "follows"
     return "number" if _DEFAULT_NUMBER.fullmatch(value) else "unknown"
 

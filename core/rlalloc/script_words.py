@@ -30,6 +30,10 @@ from rlalloc.script_values import (
 
 _EFFORT_OF_SRUN: Final = 3
 _EFFORT_OF_UNCLEAN: Final = 6
+_EFFORT_OF_NAME: Final = 2
+_NUMBERS_OF_EFFORT: Final = 4
+"""So many values that may be counts, of names that no table has, for an effort of 1."""
+_SHORTEST_NAME: Final = 3
 _BYTES_OF_EFFORT: Final = 16
 """Of the line of an srun, and of a value that is unclean: for an effort of 1."""
 _LINE_BYTES: Final = 400
@@ -51,6 +55,13 @@ _AFTER_SHORT: Final = re.compile(r"[ =]")
 _LOOKS_LIKE_OPTION: Final = re.compile(r"-[^0-9]")
 _SHORT_OPTION: Final = re.compile(r"[ \t]-([A-Za-z])[ =]?([0-9$][^ \t\n\v\f\r]*)")
 _UNCLEAN: Final = re.compile(r"[^A-Za-z0-9=,._/$:{}()*-]")
+STATES: Final = "states."
+"""``states.vllm-tensor-parallel-size=4``: a name that no table has, which may be that of a count."""
+_PARTS_OF_COUNTS: Final = ("gpu", "parallel", "world", "replica")
+_PARTS_OF_OTHERS: Final = ("mem", "batch", "block", "worker")
+_BEGINS_PART: Final = re.compile(r"[gpwr][paoe][urp]")
+"""What the parts of counts begin with, for which the plugin searches first."""
+_BEGINS_COUNT: Final = re.compile(r"[0-9]|\$[^(]")
 
 
 class WordTable(msgspec.Struct, frozen=True):
@@ -138,6 +149,7 @@ def _options(code: str, table: WordTable, effort: Effort) -> Iterator[tuple[str,
     """The long options. A word that begins with a dash is no value. Raises IncompleteError for too many."""
     names = {entry[2:]: word_name(entry) for entry in table.words if entry.startswith("--")}
     names |= {long.replace("-", "_"): name for long, name in names.items()}
+    numbers = 0
     at = code.find("--")
     while at >= 0:
         effort.spend(1)
@@ -151,7 +163,12 @@ def _options(code: str, table: WordTable, effort: Effort) -> Iterator[tuple[str,
                 separator = _SEPARATOR.match(code, at)
                 value = value_at(code, separator.end()) if separator is not None and separator[0] else None
                 yield name, None if value and (value == "-" or _LOOKS_LIKE_OPTION.match(value)) else value
+            elif len(match[0]) >= _SHORTEST_NAME and _BEGINS_COUNT.match(code, at + 1) and code[at] in "= ":
+                numbers += 1
+                if _may_count(match[0], effort):
+                    yield _states(match[0]), value_at(code, at + 1)
         at = code.find("--", at)
+    effort.spend(numbers // _NUMBERS_OF_EFFORT)
 
 
 def _settings(
@@ -164,13 +181,37 @@ def _settings(
     names = {entry: word_name(entry) for entry in table.words if not entry.startswith(("-", "srun -"))}
     for separator, before in _BEFORE.items():
         effort.spend(code.count(separator))
+        numbers = 0
         for match in before.finditer(code):
             if separator == "=" and not match[2]:
                 assignments[match[1]].append(match.start(3))
             name = names.get(match[1]) or names.get(match[1].rpartition(".")[2])
             is_default = code[max(0, match.start() - 2) : match.start()] == "${"
-            if name is not None and not is_default and not match[1].startswith("-"):
+            if match[1].startswith("-"):
+                continue
+            if name is not None and not is_default:
                 yield name, value_at(code, match.end())
+            elif name is None and len(match[1]) >= _SHORTEST_NAME and _BEGINS_COUNT.match(code, match.end()):
+                numbers += 1
+                if _may_count(match[1], effort) and not is_default:
+                    yield _states(match[1]), value_at(code, match.end())
+        effort.spend(numbers // _NUMBERS_OF_EFFORT)
+
+
+def _may_count(name: str, effort: Effort) -> bool:
+    """Whether a name that no table has may be that of a count: ``--actor_num_gpus``, ``vllm_tensor_parallel_size``.
+
+    Raises IncompleteError for too many.
+    """
+    lowered = name.lower()
+    if _BEGINS_PART.search(lowered) is None:
+        return False
+    effort.spend(_EFFORT_OF_NAME)
+    return any(part in lowered for part in _PARTS_OF_COUNTS) and not any(part in lowered for part in _PARTS_OF_OTHERS)
+
+
+def _states(name: str) -> str:
+    return STATES + name.rpartition(".")[2].replace("_", "-")
 
 
 def _dashed(code: str, table: WordTable, effort: Effort) -> Iterator[tuple[str, str | None]]:

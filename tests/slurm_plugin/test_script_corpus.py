@@ -163,10 +163,18 @@ def test_python_finds_the_same_class_and_directives(interpreter: str) -> None:
         *hostile_scripts().values(),
         b"#RLALLOC gpus=1-4\r\n#RLALLOC\tlaunch=srun\n#RLALLOCx\n",
         *(b"#RLALLOC gpus=4\n" * lines for lines in (16, 17)),
+        *(b"#RLALLOC class=serve\n" + b'echo "#RLALLOC gpus=1"\n' * lines for lines in (16, 31, 32)),
+        *(b"#RLALLOC class=serve\n" * lines + b"#RLALLOC off\n" for lines in (15, 16)),
+        *(b"#RLALLOCx\n" * lines + b"#RLALLOC off" for lines in (31, 32)),
+        *(b"grep '^#RLALLOC' *.sh\n" * lines for lines in (32, 33)),
+        b"cat > job.sh <<EOF\n  #RLALLOC gpus=1\nEOF\n" * 17,
+        b"#RLALLOC " + b"a" * 390 + b" class=serve class=finetune\n",
+        b"#RLALLOC " + b"a " * 20 + b"class=serve off\n",
     ]
     for script, read in zip(scripts, read_scripts(interpreter, scripts), strict=True):
         assert read.tag.get("class") == class_of(script, CONFIG.commands)
-        assert read.tag.get("ask", "") == "+".join(directive_words(script) or ())
+        if read.tag:
+            assert read.tag["ask"] == "+".join(directive_words(script) or ())
 
 
 def assert_alike(read: Read, python: ScriptWords) -> None:
@@ -204,6 +212,8 @@ PIECES: Final = st.sampled_from(
             b"_size=",
         ),
         *(b"conf.yaml ", b" > conf.yaml", b"tee a.json ", b".toml", b"deepspeed --", b"srun -n $N "),
+        *(b"a.num_gpus=", b"--vllm_tensor_parallel_size ", b"WORLD: ", b"gpu_mem", b"cuda:", b"replicas", b"${gpus:"),
+        *(b"run.sh ", b"source ", b" . ", b"$@", b"${*", b"\n#RLALLOC ", b"echo #RLALLOC ", b"#RLALLOCx"),
     ]
 )
 

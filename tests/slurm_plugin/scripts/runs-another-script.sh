@@ -1,0 +1,4 @@
+#!/bin/bash
+#SBATCH --nodes=1 --gpus-per-node=4 --ntasks-per-node=1 --cpus-per-task=32 --mem=400G --time=24:00:00
+torchrun --standalone --nproc_per_node=$SLURM_GPUS_ON_NODE train.py --model_name_or_path meta-llama/Llama-3.2-1B --max_seq_length 2048 --bf16 --global-batch-size 256 --micro-batch-size 4 --output_dir out
+bash scripts/evaluate.sh out
