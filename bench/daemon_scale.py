@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, cast
 
 import msgspec
@@ -89,9 +90,10 @@ class ReplayedCommands(Commands):
     def converse(self, *words: str, lines: Sequence[str]) -> str:
         """Answer ``scontrol show job``, a line each."""
         del words
+        shown = [self.jobs[int(line.split()[-1])] for line in lines]
         return "".join(
-            f"JobId={line.split()[-1]} JobName=train UserId=u(1) NumNodes=1 MinMemoryNode=64000M NumTasks=1\n\n"
-            for line in lines
+            f"JobId={job['JobID']} JobName={job['Name']} UserId=u(1) NumNodes=1 NumCPUs=8 MinMemoryNode=64000M\n\n"
+            for job in shown
         )
 
 
@@ -137,6 +139,10 @@ class ReplayedSlurm:
         """Count it; the baseline changes nothing."""
         del plan
         self.calls["scontrol update"] += 1
+
+    def together(self) -> AbstractContextManager[None]:
+        """Updates take no process here."""
+        return nullcontext()
 
     def begin(self, job_ids: Sequence[int], begin_s: float) -> None:
         """Let jobs wait for resources."""

@@ -9,16 +9,15 @@ the queue, and while tasks of the array start and end. docs/results/scale.md has
 import argparse
 import os
 import time
-from pathlib import Path
 from typing import Final
 
 from rlalloc_testbed import USER, Installation, install, start_site
 from slurm_load.load_site import JOB, begun
+from slurm_load.processor_times import process_of, processor_s
 from slurm_testbed import wait_until
 
 SPAN_S: Final = 25.0
 _FILLER: Final = "#!/bin/sh\nsleep 86400\n"
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
@@ -55,33 +54,15 @@ def decided_s(rlalloc: Installation, job_id: int) -> float:
 def show(rlalloc: Installation, what: str) -> None:
     """Print what rlallocd needs for SPAN_S, after some seconds of rest."""
     time.sleep(6)
-    process = daemon(rlalloc)
+    process = process_of(rlalloc.site, "rlallocd")
     before = processor_s(process)
     time.sleep(SPAN_S)
-    own_s, with_commands_s = (later - first for first, later in zip(before, processor_s(process), strict=True))
+    own_s, commands_s = (later - first for first, later in zip(before, processor_s(process), strict=True))
     status = (process / "status").read_text(encoding="utf-8")
     rss_kib = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:"))
-    print(f"{what:>20}: {own_s:.2f} s of its own, {with_commands_s:.2f} s with its commands, {rss_kib // 1024} MiB")
-
-
-def daemon(rlalloc: Installation) -> Path:
-    """The directory below /proc of this site's rlallocd."""
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (path / "cmdline").read_bytes().split(b"\0")
-            of_site = str(rlalloc.site.directory).encode() in (path / "environ").read_bytes()
-        except OSError:
-            continue
-        if of_site and any(word.endswith(b"/rlallocd") for word in command):
-            return path
-    raise SystemExit("rlallocd does not run")
-
-
-def processor_s(process: Path) -> tuple[float, float]:
-    """Processor time [s] of a process, and with that of its children that have ended."""
-    fields = (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    user, system, of_children_user, of_children_system = (int(field) / _TICKS for field in fields[11:15])
-    return user + system, user + system + of_children_user + of_children_system
+    print(
+        f"{what:>20}: {own_s:.2f} s of its own, {own_s + commands_s:.2f} s with its commands, {rss_kib // 1024} MiB"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""``python -m slurm_load [--quick]``."""
+"""``python -m slurm_load [--quick] [--burst-alone JOBS]``."""
 
 import sys
 

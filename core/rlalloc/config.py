@@ -4,6 +4,7 @@
 what is allowed.
 """
 
+import functools
 import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -255,7 +256,7 @@ class Config(_Section, frozen=True):
     @property
     def word_table(self) -> WordTable:
         """The words of a script that the submit plugin collects: for consent, and for what its LLM needs."""
-        return self.scripts.table(f"--{name}" for name in OPTION_NAMES)
+        return _word_table(self.scripts)
 
     def mode_of(self, rule: Rule) -> Mode:
         """The mode in force for ``rule``: the file's, or its own where that is lower."""
@@ -264,6 +265,12 @@ class Config(_Section, frozen=True):
     def rule(self, name: str) -> Rule | None:
         """The rule of that name, or None if the file no longer has it."""
         return next((rule for rule in self.rules if rule.name == name), None)
+
+
+@functools.lru_cache(maxsize=16)
+def _word_table(scripts: ScriptRules) -> WordTable:
+    """Kept: each job's tag is compared with it."""
+    return scripts.table(f"--{name}" for name in OPTION_NAMES)
 
 
 def load_config(path: Path = DEFAULT_PATH) -> Config:

@@ -3,6 +3,7 @@
 Signs are sentences for people.
 """
 
+import functools
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator
@@ -235,8 +236,14 @@ class Reading:
         return list(dict.fromkeys(value for _, value in self._of(entries)))
 
     def _of(self, entries: Iterable[str]) -> list[tuple[str, str | None]]:
-        names = {word_name(entry) for entry in entries}
+        names = _names_of(tuple(entries))
         return [pair for pair in self._pairs if pair[0] in names]
+
+
+@functools.lru_cache(maxsize=256)
+def _names_of(entries: tuple[str, ...]) -> frozenset[str]:
+    """Kept: the entries are those of the site's configuration."""
+    return frozenset(word_name(entry) for entry in entries)
 
 
 def _shown(name: str, value: str | None) -> str:

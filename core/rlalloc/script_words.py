@@ -7,6 +7,7 @@ In a value, whatever is not in ``A-Za-z0-9=,._/$:{}()*-`` is ``_``, and a variab
 as its value. What cannot be read as a whole is not read at all: a count could stand in the rest.
 """
 
+import functools
 import hashlib
 import re
 from collections import defaultdict
@@ -79,7 +80,13 @@ class WordTable(msgspec.Struct, frozen=True):
     @property
     def stamp(self) -> str:
         """Eight hexadecimal digits that differ between tables."""
-        return hashlib.sha256("\n".join([*self.words, "", *self.launchers]).encode()).hexdigest()[:8]
+        return _stamp_of(self.words, self.launchers)
+
+
+@functools.lru_cache(maxsize=16)
+def _stamp_of(words: tuple[str, ...], launchers: tuple[str, ...]) -> str:
+    """Kept: it is compared with the stamp in the tag of each job."""
+    return hashlib.sha256("\n".join([*words, "", *launchers]).encode()).hexdigest()[:8]
 
 
 class ScriptWords(msgspec.Struct, frozen=True):

@@ -1,7 +1,11 @@
-"""Slurm's TRES strings as its commands print them, such as ``cpu=32,mem=200G,node=1,gres/gpu=4,gres/gpu:a100=4``."""
+"""Slurm's TRES strings as its commands print them, such as ``cpu=32,mem=200G,node=1,gres/gpu=4,gres/gpu:a100=4``.
+
+What requests say is kept: many jobs of a site ask for the same.
+"""
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 _MIB_PER_UNIT = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
 _MEMORY = re.compile(r"([0-9.]+)([KMGTP]?)[cn]?")
@@ -36,6 +40,7 @@ def gpus_of(tres: Mapping[str, float]) -> int:
     return int(sum(count for name, count in tres.items() if name.startswith("gres/gpu:")))
 
 
+@lru_cache(maxsize=4096)
 def gpus_of_request(request: str, name: str = "gpu") -> int:
     """GPUs (or shards) of any type in a request such as ``gres:gpu:a100:4``; without a count it is one."""
     return sum(
@@ -45,6 +50,7 @@ def gpus_of_request(request: str, name: str = "gpu") -> int:
     )
 
 
+@lru_cache(maxsize=4096)
 def gpu_type_of(*requests: str) -> str:
     """The type in ``gres:gpu:a100:4`` (22.05) or ``gres/gpu:a100:4`` (later), or an empty string."""
     for request in requests:
@@ -55,6 +61,7 @@ def gpu_type_of(*requests: str) -> str:
     return ""
 
 
+@lru_cache(maxsize=4096)
 def asks_for_shards(*requests: str) -> bool:
     """Whether requests name shards of GPUs, and no GPUs."""
     names = {match[1] for request in requests for part in request.split(",") if (match := _REQUEST.fullmatch(part))}

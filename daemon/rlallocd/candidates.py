@@ -160,6 +160,7 @@ def job_view(
 
 _directives: Final = functools.lru_cache(maxsize=4096)(parse_directives)
 _bounds: Final = functools.lru_cache(maxsize=4096)(bounds_for)
+_consent_of: Final = functools.lru_cache(maxsize=4096)(consent_of)
 """Kept: most jobs of a site say the same, and many ask for the same."""
 
 
@@ -169,7 +170,7 @@ def _consent(tag: Tag, request: Allocation, directives: Directives, config: Conf
         return NO_CONSENT
     if tag.table != config.word_table.stamp:
         return Consent(sign="rlalloc.lua read the script with another table of words (section scripts) than rlallocd")
-    return consent_of(
+    return _consent_of(
         tag.words,
         config.scripts,
         job_class=directives.job_class or tag.job_class,

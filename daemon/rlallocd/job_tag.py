@@ -3,6 +3,10 @@
 ``rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=1795236700;user_begin=0;ask=gpus=1-8+cpus-per-gpu=2-8``, beside
 whatever else the site keeps in that field. Only operators can write an AdminComment, so users cannot forge it.
 A job that rlalloc.lua skipped has ``;skip=NAME`` in its tag, so that the daemon can say why.
+
+Our notes follow: ``rlalloc-decision:ID`` and ``rlalloc-plan:DPxTPxPP``. Where the tag is all that the field has, each
+is joined to it by ``;``, else by a blank. Without a blank, one scontrol can carry many updates
+(rlallocd.slurm.update_session).
 """
 
 import re
@@ -17,8 +21,9 @@ from rlalloc.script_words import words_from_tag
 
 _TAG: Final = re.compile(r"(?:^|\s)rlalloc:(v=1;\S*)")
 _SKIP: Final = re.compile(r";(?:skip|decline)=[^;\s]*")
-_NOTE: Final = re.compile(r"\s*rlalloc-decision:\S*")
-_PLAN: Final = re.compile(r"\s*rlalloc-plan:\S*")
+_TAG_ALONE: Final = re.compile(r"rlalloc:v=1;\S*")
+_NOTE: Final = re.compile(r"(?:^|;|\s+)rlalloc-decision:[^\s;]*")
+_PLAN: Final = re.compile(r"(?:^|;|\s+)rlalloc-plan:[^\s;]*")
 _MOST_BYTES: Final = 65_535
 """What slurmdbd keeps of an AdminComment (MariaDB's TEXT); a longer one would be cut, or the record refused."""
 
@@ -74,13 +79,17 @@ def with_skip(admin_comment: str, name: str) -> str:
 
 def with_note(admin_comment: str, decision_id: str) -> str:
     """Return the AdminComment with a note of our decision added, an earlier note replaced."""
-    return f"{_NOTE.sub('', admin_comment)} rlalloc-decision:{decision_id}".strip()
+    return _joined(_NOTE.sub("", admin_comment), f"rlalloc-decision:{decision_id}")
 
 
 def with_plan_note(admin_comment: str, plan: ParallelPlan | None) -> str:
     """Return the AdminComment with a plan for the TaskProlog, an earlier one replaced or, for None, taken away."""
     without = _PLAN.sub("", admin_comment)
-    return without if plan is None else f"{without} rlalloc-plan:{plan.data}x{plan.tensor}x{plan.pipeline}".strip()
+    return without if plan is None else _joined(without, f"rlalloc-plan:{plan.data}x{plan.tensor}x{plan.pipeline}")
+
+
+def _joined(admin_comment: str, note: str) -> str:
+    return f"{admin_comment}{';' if _TAG_ALONE.fullmatch(admin_comment) else ' '}{note}".strip()
 
 
 def has_note(admin_comment: str) -> bool:

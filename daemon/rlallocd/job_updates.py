@@ -20,11 +20,12 @@ _Item = TypeVar("_Item")
 
 
 class JobUpdates:
-    """``progress`` is called after each call of Slurm's."""
+    """``progress`` is called after each call of Slurm's. Inside ``together``, updates share a process."""
 
     def __init__(self, slurm: Slurm, progress: Callable[[], None]) -> None:
         self._slurm = slurm
         self._progress = progress
+        self.together = slurm.together
 
     def update(self, plan: UpdatePlan) -> str:
         """Send one update; return why it was refused, or an empty string. Raises SlurmUnavailable.

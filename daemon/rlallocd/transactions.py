@@ -177,18 +177,19 @@ class Applier:
         """
         open_still: list[Application] = []
         refusals: dict[int, str] = {}
-        for number, (application, candidate) in enumerate(batch):
-            if self._stopping():
-                self._leave_batch(batch[number:], latest, "rlallocd was told to stop")
-                break
-            job = latest.get(application.job_id)
-            if job is not None and job.pending:  # an update may take nodes from one that runs
-                if obstacle := _obstacle(candidate, job):
-                    self._leave(application, job, obstacle)
-                    continue
-                plan = update_for(application, candidate.job, plans.get(application.decision_id))
-                refusals[application.job_id] = self._updates.update(plan)
-            open_still.append(application)
+        with self._updates.together():
+            for number, (application, candidate) in enumerate(batch):
+                if self._stopping():
+                    self._leave_batch(batch[number:], latest, "rlallocd was told to stop")
+                    break
+                job = latest.get(application.job_id)
+                if job is not None and job.pending:  # an update may take nodes from one that runs
+                    if obstacle := _obstacle(candidate, job):
+                        self._leave(application, job, obstacle)
+                        continue
+                    plan = update_for(application, candidate.job, plans.get(application.decision_id))
+                    refusals[application.job_id] = self._updates.update(plan)
+                open_still.append(application)
         jobs = self._updates.read_back([*(application.job_id for application in open_still), *following])
         self._restore(self._settle(open_still, jobs, refusals), jobs)
         return jobs
@@ -236,9 +237,10 @@ class Applier:
             if not wrong:
                 return
             restoring = [self._note_restoring(application, why) for application, why in wrong]
-            for application in restoring:
-                for plan in restorations_for(application, jobs[application.job_id]):
-                    self._updates.update(plan)
+            with self._updates.together():
+                for application in restoring:
+                    for plan in restorations_for(application, jobs[application.job_id]):
+                        self._updates.update(plan)
             jobs = self._updates.read_back([application.job_id for application in restoring])
             wrong = self._settle(restoring, jobs)
         for application, why in wrong:

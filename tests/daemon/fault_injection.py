@@ -59,6 +59,13 @@ slurmctld_ends() {
 WRAPPER: Final = """#!/bin/sh
 # In place of scontrol: {scripts}/<job>/update1, update2, …, begin1, … take the place of these calls for a job.
 export REAL_SCONTROL='{real}' SLURMCTLD_PID='{slurmctld_pid}' DAEMON="${{DAEMON:-$PPID}}"
+if [ $# -eq 0 ]; then  # it reads commands, as scontrol does
+   set -f
+   while IFS= read -r line; do
+      case $line in "update "*) "$0" $line </dev/null ;; *) echo "invalid keyword: $line" >&2 ;; esac
+   done
+   exit
+fi
 case "$*" in
 "update JobId="*" NumNodes="*) step=update ;;
 "update JobId="*" StartTime="*) step=begin ;;

@@ -6,7 +6,7 @@ The engine runs inside the test, on a site whose plugin defers jobs for a daemon
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -123,14 +123,19 @@ def test_a_burst_is_updated_read_back_and_begun_in_batches(engine: Engine, monke
     decided = [engine.decide(candidate, gpus_per_node=1, cpus_per_task=8) for candidate in engine.candidates(*jobs)]
     assert [decision.job_id for _, decision in decided] == jobs
     engine.site.run(["scontrol", "update", f"JobId={jobs[-1]}", "TimeLimit=5"], user=USER)
-    calls: list[tuple[str, ...]] = []
-    run = engine.slurm._commands.run
+    calls: list[Sequence[str]] = []
+    run, answered = engine.slurm._commands.run, engine.slurm._commands.answered
 
     def noted(*words: str) -> str:
         calls.append(words)
         return run(*words)
 
+    def noted_together(words: Sequence[str], ask: Callable[[], str]) -> None:
+        calls.append(words)
+        answered(words, ask)
+
     monkeypatch.setattr(engine.slurm._commands, "run", noted)
+    monkeypatch.setattr(engine.slurm._commands, "answered", noted_together)
 
     engine.applier.apply(decided)
 

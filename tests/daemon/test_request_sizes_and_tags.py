@@ -6,13 +6,15 @@ import pytest
 from rlalloc.bounds import NodeShape
 from rlalloc.config import Config, parse_config
 from rlalloc.job import Allocation
+from rlalloc.llm.parallel_layouts import ParallelPlan
 from rlallocd.candidates import find_candidates, find_deferred, is_left_to_decide
-from rlallocd.job_tag import fits_slurmdbd, has_note, read_tag, with_note
+from rlallocd.job_tag import fits_slurmdbd, has_note, read_tag, with_note, with_plan_note, with_skip
 from rlallocd.request_sizes import Skipped, check_form, differences, size_of, size_on
 from rlallocd.slurm import JobRecord, RequestFields
 from rlallocd.update_plans import plan_restoration, plan_update
 
 TAG = "rlalloc:v=1;mode=enforce;rule=llm;class=train;begin=2000;user_begin=0;ask=gpus=1-8"
+PLAN = ParallelPlan(data=1, tensor=2, pipeline=2)
 JOB = JobRecord(
     job_id=7,
     name="a",
@@ -274,6 +276,18 @@ def test_notes_are_replaced_and_nothing_of_the_site_is() -> None:
     assert not has_note(JOB.admin_comment)
     assert has_note(once)
     assert with_note(once, "2") == f"{JOB.admin_comment} rlalloc-decision:2"
+    assert with_plan_note(with_plan_note(once, PLAN), None) == once
+
+
+def test_notes_of_a_tag_alone_need_no_blank() -> None:
+    """So one scontrol can carry many updates. The tag is read as before, with notes of either form."""
+    noted = with_plan_note(with_note(TAG, "1"), PLAN)
+    assert noted == f"{TAG};rlalloc-decision:1;rlalloc-plan:1x2x2"
+    assert with_plan_note(with_note(noted, "2"), None) == f"{TAG};rlalloc-decision:2"
+    assert with_note(f"{TAG} rlalloc-decision:1", "2") == f"{TAG};rlalloc-decision:2"
+    assert has_note(noted)
+    assert read_tag(noted) == read_tag(TAG)
+    assert with_note(with_skip(noted, "off"), "2") == f"{TAG};rlalloc-plan:1x2x2;skip=off;rlalloc-decision:2"
 
 
 def test_an_admin_comment_without_room_is_left_as_it_is() -> None:

@@ -17,12 +17,13 @@ import msgspec
 import pytest
 
 from rlalloc_testbed.required_release import require
-from rlallocd.slurm import JobRecord, NodeRecord
+from rlallocd.slurm import JobRecord, NodeRecord, UpdatePlan, UpdateRefused
 from rlallocd.slurm.accounting import accounting
 from rlallocd.slurm.control import Control
 from rlallocd.slurm.generations import Capabilities, capabilities_of, generations
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.slurm_commands import Commands
+from rlallocd.slurm.slurm_errors import UnknownJob
 from rlallocd.slurm.squeue_reader import SqueueReader
 from slurm_testbed import Site, SiteSpec, TestbedError
 from slurm_testbed.requirements import check_requirements
@@ -150,6 +151,46 @@ class TestRealSites:
         assert_what_scontrol_tells(Control(recorded), generation)
         for path in recorded.folder.iterdir():
             assert str(full_site.directory) not in path.read_text(encoding="utf-8")
+
+    def test_updates_together(self, commands: Commands, full_site: Site) -> None:
+        """One scontrol carries out all updates but the first and those with blanks; each has its own answer."""
+        jobs = [
+            full_site.sbatch("#!/bin/sh\ntrue\n", user="llm-alice", options=["--hold", f"--job-name={FURTHER}"])
+            for _ in range(4)
+        ]
+        comments = [
+            "first",
+            "rlalloc:v=1;ask=gpus=1-8+a.b,_-c;rlalloc-decision:x",
+            'two "words"',
+            "~!@#$%^&*()[]{}<>|?",
+        ]
+        alone: list[str] = []
+
+        class Watched(Commands):
+            def run(self, *words: str) -> str:
+                alone.append(words[-1])
+                return super().run(*words)
+
+        def update(job_id: int, **fields: str) -> None:
+            control.update(UpdatePlan(job_id=job_id, fields=tuple(fields.items())))
+
+        control = Control(watched := Watched(60))
+        try:
+            with control.together():
+                for job_id, comment in zip(jobs, comments, strict=True):
+                    update(job_id, Nice="7", TresPerJob="", AdminComment=comment)
+                with pytest.raises(UpdateRefused, match=rf"JobId={jobs[1]} NumNodes=3-1: .*[Nn]ode count"):
+                    update(jobs[1], NumNodes="3-1")
+                with pytest.raises(UnknownJob):
+                    update(99_999, Nice="7")
+                update(jobs[1], Nice="8")
+            found = SqueueReader(commands, _json_reader(commands)).read_back(jobs)
+            assert [found[job_id].admin_comment for job_id in jobs] == comments
+            assert [found[job_id].nice for job_id in jobs] == [7, 8, 7, 7]
+            assert alone == [f"AdminComment={comments[0]}", f"AdminComment={comments[2]}"]
+            assert (watched.calls["scontrol update"], watched.errors["scontrol update"]) == (7, 2)
+        finally:
+            full_site.run(["scancel", f"--name={FURTHER}"])
 
     @pytest.mark.pyslurm
     def test_pyslurm(self, commands: Commands, full_site: Site) -> None:

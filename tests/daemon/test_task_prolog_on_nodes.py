@@ -7,6 +7,7 @@ import pytest
 
 from rlalloc_testbed import PLUGIN, USER, Installation
 from rlalloc_testbed.installation import PROGRAMS
+from rlallocd.slurm.node_mark import TASK_PROLOG_VERSION
 from slurm_testbed import wait_until
 
 from .conftest import MOLDABLE
@@ -48,7 +49,7 @@ def test_jobs_stay_as_submitted_until_each_node_was_checked(rlalloc: Installatio
         assert "n[1-2] stay as submitted" in rlalloc.log("rlallocd")
         found = doctor(rlalloc, "all")
         assert (found["node n1"], found["node n2"], found["checked nodes"]) == ("OK", "FAIL", "WARN")
-        forged = ["scontrol", "update", "NodeName=n2", "Extra=rlalloc-task-prolog@9999999999/2"]
+        forged = ["scontrol", "update", "NodeName=n2", f"Extra=rlalloc-task-prolog@9999999999/{TASK_PROLOG_VERSION}"]
         assert site.try_run(forged, user=USER).status
         job_id = rlalloc.submit(MOLDABLE, "--nodelist=n2")
         assert rlalloc.decision(job_id).reason.startswith("task-prolog: no check has seen the TaskProlog on n")
@@ -74,7 +75,7 @@ def test_jobs_stay_as_submitted_until_each_node_was_checked(rlalloc: Installatio
         assert "Extra=rack 7 rlalloc-task-prolog@" in site.run(["scontrol", "show", "node", "n2"])
         # A call that is commented out, one of an older version, and none: the mark that was there goes.
         old = site.etc / "old"
-        old.write_text(ours.read_text().replace("seen-2", "seen"))
+        old.write_text(ours.read_text().replace(f"seen-{TASK_PROLOG_VERSION}", "seen"))
         old.chmod(0o755)
         for script, changed in (
             (named, f"#!/bin/sh\n# exec {ours}\n"),

@@ -26,12 +26,12 @@ def node(name: str = "n1", extra: str = "", **changes: object) -> NodeRecord:
 @pytest.mark.parametrize(
     ("extra", "booted_s", "marked"),
     [
-        ("rlalloc-task-prolog@1000/2", 1000, True),
-        ("rack 7 rlalloc-task-prolog@2000/2 east", 1000, True),
-        ("rlalloc-task-prolog@999/2", 1000, False),
-        ("rlalloc-task-prolog@2000/2", 0, False),
-        ("not-rlalloc-task-prolog@2000/2", 1000, False),
-        ("rlalloc-task-prolog@2000/2x", 1000, False),
+        ("rlalloc-task-prolog@1000/3", 1000, True),
+        ("rack 7 rlalloc-task-prolog@2000/3 east", 1000, True),
+        ("rlalloc-task-prolog@999/3", 1000, False),
+        ("rlalloc-task-prolog@2000/3", 0, False),
+        ("not-rlalloc-task-prolog@2000/3", 1000, False),
+        ("rlalloc-task-prolog@2000/3x", 1000, False),
         ("", 1000, False),
     ],
 )
@@ -48,7 +48,7 @@ def test_what_else_the_field_holds_stays(words: list[str], first_s: int, then_s:
 
 
 def test_nodes_that_take_no_job_of_ours_need_no_check() -> None:
-    nodes = (node("n1"), node("n2", "rlalloc-task-prolog@1001/2"), node("n3", usable=False), node("n4", devices=()))
+    nodes = (node("n1"), node("n2", "rlalloc-task-prolog@1001/3"), node("n3", usable=False), node("n4", devices=()))
     assert [each.name for each in unchecked_nodes(nodes, ENFORCE)] == ["n1"]
     assert unchecked_nodes(nodes, TRUSTED) == ()
 
@@ -79,7 +79,7 @@ def test_a_job_that_may_start_on_one_stays_as_submitted(changes: dict[str, str],
 def test_each_node_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     """Also one that was checked and has booted; nothing is told, and nothing looked for, in shadow mode."""
     caplog.set_level(logging.WARNING)
-    seen = node("n2", "rlalloc-task-prolog@1001/2")
+    seen = node("n2", "rlalloc-task-prolog@1001/3")
     looked = UncheckedNodes()
     assert looked.among((node("n1"),), Config()).named_for(JOB) == ""
     assert caplog.messages == []

@@ -95,8 +95,11 @@ def test_a_job_of_which_no_model_is_known_has_data_parallelism_alone(tmp_path: P
 
 
 def test_the_plan_of_the_admin_comment_is_set(tmp_path: Path) -> None:
-    record = "JobId=7 AdminComment=rlalloc:v=1;mode=enforce rlalloc-decision:a-b rlalloc-plan:1x2x2 Comment=x"
-    assert planned(tmp_path, record, RLALLOC_PLAN="1") == ["1", "2", "2"]
+    for record in (
+        "JobId=7 AdminComment=rlalloc:v=1;mode=enforce rlalloc-decision:a-b rlalloc-plan:1x2x2 Comment=x",
+        "JobId=7 AdminComment=rlalloc:v=1;mode=enforce;rlalloc-decision:a-b;rlalloc-plan:1x2x2 Comment=x",
+    ):
+        assert planned(tmp_path, record, RLALLOC_PLAN="1") == ["1", "2", "2"]
     assert prolog(**RESIZED, RLALLOC_PLAN="1")["RLALLOC_PLAN"] is None
 
 
@@ -190,8 +193,13 @@ def test_a_job_that_was_not_resized_keeps_what_sbatch_wrote(tmp_path: Path, reco
 
 @pytest.mark.parametrize(
     "record",
-    [f"{OWN} rlalloc-decision:a TresPerNode=gres:gpu:2 TresPerTask=cpu=2", "JobId=7 AdminComment=another's", None],
-    ids=["resized", "no tag of ours", "no answer"],
+    [
+        f"{OWN} rlalloc-decision:a TresPerNode=gres:gpu:2 TresPerTask=cpu=2",
+        f"{OWN};rlalloc-decision:a TresPerNode=gres:gpu:2 TresPerTask=cpu=2",
+        "JobId=7 AdminComment=another's",
+        None,
+    ],
+    ids=["resized", "resized, noted in the tag", "no tag of ours", "no answer"],
 )
 def test_a_job_that_may_be_resized_is_repaired(tmp_path: Path, record: str | None) -> None:
     """One that is, and keeps what sbatch wrote, would fail."""

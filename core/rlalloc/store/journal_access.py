@@ -1,7 +1,7 @@
 """Reading and writing the journal: the table of applications."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from rlalloc.errors import StoreError
 from rlalloc.store.encoding import UnreadableRow, from_row, to_row
 from rlalloc.store.journal_seal import SEALED_REQUEST
-from rlalloc.store.row_access import RowAccess
+from rlalloc.store.row_access import RowAccess, parts
 from rlalloc.store.rows import OPEN_STATES, Application, ApplicationState
 from rlalloc.store.tables import APPLICATIONS, DECISIONS
 
@@ -18,6 +18,7 @@ ENTRIES: Final = sa.select(APPLICATIONS, DECISIONS.c.request.label(SEALED_REQUES
     DECISIONS, DECISIONS.c.id == APPLICATIONS.c.decision_id
 )
 """Entries of the journal, with what their seals are of."""
+_INSERT: Final = sa.insert(APPLICATIONS)
 
 
 class JournalAccess(RowAccess):
@@ -25,8 +26,18 @@ class JournalAccess(RowAccess):
 
     def journal(self, applications: Sequence[Application]) -> tuple[Application, ...]:
         """Write intents before Slurm is touched; returns them with the ids that they got."""
+        if not applications:
+            return ()
         with self._database.writing() as connection:
-            return tuple(self._insert_application(connection, application) for application in applications)
+            rows = [{name: value for name, value in to_row(each).items() if name != "id"} for each in applications]
+            if self._seal is not None:
+                requests = _requests_of(connection, [each.decision_id for each in applications])
+                for row, application in zip(rows, applications, strict=True):
+                    row["seal"] = self._seal.of(application, requests[application.decision_id])
+            return tuple(
+                msgspec.structs.replace(application, id=_inserted(connection, row))
+                for row, application in zip(rows, applications, strict=True)
+            )
 
     def set_applications(
         self, applications: Sequence[Application], state: ApplicationState, now_s: float, detail: str
@@ -100,17 +111,24 @@ class JournalAccess(RowAccess):
                 sealed = sa.update(APPLICATIONS).where(APPLICATIONS.c.id == sa.bindparam("entry"))
                 connection.execute(sealed.values(seal=sa.bindparam("new")), seals)
 
-    def _insert_application(self, connection: sa.Connection, application: Application) -> Application:
-        row = to_row(application)
-        del row["id"]
-        if self._seal is not None:
-            of_decision = sa.select(DECISIONS.c.request).where(DECISIONS.c.id == application.decision_id)
-            row["seal"] = self._seal.of(application, connection.execute(of_decision).scalar_one())
-        result = connection.execute(sa.insert(APPLICATIONS).values(row))
-        key = result.inserted_primary_key
-        if key is None:
-            raise StoreError("the database did not say which id an application got: is its driver supported?")
-        return msgspec.structs.replace(application, id=int(key[0]))
+
+def _requests_of(connection: sa.Connection, decision_ids: Sequence[str]) -> dict[str, str]:
+    """The requests of decisions, as they are stored."""
+    query = sa.select(DECISIONS.c.id, DECISIONS.c.request)
+    found: dict[str, str] = {}
+    for some in parts(decision_ids):
+        found.update((row.id, row.request) for row in connection.execute(query.where(DECISIONS.c.id.in_(some))))
+    if missing := set(decision_ids) - found.keys():
+        raise StoreError(f"no decision of this id is in the store: {', '.join(sorted(missing))}")
+    return found
+
+
+def _inserted(connection: sa.Connection, row: Mapping[str, object]) -> int:
+    """Write an entry; returns its id."""
+    key = connection.execute(_INSERT, row).inserted_primary_key
+    if key is None:
+        raise StoreError("the database did not say which id an application got: is its driver supported?")
+    return int(key[0])
 
 
 def _taken_back_by(connection: sa.Connection, application: Application) -> sa.ColumnElement[bool]:

@@ -10,6 +10,7 @@ from rlallocd.slurm.scheduling_rules import scheduling_rules
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer
 from rlallocd.slurm.slurm_records import ControllerConfig, PartitionRecord, UpdatePlan
+from rlallocd.slurm.update_session import UpdateSession
 
 
 class Control:
@@ -17,6 +18,8 @@ class Control:
 
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
+        self._updates = UpdateSession(commands)
+        self.together = self._updates.together
 
     def config(self) -> ControllerConfig:
         """What slurmctld runs with. Raises SlurmError."""
@@ -59,9 +62,7 @@ class Control:
         Raises UpdateRefused (parts may have been applied: read the job back) or SlurmUnavailable (it may have
         been applied in full, too).
         """
-        self._commands.run(
-            "scontrol", "update", f"JobId={plan.target}", *(f"{name}={value}" for name, value in plan.fields)
-        )
+        self._updates.update(f"JobId={plan.target}", *(f"{name}={value}" for name, value in plan.fields))
 
     def set_nice(self, job_ids: Sequence[int], nice: int) -> None:
         """Set the nice of jobs, all in one call. Raises SlurmError; UpdateRefused: of some of them only, perhaps."""

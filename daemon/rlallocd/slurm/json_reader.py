@@ -5,6 +5,7 @@ The fields that are read here have the same names in all generations of Slurm. W
 """
 
 import contextlib
+import functools
 import re
 import sys
 from collections import Counter
@@ -139,7 +140,7 @@ def _details(job: _DetailsOfJob, parts: int) -> RequestDetails:
 
 def job_record(job: Mapping[str, Any]) -> JobRecord:
     """Read one job of squeue's JSON, whatever the version."""
-    tres = parse_tres(job.get("tres_alloc_str") or job.get("tres_req_str") or "")
+    tres = _tres_of(job.get("tres_alloc_str") or job.get("tres_req_str") or "")
     # 22.05 guesses 2 nodes for --gpus-per-task with -N1, although max_nodes is 1.
     nodes = min(_number(job.get("node_count")) or 1, _number(job.get("max_nodes")) or sys.maxsize)
     # 22.05 counts one node in the TRES of --ntasks=4 --ntasks-per-node=2 --gpus-per-node=2.
@@ -205,6 +206,12 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         ),
         fields=fields,
     )
+
+
+@functools.lru_cache(maxsize=4096)
+def _tres_of(text: str) -> Mapping[str, float]:
+    """Kept: many jobs ask for the same."""
+    return parse_tres(text)
 
 
 def waiting_tasks(text: str, most: int = 0) -> int:
@@ -311,7 +318,7 @@ def _number(value: Any) -> int:
     The value decides, not the generation: both forms stand in one schema, and slurm.conf's DataParserParameters
     changes which field has which.
     """
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return int(value["number"]) if value.get("set") and not value.get("infinite") else 0
     return int(value) if value is not None else 0
 

@@ -81,12 +81,23 @@ class Commands:
         with self._counted((*words, *lines[0].split()[:1])):
             return self._run(words, "\n".join((*lines, ""))).stdout
 
+    def answered(self, words: Sequence[str], ask: Callable[[], str]) -> None:
+        """Count a command that a process under way carries out; ``ask`` returns what it complains of.
+
+        Raises as ``run`` does.
+        """
+        with self._counted(words):
+            said = ask()
+            if any(sign in said for sign in _UNREACHABLE):
+                raise SlurmUnavailable(f"{words[0]}: {said}; is Slurm up?")
+            if said:
+                raise _refusal(words, said)
+
     def _done(self, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
         with self._counted(words):
             done = self._run(words)
             if done.returncode:
-                refusal = UnknownJob if _UNKNOWN_JOB in _said(done) else UpdateRefused
-                raise refusal(f"{' '.join(words)}: {_said(done)}", _said(done))
+                raise _refusal(words, _said(done))
             return done
 
     @contextmanager
@@ -141,6 +152,11 @@ def _environment(ours: Mapping[str, str]) -> dict[str, str]:
 
 def _said(done: subprocess.CompletedProcess[str]) -> str:
     return " ".join((done.stderr or done.stdout).split())
+
+
+def _refusal(words: Sequence[str], said: str) -> UpdateRefused:
+    refusal = UnknownJob if _UNKNOWN_JOB in said else UpdateRefused
+    return refusal(f"{' '.join(words)}: {said}", said)
 
 
 def _name(words: Sequence[str]) -> str:

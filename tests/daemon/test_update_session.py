@@ -1,0 +1,109 @@
+"""Several updates by one scontrol: what it does where scontrol fails. test_slurm_contract has it on real sites."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from rlallocd.slurm import Commands, SlurmUnavailable, UpdateRefused
+from rlallocd.slurm.update_session import UpdateSession
+
+READS_COMMANDS = """
+[ $# -eq 0 ] || { echo "$2" >>"$0.alone"; exit 0; }
+while read -r word job field; do
+   case $word in
+      update) echo "$job" >>"$0.together" ;;
+      *) echo "invalid keyword: $word" >&2; continue ;;
+   esac
+   case $job in
+      JobId=3) echo "slurm_update error: not this one" >&2 ;;
+      JobId=4) echo "slurm_update error: Unable to contact slurm controller (connect failure)" >&2 ;;
+      JobId=5) exit 1 ;;
+      JobId=6) exec sleep 600 ;;
+   esac
+done
+"""
+KNOWS_NO_COMMANDS = """
+[ $# -eq 0 ] || { echo "$2" >>"$0.alone"; exit 0; }
+echo usage >&2
+exit 1
+"""
+
+
+@pytest.fixture
+def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    program = tmp_path / "scontrol"
+    program.touch(mode=0o755)
+    return program
+
+
+def _jobs(scontrol: Path, how: str) -> list[str]:
+    path = Path(f"{scontrol}.{how}")
+    return [line.removeprefix("JobId=") for line in path.read_text().split()] if path.exists() else []
+
+
+def _session(scontrol: Path, script: str, timeout_s: float = 60.0) -> UpdateSession:
+    scontrol.write_text(f"#!/bin/sh{script}")
+    return UpdateSession(Commands(timeout_s))
+
+
+def test_the_first_goes_alone_and_others_share_a_process(scontrol: Path) -> None:
+    session = _session(scontrol, READS_COMMANDS)
+    for _ in range(2):
+        with session.together():
+            for job_id in (1, 2, 7):
+                session.update(f"JobId={job_id}", "Nice=1")
+    session.update("JobId=8", "Nice=1")
+    assert (_jobs(scontrol, "alone"), _jobs(scontrol, "together")) == (["1", "1", "8"], ["2", "7", "2", "7"])
+
+
+@pytest.mark.parametrize(
+    "value", ["a b", "a\tb", 'a"b', "a'b", "a\\b", "a\nupdate JobId=9 Nice=1", "é", "\x15", "x" * 4000]
+)
+def test_what_scontrol_would_read_otherwise_goes_alone(scontrol: Path, value: str) -> None:
+    session = _session(scontrol, READS_COMMANDS)
+    with session.together():
+        for job_id in (1, 2):
+            session.update(f"JobId={job_id}", f"AdminComment={value}")
+    assert (_jobs(scontrol, "alone"), _jobs(scontrol, "together")) == (["1", "2"], [])
+
+
+def test_a_refusal_is_that_of_its_own_job(scontrol: Path) -> None:
+    session = _session(scontrol, READS_COMMANDS)
+    with session.together():
+        session.update("JobId=1", "Nice=1")
+        session.update("JobId=2", "Nice=1")
+        with pytest.raises(UpdateRefused, match="update JobId=3 Nice=1: slurm_update error: not this one"):
+            session.update("JobId=3", "Nice=1")
+        session.update("JobId=7", "Nice=1")
+    assert _jobs(scontrol, "together") == ["2", "3", "7"]
+
+
+@pytest.mark.parametrize(
+    ("job_id", "why"), [(4, "is Slurm up"), (5, "ended before it answered"), (6, "no answer in 1 s")]
+)
+def test_without_an_answer_slurm_is_unavailable(scontrol: Path, job_id: int, why: str) -> None:
+    """And the next update has a process that answers."""
+    session = _session(scontrol, READS_COMMANDS, timeout_s=1.0 if job_id == 6 else 60.0)
+    with session.together():
+        session.update("JobId=1", "Nice=1")
+        with pytest.raises(SlurmUnavailable, match=why):
+            session.update(f"JobId={job_id}", "Nice=1")
+    with session.together():
+        session.update("JobId=1", "Nice=1")
+        session.update("JobId=2", "Nice=1")
+    assert _jobs(scontrol, "together") == [str(job_id), "2"]
+
+
+def test_a_scontrol_that_takes_no_commands_gets_one_update_each(
+    scontrol: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = _session(scontrol, KNOWS_NO_COMMANDS)
+    for _ in range(2):
+        with session.together():
+            for job_id in (1, 2, 3):
+                session.update(f"JobId={job_id}", "Nice=1")
+    assert _jobs(scontrol, "alone") == ["1", "2", "3"] * 2
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "a scontrol of its own" in record.message
