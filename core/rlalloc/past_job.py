@@ -53,7 +53,8 @@ class PastJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
     ``job_id`` is the one that users see (``7``, ``7_3``). Times are seconds since the epoch; memory is in MiB, of all
     nodes together; ``max_rss_mib`` is the largest peak of one task, as sacct has it. ``state`` is Slurm's
-    (``COMPLETED``, ``TIMEOUT``, …). ``script`` is the fingerprint of its batch script, empty where none is known.
+    (``COMPLETED``, ``TIMEOUT``, …). ``script`` is the fingerprint of its batch script, ``job_class`` what kind of LLM
+    job it is (``train``, ``finetune``, ``serve``); both are empty where rlalloc.lua did not tag it.
     ``limit_s`` is the time limit as submitted, where that is known, None where there was none.
 
     The size is the one that its user asked for; where rlalloc had changed it, it ran in ``allotted``.
@@ -78,6 +79,7 @@ class PastJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     qos: str = ""
     name: str = ""
     script: str = ""
+    job_class: str = ""
     max_rss_mib: float | None = None
     cpu_s_used: float | None = None
     node_rss_mib: float | None = None

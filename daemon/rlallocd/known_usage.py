@@ -101,4 +101,5 @@ def as_past_job(job: JobRecord, request: Allocation) -> PastJob:
         mem_mib=float(request.mem_mib),
         limit_s=float(request.time_limit_s) or None,
         script="" if tag is None else tag.script,
+        job_class="" if tag is None else tag.job_class,
     )

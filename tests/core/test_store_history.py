@@ -133,7 +133,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, St
             "WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < "
             f"{rows}) INSERT INTO past_jobs SELECT n + 1, 'j' || n, 'user' || n % 50, 1, 1, 2e6 + 10 * (n - {rows}), "
             "state, nodes, cpus, gpus, mem_mib, limit_s, eligible_s, account, partition, qos, 'name' || n % 100, "
-            "'script' || n % 100, max_rss_mib, cpu_s_used, node_rss_mib, allotted "
+            "'script' || n % 100, max_rss_mib, cpu_s_used, node_rss_mib, allotted, job_class "
             "FROM numbers, (SELECT * FROM past_jobs)",
         )
     yield small, large

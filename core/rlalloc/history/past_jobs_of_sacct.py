@@ -18,6 +18,7 @@ from rlalloc.errors import HistoryError
 from rlalloc.history.log_lines import LogLines, ReadTally
 from rlalloc.history.node_peaks import StepPeak, node_peak_mib
 from rlalloc.history.sacct_rows import SacctColumns, clock_s, state_of, time_s, with_steps
+from rlalloc.job import JOB_CLASSES
 from rlalloc.past_job import ENDED_STATES, NOT_ENDED_STATES, PastJob, checked
 from rlalloc.tres import gpus_of, memory_mib, parse_tres, tres_value
 
@@ -27,8 +28,9 @@ COLUMNS: Final = (
 )  # fmt: skip
 """What a call asks for."""
 _NEEDED: Final = (("JobID", "JobIDRaw"), ("User",), ("State",), ("Submit",), ("Start",), ("End",))
-_SCRIPT: Final = re.compile(r"(?:^|\s)rlalloc:v=1;(?:[^\s;]*;)*?script=([\w-]{1,64})(?=;|\s|$)", re.ASCII)
-"""The script's fingerprint in the tag that rlalloc.lua leaves in an AdminComment."""
+_TAG: Final = re.compile(r"(?:^|\s)rlalloc:v=1;(\S*)")
+"""What rlalloc.lua leaves in an AdminComment: the job's class and the script's fingerprint are in it."""
+_FINGERPRINT: Final = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 
 def read_sacct(lines: LogLines, tally: ReadTally, resume_at: int = 0) -> Iterator[PastJob]:
@@ -94,6 +96,15 @@ def _size(tres: str) -> _Size:
     )
 
 
+def _of_tag(comment: str) -> tuple[str, str]:
+    """The script's fingerprint and the job's class; empty where they are not known."""
+    if (tag := _TAG.search(comment)) is None:
+        return "", ""
+    said = dict(part.partition("=")[::2] for part in tag[1].split(";"))
+    script, job_class = said.get("script", ""), said.get("class", "")
+    return script if _FINGERPRINT.fullmatch(script) else "", job_class if job_class in JOB_CLASSES else ""
+
+
 class _JobOf:
     """Makes a PastJob of a job's row and its steps' rows."""
 
@@ -131,7 +142,7 @@ class _JobOf:
         if started_s is None or (started_s >= ended_s and state == "CANCELLED" and not self._allocated(row)):
             return None  # cancelled while it waited: some releases give such a job a start, too
         size = _size(self._tres(row))
-        tag = _SCRIPT.search(self._comment(row))
+        script, job_class = _of_tag(self._comment(row))
         peaks = [peak for each in (row, *steps) if (peak := memory_mib(self._peak(each))) is not None]
         return checked(
             PastJob(
@@ -151,7 +162,8 @@ class _JobOf:
                 partition=self._partition(row).partition(",")[0],
                 qos=self._qos(row),
                 name=self._name(row),
-                script=tag[1] if tag is not None else "",
+                script=script,
+                job_class=job_class,
                 max_rss_mib=max(peaks, default=None),
                 cpu_s_used=self._cpu_s(row, steps),
                 node_rss_mib=node_peak_mib(self._step_peak(step, started_s, ended_s) for step in steps),

@@ -1,4 +1,4 @@
-"""Run times without a model: what the user, the account, the partition or the site's jobs did lately."""
+"""Run times without a model: what the user, the account, the class, the partition or the site's jobs did lately."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -15,6 +15,7 @@ OF_USER: Final = {
 }
 OF_OTHERS: Final = {
     "account": "runs of this account",
+    "job_class": "runs of this class",
     "partition_qos": "runs in this partition and QOS",
     "site": "runs on this site",
 }

@@ -19,7 +19,7 @@ class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """What is known of a job when it is submitted; totals over all nodes, memory in MiB, times in seconds.
 
     ``submitted_s`` counts from the epoch. ``limit_s`` is None where the job has no time limit. ``script`` is the
-    fingerprint of its batch script, empty where none is known.
+    fingerprint of its batch script, ``job_class`` what kind of LLM job it is; both are empty where that is not known.
     """
 
     user: str
@@ -34,6 +34,7 @@ class JobFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     qos: str = ""
     name: str = ""
     script: str = ""
+    job_class: str = ""
 
     @property
     def limit(self) -> float | None:
@@ -57,6 +58,7 @@ def facts_of(job: PastJob) -> JobFacts:
         qos=job.qos,
         name=job.name,
         script=job.script,
+        job_class=job.job_class,
     )
 
 

@@ -18,7 +18,8 @@ PAST_THE_LIMIT_S: Final = 120.0
 class RunTimePredictor:
     """Quantiles of run times of pending jobs; ``recent`` is to be kept up to date by its owner.
 
-    Without a model, like jobs answer: of the user, the account, the partition, the site, then a share of the limit.
+    Without a model, like jobs answer: of the user, the account, the class, the partition, the site; then a
+    share of the limit.
     """
 
     def __init__(self, recent: RecentRuns, model: RunTimeModel | None = None) -> None:

@@ -25,6 +25,7 @@ KINDS: Final = (
     "user_name_limit_size",
     "user_script",
     "account",
+    "job_class",
     "partition_qos",
     "limit_size",
     "site",
@@ -112,7 +113,7 @@ class RecentRuns:
     """
 
     def __init__(self) -> None:
-        self._groups: dict[tuple[int, Key], Group] = {}
+        self._groups: dict[tuple[int, Key | None], Group] = {}
         self._running: dict[Key, dict[str, float]] = {}
         self._running_keys: dict[str, tuple[Key, Key]] = {}
 
@@ -133,6 +134,8 @@ class RecentRuns:
         log_run = _log2_s(job.run_s_as_requested)
         log_use = math.nan if facts.limit is None else log_run - _log2_s(facts.limit)
         for place in enumerate(_keys(facts)):
+            if place[1] is None:
+                continue
             group = self._groups.pop(place, None) or Group()
             group.add(log_run, log_use, job.ended_s, completed=job.state == "COMPLETED")
             self._groups[place] = group  # the last in the dict is the one that changed last
@@ -212,8 +215,8 @@ def _running_keys(facts: JobFacts) -> tuple[Key, Key]:
     return (facts.user,), (facts.user, facts.limit, facts.nodes, facts.cpus, facts.gpus)
 
 
-def _keys(facts: JobFacts) -> tuple[Key, ...]:
-    """Return the group of each of KINDS that a job belongs to."""
+def _keys(facts: JobFacts) -> tuple[Key | None, ...]:
+    """Return the group of each of KINDS that a job belongs to; None where its class is not known."""
     user, limit = facts.user, facts.limit
     size = (facts.nodes, facts.cpus, facts.gpus)
     name = family_name(facts.name)
@@ -226,6 +229,7 @@ def _keys(facts: JobFacts) -> tuple[Key, ...]:
         (user, name, limit, size),
         (user, facts.script),
         (facts.account,),
+        (facts.job_class,) if facts.job_class else None,
         (facts.partition, facts.qos),
         (limit, size),
         (),

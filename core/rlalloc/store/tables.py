@@ -157,6 +157,7 @@ PAST_JOBS: Final = Table(
     Column("cpu_s_used", Double),
     Column("node_rss_mib", Double),
     Column("allotted", Text),
+    Column("job_class", String(16), nullable=False, server_default=""),
     Index("past_jobs_of_job", "job_id", "submitted_s", unique=True),
     Index("past_jobs_by_end", "ended_s", "id"),
     Index("past_jobs_by_user", "user", "ended_s"),

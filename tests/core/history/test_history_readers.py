@@ -121,16 +121,18 @@ def test_a_delimiter_in_the_only_free_text_belongs_to_it() -> None:
     assert (job.name, job.user, job.gpus, tally.unreadable) == ("a|b|c", "ada", 4, 0)
 
 
-def test_the_fingerprint_of_the_script_stands_in_our_tag() -> None:
+def test_class_and_fingerprint_of_the_script_stand_in_our_tag() -> None:
     header = HEADER.replace("MaxRSS", "AdminComment")
-    for comment, script in (
-        ("rlalloc:v=1;mode=shadow;rule=llm;script=0af3", "0af3"),
-        ("site=7 rlalloc:v=1;script=0af3;ask=gpus=1-8 rlalloc-decision:d", "0af3"),
-        ("rlalloc:v=1;mode=shadow", ""),
-        ("script=0af3", ""),
+    for comment, script, job_class in (
+        ("rlalloc:v=1;mode=shadow;rule=llm;script=0af3", "0af3", ""),
+        ("rlalloc:v=1;mode=shadow;class=finetune;begin=1;script=0af3", "0af3", "finetune"),
+        ("rlalloc:v=1;mode=shadow;class=cook;script=0/3", "", ""),
+        ("site=7 rlalloc:v=1;script=0af3;ask=gpus=1-8 rlalloc-decision:d", "0af3", ""),
+        ("rlalloc:v=1;mode=shadow", "", ""),
+        ("script=0af3;class=train", "", ""),
     ):
         (job,), _ = sacct(f"{JOB}{comment}", header=header)
-        assert job.script == script
+        assert (job.script, job.job_class) == (script, job_class)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ def synthetic_jobs(number: int, seed: int = 0, users: int = 12) -> list[PastJob]
                 account=f"account{user % 3}",
                 partition="gpu",
                 qos="normal",
+                job_class=("train", "finetune", "")[family],
                 name=f"run-{'abc'[family]}-{index}",
                 submitted_s=submitted_s,
                 started_s=started_s,

@@ -136,7 +136,7 @@ def test_no_name_or_number_is_too_odd(name: str, user: str, size: int, limit_s: 
 
 
 def test_facts_of_a_past_job() -> None:
-    job = past_job(64.0, account="lab", partition="gpu", qos="high", script="ab12")
+    job = past_job(64.0, account="lab", partition="gpu", qos="high", script="ab12", job_class="serve")
     facts = facts_of(job)
     for field in JobFacts.__struct_fields__:
         assert getattr(facts, field) == getattr(job, field)

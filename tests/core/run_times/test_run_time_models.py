@@ -158,6 +158,8 @@ def test_without_a_model_the_nearest_like_jobs_answer() -> None:
     assert source(name="new", cpus=3).endswith("runs of this user")
     assert "this account" in source(user="new")
     assert "this partition" in source(user="new", account="new")
+    assert "this partition" in source(user="new", account="new", job_class="serve")
+    assert "this class" in source(user="new", account="new", job_class="train")
     assert "this site" in source(user="new", account="new", partition="new")
     fresh = RunTimePredictor(RecentRuns()).estimate([msgspec.structs.replace(known, limit_s=1000.0)], NOW_S)[0]
     assert fresh.median_s == 440.0
