@@ -47,13 +47,13 @@ def gpus_of_heuristics(chapter: Chapter) -> dict[str, int]:
     return {name: gpus_for(shares.gpu, bounds) for name, shares in chapter.alternatives.items()}
 
 
-def print_story(story: Sequence[Chapter]) -> None:
-    """Print the story for a person."""
+def print_story(story: Sequence[Chapter], running: str = "") -> None:
+    """Print the story for a person. ``running``: how the job runs now, by the decision in force."""
     for chapter in story:
-        _print_chapter(chapter)
+        _print_chapter(chapter, running if chapter.decision.id == story[-1].in_force else "")
 
 
-def _print_chapter(chapter: Chapter) -> None:
+def _print_chapter(chapter: Chapter, running: str) -> None:
     decision = chapter.decision
     table = Table(title=f"job {decision.job_id} {decision.job_name!r}", show_header=False, title_justify="left")
     table.add_column(style="bold", no_wrap=True)
@@ -86,7 +86,7 @@ def _print_chapter(chapter: Chapter) -> None:
         table.add_row(name, line)
     for application in chapter.applications:
         table.add_row("applied", f"{application.state} at {local_time(application.changed_s)}: {application.detail}")
-    for name, line in _outcome_lines(chapter):
+    for name, line in _outcome_lines(chapter, running):
         table.add_row(name, line)
     CONSOLE.print(table)
 
@@ -154,12 +154,13 @@ def _ours(outcome: Outcome) -> str:
     return "" if outcome.our_doing is None else f", {outcome.our_doing} in a size that rlalloc chose"
 
 
-def _outcome_lines(chapter: Chapter) -> tuple[tuple[str, str], ...]:
+def _outcome_lines(chapter: Chapter, running: str) -> tuple[tuple[str, str], ...]:
     decision, outcome = chapter.decision, chapter.outcome
     if outcome is None and chapter.in_force != decision.id:
         return (("outcome", f"see decision {chapter.in_force}, which is in force"),)
     if outcome is None:
-        return (("outcome", "not known yet: sacct reports it once the job has ended"),)
+        now = (("now", running),) if running else ()
+        return (*now, ("outcome", "not known yet: sacct reports it once the job has ended"))
     started_s = outcome.started_s
     wait = duration(started_s - decision.submitted_s if started_s else None)
     run_time = duration(outcome.ended_s - started_s if started_s else None)

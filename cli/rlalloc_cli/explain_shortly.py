@@ -31,8 +31,8 @@ _LEFT_ALONE: Final = "off"
 """The name of the reason why a decision left such a job as submitted."""
 
 
-def print_shortly(story: Sequence[Chapter]) -> None:
-    """Print what concerns the job's latest submission; `--verbose` has the rest."""
+def print_shortly(story: Sequence[Chapter], running: str = "") -> None:
+    """Print what concerns the job's latest submission; `--verbose` has the rest. ``running``: how it runs now."""
     latest = [each for each in story if each.decision.submitted_s == story[-1].decision.submitted_s]
     first = latest[0].decision
     CONSOLE.print(
@@ -50,6 +50,8 @@ def print_shortly(story: Sequence[Chapter]) -> None:
             table.add_row(name, line)
     for name, line in _left_alone_lines(latest):
         table.add_row(name, line)
+    if running:
+        table.add_row("now", running)
     for name, line in _outcome_lines(latest):
         table.add_row(name, line)
     CONSOLE.print(table)

@@ -2,9 +2,9 @@
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
@@ -16,6 +16,9 @@ from rlalloc.errors import HistoryError, RlallocError
 from rlalloc.history import LogFormat, ReadTally, read_file
 from rlalloc.past_job import PastJob
 from rlalloc_cli.terminal import CONSOLE, complain, fail
+
+if TYPE_CHECKING:
+    from rlalloc.run_times.evaluation import Figures
 
 AT_MOST: Final = 100_000
 
@@ -37,7 +40,7 @@ def history_evaluate(
 
     A prediction uses only jobs that had ended when the job was submitted. Figures leave out the first fifth.
     """
-    from rlalloc.run_times.evaluation import Evaluation, evaluate
+    from rlalloc.run_times.evaluation import MOMENTS, Evaluation, evaluate
     from rlalloc.run_times.job_facts import in_order_of_submission
     from rlalloc.run_times.training import LearningSettings
 
@@ -63,20 +66,28 @@ def history_evaluate(
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(result)).decode())
         return
-    table = Table(title=f"Run times of {result.jobs:,} jobs of {file.name}, after {result.skipped:,} others")
-    table.add_column("predictor")
-    for heading in ("mean |log2 error|", "rank correlation", "in the 80% interval"):
-        table.add_column(heading, justify="right")
-    for name, figures in result.predictors.items():
-        coverage = "-" if figures.coverage is None else f"{figures.coverage:.1%}"
-        table.add_row(name, f"{figures.log2_error:.2f}", f"{figures.rank_correlation:.3f}", coverage)
-    CONSOLE.print(table)
+    print_figures(
+        f"Run times of {result.jobs:,} jobs of {file.name}, after {result.skipped:,} others", result.predictors
+    )
+    print_figures(f"Remaining times of running jobs, {result.running:,} at {MOMENTS:,} moments", result.remaining)
     CONSOLE.print(
         f"The predictor's error is {result.error_ratio:.2f} of the best baseline's. An error of 1 is a factor of 2.",
         soft_wrap=True,
     )
     if left_out := tally.describe():
         complain(f"left out: {left_out}")
+
+
+def print_figures(title: str, of: "Mapping[str, Figures]") -> None:
+    """Print how good predictors are."""
+    table = Table(title=title)
+    table.add_column("predictor")
+    for heading in ("mean |log2 error|", "rank correlation", "in the 80% interval"):
+        table.add_column(heading, justify="right")
+    for name, figures in of.items():
+        coverage = "-" if figures.coverage is None else f"{figures.coverage:.1%}"
+        table.add_row(name, f"{figures.log2_error:.2f}", f"{figures.rank_correlation:.3f}", coverage)
+    CONSOLE.print(table)
 
 
 def print_trimming(jobs: Sequence[PastJob], *, json: bool) -> None:

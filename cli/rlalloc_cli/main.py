@@ -90,6 +90,7 @@ def explain(
     from rlalloc_cli.explain import print_story, story_as_json
     from rlalloc_cli.explain_shortly import print_shortly
     from rlalloc_cli.own_jobs import settings_for_me, story_for_me
+    from rlalloc_cli.running_job import how_long_on
     from rlalloc_cli.undecided import why_undecided
 
     try:
@@ -103,9 +104,9 @@ def explain(
     if json:
         typer.echo(story_as_json(story))
     elif verbose:
-        print_story(story)
+        print_story(story, how_long_on(story, config))
     else:
-        print_shortly(story)
+        print_shortly(story, how_long_on(story, config))
 
 
 app.command()(report)

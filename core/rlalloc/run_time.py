@@ -7,6 +7,8 @@ import msgspec
 
 EXPECTED_FRACTION_OF_LIMIT: Final = 0.44
 """Expected run time over the time limit where nothing else is known of a job (Philly)."""
+PAST_THE_LIMIT_S: Final = 120.0
+"""So long may Slurm take to end a job that has reached its limit."""
 _LOG_ODDS: Final = math.log(9.0)
 """Of a job to have ended by its 90 % quantile."""
 
@@ -56,26 +58,46 @@ def mean_s(time_limit_s: float, estimate: RunTimeEstimate | None) -> float:
 
 
 def expected_remaining_s(
-    time_limit_s: float, elapsed_s: float, low_s: float, median_s: float, high_s: float
+    time_limit_s: float, elapsed_s: float, low_s: float, median_s: float, high_s: float, part: float = 0.5
 ) -> float:
     """Seconds that a running job is expected to go on; never beyond its limit, of which 0 is none.
 
-    The median of what remains, given that it has run for ``elapsed_s``. Run times are taken as log-logistic on either
-    side of the median, through its 10 and 90 % quantiles: such a tail is as long as run times' are. With a spread of
-    0, or where only the limit is known (``median_s`` is NaN), nothing is known of a job that has outlived its median:
-    half of what is left of its limit is expected. Python and numba both run this function.
+    The quantile ``part`` of what remains, given that it has run for ``elapsed_s``. Run times are taken as
+    log-logistic on either side of the median, through its 10 and 90 % quantiles: such a tail is as long as run times'
+    are. With a spread of 0, or where only the limit is known (``median_s`` is NaN), nothing is known of a job that
+    has outlived its median: it may end anywhen until its limit. Python and numba both run this function.
     """
     expected = EXPECTED_FRACTION_OF_LIMIT * time_limit_s if math.isnan(median_s) else median_s
     left_s = time_limit_s - elapsed_s if time_limit_s > 0 else math.inf
     is_late = elapsed_s >= expected
     scale = 0.0 if math.isnan(median_s) else abs(math.log((high_s if is_late else low_s) / median_s)) / _LOG_ODDS
     if scale == 0.0 and is_late:
-        return max(0.0, (time_limit_s - elapsed_s) / 2)
-    if scale == 0.0 or elapsed_s <= 0.0:
+        return max(0.0, (time_limit_s - elapsed_s) * part)
+    if math.isnan(median_s):
         return max(0.0, min(expected - elapsed_s, left_s))
-    # The odds of having ended are (elapsed/median)^(1/scale) now; when half of those that still run have ended, they
-    # are twice that and 1.
-    log_odds = (math.log(elapsed_s) - math.log(median_s)) / scale
-    log_odds_then = math.log1p(2.0 * math.exp(log_odds)) if log_odds < 700.0 else log_odds + math.log(2.0)
-    ends_s = median_s * math.exp(log_odds_then * math.log(high_s / median_s) / _LOG_ODDS)
+    # The odds of having ended are (elapsed/median)^(1/scale) now; when ``part`` of those that still run have ended,
+    # they are (part + odds)/(1 - part).
+    log_odds = (math.log(elapsed_s) - math.log(median_s)) / scale if scale > 0.0 and elapsed_s > 0.0 else -math.inf
+    if log_odds < 700.0:
+        log_odds_then = math.log1p((2.0 * part - 1.0 + math.exp(log_odds)) / (1.0 - part))
+    else:
+        log_odds_then = log_odds - math.log(1.0 - part)
+    spread = math.log(high_s / median_s) if log_odds_then > 0.0 else math.log(median_s / low_s)
+    ends_s = median_s * math.exp(log_odds_then * spread / _LOG_ODDS)
     return max(0.0, min(ends_s - elapsed_s, left_s))
+
+
+def remaining_quantiles_s(
+    time_limit_s: float, elapsed_s: float, estimate: RunTimeEstimate, slowdown: float = 1.0
+) -> tuple[float, float, float]:
+    """Return 10, 50 and 90 % of how long a job goes on [s] that has run for ``elapsed_s``, as expected_remaining_s.
+
+    A job that reaches its limit ends up to PAST_THE_LIMIT_S later. ``slowdown`` is how many times as long it takes in
+    its size as in the one that it asked for.
+    """
+    quantiles_s = slowdown * estimate.low_s, slowdown * estimate.median_s, slowdown * estimate.high_s
+    most_s = time_limit_s + PAST_THE_LIMIT_S if time_limit_s > 0 else 0.0
+    low_s, median_s, high_s = (
+        expected_remaining_s(most_s, elapsed_s, *quantiles_s, part) for part in (0.1, 0.5, 0.9)
+    )
+    return low_s, median_s, high_s

@@ -37,16 +37,20 @@ def test_the_table_and_the_json_have_the_same_figures(run: Run, log: Path) -> No
     assert "480 jobs of site.swf, after 120 others" in " ".join(done.stdout.split())
     assert "1 cannot be read (the first: line 602" in done.stderr
     as_json = run("history", "evaluate", str(log), "--from", "swf", "--json")
-    figures = json.loads(as_json.stdout)["predictors"]
-    rows = {
-        cells[0]: cells[1:]
-        for line in done.stdout.splitlines()
-        if len(cells := [cell.strip() for cell in line.split("│")[1:-1]]) == 4
-    }
-    assert set(rows) == set(figures)
-    for name, row in rows.items():
-        assert row[0] == f"{figures[name]['log2_error']:.2f}"
-        assert row[1] == f"{figures[name]['rank_correlation']:.3f}"
+    found = json.loads(as_json.stdout)
+    figures = found["predictors"]
+    at_submission, _, running = done.stdout.partition("Remaining times of running jobs")
+    for text, of in ((at_submission, figures), (running, found["remaining"])):
+        rows = {
+            cells[0]: cells[1:]
+            for line in text.splitlines()
+            if len(cells := [cell.strip() for cell in line.split("│")[1:-1]]) == 4
+        }
+        assert set(rows) == set(of)
+        for name, row in rows.items():
+            assert row[0] == f"{of[name]['log2_error']:.2f}"
+            assert row[1] == f"{of[name]['rank_correlation']:.3f}"
+    assert f"{found['running']:,} at 1,000 moments" in " ".join(running.split())
     assert figures["predictor"]["rank_correlation"] > figures["limit x median use"]["rank_correlation"]
     assert run("history", "evaluate", str(log), "--from", "swf", "--last", "300", "--json").stdout != as_json.stdout
 

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from rlalloc.heuristics import BASELINE_NAME, REFERENCE_POLICIES
 from rlalloc.heuristics.named import policy_named
 from rlalloc.job import JobView
-from rlalloc.run_time import RunTimeEstimate, expected_remaining_s, expected_s
+from rlalloc.run_time import (
+    PAST_THE_LIMIT_S,
+    RunTimeEstimate,
+    expected_remaining_s,
+    expected_s,
+    remaining_quantiles_s,
+)
 from rlalloc.view import ClusterView, expected_as_requested_s, expected_run_time_s
 
 from .strategies import cluster_views, job_views
@@ -50,6 +56,26 @@ def test_a_running_job_is_expected_to_go_on_for_the_conditional_median(elapsed_s
     ends_s = elapsed_s + expected_remaining_s(10_000_000, elapsed_s, *known)
     still_run = 1.0 - part_ended(elapsed_s, *known)
     assert 1.0 - part_ended(ends_s, *known) == pytest.approx(still_run / 2)
+
+
+@pytest.mark.parametrize("elapsed_s", [0.0, 1.0, 100.0, 900.0, 1100.0, 20_000.0])
+@pytest.mark.parametrize("slowdown", [1.0, 1.7])
+def test_so_many_of_the_jobs_that_still_run_end_by_each_quantile(elapsed_s: float, slowdown: float) -> None:
+    """Against the distribution itself: of those that have run so long, 10, 50 and 90 % have ended by then."""
+    known = 600.0, 1000.0, 4000.0
+    slower = [slowdown * each for each in known]
+    ended = part_ended(elapsed_s, *slower) if elapsed_s else 0.0
+    found = remaining_quantiles_s(0, elapsed_s, RunTimeEstimate(*known, "test"), slowdown)
+    by_then = [(part_ended(elapsed_s + each, *slower) - ended) / (1.0 - ended) for each in found]
+    assert by_then == pytest.approx([0.1, 0.5, 0.9])
+
+
+@given(LIMITS_S, ELAPSED_S, quantiles())
+def test_quantiles_of_what_remains_ascend(limit_s: int, elapsed_s: float, known: tuple[float, float, float]) -> None:
+    low_s, median_s, high_s = remaining_quantiles_s(limit_s, elapsed_s, RunTimeEstimate(*known, "test"))
+    assert 0.0 <= low_s <= median_s * (1.0 + 1e-9) + 1e-6
+    assert median_s <= high_s * (1.0 + 1e-9) + 1e-6
+    assert high_s <= max(0.0, limit_s + PAST_THE_LIMIT_S - elapsed_s)
 
 
 @given(LIMITS_S, ELAPSED_S, quantiles())

@@ -10,7 +10,10 @@ from numpy.typing import NDArray
 
 from rlalloc.errors import HistoryError
 from rlalloc.past_job import PastJob
+from rlalloc.run_time import RunTimeEstimate, expected_remaining_s, remaining_quantiles_s
 from rlalloc.run_times.baselines import BASELINES, MIX, SimplePredictors
+from rlalloc.run_times.job_facts import facts_of
+from rlalloc.run_times.predictor import within_limit
 from rlalloc.run_times.recent_runs import RecentRuns
 from rlalloc.run_times.replay import Report, submissions
 from rlalloc.run_times.training import LearningSettings, Rolling, RunTimes, predict_in_time_order
@@ -19,8 +22,9 @@ PREDICTOR: Final = "predictor"
 BLOCKS: Final = 24
 """So often are models learned anew in an evaluation; a site learns every night."""
 
-
 LEAST_JOBS: Final = 200
+MOMENTS: Final = 1000
+LIMIT_ALONE: Final = "limit alone"
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -37,11 +41,17 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """Figures of each predictor on ``jobs`` jobs, those after the first ``skipped``."""
+    """Figures of each predictor on ``jobs`` jobs, those after the first ``skipped``.
+
+    ``remaining`` has the figures of how long running jobs went on: at each of MOMENTS, evenly spaced over the time in
+    which those jobs ran, each of them that ran. So a job counts as often as a scheduler sees it run.
+    """
 
     skipped: int
     jobs: int
     predictors: dict[str, Figures]
+    running: int
+    remaining: dict[str, Figures]
 
     @property
     def best_baseline(self) -> float:
@@ -83,7 +93,37 @@ def compared(jobs: Sequence[PastJob], runs: RunTimes, rolling: Rolling) -> Evalu
     inside = (actual >= quantiles[:, 0]) & (actual <= quantiles[:, 2])
     figures = {name: figures_of(simple[:, column], actual) for column, name in enumerate((*BASELINES, MIX))}
     figures[PREDICTOR] = figures_of(quantiles[:, 1], actual, float(inside.mean()))
-    return Evaluation(skipped=first, jobs=len(actual), predictors=figures)
+    running, remaining = remaining_figures(jobs[first:], quantiles)
+    return Evaluation(skipped=first, jobs=len(actual), predictors=figures, running=running, remaining=remaining)
+
+
+def remaining_figures(jobs: Sequence[PastJob], quantiles: NDArray[np.float64]) -> tuple[int, dict[str, Figures]]:
+    """Return at how many moments a job ran, and how well it was predicted then how long it goes on.
+
+    ``quantiles`` are those of log2 of the run time [s] at the submission of each job, a row a job.
+    """
+    started_s, ended_s = (np.array([getattr(job, name) for job in jobs]) for name in ("started_s", "ended_s"))
+    seconds = np.exp2(np.clip(quantiles, 0.0, 40.0)).tolist()
+    estimates = [
+        within_limit(RunTimeEstimate(low_s, median_s, high_s, PREDICTOR), facts_of(job))
+        for job, (low_s, median_s, high_s) in zip(jobs, seconds, strict=True)
+    ]
+    predicted_s, actual_s = [], []
+    for now_s in np.linspace(started_s.min(), ended_s.max(), MOMENTS + 2)[1:-1].tolist():
+        for number in np.flatnonzero((started_s <= now_s) & (now_s < ended_s)).tolist():
+            limit_s, elapsed_s = facts_of(jobs[number]).limit or 0.0, now_s - jobs[number].started_s
+            by_limit_s = expected_remaining_s(limit_s, elapsed_s, math.nan, math.nan, math.nan)
+            predicted_s.append((by_limit_s, *remaining_quantiles_s(limit_s, elapsed_s, estimates[number])))
+            actual_s.append(jobs[number].ended_s - now_s)
+    if not actual_s:
+        return 0, {}
+    actual = np.log2(np.maximum(actual_s, 1.0))
+    by_limit, low, median, high = np.log2(np.maximum(predicted_s, 1.0)).T
+    inside = float(((actual >= low) & (actual <= high)).mean())
+    return len(actual), {
+        LIMIT_ALONE: figures_of(by_limit, actual),
+        PREDICTOR: figures_of(median, actual, inside),
+    }
 
 
 def simple_predictions(jobs: Sequence[PastJob]) -> NDArray[np.float64]:

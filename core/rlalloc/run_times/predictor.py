@@ -1,18 +1,14 @@
 """Answers how long jobs will run, by the site's model where there is one."""
 
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 
-from rlalloc.run_time import RunTimeEstimate
+from rlalloc.run_time import PAST_THE_LIMIT_S, RunTimeEstimate
 from rlalloc.run_times.fallback import estimate_without_model
 from rlalloc.run_times.job_facts import JobFacts
 from rlalloc.run_times.recent_runs import RecentRuns
 from rlalloc.run_times.run_time_model import RunTimeModel
-
-PAST_THE_LIMIT_S: Final = 120.0
-"""So long may Slurm take to end a job that has reached its limit."""
 
 
 class RunTimePredictor:

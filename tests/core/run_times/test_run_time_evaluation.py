@@ -6,7 +6,14 @@ import pytest
 
 from rlalloc.past_job import PastJob
 from rlalloc.run_times.baselines import SimplePredictors
-from rlalloc.run_times.evaluation import PREDICTOR, evaluate, figures_of, simple_predictions
+from rlalloc.run_times.evaluation import (
+    LIMIT_ALONE,
+    PREDICTOR,
+    evaluate,
+    figures_of,
+    remaining_figures,
+    simple_predictions,
+)
 from rlalloc.run_times.job_facts import facts_of, in_order_of_submission
 from rlalloc.run_times.recent_runs import FEATURES, RecentRuns
 from rlalloc.run_times.replay import submissions
@@ -79,6 +86,25 @@ def test_the_predictor_learns_and_its_interval_holds() -> None:
     assert result.beats_baselines
     assert figures.coverage is not None
     assert 0.75 <= figures.coverage <= 0.85
+    running = result.remaining[PREDICTOR]
+    assert running.coverage is not None
+    assert 0.75 <= running.coverage <= 0.85
+    assert running.log2_error < result.remaining[LIMIT_ALONE].log2_error
+
+
+def test_of_a_known_distribution_the_remaining_times_hold_what_they_say() -> None:
+    """All jobs run log-logistic times about 1,000 s, and that is told of each; they start at any time."""
+    random = np.random.default_rng(3)
+    log_odds = np.log(1.0 / random.uniform(0.001, 0.999, 6000) - 1.0)
+    jobs = [
+        msgspec.structs.replace(job, started_s=job.submitted_s, ended_s=job.submitted_s + run_s, limit_s=None)
+        for job, run_s in zip(synthetic_jobs(6000), 1000.0 * np.exp(0.5 * log_odds), strict=True)
+    ]
+    spread = 0.5 * np.log2(9.0)
+    running, figures = remaining_figures(jobs, np.tile([-spread, 0.0, spread], (6000, 1)) + np.log2(1000.0))
+    assert running > 1000
+    assert figures[PREDICTOR].coverage == pytest.approx(0.8, abs=0.04)
+    assert remaining_figures([jobs[0]], np.full((1, 3), 9.0))[0] > 0
 
 
 def test_the_interval_holds_where_the_boosters_are_wrong() -> None:

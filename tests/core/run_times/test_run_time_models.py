@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlalloc.errors import MissingInputsError, PolicyError
+from rlalloc.run_time import PAST_THE_LIMIT_S
 from rlalloc.run_times.job_facts import JobFacts, facts_of
 from rlalloc.run_times.model_files import (
     KEPT,
@@ -21,7 +22,7 @@ from rlalloc.run_times.model_files import (
     read_run_time_manifest,
     save_model,
 )
-from rlalloc.run_times.predictor import PAST_THE_LIMIT_S, RunTimePredictor
+from rlalloc.run_times.predictor import RunTimePredictor
 from rlalloc.run_times.recent_runs import FEATURES, RecentRuns
 from rlalloc.run_times.run_time_model import Offsets, RunTimeModel
 from rlalloc.run_times.training import LearningSettings, RunTimes, learn
