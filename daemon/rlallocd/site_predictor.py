@@ -98,6 +98,7 @@ class SitePredictor:
     def _begin_again(self, now_s: float) -> None:
         self._begun.restart()
         predictor = RunTimePredictor(RecentRuns(), newest_model(self._models))
+        predictor.goes_on_for(self._known.predictor)
         self._next = _Learned(predictor, PastUsage(self.usage.rules), now_s - PAST_S)
         if not self.all_read:
             self._take_up()
@@ -124,7 +125,7 @@ class SitePredictor:
                 learned.until_s, learned.at_end = job.ended_s, set()
             if key not in learned.at_end:
                 learned.at_end.add(key)
-                learned.predictor.recent.add(job)
+                learned.predictor.ended(job)
                 learned.usage.add(job)
                 self.kills.ended(job)
                 if learned is self._known:

@@ -4,12 +4,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from rlalloc.past_job import PastJob
 from rlalloc.run_time import RunTimeEstimate
 from rlalloc.run_times.job_facts import JobFacts, facts_of
 from rlalloc.run_times.recent_runs import FEATURES
+from rlalloc.run_times.run_time_model import Offsets, RunTimeModel
 from rlalloc.store import Store
 from rlalloc.usage.trimming_rules import TrimmingSection
 from rlallocd import site_predictor
@@ -122,6 +125,42 @@ def test_reading_again_takes_nothing_away(store: Store, tmp_path: Path, monkeypa
     predictor.runs("8", facts, NOW_S)
     features = predictor._known.predictor.recent.features([facts], NOW_S)
     assert features[0][FEATURES.index("running")] == 1
+
+
+class AlwaysFourMinutes(RunTimeModel):
+    """A model that says 256 s of each job, between 128 and 512 s."""
+
+    def __init__(self) -> None:
+        super().__init__({}, Offsets())
+
+    def raw(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        return np.tile([7.0, 8.0, 9.0], (len(features), 1))
+
+
+def test_what_a_model_is_off_by_is_learned_and_kept_when_all_is_read_again(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site_predictor, "_READ_EVERY_S", 0.0)
+    monkeypatch.setattr(site_predictor, "newest_model", lambda _directory: AlwaysFourMinutes())
+    predictor = SitePredictor(store, tmp_path / "run_times")
+    jobs = [past(number, 8192.0, NOW_S - 100.0 + number) for number in range(20)]
+    new = msgspec.structs.replace(facts_of(jobs[0]), submitted_s=NOW_S)
+
+    def median_s() -> float:
+        known = estimates(predictor, [new])[0]
+        assert known is not None
+        return known.median_s
+
+    assert median_s() == 256.0
+    store.history.add(jobs)
+    assert median_s() == 256.0  # those were asked about by nobody
+    later = [past(number, 8192.0, NOW_S - 70.0 + number) for number in range(20, 40)]
+    estimates(predictor, [facts_of(job) for job in later])
+    store.history.add(later)
+    learned_s = median_s()
+    assert learned_s > 1024.0
+    predictor._begun.expire()
+    assert median_s() == pytest.approx(learned_s)
 
 
 def test_a_task_of_an_array_runs_until_it_leaves_the_queue(store: Store, tmp_path: Path) -> None:

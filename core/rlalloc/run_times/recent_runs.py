@@ -120,7 +120,7 @@ class RecentRuns:
     def started(self, job_id: str, facts: JobFacts, started_s: float) -> None:
         """Note that a job runs since ``started_s`` [s]."""
         self._forget(job_id)
-        keys = _running_keys(facts)
+        keys = user_and_alike(facts)
         self._running_keys[job_id] = keys
         for key in keys:
             self._running.setdefault(key, {})[job_id] = started_s
@@ -176,7 +176,7 @@ class RecentRuns:
         for place in enumerate(_keys(facts)):
             group = self._groups.get(place)
             row.extend(_UNKNOWN if group is None else group.statistics(now_s))
-        of_user, alike = (self._running.get(key) for key in _running_keys(facts))
+        of_user, alike = (self._running.get(key) for key in user_and_alike(facts))
         row.append(len(of_user) if of_user else 0.0)
         row.append(_log2_s(now_s - next(iter(of_user.values()))) if of_user else math.nan)
         row.append(len(alike) if alike else 0.0)
@@ -211,7 +211,8 @@ def _log2_s(seconds: float) -> float:
     return math.log2(seconds) if seconds > 1.0 else 0.0
 
 
-def _running_keys(facts: JobFacts) -> tuple[Key, Key]:
+def user_and_alike(facts: JobFacts) -> tuple[Key, Key]:
+    """Return the groups of jobs that a job runs among: of its user, and alike in user, limit and size."""
     return (facts.user,), (facts.user, facts.limit, facts.nodes, facts.cpus, facts.gpus)
 
 

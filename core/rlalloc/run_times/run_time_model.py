@@ -46,10 +46,6 @@ class RunTimeModel:
         answers = [self.boosters[name].predict(features, num_threads=1) for name in NAMES]
         return np.sort(np.stack([np.asarray(answer, np.float64) for answer in answers], axis=1), axis=1)
 
-    def quantiles(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return calibrated QUANTILES of log2 run time [s]; a row a job."""
-        return calibrated(self.raw(features), self.offsets)
-
 
 def calibrated(raw: NDArray[np.float64], offsets: Offsets) -> NDArray[np.float64]:
     """Return quantiles with the offsets, a row a job; the median stays, and lies between the others."""
@@ -58,8 +54,29 @@ def calibrated(raw: NDArray[np.float64], offsets: Offsets) -> NDArray[np.float64
     return np.stack([low, raw[:, 1], high], axis=1)
 
 
-def conformal_offsets(raw: NDArray[np.float64], log_runs: NDArray[np.float64]) -> Offsets:
-    """Return the offsets with which the interval would have held 80 % of jobs that the model had not seen.
+class Misses:
+    """How many jobs each side of the interval is to miss, so that a tenth is missed in the long run.
+
+    Adaptive conformal inference (Gibbs and Candès, NeurIPS 2021), each side by itself: after a job that a side
+    missed, it aims at ``rate`` * 0.9 fewer, after another one at ``rate`` * 0.1 more.
+    """
+
+    def __init__(self, rate: float = 0.0) -> None:
+        self._rate = rate
+        self.low = self.high = QUANTILES[0]
+
+    def add(self, quantiles: NDArray[np.float64], log_run: float) -> None:
+        """Note that a job ended of which those QUANTILES were predicted; NaN of one that was not."""
+        if not np.isnan(quantiles[0]):
+            self.low += self._rate * (QUANTILES[0] - (log_run < quantiles[0]))
+            self.high += self._rate * (QUANTILES[0] - (log_run > quantiles[-1]))
+
+
+NO_MISSES: Final = Misses()
+
+
+def conformal_offsets(raw: NDArray[np.float64], log_runs: NDArray[np.float64], misses: Misses = NO_MISSES) -> Offsets:
+    """Return the offsets with which each side would have missed so many jobs that the model had not seen.
 
     Conformalized quantile regression (Romano, Patterson and Candès, NeurIPS 2019), each side by itself (Theorem 2).
     ``raw`` has QUANTILES, a row a job.
@@ -67,7 +84,7 @@ def conformal_offsets(raw: NDArray[np.float64], log_runs: NDArray[np.float64]) -
     number = len(log_runs)
     if not number:
         return Offsets()
-    level = min(1.0, QUANTILES[-1] * (1.0 + 1.0 / number))
-    too_high = np.quantile(raw[:, 0] - log_runs, level, method="higher")
-    too_low = np.quantile(log_runs - raw[:, 2], level, method="higher")
+    low, high = (min(max(0.0, (1.0 - each) * (1.0 + 1.0 / number)), 1.0) for each in (misses.low, misses.high))
+    too_high = np.quantile(raw[:, 0] - log_runs, low, method="higher")
+    too_low = np.quantile(log_runs - raw[:, 2], high, method="higher")
     return Offsets(low=-float(too_high), high=float(too_low))

@@ -9,11 +9,14 @@ from numpy.typing import NDArray
 
 from rlalloc.errors import PolicyError
 from rlalloc.past_job import PastJob
-from rlalloc.run_times.recent_runs import FEATURES, RecentRuns
+from rlalloc.run_times.expert_mix import ExpertMix, Groups, answers_of
+from rlalloc.run_times.job_facts import facts_of
+from rlalloc.run_times.recent_runs import FEATURES, RecentRuns, user_and_alike
 from rlalloc.run_times.replay import Report, features_at_submission
 from rlalloc.run_times.run_time_model import (
     NAMES,
     QUANTILES,
+    Misses,
     Offsets,
     RunTimeModel,
     calibrated,
@@ -33,7 +36,8 @@ class LearningSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     A past job counts half after ``half_life_days``. At most the last ``most_jobs`` are learned from. The interval is
     calibrated on the last ``calibration_jobs`` that a model predicted before they ended; in an evaluation
-    ``calibrations`` times between two trainings.
+    ``calibrations`` times between two trainings. ``adaptation`` is how fast an interval that misses too many or too
+    few jobs widens or narrows.
     """
 
     trees: int = 150
@@ -47,6 +51,7 @@ class LearningSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     most_jobs: int = 50_000
     calibration_jobs: int = 1_000
     calibrations: int = 10
+    adaptation: float = 0.01
     seed: int = 0
 
 
@@ -57,6 +62,7 @@ class RunTimes(msgspec.Struct, frozen=True):
     """
 
     features: NDArray[np.float32]
+    groups: Sequence[Groups]
     log_runs: NDArray[np.float64]
     submitted_s: NDArray[np.float64]
     ended_s: NDArray[np.float64]
@@ -66,6 +72,7 @@ class RunTimes(msgspec.Struct, frozen=True):
         """Replay jobs, in the order of their submission; ``recent`` is what was known before them."""
         return cls(
             features=features_at_submission(jobs, recent, report),
+            groups=[user_and_alike(facts_of(job)) for job in jobs],
             log_runs=np.log2(np.maximum([job.run_s_as_requested for job in jobs], 1.0)),
             submitted_s=np.array([job.submitted_s for job in jobs]),
             ended_s=np.array([job.ended_s for job in jobs]),
@@ -134,27 +141,60 @@ def predict_in_time_order(
 
     The first block is calibrated on the last fifth of the jobs before it, which a model of the others predicts.
     """
-    total = len(runs.log_runs)
-    raw = np.full((total, len(QUANTILES)), np.nan)
-    quantiles = raw.copy()
-    edges = np.unique(np.linspace(first, total, blocks + 1).astype(int))
+    edges = np.unique(np.linspace(first, len(runs.log_runs), blocks + 1).astype(int))
     begin = int(first * 0.8)
+    raw = np.full((len(runs.log_runs), len(QUANTILES)), np.nan)
+    parts: list[NDArray[np.int64]] = []
     for number, (start, stop) in enumerate(zip([begin, *edges[:-1]], edges, strict=True)):
         report("learning run times", number / len(edges))
         boosters = learn(runs, runs.ended_before(start), float(runs.submitted_s[start]), settings)
-        model = RunTimeModel(boosters, Offsets())
-        raw[start:stop] = model.raw(runs.features[start:stop])
-        for part in np.array_split(np.arange(start, stop), settings.calibrations):
-            if len(part):
-                offsets = _offsets(runs, raw, runs.ended_before(int(part[0])), settings)
-                quantiles[part] = calibrated(raw[part], offsets)
-    return Rolling(first, quantiles[first:], _offsets(runs, raw, np.arange(total), settings))
+        raw[start:stop] = RunTimeModel(boosters, Offsets()).raw(runs.features[start:stop])
+        parts += [part for part in np.array_split(np.arange(start, stop), settings.calibrations) if len(part)]
+    return corrected_in_time_order(runs, first, raw, parts, settings)
+
+
+def corrected_in_time_order(
+    runs: RunTimes,
+    first: int,
+    raw: NDArray[np.float64],
+    parts: Sequence[NDArray[np.int64]],
+    settings: LearningSettings,
+) -> Rolling:
+    """Mix and calibrate what models said (``raw``): each job by those that had ended when it was submitted.
+
+    Offsets are found anew before each of ``parts``, which follow each other.
+    """
+    answers = answers_of(runs.features, raw)
+    mixed, quantiles = raw.copy(), np.full_like(raw, np.nan)
+    mix, misses = ExpertMix(), Misses(settings.adaptation)
+    by_end = np.argsort(runs.ended_s, kind="stable").tolist()
+    learned = missed = 0
+    for part in parts:
+        until_s = float(runs.submitted_s[part[0]])
+        while missed < learned and runs.ended_s[by_end[missed]] <= until_s:
+            misses.add(quantiles[by_end[missed]], float(runs.log_runs[by_end[missed]]))
+            missed += 1
+        offsets = _offsets(runs, mixed, runs.ended_before(int(part[0])), misses, settings)
+        for number in part.tolist():
+            while (other := by_end[learned]) < number and runs.ended_s[other] <= runs.submitted_s[number]:
+                if not np.isnan(raw[other, 0]):
+                    mix.learn(runs.groups[other], answers[other], float(runs.log_runs[other]))
+                learned += 1
+            mixed[number] += mix.shift([runs.groups[number]], answers[number : number + 1])
+        quantiles[part] = calibrated(mixed[part], offsets)
+    for other in by_end[missed:]:
+        misses.add(quantiles[other], float(runs.log_runs[other]))
+    return Rolling(first, quantiles[first:], _offsets(runs, mixed, np.arange(len(raw)), misses, settings))
 
 
 def _offsets(
-    runs: RunTimes, raw: NDArray[np.float64], ended: NDArray[np.int64], settings: LearningSettings
+    runs: RunTimes,
+    mixed: NDArray[np.float64],
+    ended: NDArray[np.int64],
+    misses: Misses,
+    settings: LearningSettings,
 ) -> Offsets:
-    """Return the offsets by the last jobs that ended of those that boosters predicted before (``raw`` is not NaN)."""
-    predicted = ended[~np.isnan(raw[ended, 0])]
+    """Return the offsets by the last jobs that ended of those that were predicted before (``mixed`` is not NaN)."""
+    predicted = ended[~np.isnan(mixed[ended, 0])]
     latest = predicted[np.argsort(runs.ended_s[predicted], kind="stable")][-settings.calibration_jobs :]
-    return conformal_offsets(raw[latest], runs.log_runs[latest])
+    return conformal_offsets(mixed[latest], runs.log_runs[latest], misses)

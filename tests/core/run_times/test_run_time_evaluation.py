@@ -17,7 +17,7 @@ from rlalloc.run_times.evaluation import (
 from rlalloc.run_times.job_facts import facts_of, in_order_of_submission
 from rlalloc.run_times.recent_runs import FEATURES, RecentRuns
 from rlalloc.run_times.replay import submissions
-from rlalloc.run_times.run_time_model import conformal_offsets
+from rlalloc.run_times.run_time_model import Misses, calibrated, conformal_offsets
 from rlalloc.run_times.training import LearningSettings, RunTimes, predict_in_time_order
 from tests.core.run_times.synthetic_site import synthetic_jobs
 
@@ -113,6 +113,25 @@ def test_the_interval_holds_where_the_boosters_are_wrong() -> None:
     offsets = conformal_offsets(np.tile([8.0, 8.0, 8.1], (2000, 1)), log_runs[:2000])
     inside = (log_runs[2000:] >= 8.0 + offsets.low) & (log_runs[2000:] <= 8.1 + offsets.high)
     assert 0.77 <= inside.mean() <= 0.83
+
+
+def test_where_run_times_drift_the_interval_still_holds() -> None:
+    """Run times spread ever wider: what held 80 % of the last jobs holds fewer of the next ones."""
+    spread = np.geomspace(1.0, 30.0, 1500)
+    log_runs = 8.0 + spread * np.random.default_rng(2).normal(size=1500)
+    raw = np.tile([7.0, 8.0, 9.0], (1500, 1))
+
+    def part_inside(rate: float) -> float:
+        misses, inside = Misses(rate), []
+        for number in range(50, 1500):
+            past = slice(max(0, number - 1000), number)
+            (quantiles,) = calibrated(raw[:1], conformal_offsets(raw[past], log_runs[past], misses))
+            inside.append(quantiles[0] <= log_runs[number] <= quantiles[2])
+            misses.add(quantiles, float(log_runs[number]))
+        return float(np.mean(inside))
+
+    assert part_inside(0.0) < 0.7
+    assert part_inside(0.01) == pytest.approx(0.8, abs=0.03)
 
 
 def test_calibration_narrows_an_interval_that_is_too_wide() -> None:

@@ -63,7 +63,7 @@ def test_a_stored_model_answers_the_same(model: RunTimeModel, tmp_path: Path) ->
     found = load_model(folder)
     assert found.offsets == model.offsets
     features = ENDED.features([facts_of(job) for job in JOBS], NOW_S)
-    np.testing.assert_array_equal(found.quantiles(features), model.quantiles(features))
+    np.testing.assert_array_equal(found.raw(features), model.raw(features))
     manifest = read_run_time_manifest(folder)
     assert (manifest.inputs, manifest.evaluation) == (FEATURES, MANIFEST.evaluation)
 
@@ -123,6 +123,38 @@ def test_a_model_answers_for_every_job(model: RunTimeModel) -> None:
     assert predictor.estimate([], NOW_S) == []
     for estimate, job in zip(estimates, facts, strict=True):
         assert 1.0 <= estimate.low_s <= estimate.median_s <= estimate.high_s <= (job.limit or 0) + PAST_THE_LIMIT_S
+
+
+def test_what_a_model_is_off_by_is_learned_from_its_own_answers_once(model: RunTimeModel) -> None:
+    """A user's jobs begin to run eight times as long; tomorrow's predictor goes on where today's ends."""
+    first, after = RunTimePredictor(all_ended(), model), RunTimePredictor(ENDED, model)
+    job = msgspec.structs.replace(JOBS[0], limit_s=None)
+
+    def median_s(predictor: RunTimePredictor, user: str = job.user) -> float:
+        """Of a job in a fresh queue, so that only what was learned from answers differs."""
+        predictor.recent = ENDED
+        facts = msgspec.structs.replace(facts_of(job), submitted_s=NOW_S - 1.0, user=user)
+        return predictor.estimate([facts], NOW_S)[0].median_s
+
+    others, before = median_s(first, "somebody"), median_s(first)
+    ends = []
+    for number in range(12):
+        now_s = NOW_S + 1000.0 * number
+        facts = msgspec.structs.replace(facts_of(job), submitted_s=now_s)
+        answered = first.estimate([facts], now_s)[0].median_s
+        ends.append(msgspec.structs.replace(job, submitted_s=now_s, started_s=now_s, ended_s=now_s + 8 * before))
+        first.recent = RecentRuns()
+        first.ended(ends[-1])
+        first.recent = ENDED
+    assert answered > 1.5 * before
+    learned = median_s(first)
+    after.goes_on_for(first)
+    assert median_s(after) == learned
+    for each in ends[:-1]:
+        after.recent = RecentRuns()
+        after.ended(each)
+    assert median_s(after) == learned
+    assert median_s(first, "somebody") == others
 
 
 @given(
