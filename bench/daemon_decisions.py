@@ -23,7 +23,7 @@ from rlalloc.run_time import RunTimeEstimate
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate
 from rlallocd.decisions import Snapshot, decide
-from rlallocd.job_tag import Tag
+from rlallocd.job_tag import read_tag
 from rlallocd.known_run_times import KnownRunTime, KnownRunTimes
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
 
@@ -43,6 +43,15 @@ CASES: Final = (
     (10_000, 1000, 1, 1),
 )
 """Jobs in the queue and running, new jobs, different constraints among the new ones, and different time limits."""
+
+
+def tag_text(begin_s: int) -> str:
+    """The tag of a job that is deferred until ``begin_s``, with what rlalloc.lua reads of its script."""
+    return (
+        f"rlalloc:v=1;mode=enforce;rule=llm;class=train;begin={begin_s};user_begin=0;ask=gpus=1-8"
+        f";table={CONFIG.word_table.stamp};script=12345"
+        ";words=torchrun+nproc-per-node=$SLURM_GPUS_ON_NODE+per-device-train-batch-size=8"
+    )
 
 
 class BaselineAgent:
@@ -87,7 +96,9 @@ def seconds_of(
         limits=SiteLimits(enforced=False),
         run_times=KnownRunTimes(estimates),
     )
-    tag = Tag("enforce", "llm", "train", begin=NOW_S + 50, user_begin=0, ask="gpus=1-8")
+    tag = read_tag(tag_text(NOW_S + 50))
+    if tag is None:
+        raise SystemExit("the bench's own tag cannot be read")
     candidates = [Candidate(each, tag, "enforce") for each in ours]
     began_s = time.process_time()
     decide(candidates, snapshot, CONFIG, cast(AgentClient, agent or BaselineAgent()))

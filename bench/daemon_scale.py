@@ -23,7 +23,7 @@ from typing import Final, cast
 import msgspec
 import numpy as np
 
-from daemon_decisions import BaselineAgent, node
+from daemon_decisions import BaselineAgent, node, tag_text
 from rlalloc.config import parse_config
 from rlalloc.devices import Device, NodeDevices
 from rlalloc.store import Store
@@ -256,7 +256,6 @@ def columns_of(job_id: int, now_s: int, *, runs: bool, mixed: bool) -> dict[str,
     gpu_type = TYPES[job_id % 7 % len(TYPES)]
     gres = f"gres:gpu:{gpu_type}:{gpus}" if mixed and job_id % 3 == 0 else f"gres:gpu:{gpus}"
     deferred_s = now_s + 3600
-    tag = f"rlalloc:v=1;mode=enforce;rule=llm;class=train;begin={deferred_s};user_begin=0;ask=gpus=1-8"
     return {
         "JobID": str(job_id),
         "Name": f"train-{job_id % 37}",
@@ -271,7 +270,7 @@ def columns_of(job_id: int, now_s: int, *, runs: bool, mixed: bool) -> dict[str,
         "TimeLimit": f"{1 + job_id % 40}:00:00",
         "PriorityLong": str(1_000_000 - job_id),
         "Nice": "0",
-        "admin_comment": "(null)" if runs else tag,
+        "admin_comment": "(null)" if runs else tag_text(deferred_s),
         "NumNodes": "1",
         "MaxNodes": "1",
         "NumTasks": "1",
