@@ -18,6 +18,7 @@ OWN = "#!/bin/sh\necho export SITE=1\nexec /usr/lib/rlalloc/task_{kind}log\n"
 PATHS = (
     *("/usr/lib/rlalloc", "/etc/slurm", "/run/slurm", "/run/rlalloc", "/etc/default/rlalloc", "/etc/rlalloc"),
     *("/var/lib/rlalloc", "/var/cache/rlalloc", "/etc/systemd/system", "/run/systemd", "/opt/rlalloc"),
+    "/var/lib/systemd/timers",
 )
 
 
@@ -179,3 +180,20 @@ def test_a_purge_removes_what_is_ours_and_names_what_is_the_sites(tmp_path: Path
         assert left.exists()
         assert f"left {left}" in said
     assert "left the users" in said
+
+
+@pytest.mark.parametrize(
+    ("package", "unit"),
+    [("rlalloc", "rlallocd"), ("rlalloc-agent", "rlalloc-agent"), ("rlalloc-trainer", "rlalloc-train")],
+)
+def test_no_failed_unit_and_no_stamp_is_left(tmp_path: Path, package: str, unit: str) -> None:
+    """A training that the removal has ended would stay in `systemctl --failed`, of a unit that is no more."""
+    _write_program(tmp_path / "bin/systemctl", f'echo "$@" >>{tmp_path}/asked; [ $1 != reset-failed ]')
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    stamp = tmp_path / "var/lib/systemd/timers/stamp-rlalloc-train.timer"
+    stamp.parent.mkdir(parents=True)
+    stamp.touch()
+    for step in ("remove", "purge"):
+        _run(tmp_path, (ROOT / f"debian/{package}.postrm").read_text(), step)
+    assert (tmp_path / "asked").read_text() == f"daemon-reload\nreset-failed {unit}.service\n"
+    assert stamp.exists() == (unit != "rlalloc-train")

@@ -539,13 +539,13 @@ def test_any_name_is_printed_on_any_terminal(monkeypatch: pytest.MonkeyPatch) ->
 def test_root_replaces_no_device_by_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As it did with /dev/null, /dev/full and /dev/stdout."""
     os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
-    for name in ("pipe", "link"):
+    (tmp_path / "link").symlink_to("/dev/null")
+    for name in ("pipe", "link", "/dev/stdin"):
         with pytest.raises(typer.Exit):
             write_page(tmp_path / name, "<html>")
         assert "not a regular file" in capsys.readouterr().err
     assert stat.S_ISFIFO((tmp_path / "pipe").lstat().st_mode)
-    assert not (tmp_path / "elsewhere").exists()
+    assert (tmp_path / "link").is_symlink()
     for text in ("<html>", "<html lang=en>"):
         write_page(tmp_path / "page.html", text)
     assert (tmp_path / "page.html").read_text() == "<html lang=en>"

@@ -152,7 +152,7 @@ def test_a_page_is_never_written_through_a_link_or_into_a_file_of_somebody_else(
             place.hardlink_to(of_root)
         else:
             place.symlink_to(of_root)
-        report_command._write(tmp_path / "week.html", "names of jobs")
+        report_command.write_page(tmp_path / "week.html", "names of jobs")
         assert of_root.read_text() == "as before"
         assert (tmp_path / "week.html").read_text() == "names of jobs"
         assert (tmp_path / "week.html").stat().st_mode & 0o077 == 0

@@ -1,6 +1,5 @@
 """``rlalloc report``: options in sacct's manner."""
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -88,9 +87,9 @@ def report(  # noqa: PLR0913 (one argument per option)
 def write_page(path: Path, text: str) -> None:
     """Write a whole file, or none; names of users' jobs are in it, so others may not read it.
 
-    Only a regular file is replaced: root would put one in the place of /dev/stdout or /dev/null.
+    No device is replaced, nor a link to one: root would put a file in the place of /dev/null or /dev/stdout.
     """
-    if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
+    if path.exists() and (not path.is_file() or path.parent.resolve() == Path("/dev")):
         fail(f"cannot write {path}: it is not a regular file; name another one", code=1)
     try:
         replace_file(path, text.encode("utf-8"), 0o600)
