@@ -114,8 +114,11 @@ def verify_started(
     wrong = _unlike(found, _allowed(intended))
     if not wrong:
         return Verification("as decided", "")
-    was = {name: (value,) for name, value in _totals(before).items()} if before is not None else {}
-    # Where a job left the number of nodes to Slurm, no earlier record shows how many it got.
+    was: dict[str, tuple[float, ...]] = {}
+    if before is not None:
+        # Where a job left the number of nodes to Slurm, no earlier record shows how many it got. Each has its memory.
+        was = {name: (value,) for name, value in _totals(before).items()}
+        was["MiB in total"] += (before.mem_mib / max(1, before.nodes) * job.nodes,)
     as_submitted = (
         not _unlike(_totals(job), was)
         or not _unlike(found, _allowed(original))

@@ -183,6 +183,11 @@ def test_what_started_is_judged_by_its_totals() -> None:
     spread = msgspec.structs.replace(SUBMITTED, nodes=4)
     assert verify_started(spread, ORIGINAL, INTENDED, None).verdict == "neither"
     assert verify_started(spread, ORIGINAL, INTENDED, SUBMITTED).verdict == "as submitted"
+    memory = SUBMITTED.mem_mib / SUBMITTED.nodes
+    each_its_own = msgspec.structs.replace(spread, mem_mib=4 * memory)
+    assert verify_started(each_its_own, ORIGINAL, INTENDED, SUBMITTED).verdict == "as submitted"
+    with_more = msgspec.structs.replace(each_its_own, mem_mib=5 * memory)
+    assert verify_started(with_more, ORIGINAL, INTENDED, SUBMITTED).verdict == "neither"
 
 
 def test_an_exclusive_job_that_was_not_updated_started_as_submitted_on_whole_nodes() -> None:
