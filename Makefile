@@ -72,7 +72,7 @@ floor soak: install
 	@exec $(AS_ROOT) $(PYTHON) -m rlalloc_twins.twin_command $@ $(or $(TWINS_FOLDER),build/$@) $(TWINS_ARGS)
 
 # Another draw each night; the second runs whatever the first finds. The folder of a night stays, for --recorded.
-NIGHT = $(shell date +%Y%m%d)
+NIGHT := $(shell date +%Y%m%d)
 nightly: install
 	@$(MAKE) --keep-going nightly-floor nightly-soak
 

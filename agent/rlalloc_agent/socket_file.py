@@ -67,7 +67,7 @@ def _somebody_listens(path: Path) -> bool:
         probe.settimeout(_ANSWERS_WITHIN_S)
         try:
             probe.connect(str(path))
-        except TimeoutError:  # its queue is full
+        except (TimeoutError, BlockingIOError):  # its queue is full
             return True
         except OSError:
             return False

@@ -29,6 +29,12 @@ def read_yaml(text: str) -> Any:
         raise YamlError("it is nested too deeply") from err
     except ValueError as err:  # a number of thousands of digits
         raise YamlError(str(err)) from err
+    except (
+        AttributeError,
+        LookupError,
+        TypeError,
+    ) as err:  # of a tag such as !!bool that does not fit
+        raise YamlError("a tag (!!) does not fit its value; write values without tags") from err
 
 
 class _StrictLoader(yaml.SafeLoader):

@@ -1,5 +1,6 @@
 """The policy server on a real socket: right answers, refusals that say why, and nothing that ends it."""
 
+import contextlib
 import socket as python_socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from rlalloc.messages import (
 )
 from rlalloc.observation import FEATURES
 from rlalloc_agent.policy_server import PolicyServer
+from rlalloc_agent.socket_file import SocketFile
 from slurm_testbed.waiting import wait_until
 from tests.agent.running_server import Server, ask, client, decide_request, exchange, questions
 
@@ -209,6 +211,26 @@ def test_a_deleted_socket_is_made_again(tmp_path: Path) -> None:
         assert isinstance(ask(connected), AgentState)
         with client(server.endpoint) as newcomer:
             assert isinstance(ask(newcomer), AgentState)
+
+
+def test_a_socket_whose_queue_is_full_is_not_taken(tmp_path: Path) -> None:
+    """Of an agent that is stopped or has no time."""
+    path = tmp_path / "agent.sock"
+    with contextlib.ExitStack() as stack:
+        family = python_socket.AF_UNIX
+        listener, *waiting = (stack.enter_context(python_socket.socket(family)) for _ in range(9))
+        listener.bind(str(path))
+        listener.listen(0)
+        for each in waiting:
+            each.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                each.connect(str(path))
+        with (
+            zmq.Context() as context,
+            context.socket(zmq.ROUTER) as bound,
+            pytest.raises(zmq.ZMQError, match="another program listens"),
+        ):
+            SocketFile(f"ipc://{path}").bind(bound, f"ipc://{path}")
 
 
 def test_a_second_agent_leaves_the_socket_of_the_first_alone(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ BLOCKS: Final = 24
 
 LEAST_JOBS: Final = 200
 MOMENTS: Final = 1000
+MOST_QUESTIONS: Final = 100_000
+"""About running jobs, over all moments: on a site that runs many at a time, there are fewer moments."""
 LIMIT_ALONE: Final = "limit alone"
 
 
@@ -108,10 +110,14 @@ def remaining_figures(jobs: Sequence[PastJob], quantiles: NDArray[np.float64]) -
         within_limit(RunTimeEstimate(low_s, median_s, high_s, PREDICTOR), facts_of(job))
         for job, (low_s, median_s, high_s) in zip(jobs, seconds, strict=True)
     ]
+    limits_s = [facts_of(job).limit or 0.0 for job in jobs]
     predicted_s, actual_s = [], []
-    for now_s in np.linspace(started_s.min(), ended_s.max(), MOMENTS + 2)[1:-1].tolist():
+    span_s = max(ended_s.max() - started_s.min(), 1.0)
+    running_on_average = max((ended_s - started_s).sum() / span_s, 1.0)
+    moments = max(1, min(MOMENTS, round(MOST_QUESTIONS / running_on_average)))
+    for now_s in np.linspace(started_s.min(), ended_s.max(), moments + 2)[1:-1].tolist():
         for number in np.flatnonzero((started_s <= now_s) & (now_s < ended_s)).tolist():
-            limit_s, elapsed_s = facts_of(jobs[number]).limit or 0.0, now_s - jobs[number].started_s
+            limit_s, elapsed_s = limits_s[number], now_s - jobs[number].started_s
             by_limit_s = expected_remaining_s(limit_s, elapsed_s, math.nan, math.nan, math.nan)
             predicted_s.append((by_limit_s, *remaining_quantiles_s(limit_s, elapsed_s, estimates[number])))
             actual_s.append(jobs[number].ended_s - now_s)

@@ -32,7 +32,7 @@ class _Given:
         """Keep the answers to those jobs until they end, a row each."""
         for facts, row in zip(jobs, answers, strict=True):
             self._answers.pop(_submission(facts), None)
-            self._answers[_submission(facts)] = row
+            self._answers[_submission(facts)] = row.copy()  # not a view, which would keep all rows of the batch
         while len(self._answers) > MOST_ANSWERS:
             del self._answers[next(iter(self._answers))]
 

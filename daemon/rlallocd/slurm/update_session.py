@@ -99,7 +99,10 @@ class _InteractiveScontrol:
         self._mark = f"rlalloc-{secrets.token_hex(8)}"
         # Without INPUTRC a file of somebody's could give signs other meanings.
         with_terminal = {**environment, "INPUTRC": "/dev/null", "TERM": "dumb"}
-        (commands, self._commands), (self._complaints, complaints) = os.pipe(), os.pipe()
+        try:
+            (commands, self._commands), (self._complaints, complaints) = os.pipe(), os.pipe()
+        except OSError as err:
+            raise SlurmUnavailable(f"scontrol cannot be run: {err.strerror or err}") from err
         try:
             self._process = subprocess.Popen(
                 ("scontrol",), env=with_terminal, stdin=commands, stdout=subprocess.DEVNULL, stderr=complaints

@@ -8,6 +8,7 @@ from rlalloc.past_job import PastJob
 from rlalloc.run_times.baselines import SimplePredictors
 from rlalloc.run_times.evaluation import (
     LIMIT_ALONE,
+    MOST_QUESTIONS,
     PREDICTOR,
     evaluate,
     figures_of,
@@ -105,6 +106,12 @@ def test_of_a_known_distribution_the_remaining_times_hold_what_they_say() -> Non
     assert running > 1000
     assert figures[PREDICTOR].coverage == pytest.approx(0.8, abs=0.04)
     assert remaining_figures([jobs[0]], np.full((1, 3), 9.0))[0] > 0
+
+
+def test_where_many_jobs_run_at_a_time_fewer_moments_are_asked_about() -> None:
+    jobs = [msgspec.structs.replace(job, started_s=0.0, ended_s=1000.0) for job in synthetic_jobs(3000)]
+    running, _ = remaining_figures(jobs, np.full((3000, 3), 9.0))
+    assert MOST_QUESTIONS / 2 < running <= MOST_QUESTIONS
 
 
 def test_the_interval_holds_where_the_boosters_are_wrong() -> None:
