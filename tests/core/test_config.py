@@ -85,8 +85,8 @@ def test_the_shipped_file_is_valid_and_names_every_key() -> None:
         ("{", "not valid YAML"),
         # What PyYAML takes for something else, or cannot read at all.
         ("grace_s: 0100", "found '0100'. Write a decimal number"),
-        ("mode: !!bool maybe", "a tag (!!) does not fit its value"),
-        ("mode: !!timestamp x", "a tag (!!) does not fit its value"),
+        ("mode: !!bool maybe", "a tag .* does not fit its value"),
+        ("mode: !!timestamp x", "a tag .* does not fit its value"),
         ("grace_s: 1:30", "found '1:30'. Write a decimal number"),
         ("grace_s: 2026-13-45", "found '2026-13-45'"),
         ("grace_s: " + 4400 * "9", "not valid YAML: Exceeds the limit"),
