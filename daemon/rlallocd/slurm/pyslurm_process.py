@@ -98,7 +98,7 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
         is_heterogeneous=bool(job.heterogeneous_id),
         is_exclusive=job.resource_sharing == "NO",
         has_deadline=bool(job.deadline),
-        features=",".join(job.constraints),
+        features=",".join(job.constraints or ()),
         excluded_nodes=job.excluded_nodes or "",
         nodes_certain=nodes == int(tres.get("node", nodes)),
         required_nodes=job.required_nodes or "",
