@@ -15,7 +15,10 @@ _VARIABLE: Final = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
 _IN_ARITHMETIC: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+")
 _NUMBERS: Final = re.compile(r"-?(?:[A-Za-z0-9_.-]+:)*[0-9][0-9,.-]*")
 _DEFAULT_NUMBER: Final = re.compile(r"\$\{[A-Za-z0-9_]+:?-([0-9]+)\}?")
-_EXPANSION: Final = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*|\$\{[A-Za-z_][A-Za-z0-9_]*(?:\}|\Z|:?[-=](?:.*\}|[^}]*\Z))")
+_DEFAULT: Final = r"[^{}]*(?:\{[^{}]*\}[^{}]*)*"
+_EXPANSION: Final = re.compile(
+    rf"\$[A-Za-z_][A-Za-z0-9_]*|\$\{{[A-Za-z_][A-Za-z0-9_]*(?:\}}|\Z|:?[-=]{_DEFAULT}(?:\}}|\Z))"
+)
 """``$N``, ``${N}`` and ``${N:-8}``: what leaves the value of a variable alone."""
 _AROUND: Final = re.compile(r"[_*:{}]*(?:[A-Za-z][A-Za-z0-9_.-]*:)*[_*:{}]*")
 _CUTS_A_LIST: Final = re.compile(r"[0-9]|\b(?:head|tail|sed|cut|shuf|min|bc|dc|expr|seq)\b")

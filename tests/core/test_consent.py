@@ -65,6 +65,9 @@ def bounds(*words: str, ask: str = "", site: SiteBounds = SHIPPED, size: Allocat
         ("$GPUS", "unknown"),
         ("$GPUS$SLURM_GPUS_ON_NODE", "unknown"),
         ("${SLURM_GPUS_ON_NODE%1}", "unknown"),
+        ("${SLURM_GPUS_ON_NODE:-8}${SLURM_GPUS_ON_NODE%1}", "unknown"),
+        ("${SLURM_GPUS_ON_NODE:-8}0${SLURM_GPUS_ON_NODE}", "unknown"),
+        ("${SLURM_GPUS_ON_NODE:-${SLURM_GPUS_ON_NODE:-4}}", "follows"),
         ("${SLURM_GPUS_ON_NODE_1}", "unknown"),  # as the plugin writes it
         ("${SLURM_GPUS_ON_NODE/8/4}", "unknown"),
         ("${SLURM_GPUS_ON_NODE:_4}", "unknown"),  # :+4
