@@ -22,12 +22,14 @@ LLM = "#!/bin/sh\n#SBATCH --time=10\n#RLALLOC {words}\n: torchrun train.py\n"
 V100 = NodeKind(4, gpus=4, gpu_type="v100", cpus=32, mem_mib=96_000, features=("feat",))
 STAYS = LLM + "exec sleep 600\n"
 ENDED = {"COMPLETED"}
+NEVER_PASSED_OVER_S = 3600.0
 
 
 @pytest.fixture(scope="module")
 def mixed() -> Iterator[Installation]:
     with start_site(f"mixed-{os.getpid()}", nodes=1, other_nodes=(V100,)) as site:
-        installation = install(site, redecision={"max_updates": 0})
+        # For so long a job may be passed over: that is no reason here, however late the daemon sees a lost node.
+        installation = install(site, redecision={"max_updates": 0, "every_s": NEVER_PASSED_OVER_S})
         installation.start("rlalloc-agent")
         installation.start("rlallocd")
         yield installation
