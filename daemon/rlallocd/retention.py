@@ -1,5 +1,10 @@
-"""Deleting decisions and past jobs that the store is to keep no longer, some at a time."""
+"""Deleting decisions and past jobs that the store is to keep no longer, some at a time.
 
+A clock that is years ahead would make everything too old. So rows go only where the store has others of some days to
+some weeks ago: those come with time alone.
+"""
+
+import logging
 from collections import Counter
 from collections.abc import Collection
 from typing import Final
@@ -7,7 +12,13 @@ from typing import Final
 from rlalloc.config import StoreSection
 from rlalloc.store import JobKey, OldDecision, Position, Store
 
+_log = logging.getLogger(__name__)
+
 _DAY_S: Final = 86400.0
+_KNOWN_FROM_DAYS: Final = 30
+_KNOWN_TO_DAYS: Final = 7
+"""In these days before now, something must have happened. A clock that is further ahead deletes nothing until it has
+been so for a week."""
 BATCH: Final = 500
 
 
@@ -22,9 +33,28 @@ class Retention:
         self._store = store
         self._counters = counters
         self._after: Position | None = None
+        self._told = False
 
     def drop_old(self, section: StoreSection, now_s: float, queued: Collection[JobKey]) -> None:
         """Delete those of the next batches that may go; ``queued`` jobs wait or run. Raises StoreError."""
+        since_s, until_s = now_s - _DAY_S * _KNOWN_FROM_DAYS, now_s - _DAY_S * _KNOWN_TO_DAYS
+        if self._store.has_decided(since_s, until_s) or self._store.history.has_ended(since_s, until_s):
+            self._told = False
+            self._drop(section, now_s, queued)
+        elif not self._told and self._has_old(section, now_s):
+            self._told = True
+            _log.warning(
+                "no old rows are deleted: the store has nothing of %d to %d days ago, is this machine's clock right?",
+                _KNOWN_TO_DAYS,
+                _KNOWN_FROM_DAYS,
+            )
+
+    def _has_old(self, section: StoreSection, now_s: float) -> bool:
+        decided_s = now_s - _DAY_S * min(section.keep_days, section.keep_experience_days)
+        ended_s = now_s - _DAY_S * section.keep_history_days
+        return self._store.has_decided(0.0, decided_s) or self._store.history.has_ended(0.0, ended_s)
+
+    def _drop(self, section: StoreSection, now_s: float, queued: Collection[JobKey]) -> None:
         oldest_kept_s = now_s - _DAY_S * min(section.keep_days, section.keep_experience_days)
         found = self._store.old_decisions(oldest_kept_s, after=self._after, limit=BATCH)
         gone = [each.id for each in found if may_go(each, section, now_s, queued)]

@@ -1,5 +1,6 @@
 """Which decisions are deleted for their age, and what goes with them."""
 
+import logging
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,9 @@ SECTION = StoreSection(keep_days=100, keep_experience_days=200)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
+    """One that has something of ten days ago."""
     store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    store.history.add([msgspec.structs.replace(PAST, job_id="10", ended_s=NOW_S - 10 * DAY_S)])
     yield store
     store.close()
 
@@ -88,5 +91,32 @@ def test_past_jobs_go_when_the_site_no_longer_keeps_them(store: Store) -> None:
     store.history.add([msgspec.structs.replace(PAST, job_id=str(end_s), ended_s=end_s) for end_s in ends_s])
     counters: Counter[str] = Counter()
     Retention(store, counters).drop_old(section, NOW_S, set())
-    assert [job.ended_s for job in store.history.past_jobs()] == ends_s[3:]
+    assert [job.ended_s for job in store.history.past_jobs()] == [*ends_s[3:], NOW_S - 10 * DAY_S]
     assert counters["dropped_past_jobs"] == 3
+
+
+def test_a_clock_that_is_years_ahead_deletes_nothing(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    """Also where decisions of its time are there already. It is told once."""
+    for job_id, days_ago in enumerate((300, 200, 1)):
+        decided(store, job_id, days_ago)
+    ahead_s = 5 * 365 * DAY_S
+    decided(store, 3, -ahead_s / DAY_S)
+    counters: Counter[str] = Counter()
+    retention = Retention(store, counters)
+    for seconds in (0.0, 60.0, 6 * DAY_S):
+        retention.drop_old(SECTION, NOW_S + ahead_s + seconds, set())
+    assert counters.total() == 0
+    assert {decision.job_id for decision in store.recent_decisions(1000)} == {0, 1, 2, 3}
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "is this machine's clock right?" in record.message
+    retention.drop_old(SECTION, NOW_S, set())
+    assert counters["dropped_decisions"] == 2
+
+
+def test_a_site_at_rest_with_nothing_old_is_not_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    decided(store, 1, 50)
+    Retention(store, Counter()).drop_old(SECTION, NOW_S, set())
+    assert not caplog.records
+    assert [decision.job_id for decision in store.recent_decisions(10)] == [1]
+    store.close()

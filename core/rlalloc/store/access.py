@@ -170,6 +170,12 @@ class Store(JournalAccess, OutcomeAccess):
                 for name, job_id, submitted_s, decided_s, is_experience, is_open in connection.execute(query)
             )
 
+    def has_decided(self, since_s: float, until_s: float) -> bool:
+        """Whether there is a decision of ``since_s`` or later and before ``until_s``."""
+        query = sa.select(DECISIONS.c.id).where(DECISIONS.c.decided_s >= since_s, DECISIONS.c.decided_s < until_s)
+        with self._database.reading() as connection:
+            return connection.scalar(query.limit(1)) is not None
+
     def delete_decisions(self, decision_ids: Sequence[str]) -> None:
         """Delete decisions, with their entries in the journal and their outcomes, all or none."""
         if not decision_ids:

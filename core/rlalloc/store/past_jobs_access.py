@@ -98,6 +98,12 @@ class History:
             jobs = (self._past_job(row) for row in connection.execute(query))
             return tuple(job for job in jobs if job is not None)
 
+    def has_ended(self, since_s: float, until_s: float) -> bool:
+        """Whether there is a job that ended at ``since_s`` or later and before ``until_s``."""
+        query = sa.select(PAST_JOBS.c.id).where(PAST_JOBS.c.ended_s >= since_s, PAST_JOBS.c.ended_s < until_s)
+        with self._database.reading() as connection:
+            return connection.scalar(query.limit(1)) is not None
+
     def drop_before(self, ended_s: float, *, limit: int) -> int:
         """Delete at most ``limit`` jobs that ended before ``ended_s``, the oldest first; returns how many."""
         oldest = (
