@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
-from rlallocd.slurm import JobRecord, Slurm, UpdatePlan, UpdateRefused
+from rlallocd.slurm import CommandDied, JobRecord, Slurm, UpdatePlan, UpdateRefused
 
 _log = logging.getLogger(__name__)
 
@@ -27,17 +27,25 @@ class JobUpdates:
         self._progress = progress
         self.together = slurm.together
 
-    def update(self, plan: UpdatePlan) -> str:
+    def update(self, plan: UpdatePlan) -> str | None:
         """Send one update; return why it was refused, or an empty string. Raises SlurmUnavailable.
 
         The read-back shows its result. Without an answer nothing more is sent in this cycle: a slow slurmctld may
-        still carry the update out.
+        still carry the update out. None where only scontrol died: this job alone waits for the next cycle.
         """
         try:
             self._slurm.update(plan)
         except UpdateRefused as err:
             _log.warning("job %d: update refused: %s", plan.job_id, err, extra={"job_id": plan.job_id})
             return str(err)
+        except CommandDied as err:
+            _log.warning(
+                "job %d: the next cycle reads what became of its update: %s",
+                plan.job_id,
+                err,
+                extra={"job_id": plan.job_id},
+            )
+            return None
         finally:
             self._progress()
         return ""
@@ -70,7 +78,7 @@ class JobUpdates:
         """Begin jobs. One that was cancelled or started meanwhile is no error: the next reading shows it."""
         try:
             self._slurm.begin(job_ids, begin_s)
-        except UpdateRefused as err:
+        except (UpdateRefused, CommandDied) as err:
             _log.info("cannot let all of %d jobs go: %s", len(job_ids), err)
             return False
         finally:

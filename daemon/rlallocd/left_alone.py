@@ -21,7 +21,7 @@ from rlalloc.store import Decision, JobHistory, Store
 from rlalloc.user_messages import UserServiceError
 from rlallocd.candidates import Candidate
 from rlallocd.job_tag import fits_slurmdbd, read_tag, with_plan_note, with_skip
-from rlallocd.slurm import JobRecord, Slurm, SlurmError, UpdatePlan, UpdateRefused
+from rlallocd.slurm import CommandDied, JobRecord, Slurm, SlurmError, UpdatePlan, UpdateRefused
 from rlallocd.transactions import Applier, TakenBack
 
 _log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class LeftAlone:
             for request, answer in taken:
                 try:
                     answer.set_result(self._leave(request, jobs, marked))
-                except (UserServiceError, UpdateRefused) as err:
+                except (UserServiceError, UpdateRefused, CommandDied) as err:
                     answer.set_exception(UserServiceError(str(err)))
         except (SlurmError, StoreError):
             for _, answer in taken:

@@ -20,7 +20,7 @@ from rlallocd.interval import Interval
 from rlallocd.job_tag import has_note, read_tag
 from rlallocd.job_updates import BATCH
 from rlallocd.journal_entries import added_nice
-from rlallocd.slurm import JobRecord, Slurm, UpdateRefused
+from rlallocd.slurm import CommandDied, JobRecord, Slurm, UpdateRefused
 from rlallocd.verification import AddedNice
 
 _log = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ class NiceDecay:
         for update in updates_for(due, pending)[:calls]:
             try:
                 self._slurm.set_nice([job.job_id for job in update.jobs], update.nice)
-            except UpdateRefused as err:  # one that has started or was cancelled meanwhile
+            except (UpdateRefused, CommandDied) as err:  # one that has started or was cancelled meanwhile
                 _log.info("cannot set nice %d for all of %d jobs: %s", update.nice, len(update.jobs), err)
             self._progress()
             for job in update.jobs:

@@ -188,7 +188,10 @@ class Applier:
                         self._leave(application, job, obstacle)
                         continue
                     plan = update_for(application, candidate.job, plans.get(application.decision_id))
-                    refusals[application.job_id] = self._updates.update(plan)
+                    refusal = self._updates.update(plan)
+                    if refusal is None:
+                        continue
+                    refusals[application.job_id] = refusal
                 open_still.append(application)
         jobs = self._updates.read_back([*(application.job_id for application in open_still), *following])
         self._restore(self._settle(open_still, jobs, refusals), jobs)
@@ -238,13 +241,15 @@ class Applier:
                 return
             restoring = [self._note_restoring(application, why) for application, why in wrong]
             with self._updates.together():
-                for application in restoring:
-                    for plan in restorations_for(application, jobs[application.job_id]):
-                        self._updates.update(plan)
-            jobs = self._updates.read_back([application.job_id for application in restoring])
-            wrong = self._settle(restoring, jobs)
+                answered = [each for each in restoring if self._send_restoration(each, jobs[each.job_id])]
+            jobs = self._updates.read_back([application.job_id for application in answered])
+            wrong = self._settle(answered, jobs)
         for application, why in wrong:
             _log.error("job %d: not restored yet: %s", application.job_id, why, extra=_fields(application))
+
+    def _send_restoration(self, application: Application, job: JobRecord) -> bool:
+        """Send the request again; whether scontrol lived to say of all its updates what became of them."""
+        return all(self._updates.update(plan) is not None for plan in restorations_for(application, job))
 
     def _note_plans(self, unchanged: Sequence[tuple[Candidate, Decision]]) -> None:
         """Tell jobs that keep their size how to divide it; without an answer, their scripts' own sizes hold."""

@@ -15,7 +15,7 @@ from rlallocd import questions
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate, find_candidates, job_view
 from rlallocd.decisions import Snapshot, decide
-from rlallocd.slurm import JobRecord, Slurm
+from rlallocd.slurm import CommandDied, JobRecord, Slurm
 from rlallocd.transactions import Applier
 
 from .slurm_in_memory import NODE, SlurmInMemory
@@ -126,6 +126,53 @@ def test_a_range_without_end_does_not_keep_the_daemon_busy(queue: list[JobRecord
     assert time.process_time() - began < 2
     assert decision.bounds is not None
     assert (decision.bounds.gpu_counts, decision.bounds.gpus.maximum_from) == ((1, 2, 4, 8), "partition")
+
+
+def test_a_scontrol_that_dies_over_one_update_holds_that_job_alone(queue: list[JobRecord], store: Store) -> None:
+    """Whether it was carried out shows in the next cycle, not in this one: slurmctld may still be at it."""
+
+    def dies(command: str) -> None:
+        if command == "scontrol update" and slurm.calls[command] == 3:
+            raise CommandDied("scontrol ended before it answered: it said nothing")
+
+    slurm = SlurmInMemory(queue, dies)
+    applier = _applier(slurm, store)
+    applier.apply(_decided(queue, store))
+    assert slurm.calls["scontrol update"] == JOBS
+    assert sorted(slurm.begun) == [job_id for job_id in range(1, JOBS + 1) if job_id != 3]
+    (opened,) = store.open_applications()
+    assert (opened.job_id, opened.state) == (3, "intended")
+    applier.finish([opened])
+    assert slurm.begun[-1] == 3
+    assert store.open_applications() == ()
+    assert "slurmctld never carried it out" in store.applications("3")[-1].detail
+
+
+def test_a_scontrol_that_dies_over_a_restoration_holds_that_job_alone(queue: list[JobRecord], store: Store) -> None:
+    """It goes on being restored."""
+    first, second = decided = _decided(queue[:2], store)
+    size = {"nodes": 1, "cpus": 7, "fields": msgspec.structs.replace(queue[0].fields, min_cpus=7)}
+    slurm = SlurmInMemory(queue[:2])
+
+    def half_applied_then_dies(command: str) -> None:
+        if command != "scontrol update":
+            return
+        if slurm.calls[command] == 2:
+            slurm.queue |= {job_id: msgspec.structs.replace(job, **size) for job_id, job in slurm.queue.items()}
+        if slurm.calls[command] == 3:
+            raise CommandDied("scontrol ended before it answered: it said nothing")
+        if slurm.calls[command] == 4:
+            slurm.queue[2] = queue[1]
+
+    slurm.called = half_applied_then_dies
+    applier = _applier(slurm, store)
+    applier.apply(decided)
+    assert [store.applications(decision.id)[-1].state for _, decision in (first, second)] == ["restoring", "restored"]
+    assert slurm.begun == [2]
+    slurm.queue[1] = queue[0]
+    applier.finish(store.open_applications())
+    assert slurm.begun == [2, 1]
+    assert store.applications("1")[-1].state == "restored"
 
 
 @pytest.mark.parametrize("after", [0, 1, 49, 50, 70])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rlallocd.slurm import Commands, SlurmUnavailable, UpdateRefused
+from rlallocd.slurm import CommandDied, Commands, SlurmUnavailable, UpdateRefused
 from rlallocd.slurm.update_session import UpdateSession
 
 READS_COMMANDS = """
@@ -20,6 +20,8 @@ while read -r word job field; do
       JobId=4) echo "slurm_update error: Unable to contact slurm controller (connect failure)" >&2 ;;
       JobId=5) exit 1 ;;
       JobId=6) exec sleep 600 ;;
+      JobId=8) echo "scontrol: error: get_addr_info: getaddrinfo() failed: Name or service not known" >&2 ;;
+      JobId=9) echo "scontrol: error: Invalid TimeLimit value" >&2 ;;
    esac
 done
 """
@@ -94,6 +96,48 @@ def test_without_an_answer_slurm_is_unavailable(scontrol: Path, job_id: int, why
         session.update("JobId=1", "Nice=1")
         session.update("JobId=2", "Nice=1")
     assert _jobs(scontrol, "together") == [str(job_id), "2"]
+
+
+def test_a_line_that_scontrol_logs_is_no_refusal(scontrol: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A name in slurm.conf that cannot be resolved while another controller answers, for example."""
+    caplog.set_level(logging.INFO)
+    session = _session(scontrol, READS_COMMANDS)
+    with session.together():
+        for job_id in (1, 8):
+            session.update(f"JobId={job_id}", "Nice=1")
+        with pytest.raises(UpdateRefused, match="Invalid TimeLimit value"):
+            session.update("JobId=9", "Nice=1")
+    assert "getaddrinfo() failed" in caplog.text
+
+
+def test_after_a_process_that_died_others_go_on_with_a_new_one(scontrol: Path) -> None:
+    session = _session(scontrol, READS_COMMANDS)
+    with session.together():
+        for job_id in (1, 2, 5, 3, 5, 7):
+            try:
+                session.update(f"JobId={job_id}", "Nice=1")
+            except CommandDied:
+                assert job_id == 5
+            except UpdateRefused:
+                assert job_id == 3
+    assert _jobs(scontrol, "together") == ["2", "5", "3", "5", "7"]
+
+
+def test_where_each_process_dies_each_update_has_its_own(scontrol: Path) -> None:
+    session = _session(scontrol, READS_COMMANDS)
+    with session.together():
+        session.update("JobId=1", "Nice=1")
+        for _ in range(2):
+            with pytest.raises(CommandDied):
+                session.update("JobId=5", "Nice=1")
+        session.update("JobId=7", "Nice=1")
+    assert (_jobs(scontrol, "alone"), _jobs(scontrol, "together")) == (["1", "7"], ["5", "5"])
+
+
+def test_an_update_of_its_own_that_a_signal_ends_may_have_been_carried_out(scontrol: Path) -> None:
+    session = _session(scontrol, "\nkill -SEGV $$\n")
+    with pytest.raises(CommandDied, match="signal 11"):
+        session.update("JobId=1", "Nice=1")
 
 
 def test_a_scontrol_that_takes_no_commands_gets_one_update_each(

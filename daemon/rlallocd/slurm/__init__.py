@@ -11,7 +11,7 @@ from rlallocd.slurm.pace import BackOff, Budget
 from rlallocd.slurm.sacct_windows import Span, span_of
 from rlallocd.slurm.scheduling_rules import SchedulingRules
 from rlallocd.slurm.slurm_commands import OTHER_CLUSTERS, Commands
-from rlallocd.slurm.slurm_errors import SlurmError, SlurmUnavailable, UnexpectedAnswer, UpdateRefused
+from rlallocd.slurm.slurm_errors import CommandDied, SlurmError, SlurmUnavailable, UnexpectedAnswer, UpdateRefused
 from rlallocd.slurm.slurm_records import (
     AccountingRecord,
     ControllerConfig,
@@ -36,6 +36,7 @@ __all__ = [
     "BatchJobs",
     "BatchState",
     "Budget",
+    "CommandDied",
     "Commands",
     "ControllerConfig",
     "ControllerPing",

@@ -2,6 +2,7 @@
 
 SlurmError
 ├── SlurmUnavailable   slurmctld or slurmdbd did not answer in time: try again later
+│   └── CommandDied    scontrol ended in the middle of an update, which may have been carried out
 ├── UpdateRefused      slurmctld said no to an update; parts of it may have been applied all the same
 │   └── UnknownJob     slurmctld no longer knows the job, or any of the jobs
 └── UnexpectedAnswer   Slurm printed what this version of rlalloc cannot read
@@ -16,6 +17,10 @@ class SlurmError(RlallocError):
 
 class SlurmUnavailable(SlurmError):
     """Slurm did not answer within the time limit, or cannot be reached."""
+
+
+class CommandDied(SlurmUnavailable):
+    """The scontrol of an update crashed or was killed. slurmctld may carry the update out, even later."""
 
 
 class UpdateRefused(SlurmError):

@@ -4,6 +4,9 @@ To start scontrol takes some milliseconds, an update less than one. scontrol pri
 carries out, so a word that it does not know follows each: its complaint about that word ends the answer. The next
 update is sent after that only. So each has its own answer and its own time limit, as with a scontrol of its own.
 
+A line that scontrol's libraries log ("scontrol: error: …", of a controller's name that cannot be resolved, say) is no
+refusal: that has a line of scontrol's own, or says that a value is invalid.
+
 scontrol takes what it reads as it stands: a blank ends a word, and quotes stay. Where it was built with readline,
 other signs edit the line. So an update of other than plain words goes by a scontrol of its own.
 """
@@ -21,16 +24,19 @@ from contextlib import contextmanager
 from typing import Final
 
 from rlallocd.slurm.slurm_commands import Commands
-from rlallocd.slurm.slurm_errors import SlurmUnavailable
+from rlallocd.slurm.slurm_errors import CommandDied, SlurmUnavailable
 
 _log = logging.getLogger(__name__)
 
 _COMMAND: Final = ("scontrol", "update")
 _PLAIN: Final = re.compile(r"[!#-&(-\[\]-~]+")
 """Printable ASCII without blanks, quotes and backslashes."""
+_LOGGED: Final = re.compile(r"scontrol: (?!error: Invalid ).*")
 _LONGEST_LINE: Final = 4000  # a scontrol without readline cuts a line at 4,096 bytes
 _READY_WITHIN_S: Final = 10.0
 _ONE_BY_ONE_FOR_S: Final = 600.0
+_MOST_DEATHS: Final = 2
+"""So many processes may end without an answer in between: more would not be for the sake of one update."""
 _READ_BYTES: Final = 65_536
 
 
@@ -46,6 +52,7 @@ class UpdateSession:
         self._together = False
         self._is_first = True
         self._process: _InteractiveScontrol | None = None
+        self._deaths = 0
         self._one_by_one_until_s = 0.0
 
     @contextmanager
@@ -59,7 +66,10 @@ class UpdateSession:
             self._end()
 
     def update(self, *words: str) -> None:
-        """Run ``scontrol update`` with these words. Raises UpdateRefused or SlurmUnavailable."""
+        """Run ``scontrol update`` with these words.
+
+        Raises UpdateRefused or SlurmUnavailable. After CommandDied, others may be sent at once: by another process.
+        """
         alone, self._is_first = not self._together or self._is_first, False
         process = None if alone or not _is_plain(words) else self._interactive()
         if process is None:
@@ -69,10 +79,19 @@ class UpdateSession:
 
     def _ask(self, process: "_InteractiveScontrol", words: Sequence[str]) -> str:
         try:
-            return process.answer(" ".join(("update", *words)), self._commands.timeout_s)
-        except SlurmUnavailable:
+            said = process.answer(" ".join(("update", *words)), self._commands.timeout_s)
+        except SlurmUnavailable as err:
             self._end()
+            if isinstance(err, CommandDied):
+                self._count_death(err)
             raise
+        self._deaths = 0
+        return _refusal(said)
+
+    def _count_death(self, err: CommandDied) -> None:
+        self._deaths += 1
+        if self._deaths >= _MOST_DEATHS:
+            self._go_one_by_one(err)
 
     def _interactive(self) -> "_InteractiveScontrol | None":
         """A process that takes updates, started where there is none; None if scontrol cannot be used in this way."""
@@ -82,9 +101,13 @@ class UpdateSession:
                 self._process.answer("", min(_READY_WITHIN_S, self._commands.timeout_s))
             except SlurmUnavailable as err:
                 self._end()
-                self._one_by_one_until_s = self._clock() + _ONE_BY_ONE_FOR_S
-                _log.warning("each update takes a scontrol of its own for %.0f s: %s", _ONE_BY_ONE_FOR_S, err)
+                self._go_one_by_one(err)
         return self._process
+
+    def _go_one_by_one(self, err: SlurmUnavailable) -> None:
+        self._deaths = 0
+        self._one_by_one_until_s = self._clock() + _ONE_BY_ONE_FOR_S
+        _log.warning("each update takes a scontrol of its own for %.0f s: %s", _ONE_BY_ONE_FOR_S, err)
 
     def _end(self) -> None:
         if self._process is not None:
@@ -117,7 +140,7 @@ class _InteractiveScontrol:
         self._poll.register(self._complaints, select.POLLIN)
 
     def answer(self, line: str, timeout_s: float) -> str:
-        """What scontrol says of a command: nothing if it carried it out. Raises SlurmUnavailable."""
+        """What scontrol says of a command, in lines. Raises SlurmUnavailable; CommandDied if it ends meanwhile."""
         deadline_s = time.monotonic() + timeout_s
         with contextlib.suppress(BrokenPipeError):  # what it said before it ended is still to be read
             os.write(self._commands, "\n".join((line, self._mark, "")).lstrip().encode())
@@ -127,10 +150,10 @@ class _InteractiveScontrol:
                 raise SlurmUnavailable(f"scontrol gave no answer in {timeout_s:g} s; is slurmctld busy?")
             more = os.read(self._complaints, _READ_BYTES)
             if not more:
-                why = _in_a_line(said) or "it said nothing"
-                raise SlurmUnavailable(f"scontrol ended before it answered: {why}")
+                why = " ".join(_text(said).split()) or "it said nothing"
+                raise CommandDied(f"scontrol ended before it answered: {why}")
             said += more
-        return _in_a_line(said.removesuffix(end).rpartition(b"\n")[0])
+        return _text(said.removesuffix(end).rpartition(b"\n")[0])
 
     def end(self) -> None:
         """End it at once: it has nothing left to do, or is past its time."""
@@ -143,8 +166,17 @@ class _InteractiveScontrol:
         os.close(self._complaints)
 
 
-def _in_a_line(said: bytes) -> str:
-    return " ".join(said.decode(errors="replace").split())
+def _refusal(said: str) -> str:
+    """What scontrol complains of, in a line; nothing where it carried the update out."""
+    in_a_line = " ".join(said.split())
+    if in_a_line and all(_LOGGED.fullmatch(line) for line in said.splitlines()):
+        _log.info("scontrol has carried out an update and says: %s", in_a_line)
+        return ""
+    return in_a_line
+
+
+def _text(said: bytes) -> str:
+    return said.decode(errors="replace")
 
 
 def _is_plain(words: Sequence[str]) -> bool:
