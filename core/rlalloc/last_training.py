@@ -1,14 +1,17 @@
 """What the last ``rlalloc train run`` came to, beside the policies: for ``rlalloc status`` and ``rlalloc doctor``.
 
 A training that runs holds a lock, in whose file it has written when it began: one that was killed leaves that behind.
+One that is told to stop (SIGTERM) notes that: it has not failed.
 """
 
 import contextlib
 import fcntl
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import msgspec
@@ -27,7 +30,8 @@ _KILLED: Final = "it was killed before it ended: by a time limit, for want of me
 class LastTraining(msgspec.Struct, frozen=True, kw_only=True):
     """``verdict`` is the command's last word; ``failed`` where it ended with an error, or was killed.
 
-    ``succeeded_s`` is when a training last ended without an error, None where none ever did.
+    ``succeeded_s`` is when a training last ended without an error, None where none ever did. ``stopped_s`` is when a
+    later one was told to stop, by systemd for example; where none had ended before, ``ended_s`` is 0.
     """
 
     ended_s: float
@@ -35,6 +39,12 @@ class LastTraining(msgspec.Struct, frozen=True, kw_only=True):
     promoted: bool
     verdict: str
     succeeded_s: float | None
+    stopped_s: float | None = None
+
+    @property
+    def noted_s(self) -> float:
+        """When the last training ended or was stopped."""
+        return max(self.ended_s, self.stopped_s or 0.0)
 
 
 class TrainingRuns(RlallocError):
@@ -43,7 +53,10 @@ class TrainingRuns(RlallocError):
 
 @contextlib.contextmanager
 def running_training(directory: Path) -> Iterator[None]:
-    """Be the one training that runs, and note when it began. Raises TrainingRuns."""
+    """Be the one training that runs, and note when it began, and if it is told to stop. Raises TrainingRuns.
+
+    For the main thread, which hears of signals.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
         file = open_shared(directory / LOCK_FILE, os.O_RDWR)
@@ -59,9 +72,36 @@ def running_training(directory: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             os.ftruncate(file, 0)
             os.pwrite(file, f"{time.time()}\n".encode(), 0)
-        yield
+        with _stop_is_noted(directory):
+            yield
     finally:
         os.close(file)
+
+
+@contextlib.contextmanager
+def _stop_is_noted(directory: Path) -> Iterator[None]:
+    """Note a SIGTERM, and die by it; one that comes once the training has noted its end changes nothing."""
+    process, began_s = os.getpid(), time.time()
+
+    def stop(number: int, _: FrameType | None) -> None:
+        if os.getpid() == process:  # and no process that it has forked
+            _note_stop(directory, began_s)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _note_stop(directory: Path, began_s: float) -> None:
+    before = _noted(directory)
+    if before is None:
+        before = LastTraining(ended_s=0.0, failed=False, promoted=False, verdict="", succeeded_s=None)
+    if before.ended_s < began_s:
+        _write(directory, msgspec.structs.replace(before, stopped_s=time.time()))
 
 
 def note_training(directory: Path, verdict: str, *, failed: bool, promoted: bool = False) -> None:
@@ -70,6 +110,10 @@ def note_training(directory: Path, verdict: str, *, failed: bool, promoted: bool
     before = _noted(directory)
     succeeded_s = now_s if not failed else before.succeeded_s if before is not None else None
     note = LastTraining(ended_s=now_s, failed=failed, promoted=promoted, verdict=verdict, succeeded_s=succeeded_s)
+    _write(directory, note)
+
+
+def _write(directory: Path, note: LastTraining) -> None:
     with contextlib.suppress(OSError):
         directory.mkdir(parents=True, exist_ok=True)
         replace_file(directory / FILE, msgspec.json.encode(note), SHARED_MODE)
@@ -79,7 +123,7 @@ def note_training(directory: Path, verdict: str, *, failed: bool, promoted: bool
 def read_last_training(directory: Path) -> LastTraining | None:
     """What the last training that runs no more came to; None where there was none, or that cannot be read."""
     noted, began_s = _noted(directory), _began_and_runs_no_more_s(directory)
-    if began_s is None or (noted is not None and noted.ended_s >= began_s):
+    if began_s is None or (noted is not None and noted.noted_s >= began_s):
         return noted
     succeeded_s = noted.succeeded_s if noted is not None else None
     return LastTraining(ended_s=began_s, failed=True, promoted=False, verdict=_KILLED, succeeded_s=succeeded_s)

@@ -179,7 +179,7 @@ class InstallationMetrics(Collector):
         last = read_last_training(self.config.policy.directory)
         yield GaugeMetricFamily(
             "rlallocd_training_last_end_timestamp_seconds",
-            "When a training last ended, however; 0 where none ever did.",
+            "When a training last ended and was not stopped; 0 where none ever did.",
             value=last.ended_s if last is not None else 0,
         )
         yield GaugeMetricFamily(
@@ -188,7 +188,7 @@ class InstallationMetrics(Collector):
             value=last.succeeded_s or 0 if last is not None else 0,
         )
         came_to = None
-        if last is not None:
+        if last is not None and last.ended_s:
             came_to = "failed" if last.failed else "promoted" if last.promoted else "kept"
         results = GaugeMetricFamily(
             "rlallocd_training_last_result",

@@ -6,6 +6,7 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -288,17 +289,62 @@ def test_trainings_that_failed_keep_when_one_last_succeeded(tmp_path: Path) -> N
     assert "the store failed; the last success was 20" in of(training_findings(config, None, None), "training").found
 
 
+TRAINS = """
+import sys; from pathlib import Path; from rlalloc.last_training import note_training, running_training
+with running_training(Path(sys.argv[1])):
+    print("runs", flush=True)
+    if sys.stdin.readline():
+        note_training(Path(sys.argv[1]), "kept the policy in use", failed=False)
+        print("noted", flush=True)
+        sys.stdin.readline()
+"""
+
+
+def training_in(directory: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", TRAINS, directory], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_a_training_that_is_told_to_stop_has_not_failed(tmp_path: Path) -> None:
+    """By systemctl stop, a removal of the packages or a reboot; what was known before stays."""
+    config = parse_config(f"policy: {{directory: {tmp_path}}}", "x")
+    for success in ("none has succeeded yet", "the last success was 20"):
+        with training_in(tmp_path) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "runs\n"
+            process.terminate()
+        assert process.returncode == -signal.SIGTERM
+        found = of(training_findings(config, None, None), "training")
+        assert (found.level, "stopped at 20" in found.found, success in found.found) == ("WARN", True, True)
+        assert "systemctl start" in found.remedy
+        note_training(tmp_path, "kept the policy in use", failed=False)
+    note_training(tmp_path, "the store failed", failed=True)
+    with training_in(tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "runs\n"
+        process.terminate()
+    found = of(training_findings(config, None, None), "training")
+    assert (found.level, "the store failed" in found.found) == ("FAIL", True)
+
+
+def test_a_training_that_is_told_to_stop_after_its_end_has_ended(tmp_path: Path) -> None:
+    config = parse_config(f"policy: {{directory: {tmp_path}}}", "x")
+    with training_in(tmp_path) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        assert [process.stdout.readline(), process.stdout.readline()] == ["runs\n", "noted\n"]
+        process.terminate()
+    assert worst(training_findings(config, None, None)) == "OK"
+
+
 def test_a_training_that_was_killed_has_failed(tmp_path: Path) -> None:
     """By the kernel, a time limit or with the machine: what last night's one came to says nothing of it."""
     config = parse_config(f"policy: {{directory: {tmp_path}}}", "x")
     note_training(tmp_path, "kept the policy in use", failed=False)
-    program = (
-        "import os, sys; from pathlib import Path; from rlalloc.last_training import running_training\n"
-        "with running_training(Path(sys.argv[1])): print('runs', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with training_in(tmp_path) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "runs\n"
         assert worst(training_findings(config, None, None)) == "OK"

@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -18,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from rlalloc.config import AgentSection, Config, parse_config
-from rlalloc.last_training import note_training
+from rlalloc.last_training import FILE, LastTraining, note_training
 from rlalloc.logs import RepeatFilter
 from rlalloc.policies import PolicyStore
 from rlalloc.service import Watchdog
@@ -224,6 +225,18 @@ def test_trainings_are_told_from_none_to_failed(installation: InstallationMetric
     assert seen()["rlallocd_training_last_result{result=promoted}"] == 0
     assert seen()["rlallocd_training_last_success_timestamp_seconds{}"] == succeeded_s
     assert seen()["rlallocd_training_last_end_timestamp_seconds{}"] >= succeeded_s
+
+
+def test_a_first_training_that_was_stopped_came_to_nothing(installation: InstallationMetrics, tmp_path: Path) -> None:
+    (tmp_path / "policies").mkdir(exist_ok=True)
+    stopped = LastTraining(
+        ended_s=0.0, failed=False, promoted=False, verdict="", succeeded_s=None, stopped_s=time.time()
+    )
+    (tmp_path / "policies" / FILE).write_bytes(msgspec.json.encode(stopped))
+    found = values(served_text(installation))
+    assert found["rlallocd_training_last_end_timestamp_seconds{}"] == 0
+    for result in ("failed", "kept", "promoted"):
+        assert found[f"rlallocd_training_last_result{{result={result}}}"] == 0
 
 
 def test_changes_of_the_policy_are_counted_by_kind(installation: InstallationMetrics, tmp_path: Path) -> None:

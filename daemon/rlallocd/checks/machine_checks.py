@@ -31,6 +31,7 @@ _NOTED_WITHIN_S: Final = 60.0
 """A training notes its end this long at most before its unit ends."""
 _LATER: Final = "run this again in half a minute"
 _START: Final = "systemctl enable --now rlalloc-agent rlallocd"
+_TRAIN: Final = "systemctl start --no-block rlalloc-train"
 _LOG: Final = "journalctl -u rlallocd"
 
 
@@ -207,13 +208,14 @@ def training_findings(config: Config, timer: UnitState | None, service: UnitStat
     if last is None:
         return [*found, _first_training(timer, service, look)]
     when = local_time(last.ended_s)
+    success = f"the last success was {local_time(last.succeeded_s)}" if last.succeeded_s else "none has succeeded yet"
     if (unnoted := _unnoted_failure(last, service)) is not None:
         found.append(failure("training", unnoted, look))
     elif last.failed:
-        ever = (
-            f"the last success was {local_time(last.succeeded_s)}" if last.succeeded_s else "none has succeeded yet"
-        )
-        found.append(failure("training", f"failed at {when}: {last.verdict}; {ever}", look))
+        found.append(failure("training", f"failed at {when}: {last.verdict}; {success}", look))
+    elif last.stopped_s is not None:
+        stopped = f"stopped at {local_time(last.stopped_s)} before it ended; {success}"
+        found.append(warning("training", stopped, f"{_TRAIN}, or wait for the next night"))
     elif time.time() - last.ended_s > _OLD_TRAINING_S:
         found.append(warning("training", f"the last one was at {when}", "systemctl list-timers rlalloc-train"))
     else:
@@ -225,7 +227,7 @@ def _unnoted_failure(last: LastTraining, service: UnitState | None) -> str | Non
     """That the unit has failed since a training last noted its end: it did not come so far."""
     if service is None or service.working or service.result == "success" or service.ended_s is None:
         return None
-    if last.failed or service.ended_s <= last.ended_s + _NOTED_WITHIN_S:
+    if last.failed or service.ended_s <= last.noted_s + _NOTED_WITHIN_S:
         return None
     last_success = local_time(last.succeeded_s)
     return f"failed at {local_time(service.ended_s)} ({service.result}); the last success was {last_success}"
