@@ -1,6 +1,8 @@
 """Several updates by one scontrol: what it does where scontrol fails. test_slurm_contract has it on real sites."""
 
+import errno
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -138,6 +140,28 @@ def test_an_update_of_its_own_that_a_signal_ends_may_have_been_carried_out(scont
     session = _session(scontrol, "\nkill -SEGV $$\n")
     with pytest.raises(CommandDied, match="signal 11"):
         session.update("JobId=1", "Nice=1")
+
+
+def test_no_descriptor_is_lost_where_there_are_too_few(scontrol: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[int, int]] = []
+    pipe = os.pipe
+
+    def first_alone() -> tuple[int, int]:
+        if made:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        made.append(pipe())
+        return made[0]
+
+    session = _session(scontrol, READS_COMMANDS)
+    with session.together():
+        session.update("JobId=1", "Nice=1")
+        with monkeypatch.context() as few:
+            few.setattr("rlallocd.slurm.update_session.os.pipe", first_alone)
+            assert session._interactive() is None
+    assert len(made) == 1
+    for each in made[0]:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(each)
 
 
 def test_a_scontrol_that_takes_no_commands_gets_one_update_each(

@@ -123,8 +123,14 @@ class _InteractiveScontrol:
         # Without INPUTRC a file of somebody's could give signs other meanings.
         with_terminal = {**environment, "INPUTRC": "/dev/null", "TERM": "dumb"}
         try:
-            (commands, self._commands), (self._complaints, complaints) = os.pipe(), os.pipe()
+            commands, self._commands = os.pipe()
         except OSError as err:
+            raise SlurmUnavailable(f"scontrol cannot be run: {err.strerror or err}") from err
+        try:
+            self._complaints, complaints = os.pipe()
+        except OSError as err:  # without descriptors, none must be lost
+            os.close(commands)
+            os.close(self._commands)
             raise SlurmUnavailable(f"scontrol cannot be run: {err.strerror or err}") from err
         try:
             self._process = subprocess.Popen(
