@@ -197,3 +197,14 @@ def test_no_failed_unit_and_no_stamp_is_left(tmp_path: Path, package: str, unit:
         _run(tmp_path, (ROOT / f"debian/{package}.postrm").read_text(), step)
     assert (tmp_path / "asked").read_text() == f"daemon-reload\nreset-failed {unit}.service\n"
     assert stamp.exists() == (unit != "rlalloc-train")
+
+
+@pytest.mark.parametrize("unit", ["rlallocd", "rlalloc-agent", "rlalloc-train"])
+def test_a_removal_of_an_rpm_leaves_no_failed_unit_either(tmp_path: Path, unit: str) -> None:
+    _write_program(tmp_path / "bin/systemctl", f'echo "$@" >>{tmp_path}/asked; [ $1 != reset-failed ]')
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    spec = (ROOT / "packages/rlalloc.spec").read_text()
+    assert f"%after_removal {unit}\n" in spec
+    macro = spec.partition("%define after_removal() \\\n")[2].partition("\n\n")[0]
+    _run(tmp_path, macro.replace(" \\\n", "\n").replace("%{1}", unit), "0")
+    assert (tmp_path / "asked").read_text() == f"daemon-reload\nreset-failed {unit}.service\n"

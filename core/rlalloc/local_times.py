@@ -4,10 +4,13 @@ from datetime import datetime
 
 
 def local_time(epoch_s: float | None) -> str:
-    """A time as people at this site write it; a dash for none."""
+    """A time as people at this site write it; a dash for none, and the bare number of one that no calendar has."""
     if not epoch_s:
         return "-"
-    return datetime.fromtimestamp(epoch_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        return datetime.fromtimestamp(epoch_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, OSError, ValueError):
+        return f"{epoch_s:g} s after 1970"
 
 
 def duration(seconds: float | None) -> str:

@@ -20,7 +20,7 @@ import pytest
 
 from rlalloc import __version__
 from rlalloc.config import Config, NodesSection, Rule, parse_config
-from rlalloc.last_training import TrainingRuns, note_training, running_training
+from rlalloc.last_training import FILE, LastTraining, TrainingRuns, note_training, running_training
 from rlalloc.messages import AgentState
 from rlalloc.store import Store
 from rlalloc.store.database import without_secrets
@@ -326,6 +326,15 @@ def test_a_training_that_is_told_to_stop_has_not_failed(tmp_path: Path) -> None:
         process.terminate()
     found = of(training_findings(config, None, None), "training")
     assert (found.level, "the store failed" in found.found) == ("FAIL", True)
+
+
+@pytest.mark.parametrize("at_s", [1e300, -1e300, 1e18, 1e13])
+def test_a_note_of_a_training_with_an_impossible_time_is_shown(tmp_path: Path, at_s: float) -> None:
+    """Everybody in the group rlalloc can write one."""
+    config = parse_config(f"policy: {{directory: {tmp_path}}}", "x")
+    note = LastTraining(ended_s=at_s, failed=True, promoted=False, verdict="", succeeded_s=at_s, stopped_s=at_s)
+    (tmp_path / FILE).write_bytes(msgspec.json.encode(note))
+    assert f"failed at {at_s:g} s after 1970" in of(training_findings(config, None, None), "training").found
 
 
 def test_a_training_that_is_told_to_stop_after_its_end_has_ended(tmp_path: Path) -> None:
