@@ -12,7 +12,7 @@ from rlalloc.store import Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.decisions import Snapshot
 from rlallocd.redecision_rounds import RedecisionRounds
-from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SiteLimits
+from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SchedulingRules, SiteLimits
 from tests.agent.running_server import Server
 
 from .hand_clock import HandClock
@@ -132,6 +132,16 @@ def test_no_more_are_made_smaller_for_a_hole_than_fit_into_it(room: Room) -> Non
         assert decision.predicted_gain is not None
         assert decision.predicted_gain >= CONFIG.redecision.min_gain
         assert decision.log_probability is None
+
+
+@pytest.mark.parametrize(("tested", "is_asked"), [(1, False), (2, True)])
+def test_nobody_is_asked_about_whom_backfill_does_not_look_at(room: Room, tested: int, *, is_asked: bool) -> None:
+    """Another size would not start: bf_max_job_test ends before the second job of the queue."""
+    first, second = _jobs(ROOMY, 101, 2)
+    room.add([second])
+    scheduling = SchedulingRules(bf_max_job_test=tested)
+    room.room.decide(msgspec.structs.replace(_snapshot([first, second]), scheduling=scheduling), CONFIG)
+    assert (room.asked()[0] > 0) == is_asked
 
 
 def test_only_sizes_that_are_given_count_against_limits(room: Room) -> None:

@@ -13,10 +13,11 @@ from rlallocd.slurm.accounting import accounting, read_accounting
 from rlallocd.slurm.connection import choose_reader
 from rlallocd.slurm.generations import capabilities_of
 from rlallocd.slurm.json_reader import JsonReader, job_record
+from rlallocd.slurm.scheduling_rules import SchedulingRules, scheduling_rules
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_records import Reader
 from rlallocd.slurm.squeue_reader import SqueueReader
-from rlallocd.slurm.states import is_awaited, is_usable, job_state
+from rlallocd.slurm.states import is_asleep, is_awaited, is_usable, job_state
 
 
 class Prints(Commands):
@@ -72,6 +73,47 @@ class TestStates:
     )
     def test_nodes_that_have_not_reported_yet(self, words: list[str], *, awaited: bool) -> None:
         assert is_awaited(words) == awaited
+
+    @pytest.mark.parametrize(
+        ("words", "asleep"),
+        [
+            (["IDLE", "CLOUD", "POWERED_DOWN"], True),
+            (["idle", "POWERING_UP"], True),
+            (["IDLE", "REBOOT_ISSUED"], True),
+            (["IDLE", "CLOUD"], False),
+            (["MIXED", "PLANNED"], False),
+        ],
+    )
+    def test_nodes_that_boot_before_a_job_starts(self, words: list[str], *, asleep: bool) -> None:
+        assert is_asleep(words) == asleep
+
+
+class TestSchedulingRules:
+    @pytest.mark.parametrize(
+        ("printed", "rules"),
+        [
+            ({}, SchedulingRules()),
+            ({"SchedulerParameters": "(null)", "ResumeTimeout": "(null)", "PreemptMode": "OFF"}, SchedulingRules()),
+            (
+                {"SchedulerParameters": "bf_continue, bf_max_job_test=50,bf_window=2880", "ResumeTimeout": "300 sec"},
+                SchedulingRules(bf_max_job_test=50, bf_window_s=172_800, resume_timeout_s=300),
+            ),
+            ({"SchedulerParameters": "max_job_bf=20,bf_window=long"}, SchedulingRules(bf_max_job_test=20)),
+            (
+                {"PreemptType": "preempt/qos", "PreemptMode": "GANG,REQUEUE"},
+                SchedulingRules(preempts_by="qos"),
+            ),
+            (
+                {"PreemptType": "preempt/partition_prio", "PreemptMode": "CANCEL"},
+                SchedulingRules(preempts_by="partition"),
+            ),
+            ({"PreemptType": "preempt/qos", "PreemptMode": "GANG,SUSPEND"}, SchedulingRules()),
+        ],
+    )
+    def test_what_is_printed_is_read_and_the_rest_is_as_usual(
+        self, printed: dict[str, str], rules: SchedulingRules
+    ) -> None:
+        assert scheduling_rules(printed) == rules
 
 
 class TestTres:

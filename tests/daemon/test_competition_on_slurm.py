@@ -1,0 +1,278 @@
+"""A real site of many kinds of nodes: sizes in slices and shards, several partitions, and who competes."""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from rlalloc.config import SlurmSection, parse_config
+from rlalloc.view import ClusterView
+from rlalloc_testbed import USER, Installation, install, start_site
+from rlallocd.decisions import Snapshot
+from rlallocd.slurm import SchedulingRules, Slurm, connect
+from slurm_testbed import NodeKind, Site, wait_until
+from slurm_testbed.specification import Gres, Partition
+
+pytestmark = pytest.mark.slurm
+
+LLM = """#!/bin/sh
+#SBATCH --time=10
+#RLALLOC {words}
+: torchrun train.py
+srun -n1 sh -c 'echo $CUDA_VISIBLE_DEVICES'
+"""
+SLEEPS = "#!/bin/sh\n#SBATCH --time=20\nexec sleep 600\n"
+OTHER = "llm-bob"
+NODES = (  # after n1 and n2, which have eight a100 each
+    NodeKind(1, gpus=4, gpu_type="v100", cpus=32, mem_mib=96_000),
+    NodeKind(1, gpus=0, cpus=32, mem_mib=96_000, gres=(Gres("gpu", "1g.10gb", 7),)),
+    NodeKind(1, gpus=2, cpus=32, mem_mib=96_000, gres=(Gres("shard", "", 8),)),
+    NodeKind(1, gpus=4, gpu_type="mi300x", cpus=32, mem_mib=96_000),
+    NodeKind(1, gpus=4, cpus=32, mem_mib=96_000),
+)
+SLICED, SHARED, ASLEEP = "n4", "n5", "n7"
+PARTITIONS = (
+    Partition("new", nodes="n[1-2]"),
+    Partition("old", nodes="n3", default=False),
+    Partition("parts", nodes="n[4-5]", default=False),
+    Partition("amd", nodes="n6", default=False),
+    Partition("cloud", nodes=ASLEEP, default=False),
+)
+CONFIG = parse_config("mode: enforce\nrules: [{name: llm, mode: enforce}]", "test")
+WHOLE_NODE = ("-N1", "--gpus-per-node=8", "-c8", "--mem=8G")
+
+
+@pytest.fixture(scope="module")
+def busy_site() -> Iterator[Site]:
+    with start_site(
+        f"many-{os.getpid()}",
+        nodes=2,
+        other_nodes=NODES,
+        partitions=PARTITIONS,
+        scheduler_parameters={"bf_max_job_test": "77", "bf_window": "2880"},
+        extra_slurm_conf={
+            "PreemptType": "preempt/qos",
+            "PreemptMode": "REQUEUE",
+            "Licenses": "solver:1",
+            "SuspendProgram": "/bin/true",
+            "ResumeProgram": "/bin/true",
+            "SuspendTime": "36000",
+            "SuspendTimeout": "2",
+            "ResumeTimeout": "300",
+        },
+    ) as site:
+        for words in (
+            ("add", "qos", "urgent", "preempt=normal"),
+            ("modify", "user", USER, "set", "qos=normal,urgent", "defaultqos=normal"),
+            ("modify", "user", OTHER, "set", "qos=normal", "defaultqos=normal"),
+        ):
+            site.run(["sacctmgr", "--immediate", *words])
+        yield site
+
+
+@pytest.fixture
+def site(busy_site: Site) -> Iterator[Site]:
+    """The site without jobs, before and after."""
+    yield busy_site
+    for user in (USER, OTHER):
+        busy_site.run(["scancel", "--user", user])
+    wait_until(lambda: not busy_site.run(["squeue", "--noheader"]), what="all jobs have left", timeout_s=120)
+
+
+@pytest.fixture
+def slurm(site: Site, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    monkeypatch.setenv("SLURM_CONF", site.environment()["SLURM_CONF"])
+    return connect(SlurmSection(command_timeout_s=60))
+
+
+@pytest.fixture(scope="module")
+def sizing(busy_site: Site) -> Iterator[Installation]:
+    """The site with rlalloc, which decides each job once."""
+    installation = install(busy_site, redecision={"max_updates": 0})
+    installation.start("rlalloc-agent")
+    installation.start("rlallocd")
+    yield installation
+    installation.stop_all()
+
+
+def snapshot(slurm: Slurm) -> Snapshot:
+    """As a cycle of rlallocd takes it."""
+    return Snapshot(
+        taken_s=time.time(),
+        jobs=slurm.jobs(),
+        nodes=slurm.nodes(),
+        partitions=slurm.partitions(),
+        limits=slurm.limits([USER, OTHER]),
+        scheduling=slurm.config.scheduling,
+    )
+
+
+def seen_by(site: Site, slurm: Slurm, user: str, *options: str) -> ClusterView:
+    """What a new job sees. It is held, behind all others, and taken back."""
+    job_id = site.sbatch(SLEEPS, user=user, options=["--hold", *options])
+    now = snapshot(slurm)
+    site.run(["scancel", str(job_id)])
+    (job,) = (job for job in now.jobs if job.job_id == job_id)
+    return now.views(CONFIG).for_job(job)
+
+
+def held_by(site: Site, user: str, *options: str) -> int:
+    """A job that runs until it is cancelled."""
+    job_id = site.sbatch(SLEEPS, user=user, options=options)
+    site.wait_for_states([job_id], {"RUNNING"}, timeout_s=120)
+    return job_id
+
+
+def free_gpus(view: ClusterView) -> list[float]:
+    """Of each node."""
+    return [float(count) for count in view.free[:, 0]]
+
+
+# What a job gets
+
+
+@pytest.mark.parametrize(
+    ("options", "node", "field"),
+    [
+        (("--partition=parts", "--gres=gpu:1g.10gb:2"), SLICED, "gpu:1g.10gb:4"),
+        (("--partition=parts", "--gres=shard:2"), SHARED, "shard:4"),
+        (("--partition=amd", "--gres=gpu:mi300x:2"), "n6", "gpu:mi300x:4"),
+    ],
+    ids=["slices", "shards", "amd"],
+)
+def test_slices_shards_and_gpus_of_any_maker_are_sized_as_such(
+    site: Site, sizing: Installation, options: Sequence[str], node: str, field: str
+) -> None:
+    """Each keeps its type, and gets the number that its user allows."""
+    job_id = sizing.submit(LLM.format(words="gpus=4"), *options, "-N1", "-c4", "--mem=4G")
+    size = sizing.decision(job_id).allocation
+    assert size is not None, sizing.decision(job_id).reason
+    assert (size.nodes, size.gpus) == (1, 4)
+    site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=120)
+    job = sizing.job(job_id)
+    assert (job["NodeList"], job["TresPerNode"].replace("/", ":").removeprefix("gres:")) == (node, field)
+    devices = sizing.output(job_id).strip().split(",")
+    assert len(devices) == (1 if "shard" in field else 4), "shards of one GPU"
+
+
+def test_slices_are_never_more_than_a_node_has_and_shards_than_a_gpu(site: Site, sizing: Installation) -> None:
+    for gres, most in (("gpu:1g.10gb:2", 7), ("shard:2", 4)):
+        options = ("--partition=parts", f"--gres={gres}", "-N1", "-c4", "--mem=4G")
+        bounds = sizing.decision(sizing.submit(LLM.format(words="gpus=1-16"), *options)).bounds
+        assert bounds is not None
+        assert max(bounds.gpu_counts) <= most
+        assert bounds.gpus.maximum == most
+
+
+def test_of_several_partitions_the_one_counts_where_a_job_would_start_first(site: Site, sizing: Installation) -> None:
+    """Its bounds are those of the nodes there, and it starts there: four v100, while the a100 are in use."""
+    options = ("--partition=new,old", "-N1", "--gpus-per-node=4", "-c8", "--mem=8G")
+    counts, nodes = [], []
+    for busy in ("new", "old"):
+        holder = held_by(
+            site, OTHER, f"--partition={busy}", f"-N{2 if busy == 'new' else 1}", "--exclusive", "--mem=1G"
+        )
+        job_id = sizing.submit(LLM.format(words="gpus=4-8"), *options)
+        bounds = sizing.decision(job_id).bounds
+        assert bounds is not None
+        counts.append(bounds.gpu_counts)
+        site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=120)
+        nodes.append(sizing.job(job_id)["NodeList"])
+        site.run(["scancel", str(holder)])
+        wait_until(lambda: not site.run(["squeue", "--noheader"]), what="the partition is free", timeout_s=120)
+    assert counts[0] == (4,)
+    assert max(counts[1]) == 8
+    assert (nodes[0], nodes[1] in ("n1", "n2")) == ("n3", True)
+
+
+# Who competes
+
+
+def test_how_slurmctld_schedules_is_read(slurm: Slurm) -> None:
+    assert slurm.config.scheduling == SchedulingRules(
+        bf_max_job_test=77, bf_window_s=2880 * 60, preempts_by="qos", resume_timeout_s=300
+    )
+
+
+def test_what_a_qos_may_preempt_is_free_for_its_jobs_alone(site: Site, slurm: Slurm) -> None:
+    held_by(site, OTHER, "-N2", "--exclusive", "--mem=1G")
+    assert free_gpus(seen_by(site, slurm, USER, *WHOLE_NODE)) == [0, 0]
+    assert free_gpus(seen_by(site, slurm, USER, "--qos=urgent", *WHOLE_NODE)) == [8, 8]
+    waits = site.sbatch(SLEEPS, user=USER, options=WHOLE_NODE)
+    held_by(site, USER, "--qos=urgent", *WHOLE_NODE)
+    assert set(site.job_states([waits]).values()) == {"PENDING"}
+
+
+def test_jobs_that_wait_for_a_licence_keep_nobody_waiting(site: Site, slurm: Slurm) -> None:
+    held_by(site, OTHER, "--partition=old", "-N1", "--gpus-per-node=1", "--mem=1G", "--licenses=solver")
+    options = ("-N2", "--gpus-per-node=8", "-c8", "--mem=8G")
+    waits = site.sbatch(SLEEPS, user=OTHER, options=["--licenses=solver", *options])
+    wait_until(lambda: reason(site, waits) == "Licenses", what="it waits for the licence", timeout_s=60)
+    view = seen_by(site, slurm, USER, *options)
+    assert (len(view.queued), free_gpus(view)) == (0, [8, 8])
+    held_by(site, USER, *options)
+    assert reason(site, waits) == "Licenses"
+
+
+def test_a_node_of_one_users_jobs_is_in_use_for_others(site: Site, slurm: Slurm) -> None:
+    size = ("--partition=old", "-N1", "--gpus-per-node=1", "-c1", "--mem=1G")
+    held_by(site, OTHER, "--exclusive=user", *size)
+    assert free_gpus(seen_by(site, slurm, OTHER, *size)) == [3]
+    assert free_gpus(seen_by(site, slurm, USER, *size)) == [0]
+    held_by(site, OTHER, *size)
+    waits = site.sbatch(SLEEPS, user=USER, options=size)
+    wait_until(lambda: reason(site, waits) == "Resources", what="the other user's job waits", timeout_s=60)
+
+
+def test_jobs_stand_in_the_order_of_sprio_and_start_in_it(site: Site, slurm: Slurm) -> None:
+    """One user has used the site (fair-share), one job is nice: neither is the order of submission."""
+    holder = held_by(site, OTHER, "-N2", "--exclusive", "--mem=1G")
+    script = SLEEPS.replace("600", "1")
+    size = ("-N2", "--gpus-per-node=8", "-c8", "--mem=8G")
+    submitted = [
+        site.sbatch(script, user=user, options=[*size, *more])
+        for user, more in ((OTHER, ()), (USER, ("--nice=400",)), (OTHER, ()), (USER, ()))
+    ]
+    of_other, nice, _, last = submitted
+    wait_until(
+        lambda: (order := by_sprio(site)).index(last) < order.index(of_other) and nice in order,
+        what="fair-share counts what the other user's job uses",
+        timeout_s=240,
+    )
+    views, order = snapshot(slurm).views(CONFIG), by_sprio(site)
+    assert order != submitted
+    assert [job.job_id for job in views.waiting.jobs] == order
+    ahead = [len(views.for_job(job).queued) for job in views.waiting.jobs]
+    assert ahead == [0, 1, 2, 3]
+    site.run(["scancel", str(holder)])
+    site.wait_for_states(submitted, {"COMPLETED"}, timeout_s=120)
+    lines = site.run(["squeue", "--noheader", "--states=all", "--format=%S %i"]).splitlines()
+    started = [int(line.split()[1]) for line in sorted(lines) if int(line.split()[1]) in submitted]
+    assert started == order
+
+
+def test_a_node_that_is_powered_down_is_open_once_it_has_booted(site: Site, slurm: Slurm) -> None:
+    """Slurm gives it to a job at once, which then waits for the node."""
+    size = ("--partition=cloud", "-N1", "--gpus-per-node=4", "-c8", "--mem=8G")
+    view = seen_by(site, slurm, USER, *size)
+    assert (free_gpus(view), len(view.releases)) == ([4], 0)
+    site.run(["scontrol", "update", f"NodeName={ASLEEP}", "State=POWER_DOWN"])
+    wait_until(
+        lambda: "POWERED_DOWN" in site.run(["scontrol", "show", "node", ASLEEP]), what="it is off", timeout_s=60
+    )
+    view = seen_by(site, slurm, USER, *size)
+    assert (free_gpus(view), view.releases[:, :2].tolist()) == ([0], [[300, 4]])
+    job_id = site.sbatch(SLEEPS, user=USER, options=size)
+    site.wait_for_states([job_id], {"CONFIGURING"}, timeout_s=60)
+
+
+def reason(site: Site, job_id: int) -> str:
+    """Why a job waits."""
+    return site.run(["squeue", "--noheader", f"--jobs={job_id}", "--format=%r"]).strip()
+
+
+def by_sprio(site: Site) -> list[int]:
+    """The jobs that wait, those of the highest priority first, then those that came first."""
+    rows = [line.split() for line in site.run(["sprio", "--noheader", "--format=%Y %i"]).splitlines()]
+    return [job_id for _, job_id in sorted((-int(priority), int(job_id)) for priority, job_id in rows)]
