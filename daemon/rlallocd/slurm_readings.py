@@ -17,6 +17,7 @@ _PARTITIONS_EVERY_S: Final = 60.0
 _NODES_EVERY_S: Final = 15.0
 """Every snapshot shows jobs that start and end, and then nodes are read again. Without such a change they are read
 after this time, for nodes that go down; while one is down, in each cycle."""
+_OF_RESERVED_NODES: Final = frozenset({"ReqNodeNotAvail", "Reservation"})
 _RESERVATIONS_IN_THE_WAY_FOR_S: Final = 10.0
 """Where a job of ours waits for nodes that others may have reserved, reservations are read again after this time."""
 
@@ -86,7 +87,7 @@ class SlurmReadings:
         users = {job.user for job in ours}
         if not users:
             return None
-        if any(job.pending and job.reason == "ReqNodeNotAvail" for job in ours):
+        if any(job.pending and job.reason in _OF_RESERVED_NODES for job in ours):
             self._slurm.forget_reservations(older_than_s=_RESERVATIONS_IN_THE_WAY_FOR_S)
         try:
             return self._read(lambda: self._slurm.limits(sorted(users)))

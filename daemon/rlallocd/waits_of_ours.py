@@ -28,7 +28,8 @@ from rlallocd.type_choices import as_submitted
 _log = logging.getLogger(__name__)
 
 _IN_QUEUE: Final = frozenset({"Resources", "Priority"})
-_FOR_NODES: Final = frozenset({"Resources", "Priority", "ReqNodeNotAvail", "PartitionConfig"})
+_FOR_NODES: Final = frozenset({*_IN_QUEUE, "ReqNodeNotAvail", "PartitionConfig", "Reservation"})
+"""``Reservation`` is said of nodes that others have reserved, too, of a job that names them, for example."""
 JobKey = tuple[int, int]
 """Id that sbatch printed, and submit second: a requeue makes that another one."""
 

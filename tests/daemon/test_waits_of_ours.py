@@ -10,6 +10,7 @@ import pytest
 from rlalloc.job import Allocation, ChosenType
 from rlalloc.store import JobHistory, Store
 from rlallocd.decisions import Snapshot
+from rlallocd.slurm import ReservationRecord, SiteLimits
 from rlallocd.waits_of_ours import WaitsOfOurs
 from tests.core.test_store import APPLICATION
 from tests.daemon.slurm_in_memory import NODE, gpus
@@ -110,6 +111,23 @@ def test_a_requeued_job_does_not_wait_for_the_type_that_was_chosen_for_it(store:
             waits.give_back(Snapshot(at_s, (job,), (node,), {}, None), INTERVAL_S)
         assert [job_id for job_id, _ in applier.taken] == taken
         waits.forget([(7, 5000)])
+
+
+@pytest.mark.parametrize("reason", ["ReqNodeNotAvail", "Reservation", "Resources"])
+def test_a_job_comes_back_whose_longer_limit_meets_a_reservation_whatever_slurm_calls_it(
+    store: Store, reason: str
+) -> None:
+    resized(store, FOUR, LONGER)
+    applier = Applier()
+    reserved = ReservationRecord(name="course", nodes=frozenset({NODE.name}), start_s=900, end_s=9000)
+    limits = SiteLimits(enforced=False, reservations=(reserved,))
+    job = pending_job(7, reason=reason, partition="gpu", gpu_type="")
+    waits = WaitsOfOurs(store, applier)  # type: ignore[arg-type]
+    waits.give_back(Snapshot(0.0, (job,), (NODE,), {}, limits), INTERVAL_S)
+    ((job_id, why),) = applier.taken
+    assert job_id == 7
+    assert f"it waits for {reason}: there is no node" in why
+    assert "outside reservation course; its request would fit" in why
 
 
 def test_only_time_without_a_break_counts(store: Store) -> None:
