@@ -7,6 +7,7 @@ from typing import cast
 import msgspec
 import pytest
 
+from rlalloc.config import Config
 from rlalloc.errors import LeaseLost, StoreError
 from rlalloc.store import Store
 from rlalloc.store.journal_seal import JournalSeal
@@ -124,6 +125,12 @@ def test_one_that_was_killed_is_waited_for(site: Site) -> None:
     assert second.keep().why_not
     clock.now_s += 0.2
     assert second.keep() == Turn("", others_acted=True)
+
+
+def test_with_the_usual_settings_a_killed_one_is_followed_within_30_s() -> None:
+    """The other looks at the lease once a cycle, so that long after its end at the latest."""
+    config = Config()
+    assert config.slurm.command_timeout_s + SLACK_S + config.daemon.poll_s < 30.0
 
 
 def test_one_that_was_killed_is_not_waited_for_on_its_own_host(site: Site) -> None:
