@@ -129,6 +129,72 @@ def free_gpus(view: ClusterView) -> list[float]:
     return [float(count) for count in view.free[:, 0]]
 
 
+# Who competes
+
+
+def test_how_slurmctld_schedules_is_read(slurm: Slurm) -> None:
+    assert slurm.config.scheduling == SchedulingRules(
+        bf_max_job_test=77, bf_window_s=2880 * 60, preempts_by="qos", resume_timeout_s=300
+    )
+
+
+def test_what_a_qos_may_preempt_is_free_for_its_jobs_alone(site: Site, slurm: Slurm) -> None:
+    held_by(site, OTHER, "-N2", "--exclusive", "--mem=1G")
+    assert free_gpus(seen_by(site, slurm, USER, *WHOLE_NODE)) == [0, 0]
+    assert free_gpus(seen_by(site, slurm, USER, "--qos=urgent", *WHOLE_NODE)) == [8, 8]
+    waits = site.sbatch(SLEEPS, user=USER, options=WHOLE_NODE)
+    wait_until(lambda: reason(site, waits) in ("Resources", "Priority"), what="a usual job waits", timeout_s=60)
+    held_by(site, USER, "--qos=urgent", *WHOLE_NODE)
+
+
+def test_jobs_that_wait_for_a_licence_keep_nobody_waiting(site: Site, slurm: Slurm) -> None:
+    held_by(site, OTHER, "--partition=old", "-N1", "--gpus-per-node=1", "--mem=1G", "--licenses=solver")
+    options = ("-N2", "--gpus-per-node=8", "-c8", "--mem=8G")
+    waits = site.sbatch(SLEEPS, user=OTHER, options=["--licenses=solver", *options])
+    wait_until(lambda: reason(site, waits) == "Licenses", what="it waits for the licence", timeout_s=60)
+    view = seen_by(site, slurm, USER, *options)
+    assert (len(view.queued), free_gpus(view)) == (0, [8, 8])
+    held_by(site, USER, *options)
+    assert reason(site, waits) == "Licenses"
+
+
+def test_a_node_of_one_users_jobs_is_in_use_for_others(site: Site, slurm: Slurm) -> None:
+    size = ("--partition=old", "-N1", "--gpus-per-node=1", "-c1", "--mem=1G")
+    held_by(site, OTHER, "--exclusive=user", *size)
+    assert free_gpus(seen_by(site, slurm, OTHER, *size)) == [3]
+    assert free_gpus(seen_by(site, slurm, USER, *size)) == [0]
+    held_by(site, OTHER, *size)
+    waits = site.sbatch(SLEEPS, user=USER, options=size)
+    wait_until(lambda: reason(site, waits) == "Resources", what="the other user's job waits", timeout_s=60)
+
+
+def test_jobs_stand_in_the_order_of_sprio_and_start_in_it(site: Site, slurm: Slurm) -> None:
+    """One user has used the site (fair-share), one job is nice: neither is the order of submission."""
+    holder = held_by(site, OTHER, "-N2", "--exclusive", "--mem=1G")
+    script = SLEEPS.replace("600", "1")
+    size = ("-N2", "--gpus-per-node=8", "-c8", "--mem=8G")
+    submitted = [
+        site.sbatch(script, user=user, options=[*size, *more])
+        for user, more in ((OTHER, ()), (USER, ("--nice=400",)), (OTHER, ()), (USER, ()))
+    ]
+    of_other, nice, _, last = submitted
+    wait_until(
+        lambda: (order := by_sprio(site)).index(last) < order.index(of_other) and nice in order,
+        what="fair-share counts what the other user's job uses",
+        timeout_s=240,
+    )
+    views, order = snapshot(slurm).views(CONFIG), by_sprio(site)
+    assert order != submitted
+    assert [job.job_id for job in views.waiting.jobs] == order
+    ahead = [len(views.for_job(job).queued) for job in views.waiting.jobs]
+    assert ahead == [0, 1, 2, 3]
+    site.run(["scancel", str(holder)])
+    site.wait_for_states(submitted, {"COMPLETED"}, timeout_s=120)
+    lines = site.run(["squeue", "--noheader", "--states=all", "--format=%S %i"]).splitlines()
+    started = [int(line.split()[1]) for line in sorted(lines) if int(line.split()[1]) in submitted]
+    assert started == order
+
+
 # What a job gets
 
 
@@ -184,72 +250,6 @@ def test_of_several_partitions_the_one_counts_where_a_job_would_start_first(site
     assert counts[0] == (4,)
     assert max(counts[1]) == 8
     assert (nodes[0], nodes[1] in ("n1", "n2")) == ("n3", True)
-
-
-# Who competes
-
-
-def test_how_slurmctld_schedules_is_read(slurm: Slurm) -> None:
-    assert slurm.config.scheduling == SchedulingRules(
-        bf_max_job_test=77, bf_window_s=2880 * 60, preempts_by="qos", resume_timeout_s=300
-    )
-
-
-def test_what_a_qos_may_preempt_is_free_for_its_jobs_alone(site: Site, slurm: Slurm) -> None:
-    held_by(site, OTHER, "-N2", "--exclusive", "--mem=1G")
-    assert free_gpus(seen_by(site, slurm, USER, *WHOLE_NODE)) == [0, 0]
-    assert free_gpus(seen_by(site, slurm, USER, "--qos=urgent", *WHOLE_NODE)) == [8, 8]
-    waits = site.sbatch(SLEEPS, user=USER, options=WHOLE_NODE)
-    held_by(site, USER, "--qos=urgent", *WHOLE_NODE)
-    assert set(site.job_states([waits]).values()) == {"PENDING"}
-
-
-def test_jobs_that_wait_for_a_licence_keep_nobody_waiting(site: Site, slurm: Slurm) -> None:
-    held_by(site, OTHER, "--partition=old", "-N1", "--gpus-per-node=1", "--mem=1G", "--licenses=solver")
-    options = ("-N2", "--gpus-per-node=8", "-c8", "--mem=8G")
-    waits = site.sbatch(SLEEPS, user=OTHER, options=["--licenses=solver", *options])
-    wait_until(lambda: reason(site, waits) == "Licenses", what="it waits for the licence", timeout_s=60)
-    view = seen_by(site, slurm, USER, *options)
-    assert (len(view.queued), free_gpus(view)) == (0, [8, 8])
-    held_by(site, USER, *options)
-    assert reason(site, waits) == "Licenses"
-
-
-def test_a_node_of_one_users_jobs_is_in_use_for_others(site: Site, slurm: Slurm) -> None:
-    size = ("--partition=old", "-N1", "--gpus-per-node=1", "-c1", "--mem=1G")
-    held_by(site, OTHER, "--exclusive=user", *size)
-    assert free_gpus(seen_by(site, slurm, OTHER, *size)) == [3]
-    assert free_gpus(seen_by(site, slurm, USER, *size)) == [0]
-    held_by(site, OTHER, *size)
-    waits = site.sbatch(SLEEPS, user=USER, options=size)
-    wait_until(lambda: reason(site, waits) == "Resources", what="the other user's job waits", timeout_s=60)
-
-
-def test_jobs_stand_in_the_order_of_sprio_and_start_in_it(site: Site, slurm: Slurm) -> None:
-    """One user has used the site (fair-share), one job is nice: neither is the order of submission."""
-    holder = held_by(site, OTHER, "-N2", "--exclusive", "--mem=1G")
-    script = SLEEPS.replace("600", "1")
-    size = ("-N2", "--gpus-per-node=8", "-c8", "--mem=8G")
-    submitted = [
-        site.sbatch(script, user=user, options=[*size, *more])
-        for user, more in ((OTHER, ()), (USER, ("--nice=400",)), (OTHER, ()), (USER, ()))
-    ]
-    of_other, nice, _, last = submitted
-    wait_until(
-        lambda: (order := by_sprio(site)).index(last) < order.index(of_other) and nice in order,
-        what="fair-share counts what the other user's job uses",
-        timeout_s=240,
-    )
-    views, order = snapshot(slurm).views(CONFIG), by_sprio(site)
-    assert order != submitted
-    assert [job.job_id for job in views.waiting.jobs] == order
-    ahead = [len(views.for_job(job).queued) for job in views.waiting.jobs]
-    assert ahead == [0, 1, 2, 3]
-    site.run(["scancel", str(holder)])
-    site.wait_for_states(submitted, {"COMPLETED"}, timeout_s=120)
-    lines = site.run(["squeue", "--noheader", "--states=all", "--format=%S %i"]).splitlines()
-    started = [int(line.split()[1]) for line in sorted(lines) if int(line.split()[1]) in submitted]
-    assert started == order
 
 
 def test_a_node_that_is_powered_down_is_open_once_it_has_booted(site: Site, slurm: Slurm) -> None:
