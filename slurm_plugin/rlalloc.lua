@@ -512,11 +512,15 @@ end
 
 --- Where what an echo prints ends, if nothing else stands on its line.
 local function end_of_printed(code, from)
-   local text, last = match(code, "^[ \t]*%-?[neE]*[ \t]*\"([^\"`\\\n]*)\"[ \t]*\r?()\n", from)
+   -- Step by step: one pattern for blanks, an option and blanks would try each division of a long row of blanks.
+   local begin = match(code, "^[ \t]*()", from)
+   local option = match(code, "^%-?[neE]*()", begin)
+   begin = option > begin and match(code, "^[ \t]*()", option) or begin
+   local text, last = match(code, "^\"([^\"`\\\n]*)\"[ \t]*\r?()\n", begin)
    if text then
       return not find(text, "$(", 1, true) and last
    end
-   return match(code, "^[ \t]*%-?[neE]*[ \t]*'[^'\n]*'[ \t]*\r?()\n", from)
+   return match(code, "^'[^'\n]*'[ \t]*\r?()\n", begin)
       or match(code, "^[^\"'`\\|>;&\n(]*()\n", from)
 end
 

@@ -32,8 +32,8 @@ _INDENTATION: Final = re.compile(r"\n[ \t]*\Z")
 _PRINTED: Final = tuple(
     re.compile(text)
     for text in (
-        r"[ \t]*-?[neE]*[ \t]*\"(?:[^\"`\\\n$]|\$(?!\())*\"[ \t]*\r?(?=\n)",
-        r"[ \t]*-?[neE]*[ \t]*'[^'\n]*'[ \t]*\r?(?=\n)",
+        r"[ \t]*(?:-[neE]*[ \t]*|[neE]+[ \t]*)?\"(?:[^\"`\\\n$]|\$(?!\())*\"[ \t]*\r?(?=\n)",
+        r"[ \t]*(?:-[neE]*[ \t]*|[neE]+[ \t]*)?'[^'\n]*'[ \t]*\r?(?=\n)",
         r"[^\"'`\\|>;&\n(]*(?=\n)",
     )
 )

@@ -48,6 +48,7 @@ def hostile_scripts() -> dict[str, bytes]:
         "options with dots": b"--a.b.c.devices=4 --aaa.bbb.ccc ",
         "echoes": b'echo "a\n',
         "echoes behind blanks": b" " * 60 + b"echo 'torchrun' \n",
+        "blanks behind an echo": b"echo " + b" " * 5_900 + b"x;\n",
         "hashes": b"a #",
         "hashes behind blanks": b" " * 60 + b"#",
         "conditions": b"if [ $A -ne $B ]; then\n",

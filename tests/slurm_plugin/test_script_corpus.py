@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
+import time
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -265,6 +267,28 @@ def test_no_script_is_much_work(interpreter: str) -> None:
         assert read.instructions <= MOST_INSTRUCTIONS, name
         assert read.calls <= MOST_CALLS, name
         assert read.bytes_searched <= MOST_BYTES, name
+
+
+@pytest.mark.parametrize("blank", [b" ", b"\t", b" \t"])
+def test_blanks_behind_an_echo_take_no_time(interpreter: str, blank: bytes) -> None:
+    """One such script held slurmctld for 0.4 s: a pattern tried each division of the blanks between two parts."""
+    script = LAUNCH + b"echo " + blank * (6000 // len(blank)) + b"x;\n"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    read_scripts(interpreter, [script] * 10)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime - before.ru_utime < 1.0
+    began_s = time.process_time()
+    read_long_script(LAUNCH + (b"echo " + blank * (6000 // len(blank)) + b"x;\n") * 16, CONFIG.word_table)
+    assert time.process_time() - began_s < 1.0
+
+
+@pytest.mark.parametrize("option", [b"", b"-n ", b"-", b"-ne\t ", b"e ", b" -n", b"-x ", b"n -", b"- n"])
+@pytest.mark.parametrize("quoted", [b'"a"', b"'a'", b'"$(a)"', b"a"])
+def test_what_echo_prints_is_left_out_alike(option: bytes, quoted: bytes) -> None:
+    scripts = [LAUNCH + b"echo " + before + option + quoted + b" \ntorchrun a.py\n" for before in (b"", b"\t ")]
+    for interpreter in INTERPRETERS:
+        for script, read in zip(scripts, read_scripts(interpreter, scripts), strict=True):
+            assert_alike(read, read_script(script, CONFIG.word_table))
 
 
 def test_scripts_with_as_much_as_is_read_are_read() -> None:
