@@ -24,6 +24,8 @@ from rlallocd.family_runs import FamilyRuns
 from rlallocd.intercept import RuntimeDirectoryError, withdraw_intercept, write_intercept
 from rlallocd.interval import Interval
 from rlallocd.job_tag import read_tag
+from rlallocd.kept_answers import FILE as KEPT_ANSWERS
+from rlallocd.kept_answers import KeptAnswers
 from rlallocd.kills_of_ours import KillsOfOurs
 from rlallocd.known_usage import KnownUsage
 from rlallocd.left_alone import LeftAlone, OffRequests
@@ -91,7 +93,8 @@ class Controller:
         self._scripts = LongScripts(slurm, progress)
         self._redecision = RedecisionRounds(store, agent, self.counters, self._scripts.complete, progress=progress)
         named = named_by(config.history)
-        self._predictor = SitePredictor(store, config.policy.directory / MODELS, progress, config.trimming)
+        kept = KeptAnswers(config.store.key_file.with_name(KEPT_ANSWERS), pseudonyms=config.history.pseudonymize)
+        self._predictor = SitePredictor(store, config.policy.directory / MODELS, progress, config.trimming, kept)
         self._run_times = ExpectedRunTimes(self._predictor, store, self.counters, named)
         self._usage = KnownUsage(self._predictor, self.counters, named, lambda: self._family_runs.speeds.profiles)
         kills = KillsOfOurs(store, self._predictor.kills, self.counters, named)
@@ -189,6 +192,7 @@ class Controller:
             _log.warning(
                 "cannot let deferred jobs go, they begin by themselves within %d s: %s", self.config.grace_s, err
             )
+        self._predictor.keep()
 
     def _decide_and_apply(self, snapshot: Snapshot) -> int:
         opened = self._store.open_applications()

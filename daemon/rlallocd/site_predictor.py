@@ -15,6 +15,7 @@ from rlalloc.usage.family_kills import FamilyKills
 from rlalloc.usage.past_usage import PastUsage
 from rlalloc.usage.trimming_rules import DEFAULT_RULES, TrimmingSection
 from rlallocd.interval import Interval
+from rlallocd.kept_answers import KeptAnswers
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +45,8 @@ class SitePredictor:
 
     ``models`` is the folder with the trainer's models. ``progress`` is called while many past jobs are read.
     ``usage`` is what past jobs used; ``kills`` hears of them, too, and its owner adds the kills to it. ``all_read``
-    says whether all past jobs are known: the oldest are read first.
+    says whether all past jobs are known: the oldest are read first. ``kept`` is where what was learned from answers
+    outlives a restart.
     """
 
     def __init__(
@@ -53,12 +55,16 @@ class SitePredictor:
         models: Path,
         progress: Callable[[], None] = lambda: None,
         rules: TrimmingSection = DEFAULT_RULES,
+        kept: KeptAnswers | None = None,
     ) -> None:
         self.kills = FamilyKills()
         self._store = store
         self._models = models
         self._progress = progress
         self._known = self._next = _Learned(RunTimePredictor(RecentRuns()), PastUsage(rules), 0.0)
+        self._kept = kept
+        if kept is not None:
+            self._known.predictor.given = kept.read()
         self.all_read = False
         self._running: set[str] = set()
         self._read = Interval()
@@ -77,7 +83,14 @@ class SitePredictor:
             self._read.restart()
             self.all_read = True
             self._take_up()
+            if self._kept is not None:
+                self._kept.write_if_due(self._known.predictor.given)
         return self._known.predictor.model is not None or self._known.predictor.recent.groups > 0
+
+    def keep(self) -> None:
+        """Write what was learned from answers, for the next start."""
+        if self._kept is not None:
+            self._kept.write(self._known.predictor.given)
 
     def estimate(self, jobs: Sequence[JobFacts], now_s: float) -> Sequence[RunTimeEstimate]:
         """Return an estimate for each job, by what was learned."""

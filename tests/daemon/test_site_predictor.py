@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from rlalloc.past_job import PastJob
 from rlalloc.run_time import RunTimeEstimate
+from rlalloc.run_times import given_answers
 from rlalloc.run_times.job_facts import JobFacts, facts_of
 from rlalloc.run_times.recent_runs import FEATURES
 from rlalloc.run_times.run_time_model import Offsets, RunTimeModel
 from rlalloc.store import Store
 from rlalloc.usage.trimming_rules import TrimmingSection
-from rlallocd import site_predictor
+from rlallocd import kept_answers, site_predictor
+from rlallocd.kept_answers import KeptAnswers
 from rlallocd.site_predictor import SitePredictor
 
 NOW_S = 1_000_000.0
@@ -161,6 +163,99 @@ def test_what_a_model_is_off_by_is_learned_and_kept_when_all_is_read_again(
     assert learned_s > 1024.0
     predictor._begun.expire()
     assert median_s() == pytest.approx(learned_s)
+
+
+class Restarts:
+    """A predictor that has learned that jobs run much longer than its model says, and successors of it."""
+
+    def __init__(self, store: Store, directory: Path) -> None:
+        self.store, self.directory = store, directory
+        self.file = directory / kept_answers.FILE
+        self.before = self.started()
+        estimates(self.before, [])
+        self.answered = [past(number, 8192.0, NOW_S - 70.0 + number) for number in range(40)]
+        estimates(self.before, [facts_of(job) for job in self.answered])
+        store.history.add(self.answered[:30])
+        estimates(self.before, [])
+        self.before.keep()
+
+    def started(self, *, pseudonyms: bool = False) -> SitePredictor:
+        kept = KeptAnswers(self.file, pseudonyms=pseudonyms)
+        return SitePredictor(self.store, self.directory / "run_times", kept=kept)
+
+    @property
+    def new(self) -> JobFacts:
+        return msgspec.structs.replace(facts_of(self.answered[0]), submitted_s=NOW_S)
+
+    def answer(self, predictor: SitePredictor) -> RunTimeEstimate:
+        (known,) = estimates(predictor, [self.new])
+        assert known is not None
+        return known
+
+
+@pytest.fixture
+def restarts(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Restarts:
+    monkeypatch.setattr(site_predictor, "_READ_EVERY_S", 0.0)
+    monkeypatch.setattr(site_predictor, "newest_model", lambda _directory: AlwaysFourMinutes())
+    return Restarts(store, tmp_path)
+
+
+def test_after_a_restart_the_quantiles_are_those_without_one(restarts: Restarts, store: Store) -> None:
+    """Also those learned from jobs that were answered before it, and ended afterwards."""
+    after = restarts.started()
+    assert restarts.answer(after) == restarts.answer(restarts.before)
+    assert restarts.answer(after).median_s > 1024.0
+    assert restarts.file.stat().st_mode & 0o777 == 0o600
+    estimates(after, [facts_of(job) for job in restarts.answered])  # the queue is seen anew
+    store.history.add(restarts.answered[30:])
+    learned = restarts.answer(restarts.before)
+    assert restarts.answer(after) == learned
+    after._begun.expire()
+    assert restarts.answer(after) == learned
+
+
+def test_what_is_kept_is_written_rarely(restarts: Restarts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    restarts.file.unlink()
+    restarts.answer(restarts.before)
+    assert not restarts.file.exists()
+    monkeypatch.setattr(kept_answers, "WRITE_EVERY_S", 0.0)
+    restarts.answer(restarts.before)
+    assert restarts.file.exists()
+    restarts.file.unlink()
+    estimates(restarts.before, [])
+    restarts.answer(restarts.before)
+    restarts.before.keep()
+    assert restarts.file.exists()
+    restarts.file.unlink()
+    restarts.before.keep()
+    assert not restarts.file.exists(), "nothing has changed since"
+
+
+@pytest.mark.parametrize("harm", ["empty", "cut", "a bit", "older", "link", "pseudonyms"])
+def test_what_was_kept_and_cannot_be_used_is_named_once_and_left_out(
+    restarts: Restarts, harm: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = restarts.file.read_bytes()
+    changed = {"empty": b"", "cut": content[:-1], "a bit": content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]}
+    restarts.file.write_bytes(changed.get(harm, content))
+    if harm == "older":
+        monkeypatch.setattr(given_answers, "ANSWERS", ("median",))
+    if harm == "link":
+        restarts.file.rename(restarts.directory / "elsewhere")
+        restarts.file.symlink_to(restarts.directory / "elsewhere")
+    after = restarts.started(pseudonyms=harm == "pseudonyms")
+    assert restarts.answer(after).median_s == 256.0
+    (line,) = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
+    assert str(restarts.file) in line
+
+
+def test_a_file_that_cannot_be_written_harms_nothing(restarts: Restarts, caplog: pytest.LogCaptureFixture) -> None:
+    restarts.answer(restarts.before)
+    restarts.file.unlink()
+    (restarts.directory / f"{kept_answers.FILE}.new").mkdir()
+    restarts.before.keep()
+    assert "cannot keep what was learned" in caplog.text
+    assert restarts.answer(restarts.started()).median_s == 256.0
 
 
 def test_a_task_of_an_array_runs_until_it_leaves_the_queue(store: Store, tmp_path: Path) -> None:

@@ -12,29 +12,34 @@ from numpy.typing import NDArray
 
 from rlalloc.run_times.recent_runs import FEATURES, Key
 
-_COLUMNS: Final = [
-    FEATURES.index(name)
-    for name in (
-        "limit",
-        "user_last",
-        "user_median_of_5",
-        "user_mean",
-        "user_size_median_of_5",
-        "user_limit_median_of_5",
-        "user_name_median_of_5",
-        "user_script_median_of_5",
-        "user_limit_size_last",
-        "user_limit_size_one_before",
-        "user_limit_size_median_of_5",
-        "user_limit_size_mean",
-        "user_limit_size_shortest",
-        "user_limit_size_longest",
-    )
-]
+_SIMPLE: Final = (
+    "limit",
+    "user_last",
+    "user_median_of_5",
+    "user_mean",
+    "user_size_median_of_5",
+    "user_limit_median_of_5",
+    "user_name_median_of_5",
+    "user_script_median_of_5",
+    "user_limit_size_last",
+    "user_limit_size_one_before",
+    "user_limit_size_median_of_5",
+    "user_limit_size_mean",
+    "user_limit_size_shortest",
+    "user_limit_size_longest",
+)
+_COLUMNS: Final = [FEATURES.index(name) for name in _SIMPLE]
 _LIMIT, _USE = FEATURES.index("limit"), FEATURES.index("user_use_median_of_5")
 _TOWARDS: Final = (0.5, 1.0)
 """The model's median, moved so far towards its lower and its upper quantile."""
-_ANSWERS: Final = 1 + 2 * len(_TOWARDS) + len(_COLUMNS) + 1
+ANSWERS: Final = (
+    "median",
+    *(f"{side}_{part}" for part in _TOWARDS for side in ("low", "high")),
+    *_SIMPLE,
+    "limit_times_use",
+)
+"""What is mixed, as answers_of has it."""
+_ANSWERS: Final = len(ANSWERS)
 _RATE: Final = 0.2
 _KEPT: Final = 0.5**0.1
 """Of an answer's loss after another job of the group has ended: half after ten."""
@@ -75,6 +80,17 @@ class ExpertMix:
             self._losses[key] = loss if known is None else known * _KEPT + loss
             if len(self._losses) > MOST_GROUPS:
                 del self._losses[next(iter(self._losses))]
+
+    def table(self) -> tuple[list[Key], NDArray[np.float64]]:
+        """All groups, the one that changed last at the end, and what is known of each: a row."""
+        return list(self._losses), np.array(list(self._losses.values()), np.float64).reshape(-1, _ANSWERS + 1)
+
+    @classmethod
+    def of(cls, groups: Sequence[Key], rows: NDArray[np.float64]) -> "ExpertMix":
+        """Return the mix that such a table is of."""
+        mix = cls()
+        mix._losses = {key: row.copy() for key, row in zip(groups, rows, strict=True)}
+        return mix
 
 
 def answers_of(features: NDArray[np.float32], raw: NDArray[np.float64]) -> NDArray[np.float64]:

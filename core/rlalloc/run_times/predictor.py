@@ -1,51 +1,17 @@
 """Answers how long jobs will run, by the site's model where there is one."""
 
-import math
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rlalloc.past_job import PastJob
 from rlalloc.run_time import PAST_THE_LIMIT_S, RunTimeEstimate
-from rlalloc.run_times.expert_mix import ExpertMix, answers_of
+from rlalloc.run_times.expert_mix import answers_of
 from rlalloc.run_times.fallback import estimate_without_model
-from rlalloc.run_times.job_facts import JobFacts, can_be_learned, facts_of
-from rlalloc.run_times.recent_runs import Key, RecentRuns, user_and_alike
+from rlalloc.run_times.given_answers import GivenAnswers
+from rlalloc.run_times.job_facts import JobFacts
+from rlalloc.run_times.recent_runs import RecentRuns, user_and_alike
 from rlalloc.run_times.run_time_model import RunTimeModel, calibrated
-
-MOST_ANSWERS: Final = 50_000
-"""Jobs of which it is kept what was answered."""
-_Submission = tuple[Key, str, int]
-
-
-class _Given:
-    """What was answered of the jobs that were seen last, and what was learned from it when they ended."""
-
-    def __init__(self) -> None:
-        self.mix = ExpertMix()
-        self._answers: dict[_Submission, NDArray[np.float64]] = {}
-        self._until_s, self._at_end = -math.inf, set[str]()
-
-    def remember(self, jobs: Sequence[JobFacts], answers: NDArray[np.float64]) -> None:
-        """Keep the answers to those jobs until they end, a row each."""
-        for facts, row in zip(jobs, answers, strict=True):
-            self._answers.pop(_submission(facts), None)
-            self._answers[_submission(facts)] = row.copy()  # not a view, which would keep all rows of the batch
-        while len(self._answers) > MOST_ANSWERS:
-            del self._answers[next(iter(self._answers))]
-
-    def ended(self, job: PastJob) -> None:
-        """Learn from a job's end, once: past jobs are read again every day."""
-        facts = facts_of(job)
-        answers = self._answers.get(_submission(facts))
-        told_before = job.ended_s < self._until_s or (job.ended_s == self._until_s and job.job_id in self._at_end)
-        if answers is not None and not told_before and can_be_learned(job):
-            if job.ended_s > self._until_s:
-                self._until_s, self._at_end = job.ended_s, set()
-            self._at_end.add(job.job_id)
-            self.mix.learn(user_and_alike(facts), answers, math.log2(max(job.run_s_as_requested, 1.0)))
 
 
 class RunTimePredictor:
@@ -58,7 +24,7 @@ class RunTimePredictor:
     def __init__(self, recent: RecentRuns, model: RunTimeModel | None = None) -> None:
         self.recent = recent
         self.model = model
-        self.given = _Given()
+        self.given = GivenAnswers()
 
     def goes_on_for(self, other: "RunTimePredictor") -> None:
         """Take over what another predictor answered, and what it learned from that."""
@@ -90,11 +56,6 @@ class RunTimePredictor:
     def _source(self, facts: JobFacts) -> str:
         of_user = self.recent.group("user", facts)
         return f"model of past jobs; {0 if of_user is None else of_user.runs} runs of this user"
-
-
-def _submission(facts: JobFacts) -> _Submission:
-    """What tells a submission from others, in the queue as in accounting; tasks of an array are one."""
-    return user_and_alike(facts)[1], facts.name, int(facts.submitted_s)
 
 
 def within_limit(estimate: RunTimeEstimate, facts: JobFacts) -> RunTimeEstimate:
