@@ -6,7 +6,7 @@ import msgspec
 
 from rlalloc.llm.architecture import Architecture
 from rlalloc.llm.facts import Facts
-from rlalloc.llm.parallel_layouts import follows_a_plan, layouts, with_plan
+from rlalloc.llm.parallel_layouts import divides_model, follows_a_plan, layouts, with_plan
 from rlalloc.llm.script_options import FOLLOWS_GPUS, PLANNED, SERVERS
 from rlalloc.llm.serving_memory import Serving, serving_memory
 from rlalloc.llm.training_memory import GIB, training_memory
@@ -68,9 +68,10 @@ def makes_sense(facts: Facts, gpus: int, gpus_per_node: int) -> bool:
     if gpus % unit:
         return False
     tensor = _tensor_parallel(facts, gpus, gpus_per_node)
-    if facts.architecture is not None and facts.architecture.exact and facts.architecture.heads % tensor:
+    model, follows = facts.architecture, facts.tensor_parallel == FOLLOWS_GPUS
+    if model is not None and (model.exact or follows) and not divides_model(model, tensor):
         return False
-    if facts.tensor_parallel == FOLLOWS_GPUS and tensor != min(gpus, gpus_per_node):
+    if follows and tensor != min(gpus, gpus_per_node):
         return False
     if facts.purpose == "serve":
         return _uses_all(facts, gpus, gpus_per_node) and _divides_weights(facts, tensor)

@@ -1,6 +1,6 @@
 """How GPUs can be divided into data-, tensor- and pipeline-parallel ranks. Pure functions.
 
-What the script states stays. Tensor parallelism stays inside a node and divides the attention heads; the pipeline
+What the script states stays. Tensor parallelism stays inside a node and divides heads and hidden size; the pipeline
 divides the layers. If only the size of a model is known, tensor parallelism is a power of two and the pipeline 1.
 """
 
@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from rlalloc.llm.architecture import Architecture
 from rlalloc.llm.facts import Facts
 from rlalloc.llm.script_options import FOLLOWS_GPUS, PLANNED
 
@@ -61,7 +62,7 @@ def _tensor_sizes(facts: Facts, per_node: int) -> list[int]:
         return [per_node]
     if facts.tensor_parallel != PLANNED:
         return [facts.tensor_parallel or 1]
-    return [count for count in range(1, per_node + 1) if _divides_heads(facts, count)]
+    return [count for count in range(1, per_node + 1) if _may_divide(facts, count)]
 
 
 def _pipeline_sizes(facts: Facts, most: int) -> list[int]:
@@ -75,11 +76,17 @@ def _pipeline_sizes(facts: Facts, most: int) -> list[int]:
     return [count for count in range(1, min(most, _MOST_PIPELINE) + 1) if model.layers % count == 0]
 
 
-def _divides_heads(facts: Facts, tensor: int) -> bool:
-    """Heads of queries, and of keys: these may be copied, each to as many ranks."""
-    model = facts.architecture
-    if model is None:
-        return tensor == 1
+def _may_divide(facts: Facts, tensor: int) -> bool:
+    return tensor == 1 if facts.architecture is None else divides_model(facts.architecture, tensor)
+
+
+def divides_model(model: Architecture, tensor: int) -> bool:
+    """Whether so many tensor-parallel ranks divide a counted model, or are a usual number where it is not counted.
+
+    They divide the heads of queries, the hidden size, and the heads of keys; these may be copied, each to as many
+    ranks.
+    """
     if not model.exact:
         return tensor & (tensor - 1) == 0
-    return model.heads % tensor == 0 and (model.kv_heads % tensor == 0 or tensor % model.kv_heads == 0)
+    divides_keys = model.kv_heads % tensor == 0 or tensor % model.kv_heads == 0
+    return divides_keys and model.heads % tensor == 0 and model.hidden % tensor == 0
