@@ -68,6 +68,8 @@ local TESTS = {
    {text = "((", inside = "^[^\n)]*", names = "%$?{?([a-zA-Z_][a-z_A-Z0-9]*)", in_arithmetic = true},
    {text = "test ", inside = "^[^\n;]*", names = IN_SHELL},
    {text = "case ", inside = "^[^\n;]*", names = IN_SHELL},
+   {text = "let ", inside = "^[^\n;]*", names = "[ \t\"'+-]([a-zA-Z_][a-z_A-Z0-9]*)", is_bare = true},
+   {text = "read ", inside = "^[^\n;<|&)]*", names = "[ \t]([a-zA-Z_][a-z_A-Z0-9]*)", is_bare = true, sets = true},
 }
 local PYTHON_SIZES = {"device_count()", "world_size"}
 local PYTHON_ENVIRONMENT = {"os.environ", "getenv"}
@@ -219,20 +221,22 @@ local SRUN = searched("srun")
 
 local table_of_words = {} -- read once for each text of its lines, not each time that the file is renewed
 
---- The table of words: long options, short options of srun, options with one dash, settings, launchers.
+--- The table of words: long options, short options by command, options with one dash, settings, launchers.
 local function read_table(words, launchers)
    if words == table_of_words.words_line and launchers == table_of_words.launchers_line then
       return table_of_words
    end
-   local found = {options = {}, srun = {}, dashed = {}, settings = {}, launchers = {}}
+   local found = {options = {}, short = {srun = {}}, dashed = {}, settings = {}, launchers = {}}
    found.words_line, found.launchers_line = words, launchers
    for entry in words:gmatch("[^|]+") do
-      local long, short = entry:match("^%-%-(.+)$"), entry:match("^srun %-(.+)$")
+      local long = entry:match("^%-%-(.+)$")
+      local command, letter = entry:match("^([A-Za-z][A-Za-z0-9_.]*) %-([A-Za-z])$")
       if long then
          found.options[long] = word_name(entry)
          found.options[(long:gsub("-", "_"))] = word_name(entry)
-      elseif short then
-         found.srun[short] = word_name(entry)
+      elseif command then
+         found.short[command] = found.short[command] or {}
+         found.short[command][letter] = word_name(entry)
       elseif entry:find("^%-") then
          found.dashed[#found.dashed + 1] = {text = entry, name = word_name(entry)}
       else
@@ -910,28 +914,42 @@ local function rest_of_line(code, from)
    return line
 end
 
---- The short options of srun, and the launchers with the word behind each: a program, or -- for a long option.
-local function add_commands(code, places, entries, found)
-   local ends_of_srun, all = ends_of_commands(code, places, SRUN, found)
-   if not all then
-      return false
-   end
-   for number = 1, #ends_of_srun do
-      local line = rest_of_line(code, ends_of_srun[number])
+--- The short options on the lines of a command.
+local function add_short(code, ends, names, found)
+   for number = 1, #ends do
+      local line = rest_of_line(code, ends[number])
       if not spend(found, EFFORT_OF_SRUN + floor(#line / BYTES_OF_EFFORT)) then
          return false
       end
       for letter, value in gmatch(line, "[ \t]%-([A-Za-z])[ =]?([0-9$]%S*)") do
-         if entries.srun[letter] and not add(found, entries.srun[letter], value) then
+         if names[letter] and not add(found, names[letter], value) then
             return false
          end
       end
    end
+   return true
+end
+
+--- The short options of srun, and the launchers with theirs and the word behind each: a program, or -- for a long
+-- option.
+local function add_commands(code, places, entries, found)
+   local ends_of_srun, all = ends_of_commands(code, places, SRUN, found)
+   if not all or not add_short(code, ends_of_srun, entries.short.srun, found) then
+      return false
+   end
    for number = 1, #entries.launchers do
       local launcher = entries.launchers[number]
       local search = launcher.search
-      local ends = search.text == SRUN.text and ends_of_srun
-         or find(code, search.part, 1, true) and ends_of_commands(code, places, search, found)
+      local ends = nil
+      if search.text == SRUN.text then
+         ends = ends_of_srun
+      elseif find(code, search.part, 1, true) then
+         ends, all = ends_of_commands(code, places, search, found)
+         local names = entries.short[search.text]
+         if names and not (all and add_short(code, ends, names, found)) then
+            return false
+         end
+      end
       for each = 1, ends and #ends or 0 do
          local value = value_at(code, ends[each] + 1)
          if value and byte(value) == DASH then
@@ -987,7 +1005,8 @@ local function add_files(code, found)
    return true
 end
 
---- The variables in the script's conditions: those that are compared, in order, and those whether they are set.
+--- The variables in the script's conditions: those that are compared or changed by let, in order, and those of which it
+-- asks whether they are set, or which it reads.
 local function conditions_of(code, found)
    local compared, count, seen, unsure = {}, 0, {}, {}
    local function compare(name)
@@ -1013,16 +1032,17 @@ local function conditions_of(code, found)
             counts = test.in_brackets or begins_word(code, at)
          end
          if counts then
+            last = test.is_bare and last - 1 or last -- a name stands behind a blank
             local inside = match(sub(code, last, last + TEST_BYTES - 1), test.inside)
-            if test.in_arithmetic or find(inside, "$", 1, true) then
-               local of_presence = test.in_brackets and find(inside, "^[ !]*%-[a-z] [^=<>!|&-]*$")
+            if test.in_arithmetic or test.is_bare or find(inside, "$", 1, true) then
+               local is_unsure = test.sets or (test.in_brackets and find(inside, "^[ !]*%-[a-z] [^=<>!|&-]*$"))
                local names = 0
                for name in gmatch(inside, test.names) do
                   names = names + 1
                   if names > MOST_NAMES then
                      break
                   end
-                  if of_presence then
+                  if is_unsure then
                      unsure[name] = false
                   else
                      compare(name)

@@ -19,7 +19,8 @@ from rlalloc.script_values import (
 )
 
 COMPARES: Final = "compares"
-"""``compares=SLURM_GPUS_ON_NODE``: the script has a condition on it; ``compares=_`` for those beyond the first."""
+"""``compares=SLURM_GPUS_ON_NODE``: the script has a condition on it, or changes it by ``let``; ``compares=_`` for
+those beyond the first."""
 FILE: Final = "file"
 """``file=7b.yaml``: a file that the script names and may read; ``file=run.sh``: another script that it may run."""
 WRITES: Final = "writes"
@@ -34,10 +35,14 @@ _EFFORT_IN_PYTHON: Final = 2
 _MOST_NAMES: Final = 4
 _TOKEN_BYTES: Final = 60
 
-_TESTS: Final = ("[ ", "((", "test ", "case ")
+_TESTS: Final = ("[ ", "((", "test ", "case ", "let ", "read ")
 _PYTHON_SIZES: Final = ("device_count()", "world_size")
 _PYTHON_ENVIRONMENT: Final = ("os.environ", "getenv")
-_TO_THE_END: Final = {"[ ": re.compile(r"[^\n\]]*"), "((": re.compile(r"[^\n)]*")}
+_TO_THE_END: Final = {
+    "[ ": re.compile(r"[^\n\]]*"),
+    "((": re.compile(r"[^\n)]*"),
+    "read ": re.compile(r"[^\n;<|&)]*"),
+}
 _COMMAND: Final = re.compile(r"[^\n;]*")
 _OF_PRESENCE: Final = re.compile(r"[ !]*-[a-z] [^=<>!|&-]*\Z")
 _COMPARISON: Final = re.compile(r"[ \t]*[=!<>]")
@@ -46,6 +51,13 @@ _IN_PYTHON: Final = re.compile(r"[a-z.]*[\[(][\"']([A-Za-z0-9_]+)[\"'][^\n)\]]*[
 _IDENTIFIER: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*|_[A-Za-z0-9_]+")
 _NAME: Final = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
 _NAME_IN_ARITHMETIC: Final = re.compile(r"\$?\{?([A-Za-z_][A-Za-z0-9_]*)")
+_BARE: Final = ("let ", "read ")
+"""Behind these, names stand without $, and behind a blank: ``let "N-=1"``, ``read -r N``."""
+_NAMES: Final = {
+    "((": _NAME_IN_ARITHMETIC,
+    "let ": re.compile(r"[ \t\"'+-]([A-Za-z_][A-Za-z0-9_]*)"),
+    "read ": re.compile(r"[ \t]([A-Za-z_][A-Za-z0-9_]*)"),
+}
 _ALL_ARGUMENTS: Final = ("$@", "{@", "$*")
 _SUFFIXES: Final = (".yaml", ".yml", ".toml", ".json", ".sh")
 _GOES_ON: Final = re.compile(r"[A-Za-z0-9_-]")
@@ -57,8 +69,8 @@ _WRITTEN: Final = re.compile(r"(?:>|tee )[ \t]*[\"']?[^ \t\n\"'`=;|&<>(),]*\Z")
 class Conditions(msgspec.Struct, frozen=True):
     """What the script's conditions name.
 
-    ``compared`` are names, or the text of a command substitution; ``unsure`` are names of which it asks whether they
-    are set.
+    ``compared`` are names, or the text of a command substitution, also those that ``let`` changes; ``unsure`` are
+    names of which it asks whether they are set, or which it reads.
     """
 
     compared: tuple[str, ...]
@@ -78,9 +90,9 @@ def conditions_of(code: str, effort: Effort) -> Conditions:
                 pass
             elif text in ("[ ", "((") or begins_word(code, at):
                 inside = _condition(code, at, text)
-                names = (_NAME_IN_ARITHMETIC if text == "((" else _NAME).findall(inside)[:_MOST_NAMES]
-                of_presence = text == "[ " and _OF_PRESENCE.match(inside) is not None
-                (unsure if of_presence else compared).update(dict.fromkeys(names))
+                names = _NAMES.get(text, _NAME).findall(inside)[:_MOST_NAMES]
+                is_unsure = text == "read " or (text == "[ " and _OF_PRESENCE.match(inside) is not None)
+                (unsure if is_unsure else compared).update(dict.fromkeys(names))
                 if "$(" in inside:
                     compared[inside[inside.index("$(") :]] = None
     compared.update(dict.fromkeys(_sizes_in_python(code, effort)))
@@ -105,7 +117,8 @@ def _sizes_in_python(code: str, effort: Effort) -> Iterator[str]:
 
 
 def _condition(code: str, at: int, text: str) -> str:
-    part = code[at + len(text) : at + len(text) + _TEST_BYTES]
+    start = at + len(text) - (text in _BARE)
+    part = code[start : start + _TEST_BYTES]
     found = _TO_THE_END.get(text, _COMMAND).match(part)
     return "" if found is None else found[0]
 

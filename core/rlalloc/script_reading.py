@@ -26,7 +26,7 @@ _OF_EACH_PROCESS: Final = re.compile(r"LOCAL|RANK|PROCID")
 _ELASTIC: Final = re.compile(r"([1-9][0-9]{0,5}):([1-9][0-9]{0,5})")
 _IN_ALL: Final = ("$SLURM_NTASKS", "$SLURM_NPROCS", "$SLURM_GPUS", "$RLALLOC_GPUS")
 _NO_SHARDS: Final = ("ddp", "dp", "auto", "none", "no", "false", "0", "single_device")
-_SERVES_OR_RUNS_ANYTHING: Final = ("vllm serve", "mpirun")
+_SERVES_OR_RUNS_ANYTHING: Final = ("vllm serve", "mpirun", "mpiexec")
 
 
 class Batch(NamedTuple):
@@ -79,7 +79,7 @@ class Reading:
         for shown in self._single_gpus():
             yield f"the script names one of its GPUs: {shown}"
         for value in self._compared():
-            yield f"the script compares a size: {value}"
+            yield f"the script compares or changes a size: {value}"
         for value in self._unread_files():
             what = "runs another script" if value.endswith(".sh") else "names a configuration"
             yield f"the script {what}, which rlalloc does not read: {value}"

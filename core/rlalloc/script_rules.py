@@ -35,6 +35,8 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         "--ntasks",
         "srun -n",
         *_words("--ntasks-per-node --ntasks-per-gpu --gpus-per-task -np"),
+        "mpirun -n",
+        "mpiexec -n",
     )
     nodes: tuple[str, ...] = (
         *_words("--nnodes nnodes --num-machines num_machines --num-nodes num_nodes --nodes"),
@@ -55,7 +57,7 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     starts_processes: tuple[str, ...] = (
         *_words("torchrun torch.distributed.launch torch.distributed.run"),
         "accelerate launch",
-        "mpirun",
+        *_words("mpirun mpiexec"),
         "vllm serve",
     )
     whole_batch: tuple[str, ...] = (

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -54,6 +54,7 @@ _BEFORE: Final = {
 """A setting's name, and its separator: with a blank or a quote between, nothing is assigned in a shell."""
 _AFTER_SHORT: Final = re.compile(r"[ =]")
 _LOOKS_LIKE_OPTION: Final = re.compile(r"-[^0-9]")
+_SHORT_OF_COMMAND: Final = re.compile(r"([A-Za-z][A-Za-z0-9_.]*) -([A-Za-z])")
 _SHORT_OPTION: Final = re.compile(r"[ \t]-([A-Za-z])[ =]?([0-9$][^ \t\n\v\f\r]*)")
 _UNCLEAN: Final = re.compile(r"[^A-Za-z0-9=,._/$:{}()*-]")
 STATES: Final = "states."
@@ -69,9 +70,9 @@ class WordTable(msgspec.Struct, frozen=True):
     """Which words are collected.
 
     An entry of ``words`` is a long option (``--nnodes``), an option with one dash (``-tp``), a short option of srun
-    (``srun -n``), or else a setting (``NAME=value``, ``name: value``). Options and settings are also found behind a
-    prefix with a dot: ``--trainer.devices``, ``model.global_batch_size``. ``launchers`` are commands as they stand in
-    a script; the word that follows one is its value.
+    or of a launcher (``srun -n``), or else a setting (``NAME=value``, ``name: value``). Options and settings are also
+    found behind a prefix with a dot: ``--trainer.devices``, ``model.global_batch_size``. ``launchers`` are commands
+    as they stand in a script; the word that follows one is its value.
     """
 
     words: tuple[str, ...]
@@ -129,8 +130,7 @@ def _words_of(code: str, table: WordTable, spent: int, times: int) -> list[str] 
             *_options(code, table, effort),
             *_settings(code, table, effort, assignments),
             *_dashed(code, table, effort),
-            *_srun_options(code, table, effort, (srun := list(_commands(code, "srun", effort)))),
-            *_launchers(code, table, effort, srun),
+            *_launchers(code, table, effort),
             *file_words(code, effort),
         )
         effort.spend(EFFORT_OF_VALUE * len(values))
@@ -185,7 +185,7 @@ def _settings(
 
     Adds to ``assignments`` where the script assigns something to a name. Raises IncompleteError for too many.
     """
-    names = {entry: word_name(entry) for entry in table.words if not entry.startswith(("-", "srun -"))}
+    names = {entry: word_name(entry) for entry in table.words if not entry.startswith("-")}
     for separator, before in _BEFORE.items():
         effort.spend(code.count(separator))
         numbers = 0
@@ -233,24 +233,33 @@ def _dashed(code: str, table: WordTable, effort: Effort) -> Iterator[tuple[str, 
                     yield word_name(entry), value_at(code, at + len(entry) + 1)
 
 
-def _srun_options(code: str, table: WordTable, effort: Effort, ends: Iterable[int]) -> Iterator[tuple[str, str]]:
-    wanted = {entry[len("srun -") :]: word_name(entry) for entry in table.words if entry.startswith("srun -")}
+def _short_options(
+    code: str, names: Mapping[str, str], effort: Effort, ends: Iterable[int]
+) -> Iterator[tuple[str, str]]:
+    """The short options on the lines of a command. Raises IncompleteError for too many."""
     for end in ends:
         if end < 0:
             raise IncompleteError
         line = _rest_of_line(code, end)
         effort.spend(_EFFORT_OF_SRUN + len(line) // _BYTES_OF_EFFORT)
         for letter, value in _SHORT_OPTION.findall(line):
-            if letter in wanted:
-                yield wanted[letter], value
+            if letter in names:
+                yield names[letter], value
 
 
-def _launchers(
-    code: str, table: WordTable, effort: Effort, ends_of_srun: Iterable[int]
-) -> Iterator[tuple[str, str | None]]:
-    """Launchers and the word behind each: a program, or ``--`` for a long option."""
+def _launchers(code: str, table: WordTable, effort: Effort) -> Iterator[tuple[str, str | None]]:
+    """The short options of srun; launchers with theirs and the word behind each, ``--`` for a long option."""
+    short: dict[str, dict[str, str]] = defaultdict(dict)
+    for entry in table.words:
+        if (match := _SHORT_OF_COMMAND.fullmatch(entry)) is not None:
+            short[match[1]][match[2]] = word_name(entry)
+    ends_of_srun = list(_commands(code, "srun", effort))
+    yield from _short_options(code, short["srun"], effort, ends_of_srun)
     for entry in table.launchers:
-        for end in ends_of_srun if entry == "srun" else _commands(code, entry, effort):
+        ends = ends_of_srun if entry == "srun" else list(_commands(code, entry, effort))
+        if entry != "srun" and entry in short:
+            yield from _short_options(code, short[entry], effort, ends)
+        for end in ends:
             if end >= 0:
                 value = value_at(code, end + 1) or ""
                 yield word_name(entry), "--" if value.startswith("--") else None if value[:1] in ("", "-") else value

@@ -52,6 +52,7 @@ def hostile_scripts() -> dict[str, bytes]:
         "hashes": b"a #",
         "hashes behind blanks": b" " * 60 + b"#",
         "conditions": b"if [ $A -ne $B ]; then\n",
+        "changed variables": b"let A-=1; read -r A B C D\n",
         "conditions in arithmetic": b"((A<B)) ",
         "conditions in Python": b'os.environ["A"] == 4\n',
         "variables of Python": b'os.getenv("A" ',
@@ -87,6 +88,7 @@ def read_in_full() -> dict[str, bytes]:
     chain = b"".join(b"%c=$%c " % pair for pair in pairwise(names))
     once = b"".join(b"%c=%c " % (name, name) for name in names[:12])
     inside = (b"$A $B $C $D ", b"$E $F $G $H ", b"$I ", b"$A ")
+    changed = (b"A B C D", b"E F G H", b"I J K L", b"A B C D")
     tests = b"".join(b"[ %s]\n((%s))\ntest %s\ncase %s\n" % (each, each, each, each) for each in inside)
     mixed = b"#RLALLOC gpus=1-8\n" + (b" " * 60 + b"#\n") * 3 + b"echo 'a'\n" * 2
     mixed += b"--nnodes=$((A*B*C*D*%d)) " % 7 + b"> a.yaml for a in b; [ $A -ne $B ] getenv('A') == srun -n $C "
@@ -102,6 +104,8 @@ def read_in_full() -> dict[str, bytes]:
         "settings that may be counts": b"".join(b"gpus_%d_=$%c " % (n, names[n]) for n in range(8)),
         "arguments": b"$ { $ { " * 50 + b"${@} .s a.sh . b.sh source c.sh " * 3 + once,
         "conditions": tests,
+        "changed variables": b"".join(b"let %s\nread -r %s\n" % (each, each) for each in changed),
+        "mpirun": (b"mpirun -n 4" + b" -a bcd" * 45 + b"\\\n\n") * 2,
         "srun": (b"srun -n 4" + b" -a bcd" * 45 + b"\\\n\n") * 2,
         "files": b"".join(b"> %s%d.json %d.yaml %d.toml " % (b"a" * 50, n, n, n) for n in range(3)),
         "conditions in Python": b"os.environ['A'] ==" * 4 + b"getenv('B') <" * 4 + b"world_size ==" * 4 + once,

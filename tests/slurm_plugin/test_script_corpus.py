@@ -215,6 +215,16 @@ PIECES: Final = st.sampled_from(
         ),
         *(b"conf.yaml ", b" > conf.yaml", b"tee a.json ", b".toml", b"deepspeed --", b"srun -n $N "),
         *(b"a.num_gpus=", b"--vllm_tensor_parallel_size ", b"WORLD: ", b"gpu_mem", b"cuda:", b"replicas", b"${gpus:"),
+        *(
+            b"let ",
+            b'let "N-=1"',
+            b"let N--\n",
+            b"read ",
+            b"read -r N <",
+            b"mpirun -n 4 ",
+            b"mpirun -n $N ",
+            b"mpiexec ",
+        ),
         *(b"run.sh ", b"source ", b" . ", b"$@", b"${*", b"\n#RLALLOC ", b"echo #RLALLOC ", b"#RLALLOCx"),
     ]
 )

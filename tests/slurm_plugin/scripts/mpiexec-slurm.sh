@@ -1,0 +1,2 @@
+#!/bin/bash
+mpiexec -n $SLURM_NTASKS python pretrain_gpt.py
