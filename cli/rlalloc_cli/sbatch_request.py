@@ -41,8 +41,9 @@ def request_of(lines: str, cpus_per_gpu: int, mib_per_gpu: int) -> SbatchRequest
     per_node = _count(options, "ntasks-per-node")
     if nodes is None and tasks is not None and per_node is not None:
         nodes = -(-tasks // per_node)
-    per_node = per_node or _parts(tasks, nodes) or 1
-    gpus = _gpus_per_node(options, nodes or 1, per_node)
+    per_node = per_node or _parts(tasks, nodes)
+    gpus = _gpus_per_node(options, nodes or 1, per_node or 1)
+    per_node = per_node or gpus * (_count(options, "ntasks-per-gpu") or 0) or 1
     cpus = _cpus_per_task(options, gpus, per_node)
     memory = _memory_per_node(options, gpus, cpus * per_node if cpus else None)
     size = Allocation(
