@@ -192,6 +192,10 @@ class Controller:
             _log.warning(
                 "cannot let deferred jobs go, they begin by themselves within %d s: %s", self.config.grace_s, err
             )
+        self.keep_learned()
+
+    def keep_learned(self) -> None:
+        """Write for the next controller what is in memory alone."""
         self._predictor.keep()
 
     def _decide_and_apply(self, snapshot: Snapshot) -> int:

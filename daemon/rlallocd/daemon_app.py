@@ -167,6 +167,7 @@ class _Daemon:
         """Forget all that is known of jobs: another rlallocd has acted since."""
         if self._controller is not None:
             self._metrics.unregister(self._controller.metrics.registry)
+            self._controller.keep_learned()
             self._controller = None
 
     def _loop(self, site: SiteConnection) -> None:

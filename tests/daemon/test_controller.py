@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Protocol
 
 import msgspec
+import numpy as np
 import pytest
 
 from rlalloc.config import Config, DaemonSection, PolicySection, StoreSection
 from rlalloc.errors import StoreError
 from rlalloc.past_job import PastJob
+from rlalloc.run_times.expert_mix import ANSWERS
+from rlalloc.run_times.job_facts import JobFacts
 from rlalloc.store import Store
 from rlalloc.user_messages import AskSwitch, UserServiceError
 from rlallocd.agent_client import AgentClient
@@ -35,7 +38,7 @@ def config(tmp_path: Path) -> Config:
     return Config(
         runtime_directory=tmp_path,
         daemon=DaemonSection(heartbeat_s=0.001, outcomes_every_s=0.001),
-        store=StoreSection(url=f"sqlite:///{tmp_path}/store.sqlite"),
+        store=StoreSection(url=f"sqlite:///{tmp_path}/store.sqlite", key_file=tmp_path / "journal.key"),
     )
 
 
@@ -55,6 +58,17 @@ def make(config: Config, store: Store) -> Iterator[MakeController]:
 
     yield make
     agent.close()
+
+
+def test_what_was_answered_is_kept_when_the_daemon_stops(make: MakeController, config: Config) -> None:
+    facts = JobFacts(user="alice", submitted_s=1.0, nodes=1, cpus=8)
+    controller = make(SlurmInMemory())
+    given = controller._predictor._known.predictor.given
+    given.remember([facts], np.ones((1, len(ANSWERS))))
+    controller.stop()
+    after = make(SlurmInMemory())._predictor._known.predictor.given
+    assert after.packed(pseudonyms=False) == given.packed(pseudonyms=False)
+    assert (config.store.key_file.parent / "run_time_answers").exists()
 
 
 @pytest.mark.parametrize(("usable", "readings"), [(True, 1), (False, 3)])

@@ -99,17 +99,18 @@ class GivenAnswers:
             raise PolicyError("it is damaged")
         try:
             stored = msgspec.msgpack.decode(content, type=_Stored)
-        except (msgspec.DecodeError, UnicodeDecodeError) as err:
+            if stored.kinds != ANSWERS:
+                raise PolicyError("another version of rlalloc wrote it")
+            if stored.pseudonyms != pseudonyms:
+                raise PolicyError("history.pseudonymize has changed since")
+            losses = np.frombuffer(stored.losses).reshape(-1, len(ANSWERS) + 1)
+            answers = np.frombuffer(stored.answers).reshape(-1, len(ANSWERS))
+            given = cls()
+            given.mix = ExpertMix.of(stored.groups, losses)
+            given._answers = {key: row.copy() for key, row in zip(stored.submissions, answers, strict=True)}
+        except (msgspec.DecodeError, ValueError) as err:
             raise PolicyError(f"another version of rlalloc wrote it ({err})") from err
-        if stored.kinds != ANSWERS:
-            raise PolicyError("another version of rlalloc wrote it")
-        if stored.pseudonyms != pseudonyms:
-            raise PolicyError("history.pseudonymize has changed since")
-        given = cls()
         given._until_s, given._at_end = stored.until_s, set(stored.at_end)
-        given.mix = ExpertMix.of(stored.groups, np.frombuffer(stored.losses).reshape(len(stored.groups), -1))
-        rows = np.frombuffer(stored.answers).reshape(-1, len(ANSWERS))
-        given._answers = {key: row.copy() for key, row in zip(stored.submissions, rows, strict=True)}
         given._before_restart = frozenset(given._answers)
         return given
 
