@@ -1,5 +1,6 @@
 """The site's predictor learns from past jobs as the store gets them."""
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -212,6 +213,17 @@ def test_after_a_restart_the_quantiles_are_those_without_one(restarts: Restarts,
     assert restarts.answer(after) == learned
     after._begun.expire()
     assert restarts.answer(after) == learned
+
+
+def test_an_end_in_the_future_does_not_stop_the_learning(restarts: Restarts, store: Store) -> None:
+    """As a clock that was ahead for a while leaves it behind."""
+    ahead = past(100, 256.0, time.time() + 1e8)
+    estimates(restarts.before, [facts_of(ahead)])
+    restarts.before._known.predictor.ended(ahead)
+    before = restarts.before._known.predictor.given.mix.table()[1].copy()
+    store.history.add(restarts.answered[30:])
+    estimates(restarts.before, [])
+    assert not np.array_equal(restarts.before._known.predictor.given.mix.table()[1], before)
 
 
 def test_what_is_kept_is_written_rarely(restarts: Restarts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ had them: under pseudonyms where the site wants these.
 """
 
 import math
+import time
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
@@ -67,6 +68,8 @@ class GivenAnswers:
         """Learn from a job's end, once: past jobs are read again every day, and after a restart."""
         facts = facts_of(job)
         answers = self._answers.get(_submission(facts))
+        if self._until_s > time.time():  # a clock was ahead: of that end, nothing would be learned again
+            self._until_s, self._at_end = -math.inf, set()
         told_before = job.ended_s < self._until_s or (job.ended_s == self._until_s and job.job_id in self._at_end)
         if answers is not None and not told_before and can_be_learned(job):
             if job.ended_s > self._until_s:
