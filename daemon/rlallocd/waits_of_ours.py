@@ -29,8 +29,8 @@ _log = logging.getLogger(__name__)
 
 _IN_QUEUE: Final = frozenset({"Resources", "Priority"})
 _FOR_NODES: Final = frozenset({*_IN_QUEUE, "ReqNodeNotAvail", "PartitionConfig", "Reservation"})
-"""slurmctld may say ``Reservation`` of a job without one of its own, too, whose nodes others have reserved (select_nodes
-in node_scheduler.c, ESLURM_RESERVATION_BUSY); 22.05 said ReqNodeNotAvail wherever we tried."""
+"""slurmctld may say ``Reservation`` of a job without one of its own, too, whose nodes others have reserved
+(ESLURM_RESERVATION_BUSY, select_nodes in node_scheduler.c). 22.05 said ReqNodeNotAvail wherever we tried."""
 JobKey = tuple[int, int]
 """Id that sbatch printed, and submit second: a requeue makes that another one."""
 
