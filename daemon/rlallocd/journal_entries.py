@@ -74,7 +74,7 @@ def _size_before(candidate: Candidate, decision: Decision) -> Allocation:
         return decision.request
 
 
-def taking_back(begun: Sequence[Application], why: str) -> Application:
+def _taking_back(begun: Sequence[Application], why: str) -> Application:
     """The entry that takes back all updates of a job (``begun``, oldest first, at least one), still without an id."""
     with_nice = next((each for each in begun if each.added_nice), begun[-1])
     return msgspec.structs.replace(
@@ -87,6 +87,26 @@ def taking_back(begun: Sequence[Application], why: str) -> Application:
         begins=False,
         detail=why,
         changed_s=time.time(),
+    )
+
+
+def taking_back(job: JobRecord, begun: Sequence[Application], why: str) -> Application | None:
+    """The entry that takes back all updates of a job that was read just now; None if others made it something else.
+
+    The CPUs of a task may be others: those stay, and what no longer goes with them is taken back.
+    """
+    entry, last = _taking_back(begun, why), begun[-1]
+    if is_as_applied(job, last):
+        return entry
+    asked, before = job.fields, record_before(entry)
+    own = msgspec.structs.replace(asked, cpus_per_task=last.intended.cpus_per_task)
+    if before is None or not is_as_applied(msgspec.structs.replace(job, fields=own), last):
+        return None
+    theirs = msgspec.structs.replace(before.fields, cpus_per_task=asked.cpus_per_task)
+    return msgspec.structs.replace(
+        entry,
+        original=msgspec.structs.replace(entry.original, cpus_per_task=asked.cpus_per_task),
+        record=msgspec.json.encode(msgspec.structs.replace(before, fields=theirs)).decode(),
     )
 
 

@@ -26,7 +26,6 @@ from rlallocd.journal import Journal
 from rlallocd.journal_entries import (
     changes_job,
     entry_of,
-    is_as_applied,
     is_deferred,
     is_new_size,
     parallel_plan_of,
@@ -152,12 +151,12 @@ class Applier:
         for batch in in_batches(jobs):
             found = self._updates.read_back([job_id for job_id, _, _ in batch])
             wanted = [
-                taking_back(begun, why)
+                entry
                 for job_id, history, why in batch
                 if (begun := [each for each in history.applications if each.state == "begun"])
                 and (job := found.get(job_id)) is not None
                 and job.pending
-                and is_as_applied(job, begun[-1])
+                and (entry := taking_back(job, begun, why)) is not None
             ]
             restorations = self._journal.enter(wanted) if wanted else ()
             entered += restorations

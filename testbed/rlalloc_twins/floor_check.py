@@ -93,7 +93,7 @@ def _problems(
             if update.state not in _JOURNAL_ENDS:
                 yield f"the journal says {update.state}: {update.detail}"
     yield from problems_of_size(planned, twin, job, counts)
-    yield from problems_of_runs(twin, job, outer, counts)
+    yield from problems_of_runs(planned, twin, job, outer, counts)
 
 
 def problems_of_ends(twin: TwinJob, job: TwinJob, counts: Counter[str]) -> Iterator[str]:

@@ -9,7 +9,9 @@ import msgspec
 from rlalloc_twins.environment_check import unexplained
 from rlalloc_twins.environment_differences import Whose
 from rlalloc_twins.environment_values import Changed, Outer, says_memory
+from rlalloc_twins.event_check import set_by_user
 from rlalloc_twins.size_check import given_to, last_begun
+from rlalloc_twins.twin_plan import Submission
 from rlalloc_twins.twin_record import Run, TwinJob
 
 _PARTITION: Final = "SLURM_JOB_PARTITION"
@@ -25,17 +27,20 @@ def whose(job: TwinJob) -> Whose:
     return "jobs of rlalloc" if last_begun(job) is None else "resized jobs"
 
 
-def problems_of_runs(twin: TwinJob, job: TwinJob, outer: Outer | None, counts: Counter[str]) -> Iterator[str]:
+def problems_of_runs(
+    planned: Submission | None, twin: TwinJob, job: TwinJob, outer: Outer | None, counts: Counter[str]
+) -> Iterator[str]:
     """Compare each run of the job that there is on both sites, the script's environment and the step's."""
+    by_user = set_by_user(planned, job)
     completed = all({task.state for task in each.tasks.values()} == {"COMPLETED"} for each in (twin, job))
     if completed and twin.runs.keys() != job.runs.keys():
         yield f"it ran as {sorted(job.runs)}, without rlalloc {sorted(twin.runs)}"
     for name in sorted(twin.runs.keys() & job.runs.keys()):
         counts["environments compared"] += 1
-        yield from _problems(name, twin, job, outer)
+        yield from _problems(name, twin, job, outer, by_user)
 
 
-def _problems(name: str, twin: TwinJob, job: TwinJob, outer: Outer | None) -> Iterator[str]:
+def _problems(name: str, twin: TwinJob, job: TwinJob, outer: Outer | None, by_user: frozenset[str]) -> Iterator[str]:
     before, after = (_comparable(run) for run in (twin.runs[name], job.runs[name]))
     task = f"_{name.partition('.')[0]}" if "" not in job.tasks else ""
     ended, twin_ended = job.tasks.get(task) or job.tasks.get("+0"), twin.tasks.get(task) or twin.tasks.get("+0")
@@ -43,7 +48,7 @@ def _problems(name: str, twin: TwinJob, job: TwinJob, outer: Outer | None) -> It
         return
     own = before.batch if outer is None else after.batch  # what is inherited says nothing of a job inside a job
     asks = "SLURM_NTASKS" in own or "SLURM_NTASKS_PER_NODE" in own
-    given = given_to(ended, job, task, after.batch, asks_for_tasks=asks)
+    given = given_to(ended, job, task, after.batch, by_user, asks_for_tasks=asks)
     if given is None:
         return
     of = whose(job)

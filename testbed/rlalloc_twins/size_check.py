@@ -58,12 +58,19 @@ def request_of(job: TwinJob) -> Allocation:
 
 
 def given_to(
-    ended: Ended, job: TwinJob, task: str, batch: Mapping[str, str], *, asks_for_tasks: bool
+    ended: Ended,
+    job: TwinJob,
+    task: str,
+    batch: Mapping[str, str],
+    by_user: frozenset[str],
+    *,
+    asks_for_tasks: bool,
 ) -> Given | None:
-    """What a job or a task of an array was given; None where it never started.
+    """What a job or a task of an array was given in one run; None where it never started.
 
-    Accounting has it in all. The parts of one node follow from the decision; without one they are what Slurm, and not
-    rlalloc, wrote into the environment of its script.
+    Accounting has it in all, of the last run. The parts of one node follow from the decision and from what the user
+    has set since (``by_user``); without a decision they are what Slurm, and not rlalloc, wrote into the script's
+    environment.
     """
     tres, last = ended.tres, last_begun(job)
     if not tres.get("node"):
@@ -74,10 +81,11 @@ def given_to(
         if asks_for_tasks:
             tasks = int(re.split(r"[(,]", batch.get("SLURM_TASKS_PER_NODE", "1"))[0])
         each = int(batch.get("SLURM_CPUS_PER_TASK", 0)) or max(1, cpus // tasks)
-        return Given(nodes, gpus, int(batch.get("SLURM_GPUS_ON_NODE", 0)), cpus, tasks, each, mem_mib // nodes)
+        on_node = int(batch.get("SLURM_GPUS_ON_NODE", 0))
+        return Given(nodes, on_node if nodes == 1 else gpus, on_node, cpus, tasks, each, mem_mib // nodes)
     tasks, each = last.intended.tasks_per_node, last.intended.cpus_per_task
     cpus = int(tres["cpu"]) // nodes
-    if cpus != tasks * each:  # its user has changed it since
+    if cpus != tasks * each or "CPUsPerTask" in by_user:  # its user has changed it since
         record = next((each for each in job.records if task in ("", f"_{each.get('ArrayTaskId')}")), {})
         tasks, each = int(record.get("NumTasks", tasks)) // nodes, int(record.get("CPUs/Task", each))
     return Given(nodes, gpus, gpus // nodes, cpus, tasks, each, mem_mib // nodes)

@@ -72,6 +72,16 @@ def test_a_job_that_is_passed_over_for_an_interval_gets_its_request_back(
     ]
 
 
+def test_a_smaller_job_that_slurm_finds_no_nodes_for_gets_its_request_back(store: Store) -> None:
+    """Its user has changed the CPUs of a task, for example, which no longer go with the CPUs of the decided size."""
+    resized(store, FOUR, msgspec.structs.replace(FOUR, gpus_per_node=2))
+    two_cycles = (0.0, 8), (INTERVAL_S + 1, 8)
+    assert looked_at(store, *two_cycles, reason="Priority") == []
+    assert looked_at(store, *two_cycles, reason="Reservation") == [
+        (7, "it waits for Reservation, and its request fits what is free")
+    ]
+
+
 def test_a_job_that_does_not_start_on_a_type_chosen_for_it_gets_its_request_back(store: Store) -> None:
     """Even where its request would not start either: it is to start on the first GPUs that are free."""
     chosen = ChosenType("a100", "n2", "", 2.0, 1.2)

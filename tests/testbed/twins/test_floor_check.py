@@ -120,6 +120,29 @@ def test_a_users_own_update_wins() -> None:
     assert "Invalid generic" in texts(floor(after_update("3000M", refused, job_with()), without, CHANGED))[0]
 
 
+def test_cpus_of_a_task_that_a_user_has_set_since_are_those_of_its_environment() -> None:
+    events = (UserEvent("update", 3.0, ("CPUsPerTask=1",)),)
+    plan = msgspec.structs.replace(PLAN, submissions=(msgspec.structs.replace(SUBMISSION, events=events),))
+    without = job_without(runs={"0.0": run_of(batch_of(REQUEST, 11, SLURM_CPUS_PER_TASK="1"))})
+    set_by_user = {**ours(SMALLER, 21), "RLALLOC_CPUS_PER_TASK": "1", "SLURM_CPUS_PER_TASK": "1"}
+    job = job_with(SMALLER, runs={"0.0": run_of(batch_of(SMALLER, 21, **set_by_user))})
+    twins = [
+        msgspec.structs.replace(each, events={0: PENDING}, records=({**each.records[0], "CPUs/Task": "1"},))
+        for each in (job, without)
+    ]
+    assert texts(floor(twins[0], twins[1], plan)) == []
+    assert "expected '2'" in texts(floor(job, without))[0]
+
+
+def test_a_run_on_a_node_with_fewer_gpus_than_the_last_is_right() -> None:
+    """Of an exclusive job that was requeued: accounting knows the last run only."""
+    own = msgspec.structs.replace(SUBMISSION, options=("-N1", "--gres=gpu:2", "--exclusive"))
+    plan = msgspec.structs.replace(PLAN, submissions=(own,))
+    runs = {"0.0": run_of(batch_of(SMALLER, 21, **ours(SMALLER, 21), SLURM_MEM_PER_NODE="8000"))}
+    found = texts(floor(job_with(REQUEST, decisions=(), runs=runs), job_without(), plan))
+    assert not [text for text in found if "RLALLOC_GPUS" in text]
+
+
 def test_a_job_that_a_user_met_in_another_state_is_not_compared() -> None:
     running = msgspec.structs.replace(PENDING, states=("RUNNING None",), status=1)
     without = after_update("3000M", running, job_without())
