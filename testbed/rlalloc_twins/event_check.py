@@ -28,7 +28,8 @@ def _is_comparable(number: int, twin: TwinJob, job: TwinJob) -> bool:
     before, after = twin.events.get(number), job.events.get(number)
     if before is None or after is None:
         return before is after
-    return _kinds(before) == _kinds(after) and _is_late(before) == _is_late(after)
+    looks = (_kinds, _is_late, _is_too_late_for_nodes, _is_held_by_slurm)
+    return all(look(before, twin) == look(after, job) for look in looks)
 
 
 def problems_of_events(planned: Submission, twin: TwinJob, job: TwinJob) -> Iterator[str]:
@@ -40,7 +41,7 @@ def problems_of_events(planned: Submission, twin: TwinJob, job: TwinJob) -> Iter
         what = f"{event.doing} {' '.join(event.words)}".strip()
         if (before.status == 0) != (after.status == 0):
             yield f"{what}: {after.said or 'accepted'!r}, without rlalloc {before.said or 'accepted'!r}"
-        elif before.status == 0 and "PENDING" in _kinds(after):
+        elif before.status == 0 and "PENDING" in _kinds(after, job):
             yield from _lost(event, after, twin, job, what)
 
 
@@ -74,11 +75,28 @@ def _value(record: Mapping[str, str], name: str) -> str:
     return record.get(name, "")
 
 
-def _is_late(happened: Happened) -> bool:
+def _is_late(happened: Happened, _: TwinJob) -> bool:
     """Whether the job started or ended between the look at its state and the user's command."""
     return any(text in happened.said for text in ("already finished", "completing", "no longer pending"))
 
 
-def _kinds(happened: Happened) -> frozenset[str]:
+def _is_too_late_for_nodes(happened: Happened, job: TwinJob) -> bool:
+    """Whether it names nodes for a job that started before: slurmctld then refuses all but the job's own."""
+    started = any(task.started_s is not None and task.started_s <= happened.at_s for task in job.tasks.values())
+    return started and "Invalid node name" in happened.said
+
+
+def _is_held_by_slurm(happened: Happened, job: TwinJob) -> bool:
+    """Whether slurmctld has made its user's hold an administrator's.
+
+    Once a minute it sets the reason of jobs whose dependency has failed, held ones too, and takes any other reason
+    than JobHeldUser for an administrator's hold. A job that rlalloc has changed does not count.
+    """
+    failed = any("(failed)" in fields.get("Dependency", "") for fields in job.records)
+    changed = any(each.updates for each in job.decisions)
+    return failed and not changed and any("JobHeldAdmin" in state for state in happened.states)
+
+
+def _kinds(happened: Happened, _: TwinJob) -> frozenset[str]:
     """The states, without their reasons."""
     return frozenset(state.split()[0].replace("REQUEUED", "PENDING") for state in happened.states)

@@ -149,3 +149,39 @@ def test_a_job_that_a_user_met_in_another_state_is_not_compared() -> None:
     found = floor(after_update("3000M", PENDING, job_with(tasks={"": ended(SMALLER, "FAILED")})), without, CHANGED)
     assert texts(found) == []
     assert found.counts == {"jobs": 1, "an event found them in different states": 1}
+
+
+NODES_NAMED = msgspec.structs.replace(
+    PLAN, submissions=(msgspec.structs.replace(SUBMISSION, events=(UserEvent("update", 3.0, ("ReqNodeList=n4",)),)),)
+)
+OTHER_NODES = Happened(("PENDING Priority",), 1, "Invalid node name specified for job 21", 14.0)
+
+
+def test_nodes_that_a_user_named_for_a_job_that_had_just_started_are_not_compared() -> None:
+    without = job_without(events={0: Happened(("PENDING None",), 0, "", 14.0)}, tasks={"": ended(REQUEST)})
+    started = job_with(events={0: OTHER_NODES})
+    assert texts(floor(started, without, NODES_NAMED)) == []
+    waiting = job_with(events={0: OTHER_NODES}, tasks={"": ended(SMALLER, started_s=15.0)})
+    assert "Invalid node name" in texts(floor(waiting, without, NODES_NAMED))[0]
+
+
+RELEASED = msgspec.structs.replace(
+    PLAN, submissions=(msgspec.structs.replace(SUBMISSION, events=(UserEvent("release", 3.0, ()),)),)
+)
+BY_ADMIN = Happened(("PENDING JobHeldAdmin",), 1, "Access/permission denied for job 21", 14.0)
+
+
+def held(job: TwinJob, happened: Happened, dependency: str) -> TwinJob:
+    return msgspec.structs.replace(job, records=({**job.records[0], "Dependency": dependency},), events={0: happened})
+
+
+def test_a_hold_that_slurm_made_an_administrators_is_not_compared() -> None:
+    """It does so where the dependency has failed. Else rlalloc may have done it, and so of a job that it changed."""
+    failed = "afterok:9(failed)"
+    without = held(job_without(), PENDING, failed)
+    untouched = job_with(REQUEST, decisions=())
+    assert texts(floor(held(untouched, BY_ADMIN, failed), without, RELEASED)) == []
+    refused = "release: 'Access/permission denied for job 21', without rlalloc 'accepted'"
+    assert refused in texts(floor(held(job_with(), BY_ADMIN, failed), without, RELEASED))
+    without = held(job_without(), PENDING, "(null)")
+    assert refused in texts(floor(held(untouched, BY_ADMIN, "(null)"), without, RELEASED))
