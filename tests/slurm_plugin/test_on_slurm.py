@@ -419,6 +419,28 @@ def test_job_submitted_from_a_step_is_adapted_too(jobs: Jobs) -> None:
     assert environment["RLALLOC_GPUS"] == "1"
 
 
+def test_job_from_inside_that_gets_the_outer_jobs_memory_is_adapted(jobs: Jobs) -> None:
+    home = jobs.site.home(USER)
+    inner = home / "same-memory.sh"
+    inner.write_text(SCRIPT)
+    inner.chmod(0o755)
+    options = "--parsable --hold -N1 --gpus-per-node=2 --time=5"
+    outer = f"#!/bin/sh\n: torchrun\nsbatch {options} {inner} > $HOME/same-memory.id\n"
+    jobs.intercept(grace_s=1)
+    outer_id = jobs.site.sbatch(outer, user=USER, options=["--time=5", "--gres=gpu:1", "--mem=400"])
+    jobs.site.wait_for_states([outer_id], {"COMPLETED"})
+    name = "same memory"
+    jobs.ids[name] = int((home / "same-memory.id").read_text())
+    jobs.at_submission[name] = jobs.show(name)
+    jobs.resize(name, Size(1, 1, 1, 1, mem_mib=400))
+    jobs.site.run(["scontrol", "release", str(jobs.ids[name])])
+    jobs.site.wait_for_states([jobs.ids[name]], {"COMPLETED"})
+    environment = jobs.environment(name)
+    assert (environment["SLURM_GPUS_PER_NODE"], environment["SLURM_MEM_PER_NODE"]) == ("1", "400")
+    assert (environment["RLALLOC_GPUS"], environment["RLALLOC_MEM_MIB_PER_NODE"]) == ("1", "400")
+    assert len(jobs.tasks(name)) == 1
+
+
 @pytest.mark.parametrize("kind", ["ordinary", "ours"])
 @pytest.mark.parametrize("how", INNER)
 def test_job_submitted_from_inside_a_resized_one_sees_only_its_own(jobs: Jobs, how: str, kind: str) -> None:

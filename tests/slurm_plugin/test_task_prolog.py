@@ -230,5 +230,26 @@ def test_a_job_from_inside_another_forgets_that_one() -> None:
     assert "SLURM_GPUS" not in prolog(**INSIDE)  # what it asks for itself is not in the list
 
 
+@pytest.mark.parametrize(
+    ("record", "is_own"),
+    [
+        (f"{OWN} rlalloc-decision:a MinCPUsNode=16 MinMemoryNode=64G MinTmpDiskNode=0", True),
+        (None, True),
+        (f"{OWN} MinCPUsNode=16 MinMemoryNode=0 MinTmpDiskNode=0", False),
+        (f"{OWN} MinCPUsNode=16 MinMemoryCPU=2000M MinTmpDiskNode=0", False),
+    ],
+    ids=["resized", "no answer", "all of a node", "per CPU"],
+)
+def test_a_job_keeps_memory_of_its_own_that_is_as_much_as_the_outer_jobs(
+    tmp_path: Path, record: str | None, *, is_own: bool
+) -> None:
+    """A resized one that has lost it would be taken for one that was not, and nothing of it repaired."""
+    inside = {"SLURM_SET_BY_RLALLOC": "6 SLURM_MEM_PER_NODE=65536", "RLALLOC_LEAKED": " SLURM_MEM_PER_NODE=65536"}
+    found = with_record(tmp_path, record, **inside)
+    assert ("SLURM_MEM_PER_NODE" not in found) == is_own
+    assert found.get("RLALLOC_MEM_MIB_PER_NODE") == ("65536" if is_own else None)
+    assert found.get("SLURM_GPUS") == ("2" if is_own else None)
+
+
 def test_steps_of_the_job_itself_forget_nothing() -> None:
     assert prolog(**INSIDE | {"SLURM_JOB_ID": "7"}, SLURM_STEP_ID="0") == {}
