@@ -267,12 +267,11 @@ def doctor(
     from rlallocd.checks.finding import worst
 
     loaded = _load(config)
-    found = all_findings(config, loaded)
-    if nodes is not None:
-        try:
-            found += findings_on_nodes(loaded, nodes)
-        except RlallocError as err:
-            fail(str(err), code=2)
+    try:
+        on_nodes = [] if nodes is None else findings_on_nodes(loaded, nodes)
+    except RlallocError as err:
+        fail(str(err), code=2)
+    found = [*all_findings(config, loaded), *on_nodes]  # the nodes first: what it marks is seen by the other checks
     if json:
         typer.echo(findings_as_json(found))
     else:

@@ -1,5 +1,6 @@
 """A site with rlalloc on it that the tests of this folder share."""
 
+import json
 import os
 from collections.abc import Iterator
 
@@ -8,6 +9,7 @@ import pytest
 from rlalloc.config import load_config
 from rlalloc.site_switch import FILE as SWITCH
 from rlalloc_testbed import USER, Installation, install, start_site
+from rlalloc_testbed.installation import PROGRAMS
 from slurm_testbed import Site
 
 MOLDABLE = """#!/bin/sh
@@ -40,3 +42,10 @@ def rlalloc(daemon_site: Site) -> Iterator[Installation]:
     (installation.runtime / "intercept").unlink(missing_ok=True)
     (load_config(installation.config_path).policy.directory / SWITCH).unlink(missing_ok=True)
     daemon_site.run(["scancel", "--user", USER])
+
+
+def doctor(rlalloc: Installation, nodes: str) -> dict[str, str]:
+    """The levels of what doctor finds."""
+    words = ["doctor", "--json", "--nodes", nodes, "--config", str(rlalloc.config_path)]
+    told = json.loads(rlalloc.site.try_run([PROGRAMS / "rlalloc", *words]).output)
+    return {each["what"]: each["level"] for each in told["findings"]}

@@ -1,16 +1,14 @@
 """A node on which Slurm does not call the TaskProlog, on a real site: no resized job may start there."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from rlalloc_testbed import PLUGIN, USER, Installation
-from rlalloc_testbed.installation import PROGRAMS
 from rlallocd.slurm.node_mark import TASK_PROLOG_VERSION
 from slurm_testbed import wait_until
 
-from .conftest import MOLDABLE
+from .conftest import MOLDABLE, doctor
 
 pytestmark = pytest.mark.slurm
 
@@ -19,13 +17,6 @@ OF_THE_SITE = """#!/bin/sh
 if [ "$SLURMD_NODENAME" = n2 ] && [ ! -e {ours}.on_n2 ]; then exit 0; fi
 exec {ours}
 """
-
-
-def doctor(rlalloc: Installation, nodes: str) -> dict[str, str]:
-    """The levels of what doctor finds."""
-    words = ["doctor", "--json", "--nodes", nodes, "--config", str(rlalloc.config_path)]
-    told = json.loads(rlalloc.site.try_run([PROGRAMS / "rlalloc", *words]).output)
-    return {each["what"]: each["level"] for each in told["findings"]}
 
 
 def restart(rlalloc: Installation) -> None:
@@ -58,7 +49,8 @@ def test_jobs_stay_as_submitted_until_each_node_was_checked(rlalloc: Installatio
 
         on_n2.touch()
         site.run(["scontrol", "update", "NodeName=n2", "Extra=rack 7"])
-        assert doctor(rlalloc, "n2")["node n2"] == "OK"
+        found = doctor(rlalloc, "n2")
+        assert (found["node n2"], found["checked nodes"]) == ("OK", "OK")  # what it marks now counts
         site.restart_daemon("slurmctld")
         site.wait_for_nodes()
         assert "Extra=rack 7 rlalloc-task-prolog@" in site.run(["scontrol", "show", "node", "n2"])
