@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from . import configless_nodes
 from .log_ends import tail
 from .mariadb_server import server_arguments
 from .ports import listening, listening_ports
@@ -49,6 +50,8 @@ def site_daemons(
     slurmctld_environment: Mapping[str, str],
     backup_environment: Mapping[str, str] | None,
     release: Release | None,
+    *,
+    configless: bool,
 ) -> dict[str, Daemon]:
     """Every daemon of a site by name, in the order in which they start."""
     munged = [
@@ -72,7 +75,10 @@ def site_daemons(
     slurmd = ["slurmd", *(("-d", str(release.slurmstepd)) if release else ())]
     for offset, node in enumerate(nodes):
         name = f"slurmd-{node}"
-        daemons.append(_daemon(layout, name, [*slurmd, "-N", node], _listens(ports.slurmd_first + offset)))
+        command = [*slurmd, "-N", node]
+        if configless:
+            command = configless_nodes.slurmd_command(layout, ports, node, slurmd, release)
+        daemons.append(_daemon(layout, name, command, _listens(ports.slurmd_first + offset)))
     return {daemon.name: daemon for daemon in daemons}
 
 

@@ -56,6 +56,15 @@ class Layout:
         """The same for the backup slurmctld, where there is one."""
         return self.directory / "etc-backup"
 
+    def node_etc(self, node: str) -> Path:
+        """What a configless node sees in the place of ``etc``."""
+        return self.directory / "etc-nodes" / node
+
+    @property
+    def task_prolog(self) -> Path:
+        """What slurm.conf's TaskProlog names, where there is one."""
+        return self.etc / "task_prolog"
+
     @property
     def run(self) -> Path:
         """Pid files and sockets."""

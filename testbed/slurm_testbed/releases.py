@@ -54,6 +54,11 @@ class Release:
         return self.directory / "plugins"
 
     @property
+    def built_in_plugins(self) -> Path:
+        """Where its programs look for plugins before they have slurm.conf: this machine's own."""
+        return Path("/", self.plugins.resolve().relative_to(self.directory))
+
+    @property
     def slurmstepd(self) -> Path:
         """What slurmd has to start for a step; the built-in one is this machine's own."""
         return self.programs / "slurmstepd"

@@ -9,6 +9,7 @@ import signal
 from typing import TYPE_CHECKING, Self
 
 from . import (
+    configless_nodes,
     daemons,
     mariadb_server,
     registry,
@@ -23,7 +24,7 @@ from .external_commands import run_command
 from .layout import DEFAULT_ROOT, Layout, Ports, Record
 from .log_ends import tail
 from .processes import SITE_VARIABLE
-from .testbed_errors import InvalidSpecError, TestbedError
+from .testbed_errors import DaemonFailedError, InvalidSpecError, TestbedError
 from .waiting import wait_until
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Site:
             record.spec["slurmctld_environment"],
             record.spec["backup_environment"],
             self._release,
+            configless=bool(record.spec.get("configless")),
         )
 
     @classmethod
@@ -268,7 +270,17 @@ class Site:
         """Return what runs a command on the host of the backup slurmctld, which is this machine by another name."""
         return daemons.on_backup_host(command)
 
+    def on_node(self, node: str, command: Sequence[str | Path]) -> list[str | Path]:
+        """Return what runs a command, as root, on the host of a configless node; raises DaemonFailedError."""
+        if (pid := self.pid(node)) is None:
+            raise DaemonFailedError(f"{node} is where its slurmd runs, and that does not run")
+        return configless_nodes.on_node(pid, command)
+
     # Files
+
+    def etc_of(self, node: str) -> Path:
+        """What a configless node sees in the place of ``etc``: files of its own, such as the TaskProlog."""
+        return self._layout.node_etc(node)
 
     def log_tail(self, name: str = "slurmctld", lines: int = 50) -> str:
         """Return the last lines of a daemon's log."""
@@ -328,6 +340,8 @@ class Site:
         for name, source in copies.items():
             shutil.copyfile(source, self.etc / name)
             (self.etc / name).chmod(0o755)
+        if spec.configless:
+            configless_nodes.configure(self._layout, self.nodes)
         if spec.backup_environment is not None:
             self._configure_backup(files["slurm.conf"])
         key = self._layout.secrets / "munge.key"

@@ -46,6 +46,7 @@ def slurm_conf(layout: Layout, spec: SiteSpec, ports: Ports, version: tuple[int,
         "CommunicationParameters": "NoCtldInAddrAny" if has_backup else None,
         "DebugFlags": "NO_CONF_HASH" if has_backup else None,  # the backup's slurm.conf has files of its own
         "SlurmctldPort": str(ports.slurmctld),
+        "SlurmctldParameters": "enable_configless" if spec.configless else None,
         "SlurmUser": "root",
         "SlurmdUser": "root",
         "AuthType": "auth/munge",
@@ -101,7 +102,7 @@ def slurm_conf(layout: Layout, spec: SiteSpec, ports: Ports, version: tuple[int,
         "SchedulerType": "sched/backfill",
         "SchedulerParameters": _words({**SCHEDULER_PARAMETERS, **spec.scheduler_parameters}),
         "JobSubmitPlugins": "lua" if spec.job_submit_lua else None,
-        "TaskProlog": str(layout.etc / "task_prolog") if spec.task_prolog else None,
+        "TaskProlog": str(layout.task_prolog) if spec.task_prolog else None,
         **spec.extra_slurm_conf,
     }
     lines = [f"{key}={value}" for key, value in values.items() if value is not None]

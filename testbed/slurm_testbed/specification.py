@@ -82,6 +82,7 @@ class SiteSpec:
     `slurmctld_environment` is added to slurmctld's environment, which job_submit.lua can read. With
     `backup_environment` there is a backup slurmctld, as on a host of its own (BACKUP_HOST), with that
     added to its environment.
+    With `configless`, no node has a slurm.conf of its own: slurmd asks slurmctld for it.
     `sample_s` is the period of memory and CPU sampling of running tasks in seconds.
     `release` is the Debian release whose Slurm runs ("trixie": 24.11, "forky": 26.05); None: the Slurm in PATH.
     Left out, it is what the environment variable SLURM_TESTBED_RELEASE says.
@@ -107,6 +108,7 @@ class SiteSpec:
     task_prolog: Path | None = None
     slurmctld_environment: Mapping[str, str] = field(default_factory=dict)
     backup_environment: Mapping[str, str] | None = None
+    configless: bool = False
     sample_s: int = 1
     release: str | None = field(default_factory=_usual_release)
 
