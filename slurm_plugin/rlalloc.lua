@@ -516,7 +516,7 @@ end
 
 --- Where what an echo prints ends, if nothing else stands on its line.
 local function end_of_printed(code, from)
-   -- Step by step: one pattern for blanks, an option and blanks would try each division of a long row of blanks.
+   -- Step by step: one pattern for blanks, an option and blanks would try every way to split a long run of blanks.
    local begin = match(code, "^[ \t]*()", from)
    local option = match(code, "^%-?[neE]*()", begin)
    begin = option > begin and match(code, "^[ \t]*()", option) or begin
@@ -930,8 +930,8 @@ local function add_short(code, ends, names, found)
    return true
 end
 
---- The short options of srun, and the launchers with theirs and the word behind each: a program, or -- for a long
--- option.
+--- The short options of srun, and the launchers, each with its short options and the word after it: a program, or --
+-- for a long option.
 local function add_commands(code, places, entries, found)
    local ends_of_srun, all = ends_of_commands(code, places, SRUN, found)
    if not all or not add_short(code, ends_of_srun, entries.short.srun, found) then
@@ -1005,8 +1005,8 @@ local function add_files(code, found)
    return true
 end
 
---- The variables in the script's conditions: those that are compared or changed by let, in order, and those of which it
--- asks whether they are set, or which it reads.
+--- The variables in the script's conditions: those that it compares, or changes with let, in order, and those that it
+-- reads, or tests for being set.
 local function conditions_of(code, found)
    local compared, count, seen, unsure = {}, 0, {}, {}
    local function compare(name)
@@ -1032,7 +1032,7 @@ local function conditions_of(code, found)
             counts = test.in_brackets or begins_word(code, at)
          end
          if counts then
-            last = test.is_bare and last - 1 or last -- a name stands behind a blank
+            last = test.is_bare and last - 1 or last -- a name follows a blank
             local inside = match(sub(code, last, last + TEST_BYTES - 1), test.inside)
             if test.in_arithmetic or test.is_bare or find(inside, "$", 1, true) then
                local is_unsure = test.sets or (test.in_brackets and find(inside, "^[ !]*%-[a-z] [^=<>!|&-]*$"))

@@ -53,9 +53,9 @@ class TrainingRuns(RlallocError):
 
 @contextlib.contextmanager
 def running_training(directory: Path) -> Iterator[None]:
-    """Be the one training that runs, and note when it began, and if it is told to stop. Raises TrainingRuns.
+    """Be the one training that runs; note when it began, and if it is told to stop. Raises TrainingRuns.
 
-    For the main thread, which hears of signals.
+    Call it in the main thread: only there can a signal handler be set.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -80,11 +80,11 @@ def running_training(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stop_is_noted(directory: Path) -> Iterator[None]:
-    """Note a SIGTERM, and die by it; one that comes once the training has noted its end changes nothing."""
+    """Note a SIGTERM, and die from it. After the training has noted its end, a SIGTERM changes no note."""
     process, began_s = os.getpid(), time.time()
 
     def stop(number: int, _: FrameType | None) -> None:
-        if os.getpid() == process:  # and no process that it has forked
+        if os.getpid() == process:  # not in a process that it has forked
             _note_stop(directory, began_s)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

@@ -4,7 +4,7 @@ from datetime import datetime
 
 
 def local_time(epoch_s: float | None) -> str:
-    """A time as people at this site write it; a dash for none, and the bare number of one that no calendar has."""
+    """A time as people at this site write it; a dash for none, the bare number for one that no calendar has."""
     if not epoch_s:
         return "-"
     try:

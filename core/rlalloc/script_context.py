@@ -52,7 +52,7 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*|_[A-Za-z0-9_]+")
 _NAME: Final = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
 _NAME_IN_ARITHMETIC: Final = re.compile(r"\$?\{?([A-Za-z_][A-Za-z0-9_]*)")
 _BARE: Final = ("let ", "read ")
-"""Behind these, names stand without $, and behind a blank: ``let "N-=1"``, ``read -r N``."""
+"""After these, names have no $ and follow a blank: ``let "N-=1"``, ``read -r N``."""
 _NAMES: Final = {
     "((": _NAME_IN_ARITHMETIC,
     "let ": re.compile(r"[ \t\"'+-]([A-Za-z_][A-Za-z0-9_]*)"),
@@ -69,8 +69,8 @@ _WRITTEN: Final = re.compile(r"(?:>|tee )[ \t]*[\"']?[^ \t\n\"'`=;|&<>(),]*\Z")
 class Conditions(msgspec.Struct, frozen=True):
     """What the script's conditions name.
 
-    ``compared`` are names, or the text of a command substitution, also those that ``let`` changes; ``unsure`` are
-    names of which it asks whether they are set, or which it reads.
+    ``compared`` are names, also those that ``let`` changes, or the text of a command substitution; ``unsure`` are
+    names that the script reads, or tests for being set.
     """
 
     compared: tuple[str, ...]

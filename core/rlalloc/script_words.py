@@ -248,7 +248,7 @@ def _short_options(
 
 
 def _launchers(code: str, table: WordTable, effort: Effort) -> Iterator[tuple[str, str | None]]:
-    """The short options of srun; launchers with theirs and the word behind each, ``--`` for a long option."""
+    """The short options of srun; launchers with their short options and the next word, ``--`` for a long option."""
     short: dict[str, dict[str, str]] = defaultdict(dict)
     for entry in table.words:
         if (match := _SHORT_OF_COMMAND.fullmatch(entry)) is not None:

@@ -195,7 +195,7 @@ class Controller:
         self.keep_learned()
 
     def keep_learned(self) -> None:
-        """Write for the next controller what is in memory alone."""
+        """Write what is only in memory, for the next controller."""
         self._predictor.keep()
 
     def _decide_and_apply(self, snapshot: Snapshot) -> int:

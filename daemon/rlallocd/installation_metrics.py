@@ -179,7 +179,7 @@ class InstallationMetrics(Collector):
         last = read_last_training(self.config.policy.directory)
         yield GaugeMetricFamily(
             "rlallocd_training_last_end_timestamp_seconds",
-            "When a training last ended and was not stopped; 0 where none ever did.",
+            "When a training last ended without being stopped; 0 where none ever did.",
             value=last.ended_s if last is not None else 0,
         )
         yield GaugeMetricFamily(

@@ -31,7 +31,7 @@ class JobUpdates:
         """Send one update; return why it was refused, or an empty string. Raises SlurmUnavailable.
 
         The read-back shows its result. Without an answer nothing more is sent in this cycle: a slow slurmctld may
-        still carry the update out. None where only scontrol died: this job alone waits for the next cycle.
+        still carry the update out. Returns None if only scontrol died: then this job alone waits for the next cycle.
         """
         try:
             self._slurm.update(plan)

@@ -91,9 +91,9 @@ def _taking_back(begun: Sequence[Application], why: str) -> Application:
 
 
 def taking_back(job: JobRecord, begun: Sequence[Application], why: str) -> Application | None:
-    """The entry that takes back all updates of a job that was read just now; None if others made it something else.
+    """The entry that takes back all updates of a job that was read just now; None if others have changed its size.
 
-    The CPUs of a task may be others: those stay, and what no longer goes with them is taken back.
+    If others changed only the CPUs per task, these stay, and the rest is taken back.
     """
     entry, last = _taking_back(begun, why), begun[-1]
     if is_as_applied(job, last):

@@ -1,4 +1,4 @@
-"""The file in which a daemon keeps what it learned from its own answers about run times, over a restart."""
+"""The file in which a daemon keeps what it learned from its own answers about run times, across restarts."""
 
 import logging
 from pathlib import Path
@@ -13,11 +13,11 @@ _log = logging.getLogger(__name__)
 
 FILE: Final = "run_time_answers"
 WRITE_EVERY_S: Final = 1800.0
-"""It is some megabytes at most. A daemon that is killed loses what it answered since; ends are in the store."""
+"""The file has some megabytes at most. A daemon that is killed loses its answers since; ends are in the store."""
 
 
 class KeptAnswers:
-    """Reads the file once, and writes it at times and at the end. Where that fails, the log says what is lost."""
+    """Reads the file once; writes it from time to time and at the end. If that fails, the log says what is lost."""
 
     def __init__(self, path: Path, *, pseudonyms: bool) -> None:
         self._path = path
@@ -27,7 +27,7 @@ class KeptAnswers:
         self._changes = 0
 
     def read(self) -> GivenAnswers:
-        """What is in the file; nothing where there is none, or none that can be used."""
+        """What is in the file; nothing if there is none, or if it cannot be used."""
         try:
             return GivenAnswers.unpacked(read_regular_file(self._path), pseudonyms=self._pseudonyms)
         except FileNotFoundError:
@@ -37,12 +37,12 @@ class KeptAnswers:
         return GivenAnswers()
 
     def write_if_due(self, given: GivenAnswers) -> None:
-        """Write the file where that is WRITE_EVERY_S ago."""
+        """Write the file if the last time was WRITE_EVERY_S ago."""
         if self._written.passed(WRITE_EVERY_S):
             self.write(given)
 
     def write(self, given: GivenAnswers) -> None:
-        """Write the file, whole or not at all, where something has changed."""
+        """Write the file, whole or not at all, if something has changed."""
         self._written.restart()
         if given.changes == self._changes:
             return

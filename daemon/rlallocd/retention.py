@@ -1,7 +1,7 @@
 """Deleting decisions and past jobs that the store is to keep no longer, some at a time.
 
-A clock that is years ahead would make everything too old. So rows go only where the store has others of some days to
-some weeks ago: those come with time alone.
+A clock that is years ahead would make every row look too old. So rows are deleted only while the store also has rows
+that are some days to some weeks old: only time that really passes brings those.
 """
 
 import logging
@@ -17,8 +17,8 @@ _log = logging.getLogger(__name__)
 _DAY_S: Final = 86400.0
 _KNOWN_FROM_DAYS: Final = 30
 _KNOWN_TO_DAYS: Final = 7
-"""In these days before now, something must have happened. A clock that is further ahead deletes nothing until it has
-been so for a week."""
+"""Something must have happened in this span before now. A clock that is further ahead deletes nothing until it has
+been ahead for a week."""
 BATCH: Final = 500
 
 
@@ -44,7 +44,7 @@ class Retention:
         elif not self._told and self._has_old(section, now_s):
             self._told = True
             _log.warning(
-                "no old rows are deleted: the store has nothing of %d to %d days ago, is this machine's clock right?",
+                "no old rows are deleted: the store has none from %d to %d days ago, is this machine's clock right?",
                 _KNOWN_TO_DAYS,
                 _KNOWN_FROM_DAYS,
             )

@@ -45,8 +45,8 @@ class SitePredictor:
 
     ``models`` is the folder with the trainer's models. ``progress`` is called while many past jobs are read.
     ``usage`` is what past jobs used; ``kills`` hears of them, too, and its owner adds the kills to it. ``all_read``
-    says whether all past jobs are known: the oldest are read first. ``kept`` is where what was learned from answers
-    outlives a restart.
+    says whether all past jobs are known: the oldest are read first. ``kept`` keeps what was learned from answers
+    across restarts.
     """
 
     def __init__(

@@ -247,7 +247,7 @@ class Applier:
             _log.error("job %d: not restored yet: %s", application.job_id, why, extra=_fields(application))
 
     def _send_restoration(self, application: Application, job: JobRecord) -> bool:
-        """Send the request again; whether scontrol lived to say of all its updates what became of them."""
+        """Send the request again; return whether scontrol answered every update."""
         return all(self._updates.update(plan) is not None for plan in restorations_for(application, job))
 
     def _note_plans(self, unchanged: Sequence[tuple[Candidate, Decision]]) -> None:

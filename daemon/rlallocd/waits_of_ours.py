@@ -8,9 +8,9 @@ the longer time limit reaches.
 A size that takes more than the request, or longer, is given to a job that can start at once, and so is a type of
 GPU. Slurm may see that in another way: another job came first, or backfill keeps what is free for a job ahead. After
 a scheduling interval in which the request would have fitted what is free, and the decided size did not or was longer,
-the job gets its request back. So does a job for which Slurm finds no nodes though all of that fits: its user may have
-changed what no longer goes with the decided size. A job with a type gets its request back after any such interval:
-it may start on the first GPUs that are free.
+the job gets its request back. So does a job for which Slurm finds no nodes although its request fits: its user
+may have made a change that conflicts with the decided size. A job with a type gets its request back after any such
+interval: it may then start on the first GPUs that are free.
 """
 
 import logging
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 _IN_QUEUE: Final = frozenset({"Resources", "Priority"})
 _FOR_NODES: Final = frozenset({*_IN_QUEUE, "ReqNodeNotAvail", "PartitionConfig", "Reservation"})
-"""slurmctld may say ``Reservation`` of a job without one of its own, too, whose nodes others have reserved
+"""slurmctld may also say ``Reservation`` of a job that names no reservation, if others have reserved its nodes
 (ESLURM_RESERVATION_BUSY, select_nodes in node_scheduler.c). 22.05 said ReqNodeNotAvail wherever we tried."""
 JobKey = tuple[int, int]
 """Id that sbatch printed, and submit second: a requeue makes that another one."""
@@ -150,7 +150,7 @@ class WaitsOfOurs:
 def _is_passed_over(job: JobRecord, sizes: _Sizes, site: SiteView) -> bool:
     """Whether a job waits in the queue though its request fits what is free, in a size that does not or is longer.
 
-    One that Slurm finds no nodes for is passed over in any size. One for which a type was chosen was to start at
+    A job for which Slurm finds no nodes is passed over in any size. One for which a type was chosen was to start at
     once, and may be passed over at any moment.
     """
     if sizes.applied.gpu_type is not None:

@@ -81,15 +81,15 @@ def _is_late(happened: Happened, _: TwinJob) -> bool:
 
 
 def _is_too_late_for_nodes(happened: Happened, job: TwinJob) -> bool:
-    """Whether it names nodes for a job that started before: slurmctld then refuses all but the job's own."""
+    """Whether the event names nodes for a job that had started: slurmctld then refuses all but the job's own."""
     started = any(task.started_s is not None and task.started_s <= happened.at_s for task in job.tasks.values())
     return started and "Invalid node name" in happened.said
 
 
 def _is_held_by_slurm(happened: Happened, job: TwinJob) -> bool:
-    """Whether slurmctld has made its user's hold an administrator's.
+    """Whether slurmctld has turned the user's hold into an administrator's.
 
-    Once a minute it sets the reason of jobs whose dependency has failed, held ones too, and takes any other reason
+    Once a minute it sets the reason of jobs whose dependency has failed, held ones too, and takes any reason other
     than JobHeldUser for an administrator's hold. A job that rlalloc has changed does not count.
     """
     failed = any("(failed)" in fields.get("Dependency", "") for fields in job.records)

@@ -68,7 +68,7 @@ def given_to(
 ) -> Given | None:
     """What a job or a task of an array was given in one run; None where it never started.
 
-    Accounting has it in all, of the last run. The parts of one node follow from the decision and from what the user
+    Accounting has the totals, of the last run. The values of one node follow from the decision and from what the user
     has set since (``by_user``); without a decision they are what Slurm, and not rlalloc, wrote into the script's
     environment.
     """

@@ -330,7 +330,7 @@ def test_a_training_that_is_told_to_stop_has_not_failed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at_s", [1e300, -1e300, 1e18, 1e13])
 def test_a_note_of_a_training_with_an_impossible_time_is_shown(tmp_path: Path, at_s: float) -> None:
-    """Everybody in the group rlalloc can write one."""
+    """Anyone in the group rlalloc can write such a note."""
     config = parse_config(f"policy: {{directory: {tmp_path}}}", "x")
     note = LastTraining(ended_s=at_s, failed=True, promoted=False, verdict="", succeeded_s=at_s, stopped_s=at_s)
     (tmp_path / FILE).write_bytes(msgspec.json.encode(note))

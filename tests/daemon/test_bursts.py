@@ -129,7 +129,7 @@ def test_a_range_without_end_does_not_keep_the_daemon_busy(queue: list[JobRecord
 
 
 def test_a_scontrol_that_dies_over_one_update_holds_that_job_alone(queue: list[JobRecord], store: Store) -> None:
-    """Whether it was carried out shows in the next cycle, not in this one: slurmctld may still be at it."""
+    """Whether it was carried out shows in the next cycle, not in this one: slurmctld may still work on it."""
 
     def dies(command: str) -> None:
         if command == "scontrol update" and slurm.calls[command] == 3:
@@ -149,7 +149,7 @@ def test_a_scontrol_that_dies_over_one_update_holds_that_job_alone(queue: list[J
 
 
 def test_a_scontrol_that_dies_over_a_restoration_holds_that_job_alone(queue: list[JobRecord], store: Store) -> None:
-    """It goes on being restored."""
+    """The next cycle restores it."""
     first, second = decided = _decided(queue[:2], store)
     size = {"nodes": 1, "cpus": 7, "fields": msgspec.structs.replace(queue[0].fields, min_cpus=7)}
     slurm = SlurmInMemory(queue[:2])

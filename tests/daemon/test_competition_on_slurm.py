@@ -109,7 +109,7 @@ def snapshot(slurm: Slurm) -> Snapshot:
 
 
 def seen_by(site: Site, slurm: Slurm, user: str, *options: str) -> ClusterView:
-    """What a new job sees. It is held, behind all others, and taken back."""
+    """What a new job sees. It is held, behind all others, and then cancelled."""
     job_id = site.sbatch(SLEEPS, user=user, options=["--hold", *options])
     now = snapshot(slurm)
     site.run(["scancel", str(job_id)])
@@ -125,7 +125,7 @@ def held_by(site: Site, user: str, *options: str) -> int:
 
 
 def free_gpus(view: ClusterView) -> list[float]:
-    """Of each node."""
+    """The free GPUs of each node."""
     return [float(count) for count in view.free[:, 0]]
 
 
@@ -169,7 +169,7 @@ def test_a_node_of_one_users_jobs_is_in_use_for_others(site: Site, slurm: Slurm)
 
 
 def test_jobs_stand_in_the_order_of_sprio_and_start_in_it(site: Site, slurm: Slurm) -> None:
-    """One user has used the site (fair-share), one job is nice: neither is the order of submission."""
+    """Because of fair-share and of one job's nice value, this is not the order of submission."""
     holder = held_by(site, OTHER, "-N2", "--exclusive", "--mem=1G")
     script = SLEEPS.replace("600", "1")
     size = ("-N2", "--gpus-per-node=8", "-c8", "--mem=8G")
@@ -253,7 +253,7 @@ def test_of_several_partitions_the_one_counts_where_a_job_would_start_first(site
 
 
 def test_a_node_that_is_powered_down_is_open_once_it_has_booted(site: Site, slurm: Slurm) -> None:
-    """Slurm gives it to a job at once, which then waits for the node."""
+    """Slurm allocates it to a job at once; the job then waits for the node."""
     size = ("--partition=cloud", "-N1", "--gpus-per-node=4", "-c8", "--mem=8G")
     view = seen_by(site, slurm, USER, *size)
     assert (free_gpus(view), len(view.releases)) == ([4], 0)

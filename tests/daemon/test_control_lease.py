@@ -128,7 +128,7 @@ def test_one_that_was_killed_is_waited_for(site: Site) -> None:
 
 
 def test_with_the_usual_settings_a_killed_one_is_followed_within_30_s() -> None:
-    """The other looks at the lease once a cycle, so that long after its end at the latest."""
+    """The other looks at the lease once a cycle, so at most one cycle after the lease has ended."""
     config = Config()
     assert config.slurm.command_timeout_s + SLACK_S + config.daemon.poll_s < 30.0
 

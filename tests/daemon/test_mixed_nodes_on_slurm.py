@@ -28,7 +28,7 @@ NEVER_PASSED_OVER_S = 3600.0
 @pytest.fixture(scope="module")
 def mixed() -> Iterator[Installation]:
     with start_site(f"mixed-{os.getpid()}", nodes=1, other_nodes=(V100,)) as site:
-        # For so long a job may be passed over: that is no reason here, however late the daemon sees a lost node.
+        # So long that no job counts as passed over, however late the daemon sees a lost node.
         installation = install(site, redecision={"max_updates": 0, "every_s": NEVER_PASSED_OVER_S})
         installation.start("rlalloc-agent")
         installation.start("rlallocd")
@@ -242,7 +242,7 @@ def test_a_request_comes_back_where_only_the_longer_time_limit_meets_a_reservati
 
 
 def test_a_users_update_that_does_not_go_with_the_decided_size_keeps_no_job_waiting(idle: Installation) -> None:
-    """Two CPUs for its only task, on a node with at least four: Slurm would wait for ever."""
+    """Two CPUs for its only task, on a node with at least four: the job would wait for ever."""
     site = idle.site
     site.run(
         [

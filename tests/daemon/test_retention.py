@@ -21,7 +21,7 @@ SECTION = StoreSection(keep_days=100, keep_experience_days=200)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    """One that has something of ten days ago."""
+    """A store with a past job of ten days ago."""
     store = Store(f"sqlite:///{tmp_path}/store.sqlite")
     store.history.add([msgspec.structs.replace(PAST, job_id="10", ended_s=NOW_S - 10 * DAY_S)])
     yield store
@@ -96,7 +96,7 @@ def test_past_jobs_go_when_the_site_no_longer_keeps_them(store: Store) -> None:
 
 
 def test_a_clock_that_is_years_ahead_deletes_nothing(store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    """Also where decisions of its time are there already. It is told once."""
+    """Also if the store already has decisions of that time. The log says so once."""
     for job_id, days_ago in enumerate((300, 200, 1)):
         decided(store, job_id, days_ago)
     ahead_s = 5 * 365 * DAY_S

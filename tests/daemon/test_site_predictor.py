@@ -167,7 +167,7 @@ def test_what_a_model_is_off_by_is_learned_and_kept_when_all_is_read_again(
 
 
 class Restarts:
-    """A predictor that has learned that jobs run much longer than its model says, and successors of it."""
+    """A predictor that has learned that jobs run much longer than its model says, and its successors."""
 
     def __init__(self, store: Store, directory: Path) -> None:
         self.store, self.directory = store, directory
@@ -216,7 +216,7 @@ def test_after_a_restart_the_quantiles_are_those_without_one(restarts: Restarts,
 
 
 def test_an_end_in_the_future_does_not_stop_the_learning(restarts: Restarts, store: Store) -> None:
-    """As a clock that was ahead for a while leaves it behind."""
+    """Such an end is left by a clock that was ahead for a while."""
     ahead = past(100, 256.0, time.time() + 1e8)
     estimates(restarts.before, [facts_of(ahead)])
     restarts.before._known.predictor.ended(ahead)

@@ -73,7 +73,7 @@ def test_a_job_that_is_passed_over_for_an_interval_gets_its_request_back(
 
 
 def test_a_smaller_job_that_slurm_finds_no_nodes_for_gets_its_request_back(store: Store) -> None:
-    """Its user has changed the CPUs of a task, for example, which no longer go with the CPUs of the decided size."""
+    """For example, its user has changed the CPUs per task, which then conflict with the CPUs of the decided size."""
     resized(store, FOUR, msgspec.structs.replace(FOUR, gpus_per_node=2))
     two_cycles = (0.0, 8), (INTERVAL_S + 1, 8)
     assert looked_at(store, *two_cycles, reason="Priority") == []

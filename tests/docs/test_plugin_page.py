@@ -1,4 +1,4 @@
-"""The plugin's page explains every word in a tag that is no name of the configuration's tables."""
+"""The plugin's page explains every word of a tag that is not from the configuration's tables."""
 
 import re
 from pathlib import Path

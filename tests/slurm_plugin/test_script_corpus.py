@@ -281,7 +281,7 @@ def test_no_script_is_much_work(interpreter: str) -> None:
 
 @pytest.mark.parametrize("blank", [b" ", b"\t", b" \t"])
 def test_blanks_behind_an_echo_take_no_time(interpreter: str, blank: bytes) -> None:
-    """One such script held slurmctld for 0.4 s: a pattern tried each division of the blanks between two parts."""
+    """One such script held slurmctld for 0.4 s: a pattern tried every way to split the blanks."""
     script = LAUNCH + b"echo " + blank * (6000 // len(blank)) + b"x;\n"
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     read_scripts(interpreter, [script] * 10)

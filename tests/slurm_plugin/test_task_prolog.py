@@ -243,7 +243,7 @@ def test_a_job_from_inside_another_forgets_that_one() -> None:
 def test_a_job_keeps_memory_of_its_own_that_is_as_much_as_the_outer_jobs(
     tmp_path: Path, record: str | None, *, is_own: bool
 ) -> None:
-    """A resized one that has lost it would be taken for one that was not, and nothing of it repaired."""
+    """A resized job without it would be taken for one that was not resized, and nothing would be repaired."""
     inside = {"SLURM_SET_BY_RLALLOC": "6 SLURM_MEM_PER_NODE=65536", "RLALLOC_LEAKED": " SLURM_MEM_PER_NODE=65536"}
     found = with_record(tmp_path, record, **inside)
     assert ("SLURM_MEM_PER_NODE" not in found) == is_own

@@ -1,7 +1,8 @@
 """How GPUs can be divided into data-, tensor- and pipeline-parallel ranks. Pure functions.
 
-What the script states stays. Tensor parallelism stays inside a node and divides heads and hidden size; the pipeline
-divides the layers. If only the size of a model is known, tensor parallelism is a power of two and the pipeline 1.
+What the script states stays. Tensor parallelism stays inside a node and divides the heads and the hidden size; the
+pipeline divides the layers. If only the size of a model is known, tensor parallelism is a power of two and the
+pipeline 1.
 """
 
 from typing import Final
@@ -81,10 +82,11 @@ def _may_divide(facts: Facts, tensor: int) -> bool:
 
 
 def divides_model(model: Architecture, tensor: int) -> bool:
-    """Whether so many tensor-parallel ranks divide a counted model, or are a usual number where it is not counted.
+    """Whether a model can be divided into so many tensor-parallel ranks.
 
-    They divide the heads of queries, the hidden size, and the heads of keys; these may be copied, each to as many
-    ranks.
+    The number of ranks must divide the query heads and the hidden size. It must also divide the key heads or be a
+    multiple of them: each is then copied to as many ranks. If only the model's size is known, the number must be a
+    power of two.
     """
     if not model.exact:
         return tensor & (tensor - 1) == 0

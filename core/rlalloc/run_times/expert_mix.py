@@ -38,7 +38,7 @@ ANSWERS: Final = (
     *_SIMPLE,
     "limit_times_use",
 )
-"""What is mixed, as answers_of has it."""
+"""What is mixed, in the order of ``answers_of``."""
 _ANSWERS: Final = len(ANSWERS)
 _RATE: Final = 0.2
 _KEPT: Final = 0.5**0.1
@@ -82,12 +82,12 @@ class ExpertMix:
                 del self._losses[next(iter(self._losses))]
 
     def table(self) -> tuple[list[Key], NDArray[np.float64]]:
-        """All groups, the one that changed last at the end, and what is known of each: a row."""
+        """All groups, the most recently changed one last, and what is known of each, one row per group."""
         return list(self._losses), np.array(list(self._losses.values()), np.float64).reshape(-1, _ANSWERS + 1)
 
     @classmethod
     def of(cls, groups: Sequence[Key], rows: NDArray[np.float64]) -> "ExpertMix":
-        """Return the mix that such a table is of."""
+        """Return the mix that such a table describes."""
         mix = cls()
         mix._losses = {key: row.copy() for key, row in zip(groups, rows, strict=True)}
         return mix

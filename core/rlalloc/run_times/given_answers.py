@@ -1,7 +1,7 @@
 """What a predictor answered, and what it learned from its answers when the jobs ended; also as bytes, for a restart.
 
-The bytes are a digest and a msgpack of numbers and of keys, which nothing is run from. They hold names as the jobs
-had them: under pseudonyms where the site wants these.
+The bytes are a digest, and numbers and keys in msgpack: reading them runs no code. They hold names as the jobs had
+them: pseudonyms where the site wants these.
 """
 
 import math
@@ -21,7 +21,7 @@ from rlalloc.run_times.job_facts import JobFacts, can_be_learned, facts_of
 from rlalloc.run_times.recent_runs import Key, user_and_alike
 
 MOST_ANSWERS: Final = 50_000
-"""Jobs of which it is kept what was answered."""
+"""Jobs whose answers are kept."""
 _DIGEST_BYTES: Final = 16
 _Submission = tuple[Key, str, int]
 _StoredKey = tuple[str | int | float | None, ...]
@@ -41,7 +41,7 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
 
 
 class GivenAnswers:
-    """Answers to the jobs that were seen last. Memory is bounded: MOST_ANSWERS, and what the mix keeps.
+    """Answers for the jobs that were seen last. Memory is bounded: MOST_ANSWERS, and what the mix keeps.
 
     ``changes`` counts what was answered and learned.
     """
@@ -54,7 +54,7 @@ class GivenAnswers:
         self._until_s, self._at_end = -math.inf, set[str]()
 
     def remember(self, jobs: Sequence[JobFacts], answers: NDArray[np.float64]) -> None:
-        """Keep the answers to those jobs until they end, a row each; what was answered before a restart stays."""
+        """Keep answers for these jobs until they end, a row each. Those from before a restart are not replaced."""
         for facts, row in zip(jobs, answers, strict=True):
             submission = _submission(facts)
             if submission not in self._before_restart:
@@ -68,7 +68,7 @@ class GivenAnswers:
         """Learn from a job's end, once: past jobs are read again every day, and after a restart."""
         facts = facts_of(job)
         answers = self._answers.get(_submission(facts))
-        if self._until_s > time.time():  # a clock was ahead: of that end, nothing would be learned again
+        if self._until_s > time.time():  # a clock was ahead: else no end before that one would count
             self._until_s, self._at_end = -math.inf, set()
         told_before = job.ended_s < self._until_s or (job.ended_s == self._until_s and job.job_id in self._at_end)
         if answers is not None and not told_before and can_be_learned(job):
@@ -79,7 +79,7 @@ class GivenAnswers:
             self.changes += 1
 
     def packed(self, *, pseudonyms: bool) -> bytes:
-        """All of it as bytes. Raises ValueError for a name that is no text."""
+        """All of it as bytes. Raises ValueError for a name that is not text."""
         groups, losses = self.mix.table()
         stored = _Stored(
             kinds=ANSWERS,
@@ -96,7 +96,7 @@ class GivenAnswers:
 
     @classmethod
     def unpacked(cls, content: bytes, *, pseudonyms: bool) -> "GivenAnswers":
-        """The same from bytes. Raises PolicyError where they are damaged, of another version or of other names."""
+        """The same from bytes. Raises PolicyError if they are damaged, or if version or ``pseudonyms`` differ."""
         digest, content = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
         if digest != _digest(content):
             raise PolicyError("it is damaged")

@@ -4,8 +4,8 @@ To start scontrol takes some milliseconds, an update less than one. scontrol pri
 carries out, so a word that it does not know follows each: its complaint about that word ends the answer. The next
 update is sent after that only. So each has its own answer and its own time limit, as with a scontrol of its own.
 
-A line that scontrol's libraries log ("scontrol: error: …", of a controller's name that cannot be resolved, say) is no
-refusal: that has a line of scontrol's own, or says that a value is invalid.
+A line that Slurm's libraries log ("scontrol: error: …", for example about a name that cannot be resolved) is no
+refusal. A refusal has a line of scontrol's own, or says that a value is invalid.
 
 scontrol takes what it reads as it stands: a blank ends a word, and quotes stay. Where it was built with readline,
 other signs edit the line. So an update of other than plain words goes by a scontrol of its own.
@@ -36,7 +36,7 @@ _LONGEST_LINE: Final = 4000  # a scontrol without readline cuts a line at 4,096 
 _READY_WITHIN_S: Final = 10.0
 _ONE_BY_ONE_FOR_S: Final = 600.0
 _MOST_DEATHS: Final = 2
-"""So many processes may end without an answer in between: more would not be for the sake of one update."""
+"""After so many processes that ended without an answer in between, a single update is not the cause."""
 _READ_BYTES: Final = 65_536
 
 
@@ -68,7 +68,8 @@ class UpdateSession:
     def update(self, *words: str) -> None:
         """Run ``scontrol update`` with these words.
 
-        Raises UpdateRefused or SlurmUnavailable. After CommandDied, others may be sent at once: by another process.
+        Raises UpdateRefused or SlurmUnavailable. After CommandDied, other updates may be sent at once: they get a new
+        process.
         """
         alone, self._is_first = not self._together or self._is_first, False
         process = None if alone or not _is_plain(words) else self._interactive()
@@ -128,7 +129,7 @@ class _InteractiveScontrol:
             raise SlurmUnavailable(f"scontrol cannot be run: {err.strerror or err}") from err
         try:
             self._complaints, complaints = os.pipe()
-        except OSError as err:  # without descriptors, none must be lost
+        except OSError as err:  # too few descriptors: leak none
             os.close(commands)
             os.close(self._commands)
             raise SlurmUnavailable(f"scontrol cannot be run: {err.strerror or err}") from err
@@ -146,7 +147,7 @@ class _InteractiveScontrol:
         self._poll.register(self._complaints, select.POLLIN)
 
     def answer(self, line: str, timeout_s: float) -> str:
-        """What scontrol says of a command, in lines. Raises SlurmUnavailable; CommandDied if it ends meanwhile."""
+        """The lines that scontrol prints about a command. Raises SlurmUnavailable; CommandDied if scontrol ends."""
         deadline_s = time.monotonic() + timeout_s
         with contextlib.suppress(BrokenPipeError):  # what it said before it ended is still to be read
             os.write(self._commands, "\n".join((line, self._mark, "")).lstrip().encode())
@@ -173,7 +174,7 @@ class _InteractiveScontrol:
 
 
 def _refusal(said: str) -> str:
-    """What scontrol complains of, in a line; nothing where it carried the update out."""
+    """What scontrol complains of, in one line; nothing if it carried the update out."""
     in_a_line = " ".join(said.split())
     if in_a_line and all(_LOGGED.fullmatch(line) for line in said.splitlines()):
         _log.info("scontrol has carried out an update and says: %s", in_a_line)

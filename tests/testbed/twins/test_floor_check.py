@@ -176,7 +176,7 @@ def held(job: TwinJob, happened: Happened, dependency: str) -> TwinJob:
 
 
 def test_a_hold_that_slurm_made_an_administrators_is_not_compared() -> None:
-    """It does so where the dependency has failed. Else rlalloc may have done it, and so of a job that it changed."""
+    """Slurm does so if the dependency has failed. Else, or if rlalloc changed the job, rlalloc may be the cause."""
     failed = "afterok:9(failed)"
     without = held(job_without(), PENDING, failed)
     untouched = job_with(REQUEST, decisions=())
