@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 _IN_QUEUE: Final = frozenset({"Resources", "Priority"})
 _FOR_NODES: Final = frozenset({*_IN_QUEUE, "ReqNodeNotAvail", "PartitionConfig", "Reservation"})
 """slurmctld may also say ``Reservation`` of a job that names no reservation, if others have reserved its nodes
-(ESLURM_RESERVATION_BUSY, select_nodes in node_scheduler.c). 22.05 said ReqNodeNotAvail wherever we tried."""
+(ESLURM_RESERVATION_BUSY, select_nodes in node_scheduler.c)."""
 JobKey = tuple[int, int]
 """Id that sbatch printed, and submit second: a requeue makes that another one."""
 

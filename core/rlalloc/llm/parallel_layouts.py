@@ -84,8 +84,8 @@ def _may_divide(facts: Facts, tensor: int) -> bool:
 def divides_model(model: Architecture, tensor: int) -> bool:
     """Whether a model can be divided into so many tensor-parallel ranks.
 
-    The number of ranks must divide the query heads and the hidden size. It must also divide the key heads or be a
-    multiple of them: each is then copied to as many ranks. If only the model's size is known, the number must be a
+    The number of ranks must divide the query heads and the hidden size. It must also divide the key-value heads or be
+    a multiple of them: each is then copied to as many ranks. If only the model's size is known, the number must be a
     power of two.
     """
     if not model.exact:

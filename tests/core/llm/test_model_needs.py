@@ -29,7 +29,7 @@ def facts(words: str) -> Facts:
         ("model=llama-2-7b tensor-model-parallel-size=2 micro-batch-size=1 global-batch-size=4", {2, 4, 8}),
         ("vllm model=llama-2-7b tensor-parallel-size=$N", {1, 2, 4, 8, 16}),
         ("vllm model=falcon-7b tensor-parallel-size=$N", {1}),
-        # 40 query heads and 8 key heads: 5 divides only the query heads.
+        # 40 query heads and 8 key-value heads: 5 divides only the query heads.
         ("vllm model=qwen2.5-32b tensor-parallel-size=$N", {1, 2, 4, 8, 16}),
         ("model=qwen2.5-32b tensor-model-parallel-size=5", set()),
         ("vllm model=qwen2.5-7b tensor-parallel-size=$N", {1, 2, 4}),
