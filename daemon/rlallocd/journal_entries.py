@@ -17,7 +17,7 @@ from rlallocd.candidates import Candidate
 from rlallocd.job_tag import read_tag, with_note, with_plan_note
 from rlallocd.request_sizes import Skipped, size_of
 from rlallocd.slurm import JobRecord, UpdatePlan
-from rlallocd.update_plans import plan_nice, plan_restoration, plan_update
+from rlallocd.update_plans import has_own_terms, plan_nice, plan_restoration, plan_update
 from rlallocd.verification import (
     AddedNice,
     Verification,
@@ -93,7 +93,8 @@ def _taking_back(begun: Sequence[Application], why: str) -> Application:
 def taking_back(job: JobRecord, begun: Sequence[Application], why: str) -> Application | None:
     """The entry that takes back all updates of a job that was read just now; None if others have changed its size.
 
-    If others changed only the CPUs per task, these stay, and the rest is taken back.
+    If others changed only the CPUs per task, these stay, and the rest is taken back. Where scontrol cannot repeat the
+    request in its own terms, the whole request comes back.
     """
     entry, last = _taking_back(begun, why), begun[-1]
     if is_as_applied(job, last):
@@ -102,6 +103,8 @@ def taking_back(job: JobRecord, begun: Sequence[Application], why: str) -> Appli
     own = msgspec.structs.replace(asked, cpus_per_task=last.intended.cpus_per_task)
     if before is None or not is_as_applied(msgspec.structs.replace(job, fields=own), last):
         return None
+    if entry.intended == entry.original or not has_own_terms(before):
+        return entry
     theirs = msgspec.structs.replace(before.fields, cpus_per_task=asked.cpus_per_task)
     return msgspec.structs.replace(
         entry,

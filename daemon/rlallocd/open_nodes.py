@@ -31,7 +31,7 @@ class OpenNodes:
     def why_not(self, job: JobRecord, size: Allocation) -> str:
         """Why no set of nodes would hold a job that has no reservation, were they idle now; or an empty string."""
         end_s = self._now_s + size.time_limit_s
-        why = next(self._pools.unfit(job, size, self._reserved_until(end_s)), "")
+        why = next(self._pools.unfit(job, size, self.reserved_until(end_s)), "")
         if not why or any(self._pools.unfit(job, size)):
             return why
         return f"{why} outside {self._named_until(end_s, job)}"
@@ -40,7 +40,7 @@ class OpenNodes:
         """A value that differs wherever ``why_not`` may give another answer for this size than at another moment."""
         return self._state, bisect_left(self._starts, self._now_s + size.time_limit_s)
 
-    def _reserved_until(self, end_s: float) -> frozenset[str]:
+    def reserved_until(self, end_s: float) -> frozenset[str]:
         """The nodes that are reserved at some time from now to ``end_s``."""
         number = bisect_left(self._starts, end_s)
         if number not in self._reserved:

@@ -31,12 +31,12 @@ def plan_nice(job: JobRecord, nice: int, admin_comment: str) -> UpdatePlan:
 def plan_restoration(original: JobRecord, admin_comment: str) -> UpdatePlan:
     """The update that gives a job its request back, in its own terms as far as scontrol has fields for them.
 
-    Without such fields (see _has_own_terms), the job gets the same size in absolute terms. A job without a maximum of
+    Without such fields (see has_own_terms), the job gets the same size in absolute terms. A job without a maximum of
     nodes gets one that no cluster reaches. Raises Skipped for a job whose nodes or tasks differ, which is
     never updated.
     """
     asked = original.fields
-    if not _has_own_terms(original):
+    if not has_own_terms(original):
         exclusive_again = {"OverSubscribe": "NO"} if original.is_exclusive else {}
         return _plan(original, _absolute(original, size_of(original)) | exclusive_again, admin_comment)
     return _plan(
@@ -94,7 +94,7 @@ def _absolute(job: JobRecord, size: Allocation) -> dict[str, str]:
     }
 
 
-def _has_own_terms(job: JobRecord) -> bool:
+def has_own_terms(job: JobRecord) -> bool:
     """Whether scontrol can repeat the request in its own terms, as tried (docs/explanation/submission-forms.md).
 
     It has no field for --ntasks-per-gpu; it refuses TresPerSocket; memory per GPU and a least number of CPUs a node

@@ -8,9 +8,9 @@ the longer time limit reaches.
 A size that takes more than the request, or longer, is given to a job that can start at once, and so is a type of
 GPU. Slurm may see that in another way: another job came first, or backfill keeps what is free for a job ahead. After
 a scheduling interval in which the request would have fitted what is free, and the decided size did not or was longer,
-the job gets its request back. So does a job for which Slurm finds no nodes although its request fits: its user
-may have made a change that conflicts with the decided size. A job with a type gets its request back after any such
-interval: it may then start on the first GPUs that are free.
+the job gets its request back. So does a job for which Slurm finds no nodes although its request fits nodes that are
+free and not reserved: its user may have made a change that conflicts with the decided size. A job with a type gets
+its request back after any such interval: it may then start on the first GPUs that are free.
 """
 
 import logging
@@ -150,8 +150,8 @@ class WaitsOfOurs:
 def _is_passed_over(job: JobRecord, sizes: _Sizes, site: SiteView) -> bool:
     """Whether a job waits in the queue though its request fits what is free, in a size that does not or is longer.
 
-    A job for which Slurm finds no nodes is passed over in any size. One for which a type was chosen was to start at
-    once, and may be passed over at any moment.
+    A job for which Slurm finds no nodes is passed over in any size, unless its request would meet a reservation, too.
+    One for which a type was chosen was to start at once, and may be passed over at any moment.
     """
     if sizes.applied.gpu_type is not None:
         return True
@@ -159,10 +159,11 @@ def _is_passed_over(job: JobRecord, sizes: _Sizes, site: SiteView) -> bool:
     if job.reason not in _FOR_NODES or (in_queue and not _asks_for_more(*sizes)):
         return False
     free = site.free_parts
+    if not in_queue:
+        reserved = site.open_nodes.reserved_until(site.now_s + sizes.asked.time_limit_s)
+        return not next(free.unfit(job, sizes.asked, reserved), "")
     if next(free.unfit(job, sizes.asked), ""):
         return False
-    if not in_queue:
-        return True
     longer = sizes.applied.time_limit_s > sizes.asked.time_limit_s
     return longer or bool(next(free.unfit(job, sizes.applied), ""))
 

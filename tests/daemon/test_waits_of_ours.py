@@ -82,6 +82,22 @@ def test_a_smaller_job_that_slurm_finds_no_nodes_for_gets_its_request_back(store
     ]
 
 
+@pytest.mark.parametrize(("start_s", "comes_back"), [(500, False), (9000, True)], ids=["met", "not met"])
+def test_a_job_whose_request_would_meet_a_reservation_too_keeps_its_size(
+    store: Store, start_s: int, *, comes_back: bool
+) -> None:
+    """Before a maintenance most jobs wait like that, and nodes are free."""
+    resized(store, FOUR, msgspec.structs.replace(FOUR, gpus_per_node=2))
+    applier = Applier()
+    waits = WaitsOfOurs(store, applier)  # type: ignore[arg-type]
+    maintenance = ReservationRecord(name="m", nodes=frozenset({NODE.name}), start_s=start_s, end_s=start_s + 900)
+    limits = SiteLimits(enforced=False, reservations=(maintenance,))
+    job = pending_job(7, reason="ReqNodeNotAvail", partition="gpu", gpu_type="")
+    for at_s in (0.0, INTERVAL_S + 1):
+        waits.give_back(Snapshot(at_s, (job,), (NODE,), {}, limits), INTERVAL_S)
+    assert bool(applier.taken) == comes_back
+
+
 def test_a_job_that_does_not_start_on_a_type_chosen_for_it_gets_its_request_back(store: Store) -> None:
     """Even where its request would not start either: it is to start on the first GPUs that are free."""
     chosen = ChosenType("a100", "n2", "", 2.0, 1.2)

@@ -1,0 +1,77 @@
+"""Taking back a size that no longer goes with the CPUs of a task that the job's user has set since."""
+
+import msgspec
+import pytest
+
+from rlalloc.job import Allocation
+from rlalloc.store import Application
+from rlallocd.journal_entries import restorations_for, taking_back, verify
+from rlallocd.slurm import JobRecord, RequestFields
+from tests.core.test_store import APPLICATION
+
+from .test_redecision_rules import pending_job
+
+REQUEST = Allocation(
+    nodes=1, gpus_per_node=4, tasks_per_node=1, cpus_per_task=16, mem_mib_per_node=64_000, time_limit_s=600
+)
+DECIDED = msgspec.structs.replace(REQUEST, gpus_per_node=2, cpus_per_task=8, mem_mib_per_node=32_000)
+CPUS_OF_USER = 2
+
+
+def as_size(size: Allocation, **fields: int | str) -> JobRecord:
+    """A job as an absolute update leaves it."""
+    of_size = RequestFields(
+        min_nodes=1,
+        max_nodes=1,
+        tasks_per_node=1,
+        cpus_per_task=size.cpus_per_task,
+        min_cpus=size.cpus,
+        min_cpus_per_node=size.cpus_per_node,
+        mem_mib_per_node=size.mem_mib_per_node,
+        gpus_per_node=size.gpus_per_node,
+        tres_per_node=f"gres:gpu:{size.gpus_per_node}",
+    )
+    return pending_job(7, size, fields=msgspec.structs.replace(of_size, **fields))
+
+
+def begun(before: JobRecord, intended: Allocation, **nice: int | None) -> Application:
+    return msgspec.structs.replace(
+        APPLICATION,
+        job_id=7,
+        state="begun",
+        original=REQUEST,
+        intended=intended,
+        record=msgspec.json.encode(before).decode(),
+        **({"own_nice": None, "added_nice": None} | nice),
+    )
+
+
+@pytest.mark.parametrize(
+    ("terms", "cpus_after"),
+    [({}, CPUS_OF_USER), ({"cpus_per_task": 1, "cpus_per_gpu": 4, "cpus_per_tres": "gres:gpu:4"}, 16)],
+    ids=["own terms", "CPUs per GPU"],
+)
+def test_what_is_sent_verifies_as_the_request(terms: dict[str, int | str], cpus_after: int) -> None:
+    """Else the restoration would be sent again in each cycle, for as long as the job waits."""
+    now = as_size(DECIDED, cpus_per_task=CPUS_OF_USER)
+    entry = taking_back(now, [begun(as_size(REQUEST, **terms), DECIDED)], "it waits")
+    assert entry is not None
+    (plan,) = restorations_for(entry, now)
+    assert dict(plan.fields)["CPUsPerTask"] == str(cpus_after)
+    assert verify(as_size(REQUEST, cpus_per_task=cpus_after), entry).verdict == "as submitted"
+
+
+def test_of_a_job_that_has_only_our_nice_nothing_else_is_touched() -> None:
+    before = as_size(REQUEST)
+    now = msgspec.structs.replace(as_size(REQUEST, cpus_per_task=CPUS_OF_USER), nice=before.nice + 100)
+    entry = taking_back(now, [begun(before, REQUEST, own_nice=before.nice, added_nice=100)], "asked")
+    assert entry is not None
+    (plan,) = restorations_for(entry, now)
+    assert "Nice" in dict(plan.fields)
+    assert not dict(plan.fields).keys() - {"Nice", "AdminComment"}
+    assert verify(msgspec.structs.replace(now, nice=before.nice), entry).verdict == "as submitted"
+
+
+def test_what_others_made_of_anything_else_stays() -> None:
+    now = as_size(DECIDED, cpus_per_task=CPUS_OF_USER, min_cpus=3)
+    assert taking_back(now, [begun(as_size(REQUEST), DECIDED)], "it waits") is None
