@@ -1,7 +1,7 @@
 """What the last ``rlalloc train run`` came to, beside the policies: for ``rlalloc status`` and ``rlalloc doctor``.
 
 A training that runs holds a lock, in whose file it has written when it began: one that was killed leaves that behind.
-One that is told to stop (SIGTERM) notes that: it has not failed.
+One that is told to stop (SIGTERM, or SIGINT at a terminal) notes that: it has not failed.
 """
 
 import contextlib
@@ -80,7 +80,7 @@ def running_training(directory: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stop_is_noted(directory: Path) -> Iterator[None]:
-    """Note a SIGTERM, and die from it. After the training has noted its end, a SIGTERM changes no note."""
+    """Note a SIGTERM, and die from it, or a SIGINT. After the training has noted its end, neither changes a note."""
     process, began_s = os.getpid(), time.time()
 
     def stop(number: int, _: FrameType | None) -> None:
@@ -92,6 +92,9 @@ def _stop_is_noted(directory: Path) -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
+    except KeyboardInterrupt:
+        _note_stop(directory, began_s)
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
 

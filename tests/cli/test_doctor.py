@@ -306,15 +306,16 @@ def training_in(directory: Path) -> subprocess.Popen[str]:
     )
 
 
-def test_a_training_that_is_told_to_stop_has_not_failed(tmp_path: Path) -> None:
-    """By systemctl stop, a removal of the packages or a reboot; what was known before stays."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_training_that_is_told_to_stop_has_not_failed(tmp_path: Path, number: signal.Signals) -> None:
+    """By systemctl stop, a removal of the packages, a reboot or Ctrl-C; what was known before stays."""
     config = parse_config(f"policy: {{directory: {tmp_path}}}", "x")
     for success in ("none has succeeded yet", "the last success was 20"):
         with training_in(tmp_path) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "runs\n"
-            process.terminate()
-        assert process.returncode == -signal.SIGTERM
+            process.send_signal(number)
+        assert process.returncode == -number
         found = of(training_findings(config, None, None), "training")
         assert (found.level, "stopped at 20" in found.found, success in found.found) == ("WARN", True, True)
         assert "systemctl start" in found.remedy
