@@ -68,7 +68,7 @@ local TESTS = {
    {text = "((", inside = "^[^\n)]*", names = "%$?{?([a-zA-Z_][a-z_A-Z0-9]*)", in_arithmetic = true},
    {text = "test ", inside = "^[^\n;]*", names = IN_SHELL},
    {text = "case ", inside = "^[^\n;]*", names = IN_SHELL},
-   {text = "let ", inside = "^[^\n;]*", names = "[ \t\"'+-]([a-zA-Z_][a-z_A-Z0-9]*)", is_bare = true},
+   {text = "let ", inside = "^[^\n;]*", names = "[ \t\"',+-]([a-zA-Z_][a-z_A-Z0-9]*)", is_bare = true},
    {text = "read ", inside = "^[^\n;<|&)]*", names = "[ \t]([a-zA-Z_][a-z_A-Z0-9]*)", is_bare = true, sets = true},
 }
 local PYTHON_SIZES = {"device_count()", "world_size"}

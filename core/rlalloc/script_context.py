@@ -55,7 +55,7 @@ _BARE: Final = ("let ", "read ")
 """After these, names have no $ and follow a blank: ``let "N-=1"``, ``read -r N``."""
 _NAMES: Final = {
     "((": _NAME_IN_ARITHMETIC,
-    "let ": re.compile(r"[ \t\"'+-]([A-Za-z_][A-Za-z0-9_]*)"),
+    "let ": re.compile(r"[ \t\"',+-]([A-Za-z_][A-Za-z0-9_]*)"),
     "read ": re.compile(r"[ \t]([A-Za-z_][A-Za-z0-9_]*)"),
 }
 _ALL_ARGUMENTS: Final = ("$@", "{@", "$*")
