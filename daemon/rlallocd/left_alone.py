@@ -110,8 +110,11 @@ class LeftAlone:
             for request, answer in taken:
                 try:
                     answer.set_result(self._leave(request, jobs, marked))
-                except (UserServiceError, UpdateRefused, CommandDied) as err:
+                except (UserServiceError, UpdateRefused) as err:
                     answer.set_exception(UserServiceError(str(err)))
+                except CommandDied as err:  # where it was carried out, who asks again gets the request back
+                    _log.info("job %d: a request to leave it alone failed: %s", request.job_id, err)
+                    answer.set_exception(UserServiceError(_LATER))
         except (SlurmError, StoreError):
             for _, answer in taken:
                 if not answer.done():

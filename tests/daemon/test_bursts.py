@@ -11,10 +11,12 @@ import pytest
 
 from rlalloc.job import JobView
 from rlalloc.store import Decision, Store
+from rlalloc.user_messages import UserServiceError
 from rlallocd import questions
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate, find_candidates, job_view
 from rlallocd.decisions import Snapshot, decide
+from rlallocd.left_alone import LeftAlone, OffRequest
 from rlallocd.slurm import CommandDied, JobRecord, Slurm
 from rlallocd.transactions import Applier
 
@@ -173,6 +175,22 @@ def test_a_scontrol_that_dies_over_a_restoration_holds_that_job_alone(queue: lis
     applier.finish(store.open_applications())
     assert slurm.begun == [2, 1]
     assert store.applications("1")[-1].state == "restored"
+
+
+def test_a_user_over_whose_request_a_scontrol_dies_is_to_ask_again(store: Store) -> None:
+    def dies(command: str) -> None:
+        if command == "scontrol update":
+            raise CommandDied("scontrol update was ended by signal 9")
+
+    job = pending_job(7)
+    slurm = SlurmInMemory([job], dies)
+    part = LeftAlone(cast("Slurm", slurm), store, _applier(slurm, store))
+
+    def cycle() -> None:
+        part.carry_out([job])
+
+    with pytest.raises(UserServiceError, match="try again later"):
+        part.requests.ask(OffRequest(7, job.user, 1, any_job=False), 1, cycle)
 
 
 @pytest.mark.parametrize("after", [0, 1, 49, 50, 70])
