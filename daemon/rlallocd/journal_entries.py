@@ -93,8 +93,9 @@ def _taking_back(begun: Sequence[Application], why: str) -> Application:
 def taking_back(job: JobRecord, begun: Sequence[Application], why: str) -> Application | None:
     """The entry that takes back all updates of a job that was read just now; None if others have changed its size.
 
-    If others changed only the CPUs per task, these stay, and the rest is taken back. Where scontrol cannot repeat the
-    request in its own terms, the whole request comes back.
+    If others changed only the CPUs per task, these stay, and the rest is taken back. The whole request comes back
+    where they are fewer than it had (22.05 then finds no node: the task would still be the only one of its node), or
+    where scontrol cannot repeat the request in its own terms.
     """
     entry, last = _taking_back(begun, why), begun[-1]
     if is_as_applied(job, last):
@@ -103,7 +104,8 @@ def taking_back(job: JobRecord, begun: Sequence[Application], why: str) -> Appli
     own = msgspec.structs.replace(asked, cpus_per_task=last.intended.cpus_per_task)
     if before is None or not is_as_applied(msgspec.structs.replace(job, fields=own), last):
         return None
-    if entry.intended == entry.original or not has_own_terms(before):
+    stays = has_own_terms(before) and asked.cpus_per_task >= entry.original.cpus_per_task
+    if entry.intended == entry.original or not stays:
         return entry
     theirs = msgspec.structs.replace(before.fields, cpus_per_task=asked.cpus_per_task)
     return msgspec.structs.replace(

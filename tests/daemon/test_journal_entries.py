@@ -15,7 +15,7 @@ REQUEST = Allocation(
     nodes=1, gpus_per_node=4, tasks_per_node=1, cpus_per_task=16, mem_mib_per_node=64_000, time_limit_s=600
 )
 DECIDED = msgspec.structs.replace(REQUEST, gpus_per_node=2, cpus_per_task=8, mem_mib_per_node=32_000)
-CPUS_OF_USER = 2
+CPUS_OF_USER = 20
 
 
 def as_size(size: Allocation, **fields: int | str) -> JobRecord:
@@ -47,13 +47,19 @@ def begun(before: JobRecord, intended: Allocation, **nice: int | None) -> Applic
 
 
 @pytest.mark.parametrize(
-    ("terms", "cpus_after"),
-    [({}, CPUS_OF_USER), ({"cpus_per_task": 1, "cpus_per_gpu": 4, "cpus_per_tres": "gres:gpu:4"}, 16)],
-    ids=["own terms", "CPUs per GPU"],
+    ("terms", "cpus_of_user", "cpus_after"),
+    [
+        ({}, CPUS_OF_USER, CPUS_OF_USER),
+        ({}, 2, 16),
+        ({"cpus_per_task": 1, "cpus_per_gpu": 4, "cpus_per_tres": "gres:gpu:4"}, CPUS_OF_USER, 16),
+    ],
+    ids=["own terms", "fewer than requested", "CPUs per GPU"],
 )
-def test_what_is_sent_verifies_as_the_request(terms: dict[str, int | str], cpus_after: int) -> None:
+def test_what_is_sent_verifies_as_the_request(
+    terms: dict[str, int | str], cpus_of_user: int, cpus_after: int
+) -> None:
     """Else the restoration would be sent again in each cycle, for as long as the job waits."""
-    now = as_size(DECIDED, cpus_per_task=CPUS_OF_USER)
+    now = as_size(DECIDED, cpus_per_task=cpus_of_user)
     entry = taking_back(now, [begun(as_size(REQUEST, **terms), DECIDED)], "it waits")
     assert entry is not None
     (plan,) = restorations_for(entry, now)

@@ -241,7 +241,10 @@ def test_a_request_comes_back_where_only_the_longer_time_limit_meets_a_reservati
     assert idle.job(job_id)["TimeLimit"] == "00:10:00"
 
 
-def test_a_users_update_that_does_not_go_with_the_decided_size_keeps_no_job_waiting(idle: Installation) -> None:
+@pytest.mark.parametrize("cpus", [1, 4])
+def test_a_users_update_that_does_not_go_with_the_decided_size_keeps_no_job_waiting(
+    idle: Installation, cpus: int
+) -> None:
     """Two CPUs for its only task, on a node with at least four: the job would wait for ever."""
     site = idle.site
     site.run(
@@ -250,10 +253,10 @@ def test_a_users_update_that_does_not_go_with_the_decided_size_keeps_no_job_wait
             *("Nodes=n5", "Users=root"),
         ]
     )
-    options = ("-N1", "--gpus-per-node=1", "-c1", "--mem=8G", "--hold")
-    job_id = idle.submit(STAYS.format(words="gpus=1 cpus-per-gpu=4-4"), *options)
+    options = ("-N1", "--gpus-per-node=1", f"-c{cpus}", "--mem=8G", "--hold")
+    job_id = idle.submit(STAYS.format(words="gpus=1 cpus-per-gpu=8-8"), *options)
     begun(idle, job_id, gpus=1)
-    assert idle.job(job_id)["MinCPUsNode"] == "4"
+    assert idle.job(job_id)["MinCPUsNode"] == "8"
     for words in (["update", f"JobId={job_id}", "CPUsPerTask=2"], ["release", str(job_id)]):
         site.run(["scontrol", *words], user=USER)
     wait_until(lambda: idle.job(job_id)["Reason"] == "Reservation", what="Slurm finds no node for it")
@@ -261,6 +264,6 @@ def test_a_users_update_that_does_not_go_with_the_decided_size_keeps_no_job_wait
     idle.read_again()
     assert_runs_as_submitted(idle, job_id, "gres/gpu=1", "its request fits what is free")
     job = idle.job(job_id)
-    assert (job["CPUs/Task"], job["MinCPUsNode"]) == ("2", "1")
+    assert (job["CPUs/Task"], job["MinCPUsNode"]) == (str(max(2, cpus)), str(cpus))
     idle.write_config(redecision={"max_updates": 0, "every_s": NEVER_PASSED_OVER_S})
     idle.read_again()
