@@ -140,11 +140,17 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         only_in="step",
     ),
     _given(
-        "SLURM_DISTRIBUTION SLURMD_TRES_BIND",
+        "SLURM_DISTRIBUTION",
         "Slurm's own choice for so many tasks",
         lambda *_: ANY,
         only_in="step",
         if_there=True,
+    ),
+    _given(
+        "SLURMD_TRES_BIND",
+        "the binding of `--gpus-per-task`; Slurm sets none in a task that is alone on its node",
+        lambda *_: ANY,
+        only_in="step",
     ),
     _given(
         "SLURM_NTASKS_PER_TRES",
