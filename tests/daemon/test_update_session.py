@@ -23,7 +23,6 @@ while read -r word job field; do
       JobId=5) exit 1 ;;
       JobId=6) exec sleep 600 ;;
       JobId=8) echo "scontrol: error: get_addr_info: getaddrinfo() failed: Name or service not known" >&2 ;;
-      JobId=9) echo "scontrol: error: Invalid TimeLimit value" >&2 ;;
    esac
 done
 """
@@ -100,16 +99,13 @@ def test_without_an_answer_slurm_is_unavailable(scontrol: Path, job_id: int, why
     assert _jobs(scontrol, "together") == [str(job_id), "2"]
 
 
-def test_a_line_that_scontrol_logs_is_no_refusal(scontrol: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A name in slurm.conf that cannot be resolved while another controller answers, for example."""
-    caplog.set_level(logging.INFO)
+def test_a_line_that_scontrol_logs_counts_as_a_refusal(scontrol: Path) -> None:
+    """Of 24.11 it may be one, of a number of nodes that it does not send; else the read-back finds the update."""
     session = _session(scontrol, READS_COMMANDS)
     with session.together():
-        for job_id in (1, 8):
-            session.update(f"JobId={job_id}", "Nice=1")
-        with pytest.raises(UpdateRefused, match="Invalid TimeLimit value"):
-            session.update("JobId=9", "Nice=1")
-    assert "getaddrinfo() failed" in caplog.text
+        session.update("JobId=1", "Nice=1")
+        with pytest.raises(UpdateRefused, match=r"getaddrinfo\(\) failed"):
+            session.update("JobId=8", "Nice=1")
 
 
 def test_after_a_process_that_died_others_go_on_with_a_new_one(scontrol: Path) -> None:

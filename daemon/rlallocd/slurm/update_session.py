@@ -4,8 +4,8 @@ To start scontrol takes some milliseconds, an update less than one. scontrol pri
 carries out, so a word that it does not know follows each: its complaint about that word ends the answer. The next
 update is sent after that only. So each has its own answer and its own time limit, as with a scontrol of its own.
 
-A line that Slurm's libraries log ("scontrol: error: …", for example about a name that cannot be resolved) is no
-refusal. A refusal has a line of scontrol's own, or says that a value is invalid.
+A line that Slurm's libraries log ("scontrol: error: …", for example about a name that cannot be resolved) counts as a
+refusal, too: 24.11 says so of a number of nodes that it does not send. The read-back decides what the job is.
 
 scontrol takes what it reads as it stands: a blank ends a word, and quotes stay. Where it was built with readline,
 other signs edit the line. So an update of other than plain words goes by a scontrol of its own.
@@ -31,7 +31,6 @@ _log = logging.getLogger(__name__)
 _COMMAND: Final = ("scontrol", "update")
 _PLAIN: Final = re.compile(r"[!#-&(-\[\]-~]+")
 """Printable ASCII without blanks, quotes and backslashes."""
-_LOGGED: Final = re.compile(r"scontrol: (?!error: Invalid ).*")
 _LONGEST_LINE: Final = 4000  # a scontrol without readline cuts a line at 4,096 bytes
 _READY_WITHIN_S: Final = 10.0
 _ONE_BY_ONE_FOR_S: Final = 600.0
@@ -87,7 +86,7 @@ class UpdateSession:
                 self._count_death(err)
             raise
         self._deaths = 0
-        return _refusal(said)
+        return _in_a_line(said)
 
     def _count_death(self, err: CommandDied) -> None:
         self._deaths += 1
@@ -157,7 +156,7 @@ class _InteractiveScontrol:
                 raise SlurmUnavailable(f"scontrol gave no answer in {timeout_s:g} s; is slurmctld busy?")
             more = os.read(self._complaints, _READ_BYTES)
             if not more:
-                why = " ".join(_text(said).split()) or "it said nothing"
+                why = _in_a_line(_text(said)) or "it said nothing"
                 raise CommandDied(f"scontrol ended before it answered: {why}")
             said += more
         return _text(said.removesuffix(end).rpartition(b"\n")[0])
@@ -173,13 +172,8 @@ class _InteractiveScontrol:
         os.close(self._complaints)
 
 
-def _refusal(said: str) -> str:
-    """What scontrol complains of, in one line; nothing if it carried the update out."""
-    in_a_line = " ".join(said.split())
-    if in_a_line and all(_LOGGED.fullmatch(line) for line in said.splitlines()):
-        _log.info("scontrol has carried out an update and says: %s", in_a_line)
-        return ""
-    return in_a_line
+def _in_a_line(said: str) -> str:
+    return " ".join(said.split())
 
 
 def _text(said: bytes) -> str:
