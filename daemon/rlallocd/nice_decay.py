@@ -146,7 +146,7 @@ class NiceDecay:
         for update in updates_for(due, pending)[:calls]:
             try:
                 self._slurm.set_nice([job.job_id for job in update.jobs], update.nice)
-            except (UpdateRefused, CommandDied) as err:  # one that has started or was cancelled meanwhile
+            except (UpdateRefused, CommandDied) as err:  # one has started, for example
                 _log.info("cannot set nice %d for all of %d jobs: %s", update.nice, len(update.jobs), err)
             self._progress()
             for job in update.jobs:

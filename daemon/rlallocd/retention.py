@@ -44,7 +44,7 @@ class Retention:
         elif not self._told and self._has_old(section, now_s):
             self._told = True
             _log.warning(
-                "no old rows are deleted: the store has none from %d to %d days ago, is this machine's clock right?",
+                "no old rows are deleted: the store has none from %d to %d days ago; is this machine's clock right?",
                 _KNOWN_TO_DAYS,
                 _KNOWN_FROM_DAYS,
             )

@@ -100,7 +100,7 @@ def test_without_an_answer_slurm_is_unavailable(scontrol: Path, job_id: int, why
 
 
 def test_a_line_that_scontrol_logs_counts_as_a_refusal(scontrol: Path) -> None:
-    """Of 24.11 it may be one, of a number of nodes that it does not send; else the read-back finds the update."""
+    """24.11 logs one for a node count that it does not send; an update that was carried out is read back."""
     session = _session(scontrol, READS_COMMANDS)
     with session.together():
         session.update("JobId=1", "Nice=1")

@@ -26,7 +26,7 @@ _UNKNOWN_JOB = "Invalid job id"  # ESLURM_INVALID_JOB_ID in slurm_errno.c
 _LOCAL: Final = ("SACCT_LOCAL", "SCONTROL_LOCAL", "SINFO_LOCAL", "SPRIO_LOCAL", "SQUEUE_LOCAL")
 """With them a command shows this cluster alone, also where slurm.conf has FederationParameters=fed_display."""
 _DEFAULTS_OF_PEOPLE: Final = ("SACCT_", "SCONTROL_", "SINFO_", "SPRIO_", "SQUEUE_")
-UPDATE: Final = "scontrol update"
+_UPDATE: Final = "scontrol update"
 OTHER_CLUSTERS: Final = "SLURM_CLUSTERS"
 """With it a command speaks to another cluster than that of slurm.conf."""
 
@@ -97,8 +97,8 @@ class Commands:
     def _done(self, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
         with self._counted(words):
             done = self._run(words)
-            if done.returncode < 0 and _name(words) == UPDATE:
-                raise CommandDied(f"{UPDATE} was ended by signal {-done.returncode}")
+            if done.returncode < 0 and _name(words) == _UPDATE:
+                raise CommandDied(f"{_UPDATE} was ended by signal {-done.returncode}")
             if done.returncode:
                 raise _refusal(words, _said(done))
             return done

@@ -4,8 +4,8 @@ To start scontrol takes some milliseconds, an update less than one. scontrol pri
 carries out, so a word that it does not know follows each: its complaint about that word ends the answer. The next
 update is sent after that only. So each has its own answer and its own time limit, as with a scontrol of its own.
 
-A line that Slurm's libraries log ("scontrol: error: …", for example about a name that cannot be resolved) counts as a
-refusal, too: 24.11 says so of a number of nodes that it does not send. The read-back decides what the job is.
+A line that Slurm's libraries log ("scontrol: error: …") counts as a refusal, too: 24.11 logs one for a node count
+that it does not even send. Where the update was carried out all the same, the read-back shows it.
 
 scontrol takes what it reads as it stands: a blank ends a word, and quotes stay. Where it was built with readline,
 other signs edit the line. So an update of other than plain words goes by a scontrol of its own.
