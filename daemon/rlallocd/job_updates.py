@@ -7,7 +7,7 @@ take as long as its time limit.
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from rlallocd.slurm import CommandDied, JobRecord, Slurm, UpdatePlan, UpdateRefused
 
@@ -19,6 +19,13 @@ BATCH: Final = 50
 _Item = TypeVar("_Item")
 
 
+class UpdateAnswer(NamedTuple):
+    """Of one update: ``refusal`` is why it was refused, or empty. It is not ``answered`` if scontrol died."""
+
+    answered: bool
+    refusal: str = ""
+
+
 class JobUpdates:
     """``progress`` is called after each call of Slurm's. Inside ``together``, updates share a process."""
 
@@ -27,17 +34,17 @@ class JobUpdates:
         self._progress = progress
         self.together = slurm.together
 
-    def update(self, plan: UpdatePlan) -> str | None:
-        """Send one update; return why it was refused, or an empty string. Raises SlurmUnavailable.
+    def update(self, plan: UpdatePlan) -> UpdateAnswer:
+        """Send one update; the read-back shows its result. Raises SlurmUnavailable.
 
-        The read-back shows its result. Without an answer nothing more is sent in this cycle: a slow slurmctld may
-        still carry the update out. Returns None if only scontrol died: then this job alone waits for the next cycle.
+        If slurmctld does not answer, nothing more is sent in this cycle: it may still carry the update out. If only
+        scontrol died, this job alone waits for the next cycle.
         """
         try:
             self._slurm.update(plan)
         except UpdateRefused as err:
             _log.warning("job %d: update refused: %s", plan.job_id, err, extra={"job_id": plan.job_id})
-            return str(err)
+            return UpdateAnswer(answered=True, refusal=str(err))
         except CommandDied as err:
             _log.warning(
                 "job %d: the next cycle reads what became of its update: %s",
@@ -45,10 +52,10 @@ class JobUpdates:
                 err,
                 extra={"job_id": plan.job_id},
             )
-            return None
+            return UpdateAnswer(answered=False)
         finally:
             self._progress()
-        return ""
+        return UpdateAnswer(answered=True)
 
     def read_back(self, job_ids: Sequence[int]) -> dict[int, JobRecord]:
         """The jobs that slurmctld still knows, by id. Raises SlurmError."""

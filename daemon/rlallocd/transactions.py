@@ -187,10 +187,10 @@ class Applier:
                         self._leave(application, job, obstacle)
                         continue
                     plan = update_for(application, candidate.job, plans.get(application.decision_id))
-                    refusal = self._updates.update(plan)
-                    if refusal is None:
+                    answer = self._updates.update(plan)
+                    if not answer.answered:
                         continue
-                    refusals[application.job_id] = refusal
+                    refusals[application.job_id] = answer.refusal
                 open_still.append(application)
         jobs = self._updates.read_back([*(application.job_id for application in open_still), *following])
         self._restore(self._settle(open_still, jobs, refusals), jobs)
@@ -248,7 +248,7 @@ class Applier:
 
     def _send_restoration(self, application: Application, job: JobRecord) -> bool:
         """Send the request again; return whether scontrol answered every update."""
-        return all(self._updates.update(plan) is not None for plan in restorations_for(application, job))
+        return all(self._updates.update(plan).answered for plan in restorations_for(application, job))
 
     def _note_plans(self, unchanged: Sequence[tuple[Candidate, Decision]]) -> None:
         """Tell jobs that keep their size how to divide it; without an answer, their scripts' own sizes hold."""
