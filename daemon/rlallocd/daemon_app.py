@@ -106,8 +106,7 @@ class _Daemon:
                 self._loop(site)
                 if self._signals.stop:
                     notify("STOPPING=1")
-                    if self._controller is not None and not self._stands_by:
-                        self._controller.stop()
+                    self._end_controller()
                     return
                 self._forget_controller()
 
@@ -169,6 +168,13 @@ class _Daemon:
             self._metrics.unregister(self._controller.metrics.registry)
             self._controller.keep_learned()
             self._controller = None
+
+    def _end_controller(self) -> None:
+        """Leave the cluster clean; while this one stands by, the other rlallocd does that."""
+        if self._stands_by:
+            self._forget_controller()
+        elif self._controller is not None:
+            self._controller.stop()
 
     def _loop(self, site: SiteConnection) -> None:
         """Cycle whenever the schedule says so; calls of the plugin and signals are heard meanwhile."""

@@ -13,15 +13,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 import yaml
 
 from rlalloc import service
 from rlalloc.config import AgentSection, Config, HistorySection, PolicySection, SlurmSection
+from rlalloc.run_times.given_answers import GivenAnswers
 from rlalloc.service import Watchdog
 from rlallocd import daemon_app, site_connection
 from rlallocd.agent_client import AgentClient
 from rlallocd.intercept import RuntimeDirectoryError
+from rlallocd.kept_answers import KeptAnswers
 from rlallocd.only_daemon import LOCK_FILE, OnlyDaemon
 from rlallocd.reload import reloaded
 from rlallocd.slurm import Slurm, SlurmUnavailable
@@ -208,42 +211,73 @@ class TestWatchdog:
         assert told == []
 
 
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> SlurmInMemory:
+    slurm = SlurmInMemory()
+    monkeypatch.setattr(site_connection, "connect", lambda _section: cast("Slurm", slurm))
+    return slurm
+
+
+@pytest.fixture
+def levels(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    levels: list[str] = []
+    monkeypatch.setattr(daemon_app, "configure_logging", lambda level, _program: levels.append(level))
+    return levels
+
+
+def run_in_this_process(daemon: Daemon, systemd: Systemd, meanwhile: Callable[[], None]) -> None:
+    """Run the daemon with the Slurm of a few lines; once it acts, do something, then stop it."""
+    failed: list[BaseException] = []
+
+    def beside() -> None:
+        try:
+            wait_until(lambda: systemd.has_heard("STATUS=mode"), what="it acts", timeout_s=60)
+            meanwhile()
+        except BaseException as err:  # noqa: BLE001 - shown by the test's own thread
+            failed.append(err)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=beside)
+    thread.start()
+    daemon_app.run(daemon.config_path)
+    thread.join()
+    assert failed == []
+
+
+@pytest.mark.usefixtures("levels")
+def test_what_it_learned_is_kept_though_it_stands_by_at_its_end(
+    daemon: Daemon, systemd: Systemd, slurm: SlurmInMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It acted until its slurmctld failed, and nobody else has acted since."""
+    kept: list[GivenAnswers] = []
+    monkeypatch.setattr(KeptAnswers, "write", lambda _self, given: kept.append(given))
+    host = socket.gethostname()
+    slurm.config = msgspec.structs.replace(slurm.config, controllers=(host, "backup"))
+    daemon.configure(daemon={"poll_s": 0.5, "heartbeat_s": 0.5})
+
+    def meanwhile() -> None:
+        slurm.down = {host}
+        wait_until(lambda: systemd.has_heard("STATUS=standby"), what="it stands by", timeout_s=60)
+        assert kept == []
+
+    run_in_this_process(daemon, systemd, meanwhile)
+    assert len(kept) == 1
+
+
 class TestReload:
     """SIGHUP, in a daemon that runs in this process with a Slurm of a few lines."""
 
-    @pytest.fixture
-    def slurm(self, monkeypatch: pytest.MonkeyPatch) -> SlurmInMemory:
-        slurm = SlurmInMemory()
-        monkeypatch.setattr(site_connection, "connect", lambda _section: cast("Slurm", slurm))
-        return slurm
-
-    @pytest.fixture
-    def levels(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        levels: list[str] = []
-        monkeypatch.setattr(daemon_app, "configure_logging", lambda level, _program: levels.append(level))
-        return levels
-
     def _run(self, daemon: Daemon, systemd: Systemd, reload: Callable[[], None]) -> None:
         """Run the daemon; once it cycles, change its configuration, have that read, and stop."""
-        failed: list[BaseException] = []
 
         def meanwhile() -> None:
-            try:
-                wait_until(lambda: systemd.has_heard("STATUS=mode"), what="it runs", timeout_s=60)
-                systemd.heard.clear()
-                reload()
-                os.kill(os.getpid(), signal.SIGHUP)
-                wait_until(lambda: systemd.has_heard("READY=1"), what="it has read the file again", timeout_s=60)
-            except BaseException as err:  # noqa: BLE001 - shown by the test's own thread
-                failed.append(err)
-            finally:
-                os.kill(os.getpid(), signal.SIGTERM)
+            systemd.heard.clear()
+            reload()
+            os.kill(os.getpid(), signal.SIGHUP)
+            wait_until(lambda: systemd.has_heard("READY=1"), what="it has read the file again", timeout_s=60)
 
-        thread = threading.Thread(target=meanwhile)
-        thread.start()
-        daemon_app.run(daemon.config_path)
-        thread.join()
-        assert failed == []
+        run_in_this_process(daemon, systemd, meanwhile)
 
     def test_all_that_can_be_taken_up_is(
         self,
