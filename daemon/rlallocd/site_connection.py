@@ -9,10 +9,10 @@ from rlalloc.errors import PolicyError, StoreError
 from rlalloc.interrupted_promotion import mend_interrupted_promotion
 from rlalloc.policies import PolicyStore
 from rlalloc.store import Store
-from rlalloc.store.database import why_not_shared
+from rlalloc.store.database import is_harmed_by_others, why_not_shared
 from rlalloc.store.journal_seal import JournalKey
 from rlallocd.control_lease import ControlLease
-from rlallocd.slurm import connect
+from rlallocd.slurm import connect, host_of_this_machine
 
 _log = logging.getLogger("rlallocd")
 
@@ -26,6 +26,8 @@ class SiteConnection:
     def __init__(self, config: Config, progress: Callable[[], None]) -> None:
         """``progress`` is called after each step."""
         self._key = JournalKey(config.store.key_file)
+        if is_harmed_by_others(config.store.url):
+            _require_primary(config)
         self.store = Store(config.store.url, skip_unreadable=True, seal=self._key.seal)
         try:
             self._require_key(config)
@@ -72,6 +74,16 @@ class SiteConnection:
             _log.warning("cannot give up the right to act, another rlallocd has to wait until it ends: %s", err)
         finally:
             self.store.close()
+
+
+def _require_primary(config: Config) -> None:
+    """Raise StoreError where another machine's rlallocd is to have the store for itself. Raises SlurmError."""
+    controllers = connect(config.slurm).config.controllers
+    if len(controllers) > 1 and host_of_this_machine(controllers, socket.gethostname()) != controllers[0]:
+        raise StoreError(
+            f"{why_not_shared(config.store.url)}: rlallocd leaves it closed here, as it might break it; only the one "
+            f"beside the primary slurmctld, {controllers[0]}, acts (docs/admin/two-controllers.md)"
+        )
 
 
 def _mend_promotion(config: Config, store: Store) -> None:

@@ -1,5 +1,6 @@
 """A store that programs on several machines use: which of them acts, and how SQLite keeps such a file."""
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -9,8 +10,8 @@ import msgspec
 import pytest
 
 from rlalloc.errors import LeaseLost, StoreError, StoreUnfit
-from rlalloc.store import Lease, PolicyRow, Store
-from rlalloc.store.database import why_not_shared
+from rlalloc.store import Lease, PolicyRow, Store, file_systems
+from rlalloc.store.database import is_harmed_by_others, why_not_shared
 from rlalloc.store.file_systems import file_system_in, file_system_of
 
 MOUNTS = """\
@@ -80,6 +81,35 @@ def test_a_file_of_one_machine_is_told_from_a_shared_store(tmp_path: Path) -> No
     for url in (f"sqlite:///{tmp_path}/store.sqlite?shared=maybe", "postgresql+psycopg://db/rlalloc?shared=yes"):
         with pytest.raises(StoreUnfit, match="only \\?shared=yes is known, for SQLite"):
             Store(url)
+
+
+@pytest.mark.parametrize(
+    ("mounted", "word", "obstacle"),
+    [
+        ("nfs4 filer:/x rw,vers=4.2,hard,local_lock=none", "", ""),
+        ("fuse.ceph-fuse ceph-fuse rw", "", ""),
+        ("nfs filer:/x rw,vers=3,nolock,local_lock=all", "", "lies on nfs, mounted with local_lock=all"),
+        ("nfs filer:/x rw,vers=3,nolock,local_lock=all", "?shared=yes", "lies on nfs, mounted with local_lock=all"),
+        ("cifs //filer/x rw,nobrl", "", "lies on cifs, mounted with nobrl"),
+        ("fuse.sshfs filer:/x rw", "", "lies on fuse.sshfs, of which it is not known whether file locks hold"),
+        ("virtiofs x rw", "", "lies on virtiofs, of which it is not known whether file locks hold"),
+        ("virtiofs x rw", "?shared=yes", ""),
+        ("ext4 /dev/sda1 rw", "", "is a file of this machine alone"),
+    ],
+)
+def test_a_file_is_shared_only_where_its_locks_hold_on_all_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mounted: str, word: str, obstacle: str
+) -> None:
+    """The site's word counts where nothing is known, and not where a mount option says otherwise."""
+    device = tmp_path.stat().st_dev
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"40 22 {os.major(device)}:{os.minor(device)} / {tmp_path} rw - {mounted}\n")
+    monkeypatch.setattr(file_systems, "_MOUNTS", mounts)
+    url = f"sqlite:///{tmp_path}/store.sqlite{word}"
+    said = why_not_shared(url)
+    assert obstacle in said
+    assert bool(said) == bool(obstacle)
+    assert is_harmed_by_others(url) == (bool(obstacle) and "ext4" not in mounted)
 
 
 def test_a_shared_file_has_a_rollback_journal_and_loses_nothing(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Which of two rlallocd acts, by hand clocks: it never happens that both do, nor that none does for long."""
 
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
@@ -7,11 +8,13 @@ from typing import cast
 import msgspec
 import pytest
 
-from rlalloc.config import Config
+from rlalloc.config import Config, PolicySection, StoreSection
 from rlalloc.errors import LeaseLost, StoreError
 from rlalloc.store import Store
 from rlalloc.store.journal_seal import JournalSeal
+from rlallocd import site_connection
 from rlallocd.control_lease import RENEW_AFTER_S, SLACK_S, ControlLease, Turn
+from rlallocd.site_connection import SiteConnection
 from rlallocd.slurm import ControllerPing, Slurm, SlurmUnavailable, host_of_this_machine, why_not_in_control
 from rlallocd.slurm.controllers import controllers_in, read_pings
 
@@ -183,6 +186,24 @@ def test_a_file_of_one_machine_is_for_the_one_beside_the_primary(site: Site, tmp
     assert first.keep() == MINE
     site.slurm.down = {"a"}
     assert "is a file of this machine alone, so only the rlallocd beside the primary" in second.keep().why_not
+
+
+def test_beside_a_backup_a_store_without_common_locks_stays_closed(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite would roll back what the rlallocd beside the primary is writing, as it sees no lock of it."""
+    monkeypatch.setattr(site_connection, "is_harmed_by_others", lambda _: True)
+    monkeypatch.setattr(site_connection, "connect", lambda _: cast("Slurm", site.slurm))
+    config = Config(
+        store=StoreSection(url=f"sqlite:///{tmp_path}/unsafe.sqlite", key_file=tmp_path / "journal.key"),
+        policy=PolicySection(directory=tmp_path),
+    )
+    monkeypatch.setattr(socket, "gethostname", lambda: "b")
+    with pytest.raises(StoreError, match="only the one beside the primary slurmctld, a, acts"):
+        SiteConnection(config, lambda: None)
+    assert not (tmp_path / "unsafe.sqlite").exists()
+    monkeypatch.setattr(socket, "gethostname", lambda: "a")
+    SiteConnection(config, lambda: None).close()
 
 
 def test_one_that_cannot_read_the_journal_does_not_act(site: Site) -> None:

@@ -1,13 +1,16 @@
 """slurmctld with a backup: an rlallocd beside each, and one of both killed at each step of a change.
 
-The other finishes what was begun. No job is decided twice, and none is left.
+The other finishes what was begun. No job is decided twice, and none is left. ``--junitxml`` has the seconds from
+slurmctld's takeover until the other rlallocd acted.
 """
 
 import os
+import re
 import signal
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +45,12 @@ STEPS: Final = {
 STORES: Final = ("sqlite", "postgresql", "mariadb")
 ALL: Final = bool(os.environ.get("RLALLOC_TEST_TAKEOVERS"))
 """Each step with each store; else each step once and each store once."""
+SHARED_DIRECTORY: Final = os.environ.get("RLALLOC_TEST_SHARED_DIRECTORY", "")
+"""A directory of a network file system for SQLite's file, by its path on the primary's machine and on the backup's.
+
+``/mnt/a:/mnt/b`` are two mounts of one export, with caches of their own (``nosharecache``). Without it, the file lies
+in the site's directory, and only ``?shared=yes`` says that several machines use it.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +74,10 @@ def url(request: pytest.FixtureRequest, two_controllers: Site) -> str:
     """A store that both machines can use."""
     kind = request.param
     if kind == "sqlite":
-        return f"sqlite:///{two_controllers.directory}/{uuid.uuid4().hex}.sqlite?shared=yes"
+        name = f"{uuid.uuid4().hex}.sqlite"
+        if SHARED_DIRECTORY:
+            return f"sqlite:///{SHARED_DIRECTORY.partition(':')[0]}/{name}"
+        return f"sqlite:///{two_controllers.directory}/{name}?shared=yes"
     if kind == "mariadb":
         return two_controllers.database_url(f"store_{uuid.uuid4().hex[:12]}")
     server: PostgresqlServer = request.getfixturevalue("postgresql")
@@ -88,8 +100,18 @@ class Pair:
             "agent": {"endpoint": f"ipc://{site.run_directory}/rlalloc/agent.sock", "deadline_s": 5.0},
         }
         self.primary = install(site, **settings)
-        self.backup = install_on_backup(site, **settings)
+        here, _, there = SHARED_DIRECTORY.partition(":")
+        on_backup = {"url": url.replace(f"{here}/", f"{there or here}/"), "key_file": settings["store"]["key_file"]}
+        self.backup = install_on_backup(site, **settings | {"store": on_backup})
         self.primary.environment = self.faulty.environment
+
+    def wait_until_the_other_acts(self) -> float:
+        """Return the seconds from slurmctld's takeover until the rlallocd beside the backup acts."""
+        wait_until(self.backup.intercepting, what="the other one acts", timeout_s=WITHIN_S)
+        took_over = re.findall(
+            r"^\[(\S+)\] Running as primary", self.site.log_tail("slurmctld-backup", 300), re.MULTILINE
+        )
+        return (datetime.now() - datetime.fromisoformat(took_over[-1])).total_seconds()  # noqa: DTZ005 - as in the log
 
     @contextmanager
     def store(self) -> Iterator[Store]:
@@ -140,7 +162,9 @@ def pair(two_controllers: Site, url: str) -> Iterator[Pair]:
     [(store, step) for row, step in enumerate(STEPS) for column, store in enumerate(STORES) if ALL or row == column],
     indirect=["url"],
 )
-def test_the_other_one_goes_on_where_the_first_was_stopped(pair: Pair, step: str) -> None:
+def test_the_other_one_goes_on_where_the_first_was_stopped(
+    pair: Pair, step: str, record_property: Callable[[str, object], None]
+) -> None:
     """And the first one does again when its slurmctld is back."""
     primary, backup, site = pair.primary, pair.backup, pair.site
     primary.send("rlallocd", signal.SIGSTOP)  # so that all three jobs are of one batch
@@ -152,7 +176,7 @@ def test_the_other_one_goes_on_where_the_first_was_stopped(pair: Pair, step: str
     )
     primary.send("rlallocd", signal.SIGCONT)
     wait_until(lambda: not site.is_running("slurmctld"), what="slurmctld has ended", timeout_s=WITHIN_S)
-    wait_until(backup.intercepting, what="the other one acts", timeout_s=WITHIN_S)
+    record_property("seconds from the takeover", pair.wait_until_the_other_acts())
     pair.assert_whole(job_ids)
     later = backup.submit(SCRIPT)
     pair.assert_whole([later])

@@ -126,14 +126,28 @@ def why_not_shared(url: str) -> str:
         parsed, said_shared = _split_shared(sa.make_url(url))
     except SQLAlchemyError as err:
         raise StoreUnfit(f"store.url cannot be used: {err}") from err
-    if parsed.get_backend_name() != "sqlite" or said_shared:
+    if parsed.get_backend_name() != "sqlite":
         return ""
-    found = file_system_of(Path(parsed.database or "/"))
-    if not found.is_network:
-        return f"the store {parsed.render_as_string()} is a file of this machine alone"
+    what, found = f"the store {parsed.render_as_string()}", file_system_of(Path(parsed.database or "/"))
     if found.local_locks:
-        return f"the store {parsed.render_as_string()} lies on {found.kind}, mounted with {found.local_locks}"
+        return f"{what} lies on {found.kind}, mounted with {found.local_locks}"
+    if said_shared:
+        return ""
+    if not found.is_network:
+        return f"{what} is a file of this machine alone"
+    if not found.has_known_locks:
+        return f"{what} lies on {found.kind}, of which it is not known whether file locks hold on all machines"
     return ""
+
+
+def is_harmed_by_others(url: str) -> bool:
+    """Whether the store may break where programs on several machines open it, if only to read. Raises StoreUnfit.
+
+    SQLite finds the journal of a transaction that another program writes and, where no lock tells it so, rolls the
+    transaction back.
+    """
+    file = file_of(url)
+    return file is not None and file_system_of(file).is_network and bool(why_not_shared(url))
 
 
 def _split_shared(url: sa.URL) -> tuple[sa.URL, bool]:

@@ -17,8 +17,21 @@ _NETWORK: Final = frozenset(
     ]
 )
 """File systems that several machines may use at once; ``fuse.NAME`` counts as ``fuse``."""
-_LOCKS_ON_ONE_MACHINE: Final = frozenset({"local_lock=all", "local_lock=posix", "localflock", "nolock"})
-"""Mount options of NFS and Lustre with which a lock holds on one machine only."""
+_LOCKS_ON_ALL: Final = frozenset(
+    ["ceph", "cifs", "fuse.ceph", "fuse.ceph-fuse", "fuse.glusterfs", "gfs2", "gpfs", "lustre", "nfs", "nfs4", "smb3"]
+)
+"""Those whose locks hold on all machines, but for the mount options below.
+
+With sshfs a lock holds on one machine only; with virtiofs, 9p, BeeGFS and OCFS2 that depends on settings that do not
+show here.
+"""
+_LOCKS_ON_ONE_MACHINE: Final = frozenset(
+    [
+        *("local_lock=all", "local_lock=posix", "nolock"),  # NFS
+        *("localflock", "localflocks", "lockproto=lock_nolock", "nobrl"),  # Lustre, GFS2 and OCFS2, GFS2, CIFS
+    ]
+)
+"""Mount options with which a lock holds on one machine only."""
 
 
 class FileSystem(NamedTuple):
@@ -31,6 +44,11 @@ class FileSystem(NamedTuple):
     def is_network(self) -> bool:
         """Whether several machines may use it at once."""
         return self.kind.partition(".")[0] in _NETWORK
+
+    @property
+    def has_known_locks(self) -> bool:
+        """Whether a lock is known to hold on all machines, if no mount option says otherwise."""
+        return self.kind in _LOCKS_ON_ALL
 
     @property
     def local_locks(self) -> str:
