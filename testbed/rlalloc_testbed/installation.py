@@ -71,7 +71,7 @@ class Installation:
         command: list[str | Path] = [*(instead or (PROGRAMS / program,)), "--config", str(self.config_path)]
         with self._log_file(program).open("ab") as log:
             self.processes[program] = subprocess.Popen(
-                self.site.on_backup_host(command) if self._on_backup else command,
+                self.site.inside(self.site.on_backup_host(command) if self._on_backup else command),
                 env=self.site.environment() | self.environment,
                 stdout=log,
                 stderr=log,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from . import configless_nodes
+from . import configless_nodes, own_run
 from .log_ends import tail
 from .mariadb_server import server_arguments
 from .ports import listening, listening_ports
@@ -52,12 +52,13 @@ def site_daemons(
     release: Release | None,
     *,
     configless: bool,
+    authentication: str,
 ) -> dict[str, Daemon]:
     """Every daemon of a site by name, in the order in which they start."""
     munged = [
         "munged",
         f"--socket={layout.munge_socket}",
-        f"--key-file={layout.secrets / 'munge.key'}",
+        f"--key-file={layout.munge_key}",
         f"--pid-file={layout.run / 'munge' / 'munged.pid'}",
         f"--log-file={layout.log / 'munged.log'}",
         f"--seed-file={layout.secrets / 'munged.seed'}",
@@ -79,7 +80,15 @@ def site_daemons(
         if configless:
             command = configless_nodes.slurmd_command(layout, ports, node, slurmd, release)
         daemons.append(_daemon(layout, name, command, _listens(ports.slurmd_first + offset)))
+    if authentication == "slurm":
+        daemons = [_by_auth_slurm(layout, daemon) for daemon in daemons if daemon.name != "munged"]
     return {daemon.name: daemon for daemon in daemons}
+
+
+def _by_auth_slurm(layout: Layout, daemon: Daemon) -> Daemon:
+    """Return the daemon with the site's /run and the key of auth/slurm."""
+    environment = {**daemon.environment, "SLURM_SACK_KEY": str(layout.auth_key)}
+    return replace(daemon, arguments=own_run.inside(layout, daemon.arguments, layout.run), environment=environment)
 
 
 def on_backup_host(command: Sequence[str | Path]) -> list[str | Path]:

@@ -121,6 +121,21 @@ class Layout:
         return self.run / "munge" / "munge.socket"
 
     @property
+    def munge_key(self) -> Path:
+        """Munge's key."""
+        return self.secrets / "munge.key"
+
+    @property
+    def auth_key(self) -> Path:
+        """The key of auth/slurm."""
+        return self.secrets / "slurm.key"
+
+    @property
+    def own_run(self) -> Path:
+        """What keeps the site's own /run, where it has one."""
+        return self.run / "namespaces" / "mount"
+
+    @property
     def record(self) -> Path:
         """site.json: what the site is."""
         return self.directory / "site.json"

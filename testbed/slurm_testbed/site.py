@@ -12,6 +12,7 @@ from . import (
     configless_nodes,
     daemons,
     mariadb_server,
+    own_run,
     registry,
     releases,
     requirements,
@@ -61,6 +62,7 @@ class Site:
             record.spec["backup_environment"],
             self._release,
             configless=bool(record.spec.get("configless")),
+            authentication=str(record.spec.get("authentication", "munge")),
         )
 
     @classmethod
@@ -168,10 +170,15 @@ class Site:
         directory: Path | None = None,
     ) -> site_jobs.Completed:
         """Like `run`, but hand back how it ended: a non-zero exit is no error."""
+        directory = directory or self.home(user)
+        environment = {**self.environment(user), **(environment or {})}
+        if self._layout.own_run.exists():
+            identity = None if user is None else site_users.unix_identity(user)
+            arguments, user = own_run.inside(self._layout, arguments, directory, identity), None
         return site_jobs.run_as(
             arguments,
-            environment={**self.environment(user), **(environment or {})},
-            directory=directory or self.home(user),
+            environment=environment,
+            directory=directory,
             user=user,
             standard_input=input,
             timeout_s=timeout_s,
@@ -266,6 +273,13 @@ class Site:
 
         wait_until(all_up, what=f"all nodes of site {self.name} to be up (see sinfo -R)", timeout_s=timeout_s)
 
+    def inside(self, command: Sequence[str | Path]) -> list[str | Path]:
+        """Return what runs a command, as root, where Slurm's commands reach the site's sockets.
+
+        `run` and `try_run` do so by themselves; for what is started otherwise.
+        """
+        return own_run.inside(self._layout, command) if self._layout.own_run.exists() else list(command)
+
     def on_backup_host(self, command: Sequence[str | Path]) -> list[str | Path]:
         """Return what runs a command on the host of the backup slurmctld, which is this machine by another name."""
         return daemons.on_backup_host(command)
@@ -317,8 +331,10 @@ class Site:
         return daemons.find_daemon(self._daemons, name)
 
     def _configure(self, spec: SiteSpec) -> None:
-        """Write all files of etc/, the GPU devices, munge's key and MariaDB's data directory."""
+        """Write all files of etc/, the GPU devices, the keys and MariaDB's data directory."""
         version = requirements.slurm_version(_path_with(self._release))
+        if spec.authentication == "slurm" and version < (23, 11):
+            raise InvalidSpecError(f"Slurm {version[0]}.{version[1]:02} has no auth/slurm; 23.11 and later have it")
         plugins = self._release.plugins if self._release else None
         mariadb_server.initialise(self._layout)
         password = self._layout.database_password.read_text(encoding="ascii")
@@ -326,7 +342,7 @@ class Site:
             "slurm.conf": slurm_configuration.slurm_conf(self._layout, spec, self.ports, version, plugins),
             "gres.conf": slurm_configuration.gres_conf(self._layout, spec),
             "cgroup.conf": slurm_configuration.cgroup_conf(version),
-            "slurmdbd.conf": slurm_configuration.slurmdbd_conf(self._layout, self.ports, password, plugins),
+            "slurmdbd.conf": slurm_configuration.slurmdbd_conf(self._layout, spec, self.ports, password, plugins),
         }
         for name, content in files.items():
             path = self.etc / name
@@ -344,9 +360,13 @@ class Site:
             configless_nodes.configure(self._layout, self.nodes)
         if spec.backup_environment is not None:
             self._configure_backup(files["slurm.conf"])
-        key = self._layout.secrets / "munge.key"
-        key.touch(mode=0o400)
-        key.write_bytes(secrets.token_bytes(128))
+        for key in (self._layout.munge_key, self._layout.auth_key):
+            key.touch(mode=0o400)
+            key.write_bytes(secrets.token_bytes(128))
+        self._make_devices(spec)
+
+    def _make_devices(self, spec: SiteSpec) -> None:
+        """Make the GPUs of each node."""
         for node, kind in ((node, kind) for nodes, kind in spec.kinds.items() for node in nodes):
             (self._layout.devices / node).mkdir()
             for number in range(slurm_configuration.device_files(kind)):
@@ -365,12 +385,15 @@ class Site:
 
     def _bring_up(self, spec: SiteSpec) -> None:
         """Start the daemons in the order of their needs."""
-        for name in ("munged", "mariadbd"):
-            daemons.launch(self._layout, self._daemon(name), self.environment())
-        for name in ("munged", "mariadbd"):
-            daemons.await_ready(self._layout, self._daemon(name))
+        if spec.authentication == "slurm":
+            own_run.make(self._layout)
+        others = [self._daemons[name] for name in ("munged", "mariadbd") if name in self._daemons]
+        for daemon in others:
+            daemons.launch(self._layout, daemon, self.environment())
+        for daemon in others:
+            daemons.await_ready(self._layout, daemon)
         self.start_daemon("slurmdbd")
-        site_users.register_in_slurmdbd(spec.name, spec.account, spec.users, self.environment())
+        site_users.register_in_slurmdbd(spec.name, spec.account, spec.users, self.run)
         for name in self._daemons:
             if name.startswith("slurmctld"):
                 self.start_daemon(name)

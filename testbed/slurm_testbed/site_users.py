@@ -11,7 +11,7 @@ from .requirements import search_path
 from .testbed_errors import InvalidSpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
 COMMAND_TIMEOUT_S = 30.0
 MARK = "slurm-testbed "
@@ -52,18 +52,19 @@ def remove_unix_users(root: Path) -> list[str]:
     return names
 
 
-def register_in_slurmdbd(cluster: str, account: str, users: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Add the cluster, the account and the users' associations; raises CommandFailedError."""
+def register_in_slurmdbd(
+    cluster: str, account: str, users: Sequence[str], run: Callable[[Sequence[str]], object]
+) -> None:
+    """Add the cluster, the account and the users' associations, by what runs a command on the site.
+
+    Raises CommandFailedError.
+    """
     additions = [["cluster", cluster], ["account", account, f"Cluster={cluster}"]]
     if users:
         names = ",".join(users)
         additions.append(["user", names, f"Account={account}", f"DefaultAccount={account}"])
     for addition in additions:
-        run_command(
-            ["sacctmgr", "--immediate", "--quiet", "add", *addition],
-            timeout_s=COMMAND_TIMEOUT_S,
-            environment=environment,
-        )
+        run(["sacctmgr", "--immediate", "--quiet", "add", *addition])
 
 
 def unix_identity(name: str) -> pwd.struct_passwd:

@@ -49,9 +49,8 @@ def slurm_conf(layout: Layout, spec: SiteSpec, ports: Ports, version: tuple[int,
         "SlurmctldParameters": "enable_configless" if spec.configless else None,
         "SlurmUser": "root",
         "SlurmdUser": "root",
-        "AuthType": "auth/munge",
-        "CredType": "cred/munge",
-        "AuthInfo": f"socket={layout.munge_socket}",
+        **_authentication(layout, spec),
+        "CredType": "cred/munge" if spec.authentication == "munge" else "auth/slurm",
         "StateSaveLocation": str(layout.state),
         "SlurmctldPidFile": str(layout.run / "slurmctld.pid"),
         "SlurmctldLogFile": str(layout.log / "slurmctld.log"),
@@ -89,7 +88,7 @@ def slurm_conf(layout: Layout, spec: SiteSpec, ports: Ports, version: tuple[int,
         "AccountingStorageHost": "127.0.0.1",
         "AccountingStoragePort": str(ports.slurmdbd),
         # The connection to slurmdbd does not look at AuthInfo; this is its place for the socket.
-        "AccountingStoragePass": str(layout.munge_socket),
+        "AccountingStoragePass": str(layout.munge_socket) if spec.authentication == "munge" else None,
         "AccountingStorageTRES": "gres/gpu" if spec.gpus_per_node else None,
         "AccountingStorageEnforce": spec.enforce or None,
         "PriorityType": "priority/multifactor",
@@ -122,15 +121,14 @@ def hosts_file() -> str:
     return f"{ADDRESS} localhost {short_host_name()}\n{BACKUP_ADDRESS} {BACKUP_HOST}\n"
 
 
-def slurmdbd_conf(layout: Layout, ports: Ports, password: str, plugins: Path | None) -> str:
+def slurmdbd_conf(layout: Layout, spec: SiteSpec, ports: Ports, password: str, plugins: Path | None) -> str:
     """Return slurmdbd.conf; slurmdbd insists that only its user can read it."""
     values = {
         "DbdHost": "localhost",
         "DbdAddr": "127.0.0.1",
         "DbdPort": str(ports.slurmdbd),
         "SlurmUser": "root",
-        "AuthType": "auth/munge",
-        "AuthInfo": f"socket={layout.munge_socket}",
+        **_authentication(layout, spec),
         "PidFile": str(layout.run / "slurmdbd.pid"),
         "LogFile": str(layout.log / "slurmdbd.log"),
         "DebugLevel": "info",
@@ -144,6 +142,12 @@ def slurmdbd_conf(layout: Layout, ports: Ports, password: str, plugins: Path | N
         **({"PluginDir": str(plugins)} if plugins else {}),
     }
     return "".join(f"{key}={value}\n" for key, value in values.items())
+
+
+def _authentication(layout: Layout, spec: SiteSpec) -> dict[str, str]:
+    if spec.authentication == "munge":
+        return {"AuthType": "auth/munge", "AuthInfo": f"socket={layout.munge_socket}"}
+    return {"AuthType": f"auth/{spec.authentication}"}
 
 
 def gres_conf(layout: Layout, spec: SiteSpec) -> str:

@@ -17,8 +17,15 @@ RELEASE_PATTERN = re.compile(r"[a-z]+")
 RESERVED_FILES = frozenset({"slurm.conf", "slurmdbd.conf", "gres.conf", "cgroup.conf"})
 
 
+AUTHENTICATIONS = ("munge", "slurm")
+
+
 def _usual_release() -> str | None:
     return os.environ.get("SLURM_TESTBED_RELEASE") or None
+
+
+def _usual_authentication() -> str:
+    return os.environ.get("SLURM_TESTBED_AUTHENTICATION") or "munge"
 
 
 @dataclass(frozen=True)
@@ -86,6 +93,8 @@ class SiteSpec:
     `sample_s` is the period of memory and CPU sampling of running tasks in seconds.
     `release` is the Debian release whose Slurm runs ("trixie": 24.11, "forky": 26.05); None: the Slurm in PATH.
     Left out, it is what the environment variable SLURM_TESTBED_RELEASE says.
+    `authentication` is how daemons and users prove who they are: "munge", or "slurm" (auth/slurm, since Slurm 23.11).
+    Left out, it is what SLURM_TESTBED_AUTHENTICATION says, or munge.
     """
 
     name: str = "default"
@@ -111,6 +120,7 @@ class SiteSpec:
     configless: bool = False
     sample_s: int = 1
     release: str | None = field(default_factory=_usual_release)
+    authentication: str = field(default_factory=_usual_authentication)
 
     def __post_init__(self) -> None:
         """Refuse what cannot work before anything is started (InvalidSpecError)."""
@@ -122,8 +132,7 @@ class SiteSpec:
         for name, minimum in least.items():
             if getattr(self, name) < minimum:
                 raise InvalidSpecError(f"{name} = {getattr(self, name)}: at least {minimum}")
-        if self.release is not None and not RELEASE_PATTERN.fullmatch(self.release):
-            raise InvalidSpecError(f"release {self.release!r}: a Debian release's name, such as trixie")
+        _require_known_slurm(self.release, self.authentication)
         for user in self.users:
             if not NAME_PATTERN.fullmatch(user):
                 raise InvalidSpecError(f"user name {user!r}: lower-case letters, digits and hyphens only")
@@ -153,6 +162,13 @@ class SiteSpec:
     def summary(self) -> dict[str, object]:
         """Return the values as JSON can hold them (paths as text)."""
         return {key: _plain(value) for key, value in dataclasses.asdict(self).items()}
+
+
+def _require_known_slurm(release: str | None, authentication: str) -> None:
+    if release is not None and not RELEASE_PATTERN.fullmatch(release):
+        raise InvalidSpecError(f"release {release!r}: a Debian release's name, such as trixie")
+    if authentication not in AUTHENTICATIONS:
+        raise InvalidSpecError(f"authentication {authentication!r}: {' or '.join(AUTHENTICATIONS)}")
 
 
 def _require_file(path: Path | None) -> None:

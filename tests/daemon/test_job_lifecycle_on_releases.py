@@ -1,4 +1,7 @@
-"""A job's whole way on Slurm of another Debian release: plugin, update, TaskProlog, outcome."""
+"""A job's whole way on Slurm of another Debian release: plugin, update, TaskProlog, outcome.
+
+These sites authenticate by auth/slurm, without munge; those of the submission forms have munge on the same release.
+"""
 
 import os
 import re
@@ -10,7 +13,7 @@ from rlalloc_testbed import Installation, install, start_site
 from rlalloc_testbed.required_release import require
 from slurm_testbed import wait_until
 
-from .conftest import MOLDABLE
+from .conftest import MOLDABLE, doctor
 
 pytestmark = pytest.mark.slurm
 
@@ -21,7 +24,7 @@ RELEASES = ("trixie", *os.environ.get("RLALLOC_TEST_RELEASES", "").split())
 def elsewhere(request: pytest.FixtureRequest) -> Iterator[Installation]:
     """An installation at work on a site that runs that release's Slurm."""
     require(request.param)
-    with start_site(f"way-{request.param}-{os.getpid()}", release=request.param) as site:
+    with start_site(f"way-{request.param}-{os.getpid()}", release=request.param, authentication="slurm") as site:
         installation = install(site, grace_s=60)
         installation.start("rlalloc-agent")
         installation.start("rlallocd")
@@ -69,3 +72,7 @@ def test_a_job_is_decided_resized_and_run_and_its_outcome_kept(elsewhere: Instal
     )
     assert story[0]["outcome"]["state"] == "COMPLETED"
     assert story[0]["outcome"]["gpus"] == size.gpus
+    assert "auth/slurm" in elsewhere.site.run(["scontrol", "show", "config"])
+    assert "munged" not in elsewhere.site.daemon_names
+    found = doctor(elsewhere, "all")
+    assert {found[what] for what in ("slurmctld", "accounting", "clock", "plugin", "node n1", "node n2")} == {"OK"}

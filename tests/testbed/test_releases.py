@@ -100,3 +100,8 @@ def test_two_that_want_a_release_at_once_make_it_once(tmp_path: Path, monkeypatc
 def test_names_that_are_no_release_are_refused(name: str) -> None:
     with pytest.raises(InvalidSpecError, match="release"):
         SiteSpec(release=name)
+
+
+def test_an_authentication_that_slurm_does_not_have_is_refused() -> None:
+    with pytest.raises(InvalidSpecError, match="authentication 'none': munge or slurm"):
+        SiteSpec(authentication="none")
