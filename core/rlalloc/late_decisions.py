@@ -13,7 +13,8 @@ of what runs, and no job behind it may delay it.
 import bisect
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
@@ -29,6 +30,8 @@ from rlalloc.view import ClusterView, FloatArray
 
 Ask = Callable[[int, ClusterView], Allocation | None]
 """Asks about the job at a place of the queue in this view of the cluster; None keeps its size."""
+ChooseType = Callable[[int, Mapping[str, ClusterView]], Allocation | None]
+"""Chooses one of some types of GPU, in these views of their nodes, for the job that was just asked about; or None."""
 Accept = Callable[[int, Allocation], None]
 """Hears of a size that the job at a place gets, before the next job is asked about."""
 Allocate = Callable[[Shares], Allocation]
@@ -63,7 +66,8 @@ class Waiting(NamedTuple):
     is expected to run in it. ``least`` is the smallest size that it may get; None where this pass may not decide it.
     ``request`` and ``run_time`` are as submitted. ``starts_within_s`` is when Slurm expects it to start in its size;
     None if Slurm does not say. ``speed`` says how it scales. ``pool`` is the number of the pool that it may use.
-    ``tasks`` is how many tasks of an array it stands for.
+    ``tasks`` is how many tasks of an array it stands for. ``on_types`` has the numbers of the pools with the nodes of
+    each type of GPU, where one of them may be chosen for the job.
     """
 
     size: Allocation | None
@@ -75,6 +79,7 @@ class Waiting(NamedTuple):
     speed: SpeedBelief | None = None
     pool: int = 0
     tasks: int = 1
+    on_types: Mapping[str, int] = MappingProxyType({})
 
 
 class PoolNow(NamedTuple):
@@ -183,12 +188,14 @@ def decide_pass(
     ask: Ask,
     rules: LateRules,
     accept: Accept = lambda _place, _size: None,
+    choose_type: ChooseType = lambda _place, _views: None,
 ) -> dict[int, Resized]:
     """Decide the jobs of a queue that could start now; return new sizes by place in the queue.
 
     ``queue`` has the first jobs that compete for the nodes of ``pools``. ``shared`` (pools, pools) is the part of the
     first pool's devices that jobs of the second may use, too. ``stock`` is what is free now; jobs that start take
-    from it. ``ask`` is called in the order of the queue.
+    from it. ``ask`` is called in the order of the queue, and ``choose_type`` after it. A size with a type counts
+    before the one without.
     """
     last = _last_that_could_start(queue, pools, stock)
     room = _Room(pools, shared, stock)
@@ -197,32 +204,49 @@ def decide_pass(
     asked = 0
     ahead = np.zeros(len(pools), dtype=np.int64)
     for place, job in enumerate(queue[: last + 1]):
-        behind = pools[job.pool].waiting - int(ahead[job.pool]) - 1
         ahead[shared[job.pool] > 0.0] += job.tasks
-        size = job.size
+        size, pool = job.size, job.pool
         if size is None:
             continue
-        if job.least is not None and asked < rules.head and room.starts(job.pool, job.least):
-            seen = dataclasses.replace(
-                pools[job.pool].view,
-                free=room.left(job.pool),
-                queued=_ahead_in(job.pool, blocked, shared),
-                behind=max(0, behind),
-            )
+        if job.least is not None and asked < rules.head and room.starts(pool, job.least):
             asked += 1
-            proposed = ask(place, seen)
-            if proposed is not None and differs(proposed, size) and room.starts(job.pool, proposed):
-                gain = gain_of(job, proposed, seen)
+            views = {
+                number: dataclasses.replace(
+                    pools[number].view,
+                    free=room.left(number),
+                    queued=_ahead_in(number, blocked, shared),
+                    behind=max(0, pools[number].waiting - int(ahead[number])),
+                )
+                for number in (pool, *job.on_types.values())
+            }
+            for there, proposed in _proposals(place, job, views, ask, choose_type):
+                if not differs(proposed, size) or not room.starts(there, proposed):
+                    continue
+                gain = gain_of(job, proposed, views[job.pool])
                 if gain >= rules.min_gain:
                     decided[place] = Resized(proposed, gain)
                     accept(place, proposed)
-                    size = proposed
-        if room.starts(job.pool, size):
-            room.start(job.pool, size)
+                    size, pool = proposed, there
+                    break
+        if room.starts(pool, size):
+            room.start(pool, size)
         else:
-            room.reserve(job.pool, size, rules.window_s)
-            blocked += [(job.pool, size.gpus, job.run_s)] * job.tasks
+            room.reserve(pool, size, rules.window_s)
+            blocked += [(pool, size.gpus, job.run_s)] * job.tasks
     return decided
+
+
+def _proposals(
+    place: int, job: Waiting, views: Mapping[int, ClusterView], ask: Ask, choose_type: ChooseType
+) -> Iterator[tuple[int, Allocation]]:
+    """Other sizes for a job, the better first, each with the number of the pool where it is to start."""
+    answered = ask(place, views[job.pool])
+    typed = {name: views[pool] for name, pool in job.on_types.items()}
+    on_type = choose_type(place, typed) if typed else None
+    if on_type is not None and on_type.gpu_type is not None:
+        yield job.on_types[on_type.gpu_type.name], on_type
+    if answered is not None:
+        yield job.pool, answered
 
 
 def shared_devices(devices: Sequence[FloatArray]) -> FloatArray:
@@ -284,11 +308,15 @@ def gain_of(job: Waiting, proposed: Allocation, view: ClusterView) -> float:
     """The fraction of the present size's expected cost that ``proposed`` saves; negative if it costs more.
 
     Slurm's own estimate of the start assumes whole time limits, so it is the better one where it is earlier than
-    ours.
+    ours. A type of GPU that is chosen now counts with the lower bound of its speed-up.
     """
     if job.size is None or job.request is None:
         raise ValueError("only a job that waits for resources has a size to compare with")
-    present_s, proposed_s = known_costs_s(_Expected(job.request, job.run_time), (job.size, proposed), view, job.speed)
+    expected = _Expected(job.request, job.run_time)
+    chosen = proposed.gpu_type if job.size.gpu_type is None else None
+    speed_up = 1.0 if chosen is None else chosen.least_speed_up
+    (present_s,) = known_costs_s(expected, (job.size,), view, job.speed)
+    (proposed_s,) = known_costs_s(expected, (proposed,), view, job.speed, speed_up)
     if job.starts_within_s is not None:
         present_s -= max(0.0, view.freed_after_s((job.size,))[0] - job.starts_within_s)
     return 1.0 - proposed_s / max(1e-9, present_s)
@@ -296,8 +324,12 @@ def gain_of(job: Waiting, proposed: Allocation, view: ClusterView) -> float:
 
 def differs(one: Allocation, other: Allocation) -> bool:
     """Whether two sizes take other resources; tasks and time limits do not count."""
-    counts = ((each.nodes, each.gpus_per_node, each.cpus_per_node, each.mem_mib_per_node) for each in (one, other))
-    return next(counts) != next(counts)
+    return _resources(one) != _resources(other)
+
+
+def _resources(size: Allocation) -> tuple[int, int, int, int, str]:
+    gpu_type = "" if size.gpu_type is None else size.gpu_type.name
+    return size.nodes, size.gpus_per_node, size.cpus_per_node, size.mem_mib_per_node, gpu_type
 
 
 _A_PART: Final = 1e-6

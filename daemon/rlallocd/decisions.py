@@ -33,7 +33,7 @@ from rlallocd.limits import SiteView, obstacle, shares_towards_request
 from rlallocd.node_access import SiteFacts
 from rlallocd.node_demands import open_to
 from rlallocd.node_pools import NodePools
-from rlallocd.questions import Question, question_for, with_chosen_type
+from rlallocd.questions import Question, Typed, question_for, with_chosen_type
 from rlallocd.request_sizes import FORMS_SKIPPED, Skipped, check_form, size_of
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SchedulingRules, SiteLimits
 from rlallocd.unchecked_nodes import NodesToAvoid, require_checked
@@ -248,6 +248,21 @@ def _typed_decision(
     allowed = _allowed(typed.question, typed.shares, snapshot)
     if allowed.reason or not first.starts(typed.question.candidate, typed.question.access, allowed.size):
         return None
+    return _as_typed(typed, answer, version, snapshot, allowed)
+
+
+def typed_decision_from(
+    question: Question, answer: PolicyAnswer, version: str, snapshot: Snapshot
+) -> Decision | None:
+    """Likewise for a pending job; whether it could start at once is not looked at."""
+    typed = with_chosen_type(question, answer, _allowed(question, answer.shares, snapshot).size)
+    if typed is None:
+        return None
+    allowed = _allowed(typed.question, typed.shares, snapshot)
+    return None if allowed.reason else _as_typed(typed, answer, version, snapshot, allowed)
+
+
+def _as_typed(typed: Typed, answer: PolicyAnswer, version: str, snapshot: Snapshot, allowed: _Allowed) -> Decision:
     chosen = PolicyAnswer(
         msgspec.structs.replace(typed.shares, urgency=answer.shares.urgency), answer.log_probability
     )

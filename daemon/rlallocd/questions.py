@@ -54,15 +54,26 @@ class Typed(msgspec.Struct, frozen=True):
 def question_for(candidate: Candidate, rule: Rule, views: ClusterViews, config: Config) -> Question:
     """What the policy is asked about a candidate. Raises Skipped, with the reason, if it is to run as submitted."""
     plain = _question(candidate, rule, views, config)
-    may_choose = frozenset(rule.choose_gpu_types) & frozenset(plain.cluster.gpu_types)
-    preempts = plain.access.preempts != Preempts()  # what is free for it is held by others, on any type
-    if not may_choose or len(plain.cluster.gpu_types) == 1 or preempts or not may_get_a_type(candidate):
-        return plain
     on_types = {}
-    for name, typed in on_each_type(candidate, plain.cluster.gpu_types, views.pools.nodes).items():
+    for name, typed in candidate_on_types(candidate, rule, plain.cluster, plain.access, views).items():
         with contextlib.suppress(Skipped):  # its request cannot start there
             on_types[name] = _question(typed, rule, views, config, plain.encoded)
-    return msgspec.structs.replace(plain, on_types=on_types, may_choose=may_choose)
+    return msgspec.structs.replace(plain, on_types=on_types, may_choose=frozenset(rule.choose_gpu_types))
+
+
+def candidate_on_types(
+    candidate: Candidate, rule: Rule, cluster: ClusterView, access: Access, views: ClusterViews
+) -> Mapping[str, Candidate]:
+    """The job on the nodes of each type, where rlalloc may choose one for it; else empty.
+
+    ``access`` is the nodes that it may use, and ``cluster`` a view of them.
+    """
+    preempts = access.preempts != Preempts()  # what is free for it is held by others, on any type
+    if preempts or len(cluster.gpu_types) == 1 or not may_get_a_type(candidate):
+        return {}
+    if frozenset(rule.choose_gpu_types).isdisjoint(cluster.gpu_types):
+        return {}
+    return on_each_type(candidate, cluster.gpu_types, views.pools.nodes)
 
 
 def with_chosen_type(plain: Question, answer: PolicyAnswer, allocation: Allocation) -> Typed | None:

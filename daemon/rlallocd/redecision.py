@@ -6,7 +6,9 @@ Nothing here touches Slurm or the store.
 import contextlib
 import dataclasses
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,9 +25,10 @@ from rlalloc.view import ClusterView
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import WAITS_FOR_RESOURCES, Candidate, job_view
 from rlallocd.cluster_views import ClusterViews, require_alike
-from rlallocd.decisions import Snapshot, decision_from
+from rlallocd.decisions import Snapshot, decision_from, typed_decision_from
 from rlallocd.job_plans import gpu_memory_gib
 from rlallocd.node_access import Access
+from rlallocd.pending_types import OnType, PendingTypes
 from rlallocd.questions import Question
 from rlallocd.redecision_rules import (
     Situation,
@@ -60,6 +63,14 @@ class _Asking:
         answered = self.agent.decide([question], sample=False)
         self.progress()
         return answered.answers[0], answered.policy_version
+
+
+class _Answered(NamedTuple):
+    """What was asked about a job, and the answer of which version of the policy."""
+
+    question: Question
+    answer: PolicyAnswer
+    version: str
 
 
 def redecide(
@@ -122,16 +133,19 @@ class _Pass:
             with contextlib.suppress(Skipped):  # no usable node: no size could start
                 self._access.append(views.access_in_queue(job))
                 self._queue.append(job)
-        self._pool = [self._numbers.setdefault(access, len(self._numbers)) for access in self._access]
+        self._pool = [self._number(access) for access in self._access]
+        self._types = PendingTypes(views, config)
+        self._on_types: dict[int, Mapping[str, OnType]] = {}
         self._seen: dict[int, JobView] = {}
-        self._decisions: dict[int, Decision] = {}
+        self._answered: dict[int, _Answered] = {}
+        self._proposed: dict[int, dict[Allocation, Decision]] = defaultdict(dict)
 
     def decided(self) -> Decided:
         """The jobs that get another size, each with its decision."""
         section = self._config.redecision
         self._place_new_sizes()
-        pools = [self._now(access) for access in self._numbers]
         waiting = [self._waiting(place, job) for place, job in enumerate(self._queue)]
+        pools = [self._now(access) for access in self._numbers]
         resized = decide_pass(
             waiting,
             pools,
@@ -145,14 +159,21 @@ class _Pass:
                 window_s=self._snapshot.scheduling.bf_window_s,
             ),
             self._accept,
+            self._choose_type,
         )
         return [
             (
                 self._candidates[self._queue[place].job_id],
-                msgspec.structs.replace(self._decisions[place], predicted_gain=each.gain),
+                msgspec.structs.replace(self._proposed[place][each.size], predicted_gain=each.gain),
             )
             for place, each in resized.items()
         ]
+
+    def _number(self, access: Access) -> int:
+        return self._numbers.setdefault(access, len(self._numbers))
+
+    def _history(self, place: int) -> JobHistory:
+        return self._histories[self._candidates[self._queue[place].job_id].key]
 
     def _now(self, access: Access) -> PoolNow:
         competing = self._views.waiting.competing_for(access.pool)
@@ -166,12 +187,18 @@ class _Pass:
         size = _size_if_it_waits_for_resources(job)
         view = self._views.whole(self._access[place])
         seen = self._job(place, view) if size is not None else None
-        if seen is None:
+        if size is None or seen is None:
             return Waiting(size, run_s, pool=self._pool[place], tasks=job.waiting_tasks)
         self._seen[place] = seen
+        size = msgspec.structs.replace(size, gpu_type=self._history(place).size.gpu_type)
+        if size.gpu_type is None:
+            self._on_types[place] = self._types.of(self._candidates[job.job_id], self._access[place])
         least = allocation_for(smallest(seen, view), seen.request, seen.bounds, view.shape, lambda _: 1.0)
         within_s = starts_within_s(job, self._snapshot.taken_s)
-        return Waiting(size, run_s, seen.request, seen.run_time, least, within_s, seen.speed, self._pool[place])
+        return Waiting(
+            *(size, run_s, seen.request, seen.run_time, least, within_s, seen.speed, self._pool[place]),
+            on_types={name: self._number(each.access) for name, each in self._on_types.get(place, {}).items()},
+        )
 
     def _job(self, place: int, view: ClusterView) -> JobView | None:
         """What the policy sees of the job at a place of the queue; None if nothing may be asked about it now."""
@@ -204,8 +231,8 @@ class _Pass:
         return rows == 0
 
     def _ask(self, place: int, view: ClusterView) -> Allocation | None:
-        candidate = self._candidates[self._queue[place].job_id]
-        history, now = self._histories[candidate.key], situation_in(view)
+        candidate, history = self._candidates[self._queue[place].job_id], self._history(place)
+        now = situation_in(view)
         then = self._asked.get(candidate.key) or situation_at(history.decisions[-1])
         if not changed_enough(then, now, self._config.redecision.change):
             return None
@@ -221,11 +248,23 @@ class _Pass:
         )
         answer, version = self._asking.answer(question.encoded)
         self._asked[candidate.key] = now
-        decision = decision_from(question, answer, version, self._snapshot)
-        if decision.allocation is None or not _may_become(decision.allocation, history, self._snapshot):
+        self._answered[place] = _Answered(question, answer, version)
+        return self._propose(place, decision_from(question, answer, version, self._snapshot))
+
+    def _choose_type(self, place: int, views: Mapping[str, ClusterView]) -> Allocation | None:
+        if place not in self._answered:
             return None
-        self._decisions[place] = msgspec.structs.replace(decision, log_probability=None)
-        return decision.allocation
+        plain, answer, version = self._answered[place]
+        question = self._types.with_types(plain, self._history(place).request, self._on_types[place], views)
+        return self._propose(place, typed_decision_from(question, answer, version, self._snapshot))
+
+    def _propose(self, place: int, decision: Decision | None) -> Allocation | None:
+        """The size of a decision, if the job may get it; it is noted for the case that it does."""
+        size = None if decision is None else decision.allocation
+        if decision is None or size is None or not _may_become(size, self._history(place), self._snapshot):
+            return None
+        self._proposed[place][size] = msgspec.structs.replace(decision, log_probability=None)
+        return size
 
     def _accept(self, place: int, size: Allocation) -> None:
         """Count a size against the limits from now on."""

@@ -90,6 +90,7 @@ def _layout(size: Allocation) -> tuple[int, int]:
     return size.nodes, size.gpus_per_node
 
 
-def _resources(size: Allocation) -> Allocation:
-    """A size without its time limit."""
-    return msgspec.structs.replace(size, time_limit_s=0)
+def _resources(size: Allocation) -> tuple[Allocation, str]:
+    """A size without its time limit, and the type of GPU that was chosen with it."""
+    gpu_type = "" if size.gpu_type is None else size.gpu_type.name
+    return msgspec.structs.replace(size, time_limit_s=0, gpu_type=None), gpu_type

@@ -65,7 +65,7 @@ def size_on(job: JobRecord, shape: NodeShape) -> Allocation:
         except Skipped as err:
             first = first or err
             continue
-        if _fits(size, shape):
+        if fits_on(size, shape):
             return size
         size_of_smallest = size_of_smallest or size
     if size_of_smallest is not None:
@@ -195,7 +195,8 @@ def _mem_mib_per_node(job: JobRecord, gpus_per_node: int, cpus_per_node: int) ->
     return asked.mem_mib_per_node or round(job.mem_mib / asked.min_nodes)
 
 
-def _fits(size: Allocation, shape: NodeShape) -> bool:
+def fits_on(size: Allocation, shape: NodeShape) -> bool:
+    """Whether a node of ``shape`` holds each node's part of a size."""
     return (
         size.gpus_per_node <= shape.gpus
         and size.cpus_per_node <= shape.cpus

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from rlalloc.allocation import allocation_for
 from rlalloc.bounds import NodeShape
 from rlalloc.heuristics import Heuristic
+from rlalloc.heuristics.type_choice import Offered
 from rlalloc.heuristics.workable_sizes import repaired_shares
 from rlalloc.job import Allocation, Bounds, Shares
 from rlalloc.late_decisions import Waiting, differs, gain_of, while_it_waits
@@ -33,6 +34,9 @@ from rlalloc_simulator.engine.late_pass import (
 )
 from rlalloc_simulator.engine.policy_views import job_view, nodes_view
 from rlalloc_simulator.engine.view_arrays import node_arrays
+
+ChooseType = Callable[[int, Offered, Shares], Allocation | None]
+"""Chooses a type of GPU for a job that waits, whose answer on all nodes is these shares; or None."""
 
 
 class LateDecisions:
@@ -58,8 +62,16 @@ class LateDecisions:
             return shares
         return while_it_waits(shares, job.request, job.bounds, functools.partial(_allocation, job=job, view=view))
 
-    def look(self) -> list[int]:
-        """Decide those waiting jobs that could start now; return the jobs that got another size."""
+    def starts_on_type(self, number: int, view: ClusterView, shares: Shares) -> bool:
+        """Whether a new job has room in these shares on nodes of its type, beside those ahead that could start."""
+        row = _row(_allocation(shares, self._jobs[number], view))
+        return newcomer_starts(self._simulator.world, self._pass, self._groups(), number, row)
+
+    def look(self, choose_type: ChooseType = lambda _number, _plain, _shares: None) -> list[int]:
+        """Decide those waiting jobs that could start now; return the jobs that got another size.
+
+        A size that ``choose_type`` returns starts now and pays; the engine knows its type.
+        """
         simulator, world, now = self._simulator, self._simulator.world, self._pass
         groups, leasts = self._groups(), self._leasts()
         views: dict[int, ClusterView] = {}
@@ -69,7 +81,7 @@ class LateDecisions:
             group = group_of(world, groups, number)
             if group not in views:
                 views[group] = nodes_view(simulator, groups.nodes[group])
-            size = self._better(number, group, self._seen(views[group], group))
+            size = self._better(number, self._seen(views[group], group), choose_type)
             if size is not None:
                 decided[number] = size
             number = go_on(world, now, groups, leasts, _row(size or allocation_of(world.sizes[number])))
@@ -90,14 +102,37 @@ class LateDecisions:
             behind=max(0, int(there["waiting"] - there["ahead"]) - 1),
         )
 
-    def _better(self, number: int, group: int, seen: ClusterView) -> Allocation | None:
-        """Another size for a job, if the policy answers one that starts now and pays."""
-        job, present = self._jobs[number], allocation_of(self._simulator.world.sizes[number])
-        proposed = _allocation(self._policy(job_view(self._simulator, number, job), seen), job, seen)
-        if not differs(proposed, present) or not starts(self._pass, self._groups(), group, _row(proposed)):
+    def seen_on(self, number: int, gpu_type: int) -> ClusterView | None:
+        """The nodes with one type of GPU as the job that is asked about sees them; None if it may use none."""
+        group = self._group_on(number, gpu_type)
+        if group == NOBODY:
             return None
+        return self._seen(nodes_view(self._simulator, self._groups().nodes[group]), group)
+
+    def pays(self, number: int, gpu_type: int, proposed: Allocation, seen: ClusterView) -> bool:
+        """Whether a size that the job does not have starts now on GPUs of that type (NOBODY: any), and pays.
+
+        ``seen`` is what it sees of all nodes that it may use.
+        """
+        job, present = self._jobs[number], allocation_of(self._simulator.world.sizes[number])
+        group = self._group_on(number, gpu_type)
+        if not differs(proposed, present) or not starts(self._pass, self._groups(), group, _row(proposed)):
+            return False
         waiting = Waiting(present, 0.0, job.request, job.run_time, speed=job.speed)
-        return proposed if gain_of(waiting, proposed, seen) >= self._rules.min_gain else None
+        return gain_of(waiting, proposed, seen) >= self._rules.min_gain
+
+    def _better(self, number: int, seen: ClusterView, choose_type: ChooseType) -> Allocation | None:
+        """Another size for a job, if the policy answers one that starts now and pays."""
+        job, own_type = self._jobs[number], int(self._simulator.world.sizes[number]["gpu_type"])
+        offered = Offered(job_view(self._simulator, number, job), seen)
+        shares = self._policy(*offered)
+        if own_type == NOBODY and (on_type := choose_type(number, offered, shares)) is not None:
+            return on_type
+        proposed = _allocation(shares, job, seen)
+        return proposed if self.pays(number, own_type, proposed, seen) else None
+
+    def _group_on(self, number: int, gpu_type: int) -> int:
+        return int(self._groups().of[self._simulator.world.sizes[number]["partition"], gpu_type + 1])
 
     def _groups(self) -> Groups:
         """The groups of jobs as the nodes are up now."""

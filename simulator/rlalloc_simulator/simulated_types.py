@@ -1,14 +1,15 @@
 """Types of GPUs for simulated jobs that name none, by the rules of the daemon (``rlallocd.questions``)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from rlalloc.allocation import allocation_for
 from rlalloc.heuristics import known_gain
-from rlalloc.heuristics.type_choice import Offered, chosen_type
-from rlalloc.job import Shares
+from rlalloc.heuristics.type_choice import Offered, TypeChoice, chosen_type
+from rlalloc.job import Allocation, ChosenType, Shares
 from rlalloc.view import ClusterView
 from rlalloc_simulator.engine import Simulator, SubmittedJob
 from rlalloc_simulator.engine.engine_records import NOBODY, PENDING
@@ -41,24 +42,19 @@ class TypeChoices:
 
         None where it keeps its request for any type.
         """
-        job, sizes = self._jobs[number], self._simulator.world.sizes
-        if job.gpu_type is not None or not self._allowed:
+        if not self._may_choose(number):
             return None
-        typed = {}
-        for place, name in enumerate(self._simulator.site.gpu_types):
-            sizes[number]["gpu_type"] = place
-            view = cluster_view(self._simulator, number)
-            if view.totals[0] >= job.request.gpus and view.shape.gpus >= job.request.gpus_per_node:
-                typed[name] = Offered(plain.job, view)
+        sizes, typed = self._simulator.world.sizes, {}
+        for gpu_type in range(len(self._simulator.site.gpu_types)):
+            sizes[number]["gpu_type"] = gpu_type
+            typed[gpu_type] = cluster_view(self._simulator, number)
         sizes[number]["gpu_type"] = NOBODY
-        answered = allocation_for(shares, job.request, job.bounds, plain.view.shape, slowdown_of(job))
-        alike = abs(known_gain(*plain).gpu - shares.gpu) < _ALIKE
-        chosen = chosen_type(plain, answered, typed, self._allowed, other_counts=alike)
+        chosen = self._chosen(number, plain, shares, typed)
         if chosen is None:
             return None
-        sizes[number]["gpu_type"] = self._simulator.site.gpu_types.index(chosen.name)
-        view = typed[chosen.name].view
-        if self.late.first_answer(number, view, chosen.shares) != chosen.shares:
+        view = typed[self._place_of(chosen)]
+        sizes[number]["gpu_type"] = self._place_of(chosen)
+        if not self.late.starts_on_type(number, view, chosen.shares):
             sizes[number]["gpu_type"] = NOBODY
             return None
         self._since_s[number] = self._simulator.now_s
@@ -67,10 +63,48 @@ class TypeChoices:
     def look(self) -> list[int]:
         """Give jobs that still wait for their type their requests back, then decide what could start now.
 
-        Return the jobs that got another size.
+        Return the jobs that got another size, or a type.
         """
         self._give_back()
-        return self.late.look()
+        return self.late.look(self._choose_late)
+
+    def _choose_late(self, number: int, plain: Offered, shares: Shares) -> Allocation | None:
+        """Likewise for a job that waits: its size there, if that starts now and pays."""
+        if not self._may_choose(number):
+            return None
+        seen = {place: self.late.seen_on(number, place) for place in range(len(self._simulator.site.gpu_types))}
+        typed = {place: view for place, view in seen.items() if view is not None}
+        chosen = self._chosen(number, plain, shares, typed)
+        if chosen is None:
+            return None
+        place, job = self._place_of(chosen), self._jobs[number]
+        size = allocation_for(chosen.shares, job.request, job.bounds, typed[place].shape, slowdown_of(job))
+        size = msgspec.structs.replace(size, gpu_type=ChosenType(chosen.name, "", "", *chosen.speed_up))
+        if not self.late.pays(number, place, size, plain.view):
+            return None
+        self._simulator.world.sizes[number]["gpu_type"] = place
+        self._since_s[number] = self._simulator.now_s
+        return size
+
+    def _may_choose(self, number: int) -> bool:
+        return bool(self._allowed) and self._jobs[number].gpu_type is None
+
+    def _chosen(
+        self, number: int, plain: Offered, shares: Shares, typed: Mapping[int, ClusterView]
+    ) -> TypeChoice | None:
+        job = self._jobs[number]
+        names = self._simulator.site.gpu_types
+        on_types = {
+            names[place]: Offered(plain.job, view)
+            for place, view in typed.items()
+            if view.totals[0] >= job.request.gpus and view.shape.gpus >= job.request.gpus_per_node
+        }
+        answered = allocation_for(shares, job.request, job.bounds, plain.view.shape, slowdown_of(job))
+        alike = abs(known_gain(*plain).gpu - shares.gpu) < _ALIKE
+        return chosen_type(plain, answered, on_types, self._allowed, other_counts=alike)
+
+    def _place_of(self, chosen: TypeChoice) -> int:
+        return self._simulator.site.gpu_types.index(chosen.name)
 
     def _give_back(self) -> None:
         world, now_s = self._simulator.world, self._simulator.now_s

@@ -1,6 +1,7 @@
 """Late decisions: who is asked in a pass, against what, and who gets another size; by hand, nodes of 8 GPUs."""
 
 import dataclasses
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from rlalloc.allocation import allocation_for, shares_of
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
 from rlalloc.heuristics import known_costs_s
-from rlalloc.job import Allocation, JobView, Shares
+from rlalloc.job import Allocation, ChosenType, JobView, Shares
 from rlalloc.late_decisions import (
     Ask,
     FreeGpus,
@@ -24,7 +25,7 @@ from rlalloc.late_decisions import (
     gain_of,
 )
 from rlalloc.pool import Pool, Stock, without
-from rlalloc.view import ClusterView, FloatArray
+from rlalloc.view import ClusterView, FloatArray, mean_as_requested_s
 
 SHAPE = NodeShape(gpus=8, cpus=64, mem_mib=512_000)
 RULES = LateRules(min_gain=-100.0)
@@ -106,6 +107,41 @@ def test_no_job_may_delay_one_ahead_of_it() -> None:
     view = cluster(0, 2)
     decided = run(short, view, running, lambda _place, _view: size(2, 900))
     assert {place: each.size.gpus for place, each in decided.items()} == {1: 2}
+
+
+def test_a_size_on_a_type_of_gpu_takes_nodes_of_that_type() -> None:
+    """Two nodes of different types with four free GPUs each. The first job takes those of the second node."""
+    view = cluster(4, 4)
+    of_all, of_type = Pool(np.arange(2)), Pool(np.array([1]))
+    pools = (
+        PoolNow(of_all, view, NOBODY_RUNS, 3),
+        PoolNow(of_type, cluster(4), NOBODY_RUNS, 3),
+    )
+    shared = np.array([[1.0, 0.5], [1.0, 1.0]])
+    queue = [waiting(8)._replace(on_types={"a100": 1}), waiting(8), waiting(8)._replace(on_types={"a100": 1})]
+    seen: list[tuple[int, ClusterView]] = []
+
+    def choose_type(_place: int, views: Mapping[str, ClusterView]) -> Allocation:
+        typed = msgspec.structs.replace(size(4), gpu_type=ChosenType("a100", "n1", "", 2.0, 1.2))
+        seen_there.append((float(views["a100"].free[:, 0].sum()), views["a100"].crowd))
+        return typed
+
+    seen_there: list[tuple[float, int]] = []
+    ask = answering(4, 2, 2, seen=seen)
+    decided = decide_pass(queue, pools, shared, Stock(view.free), ask, RULES, choose_type=choose_type)
+    types = {place: each.size.gpu_type and each.size.gpu_type.name for place, each in decided.items()}
+    assert types == {0: "a100", 1: None, 2: None}
+    assert [each.free[:, 0].tolist() for _, each in seen] == [[4.0, 4.0], [4.0, 0.0], [2.0, 0.0]]
+    assert seen_there == [(4.0, 2), (0.0, 0)]
+
+
+def test_a_type_of_gpu_counts_with_the_lower_bound_of_its_speed_up() -> None:
+    job, view = waiting(8), cluster(8)
+    typed = msgspec.structs.replace(size(8), gpu_type=ChosenType("a100", "n1", "", 2.0, 1.25))
+    seen = JobView("train", size(8), bounds_for(size(8), Directives(), SiteBounds(), SHAPE), 0.0, 0)
+    (present_s,) = known_costs_s(seen, (size(8),), view)
+    assert gain_of(job, typed, view) == pytest.approx(0.2 * mean_as_requested_s(seen) / present_s)
+    assert gain_of(job._replace(size=typed), typed, view) == 0.0
 
 
 def test_a_size_has_to_save_enough() -> None:

@@ -80,7 +80,7 @@ def test_the_fastest_of_several_is_chosen() -> None:
         ({"v100": view(8), "a100": view(8)}, ("v100",)),
         ({"v100": view(8), "a100": view(2)}, ("a100",)),
         ({"v100": view(2), "a100": view(8)}, ("a100",)),
-        ({"v100": view(8), "a100": view(8, crowd=1)}, ("a100",)),
+        ({"v100": view(8), "a100": view(8, crowd=2)}, ("a100",)),
         ({"rtx6000": view(8), "a100": view(8)}, ("a100",)),
         ({"a100": view(8)}, ("a100",)),
         ({"p100": view(8), "v100": view(8)}, ("v100",)),
@@ -88,7 +88,7 @@ def test_the_fastest_of_several_is_chosen() -> None:
     ],
     ids=[
         *("the site does not allow it", "it is slower", "it could not start there at once"),
-        *("Slurm starts it there anyway", "somebody waits for that type", "a type was not measured"),
+        *("Slurm starts it there anyway", "too many wait for that type only", "a type was not measured"),
         *("there is one type", "the gain is not known for certain", "Slurm nearly always starts it there"),
     ],
 )
@@ -99,7 +99,7 @@ def test_a_job_keeps_its_request_for_any_type_where(nodes: dict[str, ClusterView
 def test_type_and_count_are_chosen_together() -> None:
     """With fast GPUs the job's own time weighs less against what it takes from the others, so that fewer do."""
     moldable = job(low=1, high=8)
-    nodes = {"v100": view(8, crowd=1), "h100": view(8)}
+    nodes = {"v100": view(8, crowd=1), "h100": view(8, crowd=1)}
     chosen, without = choose(nodes, moldable)
     assert chosen is not None
     sizes = sizes_with_memory(moldable.request, moldable.bounds, SHAPE)
@@ -107,6 +107,21 @@ def test_type_and_count_are_chosen_together() -> None:
     same, _ = choose(nodes, moldable, other_counts=False)
     assert same is not None
     assert sizes.counts[sizes.shares.index(same.shares)] == without
+
+
+def test_jobs_that_may_run_on_each_type_as_well_speak_against_none() -> None:
+    """They lose the same: a GPU that is faster is held for a shorter time, and is worth more."""
+    chosen, _ = choose({"v100": view(8, crowd=50), "a100": view(8, crowd=50)})
+    assert chosen is not None
+    assert chosen.name == "a100"
+
+
+def test_of_two_types_the_one_is_chosen_for_which_nobody_waits() -> None:
+    """For h100 three jobs wait that name it: they would lose more than the job gains over a100."""
+    for waiting, name in ((0, "h100"), (3, "a100")):
+        chosen, _ = choose({"v100": view(*[8] * 20), "a100": view(8), "h100": view(8, crowd=waiting)})
+        assert chosen is not None
+        assert chosen.name == name
 
 
 def test_speeds_are_those_of_measured_types_by_any_name() -> None:

@@ -221,6 +221,28 @@ def test_a_job_of_a_chosen_type_gets_its_request_back_where_the_type_is_lost(cho
     assert choosing.job(job_id)["ExcNodeList"] == "n5"
 
 
+def test_a_job_that_waits_gets_a_type_with_a_size_that_starts_there(choosing: Installation) -> None:
+    """Two GPUs of each type come free for a job of four, which Slurm would keep waiting."""
+    site = choosing.site
+    choosing.write_config(redecision={"max_updates": 1, "every_s": NEVER_PASSED_OVER_S})
+    choosing.read_again()
+    stays = ["--time=600", "-c2", "--mem=1G"]
+    nodes = (["-N1", "-w", "n1", "--gpus-per-node=6"], ["-N1", "-w", "n2", "--gpus-per-node=2"])
+    ends = ["-N2", "-w", "n[1-2]", "--gpus-per-node=2"]
+    script = "#!/bin/sh\nexec sleep 600\n"
+    *held, both = [site.sbatch(script, user=USER, options=[*stays, *options]) for options in (*nodes, ends)]
+    site.wait_for_states([*held, both], {"RUNNING"})
+    options = ("-N1", "--gpus-per-node=4", "-c8", "--mem=8G", "-x", "n[3-5]")
+    job_id = choosing.submit(STAYS.format(words="gpus=2-4"), *options)
+    wait_until(lambda: choosing.job(job_id)["Reason"] == "Resources", what="the job waits as requested")
+    site.run(["scancel", str(both)])
+    site.wait_for_states([job_id], {"RUNNING"}, timeout_s=120)
+    job = choosing.job(job_id)
+    assert "gres/gpu=2" in job["TRES"]
+    assert (job["NodeList"], job["ExcNodeList"]) == ("n1", "n2,n3,n4,n5")
+    choosing.write_config(redecision={"max_updates": 0, "every_s": NEVER_PASSED_OVER_S})
+
+
 def test_a_request_comes_back_where_only_the_longer_time_limit_meets_a_reservation(idle: Installation) -> None:
     site = idle.site
     busy = site.sbatch("#!/bin/sh\nexec sleep 600\n", user=USER, options=["-N5", "--exclusive", "--mem=1G"])

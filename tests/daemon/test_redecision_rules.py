@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for
 from rlalloc.config import RedecisionSection
-from rlalloc.job import Allocation, JobView
+from rlalloc.job import Allocation, ChosenType, JobView
 from rlalloc.observation import SCHEMA_ID, encode
 from rlalloc.store import Application, ApplicationState, Decision, JobHistory
 from rlalloc.view import ClusterView
@@ -136,6 +136,15 @@ def test_no_size_comes_back_that_was_left() -> None:
     assert is_new(msgspec.structs.replace(_size(2), cpus_per_task=4), history)  # only other CPUs
     assert is_new(_size(1), history)
     assert is_new(EIGHT, history)  # asked for, but never waited in
+
+
+def test_no_type_of_gpu_comes_back_that_was_given_up() -> None:
+    """However much faster it is by now than what Slurm would give the job."""
+    typed = msgspec.structs.replace(EIGHT, gpu_type=ChosenType("a100", "v1", "", 2.0, 1.2))
+    assert is_new(typed, _history())
+    lost = _history(_applied(1, typed, "restored"))
+    assert not is_new(msgspec.structs.replace(EIGHT, gpu_type=ChosenType("a100", "v[1-2]", "", 1.9, 1.1)), lost)
+    assert is_new(msgspec.structs.replace(EIGHT, gpu_type=ChosenType("h100", "v1", "", 2.0, 1.2)), lost)
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,15 @@ import pytest
 from rlalloc.config import Config, parse_config
 from rlalloc.errors import ConfigError
 from rlalloc.job import Allocation, ChosenType
-from rlalloc.store import Decision
+from rlalloc.store import Decision, JobHistory
 from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate
 from rlallocd.decisions import Snapshot, decide
 from rlallocd.job_tag import read_tag
 from rlallocd.journal_entries import entry_of, restorations_for, update_for, verify
+from rlallocd.redecision import redecide
 from rlallocd.request_sizes import differences
-from rlallocd.slurm import JobRecord, NodeRecord
+from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord
 from rlallocd.slurm.limit_records import SiteLimits
 from rlallocd.slurm.scheduling_rules import SchedulingRules
 from rlallocd.type_choices import may_get_a_type, on_each_type
@@ -23,7 +24,7 @@ from rlallocd.verification import changed_meanwhile
 from tests.agent.running_server import Server
 
 from .slurm_in_memory import NODE, gpus
-from .test_redecision_rules import EIGHT, pending_job
+from .test_redecision_rules import EIGHT, decision_for, pending_job
 from .test_request_sizes_and_tags import TAG
 
 NOW_S = 10_000.0
@@ -115,6 +116,16 @@ def test_jobs_of_one_cycle_share_the_gpus_of_a_type(agent: AgentClient) -> None:
     assert [size is not None and size.gpu_type is not None for size in sizes] == [True, True, False]
 
 
+def test_jobs_that_wait_for_any_type_keep_nobody_from_one(agent: AgentClient) -> None:
+    """One that was submitted just before and has not started yet, for example."""
+    other = pending_job(1, FOUR, gpu_type="", reason="Priority")
+    snapshot = Snapshot(NOW_S, (other, new_job()), NODES, {}, None)
+    ((_, decision),) = decide([candidate(new_job())], snapshot, ALLOWED, agent)
+    assert decision.allocation is not None
+    assert decision.allocation.gpu_type is not None
+    assert decision.queued == 1
+
+
 def test_no_type_is_chosen_where_a_job_waits_for_it_or_slurm_may_mix_types(agent: AgentClient) -> None:
     waiting = pending_job(1, EIGHT, gpu_type="a100", admin_comment="", begin_s=0, reason="Resources")
     snapshot = Snapshot(NOW_S, (waiting, new_job()), NODES, {}, None)
@@ -124,6 +135,47 @@ def test_no_type_is_chosen_where_a_job_waits_for_it_or_slurm_may_mix_types(agent
     both = msgspec.structs.replace(NODE, name="b1", devices=(*gpus("a100", 4), *gpus("v100", 4)))
     (mixed,) = decided(agent, ALLOWED, new_job(), nodes=(*NODES, both))
     assert mixed.skip_code == "mixed-devices"
+
+
+def running(job_id: int, name: str, held: int) -> JobRecord:
+    """A job that holds GPUs of a node for eight hours."""
+    usual = {
+        "state": "RUNNING",
+        "reason": "None",
+        "admin_comment": "",
+        "held_nodes": name,
+        "gpu_type": "",
+        "started_s": int(NOW_S),
+    }
+    return pending_job(job_id, msgspec.structs.replace(EIGHT, gpus_per_node=held, time_limit_s=8 * 3600), **usual)
+
+
+@pytest.mark.parametrize(
+    ("config", "free_a100", "names"),
+    [(ALLOWED, 4, ["a100"]), (ALLOWED, 1, [None]), (ANY, 4, [None])],
+    ids=["it starts there", "it would not start there", "the site does not allow it"],
+)
+def test_a_job_that_waits_gets_a_type_with_a_size_that_starts_now(
+    agent: AgentClient, config: Config, free_a100: int, names: list[str | None]
+) -> None:
+    """Eight GPUs are free nowhere; rlalloc's smaller size would start on v100 or a100, with another job behind."""
+    waiting = [
+        pending_job(job_id, reason="Resources", gpu_type=gpu_type) for job_id, gpu_type in ((7, ""), (8, "v100"))
+    ]
+    held = (running(1, "a1", 8 - free_a100), running(2, "v1", 4), running(3, "v2", 8))
+    nodes = (node("a1", "a100", free_a100), node("v1", "v100", 4), node("v2", "v100", 0))
+    partitions = {"gpu": PartitionRecord(name="gpu", max_time_s=None, max_nodes=None)}
+    snapshot = Snapshot(NOW_S, (*held, *waiting), nodes, partitions, SiteLimits(enforced=False))
+    history = JobHistory(decisions=(decision_for(waiting[0]),), applications=())
+    pending = candidate(waiting[0])
+    decided = redecide([pending], {pending.key: history}, {}, snapshot, config, agent)
+    sizes = [decision.allocation for _, decision in decided if decision.allocation is not None]
+    assert [size.gpu_type and size.gpu_type.name for size in sizes] == names
+    assert all(size.gpus <= 4 for size in sizes)
+    for size in sizes:
+        if size.gpu_type is not None:
+            assert size.gpu_type.excluded_nodes == "v1,v2"
+            assert snapshot.granted == {7: size}
 
 
 def test_a_job_that_may_preempt_others_keeps_any_type(agent: AgentClient) -> None:

@@ -50,6 +50,28 @@ def test_jobs_share_the_type_and_then_take_what_there_is() -> None:
     assert outcomes["start_s"].tolist() == [0.0, 1.0, 2.0]
 
 
+def test_jobs_that_wait_for_any_type_keep_nobody_from_one() -> None:
+    """One of 24 GPUs waits ahead. Four of each type are free, and backfill gives them to the job behind."""
+    held = [job(0.0, size(4, limit_s=20_000), 9000.0, gpu_type=gpu_type) for gpu_type in ("v100", "a100")]
+    wide = job(1.0, size(8, limit_s=600, nodes=3), 100.0)
+    outcomes = driven(mixed("a100"), *held, wide, new(2.0)).outcomes
+    assert outcomes["end_s"][-1] - outcomes["start_s"][-1] == pytest.approx(500.0)
+    assert outcomes["start_s"][-1] == 30.0
+
+
+def test_no_type_is_chosen_whose_gpus_a_job_ahead_takes() -> None:
+    """One waits for all nodes. Backfill will start those behind it on the GPUs that the last one could have now."""
+    held, wide = job(0.0, size(4, limit_s=20_000), 9000.0, gpu_type="v100"), job(1.0, size(8, nodes=3))
+    for behind in (1, 2):
+        jobs = [held, wide, *[job(1.0, size(8))] * behind, new(2.0)]
+        last = len(jobs) - 1
+        made = simulator(jobs, mixed("a100"))
+        types = TypeChoices(made, jobs, LateDecisions(made, jobs, known_gain))
+        assert made.run().tolist() == [last]
+        plain = Offered(job_view(made, last, jobs[last]), cluster_view(made, last))
+        assert (types.choose(last, plain, known_gain(*plain)) is None) == (behind == 2)
+
+
 def test_a_job_that_does_not_start_on_its_type_gets_its_request_back() -> None:
     jobs = [new(0.0)]
     made = simulator(jobs, mixed("a100"))
@@ -66,3 +88,19 @@ def test_a_job_that_does_not_start_on_its_type_gets_its_request_back() -> None:
         assert made.world.sizes[0]["gpu_type"] == gpu_type
     made.run()
     assert made.outcomes()["end_s"][0] - made.outcomes()["start_s"][0] == pytest.approx(1000.0)
+
+
+def test_a_job_that_waits_gets_the_type_with_a_size_that_starts_now() -> None:
+    """At 100 s four GPUs of each type come free for a job of eight, which would take them on v100."""
+    long, short = (size(4, limit_s=20_000), 9000.0), (size(4, limit_s=200), 100.0)
+    held = [
+        job(0.0, request, run_s, gpu_type=gpu_type)
+        for gpu_type, sizes in (("v100", (long, long, long, short)), ("a100", (long, short)))
+        for request, run_s in sizes
+    ]
+    ends = []
+    for types in ((), ("a100",)):
+        outcomes = driven(mixed(*types), *held, job(1.0, size(8, limit_s=2000), 1000.0, managed=True)).outcomes
+        assert outcomes["start_s"][-1] == 100.0
+        ends.append(outcomes["end_s"][-1] - 100.0)
+    assert ends[1] == pytest.approx(0.5 * ends[0])

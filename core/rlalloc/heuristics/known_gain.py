@@ -55,11 +55,16 @@ def known_gain(job: JobView, view: ClusterView) -> Shares:
 
 
 def known_costs_s(
-    job: ExpectedJob, allocations: Sequence[Allocation], view: ClusterView, speed: SpeedBelief | None = None
+    job: ExpectedJob,
+    allocations: Sequence[Allocation],
+    view: ClusterView,
+    speed: SpeedBelief | None = None,
+    speed_up: float = 1.0,
 ) -> list[float]:
     """What a job costs itself and the others in each of ``allocations``, in seconds.
 
     ``speed`` is what is believed of its scaling; None is the prior. What is larger than the cluster costs infinity.
+    On GPUs of a type on which it runs ``speed_up`` times as fast, it takes as much from the others.
     """
     as_requested_s = mean_as_requested_s(job)
     others = view.crowd + COMING
@@ -68,7 +73,7 @@ def known_costs_s(
     costs_s = []
     for wait_s, share, slowdown in zip(there.freed_s, there.dominant, slower, strict=True):
         run_s = as_requested_s * slowdown
-        costs_s.append(wait_s + run_s * (1.0 + share * others) if share <= 1.0 else math.inf)
+        costs_s.append(wait_s + run_s * (1.0 / speed_up + share * others) if share <= 1.0 else math.inf)
     return costs_s
 
 

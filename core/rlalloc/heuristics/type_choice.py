@@ -2,16 +2,20 @@
 
 Known gain picks type and count together (``known_gain``). It compares what each costs with what the job costs without
 a type. A type's speed-up counts with its lower bound, against the types on which Slurm may start the job as
-submitted, and has to save LEAST_GAIN of the run time. What a job takes from the others is the same on each type: a
-GPU that is twice as fast is held for half as long, and is worth twice as much.
+submitted, and has to save LEAST_GAIN of the run time.
 
-A type counts only where the job can start at once on idle GPUs for which nobody waits. Any other job Slurm may start
-on the first GPUs that are free, whatever their type.
+What a job takes from others that may run on several types is the same on each type: a GPU that is twice as fast is
+held for half as long, and is worth twice as much. Those that may run on one type only lose the job's part of that
+type's GPUs, if it gets this type.
+
+A type counts only where the job can start at once. Any other job Slurm may start on the first GPUs that are free,
+whatever their type.
 """
 
+import dataclasses
 import math
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -22,6 +26,8 @@ from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.speed.speed_prior import PRIOR_BELIEF
 from rlalloc.speed.type_speeds import SpeedUp, is_measured, speed_up
 from rlalloc.view import ClusterView, mean_as_requested_s
+
+_NOBODY: Final = np.empty((0, 2))
 
 
 class Offered(NamedTuple):
@@ -56,15 +62,18 @@ def chosen_type(
     if len(typed) < 2 or not all(map(is_measured, typed)):
         return None
     starts_on = _where_it_starts(answered, typed)
-    plain_s = min(known_costs_s(plain.job, (plain.job.request, answered), plain.view, plain.job.speed))
+    only = {name: _waiting_only_for(name, plain.view, typed) for name in typed}
+    anywhere = dataclasses.replace(plain.view, queued=_NOBODY, behind=max(0, plain.view.crowd - sum(only.values())))
+    plain_s = min(known_costs_s(plain.job, (plain.job.request, answered), anywhere, plain.job.speed))
     best, least_s = None, math.inf
     for name in sorted(allowed & typed.keys()):
         job, view = typed[name]
         faster = speed_up(name, starts_on)
-        if 1.0 / faster.at_least > 1.0 - LEAST_GAIN or view.crowd:
+        if 1.0 / faster.at_least > 1.0 - LEAST_GAIN:
             continue
         sizes = sizes_with_memory(job.request, job.bounds, view.shape)
-        costs_s = {size.gpus: _cost_s(job, size, plain.view, faster) for size in sizes.allocations}
+        others = ((anywhere, anywhere.crowd + COMING), (view, only[name] / faster.at_least))
+        costs_s = {size.gpus: _cost_s(job, size, faster, others) for size in sizes.allocations}
         same_s = costs_s.get(answered.gpus, math.inf)
         for count, shares, size in zip(*sizes, strict=True):
             limit_s = plain_s
@@ -89,8 +98,17 @@ def _where_it_starts(size: Allocation, typed: Mapping[str, Offered]) -> dict[str
     return {name: float(typed[name].view.totals[0]) for name, start_s in starts_s.items() if start_s == first_s}
 
 
-def _cost_s(job: JobView, size: Allocation, everywhere: ClusterView, faster: SpeedUp) -> float:
-    """What a size that starts at once costs the job and the others, with the lower bound of the type's speed-up."""
+def _waiting_only_for(name: str, everywhere: ClusterView, typed: Mapping[str, Offered]) -> int:
+    """How many of the others that wait may run on GPUs of this type only: they wait for none of another."""
+    elsewhere = max(each.view.crowd for other, each in typed.items() if other != name)
+    return max(0, min(typed[name].view.crowd, everywhere.crowd - elsewhere))
+
+
+def _cost_s(job: JobView, size: Allocation, faster: SpeedUp, others: Sequence[tuple[ClusterView, float]]) -> float:
+    """What a size that starts at once costs the job and the others, with the lower bound of the type's speed-up.
+
+    ``others`` has how many lose the part of the nodes of a view that it takes.
+    """
     (slowdown,) = counted_slowdowns(without_limit(job.request), (without_limit(size),), job.speed or PRIOR_BELIEF)
-    share = everywhere.dominant_share(size)
-    return mean_as_requested_s(job) * slowdown * (1.0 / faster.at_least + share * (everywhere.crowd + COMING))
+    taken = sum(view.dominant_share(size) * waiting for view, waiting in others)
+    return mean_as_requested_s(job) * slowdown * (1.0 / faster.at_least + taken)
