@@ -152,8 +152,36 @@ class TestRealSites:
         for path in recorded.folder.iterdir():
             assert str(full_site.directory) not in path.read_text(encoding="utf-8")
 
+    @pytest.mark.pyslurm
+    def test_pyslurm(self, commands: Commands, full_site: Site) -> None:
+        """In a process of its own: libslurm reads slurm.conf once, when pyslurm is imported."""
+        version = Control(commands).config().slurm_version
+        if (obstacle := _obstacle(full_site, version)) is not None:
+            pytest.skip(obstacle)
+        program = (
+            "import msgspec, sys\n"
+            "from rlallocd.slurm.slurm_commands import Commands\n"
+            "from rlallocd.slurm.generations import capabilities_of\n"
+            "from rlallocd.slurm.json_reader import JsonReader\n"
+            "from rlallocd.slurm.pyslurm_reader import PyslurmReader\n"
+            "commands = Commands(30)\n"
+            "reader = PyslurmReader(commands, JsonReader(commands, capabilities_of(sys.argv[1])))\n"
+            "jobs = reader.jobs()\n"
+            "requests = tuple(reader.read_back([job.job_id for job in jobs]).values())\n"
+            "sys.stdout.buffer.write(msgspec.json.encode((jobs, requests, reader.nodes())))\n"
+        )
+        text = _in_site(full_site, program, version)
+        kinds = tuple[tuple[JobRecord, ...], tuple[JobRecord, ...], tuple[NodeRecord, ...]]
+        jobs, requests, nodes = msgspec.json.decode(text, type=kinds)
+        assert_the_jobs(jobs, version)
+        assert_the_requests(requests, version)
+        assert_the_nodes(nodes, version)
+
     def test_updates_together(self, commands: Commands, full_site: Site) -> None:
-        """One scontrol carries out all updates but the first and those with blanks; each has its own answer."""
+        """One scontrol carries out all updates but the first and those with blanks; each has its own answer.
+
+        After the tests that know all jobs of the queue: what it has cancelled stays there.
+        """
         jobs = [
             full_site.sbatch("#!/bin/sh\ntrue\n", user="llm-alice", options=["--hold", f"--job-name={FURTHER}"])
             for _ in range(4)
@@ -192,35 +220,10 @@ class TestRealSites:
         finally:
             full_site.run(["scancel", f"--name={FURTHER}"])
 
-    @pytest.mark.pyslurm
-    def test_pyslurm(self, commands: Commands, full_site: Site) -> None:
-        """In a process of its own: libslurm reads slurm.conf once, when pyslurm is imported."""
-        version = Control(commands).config().slurm_version
-        if (obstacle := _obstacle(full_site, version)) is not None:
-            pytest.skip(obstacle)
-        program = (
-            "import msgspec, sys\n"
-            "from rlallocd.slurm.slurm_commands import Commands\n"
-            "from rlallocd.slurm.generations import capabilities_of\n"
-            "from rlallocd.slurm.json_reader import JsonReader\n"
-            "from rlallocd.slurm.pyslurm_reader import PyslurmReader\n"
-            "commands = Commands(30)\n"
-            "reader = PyslurmReader(commands, JsonReader(commands, capabilities_of(sys.argv[1])))\n"
-            "jobs = reader.jobs()\n"
-            "requests = tuple(reader.read_back([job.job_id for job in jobs]).values())\n"
-            "sys.stdout.buffer.write(msgspec.json.encode((jobs, requests, reader.nodes())))\n"
-        )
-        text = _in_site(full_site, program, version)
-        kinds = tuple[tuple[JobRecord, ...], tuple[JobRecord, ...], tuple[NodeRecord, ...]]
-        jobs, requests, nodes = msgspec.json.decode(text, type=kinds)
-        assert_the_jobs(jobs, version)
-        assert_the_requests(requests, version)
-        assert_the_nodes(nodes, version)
-
     def test_columns(self, commands: Commands, full_site: Site, caplog: pytest.LogCaptureFixture) -> None:
         """Columns say what the JSON says, also of further forms, and say it again of unchanged rows.
 
-        The last test: what it has cancelled stays in the queue.
+        Likewise after those tests.
         """
         for options in FURTHER_FORMS:
             job_id = full_site.sbatch("#!/bin/sh\ntrue\n", user="llm-alice", options=["--hold", *options])
