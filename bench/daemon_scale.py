@@ -130,9 +130,9 @@ class ReplayedSlurm:
         """One of all nodes, and one of each type."""
         return {name: PartitionRecord(name=name, max_time_s=None, max_nodes=None) for name in ("gpu", *TYPES)}
 
-    def limits(self, users: Sequence[str]) -> SiteLimits:
+    def limits(self, users: Sequence[str], *, licenses: bool = False) -> SiteLimits:
         """There are none."""
-        del users
+        del users, licenses
         return SiteLimits(enforced=False)
 
     def update(self, plan: UpdatePlan) -> None:

@@ -5,6 +5,7 @@ what a job of one pool takes is missing in all others that have these nodes. So 
 for all nodes of a site, and each pool is a view of it.
 """
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +34,10 @@ class Pool:
     column: IntArray | None = None
     closed: NDArray[np.bool_] | None = None
     lent: FloatArray | None = None
+
+    def all_closed(self) -> "Pool":
+        """The same nodes, none of which these jobs may use now."""
+        return dataclasses.replace(self, closed=np.ones(len(self.places), dtype=np.bool_))
 
     def of(self, stock: FloatArray) -> FloatArray:
         """Its rows of an array over all nodes: devices that count for its jobs, CPUs and MiB, shape (nodes, 3)."""

@@ -13,11 +13,14 @@ from rlalloc.pool import FloatArray, Pool
 from rlalloc.speed.family_speeds import FamilySpeeds
 from rlalloc.urgency import UrgencyRules
 from rlalloc.view import ClusterView
+from rlallocd.backfill_reach import BackfillReach
 from rlallocd.holdings import Holdings
 from rlallocd.known_run_times import LIMITS_ONLY, KnownRunTimes
 from rlallocd.known_usage import Usage, no_usage
+from rlallocd.licenses import Licenses
 from rlallocd.node_access import NO_FACTS, Access, NodeAccess, SiteFacts
 from rlallocd.node_pools import NodePools
+from rlallocd.queue_order import QueueOrder
 from rlallocd.request_sizes import FORMS_SKIPPED, Skipped, size_on
 from rlallocd.slurm import JobRecord
 from rlallocd.waiting_jobs import WaitingJobs
@@ -112,18 +115,25 @@ class ClusterViews:
         """The view of these nodes without those who wait for them."""
         if access not in self._whole:
             _make_room(self._whole)
-            self._whole[access] = self._view(access)
+            if access.opens_s:
+                self._whole[access] = closed_for(self.whole(access._replace(opens_s=0.0)), access.opens_s)
+            else:
+                self._whole[access] = self._view(access)
         return self._whole[access]
 
     def pool(self, access: Access) -> Pool:
         """The nodes of these terms as the rows of a stock."""
         if access not in self._pool_of:
             _make_room(self._pool_of)
-            self._pool_of[access] = self._access.pool(access)
+            pool = self._access.pool(access)
+            self._pool_of[access] = pool.all_closed() if access.opens_s else pool
         return self._pool_of[access]
 
     def limits(self, access: Access) -> FloatArray:
-        """Seconds until each job that runs there reaches its limit, or a node opens, and the devices; (rows, 2)."""
+        """Seconds until each job that runs there reaches its limit, or a node opens, and the devices; (rows, 2).
+
+        Of jobs whose licences are free.
+        """
         held = self.holdings.limits(self.pool(access), self._access.preempted(access))
         return np.concatenate((held, self._access.openings(access)[:, :2]))
 
@@ -135,11 +145,22 @@ class ClusterViews:
     @functools.cached_property
     def waiting(self) -> WaitingJobs:
         """The jobs that wait for GPUs."""
-        return WaitingJobs(self.pools, self._jobs, self._facts.partitions, self.now_s, self.run_times)
+        return WaitingJobs(self.pools, self._jobs, self._order, self.now_s, self.run_times)
+
+    @functools.cached_property
+    def backfill(self) -> BackfillReach:
+        """Which of the waiting jobs Slurm tries to start out of order."""
+        return BackfillReach(self._jobs, self._order, self._facts.scheduling, self.now_s)
+
+    @functools.cached_property
+    def _order(self) -> QueueOrder:
+        return QueueOrder(self._facts.partitions)
 
     @functools.cached_property
     def _access(self) -> NodeAccess:
-        return NodeAccess(self.pools, self.holdings, self._facts, self.now_s)
+        facts = self._facts
+        licenses = Licenses(facts.licenses, facts.reservations, self._jobs, self._order, self.now_s, self.run_times)
+        return NodeAccess(self.pools, self.holdings, licenses, facts, self.now_s)
 
     def rank(self, job: JobRecord) -> int:
         """Where a job stands in the queue, or would stand."""
@@ -183,6 +204,16 @@ class ClusterViews:
             return view.expected_wait_s(size_on(job, view.shape))
         except Skipped:
             return math.inf
+
+
+def closed_for(view: ClusterView, seconds: float) -> ClusterView:
+    """The view of a job that no node can take for so long; if that is infinite, until the last running job ends."""
+    ends_s = view.releases[:, 0]
+    if math.isinf(seconds):
+        seconds = float(ends_s.max(initial=0.0))
+    releases = np.concatenate(([[seconds, *view.free_in_all]], view.releases))
+    releases[:, 0] = np.maximum(releases[:, 0], seconds)
+    return dataclasses.replace(view, free=np.zeros_like(view.free), releases=releases)
 
 
 def _shared_place(rows: int) -> int:

@@ -103,6 +103,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
                 reservations=limits.reservations,
                 preempts=limits.preempts,
                 scheduling=self.scheduling,
+                licenses=limits.licenses,
             )
             self._views[config.urgency] = ClusterViews(
                 self.pools, self.jobs, self.taken_s, config.urgency, self.run_times, self.usage, self.speeds, facts

@@ -12,7 +12,7 @@ from rlalloc.allocation import allocation_for
 from rlalloc.bounds import NodeShape
 from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.late_decisions import DEPTH, first_shares
-from rlalloc.pool import Stock, could_start
+from rlalloc.pool import Pool, Stock, could_start
 from rlalloc.speed.longer_limits import slowdown_to_allow
 from rlalloc.speed.speed_prior import PRIOR_BELIEF
 from rlallocd.candidates import WAITS_FOR_RESOURCES, Candidate
@@ -44,7 +44,7 @@ class FirstSizes:
         if not self._late or not _may_wait(candidate):
             return answer
         self._place_those_ahead_of(candidate.job, access)
-        pool = self._views.pool(access)
+        pool = self._pool(candidate.job, access)
         allocate = partial(_allocate, job, access.pool.shape)
         shares = first_shares(answer, allocation, job.request, job.bounds, self._stock.left(pool), allocate)
         waits_as_answered = shares == msgspec.structs.replace(answer, gpu=shares.gpu)
@@ -56,7 +56,7 @@ class FirstSizes:
     def starts(self, candidate: Candidate, access: Access, allocation: Allocation) -> bool:
         """Whether a size has room on the nodes of ``access``, which it then takes."""
         self._place_those_ahead_of(candidate.job, access)
-        pool = self._views.pool(access)
+        pool = self._pool(candidate.job, access)
         if not could_start(allocation, self._stock.left(pool)):
             return False
         self._stock.take(pool, allocation)
@@ -78,9 +78,14 @@ class FirstSizes:
         if job.reason not in WAITS_FOR_RESOURCES:
             return
         try:
-            self._stock.take(self._views.pool(self._views.access_in_queue(job)), size_of(job))
+            self._stock.take(self._pool(job, self._views.access_in_queue(job)), size_of(job))
         except Skipped:
             return
+
+    def _pool(self, job: JobRecord, access: Access) -> Pool:
+        """The nodes that a job may use; all closed where Slurm would not try to start it."""
+        pool = self._views.pool(access)
+        return pool if self._views.backfill.reaches(job) else pool.all_closed()
 
 
 def _allocate(job: JobView, shape: NodeShape, shares: Shares) -> Allocation:

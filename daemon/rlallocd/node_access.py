@@ -1,4 +1,4 @@
-"""On which terms a job may use nodes: reservations of others, nodes of one user, powered-down nodes, preemption."""
+"""On which terms a job may use nodes: reservations, nodes of one user, powered-down nodes, preemption, licences."""
 
 import dataclasses
 import math
@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from rlalloc.pool import FloatArray, Pool
 from rlallocd.holdings import Holdings
+from rlallocd.licenses import Licenses
 from rlallocd.node_pools import NodePool, NodePools
-from rlallocd.slurm import JobRecord, PartitionRecord, ReservationRecord, SchedulingRules
+from rlallocd.slurm import JobRecord, LicenseRecord, PartitionRecord, ReservationRecord, SchedulingRules
 
 Flags = NDArray[np.bool_]
 
@@ -27,6 +28,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     reservations: tuple[ReservationRecord, ...] = ()
     preempts: Mapping[str, frozenset[str]] = {}
     scheduling: SchedulingRules = SchedulingRules()
+    licenses: Mapping[str, LicenseRecord] = {}
 
 
 NO_FACTS: Final = SiteFacts()
@@ -43,21 +45,26 @@ class Access(NamedTuple):
     """A pool of nodes, and on which terms a job may use them.
 
     ``reserved`` are the numbers of the reservations that the job may not run into, ``user`` is its user where some
-    nodes take only one user's jobs; else empty.
+    nodes take only one user's jobs; else empty. ``opens_s`` is the seconds until its licences are free; infinite
+    where nobody knows.
     """
 
     pool: NodePool
     reserved: tuple[int, ...] = ()
     preempts: Preempts = Preempts()
     user: str = ""
+    opens_s: float = 0.0
 
 
 class NodeAccess:
     """The terms for all jobs of one snapshot, taken at ``now_s``."""
 
-    def __init__(self, pools: NodePools, holdings: Holdings, facts: SiteFacts, now_s: float) -> None:
+    def __init__(
+        self, pools: NodePools, holdings: Holdings, licenses: Licenses, facts: SiteFacts, now_s: float
+    ) -> None:
         self._pools = pools
         self._holdings = holdings
+        self._licenses = licenses
         self._facts = facts
         self._now_s = now_s
         self._asleep = np.array([node.asleep for node in pools.nodes], dtype=np.bool_)
@@ -77,10 +84,14 @@ class NodeAccess:
             for number, nodes in self._reserved.items()
             if self._facts.reservations[number].start_s < ends_s and nodes[pool.pool.places].any()
         )
-        return Access(pool, reserved, self._preempts(job, partition), job.user if self._has_owners else "")
+        user = job.user if self._has_owners else ""
+        return Access(pool, reserved, self._preempts(job, partition), user, self._licenses.free_after_s(job))
 
     def pool(self, access: Access) -> Pool:
-        """The nodes, closed where the job may use them later only, with what preemption would free."""
+        """The nodes, closed where the job may use them later only, with what preemption would free.
+
+        Licences are not looked at.
+        """
         pool = access.pool.pool
         closed = self._opens_after_s(access)[pool.places] > 0.0
         preempted = self.preempted(access)

@@ -5,6 +5,7 @@ Nothing here touches Slurm or the store.
 
 import contextlib
 import dataclasses
+import itertools
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -93,15 +94,11 @@ def redecide(
     mine = {each.job.job_id: each for each in pending}
     decided: Decided = []
     for places in views.waiting.components():
-        queue = [views.waiting.jobs[place] for place in places[: _depth(snapshot)].tolist()]
+        waiting = (views.waiting.jobs[place] for place in places.tolist())
+        queue = list(itertools.islice(filter(views.backfill.reaches, waiting), DEPTH))
         if any(job.job_id in mine for job in queue):
             decided += _Pass(queue, mine, histories, asked, snapshot, config, asking, views).decided()
     return decided
-
-
-def _depth(snapshot: Snapshot) -> int:
-    """So many jobs of a queue are looked at: no more than Slurm's backfill does."""
-    return min(DEPTH, snapshot.scheduling.bf_max_job_test)
 
 
 class _Pass:
@@ -184,7 +181,7 @@ class _Pass:
         """One job of the queue; ``least`` is set where the agent may be asked about it now."""
         self._asking.progress()
         run_s = self._snapshot.run_times.expected_s(job)
-        size = _size_if_it_waits_for_resources(job)
+        size = None if self._access[place].opens_s else _size_if_it_waits_for_resources(job)
         view = self._views.whole(self._access[place])
         seen = self._job(place, view) if size is not None else None
         if size is None or seen is None:

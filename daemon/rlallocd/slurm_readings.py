@@ -90,7 +90,8 @@ class SlurmReadings:
         if any(job.pending and job.reason in _OF_RESERVED_NODES for job in ours):
             self._slurm.forget_reservations(older_than_s=_RESERVATIONS_IN_THE_WAY_FOR_S)
         try:
-            return self._read(lambda: self._slurm.limits(sorted(users)))
+            licenses = any(job.pending and job.licenses for job in ours)
+            return self._read(lambda: self._slurm.limits(sorted(users), licenses=licenses))
         except SlurmError as err:
             self._counters["limits_unread"] += 1
             _log.warning("cannot read limits, jobs run as submitted: %s", err)

@@ -1,7 +1,7 @@
 """The jobs that wait for GPUs, in the order in which Slurm tries them, and which compete for a pool's nodes."""
 
 import bisect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -11,7 +11,8 @@ from rlalloc.pool import FloatArray, IntArray
 from rlallocd.known_run_times import KnownRunTimes
 from rlallocd.node_demands import is_simple
 from rlallocd.node_pools import Asked, NodePool, NodePools, asked_by
-from rlallocd.slurm import JobRecord, PartitionRecord
+from rlallocd.queue_order import QueueOrder
+from rlallocd.slurm import JobRecord
 
 MOST_POOLS: Final = 256
 """Of more, the jobs of further ones count as if they might use all nodes of their partition."""
@@ -19,7 +20,6 @@ _ROWS_OF_AN_ARRAY: Final = 100
 """An array of more tasks counts as so many jobs that run for longer."""
 _TRIED: Final = frozenset({"", "None", "Resources", "Priority", "ReqNodeNotAvail", "BeginTime", "Cleaning"})
 """Reasons of jobs that Slurm would start if there were room: no others keep a later job waiting."""
-_Rank = tuple[int, int, int]
 
 
 class Competitors(NamedTuple):
@@ -50,15 +50,14 @@ class WaitingJobs:
         self,
         pools: NodePools,
         jobs: Sequence[JobRecord],
-        partitions: Mapping[str, PartitionRecord],
+        order: QueueOrder,
         now_s: float,
         run_times: KnownRunTimes,
     ) -> None:
         self._pools = pools
-        self._partitions = partitions
-        self._tiers: dict[str, int] = {}
+        self._order = order
         waiting = [job for job in jobs if waits(job, now_s)]
-        ranked = sorted((self._rank(job), number) for number, job in enumerate(waiting))
+        ranked = sorted((order.rank(job), number) for number, job in enumerate(waiting))
         self.jobs = tuple(waiting[number] for _, number in ranked)
         self._ranks = [rank for rank, _ in ranked]
         self._devices = np.array([job.gpus for job in self.jobs], dtype=np.float64)
@@ -74,7 +73,7 @@ class WaitingJobs:
 
     def place_of(self, job: JobRecord) -> tuple[int, bool]:
         """Where a job stands, or would stand by its priority if it came in now, and whether it is in the queue."""
-        place = bisect.bisect_left(self._ranks, self._rank(job))
+        place = bisect.bisect_left(self._ranks, self._order.rank(job))
         return place, place < len(self.jobs) and self.jobs[place].job_id == job.job_id
 
     def competing_for(self, pool: NodePool) -> Competitors:
@@ -122,13 +121,6 @@ class WaitingJobs:
         if pools not in groups and len(groups) >= MOST_POOLS:
             pools = pools_of(msgspec.structs.replace(job, features="", excluded_nodes=""), self._pools)
         return groups.setdefault(pools, len(groups))
-
-    def _rank(self, job: JobRecord) -> _Rank:
-        names = job.partition
-        if names not in self._tiers:
-            tiers = (self._partitions[name].tier for name in names.split(",") if name in self._partitions)
-            self._tiers[names] = max(tiers, default=0)
-        return -self._tiers[names], -job.priority, job.job_id
 
 
 def waits(job: JobRecord, now_s: float) -> bool:

@@ -60,6 +60,7 @@ USUAL: Final[dict[str, Any]] = {
     "is_federated": False,
     "qos": "normal",
     "waiting_tasks": 1,
+    "licenses": "",
 }
 MOMENTS: Final = frozenset(
     {

@@ -81,7 +81,8 @@ class SlurmInMemory:
         self._call("scontrol show")
         return {"gpu": PartitionRecord(name="gpu", max_time_s=None, max_nodes=None)}
 
-    def limits(self, _users: Sequence[str]) -> SiteLimits:
+    def limits(self, _users: Sequence[str], *, licenses: bool = False) -> SiteLimits:
+        del licenses
         return SiteLimits(enforced=False)
 
     def never_runs(self, _jobs: Sequence[JobRecord]) -> dict[int, str]:

@@ -12,8 +12,9 @@ from rlallocd.candidates import Candidate
 from rlallocd.cluster_views import ClusterViews
 from rlallocd.first_sizes import FirstSizes
 from rlallocd.job_tag import read_tag
+from rlallocd.node_access import NO_FACTS, SiteFacts
 from rlallocd.node_pools import NodePools
-from rlallocd.slurm import JobRecord
+from rlallocd.slurm import JobRecord, LicenseRecord, SchedulingRules
 
 from .slurm_in_memory import NODE, gpus
 from .test_redecision_rules import EIGHT, pending_job
@@ -26,13 +27,13 @@ ANSWER = Shares(2 / 3, 1.0, 1.0)
 VIEW = JobView("train", EIGHT, bounds_for(EIGHT, Directives(gpus=(1, 8)), SiteBounds(), SHAPE), 0.0, 0)
 
 
-def cluster(*free_gpus: int, jobs: Sequence[JobRecord] = ()) -> ClusterViews:
+def cluster(*free_gpus: int, jobs: Sequence[JobRecord] = (), facts: SiteFacts = NO_FACTS) -> ClusterViews:
     """A node for each count of free GPUs; the type of its GPUs follows from its place."""
     nodes = [
         msgspec.structs.replace(NODE, name=f"n{number}", devices=gpus(gpu_type, 8, 8 - free))
         for number, (free, gpu_type) in enumerate(zip(free_gpus, ("a100", "v100"), strict=False))
     ]
-    return ClusterViews(NodePools(nodes), jobs, NOW_S, UrgencyRules())
+    return ClusterViews(NodePools(nodes), jobs, NOW_S, UrgencyRules(), facts=facts)
 
 
 def new(job_id: int, **changes: object) -> Candidate:
@@ -92,6 +93,34 @@ def test_a_job_whose_larger_answer_does_not_fit_takes_what_it_asked_for() -> Non
         for job_id, size, part in ((1, EIGHT, 1.0), (2, two, 1 / 3))
     ]
     assert given == pytest.approx([2 / 3, 2 / 3])
+
+
+def test_without_its_licence_a_job_waits_with_its_gpus_and_leaves_what_is_free_to_others() -> None:
+    views = cluster(4, facts=SiteFacts(licenses={"solver": LicenseRecord(total=1, used=1)}))
+    first = FirstSizes(views, late=True)
+    assert share(first, new(1, licenses="solver"), views).gpu == 1.0
+    assert share(first, new(2), views) == ANSWER
+
+
+def test_new_jobs_of_one_cycle_do_not_get_the_same_licence() -> None:
+    jobs = [new(job_id, licenses="solver") for job_id in (1, 2)]
+    tags = [msgspec.structs.replace(each.job, begin_s=each.tag.begin) for each in jobs]
+    views = cluster(8, jobs=tags, facts=SiteFacts(licenses={"solver": LicenseRecord(total=1)}))
+    first = FirstSizes(views, late=True)
+    given = [
+        share(first, msgspec.structs.replace(each, job=job), views).gpu for each, job in zip(jobs, tags, strict=True)
+    ]
+    assert given == [ANSWER.gpu, 1.0]
+
+
+@pytest.mark.parametrize(("of_a_user", "gpu"), [(1, 1.0), (2, ANSWER.gpu)])
+def test_who_is_too_far_behind_for_backfill_waits_with_its_gpus(of_a_user: int, gpu: float) -> None:
+    """Slurm would not start it out of its order in any size, so it takes nothing of what is free."""
+    facts = SiteFacts(scheduling=SchedulingRules(bf_max_job_user=of_a_user))
+    views = cluster(4, jobs=(pending_job(1, gpu_type=""),), facts=facts)
+    first = FirstSizes(views, late=True)
+    assert share(first, new(2), views).gpu == gpu
+    assert share(first, new(3, user="bob"), views).gpu == (ANSWER.gpu if of_a_user == 1 else 1.0)
 
 
 @pytest.mark.parametrize("changes", [{"reason": "JobHeldUser"}, {"reason": "Dependency"}, {"is_array": True}])

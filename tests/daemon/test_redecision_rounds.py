@@ -12,7 +12,7 @@ from rlalloc.store import Store
 from rlallocd.agent_client import AgentClient
 from rlallocd.decisions import Snapshot
 from rlallocd.redecision_rounds import RedecisionRounds
-from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SchedulingRules, SiteLimits
+from rlallocd.slurm import JobRecord, LicenseRecord, NodeRecord, PartitionRecord, SchedulingRules, SiteLimits
 from tests.agent.running_server import Server
 
 from .hand_clock import HandClock
@@ -141,6 +141,39 @@ def test_nobody_is_asked_about_whom_backfill_does_not_look_at(room: Room, tested
     room.add([second])
     scheduling = SchedulingRules(bf_max_job_test=tested)
     room.room.decide(msgspec.structs.replace(_snapshot([first, second]), scheduling=scheduling), CONFIG)
+    assert (room.asked()[0] > 0) == is_asked
+
+
+@pytest.mark.parametrize(("of_a_user", "is_asked"), [(1, False), (2, True)])
+def test_nobody_is_asked_about_who_is_one_too_many_of_a_user(room: Room, of_a_user: int, *, is_asked: bool) -> None:
+    """Backfill would skip the second job of the user, whatever its size: bf_max_job_user."""
+    first, second = _jobs(ROOMY, 101, 2)
+    room.add([second])
+    scheduling = SchedulingRules(bf_max_job_user=of_a_user)
+    room.room.decide(msgspec.structs.replace(_snapshot([first, second]), scheduling=scheduling), CONFIG)
+    assert (room.asked()[0] > 0) == is_asked
+
+
+@pytest.mark.parametrize(("window_s", "is_asked"), [(400.0, False), (200.0, True)])
+def test_backfill_reserves_nothing_beyond_its_window(room: Room, window_s: float, *, is_asked: bool) -> None:
+    """The first job gets the whole partition in 300 s, and the second would run for longer: bf_window."""
+    first, second = _jobs(ROOMY, 101, 2)
+    first = msgspec.structs.replace(first, gpus=32, nodes=4, tasks=4, cpus=128, mem_mib=320_000)
+    room.add([second])
+    now = _snapshot([first, second])
+    running = tuple(msgspec.structs.replace(job, time_limit_s=300) if job.running else job for job in now.jobs)
+    scheduling = SchedulingRules(bf_window_s=window_s)
+    room.room.decide(msgspec.structs.replace(now, jobs=running, scheduling=scheduling), CONFIG)
+    assert (room.asked()[0] > 0) == is_asked
+
+
+@pytest.mark.parametrize(("licenses", "is_asked"), [(0, False), (1, True)])
+def test_nobody_is_asked_about_whose_licence_is_in_use(room: Room, licenses: int, *, is_asked: bool) -> None:
+    (job,) = _jobs(ROOMY, 101, 1)
+    job = msgspec.structs.replace(job, licenses="solver")
+    room.add([job])
+    limits = SiteLimits(enforced=False, licenses={"solver": LicenseRecord(total=1, used=1 - licenses)})
+    room.room.decide(msgspec.structs.replace(_snapshot([job]), limits=limits), CONFIG)
     assert (room.asked()[0] > 0) == is_asked
 
 

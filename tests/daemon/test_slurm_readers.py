@@ -100,6 +100,14 @@ class TestSchedulingRules:
             ),
             ({"SchedulerParameters": "max_job_bf=20,bf_window=long"}, SchedulingRules(bf_max_job_test=20)),
             (
+                {"SchedulerParameters": "bf_max_job_user=2,bf_max_job_user_part=1,bf_max_job_part=9"},
+                SchedulingRules(bf_max_job_user=2, bf_max_job_user_part=1, bf_max_job_part=9),
+            ),
+            (
+                {"SchedulerParameters": "bf_max_job_assoc=4,bf_max_job_array_resv=5,bf_max_job_user=x"},
+                SchedulingRules(bf_max_job_assoc=4, bf_max_job_array_resv=5),
+            ),
+            (
                 {"PreemptType": "preempt/qos", "PreemptMode": "GANG,REQUEUE"},
                 SchedulingRules(preempts_by="qos"),
             ),

@@ -6,7 +6,16 @@ from rlallocd.slurm.batch_jobs import ENDED, BatchJobs, BatchState
 from rlallocd.slurm.connection import Slurm, connect
 from rlallocd.slurm.controllers import ControllerPing, host_of_this_machine, why_not_in_control
 from rlallocd.slurm.ended_jobs import FIRST_SPAN_S, EndedJobs, ended_jobs, in_spans, next_span_s, shorter_span_s
-from rlallocd.slurm.limit_records import AssociationRecord, Limits, Pool, QosRecord, ReservationRecord, SiteLimits
+from rlallocd.slurm.license_text import license_counts
+from rlallocd.slurm.limit_records import (
+    AssociationRecord,
+    LicenseRecord,
+    Limits,
+    Pool,
+    QosRecord,
+    ReservationRecord,
+    SiteLimits,
+)
 from rlallocd.slurm.pace import BackOff, Budget
 from rlallocd.slurm.sacct_windows import Span, span_of
 from rlallocd.slurm.scheduling_rules import SchedulingRules
@@ -42,6 +51,7 @@ __all__ = [
     "ControllerPing",
     "EndedJobs",
     "JobRecord",
+    "LicenseRecord",
     "Limits",
     "NodeNeeds",
     "NodeRecord",
@@ -66,6 +76,7 @@ __all__ = [
     "ended_jobs",
     "host_of_this_machine",
     "in_spans",
+    "license_counts",
     "next_span_s",
     "runs_in",
     "shorter_span_s",

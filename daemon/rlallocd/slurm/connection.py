@@ -128,10 +128,11 @@ class Slurm:
             self._take_up(config)
         return self._control.partitions()
 
-    def limits(self, users: Sequence[str]) -> SiteLimits:
-        """The limits of these users' associations, of all accounts and QOS, and all reservations."""
+    def limits(self, users: Sequence[str], *, licenses: bool = False) -> SiteLimits:
+        """The limits of these users' associations, of all accounts and QOS, reservations and, if asked, licences."""
         by_qos = self.config.scheduling.preempts_by == "qos"
-        return self._limits.read(users, enforced=self.config.limits_enforced, qos_preempt=by_qos)
+        enforced = self.config.limits_enforced
+        return self._limits.read(users, enforced=enforced, qos_preempt=by_qos, licenses=licenses)
 
     def accounting(self, job_ids: Sequence[int], since_s: float) -> tuple[AccountingRecord, ...]:
         """What slurmdbd knows of these jobs, submitted since ``since_s``; JOBS_PER_CALL of them at most."""

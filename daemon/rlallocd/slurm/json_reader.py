@@ -200,6 +200,7 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
         features=job.get("features") or "",
         excluded_nodes=job.get("excluded_nodes") or "",
         needs=_needs(job),
+        licenses=job.get("licenses") or "",
         held_nodes=(job.get("nodes") or "") if job.get("tres_alloc_str") else "",
         waiting_tasks=waiting_tasks(
             job.get("array_task_column") or job.get("array_task_string") or "", _number(job.get("array_max_tasks"))

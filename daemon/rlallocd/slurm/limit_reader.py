@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from rlallocd.slurm.limit_records import ReservationRecord, SiteLimits
+from rlallocd.slurm.license_text import read_licenses
+from rlallocd.slurm.limit_records import LicenseRecord, ReservationRecord, SiteLimits
 from rlallocd.slurm.limit_text import QOS_FIELDS, read_associations, read_preempts, read_qos, read_reservations
 from rlallocd.slurm.slurm_commands import Commands
 
@@ -29,6 +30,7 @@ class LimitReader:
         self._reservations: tuple[ReservationRecord, ...] = ()
         self._qos_text = ""
         self._users: frozenset[str] = frozenset()
+        self._has_licenses = False
         self._limits = SiteLimits(enforced=False)
 
     def forget_reservations(self, older_than_s: float) -> None:
@@ -36,11 +38,13 @@ class LimitReader:
         if time.monotonic() - self._reservations_read_s >= older_than_s:
             self._reservations_read_s = self._use_read_s = -_SETTINGS_FOR_S
 
-    def read(self, users: Sequence[str], *, enforced: bool, qos_preempt: bool = False) -> SiteLimits:
+    def read(
+        self, users: Sequence[str], *, enforced: bool, qos_preempt: bool = False, licenses: bool = False
+    ) -> SiteLimits:
         """The limits of these users, of all accounts and of all QOS, with their use some seconds ago at most.
 
         Where nothing enforces them (``enforced`` is false), only reservations are read and, with ``qos_preempt``,
-        which QOS preempts which. Raises SlurmError.
+        which QOS preempts which. With ``licenses`` these are read, too. Raises SlurmError.
         """
         now_s = time.monotonic()
         if now_s - self._reservations_read_s >= _SETTINGS_FOR_S:
@@ -49,11 +53,16 @@ class LimitReader:
         if (enforced or qos_preempt) and now_s - self._settings_read_s >= _SETTINGS_FOR_S:
             self._read_qos()
             self._settings_read_s, self._use_read_s = now_s, now_s - _USE_FOR_S
-        if now_s - self._use_read_s >= _USE_FOR_S or not self._users.issuperset(users):
+        old = now_s - self._use_read_s >= _USE_FOR_S or (licenses and not self._has_licenses)
+        if old or not self._users.issuperset(users):
             limits = self._read_use(users) if enforced else SiteLimits(enforced=False)
-            preempts = read_preempts(self._qos_text) if qos_preempt else {}
-            self._limits = msgspec.structs.replace(limits, reservations=self._reservations, preempts=preempts)
-            self._use_read_s, self._users = now_s, frozenset(users)
+            self._limits = msgspec.structs.replace(
+                limits,
+                reservations=self._reservations,
+                preempts=read_preempts(self._qos_text) if qos_preempt else {},
+                licenses=self._read_licenses() if licenses else {},
+            )
+            self._use_read_s, self._users, self._has_licenses = now_s, frozenset(users), licenses
         return self._limits
 
     def _read_reservations(self) -> None:
@@ -64,6 +73,9 @@ class LimitReader:
         self._qos_text = self._commands.run(
             "sacctmgr", "show", "qos", "--parsable2", "--noheader", f"format={QOS_FIELDS}"
         )
+
+    def _read_licenses(self) -> dict[str, LicenseRecord]:
+        return read_licenses(self._commands.run("scontrol", "show", "licenses", "--oneliner"))
 
     def _read_use(self, users: Sequence[str]) -> SiteLimits:
         asked_s = time.time()

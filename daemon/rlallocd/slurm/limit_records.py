@@ -68,19 +68,32 @@ class QosRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReservationRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One reservation: its nodes, and when it begins and ends (epoch seconds)."""
+    """One reservation: its nodes and licences, and when it begins and ends (epoch seconds)."""
 
     name: str
     nodes: frozenset[str]
     start_s: int
     end_s: int
+    licenses: Counts = {}
+
+
+class LicenseRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How many licences of one name the cluster may use, and how many its jobs ``used``.
+
+    Of a remote one, ``deficit`` is how many of the cluster's are in use elsewhere; 0 before 23.02, which does not
+    know it.
+    """
+
+    total: int
+    used: int = 0
+    deficit: int = 0
 
 
 class SiteLimits(msgspec.Struct, frozen=True, kw_only=True):
     """All that binds a job beside its partition. ``enforced`` says whether associations and QOS do.
 
     ``read_s`` is when their use was read, in epoch seconds. ``preempts`` names, for each QOS, those whose running
-    jobs its jobs may preempt.
+    jobs its jobs may preempt. ``licenses`` are there only where a job asks for some.
     """
 
     enforced: bool
@@ -89,3 +102,4 @@ class SiteLimits(msgspec.Struct, frozen=True, kw_only=True):
     qos: Mapping[str, QosRecord] = {}
     reservations: tuple[ReservationRecord, ...] = ()
     preempts: Mapping[str, frozenset[str]] = {}
+    licenses: Mapping[str, LicenseRecord] = {}

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
+from rlallocd.slurm.license_text import license_counts
 from rlallocd.slurm.limit_records import AssociationRecord, Counts, Limits, Pool, QosRecord, ReservationRecord
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer
 
@@ -106,6 +107,7 @@ def _reservation(line: str, expand: Callable[[str], frozenset[str]]) -> Reservat
         nodes=expand(nodes) if nodes not in ("", "(null)") else frozenset(),
         start_s=int(words["StartTime"]),
         end_s=int(words["EndTime"]),
+        licenses=license_counts(words.get("Licenses", "").removeprefix("(null)")),
     )
 
 

@@ -102,6 +102,7 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
         excluded_nodes=job.excluded_nodes or "",
         nodes_certain=nodes == int(tres.get("node", nodes)),
         required_nodes=job.required_nodes or "",
+        licenses=",".join(job.licenses or ()),
         qos=job.qos or "",
         array_job_id=job.array_id or 0,
         reservation=job.reservation or "",

@@ -8,17 +8,28 @@ import msgspec
 
 PreemptsBy = Literal["nothing", "qos", "partition"]
 _SECONDS_A_MINUTE: Final = 60.0
+_BACKFILL_COUNTS: Final = (
+    *("bf_max_job_test", "bf_max_job_part", "bf_max_job_user", "bf_max_job_user_part", "bf_max_job_assoc"),
+    "bf_max_job_array_resv",
+)
 
 
 class SchedulingRules(msgspec.Struct, frozen=True, kw_only=True):
     """Slurm's defaults unless a site says otherwise.
 
-    ``bf_max_job_test`` is how many jobs a backfill pass looks at, and ``bf_window_s`` how far ahead it plans.
+    ``bf_max_job_test`` is how many jobs a backfill pass looks at, ``bf_max_job_part`` and the like how many of a
+    partition, user or association (0: no limit), ``bf_max_job_array_resv`` how many tasks of an array, and
+    ``bf_window_s`` how far ahead it plans.
     ``preempts_by`` says who may requeue or cancel running jobs: jobs of a QOS that names theirs, or of a partition of
     a higher tier. A powered-down node takes jobs within ``resume_timeout_s``.
     """
 
     bf_max_job_test: int = 500
+    bf_max_job_part: int = 0
+    bf_max_job_user: int = 0
+    bf_max_job_user_part: int = 0
+    bf_max_job_assoc: int = 0
+    bf_max_job_array_resv: int = 20
     bf_window_s: float = 86_400.0
     preempts_by: PreemptsBy = "nothing"
     resume_timeout_s: float = 60.0
@@ -32,9 +43,10 @@ def scheduling_rules(values: Mapping[str, str]) -> SchedulingRules:
     usual = SchedulingRules()
     resume_s = re.match(r"\d+", values.get("ResumeTimeout", ""))
     window_min = words.get("bf_window", "")
-    tested = words.get("bf_max_job_test", "") or words.get("max_job_bf", "")
+    words.setdefault("bf_max_job_test", words.get("max_job_bf", ""))
+    counts = {name: int(words[name]) for name in _BACKFILL_COUNTS if words.get(name, "").isdigit()}
     return SchedulingRules(
-        bf_max_job_test=int(tested) if tested.isdigit() else usual.bf_max_job_test,
+        **counts,
         bf_window_s=int(window_min) * _SECONDS_A_MINUTE if window_min.isdigit() else usual.bf_window_s,
         preempts_by=_preempts_by(values.get("PreemptType", ""), values.get("PreemptMode", "")),
         resume_timeout_s=float(resume_s[0]) if resume_s is not None else usual.resume_timeout_s,

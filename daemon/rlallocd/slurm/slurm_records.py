@@ -91,6 +91,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     the host list of the nodes that a running job has. Where ``is_shard``, the job asks for shards of GPUs, and all
     counts of GPUs are of shards. ``waiting_tasks`` is how many tasks of an array a pending record stands for, at most
     as many as may run at once.
+    ``licenses`` are those that it asks for, as Slurm writes them: ``solver:2,cad``, or ``|`` between alternatives.
     ``restarts`` counts how often it was requeued; ``is_federated`` is true where other clusters may run it, too.
     """
 
@@ -138,6 +139,7 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     held_nodes: str = ""
     waiting_tasks: int = 1
     is_shard: bool = False
+    licenses: str = ""
     fields: RequestFields = RequestFields()
 
     @property

@@ -53,6 +53,7 @@ _TEXTS_OF_THE_REQUEST: Final = {
     "name": "Name",
     "account": "Account",  # any text where Slurm does not check it
     "features": "Feature",
+    "licenses": "Licenses",
     "required_nodes": "ReqNodes",
     "tres_per_node": "tres-per-node",
     "tres_per_job": "tres-per-job",

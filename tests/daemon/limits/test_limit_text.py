@@ -83,13 +83,14 @@ def test_a_qos_that_slurmdbd_does_not_tell_is_not_taken_for_one_without_flags() 
 
 def test_reservations() -> None:
     text = (
-        "ReservationName=maint StartTime=2000 EndTime=3000 Duration=00:16:40 Nodes=n[1-2] NodeCnt=2 Flags=MAINT\n"
+        "ReservationName=maint StartTime=2000 EndTime=3000 Duration=00:16:40 Nodes=n[1-2] NodeCnt=2 Flags=MAINT "
+        "Licenses=(null)\n"
         "ReservationName=licenses StartTime=2000 EndTime=3000 Nodes=(null) Licenses=a:1\n"
     )
     maintenance, licenses = read_reservations(text, lambda expression: frozenset({expression}))
     assert (maintenance.name, maintenance.start_s) == ("maint", 2000)
     assert maintenance.nodes == {"n[1-2]"}
-    assert licenses.nodes == frozenset()
+    assert (licenses.nodes, licenses.licenses, maintenance.licenses) == (frozenset(), {"a": 1}, {})
     assert read_reservations("No reservations in the system\n", frozenset) == ()
 
 

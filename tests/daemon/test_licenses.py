@@ -1,0 +1,164 @@
+"""When jobs may have the licences that they ask for, and what they see of the nodes until then."""
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+
+from rlallocd.known_run_times import LIMITS_ONLY
+from rlallocd.licenses import Licenses
+from rlallocd.node_access import SiteFacts
+from rlallocd.queue_order import QueueOrder
+from rlallocd.slurm import JobRecord, LicenseRecord, ReservationRecord
+from rlallocd.slurm.license_text import license_counts, read_licenses
+from rlallocd.slurm.slurm_errors import UnexpectedAnswer
+
+from .slurm_in_memory import gpus as alike_gpus
+from .test_cluster_views import A100, EXPECTED_S, NOW_S, job, views_of
+
+NEW = job(99, "PENDING", licenses="solver", reason="BeginTime", begin_s=NOW_S + 30)
+"""A job that comes in and waits for rlalloc."""
+HOLDER = job(1, "RUNNING", licenses="solver", held_nodes="a1", gpus=2)
+FREE = msgspec.structs.replace(A100[1], name="a3", devices=alike_gpus("a100", 8, 2))
+
+
+def free_after_s(
+    asking: JobRecord, *jobs: JobRecord, reserved: tuple[int, int] | None = None, **records: Any
+) -> float:
+    reservations = []
+    if reserved is not None:
+        start_s, end_s = reserved
+        reservations = [
+            ReservationRecord(
+                name="course", nodes=frozenset(), start_s=NOW_S + start_s, end_s=NOW_S + end_s, licenses={"solver": 1}
+            )
+        ]
+    known = {name: LicenseRecord(**record) for name, record in records.items()}
+    licenses = Licenses(known, reservations, [*jobs, asking], QueueOrder({}), NOW_S, LIMITS_ONLY)
+    return licenses.free_after_s(asking)
+
+
+def remaining_s(running: JobRecord) -> float:
+    return LIMITS_ONLY.remaining_s(running, NOW_S)
+
+
+def test_a_job_waits_until_a_licence_is_returned() -> None:
+    assert free_after_s(NEW, HOLDER, solver={"total": 2, "used": 1}) == 0
+    assert free_after_s(NEW, HOLDER, solver={"total": 1, "used": 1}) == remaining_s(HOLDER)
+    two = msgspec.structs.replace(NEW, licenses="solver:2")
+    assert free_after_s(two, HOLDER, solver={"total": 2, "used": 1}) == remaining_s(HOLDER)
+
+
+def test_who_has_just_taken_one_counts_before_slurm_is_asked_again() -> None:
+    assert free_after_s(NEW, HOLDER, solver={"total": 1, "used": 0}) == remaining_s(HOLDER)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_ahead"),
+    [
+        ({"reason": "Licenses"}, True),
+        ({"reason": "Priority"}, True),
+        ({"reason": "BeginTime", "begin_s": NOW_S + 30, "admin_comment": "ours"}, True),
+        ({"reason": "BeginTime", "begin_s": NOW_S + 30}, False),
+        ({"reason": "Resources"}, False),
+        ({"reason": "Dependency"}, False),
+        ({"reason": "Licenses", "priority": 1}, False),
+        ({"reason": "Licenses", "licenses": "other"}, False),
+        ({"reason": "Licenses", "licenses": "solver:2"}, False),
+    ],
+)
+def test_those_ahead_that_wait_for_nothing_but_a_licence_get_theirs_first(
+    changes: dict[str, Any], *, is_ahead: bool
+) -> None:
+    """A job that needs more than are there does not keep one that needs fewer waiting."""
+    tag = f"rlalloc:v=1;mode=enforce;rule=llm;class=train;begin={NOW_S + 30};user_begin=0"
+    if "admin_comment" in changes:
+        changes = changes | {"admin_comment": tag}
+    ahead = job(2, "PENDING", **{"licenses": "solver", **changes})
+    asking = msgspec.structs.replace(NEW, priority=2, admin_comment=tag)
+    assert free_after_s(asking, ahead, solver={"total": 1}) == (EXPECTED_S if is_ahead else 0)
+    assert free_after_s(asking, HOLDER, ahead, solver={"total": 1, "used": 1}) == pytest.approx(
+        remaining_s(HOLDER) + (EXPECTED_S if is_ahead else 0)
+    )
+
+
+def test_each_task_of_an_array_takes_one() -> None:
+    array = job(2, "PENDING", licenses="solver", reason="Licenses", waiting_tasks=3)
+    asking = msgspec.structs.replace(NEW, priority=2, begin_s=NOW_S, reason="Licenses")
+    assert free_after_s(asking, array, solver={"total": 1}) == 3 * EXPECTED_S
+    assert free_after_s(asking, array, solver={"total": 4}) == 0
+
+
+def test_reserved_licences_are_not_there_for_who_would_run_into_the_reservation() -> None:
+    one = {"total": 1}
+    short = msgspec.structs.replace(NEW, time_limit_s=600)
+    inside = msgspec.structs.replace(NEW, reservation="course")
+    assert [free_after_s(each, reserved=(1800, 9000), solver=one) for each in (NEW, short, inside)] == [9000, 0, 0]
+    assert free_after_s(short, reserved=(-600, 300), solver=one) == 300
+    assert free_after_s(NEW, reserved=(1800, 9000), solver={"total": 2}) == 0
+
+
+def test_licences_of_another_server_that_others_use_are_free_at_an_unknown_time() -> None:
+    for name in ("cad@server", "cad"):
+        asking = msgspec.structs.replace(NEW, licenses=name)
+        for deficit, after_s in ((4, 0), (5, math.inf)):
+            records: dict[str, Any] = {"cad@server": {"total": 5, "deficit": deficit}}
+            assert free_after_s(asking, **records) == after_s
+
+
+@pytest.mark.parametrize(
+    ("asked", "after_s"),
+    [("solver,cad", remaining_s(HOLDER)), ("solver|cad", 0), ("cad:2", 0), ("unknown", 0), ("", 0), ("cad(n1):9", 0)],
+)
+def test_all_that_a_job_names_count_or_the_first_of_alternatives(asked: str, after_s: float) -> None:
+    asking = msgspec.structs.replace(NEW, licenses=asked)
+    assert free_after_s(asking, HOLDER, solver={"total": 1, "used": 1}, cad={"total": 2}) == after_s
+
+
+# What the job sees
+
+
+def test_no_node_is_free_for_a_job_until_its_licence_is() -> None:
+    """What others free before counts from then on; a job without the licence sees the nodes as they are."""
+    facts = SiteFacts(licenses={"solver": LicenseRecord(total=1, used=1)})
+    short = job(3, "RUNNING", held_nodes="a2", gpus=8, time_limit_s=700)
+    views = views_of([*A100, FREE], [HOLDER, short], facts=facts)
+    view, usual = views.for_job(NEW), views.for_job(msgspec.structs.replace(NEW, licenses=""))
+    assert view.releases[:, 0].min() == remaining_s(HOLDER) > remaining_s(short)
+    assert view.releases[:, 1].sum() == usual.releases[:, 1].sum() + usual.free[:, 0].sum()
+    assert usual.releases[:, 0].min() == remaining_s(short)
+    assert view.free.max() == 0
+    access = views.access_of(NEW)
+    assert views.pool(access).open(views.pools.free).max() == 0
+
+
+def test_a_job_whose_licence_is_free_at_an_unknown_time_cannot_start_now() -> None:
+    facts = SiteFacts(licenses={"solver": LicenseRecord(total=1, deficit=1)})
+    for running in ([], [job(3, "RUNNING", held_nodes="a2", gpus=8)]):
+        view = views_of([*A100, FREE], running, facts=facts).for_job(NEW)
+        assert view.free.max() == 0
+        assert all(math.isfinite(each) for each in view.releases[:, 0])
+
+
+# What Slurm prints
+
+
+def test_licences_are_read() -> None:
+    text = (
+        "LicenseName=cad@server Total=8 Used=2 Free=1 Reserved=0 Remote=yes LastConsumed=7 LastDeficit=5\n"
+        "LicenseName=solver Total=3 Used=1 Free=2 Reserved=1 Remote=no\n"
+        "LicenseName=fabric Total=3 Used=3 Free=0 Reserved=0 Remote=no Nodes=n[1-2] Mode=1\n"
+    )
+    assert read_licenses(text) == {
+        "cad@server": LicenseRecord(total=8, used=2, deficit=5),
+        "solver": LicenseRecord(total=3, used=1),
+    }
+    assert read_licenses("No licenses configured in Slurm.\n") == {}
+    with pytest.raises(UnexpectedAnswer, match="licences"):
+        read_licenses("LicenseName=solver Total=many\n")
+
+
+def test_what_a_job_asks_for_is_counted() -> None:
+    assert license_counts("solver:2,cad@server,solver=1;x|y:3") == {"solver": 3, "cad@server": 1, "x": 1, "y": 3}
+    assert license_counts("") == {}
