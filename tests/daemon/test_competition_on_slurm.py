@@ -2,14 +2,18 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+import msgspec
 import pytest
 
 from rlalloc.config import SlurmSection, parse_config
+from rlalloc.run_time import RunTimeEstimate
 from rlalloc.view import ClusterView
 from rlalloc_testbed import USER, Installation, install, start_site
 from rlallocd.decisions import Snapshot
+from rlallocd.known_run_times import KnownRunTime, KnownRunTimes
+from rlallocd.request_sizes import size_of
 from rlallocd.slurm import SchedulingRules, Slurm, connect
 from slurm_testbed import NodeKind, Site, wait_until
 from slurm_testbed.specification import Gres, Partition
@@ -23,6 +27,8 @@ LLM = """#!/bin/sh
 srun -n1 sh -c 'echo $CUDA_VISIBLE_DEVICES'
 """
 SLEEPS = "#!/bin/sh\n#SBATCH --time=20\nexec sleep 600\n"
+LIMIT_S = 20 * 60
+"""Of SLEEPS."""
 OTHER = "llm-bob"
 NODES = (  # after n1 and n2, which have eight a100 each
     NodeKind(1, gpus=4, gpu_type="v100", cpus=32, mem_mib=96_000),
@@ -50,7 +56,7 @@ def busy_site() -> Iterator[Site]:
         nodes=2,
         other_nodes=NODES,
         partitions=PARTITIONS,
-        scheduler_parameters={"bf_max_job_test": "77", "bf_window": "2880"},
+        scheduler_parameters={"bf_max_job_test": "77", "bf_window": "2880", "bf_max_job_user": "2"},
         extra_slurm_conf={
             "PreemptType": "preempt/qos",
             "PreemptMode": "REQUEUE",
@@ -103,7 +109,7 @@ def snapshot(slurm: Slurm) -> Snapshot:
         jobs=slurm.jobs(),
         nodes=slurm.nodes(),
         partitions=slurm.partitions(),
-        limits=slurm.limits([USER, OTHER]),
+        limits=slurm.limits([USER, OTHER], licenses=True),
         scheduling=slurm.config.scheduling,
     )
 
@@ -134,7 +140,7 @@ def free_gpus(view: ClusterView) -> list[float]:
 
 def test_how_slurmctld_schedules_is_read(slurm: Slurm) -> None:
     assert slurm.config.scheduling == SchedulingRules(
-        bf_max_job_test=77, bf_window_s=2880 * 60, preempts_by="qos", resume_timeout_s=300
+        bf_max_job_test=77, bf_max_job_user=2, bf_window_s=2880 * 60, preempts_by="qos", resume_timeout_s=300
     )
 
 
@@ -156,6 +162,57 @@ def test_jobs_that_wait_for_a_licence_keep_nobody_waiting(site: Site, slurm: Slu
     assert (len(view.queued), free_gpus(view)) == (0, [8, 8])
     held_by(site, USER, *options)
     assert reason(site, waits) == "Licenses"
+
+
+def test_a_job_whose_licence_is_in_use_sees_no_free_node(site: Site, slurm: Slurm) -> None:
+    options = ("-N2", "--gpus-per-node=8", "-c8", "--mem=8G")
+    licensed = ("--licenses=solver", *options)
+    assert free_gpus(seen_by(site, slurm, USER, *licensed)) == [8, 8]
+    holder = held_by(site, OTHER, "--partition=old", "-N1", "--gpus-per-node=1", "--mem=1G", "--licenses=solver")
+    view, without = (seen_by(site, slurm, USER, *each) for each in (licensed, options))
+    assert (free_gpus(view), free_gpus(without)) == ([0, 0], [8, 8])
+    assert view.releases[:, 1].tolist() == [16]
+    assert 0.3 * LIMIT_S < view.releases[0, 0] < LIMIT_S
+    waits = site.sbatch(SLEEPS, user=USER, options=licensed)
+    wait_until(lambda: reason(site, waits) == "Licenses", what="it waits for the licence", timeout_s=60)
+    site.run(["scancel", str(holder)])
+    site.wait_for_states([waits], {"RUNNING"}, timeout_s=120)
+
+
+def test_a_reserved_licence_is_free_in_its_reservation_alone(site: Site, slurm: Slurm) -> None:
+    words = ("StartTime=now", "Duration=5", f"Users={OTHER}", "Licenses=solver:1", "Flags=LICENSE_ONLY")
+    site.run(["scontrol", "create", "reservation", "ReservationName=course", *words])
+    try:
+        licensed = ("--licenses=solver", "-N2", "--gpus-per-node=8", "-c8", "--mem=8G")
+        view = seen_by(site, slurm, USER, *licensed)
+        assert free_gpus(view) == [0, 0]
+        assert 0 < view.releases[0, 0] <= 300
+        assert free_gpus(seen_by(site, slurm, OTHER, "--reservation=course", *licensed)) == [8, 8]
+        waits = site.sbatch(SLEEPS, user=USER, options=licensed)
+        wait_until(lambda: reason(site, waits) == "Licenses", what="it waits for the licence", timeout_s=60)
+        site.run(["scancel", str(waits)])
+        held_by(site, OTHER, "--reservation=course", *licensed)
+    finally:
+        site.run(["scancel", "--user", OTHER])
+        site.run(["scontrol", "delete", "ReservationName=course"])
+
+
+def test_backfill_starts_nobody_who_is_one_too_many_of_a_user(site: Site, slurm: Slurm) -> None:
+    """bf_max_job_user: the third job of a user stays behind, and a job of another user passes all three."""
+    held_by(site, OTHER, "-N1", "--exclusive", "--mem=1G")
+    both = ("-N2", "--gpus-per-node=8", "-c8", "--mem=8G")
+    one = ("--time=1", "-N1", "--gpus-per-node=1", "-c1", "--mem=1G")
+    ahead = [site.sbatch(SLEEPS, user=USER, options=both) for _ in range(2)]
+    wait_until(lambda: reason(site, ahead[-1]) == "Priority", what="two jobs wait", timeout_s=60)
+    third = site.sbatch(SLEEPS, user=USER, options=one)
+    wait_until(lambda: reason(site, third) == "Priority", what="the third waits", timeout_s=60)
+    now = snapshot(slurm)
+    backfill = now.views(CONFIG).backfill
+    mine = sorted((job for job in now.jobs if job.job_id in (*ahead, third)), key=lambda job: job.job_id)
+    assert [backfill.reaches(job) for job in mine] == [True, True, False]
+    assert backfill.reaches(msgspec.structs.replace(mine[-1], user=OTHER, job_id=third + 1))
+    held_by(site, OTHER, *one)
+    assert reason(site, third) == "Priority"
 
 
 def test_a_node_of_one_users_jobs_is_in_use_for_others(site: Site, slurm: Slurm) -> None:
@@ -193,6 +250,43 @@ def test_jobs_stand_in_the_order_of_sprio_and_start_in_it(site: Site, slurm: Slu
     lines = site.run(["squeue", "--noheader", "--states=all", "--format=%S %i"]).splitlines()
     started = [int(line.split()[1]) for line in sorted(lines) if int(line.split()[1]) in submitted]
     assert started == order
+
+
+def test_jobs_start_when_their_views_expect_it(site: Site, slurm: Slurm) -> None:
+    """In the order of priority, and when they were expected to, give or take one job's run time.
+
+    Run times are known here. The time that Slurm itself takes is nothing that a view expects: seconds in which no job
+    ran do not count. Two jobs side by side are expected as if each had all nodes for half of its time.
+    """
+    size = ("--gpus-per-node=8", "-c8", "--mem=8G")
+    holders = [held_by(site, USER, "-N1", *size) for _ in range(2)]
+    submitted = [
+        site.sbatch(SLEEPS.replace("600", str(seconds)), user=USER, options=[f"-N{nodes}", *size])
+        for nodes, seconds in ((2, 1), (1, 3), (1, 3), (2, 4), (2, 3))
+    ]
+    for number, job_id in enumerate(submitted):
+        site.run(["scontrol", "update", f"JobId={job_id}", f"Nice={-1000 * number}"])
+    wait_until(
+        lambda: all(reason(site, job_id) in ("Resources", "Priority") for job_id in submitted),
+        what="all wait",
+        timeout_s=60,
+    )
+    now, by_priority = snapshot(slurm), by_sprio(site)
+    time.sleep(2.0)  # so long is what runs expected to go on
+    site.run(["scancel", *map(str, holders)])
+    site.wait_for_states(submitted, {"COMPLETED"}, timeout_s=180)
+    spans = {job_id: span(site, job_id) for job_id in (*holders, *submitted)}
+    known = {job_id: exactly(end_s - start_s) for job_id, (start_s, end_s) in spans.items()}
+    views = msgspec.structs.replace(now, run_times=KnownRunTimes(known)).views(CONFIG)
+    order = [job.job_id for job in views.waiting.jobs]
+    assert order == by_priority == submitted[::-1]
+    started_s = [spans[job_id][0] for job_id in order]
+    assert started_s == sorted(started_s)
+    expected_s = [views.for_job(job).expected_wait_s(size_of(job)) for job in views.waiting.jobs]
+    waited_s = [busy_s(spans.values(), now.taken_s, each) for each in started_s]
+    one_job_s = max(end_s - start_s for start_s, end_s in (spans[job_id] for job_id in submitted))
+    assert expected_s == pytest.approx(waited_s, abs=one_job_s)
+    assert waited_s[-1] > 2 * one_job_s
 
 
 # What a job gets
@@ -270,6 +364,28 @@ def test_a_node_that_is_powered_down_is_open_once_it_has_booted(site: Site, slur
 def reason(site: Site, job_id: int) -> str:
     """Why a job waits."""
     return site.run(["squeue", "--noheader", f"--jobs={job_id}", "--format=%r"]).strip()
+
+
+def exactly(seconds: float) -> KnownRunTime:
+    """What is known of a job that takes so long."""
+    return KnownRunTime(RunTimeEstimate(seconds, seconds, seconds, "a test"))
+
+
+def span(site: Site, job_id: int) -> tuple[int, int]:
+    """When a job started and ended, in epoch seconds."""
+    words = ["squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format=%S %e"]
+    start_s, end_s = site.run(words, environment={"SLURM_TIME_FORMAT": "%s"}).split()
+    return int(start_s), int(end_s)
+
+
+def busy_s(spans: Iterable[tuple[int, int]], from_s: float, to_s: float) -> float:
+    """The seconds between two moments in which a job ran."""
+    busy, until_s = 0.0, from_s
+    for start_s, end_s in sorted(spans):
+        first_s, last_s = max(start_s, until_s), min(end_s, to_s)
+        if last_s > first_s:
+            busy, until_s = busy + last_s - first_s, last_s
+    return busy
 
 
 def by_sprio(site: Site) -> list[int]:
