@@ -132,8 +132,10 @@ class ClusterViews:
     def limits(self, access: Access) -> FloatArray:
         """Seconds until each job that runs there reaches its limit, or a node opens, and the devices; (rows, 2).
 
-        Of jobs whose licences are free.
+        None where the licences are not free: backfill reserves nothing for a job without them.
         """
+        if access.opens_s:
+            return np.empty((0, 2))
         held = self.holdings.limits(self.pool(access), self._access.preempted(access))
         return np.concatenate((held, self._access.openings(access)[:, :2]))
 

@@ -181,7 +181,7 @@ class _Pass:
         """One job of the queue; ``least`` is set where the agent may be asked about it now."""
         self._asking.progress()
         run_s = self._snapshot.run_times.expected_s(job)
-        size = None if self._access[place].opens_s else _size_if_it_waits_for_resources(job)
+        size = _size_if_it_waits_for_resources(job)
         view = self._views.whole(self._access[place])
         seen = self._job(place, view) if size is not None else None
         if size is None or seen is None:

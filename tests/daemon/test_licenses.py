@@ -141,6 +141,16 @@ def test_a_job_whose_licence_is_free_at_an_unknown_time_cannot_start_now() -> No
         assert all(math.isfinite(each) for each in view.releases[:, 0])
 
 
+def test_backfill_reserves_nothing_for_a_job_without_its_licence() -> None:
+    facts = SiteFacts(licenses={"solver": LicenseRecord(total=1, used=1)})
+    asleep = msgspec.structs.replace(FREE, asleep=True)
+    views = views_of([A100[0], asleep], [HOLDER], facts=facts)
+    rows = [
+        len(views.limits(views.access_of(msgspec.structs.replace(NEW, licenses=asked)))) for asked in ("", "solver")
+    ]
+    assert rows == [2, 0]
+
+
 # What Slurm prints
 
 

@@ -177,6 +177,19 @@ def test_nobody_is_asked_about_whose_licence_is_in_use(room: Room, licenses: int
     assert (room.asked()[0] > 0) == is_asked
 
 
+@pytest.mark.parametrize(("licenses", "is_asked"), [(0, True), (1, False)])
+def test_a_job_without_its_licence_keeps_nobody_waiting(room: Room, licenses: int, *, is_asked: bool) -> None:
+    """Slurm has not said so yet of the first job, which wants the whole partition in 300 s."""
+    first, second = _jobs(ROOMY, 101, 2)
+    first = msgspec.structs.replace(first, gpus=32, nodes=4, tasks=4, cpus=128, mem_mib=320_000, licenses="solver")
+    room.add([second])
+    limits = SiteLimits(enforced=False, licenses={"solver": LicenseRecord(total=1, used=1 - licenses)})
+    now = _snapshot([first, second])
+    running = tuple(msgspec.structs.replace(job, time_limit_s=300) if job.running else job for job in now.jobs)
+    room.room.decide(msgspec.structs.replace(now, jobs=running, limits=limits), CONFIG)
+    assert (room.asked()[0] > 0) == is_asked
+
+
 def test_only_sizes_that_are_given_count_against_limits(room: Room) -> None:
     """A proposal that does not pay is forgotten: it must not take of what others may have."""
     jobs = _jobs(ROOMY, 101, 20)
