@@ -12,6 +12,8 @@ from rlallocd.node_access import SiteFacts
 from rlallocd.queue_order import QueueOrder
 from rlallocd.slurm import JobRecord, LicenseRecord, ReservationRecord
 from rlallocd.slurm.license_text import license_counts, read_licenses
+from rlallocd.slurm.limit_reader import LimitReader
+from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer
 
 from .slurm_in_memory import gpus as alike_gpus
@@ -145,10 +147,8 @@ def test_backfill_reserves_nothing_for_a_job_without_its_licence() -> None:
     facts = SiteFacts(licenses={"solver": LicenseRecord(total=1, used=1)})
     asleep = msgspec.structs.replace(FREE, asleep=True)
     views = views_of([A100[0], asleep], [HOLDER], facts=facts)
-    rows = [
-        len(views.limits(views.access_of(msgspec.structs.replace(NEW, licenses=asked)))) for asked in ("", "solver")
-    ]
-    assert rows == [2, 0]
+    without, asking = (views.access_of(msgspec.structs.replace(NEW, licenses=asked)) for asked in ("", "solver"))
+    assert (len(views.limits(without)), len(views.limits(asking))) == (2, 0)
 
 
 # What Slurm prints
@@ -167,6 +167,26 @@ def test_licences_are_read() -> None:
     assert read_licenses("No licenses configured in Slurm.\n") == {}
     with pytest.raises(UnexpectedAnswer, match="licences"):
         read_licenses("LicenseName=solver Total=many\n")
+
+
+class Site(Commands):
+    """A site without limits that notes what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(timeout_s=1)
+        self.asked: list[str] = []
+
+    def run(self, *words: str) -> str:
+        self.asked.append(words[2])
+        return "LicenseName=solver Total=3 Used=1 Free=2 Reserved=0 Remote=no\n" if words[2] == "licenses" else ""
+
+
+def test_licences_are_read_for_jobs_that_ask_for_some_and_kept_for_some_seconds() -> None:
+    site = Site()
+    reader = LimitReader(site)
+    found = [reader.read(["alice"], enforced=False, licenses=asked).licenses for asked in (False, True, True, False)]
+    assert site.asked == ["reservation", "licenses"]
+    assert found == [{}, *[{"solver": LicenseRecord(total=3, used=1)}] * 3]
 
 
 def test_what_a_job_asks_for_is_counted() -> None:

@@ -62,7 +62,8 @@ def waiting_site(veto: Path) -> Iterator[Site]:
     script = veto.with_name("job_submit.lua")
     script.write_text(VETO.format(rlalloc=PLUGIN / "rlalloc.lua", veto=veto))
     weights = {"PriorityWeightAge": "100000", "PriorityWeightPartition": "100", "PriorityWeightQOS": "100"}
-    with start_site(f"waiting-{os.getpid()}", nodes=4, extra_slurm_conf=weights, job_submit_lua=script) as site:
+    settings = {**weights, "Licenses": "solver:1"}
+    with start_site(f"waiting-{os.getpid()}", nodes=4, extra_slurm_conf=settings, job_submit_lua=script) as site:
         yield site
 
 
@@ -115,6 +116,22 @@ def test_a_job_whose_node_went_to_another_takes_a_size_that_starts_at_once(rlall
     assert story[1]["outcome"]["gpus"] == history.size.gpus
     assert story[1]["outcome"]["reward"] is not None
     assert _without_outcome(rlalloc) == ()
+
+
+def test_a_job_whose_licence_is_in_use_keeps_its_gpus_until_it_may_start(rlalloc: Installation) -> None:
+    """Beside three free GPUs. The same job without a licence starts on them at once."""
+    for gpus in (8, 8, 8, 5):
+        _hold(rlalloc, gpus)
+    licence = _hold(rlalloc, 0, more=("--licenses=solver",))
+    job_id = _submit(rlalloc, MOLDABLE, USER, "--licenses=solver")
+    assert _size_decided(rlalloc, job_id).gpus == 8
+    other = _submit(rlalloc, MOLDABLE, USER)
+    assert _size_decided(rlalloc, other).gpus <= 3
+    rlalloc.site.wait_for_states([other], ENDED, timeout_s=PATIENCE_S)
+    assert rlalloc.job(job_id)["Reason"] == "Licenses"
+    _end(rlalloc, licence)
+    rlalloc.site.wait_for_states([job_id], ENDED, timeout_s=PATIENCE_S)
+    assert _history(rlalloc, job_id).size.gpus <= 3
 
 
 def test_without_the_agent_it_stays_as_it_is_and_with_it_its_age_and_place_are_not_disturbed(
@@ -230,10 +247,10 @@ def test_a_stream_needs_less_than_one_further_update_a_job_and_no_size_comes_bac
     wait_until(lambda: not _without_outcome(rlalloc), what="all outcomes are kept", timeout_s=PATIENCE_S)
 
 
-def _hold(rlalloc: Installation, gpus: int, time_limit: str = "8:00:00") -> int:
+def _hold(rlalloc: Installation, gpus: int, time_limit: str = "8:00:00", more: Sequence[str] = ()) -> int:
     """Start a job that holds GPUs of one node until it is cancelled."""
     size = ("--nodes=1", "--mem=1000", f"--time={time_limit}", *((f"--gpus-per-node={gpus}",) if gpus else ()))
-    job_id = rlalloc.site.sbatch("#!/bin/sh\nexec sleep 3600\n", user=HOLDER, options=size)
+    job_id = rlalloc.site.sbatch("#!/bin/sh\nexec sleep 3600\n", user=HOLDER, options=[*size, *more])
     rlalloc.site.wait_for_states([job_id], {"RUNNING"}, timeout_s=PATIENCE_S)
     return job_id
 
