@@ -57,8 +57,8 @@ class Licenses:
         """
         if not job.licenses or not self._records:
             return 0.0
-        asked = [(self._name(name), count) for name, count in license_counts(job.licenses).items()]
-        waits_s = [self._wait_s(name, _Wanted(job, count)) for name, count in asked if name is not None]
+        asked = license_counts(job.licenses).items()
+        waits_s = [self._wait_s(name, _Wanted(job, count)) for name, count in asked if name in self._records]
         return (min if "|" in job.licenses else max)(waits_s, default=0.0)
 
     def _wait_s(self, name: str, wanted: _Wanted) -> float:
@@ -132,17 +132,7 @@ class Licenses:
             and each.end_s - self._now_s > after_s
         )
 
-    def _name(self, asked: str) -> str | None:
-        """The name under which Slurm reports a licence; a remote one may be asked for without its server."""
-        if asked in self._records:
-            return asked
-        alike = [name for name in self._records if name.partition("@")[0] == asked]
-        return alike[0] if len(alike) == 1 else None
-
 
 def _count(job: JobRecord, name: str) -> int:
     """How many of a licence a job takes; of alternatives, nobody knows."""
-    if "|" in job.licenses:
-        return 0
-    counts = license_counts(job.licenses)
-    return counts.get(name, 0) or counts.get(name.partition("@")[0], 0)
+    return 0 if "|" in job.licenses else license_counts(job.licenses).get(name, 0)

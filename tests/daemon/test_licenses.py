@@ -102,11 +102,10 @@ def test_reserved_licences_are_not_there_for_who_would_run_into_the_reservation(
 
 
 def test_licences_of_another_server_that_others_use_are_free_at_an_unknown_time() -> None:
-    for name in ("cad@server", "cad"):
-        asking = msgspec.structs.replace(NEW, licenses=name)
-        for deficit, after_s in ((4, 0), (5, math.inf)):
-            records: dict[str, Any] = {"cad@server": {"total": 5, "deficit": deficit}}
-            assert free_after_s(asking, **records) == after_s
+    asking = msgspec.structs.replace(NEW, licenses="cad@flex:2")
+    for deficit, after_s in ((3, 0), (4, math.inf)):
+        records: dict[str, Any] = {"cad@flex": {"total": 5, "deficit": deficit}}
+        assert free_after_s(asking, **records) == after_s
 
 
 @pytest.mark.parametrize(
@@ -156,12 +155,12 @@ def test_backfill_reserves_nothing_for_a_job_without_its_licence() -> None:
 
 def test_licences_are_read() -> None:
     text = (
-        "LicenseName=cad@server Total=8 Used=2 Free=1 Reserved=0 Remote=yes LastConsumed=7 LastDeficit=5\n"
+        "LicenseName=cad@flex Total=5 Used=0 Free=1 Reserved=0 Remote=yes LastConsumed=4 LastDeficit=4 LastUpdate=0\n"
         "LicenseName=solver Total=3 Used=1 Free=2 Reserved=1 Remote=no\n"
         "LicenseName=fabric Total=3 Used=3 Free=0 Reserved=0 Remote=no Nodes=n[1-2] Mode=1\n"
     )
     assert read_licenses(text) == {
-        "cad@server": LicenseRecord(total=8, used=2, deficit=5),
+        "cad@flex": LicenseRecord(total=5, used=0, deficit=4),
         "solver": LicenseRecord(total=3, used=1),
     }
     assert read_licenses("No licenses configured in Slurm.\n") == {}
