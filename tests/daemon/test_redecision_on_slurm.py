@@ -128,7 +128,7 @@ def test_a_job_whose_licence_is_in_use_keeps_its_gpus_until_it_may_start(rlalloc
     other = _submit(rlalloc, MOLDABLE, USER)
     assert _size_decided(rlalloc, other).gpus <= 3
     rlalloc.site.wait_for_states([other], ENDED, timeout_s=PATIENCE_S)
-    assert rlalloc.job(job_id)["Reason"] == "Licenses"
+    wait_until(lambda: rlalloc.job(job_id)["Reason"] == "Licenses", what="it waits for the licence")
     _end(rlalloc, licence)
     rlalloc.site.wait_for_states([job_id], ENDED, timeout_s=PATIENCE_S)
     assert _history(rlalloc, job_id).size.gpus <= 3
