@@ -48,6 +48,8 @@ local MOST_MENTIONS = 32 -- lines with #RLALLOC in them, wherever it stands
 local MOST_WORDS = 20 -- of the directives
 local MOST_TIMES = 8 -- occurrences of one command, option, loop or kind of file that are looked at
 local MOST_VARIABLES = 12
+local MOST_PLACES = 24 -- of a variable's name, alone or inside of a longer one
+local PLACES_OF_EFFORT, EFFORT_OF_PLACE = 4, 2 -- the second where it stands alone, neither expanded nor assigned
 local MOST_SUMS = 2
 local MOST_TERMS = 4 -- names in a sum
 local MOST_STEPS = 3
@@ -68,8 +70,6 @@ local TESTS = {
    {text = "((", inside = "^[^\n)]*", names = "%$?{?([a-zA-Z_][a-z_A-Z0-9]*)", in_arithmetic = true},
    {text = "test ", inside = "^[^\n;]*", names = IN_SHELL},
    {text = "case ", inside = "^[^\n;]*", names = IN_SHELL},
-   {text = "let ", inside = "^[^\n;]*", names = "[ \t\"',+-]([a-zA-Z_][a-z_A-Z0-9]*)", is_bare = true},
-   {text = "read ", inside = "^[^\n;<|&)]*", names = "[ \t]([a-zA-Z_][a-z_A-Z0-9]*)", is_bare = true, sets = true},
 }
 local PYTHON_SIZES = {"device_count()", "world_size"}
 local PYTHON_ENVIRONMENT = {"os.environ", "getenv"}
@@ -123,6 +123,15 @@ for character in gmatch("\t\n\v\f\r ;|&\"'`()", ".") do
    ENDS_VALUE[byte(character)] = true
 end
 local MAY_STAND_BETWEEN = {[9] = true, [32] = true, [34] = true, [39] = true} -- a name and its = or :
+local IS_OF_NAME = {[DOLLAR] = true, [123] = true} -- and what stands in a name
+for character in gmatch("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", ".") do
+   IS_OF_NAME[byte(character)] = true
+end
+local MAY_STAND_BEFORE_ARGUMENT = {[9] = true, [32] = true, [34] = true, [39] = true, [61] = true}
+local ENDS_ARGUMENT = {}
+for character in gmatch(" \t\n\r\"';<>|&", ".") do
+   ENDS_ARGUMENT[byte(character)] = true
+end
 local ENDS_OF_LISTS = {[44] = true, [93] = true} -- , ]
 local ENDS_OF_TABLES = {[125] = true} -- }
 
@@ -663,25 +672,58 @@ local function spend(found, effort)
    return effort <= MOST_EFFORT
 end
 
---- What the script assigns to variables: `values` by name, false where that is unsure; `places` and `more` are where.
-local function new_variables(code, places, more, unsure, found)
-   local variables = {values = unsure, places = places, more = more, sums = 0, looked_up = 0}
-   local at, times = find(code, "for ", 1, true), 1
-   while at do
-      if times > MOST_TIMES or not spend(found, 1) then
-         variables.looked_up = MOST_VARIABLES -- more loops than are looked at: any variable may be one of theirs
-         break
-      end
-      local name = match(code, "^for ([a-zA-Z_][a-z_A-Z0-9]*) ", at)
-      if name and begins_word(code, at) then
-         unsure[name] = false
-      end
-      at, times = find(code, "for ", at + 1, true), times + 1
+--- Whether the name that stands here may be set: by a command that has it for an argument, or in arithmetic.
+local function changes_at(code, at, last)
+   local before, after = byte(code, at - 1), byte(code, last)
+   local rest = sub(code, last, last + 3)
+   if after == 91 or find(rest, "^ ?[*/%%&|^+-]=") or find(rest, "^ ?%+%+") or find(rest, "^ ?%-%-") then
+      return true -- N[0]=4, N+=1, N++
+   elseif before == 43 and byte(code, at - 2) == 43 or before == DASH and sub(code, max(1, at - 3), at - 1) == "(--" then
+      return true
+   elseif
+      not MAY_STAND_BEFORE_ARGUMENT[before]
+      or not ENDS_ARGUMENT[after or NEWLINE]
+      or find(rest, "^ [*/)]")
+      or find(rest, "^ [%%+-][ 0-9$(]")
+      or find(rest, "^[\"'] ?:")
+   then
+      return false -- an operand, or a key
    end
-   return variables
+   return sub(code, max(1, at - 7), at - 1) ~= "export " and not find(sub(code, max(1, at - 2), at - 1), "^[%[(][\"']$")
 end
 
---- What the script assigns to a variable; false if it does not, or differently at different places.
+--- Whether something other than name=value may set a variable. Where its name stands more often than is looked at, too
+-- much effort is counted.
+local function is_changed(code, name, found)
+   local at, count = find(code, name, 1, true), 0
+   while at do
+      if count == MOST_PLACES then
+         spend(found, MOST_EFFORT)
+         return true
+      end
+      count = count + 1
+      local last = at + #name
+      local after = byte(code, last)
+      if not IS_OF_NAME[at > 1 and byte(code, at - 1)] and not IS_OF_NAME[after] and after ~= 61 then
+         spend(found, EFFORT_OF_PLACE)
+         if changes_at(code, at, last) then
+            return true
+         end
+      end
+      at = find(code, name, last, true)
+   end
+   spend(found, floor(count / PLACES_OF_EFFORT))
+   return false
+end
+
+--- What the script assigns to variables: `values` by name, false where that is unsure; `places` and `more` are where.
+-- `changed` are names looked up that it does not assign, and changes otherwise.
+local function new_variables(places, more, unsure, found)
+   return {values = unsure, places = places, more = more, changed = {}, found = found, sums = 0, looked_up = 0}
+end
+
+--- What the script assigns to a variable; false if it does not, differently at different places, or if it may be set
+-- in another way.
 local function assigned(code, name, variables)
    local values = variables.values
    local known = values[name]
@@ -700,6 +742,12 @@ local function assigned(code, name, variables)
             value = false
             break
          end
+      end
+   end
+   if is_changed(code, name, variables.found) then
+      value = false
+      if not variables.places[backwards] then
+         variables.changed[#variables.changed + 1] = name
       end
    end
    values[name] = value
@@ -1005,8 +1053,7 @@ local function add_files(code, found)
    return true
 end
 
---- The variables in the script's conditions: those that it compares, or changes with let, in order, and those that it
--- reads, or tests for being set.
+--- The variables in the script's conditions: those that it compares, in order, and those that it tests for being set.
 local function conditions_of(code, found)
    local compared, count, seen, unsure = {}, 0, {}, {}
    local function compare(name)
@@ -1032,10 +1079,9 @@ local function conditions_of(code, found)
             counts = test.in_brackets or begins_word(code, at)
          end
          if counts then
-            last = test.is_bare and last - 1 or last -- a name follows a blank
             local inside = match(sub(code, last, last + TEST_BYTES - 1), test.inside)
-            if test.in_arithmetic or test.is_bare or find(inside, "$", 1, true) then
-               local is_unsure = test.sets or (test.in_brackets and find(inside, "^[ !]*%-[a-z] [^=<>!|&-]*$"))
+            if test.in_arithmetic or find(inside, "$", 1, true) then
+               local is_unsure = test.in_brackets and find(inside, "^[ !]*%-[a-z] [^=<>!|&-]*$")
                local names = 0
                for name in gmatch(inside, test.names) do
                   names = names + 1
@@ -1105,7 +1151,7 @@ local function words_of(code, places, entries, effort)
       return "too-long"
    end
    local compared, unsure = conditions_of(code, found)
-   local variables = new_variables(code, places_of, more, unsure, found)
+   local variables = new_variables(places_of, more, unsure, found)
    if not spend(found, EFFORT_OF_VARIABLE * #compared) then
       return "too-long"
    end
@@ -1144,8 +1190,17 @@ local function words_of(code, places, entries, effort)
    for number = 1, #compared do
       local name = compared[number]
       if name ~= "_" and find(name, "^[a-zA-Z_][a-z_A-Z0-9]*$") then
-         name = followed(code, name, name, variables)
+         compared[number] = followed(code, name, name, variables)
       end
+   end
+   if found.effort > MOST_EFFORT then
+      return "too-long"
+   end
+   for number = 1, #variables.changed do
+      compared[#compared + 1] = variables.changed[number]
+   end
+   for number = 1, #compared do
+      local name = compared[number]
       local word = "compares=" .. gsub(name, UNCLEAN, "_")
       if not listed[word] then
          listed[word] = true

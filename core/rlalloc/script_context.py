@@ -19,8 +19,8 @@ from rlalloc.script_values import (
 )
 
 COMPARES: Final = "compares"
-"""``compares=SLURM_GPUS_ON_NODE``: the script has a condition on it, or changes it by ``let``; ``compares=_`` for
-those beyond the first."""
+"""``compares=SLURM_GPUS_ON_NODE``: the script has a condition on it, or changes it; ``compares=_`` for conditions
+beyond the first."""
 FILE: Final = "file"
 """``file=7b.yaml``: a file that the script names and may read; ``file=run.sh``: another script that it may run."""
 WRITES: Final = "writes"
@@ -35,14 +35,10 @@ _EFFORT_IN_PYTHON: Final = 2
 _MOST_NAMES: Final = 4
 _TOKEN_BYTES: Final = 60
 
-_TESTS: Final = ("[ ", "((", "test ", "case ", "let ", "read ")
+_TESTS: Final = ("[ ", "((", "test ", "case ")
 _PYTHON_SIZES: Final = ("device_count()", "world_size")
 _PYTHON_ENVIRONMENT: Final = ("os.environ", "getenv")
-_TO_THE_END: Final = {
-    "[ ": re.compile(r"[^\n\]]*"),
-    "((": re.compile(r"[^\n)]*"),
-    "read ": re.compile(r"[^\n;<|&)]*"),
-}
+_TO_THE_END: Final = {"[ ": re.compile(r"[^\n\]]*"), "((": re.compile(r"[^\n)]*")}
 _COMMAND: Final = re.compile(r"[^\n;]*")
 _OF_PRESENCE: Final = re.compile(r"[ !]*-[a-z] [^=<>!|&-]*\Z")
 _COMPARISON: Final = re.compile(r"[ \t]*[=!<>]")
@@ -51,13 +47,6 @@ _IN_PYTHON: Final = re.compile(r"[a-z.]*[\[(][\"']([A-Za-z0-9_]+)[\"'][^\n)\]]*[
 _IDENTIFIER: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*|_[A-Za-z0-9_]+")
 _NAME: Final = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
 _NAME_IN_ARITHMETIC: Final = re.compile(r"\$?\{?([A-Za-z_][A-Za-z0-9_]*)")
-_BARE: Final = ("let ", "read ")
-"""After these, names have no $ and follow a blank: ``let "N-=1"``, ``read -r N``."""
-_NAMES: Final = {
-    "((": _NAME_IN_ARITHMETIC,
-    "let ": re.compile(r"[ \t\"',+-]([A-Za-z_][A-Za-z0-9_]*)"),
-    "read ": re.compile(r"[ \t]([A-Za-z_][A-Za-z0-9_]*)"),
-}
 _ALL_ARGUMENTS: Final = ("$@", "{@", "$*")
 _SUFFIXES: Final = (".yaml", ".yml", ".toml", ".json", ".sh")
 _GOES_ON: Final = re.compile(r"[A-Za-z0-9_-]")
@@ -69,8 +58,7 @@ _WRITTEN: Final = re.compile(r"(?:>|tee )[ \t]*[\"']?[^ \t\n\"'`=;|&<>(),]*\Z")
 class Conditions(msgspec.Struct, frozen=True):
     """What the script's conditions name.
 
-    ``compared`` are names, also those that ``let`` changes, or the text of a command substitution; ``unsure`` are
-    names that the script reads, or tests for being set.
+    ``compared`` are names, or the text of a command substitution; ``unsure`` are names that are tested for being set.
     """
 
     compared: tuple[str, ...]
@@ -90,8 +78,8 @@ def conditions_of(code: str, effort: Effort) -> Conditions:
                 pass
             elif text in ("[ ", "((") or begins_word(code, at):
                 inside = _condition(code, at, text)
-                names = _NAMES.get(text, _NAME).findall(inside)[:_MOST_NAMES]
-                is_unsure = text == "read " or (text == "[ " and _OF_PRESENCE.match(inside) is not None)
+                names = (_NAME_IN_ARITHMETIC if text == "((" else _NAME).findall(inside)[:_MOST_NAMES]
+                is_unsure = text == "[ " and _OF_PRESENCE.match(inside) is not None
                 (unsure if is_unsure else compared).update(dict.fromkeys(names))
                 if "$(" in inside:
                     compared[inside[inside.index("$(") :]] = None
@@ -117,16 +105,21 @@ def _sizes_in_python(code: str, effort: Effort) -> Iterator[str]:
 
 
 def _condition(code: str, at: int, text: str) -> str:
-    start = at + len(text) - (text in _BARE)
+    start = at + len(text)
     part = code[start : start + _TEST_BYTES]
     found = _TO_THE_END.get(text, _COMMAND).match(part)
     return "" if found is None else found[0]
 
 
 def compared_words(conditions: Conditions, variables: Variables) -> Iterator[tuple[str, str]]:
-    """The words of the conditions, each name as what the script assigns to it."""
+    """The words of the conditions, each name as what the script assigns to it; and of what it changes otherwise.
+
+    Raises IncompleteError.
+    """
     for name in conditions.compared:
         yield COMPARES, variables.follow(name, bare=True) if _IDENTIFIER.fullmatch(name) else name
+    for name in variables.changed:
+        yield COMPARES, name
 
 
 def file_words(code: str, effort: Effort) -> Iterator[tuple[str, str | None]]:

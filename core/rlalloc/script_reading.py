@@ -26,7 +26,6 @@ _OF_EACH_PROCESS: Final = re.compile(r"LOCAL|RANK|PROCID")
 _ELASTIC: Final = re.compile(r"([1-9][0-9]{0,5}):([1-9][0-9]{0,5})")
 _IN_ALL: Final = ("$SLURM_NTASKS", "$SLURM_NPROCS", "$SLURM_GPUS", "$RLALLOC_GPUS")
 _NO_SHARDS: Final = ("ddp", "dp", "auto", "none", "no", "false", "0", "single_device")
-_SERVES_OR_RUNS_ANYTHING: Final = ("vllm serve", "mpirun", "mpiexec")
 
 
 class Batch(NamedTuple):
@@ -64,6 +63,9 @@ class Reading:
                 yield f"the script states a count: {shown}"
             elif kind == "unknown":
                 yield f"the script has a count that cannot be read: {shown}"
+        for command in self._rules.starts_tasks:
+            if self.has((command,)) and not self._tasks():
+                yield f"the script does not show how many tasks {command} starts"
         for name, value in self._of(self._rules.nodes):
             if value != "1" and not self._follows_nodes(value):
                 yield f"the script states its nodes: {_shown(name, value)}"
@@ -106,7 +108,7 @@ class Reading:
         stated = [value for _, value in self._of(self._rules.nodes) if value is not None]
         if stated:
             return all(map(self._follows_nodes, stated))
-        in_all = self._task_per_gpu and any(value in _IN_ALL for _, value in self._of(self._rules.tasks))
+        in_all = self._task_per_gpu and any(value in _IN_ALL for _, value in self._tasks())
         return in_all or self._srun_starts_all()
 
     def node_range(self) -> tuple[int, int] | None:
@@ -118,7 +120,7 @@ class Reading:
     def trains(self) -> bool:
         """Whether something in the script shows that it trains, whatever else it does."""
         rules = self._rules
-        launchers = {*rules.finds_gpus, *rules.starts_processes} - set(_SERVES_OR_RUNS_ANYTHING)
+        launchers = {*rules.finds_gpus, *rules.starts_processes} - {"vllm serve"}
         return any(map(self.has, (launchers, rules.whole_batch, rules.accumulation)))
 
     def batch(self) -> Batch:
@@ -178,7 +180,7 @@ class Reading:
         """Each count with its kind. A task, or the tasks that Slurm counts, say nothing of GPUs by themselves."""
         for name, value in self._of(self._rules.counts):
             yield _shown(name, value), kind_of(value or "", self._gpus, self._beside)
-        for name, value in self._of(self._rules.tasks):
+        for name, value in self._tasks():
             kind = kind_of(value or "", self._gpus, self._beside)
             if value != "1" and (kind != "unknown" or kind_of(value or "", self._beside) == "unknown"):
                 yield _shown(name, value), kind
@@ -187,6 +189,9 @@ class Reading:
             if value in ("1", "-1") or kind_of(value or "", self._beside) == "follows":
                 continue
             yield _shown(name, value), kind_of(value or "", self._gpus, self._beside)
+
+    def _tasks(self) -> list[tuple[str, str | None]]:
+        return self._of((*self._rules.tasks, *self._rules.tasks_of_commands()))
 
     def _states(self) -> Iterator[tuple[str, Kind]]:
         """Values of names that no table has and that may be those of counts, where they do not follow."""
@@ -229,7 +234,7 @@ class Reading:
         return kind_of(text, self._beside) == "follows" or _ELASTIC.fullmatch(text) is not None
 
     def _srun_starts_all(self) -> bool:
-        others = (*self._rules.finds_gpus, *self._rules.starts_processes)
+        others = (*self._rules.finds_gpus, *self._rules.starts_processes, *self._rules.starts_tasks)
         return self._task_per_gpu and self.has(("srun",)) and not self.has(others)
 
     def _values(self, entries: Iterable[str]) -> list[str | None]:

@@ -34,9 +34,7 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     tasks: tuple[str, ...] = (
         "--ntasks",
         "srun -n",
-        *_words("--ntasks-per-node --ntasks-per-gpu --gpus-per-task -np"),
-        "mpirun -n",
-        "mpiexec -n",
+        *_words("--ntasks-per-node --ntasks-per-gpu --gpus-per-task -np --np --n"),
     )
     nodes: tuple[str, ...] = (
         *_words("--nnodes nnodes --num-machines num_machines --num-nodes num_nodes --nodes"),
@@ -57,9 +55,9 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     starts_processes: tuple[str, ...] = (
         *_words("torchrun torch.distributed.launch torch.distributed.run"),
         "accelerate launch",
-        *_words("mpirun mpiexec"),
         "vllm serve",
     )
+    starts_tasks: tuple[str, ...] = _words("mpirun mpiexec mpiexec.hydra orterun prterun horovodrun ibrun")
     whole_batch: tuple[str, ...] = (
         *_words("--global-batch-size global_batch_size --global-train-batch-size global_train_batch_size"),
         "data.train_batch_size",
@@ -111,12 +109,16 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         *_words("num_proc --preprocessing-num-workers OMP_NUM_THREADS"),
     )
 
+    def tasks_of_commands(self) -> tuple[str, ...]:
+        """The option with which each command of ``starts_tasks`` states how many."""
+        return tuple(f"{command} -n" for command in self.starts_tasks)
+
     def table(self, more: Iterable[str] = ()) -> WordTable:
         """The words that the plugin collects: those of these rules and ``more``, each once."""
         sizes = (self.counts, self.ranks, self.tasks, self.nodes, self.fixed, self.indices, self.elsewhere)
         parallel = (self.parallel, self.experts)
         batches = (self.whole_batch, self.deepspeed_batch, self.gpu_batch, self.accumulation)
         rest = (self.shards, self.resumes, self.configurations, self.cpus, self.memory, self.workers)
-        words = [entry for kind in (*sizes, *parallel, *batches, *rest) for entry in kind]
-        launchers = [*self.finds_gpus, *self.starts_processes, "srun"]
+        words = [entry for kind in (*sizes, self.tasks_of_commands(), *parallel, *batches, *rest) for entry in kind]
+        launchers = [*self.finds_gpus, *self.starts_processes, *self.starts_tasks, "srun"]
         return WordTable(tuple(dict.fromkeys([*words, *more])), tuple(dict.fromkeys(launchers)))

@@ -23,9 +23,22 @@ _ARITHMETIC_BYTES: Final = 64
 _PLAIN_VALUE: Final = re.compile(r"[^ \t\n\v\f\r;|&\"'`()]+")
 _VARIABLE: Final = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
 _OF_ENVIRONMENT: Final = re.compile(r"int\(os\.[a-z.]+[\[(][\"']([A-Za-z0-9_]+)[\"'][\])]\)")
-_LOOP: Final = re.compile(r"for ([A-Za-z_][A-Za-z0-9_]*) ")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MOST_PLACES: Final = 24
+"""So many places are looked at where a variable's name stands, alone or inside of a longer one."""
+_PLACES_OF_EFFORT: Final = 4
+_EFFORT_OF_PLACE: Final = 2
+"""Of one where it stands alone, neither expanded nor assigned."""
+_CHANGES: Final = re.compile(r"\[| ?(?:[*/%&|^+-]=|\+\+|--)")
+"""What changes a variable behind its name: ``N[0]=4``, ``((N -= 1))``, ``N+=1``, ``N++``."""
+_STEPS: Final = re.compile(r"(?:\+\+|\(--)\Z")
+_ENDS_ARGUMENT: Final = re.compile(r"[ \t\n\r\"';<>|&]|\Z")
+_OPERAND_OR_KEY: Final = re.compile(r" [*/)]| [%+-][ 0-9$(]|[\"'] ?:")
+_SUBSCRIPT: Final = re.compile(r"[\[(][\"']\Z")
 _INSIDE_WORD: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-$")
+_OF_NAME: Final = (_INSIDE_WORD - {".", "-"}) | {"{"}
+"""Beside a name: it is a part of a longer one, or is expanded."""
+_BEFORE_ARGUMENT: Final = frozenset(" \t\"'=")
 
 
 class IncompleteError(Exception):
@@ -46,14 +59,14 @@ class Effort:
             raise IncompleteError
 
 
-def occurrences(code: str, text: str, most: int = MOST_TIMES) -> Iterator[int]:
-    """Where a text stands, for the first ``most``; then -1 if there are more."""
+def occurrences(code: str, text: str, most: int = MOST_TIMES, step: int = 1) -> Iterator[int]:
+    """Where a text stands, for the first ``most``; then -1 if there are more. The next begins a ``step`` later."""
     at = code.find(text)
     for _ in range(most):
         if at < 0:
             return
         yield at
-        at = code.find(text, at + 1)
+        at = code.find(text, at + step)
     if at >= 0:
         yield -1
 
@@ -61,6 +74,37 @@ def occurrences(code: str, text: str, most: int = MOST_TIMES) -> Iterator[int]:
 def begins_word(code: str, at: int) -> bool:
     """Whether a word may begin here."""
     return at == 0 or code[at - 1] not in _INSIDE_WORD
+
+
+def is_changed(code: str, name: str, effort: Effort) -> bool:
+    """Whether something other than ``name=value`` may set a variable. Raises IncompleteError.
+
+    A command may set whatever name it has for an argument: ``read``, ``mapfile``, ``printf -v``, ``declare -n``,
+    ``for``. So may arithmetic that names it. Not ``export``, nor a key of YAML, JSON or Python.
+    """
+    count = 0
+    for at in occurrences(code, name, _MOST_PLACES * effort.times, step=len(name)):
+        if at < 0:
+            raise IncompleteError
+        count += 1
+        end = at + len(name)
+        before, after = code[at - 1] if at else "\n", code[end : end + 1]
+        if before not in _OF_NAME and after not in _OF_NAME and after != "=":
+            effort.spend(_EFFORT_OF_PLACE)
+            if _changes_at(code, at, end):
+                return True
+    effort.spend(count // _PLACES_OF_EFFORT)
+    return False
+
+
+def _changes_at(code: str, at: int, end: int) -> bool:
+    """Whether the name that stands here may be set."""
+    before, after = code[at - 1] if at else "\n", code[end : end + 4]
+    if _CHANGES.match(after) or _STEPS.search(code[max(0, at - 3) : at]):
+        return True
+    if before not in _BEFORE_ARGUMENT or not _ENDS_ARGUMENT.match(after) or _OPERAND_OR_KEY.match(after):
+        return False
+    return code[max(0, at - 7) : at] != "export " and not _SUBSCRIPT.search(code[max(0, at - 2) : at])
 
 
 def value_at(code: str, start: int) -> str | None:
@@ -103,18 +147,14 @@ class Variables:
     ) -> None:
         """``assignments``: where the values begin that the script assigns, by name.
 
-        ``unsure``: names that may have another value than the script assigns, such as one from outside. Raises
-        IncompleteError.
+        ``unsure``: names that may have another value than the script assigns, such as one from outside.
         """
         self._code = code
         self._assignments = assignments
         self._effort = effort
-        loops = list(occurrences(code, "for ", MOST_TIMES * effort.times))
-        effort.spend(sum(at >= 0 for at in loops))
-        looped = [_LOOP.match(code, at) for at in loops if at >= 0 and begins_word(code, at)]
         self._values: dict[str, str | None] = dict.fromkeys(unsure)
-        self._values.update({match[1]: None for match in looped if match is not None})
-        self._known = -1 not in loops
+        self.changed: list[str] = []
+        """Names looked up that the script does not assign, and changes otherwise."""
         self._most = _MOST_VARIABLES * effort.times
         self._looked_up = 0
         self._sums = 0
@@ -144,13 +184,20 @@ class Variables:
         return value
 
     def _assigned(self, name: str) -> str | None:
-        """What the script assigns to a variable; None if it does not, or differently at different places."""
+        """What the script assigns to a variable; None if it does not, or differently at different places.
+
+        Nor if the variable may be set in another way. Raises IncompleteError.
+        """
         if name not in self._values:
-            if self._looked_up == self._most or not self._known:
+            if self._looked_up == self._most:
                 return None
             self._looked_up += 1
             starts = self._assignments.get(name, ())
             values = {value_at(self._code, start) for start in starts[: MOST_TIMES * self._effort.times]}
             is_known = len(values) == 1 and len(starts) <= MOST_TIMES * self._effort.times
             self._values[name] = values.pop() if is_known else None
+            if is_changed(self._code, name, self._effort):
+                self._values[name] = None
+                if not starts:
+                    self.changed.append(name)
         return self._values[name]

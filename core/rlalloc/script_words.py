@@ -142,9 +142,9 @@ def _words_of(code: str, table: WordTable, spent: int, times: int) -> list[str] 
             if whole is not None and not is_option and _UNCLEAN.search(whole):
                 effort.spend(_EFFORT_OF_UNCLEAN + len(whole) // _BYTES_OF_EFFORT)
             found[name if whole is None or is_option else _word(name, whole)] = None
+        found.update(dict.fromkeys(_word(name, value) for name, value in compared_words(conditions, variables)))
     except IncompleteError:
         return None
-    found.update(dict.fromkeys(_word(name, value) for name, value in compared_words(conditions, variables)))
     return list(found)
 
 

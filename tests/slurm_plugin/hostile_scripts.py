@@ -52,11 +52,12 @@ def hostile_scripts() -> dict[str, bytes]:
         "hashes": b"a #",
         "hashes behind blanks": b" " * 60 + b"#",
         "conditions": b"if [ $A -ne $B ]; then\n",
-        "changed variables": b"let A-=1; read -r A B C D\n",
+        "changed variables": b"let A-=1; read -r A B C D; --model=$A\n",
         "conditions in arithmetic": b"((A<B)) ",
         "conditions in Python": b'os.environ["A"] == 4\n',
         "variables of Python": b'os.getenv("A" ',
-        "loops": b"for a in ",
+        "names in many places": b"export A export B --model=$A --model=$B ",
+        "names inside of others": b"AA BA --model=$A --model=$B ",
         "files": b"a.json ",
         "files that are written": b"> " + b"a" * 50 + b".yaml\n",
     }
@@ -87,31 +88,33 @@ def read_in_full() -> dict[str, bytes]:
     names = b"ABCDEFGHIJKLMNOPQRST"
     chain = b"".join(b"%c=$%c " % pair for pair in pairwise(names))
     once = b"".join(b"%c=%c " % (name, name) for name in names[:12])
-    inside = (b"$A $B $C $D ", b"$E $F $G $H ", b"$I ", b"$A ")
-    changed = (b"A B C D", b"E F G H", b"I J K L", b"A B C D")
+    inside = (b"$A $B $C $D ", b"$E $F ", b"$A ", b"$A ")
     tests = b"".join(b"[ %s]\n((%s))\ntest %s\ncase %s\n" % (each, each, each, each) for each in inside)
+    uses = b"".join(b"--model $%c " % name for name in names)
     mixed = b"#RLALLOC gpus=1-8\n" + (b" " * 60 + b"#\n") * 3 + b"echo 'a'\n" * 2
-    mixed += b"--nnodes=$((A*B*C*D*%d)) " % 7 + b"> a.yaml for a in b; [ $A -ne $B ] getenv('A') == srun -n $C "
+    mixed += b"--nnodes=$((A*B*%d)) " % 7 + b"> a.yaml for a in b; [ $A -ne $B ] getenv('A') == srun -n $C "
     return {
         "variables in a chain": chain + b"".join(b"--model $%c " % name for name in names[:16:2]),
-        "options with a variable": once + b"".join(b"--model $%c " % name for name in names[:9]),
+        "options with a variable": once + b"".join(b"--model $%c " % name for name in names[:7]),
         "options with a long value": b"".join(b"--model=%d%s " % (number, b"~!@^?" * 14) for number in range(5)),
         "settings with a long value": b"".join(b"WORLD_SIZE=%d%s " % (number, b":~!@^?" * 3) for number in range(5)),
-        "assignments": b"A=1 " * 68 + b"--nnodes $A ",
+        "assignments": b"A=1 " * 20 + b"B=1 " * 20 + b"C=1 " * 12 + b"--nnodes $A ",
         "assigned numbers": b"AAA=1 " * 56 + b"--nnodes 2 ",
         "settings named like counts": b"gpu_mem_=1 " * 23,
         "options named like counts": b"--gpu_a_mem 1 " * 23,
         "settings that may be counts": b"".join(b"gpus_%d_=$%c " % (n, names[n]) for n in range(8)),
         "arguments": b"$ { $ { " * 50 + b"${@} .s a.sh . b.sh source c.sh " * 3 + once,
         "conditions": tests,
-        "changed variables": b"".join(b"let %s\nread -r %s\n" % (each, each) for each in changed),
+        "changed variables": b"".join(b"read -r a %c " % name for name in names[:8]) + uses[:88],
+        "names in many places": b"export A export B " * 13 + uses[:22],
+        "names inside of others": b"".join(b"x%cy%cz%c" % ((name,) * 3) * 7 for name in names[:6]) + uses[:66],
         "mpirun": (b"mpirun -n 4" + b" -a bcd" * 45 + b"\\\n\n") * 2,
         "srun": (b"srun -n 4" + b" -a bcd" * 45 + b"\\\n\n") * 2,
         "files": b"".join(b"> %s%d.json %d.yaml %d.toml " % (b"a" * 50, n, n, n) for n in range(3)),
-        "conditions in Python": b"os.environ['A'] ==" * 4 + b"getenv('B') <" * 4 + b"world_size ==" * 4 + once,
+        "conditions in Python": b"os.environ['A'] ==" * 4 + b"getenv('B') <" * 4 + b"world_size ==" * 3 + once[:8],
         "comments": (b" " * 60 + b"#\n") * 19 + b"#\n" * 36,
         "directives": b"#RLALLOC a\n" * 12,
-        "some of everything": mixed + once[:24] + b"".join(b"--model %c$%c " % (n, n) for n in names[:1]),
+        "some of everything": mixed + once[:4] + b"".join(b"--model %c$%c " % (n, n) for n in names[:1]),
     }
 
 

@@ -1,0 +1,3 @@
+#!/bin/bash
+mpirun -H localhost:4 python embed.py
+torchrun --standalone --nproc-per-node=$SLURM_GPUS_ON_NODE train.py --global-batch-size 64

@@ -1,0 +1,3 @@
+#!/bin/bash
+orterun -n 4 python embed.py
+torchrun --standalone --nproc-per-node=$SLURM_GPUS_ON_NODE train.py --global-batch-size 64
