@@ -42,14 +42,13 @@ local MOST_ECHOES = 10
 local MOST_EFFORT = 80 -- of all that is looked at in one script for its words, as counted below
 local EFFORT_OF_LINE, EFFORT_OF_ECHO, EFFORT_OF_SRUN, EFFORT_OF_TEST = 4, 2, 3, 3 -- 1 for what is not named here
 local EFFORT_OF_VALUE, EFFORT_OF_VARIABLE, EFFORT_OF_UNCLEAN, EFFORT_OF_FILE, EFFORT_IN_PYTHON = 3, 3, 6, 4, 2
-local EFFORT_OF_NAME = 2 -- of no table, that may be a count's
+local EFFORT_OF_NAME = 2 -- of no table, that may be a count's; a variable's that is neither expanded nor assigned
 local MOST_DIRECTIVES = 16 -- lines
 local MOST_MENTIONS = 32 -- lines with #RLALLOC in them, wherever it stands
-local MOST_WORDS = 20 -- of the directives
+local MOST_WORDS = 12 -- of the directives: twice as many as there are
 local MOST_TIMES = 8 -- occurrences of one command, option, loop or kind of file that are looked at
 local MOST_VARIABLES = 12
 local MOST_PLACES = 24 -- of a variable's name, alone or inside of a longer one
-local PLACES_OF_EFFORT, EFFORT_OF_PLACE = 4, 2 -- the second where it stands alone, neither expanded nor assigned
 local MOST_SUMS = 2
 local MOST_TERMS = 4 -- names in a sum
 local MOST_STEPS = 3
@@ -57,7 +56,7 @@ local MOST_TESTS = 4 -- conditions of one kind
 local MOST_NAMES = 4 -- in one condition
 local LINE_BYTES = 400
 local BYTES_OF_EFFORT = 16 -- of the line of an srun, and of a value that is unclean: for an effort of 1
-local NUMBERS_OF_EFFORT = 4 -- values that may be counts, of names that no table has: for an effort of 1
+local NUMBERS_OF_EFFORT = 4 -- for an effort of 1: values that may be counts, of names that no table has; places of a name
 local VALUE_BYTES = 100
 local TOKEN_BYTES = 60
 local TEST_BYTES = 120
@@ -80,8 +79,12 @@ local MOST_FALSE = 4 -- places that only look like a text
 local PARTS_OF_NAMES = {counts = {"gpu", "parallel", "world", "replica"}, others = {"mem", "batch", "block", "worker"}}
 local CLEAN = "^[%w_$./=,:{}()*-]*$" -- a value; what is frequent comes first: a set is gone through
 local UNCLEAN = "[^%w_$./=,:{}()*-]"
-local FIELD_BYTES = 1024 -- what is read of a list of partitions or of GRES
-local MOST_ITEMS = 20 -- of such a list, and of what a job inherits: each costs time
+local MOST_BYTES = {
+   fields = 1024, -- of partitions, account, GRES, admin comment and what it inherits: a job with more passes as submitted
+   tres = 512, -- of all lists of GRES
+   directives = 1024, -- of all #RLALLOC lines and a comment, blanks with them
+}
+local MOST_ITEMS = 20 -- of a list of partitions, of all lists of GRES, and of what a job inherits: each costs time
 local SAMPLES = 32 -- bytes by which a text is seen to be no script
 local MOST_ALIKE = 11
 local SQUARES = {}
@@ -90,8 +93,6 @@ for number = 1, SAMPLES do
 end
 local ASK_BYTES = 400
 local MOST_COMPLAINTS = 5 -- mistakes that a user reads about at once
-local COMMENT_BYTES = 65535 -- what slurmdbd keeps of an admin comment
-local NOTE_BYTES = 96 -- what the daemon adds to it
 local SHOWS_A_MODEL = {"model", "tensor", "pipeline", "tp", "pp", "serve", "hidden-size"} -- as in rlallocd.job_plans
 local SAME_ERROR_AGAIN_S = 600
 
@@ -103,6 +104,7 @@ local GIB_PER_UNIT = {K = 1 / 1024 ^ 2, M = 1 / 1024, [""] = 1 / 1024, G = 1, T 
 local LEAST_MEM_GIB = 1 -- LEAST_DECLARED_MIB_PER_GPU of core/rlalloc/bounds.py
 local MODES = {off = true, shadow = true, enforce = true}
 local TRES_FIELDS = {"tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket", "gres"}
+local OTHER_FIELDS = {"partition", "account", "default_account", "admin_comment"} -- that are searched
 
 -- Slurm's marks of a number that nobody set (slurm.h): NO_VAL, INFINITE and those of 16 bits. From NO_VAL on
 -- nothing is a number: those of 64 bits reach Lua rounded.
@@ -387,9 +389,11 @@ end
 -- What kind of job it is
 
 local function asks_for_gpus(job_desc)
+   local items, left = 0, MOST_BYTES.tres
    for number = 1, #TRES_FIELDS do
-      local value, items = text_of(job_desc, TRES_FIELDS[number]), 0
-      value = value and sub(value, 1, FIELD_BYTES) or ""
+      local value = text_of(job_desc, TRES_FIELDS[number])
+      value = value and sub(value, 1, left) or ""
+      left = left - #value
       if not (find(value, "gpu", 1, true) or find(value, "shard", 1, true)) then
          value = ""
       end
@@ -430,15 +434,20 @@ local function directive_words(script, comment)
       at = find(script, "#RLALLOC", newline, true)
    end
    effort = effort + mentions
-   if comment then
+   local asked = comment and match(sub(comment, 1, MOST_BYTES.directives + 1), "^%s*rlalloc:(.*)$")
+   if asked then
       count = count + 1
-      lines[count] = match(sub(comment, 1, SCRIPT_BYTES), "^%s*rlalloc:(.*)$")
+      lines[count] = asked
    end
    if lines[1] == nil then
       return nil, effort
    end
+   local text = concat(lines, " ")
+   if #text > MOST_BYTES.directives or (asked and #comment > MOST_BYTES.directives) then
+      text = sub(text, 1, MOST_BYTES.directives) .. " " .. rep("_", ASK_BYTES + 1)
+   end
    local words, bytes, number = {}, 0, 0
-   for word in gmatch(concat(lines, " "), "%S+") do
+   for word in gmatch(text, "%S+") do
       if bytes > ASK_BYTES or number > MOST_WORDS then
          break
       end
@@ -446,7 +455,7 @@ local function directive_words(script, comment)
       words[number] = word
       bytes = bytes + #word + 1
    end
-   return words, effort
+   return words, effort + EFFORT_OF_VALUE * number
 end
 
 -- What the script says. rlalloc.script_words reads it alike in Python; a test holds the two together.
@@ -526,6 +535,9 @@ end
 --- Where what an echo prints ends, if nothing else stands on its line.
 local function end_of_printed(code, from)
    -- Step by step: one pattern for blanks, an option and blanks would try every way to split a long run of blanks.
+   if (find(code, "\n", from, true) or from + LINE_BYTES) - from >= LINE_BYTES then
+      return nil
+   end
    local begin = match(code, "^[ \t]*()", from)
    local option = match(code, "^%-?[neE]*()", begin)
    begin = option > begin and match(code, "^[ \t]*()", option) or begin
@@ -705,14 +717,14 @@ local function is_changed(code, name, found)
       local last = at + #name
       local after = byte(code, last)
       if not IS_OF_NAME[at > 1 and byte(code, at - 1)] and not IS_OF_NAME[after] and after ~= 61 then
-         spend(found, EFFORT_OF_PLACE)
+         spend(found, EFFORT_OF_NAME)
          if changes_at(code, at, last) then
             return true
          end
       end
       at = find(code, name, last, true)
    end
-   spend(found, floor(count / PLACES_OF_EFFORT))
+   spend(found, floor(count / NUMBERS_OF_EFFORT))
    return false
 end
 
@@ -1297,8 +1309,8 @@ end
 -- Which rule holds
 
 local function partitions_of(job_desc, part_list)
-   local names, asked = {}, text_of(job_desc, "partition")
-   for name in gmatch(asked and sub(asked, 1, FIELD_BYTES) or "", "[^,%s]+") do
+   local names = {}
+   for name in gmatch(text_of(job_desc, "partition") or "", "[^,%s]+") do
       names[#names + 1] = name
       if #names > MOST_ITEMS then
          names[1] = "" -- more than are looked at: only a rule for all partitions covers them
@@ -1330,7 +1342,7 @@ end
 local function first_rule(rules, class, job_desc, part_list)
    local classes, partitions = {class}, partitions_of(job_desc, part_list)
    local account = text_of(job_desc, "account") or text_of(job_desc, "default_account") or ""
-   local accounts = {account ~= "" and account:lower() or nil} -- Slurm's are lower-case; sbatch -A takes any
+   local accounts = {account ~= "" and lower(account) or nil} -- Slurm's are lower-case; sbatch -A takes any
    for number = 1, #rules do
       local rule = rules[number]
       if
@@ -1346,7 +1358,19 @@ end
 
 --- Whether a tag stands there already: copied from another job, or a site's own job_submit.lua called us twice.
 local function has_tag(job_desc)
-   return (text_of(job_desc, "admin_comment") or ""):find("rlalloc:v=", 1, true) ~= nil
+   return find(text_of(job_desc, "admin_comment") or "", "rlalloc:v=", 1, true) ~= nil
+end
+
+--- The bytes of the fields that the plugin searches, beside the script and the user's comment.
+local function bytes_of_fields(job_desc)
+   local bytes = #(job_desc.environment["SLURM_SET_BY_RLALLOC"] or "")
+   for number = 1, #TRES_FIELDS do
+      bytes = bytes + #(text_of(job_desc, TRES_FIELDS[number]) or "")
+   end
+   for number = 1, #OTHER_FIELDS do
+      bytes = bytes + #(text_of(job_desc, OTHER_FIELDS[number]) or "")
+   end
+   return bytes
 end
 
 --- Why an LLM job that a rule covers is skipped here, which costs it no time: a name; nil if it is not skipped.
@@ -1562,17 +1586,9 @@ end
 --- A test whether the job asks for GPUs in this field, as many as the variable of the environment says.
 local function asks_for_gpus_by(field)
    return function(job_desc, value)
-      local items = 0
-      for item in (text_of(job_desc, field) or ""):sub(1, FIELD_BYTES):gmatch("[^,]+") do
-         items = items + 1
-         if items > MOST_ITEMS then
-            break
-         end
-         if (":" .. item:gsub("[=/]", ":")):sub(-#value - 1) == ":" .. value then
-            return true
-         end
-      end
-      return false
+      local text = sub(text_of(job_desc, field) or "", 1, MOST_BYTES.tres)
+      local items = gsub(gsub(text, "[=/]", ":"), ",", ",:")
+      return find(":" .. items .. ",", ":" .. value .. ",", 1, true) ~= nil
    end
 end
 
@@ -1611,7 +1627,7 @@ local function leaked_from_another(job_desc)
       return ""
    end
    local leaked, items, seen = "", 0, {}
-   for name, value in set:sub(1, FIELD_BYTES):gmatch(" (SLURM_[%u_]+)=([%w_:=,./-]+)") do
+   for name, value in set:sub(1, MOST_BYTES.fields):gmatch(" (SLURM_[%u_]+)=([%w_:=,./-]+)") do
       items = items + 1
       if items > MOST_ITEMS then
          break
@@ -1648,10 +1664,6 @@ local function intercept_job(job_desc, rule, class, ask, reading, planned, now, 
    end
    local tag = tag_text(rule, class, begin, user_begin, ask, skip) .. reading
    local comment = admin_comment and (admin_comment .. " " .. tag) or tag
-   if #comment + NOTE_BYTES > COMMENT_BYTES then
-      slurm.log_info("rlalloc: job passed as submitted: its admin comment has no room for a tag")
-      return
-   end
    if enforce then
       job_desc.environment["RLALLOC_JOB"] = "1"
       if not asks_for_tasks(job_desc, leaked) then
@@ -1697,6 +1709,11 @@ local function handle(job_desc, part_list)
    if class == nil then
       return
    end
+   local bytes = bytes_of_fields(job_desc)
+   if bytes > MOST_BYTES.fields then
+      slurm.log_info("rlalloc: job passed as submitted: its partitions, account, GRES and admin comment are too long")
+      return
+   end
    local rule = first_rule(intercept.rules, class, job_desc, part_list)
    if rule == nil or rule.mode == "off" then
       return
@@ -1706,7 +1723,8 @@ local function handle(job_desc, part_list)
    end
    local skip = name_to_skip(job_desc, script, intercept.skipped_forms)
    local ask = ask_of(words)
-   local reading, planned = reading_of(code, places, whole, effort + for_directives, intercept)
+   effort = effort + for_directives + floor(bytes / BYTES_OF_EFFORT)
+   local reading, planned = reading_of(code, places, whole, effort, intercept)
    intercept_job(job_desc, rule, class, ask, reading, planned, now, intercept.grace, skip, leaked)
    if skip ~= nil then
       return

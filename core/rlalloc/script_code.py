@@ -19,15 +19,25 @@ _MOST_HASHES: Final = 80
 _MOST_INDENTED: Final = 20
 _INDENTED_BYTES: Final = 64
 _MOST_ECHOES: Final = 10
+_ECHO_BYTES: Final = 400
+"""A longer line of ``echo`` is not left out."""
 _MOST_DIRECTIVES: Final = 16
 _MOST_MENTIONS: Final = 32
 """So many lines are looked at that have ``#RLALLOC`` in them, wherever it stands."""
+_DIRECTIVE_BYTES: Final = 1024
+"""So much of all these lines is looked at, blanks with it."""
+TAG_BYTES: Final = 400
+TAG_WORDS: Final = 12
+"""So many of their words have room in a job's tag."""
+_THE_REST: Final = "_" * (TAG_BYTES + 1)
 _EFFORT_OF_LINE: Final = 4
+_EFFORT_OF_WORD: Final = 3
 _EFFORT_OF_ECHO: Final = 2
 _SAMPLES: Final = 32
 _MOST_ALIKE: Final = 11
 
 _DIRECTIVE: Final = re.compile(r"#RLALLOC(?=[ \t\v\f\r]|\Z)")
+_WORD: Final = re.compile(r"[^ \t\n\v\f\r]+")
 _INDENTATION: Final = re.compile(r"\n[ \t]*\Z")
 _PRINTED: Final = tuple(
     re.compile(text)
@@ -52,15 +62,16 @@ def code_of(script: bytes, times: int = 1) -> tuple[str, bool, int]:
     code, for_echoes = _without_echoes(code[: _UNCUT_BYTES * times], times)
     if len(code) > _CODE_BYTES * times:
         code, whole = code[: _CODE_BYTES * times], False
-    effort += for_echoes + lines_with_directives(text)[2]
+    effort += for_echoes + directives_of(text)[1]
     whole = whole and len(code) <= _WORDS_BYTES_OF_CODE * times
     return ("", False, effort) if _is_no_script(code) else (code, whole, effort)
 
 
-def lines_with_directives(text: str) -> tuple[list[str], bool, int]:
-    """Return what stands behind ``#RLALLOC`` on its lines, whether all lines were looked at, and the effort.
+def directives_of(text: str) -> tuple[list[str] | None, int]:
+    """Return the first words of the ``#RLALLOC`` lines, None if there is no such line, and the effort.
 
-    Only a line that begins with it is one: an ``echo`` may print it, or a program search for it.
+    Only a line that begins with it is one: an ``echo`` may print it, or a program search for it. A word that is too
+    long for a tag stands for what is not looked at.
     """
     found: list[str] = []
     mentions = 0
@@ -70,10 +81,23 @@ def lines_with_directives(text: str) -> tuple[list[str], bool, int]:
         mentions += 1
         directive = _DIRECTIVE.match(line)
         if mentions > _MOST_MENTIONS or (directive is not None and len(found) == _MOST_DIRECTIVES):
-            return found, False, mentions + _EFFORT_OF_LINE * len(found)
+            found.append(_THE_REST)
+            break
         if directive is not None:
             found.append(line[directive.end() :])
-    return found, True, mentions + _EFFORT_OF_LINE * len(found)
+    lines = sum(line is not _THE_REST for line in found)
+    effort = mentions + _EFFORT_OF_LINE * lines
+    if not found:
+        return None, effort
+    joined = " ".join(found)
+    if len(joined) > _DIRECTIVE_BYTES:
+        joined = f"{joined[:_DIRECTIVE_BYTES]} {_THE_REST}"
+    words: list[str] = []
+    for word in _WORD.findall(joined):
+        if len("+".join([*words, ""])) > TAG_BYTES or len(words) > TAG_WORDS:
+            break
+        words.append(word)
+    return words, effort + _EFFORT_OF_WORD * len(words)
 
 
 def fingerprint_of(code: str) -> str:
@@ -119,7 +143,7 @@ def _without_echoes(code: str, times: int) -> tuple[str, int]:
         echoes += 1
         if at == 0 or code[at - 1] in " \t\n":
             printed = next(
-                (match for text in _PRINTED if (match := text.match(code, at + 5, at + 5 + _UNCUT_BYTES))), None
+                (match for text in _PRINTED if (match := text.match(code, at + 5, at + 5 + _ECHO_BYTES))), None
             )
             if printed is not None and _line_start(code, at) is not None:
                 kept.append(code[start:at])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 _HEAD: Final = b"#!/bin/sh\n"
 _LARGE: Final = ("one line", "short lines", "blanks", "#RLALLOC lines")
@@ -48,6 +48,7 @@ def hostile_scripts() -> dict[str, bytes]:
         "options with dots": b"--a.b.c.devices=4 --aaa.bbb.ccc ",
         "echoes": b'echo "a\n',
         "echoes behind blanks": b" " * 60 + b"echo 'torchrun' \n",
+        "blanks behind #RLALLOC": b"#RLALLOC" + b" " * 15_900 + b"a\n",
         "blanks behind an echo": b"echo " + b" " * 5_900 + b"x;\n",
         "hashes": b"a #",
         "hashes behind blanks": b" " * 60 + b"#",
@@ -91,7 +92,7 @@ def read_in_full() -> dict[str, bytes]:
     inside = (b"$A $B $C $D ", b"$E $F ", b"$A ", b"$A ")
     tests = b"".join(b"[ %s]\n((%s))\ntest %s\ncase %s\n" % (each, each, each, each) for each in inside)
     uses = b"".join(b"--model $%c " % name for name in names)
-    mixed = b"#RLALLOC gpus=1-8\n" + (b" " * 60 + b"#\n") * 3 + b"echo 'a'\n" * 2
+    mixed = b"#RLALLOC a\n" + (b" " * 60 + b"#\n") * 3 + b"echo 'a'\n"
     mixed += b"--nnodes=$((A*B*%d)) " % 7 + b"> a.yaml for a in b; [ $A -ne $B ] getenv('A') == srun -n $C "
     return {
         "variables in a chain": chain + b"".join(b"--model $%c " % name for name in names[:16:2]),
@@ -113,7 +114,8 @@ def read_in_full() -> dict[str, bytes]:
         "files": b"".join(b"> %s%d.json %d.yaml %d.toml " % (b"a" * 50, n, n, n) for n in range(3)),
         "conditions in Python": b"os.environ['A'] ==" * 4 + b"getenv('B') <" * 4 + b"world_size ==" * 3 + once[:8],
         "comments": (b" " * 60 + b"#\n") * 19 + b"#\n" * 36,
-        "directives": b"#RLALLOC a\n" * 12,
+        "directives": b"#RLALLOC a\n" * 8,
+        "right directives": b"#RLALLOC" + b" gpus=1,2,4" * 12 + b"\n",
         "some of everything": mixed + once[:4] + b"".join(b"--model %c$%c " % (n, n) for n in names[:1]),
     }
 
@@ -144,6 +146,33 @@ def _repeated(body: bytes, size: int) -> bytes:
     """The body again and again, with the number of the time where it says %d."""
     times = range(size // len(body))
     return b"".join(body.replace(b"%d", b"%d" % number) for number in times)[:size]
+
+
+def hostile_fields() -> dict[str, dict[str, Any]]:
+    """What a job may have beside its script, by name: each as much as is looked at, and all of it."""
+    tres = ("tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket", "gres")
+    names = ("GPUS", "GPUS_PER_NODE", "GPUS_PER_TASK", "NTASKS", "NPROCS", "NTASKS_PER_NODE", "CPUS_PER_GPU")
+    inherited = {f"SLURM_{name}": "7" for name in (*names, "MEM_PER_NODE", "TRES_BIND", "TRES_PER_TASK")}
+    fields: dict[str, dict[str, Any]] = {
+        "lists of GRES": dict.fromkeys(tres, "gres:gpu_a:1," * 5) | {"tres_per_socket": "gpu:1"},
+        "blanks in lists of GRES": dict.fromkeys(tres, " " * 90 + "gpu,") | {"tres_per_socket": "gpu:1"},
+        "partitions": {"partition": "a," * 60},
+        "a long name of a partition": {"partition": "a" * 300},
+        "a long account": {"account": "A" * 200},
+        "a comment of right words": {"comment": "rlalloc:" + " gpus=1,2,4" * 12},
+        "a comment of wrong words": {"comment": "rlalloc:" + " a" * 12},
+        "blanks in a comment": {"comment": "rlalloc: " + " " * 5_000 + "a"},
+        "an ordinary comment": {"comment": " " * 50_000},
+        "an admin comment": {"admin_comment": "rlalloc:v" * 20},
+        "inherited sizes": {
+            "environment": inherited | {"SLURM_SET_BY_RLALLOC": "".join(f" {name}=7" for name in inherited)}
+        },
+    }
+    together: dict[str, Any] = {}
+    for each in ("lists of GRES", "partitions", "an admin comment", "a comment of right words", "inherited sizes"):
+        together |= fields[each]
+    too_long = {"partition": "a," * 20_000, "account": "A" * 60_000, "admin_comment": "r" * 60_000}
+    return fields | {"all together": together, "too long": dict.fromkeys(tres, "gpu_a," * 2_000) | too_long}
 
 
 def corpus() -> dict[str, bytes]:

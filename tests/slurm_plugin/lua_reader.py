@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlalloc.config import Config, Rule
 from rlallocd.intercept import intercept_text
@@ -43,7 +43,13 @@ for number = 0, COUNT do
    local file = real_open(FOLDER .. "/" .. number, "rb")
    local job = {script = file:read("*a"), tres_per_node = "gres:gpu:8", environment = {}}
    file:close()
-   for name, value in pairs(FIELDS) do job[name] = value end
+   for name, value in pairs(FIELDS) do
+      if name == "environment" then
+         for each, text in pairs(value) do job.environment[each] = text end
+      else
+         job[name] = value
+      end
+   end
    work.calls, work.bytes, work.instructions = 0, 0, 0
    debug.sethook(function() work.instructions = work.instructions + 100 end, "", 100)
    rlalloc.job_submit(job, {gpu = {flag_default = 1}}, 1000)
@@ -69,7 +75,7 @@ def read_scripts(
     interpreter: str,
     scripts: Sequence[bytes],
     config: Config | None = None,
-    fields: Mapping[str, str | bytes] | None = None,
+    fields: Mapping[str, Any] | None = None,
 ) -> list[Read]:
     """Submit the scripts one after another, under the shipped rules or ``config``, each job with ``fields``."""
     shadow = Rule(name="llm", mode="shadow")

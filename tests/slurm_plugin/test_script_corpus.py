@@ -25,7 +25,7 @@ from rlalloc_cli.check import report_on
 from rlalloc_cli.sbatch_request import sbatch_lines
 from rlallocd.job_tag import read_tag
 
-from .hostile_scripts import corpus, hostile_scripts
+from .hostile_scripts import corpus, hostile_fields, hostile_scripts
 from .lua_reader import Read, read_scripts
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -170,8 +170,9 @@ def test_python_finds_the_same_class_and_directives(interpreter: str) -> None:
         *(b"#RLALLOCx\n" * lines + b"#RLALLOC off" for lines in (31, 32)),
         *(b"grep '^#RLALLOC' *.sh\n" * lines for lines in (32, 33)),
         b"cat > job.sh <<EOF\n  #RLALLOC gpus=1\nEOF\n" * 17,
+        b"#RLALLOC " + b" " * 900 + b"class=serve\n#RLALLOC " + b" " * 100 + b"class=finetune\n",
         b"#RLALLOC " + b"a" * 390 + b" class=serve class=finetune\n",
-        b"#RLALLOC " + b"a " * 20 + b"class=serve off\n",
+        b"#RLALLOC " + b"a " * 12 + b"class=serve off\n",
     ]
     for script, read in zip(scripts, read_scripts(interpreter, scripts), strict=True):
         assert read.tag.get("class") == class_of(script, CONFIG.commands)
@@ -322,6 +323,35 @@ def test_scripts_with_as_much_as_is_read_are_read() -> None:
     assert len(scripts) >= 20
     for name, text in scripts.items():
         assert read_script(text, CONFIG.word_table).words is not None, name
+
+
+def test_no_field_is_much_work(interpreter: str) -> None:
+    """Beside a script that is as much work as a script can be, either."""
+    scripts = [text for name, text in hostile_scripts().items() if "comments" in name or name.startswith("more")]
+    for name, fields in hostile_fields().items():
+        for read in read_scripts(interpreter, [LAUNCH, *scripts], fields=fields):
+            assert read.errors == (), name
+            assert ("mode" in read.tag) == (name != "too long"), name
+            assert read.instructions <= MOST_INSTRUCTIONS, name
+            assert read.calls <= MOST_CALLS, name
+
+
+def test_words_are_not_read_beside_long_fields(interpreter: str) -> None:
+    """What they cost counts as an effort. rlallocd reads such a script itself."""
+    script = hostile_scripts()["as much as is read, conditions, letters"]
+    (alone,) = read_scripts(interpreter, [script])
+    (beside,) = read_scripts(interpreter, [script], fields={"partition": "a" * 900})
+    assert alone.tag["words"] != TOO_LONG == beside.tag["words"]
+
+
+def test_an_ordinary_comment_may_be_long(interpreter: str) -> None:
+    """It is no directive; one that is, and of which not all is looked at, is too long."""
+    (ordinary, directive) = (
+        read_scripts(interpreter, [b"#RLALLOC gpus=1-4\n"], fields={"comment": comment})[0]
+        for comment in ("a" * 5_000, "rlalloc:" + " " * 5_000 + "gpus=2")
+    )
+    assert ordinary.tag["ask"] == "gpus=1-4"
+    assert directive.tag["ask"] == TOO_LONG
 
 
 ODD: Final = st.sampled_from(
