@@ -40,6 +40,7 @@ class Device(NamedTuple):
 
 
 ANY_GPU: Final = Device("gpu")
+NOWHERE: Final = -1
 
 
 class NodeDevices(msgspec.Struct, frozen=True):
@@ -63,6 +64,23 @@ def gpu_device(gpu_type: str) -> Device:
 def is_slice(gpu_type: str) -> bool:
     """Whether a type is a MIG profile, such as ``1g.10gb`` or ``a100_3g.20gb``."""
     return _SLICE.search(gpu_type) is not None
+
+
+@functools.lru_cache(maxsize=4096)
+def place_of(devices: tuple[Device, ...], asked: Device) -> int:
+    """Which of a node's kinds of devices a job gets that asks for ``asked``; NOWHERE where it gets none.
+
+    Where it names no type: the GPUs, if they are all whole ones of one type.
+    """
+    if asked.type or asked.kind == "shard":
+        alike = (
+            number
+            for number, device in enumerate(devices)
+            if device.kind == asked.kind and asked.type in ("", device.type)
+        )
+        return next(alike, NOWHERE)
+    gpus = [number for number, device in enumerate(devices) if device.kind != "shard"]
+    return gpus[0] if len(gpus) == 1 and devices[gpus[0]].whole else NOWHERE
 
 
 def node_devices(gres: str, used: str = "") -> tuple[NodeDevices, ...]:

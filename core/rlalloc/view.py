@@ -52,6 +52,7 @@ class ClusterView:
     behind    jobs of lower priority that wait for these nodes, too
     gpu_types  the types of the nodes' GPUs, as Slurm names them; empty where one has none
     device     what counts as a GPU here
+    cluster_nodes  how many usable nodes with GPUs the whole cluster has; 0 where nobody says
     urgency_counts  whether the site lets a policy's urgency order its queue (``rlalloc.urgency``)
     """
 
@@ -65,6 +66,7 @@ class ClusterView:
     urgency_counts: bool = False
     gpu_types: tuple[str, ...] = ()
     device: Device = ANY_GPU
+    cluster_nodes: int = 0
 
     @property
     def crowd(self) -> int:

@@ -169,14 +169,14 @@ class ClusterViews:
         return self.waiting.place_of(job)[0]
 
     def user_running_gpus(self, user: str) -> int:
-        """GPUs that a user's jobs hold, in all partitions."""
+        """Whole GPUs that a user's jobs hold, in all partitions."""
         return self._user_running_gpus[user]
 
     @functools.cached_property
     def _user_running_gpus(self) -> Counter[str]:
         counts: Counter[str] = Counter()
         for job in self._jobs:
-            if job.running and not job.is_shard:
+            if job.running and job.device.whole:
                 counts[job.user] += job.gpus
         return counts
 
@@ -197,6 +197,7 @@ class ClusterViews:
             urgency_counts=self._rules.nice_band > 0,
             gpu_types=its.gpu_types,
             device=its.device,
+            cluster_nodes=self.pools.with_devices,
         )
 
     def _wait_s(self, access: Access, job: JobRecord) -> float:

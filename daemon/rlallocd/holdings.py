@@ -145,6 +145,6 @@ def _held_with_one(devices: _Layout, asked: Device) -> list[tuple[int, float]]:
     for other, (device, per_gpu) in enumerate(devices):
         if its.kind == "gpu" and device.kind == "shard":
             held.append((column_of(other), float(per_gpu)))
-        elif its.kind == "shard" and device.whole and device.type == its.type:
+        elif its.kind == "shard" and device.whole and its.type in ("", device.type):
             held.append((column_of(other), 1.0 / its_per_gpu))
     return held

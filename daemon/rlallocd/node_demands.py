@@ -7,23 +7,10 @@ from typing import Final
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
+from rlalloc.constraint import has_features, is_simple
 from rlallocd.slurm import JobRecord, NodeRecord
 
-_NAME: Final = r"[^&|,*()\[\]]+"
-_SIMPLE: Final = re.compile(rf"{_NAME}(?:(?:[&,]{_NAME})*|(?:\|{_NAME})*)")
 _PLAIN_NAME: Final = re.compile(r"[\w.-]+")
-
-
-def is_simple(constraint: str) -> bool:
-    """Whether a constraint is features of which a node must have all (``a&b``), or any (``a|b``), or is empty."""
-    return not constraint or _SIMPLE.fullmatch(constraint) is not None
-
-
-def has_features(features: frozenset[str], constraint: str) -> bool:
-    """Whether a node with these features meets a simple constraint."""
-    if "|" in constraint:
-        return any(name.strip() in features for name in constraint.split("|"))
-    return all(name.strip() in features for name in re.split("[&,]", constraint) if name)
 
 
 @functools.lru_cache(maxsize=8192)

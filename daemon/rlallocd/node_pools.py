@@ -1,18 +1,18 @@
 """The nodes of one snapshot as pools: which ones each job may use, with what of it, and whether a size fits there."""
 
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from rlalloc.bounds import NodeShape
-from rlalloc.devices import ANY_GPU, Device
+from rlalloc.constraint import has_features, is_simple
+from rlalloc.devices import ANY_GPU, NOWHERE, Device, place_of
 from rlalloc.job import Allocation
 from rlalloc.pool import CPUS, DEVICES, FURTHER, MEM_MIB, FloatArray, IntArray, Pool, holding
-from rlallocd.node_demands import has_features, is_simple, names_in, open_to
+from rlallocd.node_demands import names_in, open_to
 from rlallocd.slurm import JobRecord, NodeNeeds, NodeRecord
 
 Asked = tuple[Device, str, str, NodeNeeds]
@@ -83,7 +83,10 @@ class _Alike(NamedTuple):
 
 
 class NodePools:
-    """Each pool is looked up once. ``has`` and ``free`` are arrays over all nodes, with the columns of a stock."""
+    """Each pool is looked up once. ``has`` and ``free`` are arrays over all nodes, with the columns of a stock.
+
+    ``with_devices`` is the number of usable nodes with devices.
+    """
 
     def __init__(self, nodes: Sequence[NodeRecord]) -> None:
         self.nodes = tuple(nodes)
@@ -91,6 +94,7 @@ class NodePools:
         self._alike: dict[_Alike, int] = {}
         self._kind = np.array([self._alike.setdefault(_alike(node), len(self._alike)) for node in self.nodes], int)
         self._kinds = tuple(self._alike)
+        self.with_devices = sum(node.usable and bool(node.devices) for node in self.nodes)
         further = max((len(node.devices) for node in self.nodes), default=1)
         self.has = np.zeros((len(self.nodes), max(FURTHER, FURTHER - 1 + further)))
         self.free = self.has.copy()
@@ -157,7 +161,7 @@ class NodePools:
 
     def _places_of(self, names: frozenset[str]) -> IntArray:
         if names not in self._places:
-            self._places[names] = np.array([self.places.get(name, _NOWHERE) for name in names], dtype=np.int64)
+            self._places[names] = np.array([self.places.get(name, NOWHERE) for name in names], dtype=np.int64)
         return self._places[names]
 
     def _pool(self, partition: str, device: Device, features: str, excluded_nodes: str, needs: NodeNeeds) -> NodePool:
@@ -165,19 +169,19 @@ class NodePools:
         readable = excluded is not None and is_simple(features)
         # Where the devices of these jobs stand among a node's, -1 where it has none for them.
         of_kind = [
-            _device_of(alike.devices, device)
+            place_of(alike.devices, device)
             if readable
             and alike.usable
             and partition in alike.partitions
             and has_features(alike.features, features)
             and alike.meets(needs)
-            else _NOWHERE
+            else NOWHERE
             for alike in self._alike
         ]
         numbers = np.array(of_kind, dtype=np.int64)[self._kind]
         for name in excluded or ():
             if name in self.places:
-                numbers[self.places[name]] = _NOWHERE
+                numbers[self.places[name]] = NOWHERE
         places = np.flatnonzero(numbers >= 0)
         columns = np.where(numbers[places] > 0, FURTHER - 1 + numbers[places], DEVICES)
         pool = Pool(places, columns if columns.any() else None)
@@ -197,9 +201,6 @@ class NodePools:
         parts: FloatArray = np.array([alike.cpus_for(needs) for alike in self._alike], dtype=np.float64)
         of_each: FloatArray = parts[self._kind]
         return of_each
-
-
-_NOWHERE: Final = -1
 
 
 def free_parts(nodes: Sequence[NodeRecord]) -> NodePools:
@@ -243,17 +244,3 @@ def _longest_row(places: IntArray) -> int:
     gaps = np.flatnonzero(np.diff(places) != 1)
     ends = np.concatenate(([-1], gaps, [len(places) - 1]))
     return int(np.diff(ends).max())
-
-
-@functools.lru_cache(maxsize=4096)
-def _device_of(devices: tuple[Device, ...], asked: Device) -> int:
-    """Which of a node's kinds of devices a job gets that asks for ``asked``; -1 where it gets none."""
-    if asked.type or asked.kind == "shard":
-        alike = (
-            number
-            for number, device in enumerate(devices)
-            if device.kind == asked.kind and asked.type in ("", device.type)
-        )
-        return next(alike, _NOWHERE)
-    gpus = [number for number, device in enumerate(devices) if device.kind != "shard"]
-    return gpus[0] if len(gpus) == 1 and devices[gpus[0]].whole else _NOWHERE

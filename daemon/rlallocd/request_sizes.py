@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from rlalloc.bounds import NodeShape
+from rlalloc.constraint import is_simple
 from rlalloc.errors import RlallocError
 from rlalloc.job import Allocation
-from rlallocd.node_demands import is_simple
 from rlallocd.slurm import JobRecord
 
 _MOST_NODES_TRIED: Final = 1024

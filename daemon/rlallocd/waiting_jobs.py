@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
+from rlalloc.constraint import is_simple
 from rlalloc.pool import FloatArray, IntArray
 from rlallocd.known_run_times import KnownRunTimes
-from rlallocd.node_demands import is_simple
 from rlallocd.node_pools import Asked, NodePool, NodePools, asked_by
 from rlallocd.queue_order import QueueOrder
 from rlallocd.slurm import JobRecord

@@ -23,15 +23,18 @@ from rlalloc_simulator.engine.job_table import killed_as_requested
 def mean_jct_bound_s(site: SimulatedSite, jobs: Sequence[SubmittedJob]) -> float:
     """Return a lower bound of the mean JCT [s] of ``jobs`` on ``site``; 0 without jobs.
 
-    Raises ValueError for sites with node failures and workloads with dependencies: the bound would not hold.
+    Raises ValueError for sites with node failures and workloads with dependencies, slices or shards: the bound would
+    not hold.
     """
     if site.failures:
         raise ValueError("no lower bound with node failures, which end jobs early: leave them out of the site")
     if any(job.dependencies for job in jobs):
         raise ValueError("no lower bound with dependencies, some of which are never satisfied: leave those jobs out")
+    if not all(job.device is None or job.device.whole for job in jobs):
+        raise ValueError("no lower bound with slices or shards, of which GPUs are not the sum: leave those jobs out")
     if not jobs:
         return 0.0
-    gpus = max(1, sum(kind.count * kind.shape.gpus for kind in site.nodes))
+    gpus = max(1, sum(kind.count * kind.whole_gpus for kind in site.nodes))
     alone_s, tasks = 0.0, []
     for job in jobs:
         sizes = list(_sizes(site, job))

@@ -30,12 +30,12 @@ def known_answers(simulator: Simulator, jobs: Sequence[SubmittedJob], policy: He
     rows = np.ones((len(jobs), 7), dtype=np.int64)
     views = {}
     for number, job in enumerate(jobs):
-        nodes = job.partition, job.gpu_type
-        if nodes not in views:
-            views[nodes] = cluster_view(simulator, number)
+        pool = int(simulator.world.sizes[number]["pool"])
+        if pool not in views:
+            views[pool] = cluster_view(simulator, number)
         answer = job.request, (0, 0.0)
         if job.managed:
-            shares = policy(job_view(simulator, number, job), views[nodes])
-            answer = answer_of(site.interception.urgency, job, views[nodes], shares)
+            shares = policy(job_view(simulator, number, job), views[pool])
+            answer = answer_of(site.interception.urgency, job, views[pool], shares)
         rows[number] = (*size_of(answer[0]).values(), *answer[1])
     return rows if simulator.could_hold(rows) else None

@@ -29,11 +29,11 @@ from rlalloc_simulator.engine.late_pass import (
     go_on,
     group_of,
     groups_of,
+    left_of,
     newcomer_starts,
     starts,
 )
 from rlalloc_simulator.engine.policy_views import job_view, nodes_view
-from rlalloc_simulator.engine.view_arrays import node_arrays
 
 ChooseType = Callable[[int, Offered, Shares], Allocation | None]
 """Chooses a type of GPU for a job that waits, whose answer on all nodes is these shares; or None."""
@@ -47,9 +47,7 @@ class LateDecisions:
         rules = simulator.site.interception.late_rules
         window_s = min(rules.window_s, simulator.site.scheduler.bf_window)
         self._rules = msgspec.structs.replace(rules, window_s=window_s)
-        world = simulator.world
-        groups = len(world.in_partition) * (2 + int(world.nodes["gpu_type"].max()))
-        self._pass = empty_pass(groups, len(world.nodes), len(jobs), self._rules)
+        self._pass = empty_pass(simulator.world, self._rules)
         self._groups_when: dict[bytes, Groups] = {}
         self._leasts_when: dict[bytes, Numbers] = {}
 
@@ -80,7 +78,7 @@ class LateDecisions:
         while number != NOBODY:
             group = group_of(world, groups, number)
             if group not in views:
-                views[group] = nodes_view(simulator, groups.nodes[group])
+                views[group] = nodes_view(simulator, int(groups.pool[group]))
             size = self._better(number, self._seen(views[group], group), choose_type)
             if size is not None:
                 decided[number] = size
@@ -97,42 +95,40 @@ class LateDecisions:
         there = self._pass.groups[group]
         return dataclasses.replace(
             view,
-            free=self._pass.left[groups.nodes[group]],
+            free=left_of(self._simulator.world, self._pass, groups, group),
             queued=ahead_of(self._pass, groups, group),
             behind=max(0, int(there["waiting"] - there["ahead"]) - 1),
         )
 
-    def seen_on(self, number: int, gpu_type: int) -> ClusterView | None:
-        """The nodes with one type of GPU as the job that is asked about sees them; None if it may use none."""
-        group = self._group_on(number, gpu_type)
-        if group == NOBODY:
-            return None
-        return self._seen(nodes_view(self._simulator, self._groups().nodes[group]), group)
+    def seen_on(self, pool: int) -> ClusterView | None:
+        """The nodes of a pool as the job that is asked about sees them; None if it may use none."""
+        group = int(self._groups().of[pool])
+        return None if group == NOBODY else self._seen(nodes_view(self._simulator, pool), group)
 
-    def pays(self, number: int, gpu_type: int, proposed: Allocation, seen: ClusterView) -> bool:
-        """Whether a size that the job does not have starts now on GPUs of that type (NOBODY: any), and pays.
+    def pays(self, number: int, pool: int, proposed: Allocation, seen: ClusterView) -> bool:
+        """Whether a size that the job does not have starts now on nodes of a pool, and pays.
 
         ``seen`` is what it sees of all nodes that it may use.
         """
-        job, present = self._jobs[number], allocation_of(self._simulator.world.sizes[number])
-        group = self._group_on(number, gpu_type)
-        if not differs(proposed, present) or not starts(self._pass, self._groups(), group, _row(proposed)):
+        world, groups = self._simulator.world, self._groups()
+        job, present = self._jobs[number], allocation_of(world.sizes[number])
+        group = int(groups.of[pool])
+        if not differs(proposed, present) or not starts(world.pools, self._pass, groups, group, _row(proposed)):
             return False
         waiting = Waiting(present, 0.0, job.request, job.run_time, speed=job.speed)
         return gain_of(waiting, proposed, seen) >= self._rules.min_gain
 
     def _better(self, number: int, seen: ClusterView, choose_type: ChooseType) -> Allocation | None:
         """Another size for a job, if the policy answers one that starts now and pays."""
-        job, own_type = self._jobs[number], int(self._simulator.world.sizes[number]["gpu_type"])
+        job = self._jobs[number]
         offered = Offered(job_view(self._simulator, number, job), seen)
         shares = self._policy(*offered)
-        if own_type == NOBODY and (on_type := choose_type(number, offered, shares)) is not None:
+        on_type = choose_type(number, offered, shares)
+        if on_type is not None:
             return on_type
         proposed = _allocation(shares, job, seen)
-        return proposed if self.pays(number, own_type, proposed, seen) else None
-
-    def _group_on(self, number: int, gpu_type: int) -> int:
-        return int(self._groups().of[self._simulator.world.sizes[number]["partition"], gpu_type + 1])
+        pool = int(self._simulator.world.sizes[number]["pool"])
+        return proposed if self.pays(number, pool, proposed, seen) else None
 
     def _groups(self) -> Groups:
         """The groups of jobs as the nodes are up now."""
@@ -146,7 +142,7 @@ class LateDecisions:
         world, groups = self._simulator.world, self._groups()
         up = world.nodes["up"].tobytes()
         if up not in self._leasts_when:
-            shapes = [NodeShape(*node_arrays(world.nodes, mine)[2].tolist()) for mine in groups.nodes]
+            shapes = [nodes_view(self._simulator, pool).shape for pool in groups.pool.tolist()]
             rows = np.zeros((len(self._jobs), 5), dtype=np.int64)
             for number, job in enumerate(self._jobs):
                 group = group_of(world, groups, number)

@@ -94,8 +94,7 @@ class ResizingSimulator(Simulator):
     def _nodes_of(self, number: int) -> list[int]:
         """Places in ``cluster_view(...).free`` of the nodes that a running job is on."""
         world = self.world
-        size = world.sizes[number]
-        usable = usable_by(self, int(size["partition"]), int(size["gpu_type"]))
+        usable = usable_by(self, number)
         place_of = np.cumsum(usable) - 1
         nodes, link = [], int(world.jobs[number]["first_hold"])
         while link != NOBODY:

@@ -7,14 +7,16 @@ import msgspec
 import numpy as np
 
 from rlalloc.allocation import allocation_for
+from rlalloc.devices import ANY_GPU, gpu_device
 from rlalloc.heuristics import known_gain
 from rlalloc.heuristics.type_choice import Offered, TypeChoice, chosen_type
 from rlalloc.job import Allocation, ChosenType, Shares
 from rlalloc.view import ClusterView
 from rlalloc_simulator.engine import Simulator, SubmittedJob
-from rlalloc_simulator.engine.engine_records import NOBODY, PENDING
+from rlalloc_simulator.engine.engine_records import PENDING
 from rlalloc_simulator.engine.job_table import slowdown_of
 from rlalloc_simulator.engine.policy_views import cluster_view
+from rlalloc_simulator.engine.simulated_pools import Asked
 from rlalloc_simulator.late_driving import LateDecisions
 
 _INTERVAL_S: Final = 30.0
@@ -44,21 +46,24 @@ class TypeChoices:
         """
         if not self._may_choose(number):
             return None
-        sizes, typed = self._simulator.world.sizes, {}
-        for gpu_type in range(len(self._simulator.site.gpu_types)):
-            sizes[number]["gpu_type"] = gpu_type
-            typed[gpu_type] = cluster_view(self._simulator, number)
-        sizes[number]["gpu_type"] = NOBODY
+        size, typed = self._simulator.world.sizes[number], {}
+        for name, pool in self._pools_of(number).items():
+            size["pool"] = pool
+            typed[name] = cluster_view(self._simulator, number)
+        size["pool"] = self._pool(self._jobs[number].asked)
         chosen = self._chosen(number, plain, shares, typed)
         if chosen is None:
             return None
-        view = typed[self._place_of(chosen)]
-        sizes[number]["gpu_type"] = self._place_of(chosen)
+        view = typed[chosen.name]
+        size["pool"] = self._pools_of(number)[chosen.name]
         if not self.late.starts_on_type(number, view, chosen.shares):
-            sizes[number]["gpu_type"] = NOBODY
+            size["pool"] = self._pool(self._jobs[number].asked)
             return None
         self._since_s[number] = self._simulator.now_s
         return Typed(view, chosen.shares)
+
+    def _pool(self, asked: Asked) -> int:
+        return self._simulator.pools.index(asked)
 
     def look(self) -> list[int]:
         """Give jobs that still wait for their type their requests back, then decide what could start now.
@@ -72,39 +77,44 @@ class TypeChoices:
         """Likewise for a job that waits: its size there, if that starts now and pays."""
         if not self._may_choose(number):
             return None
-        seen = {place: self.late.seen_on(number, place) for place in range(len(self._simulator.site.gpu_types))}
-        typed = {place: view for place, view in seen.items() if view is not None}
+        pools = self._pools_of(number)
+        seen = {name: self.late.seen_on(pool) for name, pool in pools.items()}
+        typed = {name: view for name, view in seen.items() if view is not None}
         chosen = self._chosen(number, plain, shares, typed)
         if chosen is None:
             return None
-        place, job = self._place_of(chosen), self._jobs[number]
-        size = allocation_for(chosen.shares, job.request, job.bounds, typed[place].shape, slowdown_of(job))
+        job = self._jobs[number]
+        size = allocation_for(chosen.shares, job.request, job.bounds, typed[chosen.name].shape, slowdown_of(job))
         size = msgspec.structs.replace(size, gpu_type=ChosenType(chosen.name, "", "", *chosen.speed_up))
-        if not self.late.pays(number, place, size, plain.view):
+        if not self.late.pays(number, pools[chosen.name], size, plain.view):
             return None
-        self._simulator.world.sizes[number]["gpu_type"] = place
+        self._simulator.world.sizes[number]["pool"] = pools[chosen.name]
         self._since_s[number] = self._simulator.now_s
         return size
 
     def _may_choose(self, number: int) -> bool:
-        return bool(self._allowed) and self._jobs[number].gpu_type is None
+        """Whether a type may be chosen for a job, and none is."""
+        job = self._jobs[number]
+        may = bool(self._allowed) and job.device == ANY_GPU
+        return may and self._simulator.world.sizes[number]["pool"] == self._pool(job.asked)
+
+    def _pools_of(self, number: int) -> dict[str, int]:
+        """The pool of each type of GPU for a job that names none."""
+        asked = self._jobs[number].asked
+        return {name: self._pool(asked._replace(device=gpu_device(name))) for name in self._simulator.site.gpu_types}
 
     def _chosen(
-        self, number: int, plain: Offered, shares: Shares, typed: Mapping[int, ClusterView]
+        self, number: int, plain: Offered, shares: Shares, typed: Mapping[str, ClusterView]
     ) -> TypeChoice | None:
         job = self._jobs[number]
-        names = self._simulator.site.gpu_types
         on_types = {
-            names[place]: Offered(plain.job, view)
-            for place, view in typed.items()
+            name: Offered(plain.job, view)
+            for name, view in typed.items()
             if view.totals[0] >= job.request.gpus and view.shape.gpus >= job.request.gpus_per_node
         }
         answered = allocation_for(shares, job.request, job.bounds, plain.view.shape, slowdown_of(job))
         alike = abs(known_gain(*plain).gpu - shares.gpu) < _ALIKE
         return chosen_type(plain, answered, on_types, self._allowed, other_counts=alike)
-
-    def _place_of(self, chosen: TypeChoice) -> int:
-        return self._simulator.site.gpu_types.index(chosen.name)
 
     def _give_back(self) -> None:
         world, now_s = self._simulator.world, self._simulator.now_s
@@ -113,7 +123,7 @@ class TypeChoices:
             del self._since_s[number]
             there = world.jobs[number]
             if there["state"] == PENDING:
-                world.sizes[number]["gpu_type"] = NOBODY
+                world.sizes[number]["pool"] = self._pool(self._jobs[number].asked)
                 patience_s = float(there["patience_s"]) if np.isfinite(there["patience_s"]) else 0.0
                 nice = int(there["added_nice"]), patience_s
                 self._simulator.resize({number: self._jobs[number].request}, nice={number: nice})

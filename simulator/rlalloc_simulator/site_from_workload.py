@@ -7,12 +7,13 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from rlalloc.bounds import NodeShape
 from rlalloc.late_decisions import LateRules
 from rlalloc.speed.speed_belief import SpeedBelief
 from rlalloc.speed.step_time import FloatArray
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.engine import NodeKind, PartitionKind, SimulatedSite, SubmittedJob, UserKind
+from rlalloc_simulator.engine.job_table import device_of
+from rlalloc_simulator.engine.simulated_pools import Asked, shape_for
 from rlalloc_simulator.workloads import ClusterDescription, WorkloadJob
 
 DEFAULT_PARTITION: Final = "gpu"
@@ -81,6 +82,8 @@ def site_of(cluster: ClusterDescription, jobs: Sequence[WorkloadJob]) -> Simulat
                 count=group.count,
                 shape=group.shape,
                 gpu_type=group.gpu_type,
+                gres=group.gres,
+                features=group.features,
                 partitions=tuple(name for name, groups in partitions.items() if group.name in groups),
             )
             for group in cluster.nodes
@@ -143,16 +146,17 @@ def submitted_from(
         if (user := (job.user, job.account or "all")) not in users:
             raise ValueError(f"job {job.id}: no user {job.user!r} of account {user[1]!r} on the site")
         partition = partitions.get(job.partition, 0)
-        shape = _largest(site, partition, job.request.gpu_type)
         qos_factor = (qos_factors or {}).get(job.qos, 0.0)
-        submitted.append(_submitted(job, users[user], partition, shape, qos_factor, places))
+        submitted.append(_submitted(job, users[user], partition, site, qos_factor, places))
     return submitted
 
 
 def _submitted(
-    job: WorkloadJob, user: int, partition: int, shape: NodeShape, qos_factor: float, places: Mapping[int, int]
+    job: WorkloadJob, user: int, partition: int, site: SimulatedSite, qos_factor: float, places: Mapping[int, int]
 ) -> SubmittedJob:
     request = job.request.allocation
+    device = device_of(request, job.request.gpu_type, is_shard=job.request.shards)
+    shape = shape_for(site, Asked(partition, device, job.request.constraint))
     plain = SubmittedJob(
         submit_s=job.submit_s,
         user=user,
@@ -165,6 +169,8 @@ def _submitted(
         curve=job.speed_curve,
         mem_mib_per_gpu_needed=job.needs.max_rss_mib / max(1, request.gpus_per_node),
         gpu_type=job.request.gpu_type or None,
+        is_shard=job.request.shards,
+        constraint=job.request.constraint,
         nice=job.nice,
         name=job.name,
         qos_factor=qos_factor,
@@ -195,11 +201,3 @@ def _with_checkpoint(submitted: SubmittedJob, job: WorkloadJob) -> SubmittedJob:
         checkpoint_interval_s=job.checkpoint.every_s,
         restart_cost_s=job.checkpoint.restart_s,
     )
-
-
-def _largest(site: SimulatedSite, partition: int, gpu_type: str) -> NodeShape:
-    """The shape for which bounds are made: the largest kind of node that the job may use, as in the daemon."""
-    name = site.partitions[partition].name
-    kinds = [kind for kind in site.nodes if name in kind.partitions]
-    alike = [kind.shape for kind in kinds if gpu_type in ("", kind.gpu_type)]
-    return max(alike or [kind.shape for kind in kinds], key=lambda shape: (shape.gpus, shape.cpus, shape.mem_mib))

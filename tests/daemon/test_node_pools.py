@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from rlalloc.constraint import is_simple
 from rlalloc.devices import Device, NodeDevices
 from rlalloc.pool import CPUS
-from rlallocd.node_demands import is_simple
 from rlallocd.node_pools import NodePools
 from rlallocd.slurm import JobRecord, NodeNeeds
 from tests.daemon.slurm_in_memory import NODE, gpus

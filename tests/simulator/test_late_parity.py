@@ -53,12 +53,11 @@ class InPython:
         world = made.world
         self.made, self.jobs = made, jobs
         self.queue = world.queue[: world.clock[0]["queued"]].tolist()
-        columns = [world.nodes[name] for name in ("free_gpus", "free_cpus", "free_mem_mib")]
+        columns = [world.free_devices[:, 0], world.nodes["free_cpus"], world.nodes["free_mem_mib"]]
         self.free = np.stack(columns, axis=1).astype(np.float64)
 
     def nodes_of(self, number: int) -> Flags:
-        there = self.made.world.sizes[number]
-        return usable_by(self.made, int(there["partition"]), int(there["gpu_type"]))
+        return usable_by(self.made, number)
 
     def pool_of(self, number: int) -> Pool:
         return Pool(np.flatnonzero(self.nodes_of(number)))
@@ -94,11 +93,11 @@ class InPython:
         return found
 
     def _decided(self, numbers: list[int], policy: "Answers") -> dict[int, Allocation]:
-        made, gpus = self.made, self.made.world.nodes["gpus"].astype(np.float64)
+        made, gpus = self.made, self.made.devices[:, 0].astype(np.float64)
         groups = list({self.nodes_of(number).tobytes(): number for number in numbers}.values())
         place_of = {self.nodes_of(number).tobytes(): place for place, number in enumerate(groups)}
         shared = shared_devices([gpus * self.nodes_of(number) for number in groups])
-        views = [nodes_view(made, self.nodes_of(number)) for number in groups]
+        views = [nodes_view(made, int(made.world.sizes[number]["pool"])) for number in groups]
 
         def waiting(number: int) -> Waiting:
             record, one = made.world.jobs[number], self.jobs[number]

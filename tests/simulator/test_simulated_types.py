@@ -9,7 +9,6 @@ from rlalloc.late_decisions import LateRules
 from rlalloc_simulator.driving import Driven, drive
 from rlalloc_simulator.engine import NodeKind, SimulatedSite, SubmittedJob
 from rlalloc_simulator.engine.batched_simulators import decide
-from rlalloc_simulator.engine.engine_records import NOBODY
 from rlalloc_simulator.engine.policy_views import cluster_view, job_view
 from rlalloc_simulator.late_driving import LateDecisions
 from rlalloc_simulator.simulated_types import TypeChoices
@@ -81,11 +80,10 @@ def test_a_job_that_does_not_start_on_its_type_gets_its_request_back() -> None:
     typed = types.choose(0, plain, known_gain(*plain))
     assert typed is not None
     decide(made, 0, jobs[0], *typed)
-    a100 = made.site.gpu_types.index("a100")
-    for now_s, gpu_type in ((30.0, a100), (31.0, NOBODY)):
+    for now_s, gpu_types in ((30.0, ("a100",)), (31.0, ("a100", "v100"))):
         made.world.clock[0]["now_s"] = now_s  # nothing has started it
         types.look()
-        assert made.world.sizes[0]["gpu_type"] == gpu_type
+        assert cluster_view(made, 0).gpu_types == gpu_types
     made.run()
     assert made.outcomes()["end_s"][0] - made.outcomes()["start_s"][0] == pytest.approx(1000.0)
 

@@ -95,8 +95,8 @@ def result_of(outcomes: Records, jobs: Sequence[SubmittedJob], site: SimulatedSi
     slowdowns = np.maximum(1.0, jct_s / np.maximum(alone, BOUND_S))
     p95_s, p99_s = np.quantile(jct_s, (0.95, 0.99)).tolist() if len(done) else (math.nan, math.nan)
     makespan_s = float(done["finished_s"].max() - outcomes["submit_s"].min()) if len(done) else 0.0
-    capacity_s = sum(kind.count * kind.shape.gpus for kind in site.nodes) * makespan_s
-    held_s = float(outcomes["held_gpu_s"].sum())
+    capacity_s = sum(kind.count * kind.whole_gpus for kind in site.nodes) * makespan_s
+    held_s = float(outcomes["held_gpu_s"][outcomes["whole_gpus"]].sum())
     killed = [np.isin(outcomes[name], (TIMEOUT, OUT_OF_MEMORY)) for name in ("first_state", "state")]
     was_killed = killed[0] | killed[1]
     return WorkloadResult(

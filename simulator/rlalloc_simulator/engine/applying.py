@@ -99,8 +99,7 @@ def first_unholdable_of(world: World, numbers: Numbers, sizes: Numbers) -> int:
     """Likewise, if these jobs had these ``sizes`` (jobs, 7)."""
     trial = world.sizes[:1].copy()
     for row in range(len(numbers)):
-        trial[0]["partition"] = world.sizes[numbers[row]]["partition"]
-        trial[0]["gpu_type"] = world.sizes[numbers[row]]["gpu_type"]
+        trial[0]["pool"] = world.sizes[numbers[row]]["pool"]
         _set_size(trial[0], sizes[row])
         if not _holdable(world, trial[0]):
             return int(numbers[row])
@@ -111,9 +110,9 @@ def first_unholdable_of(world: World, numbers: Numbers, sizes: Numbers) -> int:
 def _holdable(world: World, size: Record) -> bool:
     if size["nodes"] < 1 or size["cpus_per_node"] < 1:
         return False
-    found = 0
+    found, mine = 0, world.pools[size["pool"]]
     for node in range(len(world.nodes)):
-        found += world.in_partition[size["partition"], node] and could_hold(world.nodes, node, size)
+        found += could_hold(world.nodes, mine, node, size)
         if found >= size["nodes"]:
             return True
     return False

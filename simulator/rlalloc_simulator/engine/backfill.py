@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rlalloc_simulator.engine.compilation import compiled
-from rlalloc_simulator.engine.engine_records import RESOURCES, Flags, Numbers, Reals, Record, Records, World
+from rlalloc_simulator.engine.engine_records import RESOURCES, Numbers, Reals, Record, Records, World
 from rlalloc_simulator.engine.job_runs import start
 from rlalloc_simulator.engine.placement import choose, has_room
 from rlalloc_simulator.engine.queue_priority import dequeue
@@ -33,11 +33,13 @@ from rlalloc_simulator.engine.start_prediction import in_windows
 class Openings(NamedTuple):
     """What is free at the moment of a cycle.
 
-    ``nodes`` are those with anything free that a job could use, ascending. ``until_s`` gives, by number of GPUs, the
-    latest time until which a node with so many free ones is not reserved: a job that runs longer cannot start.
+    ``nodes`` are those with anything free that a job could use, ascending, ``devices`` what is free of the devices of
+    all nodes. ``until_s`` gives, by number of GPUs, the latest time until which a node with so many free ones, of
+    whatever kind, is not reserved: a job that runs longer cannot start.
     """
 
     nodes: Numbers
+    devices: Numbers
     until_s: Reals
 
 
@@ -56,8 +58,9 @@ def backfill(world: World) -> bool:  # noqa: C901, PLR0912, PLR0915 (parts of th
     for partition in range(len(world.partitions)):
         world.partitions[partition]["reserved"] = 0
     # The loop hands single arrays on: a whole World costs more to pass than the question itself.
-    nodes, sizes, room, chosen, in_partition = world.nodes, world.sizes, world.room, world.chosen, world.in_partition
-    slots, chains, known = world.slots, reservations.chains, reservations.known
+    nodes, sizes, room, chosen, pools = world.nodes, world.sizes, world.room, world.chosen, world.pools
+    slots, free, chains, known = world.slots, world.free_devices, reservations.chains, reservations.known
+    kinds = world.units_free_s.shape[1]
     now_s, most, lln = clock["now_s"], rules["bf_job_part_count_reserve"], rules["least_loaded_nodes"]
     window_end_s, grain_s = now_s + rules["bf_window"], rules["bf_resolution"]
     windows = rules["prediction_window"] > 0.0
@@ -65,7 +68,7 @@ def backfill(world: World) -> bool:  # noqa: C901, PLR0912, PLR0915 (parts of th
     while left > 0 and place <= candidates[left - 1]:
         number = order[place]
         size = sizes[number]
-        partition, mine = world.partitions[size["partition"]], in_partition[size["partition"]]
+        partition, mine = world.partitions[size["partition"]], pools[size["pool"]]
         less_room = False  # for a job that would start now
         found: int = 0
         if candidates[candidate] == place:
@@ -84,12 +87,14 @@ def backfill(world: World) -> bool:  # noqa: C901, PLR0912, PLR0915 (parts of th
                 return True
         elif most == 0 or partition["reserved"] < most:
             world.jobs[number]["reason"] = RESOURCES
-            gpus = size["gpus_per_node"]
-            if not known[gpus]:
-                fill_soonest(world, reservations, gpus)
+            row = size["pool"] * kinds + size["gpus_per_node"]
+            if not known[row]:
+                fill_soonest(world, reservations, row)
             if size["nodes"] == 1:
-                row = reservations.soonest_s[gpus]
-                start_s, found = earliest_on_one(nodes, slots, mine, chains, row, size, room, window_end_s)
+                soonest_s = reservations.soonest_s[row]
+                start_s, found = earliest_on_one(
+                    nodes, slots, free, mine, chains, soonest_s, size, room, window_end_s
+                )
             else:
                 start_s, found = earliest_on_several(world, reservations, size, now_s, window_end_s)
             if windows:
@@ -118,7 +123,7 @@ def _without_blocked(world: World, openings: Openings, first_s: Reals, order: Nu
     until_s[:] = -math.inf
     for place in range(len(openings.nodes)):
         node = openings.nodes[place]
-        gpus = nodes[node]["free_gpus"]
+        gpus = nodes[node]["most_free"]
         until_s[gpus] = max(until_s[gpus], first_s[node])
     for gpus in range(len(until_s) - 2, -1, -1):
         until_s[gpus] = max(until_s[gpus], until_s[gpus + 1])
@@ -126,8 +131,7 @@ def _without_blocked(world: World, openings: Openings, first_s: Reals, order: Nu
     while left > 0:
         size = sizes[order[candidates[left - 1]]]
         if until_s[size["gpus_per_node"]] > now_s + size["limit_s"]:
-            mine = world.in_partition[size["partition"]]
-            wanted = size["nodes"]
+            mine, wanted = world.pools[size["pool"]], size["nodes"]
             if _find_room_now(nodes, mine, first_s, openings, size, now_s, room, wanted) == wanted:
                 break
         left -= 1
@@ -137,7 +141,7 @@ def _without_blocked(world: World, openings: Openings, first_s: Reals, order: Nu
 @compiled
 def _openings(world: World) -> Openings:
     nodes = world.nodes
-    until_s = np.full(len(world.gpus_free_s), -math.inf)
+    until_s = np.full(world.units_free_s.shape[1], -math.inf)
     open_nodes = np.empty(len(nodes), dtype=np.int64)
     count = 0
     for node in range(len(nodes)):
@@ -145,10 +149,10 @@ def _openings(world: World) -> Openings:
         if there["up"] and there["free_cpus"] > 0:  # a job has a CPU of each of its nodes at least
             open_nodes[count] = node
             count += 1
-            until_s[there["free_gpus"]] = math.inf
+            until_s[there["most_free"]] = math.inf
     for gpus in range(len(until_s) - 2, -1, -1):
         until_s[gpus] = max(until_s[gpus], until_s[gpus + 1])
-    return Openings(open_nodes[:count], until_s)
+    return Openings(open_nodes[:count], world.free_devices, until_s)
 
 
 @compiled
@@ -161,7 +165,7 @@ def _fitting_places(world: World, openings: Openings, tested: int) -> Numbers:
     mem_mib = np.zeros(kinds, dtype=np.int64)
     for place in range(len(openings.nodes)):
         there = world.nodes[openings.nodes[place]]
-        free = there["free_gpus"]
+        free = there["most_free"]
         count[free] += 1
         cpus[free] = max(cpus[free], there["free_cpus"])
         mem_mib[free] = max(mem_mib[free], there["free_mem_mib"])
@@ -189,11 +193,14 @@ def _fitting_places(world: World, openings: Openings, tested: int) -> Numbers:
 @compiled
 def _fits(world: World, openings: Openings, size: Record) -> bool:
     """Whether enough nodes have room for a job of ``size`` at this moment."""
-    nodes, mine = world.nodes, world.in_partition[size["partition"]]
+    nodes, free, mine = world.nodes, world.free_devices, world.pools[size["pool"]]
     found = 0
     for place in range(len(openings.nodes)):
         node = openings.nodes[place]
-        if mine[node] and has_room(nodes, node, size):
+        if nodes[node]["most_free"] < size["gpus_per_node"]:
+            continue
+        its = mine[node]
+        if has_room(nodes[node], its, free[node, its["column"]], size):
             found += 1
             if found == size["nodes"]:
                 return True
@@ -203,7 +210,7 @@ def _fits(world: World, openings: Openings, size: Record) -> bool:
 @compiled
 def _find_room_now(
     nodes: Records,
-    mine: Flags,
+    mine: Records,
     first_s: Reals,
     openings: Openings,
     size: Record,
@@ -211,17 +218,20 @@ def _find_room_now(
     room: Numbers,
     enough: int,
 ) -> int:
-    """Put into ``room`` the nodes among ``mine`` where a job of this ``size`` could run from now to its limit.
+    """Put into ``room`` the nodes of a pool, ``mine``, where a job of this ``size`` could run from now to its limit.
 
     Return how many there are; the search ends when there are ``enough``. ``first_s`` is when each node is reserved.
     """
     limit_at_s, found = now_s + size["limit_s"], 0
     if openings.until_s[size["gpus_per_node"]] <= limit_at_s:
         return 0
-    open_nodes = openings.nodes
+    open_nodes, free = openings.nodes, openings.devices
     for place in range(len(open_nodes)):
         node = open_nodes[place]
-        if first_s[node] > limit_at_s and mine[node] and has_room(nodes, node, size):
+        if first_s[node] <= limit_at_s or nodes[node]["most_free"] < size["gpus_per_node"]:
+            continue
+        its = mine[node]
+        if has_room(nodes[node], its, free[node, its["column"]], size):
             room[found] = node
             found += 1
             if found == enough:

@@ -56,7 +56,7 @@ AFTEROK: Final = 3
 DEPENDENCY_KINDS: Final = ("after", "afterany", "afternotok", "afterok")
 
 NOBODY: Final = -1
-"""No job, no node, or any type of GPU."""
+"""No job, no node, or no device that a job may use."""
 
 JOB: Final = np.dtype(
     [
@@ -89,6 +89,7 @@ JOB: Final = np.dtype(
         ("resumes", "b1"),  # goes on from a checkpoint after a requeue
         ("requeues", "b1"),  # Slurm may requeue it when a node fails
         ("killed_as_requested", "b1"),  # its own request ends it, for time or memory
+        ("whole_gpus", "b1"),  # its devices are whole GPUs, not slices or shards
         # What becomes of it.
         ("nice", "i4"),  # the user's, and what is left of the added one
         ("added_nice", "i4"),  # by rlalloc, for its urgency
@@ -129,22 +130,22 @@ SIZE: Final = np.dtype(
         ("mem_mib_per_node", "i4"),
         ("limit_s", "i4"),
         ("partition", "i4"),
-        ("gpu_type", "i4"),
+        ("pool", "i4"),
         ("names_tasks", "b1"),  # --ntasks-per-node was given
     ],
     align=True,
 )
-"""What a job is given now and where it may go; apart from the rest, since backfill looks at hundreds of them."""
+"""What a job is given now and where it may go; apart from the rest, since backfill looks at hundreds of them.
+
+GPUs are devices of the job's kind: whole ones, slices or shards."""
 
 NODE: Final = np.dtype(
     [
-        ("gpus", "i4"),
         ("cpus", "i4"),
         ("mem_mib", "i4"),
-        ("free_gpus", "i4"),
+        ("most_free", "i4"),  # units of any of its stocks of devices: no job can get more devices there
         ("free_cpus", "i4"),
         ("free_mem_mib", "i4"),
-        ("gpu_type", "i4"),
         ("weight", "i4"),
         ("running", "i4"),
         ("up", "b1"),
@@ -154,10 +155,27 @@ NODE: Final = np.dtype(
     align=True,
 )
 
+POOL: Final = np.dtype([("column", "i4"), ("units", "i4"), ("most", "i4"), ("count", "i4")], align=True)
+"""What a node has for the jobs of a pool.
+
+column  which of its stocks of devices is theirs (``World.free_devices``)
+units   what each of their devices takes of it: 1, or for a whole GPU that can be shared its shards
+most    so many of its devices a job may have on the node; NOBODY where these jobs may not use it
+count   so many it has in all
+"""
+
 SLOT: Final = np.dtype(
-    [("latest_end_s", "f8"), ("job", "i4"), ("gpus", "i4"), ("cpus", "i4"), ("mem_mib", "i4")], align=True
+    [
+        ("latest_end_s", "f8"),
+        ("job", "i4"),
+        ("column", "i2"),
+        ("units", "i2"),
+        ("cpus", "i4"),
+        ("mem_mib", "i4"),
+    ],
+    align=True,
 )
-"""One running job on one node, and when its time limit ends it."""
+"""One running job on one node, and when its time limit ends it; ``units`` it has of the stock ``column``."""
 
 HOLD: Final = np.dtype([("node", "i4"), ("next", "i4")], align=True)
 """One node of a running job, as a link in a chain."""
@@ -221,16 +239,19 @@ class World(NamedTuple):
 
     ``queue`` holds the pending jobs in the order of their priority. The agenda is a binary heap of jobs and nodes
     (node n is number jobs + n) by the time of the next thing that happens to them: ``agenda`` the heap,
-    ``agenda_place`` where each stands in it (or NOBODY), ``agenda_s`` the times. ``gpus_free_s`` (GPUs + 1, nodes) is
-    when so many GPUs of a node are free, as its running jobs' time limits have it: -inf for now, inf for never.
-    ``room``, ``chosen`` and ``allowed`` are scratch space.
+    ``agenda_place`` where each stands in it (or NOBODY), ``agenda_s`` the times. ``free_devices`` (nodes, stocks) are
+    the free units of each stock of devices, and ``pools`` (pools, nodes) says which jobs may use (``POOL``).
+    ``units_free_s`` (stocks, units + 1, nodes) is when so many units are free, as running jobs' time limits have it:
+    -inf for now, inf for never. ``room``, ``chosen`` and ``allowed`` are scratch space.
     """
 
     jobs: Records
     sizes: Records
     nodes: Records
     slots: Records
-    gpus_free_s: Reals
+    free_devices: Numbers
+    pools: Records
+    units_free_s: Reals
     holds: Records
     partitions: Records
     in_partition: Flags

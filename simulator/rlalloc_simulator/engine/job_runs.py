@@ -230,12 +230,15 @@ def _settle_work(world: World, number: int, keeps_all: bool) -> None:
 def _hold(world: World, number: int) -> None:
     """Take what the job needs from each chosen node; slots stay sorted by their latest end."""
     job, size, clock = world.jobs[number], world.sizes[number], world.clock[0]
+    mine = world.pools[size["pool"]]
     latest_end_s = clock["now_s"] + size["limit_s"]
     job["first_hold"] = NOBODY
     for place in range(size["nodes"]):
         node = world.chosen[place]
-        there = world.nodes[node]
-        there["free_gpus"] -= size["gpus_per_node"]
+        there, column = world.nodes[node], mine[node]["column"]
+        units = size["gpus_per_node"] * mine[node]["units"]
+        world.free_devices[node, column] -= units
+        there["most_free"] = _most_free(world.free_devices, node)
         there["free_cpus"] -= size["cpus_per_node"]
         there["free_mem_mib"] -= size["mem_mib_per_node"]
         slot = there["running"]
@@ -245,9 +248,16 @@ def _hold(world: World, number: int) -> None:
             slot -= 1
         held = world.slots[node, slot]
         held["latest_end_s"], held["job"] = latest_end_s, number
-        held["gpus"], held["cpus"] = size["gpus_per_node"], size["cpus_per_node"]
-        held["mem_mib"] = size["mem_mib_per_node"]
-        _predict_free_gpus(world.nodes, world.slots, world.gpus_free_s, node)
+        held["column"], held["units"] = column, units
+        held["cpus"], held["mem_mib"] = size["cpus_per_node"], size["mem_mib_per_node"]
+        _predict_free(
+            world.slots,
+            world.units_free_s,
+            node,
+            column,
+            world.free_devices[node, column],
+            there["running"],
+        )
         link = clock["free_hold"]
         clock["free_hold"] = world.holds[link]["next"]
         world.holds[link]["node"], world.holds[link]["next"] = node, job["first_hold"]
@@ -258,12 +268,14 @@ def _hold(world: World, number: int) -> None:
 def _release(world: World, number: int) -> None:
     """Give back all that the job holds."""
     job, size, clock = world.jobs[number], world.sizes[number], world.clock[0]
+    mine = world.pools[size["pool"]]
     job["held_gpu_s"] += (clock["now_s"] - job["start_s"]) * size["nodes"] * size["gpus_per_node"]
     while job["first_hold"] != NOBODY:
         link = job["first_hold"]
         node = world.holds[link]["node"]
-        there = world.nodes[node]
-        there["free_gpus"] += size["gpus_per_node"]
+        there, column = world.nodes[node], mine[node]["column"]
+        world.free_devices[node, column] += size["gpus_per_node"] * mine[node]["units"]
+        there["most_free"] = _most_free(world.free_devices, node)
         there["free_cpus"] += size["cpus_per_node"]
         there["free_mem_mib"] += size["mem_mib_per_node"]
         slot = 0
@@ -272,7 +284,14 @@ def _release(world: World, number: int) -> None:
         there["running"] -= 1
         for later in range(slot, there["running"]):
             _copy_slot(world, node, later + 1, later)
-        _predict_free_gpus(world.nodes, world.slots, world.gpus_free_s, node)
+        _predict_free(
+            world.slots,
+            world.units_free_s,
+            node,
+            column,
+            world.free_devices[node, column],
+            there["running"],
+        )
         job["first_hold"] = world.holds[link]["next"]
         world.holds[link]["next"] = clock["free_hold"]
         clock["free_hold"] = link
@@ -281,18 +300,26 @@ def _release(world: World, number: int) -> None:
 
 
 @compiled
-def _predict_free_gpus(nodes: Records, slots: Records, gpus_free_s: Reals, node: int) -> None:
-    """Set when each number of GPUs of ``node`` will be free, at the time limits of what runs there."""
-    there = nodes[node]
-    gpus: int = 0
-    free, time_s, slot = there["free_gpus"], -math.inf, 0
+def _most_free(free_devices: Numbers, node: int) -> int:
+    most = free_devices[node, 0]
+    for column in range(1, free_devices.shape[1]):
+        most = max(most, free_devices[node, column])
+    return int(most)
+
+
+@compiled
+def _predict_free(slots: Records, units_free_s: Reals, node: int, column: int, free: int, running: int) -> None:
+    """Set when each number of units of a node's stock will be free, at the time limits of what runs there."""
+    units: int = 0
+    time_s, slot = -math.inf, 0
     while True:
-        while gpus <= free:
-            gpus_free_s[gpus, node] = time_s
-            gpus += 1
-        if gpus > there["gpus"]:
+        while units <= free:
+            units_free_s[column, units, node] = time_s
+            units += 1
+        if slot == running:
             return
-        free, time_s = free + slots[node, slot]["gpus"], slots[node, slot]["latest_end_s"]
+        held = slots[node, slot]
+        free, time_s = free + (held["units"] if held["column"] == column else 0), held["latest_end_s"]
         slot += 1
 
 
@@ -300,7 +327,8 @@ def _predict_free_gpus(nodes: Records, slots: Records, gpus_free_s: Reals, node:
 def _copy_slot(world: World, node: int, source: int, target: int) -> None:
     one, other = world.slots[node, source], world.slots[node, target]
     other["latest_end_s"], other["job"] = one["latest_end_s"], one["job"]
-    other["gpus"], other["cpus"], other["mem_mib"] = one["gpus"], one["cpus"], one["mem_mib"]
+    other["column"], other["units"] = one["column"], one["units"]
+    other["cpus"], other["mem_mib"] = one["cpus"], one["mem_mib"]
 
 
 @compiled
@@ -310,6 +338,7 @@ def _count(world: World, number: int, sign: int) -> None:
     if world.rules[0]["multifactor"]:
         count_usage(world)
     user = world.users[world.jobs[number]["user"]]
-    user["running_gpus"] += sign * size["nodes"] * size["gpus_per_node"]
+    if world.jobs[number]["whole_gpus"]:
+        user["running_gpus"] += sign * size["nodes"] * size["gpus_per_node"]
     user["billing_rate"] += sign * size["nodes"] * size["cpus_per_node"]
     world.clock[0]["running"] += sign

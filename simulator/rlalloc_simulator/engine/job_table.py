@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -10,6 +10,8 @@ import msgspec
 import numpy as np
 
 from rlalloc.bounds import Directives
+from rlalloc.constraint import is_simple
+from rlalloc.devices import ANY_GPU, Device, gpu_device
 from rlalloc.job import Allocation, Bounds, JobClass, JobView
 from rlalloc.run_time import RunTimeEstimate
 from rlalloc.speed import SpeedCurve
@@ -29,6 +31,7 @@ from rlalloc_simulator.engine.engine_records import (
     Record,
     Records,
 )
+from rlalloc_simulator.engine.simulated_pools import Asked
 from rlalloc_simulator.engine.site_parameters import SimulatedSite
 
 DependencyKind = Literal["after", "afterany", "afternotok", "afterok"]
@@ -53,6 +56,9 @@ class SubmittedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     name                its job name; only a predictor of run times reads it
     gpus_needed         with fewer GPUs it runs out of memory, a GPU's or a node's
     names_tasks         ``--ntasks-per-node`` was given
+    gpu_type            the type that it asks for, which may be a MIG profile; None for whole GPUs of any type
+    is_shard            its GPUs are shards: what counts GPUs counts these
+    constraint          features of which its nodes must have all (``a&b``) or any (``a|b``)
     dependencies        kinds and places in the workload of the jobs that it depends on
     """
 
@@ -68,6 +74,8 @@ class SubmittedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     mem_mib_per_gpu_needed: float = 0.0
     gpus_needed: int = 0
     gpu_type: str | None = None
+    is_shard: bool = False
+    constraint: str = ""
     begin_s: float = -math.inf
     cancel_s: float = math.inf
     cancel_after_s: float = math.inf
@@ -86,6 +94,23 @@ class SubmittedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     run_time: RunTimeEstimate | None = None
     speed: SpeedBelief | None = None
 
+    @property
+    def device(self) -> Device | None:
+        """What it asks for: whole GPUs, slices or shards; None for neither."""
+        return device_of(self.request, self.gpu_type or "", is_shard=self.is_shard)
+
+    @property
+    def asked(self) -> Asked:
+        """All that decides which nodes it may use."""
+        return Asked(self.partition, self.device, self.constraint)
+
+
+def device_of(request: Allocation, gpu_type: str, *, is_shard: bool) -> Device | None:
+    """What a request asks for: whole GPUs, slices or shards; None for neither."""
+    if not request.gpus_per_node:
+        return None
+    return Device("shard", gpu_type) if is_shard else gpu_device(gpu_type)
+
 
 def slowdown_of(job: SubmittedJob | JobView) -> Callable[[Allocation], float]:
     """Return the upper quantile of a job's run time in another size over that as submitted, for its time limit."""
@@ -94,7 +119,10 @@ def slowdown_of(job: SubmittedJob | JobView) -> Callable[[Allocation], float]:
 
 @dataclass(frozen=True, eq=False)
 class JobTable:
-    """Jobs as records, ascending in submission, what they start out with, dependencies, speed curves."""
+    """Jobs as records, ascending in submission, what they start out with, dependencies, speed curves.
+
+    ``pools`` are what jobs ask of nodes; the sizes have their places.
+    """
 
     records: Records
     sizes: Records
@@ -102,6 +130,7 @@ class JobTable:
     curve_points: Numbers
     curve_gpus: Reals
     curve_speedup: Reals
+    pools: tuple[Asked, ...] = (Asked(0),)
 
 
 _UNKNOWN_YET: Final = (
@@ -118,7 +147,7 @@ def empty_records(count: int) -> Records:
     records["stops_at"] = 1.0
     records["stop_state"] = STATE_NAMES.index("COMPLETED")
     records["first_hold"] = records["first_dependant"] = NOBODY
-    records["requeues"] = True
+    records["requeues"] = records["whole_gpus"] = True
     records["patience_s"] = math.inf
     records["state"] = FUTURE
     for name in _UNKNOWN_YET:
@@ -127,11 +156,11 @@ def empty_records(count: int) -> Records:
 
 
 def sizes_as_requested(records: Records) -> Records:
-    """Return sizes as the records request them, on any type of GPU of the first partition."""
+    """Return sizes as the records request them, on any GPUs of the first partition."""
     sizes = np.zeros(len(records), dtype=SIZE)
     for name in ("nodes", "gpus_per_node", "cpus_per_node", "mem_mib_per_node", "limit_s"):
         sizes[name] = records[f"requested_{name}"]
-    sizes["gpu_type"], sizes["names_tasks"] = NOBODY, True
+    sizes["names_tasks"] = True
     return sizes
 
 
@@ -139,17 +168,18 @@ def table_of(jobs: Sequence[SubmittedJob], site: SimulatedSite) -> JobTable:
     """Return the table of a workload. Raises ValueError where a job names what the site does not have."""
     records = empty_records(len(jobs))
     curves: dict[SpeedCurve, int] = {}
-    types = site.gpu_types
+    types = {each.device.type for kind in site.nodes for each in kind.devices}
     previous_s = -math.inf
     for number, job in enumerate(jobs):
         if job.submit_s < previous_s:
             raise ValueError(f"job {number} is submitted at {job.submit_s} s, before the one ahead of it: sort them")
         previous_s = job.submit_s
-        _check(number, job, site)
+        _check(number, job, site, types)
         record = records[number]
         for name in _COPIED:
             record[name] = getattr(job, name)
         record["own_nice"] = job.nice
+        record["whole_gpus"] = job.device is None or job.device.whole
         record["killed_as_requested"] = killed_as_requested(job, site)
         record["curve"] = curves.setdefault(job.curve, len(curves))
         record["cpus_per_gpu_needed"] = job.curve.cpus_per_gpu_needed
@@ -165,8 +195,19 @@ def table_of(jobs: Sequence[SubmittedJob], site: SimulatedSite) -> JobTable:
     sizes = sizes_as_requested(records)
     sizes["partition"] = [job.partition for job in jobs]
     sizes["names_tasks"] = [job.names_tasks for job in jobs]
-    sizes["gpu_type"] = [NOBODY if job.gpu_type is None else types.index(job.gpu_type) for job in jobs]
-    return JobTable(records, sizes, _link(records, jobs), *curve_table(list(curves)))
+    pools = _pools_asked_for(jobs, site)
+    sizes["pool"] = [pools[job.asked] for job in jobs]
+    return JobTable(records, sizes, _link(records, jobs), *curve_table(list(curves)), tuple(pools))
+
+
+def _pools_asked_for(jobs: Sequence[SubmittedJob], site: SimulatedSite) -> dict[Asked, int]:
+    """Each pool's place: of any GPU of each partition first, then what jobs ask for, and types that may be chosen."""
+    found = dict.fromkeys(Asked(partition) for partition in range(len(site.partitions)))
+    for job in jobs:
+        found[job.asked] = None
+        if job.device == ANY_GPU and site.interception.choose_gpu_types:
+            found |= dict.fromkeys(job.asked._replace(device=gpu_device(name)) for name in site.gpu_types)
+    return {asked: place for place, asked in enumerate(found)}
 
 
 def killed_as_requested(job: SubmittedJob, site: SimulatedSite) -> bool:
@@ -221,12 +262,14 @@ _COPIED: Final = tuple(
 )
 
 
-def _check(number: int, job: SubmittedJob, site: SimulatedSite) -> None:
+def _check(number: int, job: SubmittedJob, site: SimulatedSite, types: Collection[str]) -> None:
     for what, value, known in (("user", job.user, site.users), ("partition", job.partition, site.partitions)):
         if not 0 <= value < len(known):
             raise ValueError(f"job {number}: there is no {what} {value}; the site has {len(known)} (0 is the first)")
-    if job.gpu_type is not None and job.gpu_type not in site.gpu_types:
-        raise ValueError(f"job {number}: no node has GPUs of type {job.gpu_type!r}; there are {site.gpu_types}")
+    if job.gpu_type is not None and job.gpu_type not in types:
+        raise ValueError(f"job {number}: no node has GPUs of type {job.gpu_type!r}; there are {sorted(types)}")
+    if not is_simple(job.constraint):
+        raise ValueError(f"job {number}: constraint {job.constraint!r} is none of a, a&b and a|b")
     if job.stop_state not in ("COMPLETED", "FAILED"):
         raise ValueError(f"job {number}: stop_state {job.stop_state!r} is neither COMPLETED nor FAILED")
 

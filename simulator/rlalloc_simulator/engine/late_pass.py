@@ -16,7 +16,7 @@ from rlalloc.late_decisions import LateRules
 from rlalloc_simulator.engine.compilation import compiled
 from rlalloc_simulator.engine.engine_records import NOBODY, Flags, Numbers, Reals, Records, World
 from rlalloc_simulator.engine.queue_priority import place_in_queue
-from rlalloc_simulator.engine.view_arrays import expected_run_s, sort_rows, usable_nodes
+from rlalloc_simulator.engine.view_arrays import expected_run_s, part_among, same_devices, sort_rows, usable_nodes
 
 _A_PART: Final = 1e-6
 """Parts of GPUs add up to whole ones but for this."""
@@ -50,13 +50,13 @@ _GROUP: Final = np.dtype(
 class Groups(NamedTuple):
     """Which jobs may use which nodes.
 
-    ``of`` (partitions, types of GPUs + 1) is the number of a group, by the type that its jobs ask for, any type
-    first; NOBODY where no node is usable. ``nodes`` (groups, nodes) says which are theirs, ``shared`` (groups,
-    groups) which part of the first one's GPUs jobs of the second may use, too. ``component`` (groups,) is the number
-    of the first group of its component.
+    ``of`` (pools,) is the number of a pool's group, NOBODY where no node is usable, and ``pool`` (groups,) each one's
+    pool. ``nodes`` (groups, nodes) says which are theirs, ``shared`` (groups, groups) which part of the first one's
+    GPUs jobs of the second may use, too. ``component`` (groups,) is the number of the first group of its component.
     """
 
     of: Numbers
+    pool: Numbers
     nodes: Flags
     shared: Reals
     component: Numbers
@@ -66,9 +66,9 @@ class Pass(NamedTuple):
     """One pass through the queue.
 
     ``at`` (1,) says how far it goes and where it is, ``numbers`` are the jobs that it looks at, ``groups`` (groups,)
-    counts jobs. ``left`` (nodes, 3) is what those decided so far leave. ``blocked`` (jobs, 3) has the group, GPUs and
-    expected run time [s] of those that have to wait. ``free_gpus`` (groups, changes) is each group's profile of free
-    GPUs (``rlalloc.late_decisions.FreeGpus``), from ``from_s`` on.
+    counts jobs. ``left`` (nodes, stocks + 2) is what those decided so far leave: units of devices, CPUs, MiB.
+    ``blocked`` (jobs, 3) has the group, GPUs and expected run time [s] of those that have to wait. ``free_gpus``
+    (groups, changes) is each group's profile of free GPUs (``rlalloc.late_decisions.FreeGpus``), from ``from_s`` on.
     """
 
     at: Records
@@ -82,26 +82,25 @@ class Pass(NamedTuple):
 
 def groups_of(world: World) -> Groups:
     """Return the groups as the nodes are up now."""
-    types = int(world.nodes["gpu_type"].max()) + 1
-    of = np.full((len(world.in_partition), types + 1), NOBODY, dtype=np.int64)
-    found: list[Flags] = []
-    for partition, mine in enumerate(world.in_partition):
-        for gpu_type in range(NOBODY, types):
-            usable = usable_nodes(world.nodes, mine, gpu_type)
-            if usable.any():
-                of[partition, gpu_type + 1] = len(found)
-                found.append(usable)
-    nodes = np.array(found, dtype=np.bool_).reshape(len(found), len(world.nodes))
-    gpus = nodes * world.nodes["gpus"]
-    shared = gpus @ nodes.T / np.maximum(1, gpus.sum(axis=1))[:, None]
-    component = np.arange(len(found))
-    for _ in found:
+    usable = np.array([usable_nodes(world.nodes, pool) for pool in world.pools])
+    pools = np.flatnonzero(usable.any(axis=1))
+    of = np.full(len(world.pools), NOBODY, dtype=np.int64)
+    of[pools] = np.arange(len(pools))
+    shared = np.array(
+        [
+            [part_among(world.nodes, world.pools[one], world.pools[other], usable[other]) for other in pools]
+            for one in pools
+        ]
+    ).reshape(len(pools), len(pools))
+    component = np.arange(len(pools))
+    for _ in pools:
         component = np.array([component[row > 0.0].min() for row in shared])
-    return Groups(of, nodes, shared, component)
+    return Groups(of, pools, usable[pools], shared, component)
 
 
-def empty_pass(groups: int, nodes: int, jobs: int, rules: LateRules) -> Pass:
-    """Return the memory of a pass by these rules over so many groups, nodes and jobs."""
+def empty_pass(world: World, rules: LateRules) -> Pass:
+    """Return the memory of a pass by these rules."""
+    groups, jobs, (nodes, stocks) = len(world.pools), len(world.jobs), world.free_devices.shape
     at = np.zeros(1, dtype=_PASS)
     at["head"], at["depth"], at["max_updates"] = rules.head, rules.depth, rules.max_updates
     at["window_s"] = rules.window_s
@@ -110,7 +109,7 @@ def empty_pass(groups: int, nodes: int, jobs: int, rules: LateRules) -> Pass:
         at,
         np.zeros(groups, dtype=_GROUP),
         np.zeros(jobs, dtype=np.int64),
-        np.zeros((nodes, 3)),
+        np.zeros((nodes, stocks + 2)),
         np.zeros((jobs, 3)),
         np.zeros((groups, changes)),
         np.zeros((groups, changes)),
@@ -143,7 +142,7 @@ def begin(world: World, now: Pass, groups: Groups, leasts: Numbers) -> int:
         component["listed"] += 1
         now.numbers[listed] = number
         may_change = _may_change(world, now, leasts, number)
-        if may_change and _fits(now.left, groups.nodes[group], leasts[number]):
+        if may_change and _fits(now.left, world.pools[groups.pool[group]], groups.nodes[group], leasts[number]):
             component["last"] = listed
             anybody = True
         listed += 1
@@ -152,7 +151,7 @@ def begin(world: World, now: Pass, groups: Groups, leasts: Numbers) -> int:
     at["place"], at["listed"], at["blocked"] = 0, listed, 0
     for group in range(len(groups.nodes)):
         if now.groups[groups.component[group]]["last"] != NOBODY:
-            _read_limits(world, now, group, groups.nodes[group])
+            _read_limits(world, now, groups, group)
     return _next(world, now, groups, leasts)
 
 
@@ -167,13 +166,13 @@ def go_on(world: World, now: Pass, groups: Groups, leasts: Numbers, size: Number
 def group_of(world: World, groups: Groups, number: int) -> int:
     """The group of a job; NOBODY where it may use no node now."""
     size = world.sizes[number]
-    return int(groups.of[size["partition"], size["gpu_type"] + 1])
+    return int(groups.of[size["pool"]])
 
 
 @compiled
-def starts(now: Pass, groups: Groups, group: int, size: Numbers) -> bool:
+def starts(pools: Records, now: Pass, groups: Groups, group: int, size: Numbers) -> bool:
     """Whether a size (5,) of a job of that group has room in what is left, and backfill would start it now."""
-    has_room = _fits(now.left, groups.nodes[group], size)
+    has_room = _fits(now.left, pools[groups.pool[group]], groups.nodes[group], size)
     return has_room and _start_s(now, group, size[0] * size[1], float(size[4])) == 0.0
 
 
@@ -193,20 +192,20 @@ def ahead_of(now: Pass, groups: Groups, group: int) -> Reals:
 def newcomer_starts(world: World, now: Pass, groups: Groups, number: int, size: Numbers) -> bool:
     """Whether a new job of ``size`` (5,) has room beside those ahead of it that could start."""
     group, place = group_of(world, groups, number), place_in_queue(world, number)
-    looked_at = 0
+    looked_at, pool = 0, world.pools[groups.pool[group]]
     held = np.empty(5, dtype=np.int64)
     _read_free(world, now)
     for there in range(place):
-        if looked_at == now.at[0]["depth"] or not _fits(now.left, groups.nodes[group], size):
+        if looked_at == now.at[0]["depth"] or not _fits(now.left, pool, groups.nodes[group], size):
             break  # those ahead only take more
         other = world.queue[there]
         its = group_of(world, groups, other)
         if its == NOBODY or groups.shared[its, group] == 0.0:
             continue
         _read_size(world, other, held)
-        _take_nodes(now.left, groups.nodes[its], held)
+        _take_nodes(now.left, world.pools[groups.pool[its]], groups.nodes[its], held)
         looked_at += 1
-    return _fits(now.left, groups.nodes[group], size)
+    return _fits(now.left, pool, groups.nodes[group], size)
 
 
 @compiled
@@ -221,7 +220,7 @@ def _next(world: World, now: Pass, groups: Groups, leasts: Numbers) -> int:
             at["place"] += 1
             continue
         may_change = component["asked"] < at["head"] and _may_change(world, now, leasts, number)
-        if may_change and starts(now, groups, group, leasts[number]):
+        if may_change and starts(world.pools, now, groups, group, leasts[number]):
             component["asked"] += 1
             return int(number)
         _read_size(world, number, held)
@@ -236,17 +235,18 @@ def _settle(world: World, now: Pass, groups: Groups, group: int, size: Numbers) 
     The nodes that it takes are missing in every group that has them. Which nodes it will have later is not known:
     then each group misses the part of its GPUs that it shares with the job's group.
     """
-    at = now.at[0]
+    at, pool = now.at[0], world.pools[groups.pool[group]]
     gpus, limit_s = size[0] * size[1], float(size[4])
     start_s = _start_s(now, group, gpus, limit_s)
     for other in range(len(groups.nodes)):
         now.groups[other]["ahead"] += groups.shared[group, other] > 0.0
-    if start_s == 0.0 and _fits(now.left, groups.nodes[group], size):
-        taken = _take_nodes(now.left, groups.nodes[group], size)
+    if start_s == 0.0 and _fits(now.left, pool, groups.nodes[group], size):
+        taken = _take_nodes(now.left, pool, groups.nodes[group], size)
         for other in range(len(groups.nodes)):
             nodes: int = 0
+            its = world.pools[groups.pool[other]]
             for node in range(len(taken)):
-                nodes += taken[node] and groups.nodes[other, node]
+                nodes += taken[node] and groups.nodes[other, node] and same_devices(pool[node], its[node])
             if nodes > 0:
                 _take_gpus(now, other, 0.0, float(nodes * size[1]), limit_s)
     else:
@@ -277,56 +277,76 @@ def _read_size(world: World, number: int, size: Numbers) -> None:
 
 @compiled
 def _read_free(world: World, now: Pass) -> None:
+    stocks = world.free_devices.shape[1]
     for node in range(len(world.nodes)):
-        there = world.nodes[node]
-        now.left[node, 0], now.left[node, 1] = there["free_gpus"], there["free_cpus"]
-        now.left[node, 2] = there["free_mem_mib"]
+        now.left[node, :stocks] = world.free_devices[node]
+        now.left[node, stocks], now.left[node, stocks + 1] = (
+            world.nodes[node]["free_cpus"],
+            world.nodes[node]["free_mem_mib"],
+        )
+
+
+def left_of(world: World, now: Pass, groups: Groups, group: int) -> Reals:
+    """What is left of a group's nodes: devices of its jobs' kind, CPUs and MiB, shape (nodes, 3)."""
+    nodes = np.flatnonzero(groups.nodes[group])
+    pool, left = world.pools[groups.pool[group]][nodes], now.left[nodes]
+    devices = left[np.arange(len(nodes)), pool["column"]] // pool["units"]
+    return np.column_stack((devices, left[:, -2:]))
 
 
 @compiled
-def _has_room(left: Reals, node: int, size: Numbers) -> bool:
-    return bool(left[node, 0] >= size[1] and left[node, 1] >= size[2] and left[node, 2] >= size[3])
+def _has_room(left: Reals, pool: Records, node: int, size: Numbers) -> bool:
+    its, cpus = pool[node], left.shape[1] - 2
+    return bool(
+        size[1] <= its["most"]
+        and left[node, its["column"]] >= size[1] * its["units"]
+        and left[node, cpus] >= size[2]
+        and left[node, cpus + 1] >= size[3]
+    )
 
 
 @compiled
-def _fits(left: Reals, mine: Flags, size: Numbers) -> bool:
+def _fits(left: Reals, pool: Records, mine: Flags, size: Numbers) -> bool:
     found = 0
     for node in range(len(left)):
-        found += mine[node] and _has_room(left, node, size)
+        found += mine[node] and _has_room(left, pool, node, size)
         if found >= size[0]:
             return True
     return False
 
 
 @compiled
-def _take_nodes(left: Reals, mine: Flags, size: Numbers) -> Flags:
+def _take_nodes(left: Reals, pool: Records, mine: Flags, size: Numbers) -> Flags:
     """Take those of ``mine`` with the fewest free GPUs that hold ``size``; none if there are too few."""
-    taken = np.zeros(len(left), dtype=np.bool_)
-    if not _fits(left, mine, size):
+    taken, cpus = np.zeros(len(left), dtype=np.bool_), left.shape[1] - 2
+    if not _fits(left, pool, mine, size):
         return taken
     for _ in range(size[0]):
-        fullest = NOBODY
+        fullest, fewest = NOBODY, math.inf
         for node in range(len(left)):
-            is_fuller = fullest == NOBODY or left[node, 0] < left[fullest, 0]
-            if is_fuller and mine[node] and not taken[node] and _has_room(left, node, size):
-                fullest = node
+            if not mine[node] or taken[node]:
+                continue
+            free = left[node, pool[node]["column"]] // pool[node]["units"]
+            if free < fewest and _has_room(left, pool, node, size):
+                fullest, fewest = node, free
         taken[fullest] = True
     for node in range(len(left)):
         if taken[node]:
-            left[node, 0] -= size[1]
-            left[node, 1] -= size[2]
-            left[node, 2] -= size[3]
+            left[node, pool[node]["column"]] -= size[1] * pool[node]["units"]
+            left[node, cpus] -= size[2]
+            left[node, cpus + 1] -= size[3]
     return taken
 
 
 @compiled
-def _read_limits(world: World, now: Pass, group: int, mine: Flags) -> None:
+def _read_limits(world: World, now: Pass, groups: Groups, group: int) -> None:
     """A group's profile of free GPUs, as running jobs' time limits have it."""
+    pool, mine = world.pools[groups.pool[group]], groups.nodes[group]
     most, free_gpus = 0, 0.0
     for node in range(len(mine)):
         if mine[node]:
             most += world.nodes[node]["running"]
-            free_gpus += world.nodes[node]["free_gpus"]
+            free_gpus += world.free_devices[node, pool[node]["column"]] // pool[node]["units"]
     rows, running = np.empty((most, 2)), 0
     for node in range(len(mine)):
         if not mine[node]:
@@ -334,7 +354,9 @@ def _read_limits(world: World, now: Pass, group: int, mine: Flags) -> None:
         for slot in range(world.nodes[node]["running"]):
             held = world.slots[node, slot]
             ends_s = world.jobs[held["job"]]["start_s"] + world.sizes[held["job"]]["limit_s"]
-            rows[running, 0], rows[running, 1] = max(0.0, ends_s - world.clock[0]["now_s"]), held["gpus"]
+            rows[running, 0] = max(0.0, ends_s - world.clock[0]["now_s"])
+            is_alike = held["column"] == pool[node]["column"]
+            rows[running, 1] = held["units"] / pool[node]["units"] if is_alike else 0.0
             running += 1
     sort_rows(rows)
     from_s, free, last = now.from_s[group], now.free_gpus[group], 0

@@ -19,6 +19,8 @@ def main_pass(world: World, depth: int) -> bool:
     partitions = len(world.partitions)
     for partition in range(partitions):
         world.partitions[partition]["failed"] = False
+    for node in range(len(world.nodes)):
+        world.allowed[node] = True
     failed, tried, place = 0, 0, 0
     while place < clock["queued"] and failed < partitions:
         number = world.queue[place]
@@ -29,28 +31,17 @@ def main_pass(world: World, depth: int) -> bool:
         if depth > 0 and tried >= depth:
             return True
         tried += 1
-        _allow(world, size["partition"], failed)
-        found = find_room(world.nodes, world.allowed, size, world.room)
+        mine = world.pools[size["pool"]]
+        found = find_room(world.nodes, world.free_devices, mine, world.allowed, size, world.room)
         if choose(world.nodes, world.room, found, size, world.chosen, world.rules[0]["least_loaded_nodes"]):
             dequeue(world, number)
             start(world, number)
         else:
             world.jobs[number]["reason"] = RESOURCES
             world.partitions[size["partition"]]["failed"] = True
+            for node in range(len(world.nodes)):  # also for the partitions that share them
+                if world.in_partition[size["partition"], node]:
+                    world.allowed[node] = False
             failed += 1
             place += 1
     return False
-
-
-@compiled
-def _allow(world: World, partition: int, failed: int) -> None:
-    """Allow the partition's nodes, without those that a partition shares in which a job could not start."""
-    for node in range(len(world.nodes)):
-        world.allowed[node] = world.in_partition[partition, node]
-    if failed == 0:
-        return
-    for other in range(len(world.partitions)):
-        if world.partitions[other]["failed"]:
-            for node in range(len(world.nodes)):
-                if world.in_partition[other, node]:
-                    world.allowed[node] = False

@@ -8,48 +8,45 @@ CPUs of a node: its last node is the one with the fewest.
 """
 
 from rlalloc_simulator.engine.compilation import compiled
-from rlalloc_simulator.engine.engine_records import NOBODY, Flags, Numbers, Record, Records
+from rlalloc_simulator.engine.engine_records import Flags, Numbers, Record, Records
 
 
 @compiled
-def is_type(there: int, asked: int) -> bool:
-    """Whether GPUs of the type ``there`` will do for who has asked for that type (NOBODY: any)."""
-    if asked == NOBODY:
-        return True
-    return bool(asked == there)
+def has_room(there: Record, its: Record, free_units: int, size: Record) -> bool:
+    """Whether the node ``there`` can hold its part of a job of this ``size`` at this moment.
 
-
-@compiled
-def has_room(nodes: Records, node: int, size: Record) -> bool:
-    """Whether ``node`` can hold its part of a job of this ``size`` at this moment."""
-    there = nodes[node]
+    ``its`` is what the job's pool says of the node, and so many units of its devices are free.
+    """
+    gpus = size["gpus_per_node"]
     return bool(
-        there["free_gpus"] >= size["gpus_per_node"]
+        free_units >= gpus * its["units"]
+        and gpus <= its["most"]
         and there["free_cpus"] >= size["cpus_per_node"]
         and there["free_mem_mib"] >= size["mem_mib_per_node"]
         and there["up"]
-        and is_type(there["gpu_type"], size["gpu_type"])
     )
 
 
 @compiled
-def could_hold(nodes: Records, node: int, size: Record) -> bool:
+def could_hold(nodes: Records, mine: Records, node: int, size: Record) -> bool:
     """Whether ``node`` could hold its part of a job of this ``size`` if it were empty and up."""
     there = nodes[node]
     return bool(
-        there["gpus"] >= size["gpus_per_node"]
+        mine[node]["most"] >= size["gpus_per_node"]
         and there["cpus"] >= size["cpus_per_node"]
         and there["mem_mib"] >= size["mem_mib_per_node"]
-        and is_type(there["gpu_type"], size["gpu_type"])
     )
 
 
 @compiled
-def find_room(nodes: Records, allowed: Flags, size: Record, room: Numbers) -> int:
+def find_room(nodes: Records, free: Numbers, mine: Records, allowed: Flags, size: Record, room: Numbers) -> int:
     """Put into ``room`` the allowed nodes with room for a job of ``size``, ascending; return how many there are."""
-    found = 0
+    found, gpus = 0, size["gpus_per_node"]
     for node in range(len(nodes)):
-        if allowed[node] and has_room(nodes, node, size):
+        if not allowed[node] or nodes[node]["most_free"] < gpus:  # a quick no for most nodes
+            continue
+        its = mine[node]
+        if has_room(nodes[node], its, free[node, its["column"]], size):
             room[found] = node
             found += 1
     return found

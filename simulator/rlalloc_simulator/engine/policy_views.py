@@ -6,6 +6,7 @@
 import numpy as np
 
 from rlalloc.bounds import NodeShape
+from rlalloc.devices import ANY_GPU
 from rlalloc.job import JobView
 from rlalloc.view import ClusterView
 from rlalloc_simulator.engine.engine_records import Flags, Reals
@@ -28,15 +29,16 @@ def job_view(simulator: Simulator, number: int, job: SubmittedJob) -> JobView:
     )
 
 
-def usable_by(simulator: Simulator, partition: int, gpu_type: int) -> Flags:
-    """The nodes that jobs of a partition may use now which ask for that type of GPU (NOBODY: any)."""
+def usable_by(simulator: Simulator, number: int) -> Flags:
+    """The nodes whose devices job ``number`` may use now."""
     world = simulator.world
-    return usable_nodes(world.nodes, world.in_partition[partition], gpu_type)
+    return usable_nodes(world.nodes, world.pools[world.sizes[number]["pool"]])
 
 
-def nodes_view(simulator: Simulator, mine: Flags) -> ClusterView:
-    """What a pass of late decisions sees of some nodes, without the jobs that wait."""
-    return _view(simulator, mine, np.empty((0, 2)), 0)
+def nodes_view(simulator: Simulator, pool: int) -> ClusterView:
+    """What a pass of late decisions sees of the nodes of a pool, without the jobs that wait."""
+    mine = usable_nodes(simulator.world.nodes, simulator.world.pools[pool])
+    return _view(simulator, pool, mine, np.empty((0, 2)), 0)
 
 
 def cluster_view(simulator: Simulator, number: int) -> ClusterView:
@@ -44,22 +46,35 @@ def cluster_view(simulator: Simulator, number: int) -> ClusterView:
 
     It sees those ahead of it in the queue, by its priority; those behind it are only counted.
     """
-    size = simulator.world.sizes[number]
-    mine = usable_by(simulator, int(size["partition"]), int(size["gpu_type"]))
+    mine = usable_by(simulator, number)
     queued, behind = queue_rows(simulator.world, number, mine)
-    return _view(simulator, mine, queued, behind)
+    return _view(simulator, int(simulator.world.sizes[number]["pool"]), mine, queued, behind)
 
 
-def _view(simulator: Simulator, mine: Flags, queued: Reals, behind: int) -> ClusterView:
-    world, now_s = simulator.world, simulator.now_s
-    free, totals, largest = node_arrays(world.nodes, mine)
+def _view(simulator: Simulator, pool: int, mine: Flags, queued: Reals, behind: int) -> ClusterView:
+    world = simulator.world
+    free, totals, largest = node_arrays(world.nodes, world.free_devices, world.pools[pool], mine)
     return ClusterView(
-        time_s=now_s,
+        time_s=simulator.now_s,
         shape=NodeShape(*largest.tolist()),
         free=free,
         totals=totals,
-        releases=release_rows(world.nodes, world.slots, world.holds, world.jobs, world.sizes, mine, now_s),
+        releases=release_rows(
+            world.nodes,
+            world.slots,
+            world.holds,
+            world.jobs,
+            world.sizes,
+            world.pools,
+            world.pools[pool],
+            mine,
+            simulator.now_s,
+        ),
         queued=queued,
         behind=behind,
         urgency_counts=simulator.site.interception.urgency.nice_band > 0,
+        gpu_types=simulator.gpu_types[pool],
+        device=simulator.pools[pool].device or ANY_GPU,
+        cluster_nodes=simulator.site.other_nodes
+        + int(np.count_nonzero(world.nodes["up"] & simulator.devices.any(axis=1))),
     )

@@ -7,7 +7,6 @@ import numpy as np
 
 from rlalloc_simulator.engine.compilation import compiled
 from rlalloc_simulator.engine.engine_records import NOBODY, Flags, Numbers, Reals, Record, Records, World
-from rlalloc_simulator.engine.placement import is_type
 
 
 class Chains(NamedTuple):
@@ -23,10 +22,10 @@ class Chains(NamedTuple):
 class Reservations(NamedTuple):
     """The chains of one cycle; ``used`` counts their links in use.
 
-    ``soonest_s`` (GPUs + 1, nodes) is a time before which no job of this cycle that needs so many GPUs of a node can
-    start on it, infinite for a node that is down; rows are filled when the first job needs them (``known``). Most
-    nodes are out of the question by it alone. Gaps in which not even a job of the ``shortest_s`` time limit of this
-    cycle has room are closed, so that chains stay short.
+    ``soonest_s`` (rows, nodes) is a time before which no job of this cycle that is of a row's pool and needs so many
+    GPUs of a node can start on it, infinite for a node that is down or that it may not use. Rows are
+    filled when the first job needs them (``known``). Most nodes are out of the question by it alone. Gaps in which
+    not even a job of the ``shortest_s`` time limit of this cycle has room are closed, so that chains stay short.
     """
 
     chains: Chains
@@ -39,7 +38,7 @@ class Reservations(NamedTuple):
 @compiled
 def no_reservations(world: World, order: Numbers) -> Reservations:
     """Return empty chains, with links enough for one reservation of each job."""
-    nodes, kinds = len(world.nodes), len(world.gpus_free_s)
+    nodes, rows = len(world.nodes), len(world.pools) * world.units_free_s.shape[1]
     links, shortest_s = 0, math.inf
     for place in range(len(order)):
         size = world.sizes[order[place]]
@@ -53,15 +52,16 @@ def no_reservations(world: World, order: Numbers) -> Reservations:
         np.full(nodes, math.inf),
     )
     return Reservations(
-        chains, np.zeros(1, dtype=np.int64), np.empty((kinds, nodes)), np.zeros(kinds, dtype=np.bool_), shortest_s
+        chains, np.zeros(1, dtype=np.int64), np.empty((rows, nodes)), np.zeros(rows, dtype=np.bool_), shortest_s
     )
 
 
 @compiled
-def earliest_on_one(
+def earliest_on_one(  # noqa: PLR0913, PLR0917 (a whole World costs more to pass than the question itself)
     nodes: Records,
     slots: Records,
-    mine: Flags,
+    free: Numbers,
+    mine: Records,
     chains: Chains,
     soonest_s: Reals,
     size: Record,
@@ -70,26 +70,26 @@ def earliest_on_one(
 ) -> tuple[float, int]:
     """Earliest time when a node can hold a job of ``size``; infinite if after ``window_end_s``.
 
-    Also returned: how many nodes can hold it then, which are put into ``room``, ascending. ``mine`` are the nodes of
-    its partition, ``soonest_s`` the row of its number of GPUs.
+    Also returned: how many nodes can hold it then, which are put into ``room``, ascending. ``mine`` is its
+    pool, ``soonest_s`` its row.
     """
     # Single arrays are handed on: all of them cost more to pass than the question itself.
     first, following, begin_s, end_s = chains.first, chains.following, chains.begin_s, chains.end_s
     # A good guess first: each node that cannot be sooner costs one comparison then.
-    limit_s, gpu_type = float(size["limit_s"]), size["gpu_type"]
+    limit_s = float(size["limit_s"])
     guess, best_s = NOBODY, window_end_s
     for node in range(len(soonest_s)):
-        if soonest_s[node] < best_s and mine[node] and is_type(nodes[node]["gpu_type"], gpu_type):
+        if soonest_s[node] < best_s:
             guess, best_s = node, soonest_s[node]
     best_s = window_end_s
     if guess != NOBODY:
-        time_s = _freed(nodes, slots, guess, size, soonest_s[guess], best_s)
+        time_s = freed(nodes[guess], mine[guess], free, slots, guess, size, soonest_s[guess], best_s)
         best_s = min(best_s, _after(first, following, begin_s, end_s, guess, time_s, limit_s, best_s))
     found = 0
     for node in range(len(soonest_s)):
-        if soonest_s[node] > best_s or not mine[node] or not is_type(nodes[node]["gpu_type"], gpu_type):
+        if soonest_s[node] > best_s:
             continue
-        time_s = _freed(nodes, slots, node, size, soonest_s[node], best_s)
+        time_s = freed(nodes[node], mine[node], free, slots, node, size, soonest_s[node], best_s)
         time_s = _after(first, following, begin_s, end_s, node, time_s, limit_s, best_s)
         if time_s > best_s:
             continue
@@ -105,20 +105,20 @@ def earliest_on_several(
     world: World, reservations: Reservations, size: Record, from_s: float, window_end_s: float
 ) -> tuple[float, int]:
     """Likewise, from ``from_s`` on, for a job of any number of nodes; into ``world.room``."""
-    nodes, slots, room = world.nodes, world.slots, world.room
-    mine, gpu_type = world.in_partition[size["partition"]], size["gpu_type"]
+    nodes, slots, free, room = world.nodes, world.slots, world.free_devices, world.room
+    mine = world.pools[size["pool"]]
     chains = reservations.chains
     first, following, begin_s, end_s = chains.first, chains.following, chains.begin_s, chains.end_s
-    possible_s = reservations.soonest_s[size["gpus_per_node"]]
+    possible_s = reservations.soonest_s[size["pool"] * world.units_free_s.shape[1] + size["gpus_per_node"]]
     limit_s, wanted = float(size["limit_s"]), size["nodes"]
     soonest = np.empty(wanted)
     while True:
         soonest[:] = math.inf
         for node in range(len(nodes)):
             bound_s = min(window_end_s, soonest[wanted - 1])
-            if possible_s[node] > bound_s or not mine[node] or not is_type(nodes[node]["gpu_type"], gpu_type):
+            if possible_s[node] > bound_s:
                 continue
-            time_s = _freed(nodes, slots, node, size, max(from_s, possible_s[node]), bound_s)
+            time_s = freed(nodes[node], mine[node], free, slots, node, size, max(from_s, possible_s[node]), bound_s)
             time_s = _after(first, following, begin_s, end_s, node, time_s, limit_s, bound_s)
             if time_s <= bound_s:
                 _insert(soonest, wanted, time_s)
@@ -129,10 +129,8 @@ def earliest_on_several(
         for node in range(len(nodes)):
             if (
                 possible_s[node] <= start_s
-                and mine[node]
-                and is_type(nodes[node]["gpu_type"], gpu_type)
                 and _after(first, following, begin_s, end_s, node, start_s, limit_s, start_s) <= start_s
-                and _freed(nodes, slots, node, size, start_s, start_s) <= start_s
+                and freed(nodes[node], mine[node], free, slots, node, size, start_s, start_s) <= start_s
             ):
                 room[together] = node
                 together += 1
@@ -172,10 +170,10 @@ def add(reservations: Reservations, node: int, begin_s: float, end_s: float) -> 
         after = following[after]
     following[link] = after
     soonest_s, known = reservations.soonest_s, reservations.known
-    for gpus in range(len(known)):
-        if known[gpus] and begins_s[link] <= soonest_s[gpus, node] + shortest_s:
-            soonest_s[gpus, node] = _after(
-                first, following, begins_s, ends_s, node, soonest_s[gpus, node], shortest_s, math.inf
+    for row in range(len(known)):
+        if known[row] and begins_s[link] <= soonest_s[row, node] + shortest_s:
+            soonest_s[row, node] = _after(
+                first, following, begins_s, ends_s, node, soonest_s[row, node], shortest_s, math.inf
             )
     sooner = begin_s < chains.first_s[node]
     if sooner:
@@ -186,28 +184,38 @@ def add(reservations: Reservations, node: int, begin_s: float, end_s: float) -> 
 @compiled
 def job_started_on(world: World, reservations: Reservations, node: int) -> None:
     """Account for a job that has been started on ``node`` in this cycle."""
-    for gpus in range(len(reservations.known)):
-        if reservations.known[gpus]:
-            _set_soonest(world, reservations, node, gpus)
+    for row in range(len(reservations.known)):
+        if reservations.known[row]:
+            _set_soonest(world, reservations, node, row)
 
 
 @compiled
-def fill_soonest(world: World, reservations: Reservations, gpus: int) -> None:
-    """Fill the row of ``soonest_s`` for jobs that need so many GPUs of a node."""
-    nodes, free_s, soonest_s = world.nodes, world.gpus_free_s[gpus], reservations.soonest_s[gpus]
-    first, now_s = reservations.chains.first, world.clock[0]["now_s"]
+def fill_soonest(world: World, reservations: Reservations, row: int) -> None:
+    """Fill a row of ``soonest_s``: that of a number of GPUs and pool is its place among all numbers of all pools."""
+    nodes, free_s, kinds = world.nodes, world.units_free_s, world.units_free_s.shape[1]
+    mine, gpus = world.pools[row // kinds], row % kinds
+    first, now_s, soonest_s = reservations.chains.first, world.clock[0]["now_s"], reservations.soonest_s[row]
     for node in range(len(nodes)):
-        soonest_s[node] = max(now_s, free_s[node]) if nodes[node]["up"] else math.inf
+        soonest_s[node] = max(now_s, _free_s(nodes[node], mine[node], free_s, node, gpus))
         if first[node] != NOBODY:
-            _set_soonest(world, reservations, node, gpus)
-    reservations.known[gpus] = True
+            _set_soonest(world, reservations, node, row)
+    reservations.known[row] = True
 
 
 @compiled
-def _set_soonest(world: World, reservations: Reservations, node: int, gpus: int) -> None:
-    chains = reservations.chains
-    free_s = world.gpus_free_s[gpus, node] if world.nodes[node]["up"] else math.inf
-    reservations.soonest_s[gpus, node] = _after(
+def _free_s(there: Record, its: Record, units_free_s: Reals, node: int, gpus: int) -> float:
+    """When a node has so many GPUs of a pool free, as running jobs' time limits have it."""
+    if gpus > its["most"] or not there["up"]:
+        return math.inf
+    return float(units_free_s[its["column"], gpus * its["units"], node])
+
+
+@compiled
+def _set_soonest(world: World, reservations: Reservations, node: int, row: int) -> None:
+    chains, kinds = reservations.chains, world.units_free_s.shape[1]
+    its = world.pools[row // kinds, node]
+    free_s = _free_s(world.nodes[node], its, world.units_free_s, node, row % kinds)
+    reservations.soonest_s[row, node] = _after(
         chains.first,
         chains.following,
         chains.begin_s,
@@ -230,23 +238,34 @@ def _insert(soonest: Reals, wanted: int, time_s: float) -> None:
 
 
 @compiled
-def _freed(nodes: Records, slots: Records, node: int, size: Record, from_s: float, bound_s: float) -> float:
-    """Earliest time from ``from_s`` on when running jobs, at their limits, leave room for ``size``.
+def freed(
+    there: Record,
+    its: Record,
+    free: Numbers,
+    slots: Records,
+    node: int,
+    size: Record,
+    from_s: float,
+    bound_s: float,
+) -> float:
+    """Earliest time from ``from_s`` on when running jobs, at their limits, leave room for ``size`` on a node.
 
+    ``there`` and ``its`` as in ``placement.has_room``; ``free`` are the free devices of all nodes.
     Infinite if that is after ``bound_s``.
     """
     if from_s > bound_s:
         return math.inf
-    there = nodes[node]
-    gpus, cpus, mem_mib = there["free_gpus"], there["free_cpus"], there["free_mem_mib"]
+    column, needed = its["column"], size["gpus_per_node"] * its["units"]
+    units, cpus, mem_mib = free[node, column], there["free_cpus"], there["free_mem_mib"]
     time_s, slot = from_s, 0
-    while gpus < size["gpus_per_node"] or cpus < size["cpus_per_node"] or mem_mib < size["mem_mib_per_node"]:
+    while units < needed or cpus < size["cpus_per_node"] or mem_mib < size["mem_mib_per_node"]:
         if slot == there["running"]:
             return math.inf
         held = slots[node, slot]
         if held["latest_end_s"] > bound_s:
             return math.inf
-        gpus, cpus, mem_mib = gpus + held["gpus"], cpus + held["cpus"], mem_mib + held["mem_mib"]
+        units += held["units"] if held["column"] == column else 0
+        cpus, mem_mib = cpus + held["cpus"], mem_mib + held["mem_mib"]
         time_s = max(time_s, held["latest_end_s"])
         slot += 1
     return float(time_s)

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlalloc.devices import ANY_GPU
 from rlalloc.job import Allocation
 from rlalloc_simulator.engine import applying as answers
 from rlalloc_simulator.engine.engine_records import (
@@ -26,10 +27,11 @@ from rlalloc_simulator.engine.engine_records import (
 )
 from rlalloc_simulator.engine.event_loop import ASKS, FINISHED, FREED, advance, next_time
 from rlalloc_simulator.engine.job_table import JobTable, size_of
+from rlalloc_simulator.engine.simulated_pools import devices_of, gpu_types_in, pools_of
 from rlalloc_simulator.engine.site_parameters import SimulatedSite, rules_of
 
 _NEVER_COPIED: Final = frozenset(
-    {"in_partition", "failures", "links", "rules", "curve_points", "curve_gpus", "curve_speedup"}
+    {"in_partition", "pools", "failures", "links", "rules", "curve_points", "curve_gpus", "curve_speedup"}
 )
 SIZE_FIELDS: Final = ("nodes", "gpus_per_node", "cpus_per_node", "mem_mib_per_node", "limit_s", "nice", "patience_s")
 """Columns of the sizes that ``Simulator.resize_all`` takes."""
@@ -38,22 +40,29 @@ SIZE_FIELDS: Final = ("nodes", "gpus_per_node", "cpus_per_node", "mem_mib_per_no
 class Simulator:
     """One simulated site and its workload of jobs. Deterministic: the same input gives the same bytes.
 
-    ``world`` is the engine's memory: read it, and change it only through the methods.
+    ``world`` is the engine's memory: read it, and change it only through the methods. ``pools`` say what jobs ask of
+    nodes, ``gpu_types`` which types of devices those of each have; empty where one has none.
+    ``devices`` (nodes, stocks) are the units of each stock of devices of a node.
     """
 
     def __init__(self, site: SimulatedSite, jobs: JobTable) -> None:
         """Raise ValueError if a job could not run even on the empty site."""
         self.site = site
+        self.pools = jobs.pools
+        self.gpu_types = tuple(gpu_types_in(site, asked) for asked in jobs.pools)
+        self.devices = devices_of(site)
         self.world = _world_of(site, jobs)
         self.finished = False
         self.freed = False
         number = answers.first_unholdable(self.world)
         if number != NOBODY:
             record = self.world.sizes[number]
+            asked = self.pools[record["pool"]]
+            features = f" and the features {asked.constraint}" if asked.constraint else ""
             raise ValueError(
                 f"job {number} can never run on its partition: {record['nodes']} nodes with "
-                f"{record['gpus_per_node']} GPUs, {record['cpus_per_node']} CPUs and "
-                f"{record['mem_mib_per_node']} MiB each"
+                f"{(asked.device or ANY_GPU).describe(record['gpus_per_node'])}, {record['cpus_per_node']} CPUs, "
+                f"{record['mem_mib_per_node']} MiB each{features}"
             )
 
     @property
@@ -126,6 +135,7 @@ class Simulator:
         """
         copy = Simulator.__new__(Simulator)
         copy.site, copy.finished, copy.freed = self.site, self.finished, self.freed
+        copy.pools, copy.gpu_types, copy.devices = self.pools, self.gpu_types, self.devices
         copy.world = World._make(
             array if name in _NEVER_COPIED else _copied(array)
             for name, array in zip(World._fields, self.world, strict=True)
@@ -153,7 +163,7 @@ def _copied(array: NDArray[np.generic]) -> NDArray[np.generic]:
 
 
 def _world_of(site: SimulatedSite, table: JobTable) -> World:
-    nodes = _nodes_of(site)
+    nodes, devices = _nodes_of(site), devices_of(site)
     jobs = table.records.copy()
     count, numbers = len(nodes), len(jobs) + len(nodes)
     names = [partition.name for partition in site.partitions]
@@ -168,6 +178,7 @@ def _world_of(site: SimulatedSite, table: JobTable) -> World:
         if failure.node >= count:
             raise ValueError(f"node {failure.node} fails, but the site has {count} (0 is the first)")
         failures[row] = (failure.time_s, failure.repaired_s, failure.node)
+    nodes["most_free"] = devices.max(axis=1)
     holds = np.zeros(int(nodes["cpus"].sum()), dtype=HOLD)  # a job holds a CPU of a node at least
     holds["next"] = np.arange(1, len(holds) + 1)
     return World(
@@ -175,7 +186,9 @@ def _world_of(site: SimulatedSite, table: JobTable) -> World:
         sizes=table.sizes.copy(),
         nodes=nodes,
         slots=np.zeros((count, int(nodes["cpus"].max())), dtype=SLOT),
-        gpus_free_s=np.where(np.arange(nodes["gpus"].max() + 1)[:, None] <= nodes["gpus"], -math.inf, math.inf),
+        free_devices=devices,
+        pools=pools_of(site, table.pools),
+        units_free_s=np.where(np.arange(devices.max() + 1)[:, None] <= devices.T[:, None], -math.inf, math.inf),
         holds=holds,
         partitions=partitions,
         in_partition=in_partition,
@@ -204,10 +217,8 @@ def _nodes_of(site: SimulatedSite) -> Records:
     first = 0
     for kind in site.nodes:
         mine = nodes[first : first + kind.count]
-        mine["gpus"] = mine["free_gpus"] = kind.shape.gpus
         mine["cpus"] = mine["free_cpus"] = kind.shape.cpus
         mine["mem_mib"] = mine["free_mem_mib"] = kind.shape.mem_mib
-        mine["gpu_type"] = site.gpu_types.index(kind.gpu_type)
         mine["weight"], mine["speed"], mine["up"] = kind.weight, kind.speed, True
         first += kind.count
     return nodes

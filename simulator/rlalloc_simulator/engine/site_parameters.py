@@ -4,12 +4,14 @@ Defaults are Slurm's own (22.05 to 25.11, ``man slurm.conf``) unless the text sa
 throughout, also where slurm.conf has minutes.
 """
 
+import functools
 from typing import Annotated, Final, Literal
 
 import msgspec
 import numpy as np
 
 from rlalloc.bounds import NodeShape
+from rlalloc.devices import NodeDevices, node_devices
 from rlalloc.late_decisions import LateRules
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.engine.engine_records import Records
@@ -106,14 +108,36 @@ class NodeOverhead(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
 
 
 class NodeKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """``count`` alike nodes; ``speed`` is that of one of its GPUs over that of the type that work is counted in."""
+    """``count`` alike nodes; ``speed`` is that of one of its GPUs over that of the type that work is counted in.
+
+    The GPUs of ``shape`` are of ``gpu_type``, which may be a MIG profile. ``gres`` are further devices, as slurm.conf
+    has them: ``gpu:1g.10gb:7,shard:16``.
+    """
 
     count: Annotated[int, msgspec.Meta(ge=1)]
     shape: NodeShape
     gpu_type: str = ""
+    gres: str = ""
+    features: tuple[str, ...] = ()
     weight: Annotated[int, msgspec.Meta(ge=0)] = 1
     speed: Positive = 1.0
     partitions: tuple[str, ...] = ("gpu",)
+
+    @property
+    def devices(self) -> tuple[NodeDevices, ...]:
+        """All devices of one of its nodes."""
+        return _devices(self.gpu_type, self.shape.gpus, self.gres)
+
+    @property
+    def whole_gpus(self) -> int:
+        """Whole GPUs of one of its nodes."""
+        return sum(each.count for each in self.devices if each.device.whole)
+
+
+@functools.lru_cache(maxsize=1024)
+def _devices(gpu_type: str, gpus: int, gres: str) -> tuple[NodeDevices, ...]:
+    first = f"gpu:{gpu_type}:{gpus}" if gpu_type else f"gpu:{gpus}"
+    return node_devices(f"{first},{gres}")
 
 
 class PartitionKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -141,12 +165,17 @@ class NodeFailure(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class SimulatedSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A cluster, who is on it, and how Slurm and rlalloc are configured there."""
+    """A cluster, who is on it, and how Slurm and rlalloc are configured there.
+
+    ``other_nodes`` is how many nodes with GPUs it has besides, which no job of the workload may use: the engine knows
+    no more of them, but views count them.
+    """
 
     nodes: tuple[NodeKind, ...]
     partitions: tuple[PartitionKind, ...] = (PartitionKind(),)
     users: tuple[UserKind, ...] = (UserKind(name="user0"),)
     account_shares: dict[str, Positive] = {}
+    other_nodes: Count = 0
     failures: tuple[NodeFailure, ...] = ()
     scheduler: SchedulerParameters = SchedulerParameters()
     priority: PriorityParameters = PriorityParameters()
@@ -167,8 +196,8 @@ class SimulatedSite(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
 
     @property
     def gpu_types(self) -> tuple[str, ...]:
-        """Names of the GPU types, sorted; a type's place in it is its number in the engine."""
-        return tuple(sorted({kind.gpu_type for kind in self.nodes}))
+        """Names of the types of whole GPUs, sorted."""
+        return tuple(sorted({each.device.type for kind in self.nodes for each in kind.devices if each.device.whole}))
 
 
 def rules_of(site: SimulatedSite) -> Records:

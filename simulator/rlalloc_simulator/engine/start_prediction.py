@@ -13,8 +13,7 @@ import numpy as np
 
 from rlalloc_simulator.engine.compilation import compiled
 from rlalloc_simulator.engine.engine_records import Numbers, Record, World
-from rlalloc_simulator.engine.placement import is_type
-from rlalloc_simulator.engine.reservations import Reservations, earliest_on_several, free_of_reservations
+from rlalloc_simulator.engine.reservations import Reservations, earliest_on_several, free_of_reservations, freed
 
 
 @compiled
@@ -38,11 +37,11 @@ def in_windows(
 @compiled
 def _unreserved(world: World, reservations: Reservations, size: Record, start_s: float) -> Numbers:
     """The nodes that are not reserved for others while a job of ``size`` would run from ``start_s`` on."""
-    nodes, mine = world.nodes, world.in_partition[size["partition"]]
+    nodes, mine = world.nodes, world.pools[size["pool"]]
     found = np.empty(len(nodes), dtype=np.int64)
     count = 0
     for node in range(len(nodes)):
-        usable = mine[node] and nodes[node]["up"] and is_type(nodes[node]["gpu_type"], size["gpu_type"])
+        usable = mine[node]["most"] >= size["gpus_per_node"] and nodes[node]["up"]
         if usable and free_of_reservations(reservations.chains, node, start_s, float(size["limit_s"])):
             found[count] = node
             count += 1
@@ -53,19 +52,9 @@ def _unreserved(world: World, reservations: Reservations, size: Record, start_s:
 def _freed_for(world: World, nodes: Numbers, size: Record) -> float:
     """When so many of ``nodes`` as ``size`` wants have room for it, by running jobs' limits alone."""
     soonest_s = np.full(size["nodes"], math.inf)
-    latest = len(soonest_s) - 1
+    latest, now_s, mine = len(soonest_s) - 1, world.clock[0]["now_s"], world.pools[size["pool"]]
     for node in nodes:
-        there = world.nodes[node]
-        gpus, cpus, mem_mib = there["free_gpus"], there["free_cpus"], there["free_mem_mib"]
-        time_s, slot = world.clock[0]["now_s"], 0
-        while gpus < size["gpus_per_node"] or cpus < size["cpus_per_node"] or mem_mib < size["mem_mib_per_node"]:
-            if slot == there["running"]:
-                time_s = math.inf
-                break
-            held = world.slots[node, slot]
-            gpus, cpus, mem_mib = gpus + held["gpus"], cpus + held["cpus"], mem_mib + held["mem_mib"]
-            time_s = max(time_s, held["latest_end_s"])
-            slot += 1
+        time_s = freed(world.nodes[node], mine[node], world.free_devices, world.slots, node, size, now_s, math.inf)
         if time_s < soonest_s[latest]:
             soonest_s[latest] = time_s
             soonest_s.sort()

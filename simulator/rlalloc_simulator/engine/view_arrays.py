@@ -10,7 +10,6 @@ from rlalloc_simulator.engine.compilation import compiled
 from rlalloc_simulator.engine.engine_records import NOBODY, Flags, Numbers, Reals, Record, Records, World
 from rlalloc_simulator.engine.job_runs import speed
 from rlalloc_simulator.engine.job_table import curve_table
-from rlalloc_simulator.engine.placement import is_type
 from rlalloc_simulator.engine.queue_priority import place_in_queue
 
 _remaining_s, _expected_s = compiled(expected_remaining_s), compiled(expected_s)
@@ -19,50 +18,61 @@ _CPUS_NEEDED = PRIOR.cpus_per_gpu_needed
 
 
 @compiled
-def usable_nodes(nodes: Records, in_partition: Flags, gpu_type: int) -> Flags:
-    """The nodes of a partition that a job which asks for that type of GPU (NOBODY: any) may use now."""
+def usable_nodes(nodes: Records, pool: Records) -> Flags:
+    """The nodes whose devices jobs of a pool may use now."""
     mine = np.zeros(len(nodes), dtype=np.bool_)
     for node in range(len(nodes)):
-        there = nodes[node]
-        mine[node] = in_partition[node] and there["up"] and there["gpus"] > 0 and is_type(there["gpu_type"], gpu_type)
+        mine[node] = nodes[node]["up"] and pool[node]["most"] > 0
     return mine
 
 
 @compiled
-def node_arrays(nodes: Records, mine: Flags) -> tuple[Reals, Reals, Numbers]:
+def node_arrays(nodes: Records, free_devices: Numbers, pool: Records, mine: Flags) -> tuple[Reals, Reals, Numbers]:
     """Of the nodes among ``mine``: what is free on each (nodes, 3), all they have (3,), the largest one (3,).
 
-    Columns are GPUs, CPUs and MiB. The largest node has the most GPUs, then CPUs, then memory.
+    Columns are devices of the ``pool``, CPUs and MiB. The largest node has the most devices, then CPUs, then memory;
+    it counts with as many devices as a job may have of a node.
     """
     free = np.empty((len(nodes), 3))
     totals, largest = np.zeros(3), np.zeros(3, dtype=np.int64)
-    usable = 0
+    usable, most = 0, 0
     for node in range(len(nodes)):
         there = nodes[node]
         if not mine[node]:
             continue
-        free[usable, 0], free[usable, 1], free[usable, 2] = (
-            there["free_gpus"],
-            there["free_cpus"],
-            there["free_mem_mib"],
-        )
+        column, units = pool[node]["column"], pool[node]["units"]
+        free[usable, 0] = free_devices[node, column] // units
+        free[usable, 1], free[usable, 2] = there["free_cpus"], there["free_mem_mib"]
         usable += 1
-        gpus, cpus, mem_mib = there["gpus"], there["cpus"], there["mem_mib"]
+        most = max(most, pool[node]["most"])
+        gpus, cpus, mem_mib = pool[node]["count"], there["cpus"], there["mem_mib"]
         totals[0], totals[1], totals[2] = totals[0] + gpus, totals[1] + cpus, totals[2] + mem_mib
         is_larger = gpus > largest[0] or (
             gpus == largest[0] and (cpus > largest[1] or (cpus == largest[1] and mem_mib > largest[2]))
         )
         if is_larger:
             largest[0], largest[1], largest[2] = gpus, cpus, mem_mib
+    largest[0] = most
     return free[:usable], totals, largest
 
 
 @compiled
-def release_rows(
-    nodes: Records, slots: Records, holds: Records, jobs: Records, sizes: Records, mine: Flags, now_s: float
+def release_rows(  # noqa: PLR0913, PLR0917 (Python would have to hand over a whole World for each view)
+    nodes: Records,
+    slots: Records,
+    holds: Records,
+    jobs: Records,
+    sizes: Records,
+    pools: Records,
+    pool: Records,
+    mine: Flags,
+    now_s: float,
 ) -> Reals:
-    """Of each job that runs on ``mine``: the seconds until its expected end, and what it holds there; ascending."""
-    rows = _holdings(nodes, slots, holds, jobs, sizes, mine)
+    """Of each job that runs on ``mine``: the seconds until its expected end, and what it holds there; ascending.
+
+    Its devices count as those of the ``pool``: a whole GPU is all its shards, a shard a part of a GPU.
+    """
+    rows = _holdings(nodes, slots, holds, jobs, sizes, pools, pool, mine)
     for row in range(len(rows)):
         number = int(rows[row, 0])
         rows[row, 0] = remaining_s(jobs[number], sizes[number], now_s)
@@ -71,8 +81,17 @@ def release_rows(
 
 
 @compiled
-def _holdings(nodes: Records, slots: Records, holds: Records, jobs: Records, sizes: Records, mine: Flags) -> Reals:
-    """Each job that runs on ``mine``: its number, and the GPUs, CPUs and MiB that it holds there."""
+def _holdings(
+    nodes: Records,
+    slots: Records,
+    holds: Records,
+    jobs: Records,
+    sizes: Records,
+    pools: Records,
+    pool: Records,
+    mine: Flags,
+) -> Reals:
+    """Each job that runs on ``mine``: its number, and the devices of ``pool``, CPUs and MiB that it holds there."""
     most = 0
     for node in range(len(nodes)):
         most += nodes[node]["running"] if mine[node] else 0
@@ -88,13 +107,17 @@ def _holdings(nodes: Records, slots: Records, holds: Records, jobs: Records, siz
                 link = holds[link]["next"]
             if holds[link]["node"] != node:
                 continue  # it is counted on the first of its nodes
-            here: int = 0
+            here, devices, size = 0, 0.0, sizes[number]
             while link != NOBODY:
-                here += 1 if mine[holds[link]["node"]] else 0
+                its = holds[link]["node"]
+                if mine[its]:
+                    held = pools[size["pool"], its]
+                    here += 1
+                    if held["column"] == pool[its]["column"]:
+                        devices += size["gpus_per_node"] * held["units"] / pool[its]["units"]
                 link = holds[link]["next"]
-            size = sizes[number]
             rows[running, 0] = number
-            rows[running, 1] = here * size["gpus_per_node"]
+            rows[running, 1] = devices
             rows[running, 2] = here * size["cpus_per_node"]
             rows[running, 3] = here * size["mem_mib_per_node"]
             running += 1
@@ -103,7 +126,9 @@ def _holdings(nodes: Records, slots: Records, holds: Records, jobs: Records, siz
 
 @compiled
 def queue_rows(world: World, number: int, mine: Flags) -> tuple[Reals, int]:
-    """GPUs and expected run time [s] of each job ahead that waits for GPUs of ``mine``, and how many are behind.
+    """GPUs and expected run time [s] of each job ahead that waits for those of ``mine``, and how many are behind.
+
+    ``mine`` are the nodes of the job's pool; only jobs that ask for devices of the same kind count.
 
     Of a job that may use other nodes as well, the part counts of its nodes that are among ``mine``. Job ``number``
     stands in the queue, or would stand there by its priority.
@@ -112,17 +137,17 @@ def queue_rows(world: World, number: int, mine: Flags) -> tuple[Reals, int]:
     queued = world.clock[0]["queued"]
     place = place_in_queue(world, number)
     demands = np.empty((queued, 2))
-    parts = np.full((len(world.in_partition), 2 + world.nodes["gpu_type"].max()), -1.0)
+    parts, pool = np.full(len(world.pools), -1.0), world.pools[sizes[number]["pool"]]
     listed, behind = 0, 0
     for there in range(queued):
         waiting = world.queue[there]
         size = sizes[waiting]
         if size["gpus_per_node"] == 0 or waiting == number:
             continue
-        part = parts[size["partition"], size["gpu_type"]]
+        part = parts[size["pool"]]
         if part < 0.0:
-            part = _part_among(world.nodes, world.in_partition[size["partition"]], size["gpu_type"], mine)
-            parts[size["partition"], size["gpu_type"]] = part
+            part = part_among(world.nodes, world.pools[size["pool"]], pool, mine)
+            parts[size["pool"]] = part
         if part == 0.0:
             continue
         if there >= place:
@@ -135,15 +160,22 @@ def queue_rows(world: World, number: int, mine: Flags) -> tuple[Reals, int]:
 
 
 @compiled
-def _part_among(nodes: Records, in_partition: Flags, gpu_type: int, mine: Flags) -> float:
-    """The part of the GPUs on a partition's nodes of a type that are on ``mine``."""
-    usable = usable_nodes(nodes, in_partition, gpu_type)
+def part_among(nodes: Records, other: Records, pool: Records, mine: Flags) -> float:
+    """The part of the devices that jobs of another pool may use now which ``mine``, nodes of ``pool``, have."""
+    usable = usable_nodes(nodes, other)
     gpus, here = 0.0, 0.0
     for node in range(len(nodes)):
         if usable[node]:
-            gpus += nodes[node]["gpus"]
-            here += nodes[node]["gpus"] if mine[node] else 0
+            its = other[node]
+            gpus += its["count"]
+            here += its["count"] if mine[node] and same_devices(its, pool[node]) else 0
     return here / max(1.0, gpus)
+
+
+@compiled
+def same_devices(one: Record, other: Record) -> bool:
+    """Whether two pools mean the same devices of a node (``POOL``): shards of a GPU are others than the GPU."""
+    return bool(one["column"] == other["column"] and one["units"] == other["units"])
 
 
 @compiled

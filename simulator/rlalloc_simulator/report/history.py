@@ -1,4 +1,7 @@
-"""What happened on a site: which jobs waited when, what they held where, and how they ended. Times are in seconds."""
+"""What happened on a site: which jobs waited when, what they held where, and how they ended. Times are in seconds.
+
+GPUs are whole ones: slices and shards are not counted.
+"""
 
 import msgspec
 

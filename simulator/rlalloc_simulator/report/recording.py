@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from rlalloc_simulator.engine import SimulatedSite, Simulator, SubmittedJob, table_of
@@ -69,7 +70,11 @@ class RecordedSimulator(Simulator):
         world = self.world
         users = [user.name for user in self.site.users]
         return History(
-            nodes=tuple(kind.shape for kind in self.site.nodes for _ in range(kind.count)),
+            nodes=tuple(
+                msgspec.structs.replace(kind.shape, gpus=kind.whole_gpus)
+                for kind in self.site.nodes
+                for _ in range(kind.count)
+            ),
             node_names=self._node_names,
             partitions=tuple(tuple(np.flatnonzero(row).tolist()) for row in world.in_partition),
             jobs=tuple(
@@ -113,7 +118,7 @@ class RecordedSimulator(Simulator):
             self._holdings[number] = _Holding(
                 start_s=float(world.jobs[number]["start_s"]),
                 nodes=tuple(nodes[numbers == number].tolist()),
-                gpus_per_node=int(size["gpus_per_node"]),
+                gpus_per_node=int(size["gpus_per_node"]) if world.jobs[number]["whole_gpus"] else 0,
                 cpus_per_node=int(size["cpus_per_node"]),
                 mem_mib_per_node=int(size["mem_mib_per_node"]),
             )
@@ -154,7 +159,7 @@ class RecordedSimulator(Simulator):
                     begin_s=self._queued_since_s.pop(number),
                     end_s=now_s,
                     partition=int(size["partition"]),
-                    gpus=nodes * int(size["gpus_per_node"]),
+                    gpus=nodes * int(size["gpus_per_node"]) if world.jobs[number]["whole_gpus"] else 0,
                     cpus=nodes * int(size["cpus_per_node"]),
                     mem_mib=nodes * int(size["mem_mib_per_node"]),
                 )

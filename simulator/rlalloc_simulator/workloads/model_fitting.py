@@ -39,11 +39,11 @@ _LEAST: Final = 1e-3
 
 
 def fit_model(header: Header, jobs: Iterable[WorkloadJob], command: str) -> WorkloadModel:
-    """Fit a model to a workload. Raises WorkloadError if it has no jobs with GPUs."""
+    """Fit a model to a workload. Raises WorkloadError if it has no jobs with whole GPUs."""
     everything = list(jobs)
-    kept = [job for job in everything if job.request.gpus > 0]
+    kept = [job for job in everything if job.request.gpus > 0 and not job.request.asks_for_parts]
     if not kept:
-        raise WorkloadError("no job of the workload asks for GPUs: there is nothing to fit a model to")
+        raise WorkloadError("no job of the workload asks for whole GPUs: there is nothing to fit a model to")
     zero_s = (header.time_zero_s or 0.0) + header.utc_offset_s
     times = np.array([zero_s + job.submit_s for job in kept])
     arrivals, hours = fit_arrivals(times, clock=header.time_zero_s is not None)

@@ -92,7 +92,10 @@ def _options(job: WorkloadJob, settings: ScriptSettings) -> Iterable[str]:
     yield f"cpus-per-task={request.cpus_per_task}"
     yield f"mem={request.mem_mib_per_node}M"
     if request.gpus_per_node:
-        yield f"gpus-per-node={f'{request.gpu_type}:' if request.gpu_type else ''}{request.gpus_per_node}"
+        count = f"{f'{request.gpu_type}:' if request.gpu_type else ''}{request.gpus_per_node}"
+        yield f"gres=shard:{count}" if request.shards else f"gpus-per-node={count}"
+    if request.constraint:
+        yield f"constraint={request.constraint}"
     yield f"time={max(1, math.ceil(request.time_limit_s / settings.compression / 60))}"
     yield "output=/dev/null"
     for name in KEPT:

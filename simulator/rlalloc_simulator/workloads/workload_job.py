@@ -10,6 +10,8 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from rlalloc.bounds import Directives, NodeShape, SiteBounds, bounds_for, parse_directives
+from rlalloc.constraint import is_simple
+from rlalloc.devices import is_slice
 from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation, Bounds, JobClass
 from rlalloc.speed import CURVES, SpeedCurve
@@ -23,6 +25,12 @@ Seconds = Annotated[float, msgspec.Meta(ge=0)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 Word = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.@:+-]*$", max_length=128)]
 """Names that go into Slurm's command lines: no blanks, no quotes."""
+Constraint = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.:+&|,-]*$", max_length=256)]
+Gres = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^((gpu|shard)(:[A-Za-z0-9_.+-]+)?:[0-9]+(,(gpu|shard)(:[A-Za-z0-9_.+-]+)?:[0-9]+)*)?$"),
+]
+"""Devices of a node as in slurm.conf: ``gpu:1g.10gb:7,shard:16``."""
 
 CurveName = Literal["bert", "imagenet", "deepspeech2", "cifar10", "yolov3", "bert-rising", "llama2-lora", "mpt-7b"]
 EndState = Literal["COMPLETED", "FAILED", "CANCELLED"]
@@ -30,7 +38,11 @@ DependencyKind = Literal["after", "afterany", "afternotok", "afterok"]
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the user requested of Slurm, the same on all nodes. ``gpu_type`` is empty where any will do."""
+    """What the user requested of Slurm, the same on all nodes.
+
+    ``gpu_type`` may be a MIG profile; it is empty for whole GPUs of any type. With ``shards``, all counts of GPUs are
+    of shards. ``constraint`` names features of which a node must have all (``a&b``) or any (``a|b``).
+    """
 
     nodes: Count
     gpus_per_node: NotNegativeInt
@@ -39,6 +51,12 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     mem_mib_per_node: Count
     time_limit_s: Count
     gpu_type: Word = ""
+    shards: bool = False
+    constraint: Constraint = ""
+
+    def __post_init__(self) -> None:
+        if not is_simple(self.constraint):
+            raise ValueError(f"constraint is {self.constraint}: write features with & between them, or with |")
 
     @property
     def allocation(self) -> Allocation:
@@ -51,6 +69,11 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
             mem_mib_per_node=self.mem_mib_per_node,
             time_limit_s=self.time_limit_s,
         )
+
+    @property
+    def asks_for_parts(self) -> bool:
+        """Whether its GPUs are slices or shards."""
+        return self.shards or is_slice(self.gpu_type)
 
     @property
     def gpus(self) -> int:
@@ -202,7 +225,10 @@ class WorkloadJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class NodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``count`` nodes of one shape."""
+    """``count`` nodes of one shape.
+
+    The ``gpus`` are of ``gpu_type``, which may be a MIG profile; ``gres`` are further devices.
+    """
 
     name: Word
     count: Count
@@ -210,6 +236,8 @@ class NodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     cpus: Count
     mem_mib: Count
     gpu_type: Word = ""
+    gres: Gres = ""
+    features: tuple[Word, ...] = ()
 
     @property
     def shape(self) -> NodeShape:

@@ -106,8 +106,11 @@ def check(made: Simulator) -> None:
     world = made.world
     clock = world.clock[0]
     jobs, given_sizes = world.jobs, world.sizes
-    for kind, capacity in (("gpus", SHAPE.gpus), ("cpus", SHAPE.cpus), ("mem_mib", SHAPE.mem_mib)):
-        free = world.nodes[f"free_{kind}"]
+    for kind, free, capacity in (
+        ("units", world.free_devices[:, 0], SHAPE.gpus),
+        ("cpus", world.nodes["free_cpus"], SHAPE.cpus),
+        ("mem_mib", world.nodes["free_mem_mib"], SHAPE.mem_mib),
+    ):
         held = [
             sum(int(world.slots[node, slot][kind]) for slot in range(world.nodes[node]["running"]))
             for node in range(NODES)

@@ -4,6 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from rlalloc.devices import NodeDevices
 from rlalloc.job import JobView
 from rlalloc.observation import encode
 from rlalloc.run_time import RunTimeEstimate
@@ -16,7 +17,6 @@ from rlallocd.cluster_views import ClusterViews
 from rlallocd.known_run_times import KnownRunTime, KnownRunTimes
 from rlallocd.node_pools import NodePools
 from rlallocd.slurm import JobRecord, NodeRecord
-from tests.daemon.slurm_in_memory import gpus
 from tests.simulator.engine.by_hand import SHAPE, job, simulator, size
 
 BIG = msgspec.structs.replace(SHAPE, cpus=16, mem_mib=16_000)
@@ -34,7 +34,28 @@ JOBS = [
 ]
 
 
+def devices_of(made: Simulator, node: int) -> tuple[NodeDevices, ...]:
+    """What scontrol would show of a node, by what its jobs hold."""
+    kinds = [kind for kind in made.site.nodes for _ in range(kind.count)]
+    held = dict.fromkeys(("gpu", "mig", "shard"), 0)
+    for number in np.flatnonzero(made.world.jobs["state"] == RUNNING).tolist():
+        device = made.pools[made.world.sizes[number]["pool"]].device
+        if device is not None and node in nodes_of(made, number):
+            held[device.kind] += int(made.world.sizes[number]["gpus_per_node"])
+    found = []
+    for each in kinds[node].devices:
+        used, shards = held[each.device.kind], held["shard"]
+        if each.device.whole:
+            per_gpu = next((other.per_gpu for other in kinds[node].devices if other.device.kind == "shard"), 1)
+            used += -(-shards // per_gpu)
+        elif each.device.kind == "shard":
+            used += held["gpu"] * each.per_gpu
+        found.append(msgspec.structs.replace(each, used=used))
+    return tuple(found)
+
+
 def node_records(made: Simulator) -> list[NodeRecord]:
+    kinds = [kind for kind in made.site.nodes for _ in range(kind.count)]
     return [
         NodeRecord(
             name=f"n{number}",
@@ -44,7 +65,8 @@ def node_records(made: Simulator) -> list[NodeRecord]:
             cpus_used=int(node["cpus"] - node["free_cpus"]),
             mem_mib=int(node["mem_mib"]),
             mem_mib_used=int(node["mem_mib"] - node["free_mem_mib"]),
-            devices=gpus("a100", int(node["gpus"]), int(node["gpus"] - node["free_gpus"])),
+            devices=devices_of(made, number),
+            features=frozenset(kinds[number].features),
         )
         for number, node in enumerate(made.world.nodes)
     ]
@@ -91,7 +113,9 @@ def job_records(made: Simulator, jobs: list[SubmittedJob]) -> list[JobRecord]:
                 cpus=size.cpus,
                 gpus=size.gpus,
                 mem_mib=float(size.mem_mib),
-                gpu_type="",
+                gpu_type=submitted.gpu_type or "",
+                is_shard=submitted.is_shard,
+                features=submitted.constraint,
                 is_batch=True,
                 is_array=False,
                 is_heterogeneous=False,
@@ -125,7 +149,7 @@ def as_the_daemon_sees_it(
     pools, rules = NodePools(node_records(made)), made.site.interception.urgency
     views = ClusterViews(pools, records, made.now_s, rules, run_times_of(made, jobs))
     view = views.for_job(next(record for record in records if record.job_id == number + 1))
-    held = sum(record.gpus for record in records if record.running and record.user == f"user{submitted.user}")
+    held = views.user_running_gpus(f"user{submitted.user}")
     waited_s = made.now_s - submitted.submit_s
     return JobView(submitted.job_class, submitted.request, submitted.bounds, waited_s, held, submitted.run_time), view
 
@@ -202,3 +226,43 @@ def test_a_known_run_time_replaces_the_part_of_the_limit_in_views() -> None:
     assert cluster_view(plain, number).queued[0, 1] != 70.0
     assert set(cluster_view(informed, number).queued[:, 1]) == {70.0}
     assert cluster_view(informed, number).releases[:, 0].max() <= 70.0
+
+
+def test_jobs_of_features_slices_and_shards_see_what_the_daemon_shows_them() -> None:
+    """Two kinds of whole nodes, one of a GPU type that jobs name; a third with slices and shared GPUs."""
+    kinds = (
+        NodeKind(count=2, shape=SHAPE, gpu_type="h100", features=("ib",)),
+        NodeKind(count=1, shape=SHAPE, gpu_type="v100", features=("old",)),
+        NodeKind(count=1, shape=BIG, gpu_type="h100", gres="gpu:1g.10gb:7,shard:32", features=("ib", "mix")),
+        NodeKind(count=1, shape=msgspec.structs.replace(SHAPE, gpus=0)),
+    )
+    there = msgspec.structs.replace(SITE, nodes=kinds)
+    asked: list[dict[str, object]] = [
+        {"gpu_type": "h100"},
+        {"gpu_type": "h100", "constraint": "mix"},
+        {"gpu_type": "v100"},
+        {"constraint": "ib&mix", "gpu_type": "1g.10gb"},
+        {"is_shard": True},
+        {"gpu_type": "h100", "constraint": "old|ib"},
+    ]
+    jobs = [
+        job(number, size(gpus, 400, cpus_per_task=1, mem_mib_per_node=500), 90 + number, user=number % 2, **kind)
+        for number, (gpus, kind) in enumerate((gpus, kind) for gpus in (3, 4, 4, 1) for kind in asked)
+    ]
+    made = simulator(jobs, there)
+    made.run(80.0)
+    waiting = np.flatnonzero(made.world.jobs["state"] == PENDING).tolist()
+    assert {made.pools[made.world.sizes[number]["pool"]] for number in waiting} >= {jobs[0].asked, jobs[4].asked}
+    for number in waiting:
+        ours = job_view(made, number, jobs[number]), cluster_view(made, number)
+        theirs = as_the_daemon_sees_it(made, number, jobs)
+        assert ours[0] == theirs[0]
+        assert (ours[1].shape, ours[1].gpu_types, ours[1].device) == (
+            theirs[1].shape,
+            theirs[1].gpu_types,
+            theirs[1].device,
+        )
+        np.testing.assert_array_equal(ours[1].releases, theirs[1].releases)
+        one, other = encode(*ours), encode(*theirs)
+        np.testing.assert_array_equal(one.features, other.features)
+        assert one.alternatives == other.alternatives

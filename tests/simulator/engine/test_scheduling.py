@@ -101,7 +101,7 @@ def test_nodes_of_lower_weight_come_first() -> None:
     kinds = (NodeKind(count=1, shape=SHAPE, weight=10), NodeKind(count=1, shape=SHAPE, weight=1))
     made = simulator([job(0, size(2))], SimulatedSite(nodes=kinds))
     made.run(1.0)
-    assert made.world.nodes["free_gpus"].tolist() == [8, 6]
+    assert made.world.free_devices[:, 0].tolist() == [8, 6]
 
 
 @pytest.mark.parametrize(("what", "value"), [("mem_mib_per_node", 5000), ("cpus_per_task", 5)])

@@ -234,7 +234,7 @@ def test_the_shipped_philly_is_like_philly() -> None:
 
 def test_no_gpus_no_model() -> None:
     trace = [TraceJob(key="", submit_s=0.0, gpus=0, elapsed_s=1.0)]
-    with pytest.raises(WorkloadError, match="no job of the workload asks for GPUs"):
+    with pytest.raises(WorkloadError, match="no job of the workload asks for whole GPUs"):
         fit_model(Header(), complete(trace, Assumptions(), 0)[1], "pytest")
 
 

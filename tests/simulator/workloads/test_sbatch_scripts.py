@@ -72,6 +72,22 @@ def test_what_a_script_asks(tmp_path: Path) -> None:
     assert "#RLALLOC gpus=1-16" in text
 
 
+@pytest.mark.parametrize(
+    ("changes", "option"),
+    [
+        ({"gpu_type": "1g.10gb"}, "gpus-per-node=1g.10gb:4"),
+        ({"gpu_type": "", "shards": True}, "gres=shard:4"),
+        ({"constraint": "ib&big"}, "constraint=ib&big"),
+    ],
+)
+def test_a_script_asks_for_slices_shards_and_features(
+    tmp_path: Path, changes: dict[str, object], option: str
+) -> None:
+    request = msgspec.structs.replace(JOB.request, **changes)
+    text = (written(tmp_path, msgspec.structs.replace(JOB, request=request)) / "job-7.sh").read_text()
+    assert f"#SBATCH --{option}\n" in text
+
+
 def test_names_are_kept_where_the_site_has_them(tmp_path: Path) -> None:
     folder = written(tmp_path, JOB, settings=ScriptSettings(keep=("account", "partition", "qos")))
     text = (folder / "job-7.sh").read_text()

@@ -128,6 +128,7 @@ def test_an_error_lists_the_words_that_are_allowed(tmp_path: Path, key: str, val
         ("end", {"state": "COMPLETED", "after_s": 3}, "only for them"),
         ("end", {"state": "FAILED", "after_s": 3, "while_pending": True}, "only a CANCELLED job"),
         ("directives", "gpus=8-1", "must not be above"),
+        ("request.constraint", "a&b|c", "write features with & between them"),
         ("dependency", [{"kind": "afterok", "job": 1}], "name an id below its own"),
         ("surprise", 1, "unknown field `surprise`"),
     ],
