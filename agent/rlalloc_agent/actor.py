@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from rlalloc.errors import PolicyError
 from rlalloc.job import SHARES
+from rlalloc.observation import POOL_FEATURES
 from rlalloc.policies import ACTOR_FILE, Manifest, verify
 from rlalloc.policy_inputs import DEFAULT_INPUTS, PolicyInputs
 from rlalloc.shared_files import read_regular_file
@@ -49,6 +50,9 @@ class Actor(TanhGaussian):
         with torch.no_grad():
             for parameter in (*self.residual.parameters(), *self.log_std.parameters()):
                 parameter.zero_()
+            # Training may never show some of these: what it does not show must not count where it is served.
+            first = next(self.body.parameters())
+            first[:, [place for place, name in enumerate(inputs) if name in POOL_FEATURES]] = 0.0
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation before the tanh, each of shape (jobs, SHARES)."""

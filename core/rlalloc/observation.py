@@ -26,8 +26,10 @@ from rlalloc.heuristics import BASELINE_NAME, BASELINE_OF_0_1, SERVED_HEURISTICS
 from rlalloc.heuristics.offers import Kind, Offer
 from rlalloc.heuristics.order import answers
 from rlalloc.job import JOB_CLASSES, SHARES, Allocation, Bounds, JobClass, JobView, Shares
+from rlalloc.llm.gpu_types import memory_gib
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES, Weights
 from rlalloc.objective.weights import features_of
+from rlalloc.speed.type_speeds import is_measured, speed_up
 from rlalloc.view import ClusterView
 
 FloatArray = NDArray[np.float32]
@@ -88,6 +90,22 @@ class _Size(NamedTuple):
     run_s: float
     requested_s: float
     dominant_share: float
+
+
+@functools.lru_cache(maxsize=256)
+def type_features(gpu_types: tuple[str, ...]) -> tuple[float, float]:
+    """The features of types of GPU: their speed over that of an A100, and their memory over 80 GiB.
+
+    Each is a mean logarithm to the base of 8; 0 where it is not known of all types.
+    """
+    speeds = [speed_up(name, {"a100": 1.0}).median if is_measured(name) else None for name in gpu_types]
+    memory = [None if (gib := memory_gib(name)) is None else gib / 80.0 for name in gpu_types]
+    return _mean_log8(speeds), _mean_log8(memory)
+
+
+def _mean_log8(values: Sequence[float | None]) -> float:
+    known = [math.log2(value) / 3 for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else 0.0
 
 
 def _is_of(name: JobClass, one: _Request) -> float:
@@ -176,6 +194,26 @@ _NODES: Final[tuple[Feature[_Nodes], ...]] = (
         "GPUs that the jobs ahead ask for, over all GPUs; log1p",
         lambda now: math.log1p(now.view.queued_gpus / now.total_gpus),
     ),
+    Feature(
+        "gpu_speed",
+        "measured speed of the job's types of GPU over that of an A100; log2 / 3, mean of the types, 0 if unknown",
+        lambda now: type_features(now.view.gpu_types)[0],
+    ),
+    Feature(
+        "gpu_memory",
+        "memory of the job's types of GPU over 80 GiB; log2 / 3, mean of the types, 0 if unknown",
+        lambda now: type_features(now.view.gpu_types)[1],
+    ),
+    Feature(
+        "cluster_part",
+        "nodes that the job may use, over all usable nodes with GPUs; log2 / 8",
+        lambda now: math.log2(max(1, len(now.view.free)) / max(1, now.view.cluster_nodes or len(now.view.free))) / 8,
+    ),
+    Feature(
+        "part_of_gpu",
+        "1 where the job's GPUs are slices (MIG) or shards, 0 where they are whole",
+        lambda now: not now.view.device.whole,
+    ),
 )
 _RUN: Final[tuple[Feature[_Moment], ...]] = (
     Feature(
@@ -225,6 +263,8 @@ DECLARED: Final[tuple[_Declared, ...]] = (
 )
 """All features, in the order of EncodedQuestion.features."""
 FEATURES: Final = tuple(feature.name for feature in DECLARED)
+POOL_FEATURES: Final = ("gpu_speed", "gpu_memory", "cluster_part", "part_of_gpu")
+"""What the nodes are that the job may use; all are 0 on a cluster of one kind of nodes of which nothing is known."""
 WEIGHT_FEATURES: Final = tuple(feature.name for feature in _WEIGHTS)
 """The features that describe the site's objective, in the order of TERM_NAMES."""
 

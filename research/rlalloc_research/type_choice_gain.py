@@ -70,7 +70,7 @@ def mixed(workload: Workload, speed: float, first: str, load: float, *, choose: 
     types = ("a100",) if choose else ()
     interception = msgspec.structs.replace(site.interception, choose_gpu_types=types)
     denser = load * (1.0 + speed) / 2.0
-    moved = tuple(msgspec.structs.replace(job, submit_s=job.submit_s / denser) for job in jobs)
+    moved = tuple(msgspec.structs.replace(job, submit_s=job.submit_s / denser, gpu_type=None) for job in jobs)
     return Workload(msgspec.structs.replace(site, nodes=tuple(kinds), interception=interception), moved)
 
 

@@ -1,7 +1,8 @@
 """The workloads on which policies are trained, tuned and chosen: one seeded function of a number.
 
 Each is drawn from a shipped model of a trace (``rlalloc_simulator.workloads.models``) for its own cluster: 4 to 64
-nodes of several shapes, offered loads of 0.6 to 1.5, EASY or conservative backfill, with and without urgency. Every
+nodes of several shapes, offered loads of 0.6 to 1.5, EASY or conservative backfill, with and without urgency. The
+GPUs are of some type, and half of the clusters are a part of a larger one; no jobs run otherwise for that. Every
 second one runs faster than its trace, since a policy has to serve sites with jobs of minutes as well as of days.
 """
 
@@ -33,6 +34,9 @@ SHAPES: Final = (
     NodeGroup("node", 1, gpus=8, cpus=32, mem_mib=256_000),
 )
 NODES: Final = (4, 64)
+GPU_TYPES: Final = ("", "v100", "a100", "a100-40", "h100", "h200", "mi250x")
+OTHER_NODES: Final = (1.0, 20.0)
+"""Where the cluster is a part of a larger one: nodes that its jobs may not use, over its own."""
 LOADS: Final = (0.6, 1.5)
 JOBS: Final = (400, 1500)
 LEAST_HOURS: Final = 12.0
@@ -83,14 +87,19 @@ def training_workload(number: int, jobs: int | None = None) -> Workload:
     gpu_hours = scale * count**power / load
     most = min(NODES[1], gpu_hours / (shape.gpus * LEAST_HOURS))
     nodes = round(_log_uniform(NODES[0], max(NODES[0], most), generator))
-    cluster = msgspec.structs.replace(shape, count=nodes)
+    # Drawn apart, so that the workload of a number is the one that it was before there were types.
+    of_pool = np.random.default_rng((number, 4))
+    gpu_type = GPU_TYPES[of_pool.integers(len(GPU_TYPES))]
+    others = round(nodes * _log_uniform(*OTHER_NODES, of_pool)) if of_pool.random() < 0.5 else 0
+    cluster = msgspec.structs.replace(shape, count=nodes, gpu_type=gpu_type)
     settings = GeneratorSettings(cluster, gpu_hours / (nodes * shape.gpus), load, seed=number)
     faster = _log_uniform(1.0, FASTEST, generator) if generator.random() < 0.5 else 1.0
     made = [_in_faster_time(job, faster) for job in generate(load_model(name), settings)]
     site = site_of(settings.description, made)
     # Slurm's default is conservative; EASY is what most sites with long queues set for the time that it saves.
     reserved = int(generator.integers(2))
-    site = msgspec.structs.replace(site, scheduler=SchedulerParameters(bf_job_part_count_reserve=reserved))
+    scheduler = SchedulerParameters(bf_job_part_count_reserve=reserved)
+    site = msgspec.structs.replace(site, scheduler=scheduler, other_nodes=others)
     site = with_urgency(site) if generator.random() < 0.5 else site
     return Workload(site, tuple(submitted_from(made, site)))
 

@@ -1,15 +1,17 @@
 """The encoding of a job and a cluster, now and from what was stored earlier."""
 
 import dataclasses
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import find, given
 from hypothesis import strategies as st
 
 from rlalloc import observation
 from rlalloc.allocation import allocation_for
+from rlalloc.devices import Device
 from rlalloc.heuristics import (
     BASELINE,
     BASELINE_NAME,
@@ -24,6 +26,7 @@ from rlalloc.objective.weights import features_of
 from rlalloc.observation import (
     DECLARED,
     FEATURES,
+    POOL_FEATURES,
     WEIGHT_FEATURES,
     EncodedBatch,
     answer_columns,
@@ -172,3 +175,26 @@ def test_stored_features_are_known_by_a_number_that_follows_from_their_names(mon
         observation.schema_id(FEATURES) == observation.SCHEMA_ID != observation.schema_id((*FEATURES, "moon_phase"))
     )
     assert 0 < observation.SCHEMA_ID < 2**31  # the column is a signed integer
+
+
+@pytest.mark.parametrize(
+    ("pool", "expected"),
+    [
+        ({}, (0, 0, 0, 0)),
+        ({"gpu_types": ("h100",), "cluster_nodes": 16}, (0.37, 0, -0.25, 0)),
+        ({"gpu_types": ("a100", "h100")}, (0.185, 0, 0, 0)),
+        ({"gpu_types": ("v100",)}, (-0.351, -0.441, 0, 0)),
+        ({"gpu_types": ("v100", "unheard-of")}, (0, 0, 0, 0)),
+        ({"gpu_types": ("1g.10gb",), "device": Device("mig", "1g.10gb")}, (0, -1.025, 0, 1)),
+        ({"device": Device("shard")}, (0, 0, 0, 1)),
+    ],
+)
+def test_what_the_nodes_are_is_among_the_features(pool: dict[str, Any], expected: tuple[float, ...]) -> None:
+    """What is not known is as if it were nothing special; so is what was stored before there were such features."""
+    job, view = find(job_views(), lambda _: True), find(cluster_views(), lambda each: len(each.free) == 4)
+    saw = encode(job, dataclasses.replace(view, **pool)).by_name()
+    assert [saw[name] for name in POOL_FEATURES] == pytest.approx(expected, abs=0.001)
+    old = tuple(name for name in FEATURES if name not in POOL_FEATURES)
+    again = recalled(old, np.array([saw[name] for name in old], "<f4").tobytes(), encode(job, view).alternatives)
+    assert again is not None
+    assert again.by_name() == saw | dict.fromkeys(POOL_FEATURES, 0.0)

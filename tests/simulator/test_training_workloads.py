@@ -42,6 +42,8 @@ def test_sites_differ_in_size_backfill_and_urgency() -> None:
     counts = [site.node_count for site in sites]
     assert NODES[0] <= min(counts) < 8 < max(counts) <= NODES[1]
     assert len({site.nodes[0].shape for site in sites}) > 3
+    assert len({site.nodes[0].gpu_type for site in sites}) > 4
+    assert {site.other_nodes > 0 for site in sites} == {False, True}
 
 
 def test_loads_are_those_that_were_drawn() -> None:

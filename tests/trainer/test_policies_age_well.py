@@ -8,10 +8,12 @@ import msgspec
 import numpy as np
 import pytest
 import sqlalchemy as sa
+import torch
 
 from rlalloc.config import TrainerSection
 from rlalloc.heuristics import BASELINE_NAME, SERVED_HEURISTICS, largest
-from rlalloc.observation import FEATURES, SCHEMA_ID, EncodedQuestion, recalled
+from rlalloc.job import SHARES
+from rlalloc.observation import FEATURES, POOL_FEATURES, SCHEMA_ID, EncodedQuestion, recalled
 from rlalloc.policies import CURRENT, PolicyStore
 from rlalloc.policy_inputs import DEFAULT_INPUTS, PolicyInputs
 from rlalloc.store import Experience
@@ -22,6 +24,7 @@ from rlalloc_trainer.pipelines import retrain as module
 from rlalloc_trainer.pipelines.retrain import load_in_use, retrain
 from rlalloc_trainer.pipelines.site_experience import observations_of, question_of, usable
 from rlalloc_trainer.promotion import held_out_evidence
+from rlalloc_trainer.promotion.policy_versions import load_shipped_version
 from tests.agent.running_server import add_version, questions
 from tests.trainer.sites import experience_of, site_workload, stored
 
@@ -82,7 +85,8 @@ def retrained_version(experiences: Sequence[Experience], folder: Path) -> dict[s
     store.close()
     assert result.trained
     assert result.version is not None
-    assert policies.manifest(result.version).inputs == load_shipped()[1].inputs
+    inputs = policies.manifest(result.version).inputs
+    assert set(inputs) == {*FEATURES, *load_shipped()[1].inputs}
     return policies.manifest(result.version).files
 
 
@@ -171,3 +175,29 @@ def add_feature_set(path: Path, number: int, names: tuple[str, ...]) -> None:
             {"id": number, "names": msgspec.json.encode(names).decode()},
         )
     engine.dispose()
+
+
+def test_a_policy_that_is_trained_on_reads_what_is_new_and_answers_the_same_at_first() -> None:
+    """The shipped network knows nothing of pools; a retrained one reads them, and its critics, too."""
+    before = load_shipped_version()
+    assert not set(POOL_FEATURES) & set(before.actor.inputs.names)
+    after = before.with_all_features()
+    assert after.actor.inputs.names == (*POOL_FEATURES, *before.actor.inputs.names)
+    assert after.with_all_features() is after
+    batch = questions(8)
+    rows = [torch.from_numpy(each.actor.inputs.rows(batch)) for each in (before, after)]
+    rows[1][:, :4] = 0.7
+    torch.testing.assert_close(after.actor.mean(rows[1]), before.actor.mean(rows[0]))
+    assert before.critics is not None
+    assert after.critics is not None
+    shares = torch.rand(8, SHARES, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(after.critics(rows[1], shares), before.critics(rows[0], shares))
+
+
+def test_a_new_network_answers_the_same_whatever_the_pool_until_it_has_learned_of_pools() -> None:
+    actor = Actor()
+    torch.nn.init.normal_(actor.residual.weight)
+    rows = torch.from_numpy(actor.inputs.rows(questions(4)))
+    other = rows.clone()
+    other[:, [actor.inputs.names.index(name) for name in POOL_FEATURES]] = 0.7
+    torch.testing.assert_close(actor.mean(other), actor.mean(rows))

@@ -1,5 +1,6 @@
 """Retraining on a site's experience, from the store to a promoted version."""
 
+import math
 from pathlib import Path
 
 import msgspec
@@ -8,11 +9,12 @@ import pytest
 import torch
 
 from rlalloc.config import TrainerSection
+from rlalloc.devices import is_slice
 from rlalloc.errors import PolicyError
 from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME
 from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES
-from rlalloc.observation import FEATURES, SCHEMA_ID
+from rlalloc.observation import FEATURES, POOL_FEATURES, SCHEMA_ID, encode, type_features
 from rlalloc.policies import ACTOR_FILE, PolicyStore, Routing, verify
 from rlalloc.policy_inputs import DEFAULT_INPUTS, PolicyInputs
 from rlalloc.reward import rewards
@@ -21,6 +23,8 @@ from rlalloc.store import Experience
 from rlalloc.urgency import UrgencyRules
 from rlalloc_agent.actor import Actor, actor_bytes, load_actor
 from rlalloc_simulator.comparison.compared_policy import HeuristicPolicy
+from rlalloc_simulator.engine import Simulator, table_of
+from rlalloc_simulator.engine.policy_views import cluster_view, job_view
 from rlalloc_simulator.recorded_outcomes import Observed
 from rlalloc_simulator.site_from_workload import Workload
 from rlalloc_trainer.pipelines import retrain as module
@@ -240,6 +244,26 @@ def test_the_calibrated_simulator_has_the_sites_cluster_and_jobs(experiences: li
         run_time_s = one.outcome.ended_s - (one.outcome.started_s or 0.0)
         size = one.decision.allocation
         assert job.work_s / job.curve.at(size.gpus, size.cpus_per_gpu) == pytest.approx(max(1.0, run_time_s))
+
+
+@pytest.mark.parametrize(("gpu_type", "others"), [("h100", 12), ("1g.10gb", 0), ("v100", 0), ("mi300x", 4), ("", 1)])
+def test_the_calibrated_simulator_shows_a_policy_the_pool_that_it_saw(
+    experiences: list[Experience], gpu_type: str, others: int
+) -> None:
+    """The gate judges a policy there, so it has to see there what it sees of the site."""
+    speed, memory = type_features((gpu_type,))
+    part = math.log2(NODES.count / (NODES.count + others)) / 8
+    pool = dict(zip(POOL_FEATURES, (speed, memory, part, float(is_slice(gpu_type))), strict=True))
+    saw = np.frombuffer(experiences[-1].decision.observation or b"", "<f4").copy()
+    for name, value in pool.items():
+        saw[FEATURES.index(name)] = value
+    decision = msgspec.structs.replace(experiences[-1].decision, observation=saw.tobytes())
+    last = msgspec.structs.replace(experiences[-1], decision=decision)
+    site, jobs = calibrated_site([*experiences[:-1], last], experiences)
+    simulator = Simulator(site, table_of(jobs, site))
+    number = int(simulator.run()[0])
+    shown = encode(job_view(simulator, number, jobs[number]), cluster_view(simulator, number)).by_name()
+    assert {name: shown[name] for name in POOL_FEATURES} == pytest.approx(pool, abs=1e-5)
 
 
 def test_how_jobs_scale_is_read_from_their_run_times(experiences: list[Experience]) -> None:

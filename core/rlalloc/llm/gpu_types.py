@@ -47,7 +47,7 @@ two dies as a GPU.
 
 
 _PROFILE: Final = re.compile(r"\dg[.-](\d+)gb")
-_OF_A_PROFILE: Final = 0.95
+PART_OF_PROFILE: Final = 0.95
 """nvidia-smi shows 4,864 MiB of a 1g.5gb, 9,728 of a 1g.10gb and 19,968 of a 3g.20gb."""
 
 
@@ -61,7 +61,7 @@ def memory_gib(gpu_type: str, site: Mapping[str, float] | None = None) -> float 
         return site[gpu_type]
     name = _with_hyphens(gpu_type)
     if (profile := _PROFILE.search(name)) is not None:
-        return _OF_A_PROFILE * float(profile[1])
+        return PART_OF_PROFILE * float(profile[1])
     if name in GPU_MEMORY_GIB:
         return GPU_MEMORY_GIB[name]
     known = known_type(gpu_type)

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -10,6 +10,8 @@ import numpy as np
 
 from rlalloc.bounds import NodeShape
 from rlalloc.job import Bounds, JobClass, Range
+from rlalloc.llm.gpu_types import GPU_MEMORY_GIB, PART_OF_PROFILE
+from rlalloc.observation import type_features
 from rlalloc.speed import PRIOR, SpeedCurve
 from rlalloc.store import Decision, Experience
 from rlalloc.urgency import UrgencyRules
@@ -46,7 +48,9 @@ def calibrated_site(
     exponents = scaling_exponents(calibrated_on)
     users = {name: number for number, name in enumerate(sorted({one.decision.user for one in mine}))}
     nodes = _nodes_of(mine[-1])
-    site = with_urgency(SimulatedSite(nodes=(nodes,), users=tuple(UserKind(name=name) for name in users)), urgency)
+    others = round(nodes.count * (2.0 ** (-8.0 * question_of(mine[-1]).by_name()["cluster_part"]) - 1.0))
+    names = tuple(UserKind(name=name) for name in users)
+    site = with_urgency(SimulatedSite(nodes=(nodes,), users=names, other_nodes=max(0, others)), urgency)
 
     def curve_of(decision: Decision) -> SpeedCurve:
         return prior_to_the_power(exponents.get(decision.job_class, 1.0))
@@ -61,7 +65,7 @@ def calibrated_site(
             need = None
         else:
             need = _need_of(one, curve)
-        if need is not None and _can_run(job := _job_of(one, users[one.decision.user], need), nodes):
+        if need is not None and _can_run(job := _job_of(one, users[one.decision.user], need, nodes.gpu_type), nodes):
             jobs.append(job)
     return Workload(site, tuple(sorted(jobs, key=lambda job: job.submit_s)))
 
@@ -141,7 +145,21 @@ def _nodes_of(experience: Experience) -> NodeKind:
             cpus=round(node_gpus * request.cpus_per_gpu / features["requested_cpus_per_gpu"]),
             mem_mib=round(node_gpus * request.mem_mib_per_gpu / features["requested_mem_per_gpu"]),
         ),
+        gpu_type=_gpu_type_of(features),
     )
+
+
+def _gpu_type_of(features: Mapping[str, float]) -> str:
+    """A type of GPU that is to a policy what the site's is; empty where nothing is known of it.
+
+    The store has no types, but their speed and memory are among the features.
+    """
+    speed, memory = features["gpu_speed"], features["gpu_memory"]
+    if features["part_of_gpu"] > 0.0:
+        return f"1g.{max(1, round(80 * 8.0**memory / PART_OF_PROFILE))}gb"
+    if speed == 0.0 and memory == 0.0:
+        return ""
+    return min(GPU_MEMORY_GIB, key=lambda name: math.dist((speed, memory), type_features((name,))))
 
 
 def _need_of(experience: Experience, curve: SpeedCurve) -> TrueNeed:
@@ -152,7 +170,7 @@ def _need_of(experience: Experience, curve: SpeedCurve) -> TrueNeed:
     return TrueNeed(work_s, curve, MEMORY_MARGIN * bounds.mem_mib_per_gpu.minimum)
 
 
-def _job_of(experience: Experience, user: int, need: TrueNeed) -> SubmittedJob:
+def _job_of(experience: Experience, user: int, need: TrueNeed, gpu_type: str) -> SubmittedJob:
     decision = experience.decision
     return SubmittedJob(
         submit_s=decision.submitted_s,
@@ -165,6 +183,7 @@ def _job_of(experience: Experience, user: int, need: TrueNeed) -> SubmittedJob:
         mem_mib_per_gpu_needed=need.mem_mib_per_gpu,
         gpus_needed=need.gpus,
         managed=True,
+        gpu_type=gpu_type or None,
     )
 
 

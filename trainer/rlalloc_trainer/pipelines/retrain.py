@@ -108,9 +108,8 @@ def retrain(
     current = load_in_use(policies, in_use)
     generator = np.random.default_rng(settings.seed)
     with processes(WORKERS) as parallel_map:
-        sac = _train(
-            train, site, load_in_use(policies, in_use), settings, objective, generator, parallel_map, progress
-        )
+        start = load_in_use(policies, in_use).with_all_features()
+        sac = _train(train, site, start, settings, objective, generator, parallel_map, progress)
         progress("choosing a routing", 0.7)
         known = resampled(site, CHOICE_WORKLOADS, workload_jobs(site), generator, TRAIN_PACE)
         routing, _ = choose_routing(LearnedPolicy.of(sac.actor, objective=objective.weights), known, parallel_map)
@@ -222,7 +221,8 @@ def _version_of(
     Where a heuristic answers all decisions, nobody judged the new network: the one in use stays for other objectives.
     """
     if routing.nowhere:
-        actor, critics = current.actor, current.critics or sac.critics
+        kept = current if current.critics is not None else current.with_all_features()  # as new critics do
+        actor, critics = kept.actor, kept.critics or sac.critics
         training: dict[str, object] = {"kept_from": current.version}
     else:
         actor, critics = sac.actor, sac.critics

@@ -8,9 +8,11 @@ from typing import Final
 import msgspec
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from rlalloc.errors import PolicyError
+from rlalloc.observation import FEATURES
 from rlalloc.policies import ACTOR_FILE, EVERYWHERE, Manifest, Routing
 from rlalloc.shared_files import read_regular_file
 from rlalloc_agent.actor import Actor, actor_bytes, load_actor
@@ -34,6 +36,18 @@ class Learned(msgspec.Struct, frozen=True):
     def policy(self) -> LearnedPolicy:
         """The policy as it is served, to be compared."""
         return LearnedPolicy.of(self.actor, self.routing)
+
+    def with_all_features(self) -> "Learned":
+        """Return the same policy, whose networks read today's features, too: those that are new count nothing yet."""
+        missing = tuple(name for name in FEATURES if name not in self.actor.inputs.names)
+        if not missing:
+            return self
+        actor, critics = Actor((*missing, *self.actor.inputs.names), self.actor.hidden), None
+        actor.load_state_dict(_widened(self.actor.state_dict(), actor.state_dict()))
+        if self.critics is not None:
+            critics = WeightConditionedCritics(actor.inputs, actor.actions, actor.hidden, self.critics.members)
+            critics.load_state_dict(_widened(self.critics.state_dict(), critics.state_dict()))
+        return msgspec.structs.replace(self, actor=actor.eval(), critics=critics)
 
 
 def version_files(actor: Actor, critics: Critics) -> dict[str, bytes]:
@@ -78,6 +92,16 @@ def load_version(folder: Path) -> Learned:
         reason = str(err).splitlines()[0]
         raise PolicyError(f"{folder / CRITICS_FILE} does not fit its actor: {reason}") from err
     return Learned(actor, critics, manifest.version, manifest.routing)
+
+
+def _widened(small: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the parameters of a network in the shapes of one that reads more: zeros for inputs in front."""
+    found = {}
+    for name, tensor in small.items():
+        wide = torch.zeros_like(like[name])
+        wide[tuple(slice(one - other, None) for one, other in zip(wide.shape, tensor.shape, strict=True))] = tensor
+        found[name] = wide
+    return found
 
 
 def _of_an_earlier_form(tensors: Mapping[str, Tensor]) -> bool:
