@@ -5,14 +5,16 @@ The rules are those of ``rlalloc.late_decisions``; a pass decides the job again 
 
 from collections import Counter
 from functools import partial
+from typing import Final
 
 import msgspec
+import numpy as np
 
 from rlalloc.allocation import allocation_for
 from rlalloc.bounds import NodeShape
 from rlalloc.job import Allocation, JobView, Shares
 from rlalloc.late_decisions import DEPTH, first_shares
-from rlalloc.pool import Pool, Stock, could_start
+from rlalloc.pool import FloatArray, Stock, could_start
 from rlalloc.speed.longer_limits import slowdown_to_allow
 from rlalloc.speed.speed_prior import PRIOR_BELIEF
 from rlallocd.candidates import WAITS_FOR_RESOURCES, Candidate
@@ -21,6 +23,9 @@ from rlallocd.node_access import Access
 from rlallocd.node_pools import NodePool
 from rlallocd.request_sizes import Skipped, size_of
 from rlallocd.slurm import JobRecord
+
+_NOTHING: Final[FloatArray] = np.zeros((0, 3))
+"""What is left for a job that Slurm would not try to start."""
 
 
 class FirstSizes:
@@ -44,20 +49,24 @@ class FirstSizes:
         if not self._late or not _may_wait(candidate):
             return answer
         self._place_those_ahead_of(candidate.job, access)
-        pool = self._pool(candidate.job, access)
+        pool = self._views.pool(access)
+        is_tried = self._views.backfill.reaches(candidate.job)
+        left = self._stock.left(pool) if is_tried else _NOTHING
         allocate = partial(_allocate, job, access.pool.shape)
-        shares = first_shares(answer, allocation, job.request, job.bounds, self._stock.left(pool), allocate)
+        shares = first_shares(answer, allocation, job.request, job.bounds, left, allocate)
         waits_as_answered = shares == msgspec.structs.replace(answer, gpu=shares.gpu)
         as_answered = shares == answer or (waits_as_answered and allocation.gpus == job.request.gpus)
         taken = allocation if as_answered else job.request
-        self._stock.take(pool, taken)
+        if is_tried:
+            self._stock.take(pool, taken)
         return answer if taken is allocation else shares
 
     def starts(self, candidate: Candidate, access: Access, allocation: Allocation) -> bool:
         """Whether a size has room on the nodes of ``access``, which it then takes."""
         self._place_those_ahead_of(candidate.job, access)
-        pool = self._pool(candidate.job, access)
-        if not could_start(allocation, self._stock.left(pool)):
+        pool = self._views.pool(access)
+        is_tried = self._views.backfill.reaches(candidate.job)
+        if not is_tried or not could_start(allocation, self._stock.left(pool)):
             return False
         self._stock.take(pool, allocation)
         return True
@@ -75,17 +84,12 @@ class FirstSizes:
         self._reached[access.pool] = max(first, end)
 
     def _place(self, job: JobRecord) -> None:
-        if job.reason not in WAITS_FOR_RESOURCES:
+        if job.reason not in WAITS_FOR_RESOURCES or not self._views.backfill.reaches(job):
             return
         try:
-            self._stock.take(self._pool(job, self._views.access_in_queue(job)), size_of(job))
+            self._stock.take(self._views.pool(self._views.access_in_queue(job)), size_of(job))
         except Skipped:
             return
-
-    def _pool(self, job: JobRecord, access: Access) -> Pool:
-        """The nodes that a job may use; all closed where Slurm would not try to start it."""
-        pool = self._views.pool(access)
-        return pool if self._views.backfill.reaches(job) else pool.all_closed()
 
 
 def _allocate(job: JobView, shape: NodeShape, shares: Shares) -> Allocation:

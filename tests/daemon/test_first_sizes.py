@@ -24,7 +24,10 @@ SHAPE = NodeShape(gpus=8, cpus=64, mem_mib=512_000)
 FOUR = msgspec.structs.replace(EIGHT, gpus_per_node=4, cpus_per_task=16, mem_mib_per_node=40_000)
 ANSWER = Shares(2 / 3, 1.0, 1.0)
 """Four GPUs within bounds of one to eight."""
-VIEW = JobView("train", EIGHT, bounds_for(EIGHT, Directives(gpus=(1, 8)), SiteBounds(), SHAPE), 0.0, 0)
+VIEW, VIEW_OF_FOUR = (
+    JobView("train", size, bounds_for(size, Directives(gpus=(1, 8)), SiteBounds(), SHAPE), 0.0, 0)
+    for size in (EIGHT, FOUR)
+)
 
 
 def cluster(*free_gpus: int, jobs: Sequence[JobRecord] = (), facts: SiteFacts = NO_FACTS) -> ClusterViews:
@@ -84,12 +87,11 @@ def test_what_does_not_fit_waits_with_its_gpus_and_the_answered_cpus_and_memory(
 
 def test_a_job_whose_larger_answer_does_not_fit_takes_what_it_asked_for() -> None:
     """Four GPUs are free; the job asked for four, and eight were answered. Nothing is left for the next one."""
-    asked = JobView("train", FOUR, bounds_for(FOUR, Directives(gpus=(1, 8)), SiteBounds(), SHAPE), 0.0, 0)
     two = msgspec.structs.replace(FOUR, gpus_per_node=2, cpus_per_task=8, mem_mib_per_node=20_000)
     views = cluster(4)
     first = FirstSizes(views, late=True)
     given = [
-        share(first, new(job_id), views, size, Shares(part, 1.0, 1.0), asked).gpu
+        share(first, new(job_id), views, size, Shares(part, 1.0, 1.0), VIEW_OF_FOUR).gpu
         for job_id, size, part in ((1, EIGHT, 1.0), (2, two, 1 / 3))
     ]
     assert given == pytest.approx([2 / 3, 2 / 3])
@@ -118,9 +120,21 @@ def test_who_is_too_far_behind_for_backfill_waits_with_its_gpus(of_a_user: int, 
     """Slurm would not start it out of its order in any size, so it takes nothing of what is free."""
     facts = SiteFacts(scheduling=SchedulingRules(bf_max_job_user=of_a_user))
     views = cluster(4, jobs=(pending_job(1, gpu_type=""),), facts=facts)
-    first = FirstSizes(views, late=True)
-    assert share(first, new(2), views).gpu == gpu
-    assert share(first, new(3, user="bob"), views).gpu == (ANSWER.gpu if of_a_user == 1 else 1.0)
+    typed = new(2)
+    starts = FirstSizes(views, late=True).starts(typed, views.access_of(typed.job), FOUR)
+    assert starts == (gpu == ANSWER.gpu)
+    for view in (VIEW, VIEW_OF_FOUR):
+        first = FirstSizes(views, late=True)
+        assert share(first, new(2), views, view=view).gpu == (gpu if view is VIEW else ANSWER.gpu)
+        assert share(first, new(3, user="bob"), views).gpu == (ANSWER.gpu if of_a_user == 1 else 1.0)
+
+
+@pytest.mark.parametrize(("of_a_user", "gpu"), [(1, ANSWER.gpu), (2, 1.0)])
+def test_who_waits_ahead_and_is_too_far_behind_for_backfill_takes_nothing(of_a_user: int, gpu: float) -> None:
+    waiting = (pending_job(1, gpu_type=""), pending_job(2, FOUR, gpu_type=""))
+    facts = SiteFacts(scheduling=SchedulingRules(bf_max_job_user=of_a_user))
+    views = cluster(4, jobs=waiting, facts=facts)
+    assert share(FirstSizes(views, late=True), new(3, user="bob"), views).gpu == gpu
 
 
 @pytest.mark.parametrize("changes", [{"reason": "JobHeldUser"}, {"reason": "Dependency"}, {"is_array": True}])
