@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from rlalloc.errors import ConfigError, PolicyError
+from rlalloc.errors import ConfigError, PolicyError, RlallocError
 from rlalloc_simulator.command_line import errors_end_here, progress_bar
 
 if TYPE_CHECKING:
@@ -468,6 +468,37 @@ def gpu_types(
         table.add_row(
             *(f"{row.true_speed:g}", row.first, f"{row.load:g}", f"{row.gpu_use:.0%}", str(row.jct)),
             *(f"{row.worst:.3f}", f"{row.killed[0]} → {row.killed[1]}"),
+        )
+    terminal = Console()
+    Console(width=None if terminal.is_terminal else 120).print(table, highlight=False)
+
+
+@app.command("ordinary-site")
+def ordinary_site(
+    *,
+    scripts: Annotated[Path, typer.Option(metavar="FOLDER", help="The site's batch scripts, *.sh.")] = Path(
+        "tests/slurm_plugin/scripts"
+    ),
+    config: Annotated[Path, typer.Option(metavar="FILE", help="The site's rules.")] = Path("etc/rlalloc.yaml"),
+    workloads: Annotated[int, typer.Option(min=1, max=16, help="Simulated workloads.")] = 8,
+    replicates: Annotated[int, typer.Option(min=1, help="Runs of each, with moved submissions.")] = 3,
+    wider: Annotated[bool, typer.Option("--wider", help="Also under rules that allow more.")] = False,
+) -> None:
+    """Compare known-gain with as requested on a site where nobody writes a #RLALLOC line."""
+    from rlalloc.config import load_config
+    from rlalloc_research.ordinary_site import Extent, compare, scripts_in
+
+    with errors_end_here("research", RlallocError), progress_bar() as report:
+        rules = load_config(config)
+        extent = Extent(workloads=workloads, replicates=replicates, wider=wider)
+        rows = list(compare(rules, scripts_in(scripts, rules), extent, report))
+    table = Table(title=f"known-gain over as requested, {workloads} workloads, {rows[0].jobs} jobs")
+    for column in ("rule", "knowledge", "may resize", "may shrink", "JCT ratio", "killed for it", "worst user"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(
+            *(row.rule, row.knowledge, f"{row.may_resize:.1%}", f"{row.may_shrink:.1%}", str(row.jct)),
+            *(str(row.killed), f"{row.worst:.2f}"),
         )
     terminal = Console()
     Console(width=None if terminal.is_terminal else 120).print(table, highlight=False)
