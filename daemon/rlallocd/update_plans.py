@@ -57,8 +57,7 @@ def plan_restoration(original: JobRecord, admin_comment: str) -> UpdatePlan:
             "TresPerJob": asked.tres_per_job,
             "TresPerTask": asked.tres_per_task,
             "TresPerSocket": "",
-            "CpusPerTres": "",
-            "MemPerTres": "",
+            **_no_gpu_terms(original),
             **({"OverSubscribe": "NO"} if original.is_exclusive else {}),
             **({"ReqNodeList": original.required_nodes} if original.required_nodes else {}),
             "TimeLimit": str(original.time_limit_s // 60),
@@ -86,12 +85,16 @@ def _absolute(job: JobRecord, size: Allocation) -> dict[str, str]:
         "TresPerJob": "",
         "TresPerTask": "",
         "TresPerSocket": "",
-        "CpusPerTres": "",
-        "MemPerTres": "",
+        **_no_gpu_terms(job),
         # An exclusive job gets all GPUs and CPUs of its nodes, whatever it asks for.
         **({"OverSubscribe": "YES"} if job.is_exclusive else {}),
         "TimeLimit": str(size.time_limit_s // 60),
     }
+
+
+def _no_gpu_terms(job: JobRecord) -> dict[str, str]:
+    """Clear CPUs and memory per GPU. 25.11 refuses these fields for a job in shards, even empty."""
+    return {} if job.is_shard else {"CpusPerTres": "", "MemPerTres": ""}
 
 
 def has_own_terms(job: JobRecord) -> bool:

@@ -240,6 +240,16 @@ def test_an_update_sets_every_field_and_clears_the_other_requests() -> None:
     }
 
 
+def test_an_update_of_shards_has_no_terms_of_gpus() -> None:
+    """25.11 refuses both fields for such a job, even empty."""
+    asked = RequestFields(min_nodes=1, tres_per_node="gres/shard:2")
+    shards = _with(is_shard=True, gpu_type=None, fields=asked)
+    resized = dict(plan_update(shards, SIZE, "").fields)
+    assert resized["TresPerNode"] == "gres:shard:4"
+    for fields in (resized, dict(plan_restoration(shards, "").fields)):
+        assert not fields.keys() & {"CpusPerTres", "MemPerTres"}
+
+
 def test_named_nodes_stay_where_they_are_not_too_many() -> None:
     assert "ReqNodeList" not in dict(plan_update(_with(required_nodes="n[1-2]"), SIZE, "").fields)
 
