@@ -64,7 +64,7 @@ class Reading:
             elif kind == "unknown":
                 yield f"the script has a count that cannot be read: {shown}"
         for command in self._rules.starts_tasks:
-            if self.has((command,)) and not self._tasks():
+            if self.has((command,)) and not self._of((f"{command} -n", *self._rules.tasks_of_any_command())):
                 yield f"the script does not show how many tasks {command} starts"
         for name, value in self._of(self._rules.nodes):
             if value != "1" and not self._follows_nodes(value):
@@ -120,7 +120,7 @@ class Reading:
     def trains(self) -> bool:
         """Whether something in the script shows that it trains, whatever else it does."""
         rules = self._rules
-        launchers = {*rules.finds_gpus, *rules.starts_processes} - {"vllm serve"}
+        launchers = {*rules.finds_gpus, *rules.starts_processes} - {"vllm serve", *rules.starts_tasks}
         return any(map(self.has, (launchers, rules.whole_batch, rules.accumulation)))
 
     def batch(self) -> Batch:

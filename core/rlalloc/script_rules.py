@@ -1,6 +1,7 @@
 """The site's rules for reading scripts: which words show a size, a batch or a launcher."""
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -9,6 +10,9 @@ from rlalloc.script_words import WordTable
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
+
+
+_TASKS_OF_SLURM: Final = ("srun ", "--ntasks", "--gpus-per-task")
 
 
 class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -112,6 +116,10 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     def tasks_of_commands(self) -> tuple[str, ...]:
         """The option with which each command of ``starts_tasks`` states how many."""
         return tuple(f"{command} -n" for command in self.starts_tasks)
+
+    def tasks_of_any_command(self) -> tuple[str, ...]:
+        """The options of ``tasks`` that are not Slurm's own."""
+        return tuple(entry for entry in self.tasks if not entry.startswith(_TASKS_OF_SLURM))
 
     def table(self, more: Iterable[str] = ()) -> WordTable:
         """The words that the plugin collects: those of these rules and ``more``, each once."""

@@ -13,8 +13,9 @@ from rlallocd.queue_order import QueueOrder, Rank
 from rlallocd.slurm import JobRecord, SchedulingRules
 
 _NOT_YET_TRIED: Final = frozenset({"", "None", "BeginTime", "Cleaning"})
-_FOUND_NO_ROOM: Final = frozenset({"Resources", "Priority", "ReqNodeNotAvail", "Licenses"})
-_TRIED: Final = _NOT_YET_TRIED | _FOUND_NO_ROOM | {"Reservation"}
+_ENDS_THE_PASS: Final = frozenset({"Resources", "Priority"})
+"""Reasons of a job behind which schedule() starts no other one in the partition; it goes on behind all others."""
+_TRIED: Final = _NOT_YET_TRIED | _ENDS_THE_PASS | {"ReqNodeNotAvail", "Licenses", "Reservation"}
 _Key = tuple[str, ...]
 _ALL: Final[_Key] = ()
 
@@ -37,7 +38,7 @@ class BackfillReach:
         self._go_through(queue)
         for rank, name, job in queue if self._last else ():
             # slurmctld's schedule() goes on behind a job that waits for named nodes or in a reservation.
-            if job.reason in _FOUND_NO_ROOM and not (job.required_nodes or job.reservation):
+            if job.reason in _ENDS_THE_PASS and not (job.required_nodes or job.reservation):
                 self._first_waiting.setdefault(name, rank)
 
     def reaches(self, job: JobRecord) -> bool:
@@ -61,10 +62,12 @@ class BackfillReach:
             for _ in range(min(job.waiting_tasks, max(1, self._rules.bf_max_job_array_resv))):
                 if counts[_ALL] == self._rules.bf_max_job_test:
                     return
-                self._count(counts, ((_ALL, self._rules.bf_max_job_test),), rank)
                 if any(counts[key] >= most for key, most in limits):
                     break
                 self._count(counts, limits, rank)
+                if job.reason == "Licenses":  # skipped as well, but after it was counted for its user
+                    break
+                self._count(counts, ((_ALL, self._rules.bf_max_job_test),), rank)
 
     def _count(self, counts: Counter[_Key], limits: Sequence[tuple[_Key, int]], rank: Rank) -> None:
         for key, most in limits:

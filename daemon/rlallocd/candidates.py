@@ -2,7 +2,7 @@
 
 import functools
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -103,23 +103,38 @@ def is_left_to_decide(job: JobRecord, config: Config, decided: Collection[tuple[
     return _mode_now(tag, config.rule(tag.rule), config) == "enforce"
 
 
-def find_redecision_candidates(jobs: Sequence[JobRecord], config: Config, now_s: float) -> tuple[Candidate, ...]:
+def find_redecision_candidates(
+    jobs: Sequence[JobRecord],
+    config: Config,
+    now_s: float,
+    reaches: Callable[[JobRecord], bool] = lambda _: True,
+) -> tuple[Candidate, ...]:
     """Jobs with our tag, in mode enforce, that wait only for resources or for jobs of higher priority.
 
-    Of each partition, those near the head of its queue, in the order of the queue. Arrays, whose tasks split off as
-    they start, and requeued jobs keep their sizes.
+    Of each partition, those near the head of its queue, in the order of the queue. The jobs that Slurm does not reach
+    are in nobody's way. Arrays, whose tasks split off as they start, and requeued jobs keep their sizes.
     """
     depth = config.redecision.head * (1 + _HEADS_LOOKED_BEYOND)
+    waiting = [job for job in jobs if waits(job, now_s)]
+    ours = {job.job_id: mine for job in waiting if (mine := _to_decide_again(job, config)) is not None}
+    if not ours:
+        return ()
     found = []
     seen: Counter[str] = Counter()
-    for job in sorted((job for job in jobs if waits(job, now_s)), key=lambda job: (-job.priority, job.job_id)):
+    for job in sorted(filter(reaches, waiting), key=lambda job: (-job.priority, job.job_id)):
         seen[job.partition] += 1
-        if seen[job.partition] > depth or job.reason not in WAITS_FOR_RESOURCES or job.array_job_id or job.restarts:
-            continue
-        tag = read_tag(job.admin_comment)
-        if tag is not None and not tag.skip and _mode_now(tag, config.rule(tag.rule), config) == "enforce":
-            found.append(Candidate(job, tag, "enforce", begun=True))
+        if seen[job.partition] <= depth and job.job_id in ours:
+            found.append(ours[job.job_id])
     return tuple(found)
+
+
+def _to_decide_again(job: JobRecord, config: Config) -> Candidate | None:
+    if job.reason not in WAITS_FOR_RESOURCES or job.array_job_id or job.restarts:
+        return None
+    tag = read_tag(job.admin_comment)
+    if tag is None or tag.skip or _mode_now(tag, config.rule(tag.rule), config) != "enforce":
+        return None
+    return Candidate(job, tag, "enforce", begun=True)
 
 
 def job_view(

@@ -13,6 +13,8 @@ from rlallocd.slurm import JobRecord, LicenseRecord, ReservationRecord, license_
 
 _MOST_WAITING: Final = 200
 """Of more that wait for one licence, the others start with the last of these; of an array, each task is one."""
+_LEAST_S: Final = 1.0
+"""A job that is past its limit holds its licences for so much longer at least."""
 _MAY_TAKE_ONE: Final = frozenset({"", "None", "Cleaning", "Licenses", "Priority"})
 """Reasons of jobs that may take a licence as soon as it is free: those that wait for nodes take none."""
 
@@ -48,6 +50,7 @@ class Licenses:
         self._now_s = now_s
         self._run_times = run_times
         self._starts_s: dict[str, dict[int, float]] = {}
+        self._alone_s: dict[tuple[str, int, int, str], float] = {}
         self._holders: dict[str, list[tuple[float, int]]] = {}
 
     def free_after_s(self, job: JobRecord) -> float:
@@ -69,8 +72,15 @@ class Licenses:
             last_s = max(first_s.values(), default=0.0)
             self._starts_s[name] = {each.job.job_id: last_s for each in waiting} | first_s
         starts_s, job_id = self._starts_s[name], wanted.job.job_id
-        # A job that waits for something else comes in nobody's way.
-        return starts_s[job_id] if job_id in starts_s else self._started(name, [wanted])[job_id]
+        return starts_s[job_id] if job_id in starts_s else self._alone(name, wanted)
+
+    def _alone(self, name: str, wanted: _Wanted) -> float:
+        """Seconds until a job gets its licences that waits for something else, and so comes in nobody's way."""
+        job = wanted.job
+        key = name, wanted.licenses, job.time_limit_s, job.reservation
+        if key not in self._alone_s:
+            self._alone_s[key] = self._started(name, [wanted])[job.job_id]
+        return self._alone_s[key]
 
     def _started(self, name: str, waiting: Sequence[_Wanted]) -> dict[int, float]:
         """Seconds until each of these jobs, in the order of the queue, gets its licences."""
@@ -88,7 +98,8 @@ class Licenses:
                     continue
                 starts_s.setdefault(each.job.job_id, after_s)
                 free -= each.licenses
-                heapq.heappush(returned, (after_s + self._run_times.expected_s(each.job), each.licenses))
+                run_s = self._lasts_s(each.job, self._run_times.expected_s(each.job))
+                heapq.heappush(returned, (after_s + run_s, each.licenses))
             waiting = left
             if not returned:
                 break
@@ -102,9 +113,17 @@ class Licenses:
         if name not in self._holders:
             counts = [(job, _count(job, name)) for job in self._jobs if job.running]
             self._holders[name] = [
-                (self._run_times.remaining_s(job, self._now_s), count) for job, count in counts if count
+                (self._lasts_s(job, self._run_times.remaining_s(job, self._now_s)), count)
+                for job, count in counts
+                if count
             ]
         return self._holders[name]
+
+    def _lasts_s(self, job: JobRecord, expected_s: float) -> float:
+        """Seconds that a job holds its licences: more than none, and infinite where nothing is known of its end."""
+        if not job.time_limit_s and job.job_id not in self._run_times.by_id:
+            return math.inf
+        return max(_LEAST_S, expected_s)
 
     def _waiting(self, name: str) -> list[_Wanted]:
         found = [
@@ -123,11 +142,11 @@ class Licenses:
 
     def _reserved(self, name: str, job: JobRecord, after_s: float) -> int:
         """How many of the licences are reserved for others at some time while the job runs, if it starts then."""
-        until_s = after_s + job.time_limit_s
+        until_s = after_s + (job.time_limit_s or math.inf)
         return sum(
             each.licenses.get(name, 0)
             for each in self._reservations
-            if each.name != job.reservation
+            if each.name not in job.reservation.split(",")
             and each.start_s - self._now_s < until_s
             and each.end_s - self._now_s > after_s
         )

@@ -31,7 +31,7 @@ class PendingTypes:
     def __init__(self, views: ClusterViews, config: Config) -> None:
         self._views = views
         self._config = config
-        self._excluded: dict[tuple[str, Access, str], Mapping[str, str]] = {}
+        self._excluded: dict[tuple[str, Access, str, str], Mapping[str, str]] = {}
 
     def of(self, candidate: Candidate, access: Access) -> Mapping[str, OnType]:
         """A job that may use the nodes of ``access``, on those of each type; empty where none may be chosen."""
@@ -70,7 +70,7 @@ class PendingTypes:
         rule = self._config.rule(candidate.tag.rule)
         if rule is None or not rule.choose_gpu_types or not may_get_a_type(candidate):
             return {}
-        key = rule.name, access, candidate.job.excluded_nodes
+        key = rule.name, access, candidate.job.partition, candidate.job.excluded_nodes
         if key not in self._excluded:
             on_types = candidate_on_types(candidate, rule, self._views.whole(access), access, self._views)
             self._excluded[key] = {name: each.job.excluded_nodes for name, each in on_types.items()}

@@ -13,6 +13,7 @@ from rlallocd.decisions import Snapshot
 from rlallocd.interval import Interval
 from rlallocd.redecision import JobKey, redecide
 from rlallocd.redecision_rules import Situation
+from rlallocd.slurm import JobRecord
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +60,11 @@ class RedecisionRounds:
         if snapshot.awaited:  # sizes would be chosen for the nodes that have reported first
             return ()
         self._last_round.restart()
-        pending = find_redecision_candidates(snapshot.jobs, config, snapshot.taken_s)
+
+        def reaches(job: JobRecord) -> bool:  # found out only where a job of ours waits
+            return snapshot.views(config).backfill.reaches(job)
+
+        pending = find_redecision_candidates(snapshot.jobs, config, snapshot.taken_s, reaches)
         keys = {candidate.key for candidate in pending}
         self._asked = {key: situation for key, situation in self._asked.items() if key in keys}
         if not pending:

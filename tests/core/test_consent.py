@@ -316,6 +316,14 @@ def test_tasks_tell_of_gpus_only_where_each_has_its_own(*, serve: bool) -> None:
     assert not consent("mpirun", "np=$SLURM_NTASKS", task_per_gpu=True, serve=serve).one_node
 
 
+def test_a_command_that_starts_tasks_has_to_show_its_own() -> None:
+    """Those of an srun beside it say nothing of `mpirun -H host:4`."""
+    for tasks in ("mpirun-n", "np", "n"):
+        assert consent("mpirun", f"{tasks}=$SLURM_NTASKS", task_per_gpu=True).moldable
+    for tasks in ("srun-n", "ntasks", "ntasks-per-node"):
+        assert not consent("mpirun", "srun", f"{tasks}=$SLURM_NTASKS", task_per_gpu=True).moldable
+
+
 def test_cpus_and_memory_that_the_script_fixes_are_not_trimmed() -> None:
     """Or else its own srun would fail."""
     floors = SiteBounds(min_cpus_per_gpu=2, min_mem_mib_per_gpu=1024)

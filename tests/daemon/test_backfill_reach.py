@@ -46,7 +46,7 @@ QUEUE = [
         ({"bf_max_job_part": 1}, [1, 4]),
         ({"bf_max_job_part": 2}, [1, 2, 4, 5]),
         ({"bf_max_job_user_part": 1}, [1, 2, 4, 5]),
-        ({"bf_max_job_user_part": 1, "bf_max_job_test": 4}, [1, 2, 4]),  # those that are skipped were looked at
+        ({"bf_max_job_user_part": 1, "bf_max_job_test": 3}, [1, 2, 4]),  # those that are skipped do not count
         ({"bf_max_job_user": 2, "bf_max_job_part": 2}, [1, 2, 4, 5]),
     ],
 )
@@ -93,7 +93,9 @@ def test_a_new_job_counts_after_those_ahead_of_it() -> None:
     [
         ({}, False),
         ({"reason": "None"}, True),
-        ({"reason": "Licenses"}, False),
+        ({"reason": "Licenses"}, True),
+        ({"reason": "ReqNodeNotAvail"}, True),
+        ({"reason": "Resources"}, False),
         ({"required_nodes": "n1"}, True),
         ({"reservation": "course"}, True),
         ({"partition": "other"}, True),

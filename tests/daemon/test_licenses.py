@@ -52,6 +52,14 @@ def test_a_job_waits_until_a_licence_is_returned() -> None:
     assert free_after_s(two, HOLDER, solver={"total": 2, "used": 1}) == remaining_s(HOLDER)
 
 
+def test_a_holder_without_a_known_end_keeps_its_licence() -> None:
+    """It has no time limit, and nothing is known of its run time; one past its limit has not ended either."""
+    endless = msgspec.structs.replace(HOLDER, time_limit_s=0)
+    assert free_after_s(NEW, endless, solver={"total": 1, "used": 1}) == math.inf
+    overdue = msgspec.structs.replace(HOLDER, started_s=int(NOW_S) - 10 * HOLDER.time_limit_s)
+    assert 0 < free_after_s(NEW, overdue, solver={"total": 1, "used": 1}) < math.inf
+
+
 def test_who_has_just_taken_one_counts_before_slurm_is_asked_again() -> None:
     assert free_after_s(NEW, HOLDER, solver={"total": 1, "used": 0}) == remaining_s(HOLDER)
 

@@ -249,3 +249,11 @@ def test_waiting_jobs_are_found_in_the_order_of_the_queue() -> None:
     assert [candidate.job.job_id for candidate in found] == [2, 1, 3]
     assert all(candidate.begun for candidate in found)
     assert not any(candidate.deferred_by_us for candidate in found)
+
+
+def test_jobs_that_slurm_does_not_reach_are_in_nobodys_way() -> None:
+    """One user has more jobs in front than are looked at, and Slurm tries only the first of them."""
+    jobs = [pending_job(number, priority=9000 - number, user="alice") for number in range(1, 400)]
+    jobs.append(pending_job(400, priority=1, user="bob"))
+    found = find_redecision_candidates(jobs, ENFORCE, NOW_S, lambda job: job.job_id in (1, 400))
+    assert [candidate.job.job_id for candidate in found] == [1, 400]

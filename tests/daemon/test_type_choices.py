@@ -14,6 +14,7 @@ from rlallocd.candidates import Candidate
 from rlallocd.decisions import Snapshot, decide
 from rlallocd.job_tag import read_tag
 from rlallocd.journal_entries import entry_of, restorations_for, update_for, verify
+from rlallocd.pending_types import PendingTypes
 from rlallocd.redecision import redecide
 from rlallocd.request_sizes import differences
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord
@@ -176,6 +177,22 @@ def test_a_job_that_waits_gets_a_type_with_a_size_that_starts_now(
         if size.gpu_type is not None:
             assert size.gpu_type.excluded_nodes == "v1,v2"
             assert snapshot.granted == {7: size}
+
+
+def test_the_nodes_of_a_type_are_those_of_all_partitions_that_a_waiting_job_names() -> None:
+    """Two jobs have the same nodes in view, and one of them may also start in a partition without usable nodes."""
+    nodes = (node("a1", "a100"), node("v1", "v100"), node("v2", "v100", partitions=("old",), usable=False))
+    names = ("gpu", "gpu,old")
+    jobs = tuple(
+        pending_job(7 + place, reason="Resources", gpu_type="", partition=name) for place, name in enumerate(names)
+    )
+    partitions = {name: PartitionRecord(name=name, max_time_s=None, max_nodes=None) for name in ("gpu", "old")}
+    views = Snapshot(NOW_S, jobs, nodes, partitions, SiteLimits(enforced=False)).views(ALLOWED)
+    types = PendingTypes(views, ALLOWED)
+    accesses = [views.access_in_queue(job) for job in jobs]
+    assert accesses[0] == accesses[1]
+    found = [types.of(candidate(job), access)["a100"] for job, access in zip(jobs, accesses, strict=True)]
+    assert [each.candidate.job.excluded_nodes for each in found] == ["v1", "v1,v2"]
 
 
 def test_a_job_that_may_preempt_others_keeps_any_type(agent: AgentClient) -> None:
