@@ -2,7 +2,7 @@
 
 A Slurm site or a container takes many seconds to start. With ``--dist loadgroup`` all tests that share one run on one
 worker, so that it is started once. Those that take longest come first: else one worker is busy when the others have
-nothing left.
+nothing left. Before them comes what compiles the simulator's engine for all: else four workers compile it at once.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 from _pytest.fixtures import FixtureDef
 
-LONGEST_FIRST: Final = ("systemd", "slurm", "slow")
-"""Markers in the order of how long their tests take."""
+FIRST: Final = ("compiles", "systemd", "slurm", "slow")
+"""Markers in the order in which their tests are handed out: by how long they take, behind what compiles."""
 
 
 def group_by_shared_fixture(items: list[pytest.Item]) -> None:
@@ -24,7 +24,7 @@ def group_by_shared_fixture(items: list[pytest.Item]) -> None:
     ranks: dict[str, int] = {}
     for item in items:
         name = _name(item)
-        ranks[name] = min(ranks.get(name, len(LONGEST_FIRST)), _rank(item))
+        ranks[name] = min(ranks.get(name, len(FIRST)), _rank(item))
     items.sort(key=lambda item: ranks[_name(item)])
 
 
@@ -42,8 +42,8 @@ def _name(item: pytest.Item) -> str:
 
 
 def _rank(item: pytest.Item) -> int:
-    ranks = (rank for rank, marker in enumerate(LONGEST_FIRST) if item.get_closest_marker(marker))
-    return next(ranks, len(LONGEST_FIRST))
+    ranks = (rank for rank, marker in enumerate(FIRST) if item.get_closest_marker(marker))
+    return next(ranks, len(FIRST))
 
 
 def _group(item: pytest.Item) -> str:
