@@ -36,6 +36,10 @@ def problems_of_runs(
     if completed and twin.runs.keys() != job.runs.keys():
         yield f"it ran as {sorted(job.runs)}, without rlalloc {sorted(twin.runs)}"
     for name in sorted(twin.runs.keys() & job.runs.keys()):
+        if not (twin.runs[name].batch and job.runs[name].batch):
+            if completed and name == max(job.runs):
+                yield f"its run {name} wrote no environment"
+            continue  # requeued or cancelled before its script wrote it
         counts["environments compared"] += 1
         yield from _problems(name, twin, job, outer, by_user)
 

@@ -6,7 +6,7 @@ import pytest
 from rlalloc.job import Allocation
 from rlalloc_twins.floor_check import Floor, compare
 from rlalloc_twins.twin_plan import Plan, UserEvent
-from rlalloc_twins.twin_record import Happened, TwinJob
+from rlalloc_twins.twin_record import Happened, Run, TwinJob
 
 from .example_records import (
     LARGER,
@@ -141,6 +141,18 @@ def test_a_run_on_a_node_with_fewer_gpus_than_the_last_is_right() -> None:
     runs = {"0.0": run_of(batch_of(SMALLER, 21, **ours(SMALLER, 21), SLURM_MEM_PER_NODE="8000"))}
     found = texts(floor(job_with(REQUEST, decisions=(), runs=runs), job_without(), plan))
     assert not [text for text in found if "RLALLOC_GPUS" in text]
+
+
+def test_a_run_that_was_ended_before_it_wrote_its_environment_is_not_compared() -> None:
+    """It was requeued; the last run of a job that completed has to have one."""
+    job, without = job_with(), job_without()
+    empty = Run(batch={})
+    first, second = (
+        msgspec.structs.replace(each, runs={"0.0": empty, "0.1": each.runs["0.0"]}) for each in (job, without)
+    )
+    assert texts(floor(first, second)) == []
+    never = msgspec.structs.replace(job, runs={"0.0": empty})
+    assert texts(floor(never, without)) == ["its run 0.0 wrote no environment"]
 
 
 def test_a_job_that_a_user_met_in_another_state_is_not_compared() -> None:
