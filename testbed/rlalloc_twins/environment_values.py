@@ -70,10 +70,14 @@ class Changed(NamedTuple):
 
     @property
     def gpus_of_task(self) -> int:
-        """How many GPUs each of them sees: its own where the request counts GPUs by task, else all of the node."""
-        bound = {"SLURM_GPUS_PER_TASK", "SLURM_NTASKS_PER_GPU"} & set(self.before)
-        by_task = bound or "gpu" in self.before.get("SLURM_TRES_PER_TASK", "")
-        return max(1, self.given.gpus_per_node // (self.given.tasks_per_node if by_task else 1))
+        """How many GPUs each of them sees: its own where the request counts GPUs by task, else all of the node.
+
+        Tasks that share GPUs no longer do so if there are fewer tasks than GPUs (``SLURM_NTASKS_PER_GPU`` goes).
+        """
+        gpus, tasks = self.given.gpus_per_node, self.given.tasks_per_node
+        by_task = "SLURM_GPUS_PER_TASK" in self.before or "gpu" in self.before.get("SLURM_TRES_PER_TASK", "")
+        by_gpu = "SLURM_NTASKS_PER_GPU" in self.before and gpus > 0 and tasks % gpus == 0
+        return max(1, gpus // (tasks if by_task or by_gpu else 1))
 
 
 def each_node(count: int, nodes: int) -> str:

@@ -118,6 +118,16 @@ def test_only_how_many_gpus_a_list_names_counts() -> None:
     assert found(before, {**after, "CUDA_VISIBLE_DEVICES": "4,5,6"}, "every job", REQUEST) != []
 
 
+@pytest.mark.parametrize(("gpus", "tasks", "seen"), [(1, 2, 1), (2, 4, 1), (2, 2, 1), (4, 2, 4)])
+def test_tasks_that_shared_gpus_see_all_where_there_are_more_gpus_than_tasks(
+    gpus: int, tasks: int, seen: int
+) -> None:
+    given = Given(1, gpus, gpus, 8, tasks, 8 // tasks, 8000)
+    before = {"SLURM_NTASKS_PER_GPU": "2"}
+    job = Changed(before, given, "21", asks_for_tasks=True, says_memory=True, resized=True, in_step=True)
+    assert job.gpus_of_task == seen
+
+
 def test_a_job_inside_a_job_inherits_nothing_of_its_size() -> None:
     """Gone is as well as its own; another job's new size is not."""
     outer = Outer({"SLURM_GPUS": "4", "SLURM_MEM_PER_GPU": "9"}, {"SLURM_GPUS": "2"}, frozenset({"SLURM_GPUS"}))
