@@ -57,6 +57,16 @@ def test_task_counts_that_only_an_update_added_go() -> None:
     assert found["RLALLOC_CPUS_PER_TASK"] == "8"
 
 
+@pytest.mark.parametrize("counted", ["0(x2)", "1,0"])
+def test_a_node_whose_cpus_hold_no_whole_task_has_one(counted: str) -> None:
+    """Slurm counts so after a user has set MinCPUsNode below the CPUs per task."""
+    small = RESIZED | {"SLURM_TASKS_PER_NODE": counted, "SLURM_CPUS_ON_NODE": "1", "SLURM_CPUS_PER_TASK": "2"}
+    found = prolog(**small, SLURM_GPUS_PER_NODE="a100:4")
+    assert (found["RLALLOC_GPUS"], found["RLALLOC_CPUS_PER_TASK"]) == ("4", "2")
+    assert found["SLURM_GPUS_PER_NODE"] == "a100:2"
+    assert "RLALLOC_TASKS_PER_NODE" not in found
+
+
 def test_bindings_of_gpus_to_tasks_follow_the_counts() -> None:
     """Else srun gives a task as many GPUs as each had in the request."""
     size = RESIZED | {"SLURM_GPUS_ON_NODE": "4"}
