@@ -42,9 +42,10 @@ _log = logging.getLogger(__name__)
 
 LEAST_GRACE_LEFT_S = 2.0
 """A job that may start within this time is left alone: an update must not reach a job that is starting."""
-_NO_NODE: Final = "no-gpu-node"
+_PASSING: Final = frozenset({"no-gpu-node", "licenses-unread"})
+"""Reasons that may be gone before a job's grace is over."""
 _GRACE_TO_WAIT_S: Final = 10.0
-"""With more of its grace left, a job waits for nodes: just after slurmctld's start, they are not ready."""
+"""With more of its grace left, a job waits for what passes: just after slurmctld's start, nodes are not ready."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, dict=True):
@@ -132,8 +133,8 @@ def decide(
 ) -> tuple[tuple[Candidate, Decision], ...]:
     """One decision for each candidate: an allocation, or the reason why the job is left as submitted.
 
-    There is none yet for a job whose partition has no usable node, or whose nodes have not all reported since
-    slurmctld has started, as long as it can wait for them.
+    There is none yet for a job whose partition has no usable node, whose nodes have not all reported since slurmctld
+    has started, or whose licences could not be read, as long as it can wait for them.
     ``progress`` is called for each job, before and after the agent is asked.
     """
     views = snapshot.views(config)
@@ -145,7 +146,7 @@ def decide(
         try:
             questions.append(_question(candidate, views, snapshot, config))
         except Skipped as err:
-            if not (err.name == _NO_NODE and _may_wait(candidate, snapshot)):
+            if not (err.name in _PASSING and _may_wait(candidate, snapshot)):
                 decisions.append((candidate, left_as_submitted(candidate, snapshot, f"{err.name}: {err}")))
         except Exception as err:  # noqa: BLE001 (one odd job must not keep the others from being decided)
             _log.exception("job %d runs as submitted because of an error in rlalloc: %r", candidate.job.job_id, err)
@@ -184,6 +185,8 @@ def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, con
             raise Skipped("its grace was nearly over", "late")
     if candidate.mode == "enforce" and candidate.split:
         raise Skipped(FORMS_SKIPPED["split-array"], "split-array")
+    if job.licenses and snapshot.limits is not None and snapshot.limits.licenses is None:
+        raise Skipped("the site's licences could not be read (scontrol show licenses)", "licenses-unread")
     if candidate.mode == "enforce":
         require_checked(job, snapshot.unchecked)
     rule = config.rule(candidate.tag.rule)

@@ -31,19 +31,20 @@ class Licenses:
 
     Slurm gives free licences to the first job in the queue for which they are enough, and keeps none for a job that
     needs more. Reserved ones are not free for a job outside that would run into the reservation (``license_job_test``
-    and ``job_test_lic_resv`` in slurmctld).
+    and ``job_test_lic_resv`` in slurmctld). ``records`` are None where they could not be read.
     """
 
     def __init__(
         self,
-        records: Mapping[str, LicenseRecord],
+        records: Mapping[str, LicenseRecord] | None,
         reservations: Sequence[ReservationRecord],
         jobs: Sequence[JobRecord],
         order: QueueOrder,
         now_s: float,
         run_times: KnownRunTimes,
     ) -> None:
-        self._records = records
+        self._are_known = records is not None
+        self._records = records or {}
         self._reservations = [each for each in reservations if each.licenses and each.end_s > now_s]
         self._jobs = [job for job in jobs if job.licenses] if records else []
         self._order = order
@@ -58,6 +59,8 @@ class Licenses:
 
         Licences that Slurm does not report count as free.
         """
+        if job.licenses and not self._are_known:
+            return math.inf
         if not job.licenses or not self._records:
             return 0.0
         asked = license_counts(job.licenses).items()

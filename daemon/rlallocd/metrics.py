@@ -53,6 +53,10 @@ _PLAIN: Final = {
     ),
     "plugin_errors": ("rlallocd_plugin_errors", "Outcomes without a reward because a term of a plug-in failed."),
     "limits_unread": ("rlallocd_limits_unread", "Cycles that could not read the limits: no job was changed."),
+    "licenses_unread": (
+        "rlallocd_licenses_unread",
+        "Cycles that did not know the licences: no job that asks for some was changed.",
+    ),
     "stale_tables": (
         "rlallocd_stale_tables",
         "Jobs whose scripts the plugin read with another table of words than rlallocd.",

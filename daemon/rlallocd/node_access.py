@@ -28,7 +28,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     reservations: tuple[ReservationRecord, ...] = ()
     preempts: Mapping[str, frozenset[str]] = {}
     scheduling: SchedulingRules = SchedulingRules()
-    licenses: Mapping[str, LicenseRecord] = {}
+    licenses: Mapping[str, LicenseRecord] | None = {}
 
 
 NO_FACTS: Final = SiteFacts()

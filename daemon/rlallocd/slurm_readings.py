@@ -91,11 +91,13 @@ class SlurmReadings:
             self._slurm.forget_reservations(older_than_s=_RESERVATIONS_IN_THE_WAY_FOR_S)
         try:
             licenses = any(job.pending and job.licenses for job in ours)
-            return self._read(lambda: self._slurm.limits(sorted(users), licenses=licenses))
+            limits = self._read(lambda: self._slurm.limits(sorted(users), licenses=licenses))
         except SlurmError as err:
             self._counters["limits_unread"] += 1
             _log.warning("cannot read limits, jobs run as submitted: %s", err)
             return None
+        self._counters["licenses_unread"] += limits.licenses is None
+        return limits
 
     def counted(self, read: Callable[[], _Read]) -> _Read:
         """Count the calls of a reading: those of Slurm's commands, or one for pyslurm."""

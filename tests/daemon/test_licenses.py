@@ -6,11 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from rlalloc.config import parse_config
+from rlallocd.agent_client import AgentClient
+from rlallocd.candidates import find_candidates
+from rlallocd.decisions import Snapshot, decide
 from rlallocd.known_run_times import LIMITS_ONLY
 from rlallocd.licenses import Licenses
 from rlallocd.node_access import SiteFacts
 from rlallocd.queue_order import QueueOrder
-from rlallocd.slurm import JobRecord, LicenseRecord, ReservationRecord
+from rlallocd.slurm import JobRecord, LicenseRecord, ReservationRecord, SiteLimits
 from rlallocd.slurm.license_text import license_counts, read_licenses
 from rlallocd.slurm.limit_reader import LimitReader
 from rlallocd.slurm.slurm_commands import Commands
@@ -177,15 +181,16 @@ def test_licences_are_read() -> None:
 
 
 class Site(Commands):
-    """A site without limits that notes what it was asked."""
+    """A site without limits that notes what it was asked, and says ``licenses`` of its licences."""
 
     def __init__(self) -> None:
         super().__init__(timeout_s=1)
         self.asked: list[str] = []
+        self.licenses = "LicenseName=solver Total=3 Used=1 Free=2 Reserved=0 Remote=no\n"
 
     def run(self, *words: str) -> str:
         self.asked.append(words[2])
-        return "LicenseName=solver Total=3 Used=1 Free=2 Reserved=0 Remote=no\n" if words[2] == "licenses" else ""
+        return self.licenses if words[2] == "licenses" else ""
 
 
 def test_licences_are_read_for_jobs_that_ask_for_some_and_kept_for_some_seconds() -> None:
@@ -194,6 +199,42 @@ def test_licences_are_read_for_jobs_that_ask_for_some_and_kept_for_some_seconds(
     found = [reader.read(["alice"], enforced=False, licenses=asked).licenses for asked in (False, True, True, False)]
     assert site.asked == ["reservation", "licenses"]
     assert found == [{}, *[{"solver": LicenseRecord(total=3, used=1)}] * 3]
+
+
+def test_licences_that_cannot_be_read_leave_the_other_limits_and_are_told_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    site = Site()
+    reader, readable = LimitReader(site), site.licenses
+    with caplog.at_level("INFO"):
+        for said in ("LicenseName=solver Total=many\n", "LicenseName=solver Total=none\n", readable):
+            site.licenses = said
+            reader.forget()
+            found = reader.read(["alice"], enforced=False, licenses=True)
+            assert (found.licenses is None) == (said != readable)
+    assert [line.partition(",")[0] for line in caplog.messages] == ["cannot read licences", "licences are read again"]
+
+
+def test_only_jobs_that_ask_for_licences_wait_where_these_could_not_be_read() -> None:
+    views = views_of([*A100, FREE], [], facts=SiteFacts(licenses=None))
+    view, usual = views.for_job(NEW), views.for_job(msgspec.structs.replace(NEW, licenses=""))
+    assert view.free.max() == 0 < usual.free.max()
+
+
+@pytest.mark.parametrize(("left_s", "reasons"), [(20.0, ["no-agent"]), (9.0, ["licenses-unread", "no-agent"])])
+def test_a_job_that_asks_for_licences_waits_until_they_can_be_read_and_then_runs_as_submitted(
+    left_s: float, reasons: list[str]
+) -> None:
+    begin_s = int(NOW_S + left_s)
+    tag = f"rlalloc:v=1;mode=enforce;rule=llm;class=train;begin={begin_s};user_begin=0"
+    ours: dict[str, Any] = {"reason": "BeginTime", "begin_s": begin_s, "admin_comment": tag, "is_batch": True}
+    queue = [job(number, "PENDING", licenses=asked, **ours) for number, asked in ((1, "solver"), (2, ""))]
+    config = parse_config("{mode: enforce, rules: [{name: llm}]}", "test")
+    snapshot = Snapshot(NOW_S, tuple(queue), (*A100, FREE), {}, SiteLimits(enforced=False, licenses=None))
+    agent = AgentClient("ipc:///nowhere", 0.01)
+    decided = decide(find_candidates(queue, config, set()), snapshot, config, agent)
+    agent.close()
+    assert [decision.reason.partition(":")[0] for _, decision in decided] == reasons
 
 
 def test_what_a_job_asks_for_is_counted() -> None:

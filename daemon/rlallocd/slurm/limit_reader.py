@@ -1,5 +1,6 @@
 """Limits, read through scontrol and sacctmgr: few calls, whatever the number of jobs."""
 
+import logging
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -10,6 +11,9 @@ from rlallocd.slurm.license_text import read_licenses
 from rlallocd.slurm.limit_records import LicenseRecord, ReservationRecord, SiteLimits
 from rlallocd.slurm.limit_text import QOS_FIELDS, read_associations, read_preempts, read_qos, read_reservations
 from rlallocd.slurm.slurm_commands import Commands
+from rlallocd.slurm.slurm_errors import SlurmError
+
+_log = logging.getLogger(__name__)
 
 _SETTINGS_FOR_S: Final = 60.0
 """Reservations, and QOS' flags and factors (slurmdbd's), are read again after this time."""
@@ -22,6 +26,7 @@ class LimitReader:
 
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
+        self._licenses_fail = False
         self.forget()
 
     def forget(self) -> None:
@@ -44,7 +49,8 @@ class LimitReader:
         """The limits of these users, of all accounts and of all QOS, with their use some seconds ago at most.
 
         Where nothing enforces them (``enforced`` is false), only reservations are read and, with ``qos_preempt``,
-        which QOS preempts which. With ``licenses`` these are read, too. Raises SlurmError.
+        which QOS preempts which. With ``licenses`` these are read, too; they are None where only that fails. Raises
+        SlurmError.
         """
         now_s = time.monotonic()
         if now_s - self._reservations_read_s >= _SETTINGS_FOR_S:
@@ -74,8 +80,18 @@ class LimitReader:
             "sacctmgr", "show", "qos", "--parsable2", "--noheader", f"format={QOS_FIELDS}"
         )
 
-    def _read_licenses(self) -> dict[str, LicenseRecord]:
-        return read_licenses(self._commands.run("scontrol", "show", "licenses", "--oneliner"))
+    def _read_licenses(self) -> dict[str, LicenseRecord] | None:
+        try:
+            found = read_licenses(self._commands.run("scontrol", "show", "licenses", "--oneliner"))
+        except SlurmError as err:
+            if not self._licenses_fail:
+                _log.warning("cannot read licences, jobs that ask for some run as submitted until then: %s", err)
+            self._licenses_fail = True
+            return None
+        if self._licenses_fail:
+            _log.info("licences are read again")
+        self._licenses_fail = False
+        return found
 
     def _read_use(self, users: Sequence[str]) -> SiteLimits:
         asked_s = time.time()

@@ -93,7 +93,7 @@ class SiteLimits(msgspec.Struct, frozen=True, kw_only=True):
     """All that binds a job beside its partition. ``enforced`` says whether associations and QOS do.
 
     ``read_s`` is when their use was read, in epoch seconds. ``preempts`` names, for each QOS, those whose running
-    jobs its jobs may preempt. ``licenses`` are there only where a job asks for some.
+    jobs its jobs may preempt. ``licenses`` are there only where a job asks for some; None if they could not be read.
     """
 
     enforced: bool
@@ -102,4 +102,4 @@ class SiteLimits(msgspec.Struct, frozen=True, kw_only=True):
     qos: Mapping[str, QosRecord] = {}
     reservations: tuple[ReservationRecord, ...] = ()
     preempts: Mapping[str, frozenset[str]] = {}
-    licenses: Mapping[str, LicenseRecord] = {}
+    licenses: Mapping[str, LicenseRecord] | None = {}
