@@ -80,7 +80,7 @@ class Holdings:
 
     @cached_property
     def _limit_s(self) -> FloatArray:
-        return np.array([max(0.0, job.started_s + job.time_limit_s - self._now_s) for job in self.jobs])
+        return np.array([max(0.0, job.started_s + job.most_s - self._now_s) for job in self.jobs])
 
     def _places_of(self, job: JobRecord) -> list[int]:
         if job.held_nodes:

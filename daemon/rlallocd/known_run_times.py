@@ -18,7 +18,7 @@ class KnownRunTime(msgspec.Struct, frozen=True):
 
 
 class KnownRunTimes(msgspec.Struct, frozen=True):
-    """By the ids of Slurm's records; of a job that is not in here only the time limit is known."""
+    """By the ids of Slurm's records; of another job only the time limit is known, a year if it has none."""
 
     by_id: Mapping[int, KnownRunTime] = {}
 
@@ -29,11 +29,11 @@ class KnownRunTimes(msgspec.Struct, frozen=True):
 
     def expected_s(self, job: JobRecord) -> float:
         """Return the run time [s] that is expected of a job in the size that it has now."""
-        return expected_s(job.time_limit_s, self._quantiles_s(job)[1])
+        return expected_s(job.most_s, self._quantiles_s(job)[1])
 
     def remaining_s(self, job: JobRecord, now_s: float) -> float:
         """Return the seconds that a running job is expected to go on."""
-        return expected_remaining_s(job.time_limit_s, now_s - job.started_s, *self._quantiles_s(job))
+        return expected_remaining_s(job.most_s, now_s - job.started_s, *self._quantiles_s(job))
 
     def _quantiles_s(self, job: JobRecord) -> tuple[float, float, float]:
         """10, 50 and 90 % in the size that it has now; NaN where only its limit is known."""

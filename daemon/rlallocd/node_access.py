@@ -78,7 +78,7 @@ class NodeAccess:
     def of(self, job: JobRecord, partition: str) -> Access:
         """On which terms a job may use the nodes of one of its partitions."""
         pool = self._pools.for_job(job, partition)
-        ends_s = self._now_s + job.time_limit_s
+        ends_s = self._now_s + job.most_s
         reserved = tuple(
             number
             for number, nodes in self._reserved.items()

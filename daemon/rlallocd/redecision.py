@@ -292,6 +292,6 @@ def _size_if_it_waits_for_resources(job: JobRecord) -> Allocation | None:
     if job.reason not in WAITS_FOR_RESOURCES:
         return None
     try:
-        return size_of(job)
+        return msgspec.structs.replace(size_of(job), time_limit_s=job.most_s)
     except Skipped:
         return None

@@ -16,6 +16,7 @@ from rlallocd.node_pools import NodePools
 from rlallocd.request_sizes import Skipped
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, ReservationRecord, SchedulingRules
 from rlallocd.slurm.json_reader import job_record
+from rlallocd.slurm.slurm_records import WITHOUT_LIMIT_S
 from tests.daemon.slurm_in_memory import gpus as alike_gpus
 
 NOW_S = 10_000
@@ -79,6 +80,24 @@ def test_a_view_holds_what_is_free_what_ends_and_what_waits() -> None:
     assert view.releases[:, 1:].tolist() == [[2, 4, 1024]]
     assert view.queued.tolist() == [[4, EXPECTED_S]]
     assert not view.urgency_counts
+
+
+def test_a_job_without_a_time_limit_is_expected_to_go_on() -> None:
+    """Slurm reckons with its end a year after its start; of that, the usual part is expected."""
+    endless = {"gpus": 2, "time_limit_s": 0}
+    views = views_of([NODE], [job(1, "RUNNING", **endless), job(2, "PENDING", **endless)])
+    view = views.for_job(NEW)
+    assert view.releases[:, 0].tolist() == [pytest.approx(EXPECTED_FRACTION_OF_LIMIT * WITHOUT_LIMIT_S - 600)]
+    assert view.queued[:, 1].tolist() == [EXPECTED_FRACTION_OF_LIMIT * WITHOUT_LIMIT_S]
+    assert views.limits(views.access_of(NEW))[:, 0].tolist() == [WITHOUT_LIMIT_S - 600]
+
+
+def test_a_job_without_a_time_limit_runs_into_each_reservation() -> None:
+    later = ReservationRecord(name="day", nodes=frozenset({"n1"}), start_s=NOW_S + 90_000, end_s=NOW_S + 99_000)
+    views = views_of([NODE], [], facts=SiteFacts(reservations=(later,)))
+    limits_s = 0, LIMIT_S, 2 * 90_000
+    taken = [views.access_in_queue(msgspec.structs.replace(NEW, time_limit_s=each)).reserved for each in limits_s]
+    assert taken == [(0,), (), (0,)]
 
 
 def test_a_view_says_whether_urgency_counts() -> None:

@@ -167,6 +167,21 @@ def test_backfill_reserves_nothing_beyond_its_window(room: Room, window_s: float
     assert (room.asked()[0] > 0) == is_asked
 
 
+@pytest.mark.parametrize(("limit_s", "is_asked"), [(300, False), (0, True)])
+def test_a_running_job_without_a_time_limit_frees_nothing_for_a_reservation(
+    room: Room, limit_s: int, *, is_asked: bool
+) -> None:
+    """The first job wants the whole partition: backfill keeps nothing for it if that is free in a year."""
+    first, second = _jobs(ROOMY, 101, 2)
+    first = msgspec.structs.replace(first, gpus=32, nodes=4, tasks=4, cpus=128, mem_mib=320_000)
+    room.add([second])
+    now = _snapshot([first, second])
+    running = tuple(msgspec.structs.replace(job, time_limit_s=limit_s) if job.running else job for job in now.jobs)
+    scheduling = SchedulingRules(bf_window_s=86_400)
+    room.room.decide(msgspec.structs.replace(now, jobs=running, scheduling=scheduling), CONFIG)
+    assert (room.asked()[0] > 0) == is_asked
+
+
 @pytest.mark.parametrize(("licenses", "is_asked"), [(0, False), (1, True)])
 def test_nobody_is_asked_about_whose_licence_is_in_use(room: Room, licenses: int, *, is_asked: bool) -> None:
     (job,) = _jobs(ROOMY, 101, 1)

@@ -72,6 +72,8 @@ class NodeNeeds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_NEEDS: Final = NodeNeeds()
+WITHOUT_LIMIT_S: Final = 365 * 24 * 3600
+"""So long may a job without a time limit run, as slurmctld has it (YEAR_MINUTES in backfill.c)."""
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,6 +148,11 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     def base_id(self) -> int:
         """The id that sbatch printed: the array's for a task of one."""
         return self.array_job_id or self.job_id
+
+    @property
+    def most_s(self) -> int:
+        """Seconds after its start when Slurm reckons with its end: its time limit, or a year where it has none."""
+        return self.time_limit_s or WITHOUT_LIMIT_S
 
     @property
     def device(self) -> Device:
