@@ -1,6 +1,6 @@
 """A job that names no type of GPU on a site that lets rlalloc choose one: from its nodes to update and read-back."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 import pytest
@@ -14,7 +14,8 @@ from rlallocd.candidates import Candidate
 from rlallocd.decisions import Snapshot, decide
 from rlallocd.job_tag import read_tag
 from rlallocd.journal_entries import entry_of, restorations_for, update_for, verify
-from rlallocd.pending_types import PendingTypes
+from rlallocd.node_access import Access
+from rlallocd.pending_types import OnType, PendingTypes
 from rlallocd.redecision import redecide
 from rlallocd.request_sizes import differences
 from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord
@@ -177,6 +178,27 @@ def test_a_job_that_waits_gets_a_type_with_a_size_that_starts_now(
         if size.gpu_type is not None:
             assert size.gpu_type.excluded_nodes == "v1,v2"
             assert snapshot.granted == {7: size}
+
+
+def test_types_are_looked_up_only_for_jobs_that_could_start_now(
+    agent: AgentClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[int] = []
+    of = PendingTypes.of
+
+    def noted(self: PendingTypes, its: Candidate, access: Access) -> Mapping[str, OnType]:
+        looked_up.append(its.job.job_id)
+        return of(self, its, access)
+
+    monkeypatch.setattr(PendingTypes, "of", noted)
+    jobs = [pending_job(7, reason="Resources", gpu_type=""), pending_job(8, reason="Resources", gpu_type="")]
+    jobs[0] = msgspec.structs.replace(jobs[0], features="full")
+    nodes = (node("a1", "a100", 4), node("v1", "v100", 0, features=frozenset({"full"})))
+    snapshot = Snapshot(NOW_S, (running(1, "a1", 4), *jobs), nodes, {}, SiteLimits(enforced=False))
+    pending = [candidate(job) for job in jobs]
+    histories = {each.key: JobHistory(decisions=(decision_for(each.job),), applications=()) for each in pending}
+    redecide(pending, histories, {}, snapshot, ALLOWED, agent)
+    assert looked_up == [8]
 
 
 def test_the_nodes_of_a_type_are_those_of_all_partitions_that_a_waiting_job_names() -> None:
