@@ -14,6 +14,7 @@ from rlalloc.consent import NO_CONSENT, Consent, consent_of
 from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation, Bounds, JobClass, JobView, Mode
 from rlalloc.llm.needed_bounds import facts_of_job, with_model_needs
+from rlalloc.sockets import with_near_gpus
 from rlalloc.usage.past_bounds import with_past_needs
 from rlalloc.view import ClusterView
 from rlallocd.cluster_views import ClusterViews, gpu_types_for
@@ -158,6 +159,8 @@ def job_view(
         directives = _directives(candidate.tag.directives)
         consent = _consent(candidate.tag, request, directives, config)
         bounds = _bounds(without_limit(request), directives, site, cluster.shape, most, consent)
+        if job.needs.near_gpus:
+            bounds = with_near_gpus(bounds, request, cluster.shape)
         bounds = with_past_needs(bounds, request, directives, consent, views.usage(job, request))
     except DirectiveError as err:
         raise Skipped(str(err), "directive") from err

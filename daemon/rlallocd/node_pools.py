@@ -12,6 +12,7 @@ from rlalloc.constraint import has_features, is_simple
 from rlalloc.devices import ANY_GPU, NOWHERE, Device, place_of
 from rlalloc.job import Allocation
 from rlalloc.pool import CPUS, DEVICES, FURTHER, MEM_MIB, FloatArray, IntArray, Pool, holding
+from rlalloc.sockets import Sockets
 from rlallocd.node_demands import names_in, open_to
 from rlallocd.slurm import JobRecord, NodeNeeds, NodeRecord
 
@@ -63,23 +64,18 @@ class _Alike(NamedTuple):
     devices: tuple[Device, ...]
     per_gpu: tuple[int, ...]
     usable: bool
-    sockets: int
-    cores: int
-    threads: int
+    sockets: Sockets
     tmp_disk_mib: int
 
     def meets(self, needs: NodeNeeds) -> bool:
         """Whether it has the sockets, cores, threads and disk that a job asks for."""
-        return (
-            self.sockets >= needs.sockets
-            and self.cores >= needs.cores
-            and self.threads >= needs.threads
-            and self.tmp_disk_mib >= needs.tmp_disk_mib
-        )
+        asked = Sockets(needs.sockets, needs.cores, needs.threads)
+        return self.sockets.meet(asked) and self.tmp_disk_mib >= needs.tmp_disk_mib
 
     def cpus_for(self, needs: NodeNeeds) -> float:
         """Of its CPUs, the fraction that a job uses which uses not all threads of a core."""
-        return needs.threads / self.threads if 0 < needs.threads < self.threads else 1.0
+        threads = self.sockets.threads
+        return needs.threads / threads if 0 < needs.threads < threads else 1.0
 
 
 class NodePools:
@@ -233,8 +229,8 @@ def column_of(number: int) -> int:
 def _alike(node: NodeRecord) -> _Alike:
     devices = tuple(each.device for each in node.devices)
     per_gpu = tuple(each.per_gpu for each in node.devices)
-    parts = node.sockets, node.cores, node.threads, node.tmp_disk_mib
-    return _Alike(node.partitions, node.features, devices, per_gpu, node.usable, *parts)
+    sockets = Sockets(node.sockets, node.cores, node.threads)
+    return _Alike(node.partitions, node.features, devices, per_gpu, node.usable, sockets, node.tmp_disk_mib)
 
 
 def _longest_row(places: IntArray) -> int:

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from rlalloc.late_decisions import LateRules
+from rlalloc.sockets import Sockets
 from rlalloc.speed.speed_belief import SpeedBelief
 from rlalloc.speed.step_time import FloatArray
 from rlalloc.urgency import UrgencyRules
@@ -84,6 +85,7 @@ def site_of(cluster: ClusterDescription, jobs: Sequence[WorkloadJob]) -> Simulat
                 gpu_type=group.gpu_type,
                 gres=group.gres,
                 features=group.features,
+                sockets=Sockets(group.sockets_per_node, group.cores_per_socket),
                 partitions=tuple(name for name, groups in partitions.items() if group.name in groups),
             )
             for group in cluster.nodes
@@ -156,7 +158,7 @@ def _submitted(
 ) -> SubmittedJob:
     request = job.request.allocation
     device = device_of(request, job.request.gpu_type, is_shard=job.request.shards)
-    shape = shape_for(site, Asked(partition, device, job.request.constraint))
+    shape = shape_for(site, Asked(partition, device, job.request.constraint, job.request.sockets))
     plain = SubmittedJob(
         submit_s=job.submit_s,
         user=user,
@@ -171,6 +173,7 @@ def _submitted(
         gpu_type=job.request.gpu_type or None,
         is_shard=job.request.shards,
         constraint=job.request.constraint,
+        sockets=job.request.sockets,
         nice=job.nice,
         name=job.name,
         qos_factor=qos_factor,

@@ -12,6 +12,7 @@ from rlallocd.cluster_views import ClusterViews
 from rlallocd.job_plans import gpu_memory_gib, plan_of_job
 from rlallocd.job_tag import read_tag
 from rlallocd.node_pools import NodePools
+from rlallocd.slurm import NodeNeeds
 from tests.daemon.slurm_in_memory import NODE, gpus
 from tests.daemon.test_request_sizes_and_tags import JOB
 
@@ -21,7 +22,13 @@ WORDS = "model-name-or-path=meta-llama/Llama-2-7b-hf+bf16+fsdp=full_shard+gradie
 
 
 def bounds(
-    words: str, *types: str, asked_type: str = "", config: Config = CONFIG, job_class: str = "train"
+    words: str,
+    *types: str,
+    asked_type: str = "",
+    config: Config = CONFIG,
+    job_class: str = "train",
+    request: Allocation = REQUEST,
+    near_gpus: bool = False,
 ) -> Bounds:
     """The bounds of a job with ``gpus=1-8`` on nodes with these types of GPUs, a node each."""
     stamp = config.word_table.stamp
@@ -30,11 +37,11 @@ def bounds(
         f"words={words}"
     )
     assert tag is not None
-    job = msgspec.structs.replace(JOB, gpu_type=asked_type)
+    job = msgspec.structs.replace(JOB, gpu_type=asked_type, needs=NodeNeeds(near_gpus=near_gpus))
     nodes = [msgspec.structs.replace(NODE, devices=gpus(each, 8)) for each in types]
     views = ClusterViews(NodePools(nodes), (), 0.0, config.urgency)
     cluster = views.for_job(msgspec.structs.replace(job, gpu_type=""))
-    return job_view(Candidate(job, tag, "shadow"), REQUEST, Rule(name="llm"), cluster, views, config).bounds
+    return job_view(Candidate(job, tag, "shadow"), request, Rule(name="llm"), cluster, views, config).bounds
 
 
 def test_the_model_raises_the_least_count() -> None:
@@ -53,6 +60,13 @@ def test_what_a_job_needs_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr("rlallocd.candidates.with_model_needs", found_again)
     assert bounds(planned, "a100") == known
+
+
+def test_a_job_that_gets_only_cpus_beside_its_gpus_is_offered_no_more_of_them_for_each() -> None:
+    """Twelve CPUs for eight GPUs: two for one would be more."""
+    uneven = msgspec.structs.replace(REQUEST, cpus_per_task=12)
+    found = [bounds("", "a100", request=uneven, near_gpus=near).gpu_counts for near in (False, True)]
+    assert found == [(1, 2, 4, 8), (2, 4, 8)]
 
 
 def test_the_smallest_of_several_types_counts() -> None:

@@ -14,6 +14,7 @@ from rlalloc.constraint import is_simple
 from rlalloc.devices import ANY_GPU, Device, gpu_device
 from rlalloc.job import Allocation, Bounds, JobClass, JobView
 from rlalloc.run_time import RunTimeEstimate
+from rlalloc.sockets import Sockets
 from rlalloc.speed import SpeedCurve
 from rlalloc.speed.longer_limits import slowdown_to_allow
 from rlalloc.speed.speed_belief import SpeedBelief
@@ -59,6 +60,7 @@ class SubmittedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     gpu_type            the type that it asks for, which may be a MIG profile; None for whole GPUs of any type
     is_shard            its GPUs are shards: what counts GPUs counts these
     constraint          features of which its nodes must have all (``a&b``) or any (``a|b``)
+    sockets             sockets, and cores of each, that its nodes must have
     dependencies        kinds and places in the workload of the jobs that it depends on
     """
 
@@ -76,6 +78,7 @@ class SubmittedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     gpu_type: str | None = None
     is_shard: bool = False
     constraint: str = ""
+    sockets: Sockets = Sockets()
     begin_s: float = -math.inf
     cancel_s: float = math.inf
     cancel_after_s: float = math.inf
@@ -102,7 +105,7 @@ class SubmittedJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     @property
     def asked(self) -> Asked:
         """All that decides which nodes it may use."""
-        return Asked(self.partition, self.device, self.constraint)
+        return Asked(self.partition, self.device, self.constraint, self.sockets)
 
 
 def device_of(request: Allocation, gpu_type: str, *, is_shard: bool) -> Device | None:
@@ -270,6 +273,8 @@ def _check(number: int, job: SubmittedJob, site: SimulatedSite, types: Collectio
         raise ValueError(f"job {number}: no node has GPUs of type {job.gpu_type!r}; there are {sorted(types)}")
     if not is_simple(job.constraint):
         raise ValueError(f"job {number}: constraint {job.constraint!r} is none of a, a&b and a|b")
+    if job.sockets.threads:
+        raise ValueError(f"job {number}: asks for threads of a core, which the simulator does not know")
     if job.stop_state not in ("COMPLETED", "FAILED"):
         raise ValueError(f"job {number}: stop_state {job.stop_state!r} is neither COMPLETED nor FAILED")
 

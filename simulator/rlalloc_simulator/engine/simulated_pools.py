@@ -1,7 +1,7 @@
 """Which nodes of a simulated site a job may use, with which of their devices.
 
-The rules are the daemon's (``rlalloc.devices``, ``rlalloc.constraint``); ``rlallocd.node_pools`` applies them to
-Slurm's snapshot, and a test holds both together.
+The rules are the daemon's (``rlalloc.devices``, ``rlalloc.constraint``, ``rlalloc.sockets``); ``rlallocd.node_pools``
+applies them to Slurm's snapshot, and a test holds both together.
 
 Whole GPUs and the shards of them are the same hardware, so they have one stock: it is counted in shards, and a whole
 GPU takes as many as a GPU has. Shards are packed onto as few GPUs as possible.
@@ -15,16 +15,21 @@ import numpy as np
 from rlalloc.bounds import NodeShape
 from rlalloc.constraint import has_features
 from rlalloc.devices import ANY_GPU, NOWHERE, Device, NodeDevices, place_of
+from rlalloc.sockets import Sockets
 from rlalloc_simulator.engine.engine_records import NOBODY, POOL, Numbers, Records
 from rlalloc_simulator.engine.site_parameters import NodeKind, SimulatedSite
 
 
 class Asked(NamedTuple):
-    """All that decides which nodes a job may use: the place of its partition, devices (None: none), a constraint."""
+    """All that decides which nodes a job may use: the place of its partition, devices (None: none), a constraint.
+
+    And the ``sockets`` that its nodes have at least.
+    """
 
     partition: int
     device: Device | None = ANY_GPU
     constraint: str = ""
+    sockets: Sockets = Sockets()
 
 
 class _Stock(NamedTuple):
@@ -87,6 +92,8 @@ def gpu_types_in(site: SimulatedSite, asked: Asked) -> tuple[str, ...]:
 def _in_kind(kind: NodeKind, partition: str, asked: Asked) -> tuple[int, int, int, int]:
     """A node of that kind in the pool, as ``POOL`` has it."""
     if partition not in kind.partitions or not has_features(frozenset(kind.features), asked.constraint):
+        return _NOT_THERE
+    if not kind.sockets.meet(asked.sockets):
         return _NOT_THERE
     if not kind.devices:
         return (0, 1, 0, 0) if asked.device in (None, ANY_GPU) else _NOT_THERE

@@ -59,10 +59,11 @@ class Simulator:
             record = self.world.sizes[number]
             asked = self.pools[record["pool"]]
             features = f" and the features {asked.constraint}" if asked.constraint else ""
+            parts = f", {asked.sockets.sockets} sockets of {asked.sockets.cores} cores" if any(asked.sockets) else ""
             raise ValueError(
                 f"job {number} can never run on its partition: {record['nodes']} nodes with "
                 f"{(asked.device or ANY_GPU).describe(record['gpus_per_node'])}, {record['cpus_per_node']} CPUs, "
-                f"{record['mem_mib_per_node']} MiB each{features}"
+                f"{record['mem_mib_per_node']} MiB each{parts}{features}"
             )
 
     @property

@@ -13,6 +13,7 @@ import numpy as np
 from rlalloc.bounds import NodeShape
 from rlalloc.devices import NodeDevices, node_devices
 from rlalloc.late_decisions import LateRules
+from rlalloc.sockets import Sockets
 from rlalloc.urgency import UrgencyRules
 from rlalloc_simulator.engine.engine_records import Records
 
@@ -111,7 +112,7 @@ class NodeKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """``count`` alike nodes; ``speed`` is that of one of its GPUs over that of the type that work is counted in.
 
     The GPUs of ``shape`` are of ``gpu_type``, which may be a MIG profile. ``gres`` are further devices, as slurm.conf
-    has them: ``gpu:1g.10gb:7,shard:16``.
+    has them: ``gpu:1g.10gb:7,shard:16``. ``sockets`` are those of one node.
     """
 
     count: Annotated[int, msgspec.Meta(ge=1)]
@@ -119,6 +120,7 @@ class NodeKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     gpu_type: str = ""
     gres: str = ""
     features: tuple[str, ...] = ()
+    sockets: Sockets = Sockets()
     weight: Annotated[int, msgspec.Meta(ge=0)] = 1
     speed: Positive = 1.0
     partitions: tuple[str, ...] = ("gpu",)

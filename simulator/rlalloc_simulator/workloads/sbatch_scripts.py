@@ -96,6 +96,12 @@ def _options(job: WorkloadJob, settings: ScriptSettings) -> Iterable[str]:
         yield f"gres=shard:{count}" if request.shards else f"gpus-per-node={count}"
     if request.constraint:
         yield f"constraint={request.constraint}"
+    if request.sockets_per_node:
+        yield f"sockets-per-node={request.sockets_per_node}"
+    if request.cores_per_socket:
+        yield f"cores-per-socket={request.cores_per_socket}"
+    if request.near_gpus:
+        yield "gres-flags=enforce-binding"
     yield f"time={max(1, math.ceil(request.time_limit_s / settings.compression / 60))}"
     yield "output=/dev/null"
     for name in KEPT:

@@ -14,6 +14,7 @@ from rlalloc.constraint import is_simple
 from rlalloc.devices import is_slice
 from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation, Bounds, JobClass
+from rlalloc.sockets import Sockets, with_near_gpus
 from rlalloc.speed import CURVES, SpeedCurve
 
 FORMAT: Final = "rlalloc-workload"
@@ -41,7 +42,9 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     """What the user requested of Slurm, the same on all nodes.
 
     ``gpu_type`` may be a MIG profile; it is empty for whole GPUs of any type. With ``shards``, all counts of GPUs are
-    of shards. ``constraint`` names features of which a node must have all (``a&b``) or any (``a|b``).
+    of shards. ``constraint`` names features of which a node must have all (``a&b``) or any (``a|b``). A node must
+    have at least so many ``sockets_per_node`` and ``cores_per_socket``; 0: any. With ``near_gpus``, the job gets only
+    CPUs beside its GPUs (``--gres-flags=enforce-binding``).
     """
 
     nodes: Count
@@ -53,6 +56,9 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     gpu_type: Word = ""
     shards: bool = False
     constraint: Constraint = ""
+    sockets_per_node: NotNegativeInt = 0
+    cores_per_socket: NotNegativeInt = 0
+    near_gpus: bool = False
 
     def __post_init__(self) -> None:
         if not is_simple(self.constraint):
@@ -69,6 +75,11 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
             mem_mib_per_node=self.mem_mib_per_node,
             time_limit_s=self.time_limit_s,
         )
+
+    @property
+    def sockets(self) -> Sockets:
+        """The sockets that its nodes must have."""
+        return Sockets(self.sockets_per_node, self.cores_per_socket)
 
     @property
     def asks_for_parts(self) -> bool:
@@ -203,7 +214,9 @@ class WorkloadJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def bounds(self, shape: NodeShape, site: SiteBounds | None = None) -> Bounds:
         """What it may get on nodes of ``shape``. Raises DirectiveError if no workable GPU count remains."""
-        return bounds_for(self.request.allocation, self.parsed_directives, site or SiteBounds(), shape)
+        request = self.request.allocation
+        bounds = bounds_for(request, self.parsed_directives, site or SiteBounds(), shape)
+        return with_near_gpus(bounds, request, shape) if self.request.near_gpus else bounds
 
     @property
     def speed_curve(self) -> SpeedCurve:
@@ -227,7 +240,8 @@ class WorkloadJob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class NodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """``count`` nodes of one shape.
 
-    The ``gpus`` are of ``gpu_type``, which may be a MIG profile; ``gres`` are further devices.
+    The ``gpus`` are of ``gpu_type``, which may be a MIG profile; ``gres`` are further devices. Each has
+    ``sockets_per_node`` of ``cores_per_socket``; 0: unknown.
     """
 
     name: Word
@@ -238,6 +252,15 @@ class NodeGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     gpu_type: Word = ""
     gres: Gres = ""
     features: tuple[Word, ...] = ()
+    sockets_per_node: NotNegativeInt = 0
+    cores_per_socket: NotNegativeInt = 0
+
+    def __post_init__(self) -> None:
+        cores = self.sockets_per_node * self.cores_per_socket
+        if cores and self.cpus % cores:
+            raise ValueError(
+                f"cpus is {self.cpus}, no multiple of the {cores} cores of all sockets: correct one of them"
+            )
 
     @property
     def shape(self) -> NodeShape:

@@ -8,6 +8,7 @@ from rlalloc.devices import NodeDevices
 from rlalloc.job import JobView
 from rlalloc.observation import encode
 from rlalloc.run_time import RunTimeEstimate
+from rlalloc.sockets import Sockets
 from rlalloc.view import ClusterView, slowdown
 from rlalloc_simulator.engine import NodeKind, SimulatedSite, Simulator, SubmittedJob, UserKind
 from rlalloc_simulator.engine.engine_records import NOBODY, PENDING, RUNNING
@@ -16,7 +17,7 @@ from rlalloc_simulator.engine.policy_views import cluster_view, job_view
 from rlallocd.cluster_views import ClusterViews
 from rlallocd.known_run_times import KnownRunTime, KnownRunTimes
 from rlallocd.node_pools import NodePools
-from rlallocd.slurm import JobRecord, NodeRecord
+from rlallocd.slurm import JobRecord, NodeNeeds, NodeRecord
 from tests.simulator.engine.by_hand import SHAPE, job, simulator, size
 
 BIG = msgspec.structs.replace(SHAPE, cpus=16, mem_mib=16_000)
@@ -67,6 +68,8 @@ def node_records(made: Simulator) -> list[NodeRecord]:
             mem_mib_used=int(node["mem_mib"] - node["free_mem_mib"]),
             devices=devices_of(made, number),
             features=frozenset(kinds[number].features),
+            sockets=kinds[number].sockets.sockets,
+            cores=kinds[number].sockets.cores,
         )
         for number, node in enumerate(made.world.nodes)
     ]
@@ -116,6 +119,7 @@ def job_records(made: Simulator, jobs: list[SubmittedJob]) -> list[JobRecord]:
                 gpu_type=submitted.gpu_type or "",
                 is_shard=submitted.is_shard,
                 features=submitted.constraint,
+                needs=NodeNeeds(sockets=submitted.sockets.sockets, cores=submitted.sockets.cores),
                 is_batch=True,
                 is_array=False,
                 is_heterogeneous=False,
@@ -228,10 +232,10 @@ def test_a_known_run_time_replaces_the_part_of_the_limit_in_views() -> None:
     assert cluster_view(informed, number).releases[:, 0].max() <= 70.0
 
 
-def test_jobs_of_features_slices_and_shards_see_what_the_daemon_shows_them() -> None:
+def test_jobs_of_features_slices_shards_and_sockets_see_what_the_daemon_shows_them() -> None:
     """Two kinds of whole nodes, one of a GPU type that jobs name; a third with slices and shared GPUs."""
     kinds = (
-        NodeKind(count=2, shape=SHAPE, gpu_type="h100", features=("ib",)),
+        NodeKind(count=2, shape=SHAPE, gpu_type="h100", features=("ib",), sockets=Sockets(2, 4)),
         NodeKind(count=1, shape=SHAPE, gpu_type="v100", features=("old",)),
         NodeKind(count=1, shape=BIG, gpu_type="h100", gres="gpu:1g.10gb:7,shard:32", features=("ib", "mix")),
         NodeKind(count=1, shape=msgspec.structs.replace(SHAPE, gpus=0)),
@@ -244,6 +248,7 @@ def test_jobs_of_features_slices_and_shards_see_what_the_daemon_shows_them() -> 
         {"constraint": "ib&mix", "gpu_type": "1g.10gb"},
         {"is_shard": True},
         {"gpu_type": "h100", "constraint": "old|ib"},
+        {"gpu_type": "h100", "sockets": Sockets(sockets=2)},
     ]
     jobs = [
         job(number, size(gpus, 400, cpus_per_task=1, mem_mib_per_node=500), 90 + number, user=number % 2, **kind)

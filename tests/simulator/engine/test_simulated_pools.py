@@ -1,4 +1,4 @@
-"""Jobs run on nodes that have what they ask for: features, GPUs of a type, slices (MIG) and shards."""
+"""Jobs run on nodes that have what they ask for: features, GPUs of a type, slices (MIG), shards and sockets."""
 
 from collections import Counter
 from pathlib import Path
@@ -12,6 +12,7 @@ from rlalloc.allocation import allocation_for
 from rlalloc.devices import Device
 from rlalloc.heuristics import Heuristic, known_gain, largest
 from rlalloc.job import Shares
+from rlalloc.sockets import Sockets
 from rlalloc_simulator.driving import drive
 from rlalloc_simulator.engine import SimulatedSite, Simulator, SubmittedJob, UserKind, table_of
 from rlalloc_simulator.engine.engine_records import COMPLETED, NOBODY, RUNNING
@@ -31,7 +32,9 @@ from tests.simulator.engine.by_hand import job, simulator, size
 
 CLUSTER = ClusterDescription(
     nodes=(
-        NodeGroup("big", 2, gpus=8, cpus=64, mem_mib=64_000, gpu_type="a100", features=("ib", "big")),
+        NodeGroup(
+            "big", 2, gpus=8, cpus=64, mem_mib=64_000, gpu_type="a100", features=("ib", "big"), sockets_per_node=4
+        ),
         NodeGroup("shared", 1, 4, 64, 64_000, "a100", gres="gpu:1g.10gb:7,shard:16", features=("ib",)),
         NodeGroup("old", 2, gpus=4, cpus=32, mem_mib=32_000, gpu_type="v100", features=("old",)),
         NodeGroup("sliced", 1, gpus=14, cpus=32, mem_mib=32_000, gpu_type="1g.10gb"),
@@ -47,6 +50,7 @@ KINDS: tuple[dict[str, Any], ...] = (
     {},
     {"gpu_type": "1g.10gb"},
     {"shards": True},
+    {"gpu_type": "a100", "sockets_per_node": 4},
 )
 
 
@@ -97,6 +101,7 @@ def check_placement(made: Simulator, jobs: list[SubmittedJob]) -> None:
             assert one.constraint != "ib&big" or group.name == "big"
             assert one.constraint != "old|ib" or group.name in ("big", "shared")
             assert one.constraint != "old" or group.name == "old"
+            assert group.sockets_per_node >= one.sockets.sockets
             assert not one.is_shard or (group.name == "shared" and gpus <= 4)
             assert one.gpu_type != "1g.10gb" or group.name in ("shared", "sliced")
             assert one.gpu_type != "a100" or group.name in ("big", "shared")
@@ -147,6 +152,7 @@ def test_the_workload_is_read_back_from_its_file(tmp_path: Path) -> None:
         ({"shards": True}, [2], 16, 4),
         ({"gpu_type": "a100", "constraint": "big"}, [0, 1], 16, 8),
         ({"constraint": "old"}, [3, 4], 8, 4),
+        ({"sockets_per_node": 4}, [0, 1], 16, 8),
     ],
 )
 def test_a_size_counts_devices_of_the_jobs_own_kind(
@@ -192,6 +198,8 @@ def test_a_shared_gpu_is_not_free_as_a_whole() -> None:
     [
         ({"constraint": "old", "gpu_type": "a100"}, "can never run"),
         ({"constraint": "ib*2"}, "is none of"),
+        ({"sockets": Sockets(8, 16)}, "can never run .*, 8 sockets of 16 cores"),
+        ({"sockets": Sockets(threads=1)}, "asks for threads"),
         ({"is_shard": True}, "can never run"),
         ({"gpu_type": "2g.20gb"}, "no node has GPUs of type"),
     ],

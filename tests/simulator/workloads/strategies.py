@@ -28,9 +28,9 @@ ends = st.one_of(
     st.builds(End, st.just("CANCELLED"), seconds, st.booleans()),
 )
 constraints = st.sampled_from(["", "ib", "ib&big", "old|ib", "a,b"])
-requests = st.builds(
-    Request, counts, st.integers(0, 16), counts, counts, counts, counts, words, st.booleans(), constraints
-)
+few = st.integers(0, 4)
+asked = counts, st.integers(0, 16), counts, counts, counts, counts, words, st.booleans(), constraints
+requests = st.builds(Request, *asked, few, few, st.booleans())
 speeds = st.builds(Speed, st.sampled_from(list(CURVES)), positive)
 directives = st.sampled_from(
     ["", "gpus=1-8", "gpus=2,4,16 launch=srun", "gpus=1-4 cpus-per-gpu=1.5-8 mem-per-gpu=8G-64G", "gpu-multiple=2"]
@@ -74,7 +74,8 @@ def workloads(draw: st.DrawFn) -> list[WorkloadJob]:
 
 gres = st.sampled_from(["", "shard:16", "gpu:1g.10gb:7,shard:a100:8"])
 features = st.lists(words, max_size=2).map(tuple)
-groups = st.builds(NodeGroup, words, counts, st.integers(0, 16), counts, counts, words, gres, features)
+ones = st.integers(0, 1)
+groups = st.builds(NodeGroup, words, counts, st.integers(0, 16), counts, counts, words, gres, features, ones, ones)
 
 
 @st.composite

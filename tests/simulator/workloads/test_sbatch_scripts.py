@@ -78,9 +78,12 @@ def test_what_a_script_asks(tmp_path: Path) -> None:
         ({"gpu_type": "1g.10gb"}, "gpus-per-node=1g.10gb:4"),
         ({"gpu_type": "", "shards": True}, "gres=shard:4"),
         ({"constraint": "ib&big"}, "constraint=ib&big"),
+        ({"sockets_per_node": 2}, "sockets-per-node=2"),
+        ({"cores_per_socket": 16}, "cores-per-socket=16"),
+        ({"near_gpus": True}, "gres-flags=enforce-binding"),
     ],
 )
-def test_a_script_asks_for_slices_shards_and_features(
+def test_a_script_asks_for_slices_shards_features_and_sockets(
     tmp_path: Path, changes: dict[str, object], option: str
 ) -> None:
     request = msgspec.structs.replace(JOB.request, **changes)
