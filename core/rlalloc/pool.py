@@ -28,12 +28,14 @@ class Pool:
     column  in which column of the stock each one's devices are, shape (nodes,); None: in the first, on all nodes
     closed  True for nodes that these jobs may use later only: reserved for others, or powered down; None: none
     lent    what these jobs may take from running ones that they preempt, shape (nodes, 3); None: nothing
+    threads  CPUs of each node that one CPU of these jobs takes, shape (nodes,): they leave threads idle; None: one
     """
 
     places: IntArray
     column: IntArray | None = None
     closed: NDArray[np.bool_] | None = None
     lent: FloatArray | None = None
+    threads: FloatArray | None = None
 
     def all_closed(self) -> "Pool":
         """The same nodes, none of which these jobs may use now."""
@@ -44,6 +46,8 @@ class Pool:
         rows = stock[self.places, :FURTHER]
         if self.column is not None:
             rows[:, DEVICES] = stock[self.places, self.column]
+        if self.threads is not None:
+            rows[:, CPUS] = np.floor(rows[:, CPUS] / self.threads)
         return rows
 
     def open(self, free: FloatArray) -> FloatArray:
@@ -80,7 +84,7 @@ class Stock:
         if len(nodes):
             column = DEVICES if pool.column is None else pool.column[nodes]
             self._free[places, column] -= size.gpus_per_node
-            self._free[places, CPUS] -= size.cpus_per_node
+            self._free[places, CPUS] -= size.cpus_per_node * (1.0 if pool.threads is None else pool.threads[nodes])
             self._free[places, MEM_MIB] -= size.mem_mib_per_node
             left = left.copy()  # whoever has asked for it keeps it as it was
             left[nodes] -= _of_node(size)

@@ -66,10 +66,11 @@ class Holdings:
             counts &= ~but[self._job]
         rows = np.flatnonzero(counts)
         of_job, held = self._job[rows], self._held[rows]
-        devices = held[np.arange(len(rows)), column[self._node[rows]]]
+        devices, cpus = held[np.arange(len(rows)), column[self._node[rows]]], held[:, CPUS]
+        if pool.threads is not None:
+            cpus = cpus / pool.threads[pool.places.searchsorted(self._node[rows])]
         parts = [
-            np.bincount(of_job, weights=each, minlength=len(self.jobs))
-            for each in (devices, held[:, CPUS], held[:, MEM_MIB])
+            np.bincount(of_job, weights=each, minlength=len(self.jobs)) for each in (devices, cpus, held[:, MEM_MIB])
         ]
         jobs = np.unique(of_job)
         return jobs, np.column_stack(parts).astype(np.float64)[jobs]

@@ -72,10 +72,10 @@ class _Alike(NamedTuple):
         asked = Sockets(needs.sockets, needs.cores, needs.threads)
         return self.sockets.meet(asked) and self.tmp_disk_mib >= needs.tmp_disk_mib
 
-    def cpus_for(self, needs: NodeNeeds) -> float:
-        """Of its CPUs, the fraction that a job uses which uses not all threads of a core."""
+    def threads_for(self, needs: NodeNeeds) -> float:
+        """How many of its CPUs a job takes for each that it uses: more than one where it leaves threads idle."""
         threads = self.sockets.threads
-        return needs.threads / threads if 0 < needs.threads < threads else 1.0
+        return threads / needs.threads if 0 < needs.threads < threads else 1.0
 
 
 class NodePools:
@@ -180,9 +180,9 @@ class NodePools:
                 numbers[self.places[name]] = NOWHERE
         places = np.flatnonzero(numbers >= 0)
         columns = np.where(numbers[places] > 0, FURTHER - 1 + numbers[places], DEVICES)
-        pool = Pool(places, columns if columns.any() else None)
+        threads = np.array([alike.threads_for(needs) for alike in self._alike], dtype=np.float64)[self._kind[places]]
+        pool = Pool(places, columns if columns.any() else None, threads=threads if (threads > 1.0).any() else None)
         has = pool.of(self.has)
-        has[:, CPUS] = np.floor(has[:, CPUS] * self._part_of_cpus(needs)[places])
         gpus, cpus, mem_mib = has[np.lexsort(has.T[::-1])[-1]].astype(int).tolist() if len(places) else (0, 0, 0)
         pairs = set(zip(self._kind[places].tolist(), numbers[places].tolist(), strict=True))
         if device.kind == "shard":  # Slurm gives a job shards of one GPU of a node
@@ -191,12 +191,6 @@ class NodePools:
         # Where a type is unknown, its GPUs may be the smallest.
         gpu_types = () if "" in types else tuple(sorted(types))
         return NodePool(partition, device, pool, has, NodeShape(gpus, cpus, mem_mib), gpu_types, needs.contiguous)
-
-    def _part_of_cpus(self, needs: NodeNeeds) -> FloatArray:
-        """For each node of the site, the fraction of its CPUs that a job can use."""
-        parts: FloatArray = np.array([alike.cpus_for(needs) for alike in self._alike], dtype=np.float64)
-        of_each: FloatArray = parts[self._kind]
-        return of_each
 
 
 def free_parts(nodes: Sequence[NodeRecord]) -> NodePools:

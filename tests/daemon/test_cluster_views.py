@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from rlalloc.devices import Device, node_devices
+from rlalloc.job import Allocation
+from rlalloc.pool import Stock
 from rlalloc.run_time import EXPECTED_FRACTION_OF_LIMIT
 from rlalloc.urgency import UrgencyRules
 from rlallocd.cluster_views import MOST_VIEWS, ClusterViews
 from rlallocd.node_access import NO_FACTS, SiteFacts
 from rlallocd.node_pools import NodePools
 from rlallocd.request_sizes import Skipped
-from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, ReservationRecord, SchedulingRules
+from rlallocd.slurm import JobRecord, NodeNeeds, NodeRecord, PartitionRecord, ReservationRecord, SchedulingRules
 from rlallocd.slurm.json_reader import job_record
 from rlallocd.slurm.slurm_records import WITHOUT_LIMIT_S
 from tests.daemon.slurm_in_memory import gpus as alike_gpus
@@ -80,6 +82,20 @@ def test_a_view_holds_what_is_free_what_ends_and_what_waits() -> None:
     assert view.releases[:, 1:].tolist() == [[2, 4, 1024]]
     assert view.queued.tolist() == [[4, EXPECTED_S]]
     assert not view.urgency_counts
+
+
+def test_a_job_that_leaves_threads_idle_takes_whole_cores() -> None:
+    """One thread of each core: half of the CPUs that are free, that others return, and that it takes of a node."""
+    threads = msgspec.structs.replace(NODE, sockets=2, cores=16, threads=2)
+    new = msgspec.structs.replace(NEW, needs=NodeNeeds(threads=1))
+    views = views_of([threads], [job(1, "RUNNING", held_nodes="n1")])
+    view = views.for_job(new)
+    assert (view.shape.cpus, view.totals[1], view.free[0, 1]) == (32, 32, 28)
+    assert view.releases[0, 2] == 2
+    stock = Stock(views.pools.free)
+    stock.take(views.pool(views.access_of(new)), Allocation(1, 1, 1, 20, 1000, 600))
+    usual, left = (stock.left(views.pool(views.access_of(each))) for each in (NEW, new))
+    assert (usual[0, 1], left[0, 1]) == (56 - 40, 8)
 
 
 def test_a_job_without_a_time_limit_is_expected_to_go_on() -> None:
