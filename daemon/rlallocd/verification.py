@@ -60,7 +60,7 @@ def verify_pending(
     if intended == original:
         return _verify_nice(job, original, before, nice)
     impossible = job.reason == _IMPOSSIBLE and (before is None or before.reason != _IMPOSSIBLE)
-    wrong = _contradictions(job, intended)
+    wrong = contradictions(job, intended)
     of_its_type = has_type(job, intended)
     if not wrong and of_its_type and not impossible and same_minutes(job.time_limit_s, intended.time_limit_s):
         return Verification("as decided", "")
@@ -141,7 +141,7 @@ def _has_its_whole_nodes(job: JobRecord, original: Allocation, before: JobRecord
 
 def has_size(job: JobRecord, size: Allocation) -> bool:
     """Whether a pending job asks for a size, whatever its time limit and the reason for which it waits."""
-    return not _contradictions(job, size) and has_type(job, size)
+    return not contradictions(job, size) and has_type(job, size)
 
 
 def limit_is_ours(job: JobRecord, original: Allocation, intended: Allocation) -> bool:
@@ -178,7 +178,7 @@ class _Was(msgspec.Struct, frozen=True):
     record: JobRecord | None
 
 
-def _contradictions(job: JobRecord, size: Allocation) -> dict[str, tuple[float, float]]:
+def contradictions(job: JobRecord, size: Allocation) -> dict[str, tuple[float, float]]:
     """Each field of a pending job that disagrees with a size: what was found, what was expected."""
     return _unlike(_values(job), _allowed(size))
 
@@ -201,7 +201,7 @@ def _not_as_before(job: JobRecord, original: Allocation, before: JobRecord | Non
     guessed = before is not None and job.fields.reported and not job.nodes_certain
     return [
         field
-        for field in _contradictions(job, original)
+        for field in contradictions(job, original)
         if not (guessed and field in _totals(job))
         and (field not in was or not _alike(field, found[field], was[field]))
     ]

@@ -9,8 +9,9 @@ A size that takes more than the request, or longer, is given to a job that can s
 GPU. Slurm may see that in another way: another job came first, or backfill keeps what is free for a job ahead. After
 a scheduling interval in which the request would have fitted what is free, and the decided size did not or was longer,
 the job gets its request back. So does a job for which Slurm finds no nodes although its request fits nodes that are
-free and not reserved: its user may have made a change that conflicts with the decided size. A job with a type gets
-its request back after any such interval: it may then start on the first GPUs that are free.
+free and not reserved: its user may have made a change that conflicts with the decided size. Where its fields show such
+a change, it does not wait for the interval. A job with a type gets its request back after any such interval: it may
+then start on the first GPUs that are free.
 """
 
 import logging
@@ -25,6 +26,7 @@ from rlallocd.limits import SiteView, is_of_a_size, may_be_ours
 from rlallocd.slurm import JobRecord
 from rlallocd.transactions import Applier
 from rlallocd.type_choices import as_submitted
+from rlallocd.verification import contradictions
 
 _log = logging.getLogger(__name__)
 
@@ -127,7 +129,9 @@ class WaitsOfOurs:
                 yield key, f"it waits for {job.reason}"
             elif job.reason in _FOR_NODES and (why := self._why_no_nodes(key, job, sizes, site)):
                 yield key, f"it waits for {job.reason}: {why}; its request would fit"
-            elif site.now_s - self._passed_over_since_s.get(key, site.now_s) > interval_s:
+            elif (since_s := self._passed_over_since_s.get(key)) is not None and (
+                site.now_s - since_s > interval_s or _is_changed_against_us(job, sizes)
+            ):
                 chosen = sizes.applied.gpu_type
                 passed = "its request fits what is free"
                 if chosen is not None:
@@ -166,6 +170,14 @@ def _is_passed_over(job: JobRecord, sizes: _Sizes, site: SiteView) -> bool:
         return False
     longer = sizes.applied.time_limit_s > sizes.asked.time_limit_s
     return longer or bool(next(free.unfit(job, sizes.applied), ""))
+
+
+def _is_changed_against_us(job: JobRecord, sizes: _Sizes) -> bool:
+    """Whether Slurm finds no nodes for a job whose fields somebody has changed since its update.
+
+    An update that Slurm refuses may change fields, too: ``NumNodes=2`` for one task leaves NumCPUs doubled.
+    """
+    return job.reason not in _IN_QUEUE and bool(contradictions(job, sizes.applied))
 
 
 def _asks_for_more(asked: Allocation, applied: Allocation) -> bool:

@@ -33,7 +33,7 @@ def problems_of_runs(
     """Compare each run of the job that there is on both sites, the script's environment and the step's."""
     by_user = set_by_user(planned, job)
     completed = all({task.state for task in each.tasks.values()} == {"COMPLETED"} for each in (twin, job))
-    if completed and twin.runs.keys() != job.runs.keys():
+    if completed and _last_runs(twin) != _last_runs(job):
         yield f"it ran as {sorted(job.runs)}, without rlalloc {sorted(twin.runs)}"
     for name in sorted(twin.runs.keys() & job.runs.keys()):
         if not (twin.runs[name].batch and job.runs[name].batch):
@@ -42,6 +42,11 @@ def problems_of_runs(
             continue  # requeued or cancelled before its script wrote it
         counts["environments compared"] += 1
         yield from _problems(name, twin, job, outer, by_user)
+
+
+def _last_runs(job: TwinJob) -> set[str]:
+    """The last run of each task; one before may have been requeued before its script wrote anything."""
+    return {_last_of_its_task(name, job) for name in job.runs}
 
 
 def _problems(name: str, twin: TwinJob, job: TwinJob, outer: Outer | None, by_user: frozenset[str]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import pytest
 from rlalloc.job import Allocation, ChosenType
 from rlalloc.store import JobHistory, Store
 from rlallocd.decisions import Snapshot
-from rlallocd.slurm import ReservationRecord, SiteLimits
+from rlallocd.slurm import RequestFields, ReservationRecord, SiteLimits
 from rlallocd.waits_of_ours import WaitsOfOurs
 from tests.core.test_store import APPLICATION
 from tests.daemon.slurm_in_memory import NODE, gpus
@@ -50,13 +50,16 @@ def resized(store: Store, asked: Allocation, applied: Allocation) -> None:
     store.journal([begun])
 
 
-def looked_at(store: Store, *moments: tuple[float, int], reason: str = "Priority") -> list[tuple[int, str]]:
-    """What is taken back in cycles at these times, with so many GPUs free."""
+def looked_at(
+    store: Store, *moments: tuple[float, int], reason: str = "Priority", size: Allocation = EIGHT, cpus: int = 0
+) -> list[tuple[int, str]]:
+    """What is taken back in cycles at these times, with so many GPUs free, of a job whose NumCPUs may say more."""
     applier = Applier()
     waits = WaitsOfOurs(store, applier)  # type: ignore[arg-type]
     for at_s, free_gpus in moments:
         node = msgspec.structs.replace(NODE, devices=gpus("a100", 8, 8 - free_gpus))
-        job = pending_job(7, reason=reason, partition="gpu", gpu_type="")
+        fields = RequestFields(min_cpus=cpus)
+        job = pending_job(7, size, reason=reason, partition="gpu", gpu_type="", fields=fields)
         waits.give_back(Snapshot(at_s, (job,), (node,), {}, None), INTERVAL_S)
     return applier.taken
 
@@ -74,10 +77,24 @@ def test_a_job_that_is_passed_over_for_an_interval_gets_its_request_back(
 
 def test_a_smaller_job_that_slurm_finds_no_nodes_for_gets_its_request_back(store: Store) -> None:
     """For example, its user has changed the CPUs per task, which then conflict with the CPUs of the decided size."""
-    resized(store, FOUR, msgspec.structs.replace(FOUR, gpus_per_node=2))
+    two = msgspec.structs.replace(FOUR, gpus_per_node=2)
+    resized(store, FOUR, two)
     two_cycles = (0.0, 8), (INTERVAL_S + 1, 8)
-    assert looked_at(store, *two_cycles, reason="Priority") == []
-    assert looked_at(store, *two_cycles, reason="Reservation") == [
+    assert looked_at(store, *two_cycles, reason="Priority", size=two) == []
+    assert looked_at(store, two_cycles[0], reason="Reservation", size=two) == []
+    assert looked_at(store, *two_cycles, reason="Reservation", size=two) == [
+        (7, "it waits for Reservation, and its request fits what is free")
+    ]
+
+
+def test_a_job_whose_fields_conflict_with_its_size_does_not_wait_for_the_interval(store: Store) -> None:
+    """Slurm refused its user's NumNodes=2 and doubled NumCPUs all the same: no nodes hold that with its one task."""
+    two = msgspec.structs.replace(FOUR, gpus_per_node=2)
+    resized(store, FOUR, two)
+    now = (0.0, 8)
+    assert looked_at(store, now, reason="Reservation", size=two, cpus=two.cpus) == []
+    assert looked_at(store, now, reason="Priority", size=two, cpus=2 * two.cpus) == []
+    assert looked_at(store, now, reason="Reservation", size=two, cpus=2 * two.cpus) == [
         (7, "it waits for Reservation, and its request fits what is free")
     ]
 

@@ -151,6 +151,10 @@ def test_a_run_that_was_ended_before_it_wrote_its_environment_is_not_compared() 
         msgspec.structs.replace(each, runs={"0.0": empty, "0.1": each.runs["0.0"]}) for each in (job, without)
     )
     assert texts(floor(first, second)) == []
+    unseen = msgspec.structs.replace(job, runs={"0.1": job.runs["0.0"]})
+    assert texts(floor(unseen, second)) == []
+    twice = msgspec.structs.replace(job, runs={"0.0": job.runs["0.0"], "0.1": job.runs["0.0"]})
+    assert texts(floor(twice, without)) == ["it ran as ['0.0', '0.1'], without rlalloc ['0.0']"]
     never = msgspec.structs.replace(job, runs={"0.0": empty})
     assert texts(floor(never, without)) == ["its run 0.0 wrote no environment"]
 
