@@ -27,7 +27,7 @@ local UPTIME_FILE = "/proc/uptime"
 
 local VERSION = "0.2.0" -- of rlalloc: `rlalloc doctor` compares it
 
-local INTERCEPT_HEADER = "rlalloc-intercept 4"
+local INTERCEPT_HEADER = "rlalloc-intercept 5"
 local TIMES_OF_INTERCEPT = "^([^\n]*)\nexpires (%d+)\nuptime (%d+)\n()"
 local INTERCEPT_BYTES = 65536
 local SCRIPT_BYTES = 16384 -- what is read of a script: slurmctld accepts 4 MB, and all of it waits
@@ -1024,7 +1024,7 @@ local function add_commands(code, places, entries, found)
 end
 
 --- The files that may be configurations or other scripts, by their names without folders, and whether the script writes
--- them. A script that is sourced sets up the shell. And whether it passes on its own arguments.
+-- them. And whether it passes on its own arguments.
 local function add_files(code, found)
    local passes = find(code, "$@", 1, true) or find(code, "{@", 1, true) or find(code, "$*", 1, true)
    if passes and not add(found, "arguments", nil) then
@@ -1050,12 +1050,7 @@ local function add_files(code, found)
             then
                name = "writes"
             end
-            local sourced = suffix == ".sh"
-               and (
-                  find(before, "source[ \t]+[\"']?[^ \t\n\"'`=;|&<>(),]*$")
-                  or find(before, "[ \t\n;&|(]%.[ \t]+[\"']?[^ \t\n\"'`=;|&<>(),]*$")
-               )
-            if not sourced and not add(found, name, token .. suffix) then
+            if not add(found, name, token .. suffix) then
                return false
             end
          end
@@ -1063,6 +1058,99 @@ local function add_files(code, found)
       end
    end
    return true
+end
+
+local add_setups
+do -- a Lua function has room for 200 local names
+   -- What sets variables from elsewhere: files that the shell reads, and what commands print.
+   local EFFORT_OF_SETUP, SETUP_BYTES, BEFORE_BYTES = 2, 160, 32
+   local BEFORE_COMMAND = {} -- words, backwards, and separators
+   for word in gmatch("then do else if elif while until builtin command time", "%a+") do
+      BEFORE_COMMAND[reverse(word)] = true
+   end
+   for character in gmatch("\n;&|({!)`", ".") do
+      BEFORE_COMMAND[byte(character)] = true
+   end
+   local SETUPS = {
+      {search = searched("source "), name = "sources", is_command = true},
+      {search = searched(". "), name = "sources", is_command = true},
+      {search = searched("eval "), name = "evals", is_command = true},
+      {search = searched("export $("), name = "evals"},
+      {search = searched("export `"), name = "evals"},
+      {search = searched("env $("), name = "evals"},
+   }
+
+   --- Whether a command may begin here: behind a line's end, a separator, a keyword, an assignment or an opening quote.
+   local function begins_command(code, backwards, at)
+      if at == 1 or byte(code, at - 1) == NEWLINE then
+         return true
+      end
+      local before = #code + 2 - at
+      before = sub(backwards, before, before + BEFORE_BYTES - 1)
+      local from = match(before, "^[ \t]*()")
+      local last = byte(before, from)
+      local opens = (last == 34 or last == 39) and (from == 1 or IS_BLANK[byte(before, from + 1) or NEWLINE]) -- " '
+      if last == nil or BEFORE_COMMAND[last] or opens then
+         return true
+      end
+      local assigned_to = match(before, "^[^ \t\n]*=[a-zA-Z_0-9]+()", from)
+      if assigned_to and IS_BLANK[byte(before, assigned_to) or NEWLINE] then
+         return true
+      end
+      return BEFORE_COMMAND[match(before, "^[a-z]*", from)] or false
+   end
+
+   --- The file that source reads, without quotes and with $ for each $(...); nil for none, _ where it cannot be read.
+   local function sourced_file(code, from)
+      local usual, last = match(code, "^([a-zA-Z0-9_./$~-]+)()", from)
+      if usual and IS_BLANK[byte(code, last) or NEWLINE] and last - from < SETUP_BYTES then
+         return usual
+      end
+      local part = sub(code, from, from + SETUP_BYTES - 1)
+      local is_cut = #part == SETUP_BYTES
+      if find(part, "(", 1, true) or find(part, "`", 1, true) then
+         part = gsub(gsub(part, "`[^`\n]*`", "$"), "%$%([^()\n]*%)", "$")
+         part = gsub(part, "%$%([^()\n]*%)", "$") -- $(dirname $(...))
+      end
+      usual, last = match(part, "^[ \t]*([^ \t\r\n;&|<>()]*)()")
+      if usual == "" then
+         return find(part, "^[<>()]", last) and "_" or nil
+      end
+      return is_cut and last > #part and "_" or gsub(usual, "[\"']", "")
+   end
+
+   --- The command whose output eval runs, or the first word of what it runs; nil for none.
+   local function evaluated_command(code, from)
+      local part = sub(code, from, from + SETUP_BYTES - 1)
+      local begin = match(part, "^[ \t]*()")
+      if find(part, "^[\r\n;&|]", begin) or begin > #part then
+         return nil
+      end
+      return (gsub(match(part, "^[ \t\"'`$({]*([^ \t\r\n;&|<>()\"'`]*)"), "[{}]", ""))
+   end
+
+   --- The files that the script reads with source, and what it evaluates: these may set any variable.
+   function add_setups(code, backwards, found)
+      for number = 1, #SETUPS do
+         local setup = SETUPS[number]
+         local search = setup.search
+         local at, times = find_text(code, search, 1), 1
+         while at do
+            if times > MOST_TIMES or not spend(found, EFFORT_OF_SETUP) then
+               return false
+            end
+            local last = at + #search.text
+            if begins_word(code, at) and (not setup.is_command or begins_command(code, backwards, at)) then
+               local value = (setup.name == "sources" and sourced_file or evaluated_command)(code, last)
+               if value and not add(found, setup.name, value) then
+                  return false
+               end
+            end
+            at, times = find_text(code, search, last), times + 1
+         end
+      end
+      return true
+   end
 end
 
 --- The variables in the script's conditions: those that it compares, in order, and those that it tests for being set.
@@ -1159,6 +1247,7 @@ local function words_of(code, places, entries, effort)
       and add_dashed(code, entries.dashed, found)
       and add_commands(code, places, entries, found)
       and add_files(code, found)
+      and add_setups(code, backwards, found)
    if not all then
       return "too-long"
    end

@@ -13,6 +13,7 @@ from rlalloc.script_values import (
     EFFORT_OF_VARIABLE,
     MOST_TIMES,
     Effort,
+    IncompleteError,
     Variables,
     begins_word,
     occurrences,
@@ -25,6 +26,10 @@ FILE: Final = "file"
 """``file=7b.yaml``: a file that the script names and may read; ``file=run.sh``: another script that it may run."""
 WRITES: Final = "writes"
 """``writes=7b.yaml``: such a file that the script itself writes."""
+SOURCES: Final = "sources"
+"""``sources=/opt/conda/etc/profile.d/conda.sh``: a file that the shell reads with ``source``."""
+EVALS: Final = "evals"
+"""``evals=conda``: a command whose output the shell runs, or sets variables from; or what ``eval`` runs itself."""
 ARGUMENTS: Final = "arguments"
 """The script passes on what stands behind its name on sbatch's command line."""
 _TEST_BYTES: Final = 120
@@ -34,6 +39,9 @@ _EFFORT_OF_FILE: Final = 4
 _EFFORT_IN_PYTHON: Final = 2
 _MOST_NAMES: Final = 4
 _TOKEN_BYTES: Final = 60
+_EFFORT_OF_SETUP: Final = 2
+_SETUP_BYTES: Final = 160
+_BEFORE_BYTES: Final = 32
 
 _TESTS: Final = ("[ ", "((", "test ", "case ")
 _PYTHON_SIZES: Final = ("device_count()", "world_size")
@@ -51,7 +59,24 @@ _ALL_ARGUMENTS: Final = ("$@", "{@", "$*")
 _SUFFIXES: Final = (".yaml", ".yml", ".toml", ".json", ".sh")
 _GOES_ON: Final = re.compile(r"[A-Za-z0-9_-]")
 _TOKEN: Final = re.compile(r"[^ \t\n\"'`=;|&<>()/,]*\Z")
-_SOURCED: Final = re.compile(r"(?:source|[ \t\n;&|(]\.)[ \t]+[\"']?[^ \t\n\"'`=;|&<>(),]*\Z")
+_SETUPS: Final = (
+    ("source ", SOURCES, True),
+    (". ", SOURCES, True),
+    ("eval ", EVALS, True),
+    ("export $(", EVALS, False),
+    ("export `", EVALS, False),
+    ("env $(", EVALS, False),
+)
+"""What sets variables from elsewhere: its text, the word for it, and whether it has to be a command by itself."""
+_BEFORE_COMMAND: Final = re.compile(
+    r"(?:(?:\A|[\n;&|({!)`])[ \t]*|[\"']|(?:\A|[ \t\n\v\f\r])[\"'][ \t]+"
+    r"|(?:\A|[ \t\n\v\f\r])[a-zA-Z_0-9]+=[^ \t\n]*[ \t]*"
+    r"|(?:\A|[^a-z])(?:then|do|else|if|elif|while|until|builtin|command|time)[ \t]*)\Z"
+)
+"""A line's beginning, a separator, a quote, an assignment or a keyword: behind one of these, a command may begin."""
+_OUTPUT: Final = re.compile(r"\$\([^()\n]*\)")
+_SOURCED_FILE: Final = re.compile(r"[ \t]*([^ \t\r\n;&|<>()]*)")
+_EVALUATED: Final = re.compile(r"[ \t\"'`$({]*([^ \t\r\n;&|<>()\"'`]*)")
 _WRITTEN: Final = re.compile(r"(?:>|tee )[ \t]*[\"']?[^ \t\n\"'`=;|&<>(),]*\Z")
 
 
@@ -137,6 +162,42 @@ def file_words(code: str, effort: Effort) -> Iterator[tuple[str, str | None]]:
             elif not _GOES_ON.match(code, at + len(suffix)):
                 before = code[max(0, at - _TOKEN_BYTES) : at]
                 token = _TOKEN.search(before)
-                if suffix == ".sh" and _SOURCED.search(before):
-                    continue  # a setup for the shell: of what it sets, the words show only the names
                 yield WRITES if _WRITTEN.search(before) else FILE, (token[0] if token is not None else "") + suffix
+
+
+def setup_words(code: str, effort: Effort) -> Iterator[tuple[str, str | None]]:
+    """The words of what may set any variable: files that the shell reads, and what it evaluates.
+
+    Raises IncompleteError.
+    """
+    for text, name, is_command in _SETUPS:
+        for at in occurrences(code, text, MOST_TIMES * effort.times, step=len(text)):
+            if at < 0:
+                raise IncompleteError
+            effort.spend(_EFFORT_OF_SETUP)
+            if begins_word(code, at) and (
+                not is_command or _BEFORE_COMMAND.search(code[max(0, at - _BEFORE_BYTES) : at])
+            ):
+                start = at + len(text)
+                part = code[start : start + _SETUP_BYTES]
+                value = _sourced_file(part) if name == SOURCES else _evaluated_command(part)
+                if value is not None:
+                    yield name, value
+
+
+def _sourced_file(part: str) -> str | None:
+    """The file without quotes and with ``$`` for each ``$(…)``; None for no file, ``_`` if it cannot be read."""
+    is_cut = len(part) == _SETUP_BYTES
+    part = _OUTPUT.sub("$", _OUTPUT.sub("$", re.sub(r"`[^`\n]*`", "$", part)))
+    found = _SOURCED_FILE.match(part)
+    end = 0 if found is None else found.end()
+    if found is None or not found[1]:
+        return "_" if part[end : end + 1] in tuple("<>()") else None
+    return "_" if is_cut and end == len(part) else re.sub(r"[\"']", "", found[1])
+
+
+def _evaluated_command(part: str) -> str | None:
+    """The command whose output is evaluated, or the first word of what is; None where there is nothing."""
+    text = part.lstrip(" \t")
+    found = _EVALUATED.match(part)
+    return re.sub(r"[{}]", "", found[1]) if found is not None and text and text[0] not in "\r\n;&|" else None

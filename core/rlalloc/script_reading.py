@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from rlalloc.script_context import ARGUMENTS, COMPARES, FILE, WRITES
+from rlalloc.script_context import ARGUMENTS, COMPARES, EVALS, FILE, SOURCES, WRITES
 from rlalloc.script_rules import ScriptRules
 from rlalloc.script_sizes import Kind, is_formula, kind_of, whole_number
 from rlalloc.script_words import STATES, as_pairs, word_name
@@ -64,7 +64,7 @@ class Reading:
             elif kind == "unknown":
                 yield f"the script has a count that cannot be read: {shown}"
         for command in self._rules.starts_tasks:
-            if self.has((command,)) and not self._of((f"{command} -n", *self._rules.tasks_of_any_command())):
+            if self.has((command,)) and not self._of((f"{command} -n", *self._rules.tasks)):
                 yield f"the script does not show how many tasks {command} starts"
         for name, value in self._of(self._rules.nodes):
             if value != "1" and not self._follows_nodes(value):
@@ -85,6 +85,7 @@ class Reading:
         for value in self._unread_files():
             what = "runs another script" if value.endswith(".sh") else "names a configuration"
             yield f"the script {what}, which rlalloc does not read: {value}"
+        yield from self._unknown_setups()
         if self.has((ARGUMENTS,)):
             yield "the script passes on its arguments, which rlalloc does not read"
         if self.shards() and self.has(self._rules.resumes):
@@ -191,7 +192,7 @@ class Reading:
             yield _shown(name, value), kind_of(value or "", self._gpus, self._beside)
 
     def _tasks(self) -> list[tuple[str, str | None]]:
-        return self._of((*self._rules.tasks, *self._rules.tasks_of_commands()))
+        return self._of((*self._rules.slurm_tasks, *self._rules.tasks, *self._rules.tasks_of_commands()))
 
     def _states(self) -> Iterator[tuple[str, Kind]]:
         """Values of names that no table has and that may be those of counts, where they do not follow."""
@@ -223,11 +224,22 @@ class Reading:
             is_program = name in launchers and _A_FILE.search(value or "") is None
             if value is not None and not is_program and value.rpartition("/")[2] not in written:
                 yield value
+        sourced = {(value or "").rpartition("/")[2] for _, value in self._of((SOURCES,))}
         for _, value in self._of((FILE,)):
             name = value or "_"
+            if name in sourced or (name.endswith(".sh") and self._rules.only_sets_up_the_shell(name)):
+                continue
             is_other = name.endswith(".json") and _OF_A_LAUNCHER.search(name) is None
             if name not in written and not is_other and _NOT_READ_BY_PROGRAMS.fullmatch(name) is None:
                 yield name
+
+    def _unknown_setups(self) -> Iterator[str]:
+        """What may set any variable: files and commands that are not known to set up the shell alone."""
+        for name, value in self._of((SOURCES, EVALS)):
+            setup = value or "_"
+            if not self._rules.only_sets_up_the_shell(setup if name == SOURCES else setup.rpartition("/")[2]):
+                how = "sources a file that" if name == SOURCES else "evaluates what"
+                yield f"the script {how} may set a size: {setup}"
 
     def _follows_nodes(self, value: str | None) -> bool:
         text = value or ""

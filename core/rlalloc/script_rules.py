@@ -1,18 +1,16 @@
 """The site's rules for reading scripts: which words show a size, a batch or a launcher."""
 
+import functools
+import re
 from collections.abc import Iterable
-from typing import Final
 
 import msgspec
 
-from rlalloc.script_words import WordTable
+from rlalloc.script_words import WordTable, clean
 
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
-
-
-_TASKS_OF_SLURM: Final = ("srun ", "--ntasks", "--gpus-per-task")
 
 
 class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -35,11 +33,12 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         *_words("--dp-shard --dp-replicate --sharding-group-size --replica-group-size"),
         *_words("--parallelism-config-dp-replicate-size --parallelism-config-dp-shard-size --fsdp-size"),
     )
-    tasks: tuple[str, ...] = (
+    slurm_tasks: tuple[str, ...] = (
         "--ntasks",
         "srun -n",
-        *_words("--ntasks-per-node --ntasks-per-gpu --gpus-per-task -np --np --n"),
+        *_words("--ntasks-per-node --ntasks-per-gpu --gpus-per-task"),
     )
+    tasks: tuple[str, ...] = _words("-np --np --n")
     nodes: tuple[str, ...] = (
         *_words("--nnodes nnodes --num-machines num_machines --num-nodes num_nodes --nodes"),
         "srun -N",
@@ -104,7 +103,15 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     )
     configurations: tuple[str, ...] = (
         *_words("--config --config-file --config-name --config-path --cfg --yaml-cfg --deepspeed --deepspeed-config"),
-        *_words("--deepspeed-config-file --ds-config --fsdp-config"),
+        *_words("--deepspeed-config-file --ds-config --fsdp-config --env-file"),
+    )
+    shell_setup: tuple[str, ...] = (
+        *_words(
+            "activate conda.sh mamba.sh micromamba.sh conda mamba micromamba pixi pyenv __conda_setup __mamba_setup"
+        ),
+        *_words("*bashrc .bash_profile .profile .bash_aliases .zshrc /etc/* /usr/* /opt/* /cvmfs/* etc/profile.d/*"),
+        *_words("modules.sh *lmod.sh init/bash init/sh init/profile modulecmd LMOD_CMD spack spack/setup-env.sh"),
+        *_words("setvars.sh mpivars.sh hpcx-init*.sh .cargo/env nvm.sh ssh-agent brew"),
     )
     cpus: tuple[str, ...] = ("--cpus-per-task", "--cpus-per-gpu", "srun -c", "--physcpubind")
     memory: tuple[str, ...] = ("--mem", "--mem-per-gpu", "--mem-per-cpu")
@@ -117,16 +124,35 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         """The option with which each command of ``starts_tasks`` states how many."""
         return tuple(f"{command} -n" for command in self.starts_tasks)
 
-    def tasks_of_any_command(self) -> tuple[str, ...]:
-        """The options of ``tasks`` that are not Slurm's own."""
-        return tuple(entry for entry in self.tasks if not entry.startswith(_TASKS_OF_SLURM))
+    def only_sets_up_the_shell(self, setup: str) -> bool:
+        """Whether a file that is sourced, or a command that is evaluated, is in ``shell_setup``."""
+        return _any_of(self.shell_setup).fullmatch(setup) is not None
 
     def table(self, more: Iterable[str] = ()) -> WordTable:
         """The words that the plugin collects: those of these rules and ``more``, each once."""
-        sizes = (self.counts, self.ranks, self.tasks, self.nodes, self.fixed, self.indices, self.elsewhere)
+        sizes = (
+            self.counts,
+            self.ranks,
+            self.slurm_tasks,
+            self.tasks,
+            self.nodes,
+            self.fixed,
+            self.indices,
+            self.elsewhere,
+        )
         parallel = (self.parallel, self.experts)
         batches = (self.whole_batch, self.deepspeed_batch, self.gpu_batch, self.accumulation)
         rest = (self.shards, self.resumes, self.configurations, self.cpus, self.memory, self.workers)
         words = [entry for kind in (*sizes, self.tasks_of_commands(), *parallel, *batches, *rest) for entry in kind]
         launchers = [*self.finds_gpus, *self.starts_processes, *self.starts_tasks, "srun"]
         return WordTable(tuple(dict.fromkeys([*words, *more])), tuple(dict.fromkeys(launchers)))
+
+
+@functools.lru_cache(maxsize=16)
+def _any_of(entries: tuple[str, ...]) -> re.Pattern[str]:
+    """The pattern of these names, each alone or at the end of a path; ``*`` stands for any text."""
+    names = (
+        "".join(".*" if part == "*" else re.escape(clean(part)) for part in re.split(r"(\*)", entry))
+        for entry in entries
+    )
+    return re.compile(rf"(?:.*/)?(?:{'|'.join(names)})")

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from rlalloc.script_code import code_of, fingerprint_of
-from rlalloc.script_context import compared_words, conditions_of, file_words
+from rlalloc.script_context import compared_words, conditions_of, file_words, setup_words
 from rlalloc.script_values import (
     EFFORT_OF_VALUE,
     MOST_TIMES,
@@ -132,6 +132,7 @@ def _words_of(code: str, table: WordTable, spent: int, times: int) -> list[str] 
             *_dashed(code, table, effort),
             *_launchers(code, table, effort),
             *file_words(code, effort),
+            *setup_words(code, effort),
         )
         effort.spend(EFFORT_OF_VALUE * len(values))
         conditions = conditions_of(code, effort)
@@ -149,7 +150,12 @@ def _words_of(code: str, table: WordTable, spent: int, times: int) -> list[str] 
 
 
 def _word(name: str, value: str) -> str:
-    return f"{name}={_UNCLEAN.sub('_', value)}"
+    return f"{name}={clean(value)}"
+
+
+def clean(value: str) -> str:
+    """A value as it stands in a word."""
+    return _UNCLEAN.sub("_", value)
 
 
 def _options(code: str, table: WordTable, effort: Effort) -> Iterator[tuple[str, str | None]]:

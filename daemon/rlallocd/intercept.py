@@ -23,7 +23,7 @@ from rlalloc.errors import RlallocError
 from rlalloc.shared_files import read_regular_file, replace_file
 
 INTERCEPT_FILE: Final = "intercept"
-INTERCEPT_HEADER: Final = "rlalloc-intercept 4"
+INTERCEPT_HEADER: Final = "rlalloc-intercept 5"
 """Its number is counted up when rlalloc.lua of before could misread the file."""
 WAKE_FILE: Final = "wake"
 _LIVES_FOR_HEARTBEATS: Final = 3

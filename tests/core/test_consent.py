@@ -324,6 +324,32 @@ def test_a_command_that_starts_tasks_has_to_show_its_own() -> None:
         assert not consent("mpirun", "srun", f"{tasks}=$SLURM_NTASKS", task_per_gpu=True).moldable
 
 
+@pytest.mark.parametrize(
+    "setup",
+    [
+        *("sources=_/venvs/llm/bin/activate", "sources=activate", "sources=$/etc/profile.d/conda.sh", "evals=conda"),
+        *("sources=_/.bashrc", "sources=/etc/bashrc", "sources=/usr/share/Modules/init/bash", "evals=ssh-agent"),
+        *("sources=/opt/intel/oneapi/setvars.sh", "evals=_/bin/micromamba", "evals=__conda_setup"),
+    ],
+)
+def test_what_only_sets_up_the_shell_states_no_size(setup: str) -> None:
+    assert consent(FOLLOWS, *BATCH, setup).moldable
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        *("sources=.env", "sources=env.sh", "sources=$SETUP", "sources=_", "sources=", "sources=scripts/my-activate"),
+        *("sources=activate/sizes", "sources=home/etc/sizes", "evals=cat", "evals=/usr/bin/python", "evals=CMD"),
+    ],
+)
+def test_any_other_file_or_command_may_set_a_size(setup: str) -> None:
+    """A sourced .env once stated sizes, and the job was resized."""
+    found = consent(FOLLOWS, *BATCH, setup)
+    assert not found.moldable
+    assert "may set a size" in found.sign
+
+
 def test_cpus_and_memory_that_the_script_fixes_are_not_trimmed() -> None:
     """Or else its own srun would fail."""
     floors = SiteBounds(min_cpus_per_gpu=2, min_mem_mib_per_gpu=1024)

@@ -61,6 +61,8 @@ def hostile_scripts() -> dict[str, bytes]:
         "names inside of others": b"AA BA --model=$A --model=$B ",
         "files": b"a.json ",
         "files that are written": b"> " + b"a" * 50 + b".yaml\n",
+        "files for the shell": b". a\nsource b\neval c\n",
+        "sentences": b"a . b source c eval d. ",
     }
     scripts = {
         f"{name}, {size} bytes": _HEAD + _LAUNCH + _repeated(body, size)
@@ -104,13 +106,17 @@ def read_in_full() -> dict[str, bytes]:
         "settings named like counts": b"gpu_mem_=1 " * 23,
         "options named like counts": b"--gpu_a_mem 1 " * 23,
         "settings that may be counts": b"".join(b"gpus_%d_=$%c " % (n, names[n]) for n in range(8)),
-        "arguments": b"$ { $ { " * 50 + b"${@} .s a.sh . b.sh source c.sh " * 3 + once,
+        "arguments": b"$ { $ { " * 50 + b"${@} .s a.sh . b.sh source c.sh " + once,
         "conditions": tests,
         "changed variables": b"".join(b"read -r a %c " % name for name in names[:8]) + uses[:88],
         "names in many places": b"export A export B " * 13 + uses[:22],
         "names inside of others": b"".join(b"x%cy%cz%c" % ((name,) * 3) * 7 for name in names[:6]) + uses[:66],
         "mpirun": (b"mpirun -n 4" + b" -a bcd" * 45 + b"\\\n\n") * 2,
         "srun": (b"srun -n 4" + b" -a bcd" * 45 + b"\\\n\n") * 2,
+        "files for the shell": b"".join(b". $A%d" % n + b"~" * 150 + b"\n" for n in range(2)),
+        "short files for the shell": b"".join(b"then source a%d\n'. b%d'\n" % (n, n) for n in range(7)),
+        "what eval runs": b"".join(b'eval "$(%s%d` export `%s%d`' % (b"~" * 70, n, b"{}" * 70, n) for n in range(3)),
+        "sentences": b"abc = a source a eval . b " * 8 + once[:36],
         "files": b"".join(b"> %s%d.json %d.yaml %d.toml " % (b"a" * 50, n, n, n) for n in range(3)),
         "conditions in Python": b"os.environ['A'] ==" * 4 + b"getenv('B') <" * 4 + b"world_size ==" * 3 + once[:8],
         "comments": (b" " * 60 + b"#\n") * 19 + b"#\n" * 36,

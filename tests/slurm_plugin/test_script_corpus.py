@@ -241,9 +241,82 @@ PIECES: Final = st.sampled_from(
             b" N + 4",
             b"ref=N ",
         ),
+        *(
+            b"\nsource ",
+            b"\n. ",
+            b"; . ",
+            b"then . ",
+            b"N=4 source ",
+            b"'. ",
+            b'" . ',
+            b" eval ",
+            b'eval "$(',
+            b"eval `",
+        ),
+        *(
+            b"export $(",
+            b"export `",
+            b"env $(",
+            b"/bin/activate",
+            b"conda.sh",
+            b"conda shell.bash hook",
+            b"<(",
+            b"()",
+        ),
         *(b"run.sh ", b"source ", b" . ", b"$@", b"${*", b"\n#RLALLOC ", b"echo #RLALLOC ", b"#RLALLOCx"),
     ]
 )
+
+
+SETUPS: Final = {
+    b"source a.sh": "sources=a.sh",
+    b"[ -f x ] && . x": "sources=x",
+    b"if . 'x'; then": "sources=x",
+    b"set -a; source .env; set +a": "sources=.env",
+    b'srun bash -c "source ~/x; python a.py"': "sources=_/x",
+    b"N=4 source x": "sources=x",
+    b"  then source x": "sources=x",
+    b"case $1 in a) . x ;; esac": "sources=x",
+    b"(. x)": "sources=x",
+    b'source "$(conda info --base)/etc/profile.d/conda.sh" a': "sources=$/etc/profile.d/conda.sh",
+    b"source `dirname $0`/env.sh": "sources=$/env.sh",
+    b"source $(dirname $(realpath $0))/env.sh": "sources=$/env.sh",
+    b"source $(a $(b $(c)))/env.sh": "sources=$",
+    b'source "$V"/bin/activate > /dev/null': "sources=$V/bin/activate",
+    b"S=/x/env.sh; source $S": "sources=/x/env.sh",
+    b"source <(python sizes.py)": "sources=_",
+    b"source " + b"a" * 200: "sources=_",
+    b'eval "$(conda shell.bash hook)"': "evals=conda",
+    b"eval `ssh-agent -s`": "evals=ssh-agent",
+    b'eval $("${HOME}/bin/micromamba" shell hook)': "evals=HOME/bin/micromamba",
+    b'eval "$CMD"': "evals=CMD",
+    b"eval torchrun a.py": "evals=torchrun",
+    b"export $(grep -v '^#' .env | xargs)": "evals=grep",
+    b"export `cat .env`": "evals=cat",
+    b"srun env $(cat .env) python a.py": "evals=cat",
+}
+NO_SETUPS: Final = (
+    *(b"find . -name x", b'cp "$X" . && ls', b"pip install -e .", b"cd $(pwd) . && ls", b"cat README. Then stop"),
+    *(
+        b"python cli.py eval --n 1",
+        b"--text-column source \\\n  --x",
+        b"lm_eval --tasks x",
+        b"--do_eval True",
+        b"eval; ls",
+    ),
+)
+
+
+def test_files_for_the_shell_and_what_it_evaluates(interpreter: str) -> None:
+    """What may set any variable, wherever a command may stand; a dot or a word elsewhere is none."""
+    lines = [*SETUPS, *NO_SETUPS]
+    for line, read in zip(lines, read_scripts(interpreter, [LAUNCH + line + b"\n" for line in lines]), strict=True):
+        words = read_script(LAUNCH + line + b"\n", CONFIG.word_table)
+        assert_alike(read, words)
+        assert words.words is not None
+        assert [word for word in words.words if word.startswith(("sources", "evals"))] == (
+            [SETUPS[line]] if line in SETUPS else []
+        ), line
 
 
 @settings(max_examples=60, deadline=None)
