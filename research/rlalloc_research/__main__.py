@@ -258,7 +258,16 @@ def trace_run_times(
 @app.command("undeclared-needs")
 def undeclared_needs(
     *,
-    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the published tables (research/README.md).")],
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the published tables (research/README.md).")
+    ] = None,
+    measured: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Instead an SWF log that has what its jobs used; repeatable."),
+    ] = None,
+    skip: Annotated[
+        float, typer.Option(min=0.0, max=0.9, help="The first part of a --measured log, which is not counted.")
+    ] = 0.2,
     log: Annotated[list[str] | None, typer.Option(help="Only this log: Atlas, Philly or Kalos; repeatable.")] = None,
     last: Annotated[int, typer.Option(min=1, help="Only so many jobs of a log, the last ones.")] = 40_000,
     seeds: Annotated[int, typer.Option(min=1, help="Draws of the needs.")] = 2,
@@ -270,14 +279,20 @@ def undeclared_needs(
     from rlalloc.errors import RlallocError
     from rlalloc.usage.trimming_rules import DEFAULT_RULES
     from rlalloc_research.undeclared_needs.logged_jobs import LOGS
-    from rlalloc_research.undeclared_needs.needs_table import needs_rows
+    from rlalloc_research.undeclared_needs.needs_table import measured_rows, needs_rows
 
+    if (data is None) == (not measured):
+        raise typer.BadParameter("write either --data or --measured")
     if unknown := [name for name in log or () if name not in LOGS]:
         raise typer.BadParameter(f"--log {unknown[0]}: write one of {', '.join(LOGS)}")
     rules = DEFAULT_RULES if exceeded is None else msgspec.structs.replace(DEFAULT_RULES, exceeded=exceeded)
     with errors_end_here("research", RlallocError), progress_bar() as report:
-        rows = list(needs_rows(data, tuple(log or LOGS), last, seeds, rules, report))
-    table = Table(title=f"Trimmed to what like jobs used, in strict time order; {seeds} draws of the needs")
+        if data is not None:
+            rows = list(needs_rows(data, tuple(log or LOGS), last, seeds, rules, report))
+        else:
+            rows = list(measured_rows(measured or (), last, skip, rules, report))
+    drawn = f"{seeds} draws of the needs" if data is not None else "use as measured"
+    table = Table(title=f"Trimmed to what like jobs used, in strict time order; {drawn}")
     for heading in (
         "log", "needs", "jobs", "memory trimmed", "CPUs trimmed", "killed", "of trimmed", "of memory trimmed",
         "memory back", "where trimmed", "CPUs back", "where trimmed", "run time", "timed out",

@@ -1,12 +1,13 @@
 """One row for each log and each set of assumptions: jobs killed for their memory, and what is given back."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from rlalloc.usage.trimming_rules import TrimmingSection
-from rlalloc.usage.usage_replay import ReplayFigures, UsageReplay
+from rlalloc.usage.usage_replay import LoggedUse, ReplayFigures, UsageReplay
 from rlalloc_research.undeclared_needs.logged_jobs import LOGS
+from rlalloc_research.undeclared_needs.measured_use import SIZES, measured_jobs, requests_for, with_requests
 from rlalloc_research.undeclared_needs.true_needs import VARIED, TrueNeeds
 
 Report = Callable[[str, float], None]
@@ -35,3 +36,18 @@ def needs_rows(
                 total.add(UsageReplay(truth.jobs, truth, rules, len(jobs) // 5).run())
                 done += 1
             yield NeedsRow(log, name, total)
+
+
+def measured_rows(
+    logs: Sequence[Path], last: int, skip: float, rules: TrimmingSection, report: Report
+) -> Iterator[NeedsRow]:
+    """Replay logs with the use that they measured; the part ``skip`` is not counted. Raises HistoryError."""
+    for place, path in enumerate(logs):
+        jobs = measured_jobs(path, last)
+        for name, requests in requests_for(jobs).items():
+            for stands_for_a_gpu, sized in SIZES.items():
+                assumed = f"{name}; a {stands_for_a_gpu} as GPU"
+                report(f"{path.name}: {assumed}", place / len(logs))
+                made = with_requests(jobs, requests, sized)
+                figures = UsageReplay(made, LoggedUse(made), rules, int(skip * len(made))).run()
+                yield NeedsRow(path.name.split(".")[0], assumed, figures)

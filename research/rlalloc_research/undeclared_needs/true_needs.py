@@ -1,6 +1,6 @@
 """What the jobs of a log really need, and what their users ask for: assumptions, one named set at a time.
 
-Nothing here is known to the code that is tested. No public log has both requests and use of memory and CPUs. So the
+Nothing here is known to the code that is tested. No public log known to us has requests and use of memory. So the
 arrivals, users, sizes and run times are a real log's; each family of jobs is one of the twelve models that Synergy
 (Mohan et al., OSDI 2022) measured by CPUs per GPU, with the memory per GPU that Synergy gives it; and how the jobs of
 one family differ is assumed, in several ways.
