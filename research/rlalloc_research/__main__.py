@@ -246,13 +246,17 @@ def trace_run_times(
         raise typer.BadParameter(f"{trace_format!r}: write one of {', '.join(FORMATS)}")
     with errors_end_here("research", RlallocError), progress_bar() as report:
         result = evaluate_trace(files, trace_format, last, report, blocks)
-    table = Table(title=f"Run times of {result.jobs:,} jobs, after {result.skipped:,} others")
-    for heading in ("predictor", "mean |log2 error|", "rank correlation", "in the 80% interval"):
-        table.add_column(heading)
-    for name, figures in result.predictors.items():
-        coverage = "-" if figures.coverage is None else f"{figures.coverage:.1%}"
-        table.add_row(name, f"{figures.log2_error:.2f}", f"{figures.rank_correlation:.3f}", coverage)
-    Console(markup=False, emoji=False).print(table)
+    for title, predictors in (
+        (f"Run times of {result.jobs:,} jobs, after {result.skipped:,} others", result.predictors),
+        (f"Remaining times of running jobs, {result.running:,} questions", result.remaining),
+    ):
+        table = Table(title=title)
+        for heading in ("predictor", "mean |log2 error|", "rank correlation", "in the 80% interval"):
+            table.add_column(heading)
+        for name, figures in predictors.items():
+            coverage = "-" if figures.coverage is None else f"{figures.coverage:.1%}"
+            table.add_row(name, f"{figures.log2_error:.2f}", f"{figures.rank_correlation:.3f}", coverage)
+        Console(markup=False, emoji=False).print(table)
 
 
 @app.command("undeclared-needs")

@@ -101,6 +101,21 @@ def test_quantiles_ascend_above_0(wrong: tuple[float, float, float]) -> None:
         RunTimeEstimate(*wrong, "test")
 
 
+def test_the_interval_of_what_remains_lies_between_the_parts_of_the_estimate() -> None:
+    known = (600.0, 1000.0, 4000.0)
+    as_said = remaining_quantiles_s(0, 500.0, RunTimeEstimate(*known, "test"))
+    wider = remaining_quantiles_s(0, 500.0, RunTimeEstimate(*known, "test", (0.05, 0.95)))
+    assert wider[1] == as_said[1]
+    assert wider[0] == expected_remaining_s(0, 500.0, *known, 0.05) < as_said[0]
+    assert wider[2] == expected_remaining_s(0, 500.0, *known, 0.95) > as_said[2]
+
+
+@pytest.mark.parametrize("wrong", [(0.0, 0.9), (0.6, 0.9), (0.1, 0.4), (0.1, 1.0), (NAN, 0.9)])
+def test_the_parts_lie_on_either_side_of_the_median(wrong: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="parts of the remaining time"):
+        RunTimeEstimate(1.0, 2.0, 3.0, "test", wrong)
+
+
 def with_known(job: JobView, median_s: float) -> JobView:
     known = RunTimeEstimate(median_s / 2, median_s, 3 * median_s, "test")
     return msgspec.structs.replace(job, run_time=known)

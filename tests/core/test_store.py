@@ -53,7 +53,7 @@ DECISION = Decision(
     ),
     nice=12,
     patience_s=1056.0,
-    run_time=RunTimeEstimate(100.0, 264.0, 500.5, "20 runs of this user"),
+    run_time=RunTimeEstimate(100.0, 264.0, 500.5, "20 runs of this user", (0.07, 0.93)),
     slowdown=ExpectedSlowdown(1.6, 1.96, "profile gpt-25m, which names it"),
 )
 APPLICATION = Application(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rlalloc.past_job import PastJob
+from rlalloc.run_time import REMAINING_PARTS
 from rlalloc.run_times.job_facts import facts_of
 from rlalloc.run_times.model_files import load_model, newest_folder, read_run_time_manifest
 from rlalloc.run_times.predictor import RunTimePredictor
@@ -35,6 +36,7 @@ def test_a_model_that_beats_the_baselines_is_stored(tmp_path: Path) -> None:
     manifest = read_run_time_manifest(folder)
     assert manifest.jobs == 2500
     assert manifest.offsets != Offsets()
+    assert manifest.offsets.remaining_parts != REMAINING_PARTS
     recent = RecentRuns()
     for job in sorted(jobs, key=lambda job: job.ended_s):
         recent.add(job)

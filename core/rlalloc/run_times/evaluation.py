@@ -95,20 +95,23 @@ def compared(jobs: Sequence[PastJob], runs: RunTimes, rolling: Rolling) -> Evalu
     inside = (actual >= quantiles[:, 0]) & (actual <= quantiles[:, 2])
     figures = {name: figures_of(simple[:, column], actual) for column, name in enumerate((*BASELINES, MIX))}
     figures[PREDICTOR] = figures_of(quantiles[:, 1], actual, float(inside.mean()))
-    running, remaining = remaining_figures(jobs[first:], quantiles)
+    running, remaining = remaining_figures(jobs[first:], quantiles, rolling.remaining_parts)
     return Evaluation(skipped=first, jobs=len(actual), predictors=figures, running=running, remaining=remaining)
 
 
-def remaining_figures(jobs: Sequence[PastJob], quantiles: NDArray[np.float64]) -> tuple[int, dict[str, Figures]]:
+def remaining_figures(
+    jobs: Sequence[PastJob], quantiles: NDArray[np.float64], parts: NDArray[np.float64]
+) -> tuple[int, dict[str, Figures]]:
     """Return at how many moments a job ran, and how well it was predicted then how long it goes on.
 
     ``quantiles`` are those of log2 of the run time [s] at the submission of each job, a row a job.
+    ``parts`` are the quantiles of what remains between which the 80 % interval lies, likewise.
     """
     started_s, ended_s = (np.array([getattr(job, name) for job in jobs]) for name in ("started_s", "ended_s"))
     seconds = np.exp2(np.clip(quantiles, 0.0, 40.0)).tolist()
     estimates = [
-        within_limit(RunTimeEstimate(low_s, median_s, high_s, PREDICTOR), facts_of(job))
-        for job, (low_s, median_s, high_s) in zip(jobs, seconds, strict=True)
+        within_limit(RunTimeEstimate(low_s, median_s, high_s, PREDICTOR, (low, high)), facts_of(job))
+        for job, (low_s, median_s, high_s), (low, high) in zip(jobs, seconds, parts.tolist(), strict=True)
     ]
     limits_s = [facts_of(job).limit or 0.0 for job in jobs]
     predicted_s, actual_s = [], []

@@ -48,8 +48,9 @@ class RunTimePredictor:
         log_s = calibrated(raw + shift[:, None], self.model.offsets)
         self.given.remember(jobs, answers)
         seconds = np.exp2(np.clip(log_s, 0.0, 40.0)).tolist()
+        parts = self.model.offsets.remaining_parts
         return [
-            within_limit(RunTimeEstimate(low, median, high, self._source(facts)), facts)
+            within_limit(RunTimeEstimate(low, median, high, self._source(facts), parts), facts)
             for (low, median, high), facts in zip(seconds, jobs, strict=True)
         ]
 
@@ -65,4 +66,5 @@ def within_limit(estimate: RunTimeEstimate, facts: JobFacts) -> RunTimeEstimate:
     most = facts.limit + PAST_THE_LIMIT_S
     if estimate.high_s <= most:
         return estimate
-    return RunTimeEstimate(min(estimate.low_s, most), min(estimate.median_s, most), most, source=estimate.source)
+    low_s, median_s = min(estimate.low_s, most), min(estimate.median_s, most)
+    return RunTimeEstimate(low_s, median_s, most, estimate.source, estimate.remaining_parts)

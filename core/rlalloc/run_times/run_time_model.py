@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.errors import PolicyError
+from rlalloc.run_time import REMAINING_PARTS
 
 if TYPE_CHECKING:
     import lightgbm
@@ -28,10 +29,14 @@ def require_lightgbm() -> None:
 
 
 class Offsets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What conformal calibration adds to the lower and the upper quantile, log2 of seconds."""
+    """What conformal calibration adds to the lower and the upper quantile, log2 of seconds.
+
+    Between the quantiles ``remaining_parts`` lies the 80 % interval of what remains of a running job.
+    """
 
     low: float = 0.0
     high: float = 0.0
+    remaining_parts: tuple[float, float] = REMAINING_PARTS
 
 
 class RunTimeModel:

@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from rlalloc.errors import PolicyError
 from rlalloc.past_job import PastJob
+from rlalloc.run_time import PAST_THE_LIMIT_S
 from rlalloc.run_times.expert_mix import ExpertMix, Groups, answers_of
 from rlalloc.run_times.job_facts import facts_of
 from rlalloc.run_times.recent_runs import FEATURES, RecentRuns, user_and_alike
+from rlalloc.run_times.remaining_parts import remaining_parts
 from rlalloc.run_times.replay import Report, features_at_submission
 from rlalloc.run_times.run_time_model import (
     NAMES,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     import lightgbm
 
 _LEAST_ROWS: Final = 20
+_LIMIT: Final = FEATURES.index("limit")
 DAY_S: Final = 86400.0
 
 
@@ -124,11 +127,13 @@ def learn(
 class Rolling(msgspec.Struct, frozen=True):
     """Predictions of jobs ``first`` to the last, each by a model of jobs that had ended: a row a job.
 
-    ``quantiles`` are calibrated QUANTILES of log2 of seconds; ``offsets`` are for jobs that come afterwards.
+    ``quantiles`` are calibrated QUANTILES of log2 of seconds. Between the quantiles ``remaining_parts`` lies the 80 %
+    interval of what remains while the job runs. ``offsets`` are for jobs that come afterwards.
     """
 
     first: int
     quantiles: NDArray[np.float64]
+    remaining_parts: NDArray[np.float64]
     offsets: Offsets
 
 
@@ -165,7 +170,7 @@ def corrected_in_time_order(
     Offsets are found anew before each of ``parts``, which follow each other.
     """
     answers = answers_of(runs.features, raw)
-    mixed, quantiles = raw.copy(), np.full_like(raw, np.nan)
+    mixed, quantiles, remaining = raw.copy(), np.full_like(raw, np.nan), np.full((len(raw), 2), np.nan)
     mix, misses = ExpertMix(), Misses(settings.adaptation)
     by_end = np.argsort(runs.ended_s, kind="stable").tolist()
     learned = missed = 0
@@ -174,7 +179,7 @@ def corrected_in_time_order(
         while missed < learned and runs.ended_s[by_end[missed]] <= until_s:
             misses.add(quantiles[by_end[missed]], float(runs.log_runs[by_end[missed]]))
             missed += 1
-        offsets = _offsets(runs, mixed, runs.ended_before(int(part[0])), misses, settings)
+        offsets = _offsets(runs, mixed, quantiles, runs.ended_before(int(part[0])), misses, settings)
         for number in part.tolist():
             while (other := by_end[learned]) < number and runs.ended_s[other] <= runs.submitted_s[number]:
                 if not np.isnan(raw[other, 0]):
@@ -182,19 +187,29 @@ def corrected_in_time_order(
                 learned += 1
             mixed[number] += mix.shift([runs.groups[number]], answers[number : number + 1])
         quantiles[part] = calibrated(mixed[part], offsets)
+        remaining[part] = offsets.remaining_parts
     for other in by_end[missed:]:
         misses.add(quantiles[other], float(runs.log_runs[other]))
-    return Rolling(first, quantiles[first:], _offsets(runs, mixed, np.arange(len(raw)), misses, settings))
+    offsets = _offsets(runs, mixed, quantiles, np.arange(len(raw)), misses, settings)
+    return Rolling(first, quantiles[first:], remaining[first:], offsets)
 
 
 def _offsets(
     runs: RunTimes,
     mixed: NDArray[np.float64],
+    quantiles: NDArray[np.float64],
     ended: NDArray[np.int64],
     misses: Misses,
     settings: LearningSettings,
 ) -> Offsets:
-    """Return the offsets by the last jobs that ended of those that were predicted before (``mixed`` is not NaN)."""
+    """Return the offsets by the last jobs that ended of those that were predicted before (``mixed`` is not NaN).
+
+    ``quantiles`` are what was answered for them.
+    """
     predicted = ended[~np.isnan(mixed[ended, 0])]
     latest = predicted[np.argsort(runs.ended_s[predicted], kind="stable")][-settings.calibration_jobs :]
-    return conformal_offsets(mixed[latest], runs.log_runs[latest], misses)
+    log_runs = runs.log_runs[latest]
+    offsets = conformal_offsets(mixed[latest], log_runs, misses)
+    most = np.log2(np.exp2(runs.features[latest, _LIMIT]) + PAST_THE_LIMIT_S)  # NaN of a job without a limit
+    parts = remaining_parts(np.fmin(quantiles[latest], most[:, None]), log_runs)
+    return msgspec.structs.replace(offsets, remaining_parts=parts)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from rlalloc.past_job import PastJob
+from rlalloc.run_time import REMAINING_PARTS
 from rlalloc.run_times.baselines import SimplePredictors
 from rlalloc.run_times.evaluation import (
     LIMIT_ALONE,
@@ -31,8 +32,10 @@ def silent(_what: str, _done: float) -> None:
 
 
 def predicted(jobs: list[PastJob]) -> np.ndarray:
+    """Quantiles of the run time, and between which ones the interval of what remains lies."""
     runs = RunTimes.of(jobs, RecentRuns(), silent)
-    return predict_in_time_order(runs, len(jobs) // 5, 4, QUICK, silent).quantiles
+    rolling = predict_in_time_order(runs, len(jobs) // 5, 4, QUICK, silent)
+    return np.concatenate([rolling.quantiles, rolling.remaining_parts], axis=1)
 
 
 def test_what_happens_later_changes_no_prediction() -> None:
@@ -102,15 +105,16 @@ def test_of_a_known_distribution_the_remaining_times_hold_what_they_say() -> Non
         for job, run_s in zip(synthetic_jobs(6000), 1000.0 * np.exp(0.5 * log_odds), strict=True)
     ]
     spread = 0.5 * np.log2(9.0)
-    running, figures = remaining_figures(jobs, np.tile([-spread, 0.0, spread], (6000, 1)) + np.log2(1000.0))
+    quantiles = np.tile([-spread, 0.0, spread], (6000, 1)) + np.log2(1000.0)
+    running, figures = remaining_figures(jobs, quantiles, np.tile(REMAINING_PARTS, (6000, 1)))
     assert running > 1000
     assert figures[PREDICTOR].coverage == pytest.approx(0.8, abs=0.04)
-    assert remaining_figures([jobs[0]], np.full((1, 3), 9.0))[0] > 0
+    assert remaining_figures([jobs[0]], np.full((1, 3), 9.0), np.array([REMAINING_PARTS]))[0] > 0
 
 
 def test_where_many_jobs_run_at_a_time_fewer_moments_are_asked_about() -> None:
     jobs = [msgspec.structs.replace(job, started_s=0.0, ended_s=1000.0) for job in synthetic_jobs(3000)]
-    running, _ = remaining_figures(jobs, np.full((3000, 3), 9.0))
+    running, _ = remaining_figures(jobs, np.full((3000, 3), 9.0), np.tile(REMAINING_PARTS, (3000, 1)))
     assert MOST_QUESTIONS / 2 < running <= MOST_QUESTIONS
 
 

@@ -54,7 +54,7 @@ ENDED = all_ended()
 def model() -> RunTimeModel:
     runs = RunTimes.of(JOBS, RecentRuns(), silent)
     boosters = learn(runs, np.arange(len(JOBS)), NOW_S, LearningSettings(trees=20))
-    return RunTimeModel(boosters, Offsets(low=-0.25, high=0.5))
+    return RunTimeModel(boosters, Offsets(low=-0.25, high=0.5, remaining_parts=(0.08, 0.95)))
 
 
 def test_a_stored_model_answers_the_same(model: RunTimeModel, tmp_path: Path) -> None:
@@ -120,6 +120,7 @@ def test_a_model_answers_for_every_job(model: RunTimeModel) -> None:
     ]
     assert np.mean(errors) < 1.0
     assert "runs of this user" in estimates[0].source
+    assert {estimate.remaining_parts for estimate in estimates} == {(0.08, 0.95)}
     assert predictor.estimate([], NOW_S) == []
     for estimate, job in zip(estimates, facts, strict=True):
         assert 1.0 <= estimate.low_s <= estimate.median_s <= estimate.high_s <= (job.limit or 0) + PAST_THE_LIMIT_S
