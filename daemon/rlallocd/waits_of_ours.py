@@ -5,13 +5,13 @@ that resources or nodes are not there, the nodes are looked at: the job's reques
 decided size does not. A larger node has gone down, for example, or somebody has reserved nodes for a time that only
 the longer time limit reaches.
 
-A size that takes more than the request, or longer, is given to a job that can start at once, and so is a type of
-GPU. Slurm may see that in another way: another job came first, or backfill keeps what is free for a job ahead. After
-a scheduling interval in which the request would have fitted what is free, and the decided size did not or was longer,
+A size that takes more than the request, or longer, is given to a job that can start at once, and so is a type of GPU.
+Slurm may see that in another way: another job came first, or backfill keeps what is free for a job ahead. After a
+scheduling interval in which the request would have fitted what is free, and the decided size did not or was longer,
 the job gets its request back. So does a job for which Slurm finds no nodes although its request fits nodes that are
-free and not reserved: its user may have made a change that conflicts with the decided size. Where its fields show such
-a change, it does not wait for the interval. A job with a type gets its request back after any such interval: it may
-then start on the first GPUs that are free.
+free and not reserved: its user may have made a change that conflicts with the decided size. Where its fields show
+such a change, it does not wait for the interval. A job with a type gets its request back after any such interval: it
+may then start on the first GPUs that are free.
 """
 
 import logging
