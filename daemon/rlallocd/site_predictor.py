@@ -25,7 +25,7 @@ _READ_EVERY_S: Final = 60.0
 _BEGIN_AGAIN_EVERY_S: Final = 86_400.0
 """What was imported meanwhile, and a model that was trained in the night, are taken up then. Until all is read again,
 what was known before holds."""
-MOST_A_LOOK: Final = 5_000
+MOST_A_LOOK: Final = 3_000
 """Past jobs that one look reads: it delays the cycle by about a second. The next cycle goes on."""
 _STEP: Final = 1000
 

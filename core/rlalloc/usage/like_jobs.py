@@ -7,10 +7,12 @@ from typing import Final
 from rlalloc.run_times.job_facts import JobFacts, family_name
 from rlalloc.usage.used_amounts import Amounts
 
-RECENT: Final = 20
-"""So many of a group's last jobs count."""
+RECENT: Final = 100
+"""So many of a group's last jobs count. The next one is beyond the most of n jobs once in n + 1 times: a margin that
+makes up for fewer of them has to be large where needs differ by factors, as on real sites."""
 MOST_GROUPS: Final = 60_000
-"""Of all kinds together; those in which a job ended last are kept."""
+MOST_ROWS: Final = 1_200_000
+"""Of all kinds together; the groups in which a job ended last are kept."""
 KINDS: Final = {
     "script_and_size": "jobs of this user with this script and size",
     "script": "jobs of this user with this script",

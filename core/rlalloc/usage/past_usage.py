@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from rlalloc.past_job import PastJob
 from rlalloc.run_times.job_facts import JobFacts, can_be_learned, facts_of
 from rlalloc.usage.learned_margin import LearnedMargin
-from rlalloc.usage.like_jobs import KINDS, MOST_GROUPS, Key, LikeJobs, keys_of
+from rlalloc.usage.like_jobs import KINDS, MOST_GROUPS, MOST_ROWS, Key, LikeJobs, keys_of
 from rlalloc.usage.trimming_rules import TrimmingSection
 from rlalloc.usage.used_amounts import Amounts, amounts_of
 
@@ -145,12 +145,13 @@ class _Resource:
 class PastUsage:
     """What jobs used, and the floors that follow; jobs are to be added in the order of their ends.
 
-    Memory is bounded: MOST_GROUPS groups of like jobs.
+    Memory is bounded: MOST_GROUPS groups of like jobs, and MOST_ROWS jobs in them.
     """
 
     def __init__(self, rules: TrimmingSection) -> None:
         self.rules = rules
         self._groups: dict[tuple[int, Key], LikeJobs] = {}
+        self._rows = 0
         self._memory = _Resource(LikeJobs.memory, rules, rules.memory_margin, rules.exceeded)
         self._cpus = _Resource(LikeJobs.cpus, rules, rules.cpu_margin, rules.cpus_exceeded)
 
@@ -195,10 +196,12 @@ class PastUsage:
             if key is None:
                 continue
             group = self._groups.pop((kind, key), None) or LikeJobs()
+            self._rows -= len(group)
             group.add(amounts, ended_s)
+            self._rows += len(group)
             self._groups[kind, key] = group  # the last in the dict is the one that changed last
-            if len(self._groups) > MOST_GROUPS:
-                del self._groups[next(iter(self._groups))]
+            while len(self._groups) > MOST_GROUPS or self._rows > MOST_ROWS:
+                self._rows -= len(self._groups.pop(next(iter(self._groups))))
 
 
 def _deviations(used: Sequence[float]) -> tuple[list[float], float]:

@@ -15,7 +15,7 @@ class TrimmingSection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     nothing is trimmed.
     """
 
-    quantile: Annotated[float, msgspec.Meta(ge=0.5, lt=1)] = 0.95
+    quantile: Annotated[float, msgspec.Meta(ge=0.5, lt=1)] = 0.99
     memory_margin: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.1
     cpu_margin: Annotated[float, msgspec.Meta(ge=0, le=10)] = 0.25
     exceeded: Annotated[float, msgspec.Meta(gt=0, le=0.2)] = 0.003

@@ -57,7 +57,7 @@ def test_a_floor_is_what_like_jobs_used_and_the_margins() -> None:
     assert floors.node_mib is not None
     assert floors.cpus_per_gpu is not None
     assert floors.node_mib.amount == pytest.approx(50 * GIB * 1.1)
-    assert (floors.node_mib.kind, floors.node_mib.jobs) == ("script_and_size", 20)
+    assert (floors.node_mib.kind, floors.node_mib.jobs) == ("script_and_size", 100)
     assert floors.cpus_per_gpu.amount == pytest.approx(2 * 1.25)
 
 
@@ -105,13 +105,13 @@ def test_where_small_families_change_their_needs_nothing_is_trimmed_to_them() ->
 
 
 def test_cpus_may_be_exceeded_more_often_than_memory() -> None:
-    """One job in 100 needs twice as much of both: of memory that is too many, of CPUs it is not."""
+    """One job in 200 needs twice as much of both: of memory that is too many, of CPUs it is not."""
     rules = msgspec.structs.replace(RULES, exceeded=0.005, cpus_exceeded=0.03)
     jobs = [
         later(
             each,
-            cpu_s_used=3600.0 * (16 if each % 100 == 50 else 8),
-            node_rss_mib=(100 if each % 100 == 50 else 50) * GIB,
+            cpu_s_used=3600.0 * (16 if each % 200 == 50 else 8),
+            node_rss_mib=(100 if each % 200 == 50 else 50) * GIB,
         )
         for each in range(400)
     ]
@@ -119,6 +119,13 @@ def test_cpus_may_be_exceeded_more_often_than_memory() -> None:
     assert floors.cpus_per_gpu is not None
     assert floors.cpus_per_gpu.amount == pytest.approx(2.0 * 1.25)
     assert floors.node_mib is None or floors.node_mib.amount > 99 * GIB
+
+
+def test_a_need_that_one_job_in_fifty_has_is_known() -> None:
+    jobs = [later(each, node_rss_mib=(100 if each % 50 == 25 else 50) * GIB) for each in range(149)]
+    floor = after(*jobs).floors(facts_of(later(200))).node_mib
+    assert floor is not None
+    assert floor.amount >= 100 * GIB
 
 
 def test_only_what_had_ended_at_a_submission_is_scored() -> None:
@@ -199,6 +206,12 @@ def test_a_job_whose_cpus_were_all_at_work_is_taken_to_need_what_its_user_asked_
 
 def test_memory_of_a_short_run_says_nothing() -> None:
     assert not amounts_of(msgspec.structs.replace(LIKE, ended_s=LIKE.started_s + 60)).node_mib > 0
+
+
+def test_jobs_in_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(past_usage, "MOST_ROWS", 40)
+    usage = after(*(later(number, user=f"user{number % 3}", account=f"account{number % 3}") for number in range(60)))
+    assert sum(map(len, usage._groups.values())) <= 40
 
 
 @pytest.mark.slow
