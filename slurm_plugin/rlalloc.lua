@@ -1060,7 +1060,7 @@ local function add_files(code, found)
    return true
 end
 
-local add_setups
+local add_setups, add_assigning
 do -- a Lua function has room for 200 local names
    -- What sets variables from elsewhere: files that the shell reads, and what commands print.
    local EFFORT_OF_SETUP, SETUP_BYTES, BEFORE_BYTES = 2, 160, 32
@@ -1075,8 +1075,6 @@ do -- a Lua function has room for 200 local names
       {search = searched("source "), name = "sources", is_command = true},
       {search = searched(". "), name = "sources", is_command = true},
       {search = searched("eval "), name = "evals", is_command = true},
-      {search = searched("export $("), name = "evals"},
-      {search = searched("export `"), name = "evals"},
       {search = searched("env $("), name = "evals"},
    }
 
@@ -1147,6 +1145,57 @@ do -- a Lua function has room for 200 local names
                end
             end
             at, times = find_text(code, search, last), times + 1
+         end
+      end
+      return true
+   end
+
+   -- Commands that set the variables they name.
+   local EFFORT_OF_COMPUTED, MOST_PLAIN = 2, 2
+   local ASSIGNING = {}
+   for name in gmatch("export declare typeset local readonly read mapfile readarray let", "%a+") do
+      ASSIGNING[#ASSIGNING + 1] = {search = searched(name .. " "), name = name, plain = MOST_PLAIN}
+   end
+   ASSIGNING[#ASSIGNING + 1] = {search = searched("printf -v "), name = "printf", plain = 0}
+
+   --- Whether a command sets a variable whose name the script computes: behind plain words, a name that begins with some
+   -- letters and a $; or -n ref=$name.
+   local function computes_name(code, from, plain)
+      if plain > 0 and find(code, "^[ \t]*%-[a-zA-Z]*n[ \t]+[a-zA-Z0-9_]+=[\"']?[$`]", from) then
+         return true
+      end
+      for _ = 1, plain do
+         local last = match(code, "^[ \t]*[^ \t\n;&|<>()\"'`$]+()[ \t]", from)
+         if not last then
+            break
+         end
+         from = last
+      end
+      local sign, after = match(code, "^[ \t]*[\"']?[a-zA-Z0-9_]*([$`])()", from)
+      return sign == "`" or sign == "$" and not find(code, "^[\"']", after)
+   end
+
+   --- The commands that set a variable whose name the script computes: it may be any variable.
+   function add_assigning(code, backwards, found)
+      for number = 1, #ASSIGNING do
+         local command = ASSIGNING[number]
+         local search = command.search
+         local at = find_text(code, search, 1)
+         while at do
+            local last = at + #search.text
+            if not spend(found, 1) then
+               return false
+            elseif begins_word(code, at) and computes_name(code, last, command.plain) then
+               if not spend(found, EFFORT_OF_COMPUTED) then
+                  return false
+               elseif begins_command(code, backwards, at) then
+                  if not add(found, "assigns", command.name) then
+                     return false
+                  end
+                  break
+               end
+            end
+            at = find_text(code, search, last)
          end
       end
       return true
@@ -1248,6 +1297,7 @@ local function words_of(code, places, entries, effort)
       and add_commands(code, places, entries, found)
       and add_files(code, found)
       and add_setups(code, backwards, found)
+      and add_assigning(code, backwards, found)
    if not all then
       return "too-long"
    end

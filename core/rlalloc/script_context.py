@@ -11,6 +11,7 @@ import msgspec
 
 from rlalloc.script_values import (
     EFFORT_OF_VARIABLE,
+    MOST_EFFORT,
     MOST_TIMES,
     Effort,
     IncompleteError,
@@ -29,7 +30,9 @@ WRITES: Final = "writes"
 SOURCES: Final = "sources"
 """``sources=/opt/conda/etc/profile.d/conda.sh``: a file that the shell reads with ``source``."""
 EVALS: Final = "evals"
-"""``evals=conda``: a command whose output the shell runs, or sets variables from; or what ``eval`` runs itself."""
+"""``evals=conda``: a command whose output the shell runs, or ``env`` reads; or what ``eval`` runs itself."""
+ASSIGNS: Final = "assigns"
+"""``assigns=export``: a command that sets a variable whose name the script computes."""
 ARGUMENTS: Final = "arguments"
 """The script passes on what stands behind its name on sbatch's command line."""
 _TEST_BYTES: Final = 120
@@ -42,6 +45,7 @@ _TOKEN_BYTES: Final = 60
 _EFFORT_OF_SETUP: Final = 2
 _SETUP_BYTES: Final = 160
 _BEFORE_BYTES: Final = 32
+_EFFORT_OF_COMPUTED: Final = 2
 
 _TESTS: Final = ("[ ", "((", "test ", "case ")
 _PYTHON_SIZES: Final = ("device_count()", "world_size")
@@ -63,8 +67,6 @@ _SETUPS: Final = (
     ("source ", SOURCES, True),
     (". ", SOURCES, True),
     ("eval ", EVALS, True),
-    ("export $(", EVALS, False),
-    ("export `", EVALS, False),
     ("env $(", EVALS, False),
 )
 """What sets variables from elsewhere: its text, the word for it, and whether it has to be a command by itself."""
@@ -74,6 +76,13 @@ _BEFORE_COMMAND: Final = re.compile(
     r"|(?:\A|[^a-z])(?:then|do|else|if|elif|while|until|builtin|command|time)[ \t]*)\Z"
 )
 """A line's beginning, a separator, a quote, an assignment or a keyword: behind one of these, a command may begin."""
+_ASSIGNING: Final = ("export", "declare", "typeset", "local", "readonly", "read", "mapfile", "readarray", "let")
+_COMPUTED: Final = r"[ \t]*[\"']?[A-Za-z0-9_]*(?:`|\$(?![\"']))"
+_COMPUTED_NAME: Final = re.compile(
+    rf"(?:[ \t]*[^ \t\n;&|<>()\"'`$]+(?=[ \t])){{0,2}}{_COMPUTED}|[ \t]*-[a-zA-Z]*n[ \t]+[a-zA-Z0-9_]+=[\"']?[$`]"
+)
+"""Behind plain words, a name that begins with some letters and a ``$``; or ``-n ref=$name``."""
+_ASSIGNS_AT: Final = {f"{command} ": _COMPUTED_NAME for command in _ASSIGNING} | {"printf -v ": re.compile(_COMPUTED)}
 _OUTPUT: Final = re.compile(r"\$\([^()\n]*\)")
 _SOURCED_FILE: Final = re.compile(r"[ \t]*([^ \t\r\n;&|<>()]*)")
 _EVALUATED: Final = re.compile(r"[ \t\"'`$({]*([^ \t\r\n;&|<>()\"'`]*)")
@@ -183,6 +192,21 @@ def setup_words(code: str, effort: Effort) -> Iterator[tuple[str, str | None]]:
                 value = _sourced_file(part) if name == SOURCES else _evaluated_command(part)
                 if value is not None:
                     yield name, value
+
+
+def assigning_words(code: str, effort: Effort) -> Iterator[tuple[str, str]]:
+    """The words of commands that set a variable whose name the script computes: it may be any variable.
+
+    Raises IncompleteError.
+    """
+    for text, arguments in _ASSIGNS_AT.items():
+        for at in occurrences(code, text, MOST_EFFORT * effort.times, step=len(text)):
+            effort.spend(1)
+            if at >= 0 and begins_word(code, at) and arguments.match(code, at + len(text)):
+                effort.spend(_EFFORT_OF_COMPUTED)
+                if _BEFORE_COMMAND.search(code[max(0, at - _BEFORE_BYTES) : at]):
+                    yield ASSIGNS, text.partition(" ")[0]
+                    break
 
 
 def _sourced_file(part: str) -> str | None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from rlalloc.script_context import ARGUMENTS, COMPARES, EVALS, FILE, SOURCES, WRITES
+from rlalloc.script_context import ARGUMENTS, ASSIGNS, COMPARES, EVALS, FILE, SOURCES, WRITES
 from rlalloc.script_rules import ScriptRules
 from rlalloc.script_sizes import Kind, is_formula, kind_of, whole_number
 from rlalloc.script_words import STATES, as_pairs, word_name
@@ -86,6 +86,8 @@ class Reading:
             what = "runs another script" if value.endswith(".sh") else "names a configuration"
             yield f"the script {what}, which rlalloc does not read: {value}"
         yield from self._unknown_setups()
+        for _, command in self._of((ASSIGNS,)):
+            yield f"{command} sets a variable whose name the script computes"
         if self.has((ARGUMENTS,)):
             yield "the script passes on its arguments, which rlalloc does not read"
         if self.shards() and self.has(self._rules.resumes):

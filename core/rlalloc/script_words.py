@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from rlalloc.script_code import code_of, fingerprint_of
-from rlalloc.script_context import compared_words, conditions_of, file_words, setup_words
+from rlalloc.script_context import assigning_words, compared_words, conditions_of, file_words, setup_words
 from rlalloc.script_values import (
     EFFORT_OF_VALUE,
     MOST_TIMES,
@@ -133,6 +133,7 @@ def _words_of(code: str, table: WordTable, spent: int, times: int) -> list[str] 
             *_launchers(code, table, effort),
             *file_words(code, effort),
             *setup_words(code, effort),
+            *assigning_words(code, effort),
         )
         effort.spend(EFFORT_OF_VALUE * len(values))
         conditions = conditions_of(code, effort)

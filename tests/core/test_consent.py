@@ -350,6 +350,13 @@ def test_any_other_file_or_command_may_set_a_size(setup: str) -> None:
     assert "may set a size" in found.sign
 
 
+def test_a_variable_whose_name_is_computed_may_be_a_size() -> None:
+    """A loop that exported the names in a file once stated sizes, and the job was resized."""
+    found = consent(FOLLOWS, *BATCH, "assigns=export")
+    assert not found.moldable
+    assert found.sign == "export sets a variable whose name the script computes"
+
+
 def test_cpus_and_memory_that_the_script_fixes_are_not_trimmed() -> None:
     """Or else its own srun would fail."""
     floors = SiteBounds(min_cpus_per_gpu=2, min_mem_mib_per_gpu=1024)

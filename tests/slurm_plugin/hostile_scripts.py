@@ -63,6 +63,9 @@ def hostile_scripts() -> dict[str, bytes]:
         "files that are written": b"> " + b"a" * 50 + b".yaml\n",
         "files for the shell": b". a\nsource b\neval c\n",
         "sentences": b"a . b source c eval d. ",
+        "computed names": b"export $a=b\nread a b c d $e\ndeclare -n a=$b\n",
+        "plain names": b"export A=1\nlocal a b c d e\n",
+        "commands in sentences": b"a read b c d e $f ",
     }
     scripts = {
         f"{name}, {size} bytes": _HEAD + _LAUNCH + _repeated(body, size)
@@ -84,6 +87,9 @@ def hostile_scripts() -> dict[str, bytes]:
 
 
 _FILLERS: Final = {"letters": b"taboe umid", "short words": b"t m -t W= ", "lines": b"tm taboe umid\n"}
+
+
+_ASSIGNING: Final = (b"export", b"declare", b"typeset", b"local", b"readonly", b"read", b"mapfile", b"let")
 
 
 def read_in_full() -> dict[str, bytes]:
@@ -108,8 +114,8 @@ def read_in_full() -> dict[str, bytes]:
         "settings that may be counts": b"".join(b"gpus_%d_=$%c " % (n, names[n]) for n in range(8)),
         "arguments": b"$ { $ { " * 50 + b"${@} .s a.sh . b.sh source c.sh " + once,
         "conditions": tests,
-        "changed variables": b"".join(b"read -r a %c " % name for name in names[:8]) + uses[:88],
-        "names in many places": b"export A export B " * 13 + uses[:22],
+        "changed variables": b"".join(b"read -r a %c " % name for name in names[:8]) + uses[:77],
+        "names in many places": b"export A export B " * 9 + uses[:22],
         "names inside of others": b"".join(b"x%cy%cz%c" % ((name,) * 3) * 7 for name in names[:6]) + uses[:66],
         "mpirun": (b"mpirun -n 4" + b" -a bcd" * 45 + b"\\\n\n") * 2,
         "srun": (b"srun -n 4" + b" -a bcd" * 45 + b"\\\n\n") * 2,
@@ -117,6 +123,9 @@ def read_in_full() -> dict[str, bytes]:
         "short files for the shell": b"".join(b"then source a%d\n'. b%d'\n" % (n, n) for n in range(7)),
         "what eval runs": b"".join(b'eval "$(%s%d` export `%s%d`' % (b"~" * 70, n, b"{}" * 70, n) for n in range(3)),
         "sentences": b"abc = a source a eval . b " * 8 + once[:36],
+        "computed names": b"".join(b'\tthen %s abc abc "$a\n' % each for each in _ASSIGNING) + once[:36],
+        "plain names": b"export A B C D\n" * 32 + b"read A B C D\n" * 32 + once[:36],
+        "names in sentences": b"abc read b c $f abc export b $a\n" * 10 + once[:36],
         "files": b"".join(b"> %s%d.json %d.yaml %d.toml " % (b"a" * 50, n, n, n) for n in range(3)),
         "conditions in Python": b"os.environ['A'] ==" * 4 + b"getenv('B') <" * 4 + b"world_size ==" * 3 + once[:8],
         "comments": (b" " * 60 + b"#\n") * 19 + b"#\n" * 36,

@@ -257,6 +257,13 @@ PIECES: Final = st.sampled_from(
             b"export $(",
             b"export `",
             b"env $(",
+            b'export "$N=',
+            b"declare -n N=$",
+            b"; local a b=",
+            b"\nread -r ",
+            b"printf -v ",
+            b"$'",
+            b"`cat`",
             b"/bin/activate",
             b"conda.sh",
             b"conda shell.bash hook",
@@ -291,10 +298,39 @@ SETUPS: Final = {
     b'eval $("${HOME}/bin/micromamba" shell hook)': "evals=HOME/bin/micromamba",
     b'eval "$CMD"': "evals=CMD",
     b"eval torchrun a.py": "evals=torchrun",
-    b"export $(grep -v '^#' .env | xargs)": "evals=grep",
-    b"export `cat .env`": "evals=cat",
     b"srun env $(cat .env) python a.py": "evals=cat",
 }
+ASSIGNMENTS: Final = {
+    b"while IFS='=' read -r k v; do export \"$k=$v\"; done < cluster.env": "export",
+    b"while read line; do export $line; done < .env": "export",
+    b"export ${k^^}=$v": "export",
+    b"export A=1 B=2 NCCL_$k=$v": "export",
+    b"export $(grep -v '^#' .env | xargs)": "export",
+    b"export `cat .env`": "export",
+    b'declare -gx "$k"=4': "declare",
+    b"if declare -n ref=$k; then": "declare",
+    b'f() { local -n ref="$1"; ref=4; }': "local",
+    b"typeset -x $k=$v": "typeset",
+    b'readonly "$k=$v"': "readonly",
+    b'printf -v "$k" %s 4': "printf",
+    b'printf -v "N_${k}" %s 4': "printf",
+    b'read -r a "$k" < sizes': "read",
+    b"mapfile -t $k < sizes": "mapfile",
+    b'readarray "$k"': "readarray",
+    b'let "$k=4"': "let",
+    b"srun bash -c 'export $k=$v; python a.py'": "export",
+    b'export PATH=$HOME/bin:$PATH A="$B" C=`nproc`': None,
+    b"export A B=1 C=$D && ls $E": None,
+    b"declare -a LIST=($A $B); declare -n ref=OTHER": None,
+    b'local n=${1:-4} "a=$b"': None,
+    b'printf -v A %s "$B"': None,
+    b'printf "$format" a': None,
+    b"while IFS= read -r -d $'\\0' f; do ls; done < $FILES": None,
+    b'read -ra PARTS <<< "$LIST"': None,
+    b"python a.py --mode local $A --spread $B --read $C": None,
+    b"let A=$B*2": None,
+}
+"""A line, and the command that sets a variable whose name the script computes; None where none does."""
 NO_SETUPS: Final = (
     *(b"find . -name x", b'cp "$X" . && ls', b"pip install -e .", b"cd $(pwd) . && ls", b"cat README. Then stop"),
     *(
@@ -316,6 +352,20 @@ def test_files_for_the_shell_and_what_it_evaluates(interpreter: str) -> None:
         assert words.words is not None
         assert [word for word in words.words if word.startswith(("sources", "evals"))] == (
             [SETUPS[line]] if line in SETUPS else []
+        ), line
+
+
+def test_commands_that_set_a_variable_whose_name_is_computed(interpreter: str) -> None:
+    """It may be any variable; a value may be computed."""
+    for line, read in zip(
+        ASSIGNMENTS, read_scripts(interpreter, [LAUNCH + line + b"\n" for line in ASSIGNMENTS]), strict=True
+    ):
+        words = read_script(LAUNCH + line + b"\n", CONFIG.word_table)
+        assert_alike(read, words)
+        assert words.words is not None
+        command = ASSIGNMENTS[line]
+        assert [word for word in words.words if word.startswith("assigns")] == (
+            [f"assigns={command}"] if command else []
         ), line
 
 
