@@ -1161,7 +1161,8 @@ do -- a Lua function has room for 200 local names
    --- Whether a command sets a variable whose name the script computes: behind plain words, a name that begins with some
    -- letters and a $; or -n ref=$name.
    local function computes_name(code, from, plain)
-      if plain > 0 and find(code, "^[ \t]*%-[a-zA-Z]*n[ \t]+[a-zA-Z0-9_]+=[\"']?[$`]", from) then
+      local refers = plain > 0 and byte(code, from) == DASH
+      if refers and find(code, "^%-[a-zA-Z]*n[ \t]+[a-zA-Z0-9_]+=[\"']?[$`]", from) then
          return true
       end
       for _ = 1, plain do

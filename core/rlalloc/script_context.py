@@ -79,7 +79,7 @@ _BEFORE_COMMAND: Final = re.compile(
 _ASSIGNING: Final = ("export", "declare", "typeset", "local", "readonly", "read", "mapfile", "readarray", "let")
 _COMPUTED: Final = r"[ \t]*[\"']?[A-Za-z0-9_]*(?:`|\$(?![\"']))"
 _COMPUTED_NAME: Final = re.compile(
-    rf"(?:[ \t]*[^ \t\n;&|<>()\"'`$]+(?=[ \t])){{0,2}}{_COMPUTED}|[ \t]*-[a-zA-Z]*n[ \t]+[a-zA-Z0-9_]+=[\"']?[$`]"
+    rf"(?:[ \t]*[^ \t\n;&|<>()\"'`$]+(?=[ \t])){{0,2}}{_COMPUTED}|-[a-zA-Z]*n[ \t]+[a-zA-Z0-9_]+=[\"']?[$`]"
 )
 """Behind plain words, a name that begins with some letters and a ``$``; or ``-n ref=$name``."""
 _ASSIGNS_AT: Final = {f"{command} ": _COMPUTED_NAME for command in _ASSIGNING} | {"printf -v ": re.compile(_COMPUTED)}

@@ -325,6 +325,7 @@ ASSIGNMENTS: Final = {
     b'local n=${1:-4} "a=$b"': None,
     b'printf -v A %s "$B"': None,
     b'printf "$format" a': None,
+    b"printf -v -n ref=$k": None,
     b"while IFS= read -r -d $'\\0' f; do ls; done < $FILES": None,
     b'read -ra PARTS <<< "$LIST"': None,
     b"python a.py --mode local $A --spread $B --read $C": None,
