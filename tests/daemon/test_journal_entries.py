@@ -78,6 +78,16 @@ def test_of_a_job_that_has_only_our_nice_nothing_else_is_touched() -> None:
     assert verify(msgspec.structs.replace(now, nice=before.nice), entry).verdict == "as submitted"
 
 
+def test_the_request_comes_back_where_only_the_cpus_in_total_are_others() -> None:
+    """As a refused NumNodes=2 leaves them: the user did not ask for them."""
+    now = as_size(DECIDED, min_cpus=2 * DECIDED.cpus)
+    entry = taking_back(now, [begun(as_size(REQUEST), DECIDED)], "it waits")
+    assert entry is not None
+    (plan,) = restorations_for(entry, now)
+    assert dict(plan.fields)["NumCPUs"] == str(REQUEST.cpus)
+    assert verify(as_size(REQUEST), entry).verdict == "as submitted"
+
+
 def test_what_others_made_of_anything_else_stays() -> None:
     now = as_size(DECIDED, cpus_per_task=CPUS_OF_USER, min_cpus=3)
     assert taking_back(now, [begun(as_size(REQUEST), DECIDED)], "it waits") is None

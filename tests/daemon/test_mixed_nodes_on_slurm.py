@@ -261,6 +261,25 @@ def test_a_request_comes_back_where_only_the_longer_time_limit_meets_a_reservati
     assert idle.job(job_id)["TimeLimit"] == "00:10:00"
 
 
+def test_a_users_update_that_slurm_refuses_keeps_no_resized_job_waiting(idle: Installation) -> None:
+    """Slurm refuses two nodes for one task, and doubles NumCPUs all the same."""
+    site = idle.site
+    site.run(
+        [
+            *("scontrol", "create", "reservation", "ReservationName=closed", "StartTime=now", "Duration=60"),
+            *("Nodes=n5", "Users=root"),
+        ]
+    )
+    options = ("-N1", "--gpus-per-node=1", "-c4", "--mem=8G", "--hold")
+    job_id = idle.submit(STAYS.format(words="gpus=1 mem-per-gpu=4G-4G"), *options)
+    begun(idle, job_id, gpus=1)
+    assert site.try_run(["scontrol", "update", f"JobId={job_id}", "NumNodes=2"], user=USER).status != 0
+    if idle.job(job_id)["NumCPUs"] == "4":
+        pytest.skip("this version of Slurm leaves nothing of an update that it refuses")
+    site.run(["scontrol", "release", str(job_id)], user=USER)
+    assert_runs_as_submitted(idle, job_id, "gres/gpu=1", "its request fits what is free")
+
+
 @pytest.mark.parametrize("cpus", [1, 4])
 def test_a_users_update_that_does_not_go_with_the_decided_size_keeps_no_job_waiting(
     idle: Installation, cpus: int
