@@ -50,7 +50,7 @@ def _last_runs(job: TwinJob) -> set[str]:
 
 
 def _problems(name: str, twin: TwinJob, job: TwinJob, outer: Outer | None, by_user: frozenset[str]) -> Iterator[str]:
-    before, after = (_comparable(run) for run in (twin.runs[name], job.runs[name]))
+    before, after = _comparable(twin.runs[name], job.runs[name])
     task = f"_{name.partition('.')[0]}" if "" not in job.tasks else ""
     ended, twin_ended = job.tasks.get(task) or job.tasks.get("+0"), twin.tasks.get(task) or twin.tasks.get("+0")
     if ended is None or twin_ended is None:
@@ -78,12 +78,21 @@ def _last_of_its_task(name: str, job: TwinJob) -> str:
     return max(runs, key=lambda each: int(each.partition(".")[2]))
 
 
-def _comparable(run: Run) -> Run:
-    """A run without the variable that says in which of several partitions it started, which the moment decides."""
-    if "," not in run.steps.get(0, run.batch).get(_PARTITION, ""):
-        return run
-    steps = {number: _without_partition(step) for number, step in run.steps.items()}
-    return msgspec.structs.replace(run, batch=_without_partition(run.batch), steps=steps)
+def _comparable(*runs: Run) -> tuple[Run, ...]:
+    """Runs without the variable that says in which of several partitions each started, which the moment decides.
+
+    A step names them all; a run that was requeued early may have none.
+    """
+    if not any("," in run.steps.get(0, run.batch).get(_PARTITION, "") for run in runs):
+        return runs
+    return tuple(
+        msgspec.structs.replace(
+            run,
+            batch=_without_partition(run.batch),
+            steps={number: _without_partition(step) for number, step in run.steps.items()},
+        )
+        for run in runs
+    )
 
 
 def _without_partition(variables: Mapping[str, str]) -> dict[str, str]:
