@@ -1064,6 +1064,7 @@ local add_setups, add_assigning
 do -- a Lua function has room for 200 local names
    -- What sets variables from elsewhere: files that the shell reads, and what commands print.
    local EFFORT_OF_SETUP, SETUP_BYTES, BEFORE_BYTES = 2, 160, 32
+   local ENDS_FILE = {[9] = true, [10] = true, [13] = true, [32] = true} -- tab, newline, return, blank
    local BEFORE_COMMAND = {} -- words, backwards, and separators
    for word in gmatch("then do else if elif while until builtin command time", "%a+") do
       BEFORE_COMMAND[reverse(word)] = true
@@ -1101,7 +1102,7 @@ do -- a Lua function has room for 200 local names
    --- The file that source reads, without quotes and with $ for each $(...); nil for none, _ where it cannot be read.
    local function sourced_file(code, from)
       local usual, last = match(code, "^([a-zA-Z0-9_./$~-]+)()", from)
-      if usual and IS_BLANK[byte(code, last) or NEWLINE] and last - from < SETUP_BYTES then
+      if usual and ENDS_FILE[byte(code, last) or NEWLINE] and last - from < SETUP_BYTES then
          return usual
       end
       local part = sub(code, from, from + SETUP_BYTES - 1)

@@ -388,13 +388,12 @@ def _check_factors(bounds: SiteBounds, where: str) -> None:
 def _check_words(config: Config, source: str) -> None:
     for kind, entries in msgspec.structs.asdict(config.scripts).items():
         for entry in entries:
-            is_file, what = (
-                kind == "shell_setup",
-                "write one option, setting or command, of letters, digits and _.$/:-",
-            )
-            if is_file:
-                what = "write one file or command, of letters, digits and _.$/:-*"
-            if re.fullmatch(r"[\w.$/:*-]+" if is_file else r"[\w.$/:-]+( [\w.$/:-]+)?", entry, re.ASCII) is None:
+            if kind == "shell_setup":
+                pattern, what = r"[\w.$/:*-]+", "write one file or command, of letters, digits and _.$/:-*"
+            else:
+                pattern = r"[\w.$/:-]+( [\w.$/:-]+)?"
+                what = "write one option, setting or command, of letters, digits and _.$/:-"
+            if re.fullmatch(pattern, entry, re.ASCII) is None:
                 raise ConfigError(f"{source}: scripts.{kind}: found {entry!r}; {what}")
     for job_class, words in config.commands.items():
         for word in words:

@@ -47,7 +47,7 @@ class Pool:
         if self.column is not None:
             rows[:, DEVICES] = stock[self.places, self.column]
         if self.threads is not None:
-            rows[:, CPUS] = np.floor(rows[:, CPUS] / self.threads)
+            rows[:, CPUS] = np.floor(rows[:, CPUS] / self.threads + 1e-9)  # takes are not exact
         return rows
 
     def open(self, free: FloatArray) -> FloatArray:

@@ -63,8 +63,9 @@ class Reading:
                 yield f"the script states a count: {shown}"
             elif kind == "unknown":
                 yield f"the script has a count that cannot be read: {shown}"
+        tasks = [each for each in self._rules.tasks if each not in self._rules.slurm_tasks]  # they were one list once
         for command in self._rules.starts_tasks:
-            if self.has((command,)) and not self._of((f"{command} -n", *self._rules.tasks)):
+            if self.has((command,)) and not self._of((f"{command} -n", *tasks)):
                 yield f"the script does not show how many tasks {command} starts"
         for name, value in self._of(self._rules.nodes):
             if value != "1" and not self._follows_nodes(value):

@@ -80,14 +80,18 @@ class WordTable(msgspec.Struct, frozen=True):
 
     @property
     def stamp(self) -> str:
-        """Eight hexadecimal digits that differ between tables."""
+        """Eight hexadecimal digits that differ between tables, and between readers that find other words."""
         return _stamp_of(self.words, self.launchers)
+
+
+_READER: Final = "5"
+"""As the intercept file's header: what an older plugin has read is not trusted."""
 
 
 @functools.lru_cache(maxsize=16)
 def _stamp_of(words: tuple[str, ...], launchers: tuple[str, ...]) -> str:
     """Kept: it is compared with the stamp in the tag of each job."""
-    return hashlib.sha256("\n".join([*words, "", *launchers]).encode()).hexdigest()[:8]
+    return hashlib.sha256("\n".join([_READER, *words, "", *launchers]).encode()).hexdigest()[:8]
 
 
 class ScriptWords(msgspec.Struct, frozen=True):

@@ -29,6 +29,7 @@ from rlallocd.first_sizes import FirstSizes
 from rlallocd.job_plans import plan_of_job
 from rlallocd.known_run_times import LIMITS_ONLY, KnownRunTimes
 from rlallocd.known_usage import Usage, no_usage
+from rlallocd.licenses import require_licenses_read
 from rlallocd.limits import SiteView, obstacle, shares_towards_request
 from rlallocd.node_access import SiteFacts
 from rlallocd.node_demands import open_to
@@ -185,8 +186,7 @@ def _question(candidate: Candidate, views: ClusterViews, snapshot: Snapshot, con
             raise Skipped("its grace was nearly over", "late")
     if candidate.mode == "enforce" and candidate.split:
         raise Skipped(FORMS_SKIPPED["split-array"], "split-array")
-    if job.licenses and snapshot.limits is not None and snapshot.limits.licenses is None:
-        raise Skipped("the site's licences could not be read (scontrol show licenses)", "licenses-unread")
+    require_licenses_read(job, snapshot.limits)
     if candidate.mode == "enforce":
         require_checked(job, snapshot.unchecked)
     rule = config.rule(candidate.tag.rule)

@@ -95,18 +95,20 @@ def taking_back(job: JobRecord, begun: Sequence[Application], why: str) -> Appli
 
     If others changed only the CPUs per task, these stay, and the rest is taken back. The whole request comes back
     where they are fewer than it had (22.05 then finds no node: the task would still be the only one of its node), or
-    where scontrol cannot repeat the request in its own terms. So it does where only NumCPUs is another: an update of
-    NumNodes that Slurm refuses leaves a NumCPUs that no node holds with the tasks of the decided size.
+    where scontrol cannot repeat the request in its own terms. So it does where NumCPUs is another and the total is
+    not: an update of NumNodes that Slurm refuses leaves a NumCPUs that no node holds with the tasks of the decided
+    size.
     """
     entry, last = _taking_back(begun, why), begun[-1]
-    asked, before = job.fields, record_before(entry)
-    with_our_cpus = msgspec.structs.replace(asked, min_cpus=last.intended.cpus)
-    if any(is_as_applied(msgspec.structs.replace(job, fields=each), last) for each in (asked, with_our_cpus)):
+    asked, before, ours = job.fields, record_before(entry), last.intended
+    if is_as_applied(job, last):
         return entry
-    own = msgspec.structs.replace(asked, cpus_per_task=last.intended.cpus_per_task)
+    own = msgspec.structs.replace(asked, cpus_per_task=ours.cpus_per_task, min_cpus=ours.cpus)
     if before is None or not is_as_applied(msgspec.structs.replace(job, fields=own), last):
         return None
-    stays = has_own_terms(before) and asked.cpus_per_task >= entry.original.cpus_per_task
+    stays = (
+        asked.min_cpus == ours.cpus and has_own_terms(before) and asked.cpus_per_task >= entry.original.cpus_per_task
+    )
     if entry.intended == entry.original or not stays:
         return entry
     theirs = msgspec.structs.replace(before.fields, cpus_per_task=asked.cpus_per_task)

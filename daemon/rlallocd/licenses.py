@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 from rlallocd.job_tag import read_tag
 from rlallocd.known_run_times import KnownRunTimes
 from rlallocd.queue_order import QueueOrder
-from rlallocd.slurm import JobRecord, LicenseRecord, ReservationRecord, license_counts
+from rlallocd.request_sizes import Skipped
+from rlallocd.slurm import JobRecord, LicenseRecord, ReservationRecord, SiteLimits, license_counts
 
 _MOST_WAITING: Final = 200
 """Of more that wait for one licence, the others start with the last of these; of an array, each task is one."""
@@ -26,12 +27,19 @@ class _Wanted(NamedTuple):
     licenses: int
 
 
+def require_licenses_read(job: JobRecord, limits: SiteLimits | None) -> None:
+    """Raise Skipped for a job that asks for licences while these could not be read."""
+    if job.licenses and limits is not None and limits.licenses is None:
+        raise Skipped("the site's licences could not be read (scontrol show licenses)", "licenses-unread")
+
+
 class Licenses:
     """The licences of a site at ``now_s``, who holds them, and who waits for them.
 
     Slurm gives free licences to the first job in the queue for which they are enough, and keeps none for a job that
     needs more. Reserved ones are not free for a job outside that would run into the reservation (``license_job_test``
-    and ``job_test_lic_resv`` in slurmctld). ``records`` are None where they could not be read.
+    and ``job_test_lic_resv`` in slurmctld). Where they could not be read (None), all
+    count as free: jobs that ask for some are then left alone (require_licenses_read).
     """
 
     def __init__(
@@ -43,7 +51,6 @@ class Licenses:
         now_s: float,
         run_times: KnownRunTimes,
     ) -> None:
-        self._are_known = records is not None
         self._records = records or {}
         self._reservations = [each for each in reservations if each.licenses and each.end_s > now_s]
         self._jobs = [job for job in jobs if job.licenses] if records else []
@@ -59,8 +66,6 @@ class Licenses:
 
         Licences that Slurm does not report count as free.
         """
-        if job.licenses and not self._are_known:
-            return math.inf
         if not job.licenses or not self._records:
             return 0.0
         asked = license_counts(job.licenses).items()

@@ -28,6 +28,7 @@ from rlallocd.candidates import WAITS_FOR_RESOURCES, Candidate, job_view
 from rlallocd.cluster_views import ClusterViews, require_alike
 from rlallocd.decisions import Snapshot, decision_from, typed_decision_from
 from rlallocd.job_plans import gpu_memory_gib
+from rlallocd.licenses import require_licenses_read
 from rlallocd.node_access import Access
 from rlallocd.pending_types import OnType, PendingTypes
 from rlallocd.questions import Question
@@ -219,6 +220,7 @@ class _Pass:
             check_form(job)
             require_alike(job, self._views.pools)
             require_checked(job, self._snapshot.unchecked)
+            require_licenses_read(job, self._snapshot.limits)
             return job_view(candidate, history.request, rule, view, self._views, self._config)
         except Skipped:
             return None  # the site, its rules or the job have changed since the first decision

@@ -178,6 +178,10 @@ class _Was(msgspec.Struct, frozen=True):
     record: JobRecord | None
 
 
+CPUS_THAT_COME_BACK: Final = frozenset({"CPUs", "CPUs per task"})
+"""Contradictions that do not keep a job from getting its request back (``journal_entries.taking_back``)."""
+
+
 def contradictions(job: JobRecord, size: Allocation) -> dict[str, tuple[float, float]]:
     """Each field of a pending job that disagrees with a size: what was found, what was expected."""
     return _unlike(_values(job), _allowed(size))

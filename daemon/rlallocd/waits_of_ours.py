@@ -26,7 +26,7 @@ from rlallocd.limits import SiteView, is_of_a_size, may_be_ours
 from rlallocd.slurm import JobRecord
 from rlallocd.transactions import Applier
 from rlallocd.type_choices import as_submitted
-from rlallocd.verification import contradictions
+from rlallocd.verification import CPUS_THAT_COME_BACK, contradictions
 
 _log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class WaitsOfOurs:
             elif job.reason in _FOR_NODES and (why := self._why_no_nodes(key, job, sizes, site)):
                 yield key, f"it waits for {job.reason}: {why}; its request would fit"
             elif (since_s := self._passed_over_since_s.get(key)) is not None and (
-                site.now_s - since_s > interval_s or _is_changed_against_us(job, sizes)
+                site.now_s - since_s > interval_s or _conflicts(job, sizes)
             ):
                 chosen = sizes.applied.gpu_type
                 passed = "its request fits what is free"
@@ -172,12 +172,13 @@ def _is_passed_over(job: JobRecord, sizes: _Sizes, site: SiteView) -> bool:
     return longer or bool(next(free.unfit(job, sizes.applied), ""))
 
 
-def _is_changed_against_us(job: JobRecord, sizes: _Sizes) -> bool:
-    """Whether Slurm finds no nodes for a job whose fields somebody has changed since its update.
+def _conflicts(job: JobRecord, sizes: _Sizes) -> bool:
+    """Whether Slurm finds no nodes for a job whose CPUs, and nothing else, somebody has changed since its update.
 
-    An update that Slurm refuses may change fields, too: ``NumNodes=2`` for one task leaves NumCPUs doubled.
+    An update that Slurm refuses may change them, too: ``NumNodes=2`` for one task leaves NumCPUs doubled.
     """
-    return job.reason not in _IN_QUEUE and bool(contradictions(job, sizes.applied))
+    changed = contradictions(job, sizes.applied).keys()
+    return job.reason not in _IN_QUEUE and bool(changed) and changed <= CPUS_THAT_COME_BACK
 
 
 def _asks_for_more(asked: Allocation, applied: Allocation) -> bool:

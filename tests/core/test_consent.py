@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import msgspec
 import pytest
 
 from rlalloc.bounds import MoldableBounds, NodeShape, SiteBounds, bounds_for, parse_directives
@@ -320,8 +321,11 @@ def test_a_command_that_starts_tasks_has_to_show_its_own() -> None:
     """Those of an srun beside it say nothing of `mpirun -H host:4`."""
     for tasks in ("mpirun-n", "np", "n"):
         assert consent("mpirun", f"{tasks}=$SLURM_NTASKS", task_per_gpu=True).moldable
+    of_one_list = msgspec.structs.replace(RULES, tasks=(*RULES.slurm_tasks, *RULES.tasks))  # an older configuration's
     for tasks in ("srun-n", "ntasks", "ntasks-per-node"):
-        assert not consent("mpirun", "srun", f"{tasks}=$SLURM_NTASKS", task_per_gpu=True).moldable
+        words = ("mpirun", "srun", f"{tasks}=$SLURM_NTASKS")
+        for rules in (RULES, of_one_list):
+            assert not consent_of(words, rules, job_class="train", task_per_gpu=True).moldable
 
 
 @pytest.mark.parametrize(

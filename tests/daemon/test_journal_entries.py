@@ -78,9 +78,10 @@ def test_of_a_job_that_has_only_our_nice_nothing_else_is_touched() -> None:
     assert verify(msgspec.structs.replace(now, nice=before.nice), entry).verdict == "as submitted"
 
 
-def test_the_request_comes_back_where_only_the_cpus_in_total_are_others() -> None:
-    """As a refused NumNodes=2 leaves them: the user did not ask for them."""
-    now = as_size(DECIDED, min_cpus=2 * DECIDED.cpus)
+@pytest.mark.parametrize("cpus_per_task", [DECIDED.cpus_per_task, CPUS_OF_USER], ids=["as decided", "of the user"])
+def test_the_request_comes_back_where_num_cpus_is_another(cpus_per_task: int) -> None:
+    """As a refused NumNodes=2 leaves it: the user did not ask for so many."""
+    now = as_size(DECIDED, cpus_per_task=cpus_per_task, min_cpus=2 * DECIDED.cpus)
     entry = taking_back(now, [begun(as_size(REQUEST), DECIDED)], "it waits")
     assert entry is not None
     (plan,) = restorations_for(entry, now)
@@ -88,6 +89,9 @@ def test_the_request_comes_back_where_only_the_cpus_in_total_are_others() -> Non
     assert verify(as_size(REQUEST), entry).verdict == "as submitted"
 
 
-def test_what_others_made_of_anything_else_stays() -> None:
-    now = as_size(DECIDED, cpus_per_task=CPUS_OF_USER, min_cpus=3)
+@pytest.mark.parametrize("of_user", [{"mem_mib_per_node": 3000}, {"min_cpus": 20}], ids=["memory", "NumCPUs"])
+def test_what_others_made_of_anything_else_stays(of_user: dict[str, int]) -> None:
+    """An accepted NumCPUs moves the total, too."""
+    now = as_size(DECIDED, **{"cpus_per_task": CPUS_OF_USER, **of_user})
+    now = msgspec.structs.replace(now, cpus=of_user.get("min_cpus", now.cpus))
     assert taking_back(now, [begun(as_size(REQUEST), DECIDED)], "it waits") is None

@@ -215,10 +215,15 @@ def test_licences_that_cannot_be_read_leave_the_other_limits_and_are_told_once(
     assert [line.partition(",")[0] for line in caplog.messages] == ["cannot read licences", "licences are read again"]
 
 
-def test_only_jobs_that_ask_for_licences_wait_where_these_could_not_be_read() -> None:
-    views = views_of([*A100, FREE], [], facts=SiteFacts(licenses=None))
-    view, usual = views.for_job(NEW), views.for_job(msgspec.structs.replace(NEW, licenses=""))
-    assert view.free.max() == 0 < usual.free.max()
+def test_a_job_whose_licences_could_not_be_read_takes_its_place_in_the_queue_of_others() -> None:
+    """It may start at any moment, so a job behind it does not count on its room."""
+    with_licenses, without = (job(1, "PENDING", reason="Priority", licenses=each) for each in ("solver", ""))
+    behind = msgspec.structs.replace(NEW, licenses="")
+    unread, known = (
+        views_of([*A100, FREE], [ahead], facts=SiteFacts(licenses=None)).for_job(behind)
+        for ahead in (with_licenses, without)
+    )
+    assert unread.queued.tolist() == known.queued.tolist() != []
 
 
 @pytest.mark.parametrize(("left_s", "reasons"), [(20.0, ["no-agent"]), (9.0, ["licenses-unread", "no-agent"])])

@@ -93,6 +93,8 @@ def test_a_job_whose_fields_conflict_with_its_size_does_not_wait_for_the_interva
     resized(store, FOUR, two)
     now = (0.0, 8)
     assert looked_at(store, now, reason="Reservation", size=two, cpus=two.cpus) == []
+    more_memory = msgspec.structs.replace(two, mem_mib_per_node=50_000)  # of its user, who may keep it
+    assert looked_at(store, now, (1.0, 8), reason="Reservation", size=more_memory, cpus=two.cpus) == []
     assert looked_at(store, now, reason="Priority", size=two, cpus=2 * two.cpus) == []
     assert looked_at(store, now, reason="Reservation", size=two, cpus=2 * two.cpus) == [
         (7, "it waits for Reservation, and its request fits what is free")

@@ -293,6 +293,7 @@ SETUPS: Final = {
     b"S=/x/env.sh; source $S": "sources=/x/env.sh",
     b"source <(python sizes.py)": "sources=_",
     b"source " + b"a" * 200: "sources=_",
+    b"source activate\x0bx.env": "sources=activate_x.env",
     b'eval "$(conda shell.bash hook)"': "evals=conda",
     b"eval `ssh-agent -s`": "evals=ssh-agent",
     b'eval $("${HOME}/bin/micromamba" shell hook)': "evals=HOME/bin/micromamba",

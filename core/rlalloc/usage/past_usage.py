@@ -14,7 +14,7 @@ from rlalloc.usage.used_amounts import Amounts, amounts_of
 _MOST_MARGIN: Final = math.log(100.0)
 """A larger one says that nothing is known."""
 _LEAST_SPREAD: Final = 0.02
-"""Of the logarithm of what like jobs used: after twenty of the same amount, another one may differ."""
+"""Of the logarithm of what like jobs used: after many of the same amount, another one may differ."""
 _DRAWN: Final = 4.0
 """As much as so many jobs counts the usual spread of groups of a kind."""
 _KEPT: Final = 0.999

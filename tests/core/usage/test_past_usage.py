@@ -211,7 +211,7 @@ def test_memory_of_a_short_run_says_nothing() -> None:
 def test_jobs_in_groups_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(past_usage, "MOST_ROWS", 40)
     usage = after(*(later(number, user=f"user{number % 3}", account=f"account{number % 3}") for number in range(60)))
-    assert sum(map(len, usage._groups.values())) <= 40
+    assert 30 < usage._rows == sum(map(len, usage._groups.values())) <= 40
 
 
 @pytest.mark.slow
