@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import pytest
@@ -166,11 +166,27 @@ def test_requests_come_back_where_the_larger_node_is_lost(idle: Installation) ->
     given = site.run(["squeue", "--noheader", f"--jobs={array}", "--Format=tres-alloc:80"])
     assert sorted(line.count("gres/gpu=4") for line in given.splitlines()) == [0, 1, 1]
     site.run(["scontrol", "update", "NodeName=n1", "State=RESUME"])
-    site.wait_for_nodes()  # for a moment it is said not to respond
-    second = idle.submit(STAYS.format(words="gpus=8"), *size)
-    begun(idle, second, gpus=8)
+    site.wait_for_nodes()
+    second = _waits_for_the_larger_node(idle, size)
     site.run(["scontrol", "update", "PartitionName=gpu", "Nodes=n[2-5]"])
     assert_runs_as_submitted(idle, second, "gres/gpu=4", "BadConstraints")
+
+
+def _waits_for_the_larger_node(idle: Installation, size: Sequence[str]) -> int:
+    """A job that keeps waiting in a size of 8 GPUs: just after its return, the node may be said not to respond."""
+    for _ in range(4):
+        job_id = idle.submit(STAYS.format(words="gpus=8"), *size)
+        decision = idle.decision(job_id)
+        entry = wait_until(
+            lambda decision=decision: (  # type: ignore[misc]
+                (found := idle.application(decision)) is not None and found.state in ("begun", "restored") and found
+            ),
+            what=f"job {job_id} is let go",
+        )
+        if entry.state == "begun":
+            return job_id
+        idle.site.run(["scancel", str(job_id)])
+    raise AssertionError("each job got its request back")
 
 
 ANY_TYPE = {
