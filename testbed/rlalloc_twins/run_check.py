@@ -37,7 +37,7 @@ def problems_of_runs(
         yield f"it ran as {sorted(job.runs)}, without rlalloc {sorted(twin.runs)}"
     for name in sorted(twin.runs.keys() & job.runs.keys()):
         if not (twin.runs[name].batch and job.runs[name].batch):
-            if completed and name == max(job.runs):
+            if completed and name == _last_of_its_task(name, job):
                 yield f"its run {name} wrote no environment"
             continue  # requeued or cancelled before its script wrote it
         counts["environments compared"] += 1
