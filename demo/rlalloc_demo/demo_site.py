@@ -149,6 +149,7 @@ def specification(users: Sequence[str]) -> SiteSpec:
         nodes=4,
         gpus_per_node=8,
         users=tuple(users),
+        sample_s=1,  # the demo's programs run for some seconds
         job_submit_lua=PLUGIN / "job_submit.lua",
         etc_files={"rlalloc.lua": PLUGIN / "rlalloc.lua"},
         task_prolog=PLUGIN / "task_prolog",

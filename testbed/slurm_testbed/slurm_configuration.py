@@ -82,7 +82,6 @@ def slurm_conf(layout: Layout, spec: SiteSpec, ports: Ports, version: tuple[int,
         "DefMemPerCPU": str(max(1, spec.mem_mib_per_node // spec.cpus_per_node)),
         "GresTypes": ",".join(names) or None,
         "JobAcctGatherType": "jobacct_gather/linux",
-        # Sampled often, since a task that ends between two samples has no MaxRSS.
         "JobAcctGatherFrequency": f"task={spec.sample_s}",
         "AccountingStorageType": "accounting_storage/slurmdbd",
         "AccountingStorageHost": "127.0.0.1",

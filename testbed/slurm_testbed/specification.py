@@ -90,7 +90,9 @@ class SiteSpec:
     `backup_environment` there is a backup slurmctld, as on a host of its own (BACKUP_HOST), with that
     added to its environment.
     With `configless`, no node has a slurm.conf of its own: slurmd asks slurmctld for it.
-    `sample_s` is the period of memory and CPU sampling of running tasks in seconds.
+    `sample_s` is the period of memory and CPU sampling of running tasks in seconds; Slurm's own is 30. Each sample of
+    a task reads all of /proc, so a short period keeps a machine with many tasks busy; a task that ends between two
+    samples has no MaxRSS.
     `release` is the Debian release whose Slurm runs ("trixie": 24.11, "forky": 26.05); None: the Slurm in PATH.
     Left out, it is what the environment variable SLURM_TESTBED_RELEASE says.
     `authentication` is how daemons and users prove who they are: "munge", or "slurm" (auth/slurm, since Slurm 23.11).
@@ -118,7 +120,7 @@ class SiteSpec:
     slurmctld_environment: Mapping[str, str] = field(default_factory=dict)
     backup_environment: Mapping[str, str] | None = None
     configless: bool = False
-    sample_s: int = 1
+    sample_s: int = 30
     release: str | None = field(default_factory=_usual_release)
     authentication: str = field(default_factory=_usual_authentication)
 

@@ -21,6 +21,7 @@ ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"}
 NOT_OURS = "#!/bin/sh\n#SBATCH --ntasks=1 --cpus-per-task=2 --mem=100M --time=7 --job-name=not_ours\nsrun true\n"
 HOLDS_MEMORY = (
     "#!/bin/sh\n#SBATCH --ntasks=2 --nodes=1 --cpus-per-task=1 --mem=600M --time=7 --job-name=holds_memory\n"
+    "#SBATCH --acctg-freq=task=1\n"
     "srun python3 -c 'import time; held = bytearray(50 << 20); time.sleep(5)'\n"
 )
 

@@ -120,8 +120,9 @@ def test_srun_inside_a_job_starts_tasks_on_several_nodes(site: Site) -> None:
 
 
 def test_a_short_step_has_its_peak_memory(site: Site) -> None:
-    """Sampling is frequent enough for a task of a few seconds."""
-    job = site.sbatch(f"#!/bin/sh\nsrun {MEMORY_HOG}\n", user="llm-carol", options=["--mem=1G"])
+    """A job may ask to be sampled often enough for a task of a few seconds."""
+    options = ["--mem=1G", "--acctg-freq=task=1"]
+    job = site.sbatch(f"#!/bin/sh\nsrun {MEMORY_HOG}\n", user="llm-carol", options=options)
     site.wait_for_states([job], {"COMPLETED"})
 
     def peak_kib() -> int:
