@@ -1,11 +1,14 @@
 """Whether what users did to their jobs had the same effect on both sites: a user's own update wins."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from rlalloc_twins.twin_plan import Submission, UserEvent
 from rlalloc_twins.twin_record import Happened, TwinJob
 
+_OF_TASKS: Final = re.compile(r"^\d+_(\S+): (.+ pending execution)$", re.MULTILINE)
+"""What scontrol says of tasks of an array that a command does not suit as they are."""
 SIZES: Final = frozenset({"NumNodes", "TresPerNode", "MinMemoryNode", "MinCPUsNode", "CPUsPerTask", "TimeLimit"})
 """Fields that rlalloc changes. One that its user has set since the last decision stays; one that was set before was
 part of the request."""
@@ -28,7 +31,7 @@ def _is_comparable(number: int, twin: TwinJob, job: TwinJob) -> bool:
     before, after = twin.events.get(number), job.events.get(number)
     if before is None or after is None:
         return before is after
-    looks = (_kinds, _is_late, _is_too_late_for_nodes, _is_held_by_slurm)
+    looks = (_kinds, _is_late, _tasks_in_other_states, _is_too_late_for_nodes, _is_held_by_slurm)
     return all(look(before, twin) == look(after, job) for look in looks)
 
 
@@ -75,9 +78,22 @@ def _value(record: Mapping[str, str], name: str) -> str:
     return record.get(name, "")
 
 
-def _is_late(happened: Happened, _: TwinJob) -> bool:
+def _is_late(happened: Happened, job: TwinJob) -> bool:
     """Whether the job started or ended between the look at its state and the user's command."""
-    return any(text in happened.said for text in ("already finished", "completing", "no longer pending"))
+    if any(text in happened.said for text in ("already finished", "completing", "no longer pending")):
+        return True
+    accepted = happened.status == 0 and _kinds(happened, job) == {"PENDING"}
+    return accepted and _had_started(happened, job)
+
+
+def _had_started(happened: Happened, job: TwinJob) -> bool:
+    """Whether a task had started a whole second before; accounting tells no more than seconds."""
+    return any(task.started_s is not None and task.started_s + 1 <= happened.at_s for task in job.tasks.values())
+
+
+def _tasks_in_other_states(happened: Happened, _: TwinJob) -> frozenset[str]:
+    """The tasks of an array that the event did not suit, since they waited or no longer did."""
+    return frozenset(tasks for tasks, _ in _OF_TASKS.findall(happened.said))
 
 
 def _is_too_late_for_nodes(happened: Happened, job: TwinJob) -> bool:

@@ -108,5 +108,8 @@ def problems_of_ends(twin: TwinJob, job: TwinJob, counts: Counter[str]) -> Itera
     for name in twin.tasks.keys() & job.tasks.keys():
         before, after = twin.tasks[name], job.tasks[name]
         counts[f"{before.state} on both"] += before.state == after.state
+        if (before.state, after.state) == ("TIMEOUT", "COMPLETED"):
+            counts["TIMEOUT without rlalloc, COMPLETED with it"] += 1
+            continue  # such as that of a user who left the request's tasks too few CPUs for srun
         if (before.state, before.exit_code) != (after.state, after.exit_code):
             yield f"it ended {after.state} {after.exit_code}, without rlalloc {before.state} {before.exit_code}"

@@ -37,11 +37,23 @@ def problems_of_size(planned: Submission | None, twin: TwinJob, job: TwinJob, co
             yield from _unlike(ended, last.intended, ignored=bool(by_user - {"TimeLimit"}))
             if "TimeLimit" not in by_user and int(ended.limit_min) != last.intended.time_limit_s // 60:
                 yield f"its limit is {ended.limit_min} min, decided were {last.intended.time_limit_s // 60}"
-        elif (before := twin.tasks.get(name)) is not None and before.tres and not _is_left_to_slurm(planned):
-            if before.tres != ended.tres:
-                yield f"it was given {ended.tres}, without rlalloc {before.tres}"
-            if before.limit_min != ended.limit_min and not _is_shortened(planned):
-                yield f"its limit is {ended.limit_min} min, without rlalloc {before.limit_min}"
+        elif (before := twin.tasks.get(name)) is not None and not _began_before_restoring(name, ended, job):
+            yield from _unlike_twin(planned, before, ended)
+
+
+def _unlike_twin(planned: Submission | None, before: Ended, ended: Ended) -> Iterator[str]:
+    if not before.tres or _is_left_to_slurm(planned):
+        return
+    if before.tres != ended.tres:
+        yield f"it was given {ended.tres}, without rlalloc {before.tres}"
+    if before.limit_min != ended.limit_min and not _is_shortened(planned):
+        yield f"its limit is {ended.limit_min} min, without rlalloc {before.limit_min}"
+
+
+def _began_before_restoring(name: str, ended: Ended, job: TwinJob) -> bool:
+    """Whether it is a task of an array, in a decided size that those which waited longer then lost."""
+    updates = [update for each in job.decisions for update in each.updates if update.state == "restored"]
+    return name != "" and any(not list(_unlike(ended, update.intended, ignored=False)) for update in updates)
 
 
 def last_begun(job: TwinJob) -> Update | None:

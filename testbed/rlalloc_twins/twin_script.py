@@ -11,6 +11,7 @@ SEEN: Final = "seen"
 
 _HEAD: Final = """#!/bin/bash
 {lines}{directive}{launch}
+PATH=${{SLURM_TESTBED_PROGRAMS:+$SLURM_TESTBED_PROGRAMS:}}$PATH # with --export=NONE it is a login's
 out=$SLURM_SUBMIT_DIR/seen/{key}.${{SLURM_ARRAY_TASK_ID:-0}}.${{SLURM_RESTART_COUNT:-0}}
 """
 _SHOW: Final = """/usr/bin/env -0 > $out.batch

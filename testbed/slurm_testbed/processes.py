@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
 SITE_VARIABLE = "SLURM_TESTBED_SITE"
+PROGRAMS_VARIABLE = "SLURM_TESTBED_PROGRAMS"  # where another release's Slurm lies; --export=NONE lets SLURM_… through
 DAEMON_PROGRAMS = frozenset({"munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd", "slurmstepd"})
 END_TIMEOUT_S = 20.0
 QUIET_LOOKS = 3

@@ -24,7 +24,7 @@ from . import (
 from .external_commands import run_command
 from .layout import DEFAULT_ROOT, Layout, Ports, Record
 from .log_ends import tail
-from .processes import SITE_VARIABLE
+from .processes import PROGRAMS_VARIABLE, SITE_VARIABLE
 from .testbed_errors import DaemonFailedError, InvalidSpecError, TestbedError
 from .waiting import wait_until
 
@@ -126,6 +126,8 @@ class Site:
             "SLURM_CONF": str(self._layout.slurm_conf),
             SITE_VARIABLE: str(self.directory),
         }
+        if self._release is not None:
+            values[PROGRAMS_VARIABLE] = str(self._release.programs)
         if "TZ" in os.environ:
             values["TZ"] = os.environ["TZ"]
         return values
@@ -352,10 +354,12 @@ class Site:
         if spec.job_submit_lua is not None:
             copies["job_submit.lua"] = spec.job_submit_lua
         if spec.task_prolog is not None:
-            copies["task_prolog"] = spec.task_prolog
+            copies[self._layout.task_prolog.name] = spec.task_prolog
         for name, source in copies.items():
             shutil.copyfile(source, self.etc / name)
             (self.etc / name).chmod(0o755)
+        if spec.task_prolog is not None and self._release is not None:
+            self._put_release_before_login(self._layout.task_prolog, self._release)
         if spec.configless:
             configless_nodes.configure(self._layout, self.nodes)
         if spec.backup_environment is not None:
@@ -364,6 +368,13 @@ class Site:
             key.touch(mode=0o400)
             key.write_bytes(secrets.token_bytes(128))
         self._make_devices(spec)
+
+    def _put_release_before_login(self, task_prolog: Path, release: releases.Release) -> None:
+        """Call the TaskProlog with the release's Slurm; a login's PATH (--export=NONE) has the machine's."""
+        own = task_prolog.with_name("task_prolog_of_site")
+        task_prolog.rename(own)
+        task_prolog.write_text(f'#!/bin/sh\nexport PATH="{release.programs}:$PATH"\nexec {own}\n', encoding="ascii")
+        task_prolog.chmod(0o755)
 
     def _make_devices(self, spec: SiteSpec) -> None:
         """Make the GPUs of each node."""

@@ -20,6 +20,15 @@ pytestmark = pytest.mark.slurm
 RELEASES = ("trixie", *os.environ.get("RLALLOC_TEST_RELEASES", "").split())
 
 
+KEPT = """#!/bin/sh
+#SBATCH --nodes=1 --gpus-per-socket=1 --sockets-per-node=2 --ntasks=2 --mem=4000 --time=10 --export=NONE
+#RLALLOC gpus=2
+: torchrun train.py
+echo $SLURM_GPUS_PER_SOCKET
+"""
+"""It keeps its size. Its PATH is a login's, with this machine's own Slurm, and the TaskProlog asks slurmctld."""
+
+
 @pytest.fixture(params=RELEASES)
 def elsewhere(request: pytest.FixtureRequest) -> Iterator[Installation]:
     """An installation at work on a site that runs that release's Slurm."""
@@ -35,6 +44,7 @@ def elsewhere(request: pytest.FixtureRequest) -> Iterator[Installation]:
 def test_a_job_is_decided_resized_and_run_and_its_outcome_kept(elsewhere: Installation) -> None:
     """Two nodes asked for, one given: the update, the script's environment, its steps and sacct all agree."""
     script = MOLDABLE.replace("--nodes=1 --gpus-per-node=4", "--nodes=2 --gpus-per-node=2")
+    kept = elsewhere.submit(KEPT)
     job_id = elsewhere.submit(script)
     decision = elsewhere.decision(job_id)
     assert decision.reason == ""
@@ -64,6 +74,9 @@ def test_a_job_is_decided_resized_and_run_and_its_outcome_kept(elsewhere: Instal
     assert [(int(tasks), len(devices.split(","))) for tasks, devices in steps] == [
         (size.nodes * size.tasks_per_node, size.gpus_per_node)
     ] * (size.nodes * size.tasks_per_node)
+
+    elsewhere.site.wait_for_states([kept], {"COMPLETED"}, timeout_s=120)
+    assert elsewhere.output(kept) == "1\n"
 
     story = wait_until(
         lambda: (told := elsewhere.explain(job_id)) and told[0]["outcome"] and told,

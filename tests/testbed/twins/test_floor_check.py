@@ -103,7 +103,7 @@ CHANGED = msgspec.structs.replace(
     PLAN,
     submissions=(msgspec.structs.replace(SUBMISSION, events=(UserEvent("update", 3.0, ("MinMemoryNode=3000",)),)),),
 )
-PENDING = Happened(("PENDING JobHeldUser",), 0, "", 14.0)
+PENDING = Happened(("PENDING JobHeldUser",), 0, "", 12.5)
 
 
 def after_update(mib: str, happened: Happened, job: TwinJob) -> TwinJob:
@@ -167,6 +167,47 @@ def test_a_job_that_a_user_met_in_another_state_is_not_compared() -> None:
     assert found.counts == {"jobs": 1, "an event found them in different states": 1}
 
 
+@pytest.mark.parametrize(("started_s", "problems"), [(12.0, []), (13.5, ["MinMemoryNode"])])
+def test_an_update_of_a_job_that_had_just_started_is_not_compared(started_s: float, problems: list[str]) -> None:
+    """Slurm accepts a new name for a running job, which keeps the old one. Accounting knows seconds only."""
+    found_waiting = msgspec.structs.replace(PENDING, at_s=14.0)
+    without = after_update("3000M", found_waiting, job_without(tasks={"": ended(REQUEST, started_s=20.0)}))
+    late = after_update("4000M", found_waiting, job_with(tasks={"": ended(SMALLER, started_s=started_s)}))
+    assert [text.split("=")[0].split()[-1] for text in texts(floor(late, without, CHANGED))] == problems
+
+
+def test_an_event_that_met_other_tasks_of_an_array_is_not_compared() -> None:
+    first = "{0}_1-2: No error\n{0}_3-4: Job is pending execution"
+    met = Happened(("PENDING JobArrayTaskLimit", "RUNNING None"), 1, first.format(11), 14.0)
+    other = Happened(
+        ("PENDING Resources", "RUNNING None"), 1, "21_1: No error\n21_2-4: Job is pending execution", 14.0
+    )
+    job = job_with(tasks={"_1": ended(SMALLER, "FAILED")}, runs={})
+    without = job_without(tasks={"_1": ended(REQUEST)}, runs={}, events={0: met})
+    assert texts(floor(msgspec.structs.replace(job, events={0: other}), without, CHANGED)) == []
+    same = msgspec.structs.replace(met, said=first.format(21))
+    assert "it ended FAILED" in texts(floor(msgspec.structs.replace(job, events={0: same}), without, CHANGED))[0]
+
+
+def test_tasks_of_an_array_that_began_before_the_request_came_back_have_the_decided_size() -> None:
+    decided = job_with().decisions[0]
+    restored = msgspec.structs.replace(decided.updates[0], state="restored")
+    tasks = {"_1": ended(SMALLER), "_2": ended(REQUEST)}
+    job = job_with(tasks=tasks, runs={}, decisions=(msgspec.structs.replace(decided, updates=(restored,)),))
+    without = job_without(tasks={"_1": ended(REQUEST), "_2": ended(REQUEST)}, runs={})
+    assert texts(floor(job, without)) == []
+    neither = msgspec.structs.replace(job, tasks={**tasks, "_1": ended(LARGER)})
+    assert "it was given" in texts(floor(neither, without))[0]
+
+
+def test_a_job_that_completes_only_with_rlalloc_is_counted() -> None:
+    """Its user set fewer CPUs than its task has, and srun waited for them until the limit."""
+    found = floor(job_with(), job_without(tasks={"": ended(REQUEST, "TIMEOUT")}))
+    assert texts(found) == []
+    assert found.counts["TIMEOUT without rlalloc, COMPLETED with it"] == 1
+    assert texts(floor(job_with(tasks={"": ended(SMALLER, "TIMEOUT")})))
+
+
 NODES_NAMED = msgspec.structs.replace(
     PLAN, submissions=(msgspec.structs.replace(SUBMISSION, events=(UserEvent("update", 3.0, ("ReqNodeList=n4",)),)),)
 )
@@ -174,7 +215,7 @@ OTHER_NODES = Happened(("PENDING Priority",), 1, "Invalid node name specified fo
 
 
 def test_nodes_that_a_user_named_for_a_job_that_had_just_started_are_not_compared() -> None:
-    without = job_without(events={0: Happened(("PENDING None",), 0, "", 14.0)}, tasks={"": ended(REQUEST)})
+    without = job_without(events={0: Happened(("PENDING None",), 0, "", 12.5)}, tasks={"": ended(REQUEST)})
     started = job_with(events={0: OTHER_NODES})
     assert texts(floor(started, without, NODES_NAMED)) == []
     waiting = job_with(events={0: OTHER_NODES}, tasks={"": ended(SMALLER, started_s=15.0)})
