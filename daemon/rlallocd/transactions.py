@@ -303,9 +303,11 @@ class Applier:
             started = verify_as_started(job, application)
             if started.verdict == "as decided":
                 self._journal.mark([application], "begun", "it started with the decided size")
+            elif started.verdict == "as submitted" and application.state == "restoring":
+                _, state, why = _restored(application)
+                self._journal.mark([application], state, why)
             elif started.verdict == "as submitted":
-                state: ApplicationState = "restored" if application.state == "restoring" else "left"
-                self._journal.mark([application], state, "it started as submitted")
+                self._journal.mark([application], "left", "it started as submitted")
             else:
                 self._journal.mark([application], "lost", f"it started with neither size: {started.text}")
 

@@ -188,6 +188,9 @@ def test_a_job_that_runs_by_now_is_not_updated(engine: Engine, monkeypatch: pyte
     assert not sent
     application = engine.application(decided[1])
     assert (application.state, application.detail) == ("left", "it started as submitted")
+    engine.applier.finish([msgspec.structs.replace(application, state="restoring", detail="it had no node")])
+    application = engine.application(decided[1])
+    assert (application.state, application.detail) == ("restored", "request restored: it had no node")
 
 
 def _waiting_job(engine: Engine) -> int:
