@@ -88,7 +88,8 @@ def site(busy_site: Site) -> Iterator[Site]:
 
 @pytest.fixture
 def slurm(site: Site, monkeypatch: pytest.MonkeyPatch) -> Slurm:
-    monkeypatch.setenv("SLURM_CONF", site.environment()["SLURM_CONF"])
+    for name in ("PATH", "SLURM_CONF"):
+        monkeypatch.setenv(name, site.environment()[name])
     return connect(SlurmSection(command_timeout_s=60))
 
 
