@@ -65,6 +65,7 @@ class _Alike(NamedTuple):
     per_gpu: tuple[int, ...]
     usable: bool
     sockets: Sockets
+    cpus_per_core: int
     tmp_disk_mib: int
 
     def meets(self, needs: NodeNeeds) -> bool:
@@ -74,8 +75,7 @@ class _Alike(NamedTuple):
 
     def threads_for(self, needs: NodeNeeds) -> float:
         """How many of its CPUs a job takes for each that it uses: more than one where it leaves threads idle."""
-        threads = self.sockets.threads
-        return threads / needs.threads if 0 < needs.threads < threads else 1.0
+        return self.cpus_per_core / needs.threads if 0 < needs.threads < self.cpus_per_core else 1.0
 
 
 class NodePools:
@@ -224,7 +224,8 @@ def _alike(node: NodeRecord) -> _Alike:
     devices = tuple(each.device for each in node.devices)
     per_gpu = tuple(each.per_gpu for each in node.devices)
     sockets = Sockets(node.sockets, node.cores, node.threads)
-    return _Alike(node.partitions, node.features, devices, per_gpu, node.usable, sockets, node.tmp_disk_mib)
+    parts = sockets, node.cpus_per_core, node.tmp_disk_mib
+    return _Alike(node.partitions, node.features, devices, per_gpu, node.usable, *parts)
 
 
 def _longest_row(places: IntArray) -> int:

@@ -62,7 +62,7 @@ class OpenNodes:
 
 def _what_counts(node: NodeRecord) -> tuple[object, ...]:
     """All that ``why_not`` asks of a node."""
-    parts = node.sockets, node.cores, node.threads, node.tmp_disk_mib
+    parts = node.sockets, node.cores, node.threads, node.cpus_per_core, node.tmp_disk_mib
     return node.name, node.usable, node.partitions, node.cpus, node.mem_mib, node.devices, node.features, parts
 
 

@@ -204,9 +204,10 @@ def _node_lines(spec: SiteSpec, ports: Ports, host: str) -> Iterator[str]:
             "NodeHostname": host,
             "NodeAddr": "127.0.0.1",
             "Port": f"[{port}-{port + kind.nodes - 1}]" if several else port,
+            "CPUs": kind.cpus,
             "Sockets": sockets,
             "CoresPerSocket": kind.cpus // sockets,
-            "ThreadsPerCore": 1,
+            "ThreadsPerCore": kind.threads,
             "RealMemory": kind.mem_mib,
         }
         if kind.all_gres:

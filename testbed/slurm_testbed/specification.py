@@ -58,7 +58,7 @@ class Gres:
 class NodeKind:
     """Nodes that are alike: how many, and what each has. Memory in MiB.
 
-    ``gres`` is what a node has beside its ``gpus``.
+    ``gres`` is what a node has beside its ``gpus``. With more than one of ``threads``, a CPU is a core of so many.
     """
 
     nodes: int
@@ -68,6 +68,7 @@ class NodeKind:
     mem_mib: int = 512_000
     features: tuple[str, ...] = ()
     gres: tuple[Gres, ...] = ()
+    threads: int = 1
 
     @property
     def all_gres(self) -> tuple[Gres, ...]:

@@ -86,7 +86,7 @@ def test_a_view_holds_what_is_free_what_ends_and_what_waits() -> None:
 
 def test_a_job_that_leaves_threads_idle_takes_whole_cores() -> None:
     """One thread of each core: half of the CPUs that are free, that others return, and that it takes of a node."""
-    threads = msgspec.structs.replace(NODE, sockets=2, cores=16, threads=2)
+    threads = msgspec.structs.replace(NODE, sockets=2, cores=16, threads=2, cpus_per_core=2)
     new = msgspec.structs.replace(NEW, needs=NodeNeeds(threads=1))
     views = views_of([threads], [job(1, "RUNNING", held_nodes="n1")])
     view = views.for_job(new)

@@ -20,7 +20,7 @@ from slurm_testbed.processes import PROGRAMS_VARIABLE
 pytestmark = pytest.mark.slurm
 
 LLM = "#!/bin/sh\n#SBATCH --time=10\n#RLALLOC {words}\n: torchrun train.py\n"
-V100 = NodeKind(4, gpus=4, gpu_type="v100", cpus=32, mem_mib=96_000, features=("feat",))
+V100 = NodeKind(4, gpus=4, gpu_type="v100", cpus=32, mem_mib=96_000, features=("feat",), threads=2)
 STAYS = LLM + "exec sleep 600\n"
 ENDED = {"COMPLETED"}
 NEVER_PASSED_OVER_S = 3600.0
@@ -62,6 +62,17 @@ def test_a_constraint_that_counts_is_left_alone(mixed: Installation) -> None:
     assert mixed.decision(job_id).skip_code == "constraint"
     mixed.site.wait_for_states([job_id], ENDED)
     assert mixed.job(job_id)["NumNodes"] == "2"
+
+
+def test_a_job_that_leaves_threads_idle_fits_where_a_cpu_is_a_core(mixed: Installation) -> None:
+    """It gets a whole v100 node: Slurm counts no threads there."""
+    size = ("-N1", "--gpus-per-node=v100:4", f"-c{V100.cpus}", "--mem=8G", "--hint=nomultithread")
+    job_id = mixed.submit(LLM.format(words="gpus=1-4"), *size)
+    decision = mixed.decision(job_id)
+    assert decision.allocation is not None, decision.reason
+    assert (decision.allocation.gpus, decision.allocation.cpus_per_node) == (4, V100.cpus)
+    mixed.site.wait_for_states([job_id], ENDED)
+    assert mixed.job(job_id)["NumCPUs"] == str(V100.cpus)
 
 
 @pytest.fixture

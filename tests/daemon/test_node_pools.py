@@ -58,20 +58,21 @@ def test_a_job_may_use_the_nodes_that_it_asks_for(changes: Mapping[str, str], fo
     assert names(MIXED, job(**changes)) == found
 
 
-TWO_THREADS = msgspec.structs.replace(LARGE, sockets=2, cores=16, threads=2, tmp_disk_mib=1000)
+TWO_THREADS = msgspec.structs.replace(LARGE, sockets=2, cores=16, threads=2, cpus_per_core=2, tmp_disk_mib=1000)
 ONE_THREAD = msgspec.structs.replace(LARGE, name="n2", sockets=4, cores=16, threads=1)
-IN_PARTS = NodePools((TWO_THREADS, ONE_THREAD))
+CORES_ARE_CPUS = msgspec.structs.replace(TWO_THREADS, name="n3", cores=32, cpus_per_core=1, tmp_disk_mib=0)
+IN_PARTS = NodePools((TWO_THREADS, ONE_THREAD, CORES_ARE_CPUS))
 
 
 @pytest.mark.parametrize(
     ("needs", "found", "cpus"),
     [
-        (NodeNeeds(), "n1 n2", [64, 64]),
+        (NodeNeeds(), "n1 n2 n3", [64, 64, 64]),
         (NodeNeeds(sockets=4), "n2", [64]),
-        (NodeNeeds(sockets=2, cores=16), "n1 n2", [64, 64]),
-        (NodeNeeds(cores=17), "", []),
-        (NodeNeeds(threads=2), "n1", [64]),
-        (NodeNeeds(threads=1), "n1 n2", [32, 64]),  # one CPU of each core
+        (NodeNeeds(sockets=2, cores=16), "n1 n2 n3", [64, 64, 64]),
+        (NodeNeeds(cores=33), "", []),
+        (NodeNeeds(threads=2), "n1 n3", [64, 64]),
+        (NodeNeeds(threads=1), "n1 n2 n3", [32, 64, 64]),  # one CPU of each core
         (NodeNeeds(tmp_disk_mib=1000), "n1", [64]),
     ],
 )

@@ -12,7 +12,7 @@ from rlallocd.slurm import SlurmError, UnexpectedAnswer
 from rlallocd.slurm.accounting import accounting, read_accounting
 from rlallocd.slurm.connection import choose_reader
 from rlallocd.slurm.generations import capabilities_of
-from rlallocd.slurm.json_reader import JsonReader, job_record
+from rlallocd.slurm.json_reader import JsonReader, job_record, node_record
 from rlallocd.slurm.scheduling_rules import SchedulingRules, scheduling_rules
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_records import Reader
@@ -387,3 +387,10 @@ class _Job(types.SimpleNamespace):
 
     def __getattr__(self, name: str) -> None:
         return None
+
+
+@pytest.mark.parametrize(("cpus", "of_core"), [(32, 1), (64, 2), (0, 1)])
+def test_a_cpu_is_a_core_where_a_node_has_as_many(cpus: int, of_core: int) -> None:
+    """With CPUs=32, Slurm schedules cores (slurm.conf(5), CPUs). Those kept for the system count, too."""
+    node = {"name": "n1", "cpus": cpus, "effective_cpus": cpus // 2, "sockets": 2, "cores": 16, "threads": 2}
+    assert node_record(node).cpus_per_core == of_core

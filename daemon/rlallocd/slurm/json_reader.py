@@ -20,7 +20,7 @@ from rlallocd.slurm.generations import Capabilities
 from rlallocd.slurm.request_details import RequestDetails
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer, UnknownJob
-from rlallocd.slurm.slurm_records import JobRecord, NodeNeeds, NodeRecord, RequestFields, with_splits
+from rlallocd.slurm.slurm_records import JobRecord, NodeNeeds, NodeRecord, RequestFields, cpus_per_core, with_splits
 from rlallocd.slurm.states import is_asleep, is_awaited, is_usable, job_state
 
 _Record = TypeVar("_Record")
@@ -271,6 +271,7 @@ def _request_fields(job: Mapping[str, Any], tres: Mapping[str, float], devices: 
 def node_record(node: Mapping[str, Any]) -> NodeRecord:
     """Read one node of sinfo's or scontrol's JSON, whatever the version."""
     states = (*words_of(node.get("state")), *words_of(node.get("state_flags")))
+    cpus, sockets, cores, threads = (_number(node.get(name)) for name in ("cpus", "sockets", "cores", "threads"))
     return NodeRecord(
         name=node["name"],
         partitions=tuple(words_of(node.get("partitions"))),
@@ -279,7 +280,7 @@ def node_record(node: Mapping[str, Any]) -> NodeRecord:
         asleep=is_asleep(states),
         owner=node.get("owner") or "",
         # Without those that the node keeps for itself (CoreSpecCount), where the version tells them.
-        cpus=_number(node.get("effective_cpus")) or _number(node.get("cpus")),
+        cpus=_number(node.get("effective_cpus")) or cpus,
         cpus_used=_number(node.get("alloc_cpus")),
         # Without what the node keeps for itself (MemSpecLimit), which 22.05 does not tell.
         mem_mib=_number(node.get("real_memory")) - _number(node.get("specialized_memory")),
@@ -288,9 +289,10 @@ def node_record(node: Mapping[str, Any]) -> NodeRecord:
         features=frozenset(words_of(node.get("active_features"))),
         extra=node.get("extra") or "",
         booted_s=_number(node.get("boot_time")),
-        sockets=_number(node.get("sockets")),
-        cores=_number(node.get("cores")),
-        threads=_number(node.get("threads")),
+        sockets=sockets,
+        cores=cores,
+        threads=threads,
+        cpus_per_core=cpus_per_core(cpus, sockets * cores, threads),
         tmp_disk_mib=_number(node.get("temporary_disk")),
     )
 

@@ -26,7 +26,7 @@ from rlalloc.devices import node_devices
 from rlalloc.tres import gpu_type_of, gpus_of
 from rlallocd.slurm.json_reader import waiting_tasks
 from rlallocd.slurm.pyslurm_answers import PyslurmAnswer, encode
-from rlallocd.slurm.slurm_records import JobRecord, NodeNeeds, NodeRecord
+from rlallocd.slurm.slurm_records import JobRecord, NodeNeeds, NodeRecord, cpus_per_core
 from rlallocd.slurm.states import is_asleep, is_awaited, is_usable
 
 _PROTOCOL_ERRORS = (1000, 1005)  # slurm_errno.h: SLURM_UNEXPECTED_MSG_ERROR, SLURM_PROTOCOL_VERSION_ERROR
@@ -132,6 +132,7 @@ def _job(job: Any) -> tuple[JobRecord, bool]:
 
 
 def _node_record(node: Any) -> NodeRecord:
+    sockets, cores, threads = node.sockets or 0, node.cores_per_socket or 0, node.threads_per_core or 0
     return NodeRecord(
         name=node.name,
         partitions=tuple(node.partitions),
@@ -147,9 +148,10 @@ def _node_record(node: Any) -> NodeRecord:
         features=frozenset(node.active_features),
         extra=node.extra or "",
         booted_s=node.boot_time or 0,
-        sockets=node.sockets or 0,
-        cores=node.cores_per_socket or 0,
-        threads=node.threads_per_core or 0,
+        sockets=sockets,
+        cores=cores,
+        threads=threads,
+        cpus_per_core=cpus_per_core(node.total_cpus, sockets * cores, threads),
         tmp_disk_mib=node.temporary_disk or 0,
     )
 

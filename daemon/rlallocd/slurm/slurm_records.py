@@ -187,7 +187,8 @@ def with_splits(jobs: Iterable[JobRecord]) -> tuple[JobRecord, ...]:
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One node. ``usable`` is false when it is down, drained, reserved for maintenance or not answering.
 
-    It has ``sockets`` of ``cores`` of ``threads`` (0: not known). ``mem_mib`` is without what it keeps for itself.
+    It has ``sockets`` of ``cores`` of ``threads`` (0: not known). A core is ``cpus_per_core`` CPUs: its threads, or
+    one where CPUs are configured to be cores. ``mem_mib`` is without what it keeps for itself.
     ``awaited`` is true of one that is not usable only because slurmctld has just started and not heard of it yet.
     ``devices`` are its GPUs, slices and shards; ``features`` are those active now. ``extra`` is its field of that
     name, ``booted_s`` when it last booted, 0 where that is unknown. ``asleep`` is true where it is powered down or
@@ -209,6 +210,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     sockets: int = 0
     cores: int = 0
     threads: int = 0
+    cpus_per_core: int = 1
     tmp_disk_mib: int = 0
     asleep: bool = False
     owner: str = ""
@@ -240,6 +242,11 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     def has_task_prolog(self) -> bool:
         """Whether a check since its last boot has seen that Slurm calls rlalloc's TaskProlog there."""
         return is_marked(self.extra, self.booted_s)
+
+
+def cpus_per_core(cpus: int, cores: int, threads: int) -> int:
+    """How many of a node's CPUs a core is, from all that it has: as slurmctld has it (vpus in node_conf.c)."""
+    return threads if cpus > cores > 0 else 1
 
 
 class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
