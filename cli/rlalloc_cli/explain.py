@@ -132,6 +132,7 @@ def bounds_lines(bounds: Bounds) -> tuple[tuple[str, str], ...]:
         ("bounds: GPUs", f"{_range(bounds.gpus)}; workable: {counts}"),
         ("bounds: CPUs/GPU", _range(bounds.cpus_per_gpu)),
         ("bounds: MiB/GPU", _range(bounds.mem_mib_per_gpu)),
+        *((("sockets", bounds.sockets),) if bounds.sockets else ()),
         *((("past jobs", bounds.past),) if bounds.past else ()),
         ("tasks follow", "the GPUs (srun)" if bounds.task_per_gpu else "the nodes (torchrun)"),
     )

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from rlalloc.bounds import NodeShape
+from rlalloc.counted import counted
 from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation, Bounds
 
@@ -23,6 +24,16 @@ class Sockets(NamedTuple):
     def meet(self, asked: "Sockets") -> bool:
         """Whether a node that has these is enough for a job."""
         return self.sockets >= asked.sockets and self.cores >= asked.cores and self.threads >= asked.threads
+
+    def describe(self) -> str:
+        """What a job asks for, in words: ``at least 4 sockets, 16 cores a socket``; empty where every node has it."""
+        parts = (
+            counted(self.sockets, "socket") if self.sockets > 1 else "",
+            f"{counted(self.cores, 'core')} a socket" if self.cores > 1 else "",
+            f"{self.threads} threads a core" if self.threads > 1 else "",
+        )
+        asked = ", ".join(filter(None, parts))
+        return asked and f"at least {asked}"
 
 
 def has_more_cpus_a_gpu(size: Allocation, request: Allocation) -> bool:
@@ -44,13 +55,17 @@ def with_near_gpus(bounds: Bounds, request: Allocation, shape: NodeShape) -> Bou
         for count in bounds.gpu_counts
         if count == request.gpus or _shares(min(count, shape.gpus), cpus.minimum, most, request, bounds)
     )
+    left_out = ", ".join(str(count) for count in bounds.gpu_counts if count not in counts)
     if not counts:
         raise DirectiveError(
             f"#RLALLOC gpus={bounds.gpus.minimum:.0f}-{bounds.gpus.maximum:.0f}: the tasks of a node cannot share "
             f"{most:g} CPUs a GPU evenly, and --gres-flags=enforce-binding lets the job have no more; widen the range"
         )
     gpus = msgspec.structs.replace(bounds.gpus, minimum=counts[0], maximum=counts[-1])
-    return msgspec.structs.replace(bounds, gpus=gpus, cpus_per_gpu=cpus, gpu_counts=counts)
+    told = f"at most {most:g} CPUs a GPU, all beside its GPUs (--gres-flags=enforce-binding)"
+    if left_out:
+        told += f"; GPU counts whose CPUs its tasks cannot share evenly are left out: {left_out}"
+    return msgspec.structs.replace(bounds, gpus=gpus, cpus_per_gpu=cpus, gpu_counts=counts, sockets=told)
 
 
 def _shares(gpus_per_node: int, least: float, most: float, request: Allocation, bounds: Bounds) -> bool:

@@ -164,6 +164,8 @@ def job_view(
         bounds = with_past_needs(bounds, request, directives, consent, views.usage(job, request))
     except DirectiveError as err:
         raise Skipped(str(err), "directive") from err
+    if parts := views.pools.told_of_sockets(job):
+        bounds = msgspec.structs.replace(bounds, sockets="; ".join(filter(None, (parts, bounds.sockets))))
     job_class = directives.job_class or candidate.tag.job_class
     return JobView(
         job_class=job_class,

@@ -94,7 +94,9 @@ class ClusterViews:
         possible = [self._access.of(job, partition) for partition in job.partition.split(",")]
         usable = [access for access in possible if access.pool.pool.places.size]
         if not usable:
-            raise Skipped(f"partition {job.partition} has no usable GPU node for it", "no-gpu-node")
+            raise Skipped(
+                f"partition {job.partition} has no usable GPU node{job.needs.which_nodes} for it", "no-gpu-node"
+            )
         return min(usable, key=lambda access: self._wait_s(access, job)) if len(usable) > 1 else usable[0]
 
     def seen_with(self, access: Access, job: JobRecord) -> ClusterView:

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlalloc.bounds import NodeShape
 from rlalloc.constraint import has_features, is_simple
+from rlalloc.counted import counted
 from rlalloc.devices import ANY_GPU, NOWHERE, Device, place_of
 from rlalloc.job import Allocation
 from rlalloc.pool import CPUS, DEVICES, FURTHER, MEM_MIB, FloatArray, IntArray, Pool, holding
@@ -70,8 +71,7 @@ class _Alike(NamedTuple):
 
     def meets(self, needs: NodeNeeds) -> bool:
         """Whether it has the sockets, cores, threads and disk that a job asks for."""
-        asked = Sockets(needs.sockets, needs.cores, needs.threads)
-        return self.sockets.meet(asked) and self.tmp_disk_mib >= needs.tmp_disk_mib
+        return self.sockets.meet(needs.parts) and self.tmp_disk_mib >= needs.tmp_disk_mib
 
     def threads_for(self, needs: NodeNeeds) -> float:
         """How many of its CPUs a job takes for each that it uses: more than one where it leaves threads idle."""
@@ -104,6 +104,7 @@ class NodePools:
         self._places: dict[frozenset[str], IntArray] = {}
         self._mixed: dict[tuple[str, str, str], bool] = {}
         self._held: dict[_Held, bool] = {}
+        self._told: dict[tuple[str, Asked], str] = {}
 
     def for_job(self, job: JobRecord, partition: str) -> NodePool:
         """The pool of a job in one of its partitions, by its devices, features, excluded nodes and other needs.
@@ -143,16 +144,34 @@ class NodePools:
         named = required if size.nodes >= len(required) else frozenset()  # the update clears a longer list
         if not self._hold(job, size, named, closed):
             found = "there is no node" if size.nodes == 1 else f"there are no {size.nodes} nodes"
-            yield f"{found} for it with {size.describe()}"
+            yield f"{found}{job.needs.which_nodes} for it with {size.describe()}"
+
+    def told_of_sockets(self, job: JobRecord) -> str:
+        """What the sockets, cores and threads that a job asks for leave of its nodes; empty if it asks for none."""
+        key = job.partition, asked_by(job)
+        if key not in self._told:
+            self._told[key] = "; ".join(self._effects_of_sockets(job)) if any(job.needs.parts) else ""
+        return self._told[key]
+
+    def _effects_of_sockets(self, job: JobRecord) -> Iterator[str]:
+        needs = job.needs
+        if needs.which_nodes:
+            others = msgspec.structs.replace(needs, sockets=0, cores=0, threads=0)
+            possible = self._pools_of(msgspec.structs.replace(job, needs=others))
+            yield f"only nodes{needs.which_nodes}: {_size_of_all(self._pools_of(job))} of {_size_of_all(possible)}"
+        if any(pool.pool.threads is not None for pool in self._pools_of(job)):
+            yield f"of each core only {counted(needs.threads, 'thread')}"
+
+    def _pools_of(self, job: JobRecord) -> list[NodePool]:
+        return [self.for_job(job, partition) for partition in job.partition.split(",")]
 
     def _hold(self, job: JobRecord, size: Allocation, named: frozenset[str], closed: frozenset[str]) -> bool:
         """Whether a pool of the job does; kept, for many jobs of a cycle ask for the same."""
         of_node = size.nodes, size.gpus_per_node, size.cpus_per_node, size.mem_mib_per_node
         key = job.partition, asked_by(job), of_node, named, closed
         if key not in self._held:
-            pools = (self.for_job(job, partition) for partition in job.partition.split(","))
             places = self._places_of(named), self._places_of(closed)
-            self._held[key] = any(pool.holds(size, *places) for pool in pools)
+            self._held[key] = any(pool.holds(size, *places) for pool in self._pools_of(job))
         return self._held[key]
 
     def _places_of(self, names: frozenset[str]) -> IntArray:
@@ -226,6 +245,11 @@ def _alike(node: NodeRecord) -> _Alike:
     sockets = Sockets(node.sockets, node.cores, node.threads)
     parts = sockets, node.cpus_per_core, node.tmp_disk_mib
     return _Alike(node.partitions, node.features, devices, per_gpu, node.usable, *parts)
+
+
+def _size_of_all(pools: Sequence[NodePool]) -> int:
+    """How many nodes they have together; they may overlap."""
+    return len(np.unique(np.concatenate([pool.pool.places for pool in pools])))
 
 
 def _longest_row(places: IntArray) -> int:

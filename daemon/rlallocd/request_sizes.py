@@ -69,7 +69,8 @@ def size_on(job: JobRecord, shape: NodeShape) -> Allocation:
             return size
         size_of_smallest = size_of_smallest or size
     if size_of_smallest is not None:
-        raise Skipped(f"no node of its partition holds {size_of_smallest.describe()}", "too-large")
+        nodes_for_it = f"no node of its partition{job.needs.which_nodes}"
+        raise Skipped(f"{nodes_for_it} holds {size_of_smallest.describe()}", "too-large")
     raise first or Skipped("no number of nodes fits its request", "too-large")
 
 

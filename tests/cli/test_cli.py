@@ -145,6 +145,16 @@ def test_the_story_of_a_job_has_every_chapter(run: Run, tmp_path: Path) -> None:
     assert told["outcome"]["state"] == "COMPLETED"
 
 
+@pytest.mark.parametrize("option", [(), ("--verbose",)])
+def test_what_sockets_allow_is_explained(run: Run, tmp_path: Path, option: tuple[str, ...]) -> None:
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    assert DECISION.bounds is not None
+    bounds = msgspec.structs.replace(DECISION.bounds, sockets="only nodes with at least 4 sockets: 1 of 5")
+    store.add_decisions([msgspec.structs.replace(DECISION, bounds=bounds)])
+    store.close()
+    assert "only nodes with at least 4 sockets: 1 of 5" in run("explain", "7", *option).stdout
+
+
 def test_a_type_that_was_chosen_is_explained(run: Run, tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/store.sqlite")
     assert DECISION.allocation is not None

@@ -33,6 +33,19 @@ def test_a_node_has_at_least_what_a_job_asks_for(asked: Sockets, *, meets: bool)
     assert Sockets().meet(asked) == (asked == Sockets())  # nobody says what the node has
 
 
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (Sockets(), ""),
+        (Sockets(1, 1, 1), ""),
+        (Sockets(sockets=4), "at least 4 sockets"),
+        (Sockets(2, 16, 2), "at least 2 sockets, 16 cores a socket, 2 threads a core"),
+    ],
+)
+def test_what_not_every_node_has_is_named(asked: Sockets, words: str) -> None:
+    assert asked.describe() == words
+
+
 @given(
     gpus=st.integers(1, 8),
     cpus=st.integers(1, 20),
@@ -64,6 +77,10 @@ def test_only_counts_are_left_out_whose_cpus_the_tasks_cannot_share() -> None:
     bound = with_near_gpus(free, asked, SHAPE)
     assert (free.gpu_counts, bound.gpu_counts) == ((1, 2, 4, 8), (2, 4, 8))
     assert (bound.gpus.minimum, bound.gpus.maximum) == (2, 8)
+    assert bound.sockets == (
+        "at most 2.5 CPUs a GPU, all beside its GPUs (--gres-flags=enforce-binding); "
+        "GPU counts whose CPUs its tasks cannot share evenly are left out: 1"
+    )
     declared = bounds_for(asked, Directives(gpus=(1, 8), cpus_per_gpu=(1, 8)), SiteBounds(), SHAPE)
     narrowed = with_near_gpus(declared, asked, SHAPE)
     assert narrowed.gpu_counts == (1, 2, 4, 8)

@@ -1,5 +1,7 @@
 """What a job's script tells of its LLM reaches the bounds that a policy sees."""
 
+from collections.abc import Sequence
+
 import msgspec
 import pytest
 
@@ -12,7 +14,7 @@ from rlallocd.cluster_views import ClusterViews
 from rlallocd.job_plans import gpu_memory_gib, plan_of_job
 from rlallocd.job_tag import read_tag
 from rlallocd.node_pools import NodePools
-from rlallocd.slurm import NodeNeeds
+from rlallocd.slurm import NodeNeeds, NodeRecord
 from tests.daemon.slurm_in_memory import NODE, gpus
 from tests.daemon.test_request_sizes_and_tags import JOB
 
@@ -31,14 +33,31 @@ def bounds(
     near_gpus: bool = False,
 ) -> Bounds:
     """The bounds of a job with ``gpus=1-8`` on nodes with these types of GPUs, a node each."""
+    nodes = [msgspec.structs.replace(NODE, devices=gpus(each, 8)) for each in types]
+    needs = NodeNeeds(near_gpus=near_gpus)
+    return bounds_on(
+        nodes, words, asked_type=asked_type, config=config, job_class=job_class, request=request, needs=needs
+    )
+
+
+def bounds_on(
+    nodes: Sequence[NodeRecord],
+    words: str,
+    *,
+    asked_type: str = "",
+    config: Config = CONFIG,
+    job_class: str = "train",
+    request: Allocation = REQUEST,
+    needs: NodeNeeds = NodeNeeds(),  # noqa: B008 (frozen)
+) -> Bounds:
+    """Likewise on these nodes."""
     stamp = config.word_table.stamp
     tag = read_tag(
         f"rlalloc:v=1;mode=shadow;rule=llm;class={job_class};begin=0;user_begin=0;ask=gpus=1-8;table={stamp};script=1;"
         f"words={words}"
     )
     assert tag is not None
-    job = msgspec.structs.replace(JOB, gpu_type=asked_type, needs=NodeNeeds(near_gpus=near_gpus))
-    nodes = [msgspec.structs.replace(NODE, devices=gpus(each, 8)) for each in types]
+    job = msgspec.structs.replace(JOB, gpu_type=asked_type, needs=needs)
     views = ClusterViews(NodePools(nodes), (), 0.0, config.urgency)
     cluster = views.for_job(msgspec.structs.replace(job, gpu_type=""))
     return job_view(Candidate(job, tag, "shadow"), request, Rule(name="llm"), cluster, views, config).bounds
@@ -67,6 +86,20 @@ def test_a_job_that_gets_only_cpus_beside_its_gpus_is_offered_no_more_of_them_fo
     uneven = msgspec.structs.replace(REQUEST, cpus_per_task=12)
     found = [bounds("", "a100", request=uneven, near_gpus=near).gpu_counts for near in (False, True)]
     assert found == [(1, 2, 4, 8), (2, 4, 8)]
+
+
+def test_what_sockets_allow_is_told_for_people() -> None:
+    """Two nodes, one of which has four sockets."""
+    nodes = (
+        msgspec.structs.replace(NODE, devices=gpus("a100", 8), sockets=2, cores=32),
+        msgspec.structs.replace(NODE, name="n2", devices=gpus("a100", 8), sockets=4, cores=16),
+    )
+    needs = NodeNeeds(sockets=4, near_gpus=True)
+    assert bounds_on(nodes, "", needs=needs).sockets == (
+        "only nodes with at least 4 sockets: 1 of 2; "
+        "at most 4 CPUs a GPU, all beside its GPUs (--gres-flags=enforce-binding)"
+    )
+    assert bounds_on(nodes, "").sockets == ""
 
 
 def test_the_smallest_of_several_types_counts() -> None:

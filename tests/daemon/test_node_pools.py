@@ -65,21 +65,31 @@ IN_PARTS = NodePools((TWO_THREADS, ONE_THREAD, CORES_ARE_CPUS))
 
 
 @pytest.mark.parametrize(
-    ("needs", "found", "cpus"),
+    ("needs", "found", "cpus", "told"),
     [
-        (NodeNeeds(), "n1 n2 n3", [64, 64, 64]),
-        (NodeNeeds(sockets=4), "n2", [64]),
-        (NodeNeeds(sockets=2, cores=16), "n1 n2 n3", [64, 64, 64]),
-        (NodeNeeds(cores=33), "", []),
-        (NodeNeeds(threads=2), "n1 n3", [64, 64]),
-        (NodeNeeds(threads=1), "n1 n2 n3", [32, 64, 64]),  # one CPU of each core
-        (NodeNeeds(tmp_disk_mib=1000), "n1", [64]),
+        (NodeNeeds(), "n1 n2 n3", [64, 64, 64], ""),
+        (NodeNeeds(sockets=4), "n2", [64], "only nodes with at least 4 sockets: 1 of 3"),
+        (
+            NodeNeeds(sockets=2, cores=16),
+            *("n1 n2 n3", [64, 64, 64], "only nodes with at least 2 sockets, 16 cores a socket: 3 of 3"),
+        ),
+        (NodeNeeds(cores=33), "", [], "only nodes with at least 33 cores a socket: 0 of 3"),
+        (NodeNeeds(threads=2), "n1 n3", [64, 64], "only nodes with at least 2 threads a core: 2 of 3"),
+        (NodeNeeds(threads=1), "n1 n2 n3", [32, 64, 64], "of each core only 1 thread"),
+        (NodeNeeds(tmp_disk_mib=1000), "n1", [64], ""),
     ],
 )
-def test_its_nodes_have_the_parts_that_it_asks_for(needs: NodeNeeds, found: str, cpus: list[int]) -> None:
+def test_its_nodes_have_the_parts_that_it_asks_for(needs: NodeNeeds, found: str, cpus: list[int], told: str) -> None:
     asking = job(needs=needs)
     assert names(IN_PARTS, asking) == found
     assert IN_PARTS.for_job(asking, asking.partition).has[:, CPUS].tolist() == cpus
+    assert IN_PARTS.told_of_sockets(asking) == told
+
+
+def test_a_size_that_does_not_fit_is_told_with_the_sockets_that_it_asks_for() -> None:
+    four, larger = job(needs=NodeNeeds(sockets=4)), msgspec.structs.replace(ONE, nodes=2)
+    (why,) = IN_PARTS.unfit(four, larger)
+    assert why.startswith("there are no 2 nodes with at least 4 sockets for it")
 
 
 @pytest.mark.parametrize(("nodes", "excluded", "fits"), [(4, "", True), (2, "n3", True), (3, "n3", False)])

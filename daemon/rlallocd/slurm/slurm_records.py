@@ -7,6 +7,7 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from rlalloc.devices import Device, NodeDevices, gpu_device
+from rlalloc.sockets import Sockets
 from rlallocd.slurm.node_mark import is_marked
 from rlallocd.slurm.scheduling_rules import SchedulingRules
 
@@ -69,6 +70,17 @@ class NodeNeeds(msgspec.Struct, frozen=True, kw_only=True):
     contiguous: bool = False
     near_gpus: bool = False
     spares_cores: bool = False
+
+    @property
+    def parts(self) -> Sockets:
+        """The sockets, cores and threads."""
+        return Sockets(self.sockets, self.cores, self.threads)
+
+    @property
+    def which_nodes(self) -> str:
+        """`` with at least 4 sockets``, for a message about its nodes; empty where it asks for no such parts."""
+        asked = self.parts.describe()
+        return asked and f" with {asked}"
 
 
 NO_NEEDS: Final = NodeNeeds()
