@@ -41,6 +41,9 @@ def history_import(
             "--pseudonymize", help="Replace names of users, accounts and jobs, as with history.pseudonymize: true."
         ),
     ] = False,
+    create: Annotated[
+        bool, typer.Option("--create", help="Begin a new store if there is none at store.url.")
+    ] = False,
     config: ConfigOption = DEFAULT_PATH,
 ) -> None:
     """Add past jobs to the store. A later run adds new jobs; after an interruption, it continues where it stopped.
@@ -61,7 +64,10 @@ def history_import(
     try:
         with (
             opened(file) if file is not None else nullcontext() as log,
-            importing(loaded, pseudonymize=pseudonymize or loaded.history.pseudonymize) as (store, importer),
+            importing(loaded, pseudonymize=pseudonymize or loaded.history.pseudonymize, create=create) as (
+                store,
+                importer,
+            ),
         ):
             try:
                 if log is not None:

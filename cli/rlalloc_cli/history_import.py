@@ -36,16 +36,17 @@ _SACCT_TIMEOUT_S: Final = 300.0
 
 
 @contextmanager
-def importing(config: Config, *, pseudonymize: bool) -> Iterator[tuple[Store, Importer]]:
+def importing(config: Config, *, pseudonymize: bool, create: bool) -> Iterator[tuple[Store, Importer]]:
     """The store, and what adds past jobs to it. Raises StoreError, HistoryError.
 
-    Root works as the owner of the store's directory from then on.
+    Without ``create``, a store that is not there is refused: its file system may not be mounted. Root works as the
+    owner of the store's directory from then on.
     """
     if (file := file_of(config.store.url)) is not None:
         become_owner_of(file.parent)
     disguise = Pseudonyms(config.history.key_file).of if pseudonymize else lambda job: job
     kept_from_s = time.time() - config.store.keep_history_days * _DAY_S
-    with closing(Store(config.store.url)) as store:
+    with closing(Store(config.store.url, create=create)) as store:
         importer = Importer(
             store.history,
             kept_from_s=kept_from_s,

@@ -27,6 +27,7 @@ def demo_values(directory: Path, mode: Mode) -> dict[str, str]:
         "runtime_directory": str(directory / "run" / "rlalloc"),
         "agent.endpoint": f"ipc://{directory}/run/rlalloc/agent.sock",
         "store.url": f"sqlite:///{directory}/rlalloc/store.sqlite",
+        "store.key_file": str(directory / "rlalloc" / "journal.key"),
         "policy.directory": str(directory / "rlalloc" / "policies"),
         # Jobs of seconds stand for jobs of hours.
         "grace_s": str(GRACE_S),

@@ -19,11 +19,12 @@ from tests.core.history.test_history_readers import BATCH, HEADER, JOB, SWF
 
 @pytest.fixture
 def log(tmp_path: Path, config: Path) -> Path:  # noqa: F811
-    """A log of sacct's with twenty jobs, of a site that keeps them for a hundred years."""
+    """A log of sacct's with twenty jobs, of a site that keeps them for a hundred years; its store is empty."""
     settings = f"\nhistory: {{key_file: '{tmp_path}/history.key'}}\n"
     config.write_text(config.read_text().replace("sqlite'}", "sqlite', keep_history_days: 36500}") + settings)
     path = tmp_path / "sacct.txt"
     path.write_text("\n".join((HEADER, *(f"{number}{JOB[1:]}\n{number}{BATCH[1:]}" for number in range(20)))) + "\n")
+    Store(f"sqlite:///{tmp_path}/store.sqlite").close()
     return path
 
 
@@ -41,6 +42,17 @@ def test_importing_again_adds_nothing(run: Run, log: Path, tmp_path: Path) -> No
     log.write_text(log.read_text() + f"99{JOB[1:]}\n")  # made anew, one job longer
     assert run("history", "import", str(log)).stdout == "21 past jobs read, 1 of them new\n"
     assert len(stored(tmp_path)) == 21
+
+
+def test_an_import_begins_no_store_where_none_is_mounted(run: Run, log: Path, tmp_path: Path) -> None:  # noqa: F811
+    store = tmp_path / "store.sqlite"
+    store.unlink()
+    refused = run("history", "import", str(log))
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "if it lies on a shared file system, mount that" in refused.stderr
+    assert not store.exists()
+    assert run("history", "import", str(log), "--create").returncode == 0
+    assert len(stored(tmp_path)) == 20
 
 
 def test_an_interrupted_import_goes_on_where_it_stopped(
@@ -77,7 +89,6 @@ def test_ctrl_c_ends_an_import_and_keeps_what_it_has_done(run: Run, log: Path, c
         "--config",
         str(config),
     ]
-    Store(f"sqlite:///{tmp_path}/store.sqlite").close()
     # A signal that comes while coverage holds its lock would leave the program waiting for it for ever.
     unmeasured = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=unmeasured) as process:
@@ -146,7 +157,7 @@ def test_the_site_decides_whether_names_are_kept(run: Run, log: Path, config: Pa
     config.write_text(config.read_text().replace("history: {", "history: {pseudonymize: true, "))
     users = set()
     for _ in range(2):
-        assert run("history", "import", str(log)).returncode == 0
+        assert run("history", "import", str(log), "--create").returncode == 0
         store = Store(f"sqlite:///{tmp_path}/store.sqlite", read_only=True)
         users |= {job.user for job in store.history.past_jobs()}
         store.close()

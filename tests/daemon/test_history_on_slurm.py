@@ -66,7 +66,7 @@ def test_each_job_of_the_site_is_added_as_it_ends_and_found_by_an_import(rlalloc
     rlalloc.write_config(store={"url": f"sqlite:///{rlalloc.site.directory}/store.sqlite.imported"})
     command: list[str | Path] = [PROGRAM, "history", "import", "--config", rlalloc.config_path]
     day = time.strftime("%Y-%m-%d", time.localtime(began_s - 86400))
-    said = rlalloc.site.run([*command, "--starttime", day])
+    said = rlalloc.site.run([*command, "--create", "--starttime", day])
     assert "past jobs read" in said
     imported = past_jobs(rlalloc.site.directory / "store.sqlite.imported")
     assert wanted <= imported.keys()

@@ -36,6 +36,7 @@ def test_the_configuration_is_the_shipped_one_with_other_values(tmp_path: Path) 
     assert config.mode == "shadow"
     assert config.rules[0].mode == "enforce"
     assert config.store.url == f"sqlite:///{tmp_path}/rlalloc/store.sqlite"
+    assert config.store.key_file == tmp_path / "rlalloc" / "journal.key"
     assert config.objective.price.horizon_s == 80.0
 
 

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from rlalloc.errors import StoreMissing
 from rlalloc.past_job import PastJob
 from rlalloc.run_time import REMAINING_PARTS
 from rlalloc.run_times.job_facts import facts_of
@@ -64,6 +65,17 @@ def test_few_past_jobs_teach_nothing(tmp_path: Path) -> None:
 def test_only_the_last_jobs_are_learned_from(tmp_path: Path) -> None:
     settings = msgspec.structs.replace(QUICK, most_jobs=1100)
     assert learn_run_times(synthetic_jobs(1300), tmp_path, silent, settings).jobs == 1100
+
+
+def test_a_night_begins_no_store_where_none_is_mounted(tmp_path: Path) -> None:
+    config = tmp_path / "rlalloc.yaml"
+    config.write_text(
+        f"store: {{url: 'sqlite:///{tmp_path}/store.sqlite'}}\npolicy: {{directory: {tmp_path}/policies}}\n"
+    )
+    for night in (train_wiring.learn_site_run_times, train_wiring.train_on_site):
+        with pytest.raises(StoreMissing, match="if it lies on a shared file system, mount that"):
+            night(config, silent)
+    assert [path.name for path in tmp_path.iterdir()] == ["rlalloc.yaml"]
 
 
 def test_a_night_without_lightgbm_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,9 +50,15 @@ class Store(JournalAccess, OutcomeAccess):
     """
 
     def __init__(
-        self, url: str, *, read_only: bool = False, skip_unreadable: bool = False, seal: JournalSeal | None = None
+        self,
+        url: str,
+        *,
+        read_only: bool = False,
+        create: bool = True,
+        skip_unreadable: bool = False,
+        seal: JournalSeal | None = None,
     ) -> None:
-        database = Database(url, read_only=read_only)
+        database = Database(url, read_only=read_only, create=create)
         super().__init__(database, UnreadableRows(database.name, skip=skip_unreadable), seal)
         self.history = History(self._database, self._unreadable)
         self.lease = LeaseAccess(self._database, "" if seal is None else seal.fingerprint)

@@ -24,12 +24,13 @@ _SHARED: Final = "shared"
 class Database:
     """One connection pool to the database at ``url``. Raises StoreUnfit for a URL that cannot be used.
 
-    With ``read_only`` SQLite refuses every write, and no file is created; raises StoreMissing where there is none.
-    Else SQLite's files are made so that the group of their directory may write them: daemon and trainer are
-    different users. A file that several machines may write has a rollback journal instead of a WAL.
+    With ``read_only`` SQLite refuses every write. Then, and without ``create``, no file is created; raises
+    StoreMissing where there is none. SQLite's files are made so that the group of their directory may write them:
+    daemon and trainer are different users. A file that several machines may write has a rollback journal instead of
+    a WAL.
     """
 
-    def __init__(self, url: str, *, read_only: bool = False) -> None:
+    def __init__(self, url: str, *, read_only: bool = False, create: bool = True) -> None:
         with _unfit_urls():
             parsed, said_shared = _split_shared(sa.make_url(url))
             self.name = without_secrets(parsed.render_as_string())
@@ -37,8 +38,10 @@ class Database:
             self._file = _file_of(parsed)
             if sqlite:
                 _refuse_pipes(parsed, self.name)
+            if sqlite and (read_only or not create):
+                _require_file(parsed, self.name)
             if sqlite and read_only:
-                parsed = _existing_file(parsed, self.name)
+                parsed = _for_reading(parsed)
             elif sqlite and parsed.database:
                 _share_files(parsed.database)
             self._engine = sa.create_engine(parsed, hide_parameters=True)  # no user's data in any traceback
@@ -191,15 +194,22 @@ def _refuse_pipes(url: sa.URL, name: str) -> None:
                 raise StoreError(f"the store {name} cannot be opened: {path} is not a file: remove it")
 
 
-def _existing_file(url: sa.URL, name: str) -> sa.URL:
-    """The URL that opens the same SQLite file for reading only."""
+def _require_file(url: sa.URL, name: str) -> None:
+    """Raise StoreMissing where SQLite would begin a new file."""
     try:
         there = url.database is not None and Path(url.database).exists()
     except PermissionError as err:
         raise StoreError(f"the store {name} is not yours to read: be root, or in the group rlalloc") from err
     if url.database is None or not there:
-        raise StoreMissing(f"there is no store at {name} yet: rlallocd creates it when it first starts")
-    return url.set(database=f"file:{quote(url.database)}").update_query_dict({"mode": "ro", "uri": "true"})
+        raise StoreMissing(
+            f"there is no store at {name} yet: rlallocd creates it when it first starts; "
+            "if it lies on a shared file system, mount that"
+        )
+
+
+def _for_reading(url: sa.URL) -> sa.URL:
+    """The URL that opens the same SQLite file for reading only."""
+    return url.set(database=f"file:{quote(url.database or '')}").update_query_dict({"mode": "ro", "uri": "true"})
 
 
 def _share_files(database: str) -> None:

@@ -28,7 +28,7 @@ def train_on_site(config_path: Path, report: ProgressCallback) -> Retrained:
     config = load_config(config_path)
     configure_logging(config.log_level, "rlalloc-train")
     torch.set_num_threads(1)  # the networks are small: threads would only wait for each other
-    store = Store(config.store.url, skip_unreadable=True)
+    store = Store(config.store.url, create=False, skip_unreadable=True)
     try:
         policies = PolicyStore(config.policy.directory)
         for done in mend_interrupted_promotion(policies, store, wait=True):
@@ -44,7 +44,7 @@ def learn_site_run_times(config_path: Path, report: ProgressCallback) -> Learned
     Where that fails, like jobs are asked instead: no reason to leave the policy untrained.
     """
     config = load_config(config_path)
-    store = Store(config.store.url, skip_unreadable=True)
+    store = Store(config.store.url, create=False, skip_unreadable=True)
     try:
         return learn_run_times(
             store.history.past_jobs(), config.policy.directory / RUN_TIMES_FOLDER, report, LearningSettings()
