@@ -36,11 +36,6 @@ class Sockets(NamedTuple):
         return asked and f"at least {asked}"
 
 
-def has_more_cpus_a_gpu(size: Allocation, request: Allocation) -> bool:
-    """Whether a size has more CPUs a GPU than the request."""
-    return size.cpus_per_node * request.gpus_per_node > request.cpus_per_node * size.gpus_per_node
-
-
 def with_near_gpus(bounds: Bounds, request: Allocation, shape: NodeShape) -> Bounds:
     """Bounds of a job that gets only CPUs beside its GPUs (``--gres-flags=enforce-binding``): no more of them a GPU.
 

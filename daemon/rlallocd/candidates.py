@@ -159,9 +159,9 @@ def job_view(
         directives = _directives(candidate.tag.directives)
         consent = _consent(candidate.tag, request, directives, config)
         bounds = _bounds(without_limit(request), directives, site, cluster.shape, most, consent)
-        if job.needs.near_gpus:
-            bounds = with_near_gpus(bounds, request, cluster.shape)
         bounds = with_past_needs(bounds, request, directives, consent, views.usage(job, request))
+        if job.needs.near_gpus:  # after all that may raise the least of its CPUs
+            bounds = with_near_gpus(bounds, request, cluster.shape)
     except DirectiveError as err:
         raise Skipped(str(err), "directive") from err
     if parts := views.pools.told_of_sockets(job):

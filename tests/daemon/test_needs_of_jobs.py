@@ -5,10 +5,13 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from rlalloc.bounds import SiteBounds
 from rlalloc.config import Config, Rule
 from rlalloc.devices import Device, node_devices
 from rlalloc.job import Allocation, Bounds
 from rlalloc.llm.parallel_layouts import ParallelPlan
+from rlalloc.usage.past_bounds import NO_NEEDS, KnownNeeds
+from rlalloc.usage.profiled_needs import ProfiledFloors
 from rlallocd.candidates import Candidate, job_view
 from rlallocd.cluster_views import ClusterViews
 from rlallocd.job_plans import gpu_memory_gib, plan_of_job
@@ -49,6 +52,8 @@ def bounds_on(
     job_class: str = "train",
     request: Allocation = REQUEST,
     needs: NodeNeeds = NodeNeeds(),  # noqa: B008 (frozen)
+    site: SiteBounds = SiteBounds(),  # noqa: B008 (frozen)
+    past: KnownNeeds = NO_NEEDS,
 ) -> Bounds:
     """Likewise on these nodes."""
     stamp = config.word_table.stamp
@@ -58,9 +63,11 @@ def bounds_on(
     )
     assert tag is not None
     job = msgspec.structs.replace(JOB, gpu_type=asked_type, needs=needs)
-    views = ClusterViews(NodePools(nodes), (), 0.0, config.urgency)
+    views = ClusterViews(NodePools(nodes), (), 0.0, config.urgency, usage=lambda *_: past)
     cluster = views.for_job(msgspec.structs.replace(job, gpu_type=""))
-    return job_view(Candidate(job, tag, "shadow"), request, Rule(name="llm"), cluster, views, config).bounds
+    return job_view(
+        Candidate(job, tag, "shadow"), request, Rule(name="llm", bounds=site), cluster, views, config
+    ).bounds
 
 
 def test_the_model_raises_the_least_count() -> None:
@@ -86,6 +93,20 @@ def test_a_job_that_gets_only_cpus_beside_its_gpus_is_offered_no_more_of_them_fo
     uneven = msgspec.structs.replace(REQUEST, cpus_per_task=12)
     found = [bounds("", "a100", request=uneven, near_gpus=near).gpu_counts for near in (False, True)]
     assert found == [(1, 2, 4, 8), (2, 4, 8)]
+
+
+@pytest.mark.parametrize(("near", "counts"), [(False, (1, 2, 4, 8)), (True, (2, 4, 8))])
+def test_nor_does_it_get_more_where_like_jobs_used_more(near: bool, counts: tuple[int, ...]) -> None:
+    """The 1.5 CPUs a GPU of its request would be two for one GPU. The site alone would let it have one."""
+    found = bounds_on(
+        [msgspec.structs.replace(NODE, devices=gpus("a100", 8))],
+        "",
+        request=msgspec.structs.replace(REQUEST, cpus_per_task=12),
+        needs=NodeNeeds(near_gpus=near),
+        site=SiteBounds(min_cpus_per_gpu=1.0),
+        past=KnownNeeds(profiled=ProfiledFloors("gpt", node_mib=None, cpus_per_gpu=2)),
+    )
+    assert found.gpu_counts == counts
 
 
 def test_what_sockets_allow_is_told_for_people() -> None:

@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 
 from rlalloc.job import Allocation
-from rlalloc.sockets import has_more_cpus_a_gpu
 from rlallocd.limits.account_limits import account_obstacles
 from rlallocd.limits.binding_limits import binding_of
 from rlallocd.limits.partition_limits import partition_obstacles, reservation_obstacles
@@ -74,8 +73,6 @@ def _obstacles(job: JobRecord, change: Change, site: SiteView, wait_s: float) ->
     yield from site.node_pools.unfit(job, change.allocation)
     if (why := site.open_nodes.why_not(job, change.allocation)) and not site.open_nodes.why_not(job, change.request):
         yield why
-    if job.needs.near_gpus and has_more_cpus_a_gpu(change.allocation, change.request):
-        yield "it would have more CPUs a GPU, and it takes only those beside its GPUs (--gres-flags=enforce-binding)"
     for name in job.partition.split(","):
         partition = site.partitions.get(name)
         if partition is None:

@@ -11,7 +11,6 @@ from rlallocd.slurm import (
     AssociationRecord,
     JobRecord,
     Limits,
-    NodeNeeds,
     NodeRecord,
     PartitionRecord,
     Pool,
@@ -162,14 +161,6 @@ def test_the_ladder_goes_from_the_decision_towards_the_request() -> None:
         (8, 8),
     ]
     assert steps[-1] == request
-
-
-def test_a_job_that_takes_only_cpus_beside_its_gpus_gets_no_more_of_them_for_each() -> None:
-    bound = msgspec.structs.replace(JOB, needs=NodeNeeds(near_gpus=True))
-    more = msgspec.structs.replace(SIZE, gpus_per_node=2)
-    assert "enforce-binding" in _obstacle(more, job=bound)
-    assert _obstacle(more) == ""
-    assert _obstacle(msgspec.structs.replace(more, cpus_per_task=SIZE.cpus_per_task // 2), job=bound) == ""
 
 
 @pytest.mark.parametrize(
