@@ -34,9 +34,14 @@ class RunTimeEstimate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(
                 f"run time quantiles {self.low_s}, {self.median_s}, {self.high_s}: give them above 0 and ascending"
             )
-        low, high = self.remaining_parts
-        if not 0.0 < low <= 0.5 <= high < 1.0:
-            raise ValueError(f"parts of the remaining time {low}, {high}: give one below 0.5 and one above")
+        require_parts(self.remaining_parts)
+
+
+def require_parts(parts: tuple[float, float]) -> None:
+    """Raise ValueError unless the parts of the remaining time lie on either side of the median."""
+    low, high = parts
+    if not 0.0 < low <= 0.5 <= high < 1.0:
+        raise ValueError(f"parts of the remaining time {low}, {high}: give one below 0.5 and one above")
 
 
 def expected_s(time_limit_s: float, median_s: float) -> float:

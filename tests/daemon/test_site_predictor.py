@@ -243,7 +243,9 @@ def test_what_is_kept_is_written_rarely(restarts: Restarts, monkeypatch: pytest.
     assert not restarts.file.exists(), "nothing has changed since"
 
 
-@pytest.mark.parametrize("harm", ["empty", "cut", "a bit", "older", "other fields", "link", "pseudonyms"])
+@pytest.mark.parametrize(
+    "harm", ["empty", "cut", "a bit", "older", "other fields", "not finite", "link", "pseudonyms"]
+)
 def test_what_was_kept_and_cannot_be_used_is_named_once_and_left_out(
     restarts: Restarts, harm: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -251,6 +253,9 @@ def test_what_was_kept_and_cannot_be_used_is_named_once_and_left_out(
     changed = {"empty": b"", "cut": content[:-1], "a bit": content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]}
     other_fields = msgspec.msgpack.encode({"version": 0})
     changed["other fields"] = given_answers._digest(other_fields) + other_fields
+    given = restarts.before._known.predictor.given
+    next(iter(given._answers.values()))[0] = np.nan
+    changed["not finite"] = given.packed(pseudonyms=False)
     restarts.file.write_bytes(changed.get(harm, content))
     if harm == "older":
         monkeypatch.setattr(given_answers, "ANSWERS", ("median",))

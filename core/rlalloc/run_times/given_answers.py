@@ -113,6 +113,8 @@ class GivenAnswers:
             given._answers = {key: row.copy() for key, row in zip(stored.submissions, answers, strict=True)}
         except (msgspec.DecodeError, ValueError) as err:
             raise PolicyError(f"another version of rlalloc wrote it ({err})") from err
+        if not (np.isfinite(losses).all() and np.isfinite(answers).all()):
+            raise PolicyError("not all of its numbers are finite")
         given._until_s, given._at_end = stored.until_s, set(stored.at_end)
         given._before_restart = frozenset(given._answers)
         return given

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.run_time import LOG_ODDS, REMAINING_PARTS
+from rlalloc.run_times.run_time_model import finite_runs
 
 MOMENTS_A_RUN: Final = 16
 """At which a run is asked about afterwards: evenly spaced."""
@@ -46,8 +47,10 @@ def remaining_parts(quantiles: NDArray[np.float64], log_runs: NDArray[np.float64
     """Return the two quantiles between which 80 % of what remained of these runs would have been.
 
     Arguments as of ``ended_parts``. Split conformal prediction with weights, each side by itself; the number of runs
-    in its correction for few runs is the effective one (Kish, Survey Sampling, 1965).
+    in its correction for few runs is the effective one (Kish, Survey Sampling, 1965). Runs whose numbers are not all
+    finite are left out.
     """
+    quantiles, log_runs = finite_runs(quantiles, log_runs)
     if not len(log_runs):
         return REMAINING_PARTS
     run_s = np.exp2(log_runs)

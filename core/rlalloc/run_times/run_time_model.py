@@ -1,5 +1,6 @@
 """A learned model of run times: gradient-boosted trees for three quantiles, with conformal offsets."""
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -8,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.errors import PolicyError
-from rlalloc.run_time import REMAINING_PARTS
+from rlalloc.run_time import REMAINING_PARTS, require_parts
 
 if TYPE_CHECKING:
     import lightgbm
@@ -31,12 +32,18 @@ def require_lightgbm() -> None:
 class Offsets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What conformal calibration adds to the lower and the upper quantile, log2 of seconds.
 
-    Between the quantiles ``remaining_parts`` lies the 80 % interval of what remains of a running job.
+    Between the quantiles ``remaining_parts`` lies the 80 % interval of what remains of a running job. Raises
+    ValueError for numbers that are not finite, and for parts that no estimate can have.
     """
 
     low: float = 0.0
     high: float = 0.0
     remaining_parts: tuple[float, float] = REMAINING_PARTS
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high)):
+            raise ValueError(f"offsets {self.low}, {self.high}: give finite ones")
+        require_parts(self.remaining_parts)
 
 
 class RunTimeModel:
@@ -57,6 +64,14 @@ def calibrated(raw: NDArray[np.float64], offsets: Offsets) -> NDArray[np.float64
     low = np.minimum(raw[:, 0] + offsets.low, raw[:, 1])
     high = np.maximum(raw[:, 2] + offsets.high, raw[:, 1])
     return np.stack([low, raw[:, 1], high], axis=1)
+
+
+def finite_runs(
+    quantiles: NDArray[np.float64], log_runs: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return those rows of which all numbers are finite: one NaN would make all that is calibrated by them NaN."""
+    finite = np.isfinite(quantiles).all(axis=1) & np.isfinite(log_runs)
+    return quantiles[finite], log_runs[finite]
 
 
 class Misses:
@@ -84,8 +99,9 @@ def conformal_offsets(raw: NDArray[np.float64], log_runs: NDArray[np.float64], m
     """Return the offsets with which each side would have missed so many jobs that the model had not seen.
 
     Conformalized quantile regression (Romano, Patterson and Candès, NeurIPS 2019), each side by itself (Theorem 2).
-    ``raw`` has QUANTILES, a row a job.
+    ``raw`` has QUANTILES, a row a job. Jobs whose numbers are not all finite are left out.
     """
+    raw, log_runs = finite_runs(raw, log_runs)
     number = len(log_runs)
     if not number:
         return Offsets()

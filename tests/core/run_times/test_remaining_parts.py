@@ -1,5 +1,7 @@
 """The interval of what remains of running jobs: it holds 80 % of the questions, even if the predictions are wrong."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,6 +10,7 @@ from numpy.typing import NDArray
 
 from rlalloc.run_time import REMAINING_PARTS, expected_remaining_s
 from rlalloc.run_times.remaining_parts import MOMENTS_A_RUN, ended_parts, remaining_parts
+from rlalloc.run_times.run_time_model import Offsets, conformal_offsets
 
 LOG_S = st.floats(0.0, 20.0)
 SPREAD = st.floats(0.1, 8.0)
@@ -83,3 +86,13 @@ def test_no_interval_goes_beyond_the_99_percent_quantile() -> None:
     low, high = remaining_parts(np.tile([9.99, 10.0, 10.01], (5000, 1)), np.full(5000, 20.0))
     assert low == 0.5
     assert high == pytest.approx(0.99)
+
+
+@pytest.mark.parametrize("harm", [math.nan, math.inf, -math.inf])
+def test_numbers_that_are_not_finite_do_not_spread(harm: float) -> None:
+    quantiles, log_runs = np.tile(PREDICTED, (100, 1)), log_logistic(100, 1.0, 3)
+    expected = remaining_parts(quantiles[2:], log_runs[2:]), conformal_offsets(quantiles[2:], log_runs[2:])
+    quantiles[0, 2] = log_runs[1] = harm
+    assert (remaining_parts(quantiles, log_runs), conformal_offsets(quantiles, log_runs)) == expected
+    assert remaining_parts(quantiles[:2], log_runs[:2]) == REMAINING_PARTS
+    assert conformal_offsets(quantiles[:2], log_runs[:2]) == Offsets()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlalloc.errors import MissingInputsError, PolicyError
-from rlalloc.run_time import PAST_THE_LIMIT_S
+from rlalloc.run_time import PAST_THE_LIMIT_S, REMAINING_PARTS
 from rlalloc.run_times.job_facts import JobFacts, facts_of
 from rlalloc.run_times.model_files import (
     KEPT,
@@ -109,6 +109,23 @@ def test_the_newest_model_that_can_be_used_is_used(model: RunTimeModel, tmp_path
     assert found is not None
     assert found.offsets == model.offsets
     assert newest_model(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize("parts", [None, [0.1, 0.9], [0.0, 0.9], [0.1, 1.0], [0.6, 0.9], [None, 0.9], ["NaN", 0.9]])
+def test_offsets_of_an_older_build(model: RunTimeModel, tmp_path: Path, parts: list[object] | None) -> None:
+    """It knew no parts of the remaining time, or wrote such as no estimate can have: the version before is used."""
+    save_model(tmp_path, RunTimeModel(model.boosters, Offsets(low=-1.0)), MANIFEST)
+    newest = save_model(tmp_path, model, MANIFEST)
+    manifest = json.loads((newest / "manifest.json").read_text())
+    del manifest["offsets"]["remaining_parts"]
+    if parts is not None:
+        manifest["offsets"]["remaining_parts"] = parts
+    (newest / "manifest.json").write_text(json.dumps(manifest))
+    found = newest_model(tmp_path)
+    assert found is not None
+    assert found.offsets.low == (-0.25 if parts in (None, [0.1, 0.9]) else -1.0)
+    assert found.offsets.remaining_parts == REMAINING_PARTS
+    assert RunTimePredictor(ENDED, found).estimate([facts_of(JOBS[0])], NOW_S)
 
 
 def test_a_model_answers_for_every_job(model: RunTimeModel) -> None:
