@@ -3,10 +3,14 @@
 import functools
 import re
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
 from rlalloc.script_words import WordTable, clean
+
+_RELATIVE: Final = re.compile(r"[^/$_][^/]*/")
+"""A path that does not begin at the root, in a variable, or in a home (``~`` is ``_`` in words)."""
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -106,9 +110,8 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         *_words("--deepspeed-config-file --ds-config --fsdp-config --env-file"),
     )
     shell_setup: tuple[str, ...] = (
-        *_words(
-            "activate conda.sh mamba.sh micromamba.sh conda mamba micromamba pixi pyenv __conda_setup __mamba_setup"
-        ),
+        *_words("activate bin/activate conda.sh mamba.sh micromamba.sh conda mamba micromamba pixi pyenv"),
+        *_words("__conda_setup __mamba_setup"),
         *_words("*bashrc .bash_profile .profile .bash_aliases .zshrc /etc/* /usr/* /opt/* /cvmfs/* etc/profile.d/*"),
         *_words("modules.sh *lmod.sh init/bash init/sh init/profile modulecmd LMOD_CMD spack spack/setup-env.sh"),
         *_words("setvars.sh mpivars.sh hpcx-init*.sh .cargo/env nvm.sh ssh-agent brew"),
@@ -125,8 +128,15 @@ class ScriptRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return tuple(f"{command} -n" for command in self.starts_tasks)
 
     def only_sets_up_the_shell(self, setup: str) -> bool:
-        """Whether a file that is sourced, or a command that is evaluated, is in ``shell_setup``."""
-        return _any_of(self.shell_setup).fullmatch(setup) is not None
+        """Whether a file that is sourced, or a command that is evaluated, is in ``shell_setup``.
+
+        In a folder of the project, given as a relative path, a file may have the name of a known one by chance: there
+        only entries count that name a folder, too.
+        """
+        entries = self.shell_setup
+        if _RELATIVE.match(setup):
+            entries = tuple(entry for entry in entries if "/" in entry)
+        return _any_of(entries).fullmatch(setup) is not None
 
     def table(self, more: Iterable[str] = ()) -> WordTable:
         """The words that the plugin collects: those of these rules and ``more``, each once."""

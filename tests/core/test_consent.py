@@ -334,6 +334,8 @@ def test_a_command_that_starts_tasks_has_to_show_its_own() -> None:
         *("sources=_/venvs/llm/bin/activate", "sources=activate", "sources=$/etc/profile.d/conda.sh", "evals=conda"),
         *("sources=_/.bashrc", "sources=/etc/bashrc", "sources=/usr/share/Modules/init/bash", "evals=ssh-agent"),
         *("sources=/opt/intel/oneapi/setvars.sh", "evals=_/bin/micromamba", "evals=__conda_setup"),
+        *("sources=.venv/bin/activate", "sources=../conda/etc/profile.d/conda.sh", "sources=$CONDA/conda.sh"),
+        "evals=HOME/bin/micromamba",
     ],
 )
 def test_what_only_sets_up_the_shell_states_no_size(setup: str) -> None:
@@ -344,6 +346,7 @@ def test_what_only_sets_up_the_shell_states_no_size(setup: str) -> None:
     "setup",
     [
         *("sources=.env", "sources=env.sh", "sources=$SETUP", "sources=_", "sources=", "sources=scripts/my-activate"),
+        *("sources=./activate", "sources=scripts/activate", "sources=../conda.sh", "sources=conf/modules.sh"),
         *("sources=activate/sizes", "sources=home/etc/sizes", "evals=cat", "evals=/usr/bin/python", "evals=CMD"),
     ],
 )
