@@ -71,7 +71,12 @@ local TESTS = {
    {text = "case ", inside = "^[^\n;]*", names = IN_SHELL},
 }
 local PYTHON_SIZES = {"device_count()", "world_size"}
-local PYTHON_ENVIRONMENT = {"os.environ", "getenv"}
+local PYTHON_ENVIRONMENT = {
+   "os.environ",
+   "getenv",
+   assigns = "^%[[^\"'\n][^\n%]]*%][ \t]*=[^=]", -- os.environ[name] = value
+   calls = "^%.([a-z]+)%([ \t]*{?[ \t]*[a-zA-Z_*][a-zA-Z0-9_.]*[ \t]*[^a-zA-Z0-9_. \t=]", -- os.environ.update(names)
+}
 local IN_PYTHON = "^[a-z.]*[%[(][\"']([a-zA-Z0-9_]+)[\"'][^\n)%]]*[%])]+[ \t]*[=!<>]"
 local OFTEN = " e-t_aorinslcd=/pmu$g\n" -- the most frequent characters of scripts, roughly
 local LEAST_PART = 4 -- characters of a text that are searched for at once
@@ -1158,6 +1163,7 @@ do -- a Lua function has room for 200 local names
       ASSIGNING[#ASSIGNING + 1] = {search = searched(name .. " "), name = name, plain = MOST_PLAIN}
    end
    ASSIGNING[#ASSIGNING + 1] = {search = searched("printf -v "), name = "printf", plain = 0}
+   ASSIGNING[#ASSIGNING + 1] = {search = searched("env "), name = "env", plain = MOST_PLAIN, is_env = true}
 
    --- Whether a command sets a variable whose name the script computes: behind plain words, a name that begins with some
    -- letters and a $; or -n ref=$name.
@@ -1177,6 +1183,19 @@ do -- a Lua function has room for 200 local names
       return sign == "`" or sign == "$" and not find(code, "^[\"']", after)
    end
 
+   --- Whether env sets such a variable: behind options and assignments, a name that begins with some letters and a $.
+   local function env_computes_name(code, from, plain)
+      for _ = 1, plain do
+         local last = match(code, "^[ \t]*%-[^ \t\n;&|<>()\"'`$]*()[ \t]", from)
+            or match(code, "^[ \t]*[^ \t\n;&|<>()\"'`$=]*=[^ \t\n;&|<>()\"'`$]*()[ \t]", from)
+         if not last then
+            break
+         end
+         from = last
+      end
+      return find(code, "^[ \t]*[\"']?[a-zA-Z0-9_]*[$`][^ \t\n;&|<>\"'=]*=", from) ~= nil
+   end
+
    --- The commands that set a variable whose name the script computes: it may be any variable.
    function add_assigning(code, backwards, found)
       for number = 1, #ASSIGNING do
@@ -1187,10 +1206,13 @@ do -- a Lua function has room for 200 local names
             local last = at + #search.text
             if not spend(found, 1) then
                return false
-            elseif begins_word(code, at) and computes_name(code, last, command.plain) then
+            elseif
+               begins_word(code, at)
+               and (command.is_env and env_computes_name or computes_name)(code, last, command.plain)
+            then
                if not spend(found, EFFORT_OF_COMPUTED) then
                   return false
-               elseif begins_command(code, backwards, at) then
+               elseif command.is_env or begins_command(code, backwards, at) then -- srun env
                   if not add(found, "assigns", command.name) then
                      return false
                   end
@@ -1277,9 +1299,15 @@ local function conditions_of(code, found)
             break
          end
          local last = at + #text
-         local name = match(sub(code, last, last + TEST_BYTES - 1), IN_PYTHON)
+         local part = sub(code, last, last + TEST_BYTES - 1)
+         local name = match(part, IN_PYTHON)
          if name then
             compare(name)
+         elseif text == "os.environ" then
+            local method = match(part, PYTHON_ENVIRONMENT.calls)
+            if method == "update" or method == "setdefault" or find(part, PYTHON_ENVIRONMENT.assigns) then
+               compare(text)
+            end
          end
          at, times = find(code, text, at + 1, true), times + 1
       end

@@ -23,6 +23,8 @@ from rlalloc.script_values import (
 COMPARES: Final = "compares"
 """``compares=SLURM_GPUS_ON_NODE``: the script has a condition on it, or changes it; ``compares=_`` for conditions
 beyond the first."""
+ENVIRONMENT: Final = "os.environ"
+"""``compares=os.environ``: a Python program in the script sets a variable whose name it computes."""
 FILE: Final = "file"
 """``file=7b.yaml``: a file that the script names and may read; ``file=run.sh``: another script that it may run."""
 WRITES: Final = "writes"
@@ -49,13 +51,18 @@ _EFFORT_OF_COMPUTED: Final = 2
 
 _TESTS: Final = ("[ ", "((", "test ", "case ")
 _PYTHON_SIZES: Final = ("device_count()", "world_size")
-_PYTHON_ENVIRONMENT: Final = ("os.environ", "getenv")
+_PYTHON_ENVIRONMENT: Final = (ENVIRONMENT, "getenv")
 _TO_THE_END: Final = {"[ ": re.compile(r"[^\n\]]*"), "((": re.compile(r"[^\n)]*")}
 _COMMAND: Final = re.compile(r"[^\n;]*")
 _OF_PRESENCE: Final = re.compile(r"[ !]*-[a-z] [^=<>!|&-]*\Z")
 _COMPARISON: Final = re.compile(r"[ \t]*[=!<>]")
 _IN_PYTHON: Final = re.compile(r"[a-z.]*[\[(][\"']([A-Za-z0-9_]+)[\"'][^\n)\]]*[\])]+[ \t]*[=!<>]")
 """``os.environ["WORLD_SIZE"]) == 8``, and an assignment to it."""
+_COMPUTED_IN_PYTHON: Final = re.compile(
+    r"\[[^\"'\n][^\n\]]*\][ \t]*=[^=]"
+    r"|\.(?:update|setdefault)\([ \t]*{?[ \t]*[A-Za-z_*][A-Za-z0-9_.]*[ \t]*[^A-Za-z0-9_. \t=]"
+)
+"""``os.environ[name] = value``, ``os.environ.update(names)``."""
 _IDENTIFIER: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*|_[A-Za-z0-9_]+")
 _NAME: Final = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
 _NAME_IN_ARITHMETIC: Final = re.compile(r"\$?\{?([A-Za-z_][A-Za-z0-9_]*)")
@@ -82,7 +89,17 @@ _COMPUTED_NAME: Final = re.compile(
     rf"(?:[ \t]*[^ \t\n;&|<>()\"'`$]+(?=[ \t])){{0,2}}{_COMPUTED}|-[a-zA-Z]*n[ \t]+[a-zA-Z0-9_]+=[\"']?[$`]"
 )
 """Behind plain words, a name that begins with some letters and a ``$``; or ``-n ref=$name``."""
-_ASSIGNS_AT: Final = {f"{command} ": _COMPUTED_NAME for command in _ASSIGNING} | {"printf -v ": re.compile(_COMPUTED)}
+_ENV: Final = "env "
+_COMPUTED_FOR_ENV: Final = re.compile(
+    r"(?:[ \t]*(?:-[^ \t\n;&|<>()\"'`$]*|[^ \t\n;&|<>()\"'`$=]*=[^ \t\n;&|<>()\"'`$]*)(?=[ \t])){0,2}"
+    r"[ \t]*[\"']?[A-Za-z0-9_]*[$`][^ \t\n;&|<>\"'=]*="
+)
+"""Behind options and assignments, a name that begins with some letters and a ``$``."""
+_ASSIGNS_AT: Final = {
+    **{f"{command} ": _COMPUTED_NAME for command in _ASSIGNING},
+    "printf -v ": re.compile(_COMPUTED),
+    _ENV: _COMPUTED_FOR_ENV,
+}
 _OUTPUT: Final = re.compile(r"\$\([^()\n]*\)")
 _SOURCED_FILE: Final = re.compile(r"[ \t]*([^ \t\r\n;&|<>()]*)")
 _EVALUATED: Final = re.compile(r"[ \t\"'`$({]*([^ \t\r\n;&|<>()\"'`]*)")
@@ -133,9 +150,12 @@ def _sizes_in_python(code: str, effort: Effort) -> Iterator[str]:
         for at in occurrences(code, text, _MOST_TESTS * effort.times):
             effort.spend(_EFFORT_IN_PYTHON if at >= 0 else 0)
             start = at + len(text)
-            found = _IN_PYTHON.match(code[start : start + _TEST_BYTES])
+            part = code[start : start + _TEST_BYTES]
+            found = _IN_PYTHON.match(part)
             if at < 0 or found is not None:
                 yield "_" if at < 0 or found is None else found[1]
+            elif text == ENVIRONMENT and _COMPUTED_IN_PYTHON.match(part):
+                yield text
 
 
 def _condition(code: str, at: int, text: str) -> str:
@@ -204,7 +224,7 @@ def assigning_words(code: str, effort: Effort) -> Iterator[tuple[str, str]]:
             effort.spend(1)
             if at >= 0 and begins_word(code, at) and arguments.match(code, at + len(text)):
                 effort.spend(_EFFORT_OF_COMPUTED)
-                if _BEFORE_COMMAND.search(code[max(0, at - _BEFORE_BYTES) : at]):
+                if text == _ENV or _BEFORE_COMMAND.search(code[max(0, at - _BEFORE_BYTES) : at]):  # srun env
                     yield ASSIGNS, text.partition(" ")[0]
                     break
 

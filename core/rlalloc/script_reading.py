@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from rlalloc.script_context import ARGUMENTS, ASSIGNS, COMPARES, EVALS, FILE, SOURCES, WRITES
+from rlalloc.script_context import ARGUMENTS, ASSIGNS, COMPARES, ENVIRONMENT, EVALS, FILE, SOURCES, WRITES
 from rlalloc.script_rules import ScriptRules
 from rlalloc.script_sizes import Kind, is_formula, kind_of, whole_number
 from rlalloc.script_words import STATES, as_pairs, word_name
@@ -215,7 +215,7 @@ class Reading:
     def _compared(self) -> Iterator[str]:
         """Sizes that the script has a condition on, or that it may have one on."""
         for _, value in self._of((COMPARES,)):
-            if value is None or value == "_" or _A_SIZE.search(value):
+            if value in (None, "_", ENVIRONMENT) or _A_SIZE.search(value or ""):
                 yield value or "_"
 
     def _unread_files(self) -> Iterator[str]:

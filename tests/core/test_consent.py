@@ -364,6 +364,12 @@ def test_a_variable_whose_name_is_computed_may_be_a_size() -> None:
     assert found.sign == "export sets a variable whose name the script computes"
 
 
+def test_a_program_may_compute_the_name_too() -> None:
+    found = consent(FOLLOWS, *BATCH, "compares=os.environ")
+    assert not found.moldable
+    assert found.sign == "the script compares or changes a size: os.environ"
+
+
 def test_cpus_and_memory_that_the_script_fixes_are_not_trimmed() -> None:
     """Or else its own srun would fail."""
     floors = SiteBounds(min_cpus_per_gpu=2, min_mem_mib_per_gpu=1024)

@@ -208,6 +208,9 @@ PIECES: Final = st.sampled_from(
             b"device_count() != 4",
             b'int(os.environ["N"])',
             b'os.environ["N"]) == 4',
+            b"os.environ[k] = v",
+            b"os.environ.update(k ",
+            b'env "$k=',
             b"getenv('N', 1) <",
             b"--a.devices ",
             b"a.num_nodes=",
@@ -320,6 +323,12 @@ ASSIGNMENTS: Final = {
     b'readarray "$k"': "readarray",
     b'let "$k=4"': "let",
     b"srun bash -c 'export $k=$v; python a.py'": "export",
+    b'env "$k=$v" python a.py': "env",
+    b'srun env -i A=1 NCCL_${k}="$v" python a.py': "env",
+    b"/usr/bin/env `k`=4 python a.py": "env",
+    b'env A=$B "C=$D" python a.py --x=$y': None,
+    b"env A=1 $PYTHON a.py --x=$y": None,
+    b'conda env create -n "$k=$v"; apptainer run --env "$k=$v" a': None,
     b'export PATH=$HOME/bin:$PATH A="$B" C=`nproc`': None,
     b"export A B=1 C=$D && ls $E": None,
     b"declare -a LIST=($A $B); declare -n ref=OTHER": None,
@@ -333,6 +342,19 @@ ASSIGNMENTS: Final = {
     b"let A=$B*2": None,
 }
 """A line, and the command that sets a variable whose name the script computes; None where none does."""
+IN_PYTHON: Final = {
+    b"python - <<E\nfor k, v in sizes.items(): os.environ[k] = str(v)\nE": True,
+    b"python - <<E\n    os.environ[f'N_{k}']='4'\nE": True,
+    b"python - <<E\nos.environ.update(sizes)\nE": True,
+    b"python - <<E\nos.environ.update( **load())\nE": True,
+    b"python - <<E\nos.environ.update({k: v for k, v in x})\nE": True,
+    b"python - <<E\nos.environ.setdefault(k, v)\nE": True,
+    b"python - <<E\nos.environ['A'] = k\nos.environ.update({'A': k})\nos.environ.update(A=k)\nE": False,
+    b"python - <<E\nif os.environ[k] == v or os.environ.get(k): pass\nE": False,
+    b"python - <<E\nx = os.environ[k]\ny = os.environ.pop(k)\nE": False,
+    b"python - <<E\nos.environ[k" + b"x" * 120 + b"] = v\nE": False,
+}
+"""A program, and whether it sets a variable whose name it computes."""
 NO_SETUPS: Final = (
     *(b"find . -name x", b'cp "$X" . && ls', b"pip install -e .", b"cd $(pwd) . && ls", b"cat README. Then stop"),
     *(
@@ -369,6 +391,17 @@ def test_commands_that_set_a_variable_whose_name_is_computed(interpreter: str) -
         assert [word for word in words.words if word.startswith("assigns")] == (
             [f"assigns={command}"] if command else []
         ), line
+
+
+def test_programs_that_set_a_variable_whose_name_is_computed(interpreter: str) -> None:
+    """In Python, too."""
+    for line, read in zip(
+        IN_PYTHON, read_scripts(interpreter, [LAUNCH + line + b"\n" for line in IN_PYTHON]), strict=True
+    ):
+        words = read_script(LAUNCH + line + b"\n", CONFIG.word_table)
+        assert_alike(read, words)
+        assert words.words is not None
+        assert ("compares=os.environ" in words.words) == IN_PYTHON[line], line
 
 
 @settings(max_examples=60, deadline=None)
