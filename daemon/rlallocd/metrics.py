@@ -55,7 +55,7 @@ _PLAIN: Final = {
     "limits_unread": ("rlallocd_limits_unread", "Cycles that could not read the limits: no job was changed."),
     "licenses_unread": (
         "rlallocd_licenses_unread",
-        "Cycles that did not know the licences: no job that asks for some was changed.",
+        "Cycles in which the licences were unknown: no job that asks for licences was changed.",
     ),
     "stale_tables": (
         "rlallocd_stale_tables",

@@ -239,6 +239,7 @@ def trace_run_times(
 ) -> None:
     """Predict the run times of a published trace in strict time order."""
     from rlalloc.errors import RlallocError
+    from rlalloc_cli.history_evaluate import print_figures
     from rlalloc_research.trace_run_times import evaluate_trace
     from rlalloc_simulator.workloads.readers import FORMATS
 
@@ -250,13 +251,7 @@ def trace_run_times(
         (f"Run times of {result.jobs:,} jobs, after {result.skipped:,} others", result.predictors),
         (f"Remaining times of running jobs, {result.running:,} questions", result.remaining),
     ):
-        table = Table(title=title)
-        for heading in ("predictor", "mean |log2 error|", "rank correlation", "in the 80% interval"):
-            table.add_column(heading)
-        for name, figures in predictors.items():
-            coverage = "-" if figures.coverage is None else f"{figures.coverage:.1%}"
-            table.add_row(name, f"{figures.log2_error:.2f}", f"{figures.rank_correlation:.3f}", coverage)
-        Console(markup=False, emoji=False).print(table)
+        print_figures(title, predictors)
 
 
 @app.command("undeclared-needs")

@@ -16,9 +16,9 @@ from rlalloc.run_times.run_time_model import finite_runs
 
 MOMENTS_A_RUN: Final = 16
 """At which a run is asked about afterwards: evenly spaced."""
-_SUPPOSED_RUNS: Final = 30.0
-"""So many more runs are supposed to have ended as predicted: often few long runs make up most of the time."""
-_SUPPOSED_PARTS: Final = (np.arange(100) + 0.5) / 100
+_PSEUDO_OBSERVATIONS: Final = 30.0
+"""Runs that ended as predicted, added to those that did end: often few long runs make up most of the time."""
+_PSEUDO_PARTS: Final = (np.arange(100) + 0.5) / 100
 _LEAST_PART: Final = 0.01
 """No interval goes beyond the 1 and 99 % quantiles: three quantiles of the run time say little about those."""
 _LEAST_SPREAD: Final = 1e-9
@@ -56,11 +56,11 @@ def remaining_parts(quantiles: NDArray[np.float64], log_runs: NDArray[np.float64
     run_s = np.exp2(log_runs)
     asked_about_s = float((run_s**2).sum() / run_s.sum())  # mean run time of the jobs that questions are about
     effective_runs = float(run_s.sum()) / asked_about_s
-    supposed_s = np.full(len(_SUPPOSED_PARTS), _SUPPOSED_RUNS * asked_about_s / len(_SUPPOSED_PARTS))
-    parts = np.concatenate([ended_parts(quantiles, log_runs).ravel(), _SUPPOSED_PARTS])
-    weights = np.concatenate([np.repeat(run_s / MOMENTS_A_RUN, MOMENTS_A_RUN), supposed_s])
+    pseudo_s = np.full(len(_PSEUDO_PARTS), _PSEUDO_OBSERVATIONS * asked_about_s / len(_PSEUDO_PARTS))
+    parts = np.concatenate([ended_parts(quantiles, log_runs).ravel(), _PSEUDO_PARTS])
+    weights = np.concatenate([np.repeat(run_s / MOMENTS_A_RUN, MOMENTS_A_RUN), pseudo_s])
     order = np.argsort(parts, kind="stable")
     until = np.cumsum(weights[order]) / weights.sum()
-    held = REMAINING_PARTS[1] * (1.0 + 1.0 / (effective_runs + _SUPPOSED_RUNS))
+    held = REMAINING_PARTS[1] * (1.0 + 1.0 / (effective_runs + _PSEUDO_OBSERVATIONS))
     low, high = parts[order][np.searchsorted(until, (1.0 - held, held))]
     return float(np.clip(low, _LEAST_PART, 0.5)), float(np.clip(high, 0.5, 1.0 - _LEAST_PART))

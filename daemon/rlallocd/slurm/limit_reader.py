@@ -85,7 +85,7 @@ class LimitReader:
             found = read_licenses(self._commands.run("scontrol", "show", "licenses", "--oneliner"))
         except SlurmError as err:
             if not self._licenses_fail:
-                _log.warning("cannot read licences, jobs that ask for some run as submitted until then: %s", err)
+                _log.warning("cannot read licences, jobs that ask for some run as submitted meanwhile: %s", err)
             self._licenses_fail = True
             return None
         if self._licenses_fail:
