@@ -2,7 +2,7 @@
 
 import math
 
-from rlalloc_simulator.engine.compilation import compiled
+from rlalloc_simulator.engine.compilation import compiled, compiled_for_python
 from rlalloc_simulator.engine.engine_records import DEFERRED, NOBODY, PENDING, RUNNING, Numbers, Record, World
 from rlalloc_simulator.engine.event_loop import ASKS, FREED, advance, wake
 from rlalloc_simulator.engine.job_runs import await_turn, defer
@@ -11,7 +11,7 @@ from rlalloc_simulator.engine.placement import could_hold
 from rlalloc_simulator.engine.queue_priority import dequeue
 
 
-@compiled
+@compiled_for_python
 def resize(world: World, numbers: Numbers, sizes: Numbers) -> int:
     """Give waiting jobs new sizes; return the first job that no nodes could ever hold, or NOBODY.
 
@@ -45,7 +45,7 @@ def resize(world: World, numbers: Numbers, sizes: Numbers) -> int:
     return NOBODY
 
 
-@compiled
+@compiled_for_python
 def run_answered(world: World, sizes: Numbers) -> int:
     """Run to the end; the answer to each question is the job's row of ``sizes`` (jobs, 7).
 
@@ -65,7 +65,7 @@ def run_answered(world: World, sizes: Numbers) -> int:
             return unholdable
 
 
-@compiled
+@compiled_for_python
 def leave(world: World, numbers: Numbers) -> None:
     """Let waiting jobs begin as they are."""
     for row in range(len(numbers)):
@@ -75,7 +75,7 @@ def leave(world: World, numbers: Numbers) -> None:
             world.jobs[numbers[row]]["decisions"] += 1
 
 
-@compiled
+@compiled_for_python
 def requeue(world: World, number: int) -> bool:
     """Requeue a running job; False if it does not run."""
     if world.jobs[number]["state"] != RUNNING:
@@ -85,7 +85,7 @@ def requeue(world: World, number: int) -> bool:
     return True
 
 
-@compiled
+@compiled_for_python
 def first_unholdable(world: World) -> int:
     """Return the first job that its partition could not hold if it were empty, or NOBODY."""
     for number in range(len(world.jobs)):
@@ -94,7 +94,7 @@ def first_unholdable(world: World) -> int:
     return NOBODY
 
 
-@compiled
+@compiled_for_python
 def first_unholdable_of(world: World, numbers: Numbers, sizes: Numbers) -> int:
     """Likewise, if these jobs had these ``sizes`` (jobs, 7)."""
     trial = world.sizes[:1].copy()

@@ -9,10 +9,11 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import numba
 from numba.core import config
+from numba.core.registry import CPUDispatcher
 
 import rlalloc.run_time
 import rlalloc.speed.measured_curves
@@ -25,13 +26,36 @@ _HERE: Final = Path(__file__).parent
 _CACHE: Final = "CACHE_DIR"
 
 
+class _WithoutWrapper(CPUDispatcher):
+    """A compiled function that Python cannot call: numba itself would jump to address 0."""
+
+    def __call__(self, *_arguments: object, **_named: object) -> object:
+        raise TypeError(f"{self} is for compiled code alone: decorate it with compiled_for_python")
+
+
 def compiled(function: Compiled) -> Compiled:
-    """Compile ``function`` on its first call; it must not touch Python objects."""
+    """Compile ``function`` for callers that are compiled themselves; it must not touch Python objects.
+
+    Wrappers for calls from Python unpack all of a World: with them compilation takes half as long again.
+    """
+    found = _compiled(function, no_cpython_wrapper=True)
+    if isinstance(found, CPUDispatcher):  # else NUMBA_DISABLE_JIT is set
+        found.__class__ = _WithoutWrapper
+    return cast(Compiled, found)
+
+
+def compiled_for_python(function: Compiled) -> Compiled:
+    """Likewise, for callers in Python, too; compiled on its first call."""
+    return cast(Compiled, _compiled(function, no_cpython_wrapper=False))
+
+
+def _compiled(function: Compiled, *, no_cpython_wrapper: bool) -> object:
     # numba reads the folder when it decorates, and offers no other way to choose one.
     previous = getattr(config, _CACHE)
     setattr(config, _CACHE, str(_FOLDER or ""))
+    wrappers: dict[str, Any] = {"no_cfunc_wrapper": True, "no_cpython_wrapper": no_cpython_wrapper}
     try:
-        return cast(Compiled, numba.njit(cache=_FOLDER is not None, error_model="numpy", nogil=True)(function))
+        return numba.njit(cache=_FOLDER is not None, error_model="numpy", nogil=True, **wrappers)(function)
     finally:
         setattr(config, _CACHE, previous)
 

@@ -11,7 +11,7 @@ import math
 from typing import Final
 
 from rlalloc_simulator.engine.backfill import backfill
-from rlalloc_simulator.engine.compilation import compiled
+from rlalloc_simulator.engine.compilation import compiled, compiled_for_python
 from rlalloc_simulator.engine.engine_records import CANCELLED, DEFERRED, PENDING, RUNNING, World
 from rlalloc_simulator.engine.event_heap import cancel_plan, plan, plan_look
 from rlalloc_simulator.engine.job_runs import await_turn, conclude, defer, fail_jobs_on, finish
@@ -24,7 +24,7 @@ ASKS: Final = 2
 FREED: Final = 3
 
 
-@compiled
+@compiled_for_python
 def advance(world: World, until_s: float) -> int:
     """Run until all jobs have ended (FINISHED), ``until_s`` (REACHED) or a question (ASKS, see ``world.asked``).
 
@@ -90,7 +90,7 @@ def _next_tick(now_s: float, interval_s: float, last_s: float) -> float:
     return tick_s if tick_s > last_s else tick_s + interval_s
 
 
-@compiled
+@compiled_for_python
 def next_time(world: World) -> float:
     """When the next thing happens; infinite if nothing will."""
     clock = world.clock[0]

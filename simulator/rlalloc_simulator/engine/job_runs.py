@@ -3,7 +3,7 @@
 import math
 
 from rlalloc.urgency import STEPS, nice_left, steps_taken
-from rlalloc_simulator.engine.compilation import compiled
+from rlalloc_simulator.engine.compilation import compiled, compiled_for_python
 from rlalloc_simulator.engine.dependencies import NEVER, settle_dependants
 from rlalloc_simulator.engine.engine_records import (
     BEGIN_TIME,
@@ -32,7 +32,7 @@ from rlalloc_simulator.engine.queue_priority import count_usage, enqueue
 _steps_taken, _nice_left = compiled(steps_taken), compiled(nice_left)
 
 
-@compiled
+@compiled_for_python
 def speed(
     curve_points: Numbers, curve_gpus: Reals, curve_speedup: Reals, curve: int, gpus: int, cpu_supply: float
 ) -> float:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rlalloc.late_decisions import LateRules
-from rlalloc_simulator.engine.compilation import compiled
+from rlalloc_simulator.engine.compilation import compiled, compiled_for_python
 from rlalloc_simulator.engine.engine_records import NOBODY, Flags, Numbers, Reals, Records, World
 from rlalloc_simulator.engine.queue_priority import place_in_queue
 from rlalloc_simulator.engine.view_arrays import expected_run_s, part_among, same_devices, sort_rows, usable_nodes
@@ -116,7 +116,7 @@ def empty_pass(world: World, rules: LateRules) -> Pass:
     )
 
 
-@compiled
+@compiled_for_python
 def begin(world: World, now: Pass, groups: Groups, leasts: Numbers) -> int:
     """Begin a pass; return the first job to ask about, or NOBODY.
 
@@ -155,28 +155,28 @@ def begin(world: World, now: Pass, groups: Groups, leasts: Numbers) -> int:
     return _next(world, now, groups, leasts)
 
 
-@compiled
+@compiled_for_python
 def go_on(world: World, now: Pass, groups: Groups, leasts: Numbers, size: Numbers) -> int:
     """The job that was asked about takes ``size`` (5,); return the next one to ask about, or NOBODY."""
     _settle(world, now, groups, group_of(world, groups, now.numbers[now.at[0]["place"]]), size)
     return _next(world, now, groups, leasts)
 
 
-@compiled
+@compiled_for_python
 def group_of(world: World, groups: Groups, number: int) -> int:
     """The group of a job; NOBODY where it may use no node now."""
     size = world.sizes[number]
     return int(groups.of[size["pool"]])
 
 
-@compiled
+@compiled_for_python
 def starts(pools: Records, now: Pass, groups: Groups, group: int, size: Numbers) -> bool:
     """Whether a size (5,) of a job of that group has room in what is left, and backfill would start it now."""
     has_room = _fits(now.left, pools[groups.pool[group]], groups.nodes[group], size)
     return has_room and _start_s(now, group, size[0] * size[1], float(size[4])) == 0.0
 
 
-@compiled
+@compiled_for_python
 def ahead_of(now: Pass, groups: Groups, group: int) -> Reals:
     """The jobs ahead that wait for nodes of a group: the GPUs that they want there and run times, shape (jobs, 2)."""
     rows, found = np.empty((now.at[0]["blocked"], 2)), 0
@@ -188,7 +188,7 @@ def ahead_of(now: Pass, groups: Groups, group: int) -> Reals:
     return rows[:found]
 
 
-@compiled
+@compiled_for_python
 def newcomer_starts(world: World, now: Pass, groups: Groups, number: int, size: Numbers) -> bool:
     """Whether a new job of ``size`` (5,) has room beside those ahead of it that could start."""
     group, place = group_of(world, groups, number), place_in_queue(world, number)

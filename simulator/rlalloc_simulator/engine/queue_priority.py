@@ -8,7 +8,7 @@ default billing) and halves every PriorityDecayHalfLife.
 
 import numpy as np
 
-from rlalloc_simulator.engine.compilation import compiled
+from rlalloc_simulator.engine.compilation import compiled, compiled_for_python
 from rlalloc_simulator.engine.engine_records import NOBODY, PENDING, Flags, Reals, World
 
 
@@ -35,7 +35,7 @@ def dequeue(world: World, number: int) -> None:
     clock["queued"] = queued
 
 
-@compiled
+@compiled_for_python
 def place_in_queue(world: World, number: int) -> int:
     """Where a job stands in the queue, or would stand by the priority that it would have now."""
     if world.jobs[number]["state"] != PENDING:

@@ -1,11 +1,11 @@
 """Jobs that already run when a simulation begins: for simulations from the present state of a cluster."""
 
-from rlalloc_simulator.engine.compilation import compiled
+from rlalloc_simulator.engine.compilation import compiled_for_python
 from rlalloc_simulator.engine.engine_records import Numbers, World
 from rlalloc_simulator.engine.job_runs import start
 
 
-@compiled
+@compiled_for_python
 def start_first_jobs(world: World, nodes: Numbers) -> None:
     """Start the first jobs of the workload, job n on the single node ``nodes[n]``, which must have room.
 

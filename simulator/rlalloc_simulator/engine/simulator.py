@@ -81,7 +81,7 @@ class Simulator:
 
         None either where the site decides late and resources have been freed: ``freed`` says so.
         """
-        code = advance(self.world, until_s)
+        code = advance(self.world, float(until_s))
         self.finished, self.freed = code == FINISHED, code == FREED
         clock = self.world.clock[0]
         if self.finished or code != ASKS:
@@ -109,6 +109,7 @@ class Simulator:
 
         It stays in compiled code. Raises ValueError if no nodes could ever hold a size that was asked for.
         """
+        sizes = np.ascontiguousarray(sizes)  # compiled code is of one layout
         self._refuse(answers.run_answered(self.world, sizes), np.arange(len(sizes)), sizes)
         self.finished = True
 
@@ -182,6 +183,7 @@ def _world_of(site: SimulatedSite, table: JobTable) -> World:
     nodes["most_free"] = devices.max(axis=1)
     holds = np.zeros(int(nodes["cpus"].sum()), dtype=HOLD)  # a job holds a CPU of a node at least
     holds["next"] = np.arange(1, len(holds) + 1)
+    held = np.arange(devices.max() + 1)[:, None] <= devices.T[:, None]
     return World(
         jobs=jobs,
         sizes=table.sizes.copy(),
@@ -189,7 +191,8 @@ def _world_of(site: SimulatedSite, table: JobTable) -> World:
         slots=np.zeros((count, int(nodes["cpus"].max())), dtype=SLOT),
         free_devices=devices,
         pools=pools_of(site, table.pools),
-        units_free_s=np.where(np.arange(devices.max() + 1)[:, None] <= devices.T[:, None], -math.inf, math.inf),
+        # As a clone has it: for arrays laid out otherwise all of the engine would be compiled once more.
+        units_free_s=np.ascontiguousarray(np.where(held, -math.inf, math.inf)),
         holds=holds,
         partitions=partitions,
         in_partition=in_partition,

@@ -6,7 +6,7 @@ import numpy as np
 
 from rlalloc.run_time import expected_remaining_s, expected_s
 from rlalloc.speed import PRIOR
-from rlalloc_simulator.engine.compilation import compiled
+from rlalloc_simulator.engine.compilation import compiled, compiled_for_python
 from rlalloc_simulator.engine.engine_records import NOBODY, Flags, Numbers, Reals, Record, Records, World
 from rlalloc_simulator.engine.job_runs import speed
 from rlalloc_simulator.engine.job_table import curve_table
@@ -17,7 +17,7 @@ _PRIOR_POINTS, _PRIOR_GPUS, _PRIOR_SPEEDUP = curve_table([PRIOR])
 _CPUS_NEEDED = PRIOR.cpus_per_gpu_needed
 
 
-@compiled
+@compiled_for_python
 def usable_nodes(nodes: Records, pool: Records) -> Flags:
     """The nodes whose devices jobs of a pool may use now."""
     mine = np.zeros(len(nodes), dtype=np.bool_)
@@ -26,7 +26,7 @@ def usable_nodes(nodes: Records, pool: Records) -> Flags:
     return mine
 
 
-@compiled
+@compiled_for_python
 def node_arrays(nodes: Records, free_devices: Numbers, pool: Records, mine: Flags) -> tuple[Reals, Reals, Numbers]:
     """Of the nodes among ``mine``: what is free on each (nodes, 3), all they have (3,), the largest one (3,).
 
@@ -56,7 +56,7 @@ def node_arrays(nodes: Records, free_devices: Numbers, pool: Records, mine: Flag
     return free[:usable], totals, largest
 
 
-@compiled
+@compiled_for_python
 def release_rows(  # noqa: PLR0913, PLR0917 (Python would have to hand over a whole World for each view)
     nodes: Records,
     slots: Records,
@@ -124,7 +124,7 @@ def _holdings(
     return rows[:running]
 
 
-@compiled
+@compiled_for_python
 def queue_rows(world: World, number: int, mine: Flags) -> tuple[Reals, int]:
     """GPUs and expected run time [s] of each job ahead that waits for those of ``mine``, and how many are behind.
 
@@ -159,7 +159,7 @@ def queue_rows(world: World, number: int, mine: Flags) -> tuple[Reals, int]:
     return demands[:listed], behind
 
 
-@compiled
+@compiled_for_python
 def part_among(nodes: Records, other: Records, pool: Records, mine: Flags) -> float:
     """The part of the devices that jobs of another pool may use now which ``mine``, nodes of ``pool``, have."""
     usable = usable_nodes(nodes, other)
@@ -178,13 +178,13 @@ def same_devices(one: Record, other: Record) -> bool:
     return bool(one["column"] == other["column"] and one["units"] == other["units"])
 
 
-@compiled
+@compiled_for_python
 def expected_run_s(job: Record, size: Record) -> float:
     """Seconds that a job is expected to run in its size."""
     return _expected_s(float(size["limit_s"]), _slowdown(job, size) * job["run_median_s"])
 
 
-@compiled
+@compiled_for_python
 def remaining_s(job: Record, size: Record, now_s: float) -> float:
     """Seconds that a running job is expected to go on in its size."""
     factor = _slowdown(job, size)

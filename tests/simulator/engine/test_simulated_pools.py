@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numba
 import numpy as np
 import pytest
 
@@ -13,7 +14,7 @@ from rlalloc.devices import Device
 from rlalloc.heuristics import Heuristic, known_gain, largest
 from rlalloc.job import Shares
 from rlalloc.sockets import Sockets
-from rlalloc_simulator.driving import drive
+from rlalloc_simulator.driving import drive, sizes_now
 from rlalloc_simulator.engine import SimulatedSite, Simulator, SubmittedJob, UserKind, table_of
 from rlalloc_simulator.engine.engine_records import COMPLETED, NOBODY, RUNNING
 from rlalloc_simulator.engine.policy_views import cluster_view, usable_by
@@ -116,7 +117,7 @@ def check_placement(made: Simulator, jobs: list[SubmittedJob]) -> None:
 @pytest.mark.parametrize(
     ("late", "policy"),
     [
-        pytest.param(True, known_gain, marks=pytest.mark.compiles),
+        pytest.param(True, known_gain, marks=[pytest.mark.compiles, pytest.mark.xdist_group("compilation")]),
         (True, largest),
         (True, None),
         (False, known_gain),
@@ -136,6 +137,19 @@ def test_a_job_runs_only_where_it_may_and_nothing_waits_for_ever(policy: Heurist
     driven = drive(made, jobs, policy, before=look)
     assert (driven.outcomes["state"] == COMPLETED).all()
     assert (made.world.free_devices == made.devices).all()
+
+
+@pytest.mark.compiles
+@pytest.mark.xdist_group("compilation")
+def test_one_compilation_serves_each_site_its_clones_and_answers_in_one_go() -> None:
+    """For arrays of another layout numba would compile all of the engine once more."""
+    there, jobs = submitted(drawn(12, seed=1))
+    made = [simulator(jobs, there), simulator([job(0.0, size(1))])]
+    made += [each.clone() for each in made]
+    assert len({numba.typeof(each.world) for each in made}) == 1
+    for each in made:
+        each.run_answered(np.asfortranarray(sizes_now(each)))
+        assert (each.outcomes()["state"] == COMPLETED).all()
 
 
 def test_the_workload_is_read_back_from_its_file(tmp_path: Path) -> None:
