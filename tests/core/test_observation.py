@@ -177,6 +177,12 @@ def test_stored_features_are_known_by_a_number_that_follows_from_their_names(mon
     assert 0 < observation.SCHEMA_ID < 2**31  # the column is a signed integer
 
 
+@pytest.fixture(scope="module")
+def any_question() -> tuple[JobView, ClusterView]:
+    """A job and a cluster of four nodes: the simplest that hypothesis finds, which takes seconds."""
+    return find(job_views(), lambda _: True), find(cluster_views(), lambda each: len(each.free) == 4)
+
+
 @pytest.mark.parametrize(
     ("pool", "expected"),
     [
@@ -189,9 +195,11 @@ def test_stored_features_are_known_by_a_number_that_follows_from_their_names(mon
         ({"device": Device("shard")}, (0, 0, 0, 1)),
     ],
 )
-def test_what_the_nodes_are_is_among_the_features(pool: dict[str, Any], expected: tuple[float, ...]) -> None:
+def test_what_the_nodes_are_is_among_the_features(
+    pool: dict[str, Any], expected: tuple[float, ...], any_question: tuple[JobView, ClusterView]
+) -> None:
     """What is not known is as if it were nothing special; so is what was stored before there were such features."""
-    job, view = find(job_views(), lambda _: True), find(cluster_views(), lambda each: len(each.free) == 4)
+    job, view = any_question
     saw = encode(job, dataclasses.replace(view, **pool)).by_name()
     assert [saw[name] for name in POOL_FEATURES] == pytest.approx(expected, abs=0.001)
     old = tuple(name for name in FEATURES if name not in POOL_FEATURES)

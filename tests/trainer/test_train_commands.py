@@ -1,6 +1,7 @@
 """``rlalloc train …`` as a person types it."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from rlalloc.policies import verify
 from rlalloc.store import Store
 from rlalloc_agent.actor import load_actor
 from rlalloc_simulator import parallel
-from rlalloc_simulator.training_workloads import training_workload
+from rlalloc_simulator.training_workloads import TrainingWorkload, training_workload
 from rlalloc_trainer.commands.train_commands import app
 from rlalloc_trainer.pipelines import pretrain, retrain
 from tests.trainer.sites import experience_of, site_workload, stored
@@ -62,6 +63,7 @@ def test_a_policy_from_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """With a thousandth of the work: what counts here is that a version comes out."""
     monkeypatch.setattr(pretrain, "processes", lambda _count: parallel.processes(1))
     monkeypatch.setattr(pretrain, "training_workload", lambda number: training_workload(number, 8))
+    monkeypatch.setattr(pretrain, "TrainingWorkload", partial(TrainingWorkload, jobs=8))
     folder = tmp_path / "made"
     result = CliRunner().invoke(app, ["policy", "--directory", str(folder), "--seed", "3", "--budget", "0.001"])
     assert result.exit_code == 0, result.output
