@@ -12,8 +12,9 @@ from typing import Any
 
 import yaml
 
-from rlalloc.config import parse_config
+from rlalloc.config import load_config, parse_config
 from rlalloc.store import Application, Decision, Store
+from rlallocd.agent_client import AgentClient, AgentUnavailable
 from rlallocd.daemon_state import read_daemon_state
 from slurm_testbed import DEFAULT_ROOT, Site, SiteSpec, wait_until
 from slurm_testbed.waiting import stretched
@@ -170,13 +171,15 @@ class Installation:
         return {"TRES": requested if allocated == "(null)" else allocated, **job}
 
     def _agent_answers(self) -> bool:
-        done = subprocess.run(
-            [PROGRAMS / "rlalloc", "status", "--config", str(self.config_path)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return "serves" in done.stdout
+        """Asked from this process: a command for each look would take as long as the agent's own start."""
+        client = AgentClient.of(load_config(self.config_path).agent)
+        try:
+            client.state()
+        except AgentUnavailable:
+            return False
+        finally:
+            client.close()
+        return True
 
 
 def install(site: Site, **settings: Any) -> Installation:

@@ -30,15 +30,17 @@ def wait_until(
     """Call `probe` until its answer is true, and return that answer.
 
     `what` completes "waited N s for …". The probe is called at least once, however short the limit,
-    which is stretched on a busy machine.
+    which is stretched on a busy machine. Between two calls it waits `interval_s`, or as long as the
+    last one took: on a busy machine looking must not slow down what is waited for.
     Raises WaitTimedOutError; what the probe raises passes through.
     """
     began = time.monotonic()
     while True:
+        looked = time.monotonic()
         answer = probe()
         if answer:
             return answer
-        waited_s = time.monotonic() - began
+        took_s, waited_s = time.monotonic() - looked, time.monotonic() - began
         if waited_s >= stretched(timeout_s):
             raise WaitTimedOutError(f"waited {waited_s:.0f} s for {what}; last answer: {answer!r}")
-        time.sleep(interval_s)
+        time.sleep(max(interval_s, took_s))
