@@ -54,7 +54,7 @@ def run_profile(path: Path, options: RunOptions) -> Profile:
         raise ProfileError(f"{path.name}: name a file that ends in {SUFFIX}")
     if importlib.util.find_spec("torch") is None:
         raise ProfileError("there is no torch (torchrun) here: pip install 'rlalloc[trainer]'")
-    machine = None if options.slurm else this_machine()
+    machine = None if options.slurm else this_machine(with_gpus=options.device != "cpu")
     device = _device(options, machine)
     sizes = _sizes(options, device, machine)
     conditions = _conditions(options, device, machine)

@@ -165,13 +165,13 @@ def test_points_that_do_not_fit_are_settled_and_a_failed_one_shows_its_log(
     ("words", "said"),
     [
         (["a.txt"], "ends in .yaml"),
-        (["a.yaml", "--gpus=0"], "--gpus 0"),
-        (["a.yaml", "--gpus=3"], "--global-batch 32 does not divide by 3 GPUs"),
-        (["a.yaml", "--gpus=1", "--model=gpt-9t"], "gpt-25m"),
+        (["a.yaml", "--gpus=0", "--device=cpu"], "--gpus 0"),
+        (["a.yaml", "--gpus=3", "--device=cpu"], "--global-batch 32 does not divide by 3 GPUs"),
+        (["a.yaml", "--gpus=1", "--device=cpu", "--model=gpt-9t"], "gpt-25m"),
         (["a.yaml", "--gpus=1", "--device=cpu", "--backend=nccl"], "needs GPUs"),
         (["a.yaml", "--gpus=1", "--device=cpu", "--data=none.txt"], "no such file"),
-        (["a b.yaml", "--gpus=1"], "name"),
-        (["none/a.yaml", "--gpus=1"], "cannot write"),
+        (["a b.yaml", "--gpus=1", "--device=cpu"], "name"),
+        (["none/a.yaml", "--gpus=1"], "cannot write"),  # auto: torch is asked for GPUs
         (["a.yaml", "--gpus=1", "--slurm", "--model=largest"], "only for GPUs of this machine"),
     ],
 )
