@@ -113,13 +113,17 @@ def submit(container: Container, script: str, *options: str) -> int:
 
 
 def wait_for(container: Container, *argv: str, expect: str = "", limit_s: float = 60) -> str:
-    """Run a command until it succeeds and prints `expect`; return what it printed."""
+    """Run a command until it succeeds and prints `expect`; return what it printed.
+
+    Between two runs it waits as long as the last one took: a command of Python's would keep a core busy.
+    """
     began = time.monotonic()
     while True:
+        looked = time.monotonic()
         done = container.run(*argv, check=False)
         if done.returncode == 0 and expect in done.stdout:
             return done.stdout
         if time.monotonic() - began > stretched(limit_s):
             services = container.journal("slurmdbd", "slurmctld", "slurmd", "munge", "mariadb")
             raise TimeoutError(f"{' '.join(argv)} does not say {expect!r}: {done.stdout}{done.stderr}\n{services}")
-        time.sleep(0.2)
+        time.sleep(max(0.2, time.monotonic() - looked))
