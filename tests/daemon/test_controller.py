@@ -14,7 +14,7 @@ import pytest
 from rlalloc.config import Config, DaemonSection, PolicySection, StoreSection
 from rlalloc.errors import StoreError
 from rlalloc.past_job import PastJob
-from rlalloc.run_times.expert_mix import ANSWERS
+from rlalloc.run_times.expert_mix import COLUMNS
 from rlalloc.run_times.job_facts import JobFacts
 from rlalloc.store import Store
 from rlalloc.user_messages import AskSwitch, UserServiceError
@@ -64,7 +64,7 @@ def test_what_was_answered_is_kept_when_the_daemon_stops(make: MakeController, c
     facts = JobFacts(user="alice", submitted_s=1.0, nodes=1, cpus=8)
     controller = make(SlurmInMemory())
     given = controller._predictor._known.predictor.given
-    given.remember([facts], np.ones((1, len(ANSWERS))))
+    given.remember([facts], np.ones((1, len(COLUMNS))))
     controller.stop()
     after = make(SlurmInMemory())._predictor._known.predictor.given
     assert after.packed(pseudonyms=False) == given.packed(pseudonyms=False)

@@ -258,7 +258,7 @@ def test_what_was_kept_and_cannot_be_used_is_named_once_and_left_out(
     changed["not finite"] = given.packed(pseudonyms=False)
     restarts.file.write_bytes(changed.get(harm, content))
     if harm == "older":
-        monkeypatch.setattr(given_answers, "ANSWERS", ("median",))
+        monkeypatch.setattr(given_answers, "COLUMNS", ("median",))
     if harm == "link":
         restarts.file.rename(restarts.directory / "elsewhere")
         restarts.file.symlink_to(restarts.directory / "elsewhere")

@@ -1,7 +1,8 @@
 """Mixes the model's median with simple answers, by how well each did lately for the user and for jobs alike.
 
 Exponential weights with a discount (Cesa-Bianchi and Lugosi, Prediction, Learning, and Games, 2006, chapter 2): what
-a group's jobs do changes faster than a model is learned anew.
+a group's jobs do changes faster than a model is learned anew. How well an answer did for all jobs of the site counts
+a little, too: how good a model is differs by site, and how good a last run is by how long ago it ended.
 """
 
 from collections.abc import Sequence
@@ -40,9 +41,24 @@ ANSWERS: Final = (
 )
 """What is mixed, in the order of ``answers_of``."""
 _ANSWERS: Final = len(ANSWERS)
+COLUMNS: Final = (*ANSWERS, "situation")
+"""What ``answers_of`` returns. A situation is what is known of a job: how long ago one alike has ended."""
+_ALIKE_AGE: Final = FEATURES.index("user_limit_size_age")
+_USER_AGE: Final = FEATURES.index("user_age")
+_AGES: Final = 4.0
+"""Log2 of seconds: a factor of 16 between two ages."""
+_ONLY_USER_KNOWN: Final = -1.0
+_NOTHING_KNOWN: Final = -2.0
 _RATE: Final = 0.2
 _KEPT: Final = 0.5**0.1
 """Of an answer's loss after another job of the group has ended: half after ten."""
+_SITE: Final[Key] = ()
+_SITE_KEPT: Final = 0.5**0.001
+_SITE_WEIGHT: Final = 0.02
+_SITUATION_KEPT: Final = 0.5 ** (1 / 300)
+_SITUATION_WEIGHT: Final = 0.05
+"""Of an answer's loss for all jobs of the site, and for those in the same situation: how much of it is kept after
+another job, and how much it counts beside the losses of the job's groups."""
 _HANDICAP: Final = 10.0
 """Log2 of seconds that all answers but the model's seem to have been off by, before anything is known of them."""
 _ENOUGH_JOBS: Final = 5.0
@@ -61,23 +77,31 @@ class ExpertMix:
         self._handicap[0] = 0.0
 
     def shift(self, groups: Sequence[Groups], answers: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return by how much the mix of each job's ``answers`` differs from the model's median, log2 of seconds."""
+        """Return by how much the mix of each job's answers differs from the model's median, log2 of seconds.
+
+        ``answers`` has COLUMNS, a row a job.
+        """
         known = np.zeros((len(groups), _ANSWERS + 1))
-        for row, keys in enumerate(groups):
+        of_site = np.zeros_like(known)
+        for row, (keys, situation) in enumerate(zip(groups, answers[:, -1].tolist(), strict=True)):
             for key in keys:
                 if (of_group := self._losses.get(key)) is not None:
                     known[row] += of_group
-        losses, jobs = self._handicap + known[:, :-1], known[:, -1]
+            for key, weight in ((_SITE, _SITE_WEIGHT), (_situation(situation), _SITUATION_WEIGHT)):
+                if (of_group := self._losses.get(key)) is not None:
+                    of_site[row] += weight * of_group
+        losses, jobs = self._handicap + known[:, :-1] + of_site[:, :-1], known[:, -1]
         weights = np.exp(-_RATE * (losses - losses.min(axis=1, keepdims=True)))
-        shift = (weights * answers).sum(axis=1) / weights.sum(axis=1) - answers[:, 0]
+        shift = (weights * answers[:, :-1]).sum(axis=1) / weights.sum(axis=1) - answers[:, 0]
         return np.asarray(shift * jobs / (jobs + _ENOUGH_JOBS))
 
     def learn(self, groups: Groups, answers: NDArray[np.float64], log_run: float) -> None:
         """Note that a job ended to which those answers were given; ``log_run`` is log2 of its seconds."""
-        loss = np.append(np.abs(answers - log_run), 1.0)
-        for key in groups:
+        loss = np.append(np.abs(answers[:-1] - log_run), 1.0)
+        kept = dict.fromkeys(groups, _KEPT) | {_SITE: _SITE_KEPT, _situation(float(answers[-1])): _SITUATION_KEPT}
+        for key, part in kept.items():
             known = self._losses.pop(key, None)
-            self._losses[key] = loss if known is None else known * _KEPT + loss
+            self._losses[key] = loss if known is None else known * part + loss
             if len(self._losses) > MOST_GROUPS:
                 del self._losses[next(iter(self._losses))]
 
@@ -96,10 +120,17 @@ class ExpertMix:
 def answers_of(features: NDArray[np.float32], raw: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return what is mixed: log2 of seconds, a row a job, the model's median first; it stands in for what is unknown.
 
-    ``features`` are FEATURES, ``raw`` the model's quantiles.
+    The last of the COLUMNS is the job's situation. ``features`` are FEATURES, ``raw`` the model's quantiles.
     """
     median = raw[:, 1:2]
     moved = [median + part * (raw[:, side : side + 1] - median) for part in _TOWARDS for side in (0, 2)]
     simple = [features[:, _COLUMNS], features[:, [_LIMIT]] + features[:, [_USE]]]
     answers = np.concatenate([median, *moved, *simple], axis=1).astype(np.float64)
-    return np.where(np.isnan(answers), median, answers)
+    without_alike = np.where(np.isnan(features[:, _USER_AGE]), _NOTHING_KNOWN, _ONLY_USER_KNOWN)
+    age = features[:, _ALIKE_AGE]
+    situation = np.where(np.isnan(age), without_alike, age // _AGES)
+    return np.column_stack([np.where(np.isnan(answers), median, answers), situation])
+
+
+def _situation(number: float) -> Key:
+    return "situation", number

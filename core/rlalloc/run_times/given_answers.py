@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rlalloc.errors import PolicyError
 from rlalloc.past_job import PastJob
-from rlalloc.run_times.expert_mix import ANSWERS, ExpertMix
+from rlalloc.run_times.expert_mix import ANSWERS, COLUMNS, ExpertMix
 from rlalloc.run_times.job_facts import JobFacts, can_be_learned, facts_of
 from rlalloc.run_times.recent_runs import Key, user_and_alike
 
@@ -28,7 +28,10 @@ _StoredKey = tuple[str | int | float | None, ...]
 
 
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A row of ``losses`` for each of ``groups``, one of ``answers`` for each of ``submissions``: 64-bit floats."""
+    """A row of ``losses`` for each of ``groups``, one of ``answers`` for each of ``submissions``: 64-bit floats.
+
+    ``kinds`` are COLUMNS, by which an older file is told.
+    """
 
     kinds: tuple[str, ...]
     pseudonyms: bool
@@ -82,7 +85,7 @@ class GivenAnswers:
         """All of it as bytes. Raises ValueError for a name that is not text."""
         groups, losses = self.mix.table()
         stored = _Stored(
-            kinds=ANSWERS,
+            kinds=COLUMNS,
             pseudonyms=pseudonyms,
             until_s=self._until_s,
             at_end=sorted(self._at_end),
@@ -102,12 +105,12 @@ class GivenAnswers:
             raise PolicyError("it is damaged")
         try:
             stored = msgspec.msgpack.decode(content, type=_Stored)
-            if stored.kinds != ANSWERS:
+            if stored.kinds != COLUMNS:
                 raise PolicyError("another version of rlalloc wrote it")
             if stored.pseudonyms != pseudonyms:
                 raise PolicyError("history.pseudonymize has changed since")
             losses = np.frombuffer(stored.losses).reshape(-1, len(ANSWERS) + 1)
-            answers = np.frombuffer(stored.answers).reshape(-1, len(ANSWERS))
+            answers = np.frombuffer(stored.answers).reshape(-1, len(COLUMNS))
             given = cls()
             given.mix = ExpertMix.of(stored.groups, losses)
             given._answers = {key: row.copy() for key, row in zip(stored.submissions, answers, strict=True)}

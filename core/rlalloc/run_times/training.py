@@ -39,8 +39,9 @@ class LearningSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     A past job counts half after ``half_life_days``. At most the last ``most_jobs`` are learned from. The interval is
     calibrated on the last ``calibration_jobs`` that a model predicted before they ended; in an evaluation
-    ``calibrations`` times between two trainings. ``adaptation`` is how fast an interval that misses too many or too
-    few jobs widens or narrows.
+    ``calibrations`` times between two trainings. The interval of what remains is the widest of those that are
+    calibrated on so many and on ``remaining_jobs``. ``adaptation`` is how fast an interval that misses too many or
+    too few jobs widens or narrows.
     """
 
     trees: int = 150
@@ -53,6 +54,7 @@ class LearningSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     half_life_days: float = 200.0
     most_jobs: int = 50_000
     calibration_jobs: int = 1_000
+    remaining_jobs: int = 10_000
     calibrations: int = 10
     adaptation: float = 0.01
     seed: int = 0
@@ -207,9 +209,20 @@ def _offsets(
     ``quantiles`` are what was answered for them.
     """
     predicted = ended[~np.isnan(mixed[ended, 0])]
-    latest = predicted[np.argsort(runs.ended_s[predicted], kind="stable")][-settings.calibration_jobs :]
-    log_runs = runs.log_runs[latest]
-    offsets = conformal_offsets(mixed[latest], log_runs, misses)
-    most = np.log2(np.exp2(runs.features[latest, _LIMIT]) + PAST_THE_LIMIT_S)  # NaN of a job without a limit
-    parts = remaining_parts(np.fmin(quantiles[latest], most[:, None]), log_runs)
-    return msgspec.structs.replace(offsets, remaining_parts=parts)
+    by_end = predicted[np.argsort(runs.ended_s[predicted], kind="stable")]
+    latest = by_end[-settings.calibration_jobs :]
+    offsets = conformal_offsets(mixed[latest], runs.log_runs[latest], misses)
+    # The last thousand jobs say what is new, but they may have ended within a day or two, in a few bursts.
+    parts = [
+        remaining_parts(_at_most_the_limit(runs, quantiles, numbers), runs.log_runs[numbers])
+        for numbers in (latest, by_end[-settings.remaining_jobs :])
+    ]
+    low, high = min(low for low, _ in parts), max(high for _, high in parts)
+    return msgspec.structs.replace(offsets, remaining_parts=(low, high))
+
+
+def _at_most_the_limit(
+    runs: RunTimes, quantiles: NDArray[np.float64], numbers: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    most = np.log2(np.exp2(runs.features[numbers, _LIMIT]) + PAST_THE_LIMIT_S)  # NaN of a job without a limit
+    return np.fmin(quantiles[numbers], most[:, None])
