@@ -225,4 +225,4 @@ def _at_most_the_limit(
     runs: RunTimes, quantiles: NDArray[np.float64], numbers: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     most = np.log2(np.exp2(runs.features[numbers, _LIMIT]) + PAST_THE_LIMIT_S)  # NaN of a job without a limit
-    return np.fmin(quantiles[numbers], most[:, None])
+    return np.asarray(np.fmin(quantiles[numbers], most[:, None]))
