@@ -146,7 +146,7 @@ def test_one_compilation_serves_each_site_its_clones_and_answers_in_one_go() -> 
     there, jobs = submitted(drawn(12, seed=1))
     made = [simulator(jobs, there), simulator([job(0.0, size(1))])]
     made += [each.clone() for each in made]
-    assert len({numba.typeof(each.world) for each in made}) == 1
+    assert len({numba.typeof(each.world) for each in made}) == 1  # type: ignore[no-untyped-call]
     for each in made:
         each.run_answered(np.asfortranarray(sizes_now(each)))
         assert (each.outcomes()["state"] == COMPLETED).all()
