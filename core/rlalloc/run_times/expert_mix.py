@@ -54,12 +54,12 @@ _KEPT: Final = 0.5**0.1
 """Of an answer's loss after another job of the group has ended: half after ten."""
 _SITE: Final[Key] = ()
 _SITE_KEPT: Final = 0.5**0.001
-_SITE_WEIGHT: Final = 0.02
+_SITE_WEIGHT: Final = 0.01
 _SITUATION_KEPT: Final = 0.5 ** (1 / 300)
-_SITUATION_WEIGHT: Final = 0.05
+_SITUATION_WEIGHT: Final = 0.02
 """Of an answer's loss for all jobs of the site, and for those in the same situation: how much of it is kept after
 another job, and how much it counts beside the losses of the job's groups."""
-_HANDICAP: Final = 10.0
+_HANDICAP: Final = 5.0
 """Log2 of seconds that all answers but the model's seem to have been off by, before anything is known of them."""
 _ENOUGH_JOBS: Final = 5.0
 """With so many ended jobs of its groups, a job's median goes half of the way from the model's to the mix."""
