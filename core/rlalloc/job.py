@@ -111,8 +111,8 @@ class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ``gpu_counts`` are the workable totals of GPUs inside the ``gpus`` range, ascending, never empty.
     ``task_per_gpu`` says whether tasks follow the GPUs (srun-style launch) or the nodes (torchrun-style).
-    For people: ``script`` is what the script shows of its size, ``past`` what like jobs used, and ``sockets`` what
-    those of nodes allow.
+    For people: ``script`` is what the script shows of its size, ``past`` what like jobs used, and ``sockets`` which
+    nodes and sizes the requested sockets, cores, threads and binding leave.
     ``mem_mib_per_node`` is the least memory of a node however few GPUs it has, but no more than the request's.
     """
 

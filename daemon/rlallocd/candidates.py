@@ -160,7 +160,7 @@ def job_view(
         consent = _consent(candidate.tag, request, directives, config)
         bounds = _bounds(without_limit(request), directives, site, cluster.shape, most, consent)
         bounds = with_past_needs(bounds, request, directives, consent, views.usage(job, request))
-        if job.needs.near_gpus:  # after all that may raise the least of its CPUs
+        if job.needs.near_gpus:  # after all that may raise its minimum of CPUs
             bounds = with_near_gpus(bounds, request, cluster.shape)
     except DirectiveError as err:
         raise Skipped(str(err), "directive") from err

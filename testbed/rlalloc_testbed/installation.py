@@ -171,7 +171,7 @@ class Installation:
         return {"TRES": requested if allocated == "(null)" else allocated, **job}
 
     def _agent_answers(self) -> bool:
-        """Asked from this process: a command for each look would take as long as the agent's own start."""
+        """Ask the agent from this process: a command would take as long as the agent's own start."""
         client = AgentClient.of(load_config(self.config_path).agent)
         try:
             client.state()

@@ -8,7 +8,7 @@ from rlalloc_twins.twin_plan import Submission, UserEvent
 from rlalloc_twins.twin_record import Happened, TwinJob
 
 _OF_TASKS: Final = re.compile(r"^\d+_(\S+): (.+ pending execution)$", re.MULTILINE)
-"""What scontrol says of tasks of an array that a command does not suit as they are."""
+"""What scontrol prints for those tasks of an array whose state does not allow the command."""
 SIZES: Final = frozenset({"NumNodes", "TresPerNode", "MinMemoryNode", "MinCPUsNode", "CPUsPerTask", "TimeLimit"})
 """Fields that rlalloc changes. One that its user has set since the last decision stays; one that was set before was
 part of the request."""
@@ -87,12 +87,12 @@ def _is_late(happened: Happened, job: TwinJob) -> bool:
 
 
 def _had_started(happened: Happened, job: TwinJob) -> bool:
-    """Whether a task had started a whole second before; accounting tells no more than seconds."""
+    """Whether a task had started at least a second before the command; accounting has whole seconds only."""
     return any(task.started_s is not None and task.started_s + 1 <= happened.at_s for task in job.tasks.values())
 
 
 def _tasks_in_other_states(happened: Happened, _: TwinJob) -> frozenset[str]:
-    """The tasks of an array that the event did not suit, since they waited or no longer did."""
+    """The tasks of an array whose state did not allow the command."""
     return frozenset(tasks for tasks, _ in _OF_TASKS.findall(happened.said))
 
 

@@ -110,6 +110,6 @@ def problems_of_ends(twin: TwinJob, job: TwinJob, counts: Counter[str]) -> Itera
         counts[f"{before.state} on both"] += before.state == after.state
         if (before.state, after.state) == ("TIMEOUT", "COMPLETED"):
             counts["TIMEOUT without rlalloc, COMPLETED with it"] += 1
-            continue  # such as that of a user who left the request's tasks too few CPUs for srun
+            continue  # for example, its user left the request's tasks too few CPUs for srun
         if (before.state, before.exit_code) != (after.state, after.exit_code):
             yield f"it ended {after.state} {after.exit_code}, without rlalloc {before.state} {before.exit_code}"

@@ -51,7 +51,7 @@ def _unlike_twin(planned: Submission | None, before: Ended, ended: Ended) -> Ite
 
 
 def _began_before_restoring(name: str, ended: Ended, job: TwinJob) -> bool:
-    """Whether it is a task of an array, in a decided size that those which waited longer then lost."""
+    """Whether this task of an array started in a decided size, before the waiting tasks got their request back."""
     updates = [update for each in job.decisions for update in each.updates if update.state == "restored"]
     return name != "" and any(not list(_unlike(ended, update.intended, ignored=False)) for update in updates)
 

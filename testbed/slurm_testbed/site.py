@@ -370,7 +370,7 @@ class Site:
         self._make_devices(spec)
 
     def _put_release_before_login(self, task_prolog: Path, release: releases.Release) -> None:
-        """Call the TaskProlog with the release's Slurm; a login's PATH (--export=NONE) has the machine's."""
+        """Put the release's Slurm into the TaskProlog's PATH: that of a login (--export=NONE) has the machine's."""
         own = task_prolog.with_name("task_prolog_of_site")
         task_prolog.rename(own)
         task_prolog.write_text(f'#!/bin/sh\nexport PATH="{release.programs}:$PATH"\nexec {own}\n', encoding="ascii")

@@ -58,7 +58,7 @@ class Gres:
 class NodeKind:
     """Nodes that are alike: how many, and what each has. Memory in MiB.
 
-    ``gres`` is what a node has beside its ``gpus``. With more than one of ``threads``, a CPU is a core of so many.
+    ``gres`` is what a node has beside its ``gpus``. With ``threads`` above 1, each CPU is a core with that many.
     """
 
     nodes: int

@@ -42,11 +42,11 @@ ANSWERS: Final = (
 """What is mixed, in the order of ``answers_of``."""
 _ANSWERS: Final = len(ANSWERS)
 COLUMNS: Final = (*ANSWERS, "situation")
-"""What ``answers_of`` returns. A situation is what is known of a job: how long ago one alike has ended."""
+"""What ``answers_of`` returns: the answers, and the job's situation, which is how long ago a similar job ended."""
 _ALIKE_AGE: Final = FEATURES.index("user_limit_size_age")
 _USER_AGE: Final = FEATURES.index("user_age")
 _AGES: Final = 4.0
-"""Log2 of seconds: a factor of 16 between two ages."""
+"""Log2 of seconds: the width of an age group, a factor of 16."""
 _ONLY_USER_KNOWN: Final = -1.0
 _NOTHING_KNOWN: Final = -2.0
 _RATE: Final = 0.2
@@ -57,8 +57,8 @@ _SITE_KEPT: Final = 0.5**0.001
 _SITE_WEIGHT: Final = 0.01
 _SITUATION_KEPT: Final = 0.5 ** (1 / 300)
 _SITUATION_WEIGHT: Final = 0.02
-"""Of an answer's loss for all jobs of the site, and for those in the same situation: how much of it is kept after
-another job, and how much it counts beside the losses of the job's groups."""
+"""For an answer's loss over all jobs of the site, and over those in the same situation: how much of it is kept after
+another job, and its weight beside the losses of the job's groups."""
 _HANDICAP: Final = 5.0
 """Log2 of seconds that all answers but the model's seem to have been off by, before anything is known of them."""
 _ENOUGH_JOBS: Final = 5.0

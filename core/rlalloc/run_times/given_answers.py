@@ -30,7 +30,7 @@ _StoredKey = tuple[str | int | float | None, ...]
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A row of ``losses`` for each of ``groups``, one of ``answers`` for each of ``submissions``: 64-bit floats.
 
-    ``kinds`` are COLUMNS, by which an older file is told.
+    ``kinds`` are the COLUMNS. Another version of rlalloc may have others.
     """
 
     kinds: tuple[str, ...]

@@ -39,9 +39,9 @@ class LearningSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     A past job counts half after ``half_life_days``. At most the last ``most_jobs`` are learned from. The interval is
     calibrated on the last ``calibration_jobs`` that a model predicted before they ended; in an evaluation
-    ``calibrations`` times between two trainings. The interval of what remains is the widest of those that are
-    calibrated on so many and on ``remaining_jobs``. ``adaptation`` is how fast an interval that misses too many or
-    too few jobs widens or narrows.
+    ``calibrations`` times between two trainings. The interval of what remains is calibrated on so many jobs and on
+    ``remaining_jobs``; each of its ends is the wider one of the two. ``adaptation`` is how fast an interval that
+    misses too many or too few jobs widens or narrows.
     """
 
     trees: int = 150

@@ -257,7 +257,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cpus_per_core(cpus: int, cores: int, threads: int) -> int:
-    """How many of a node's CPUs a core is, from all that it has: as slurmctld has it (vpus in node_conf.c)."""
+    """How many CPUs a core counts as, from all CPUs and cores of a node; as in slurmctld (vpus in node_conf.c)."""
     return threads if cpus > cores > 0 else 1
 
 

@@ -27,7 +27,7 @@ _CACHE: Final = "CACHE_DIR"
 
 
 class _WithoutWrapper(CPUDispatcher):
-    """A compiled function that Python cannot call: numba itself would jump to address 0."""
+    """A compiled function that Python cannot call. Without this check, numba would jump to address 0."""
 
     def __call__(self, *_arguments: object, **_named: object) -> object:
         raise TypeError(f"{self} is for compiled code alone: decorate it with compiled_for_python")

@@ -109,7 +109,7 @@ class Simulator:
 
         It stays in compiled code. Raises ValueError if no nodes could ever hold a size that was asked for.
         """
-        sizes = np.ascontiguousarray(sizes)  # compiled code is of one layout
+        sizes = np.ascontiguousarray(sizes)  # the layout that is compiled
         self._refuse(answers.run_answered(self.world, sizes), np.arange(len(sizes)), sizes)
         self.finished = True
 
@@ -191,7 +191,7 @@ def _world_of(site: SimulatedSite, table: JobTable) -> World:
         slots=np.zeros((count, int(nodes["cpus"].max())), dtype=SLOT),
         free_devices=devices,
         pools=pools_of(site, table.pools),
-        # As a clone has it: for arrays laid out otherwise all of the engine would be compiled once more.
+        # In the layout of a clone's arrays: for another one, numba would compile the whole engine again.
         units_free_s=np.ascontiguousarray(np.where(held, -math.inf, math.inf)),
         holds=holds,
         partitions=partitions,

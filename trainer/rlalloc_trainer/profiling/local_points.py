@@ -36,14 +36,14 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 def this_machine(*, with_gpus: bool) -> Machine:
-    """Ask the system; with GPUs also torch, in a process of its own, which takes its seconds. Raises ProfileError."""
+    """Ask the system; with GPUs, also torch, which takes seconds in a process of its own. Raises ProfileError."""
     gpus, gpu_memory_gib = _gpus() if with_gpus else (0, 0.0)
     total = re.search(r"^MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text(encoding="utf-8"), re.MULTILINE)
     return Machine(gpus, gpu_memory_gib, len(os.sched_getaffinity(0)), int(total[1]) // 1024 if total else 1 << 40)
 
 
 def _gpus() -> tuple[int, float]:
-    """How many there are, and the GiB of the smallest. Raises ProfileError."""
+    """The number of GPUs, and the GiB of the smallest one. Raises ProfileError."""
     asked = subprocess.run([sys.executable, "-c", _ASK_TORCH], capture_output=True, text=True, check=False)
     if asked.returncode:
         said = (asked.stderr.strip().splitlines() or ["no word"])[-1]
