@@ -108,6 +108,13 @@ def test_fewer_cpus_than_a_gpu_may_need_are_allowed_for() -> None:
     assert slowdown_to_allow(size(8, 8), size(8, 1)) > 1.5
 
 
+def test_no_limit_rests_on_more_cpus_making_a_job_faster() -> None:
+    """One GPU with four CPUs may be as fast as four GPUs with one, but a job that never lacked CPUs is not."""
+    asked, fewer = Allocation(1, 4, 1, 1, 0, 60), Allocation(1, 1, 1, 4, 0, 60)
+    assert np.median(slowdowns(asked, fewer)) < 1.0
+    assert slowdown_to_allow(asked, fewer) == slowdown_to_allow(size(4, 4), size(1, 4)) > 3.0
+
+
 def test_what_a_family_showed_narrows_what_is_allowed() -> None:
     """A family whose runs took as long on 8 GPUs as on 32."""
     where = Layouts.at_fixed_global_batch((32, 8, 32, 8), (4, 1, 4, 1), 32)
