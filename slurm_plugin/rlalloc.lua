@@ -1187,7 +1187,7 @@ do -- a Lua function has room for 200 local names
    local function env_computes_name(code, from, plain)
       for _ = 1, plain do
          local last = match(code, "^[ \t]*%-[^ \t\n;&|<>()\"'`$]*()[ \t]", from)
-            or match(code, "^[ \t]*[^ \t\n;&|<>()\"'`$=]*=[^ \t\n;&|<>()\"'`$]*()[ \t]", from)
+            or match(code, "^[ \t]*[^ \t\n;&|<>()\"'`$=]*=[^ \t\n;&|<>()\"'`]*()[ \t]", from)
          if not last then
             break
          end

@@ -91,7 +91,7 @@ _COMPUTED_NAME: Final = re.compile(
 """Behind plain words, a name that begins with some letters and a ``$``; or ``-n ref=$name``."""
 _ENV: Final = "env "
 _COMPUTED_FOR_ENV: Final = re.compile(
-    r"(?:[ \t]*(?:-[^ \t\n;&|<>()\"'`$]*|[^ \t\n;&|<>()\"'`$=]*=[^ \t\n;&|<>()\"'`$]*)(?=[ \t])){0,2}"
+    r"(?:[ \t]*(?:-[^ \t\n;&|<>()\"'`$]*|[^ \t\n;&|<>()\"'`$=]*=[^ \t\n;&|<>()\"'`]*)(?=[ \t])){0,2}"
     r"[ \t]*[\"']?[A-Za-z0-9_]*[$`][^ \t\n;&|<>\"'=]*="
 )
 """Behind options and assignments, a name that begins with some letters and a ``$``."""

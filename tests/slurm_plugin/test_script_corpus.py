@@ -326,6 +326,7 @@ ASSIGNMENTS: Final = {
     b'env "$k=$v" python a.py': "env",
     b'srun env -i A=1 NCCL_${k}="$v" python a.py': "env",
     b"/usr/bin/env `k`=4 python a.py": "env",
+    b'env A=$B C=${D}/e "$k=$v" python a.py': "env",
     b'env A=$B "C=$D" python a.py --x=$y': None,
     b"env A=1 $PYTHON a.py --x=$y": None,
     b'conda env create -n "$k=$v"; apptainer run --env "$k=$v" a': None,
