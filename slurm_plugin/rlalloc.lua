@@ -74,7 +74,7 @@ local PYTHON_SIZES = {"device_count()", "world_size"}
 local PYTHON_ENVIRONMENT = {
    "os.environ",
    "getenv",
-   assigns = "^%[[^\"'\n][^\n%]]*%][ \t]*=[^=]", -- os.environ[name] = value
+   assigns = "^%[[^\"'\n][^\n%]]*%]+[ \t]*=[^=]", -- os.environ[name] = value
    calls = "^%.([a-z]+)%([ \t]*{?[ \t]*[a-zA-Z_*][a-zA-Z0-9_.]*[ \t]*[^a-zA-Z0-9_. \t=]", -- os.environ.update(names)
 }
 local IN_PYTHON = "^[a-z.]*[%[(][\"']([a-zA-Z0-9_]+)[\"'][^\n)%]]*[%])]+[ \t]*[=!<>]"

@@ -59,7 +59,7 @@ _COMPARISON: Final = re.compile(r"[ \t]*[=!<>]")
 _IN_PYTHON: Final = re.compile(r"[a-z.]*[\[(][\"']([A-Za-z0-9_]+)[\"'][^\n)\]]*[\])]+[ \t]*[=!<>]")
 """``os.environ["WORLD_SIZE"]) == 8``, and an assignment to it."""
 _COMPUTED_IN_PYTHON: Final = re.compile(
-    r"\[[^\"'\n][^\n\]]*\][ \t]*=[^=]"
+    r"\[[^\"'\n][^\n\]]*\]+[ \t]*=[^=]"
     r"|\.(?:update|setdefault)\([ \t]*{?[ \t]*[A-Za-z_*][A-Za-z0-9_.]*[ \t]*[^A-Za-z0-9_. \t=]"
 )
 """``os.environ[name] = value``, ``os.environ.update(names)``."""

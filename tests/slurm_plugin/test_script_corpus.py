@@ -346,6 +346,7 @@ ASSIGNMENTS: Final = {
 IN_PYTHON: Final = {
     b"python - <<E\nfor k, v in sizes.items(): os.environ[k] = str(v)\nE": True,
     b"python - <<E\n    os.environ[f'N_{k}']='4'\nE": True,
+    b"python - <<E\nfor i in 0, 1: os.environ[names[i]] = sizes[i]\nE": True,
     b"python - <<E\nos.environ.update(sizes)\nE": True,
     b"python - <<E\nos.environ.update( **load())\nE": True,
     b"python - <<E\nos.environ.update({k: v for k, v in x})\nE": True,
