@@ -86,7 +86,7 @@ def _decision_lines(chapter: Chapter, told: Bounds | None, *, again_later: bool)
         bounds = decision.bounds
         script = f"; {bounds.script}" if bounds.script else ""
         lines.append(("", f"GPUs could be {_range(bounds.gpus)}{script}"))
-        lines.extend(("", told) for told in (bounds.sockets, bounds.past) if told)
+        lines.extend(("", text) for text in (bounds.sockets, bounds.past) if text)
     if last is not None:
         why = f", {last.detail}" if last.state == "restored" else ""
         lines.append(("state", f"{_STEPS.get(last.state, last.state)} {local_time(last.changed_s)}{why}"))
