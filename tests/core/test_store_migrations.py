@@ -141,6 +141,13 @@ def test_reading_creates_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_nothing_but_a_plain_path_can_be_missed(tmp_path: Path) -> None:
+    """Whether the file of a URI is there is SQLite's to say."""
+    url = f"sqlite:///file:{tmp_path}/store.sqlite?uri=true"
+    Store(url).close()
+    Store(url, create=False).close()
+
+
 def test_reading_migrates_nothing(url: str) -> None:
     make_unversioned(url, "outcomes.costs")
     with pytest.raises(StoreError, match=r"earlier rlalloc.*restart rlallocd"):

@@ -38,7 +38,7 @@ class Database:
             self._file = _file_of(parsed)
             if sqlite:
                 _refuse_pipes(parsed, self.name)
-            if sqlite and (read_only or not create):
+            if sqlite and (read_only or (not create and self._file is not None)):
                 _require_file(parsed, self.name)
             if sqlite and read_only:
                 parsed = _for_reading(parsed)
