@@ -38,8 +38,9 @@ class OldDecision(NamedTuple):
 class Store(JournalAccess, OutcomeAccess):
     """The store at ``url``. Every method raises StoreError if the database fails.
 
-    A program that writes creates the store, or migrates it. One that reads (``read_only``) does neither: it raises
-    StoreMissing where there is none yet, and StoreError for one of another rlalloc.
+    A program that writes creates the store, or migrates it. Without ``create`` it raises StoreMissing where SQLite's
+    file is missing. One that reads (``read_only``) neither creates nor migrates: it raises StoreMissing where there
+    is no store yet, and StoreError for one of another rlalloc.
 
     ``history`` has the jobs of the site that have ended, whoever decided their sizes. ``sizes`` has what was
     asked, decided and applied, for reports, ``lease`` which of several rlallocd acts.
