@@ -22,6 +22,11 @@ class CpusNeeded(NamedTuple):
     median: float
     spread: float
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether a profile has narrowed it much."""
+        return self.spread < 0.5 * CPUS_NEEDED.spread
+
     def samples(self, draws: FloatArray) -> FloatArray:
         """CPUs for standard normal ``draws``, of the same shape."""
         return np.asarray(self.median * np.exp(self.spread * draws))

@@ -54,29 +54,17 @@ def _fast_part(size: Allocation) -> Allocation:
 
 @functools.lru_cache(maxsize=8192)
 def _median_and_upper(request: Allocation, allocation: Allocation, belief: SpeedBelief) -> tuple[float, float]:
-    """The median of the slowdown, and QUANTILE of what it is if more CPUs a GPU do not make the job faster.
-
-    That a job lacked CPUs is believed, not known: its limit does not rest on it.
-    """
-    by_gpus, by_cpus = _slowdowns(request, allocation, belief)
-    return _quantile(by_gpus * by_cpus, 0.5), _quantile(by_gpus * np.maximum(1.0, by_cpus), QUANTILE)
-
-
-def _quantile(values: FloatArray, quantile: float) -> float:
-    """Interpolated as ``np.quantile`` does, which takes longer than all the rest."""
-    return float(np.interp(quantile, np.linspace(0.0, 1.0, len(values)), np.sort(values)))
+    """0.5 and QUANTILE, interpolated as ``np.quantile`` does, which takes longer than all the rest."""
+    ascending = np.sort(slowdowns(request, allocation, belief))
+    median, upper = np.interp((0.5, QUANTILE), np.linspace(0.0, 1.0, len(ascending)), ascending).tolist()
+    return median, upper
 
 
 def slowdowns(request: Allocation, allocation: Allocation, belief: SpeedBelief = PRIOR_BELIEF) -> FloatArray:
-    """Run time under ``allocation`` over that as submitted, shape (samples,): equally likely values."""
-    by_gpus, by_cpus = _slowdowns(request, allocation, belief)
-    return by_gpus * by_cpus
+    """Run time under ``allocation`` over that as submitted, shape (samples,): equally likely values.
 
-
-def _slowdowns(request: Allocation, allocation: Allocation, belief: SpeedBelief) -> tuple[FloatArray, FloatArray]:
-    """The factors of the slowdown by GPUs and nodes, and by CPUs a GPU.
-
-    The global batch stays. With GPUs the speed rises, and never more than in proportion.
+    The global batch stays. With GPUs the speed rises, and never more than in proportion. That the job lacked CPUs, so
+    that more of them make it faster, counts only where a profile measured it.
     """
     gpus = [max(1, size.gpus) for size in (request, allocation)]
     nodes = [min(size.nodes, count) for size, count in zip((request, allocation), gpus, strict=True)]
@@ -92,7 +80,10 @@ def _slowdowns(request: Allocation, allocation: Allocation, belief: SpeedBelief)
         np.minimum(1.0, size.cpus_per_gpu / cpus_needed) if size.cpus_per_gpu else np.ones(_SAMPLES)
         for size in (request, allocation)
     )
-    return np.exp(slower), np.asarray(fed / fed_then)
+    by_cpus = fed / fed_then
+    if not belief.cpus.is_measured:
+        by_cpus = np.maximum(1.0, by_cpus)
+    return np.asarray(np.exp(slower) * by_cpus)
 
 
 @functools.lru_cache(maxsize=256)
