@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable
 
 from rlalloc.config import Config
-from rlalloc.errors import PolicyError, StoreError, StoreMissing
+from rlalloc.errors import PolicyError, StoreError
 from rlalloc.interrupted_promotion import mend_interrupted_promotion
 from rlalloc.policies import PolicyStore
 from rlalloc.store import Store
@@ -28,7 +28,7 @@ class SiteConnection:
         self._key = JournalKey(config.store.key_file)
         if is_harmed_by_others(config.store.url):
             _require_primary(config)
-        self.store = _open_store(config, self._key)
+        self.store = Store(config.store.url, skip_unreadable=True, seal=self._key.seal)
         try:
             self._require_key(config)
             progress()
@@ -84,20 +84,6 @@ def _require_primary(config: Config) -> None:
             f"{why_not_shared(config.store.url)}: rlallocd leaves it closed here, as it might break it; only the one "
             f"beside the primary slurmctld, {controllers[0]}, acts (docs/admin/two-controllers.md)"
         )
-
-
-def _open_store(config: Config, key: JournalKey) -> Store:
-    """Open the store; begin a new one only where no key tells of an older one.
-
-    The file may lie on a file system that is not mounted. Raises StoreError.
-    """
-    try:
-        return Store(config.store.url, create=key.is_new, skip_unreadable=True, seal=key.seal)
-    except StoreMissing as err:
-        raise StoreError(
-            f"there is no file of {config.store.url}, although {config.store.key_file} tells of a store: "
-            "mount its file system, or put it back; to begin an empty one, remove that key"
-        ) from err
 
 
 def _mend_promotion(config: Config, store: Store) -> None:

@@ -206,32 +206,6 @@ def test_beside_a_backup_a_store_without_common_locks_stays_closed(
     SiteConnection(config, lambda: None).close()
 
 
-def test_rlallocd_begins_no_store_where_an_older_one_is_not_mounted(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its key tells of the older one; without that, the journal would be lost and all jobs decided again."""
-    monkeypatch.setattr(site_connection, "connect", lambda _: cast("Slurm", site.slurm))
-    store = tmp_path / "shared" / "store.sqlite"
-    store.parent.mkdir()
-    config = Config(
-        store=StoreSection(url=f"sqlite:///{store}", key_file=tmp_path / "journal.key"),
-        policy=PolicySection(directory=tmp_path),
-    )
-    first = SiteConnection(config, lambda: None)
-    first.keep_key()
-    first.close()
-    store.rename(tmp_path / "elsewhere")
-    with pytest.raises(StoreError, match="mount its file system"):
-        SiteConnection(config, lambda: None)
-    assert not list(store.parent.iterdir())
-    (tmp_path / "elsewhere").rename(store)
-    SiteConnection(config, lambda: None).close()
-    store.unlink()
-    config.store.key_file.unlink()
-    SiteConnection(config, lambda: None).close()
-    assert store.exists()
-
-
 def test_one_that_cannot_read_the_journal_does_not_act(site: Site) -> None:
     (first, _), (second, _) = site.rlallocd("a"), site.rlallocd("b", key=b"another")
     assert first.keep() == MINE
