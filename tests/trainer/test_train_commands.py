@@ -30,6 +30,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_too_little_experience_is_no_failure(config: Path) -> None:
+    Store(load_config(config).store.url).close()  # as rlallocd creates it
     result = CliRunner().invoke(app, ["run", "--config", str(config)])
     assert result.exit_code == 0
     assert "0 jobs with an outcome to learn from" in result.output
