@@ -94,7 +94,8 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
     ),
     _added(
         "RLALLOC_DP RLALLOC_TP RLALLOC_PP",
-        "data-, tensor- and pipeline-parallel ranks: of the plan, or data parallelism alone",
+        "data-, tensor- and pipeline-parallel ranks of the plan; without one, data parallelism alone, or nothing if "
+        "the script may name a model",
         lambda job, name: job.given.gpus if name == "RLALLOC_DP" else 1,
     ),
     _added(

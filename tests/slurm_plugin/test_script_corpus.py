@@ -7,6 +7,7 @@ import shutil
 import time
 import tomllib
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -187,6 +188,18 @@ def assert_alike(read: Read, python: ScriptWords) -> None:
 
 
 LAUNCH: Final = b"#RLALLOC class=train\n"
+
+
+def read_alike(interpreter: str, lines: Sequence[bytes]) -> Iterator[tuple[bytes, tuple[str, ...]]]:
+    """Each line, and the words of a script that has it, which Lua and Python read alike."""
+    scripts = [LAUNCH + line + b"\n" for line in lines]
+    for line, script, read in zip(lines, scripts, read_scripts(interpreter, scripts), strict=True):
+        words = read_script(script, CONFIG.word_table)
+        assert_alike(read, words)
+        assert words.words is not None
+        yield line, tuple(words.words)
+
+
 PIECES: Final = st.sampled_from(
     [
         *(b"torchrun ", b"srun ", b"-n ", b"-n4 ", b"--nproc_per_node", b"--nproc-per-node=", b"=", b" ", b"\n"),
@@ -371,39 +384,25 @@ NO_SETUPS: Final = (
 
 def test_files_for_the_shell_and_what_it_evaluates(interpreter: str) -> None:
     """What may set any variable, wherever a command may stand; a dot or a word elsewhere is none."""
-    lines = [*SETUPS, *NO_SETUPS]
-    for line, read in zip(lines, read_scripts(interpreter, [LAUNCH + line + b"\n" for line in lines]), strict=True):
-        words = read_script(LAUNCH + line + b"\n", CONFIG.word_table)
-        assert_alike(read, words)
-        assert words.words is not None
-        assert [word for word in words.words if word.startswith(("sources", "evals"))] == (
+    for line, words in read_alike(interpreter, [*SETUPS, *NO_SETUPS]):
+        assert [word for word in words if word.startswith(("sources", "evals"))] == (
             [SETUPS[line]] if line in SETUPS else []
         ), line
 
 
 def test_commands_that_set_a_variable_whose_name_is_computed(interpreter: str) -> None:
     """It may be any variable; a value may be computed."""
-    for line, read in zip(
-        ASSIGNMENTS, read_scripts(interpreter, [LAUNCH + line + b"\n" for line in ASSIGNMENTS]), strict=True
-    ):
-        words = read_script(LAUNCH + line + b"\n", CONFIG.word_table)
-        assert_alike(read, words)
-        assert words.words is not None
+    for line, words in read_alike(interpreter, list(ASSIGNMENTS)):
         command = ASSIGNMENTS[line]
-        assert [word for word in words.words if word.startswith("assigns")] == (
+        assert [word for word in words if word.startswith("assigns")] == (
             [f"assigns={command}"] if command else []
         ), line
 
 
 def test_programs_that_set_a_variable_whose_name_is_computed(interpreter: str) -> None:
     """In Python, too."""
-    for line, read in zip(
-        IN_PYTHON, read_scripts(interpreter, [LAUNCH + line + b"\n" for line in IN_PYTHON]), strict=True
-    ):
-        words = read_script(LAUNCH + line + b"\n", CONFIG.word_table)
-        assert_alike(read, words)
-        assert words.words is not None
-        assert ("compares=os.environ" in words.words) == IN_PYTHON[line], line
+    for line, words in read_alike(interpreter, list(IN_PYTHON)):
+        assert ("compares=os.environ" in words) == IN_PYTHON[line], line
 
 
 @settings(max_examples=60, deadline=None)
