@@ -17,6 +17,7 @@ from rlalloc.llm.needed_bounds import facts_of_job, with_model_needs
 from rlalloc.sockets import with_near_gpus
 from rlalloc.usage.past_bounds import with_past_needs
 from rlalloc.view import ClusterView
+from rlalloc.whole_nodes import with_whole_nodes
 from rlallocd.cluster_views import ClusterViews, gpu_types_for
 from rlallocd.job_plans import gpu_memory_gib
 from rlallocd.job_tag import Tag, read_tag
@@ -160,6 +161,8 @@ def job_view(
         consent = _consent(candidate.tag, request, directives, config)
         bounds = _bounds(without_limit(request), directives, site, cluster.shape, most, consent)
         bounds = with_past_needs(bounds, request, directives, consent, views.usage(job, request))
+        if views.has_its_nodes_alone(job):
+            bounds = with_whole_nodes(bounds, request, cluster.shape)
         if job.needs.near_gpus:  # after all that may raise its minimum of CPUs
             bounds = with_near_gpus(bounds, request, cluster.shape)
     except DirectiveError as err:

@@ -170,6 +170,11 @@ class ClusterViews:
         """Where a job stands in the queue, or would stand."""
         return self.waiting.place_of(job)[0]
 
+    def has_its_nodes_alone(self, job: JobRecord) -> bool:
+        """Whether one of a job's partitions gives each job whole nodes, whatever it asks for."""
+        partitions = map(self._facts.partitions.get, job.partition.split(","))
+        return any(partition is not None and partition.whole_nodes for partition in partitions)
+
     def user_running_gpus(self, user: str) -> int:
         """Whole GPUs that a user's jobs hold, in all partitions."""
         return self._user_running_gpus[user]

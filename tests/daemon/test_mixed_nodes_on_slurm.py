@@ -115,6 +115,24 @@ def assert_runs_as_submitted(mixed: Installation, job_id: int, tres: str, why: s
     assert why in entry.detail
 
 
+def test_a_job_that_has_its_nodes_alone_gets_no_less_of_them(idle: Installation) -> None:
+    """OverSubscribe=EXCLUSIVE: it holds all GPUs of its node, so with one of them it would only run longer."""
+    idle.site.run(["scontrol", "update", "PartitionName=gpu", "OverSubscribe=EXCLUSIVE"])
+    idle.read_again()
+    try:
+        words = "gpus=1-2 cpus-per-gpu=1-4 mem-per-gpu=1G-2G"
+        job_id = idle.submit(LLM.format(words=words), "--gres=gpu:a100:2", "-c8", "--mem=4G")
+        decision = idle.decision(job_id)
+        assert decision.bounds is not None
+        assert decision.bounds.gpu_counts == (2,)
+        assert (decision.bounds.cpus_per_gpu.minimum, decision.bounds.mem_mib_per_gpu.minimum) == (4, 2048)
+        idle.site.wait_for_states([job_id], ENDED)
+        assert "gres/gpu=8" in idle.job(job_id)["TRES"]
+    finally:
+        idle.site.run(["scontrol", "update", "PartitionName=gpu", "OverSubscribe=NO"])
+        idle.read_again()
+
+
 def test_slurmctld_tells_a_size_that_it_could_not_place(idle: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three nodes are large enough, but not in a row; the request's two are. Our own look at the nodes agrees."""
     for name in ("PATH", "SLURM_CONF"):
