@@ -1622,10 +1622,19 @@ local function reading_of(code, places, whole, effort, intercept)
    return reading, shows_a_model(words)
 end
 
-local function tag_text(rule, class, begin, user_begin, ask, skip)
+--- It also names what the user left to Slurm's defaults. Of a queued job nobody can see that: Slurm fills in
+-- DefMemPerCPU and one CPU a task at once, and DefCpuPerGPU and DefMemPerGPU instead when it first tries the job.
+local function tag_text(job_desc, rule, class, begin, user_begin, ask, skip)
+   local cpus = (number_of(job_desc, "cpus_per_task") or 0) > 0
+   local mem = number_of(job_desc, "min_mem_per_node") or number_of(job_desc, "min_mem_per_cpu")
+   mem = mem or text_of(job_desc, "mem_per_tres")
+   local unset = ""
+   if not (cpus and mem) then
+      unset = ";unset=" .. (cpus and "mem" or mem and "cpus" or "cpus+mem")
+   end
    return string.format(
-      "rlalloc:v=1;mode=%s;rule=%s;class=%s;begin=%.0f;user_begin=%.0f;ask=%s%s",
-      rule.mode, rule.name, class, begin, user_begin, ask, skip and ";skip=" .. skip or ""
+      "rlalloc:v=1;mode=%s;rule=%s;class=%s;begin=%.0f;user_begin=%.0f;ask=%s%s%s",
+      rule.mode, rule.name, class, begin, user_begin, ask, skip and ";skip=" .. skip or "", unset
    )
 end
 
@@ -1831,7 +1840,7 @@ local function intercept_job(job_desc, rule, class, ask, reading, planned, now, 
    if enforce and not held then
       begin = math.max(user_begin, now + grace)
    end
-   local tag = tag_text(rule, class, begin, user_begin, ask, skip) .. reading
+   local tag = tag_text(job_desc, rule, class, begin, user_begin, ask, skip) .. reading
    local comment = admin_comment and (admin_comment .. " " .. tag) or tag
    if enforce then
       job_desc.environment["RLALLOC_JOB"] = "1"

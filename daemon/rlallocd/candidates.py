@@ -21,7 +21,7 @@ from rlalloc.whole_nodes import with_whole_nodes
 from rlallocd.cluster_views import ClusterViews, gpu_types_for
 from rlallocd.job_plans import gpu_memory_gib
 from rlallocd.job_tag import Tag, read_tag
-from rlallocd.request_sizes import Skipped
+from rlallocd.request_sizes import FORMS_SKIPPED, Skipped
 from rlallocd.slurm import JobRecord
 from rlallocd.waiting_jobs import waits
 
@@ -152,6 +152,8 @@ def job_view(
     Raises Skipped, with the reason, if the job is to run as submitted.
     """
     job = candidate.job
+    if not candidate.tag.left_to_defaults.isdisjoint(views.gpu_defaults_for(job)):
+        raise Skipped(f"{FORMS_SKIPPED['gpu-defaults']}; it runs as submitted", "gpu-defaults")
     site, most = rule.bounds, int(cluster.totals[0])
     if not cluster.device.whole:
         # Slices and shards are of one node, and only their user knows what another number of them means.

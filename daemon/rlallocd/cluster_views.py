@@ -175,6 +175,11 @@ class ClusterViews:
         partitions = map(self._facts.partitions.get, job.partition.split(","))
         return any(partition is not None and partition.whole_nodes for partition in partitions)
 
+    def gpu_defaults_for(self, job: JobRecord) -> frozenset[str]:
+        """What Slurm gives to a job for each GPU if it does not ask for it, in one of its partitions at least."""
+        partitions = map(self._facts.partitions.get, job.partition.split(","))
+        return self._facts.gpu_defaults.union(*(each.gpu_defaults for each in partitions if each is not None))
+
     def user_running_gpus(self, user: str) -> int:
         """Whole GPUs that a user's jobs hold, in all partitions."""
         return self._user_running_gpus[user]

@@ -315,6 +315,7 @@ class Controller:
             speeds=self._family_runs.speeds,
             unchecked=self._unchecked.among(nodes, self.config),
             scheduling=config.scheduling,
+            gpu_defaults=config.gpu_defaults,
         )
         self.metrics.snapshot_s.observe(self._readings.reading_s)
         return snapshot

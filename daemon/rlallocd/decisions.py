@@ -56,6 +56,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     slurm.conf's MaxMemPerNode and MaxMemPerCPU (MiB). ``run_times`` is what is known of the jobs' run times,
     ``usage`` what like jobs used.
     ``granted`` collects the sizes that this cycle gives to jobs. ``speeds`` says how each family of jobs scales.
+    ``gpu_defaults`` are those of slurm.conf, as in ``PartitionRecord``.
     ``unchecked`` are nodes on which Slurm may not call the TaskProlog.
     """
 
@@ -71,6 +72,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     speeds: FamilySpeeds = msgspec.field(default_factory=FamilySpeeds)
     unchecked: NodesToAvoid = NodesToAvoid()
     scheduling: SchedulingRules = SchedulingRules()
+    gpu_defaults: frozenset[str] = frozenset()
 
     @cached_property
     def site(self) -> SiteView:
@@ -106,6 +108,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
                 preempts=limits.preempts,
                 scheduling=self.scheduling,
                 licenses=limits.licenses,
+                gpu_defaults=self.gpu_defaults,
             )
             self._views[config.urgency] = ClusterViews(
                 self.pools, self.jobs, self.taken_s, config.urgency, self.run_times, self.usage, self.speeds, facts

@@ -31,6 +31,8 @@ _MOST_BYTES: Final = 65_535
 class Tag(msgspec.Struct, frozen=True):
     """What rlalloc.lua saw at submission. ``begin`` is when we deferred the job to, 0 if we did not.
 
+    ``unset`` names what its user left to Slurm's defaults: ``cpus`` (per task) and ``mem``.
+
     ``table`` is the stamp of the table by which it ``collected`` words of the script, ``script`` the script's
     fingerprint (``rlalloc.script_words``). All three are empty in a tag of an earlier rlalloc.lua.
     """
@@ -42,6 +44,7 @@ class Tag(msgspec.Struct, frozen=True):
     user_begin: int
     ask: str = ""
     skip: str = ""
+    unset: str = ""
     table: str = ""
     script: str = ""
     collected: str = msgspec.field(name="words", default="")
@@ -50,6 +53,11 @@ class Tag(msgspec.Struct, frozen=True):
     def directives(self) -> str:
         """The words of the script's ``#RLALLOC`` lines, separated by blanks."""
         return self.ask.replace("+", " ")
+
+    @property
+    def left_to_defaults(self) -> frozenset[str]:
+        """The names in ``unset``."""
+        return frozenset(self.unset.split("+")) - {""}
 
     @property
     def words(self) -> tuple[str, ...] | None:

@@ -21,7 +21,8 @@ Flags = NDArray[np.bool_]
 class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a site beside its nodes and jobs.
 
-    ``preempts`` names, for each QOS, those whose running jobs its jobs may preempt.
+    ``preempts`` names, for each QOS, those whose running jobs its jobs may preempt. ``gpu_defaults`` are those of
+    slurm.conf, as in ``PartitionRecord``.
     """
 
     partitions: Mapping[str, PartitionRecord] = {}
@@ -29,6 +30,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     preempts: Mapping[str, frozenset[str]] = {}
     scheduling: SchedulingRules = SchedulingRules()
     licenses: Mapping[str, LicenseRecord] | None = {}
+    gpu_defaults: frozenset[str] = frozenset()
 
 
 NO_FACTS: Final = SiteFacts()

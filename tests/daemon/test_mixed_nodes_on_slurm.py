@@ -133,6 +133,20 @@ def test_a_job_that_has_its_nodes_alone_gets_no_less_of_them(idle: Installation)
         idle.read_again()
 
 
+def test_defaults_for_each_gpu_hold_for_a_job_that_leaves_its_memory_to_slurm(idle: Installation) -> None:
+    idle.site.run(["scontrol", "update", "PartitionName=gpu", "JobDefaults=DefMemPerGPU=6000"])
+    idle.read_again()
+    try:
+        words = LLM.format(words="gpus=1-2")
+        named, unnamed = (idle.submit(words, "--gres=gpu:2", "-c2", *mem) for mem in (["--mem=4G"], []))
+        assert idle.decision(named).skip_code == ""
+        assert idle.decision(unnamed).skip_code == "gpu-defaults"
+        idle.site.wait_for_states([named, unnamed], ENDED)
+    finally:
+        idle.site.run(["scontrol", "update", "PartitionName=gpu", "JobDefaults=DefMemPerGPU=0"])
+        idle.read_again()
+
+
 def test_slurmctld_tells_a_size_that_it_could_not_place(idle: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three nodes are large enough, but not in a row; the request's two are. Our own look at the nodes agrees."""
     for name in ("PATH", "SLURM_CONF"):

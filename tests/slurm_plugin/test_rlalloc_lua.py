@@ -148,11 +148,29 @@ def test_llm_job_is_tagged_and_deferred(submitted: Callable[..., Submitted]) -> 
         "begin_time": str(NOW + 60),
         "admin_comment": (
             f"rlalloc:v=1;mode=enforce;rule=llm;class=train;begin={NOW + 60};user_begin=0;"
-            "ask=gpus=1-8+cpus-per-gpu=2-8"
+            "ask=gpus=1-8+cpus-per-gpu=2-8;unset=cpus+mem"
         ),
     }
     assert job.environment == {"RLALLOC_JOB": "1", "RLALLOC_NO_TASKS": "1"}
     assert job.logs == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "unset"),
+    [
+        ({}, {"cpus", "mem"}),
+        ({"cpus_per_task": 4.0}, {"mem"}),
+        ({"cpus_per_task": 65534.0, "min_mem_per_node": 0.0}, {"cpus"}),
+        ({"cpus_per_task": 4.0, "min_mem_per_cpu": 900.0}, set()),
+        ({"cpus_per_task": 4.0, "mem_per_tres": "gres:gpu:900"}, set()),
+    ],
+)
+def test_the_tag_tells_what_the_user_left_to_defaults(
+    submitted: Callable[..., Submitted], fields: dict[str, Any], unset: set[str]
+) -> None:
+    tag = read_tag(submitted(**fields).writes["admin_comment"])
+    assert tag is not None
+    assert tag.left_to_defaults == unset
 
 
 def test_daemon_reads_the_tag(submitted: Callable[..., Submitted]) -> None:
@@ -370,7 +388,7 @@ def test_script_cannot_forge_a_tag(submitted: Callable[..., Submitted], words: s
     job = submitted(script=f"#!/bin/sh\n#RLALLOC {words}\ntorchrun\n", account="phys")
     comment = job.writes["admin_comment"]
     assert comment.count("rlalloc:") == 1
-    assert comment.count(";") == 6
+    assert comment.count(";") == 7
     assert (job.tag["mode"], job.tag["rule"]) == ("shadow", "watch")
     tag = read_tag(comment)
     assert tag is not None

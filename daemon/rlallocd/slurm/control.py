@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rlallocd.slurm.admin_level import own_admin_level
 from rlallocd.slurm.controllers import ControllerPing, controllers_in, read_pings
-from rlallocd.slurm.partition_text import read_partitions
+from rlallocd.slurm.partition_text import gpu_defaults, read_partitions
 from rlallocd.slurm.scheduling_rules import scheduling_rules
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.slurm_errors import UnexpectedAnswer
@@ -43,6 +43,7 @@ class Control:
             max_mem_mib_per_node=_number(values.get("MaxMemPerNode", "")),
             max_mem_mib_per_cpu=_number(values.get("MaxMemPerCPU", "")),
             scheduling=scheduling_rules(values),
+            gpu_defaults=gpu_defaults(values.get("JobDefaults", "")),
         )
 
     def ping(self) -> tuple[ControllerPing, ...]:

@@ -1,6 +1,7 @@
 """Reading ``scontrol show partition --oneliner``. Pure functions."""
 
 import re
+from typing import Final
 
 from rlallocd.slurm.slurm_records import PartitionRecord
 
@@ -36,8 +37,17 @@ def _partition(values: dict[str, str]) -> PartitionRecord:
         deny_qos=_names(values.get("DenyQos", "")) or frozenset(),
         tier=_number(values.get("PriorityTier", "")) or 0,
         preemptable=values.get("PreemptMode", "OFF") != "OFF",
+        gpu_defaults=gpu_defaults(values.get("JobDefaults", "")),
         whole_nodes=values.get("OverSubscribe", "") == "EXCLUSIVE",
     )
+
+
+_GPU_DEFAULTS: Final = {"Cpu": "cpus", "Mem": "mem"}
+
+
+def gpu_defaults(text: str) -> frozenset[str]:
+    """The defaults in ``DefCpuPerGPU=2,DefMemPerGPU=4000``, by our names."""
+    return frozenset(_GPU_DEFAULTS[word] for word in re.findall(r"Def(Cpu|Mem)PerGPU=[1-9]", text))
 
 
 def duration_s(text: str) -> int | None:

@@ -266,7 +266,8 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     ``tier`` is its PriorityTier: jobs of a higher one come first whatever their priority. ``preemptable`` says
     whether its jobs may be ended for others, and ``whole_nodes`` whether each job has its nodes alone
-    (OverSubscribe=EXCLUSIVE).
+    (OverSubscribe=EXCLUSIVE). ``gpu_defaults`` names what jobs get for each GPU if they do not ask for it: ``cpus``
+    (DefCpuPerGPU), ``mem`` (DefMemPerGPU).
     Where a partition sets no limit of memory, slurm.conf's holds: ControllerConfig has it.
     """
 
@@ -288,6 +289,7 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
     tier: int = 1
     preemptable: bool = False
     whole_nodes: bool = False
+    gpu_defaults: frozenset[str] = frozenset()
 
 
 class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -323,7 +325,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     ``has_task_prolog``: it names a TaskProlog, ours or one that is to call ours. ``admin_level`` is what slurmctld
     lets the user of this process do, ``slurm_user`` SlurmUser's name, ``controllers`` the hosts of slurmctld: the
-    primary's, then its backups'.
+    primary's, then its backups'. ``gpu_defaults`` are those of all partitions, as in ``PartitionRecord``.
     """
 
     slurm_version: str
@@ -337,6 +339,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_mem_mib_per_cpu: int | None = None
     scheduling: SchedulingRules = SchedulingRules()
     controllers: tuple[str, ...] = ()
+    gpu_defaults: frozenset[str] = frozenset()
 
 
 class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True):

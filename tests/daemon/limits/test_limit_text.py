@@ -98,7 +98,8 @@ def test_partitions() -> None:
     text = (
         "PartitionName=gpu AllowGroups=ALL AllowAccounts=a,b DenyQos=low Default=YES QoS=N/A MaxNodes=UNLIMITED "
         "MaxTime=1-00:00:00 MinNodes=0 MaxCPUsPerNode=32 TotalCPUs=128 TotalNodes=2 MaxMemPerNode=UNLIMITED\n"
-        "PartitionName=other QoS=q AllowAccounts=ALL AllowQos=ALL MaxNodes=4 MaxTime=UNLIMITED MaxMemPerCPU=4000\n"
+        "PartitionName=other QoS=q AllowAccounts=ALL AllowQos=ALL MaxNodes=4 MaxTime=UNLIMITED MaxMemPerCPU=4000 "
+        "JobDefaults=DefCpuPerGPU=2,DefMemPerGPU=4000\n"
     )
     partitions = read_partitions(text)
     gpu, other = partitions["gpu"], partitions["other"]
@@ -107,3 +108,4 @@ def test_partitions() -> None:
     assert gpu.allow_qos is None
     assert gpu.deny_qos == {"low"}
     assert (other.max_time_s, other.max_nodes, other.qos, other.max_mem_mib_per_cpu) == (None, 4, "q", 4000)
+    assert (gpu.gpu_defaults, other.gpu_defaults) == (frozenset(), {"cpus", "mem"})
