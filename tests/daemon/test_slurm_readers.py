@@ -394,3 +394,12 @@ def test_a_cpu_is_a_core_where_a_node_has_as_many(cpus: int, of_core: int) -> No
     """With CPUs=32, Slurm schedules cores (slurm.conf(5), CPUs). Those kept for the system count, too."""
     node = {"name": "n1", "cpus": cpus, "effective_cpus": cpus // 2, "sockets": 2, "cores": 16, "threads": 2}
     assert node_record(node).cpus_per_core == of_core
+
+
+@pytest.mark.parametrize(
+    ("shown", "cpus"),
+    [({}, 16), ({"tres": "cpu=14,mem=62.50G"}, 14), ({"tres": "cpu=16", "effective_cpus": 14}, 14)],
+)
+def test_cores_that_a_node_keeps_for_itself_are_not_for_jobs(shown: dict[str, object], cpus: int) -> None:
+    """CoreSpecCount: 22.05 tells in its TRES what is left for jobs."""
+    assert node_record({"name": "n1", "cpus": 16, **shown}).cpus == cpus
