@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rlalloc.errors import PolicyError
-from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME
+from rlalloc.heuristics import ALTERNATIVES, AS_REQUESTED_NAME, BASELINE_NAME
 from rlalloc.job import SHARES, Shares
 from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.objective.weights import features_of
@@ -81,7 +81,7 @@ def test_each_row_is_answered_by_who_should(routing: Routing, learned: list[bool
         assert log_probabilities[row] == pytest.approx(density, abs=1e-3)
 
 
-@pytest.mark.parametrize("name", ALTERNATIVES)
+@pytest.mark.parametrize("name", [*ALTERNATIVES, AS_REQUESTED_NAME])
 def test_another_heuristic_than_the_base_can_be_served(name: str) -> None:
     """All four of its shares; what is tried is tried around them."""
     batch, generator = under(0.0, 0.6), torch.Generator()

@@ -47,6 +47,7 @@ def better_than(version: str | None) -> JudgedCandidate:
         against_current=BETTER,
         against_heuristics={"price-ef": BETTER},
         same_order=SameOrder(jct=BETTER, p95=BETTER, killed=0.0, worst_user=None),
+        current_same_order=SameOrder(jct=BETTER, p95=BETTER, killed=0.0, worst_user=None),
         killed_candidate=0,
         killed_current=0,
         held_out_jobs=100,

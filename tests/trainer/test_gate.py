@@ -4,14 +4,14 @@ import msgspec
 import pytest
 
 from rlalloc_simulator.comparison.paired_statistics import Interval
-from rlalloc_trainer.promotion.gate import Evidence, SameOrder, judge
+from rlalloc_trainer.promotion.gate import Evidence, SameOrder, judge, judge_in_use
 
 BETTER = Interval(0.90, 0.85, 0.95)
 UNSURE_BETTER = Interval(0.97, 0.93, 1.01)
 SAME = Interval(1.00, 1.00, 1.00)
 UNSURE_WORSE = Interval(1.02, 0.98, 1.06)
 WORSE = Interval(1.10, 1.05, 1.15)
-
+UNKNOWN = Interval(1.10, float("nan"), float("nan"))
 
 FINE = SameOrder(jct=BETTER, p95=SAME, killed=0.0, worst_user=1.2)
 
@@ -22,6 +22,7 @@ def evidence(current: Interval, heuristics: list[Interval], killed: tuple[int, i
         current="v000001",
         against_current=current,
         same_order=FINE,
+        current_same_order=FINE,
         against_heuristics={f"heuristic-{number}": ratio for number, ratio in enumerate(heuristics)},
         killed_candidate=killed[0],
         killed_current=killed[1],
@@ -98,3 +99,42 @@ def test_who_is_worse_than_requested_is_not_promoted(changed: dict[str, object],
 def test_where_no_user_has_enough_jobs_none_is_the_worst() -> None:
     ahead = evidence(BETTER, [BETTER])
     assert judge(msgspec.structs.replace(ahead, same_order=msgspec.structs.replace(FINE, worst_user=None))).promote
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"jct": WORSE}, "v000001 is worse than as requested in the same order: mean JCT ratio 1.100 [1.050, 1.150]"),
+        ({"p95": WORSE}, "v000001 is worse than as requested in the same order: 95th percentile of JCT ratio 1.100"),
+        ({"killed": 0.003}, "v000001 kills 0.3% of the jobs by the sizes that it gives them, more than 0.2%,"),
+        ({"worst_user": 1.3}, "with v000001 a user is worse off than as requested in the same order: mean JCT"),
+    ],
+)
+def test_a_policy_in_use_that_is_surely_worse_than_requested_gives_way(changed: dict[str, object], says: str) -> None:
+    measured = evidence(SAME, [SAME])
+    verdict = judge_in_use(msgspec.structs.replace(measured, current_same_order=in_use(changed)))
+    assert verdict is not None
+    assert verdict.promote
+    assert verdict.reason.startswith(f"the candidate is promoted, because {says}")
+    assert "on 40 workloads drawn from 18 held-out jobs (90% interval)" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"jct": UNSURE_WORSE},
+        {"jct": UNKNOWN, "p95": UNKNOWN},
+        {"jct": Interval(1.0005, 1.0002, 1.0008)},
+        {"p95": UNSURE_WORSE},
+        {"killed": 0.002},
+        {"worst_user": 1.25},
+        {"worst_user": None},
+    ],
+)
+def test_a_policy_in_use_stays_for_want_of_evidence(changed: dict[str, object]) -> None:
+    assert judge_in_use(msgspec.structs.replace(evidence(SAME, [SAME]), current_same_order=in_use(changed))) is None
+
+
+def in_use(changed: dict[str, object]) -> SameOrder:
+    return msgspec.structs.replace(FINE, **changed)

@@ -11,7 +11,7 @@ import torch
 from rlalloc.config import TrainerSection
 from rlalloc.devices import is_slice
 from rlalloc.errors import PolicyError
-from rlalloc.heuristics import ALTERNATIVES, BASELINE_NAME
+from rlalloc.heuristics import ALTERNATIVES, AS_REQUESTED_NAME, BASELINE_NAME
 from rlalloc.job import SHARES
 from rlalloc.objective import DEFAULT_WEIGHTS, TERM_NAMES
 from rlalloc.observation import FEATURES, POOL_FEATURES, SCHEMA_ID, encode, type_features
@@ -39,7 +39,7 @@ from rlalloc_trainer.pipelines.calibrated_simulator import (
 from rlalloc_trainer.pipelines.retrain import load_in_use, real_advantages, retrain
 from rlalloc_trainer.pipelines.site_experience import costs_of, observations_of, shares_of, split_by_time, usable
 from rlalloc_trainer.promotion import held_out_evidence as held_out
-from rlalloc_trainer.promotion.gate import judge
+from rlalloc_trainer.promotion.gate import Verdict, judge
 from rlalloc_trainer.promotion.held_out_evidence import CANDIDATE, HeldOut, measure
 from rlalloc_trainer.promotion.policy_versions import (
     CRITICS_FILE,
@@ -158,6 +158,32 @@ def test_the_same_seed_makes_the_same_policy(experiences: list[Experience], tmp_
         digests.append(policies.manifest(version).files)
         store.close()
     assert digests[0] == digests[1]
+
+
+@pytest.mark.usefixtures("few_and_in_this_process")
+def test_as_requested_is_in_use_like_every_version_until_another_passes(
+    experiences: list[Experience], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One night the policy in use is found worse than as requested, and nothing else passes; the next, one does."""
+    store, policies = stored(experiences, tmp_path / "store.sqlite"), PolicyStore(tmp_path / "policies")
+    monkeypatch.setattr(held_out, "judge", lambda evidence: msgspec.structs.replace(judge(evidence), promote=False))
+    monkeypatch.setattr(
+        held_out, "judge_in_use", lambda evidence: Verdict(promote=True, reason="it harms", evidence=evidence)
+    )
+    result = retrain(store, policies, SMALL)
+    assert (result.promoted, result.version, policies.current()) == (True, "v000001", "v000001")
+    manifest = verify(policies.path("v000001"))
+    assert manifest.routing == Routing.by(AS_REQUESTED_NAME)
+    assert manifest.training == {"kept_from": load_shipped_version().version}
+    assert policies.promotions()[-1].reason == store.policies()[-1].verdict["reason"] == "it harms"
+
+    monkeypatch.setattr(held_out, "judge", lambda evidence: msgspec.structs.replace(judge(evidence), promote=True))
+    again = retrain(store, policies, SMALL)
+    assert again.verdict is not None
+    assert again.verdict.evidence.current == "v000001"
+    assert again.verdict.evidence.current_same_order.jct.estimate == 1.0
+    assert policies.current() == again.version == "v000002"
+    store.close()
 
 
 def test_a_damaged_policy_in_place_is_an_error(experiences: list[Experience], tmp_path: Path) -> None:

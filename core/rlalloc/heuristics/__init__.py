@@ -45,7 +45,13 @@ ALTERNATIVES: Final[dict[str, Heuristic]] = {
 
 All of them answer the baseline's CPU and memory shares. Price-by-order and capped-price are kept for networks that
 read their answers."""
-SERVED_HEURISTICS: Final[dict[str, Heuristic]] = {**ALTERNATIVES, BASELINE_NAME: BASELINE}
+AS_REQUESTED_NAME: Final = f"as-requested{SMALLEST_AREA_FIRST}"
+"""What no policy may be worse than, and what is served instead of one that is."""
+SERVED_HEURISTICS: Final[dict[str, Heuristic]] = {
+    **ALTERNATIVES,
+    BASELINE_NAME: BASELINE,
+    AS_REQUESTED_NAME: Ordered(as_requested),
+}
 """All heuristics that the agent can serve. Each is asked once for every question that goes to the agent."""
 
 REFERENCE_POLICIES: Final[dict[str, Heuristic]] = {
@@ -68,6 +74,7 @@ REFERENCE_POLICIES: Final[dict[str, Heuristic]] = {
 
 __all__ = [
     "ALTERNATIVES",
+    "AS_REQUESTED_NAME",
     "BASELINE",
     "BASELINE_NAME",
     "BASELINE_OF_0_1",

@@ -7,6 +7,9 @@ A candidate is promoted only if, on data that it was not trained on,
   it is not above 1;
 - no more jobs were killed for their size than with the policy in use;
 - it is never worse than as requested in the same order, by the bar of ``rlalloc_trainer.evaluation.never_worse``.
+
+The policy in use is held to the same bar where nothing takes its place: if it is surely worse than as requested, jobs
+are served as requested instead.
 """
 
 from collections.abc import Mapping
@@ -22,7 +25,7 @@ BEHIND: Final = 1.001
 
 
 class SameOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate over as requested in the same order of the queue: ratios of mean JCT and of its 95th percentile.
+    """A policy over as requested in the same order of the queue: ratios of mean JCT and of its 95th percentile.
 
     ``killed`` is the part of the jobs that were killed for what the policy gave them. ``worst_user`` is None where no
     user has enough jobs.
@@ -47,6 +50,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     against_current: Interval
     against_heuristics: dict[str, Interval]
     same_order: SameOrder
+    current_same_order: SameOrder
     by_third: dict[str, dict[str, Interval]] = {}
     killed_candidate: int
     killed_current: int
@@ -74,6 +78,26 @@ def judge(evidence: Evidence) -> Verdict:
         reason=(
             f"{evidence.candidate} is promoted: mean JCT ratio {evidence.against_current} versus {evidence.current} "
             f"and {best} versus {name} on {_workloads(evidence)}"
+        ),
+        evidence=evidence,
+    )
+
+
+def judge_in_use(evidence: Evidence) -> Verdict | None:
+    """Promote as requested, the candidate of ``evidence``, if the policy in use is surely worse; else None.
+
+    Surely: the whole interval of a ratio is beyond the bar.
+    """
+    found = evidence.current_same_order
+    jct, p95 = (Interval(ratio.low, ratio.low, ratio.low) for ratio in (found.jct, found.p95))
+    failures = beyond_the_bar(jct, p95, found.killed, found.worst_user, most=BEHIND * MOST)
+    if not failures:
+        return None
+    return Verdict(
+        promote=True,
+        reason=(
+            f"{evidence.candidate} is promoted, because {_said(failures[0], evidence.current, found)} on "
+            f"{_workloads(evidence)}"
         ),
         evidence=evidence,
     )
@@ -113,15 +137,20 @@ def _refusal(evidence: Evidence) -> str | None:
 def _worse_than_requested(evidence: Evidence) -> str | None:
     found = evidence.same_order
     failures = beyond_the_bar(found.jct, found.p95, found.killed, found.worst_user, most=BEHIND * MOST)
+    return f"{_said(failures[0], 'it', found)} on {_workloads(evidence)}" if failures else None
+
+
+def _said(failure: Failure, policy: str, found: SameOrder) -> str:
+    """Say by what ``policy`` fails the bar, with its figure."""
     said: dict[Failure, str] = {
-        "JCT": f"it is worse than as requested in the same order: mean JCT ratio {found.jct}",
-        "p95": f"it is worse than as requested in the same order: 95th percentile of JCT ratio {found.p95}",
-        "killed": f"it kills {found.killed:.1%} of the jobs by the sizes that it gives them, more than "
+        "JCT": f"{policy} is worse than as requested in the same order: mean JCT ratio {found.jct}",
+        "p95": f"{policy} is worse than as requested in the same order: 95th percentile of JCT ratio {found.p95}",
+        "killed": f"{policy} kills {found.killed:.1%} of the jobs by the sizes that it gives them, more than "
         f"{MOST_KILLED:.1%},",
-        "worst user": "a user is worse off than as requested in the same order: mean JCT ratio "
+        "worst user": f"with {policy} a user is worse off than as requested in the same order: mean JCT ratio "
         f"{found.worst_user or 0.0:.2f}, more than {WORST_USER:g},",
     }
-    return f"{said[failures[0]]} on {_workloads(evidence)}" if failures else None
+    return said[failure]
 
 
 def _workloads(evidence: Evidence) -> str:

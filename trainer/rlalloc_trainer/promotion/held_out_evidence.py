@@ -1,7 +1,8 @@
 """What the gate is shown: the candidate, the policy in use and the heuristics on the same held-out workloads.
 
 Where the candidate is refused, a heuristic that the agent can serve may be better than the policy in use. The gate
-then judges the best of them, so that a site is never served worse than by rlalloc's own heuristics.
+then judges the best of them, so that a site is never served worse than by rlalloc's own heuristics. Where that is
+refused, too, and the policy in use is surely worse than as requested, as requested takes its place.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from rlalloc.heuristics import SERVED_HEURISTICS
+from rlalloc.heuristics import ALTERNATIVES, AS_REQUESTED_NAME, BASELINE_NAME
 from rlalloc.objective import DEFAULT_WEIGHTS, Weights
 from rlalloc.policies import Routing
 from rlalloc_simulator.comparison.compared_policy import REFERENCE, ComparedPolicy, HeuristicPolicy
@@ -24,14 +25,16 @@ from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.comparison.worst_users import worst_user
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.site_from_workload import Workload
-from rlalloc_trainer.promotion.gate import Evidence, SameOrder, Verdict, judge
+from rlalloc_trainer.promotion.gate import Evidence, SameOrder, Verdict, judge, judge_in_use
 from rlalloc_trainer.promotion.policy_versions import Learned
 
 CANDIDATE: Final = "the candidate"
-GATE_HEURISTICS: Final = (REFERENCE, "repaired", *SERVED_HEURISTICS)
+INSTEAD: Final = (*ALTERNATIVES, BASELINE_NAME)
+"""The heuristics that may take the place of a refused candidate."""
+GATE_HEURISTICS: Final = (REFERENCE, "repaired", *INSTEAD)
 """The heuristics that a policy must not be behind."""
-SAME_ORDER: Final = "as requested in the same order"
-"""What a policy must never be worse than: REFERENCE, and the smallest area first where urgency counts."""
+SAME_ORDER: Final = AS_REQUESTED_NAME
+"""What a policy must never be worse than: as requested, and the smallest area first where urgency counts."""
 
 
 def measure(
@@ -46,7 +49,7 @@ def measure(
         CANDIDATE: Run(candidate),
         current.version: Run(msgspec.structs.replace(current.policy, objective=objective)),
         **{name: Run(HeuristicPolicy(name)) for name in GATE_HEURISTICS},
-        SAME_ORDER: Run(HeuristicPolicy(REFERENCE, smallest_first=True)),
+        SAME_ORDER: Run(HeuristicPolicy(SAME_ORDER)),
     }
     return run_all(runs, workloads, parallel_map)
 
@@ -71,6 +74,7 @@ class HeldOut(NamedTuple):
             against_current=jct_ratio(results, self.results[self.current], confidence),
             against_heuristics={other: jct_ratio(results, of, confidence) for other, of in heuristics.items()},
             same_order=same_order(results, self.results[SAME_ORDER], confidence),
+            current_same_order=same_order(self.results[self.current], self.results[SAME_ORDER], confidence),
             by_third={third: {other: ratios[third] for other, ratios in by_third.items()} for third in thirds},
             killed_candidate=sum(result.killed for result in results),
             killed_current=sum(result.killed for result in self.results[self.current]),
@@ -80,9 +84,9 @@ class HeldOut(NamedTuple):
         )
 
     def best_heuristic(self) -> str:
-        """Return the one of SERVED_HEURISTICS that did best."""
+        """Return the one of INSTEAD that did best."""
         return min(
-            SERVED_HEURISTICS,
+            INSTEAD,
             key=lambda name: jct_ratio(self.results[name], self.results[self.current], self.confidence).estimate,
         )
 
@@ -106,12 +110,16 @@ def decide(held_out: HeldOut, routing: Routing, *, heuristics: bool) -> tuple[Ro
     """Judge the candidate, which answers as ``routing`` says; if it is refused, the best heuristic in its place.
 
     Return the routing to store, and the gate's verdict on it. Heuristics are not trained, but this one is the best of
-    several on the held-out workloads: its intervals are wider for it (Bonferroni). Without ``heuristics`` only the
-    candidate is judged: heuristics know nothing of another objective.
+    several on the held-out workloads: its intervals are wider for it (Bonferroni). If it is refused, too, the policy
+    in use is judged: one of two intervals is enough to find it worse, so they are wider, too. Without ``heuristics``
+    only the candidate is judged: heuristics, and as requested, know nothing of another objective.
     """
     verdict = judge(held_out.evidence(CANDIDATE, held_out.confidence))
     if verdict.promote or not heuristics:
         return routing, verdict
     best = held_out.best_heuristic()
-    instead = judge(held_out.evidence(best, 1.0 - (1.0 - held_out.confidence) / len(SERVED_HEURISTICS)))
-    return (Routing.by(best), instead) if instead.promote else (routing, verdict)
+    instead = judge(held_out.evidence(best, 1.0 - (1.0 - held_out.confidence) / len(INSTEAD)))
+    if instead.promote:
+        return Routing.by(best), instead
+    fallback = judge_in_use(held_out.evidence(SAME_ORDER, 1.0 - (1.0 - held_out.confidence) / 2))
+    return (routing, verdict) if fallback is None else (Routing.by(SAME_ORDER), fallback)
