@@ -1,8 +1,10 @@
 """A site with nodes of two kinds that enforces no limits: what rlalloc gives to a job can start where it may run."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from rlalloc.config import SlurmSection
 from rlalloc.store import Application
 from rlalloc_testbed import USER, Installation, install, start_site
+from rlalloc_testbed.installation import PLUGIN
 from rlallocd.node_pools import NodePools
 from rlallocd.request_sizes import size_of
 from rlallocd.slurm import connect
@@ -26,9 +29,36 @@ ENDED = {"COMPLETED"}
 NEVER_PASSED_OVER_S = 3600.0
 
 
+JOB_SUBMIT = """
+local rlalloc = dofile("{rlalloc}")
+
+function slurm_job_submit(job_desc, part_list, submit_uid)
+   if job_desc.name == "per-gpu" then
+{lines}
+   end
+   rlalloc.job_submit(job_desc, part_list, submit_uid)
+   return slurm.SUCCESS
+end
+
+function slurm_job_modify()
+   return slurm.SUCCESS
+end
+"""
+
+
 @pytest.fixture(scope="module")
-def mixed() -> Iterator[Installation]:
-    with start_site(f"mixed-{os.getpid()}", nodes=1, other_nodes=(V100,)) as site:
+def job_submit_lua(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site's own script: for jobs of one name, with slurm_plugin/README.md's lines for defaults of each GPU."""
+    found = re.search(r"^    local asks = .*?^    end$", (PLUGIN / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    script = tmp_path_factory.mktemp("site") / "job_submit.lua"
+    script.write_text(JOB_SUBMIT.format(rlalloc=PLUGIN / "rlalloc.lua", lines=found[0]))
+    return script
+
+
+@pytest.fixture(scope="module")
+def mixed(job_submit_lua: Path) -> Iterator[Installation]:
+    with start_site(f"mixed-{os.getpid()}", nodes=1, other_nodes=(V100,), job_submit_lua=job_submit_lua) as site:
         # So long that no job counts as passed over, however late the daemon sees a lost node.
         installation = install(site, redecision={"max_updates": 0, "every_s": NEVER_PASSED_OVER_S})
         installation.start("rlalloc-agent")
@@ -145,6 +175,14 @@ def test_defaults_for_each_gpu_hold_for_a_job_that_leaves_its_memory_to_slurm(id
     finally:
         idle.site.run(["scontrol", "update", "PartitionName=gpu", "JobDefaults=DefMemPerGPU=0"])
         idle.read_again()
+
+
+def test_defaults_for_each_gpu_that_a_site_sets_by_lua_are_the_request(idle: Installation) -> None:
+    job_id = idle.submit(LLM.format(words="gpus=4"), "--job-name=per-gpu", "--gres=gpu:a100:2")
+    request = idle.decision(job_id).request
+    assert (request.gpus, request.cpus, request.mem_mib) == (2, 4, 6000)
+    idle.site.wait_for_states([job_id], ENDED)
+    assert {"gres/gpu=4", "cpu=8", "mem=12000M"} <= set(idle.job(job_id)["TRES"].split(","))
 
 
 def test_slurmctld_tells_a_size_that_it_could_not_place(idle: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
