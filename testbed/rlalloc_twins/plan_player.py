@@ -21,6 +21,7 @@ STILL_LOOKS: Final = 8
 END_EVERY_S: Final = 2.0
 DRAINS_WITHIN_S: Final = 1200.0
 GONE: Final = ("GONE",)
+NEVER_STARTS: Final = "PENDING DependencyNeverSatisfied"
 _WILL_PASS: Final = frozenset({"BeginTime", "None", "Cleaning"})
 
 
@@ -104,6 +105,8 @@ class PlanPlayer:
         job_id = self.ids[job.key]
         states = self._states(job_id)
         if event.once and states != GONE and not any(state.startswith(event.once) for state in states):
+            if set(states) == {NEVER_STARTS}:  # what the user waits for will not come
+                return
             self._at(self._now_s() + ASK_AGAIN_S, lambda: self._user_event(job, number, event))
             return
         done = self._site.try_run(_command(job_id, event), user=job.user)
