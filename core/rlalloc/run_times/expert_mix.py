@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from rlalloc.run_times.bursts import Bursts
 from rlalloc.run_times.recent_runs import FEATURES, Key
 
 _SIMPLE: Final = (
@@ -51,12 +52,12 @@ _ONLY_USER_KNOWN: Final = -1.0
 _NOTHING_KNOWN: Final = -2.0
 _RATE: Final = 0.2
 _KEPT: Final = 0.5**0.1
-"""Of an answer's loss after another job of the group has ended: half after ten."""
+"""Of an answer's loss after another job of the group has ended: half after ten. A job of a burst counts less."""
 _SITE: Final[Key] = ()
 _SITE_KEPT: Final = 0.5**0.001
-_SITE_WEIGHT: Final = 0.01
+_SITE_WEIGHT: Final = 0.02
 _SITUATION_KEPT: Final = 0.5 ** (1 / 300)
-_SITUATION_WEIGHT: Final = 0.02
+_SITUATION_WEIGHT: Final = 0.05
 """For an answer's loss over all jobs of the site, and over those in the same situation: how much of it is kept after
 another job, and its weight beside the losses of the job's groups."""
 _HANDICAP: Final = 5.0
@@ -73,6 +74,7 @@ class ExpertMix:
 
     def __init__(self) -> None:
         self._losses: dict[Key, NDArray[np.float64]] = {}  # what each answer was off by; last, the number of jobs
+        self.bursts = Bursts()
         self._handicap = np.full(_ANSWERS, _HANDICAP)
         self._handicap[0] = 0.0
 
@@ -95,13 +97,15 @@ class ExpertMix:
         shift = (weights * answers[:, :-1]).sum(axis=1) / weights.sum(axis=1) - answers[:, 0]
         return np.asarray(shift * jobs / (jobs + _ENOUGH_JOBS))
 
-    def learn(self, groups: Groups, answers: NDArray[np.float64], log_run: float) -> None:
+    def learn(self, groups: Groups, answers: NDArray[np.float64], submitted_s: float, log_run: float) -> None:
         """Note that a job ended to which those answers were given; ``log_run`` is log2 of its seconds."""
+        weight = self.bursts.weight(groups[1], submitted_s)
         loss = np.append(np.abs(answers[:-1] - log_run), 1.0)
-        kept = dict.fromkeys(groups, _KEPT) | {_SITE: _SITE_KEPT, _situation(float(answers[-1])): _SITUATION_KEPT}
-        for key, part in kept.items():
+        kept = dict.fromkeys(groups, (_KEPT**weight, weight * loss))
+        kept |= {_SITE: (_SITE_KEPT, loss), _situation(float(answers[-1])): (_SITUATION_KEPT, loss)}
+        for key, (part, added) in kept.items():
             known = self._losses.pop(key, None)
-            self._losses[key] = loss if known is None else known * part + loss
+            self._losses[key] = added if known is None else known * part + added
             if len(self._losses) > MOST_GROUPS:
                 del self._losses[next(iter(self._losses))]
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from rlalloc.errors import PolicyError
 from rlalloc.past_job import PastJob
+from rlalloc.run_times.bursts import Burst, Bursts
 from rlalloc.run_times.expert_mix import ANSWERS, COLUMNS, ExpertMix
 from rlalloc.run_times.job_facts import JobFacts, can_be_learned, facts_of
 from rlalloc.run_times.recent_runs import Key, user_and_alike
@@ -30,7 +31,7 @@ _StoredKey = tuple[str | int | float | None, ...]
 class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A row of ``losses`` for each of ``groups``, one of ``answers`` for each of ``submissions``: 64-bit floats.
 
-    ``kinds`` are the COLUMNS. Another version of rlalloc may have others.
+    ``bursts`` are the last ones of jobs alike. ``kinds`` are the COLUMNS. Another version of rlalloc may have others.
     """
 
     kinds: tuple[str, ...]
@@ -39,6 +40,7 @@ class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     at_end: list[str]
     groups: list[_StoredKey]
     losses: bytes
+    bursts: list[tuple[_StoredKey, list[Burst]]]
     submissions: list[tuple[_StoredKey, str, int]]
     answers: bytes
 
@@ -78,7 +80,8 @@ class GivenAnswers:
             if job.ended_s > self._until_s:
                 self._until_s, self._at_end = job.ended_s, set()
             self._at_end.add(job.job_id)
-            self.mix.learn(user_and_alike(facts), answers, math.log2(max(job.run_s_as_requested, 1.0)))
+            log_run = math.log2(max(job.run_s_as_requested, 1.0))
+            self.mix.learn(user_and_alike(facts), answers, facts.submitted_s, log_run)
             self.changes += 1
 
     def packed(self, *, pseudonyms: bool) -> bytes:
@@ -91,6 +94,7 @@ class GivenAnswers:
             at_end=sorted(self._at_end),
             groups=groups,  # type: ignore[arg-type]  # keys are of text and numbers
             losses=losses.tobytes(),
+            bursts=self.mix.bursts.table(),  # type: ignore[arg-type]
             submissions=list(self._answers),  # type: ignore[arg-type]
             answers=np.array(list(self._answers.values()), np.float64).tobytes(),
         )
@@ -113,6 +117,7 @@ class GivenAnswers:
             answers = np.frombuffer(stored.answers).reshape(-1, len(COLUMNS))
             given = cls()
             given.mix = ExpertMix.of(stored.groups, losses)
+            given.mix.bursts = Bursts(stored.bursts)
             given._answers = {key: row.copy() for key, row in zip(stored.submissions, answers, strict=True)}
         except (msgspec.DecodeError, ValueError) as err:
             raise PolicyError(f"another version of rlalloc wrote it ({err})") from err

@@ -3,7 +3,7 @@
 ::
 
     policies/run_times/v000007/manifest.json     from how many jobs, how well it did, SHA-256 of each file
-    policies/run_times/v000007/median.txt        a booster; low.txt and high.txt likewise
+    policies/run_times/v000007/median.txt        a booster; low.txt, high.txt, relative.txt likewise
 
 Nothing in it can run code, and no file is read by LightGBM whose SHA-256 differs from its manifest's. The newest
 version is the one in use.
@@ -24,7 +24,7 @@ import msgspec
 from rlalloc.errors import MissingInputsError, PolicyError
 from rlalloc.policies import MANIFEST_FILE
 from rlalloc.run_times.recent_runs import FEATURES
-from rlalloc.run_times.run_time_model import NAMES, Offsets, RunTimeModel, require_lightgbm
+from rlalloc.run_times.run_time_model import NAMES, RELATIVE, Offsets, RunTimeModel, require_lightgbm
 from rlalloc.shared_files import read_regular_file
 
 FOLDER: Final = "run_times"
@@ -56,7 +56,7 @@ def save_model(directory: Path, model: RunTimeModel, manifest: RunTimeManifest) 
     Inputs, offsets and files of ``manifest`` are set here. The version appears whole or not at all. Only the last
     KEPT versions stay. Raises PolicyError.
     """
-    contents = {f"{name}.txt": model.boosters[name].model_to_string().encode() for name in NAMES}
+    contents = {f"{name}.txt": model.boosters[name].model_to_string().encode() for name in (*NAMES, RELATIVE)}
     complete = msgspec.structs.replace(
         manifest,
         inputs=FEATURES,
@@ -92,7 +92,8 @@ def load_model(folder: Path) -> RunTimeModel:
             f"{folder} reads other inputs than this version of rlalloc has: `rlalloc train run` makes a new one"
         )
     texts = {}
-    for name in NAMES:
+    names = (*NAMES, RELATIVE) if f"{RELATIVE}.txt" in manifest.files else NAMES
+    for name in names:
         path = folder / f"{name}.txt"
         try:
             content = read_regular_file(path)

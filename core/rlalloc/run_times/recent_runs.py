@@ -48,6 +48,8 @@ STATISTICS: Final = (
 )
 """Of a group's last runs: log2 of their seconds; the part that completed; log2 of run time over limit; log2 of how
 many there were, and of the seconds since the last one ended."""
+LOG_SECONDS: Final = ("last", "one_before", "mean_of_2", "median_of_5", "mean", "shortest", "longest")
+"""Those of STATISTICS that are log2 of seconds, but for ages."""
 OF_JOB: Final = ("limit", "nodes", "cpus", "gpus", "mem_per_cpu", "hour", "weekday")
 RUNNING: Final = ("running", "running_oldest", "running_alike", "running_alike_oldest", "running_alike_newest")
 """Jobs of the user, and those alike in limit and size, that run now: their number and log2 of the seconds so far."""

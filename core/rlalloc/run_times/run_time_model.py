@@ -10,12 +10,15 @@ from numpy.typing import NDArray
 
 from rlalloc.errors import PolicyError
 from rlalloc.run_time import REMAINING_PARTS, require_parts
+from rlalloc.run_times.relative_times import relative_to_expected
 
 if TYPE_CHECKING:
     import lightgbm
 
 QUANTILES: Final = (0.1, 0.5, 0.9)
 NAMES: Final = ("low", "median", "high")
+RELATIVE: Final = "relative"
+"""A second booster of the median; models of earlier versions of rlalloc have none."""
 
 
 def require_lightgbm() -> None:
@@ -47,16 +50,25 @@ class Offsets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunTimeModel:
-    """Boosters of NAMES that read FEATURES and answer log2 of seconds."""
+    """Boosters of NAMES that read FEATURES and answer log2 of seconds.
+
+    The one of RELATIVE reads RELATIVE_FEATURES and answers by how much that differs from what is expected.
+    """
 
     def __init__(self, boosters: Mapping[str, "lightgbm.Booster"], offsets: Offsets) -> None:
         self.boosters = boosters
         self.offsets = offsets
 
     def raw(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return QUANTILES of log2 run time [s] as the boosters have them; a row a job."""
-        answers = [self.boosters[name].predict(features, num_threads=1) for name in NAMES]
-        return np.sort(np.stack([np.asarray(answer, np.float64) for answer in answers], axis=1), axis=1)
+        """Return QUANTILES of log2 run time [s]; a row a job. The median is the mean of both boosters' medians."""
+        low, median, high = (self._answer(name, features) for name in NAMES)
+        if RELATIVE in self.boosters:
+            relative, expected = relative_to_expected(features)
+            median = (median + expected + self._answer(RELATIVE, relative)) / 2.0
+        return np.sort(np.stack([low, median, high], axis=1), axis=1)
+
+    def _answer(self, name: str, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        return np.asarray(self.boosters[name].predict(features, num_threads=1), np.float64)
 
 
 def calibrated(raw: NDArray[np.float64], offsets: Offsets) -> NDArray[np.float64]:

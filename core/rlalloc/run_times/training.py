@@ -10,14 +10,17 @@ from numpy.typing import NDArray
 from rlalloc.errors import PolicyError
 from rlalloc.past_job import PastJob
 from rlalloc.run_time import PAST_THE_LIMIT_S
+from rlalloc.run_times.bursts import burst_weights
 from rlalloc.run_times.expert_mix import ExpertMix, Groups, answers_of
 from rlalloc.run_times.job_facts import facts_of
 from rlalloc.run_times.recent_runs import FEATURES, RecentRuns, user_and_alike
+from rlalloc.run_times.relative_times import RELATIVE_FEATURES, relative_to_expected
 from rlalloc.run_times.remaining_parts import remaining_parts
 from rlalloc.run_times.replay import Report, features_at_submission
 from rlalloc.run_times.run_time_model import (
     NAMES,
     QUANTILES,
+    RELATIVE,
     Misses,
     Offsets,
     RunTimeModel,
@@ -91,7 +94,7 @@ class RunTimes(msgspec.Struct, frozen=True):
 def learn(
     runs: RunTimes, numbers: NDArray[np.int64], now_s: float, settings: LearningSettings
 ) -> dict[str, "lightgbm.Booster"]:
-    """Return a booster for each of NAMES, learned from those jobs, which have ended by ``now_s`` [s].
+    """Return a booster for each of NAMES and for RELATIVE, learned from those jobs, which ended by ``now_s`` [s].
 
     Raises PolicyError where LightGBM is missing, or hardly a job had ended (a large array can be all there is).
     """
@@ -117,13 +120,20 @@ def learn(
     }
     if len(numbers) < _LEAST_ROWS:
         raise PolicyError(f"only {len(numbers)} jobs had ended when later ones were submitted: too few to learn from")
-    data = lightgbm.Dataset(
-        runs.features[numbers], runs.log_runs[numbers], weight=weights, feature_name=list(FEATURES), params=parameters
-    )
-    return {
+    features, log_runs = runs.features[numbers], runs.log_runs[numbers]
+    data = lightgbm.Dataset(features, log_runs, weight=weights, feature_name=list(FEATURES), params=parameters)
+    boosters = {
         name: lightgbm.train({**parameters, "alpha": quantile}, data, num_boost_round=settings.trees)
         for name, quantile in zip(NAMES, QUANTILES, strict=True)
     }
+    relative, expected = relative_to_expected(features)
+    of_bursts = burst_weights([runs.groups[number][1] for number in numbers], runs.submitted_s[numbers].tolist())
+    names = list(RELATIVE_FEATURES)
+    data = lightgbm.Dataset(
+        relative, log_runs - expected, weight=weights * of_bursts, feature_name=names, params=parameters
+    )
+    boosters[RELATIVE] = lightgbm.train({**parameters, "alpha": 0.5}, data, num_boost_round=settings.trees)
+    return boosters
 
 
 class Rolling(msgspec.Struct, frozen=True):
@@ -185,7 +195,8 @@ def corrected_in_time_order(
         for number in part.tolist():
             while (other := by_end[learned]) < number and runs.ended_s[other] <= runs.submitted_s[number]:
                 if not np.isnan(raw[other, 0]):
-                    mix.learn(runs.groups[other], answers[other], float(runs.log_runs[other]))
+                    submitted_s, log_run = float(runs.submitted_s[other]), float(runs.log_runs[other])
+                    mix.learn(runs.groups[other], answers[other], submitted_s, log_run)
                 learned += 1
             mixed[number] += mix.shift([runs.groups[number]], answers[number : number + 1])
         quantiles[part] = calibrated(mixed[part], offsets)

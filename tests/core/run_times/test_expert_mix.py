@@ -19,8 +19,8 @@ def answers(situation: float) -> np.ndarray:
 
 
 def learned(mix: ExpertMix, user: str, jobs: int, situation: float = LATELY, log_run: float = 10.0) -> ExpertMix:
-    for _ in range(jobs):
-        mix.learn(((user,), (user, 1)), answers(situation), log_run)
+    for number in range(jobs):
+        mix.learn(((user,), (user, 1)), answers(situation), 1e4 * number, log_run)
     return mix
 
 
@@ -45,6 +45,15 @@ def test_a_last_run_counts_more_where_last_runs_of_that_age_were_right() -> None
 def test_the_users_own_jobs_decide_where_no_answer_is_better_for_all_others() -> None:
     mix = learned(learned(ExpertMix(), "another", 1000, log_run=8.0), "user", 30, log_run=10.0)
     assert shift(mix, "user") > 3.0
+
+
+def test_a_burst_counts_less_than_as_many_single_jobs() -> None:
+    """Thirty jobs after as many others, whose last runs told nothing: the burst does not make these forgotten."""
+    single, burst = (learned(ExpertMix(), "user", 30, log_run=6.0) for _ in range(2))
+    learned(single, "user", 30)
+    for _ in range(30):
+        burst.learn((("user",), ("user", 1)), answers(LATELY), 1e7, 10.0)
+    assert 0.0 < shift(burst, "user") < 0.5 * shift(single, "user")
 
 
 def test_a_situation_is_how_long_ago_a_job_alike_has_ended() -> None:

@@ -74,7 +74,7 @@ def test_only_the_last_versions_stay(model: RunTimeModel, tmp_path: Path) -> Non
     assert newest_folder(tmp_path) == folders[-1]
 
 
-@pytest.mark.parametrize("name", ["low.txt", "median.txt", "high.txt", "manifest.json"])
+@pytest.mark.parametrize("name", ["low.txt", "median.txt", "high.txt", "relative.txt", "manifest.json"])
 def test_a_damaged_file_is_refused(model: RunTimeModel, tmp_path: Path, name: str) -> None:
     folder = save_model(tmp_path, model, MANIFEST)
     content = (folder / name).read_bytes()
@@ -109,6 +109,20 @@ def test_the_newest_model_that_can_be_used_is_used(model: RunTimeModel, tmp_path
     assert found is not None
     assert found.offsets == model.offsets
     assert newest_model(tmp_path / "none") is None
+
+
+def test_a_model_of_a_version_without_the_relative_median_answers(model: RunTimeModel, tmp_path: Path) -> None:
+    folder = save_model(tmp_path, model, MANIFEST)
+    manifest = read_run_time_manifest(folder)
+    files = {name: digest for name, digest in manifest.files.items() if name != "relative.txt"}
+    (folder / "relative.txt").unlink()
+    (folder / "manifest.json").write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, files=files)))
+    found = newest_model(tmp_path)
+    assert found is not None
+    features = ENDED.features([facts_of(job) for job in JOBS], NOW_S)
+    alone, both = found.raw(features), model.raw(features)
+    assert np.isfinite(alone).all()
+    assert not np.array_equal(alone[:, 1], both[:, 1])
 
 
 @pytest.mark.parametrize("parts", [None, [0.1, 0.9], [0.0, 0.9], [0.1, 1.0], [0.6, 0.9], [None, 0.9], ["NaN", 0.9]])
