@@ -1622,8 +1622,9 @@ local function reading_of(code, places, whole, effort, intercept)
    return reading, shows_a_model(words)
 end
 
---- It also names what the user left to Slurm's defaults. Of a queued job nobody can see that: Slurm fills in
--- DefMemPerCPU and one CPU a task at once, and DefCpuPerGPU and DefMemPerGPU instead when it first tries the job.
+--- It also names what the user left to Slurm's defaults. The record of a queued job does not show that: Slurm fills in
+-- DefMemPerCPU and one CPU per task at once, and replaces them by DefCpuPerGPU and DefMemPerGPU when it first tries to
+-- start the job.
 local function tag_text(job_desc, rule, class, begin, user_begin, ask, skip)
    local cpus = (number_of(job_desc, "cpus_per_task") or 0) > 0
    local mem = number_of(job_desc, "min_mem_per_node") or number_of(job_desc, "min_mem_per_cpu")

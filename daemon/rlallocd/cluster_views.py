@@ -176,7 +176,7 @@ class ClusterViews:
         return any(partition is not None and partition.whole_nodes for partition in partitions)
 
     def gpu_defaults_for(self, job: JobRecord) -> frozenset[str]:
-        """What Slurm gives to a job for each GPU if it does not ask for it, in one of its partitions at least."""
+        """What (``cpus``, ``mem``) Slurm gives a job for each GPU by default, in at least one of its partitions."""
         partitions = map(self._facts.partitions.get, job.partition.split(","))
         return self._facts.gpu_defaults.union(*(each.gpu_defaults for each in partitions if each is not None))
 

@@ -46,7 +46,7 @@ ALTERNATIVES: Final[dict[str, Heuristic]] = {
 All of them answer the baseline's CPU and memory shares. Price-by-order and capped-price are kept for networks that
 read their answers."""
 AS_REQUESTED_NAME: Final = f"as-requested{SMALLEST_AREA_FIRST}"
-"""What no policy may be worse than, and what is served instead of one that is."""
+"""No policy may be worse than this heuristic. It is served instead of a policy that is."""
 SERVED_HEURISTICS: Final[dict[str, Heuristic]] = {
     **ALTERNATIVES,
     BASELINE_NAME: BASELINE,

@@ -279,7 +279,7 @@ def node_record(node: Mapping[str, Any]) -> NodeRecord:
         awaited=is_awaited(states),
         asleep=is_asleep(states),
         owner=node.get("owner") or "",
-        # Without those that the node keeps for itself (CoreSpecCount): 22.05 shows that in its TRES only.
+        # Without those that the node keeps for itself (CoreSpecCount): 22.05 shows this only in the node's TRES.
         cpus=_number(node.get("effective_cpus")) or int(parse_tres(node.get("tres") or "").get("cpu", cpus)),
         cpus_used=_number(node.get("alloc_cpus")),
         # Without what the node keeps for itself (MemSpecLimit), which 22.05 does not tell.

@@ -8,8 +8,8 @@ A candidate is promoted only if, on data that it was not trained on,
 - no more jobs were killed for their size than with the policy in use;
 - it is never worse than as requested in the same order, by the bar of ``rlalloc_trainer.evaluation.never_worse``.
 
-The policy in use is held to the same bar where nothing takes its place: if it is surely worse than as requested, jobs
-are served as requested instead.
+If nothing takes the place of the policy in use, it is held to the same bar: if it is shown to be worse than as
+requested, jobs are served as requested instead.
 """
 
 from collections.abc import Mapping
@@ -84,9 +84,9 @@ def judge(evidence: Evidence) -> Verdict:
 
 
 def judge_in_use(evidence: Evidence) -> Verdict | None:
-    """Promote as requested, the candidate of ``evidence``, if the policy in use is surely worse; else None.
+    """Promote the candidate of ``evidence``, as requested, if the policy in use is shown to be worse; else None.
 
-    Surely: the whole interval of a ratio is beyond the bar.
+    Shown: the whole interval of a ratio is beyond the bar, or the killed jobs or the worst user are.
     """
     found = evidence.current_same_order
     jct, p95 = (Interval(ratio.low, ratio.low, ratio.low) for ratio in (found.jct, found.p95))

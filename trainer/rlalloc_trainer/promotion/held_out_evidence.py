@@ -2,7 +2,7 @@
 
 Where the candidate is refused, a heuristic that the agent can serve may be better than the policy in use. The gate
 then judges the best of them, so that a site is never served worse than by rlalloc's own heuristics. Where that is
-refused, too, and the policy in use is surely worse than as requested, as requested takes its place.
+refused, too, and the policy in use is shown to be worse than as requested, as requested takes its place.
 """
 
 from collections.abc import Sequence
