@@ -9,7 +9,7 @@ from rlalloc.job import Allocation, Bounds, Range
 def with_whole_nodes(bounds: Bounds, request: Allocation, shape: NodeShape) -> Bounds:
     """Bounds of a job that holds all of its nodes whatever it asks for: less of a node frees nothing for others.
 
-    So it gets fewer GPUs only if they fill whole nodes, and no fewer CPUs and no less memory per GPU than asked for.
+    So it gets fewer GPUs only if they fill whole nodes, and no fewer CPUs and no less memory than asked for.
     """
     counts = tuple(count for count in bounds.gpu_counts if count >= request.gpus or count % shape.gpus == 0)
     if not counts:
