@@ -38,7 +38,8 @@ def _partition(values: dict[str, str]) -> PartitionRecord:
         tier=_number(values.get("PriorityTier", "")) or 0,
         preemptable=values.get("PreemptMode", "OFF") != "OFF",
         gpu_defaults=gpu_defaults(values.get("JobDefaults", "")),
-        whole_nodes=values.get("OverSubscribe", "") == "EXCLUSIVE",
+        # Slurm 26.05 shows Exclusive=NODE, and OverSubscribe=NO beside it.
+        whole_nodes=values.get("OverSubscribe", "") == "EXCLUSIVE" or values.get("Exclusive", "") == "NODE",
     )
 
 

@@ -109,3 +109,16 @@ def test_partitions() -> None:
     assert gpu.deny_qos == {"low"}
     assert (other.max_time_s, other.max_nodes, other.qos, other.max_mem_mib_per_cpu) == (None, 4, "q", 4000)
     assert (gpu.gpu_defaults, other.gpu_defaults) == (frozenset(), {"cpus", "mem"})
+
+
+@pytest.mark.parametrize(
+    ("words", "whole"),
+    [
+        ("OverSubscribe=EXCLUSIVE", True),
+        ("Exclusive=NODE OverSubscribe=NO", True),  # Slurm 26.05
+        ("Exclusive=NO OverSubscribe=NO", False),
+        ("ExclusiveUser=YES OverSubscribe=FORCE:2", False),
+    ],
+)
+def test_a_partition_may_give_each_job_its_nodes_alone(words: str, whole: bool) -> None:
+    assert read_partitions(f"PartitionName=gpu {words} State=UP")["gpu"].whole_nodes is whole
