@@ -22,7 +22,7 @@ from rlallocd.node_access import NO_FACTS, Access, NodeAccess, SiteFacts
 from rlallocd.node_pools import NodePools
 from rlallocd.queue_order import QueueOrder
 from rlallocd.request_sizes import FORMS_SKIPPED, Skipped, size_on
-from rlallocd.slurm import JobRecord
+from rlallocd.slurm import JobRecord, PartitionRecord
 from rlallocd.waiting_jobs import WaitingJobs
 
 MOST_VIEWS: Final = 256
@@ -172,13 +172,15 @@ class ClusterViews:
 
     def has_its_nodes_alone(self, job: JobRecord) -> bool:
         """Whether one of a job's partitions gives each job whole nodes, whatever it asks for."""
-        partitions = map(self._facts.partitions.get, job.partition.split(","))
-        return any(partition is not None and partition.whole_nodes for partition in partitions)
+        return any(partition.whole_nodes for partition in self._partitions_of(job))
 
     def gpu_defaults_for(self, job: JobRecord) -> frozenset[str]:
         """What (``cpus``, ``mem``) Slurm gives a job for each GPU by default, in at least one of its partitions."""
-        partitions = map(self._facts.partitions.get, job.partition.split(","))
-        return self._facts.gpu_defaults.union(*(each.gpu_defaults for each in partitions if each is not None))
+        return self._facts.gpu_defaults.union(*(partition.gpu_defaults for partition in self._partitions_of(job)))
+
+    def _partitions_of(self, job: JobRecord) -> list[PartitionRecord]:
+        known = self._facts.partitions
+        return [known[name] for name in job.partition.split(",") if name in known]
 
     def user_running_gpus(self, user: str) -> int:
         """Whole GPUs that a user's jobs hold, in all partitions."""
