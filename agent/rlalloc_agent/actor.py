@@ -9,6 +9,7 @@ The network's last layer starts at zero, so an untrained actor's mean is the heu
 the heuristic makes it as easy for learning to leave a share of 0 or 1, where tanh is flat, as one of 0.5.
 """
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -68,6 +69,18 @@ class Actor(TanhGaussian):
         return (added**2).sum(dim=-1)
 
 
+class AroundHeuristic(TanhGaussian):
+    """What an untrained actor is, without its network: an observation is the shares of the heuristic, (jobs, SHARES)."""
+
+    def __init__(self) -> None:
+        super().__init__(SHARES, SHARES, ())
+
+    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation before the tanh, each of shape (jobs, SHARES)."""
+        mean = torch.atanh(_squashed(observations))
+        return mean, torch.full_like(mean, math.exp(INITIAL_LOG_STD))
+
+
 def actor_bytes(actor: Actor) -> bytes:
     """Return the actor's parameters as safetensors."""
     content: bytes = safetensors.torch.save(actor.state_dict())
@@ -102,5 +115,10 @@ def load_actor(folder: Path) -> tuple[Actor, Manifest]:
 
 def _heuristic(observations: Tensor) -> tuple[Tensor, Tensor]:
     """The heuristic's shares before the tanh, and the root of tanh's slope there, each of shape (jobs, SHARES)."""
-    squashed = (2.0 * observations[:, -SHARES:] - 1.0).clamp(-MEAN_CLIP, MEAN_CLIP)
+    squashed = _squashed(observations[:, -SHARES:])
     return torch.atanh(squashed), (1.0 - squashed**2).sqrt()
+
+
+def _squashed(shares: Tensor) -> Tensor:
+    """Shares as values of tanh, off its flat ends."""
+    return (2.0 * shares - 1.0).clamp(-MEAN_CLIP, MEAN_CLIP)

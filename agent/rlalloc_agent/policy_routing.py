@@ -9,8 +9,8 @@ from rlalloc.objective import DEFAULT_WEIGHTS
 from rlalloc.objective.weights import features_of
 from rlalloc.observation import WEIGHT_FEATURES, EncodedBatch, answer_columns
 from rlalloc.policies import Routing
-from rlalloc.policy_inputs import columns_of
-from rlalloc_agent.actor import Actor
+from rlalloc.policy_inputs import columns_of, rows_of
+from rlalloc_agent.actor import Actor, AroundHeuristic
 
 _DEFAULT_OBJECTIVE = features_of(DEFAULT_WEIGHTS.array)
 _QUEUED = ("queued_gpus",)
@@ -18,7 +18,7 @@ _URGENCY_COUNTS = ("urgency_counts",)
 
 
 class RoutedPolicy:
-    """``actor`` where ``routing`` says so. Elsewhere an untrained actor, whose mean is the heuristic's answer.
+    """``actor`` where ``routing`` says so. Elsewhere what an untrained actor answers: its mean is the heuristic's.
 
     So the heuristic's decisions have probabilities too, and learning can use what is tried around them. The routing
     was found for the default objective. Heuristics know of no other one: there the actor answers everywhere.
@@ -27,35 +27,35 @@ class RoutedPolicy:
     def __init__(self, actor: Actor, routing: Routing) -> None:
         self.actor = actor
         self.routing = routing
-        self._heuristic = Actor(answer_columns(routing.heuristic), (1,)).eval()
+        self._heuristic = AroundHeuristic()
+        self._answers = answer_columns(routing.heuristic)
 
     def decide(
         self, batch: EncodedBatch, *, sample: bool, generator: torch.Generator | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return shares (jobs, SHARES) and log-densities (jobs,).
 
-        Raises MissingInputsError if the batch lacks what the actor reads, or what the routing depends on.
+        Raises MissingInputsError if the batch lacks what the routing depends on, or what answers reads.
         """
-        rows = self.actor.inputs.rows(batch)
         if self.routing.everywhere:
-            return self.actor.decide(rows, sample=sample, generator=generator)
+            return self.actor.decide(self.actor.inputs.rows(batch), sample=sample, generator=generator)
+        answers = rows_of(self._answers, batch)
         learned = self.routing.at(pressure_of(batch), _features(batch, _URGENCY_COUNTS)[:, 0] > 0.5)
         learned |= other_objective(batch)
-        shares = np.empty((len(rows), SHARES))
-        log_probabilities = np.empty(len(rows))
+        shares = np.empty((len(answers), SHARES))
+        log_probabilities = np.empty(len(answers))
         if learned.any():
             shares[learned], log_probabilities[learned] = self.actor.decide(
-                rows[learned], sample=sample, generator=generator
+                self.actor.inputs.rows(batch)[learned], sample=sample, generator=generator
             )
         left = ~learned
         if left.any():
-            answers = self._heuristic.inputs.rows(batch)[left]
             shares[left], log_probabilities[left] = self._heuristic.decide(
-                answers, sample=sample, generator=generator
+                answers[left], sample=sample, generator=generator
             )
             if not sample:
                 # To the last digit: an actor keeps shares of 0 and 1 off the flat ends of tanh.
-                shares[left] = answers
+                shares[left] = answers[left]
         return shares, log_probabilities
 
 

@@ -55,9 +55,7 @@ class PolicyInputs:
 
     def rows(self, batch: EncodedBatch) -> FloatArray:
         """Return what the network reads of a batch (jobs, inputs). Raises MissingInputsError if one is not there."""
-        columns = columns_of(self.names, batch.feature_names, batch.heuristics)
-        answers = batch.alternatives.reshape(len(batch.features), -1)
-        return np.asarray(np.concatenate((batch.features, answers), axis=1)[:, columns], dtype=np.float32)
+        return rows_of(self.names, batch)
 
     def row(self, question: EncodedQuestion) -> FloatArray:
         """Return what the network reads of one question, (inputs,). Raises MissingInputsError."""
@@ -68,6 +66,13 @@ class PolicyInputs:
 def baseline_shares(row: FloatArray) -> Shares:
     """Return the answer of the heuristic that a network is a residual around, from what it reads (inputs,)."""
     return Shares(*row[-SHARES:].tolist())
+
+
+def rows_of(inputs: tuple[str, ...], batch: EncodedBatch) -> FloatArray:
+    """Return these inputs of a batch (jobs, inputs). Raises MissingInputsError if one is not there."""
+    columns = columns_of(inputs, batch.feature_names, batch.heuristics)
+    answers = batch.alternatives.reshape(len(batch.features), -1)
+    return np.asarray(np.concatenate((batch.features, answers), axis=1)[:, columns], dtype=np.float32)
 
 
 @lru_cache(maxsize=64)
