@@ -39,17 +39,23 @@ def unexplained(
             continue
         else:
             wanted = _seen(name, job.before.get(name))
-        if wanted not in (found, ANY) and found not in _inherited(job, name):
+        if wanted not in (found, ANY) and found not in _inherited(job, name, where):
             found_words = f"{where}: {name} is {_word(after.get(name))}, expected {_word(wanted)}"
             yield f"{found_words}; without rlalloc {_word(job.before.get(name))}"
 
 
-def _inherited(job: Changed, name: str) -> tuple[Expected, ...]:
-    """What else a variable of a job inside a job may be: gone, its own again, or what the outer job has by now."""
+def _inherited(job: Changed, name: str, where: Where) -> tuple[Expected, ...]:
+    """What else a variable of a job inside a job may be: gone, its own again, or what the outer job has by now.
+
+    Its own again is what it is without rlalloc, or what its own size says where that is the outer job's new one.
+    """
     if job.outer is None:
         return ()
     own = job.before.get(name)
-    own_or_gone = (None, _seen(name, own)) if name in job.outer.size else ()
+    own_or_gone: tuple[Expected, ...] = ()
+    if name in job.outer.size:
+        of_size = _documented(where, "resized jobs").get(name)
+        own_or_gone = (None, _seen(name, own), *((of_size.expected(job, name),) if of_size else ()))
     handed_on = own is not None and own == job.outer.before.get(name)
     return (
         *own_or_gone,

@@ -96,7 +96,7 @@ DIFFERENCES: Final[tuple[Difference, ...]] = (
         "RLALLOC_DP RLALLOC_TP RLALLOC_PP",
         "data-, tensor- and pipeline-parallel ranks of the plan; without one, data parallelism alone, or nothing if "
         "the script may name a model",
-        lambda job, name: job.given.gpus if name == "RLALLOC_DP" else 1,
+        lambda job, name: ANY if job.may_name_model else job.given.gpus if name == "RLALLOC_DP" else 1,
     ),
     _added(
         "SLURM_SET_BY_RLALLOC",

@@ -51,7 +51,8 @@ class Changed(NamedTuple):
     ``before`` is the environment of the same script or step without rlalloc, ``job_id`` the job's with rlalloc.
     ``asks_for_tasks`` says whether its user asked for a number of tasks, ``says_memory`` whether its environment says
     in one way how much memory it has, ``resized`` whether rlalloc gave it a size. ``outer`` is of a job that another
-    one has submitted from inside: what that one had, with rlalloc.
+    one has submitted from inside: what that one had, with rlalloc. ``may_name_model`` says whether the words of its
+    script were not read, so that it may have no plan.
     """
 
     before: Mapping[str, str]
@@ -62,6 +63,7 @@ class Changed(NamedTuple):
     resized: bool
     in_step: bool = False
     outer: "Outer | None" = None
+    may_name_model: bool = False
 
     @property
     def step_tasks(self) -> int:

@@ -66,12 +66,28 @@ def _lost(event: UserEvent, done: Happened, twin: TwinJob, job: TwinJob, what: s
     for word in event.words:
         field = word.partition("=")[0]
         decided_later = any(each.at_s >= done.at_s - 1.0 for each in job.decisions)
-        if field in _PASSES or (field in SIZES and decided_later):
+        if field in _PASSES or (field in SIZES and (decided_later or _shows_nothing(word, done, job))):
             continue
         name = _RECORDED_AS.get(field, field)
         values = [{_value(record, name) for record in each.records} for each in (twin, job)]
         if values[0] != values[1]:
             yield f"{what}: {name} is {sorted(values[1])}, without rlalloc {sorted(values[0])}"
+
+
+def _shows_nothing(word: str, done: Happened, job: TwinJob) -> bool:
+    """Whether the user set, before an update of rlalloc, what the job had: slurmctld shows no trace of that."""
+    field, _, value = word.partition("=")
+    for each in (update for decided in job.decisions for update in decided.updates if update.at_s >= done.at_s):
+        had = {
+            "NumNodes": each.original.nodes,
+            "TresPerNode": each.original.gpus_per_node,
+            "MinMemoryNode": each.original.mem_mib_per_node,
+            "CPUsPerTask": each.original.cpus_per_task,
+            "TimeLimit": each.original.time_limit_s // 60,
+        }
+        if str(had.get(field)) == value.rpartition(":")[2]:
+            return True
+    return False
 
 
 def _value(record: Mapping[str, str], name: str) -> str:

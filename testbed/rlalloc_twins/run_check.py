@@ -17,14 +17,20 @@ from rlalloc_twins.twin_record import Run, TwinJob
 _PARTITION: Final = "SLURM_JOB_PARTITION"
 """In a step, all that the job named."""
 _TAG: Final = "rlalloc:v=1"
+_UNREAD: Final = ";words=too-long"
+"""In the tag of a job whose script the plugin stopped reading, for example on a busy machine."""
 
 
 def whose(job: TwinJob) -> Whose:
     """Which differences there may be in a job's environment."""
-    comment = next((record["AdminComment"] for record in job.records if record.get("AdminComment")), "")
+    comment = _comment(job)
     if _TAG not in comment or ";skip=" in comment:
         return "every job"
     return "jobs of rlalloc" if last_begun(job) is None else "resized jobs"
+
+
+def _comment(job: TwinJob) -> str:
+    return next((record["AdminComment"] for record in job.records if record.get("AdminComment")), "")
 
 
 def problems_of_runs(
@@ -64,7 +70,16 @@ def _problems(name: str, twin: TwinJob, job: TwinJob, outer: Outer | None, by_us
     resized = of == "resized jobs"
     same = ended.tres == twin_ended.tres and _layout(before) == _layout(after)
     job_id = after.batch.get("SLURM_JOB_ID", "")
-    batch = Changed(before.batch, given, job_id, asks, says_memory(own), resized, outer=outer)
+    batch = Changed(
+        before.batch,
+        given,
+        job_id,
+        asks,
+        says_memory(own),
+        resized,
+        outer=outer,
+        may_name_model=_UNREAD in _comment(job),
+    )
     yield from unexplained(batch, after.batch, "batch", of, same_size=same)
     last = name == _last_of_its_task(name, job) and {ended.state, twin_ended.state} <= {"COMPLETED", "FAILED"}
     if before.status and after.status and (last or before.status == after.status == "0"):

@@ -53,10 +53,10 @@ def found(
     whose: Whose,
     size: Allocation,
     where: Where = "batch",
-    **more: Outer,
+    outer: Outer | None = None,
 ) -> list[str]:
     resized = whose == "resized jobs"
-    job = Changed(before, given(size), "21", False, says_memory(before), resized, in_step=where == "step", **more)
+    job = Changed(before, given(size), "21", False, says_memory(before), resized, where == "step", outer)
     return list(unexplained(job, after, where, whose, same_size=size == REQUEST))
 
 
@@ -136,6 +136,14 @@ def test_a_job_inside_a_job_inherits_nothing_of_its_size() -> None:
     assert found(before, right, "every job", REQUEST, outer=outer) == []
     assert found(before, {**right, "SLURM_GPUS": "4"}, "every job", REQUEST, outer=outer) == []
     assert found(before, {**right, "SLURM_GPUS": "2"}, "every job", REQUEST, outer=outer) != []
+
+
+def test_a_job_inside_a_job_may_have_asked_for_the_outer_jobs_new_size() -> None:
+    outer = Outer({"SLURM_GPUS": "8"}, {"SLURM_GPUS": "4"}, frozenset({"SLURM_GPUS"}))
+    before = batch_of(REQUEST, 11, SLURM_GPUS="8")
+    after = batch_of(REQUEST, 21, SLURM_SCRIPT_CONTEXT="prolog_task", SLURM_GPUS="4")
+    assert found(before, after, "every job", REQUEST, outer=outer) == []
+    assert found(before, {**after, "SLURM_GPUS": "2"}, "every job", REQUEST, outer=outer) != []
 
 
 def test_the_plugin_sets_nothing_that_the_table_does_not_name() -> None:

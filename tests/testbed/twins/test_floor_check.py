@@ -14,6 +14,7 @@ from .example_records import (
     REQUEST,
     SMALLER,
     SUBMISSION,
+    TAG,
     batch_of,
     ended,
     job_with,
@@ -118,6 +119,31 @@ def test_a_users_own_update_wins() -> None:
     assert lost == ["update MinMemoryNode=3000: MinMemoryNode is ['4000M'], without rlalloc ['3000M']"]
     refused = msgspec.structs.replace(PENDING, status=1, said="Invalid generic resource specification")
     assert "Invalid generic" in texts(floor(after_update("3000M", refused, job_with()), without, CHANGED))[0]
+
+
+def test_an_update_to_what_the_job_had_leaves_no_trace() -> None:
+    """It came between decision and update: slurmctld looks the same with it and without."""
+    without = after_update("8000M", PENDING, job_without())
+    overwritten = after_update("4000M", PENDING, job_with(at_s=PENDING.at_s - 1.5))
+    decided = overwritten.decisions[0]
+    late = msgspec.structs.replace(decided.updates[0], at_s=PENDING.at_s + 0.5)
+    overwritten = msgspec.structs.replace(overwritten, decisions=(msgspec.structs.replace(decided, updates=(late,)),))
+    assert "MinMemoryNode" in texts(floor(overwritten, without, CHANGED))[0]
+    event = UserEvent("update", 3.0, ("MinMemoryNode=8000",))
+    same = msgspec.structs.replace(PLAN, submissions=(msgspec.structs.replace(SUBMISSION, events=(event,)),))
+    assert texts(floor(overwritten, without, same)) == []
+    before = msgspec.structs.replace(decided.updates[0], at_s=PENDING.at_s - 1.0)
+    early = msgspec.structs.replace(overwritten, decisions=(msgspec.structs.replace(decided, updates=(before,)),))
+    assert "MinMemoryNode" in texts(floor(early, without, same))[0]
+
+
+def test_a_script_that_was_not_read_has_a_plan_or_none() -> None:
+    """On a busy machine the plugin stops reading a script; rlallocd may read it later."""
+    planless = {**ours(SMALLER, 21), "RLALLOC_DP": None, "RLALLOC_TP": None, "RLALLOC_PP": None}
+    job = job_with(runs={"0.0": run_of(batch_of(SMALLER, 21, **planless))})
+    assert "RLALLOC_DP is not there" in texts(floor(job))[0]
+    unread = msgspec.structs.replace(job, records=({**job.records[0], "AdminComment": f"{TAG};words=too-long"},))
+    assert texts(floor(unread)) == []
 
 
 def test_cpus_of_a_task_that_a_user_has_set_since_are_those_of_its_environment() -> None:
