@@ -1,0 +1,97 @@
+"""A large margin above what like jobs used, where what it gives back is worth its risk.
+
+A learned margin (``rlalloc.usage.learned_margin``) needs families that hardly ever jump. Real ones do, by factors. A
+job that uses a thirtieth of its request can be trimmed all the same, with room for such a jump.
+
+The risk of each of some factors is counted on past jobs: how many of those that it would have trimmed used more than
+so many times the most of their like jobs, by how many like jobs there were and how much those differed. A job gets
+the factor with the largest part of its request given back, less a price times the risk. That is done only while few
+of the last jobs that would have got such a margin would have gone beyond it. Jobs that got none count, too, so the
+margin comes back once it has become safe.
+"""
+
+import bisect
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Stakes(NamedTuple):
+    """How far a floor may be above the most of the like jobs, and what a job beyond it costs, in whole requests."""
+
+    factors: tuple[float, ...]
+    price: float
+
+
+MEMORY: Final = Stakes(factors=(2.5, 3.0, 4.0, 6.0, 10.0, 20.0), price=30.0)
+"""A job beyond its memory is killed. With smaller factors many are in a row, where needs change."""
+CPUS: Final = Stakes(factors=(1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0), price=3.0)
+"""A job beyond its CPUs runs longer."""
+ENOUGH: Final = 10
+"""Like jobs that are preferred to fewer nearer ones."""
+OUTCOMES: Final = 1000
+_FEWEST: Final = 20
+"""Past jobs that a risk is counted on."""
+_PRIOR: Final = 0.5
+"""Jobs beyond each factor that are added to those seen, beside _FEWEST jobs."""
+_NUMBERS: Final = (2, 10, 20)
+_SPREADS: Final = (0.02, 0.1, 0.3, 1.0)
+"""What tells jobs apart: the number of their like jobs, and the standard deviation of the logarithm of their use."""
+
+Cell = tuple[int, int]
+
+
+class LargeMargin:
+    """The counted risks, and what became of the last jobs; at most the part ``exceeded`` of these may go beyond."""
+
+    def __init__(self, stakes: Stakes, exceeded: float) -> None:
+        self._stakes = stakes
+        self._logs = np.log(stakes.factors)
+        self._exceeded = exceeded
+        self._trimmed: dict[Cell, NDArray[np.int64]] = {}
+        self._beyond: dict[Cell, NDArray[np.int64]] = {}
+        self._outcomes: deque[bool] = deque(maxlen=OUTCOMES)
+
+    def learn(self, known: Sequence[float], used: float, asked: float, unit: float) -> None:
+        """Count a job that used so much beside like jobs that had used ``known``; sizes are multiples of ``unit``."""
+        factor = self._best(known, asked, unit)
+        if factor is not None:
+            self._outcomes.append(used > _size(max(known) * factor, unit))
+        cell, most = _cell(known), math.log(max(known))
+        zeros = np.zeros(len(self._logs), dtype=np.int64)
+        would_trim = math.log(max(used, asked)) - most > self._logs
+        self._trimmed[cell] = self._trimmed.get(cell, zeros) + would_trim
+        self._beyond[cell] = self._beyond.get(cell, zeros) + (would_trim & (math.log(used) - most > self._logs))
+
+    def factor(self, known: Sequence[float], asked: float, unit: float) -> float | None:
+        """What to multiply the most of ``known`` by; None if no factor is worth its risk, or too many went beyond."""
+        if sum(self._outcomes) + 1 > self._exceeded * (len(self._outcomes) + 1):
+            return None
+        return self._best(known, asked, unit)
+
+    def _best(self, known: Sequence[float], asked: float, unit: float) -> float | None:
+        trimmed = self._trimmed.get(cell := _cell(known))
+        if trimmed is None or trimmed[0] < _FEWEST or asked <= 0.0:
+            return None
+        risks = (self._beyond[cell] + _PRIOR) / (trimmed + _FEWEST)
+        most = max(known)
+        worth = [
+            (back - self._stakes.price * risk, factor)
+            for factor, risk in zip(self._stakes.factors, risks.tolist(), strict=True)
+            if (back := 1.0 - _size(most * factor, unit) / asked) > 0.0
+        ]
+        best, factor = max(worth, default=(0.0, 0.0))
+        return factor if best > 0.0 else None
+
+
+def _size(amount: float, unit: float) -> float:
+    return math.ceil(amount / unit - 1e-6) * unit
+
+
+def _cell(known: Sequence[float]) -> Cell:
+    spread = float(np.log(known).std(ddof=1)) if len(known) > 1 else 0.0
+    return bisect.bisect_right(_NUMBERS, len(known)), bisect.bisect_right(_SPREADS, spread)
