@@ -18,6 +18,7 @@ import msgspec
 from rlalloc.llm.parallel_layouts import ParallelPlan
 from rlalloc.store import OPEN_STATES, Application, ApplicationState, Decision, JobHistory, Store
 from rlallocd.candidates import Candidate
+from rlallocd.changes_of_others import kept_changes, verify_kept, verify_kept_as_started
 from rlallocd.decisions import LEAST_GRACE_LEFT_S
 from rlallocd.job_plans import looks_for_a_plan
 from rlallocd.job_tag import fits_slurmdbd, read_tag, with_plan_note
@@ -212,7 +213,10 @@ class Applier:
                 self._note_started(application, job)
             else:
                 found.append((application, verify(job, application)))
-        never = self._updates.never_runs([jobs[each.job_id] for each, finding in found if is_new_size(each, finding)])
+        kept = {each.id: text for each, finding in found if (text := _kept(each, finding, jobs[each.job_id]))}
+        never = self._updates.never_runs(
+            [jobs[each.job_id] for each, finding in found if is_new_size(each, finding) or each.id in kept]
+        )
         for application, finding in found:
             taken_back = application.state == "restoring"
             if finding.verdict == "as submitted":
@@ -220,6 +224,8 @@ class Applier:
                 ended.append(_restored(application) if taken_back else _left(application, refusal))
             elif application.job_id in never:
                 wrong.append((application, f"slurmctld says of the new size: {never[application.job_id]}"))
+            elif application.id in kept:
+                ended.append(_restored(application, kept[application.id]))
             elif finding.verdict == "as decided" and not taken_back:
                 what_then = "let go" if application.begins else "left in its place in the queue"
                 ended.append((application, "begun", f"verified as decided and {what_then}"))
@@ -234,21 +240,32 @@ class Applier:
         return wrong
 
     def _restore(self, wrong: Sequence[tuple[Application, str]], jobs: Mapping[int, JobRecord]) -> None:
-        """Send the request again and verify it, RESTORATIONS times; then the rest stays open. Raises SlurmError."""
-        for _ in range(RESTORATIONS):
+        """Send the request again and verify it, RESTORATIONS times; then the rest stays open. Raises SlurmError.
+
+        The last one is of the whole request, whatever others changed: what they set may be what Slurm refuses.
+        """
+        for attempt in range(1, RESTORATIONS + 1):
             if not wrong:
                 return
             restoring = [self._note_restoring(application, why) for application, why in wrong]
+            whole = attempt == RESTORATIONS
             with self._updates.together():
-                answered = [each for each in restoring if self._send_restoration(each, jobs[each.job_id])]
+                answered = [
+                    each for each in restoring if self._send_restoration(each, jobs[each.job_id], whole=whole)
+                ]
             jobs = self._updates.read_back([application.job_id for application in answered])
             wrong = self._settle(answered, jobs)
         for application, why in wrong:
             _log.error("job %d: not restored yet: %s", application.job_id, why, extra=_fields(application))
 
-    def _send_restoration(self, application: Application, job: JobRecord) -> bool:
-        """Send the request again; return whether scontrol answered every update."""
-        return all(self._updates.update(plan).answered for plan in restorations_for(application, job))
+    def _send_restoration(self, application: Application, job: JobRecord, *, whole: bool) -> bool:
+        """Send the request again, but for what others changed unless it is to be ``whole``.
+
+        Returns whether scontrol answered every update.
+        """
+        kept = None if whole else kept_changes(application, job)
+        plans = restorations_for(application, job)
+        return all(self._updates.update(plan if kept is None else kept.left_out_of(plan)).answered for plan in plans)
 
     def _note_plans(self, unchanged: Sequence[tuple[Candidate, Decision]]) -> None:
         """Tell jobs that keep their size how to divide it; without an answer, their scripts' own sizes hold."""
@@ -300,10 +317,11 @@ class Applier:
         elif not job.has_run:
             self._journal.mark([application], "gone", f"{job.state} before it started")
         else:
-            started = verify_as_started(job, application)
+            taken_back = application.state == "restoring"
+            started = (verify_kept_as_started if taken_back else verify_as_started)(job, application)
             if started.verdict == "as decided":
                 self._journal.mark([application], "begun", "it started with the decided size")
-            elif started.verdict == "as submitted" and application.state == "restoring":
+            elif started.verdict == "as submitted" and taken_back:
                 _, state, why = _restored(application)
                 self._journal.mark([application], state, why)
             elif started.verdict == "as submitted":
@@ -325,8 +343,18 @@ def _left(application: Application, refusal: str) -> tuple[Application, Applicat
     return application, "left", f"the update changed nothing, the job runs as submitted; {why}"
 
 
-def _restored(application: Application) -> tuple[Application, ApplicationState, str]:
-    return application, "restored", f"request restored: {application.detail}"
+def _kept(application: Application, finding: Verification, job: JobRecord) -> str:
+    """What others changed of a job that has its request back but for that; empty where that is not all."""
+    if application.state != "restoring" or finding.verdict != "neither":
+        return ""
+    kept = kept_changes(application, job)
+    as_submitted = kept is not None and verify_kept(job, application, kept).verdict == "as submitted"
+    return kept.text if kept is not None and as_submitted else ""
+
+
+def _restored(application: Application, kept: str = "") -> tuple[Application, ApplicationState, str]:
+    but = f", except what someone else set ({kept})" if kept else ""
+    return application, "restored", f"request restored{but}: {application.detail}"
 
 
 def _fields(application: Application) -> dict[str, object]:

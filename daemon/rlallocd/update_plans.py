@@ -113,9 +113,12 @@ def has_own_terms(job: JobRecord) -> bool:
 
 
 def _node_list(job: JobRecord, size: Allocation) -> dict[str, str]:
+    return {"ReqNodeList": ""} if clears_node_list(job, size) else {}
+
+
+def clears_node_list(job: JobRecord, size: Allocation) -> bool:
     """Slurm refuses more named nodes than the job is to have: then the list is cleared, and any nodes will do."""
-    named = job.required_nodes and size.nodes < (job.fields.min_nodes or job.nodes)
-    return {"ReqNodeList": ""} if named else {}
+    return bool(job.required_nodes) and size.nodes < (job.fields.min_nodes or job.nodes)
 
 
 def _plan(job: JobRecord, fields: dict[str, str], admin_comment: str) -> UpdatePlan:

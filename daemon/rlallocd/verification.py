@@ -211,6 +211,19 @@ def _not_as_before(job: JobRecord, original: Allocation, before: JobRecord | Non
     ]
 
 
+def changed_by_others(
+    job: JobRecord, original: Allocation, intended: Allocation, before: JobRecord
+) -> dict[str, tuple[float, tuple[float, ...]]]:
+    """Each single field of a pending job that is neither as decided nor as before: its value, and what ours are."""
+    others = set(_not_as_before(job, original, before)) - _totals(job).keys()
+    values, ours = _values(before), [_allowed(size) for size in (original, intended)]
+    return {
+        field: (value, tuple(max(allowed[field]) for allowed in ours) + ((values[field],) if values[field] else ()))
+        for field, (value, _) in contradictions(job, intended).items()
+        if field in others
+    }
+
+
 def _in_words(job: JobRecord, wrong: dict[str, tuple[float, float]], was: _Was, intended: Allocation) -> str:
     """Field by field what was found instead of what was decided, and who changed it."""
     before = _values(was.record) if was.record is not None else {}

@@ -1,7 +1,7 @@
 """Faults injected into a transaction, and what each ends in: the table of docs/explanation/transactions.md."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from rlalloc.store import ApplicationState
@@ -35,6 +35,8 @@ class Fault:
     starts: bool = True
     nice: int | None = None
     """The nice that it has in the end, if not what the end says: the one added, or its own."""
+    of_others: Mapping[str, float] = field(default_factory=dict)
+    """What somebody else set and is to stay: in the end the job has these, not those of its size."""
     kept: bool = False
     """Whether slurmctld has to have written the job to its disk before the fault: it does so some seconds later."""
 
@@ -111,6 +113,23 @@ AT_ONCE: Final = (
         "an admin changes its CPUs after the update",
         {"update1": 'real "$@"; become NumCPUs=20 MinCPUsNode=20'},
         ("restored",),
+    ),
+    Fault(
+        "its user sets MinCPUsNode after the update",
+        {"update1": 'real "$@"; as_user MinCPUsNode=1'},
+        ("restored",),
+        of_others={"least CPUs per node": 1},
+    ),
+    Fault(
+        "its user sets a MinCPUsNode after the update for which slurmctld finds no node",
+        {"update1": 'real "$@"; as_user MinCPUsNode=40'},
+        ("restored",),
+    ),
+    Fault(
+        "its user sets MinMemoryNode after the update, which is refused after nodes, tasks and CPUs",
+        {"update1": f"{HALF}; as_user MinMemoryNode=4096; refuse"},
+        ("restored",),
+        of_others={"GiB": 4, "GiB per node": 4},
     ),
     Fault(
         "an admin holds and releases it before the update",

@@ -1,0 +1,157 @@
+"""What others made of a job between our update and our look at it: as far as possible, it outlives a restoration.
+
+Pure functions. A field is somebody else's where its value is neither what we sent nor what the request had before. A
+restoration leaves such a field out. It cannot always:
+
+- NumNodes, NumTasks, TasksPerNode and NumCPUs: Slurm moves one with another, and an update that it refuses half-way
+  leaves values in them that nobody asked for.
+- A value between ours and the request's: a site's job_submit plugin may have made it of ours, and the job would have
+  less than it asked for.
+- CPUs per task where there are fewer than the request had, or where scontrol cannot repeat the request in its own
+  terms; GPUs that the request does not name per node.
+
+Somebody's changes are one intention: where one of them cannot be kept, none is, and the whole request comes back.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from rlalloc.store import Application
+from rlallocd.journal_entries import added_nice, record_before
+from rlallocd.node_demands import names_in
+from rlallocd.slurm import JobRecord, UpdatePlan
+from rlallocd.update_plans import clears_node_list, has_own_terms
+from rlallocd.verification import Verification, changed_by_others, verify_pending, verify_started
+
+
+class _Term(NamedTuple):
+    """What holds one value of a request: fields of scontrol, fields of the record, and the totals that follow."""
+
+    sent: tuple[str, ...]
+    fields: tuple[str, ...]
+    totals: tuple[str, ...]
+
+
+_MEMORY: Final = _Term(
+    ("MinMemoryNode", "MinMemoryCPU"), ("mem_mib_per_node", "mem_mib_per_cpu", "mem_mib_per_gpu"), ("mem_mib",)
+)
+_TERMS: Final = {
+    "CPUs per node": _Term(("MinCPUsNode",), ("min_cpus_per_node",), ("cpus",)),
+    "CPUs per task": _Term(("CPUsPerTask",), ("cpus_per_task",), ("cpus",)),
+    "MiB per node": _MEMORY,
+    "MiB per CPU": _MEMORY,
+    "GPUs per node": _Term(
+        ("TresPerNode", "TresPerJob", "TresPerTask", "TresPerSocket"), ("tres_per_node", "gpus_per_node"), ("gpus",)
+    ),
+}
+"""By the names of verification. Those of scontrol that others need not have changed are cleared by then."""
+
+
+class Kept(NamedTuple):
+    """What a restoration of a job leaves as others set it: ``text`` says it, ``unsent`` are scontrol's fields for it.
+
+    ``record`` is what the job is to be afterwards: Slurm's record of before the update, with these changes.
+    """
+
+    text: str
+    unsent: tuple[str, ...]
+    record: JobRecord
+
+    def left_out_of(self, plan: UpdatePlan) -> UpdatePlan:
+        """A restoration of the whole request, without what is kept, and with the CPUs that follow from it."""
+        cpus = ("NumCPUs", str(self.record.fields.min_cpus))
+        fields = (cpus if field[0] == cpus[0] and "MinCPUsNode" in self.unsent else field for field in plan.fields)
+        return msgspec.structs.replace(plan, fields=tuple(fields)).without(*self.unsent)
+
+
+def kept_changes(application: Application, job: JobRecord) -> Kept | None:
+    """What to keep of a job that was read just now; None for nothing: then the whole request comes back."""
+    before = record_before(application)
+    if before is None or not before.fields.reported or application.intended == application.original:
+        return None
+    changed = changed_by_others(job, application.original, application.intended, before)
+    if _is_raised(job, changed):
+        del changed["CPUs"]
+    if not all(_may_stay(name, value, others, before) for name, (value, others) in changed.items()):
+        return None
+    text = [f"{name} {value:g}" for name, (value, _) in changed.items()]
+    terms = [_TERMS[name] for name in changed]
+    unsent = [each for term in terms for each in term.sent]
+    record = _with_changes(before, job, terms)
+    if _others_excluded(application, job, before):
+        text.append(f"excluded nodes {job.excluded_nodes or 'none'}")
+        unsent.append("ExcNodeList")
+        record = msgspec.structs.replace(record, excluded_nodes=job.excluded_nodes)
+    if _others_required(application, job, before):
+        text.append(f"required nodes {job.required_nodes or 'any'}")
+        unsent.append("ReqNodeList")
+    return Kept(", ".join(text), tuple(unsent), record) if unsent else None
+
+
+def verify_kept(job: JobRecord, application: Application, kept: Kept) -> Verification:
+    """Whether a pending job is as submitted, but for what others made of it."""
+    nice = added_nice(application)
+    return verify_pending(job, application.original, application.intended, kept.record, nice)
+
+
+def verify_kept_as_started(job: JobRecord, application: Application) -> Verification:
+    """Likewise of a job that runs or has run."""
+    kept = kept_changes(application, job)
+    before = record_before(application) if kept is None else kept.record
+    return verify_started(job, application.original, application.intended, before)
+
+
+def _may_stay(name: str, value: float, others: tuple[float, ...], before: JobRecord) -> bool:
+    """``others`` are the values of that name in our size and in the request."""
+    if name not in _TERMS or min(others) <= value <= max(others):
+        return False
+    if name == "CPUs per task":
+        return value > max(others) and has_own_terms(before)
+    if name == "GPUs per node":
+        asked = before.fields
+        return value > 0 and has_own_terms(before) and not (asked.tres_per_job or asked.tres_per_task)
+    return True
+
+
+def _is_raised(job: JobRecord, changed: Mapping[str, tuple[float, tuple[float, ...]]]) -> bool:
+    """Whether Slurm has raised NumCPUs to what a MinCPUsNode of others needs at least (seen on 22.05)."""
+    if not {"CPUs", "CPUs per node"} <= changed.keys():
+        return False
+    return job.fields.min_cpus == job.fields.min_cpus_per_node * job.fields.min_nodes
+
+
+def _with_changes(before: JobRecord, job: JobRecord, terms: list[_Term]) -> JobRecord:
+    """The record of before, with these terms of the job as they are now, and the totals that follow from them."""
+    names = {name for term in terms for name in term.fields}
+    totals = {name for term in terms for name in term.totals}
+    if "cpus" in totals and job.fields.mem_mib_per_cpu:
+        totals.add("mem_mib")
+    fields = {name: getattr(job.fields, name) for name in names}
+    if "min_cpus_per_node" in fields:  # Slurm raises NumCPUs to what all nodes need at least
+        fields["min_cpus"] = max(before.fields.min_cpus, job.fields.min_cpus_per_node * before.fields.min_nodes)
+    return msgspec.structs.replace(
+        before,
+        fields=msgspec.structs.replace(before.fields, **fields),
+        **{name: getattr(job, name) for name in totals},
+    )
+
+
+def _others_excluded(application: Application, job: JobRecord, before: JobRecord) -> bool:
+    """Whether others named the nodes to leave out: then none is left of those that we added for a type."""
+    chosen = application.intended.gpu_type
+    if chosen is None:
+        return False
+    now, ours, own = (names_in(nodes) for nodes in (job.excluded_nodes, chosen.excluded_nodes, before.excluded_nodes))
+    if now is None or ours is None or own is None:
+        return False
+    return now != own and now.isdisjoint(ours - own)
+
+
+def _others_required(application: Application, job: JobRecord, before: JobRecord) -> bool:
+    """Whether others named the nodes that a job is to have, where a restoration would name its own again."""
+    if not before.required_nodes:
+        return False
+    sent = "" if clears_node_list(before, application.intended) else before.required_nodes
+    return names_in(job.required_nodes) not in (names_in(sent), names_in(before.required_nodes))

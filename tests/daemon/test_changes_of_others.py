@@ -1,0 +1,184 @@
+"""What others change between an update and the look at it stays, where Slurm can have it with the request."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+
+from rlalloc.job import Allocation, ChosenType
+from rlalloc.store import Application, Store
+from rlallocd.candidates import find_candidates
+from rlallocd.slurm import JobRecord, Slurm, UpdatePlan
+from rlallocd.transactions import Applier
+
+from .slurm_in_memory import SlurmInMemory
+from .test_journal_entries import DECIDED, REQUEST, as_size
+from .test_redecision_rules import decision_for
+from .test_request_sizes_and_tags import ENFORCE
+
+BEGIN_S = int(time.time()) + 3600
+FIELDS: Mapping[str, Callable[[str], Mapping[str, int | str]]] = {
+    "CPUsPerTask": lambda value: {"cpus_per_task": int(value)},
+    "NumCPUs": lambda value: {"min_cpus": int(value)},
+    "MinCPUsNode": lambda value: {"min_cpus_per_node": int(value)},
+    "MinMemoryNode": lambda value: {"mem_mib_per_node": int(value), "mem_mib_per_cpu": 0},
+    "MinMemoryCPU": lambda value: {"mem_mib_per_node": 0, "mem_mib_per_cpu": int(value)},
+    "TresPerNode": lambda value: {"tres_per_node": value, "gpus_per_node": int(value.rpartition(":")[2])},
+}
+"""Fields of scontrol that this Slurm knows, and what they make of a request."""
+
+
+class UpdatingSlurm(SlurmInMemory):
+    """It carries out updates of one job, and somebody else's right after the first."""
+
+    def __init__(self, job: JobRecord, of_others: Mapping[str, str]) -> None:
+        super().__init__([job])
+        self.job_id = job.job_id
+        self.of_others = of_others
+        self.sent: list[dict[str, str]] = []
+        self.dies_after: int | None = None
+        self.refused: frozenset[str] = frozenset()
+
+    @property
+    def job(self) -> JobRecord:
+        return self.queue[self.job_id]
+
+    def update(self, plan: UpdatePlan) -> None:
+        super().update(plan)
+        if len(self.sent) == self.dies_after:
+            raise KeyboardInterrupt
+        self.sent.append(dict(plan.fields))
+        self.set(self.sent[-1])
+        if len(self.sent) == 1:
+            self.set(self.of_others)
+
+    def set(self, fields: Mapping[str, str]) -> None:
+        job = self.job
+        for name, value in fields.items():
+            if name in FIELDS:
+                job = msgspec.structs.replace(job, fields=msgspec.structs.replace(job.fields, **FIELDS[name](value)))
+        now = job.fields
+        if fields is self.of_others:  # as slurmctld does
+            now = msgspec.structs.replace(now, min_cpus=max(now.min_cpus, now.min_cpus_per_node))
+        excluded = fields.get("ExcNodeList", job.excluded_nodes)
+        required = fields.get("ReqNodeList", job.required_nodes)
+        self.queue[self.job_id] = msgspec.structs.replace(
+            job,
+            fields=now,
+            cpus=max(now.min_cpus, now.min_cpus_per_node),
+            gpus=now.gpus_per_node,
+            mem_mib=float(now.mem_mib_per_node or now.mem_mib_per_cpu * now.min_cpus),
+            excluded_nodes=excluded,
+            required_nodes=required,
+        )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(f"sqlite:///{tmp_path}/store.sqlite")
+    yield store
+    store.close()
+
+
+def submitted(**fields: int | str) -> JobRecord:
+    """A job that is deferred for us."""
+    job = as_size(REQUEST, **fields)
+    tag = job.admin_comment.replace("begin=2000", f"begin={BEGIN_S}")
+    return msgspec.structs.replace(job, begin_s=BEGIN_S, reason="BeginTime", admin_comment=tag)
+
+
+def apply(slurm: UpdatingSlurm, store: Store, decided: Allocation = DECIDED) -> Application:
+    """Have it decided; returns the journal's entry afterwards."""
+    (candidate,) = find_candidates([slurm.job], ENFORCE, set())
+    decision = msgspec.structs.replace(decision_for(candidate.job), request=REQUEST, allocation=decided)
+    store.add_decisions([decision])
+    try:
+        Applier(cast("Slurm", slurm), store, Counter()).apply([(candidate, decision)])
+    except KeyboardInterrupt:  # the daemon is killed, another one starts
+        slurm.dies_after = None
+        Applier(cast("Slurm", slurm), store, Counter()).finish(store.open_applications())
+    return store.applications(decision.id)[-1]
+
+
+@pytest.mark.parametrize(
+    "of_others",
+    [
+        {"MinCPUsNode": "20"},
+        {"MinCPUsNode": "1"},
+        {"MinMemoryNode": "3000"},
+        {"MinMemoryCPU": "9000"},
+        {"CPUsPerTask": "20"},
+        {"TresPerNode": "gres:gpu:5"},
+        {"MinCPUsNode": "20", "MinMemoryNode": "90000"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("dies_after", [None, 1], ids=["", "killed before the restoration"])
+def test_what_others_set_after_the_update_stays(
+    store: Store, of_others: Mapping[str, str], dies_after: int | None
+) -> None:
+    slurm = UpdatingSlurm(submitted(), of_others)
+    slurm.dies_after = dies_after
+    application = apply(slurm, store)
+    wanted = UpdatingSlurm(submitted(), {})
+    wanted.of_others = of_others
+    wanted.set(of_others)
+    assert slurm.job.fields == wanted.job.fields
+    assert (application.state, slurm.begun) == ("restored", [7])
+    assert len(slurm.sent) == 2
+    assert "request restored, except what someone else set" in application.detail
+
+
+@pytest.mark.parametrize(
+    ("of_others", "terms"),
+    [
+        ({"NumCPUs": "20"}, {}),
+        ({"NumCPUs": "30", "MinCPUsNode": "20"}, {}),
+        ({"MinMemoryNode": "40000"}, {}),
+        ({"CPUsPerTask": "2"}, {}),
+        ({"TresPerNode": "gres:gpu:5"}, {"gpus_per_node": 0, "gpus_per_job": 4, "tres_per_job": "gres:gpu:4"}),
+    ],
+    ids=["NumCPUs", "with NumCPUs", "between ours and the request's", "fewer CPUs per task", "--gpus"],
+)
+def test_where_slurm_may_not_have_it_with_the_request_the_whole_request_comes_back(
+    store: Store, of_others: Mapping[str, str], terms: Mapping[str, int | str]
+) -> None:
+    slurm = UpdatingSlurm(submitted(**terms), of_others)
+    application = apply(slurm, store)
+    assert slurm.sent[1].keys() >= {"NumCPUs", "MinCPUsNode", "CPUsPerTask", "MinMemoryNode", "TresPerNode"}
+    assert application.state == "restored"
+    assert application.detail.startswith("request restored: ")
+    assert "changed by someone else" in application.detail
+
+
+def test_what_no_node_can_hold_does_not_stay(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm = UpdatingSlurm(submitted(), {"MinCPUsNode": "100"})
+    monkeypatch.setattr(
+        slurm,
+        "never_runs",
+        lambda jobs: {job.job_id: "no node" for job in jobs if job.fields.min_cpus_per_node == 100},
+    )
+    assert apply(slurm, store).state == "restored"
+    assert slurm.job.fields == submitted().fields
+
+
+def test_nodes_that_others_name_stay(store: Store) -> None:
+    """The job has two names to choose from, and the update failed for another reason."""
+    named = msgspec.structs.replace(submitted(), required_nodes="n[1-2]")
+    slurm = UpdatingSlurm(named, {"ReqNodeList": "n3", "MinCPUsNode": "20"})
+    assert apply(slurm, store).state == "restored"
+    assert slurm.job.required_nodes == "n3"
+
+
+@pytest.mark.parametrize(("of_others", "stays"), [("n9", "n9"), ("n9,v1", "")], ids=["theirs", "one is still ours"])
+def test_nodes_that_others_leave_out_stay(store: Store, of_others: str, stays: str) -> None:
+    slurm = UpdatingSlurm(submitted(), {"ExcNodeList": of_others})
+    of_a_type = msgspec.structs.replace(
+        DECIDED, gpu_type=ChosenType("a100", "v[1-2]", "", speed_up=2.0, least_speed_up=1.5)
+    )
+    assert apply(slurm, store, of_a_type).state == "restored"
+    assert slurm.job.excluded_nodes == stays
