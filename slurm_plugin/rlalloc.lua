@@ -1629,12 +1629,9 @@ local function tag_text(job_desc, rule, class, begin, user_begin, ask, skip)
    local cpus = (number_of(job_desc, "cpus_per_task") or 0) > 0
    local mem = number_of(job_desc, "min_mem_per_node") or number_of(job_desc, "min_mem_per_cpu")
    mem = mem or text_of(job_desc, "mem_per_tres")
-   local unset = ""
-   if not (cpus and mem) then
-      unset = ";unset=" .. (cpus and "mem" or mem and "cpus" or "cpus+mem")
-   end
+   local unset = cpus and (mem and "" or "mem") or (mem and "cpus" or "cpus+mem")
    return string.format(
-      "rlalloc:v=1;mode=%s;rule=%s;class=%s;begin=%.0f;user_begin=%.0f;ask=%s%s%s",
+      "rlalloc:v=1;mode=%s;rule=%s;class=%s;begin=%.0f;user_begin=%.0f;ask=%s%s;unset=%s",
       rule.mode, rule.name, class, begin, user_begin, ask, skip and ";skip=" .. skip or "", unset
    )
 end

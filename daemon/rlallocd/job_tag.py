@@ -26,12 +26,15 @@ _NOTE: Final = re.compile(r"(?:^|;|\s+)rlalloc-decision:[^\s;]*")
 _PLAN: Final = re.compile(r"(?:^|;|\s+)rlalloc-plan:[^\s;]*")
 _MOST_BYTES: Final = 65_535
 """What slurmdbd keeps of an AdminComment (MariaDB's TEXT); a longer one would be cut, or the record refused."""
+DEFAULTED: Final = frozenset({"cpus", "mem"})
+"""What Slurm may have defaults for, for each GPU, by the names in a tag."""
 
 
 class Tag(msgspec.Struct, frozen=True):
     """What rlalloc.lua saw at submission. ``begin`` is when we deferred the job to, 0 if we did not.
 
-    ``unset`` names what its user left to Slurm's defaults: ``cpus`` (per task) and ``mem``.
+    ``unset`` names what its user left to Slurm's defaults: ``cpus`` (per task) and ``mem``. It is None in a tag of an
+    earlier rlalloc.lua, which did not say.
 
     ``table`` is the stamp of the table by which it ``collected`` words of the script, ``script`` the script's
     fingerprint (``rlalloc.script_words``). All three are empty in a tag of an earlier rlalloc.lua.
@@ -44,7 +47,7 @@ class Tag(msgspec.Struct, frozen=True):
     user_begin: int
     ask: str = ""
     skip: str = ""
-    unset: str = ""
+    unset: str | None = None
     table: str = ""
     script: str = ""
     collected: str = msgspec.field(name="words", default="")
@@ -56,8 +59,8 @@ class Tag(msgspec.Struct, frozen=True):
 
     @property
     def left_to_defaults(self) -> frozenset[str]:
-        """The names in ``unset``."""
-        return frozenset(self.unset.split("+")) - {""}
+        """The names in ``unset``; all of them where it is missing."""
+        return DEFAULTED if self.unset is None else frozenset(self.unset.split("+")) - {""}
 
     @property
     def words(self) -> tuple[str, ...] | None:
