@@ -152,8 +152,8 @@ def job_view(
     Raises Skipped, with the reason, if the job is to run as submitted.
     """
     job = candidate.job
-    if not candidate.tag.left_to_defaults.isdisjoint(views.gpu_defaults_for(job)):
-        raise Skipped(f"{FORMS_SKIPPED['gpu-defaults']}; it runs as submitted", "gpu-defaults")
+    if left := candidate.tag.left_to_defaults & views.gpu_defaults_for(job):
+        raise Skipped(f"{_why_gpu_defaults(job, left)}; it runs as submitted", "gpu-defaults")
     site, most = rule.bounds, int(cluster.totals[0])
     if not cluster.device.whole:
         # Slices and shards are of one node, and only their user knows what another number of them means.
@@ -181,6 +181,19 @@ def job_view(
         run_time=views.run_times.as_requested(job),
         speed=views.speeds.of(job.user, job.name, request, gpu_types_for(job, cluster)).belief,
     )
+
+
+def _why_gpu_defaults(job: JobRecord, left: frozenset[str]) -> str:
+    """Why a job is skipped for which Slurm has defaults for each GPU of what its user ``left`` to them.
+
+    Named CPUs per GPU are left, too: Slurm has one CPU per task in the record beside them (seen on 22.05).
+    """
+    if job.fields.cpus_per_gpu and left == {"cpus"}:
+        return (
+            "a job with --cpus-per-gpu and without --cpus-per-task where DefCpuPerGPU is set: after an update to one "
+            "CPU per task, Slurm would use that default"
+        )
+    return FORMS_SKIPPED["gpu-defaults"]
 
 
 _directives: Final = functools.lru_cache(maxsize=4096)(parse_directives)

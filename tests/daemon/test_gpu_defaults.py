@@ -9,7 +9,7 @@ from rlallocd.agent_client import AgentClient
 from rlallocd.candidates import Candidate
 from rlallocd.decisions import Snapshot, decide
 from rlallocd.job_tag import read_tag
-from rlallocd.slurm import JobRecord
+from rlallocd.slurm import JobRecord, RequestFields
 
 from .slurm_in_memory import NODE
 from .test_redecision_rules import pending_job
@@ -51,3 +51,12 @@ def test_what_a_tag_does_not_tell_may_have_been_left_to_slurm(
     """A job that is pending at an upgrade has the tag of the rlalloc.lua of before."""
     job = pending_job(7, begin_s=2000, admin_comment=TAG + key)
     assert (decided(agent, job, frozenset(gpu_defaults)).skip_code == "gpu-defaults") is skipped
+
+
+def test_a_job_that_names_its_cpus_per_gpu_is_told_what_slurm_would_do(agent: AgentClient) -> None:
+    """Seen on 22.05: it has the CPUs that it names, until an update sets one CPU per task."""
+    named = RequestFields(min_cpus=1, min_nodes=1, cpus_per_gpu=2, gpus_per_node=8)
+    job = pending_job(7, begin_s=2000, fields=named, tasks=1, admin_comment=f"{TAG};unset=cpus")
+    decision = decided(agent, job, frozenset({"cpus"}))
+    assert decision.skip_code == "gpu-defaults"
+    assert "a job with --cpus-per-gpu and without --cpus-per-task" in decision.reason
