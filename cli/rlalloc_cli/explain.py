@@ -59,7 +59,7 @@ def _print_chapter(chapter: Chapter, running: str) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("submitted", f"{local_time(decision.submitted_s)} by {decision.user}, account {decision.account}")
-    table.add_row("request", decision.request.describe())
+    table.add_row("request", as_asked(decision))
     table.add_row("class, rule", f"{decision.job_class}, {decision.rule} ({decision.mode}) on {decision.partition}")
     if decision.bounds is not None:
         for name, line in bounds_lines(decision.bounds):
@@ -89,6 +89,12 @@ def _print_chapter(chapter: Chapter, running: str) -> None:
     for name, line in _outcome_lines(chapter, running):
         table.add_row(name, line)
     CONSOLE.print(table)
+
+
+def as_asked(decision: Decision) -> str:
+    """A job's request, as Slurm had it when it was decided: defaults for each GPU come when the job starts."""
+    later = ", before Slurm's defaults for each GPU (below)" if decision.skip_code == "gpu-defaults" else ""
+    return decision.request.describe() + later
 
 
 def _run_time_line(decision: Decision) -> str:

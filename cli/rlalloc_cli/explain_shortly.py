@@ -11,6 +11,7 @@ from rlalloc.job import Bounds, Range
 from rlalloc.local_times import duration, local_time
 from rlalloc.store import OPEN_STATES, Outcome
 from rlalloc.store.job_story import Chapter
+from rlalloc_cli.explain import as_asked
 from rlalloc_cli.terminal import CONSOLE
 
 _STEPS: Final = {
@@ -43,7 +44,7 @@ def print_shortly(story: Sequence[Chapter], running: str = "") -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     typed = any(each.decision.allocation is not None and each.decision.allocation.gpu_type for each in latest)
-    table.add_row("asked", first.request.describe() + (", GPUs of any type" if typed else ""))
+    table.add_row("asked", as_asked(first) + (", GPUs of any type" if typed else ""))
     for number, chapter in enumerate(latest):
         told = latest[number - 1].decision.bounds if number else None
         for name, line in _decision_lines(chapter, told, again_later=number < len(latest) - 1):
@@ -111,7 +112,7 @@ def _has_now(chapters: Sequence[Chapter]) -> str:
         return "the size that it started with: it started before its request could be restored"
     if "begun" in states:
         return "the size that somebody else has set since"
-    return f"its request: {chapters[0].decision.request.describe()}"
+    return f"its request: {as_asked(chapters[0].decision)}"
 
 
 def _outcome_lines(chapters: Sequence[Chapter]) -> list[tuple[str, str]]:

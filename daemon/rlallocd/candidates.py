@@ -22,7 +22,7 @@ from rlallocd.cluster_views import ClusterViews, gpu_types_for
 from rlallocd.job_plans import gpu_memory_gib
 from rlallocd.job_tag import Tag, read_tag
 from rlallocd.request_sizes import FORMS_SKIPPED, Skipped
-from rlallocd.slurm import JobRecord
+from rlallocd.slurm import GpuDefaults, JobRecord
 from rlallocd.waiting_jobs import waits
 
 WAITS_FOR_RESOURCES: Final = frozenset({"Resources", "Priority", "ReqNodeNotAvail"})
@@ -152,8 +152,7 @@ def job_view(
     Raises Skipped, with the reason, if the job is to run as submitted.
     """
     job = candidate.job
-    if left := candidate.tag.left_to_defaults & views.gpu_defaults_for(job):
-        raise Skipped(f"{_why_gpu_defaults(job, left)}; it runs as submitted", "gpu-defaults")
+    _require_named(job, candidate.tag, views.gpu_defaults_for(job))
     site, most = rule.bounds, int(cluster.totals[0])
     if not cluster.device.whole:
         # Slices and shards are of one node, and only their user knows what another number of them means.
@@ -183,17 +182,22 @@ def job_view(
     )
 
 
-def _why_gpu_defaults(job: JobRecord, left: frozenset[str]) -> str:
-    """Why a job is skipped for which Slurm has defaults for each GPU of what its user ``left`` to them.
+def _require_named(job: JobRecord, tag: Tag, defaults: Sequence[GpuDefaults]) -> None:
+    """Raise Skipped where Slurm has ``defaults`` for each GPU of what a job's user left to them.
 
     Named CPUs per GPU are left, too: Slurm has one CPU per task in the record beside them (seen on 22.05).
     """
-    if job.fields.cpus_per_gpu and left == {"cpus"}:
-        return (
-            "a job with --cpus-per-gpu and without --cpus-per-task where DefCpuPerGPU is set: after an update to one "
-            "CPU per task, Slurm would use that default"
-        )
-    return FORMS_SKIPPED["gpu-defaults"]
+    of = {
+        "cpus": ("DefCpuPerGPU", [each.cpus for each in defaults]),
+        "mem": ("DefMemPerGPU", [each.mem_mib for each in defaults]),
+    }
+    left = [of[name] for name in sorted(tag.left_to_defaults) if any(of[name][1])]
+    if not left:
+        return
+    if job.fields.cpus_per_gpu and [name for name, _ in left] == ["DefCpuPerGPU"]:
+        raise Skipped(f"{FORMS_SKIPPED['cpus-per-gpu']}; it runs as submitted", "cpus-per-gpu")
+    values = ", ".join(f"{name}={' or '.join(str(each) for each in dict.fromkeys(counts))}" for name, counts in left)
+    raise Skipped(f"{FORMS_SKIPPED['gpu-defaults']}: {values}; it runs as submitted", "gpu-defaults")
 
 
 _directives: Final = functools.lru_cache(maxsize=4096)(parse_directives)

@@ -22,7 +22,7 @@ from rlallocd.node_access import NO_FACTS, Access, NodeAccess, SiteFacts
 from rlallocd.node_pools import NodePools
 from rlallocd.queue_order import QueueOrder
 from rlallocd.request_sizes import FORMS_SKIPPED, Skipped, size_on
-from rlallocd.slurm import JobRecord, PartitionRecord
+from rlallocd.slurm import GpuDefaults, JobRecord, PartitionRecord
 from rlallocd.waiting_jobs import WaitingJobs
 
 MOST_VIEWS: Final = 256
@@ -174,9 +174,10 @@ class ClusterViews:
         """Whether one of a job's partitions gives each job whole nodes, whatever it asks for."""
         return any(partition.whole_nodes for partition in self._partitions_of(job))
 
-    def gpu_defaults_for(self, job: JobRecord) -> frozenset[str]:
-        """What (``cpus``, ``mem``) Slurm gives a job for each GPU by default, in at least one of its partitions."""
-        return self._facts.gpu_defaults.union(*(partition.gpu_defaults for partition in self._partitions_of(job)))
+    def gpu_defaults_for(self, job: JobRecord) -> tuple[GpuDefaults, ...]:
+        """What Slurm gives a job for each GPU by default: for each of its partitions, in the order of its request."""
+        of_site = self._facts.gpu_defaults
+        return tuple(each.gpu_defaults.before(of_site) for each in self._partitions_of(job)) or (of_site,)
 
     def _partitions_of(self, job: JobRecord) -> list[PartitionRecord]:
         known = self._facts.partitions

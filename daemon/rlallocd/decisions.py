@@ -36,7 +36,7 @@ from rlallocd.node_demands import open_to
 from rlallocd.node_pools import NodePools
 from rlallocd.questions import Question, Typed, question_for, with_chosen_type
 from rlallocd.request_sizes import FORMS_SKIPPED, Skipped, check_form, size_of
-from rlallocd.slurm import JobRecord, NodeRecord, PartitionRecord, SchedulingRules, SiteLimits
+from rlallocd.slurm import GpuDefaults, JobRecord, NodeRecord, PartitionRecord, SchedulingRules, SiteLimits
 from rlallocd.unchecked_nodes import NodesToAvoid, require_checked
 
 _log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     slurm.conf's MaxMemPerNode and MaxMemPerCPU (MiB). ``run_times`` is what is known of the jobs' run times,
     ``usage`` what like jobs used.
     ``granted`` collects the sizes that this cycle gives to jobs. ``speeds`` says how each family of jobs scales.
-    ``gpu_defaults`` are those of slurm.conf, as in ``PartitionRecord``.
+    ``gpu_defaults`` are those of slurm.conf.
     ``unchecked`` are nodes on which Slurm may not call the TaskProlog.
     """
 
@@ -72,7 +72,7 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
     speeds: FamilySpeeds = msgspec.field(default_factory=FamilySpeeds)
     unchecked: NodesToAvoid = NodesToAvoid()
     scheduling: SchedulingRules = SchedulingRules()
-    gpu_defaults: frozenset[str] = frozenset()
+    gpu_defaults: GpuDefaults = GpuDefaults()
 
     @cached_property
     def site(self) -> SiteView:

@@ -13,7 +13,7 @@ from rlalloc.pool import FloatArray, Pool
 from rlallocd.holdings import Holdings
 from rlallocd.licenses import Licenses
 from rlallocd.node_pools import NodePool, NodePools
-from rlallocd.slurm import JobRecord, LicenseRecord, PartitionRecord, ReservationRecord, SchedulingRules
+from rlallocd.slurm import GpuDefaults, JobRecord, LicenseRecord, PartitionRecord, ReservationRecord, SchedulingRules
 
 Flags = NDArray[np.bool_]
 
@@ -22,7 +22,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a site beside its nodes and jobs.
 
     ``preempts`` names, for each QOS, those whose running jobs its jobs may preempt. ``gpu_defaults`` are those of
-    slurm.conf, as in ``PartitionRecord``.
+    slurm.conf.
     """
 
     partitions: Mapping[str, PartitionRecord] = {}
@@ -30,7 +30,7 @@ class SiteFacts(msgspec.Struct, frozen=True, kw_only=True):
     preempts: Mapping[str, frozenset[str]] = {}
     scheduling: SchedulingRules = SchedulingRules()
     licenses: Mapping[str, LicenseRecord] | None = {}
-    gpu_defaults: frozenset[str] = frozenset()
+    gpu_defaults: GpuDefaults = GpuDefaults()
 
 
 NO_FACTS: Final = SiteFacts()

@@ -98,6 +98,8 @@ FORMS_SKIPPED: Final[Mapping[str, str]] = {
     "several-gpu-options": "a job that states its GPUs in more than one way, such as --gpus with --gpus-per-node",
     "nodes-unknown": "a job whose number of nodes is left to Slurm, which only guesses it so far",
     "gpu-defaults": "a job whose CPUs or memory follow from its GPUs (DefCpuPerGPU, DefMemPerGPU)",
+    "cpus-per-gpu": "a job with --cpus-per-gpu and without --cpus-per-task where DefCpuPerGPU is set: after an "
+    "update to one CPU per task, Slurm would use that default",
     "uneven": "a job whose nodes or tasks are not alike",
     "constraint": "a job whose constraint counts or groups features, as in 'a*2' or '[a|b]'",
     "off": "a job that was to be left alone (rlalloc off)",

@@ -171,6 +171,7 @@ def test_defaults_for_each_gpu_hold_for_a_job_that_leaves_its_memory_to_slurm(id
         named, unnamed = (idle.submit(words, "--gres=gpu:2", "-c2", *mem) for mem in (["--mem=4G"], []))
         assert idle.decision(named).skip_code == ""
         assert idle.decision(unnamed).skip_code == "gpu-defaults"
+        assert "DefMemPerGPU=6000" in idle.decision(unnamed).reason
         idle.site.wait_for_states([named, unnamed], ENDED)
     finally:
         idle.site.run(["scontrol", "update", "PartitionName=gpu", "JobDefaults=DefMemPerGPU=0"])

@@ -24,6 +24,7 @@ from rlallocd.slurm.slurm_errors import CommandDied, SlurmError, SlurmUnavailabl
 from rlallocd.slurm.slurm_records import (
     AccountingRecord,
     ControllerConfig,
+    GpuDefaults,
     JobRecord,
     NodeNeeds,
     NodeRecord,
@@ -50,6 +51,7 @@ __all__ = [
     "ControllerConfig",
     "ControllerPing",
     "EndedJobs",
+    "GpuDefaults",
     "JobRecord",
     "LicenseRecord",
     "Limits",

@@ -1,9 +1,8 @@
 """Reading ``scontrol show partition --oneliner``. Pure functions."""
 
 import re
-from typing import Final
 
-from rlallocd.slurm.slurm_records import PartitionRecord
+from rlallocd.slurm.slurm_records import GpuDefaults, PartitionRecord
 
 
 def read_partitions(text: str) -> dict[str, PartitionRecord]:
@@ -43,12 +42,10 @@ def _partition(values: dict[str, str]) -> PartitionRecord:
     )
 
 
-_GPU_DEFAULTS: Final = {"Cpu": "cpus", "Mem": "mem"}
-
-
-def gpu_defaults(text: str) -> frozenset[str]:
-    """The defaults in ``DefCpuPerGPU=2,DefMemPerGPU=4000``, by our names."""
-    return frozenset(_GPU_DEFAULTS[word] for word in re.findall(r"Def(Cpu|Mem)PerGPU=[1-9]", text))
+def gpu_defaults(text: str) -> GpuDefaults:
+    """The defaults in ``DefCpuPerGPU=2,DefMemPerGPU=4000``."""
+    found = {word: int(count) for word, count in re.findall(r"Def(Cpu|Mem)PerGPU=(\d+)", text)}
+    return GpuDefaults(found.get("Cpu", 0), found.get("Mem", 0))
 
 
 def duration_s(text: str) -> int | None:

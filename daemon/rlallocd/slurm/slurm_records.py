@@ -261,13 +261,23 @@ def cpus_per_core(cpus: int, cores: int, threads: int) -> int:
     return threads if cpus > cores > 0 else 1
 
 
+class GpuDefaults(msgspec.Struct, frozen=True):
+    """What jobs get for each GPU if they do not ask for it (DefCpuPerGPU, DefMemPerGPU); 0 where nothing is set."""
+
+    cpus: int = 0
+    mem_mib: int = 0
+
+    def before(self, others: "GpuDefaults") -> "GpuDefaults":
+        """These, and ``others`` for what they do not set."""
+        return GpuDefaults(self.cpus or others.cpus, self.mem_mib or others.mem_mib)
+
+
 class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A partition's own limits; None is no limit, or all names. ``qos`` is the partition's QOS, empty for none.
 
     ``tier`` is its PriorityTier: jobs of a higher one come first whatever their priority. ``preemptable`` says
     whether its jobs may be ended for others, and ``whole_nodes`` whether each job has its nodes alone
-    (OverSubscribe=EXCLUSIVE). ``gpu_defaults`` names what jobs get for each GPU if they do not ask for it: ``cpus``
-    (DefCpuPerGPU), ``mem`` (DefMemPerGPU).
+    (OverSubscribe=EXCLUSIVE). ``gpu_defaults`` come before those of slurm.conf.
     Where a partition sets no limit of memory, slurm.conf's holds: ControllerConfig has it.
     """
 
@@ -289,7 +299,7 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
     tier: int = 1
     preemptable: bool = False
     whole_nodes: bool = False
-    gpu_defaults: frozenset[str] = frozenset()
+    gpu_defaults: GpuDefaults = GpuDefaults()
 
 
 class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -325,7 +335,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     ``has_task_prolog``: it names a TaskProlog, ours or one that is to call ours. ``admin_level`` is what slurmctld
     lets the user of this process do, ``slurm_user`` SlurmUser's name, ``controllers`` the hosts of slurmctld: the
-    primary's, then its backups'. ``gpu_defaults`` are those of all partitions, as in ``PartitionRecord``.
+    primary's, then its backups'. ``gpu_defaults`` hold in partitions without their own.
     """
 
     slurm_version: str
@@ -339,7 +349,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_mem_mib_per_cpu: int | None = None
     scheduling: SchedulingRules = SchedulingRules()
     controllers: tuple[str, ...] = ()
-    gpu_defaults: frozenset[str] = frozenset()
+    gpu_defaults: GpuDefaults = GpuDefaults()
 
 
 class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlallocd.slurm import UnexpectedAnswer
+from rlallocd.slurm import GpuDefaults, UnexpectedAnswer
 from rlallocd.slurm.limit_records import Pool
 from rlallocd.slurm.limit_text import read_associations, read_preempts, read_qos, read_reservations
 from rlallocd.slurm.partition_text import read_partitions
@@ -108,7 +108,7 @@ def test_partitions() -> None:
     assert gpu.allow_qos is None
     assert gpu.deny_qos == {"low"}
     assert (other.max_time_s, other.max_nodes, other.qos, other.max_mem_mib_per_cpu) == (None, 4, "q", 4000)
-    assert (gpu.gpu_defaults, other.gpu_defaults) == (frozenset(), frozenset({"cpus", "mem"}))
+    assert (gpu.gpu_defaults, other.gpu_defaults) == (GpuDefaults(), GpuDefaults(2, 4000))
 
 
 @pytest.mark.parametrize(
