@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlalloc.allocation import share_in
-from rlalloc.heuristics import BASELINE_NAME, BASELINE_OF_0_1, SERVED_HEURISTICS
+from rlalloc.heuristics import SERVED_HEURISTICS
 from rlalloc.heuristics.offers import Kind, Offer
 from rlalloc.heuristics.order import answers
 from rlalloc.job import JOB_CLASSES, SHARES, Allocation, Bounds, JobClass, JobView, Shares
@@ -301,8 +301,10 @@ class EncodedBatch(NamedTuple):
 
     @classmethod
     def of(cls, questions: Sequence[EncodedQuestion]) -> Self:
-        """Put one or more questions of this program side by side."""
+        """Put one or more questions of this program side by side, with the heuristics that all of them were asked."""
         heuristics = tuple(questions[0].alternatives)
+        if any(one.alternatives.keys() != questions[0].alternatives.keys() for one in questions):
+            heuristics = tuple(name for name in heuristics if all(name in one.alternatives for one in questions))
         answers = [[msgspec.structs.astuple(one.alternatives[name]) for name in heuristics] for one in questions]
         return cls(
             FEATURES,
@@ -327,17 +329,14 @@ def recalled(
     """Encode anew what a decision stored (``as_stored``), maybe under other features and heuristics than today's.
 
     Features are matched by name: one that is newer than the decision has its default, one that is gone is dropped. A
-    heuristic that was not asked counts as if it had answered what the baseline of then did. Return None if it cannot
-    be read.
+    heuristic that was not asked has no answer. Return None if it cannot be read.
     """
     stored, answers = as_stored(names, features, alternatives)
     if not answers:
         return None
     values = [stored.get(feature.name, feature.default) for feature in DECLARED]
-    baseline = next((name for name in (BASELINE_NAME, BASELINE_OF_0_1) if name in answers), next(iter(answers)))
-    instead = answers[baseline]
     return EncodedQuestion(
-        np.array(values, dtype=np.float32), {name: answers.get(name, instead) for name in SERVED_HEURISTICS}
+        np.array(values, dtype=np.float32), {name: answers[name] for name in SERVED_HEURISTICS if name in answers}
     )
 
 

@@ -45,6 +45,11 @@ class PolicyInputs:
         """Terms of the objective whose weights the network reads (of TERM_NAMES), and where it does."""
         self.weights = np.array([self.names.index(weights[place]) for place in self.terms], dtype=np.int64)
 
+    @property
+    def heuristics(self) -> frozenset[str]:
+        """Names of the heuristics whose answers the network reads."""
+        return frozenset(name.rpartition(":")[0] for name in self.names if ":" in name)
+
     def __len__(self) -> int:
         return len(self.names)
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 import torch
 
 from rlalloc.config import TrainerSection
-from rlalloc.heuristics import BASELINE_NAME, SERVED_HEURISTICS, largest
+from rlalloc.heuristics import SERVED_HEURISTICS, largest
 from rlalloc.job import SHARES
 from rlalloc.observation import FEATURES, POOL_FEATURES, SCHEMA_ID, EncodedQuestion, recalled
 from rlalloc.policies import CURRENT, PolicyStore
@@ -22,7 +22,7 @@ from rlalloc_agent.actor import Actor
 from rlalloc_agent.served_policy import ServedPolicy, load_shipped
 from rlalloc_trainer.pipelines import retrain as module
 from rlalloc_trainer.pipelines.retrain import load_in_use, retrain
-from rlalloc_trainer.pipelines.site_experience import observations_of, question_of, usable
+from rlalloc_trainer.pipelines.site_experience import observations_of, question_of, readable, usable
 from rlalloc_trainer.promotion import held_out_evidence
 from rlalloc_trainer.promotion.policy_versions import load_shipped_version
 from tests.agent.running_server import add_version, questions
@@ -97,6 +97,16 @@ def test_what_rlalloc_0_1_stored_trains_the_same_policy(experiences: list[Experi
     assert retrained_version(earlier, tmp_path / "earlier") == retrained_version(experiences, tmp_path / "today")
 
 
+def test_of_what_rlalloc_0_1_stored_a_network_reads_only_what_was_asked(experiences: list[Experience]) -> None:
+    """That version had no known-gain, around which a network that is trained from nothing is a residual."""
+    names = {7: NAMES_OF_0_1}
+    earlier = usable([as_rlalloc_0_1_stored(each) for each in experiences], names)
+    assert len(earlier) == len(experiences)
+    assert readable(earlier, load_shipped()[0].inputs) == earlier
+    assert readable(earlier, PolicyInputs()) == []
+    assert len(observations_of([*experiences[:1], *earlier[:1]], load_shipped()[0].inputs)) == 2
+
+
 def test_a_change_of_the_features_from_end_to_end(experiences: list[Experience], tmp_path: Path) -> None:
     """The policy in use reads a feature that is gone, and decisions were stored with it.
 
@@ -144,8 +154,7 @@ def test_a_new_heuristic_invalidates_nothing(
     again = usable(store.experience(), store.feature_names())
     assert (observations_of(again, PolicyInputs()) == observations_of(experiences, PolicyInputs())).all()
     assert set(store.feature_names()) == {7, SCHEMA_ID}
-    question = question_of(again[0])
-    assert question.alternatives["largest"] == question.alternatives[BASELINE_NAME]
+    assert "largest" not in question_of(again[0]).alternatives
     result = retrain(store, policies, SMALL)
     assert result.trained
     assert result.verdict is not None
@@ -154,12 +163,11 @@ def test_a_new_heuristic_invalidates_nothing(
 
 
 def test_a_network_may_read_a_new_heuristic(experiences: list[Experience], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what was stored before, it reads the baseline's answer in its place."""
+    """It does not learn from what was stored before: nobody knows what that heuristic would have answered."""
     monkeypatch.setitem(SERVED_HEURISTICS, "largest", largest)
     inputs = PolicyInputs(("largest:gpu_share", *DEFAULT_INPUTS))
     assert not inputs.missing()
-    rows = observations_of(usable(experiences, {SCHEMA_ID: FEATURES}), inputs)
-    assert (rows[:, 0] == rows[:, -4]).all()
+    assert readable(usable(experiences, {SCHEMA_ID: FEATURES}), inputs) == []
 
 
 def test_decisions_under_names_that_nobody_knows_are_left_out(experiences: list[Experience]) -> None:

@@ -29,7 +29,14 @@ from rlalloc_trainer.advantages.counterfactual import Advantages, AdvantageSetti
 from rlalloc_trainer.advantages.weight_relabelling import RelabelledReplay, mostly
 from rlalloc_trainer.evaluation.learned_policy import LearnedPolicy
 from rlalloc_trainer.pipelines.calibrated_simulator import NO_URGENCY, calibrated_site, resampled, workload_jobs
-from rlalloc_trainer.pipelines.site_experience import costs_of, observations_of, shares_of, split_by_time, usable
+from rlalloc_trainer.pipelines.site_experience import (
+    costs_of,
+    observations_of,
+    readable,
+    shares_of,
+    split_by_time,
+    usable,
+)
 from rlalloc_trainer.promotion.candidate_storage import JudgedCandidate, store_candidate
 from rlalloc_trainer.promotion.gate import Verdict
 from rlalloc_trainer.promotion.held_out_evidence import HeldOut, decide, measure
@@ -169,10 +176,11 @@ def _train(
         replay.add(retaken.observation, retaken.shares, retaken.by_term)
         simulated.append(as_it_went)
         progress("simulating the site", 0.4 * done / len(tasks))
-    observation = observations_of(train, start.actor.inputs)
-    advantage = real_advantages(observation, costs_of(train, terms), simulated)
-    for _ in range(REAL_COPIES):
-        replay.add(observation, shares_of(train), advantage)
+    if known := readable(train, start.actor.inputs):
+        observation = observations_of(known, start.actor.inputs)
+        advantage = real_advantages(observation, costs_of(known, terms), simulated)
+        for _ in range(REAL_COPIES):
+            replay.add(observation, shares_of(known), advantage)
     sac = weight_conditioned_sac(start.actor, FINE_TUNING, settings.seed, start.critics)
 
     def each_step(_losses: Losses) -> None:

@@ -85,8 +85,16 @@ def shares_of(experiences: Sequence[Experience]) -> NDArray[np.float32]:
     return np.array([msgspec.structs.astuple(shares) for shares in executed], np.float32).reshape(-1, SHARES)
 
 
+def readable(experiences: Sequence[Experience], inputs: PolicyInputs) -> list[Experience]:
+    """Return the usable experiences of which is known what a network reads.
+
+    A decision of an earlier rlalloc lacks the answers of heuristics that are newer.
+    """
+    return [each for each in experiences if inputs.heuristics <= question_of(each).alternatives.keys()]
+
+
 def observations_of(experiences: Sequence[Experience], inputs: PolicyInputs) -> NDArray[np.float32]:
-    """Return what a network reads of one or more usable experiences, (rows, inputs)."""
+    """Return what a network reads of one or more ``readable`` experiences, (rows, inputs)."""
     return inputs.rows(EncodedBatch.of([question_of(experience) for experience in experiences]))
 
 
