@@ -176,8 +176,8 @@ class ClusterViews:
 
     def gpu_defaults_for(self, job: JobRecord) -> tuple[GpuDefaults, ...]:
         """What Slurm gives a job for each GPU by default: for each of its partitions, in the order of its request."""
-        of_site = self._facts.gpu_defaults
-        return tuple(each.gpu_defaults.before(of_site) for each in self._partitions_of(job)) or (of_site,)
+        of_site, of = self._facts.gpu_defaults, {each.name: each.gpu_defaults for each in self._partitions_of(job)}
+        return tuple(of.get(name, of_site).before(of_site) for name in job.partition.split(","))
 
     def _partitions_of(self, job: JobRecord) -> list[PartitionRecord]:
         known = self._facts.partitions

@@ -16,7 +16,15 @@ from rlallocd.cluster_views import MOST_VIEWS, ClusterViews
 from rlallocd.node_access import NO_FACTS, SiteFacts
 from rlallocd.node_pools import NodePools
 from rlallocd.request_sizes import Skipped
-from rlallocd.slurm import JobRecord, NodeNeeds, NodeRecord, PartitionRecord, ReservationRecord, SchedulingRules
+from rlallocd.slurm import (
+    GpuDefaults,
+    JobRecord,
+    NodeNeeds,
+    NodeRecord,
+    PartitionRecord,
+    ReservationRecord,
+    SchedulingRules,
+)
 from rlallocd.slurm.json_reader import job_record
 from rlallocd.slurm.slurm_records import WITHOUT_LIMIT_S
 from tests.daemon.slurm_in_memory import gpus as alike_gpus
@@ -290,6 +298,37 @@ def test_of_several_partitions_a_job_is_decided_for_the_one_where_it_would_start
     asking = msgspec.structs.replace(NEW, partition="big,old")
     assert views_of(nodes, running).for_job(asking).gpu_types == ("v100",)
     assert views_of(nodes, running).for_job(msgspec.structs.replace(asking, gpus=8)).gpu_types == ("a100",)
+
+
+PARTITIONS = {
+    name: PartitionRecord(name=name, max_time_s=None, max_nodes=None, whole_nodes=whole, gpu_defaults=defaults)
+    for name, whole, defaults in (
+        ("gpu", False, GpuDefaults()),
+        ("whole", True, GpuDefaults(cpus=8)),
+        ("both", False, GpuDefaults(4, 6000)),
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("partition", "alone", "defaults"),
+    [
+        ("gpu", False, [(2, 3000)]),
+        ("gpu,whole", True, [(2, 3000), (8, 3000)]),
+        ("whole,both", True, [(8, 3000), (4, 6000)]),
+        ("gpu,both", False, [(2, 3000), (4, 6000)]),
+        ("both,new", False, [(4, 6000), (2, 3000)]),
+        ("new", False, [(2, 3000)]),
+    ],
+)
+def test_a_job_may_start_in_each_of_its_partitions(
+    partition: str, defaults: list[tuple[int, int]], *, alone: bool
+) -> None:
+    """One that is not known yet, as it is new, has what slurm.conf says."""
+    views = views_of([NODE], [], facts=SiteFacts(partitions=PARTITIONS, gpu_defaults=GpuDefaults(2, 3000)))
+    asking = msgspec.structs.replace(NEW, partition=partition)
+    assert views.has_its_nodes_alone(asking) is alone
+    assert views.gpu_defaults_for(asking) == tuple(GpuDefaults(*each) for each in defaults)
 
 
 # On which terms nodes are open
