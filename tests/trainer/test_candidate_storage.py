@@ -21,8 +21,9 @@ from rlalloc.policies import CURRENT, PolicyStore
 from rlalloc.store import PolicyRow, Store
 from rlalloc_agent.actor import Actor
 from rlalloc_simulator.comparison.paired_statistics import Interval
+from rlalloc_trainer.evaluation.never_worse import SameOrder
 from rlalloc_trainer.promotion.candidate_storage import SHIPPED, JudgedCandidate, store_candidate
-from rlalloc_trainer.promotion.gate import Evidence, SameOrder, Verdict, judge
+from rlalloc_trainer.promotion.gate import Evidence, Verdict, judge
 from rlalloc_trainer.promotion.policy_versions import new_manifest, version_files
 from rlalloc_trainer.sac.soft_actor_critic import new_critics
 

@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from rlalloc_simulator.comparison.paired_statistics import Interval
-from rlalloc_trainer.promotion.gate import Evidence, SameOrder, judge, judge_in_use
+from rlalloc_trainer.evaluation.never_worse import SameOrder
+from rlalloc_trainer.promotion.gate import Evidence, judge, judge_in_use
 
 BETTER = Interval(0.90, 0.85, 0.95)
 UNSURE_BETTER = Interval(0.97, 0.93, 1.01)

@@ -18,6 +18,39 @@ WORST_USER: Final = 1.25
 Failure = Literal["JCT", "p95", "killed", "worst user"]
 
 
+class SameOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy over as requested in the same order of the queue: ratios of mean JCT and of its 95th percentile.
+
+    ``killed`` is the part of the jobs that were killed for what the policy gave them. ``worst_user`` is None where no
+    user has enough jobs.
+    """
+
+    jct: Interval
+    p95: Interval
+    killed: float
+    worst_user: float | None
+
+    def failures(self, most: float = MOST + 1e-9) -> tuple[Failure, ...]:
+        """Say what is beyond the bar: an estimate above ``most``, or an interval that reaches too far above it.
+
+        Without an interval (a single week), only the estimate counts.
+        """
+        return self._beyond(*(each.estimate > most or each.high > MOST_OF_INTERVAL for each in (self.jct, self.p95)))
+
+    def shown_failures(self, most: float) -> tuple[Failure, ...]:
+        """Say what is shown to be beyond the bar: a ratio by its whole interval, the killed jobs or the worst user."""
+        return self._beyond(*(each.low > most for each in (self.jct, self.p95)))
+
+    def _beyond(self, jct: bool, p95: bool) -> tuple[Failure, ...]:  # noqa: FBT001 (what each ratio comes to)
+        beyond: dict[Failure, bool] = {
+            "JCT": jct,
+            "p95": p95,
+            "killed": self.killed > MOST_KILLED,
+            "worst user": self.worst_user is not None and self.worst_user > WORST_USER,
+        }
+        return tuple(name for name, is_beyond in beyond.items() if is_beyond)
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """How a policy fares under one condition; ``failures`` names what is beyond the bar.
 
@@ -59,25 +92,7 @@ def _verdict(comparison: Comparison, policy: str, condition: Condition, setting:
     again: Side = (AGAIN, setting)
     chance = comparison.worst_user(again, against, conditions=[condition]) if again in comparison.sides else None
     worst_user = None if worst is None else worst.usual
-    failures = beyond_the_bar(jct, p95, killed, worst_user)
+    failures = SameOrder(jct=jct, p95=p95, killed=killed, worst_user=worst_user).failures()
     return Verdict(
         condition, setting, jct, p95, killed, worst_user, None if chance is None else chance.usual, failures
     )
-
-
-def beyond_the_bar(
-    jct: Interval, p95: Interval, killed: float, worst_user: float | None, *, most: float = MOST + 1e-9
-) -> tuple[Failure, ...]:
-    """What is beyond the bar; ``most`` is that of the ratios' estimates. The gate holds candidates to the same."""
-    beyond: dict[Failure, bool] = {
-        "JCT": _is_beyond(jct, most),
-        "p95": _is_beyond(p95, most),
-        "killed": killed > MOST_KILLED,
-        "worst user": worst_user is not None and worst_user > WORST_USER,
-    }
-    return tuple(name for name, is_beyond in beyond.items() if is_beyond)
-
-
-def _is_beyond(ratio: Interval, most: float) -> bool:
-    # Without an interval (a single week) only the estimate counts.
-    return ratio.estimate > most or ratio.high > MOST_OF_INTERVAL

@@ -28,7 +28,7 @@ from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.progress import ProgressCallback, silent
 from rlalloc_simulator.site_from_workload import Workload
 from rlalloc_simulator.truths.scaling_mixture import drawn_speed
-from rlalloc_trainer.evaluation.never_worse import Failure, beyond_the_bar
+from rlalloc_trainer.evaluation.never_worse import Failure
 from rlalloc_trainer.pipelines.calibrated_simulator import (
     LEAST_JOBS,
     NO_URGENCY,
@@ -131,7 +131,7 @@ def what_if(
 def _judged(policy: Sequence[WorkloadResult], requested: Sequence[WorkloadResult]) -> WhatIf:
     """The ratios, the verdict by the bar, and what follows from it."""
     same = same_order(policy, requested, CONFIDENCE)
-    failures = beyond_the_bar(same.jct, same.p95, same.killed, same.worst_user)
+    failures = same.failures()
     advice: Advice = "stay" if failures else "enforce" if same.jct.high < 1.0 else "pilot"
     return WhatIf(
         policy="",

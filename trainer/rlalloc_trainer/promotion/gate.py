@@ -18,23 +18,10 @@ from typing import Final
 import msgspec
 
 from rlalloc_simulator.comparison.paired_statistics import Interval
-from rlalloc_trainer.evaluation.never_worse import MOST, MOST_KILLED, WORST_USER, Failure, beyond_the_bar
+from rlalloc_trainer.evaluation.never_worse import MOST, MOST_KILLED, WORST_USER, Failure, SameOrder
 
 BEHIND: Final = 1.001
 """A heuristic that is served as a policy goes through single precision, which may cost it some bytes of memory."""
-
-
-class SameOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy over as requested in the same order of the queue: ratios of mean JCT and of its 95th percentile.
-
-    ``killed`` is the part of the jobs that were killed for what the policy gave them. ``worst_user`` is None where no
-    user has enough jobs.
-    """
-
-    jct: Interval
-    p95: Interval
-    killed: float
-    worst_user: float | None
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,13 +71,9 @@ def judge(evidence: Evidence) -> Verdict:
 
 
 def judge_in_use(evidence: Evidence) -> Verdict | None:
-    """Promote the candidate of ``evidence``, as requested, if the policy in use is shown to be worse; else None.
-
-    Shown: the whole interval of a ratio is beyond the bar, or the killed jobs or the worst user are.
-    """
+    """Promote the candidate of ``evidence``, as requested, if the policy in use is shown to be worse; else None."""
     found = evidence.current_same_order
-    jct, p95 = (Interval(ratio.low, ratio.low, ratio.low) for ratio in (found.jct, found.p95))
-    failures = beyond_the_bar(jct, p95, found.killed, found.worst_user, most=BEHIND * MOST)
+    failures = found.shown_failures(BEHIND * MOST)
     if not failures:
         return None
     return Verdict(
@@ -136,7 +119,7 @@ def _refusal(evidence: Evidence) -> str | None:
 
 def _worse_than_requested(evidence: Evidence) -> str | None:
     found = evidence.same_order
-    failures = beyond_the_bar(found.jct, found.p95, found.killed, found.worst_user, most=BEHIND * MOST)
+    failures = found.failures(BEHIND * MOST)
     return f"{_said(failures[0], 'it', found)} on {_workloads(evidence)}" if failures else None
 
 

@@ -25,7 +25,8 @@ from rlalloc_simulator.comparison.workload_result import WorkloadResult
 from rlalloc_simulator.comparison.worst_users import worst_user
 from rlalloc_simulator.parallel import ParallelMap
 from rlalloc_simulator.site_from_workload import Workload
-from rlalloc_trainer.promotion.gate import Evidence, SameOrder, Verdict, judge, judge_in_use
+from rlalloc_trainer.evaluation.never_worse import SameOrder
+from rlalloc_trainer.promotion.gate import Evidence, Verdict, judge, judge_in_use
 from rlalloc_trainer.promotion.policy_versions import Learned
 
 CANDIDATE: Final = "the candidate"
