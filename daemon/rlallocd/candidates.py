@@ -15,6 +15,7 @@ from rlalloc.errors import DirectiveError
 from rlalloc.job import Allocation, Bounds, JobClass, JobView, Mode
 from rlalloc.llm.needed_bounds import facts_of_job, with_model_needs
 from rlalloc.sockets import with_near_gpus
+from rlalloc.switches import with_few_switches
 from rlalloc.usage.past_bounds import with_past_needs
 from rlalloc.view import ClusterView
 from rlalloc.whole_nodes import with_whole_nodes
@@ -164,6 +165,8 @@ def job_view(
         bounds = with_past_needs(bounds, request, directives, consent, views.usage(job, request))
         if views.has_its_nodes_alone(job):
             bounds = with_whole_nodes(bounds, request, cluster.shape)
+        if job.needs.few_switches:
+            bounds = with_few_switches(bounds, request, cluster.shape)
         if job.needs.near_gpus:  # after all that may raise its minimum of CPUs
             bounds = with_near_gpus(bounds, request, cluster.shape)
     except DirectiveError as err:

@@ -87,6 +87,17 @@ def test_no_job_gets_a_size_that_no_node_for_it_has(
     mixed.site.wait_for_states([job_id], ENDED)
 
 
+def test_a_job_with_few_switches_gets_no_more_nodes(mixed: Installation) -> None:
+    """Slurm would let it wait for so many below one switch, for five minutes or as long as --switches says."""
+    options = ("-N1", "--gpus-per-node=v100:4", "-c8", "--mem=8G")
+    grows, stays = (
+        mixed.submit(LLM.format(words="gpus=8"), *options, *more) for more in ((), ("--switches=1@2:00",))
+    )
+    assert mixed.decision(grows).reason == ""
+    assert "no more than the 1 node" in mixed.decision(stays).reason
+    mixed.site.wait_for_states([grows, stays], ENDED)
+
+
 def test_a_constraint_that_counts_is_left_alone(mixed: Installation) -> None:
     job_id = mixed.submit(LLM.format(words="gpus=1-8"), "-N2", "--gpus-per-node=4", "-C", "feat*2", "-c8", "--mem=8G")
     assert mixed.decision(job_id).skip_code == "constraint"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rlallocd.slurm import UpdateRefused
 from rlallocd.slurm.generations import capabilities_of
-from rlallocd.slurm.json_reader import JsonReader
+from rlallocd.slurm.json_reader import JsonReader, job_record
 from rlallocd.slurm.request_details import RequestDetails, request_details
 from rlallocd.slurm.slurm_commands import Commands
 from rlallocd.slurm.squeue_columns import COLUMNS, Marks, record_of
@@ -194,6 +194,13 @@ class TestColumnsOfSqueue:
         forged = "x\nJobId=7 JobName=llm  NumNodes=1-99 NumCPUs=4 MinMemoryNode=1 "
         squeue = PrintsColumns(text=SHOWN.replace("JobId=7 JobName=llm", f"JobId=6 JobName={forged}") + SHOWN)
         assert request_details(squeue, {6: forged, 7: "llm"}) == {6: SHOWN_DETAILS}
+
+    @pytest.mark.parametrize(("shown", "few"), [(" Switches=1@00:05:00 ", True), ("", False)])
+    def test_few_switches_are_a_need(self, shown: str, few: bool) -> None:
+        """As in the JSON, from 23.02 on."""
+        squeue = PrintsColumns(text=SHOWN.replace(" \n", f" {shown}\n"))
+        assert request_details(squeue, {7: "llm"})[7].needs.few_switches == few
+        assert job_record({"job_id": 7, "required_switches": int(few)}).needs.few_switches == few
 
     def test_a_job_that_left_before_it_was_shown_counts_as_its_columns_say(self) -> None:
         squeue = PrintsColumns(columns_of_a_job(admin_comment="ours"))

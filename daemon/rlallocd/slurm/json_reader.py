@@ -119,6 +119,7 @@ class _DetailsOfJob(msgspec.Struct):
     contiguous: Any = None
     core_spec: Any = None
     thread_spec: Any = None
+    required_switches: Any = None
 
 
 class _DetailsOfJobs(msgspec.Struct):
@@ -239,6 +240,7 @@ def _needs(job: Mapping[str, Any]) -> NodeNeeds:
         contiguous=bool(job.get("contiguous")),
         near_gpus="GRES_ENFORCE_BIND" in flags or "GRES_BINDING_ENFORCED" in flags,  # 22.05, since 23.02
         spares_cores=any(0 < _number(job.get(name)) < _NO_SPEC for name in ("core_spec", "thread_spec")),
+        few_switches=_number(job.get("required_switches")) > 0,
     )
 
 

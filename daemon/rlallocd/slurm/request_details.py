@@ -25,6 +25,7 @@ _SPARED: Final = re.compile(r" (?:Core|Thread)Spec=(\*|\d+) ")
 _TMP_DISK: Final = re.compile(r" MinTmpDiskNode=(\S+) ")
 _CONTIGUOUS: Final = re.compile(r" Contiguous=(\d) ")
 _NEAR_GPUS: Final = " GresEnforceBind=Yes "
+_SWITCHES: Final = re.compile(r" Switches=[1-9]\d*@")
 _LINE: Final = re.compile(r"^JobId=(\d+) ", re.MULTILINE)
 _SCRONTAB: Final = re.compile(r" CronJob=Yes ")
 
@@ -109,4 +110,5 @@ def _needs(line: str, start: int) -> NodeNeeds:
         contiguous=contiguous is not None and contiguous[1] == "1",
         near_gpus=_NEAR_GPUS in f"{line} ",
         spares_cores=spared is not None and spared[1] not in ("*", "0"),
+        few_switches=_SWITCHES.search(line, start) is not None,
     )

@@ -61,6 +61,7 @@ class NodeNeeds(msgspec.Struct, frozen=True, kw_only=True):
     Its nodes have at least so many ``sockets``, ``cores`` a socket, ``threads`` a core, which it uses no more of, and
     MiB of temporary disk. ``contiguous``: they are in a row. ``near_gpus``: it gets only CPUs beside its GPUs
     (--gres-flags=enforce-binding). ``spares_cores``: it leaves some to the system (--core-spec, --thread-spec).
+    ``few_switches``: they are below few network switches (--switches; 22.05's JSON does not tell).
     """
 
     sockets: int = 0
@@ -70,6 +71,7 @@ class NodeNeeds(msgspec.Struct, frozen=True, kw_only=True):
     contiguous: bool = False
     near_gpus: bool = False
     spares_cores: bool = False
+    few_switches: bool = False
 
     @property
     def parts(self) -> Sockets:
