@@ -1,4 +1,4 @@
-"""What slurmctld lets the daemon's user do, as scontrol prints it, and what follows for the mode."""
+"""What slurmctld lets the daemon's user do and can change, as scontrol prints it, and what follows for the mode."""
 
 import msgspec
 import pytest
@@ -35,3 +35,12 @@ def test_who_may_not_change_jobs_stays_in_shadow_mode(level: AdminLevel, mode: s
     assert config_in_force(Config(mode="enforce"), slurm).mode == mode
     assert ("sacctmgr" in why_not_enforce(Config(mode="enforce"), slurm)) is (mode == "shadow")
     assert why_not_enforce(Config(), slurm) == ""
+
+
+@pytest.mark.parametrize(("select", "mode"), [("cons_tres", "enforce"), ("cons_res", "shadow"), ("linear", "shadow")])
+def test_where_slurmctld_does_not_change_gpus_shadow_mode_stays(select: str, mode: str) -> None:
+    """With select/linear and select/cons_res, 22.05 refuses TresPerJob and CpusPerTres, even empty."""
+    slurm = ControllerConfig(slurm_version="22.05.8", cluster="c", limits_enforced=True, gpus_accounted=True)
+    slurm = msgspec.structs.replace(slurm, select_type=f"select/{select}")
+    assert config_in_force(Config(mode="enforce"), slurm).mode == mode
+    assert (f"SelectType=select/{select}" in why_not_enforce(Config(mode="enforce"), slurm)) is (mode == "shadow")

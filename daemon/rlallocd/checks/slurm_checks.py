@@ -8,7 +8,7 @@ from rlalloc.devices import is_slice
 from rlalloc.speed.type_speeds import is_measured
 from rlallocd.checks.finding import Finding, failure, good, unchecked, warning
 from rlallocd.node_demands import host_list
-from rlallocd.slurm import NodeRecord
+from rlallocd.slurm import WITHOUT_GPU_UPDATES, NodeRecord
 from rlallocd.slurm.site_settings import SiteSettings
 from rlallocd.unchecked_nodes import CHECK, unchecked_nodes
 
@@ -33,6 +33,7 @@ def slurm_findings(config: Config, site: SiteSettings, scripts: TaskScripts, now
     return [
         good("slurmctld", f"cluster {site.cluster}, Slurm {site.slurm_version}"),
         _plugin(config, site),
+        *_select_type(config, site),
         _accounting(site),
         _admin_level(config, site),
         _tres(site),
@@ -90,6 +91,20 @@ def _plugin(config: Config, site: SiteSettings) -> Finding:
         "slurm.conf: JobSubmitPlugins lacks lua, so rlalloc sees no job",
         "add JobSubmitPlugins=lua to slurm.conf, then systemctl restart slurmctld",
     )
+
+
+def _select_type(config: Config, site: SiteSettings) -> list[Finding]:
+    if site.select_type not in WITHOUT_GPU_UPDATES:
+        return []
+    return [
+        Finding(
+            "FAIL" if enforces(config) else "WARN",
+            "SelectType",
+            f"slurm.conf: with SelectType={site.select_type}, slurmctld does not change the GPUs of a job: rlallocd "
+            "stays in shadow mode",
+            "set SelectType=select/cons_tres, then restart slurmctld and slurmd on all nodes",
+        )
+    ]
 
 
 def _accounting(site: SiteSettings) -> Finding:

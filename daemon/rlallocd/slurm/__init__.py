@@ -22,6 +22,7 @@ from rlallocd.slurm.scheduling_rules import SchedulingRules
 from rlallocd.slurm.slurm_commands import OTHER_CLUSTERS, Commands
 from rlallocd.slurm.slurm_errors import CommandDied, SlurmError, SlurmUnavailable, UnexpectedAnswer, UpdateRefused
 from rlallocd.slurm.slurm_records import (
+    WITHOUT_GPU_UPDATES,
     AccountingRecord,
     ControllerConfig,
     GpuDefaults,
@@ -39,6 +40,7 @@ __all__ = [
     "FIRST_SPAN_S",
     "JOBS_PER_CALL",
     "OTHER_CLUSTERS",
+    "WITHOUT_GPU_UPDATES",
     "AccountedRun",
     "AccountingRecord",
     "AssociationRecord",

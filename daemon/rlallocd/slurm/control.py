@@ -44,6 +44,7 @@ class Control:
             max_mem_mib_per_cpu=_number(values.get("MaxMemPerCPU", "")),
             scheduling=scheduling_rules(values),
             gpu_defaults=gpu_defaults(values.get("JobDefaults", "")),
+            select_type=values.get("SelectType", ""),
         )
 
     def ping(self) -> tuple[ControllerPing, ...]:

@@ -31,6 +31,7 @@ class SiteSettings(msgspec.Struct, frozen=True, kw_only=True):
     accounting_storage: str
     accounting_flags: frozenset[str] = frozenset()
     gathers: str
+    select_type: str = ""
     slurm_conf: str
     booted_s: float
     clock_s: float
@@ -76,6 +77,7 @@ def settings_of(text: str, partitions: frozenset[str], accounts: frozenset[str] 
         accounting_storage=values.get("AccountingStorageType", ""),
         accounting_flags=_names(values.get("AccountingStoreFlags", "").lower()),
         gathers=values.get("JobAcctGatherType", ""),
+        select_type=values.get("SelectType", ""),
         booted_s=float(boot) if boot.isdigit() else 0.0,
         clock_s=float(clock[1]) if clock is not None else 0.0,
         controllers=controllers_in(text),

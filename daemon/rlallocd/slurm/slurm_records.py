@@ -337,7 +337,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     ``has_task_prolog``: it names a TaskProlog, ours or one that is to call ours. ``admin_level`` is what slurmctld
     lets the user of this process do, ``slurm_user`` SlurmUser's name, ``controllers`` the hosts of slurmctld: the
-    primary's, then its backups'. ``gpu_defaults`` hold in partitions without their own.
+    primary's, then its backups'. ``gpu_defaults`` hold in partitions without their own. ``select_type`` is what places
+    jobs on nodes.
     """
 
     slurm_version: str
@@ -352,6 +353,11 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
     scheduling: SchedulingRules = SchedulingRules()
     controllers: tuple[str, ...] = ()
     gpu_defaults: GpuDefaults = GpuDefaults()
+    select_type: str = ""
+
+
+WITHOUT_GPU_UPDATES: Final = frozenset({"select/linear", "select/cons_res"})
+"""Values of SelectType with which slurmctld refuses to change the GPUs of a job: it takes no TresPerJob, even empty."""
 
 
 class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True):
