@@ -357,7 +357,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 WITHOUT_GPU_UPDATES: Final = frozenset({"select/linear", "select/cons_res"})
-"""Values of SelectType with which slurmctld refuses to change the GPUs of a job: it takes no TresPerJob, even empty."""
+"""Values of SelectType with which slurmctld refuses to change the GPUs of a job: not even an empty TresPerJob passes."""
 
 
 class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True):
