@@ -124,7 +124,8 @@ class Controller:
             self._redecide_and_apply(snapshot)
             self._beat()
             self._collect_outcomes(snapshot)
-            self._ended_jobs.collect(self._ask_for_ended_jobs, self.config, snapshot.taken_s)
+            if self._slurm.config.has_slurmdbd:
+                self._ended_jobs.collect(self._ask_for_ended_jobs, self.config, snapshot.taken_s)
             self._family_runs.read(self.config.history.every_s)
         except Stopping as err:
             _log.info("the cycle stopped early: %s", err)
@@ -336,7 +337,12 @@ class Controller:
         self._outcomes.collect(queued, self.config, self._accounting)
 
     def _accounting(self, job_ids: Sequence[int], since_s: float) -> Sequence[AccountingRecord]:
-        """Sacct's records. Its calls count in the budget; its time does not, for slurmctld has no part in it."""
+        """Sacct's records; none without slurmdbd.
+
+        Its calls count in the budget; its time does not, for slurmctld has no part in it.
+        """
+        if not self._slurm.config.has_slurmdbd:
+            return ()
         return self._readings.counted(partial(self._slurm.accounting, job_ids, since_s))
 
     def _ask_for_ended_jobs(self, since_s: float, until_s: float) -> EndedJobs:

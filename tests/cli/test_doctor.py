@@ -97,6 +97,8 @@ def test_a_site_that_is_right_is_ok() -> None:
         ({"accounting_tres": frozenset({"cpu"})}, "GPU counts", "FAIL"),
         ({"accounting_tres": frozenset({"gres/gpu:a100"})}, "GPU counts", "OK"),
         ({"accounting_storage": "accounting_storage/none"}, "accounting", "FAIL"),
+        ({"accounting_storage": "accounting_storage/none", "accounts": None}, "accounting", "FAIL"),
+        ({"accounting_storage": "accounting_storage/none", "accounts": None}, "accounts of rules", "OK"),
         ({"accounts": None}, "accounting", "WARN"),
         ({"gathers": "jobacct_gather/none"}, "memory use", "WARN"),
         ({"task_prolog": ""}, "TaskProlog", "FAIL"),
@@ -114,6 +116,17 @@ def test_each_fault_of_a_site_is_found(changes: dict[str, object], what: str, le
     found = of(slurm_findings(ENFORCING, site, OURS, NOW_S), what)
     assert found.level == level
     assert bool(found.remedy) == (level != "OK")
+
+
+@pytest.mark.parametrize(
+    ("storage", "first"), [("slurmdbd", "add AccountingStorageTRES"), ("none", "set up slurmdbd")]
+)
+def test_no_remedy_keeps_slurmctld_from_starting(storage: str, first: str) -> None:
+    """Without slurmdbd, AccountingStorageTRES=gres/gpu is fatal to slurmctld."""
+    site = msgspec.structs.replace(
+        SITE, accounting_storage=f"accounting_storage/{storage}", accounting_tres=frozenset({"cpu"})
+    )
+    assert of(slurm_findings(ENFORCING, site, OURS, NOW_S), "GPU counts").remedy.startswith(first)
 
 
 def test_shadow_mode_needs_no_task_prolog() -> None:

@@ -184,6 +184,18 @@ def test_the_heartbeat_does_not_wait_for_slurmdbd(make: MakeController, store: S
     assert beats == [True]
 
 
+def test_without_slurmdbd_nobody_asks_sacct(make: MakeController, store: Store) -> None:
+    """It would fail: each such cycle counted as failed."""
+    store.add_decisions([msgspec.structs.replace(decision_for(pending_job(1)), decided_s=time.time())])
+    slurm = SlurmInMemory()
+    slurm.config = msgspec.structs.replace(slurm.config, has_slurmdbd=False)
+    slurm.errors |= {"sacct": 9, "sacct ended": 9}
+    controller = make(slurm)
+    assert not controller.cycle().failed
+    assert not any(name.startswith("sacct") for name in slurm.calls)
+    assert controller.counters["history_errors"] == 0
+
+
 def test_one_unreadable_row_does_not_stop_the_cycle(config: Config, store: Store) -> None:
     """Neither a decision whose outcome is awaited nor an open entry of the journal: both are skipped and counted."""
     store.add_decisions([DECISION])

@@ -403,3 +403,20 @@ def test_a_cpu_is_a_core_where_a_node_has_as_many(cpus: int, of_core: int) -> No
 def test_cores_that_a_node_keeps_for_itself_are_not_for_jobs(shown: dict[str, object], cpus: int) -> None:
     """CoreSpecCount: 22.05 tells in its TRES what is left for jobs."""
     assert node_record({"name": "n1", "cpus": 16, **shown}).cpus == cpus
+
+
+@pytest.mark.parametrize(
+    ("request_", "gpus"),
+    [
+        ({"tres_per_job": "gres:gpu:2"}, 2),
+        ({"tres_per_task": "gres:gpu:1"}, 4),
+        ({"tres_per_node": "gres:gpu:3"}, 3),
+        ({}, 0),
+    ],
+)
+def test_gpus_are_read_from_the_request_where_slurm_does_not_account_for_them(
+    request_: dict[str, str], gpus: int
+) -> None:
+    """Without slurmdbd, AccountingStorageTRES cannot name them."""
+    job = {"job_id": 7, "node_count": 1, "tasks": 4, "cpus": 4, "tres_req_str": "cpu=4,mem=1G,node=1", **request_}
+    assert job_record(job).gpus == gpus

@@ -15,6 +15,7 @@ from rlallocd.unchecked_nodes import CHECK, unchecked_nodes
 OUR_TASK_PROLOG: Final = "/usr/lib/rlalloc/task_prolog"
 OUR_TASK_EPILOG: Final = "/usr/lib/rlalloc/task_epilog"
 _CLOCK_DIFFERS_S: Final = 5.0
+_SLURMDBD: Final = "accounting_storage/slurmdbd"
 
 
 class TaskScripts(NamedTuple):
@@ -108,17 +109,17 @@ def _select_type(config: Config, site: SiteSettings) -> list[Finding]:
 
 
 def _accounting(site: SiteSettings) -> Finding:
+    if site.accounting_storage != _SLURMDBD:
+        return failure(
+            "accounting",
+            f"slurm.conf: AccountingStorageType is {site.accounting_storage or 'not set'}: no outcomes, no training",
+            f"set up slurmdbd, then set AccountingStorageType={_SLURMDBD}",
+        )
     if site.accounts is None:
         return warning(
             "accounting",
             "slurmdbd does not answer: there are no outcomes and no history until it does",
             "systemctl status slurmdbd",
-        )
-    if site.accounting_storage != "accounting_storage/slurmdbd":
-        return failure(
-            "accounting",
-            f"slurm.conf: AccountingStorageType is {site.accounting_storage or 'not set'}: no outcomes, no training",
-            "set AccountingStorageType=accounting_storage/slurmdbd",
         )
     return good("accounting", f"slurmdbd answers, {len(site.accounts)} accounts")
 
@@ -147,7 +148,9 @@ def _tres(site: SiteSettings) -> Finding:
     return failure(
         "GPU counts",
         "slurm.conf: AccountingStorageTRES lacks gres/gpu, so Slurm reports no GPU counts",
-        "add AccountingStorageTRES=gres/gpu, then systemctl restart slurmctld",
+        "add AccountingStorageTRES=gres/gpu, then systemctl restart slurmctld"
+        if site.accounting_storage == _SLURMDBD
+        else "set up slurmdbd first: without it, slurmctld does not start with AccountingStorageTRES=gres/gpu",
     )
 
 
@@ -249,6 +252,8 @@ def _partitions(config: Config, site: SiteSettings) -> Finding:
 def _accounts(config: Config, site: SiteSettings) -> Finding:
     what, named = "accounts of rules", [name for rule in config.rules for name in rule.accounts]
     if site.accounts is None:
+        if site.accounting_storage != _SLURMDBD:
+            return good(what, "not checked: there is no slurmdbd")
         return warning(what, "not checked: slurmdbd does not answer", "systemctl status slurmdbd")
     unknown = _unknown([name.lower() for name in named], site.accounts)
     if unknown:

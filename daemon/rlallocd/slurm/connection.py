@@ -149,7 +149,7 @@ class Slurm:
         self._reader, why = choose_reader(self._backend, self._commands, config.slurm_version, self.capabilities)
         self.config = config
         self._limits.forget()
-        if not config.gpus_accounted:
+        if config.has_slurmdbd and not config.gpus_accounted:
             _log.error("slurm.conf: AccountingStorageTRES lacks gres/gpu, so Slurm reports no GPU counts: add it")
         if self._will_run is not None and not self._will_run.is_there():
             self._will_run = None

@@ -45,6 +45,7 @@ class Control:
             scheduling=scheduling_rules(values),
             gpu_defaults=gpu_defaults(values.get("JobDefaults", "")),
             select_type=values.get("SelectType", ""),
+            has_slurmdbd=values.get("AccountingStorageType", "").endswith("/slurmdbd"),
         )
 
     def ping(self) -> tuple[ControllerPing, ...]:

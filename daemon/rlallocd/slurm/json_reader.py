@@ -148,7 +148,7 @@ def job_record(job: Mapping[str, Any]) -> JobRecord:
     gpus = max(gpus_of(tres), nodes * gpus_of_request(job.get("tres_per_node") or ""))
     is_shard = asks_for_shards(*(job.get(field) or "" for field in _GPU_REQUESTS))
     fields = _request_fields(job, tres, "shard" if is_shard else "gpu")
-    if is_shard:  # which AccountingStorageTRES seldom names
+    if is_shard or not gpus:  # AccountingStorageTRES seldom names shards, and cannot name GPUs without slurmdbd
         of_tasks = (_number(job.get("tasks")) or 1) * fields.gpus_per_task
         gpus = nodes * fields.gpus_per_node or fields.gpus_per_job or of_tasks
     # The TRES of a pending --cpus-per-gpu job have one CPU a task, and the memory of those where it is per CPU.

@@ -338,7 +338,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
     ``has_task_prolog``: it names a TaskProlog, ours or one that is to call ours. ``admin_level`` is what slurmctld
     lets the user of this process do, ``slurm_user`` SlurmUser's name, ``controllers`` the hosts of slurmctld: the
     primary's, then its backups'. ``gpu_defaults`` hold in partitions without their own. ``select_type`` is what places
-    jobs on nodes.
+    jobs on nodes; ``has_slurmdbd`` whether sacct can say what became of jobs.
     """
 
     slurm_version: str
@@ -354,10 +354,11 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
     controllers: tuple[str, ...] = ()
     gpu_defaults: GpuDefaults = GpuDefaults()
     select_type: str = ""
+    has_slurmdbd: bool = True
 
 
 WITHOUT_GPU_UPDATES: Final = frozenset({"select/linear", "select/cons_res"})
-"""Values of SelectType with which slurmctld refuses to change the GPUs of a job: not even an empty TresPerJob passes."""
+"""Values of SelectType with which slurmctld refuses each update of GPUs: not even an empty TresPerJob passes."""
 
 
 class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True):
