@@ -18,7 +18,7 @@ _Read = TypeVar("_Read")
 QOS_FIELDS: Final = "Name,Flags,UsageFactor,LimitFactor,MaxTRESPU,MaxTRESPA,Preempt"
 _NO_FACTOR: Final = 1.0
 _NAME_AND_ID: Final = re.compile(r"(.*?)\((\d+)\)")
-_OWNER: Final = re.compile(r"(\S+)=\{([^}]*)\}")
+_OWNER: Final = re.compile(r"([^={}\s][^={}]*)=\{([^}]*)\}")
 _TRES: Final = re.compile(r"([^=,]+)=(N|\d+)(?:\((\d+)\))?")
 
 
@@ -125,7 +125,15 @@ def _limits(words: Mapping[str, str]) -> Limits:
 
 
 def _words(line: str) -> dict[str, str]:
-    return dict(word.split("=", 1) for word in line.split() if "=" in word)
+    """The fields of a line; names of accounts and QOS may have blanks."""
+    words: dict[str, str] = {}
+    name = ""
+    for part in line.split():
+        if "=" in part:
+            name, _, words[name] = part.partition("=")
+        elif name:
+            words[name] += f" {part}"
+    return words
 
 
 def _pool(text: str) -> Pool:

@@ -48,7 +48,7 @@ def read_site_settings(commands: Commands, daemon_user: str) -> SiteSettings:
     partitions = read_partitions(commands.run("scontrol", "show", "partition", "--oneliner", "--all"))
     try:
         accounts = frozenset(
-            commands.run("sacctmgr", "show", "account", "--parsable2", "--noheader", "format=account").split()
+            commands.run("sacctmgr", "show", "account", "--parsable2", "--noheader", "format=account").splitlines()
         )
     except SlurmError:
         accounts = None

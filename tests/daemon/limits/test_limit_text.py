@@ -45,6 +45,19 @@ def test_an_accounts_association_names_the_account_above() -> None:
     assert (account.account, account.user, account.parent) == ("llm", "", "root")
 
 
+def test_names_may_have_blanks() -> None:
+    """Sacctmgr makes such accounts and QOS."""
+    mine, above = (text.replace("Account=llm", "Account=ml team", 1) for text in (ASSOCIATION, ACCOUNT))
+    found = read_associations("\n".join([mine, above.replace("=root(1)", "=big lab(7)")]))
+    assert [each.account for each in found] == ["ml team", "ml team"]
+    assert [each.parent for each in found] == ["", "big lab"]
+    text = QOS.replace("QOS=high", "QOS=night shift").replace(" llm={", " llm={MaxTRESPA=cpu=1} ml team={")
+    qos = read_qos(text, SACCTMGR.replace("high|", "night shift|"))["night shift"]
+    assert qos.per_account["ml team"].limits == {"cpu": 40}
+    assert set(qos.per_account) == {"llm", "ml team"}
+    assert set(qos.per_user) == {1001}
+
+
 def test_a_qos_names_those_that_it_may_preempt() -> None:
     assert read_preempts(SACCTMGR) == {"normal": frozenset(), "high": frozenset({"normal", "scavenger"})}
 
