@@ -4,6 +4,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+import msgspec
+
 from rlalloc.config import ObjectiveSection
 from rlalloc.errors import PluginError
 from rlalloc.past_job import ENDED_STATES
@@ -19,6 +21,8 @@ that was our doing (``rlallocd.ends_of_ours``)."""
 _KILLED_FOR_ITS_SIZE: Final = frozenset({"TIMEOUT", "OUT_OF_MEMORY"})
 _RUN_AGAIN: Final = frozenset({"REQUEUED", "PREEMPTED", "NODE_FAIL"})
 """States in slurmdbd of a run after which the job went back into the queue."""
+_CHANGES_SIZE: Final = "RESIZING"
+"""State in slurmdbd of a run that goes on in another record, after its user gave nodes back (scontrol update)."""
 
 
 def outcomes_of(
@@ -52,14 +56,30 @@ def outcomes_of(
 def _last_runs(records: Sequence[AccountingRecord], submitted_s: int) -> list[AccountingRecord]:
     """The last run of each part of the job that was submitted then; Slurm may have used its id for others, too.
 
-    A requeue leaves a record behind that says so, and makes a new one, submitted at that moment.
+    A requeue leaves a record behind that says so, and makes a new one, submitted at that moment. So does a user who
+    gives nodes of a running job back; of that job the size at its start counts.
     """
     runs: dict[str, AccountingRecord] = {}
     for record in sorted(records, key=lambda record: record.submitted_s):
         before = runs.get(record.part)
-        if record.submitted_s == submitted_s or (before is not None and before.state in _RUN_AGAIN):
+        if before is not None and before.state == _CHANGES_SIZE:
+            runs[record.part] = _going_on(before, record)
+        elif record.submitted_s == submitted_s or (before is not None and before.state in _RUN_AGAIN):
             runs[record.part] = record
     return list(runs.values())
+
+
+def _going_on(before: AccountingRecord, record: AccountingRecord) -> AccountingRecord:
+    """A run that changed its size, as one: its first size and times, and the end of the later record."""
+    return msgspec.structs.replace(
+        record,
+        eligible_s=before.eligible_s,
+        nodes=before.nodes,
+        cpus=before.cpus,
+        gpus=before.gpus,
+        mem_mib=before.mem_mib,
+        changed_size=True,
+    )
 
 
 def _outcome(
@@ -79,7 +99,9 @@ def _outcome(
             part.state != "COMPLETED",
         ),
     )
-    telling = [part for part in parts if part.state in _DEPENDS_ON_SIZE or ours[part.part]]
+    telling = [
+        part for part in parts if (part.state in _DEPENDS_ON_SIZE or ours[part.part]) and not part.changed_size
+    ]
     costs = mean_costs(
         [
             known

@@ -102,6 +102,17 @@ def test_of_a_requeued_job_the_last_run_counts() -> None:
     assert (found.started_s, found.ended_s) == (400, 450)
 
 
+def test_a_job_that_gives_nodes_back_while_it_runs_has_one_outcome_without_a_reward() -> None:
+    """Slurm begins another record, submitted at that moment. Its run time is that of no single size."""
+    first = _task(part="", state="RESIZING", ended_s=150)
+    goes_on = _task(part="", submitted_s=150, eligible_s=150, ended_s=None, state="RUNNING", gpus=1)
+    assert _outcomes(first) == _outcomes(first, goes_on) == ()
+    ended = msgspec.structs.replace(goes_on, state="COMPLETED", ended_s=450)
+    (found,) = outcomes_of([JOB], [first, ended], ObjectiveSection(), no_plugin_fails)
+    assert (found.state, found.eligible_s, found.started_s, found.ended_s) == ("COMPLETED", 100, 110, 450)
+    assert (found.gpus, found.reward) == (first.gpus, None)
+
+
 def test_a_later_job_of_the_same_id_is_another() -> None:
     (found,) = outcomes_of(
         [JOB],

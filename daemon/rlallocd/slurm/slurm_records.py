@@ -310,7 +310,8 @@ class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
     ``job_id`` is the id that sbatch printed; ``part`` tells an array's tasks and a heterogeneous job's components
     apart (``_7``, ``_[8-9]`` while they wait together, ``+1``) and is empty for any other job. ``cpu_s_used`` is of
     all its steps; ``mem_mib_used`` adds up the peaks of a step's tasks, in the step where that is most.
-    ``comment`` is its user's, where AccountingStoreFlags keeps it (job_comment).
+    ``comment`` is its user's, where AccountingStoreFlags keeps it (job_comment). ``changed_size`` is true of a job
+    that gave nodes back while it ran.
     """
 
     job_id: int
@@ -330,6 +331,7 @@ class AccountingRecord(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s_used: float | None = None
     mem_mib_used: float | None = None
     comment: str = ""
+    changed_size: bool = False
 
 
 class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
