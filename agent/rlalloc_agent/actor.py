@@ -70,7 +70,7 @@ class Actor(TanhGaussian):
 
 
 class AroundHeuristic(TanhGaussian):
-    """What an untrained actor is, without its network: an observation is the shares of the heuristic, (jobs, SHARES)."""
+    """What an untrained actor is, without its network. An observation is the heuristic's shares, (jobs, SHARES)."""
 
     def __init__(self) -> None:
         super().__init__(SHARES, SHARES, ())

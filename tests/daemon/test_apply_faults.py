@@ -179,7 +179,7 @@ def assert_ended(rlalloc: Installation, faulty: FaultyScontrol, job_id: int, fau
     rlalloc.site.wait_for_states([job_id], {"COMPLETED"}, timeout_s=WITHIN_S)
     size = application.intended if application.state == "begun" else application.original
     job = rlalloc.job(job_id)
-    assert what_it_had(job) == as_it_should_have(size) | fault.of_others, application.detail
+    assert what_it_had(job) == {**as_it_should_have(size), **fault.of_others}, application.detail
     assert application.added_nice
     nice = application.added_nice if application.state == "begun" else 0
     assert int(job["Nice"]) == (nice if fault.nice is None else fault.nice)

@@ -339,8 +339,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     ``has_task_prolog``: it names a TaskProlog, ours or one that is to call ours. ``admin_level`` is what slurmctld
     lets the user of this process do, ``slurm_user`` SlurmUser's name, ``controllers`` the hosts of slurmctld: the
-    primary's, then its backups'. ``gpu_defaults`` hold in partitions without their own. ``select_type`` is what places
-    jobs on nodes; ``has_slurmdbd`` whether sacct can say what became of jobs.
+    primary's, then its backups'. ``gpu_defaults`` hold in partitions without their own. ``select_type`` is what
+    places jobs on nodes; ``has_slurmdbd`` whether sacct can say what became of jobs.
     """
 
     slurm_version: str

@@ -26,7 +26,7 @@ def test_too_few_jobs_tell_nothing() -> None:
 
 
 def test_a_jump_calls_for_a_larger_factor() -> None:
-    """One job in 300 uses five times as much: 2.5 gives 3.5% more back than 6, for a risk of 0.3%, at a price of 30."""
+    """One job in 300 uses five times as much: 2.5 would give back 3.5% more than 6, for 30 times a risk of 0.3%."""
     used = [500.0 if each % 300 == 150 else 100.0 for each in range(3000)]
     assert after(*used).factor(ALIKE, ASKED, UNIT) == 6.0
 

@@ -38,7 +38,7 @@ class SameOrder(msgspec.Struct, frozen=True, kw_only=True):
         return self._beyond(*(each.estimate > most or each.high > MOST_OF_INTERVAL for each in (self.jct, self.p95)))
 
     def shown_failures(self, most: float) -> tuple[Failure, ...]:
-        """Say what is shown to be beyond the bar: a ratio by its whole interval, the killed jobs or the worst user."""
+        """Say what is shown to be beyond the bar: a ratio by its whole interval, killed jobs or the worst user."""
         return self._beyond(*(each.low > most for each in (self.jct, self.p95)))
 
     def _beyond(self, jct: bool, p95: bool) -> tuple[Failure, ...]:  # noqa: FBT001 (what each ratio comes to)
