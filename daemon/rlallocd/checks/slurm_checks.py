@@ -16,6 +16,7 @@ OUR_TASK_PROLOG: Final = "/usr/lib/rlalloc/task_prolog"
 OUR_TASK_EPILOG: Final = "/usr/lib/rlalloc/task_epilog"
 _CLOCK_DIFFERS_S: Final = 5.0
 _SLURMDBD: Final = "accounting_storage/slurmdbd"
+_BY_SOCKET: Final = frozenset({"cr_socket", "cr_socket_memory"})
 
 
 class TaskScripts(NamedTuple):
@@ -95,6 +96,15 @@ def _plugin(config: Config, site: SiteSettings) -> Finding:
 
 
 def _select_type(config: Config, site: SiteSettings) -> list[Finding]:
+    if site.slurm_version.startswith("22.05") and not site.select_parameters.isdisjoint(_BY_SOCKET):
+        return [
+            warning(
+                "SelectType",
+                "slurm.conf: SelectTypeParameters has CR_Socket: Slurm 22.05 gives a job all sockets of its nodes once "
+                "its CPUs per task have been changed",
+                "set CR_Core or CR_Core_Memory, upgrade Slurm, or keep shadow mode",
+            )
+        ]
     if site.select_type not in WITHOUT_GPU_UPDATES:
         return []
     return [

@@ -15,10 +15,10 @@ from rlallocd.slurm.slurm_records import AdminLevel
 class SiteSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings that rlalloc depends on. ``accounts`` is None where slurmdbd does not answer.
 
-    ``task_prolog``, ``task_epilog`` and ``slurm_user`` are empty where slurm.conf has none. ``accounting_flags`` are
-    in lower case. ``booted_s`` is when slurmctld started, ``clock_s`` what its clock showed when it answered; 0 where
-    it did not say. ``controllers`` are the hosts of slurmctld, the primary's first. ``admin_level`` is that of
-    ``daemon_user``, as which rlallocd's unit runs.
+    ``task_prolog``, ``task_epilog`` and ``slurm_user`` are empty where slurm.conf has none. ``accounting_flags`` and
+    ``select_parameters`` are in lower case. ``booted_s`` is when slurmctld started, ``clock_s`` what its clock showed
+    when it answered; 0 where it did not say. ``controllers`` are the hosts of slurmctld, the primary's first.
+    ``admin_level`` is that of ``daemon_user``, as which rlallocd's unit runs.
     """
 
     slurm_version: str
@@ -32,6 +32,7 @@ class SiteSettings(msgspec.Struct, frozen=True, kw_only=True):
     accounting_flags: frozenset[str] = frozenset()
     gathers: str
     select_type: str = ""
+    select_parameters: frozenset[str] = frozenset()
     slurm_conf: str
     booted_s: float
     clock_s: float
@@ -78,6 +79,7 @@ def settings_of(text: str, partitions: frozenset[str], accounts: frozenset[str] 
         accounting_flags=_names(values.get("AccountingStoreFlags", "").lower()),
         gathers=values.get("JobAcctGatherType", ""),
         select_type=values.get("SelectType", ""),
+        select_parameters=_names(values.get("SelectTypeParameters", "").lower()),
         booted_s=float(boot) if boot.isdigit() else 0.0,
         clock_s=float(clock[1]) if clock is not None else 0.0,
         controllers=controllers_in(text),
