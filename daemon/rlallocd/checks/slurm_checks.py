@@ -100,8 +100,8 @@ def _select_type(config: Config, site: SiteSettings) -> list[Finding]:
         return [
             warning(
                 "SelectType",
-                "slurm.conf: SelectTypeParameters has CR_Socket: Slurm 22.05 gives a job all sockets of its nodes once "
-                "its CPUs per task have been changed",
+                "slurm.conf: SelectTypeParameters has CR_Socket: Slurm 22.05 gives a job all sockets of its nodes "
+                "once its CPUs per task have been changed",
                 "set CR_Core or CR_Core_Memory, upgrade Slurm, or keep shadow mode",
             )
         ]
