@@ -145,6 +145,17 @@ def test_the_margin_grows_where_jobs_go_beyond_what_like_jobs_used() -> None:
     assert jumped is None or jumped.amount >= 200 * GIB
 
 
+def test_a_family_that_jumps_is_trimmed_where_it_asks_for_far_more() -> None:
+    """One job in 150 uses five times as much, too many for the learned margin."""
+    jobs = [later(each, node_rss_mib=(20 if each % 150 == 75 else 4) * GIB) for each in range(900)]
+    usage = after(*jobs, rules=TrimmingSection())
+    floor, of_little = (usage.floors(facts_of(later(950, mem_mib=gib * GIB))).node_mib for gib in (256, 32))
+    assert floor is not None
+    assert floor.amount == pytest.approx(20 * GIB * 2.5)
+    assert floor.margin == pytest.approx(1.5)
+    assert of_little is None
+
+
 def test_a_job_that_asks_for_more_than_any_like_it_gets_as_much_more() -> None:
     usage = after(*past(120))
     usual, more = (usage.floors(facts_of(later(200, mem_mib=gib * GIB))).node_mib for gib in (256, 512))
