@@ -39,23 +39,23 @@ class RoutedPolicy:
         """
         if self.routing.everywhere:
             return self.actor.decide(self.actor.inputs.rows(batch), sample=sample, generator=generator)
-        answers = rows_of(self._answers, batch)
         learned = self.routing.at(pressure_of(batch), _features(batch, _URGENCY_COUNTS)[:, 0] > 0.5)
         learned |= other_objective(batch)
-        shares = np.empty((len(answers), SHARES))
-        log_probabilities = np.empty(len(answers))
+        shares = np.empty((len(learned), SHARES))
+        log_probabilities = np.empty(len(learned))
         if learned.any():
             shares[learned], log_probabilities[learned] = self.actor.decide(
                 self.actor.inputs.rows(batch)[learned], sample=sample, generator=generator
             )
         left = ~learned
         if left.any():
+            answers = rows_of(self._answers, batch)[left]
             shares[left], log_probabilities[left] = self._heuristic.decide(
-                answers[left], sample=sample, generator=generator
+                answers, sample=sample, generator=generator
             )
             if not sample:
                 # To the last digit: an actor keeps shares of 0 and 1 off the flat ends of tanh.
-                shares[left] = answers[left]
+                shares[left] = answers
         return shares, log_probabilities
 
 

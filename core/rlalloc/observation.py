@@ -329,15 +329,14 @@ def recalled(
     """Encode anew what a decision stored (``as_stored``), maybe under other features and heuristics than today's.
 
     Features are matched by name: one that is newer than the decision has its default, one that is gone is dropped. A
-    heuristic that was not asked has no answer. Return None if it cannot be read.
+    heuristic that was not asked has no answer. Return None if it cannot be read, or has no answer of today's.
     """
     stored, answers = as_stored(names, features, alternatives)
-    if not answers:
+    known = {name: answers[name] for name in SERVED_HEURISTICS if name in answers}
+    if not known:
         return None
     values = [stored.get(feature.name, feature.default) for feature in DECLARED]
-    return EncodedQuestion(
-        np.array(values, dtype=np.float32), {name: answers[name] for name in SERVED_HEURISTICS if name in answers}
-    )
+    return EncodedQuestion(np.array(values, dtype=np.float32), known)
 
 
 def as_stored(

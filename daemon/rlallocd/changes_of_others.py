@@ -76,7 +76,7 @@ def kept_changes(application: Application, job: JobRecord) -> Kept | None:
         del changed["CPUs"]
     if not all(_may_stay(name, value, others, before) for name, (value, others) in changed.items()):
         return None
-    text = [f"{name} {value:g}" for name, (value, _) in changed.items()]
+    text = [f"{name} {value:.12g}" for name, (value, _) in changed.items()]
     terms = [_TERMS[name] for name in changed]
     unsent = [each for term in terms for each in term.sent]
     record = _with_changes(before, job, terms)

@@ -60,7 +60,7 @@ class Tag(msgspec.Struct, frozen=True):
     @property
     def left_to_defaults(self) -> frozenset[str]:
         """The names in ``unset``; all of them where it is missing."""
-        return DEFAULTED if self.unset is None else frozenset(self.unset.split("+")) - {""}
+        return DEFAULTED if self.unset is None else DEFAULTED & frozenset(self.unset.split("+"))
 
     @property
     def words(self) -> tuple[str, ...] | None:

@@ -74,6 +74,7 @@ def _going_on(before: AccountingRecord, record: AccountingRecord) -> AccountingR
     return msgspec.structs.replace(
         record,
         eligible_s=before.eligible_s,
+        started_s=before.started_s,
         nodes=before.nodes,
         cpus=before.cpus,
         gpus=before.gpus,
@@ -90,7 +91,7 @@ def _outcome(
     *,
     applied: bool,
 ) -> Outcome:
-    ours = {part.part: our_doing(decision, part, applied=applied) for part in parts}
+    ours = {part.part: None if part.changed_size else our_doing(decision, part, applied=applied) for part in parts}
     worst = max(
         parts,
         key=lambda part: (
@@ -100,7 +101,7 @@ def _outcome(
         ),
     )
     telling = [
-        part for part in parts if (part.state in _DEPENDS_ON_SIZE or ours[part.part]) and not part.changed_size
+        part for part in parts if not part.changed_size and (part.state in _DEPENDS_ON_SIZE or ours[part.part])
     ]
     costs = mean_costs(
         [

@@ -215,13 +215,18 @@ class Applier:
                 found.append((application, verify(job, application)))
         kept = {each.id: text for each, finding in found if (text := _kept(each, finding, jobs[each.job_id]))}
         never = self._updates.never_runs(
-            [jobs[each.job_id] for each, finding in found if is_new_size(each, finding) or each.id in kept]
+            [
+                jobs[each.job_id]
+                for each, finding in found
+                if is_new_size(each, finding) or (each.id in kept and finding.verdict != "as submitted")
+            ]
         )
         for application, finding in found:
             taken_back = application.state == "restoring"
             if finding.verdict == "as submitted":
                 refusal = (refusals or {}).get(application.job_id, "")
-                ended.append(_restored(application) if taken_back else _left(application, refusal))
+                restored = _restored(application, kept.get(application.id, ""))
+                ended.append(restored if taken_back else _left(application, refusal))
             elif application.job_id in never:
                 wrong.append((application, f"slurmctld says of the new size: {never[application.job_id]}"))
             elif application.id in kept:
@@ -345,7 +350,7 @@ def _left(application: Application, refusal: str) -> tuple[Application, Applicat
 
 def _kept(application: Application, finding: Verification, job: JobRecord) -> str:
     """What others changed of a job that has its request back but for that; empty where that is not all."""
-    if application.state != "restoring" or finding.verdict != "neither":
+    if application.state != "restoring" or finding.verdict == "as decided":
         return ""
     kept = kept_changes(application, job)
     as_submitted = kept is not None and verify_kept(job, application, kept).verdict == "as submitted"

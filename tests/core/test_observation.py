@@ -19,7 +19,7 @@ from rlalloc.heuristics import (
     SERVED_HEURISTICS,
     largest,
 )
-from rlalloc.job import JobView
+from rlalloc.job import JobView, Shares
 from rlalloc.objective import TERM_NAMES, Weights
 from rlalloc.objective.weights import features_of
 from rlalloc.observation import (
@@ -143,6 +143,12 @@ def test_jobs_that_are_alike_share_what_does_not_depend_on_who_waits_for_how_lon
 @pytest.mark.parametrize("values", [b"", b"1234"])
 def test_what_cannot_be_read_is_not_encoded(values: bytes) -> None:
     assert recalled(FEATURES, values, None) is None
+
+
+def test_a_decision_of_heuristics_that_are_gone_is_not_encoded() -> None:
+    values = np.zeros(len(FEATURES), "<f4").tobytes()
+    assert recalled(FEATURES, values, {"gone": Shares(0.5, 0.5, 0.5, 0.5)}) is None
+    assert recalled(FEATURES, values, {BASELINE_NAME: Shares(0.5, 0.5, 0.5, 0.5)}) is not None
 
 
 @given(job_views(), cluster_views())

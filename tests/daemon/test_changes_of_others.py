@@ -170,7 +170,9 @@ def test_nodes_that_others_name_stay(store: Store) -> None:
     """The job has two names to choose from, and the update failed for another reason."""
     named = msgspec.structs.replace(submitted(), required_nodes="n[1-2]")
     slurm = UpdatingSlurm(named, {"ReqNodeList": "n3", "MinCPUsNode": "20"})
-    assert apply(slurm, store).state == "restored"
+    application = apply(slurm, store)
+    assert application.state == "restored"
+    assert "required nodes n3" in application.detail
     assert slurm.job.required_nodes == "n3"
 
 

@@ -51,6 +51,7 @@ def partition(name: str, **changes: Any) -> PartitionRecord:
     [
         (";unset=", GpuDefaults(2, 3000), False),
         (";unset=mem", GpuDefaults(cpus=2), False),
+        (";unset=of-a-later-version", GpuDefaults(2, 3000), False),
         (";unset=mem", GpuDefaults(2, 3000), True),
         ("", GpuDefaults(cpus=2), True),
         ("", GpuDefaults(mem_mib=3000), True),

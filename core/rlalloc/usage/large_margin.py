@@ -14,6 +14,7 @@ import bisect
 import math
 from collections import deque
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -32,12 +33,11 @@ MEMORY: Final = Stakes(factors=(2.5, 3.0, 4.0, 6.0, 10.0, 20.0), price=30.0)
 CPUS: Final = Stakes(factors=(1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0), price=3.0)
 """A job beyond its CPUs runs longer."""
 ENOUGH: Final = 10
-"""Like jobs that are preferred to fewer nearer ones."""
+"""So many like jobs count rather than fewer nearer ones."""
 OUTCOMES: Final = 1000
 _FEWEST: Final = 20
-"""Past jobs that a risk is counted on."""
+"""Past jobs that a risk has to be counted on. As many are added to those seen, _PRIOR of them beyond the margin."""
 _PRIOR: Final = 0.5
-"""Jobs beyond each factor that are added to those seen, beside _FEWEST jobs."""
 _NUMBERS: Final = (2, 10, 20)
 _SPREADS: Final = (0.02, 0.1, 0.3, 1.0)
 """What tells jobs apart: the number of their like jobs, and the standard deviation of the logarithm of their use."""
@@ -46,50 +46,50 @@ Cell = tuple[int, int]
 
 
 class LargeMargin:
-    """The counted risks, and what became of the last jobs; at most the part ``exceeded`` of these may go beyond."""
+    """The counted risks, and what became of the last jobs; at most the part ``exceeded`` of these may go beyond.
 
-    def __init__(self, stakes: Stakes, exceeded: float) -> None:
-        self._stakes = stakes
-        self._logs = np.log(stakes.factors)
+    ``least`` is the least margin (0.1: a tenth). All amounts of a call are in the same unit.
+    """
+
+    def __init__(self, stakes: Stakes, least: float, exceeded: float) -> None:
+        self._price = stakes.price
+        self._factors = tuple(factor for factor in stakes.factors if factor >= 1.0 + least)
+        self._logs = np.log(self._factors)
         self._exceeded = exceeded
         self._trimmed: dict[Cell, NDArray[np.int64]] = {}
         self._beyond: dict[Cell, NDArray[np.int64]] = {}
         self._outcomes: deque[bool] = deque(maxlen=OUTCOMES)
 
-    def learn(self, known: Sequence[float], used: float, asked: float, unit: float) -> None:
-        """Count a job that used so much beside like jobs that had used ``known``; sizes are multiples of ``unit``."""
-        factor = self._best(known, asked, unit)
-        if factor is not None:
-            self._outcomes.append(used > _size(max(known) * factor, unit))
+    def learn(self, known: Sequence[float], used: float, asked: float, step: float) -> None:
+        """Count a job that used so much beside like jobs that had used ``known``; sizes are multiples of ``step``."""
+        floor = self._best(known, asked, step)
+        if floor is not None:
+            self._outcomes.append(used > floor)
         cell, most = _cell(known), math.log(max(known))
         zeros = np.zeros(len(self._logs), dtype=np.int64)
         would_trim = math.log(max(used, asked)) - most > self._logs
         self._trimmed[cell] = self._trimmed.get(cell, zeros) + would_trim
         self._beyond[cell] = self._beyond.get(cell, zeros) + (would_trim & (math.log(used) - most > self._logs))
 
-    def factor(self, known: Sequence[float], asked: float, unit: float) -> float | None:
-        """What to multiply the most of ``known`` by; None if no factor is worth its risk, or too many went beyond."""
+    def floor(self, known: Sequence[float], asked: float, step: float) -> float | None:
+        """The least size above ``known``; None if no margin is worth its risk, or too many went beyond theirs."""
         if sum(self._outcomes) + 1 > self._exceeded * (len(self._outcomes) + 1):
             return None
-        return self._best(known, asked, unit)
+        return self._best(known, asked, step)
 
-    def _best(self, known: Sequence[float], asked: float, unit: float) -> float | None:
+    def _best(self, known: Sequence[float], asked: float, step: float) -> float | None:
         trimmed = self._trimmed.get(cell := _cell(known))
-        if trimmed is None or trimmed[0] < _FEWEST or asked <= 0.0:
+        if trimmed is None or max(trimmed, default=0) < _FEWEST or asked <= 0.0:
             return None
         risks = (self._beyond[cell] + _PRIOR) / (trimmed + _FEWEST)
-        most = max(known)
-        worth = [
-            (back - self._stakes.price * risk, factor)
-            for factor, risk in zip(self._stakes.factors, risks.tolist(), strict=True)
-            if (back := 1.0 - _size(most * factor, unit) / asked) > 0.0
-        ]
-        best, factor = max(worth, default=(0.0, 0.0))
-        return factor if best > 0.0 else None
+        floors = [_size(max(known) * factor, step) for factor in self._factors]
+        gains = [1.0 - floor / asked - self._price * risk for floor, risk in zip(floors, risks.tolist(), strict=True)]
+        best, floor = max(zip(gains, floors, strict=True), key=itemgetter(0))
+        return floor if best > 0.0 else None
 
 
-def _size(amount: float, unit: float) -> float:
-    return math.ceil(amount / unit - 1e-6) * unit
+def _size(amount: float, step: float) -> float:
+    return math.ceil(amount / step - 1e-6) * step
 
 
 def _cell(known: Sequence[float]) -> Cell:

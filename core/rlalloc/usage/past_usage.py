@@ -106,7 +106,7 @@ class _Resource:
         self._exceeded = exceeded
         self._full = {name: _Kind() for name in KINDS}
         self._few = [{name: _Kind() for name in KINDS} for _ in range(_FEW)]
-        self._large = LargeMargin(stakes, exceeded)
+        self._large = LargeMargin(stakes, margin, exceeded)
 
     def learn(self, groups: Groups, facts: JobFacts, used: float, asked: float) -> None:
         """Score what a job used against what the like jobs had used that a floor would have been taken from."""
@@ -142,8 +142,8 @@ class _Resource:
 
     def _with_large_margin(self, groups: Groups, facts: JobFacts) -> Floor | None:
         name, known = self._nearest(groups, facts, math.inf)
-        factor = self._large.factor(known, *self._asks(facts)) if known else None
-        return None if factor is None else Floor(max(known) * factor, name, len(known), factor - 1.0)
+        floor = self._large.floor(known, *self._asks(facts)) if known else None
+        return None if floor is None else Floor(floor, name, len(known), floor / max(known) - 1.0)
 
     def is_more(self, groups: Groups, facts: JobFacts, used: float) -> bool:
         """Whether a job used more than the nearest like jobs that are enough."""

@@ -151,8 +151,8 @@ def test_a_family_that_jumps_is_trimmed_where_it_asks_for_far_more() -> None:
     usage = after(*jobs, rules=TrimmingSection())
     floor, of_little = (usage.floors(facts_of(later(950, mem_mib=gib * GIB))).node_mib for gib in (256, 32))
     assert floor is not None
-    assert floor.amount == pytest.approx(20 * GIB * 2.5)
-    assert floor.margin == pytest.approx(1.5)
+    assert floor.amount == 52 * GIB  # 2.5 times 20 GiB, in whole GiB for each of four GPUs
+    assert floor.margin == pytest.approx(1.6)
     assert of_little is None
 
 
