@@ -105,9 +105,7 @@ def test_of_a_requeued_job_the_last_run_counts() -> None:
 def test_a_job_that_gives_nodes_back_while_it_runs_has_one_outcome_without_a_reward() -> None:
     """Slurm begins another record, submitted at that moment. Its run time is that of no single size."""
     first = _task(part="", state="RESIZING", ended_s=150)
-    goes_on = _task(
-        part="", submitted_s=150, eligible_s=150, started_s=150, ended_s=None, state="RUNNING", gpus=1
-    )
+    goes_on = _task(part="", submitted_s=150, eligible_s=150, started_s=150, ended_s=None, state="RUNNING", gpus=1)
     assert _outcomes(first) == _outcomes(first, goes_on) == ()
     ended = msgspec.structs.replace(goes_on, state="COMPLETED", ended_s=450)
     (found,) = outcomes_of([JOB], [first, ended], ObjectiveSection(), no_plugin_fails)

@@ -1,11 +1,11 @@
-"""A large margin above what like jobs used, where what it gives back is worth its risk.
+"""A large margin above the memory that like jobs used, where what it gives back is worth its risk.
 
 A learned margin (``rlalloc.usage.learned_margin``) needs families that hardly ever jump. Real ones do, by factors. A
 job that uses a thirtieth of its request can be trimmed all the same, with room for such a jump.
 
-The risk of each of some factors is counted on past jobs: how many of those that it would have trimmed used more than
+The risk of each of FACTORS is counted on past jobs: how many of those that it would have trimmed used more than
 so many times the most of their like jobs, by how many like jobs there were and how much those differed. A job gets
-the factor with the largest part of its request given back, less a price times the risk. That is done only while few
+the factor with the largest part of its request given back, less PRICE times the risk. That is done only while few
 of the last jobs that would have got such a margin would have gone beyond it. Jobs that got none count, too, so the
 margin comes back once it has become safe.
 """
@@ -15,23 +15,15 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from operator import itemgetter
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-
-class Stakes(NamedTuple):
-    """How far a floor may be above the most of the like jobs, and what a job beyond it costs, in whole requests."""
-
-    factors: tuple[float, ...]
-    price: float
-
-
-MEMORY: Final = Stakes(factors=(2.5, 3.0, 4.0, 6.0, 10.0, 20.0), price=30.0)
-"""A job beyond its memory is killed. With smaller factors many are in a row, where needs change."""
-CPUS: Final = Stakes(factors=(1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0), price=3.0)
-"""A job beyond its CPUs runs longer."""
+FACTORS: Final = (2.5, 3.0, 4.0, 6.0, 10.0, 20.0)
+"""With smaller ones, many jobs in a row are beyond them where needs change."""
+PRICE: Final = 30.0
+"""What a job beyond its floor costs, in whole requests: it is killed."""
 ENOUGH: Final = 10
 """So many like jobs count rather than fewer nearer ones."""
 OUTCOMES: Final = 1000
@@ -51,9 +43,8 @@ class LargeMargin:
     ``least`` is the least margin (0.1: a tenth). All amounts of a call are in the same unit.
     """
 
-    def __init__(self, stakes: Stakes, least: float, exceeded: float) -> None:
-        self._price = stakes.price
-        self._factors = tuple(factor for factor in stakes.factors if factor >= 1.0 + least)
+    def __init__(self, least: float, exceeded: float) -> None:
+        self._factors = tuple(factor for factor in FACTORS if factor >= 1.0 + least)
         self._logs = np.log(self._factors)
         self._exceeded = exceeded
         self._trimmed: dict[Cell, NDArray[np.int64]] = {}
@@ -83,7 +74,7 @@ class LargeMargin:
             return None
         risks = (self._beyond[cell] + _PRIOR) / (trimmed + _FEWEST)
         floors = [_size(max(known) * factor, step) for factor in self._factors]
-        gains = [1.0 - floor / asked - self._price * risk for floor, risk in zip(floors, risks.tolist(), strict=True)]
+        gains = [1.0 - floor / asked - PRICE * risk for floor, risk in zip(floors, risks.tolist(), strict=True)]
         best, floor = max(zip(gains, floors, strict=True), key=itemgetter(0))
         return floor if best > 0.0 else None
 

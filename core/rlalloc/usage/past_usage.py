@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from rlalloc.past_job import PastJob
 from rlalloc.run_times.job_facts import JobFacts, can_be_learned, facts_of
-from rlalloc.usage.large_margin import CPUS, ENOUGH, MEMORY, LargeMargin, Stakes
+from rlalloc.usage.large_margin import ENOUGH, LargeMargin
 from rlalloc.usage.learned_margin import LearnedMargin
 from rlalloc.usage.like_jobs import KINDS, MOST_GROUPS, MOST_ROWS, Key, LikeJobs, keys_of
 from rlalloc.usage.trimming_rules import TrimmingSection
@@ -86,40 +86,25 @@ class _Known(NamedTuple):
 class _Resource:
     """What was learned of one resource, for each kind of like jobs, and for small groups by their size.
 
-    ``used_by`` is what like jobs used of it, ``asks`` what a job asks for, and of what its sizes are multiples.
     ``margin`` is the least one, and ``exceeded`` the part of the trimmed jobs that may go beyond a floor.
     """
 
     def __init__(
         self,
         used_by: Callable[[LikeJobs, JobFacts, float], list[float]],
-        asks: Callable[[JobFacts], tuple[float, float]],
-        stakes: Stakes,
         rules: TrimmingSection,
         margin: float,
         exceeded: float,
     ) -> None:
         self._used_by = used_by
-        self._asks = asks
         self._rules = rules
         self._least = math.log1p(margin)
         self._exceeded = exceeded
         self._full = {name: _Kind() for name in KINDS}
         self._few = [{name: _Kind() for name in KINDS} for _ in range(_FEW)]
-        self._large = LargeMargin(stakes, margin, exceeded)
 
     def learn(self, groups: Groups, facts: JobFacts, used: float, asked: float) -> None:
         """Score what a job used against what the like jobs had used that a floor would have been taken from."""
-        self._learn_margin(groups, facts, used, asked)
-        if known := self._nearest(groups, facts, facts.submitted_s)[1]:
-            self._large.learn(known, used, asked, self._asks(facts)[1])
-
-    def floor(self, groups: Groups, facts: JobFacts) -> Floor | None:
-        """The lower one of two floors: with the learned margin, and with a large one."""
-        both = (self._with_learned_margin(groups, facts), self._with_large_margin(groups, facts))
-        return min((each for each in both if each is not None), key=lambda floor: floor.amount, default=None)
-
-    def _learn_margin(self, groups: Groups, facts: JobFacts, used: float, asked: float) -> None:
         for _, group, known, kind in self._in_order(groups, facts, facts.submitted_s):
             if not group.is_cut_off(facts.submitted_s):
                 base, spread = kind.base(known, self._rules.quantile)
@@ -127,7 +112,7 @@ class _Resource:
             if kind.margin.bound(self._exceeded) < math.inf:
                 return
 
-    def _with_learned_margin(self, groups: Groups, facts: JobFacts) -> Floor | None:
+    def floor(self, groups: Groups, facts: JobFacts) -> Floor | None:
         """The floor by the nearest like jobs of which enough was learned."""
         for name, _, known, kind in self._in_order(groups, facts, math.inf):
             bound = kind.margin.bound(self._exceeded)
@@ -140,11 +125,6 @@ class _Resource:
             return Floor(math.exp(base + margin), name, len(known), math.expm1(margin))
         return None
 
-    def _with_large_margin(self, groups: Groups, facts: JobFacts) -> Floor | None:
-        name, known = self._nearest(groups, facts, math.inf)
-        floor = self._large.floor(known, *self._asks(facts)) if known else None
-        return None if floor is None else Floor(floor, name, len(known), floor / max(known) - 1.0)
-
     def is_more(self, groups: Groups, facts: JobFacts, used: float) -> bool:
         """Whether a job used more than the nearest like jobs that are enough."""
         for kind, group in zip(self._full.values(), groups, strict=True):
@@ -153,7 +133,7 @@ class _Resource:
                 return math.log(used) > kind.base(known, self._rules.quantile)[0]
         return False
 
-    def _nearest(self, groups: Groups, facts: JobFacts, before_s: float) -> tuple[str, list[float]]:
+    def nearest(self, groups: Groups, facts: JobFacts, before_s: float = math.inf) -> tuple[str, list[float]]:
         """The kind of the nearest like jobs and what they had used by a time [s]: of ENOUGH or more, else of any.
 
         Nothing where some of them may have been forgotten meanwhile.
@@ -187,8 +167,9 @@ class PastUsage:
         self.rules = rules
         self._groups: dict[tuple[int, Key], LikeJobs] = {}
         self._rows = 0
-        self._memory = _Resource(LikeJobs.memory, _memory_asked, MEMORY, rules, rules.memory_margin, rules.exceeded)
-        self._cpus = _Resource(LikeJobs.cpus, _cpus_asked, CPUS, rules, rules.cpu_margin, rules.cpus_exceeded)
+        self._memory = _Resource(LikeJobs.memory, rules, rules.memory_margin, rules.exceeded)
+        self._cpus = _Resource(LikeJobs.cpus, rules, rules.cpu_margin, rules.cpus_exceeded)
+        self._large = LargeMargin(rules.memory_margin, rules.exceeded)
 
     def add(self, job: PastJob) -> None:
         """Note what a job used that ended."""
@@ -201,7 +182,10 @@ class PastUsage:
         memory, cpus = amounts.node_mib, amounts.cpus_per_gpu
         if amounts.whole:
             if memory > 0.0:
-                self._memory.learn(groups, facts, memory, max(memory, amounts.requested_mib))
+                asked = max(memory, amounts.requested_mib)
+                self._memory.learn(groups, facts, memory, asked)
+                if known := self._memory.nearest(groups, facts, facts.submitted_s)[1]:
+                    self._large.learn(known, memory, asked, _memory_step(facts))
             if cpus > 0.0:
                 self._cpus.learn(groups, facts, cpus, max(cpus, amounts.requested_cpus_per_gpu))
         else:  # what it used counts only where it is more: it may have ended before its peak
@@ -216,7 +200,16 @@ class PastUsage:
     def floors(self, facts: JobFacts) -> PastFloors:
         """The floors of a job to come."""
         groups = self._groups_of(facts)
-        return PastFloors(self._memory.floor(groups, facts), self._cpus.floor(groups, facts))
+        memory = (self._memory.floor(groups, facts), self._memory_with_large_margin(groups, facts))
+        least = min((each for each in memory if each is not None), key=lambda floor: floor.amount, default=None)
+        return PastFloors(least, self._cpus.floor(groups, facts))
+
+    def _memory_with_large_margin(self, groups: Groups, facts: JobFacts) -> Floor | None:
+        name, known = self._memory.nearest(groups, facts)
+        if not known:
+            return None
+        mib = self._large.floor(known, facts.mem_mib / max(1, facts.nodes), _memory_step(facts))
+        return None if mib is None else Floor(mib, name, len(known), mib / max(known) - 1.0)
 
     @property
     def groups(self) -> int:
@@ -239,15 +232,9 @@ class PastUsage:
                 self._rows -= len(self._groups.pop(next(iter(self._groups))))
 
 
-def _memory_asked(facts: JobFacts) -> tuple[float, float]:
-    """MiB of a node; sizes have whole GiB for each of its GPUs."""
-    nodes = max(1, facts.nodes)
-    return facts.mem_mib / nodes, 1024.0 * max(1, facts.gpus // nodes)
-
-
-def _cpus_asked(facts: JobFacts) -> tuple[float, float]:
-    """CPUs for each GPU; sizes have whole ones."""
-    return facts.cpus / (facts.gpus or max(1, facts.nodes)), 1.0
+def _memory_step(facts: JobFacts) -> float:
+    """MiB of a node of which sizes are multiples: a GiB for each of its GPUs."""
+    return 1024.0 * max(1, facts.gpus // max(1, facts.nodes))
 
 
 def _deviations(used: Sequence[float]) -> tuple[list[float], float]:

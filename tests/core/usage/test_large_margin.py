@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlalloc.usage.large_margin import MEMORY, OUTCOMES, LargeMargin
+from rlalloc.usage.large_margin import OUTCOMES, LargeMargin
 
 ALIKE = [100.0] * 20
 ASKED, STEP = 10_000.0, 1.0
@@ -10,7 +10,7 @@ EXCEEDED = 0.01
 
 
 def after(*used: float, asked: float = ASKED, least: float = 0.1) -> LargeMargin:
-    margin = LargeMargin(MEMORY, least, EXCEEDED)
+    margin = LargeMargin(least, EXCEEDED)
     for each in used:
         margin.learn(ALIKE, each, asked, STEP)
     return margin
