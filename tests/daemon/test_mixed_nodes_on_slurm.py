@@ -4,12 +4,14 @@ import os
 import re
 import signal
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from rlalloc.config import SlurmSection
+from rlalloc.job import Shares
 from rlalloc.store import Application
 from rlalloc_testbed import USER, Installation, install, start_site
 from rlalloc_testbed.installation import PLUGIN
@@ -19,6 +21,8 @@ from rlallocd.slurm import connect
 from rlallocd.update_plans import plan_update
 from slurm_testbed import NodeKind, wait_until
 from slurm_testbed.processes import PROGRAMS_VARIABLE
+
+from .agent_of_one_answer import agent_that_answers
 
 pytestmark = pytest.mark.slurm
 
@@ -67,24 +71,53 @@ def mixed(job_submit_lua: Path) -> Iterator[Installation]:
         installation.stop_all()
 
 
+PARTICULAR = (
+    ("gpus=1-8 mem-per-gpu=64G-64G", "-N1", "--gres=gpu:v100:1", "-c8", "--mem=64G"),
+    ("gpus=8-16", "-N4", "--gpus-per-node=v100:4", "-c8", "--mem=8G"),
+    ("gpus=1-4 mem-per-gpu=40G-80G", "-N1", "--gpus-per-node=2", "-C", "feat", "-c8", "--mem=80G"),
+    ("gpus=1-8", "-N1", "--gpus-per-node=4", "-x", "n[1-3]", "-c8", "--mem=8G"),
+    ("gpus=4-8", "-N2", "--gpus-per-node=4", "-w", "n[2-3]", "-c8", "--mem=8G"),
+    ("gpus=8", "-N1", "--gpus-per-node=4", "-w", "n2", "-c8", "--mem=8G"),
+)
+"""Words of a script, then options. No job may use n1, but for the fifth where an update clears its list of nodes."""
+
+
+@contextmanager
+def answered_with_share(installation: Installation, share: float) -> Iterator[None]:
+    """Each new job is to have its fewest GPUs (0), its most (1), or a number between them."""
+    agent = installation.settings["agent"]
+    shares = Shares(share, 1.0, 1.0)
+    with agent_that_answers(shares, installation.runtime / "one-answer.sock") as endpoint:
+        installation.write_config(agent={**agent, "endpoint": endpoint})
+        installation.read_again()
+        try:
+            yield
+        finally:
+            installation.write_config(agent=agent)
+            installation.read_again()
+
+
 @pytest.mark.parametrize(
-    ("words", "options"),
+    ("share", "expected"),
     [
-        ("gpus=1-8 mem-per-gpu=64G-64G", ("-N1", "--gres=gpu:v100:1", "-c8", "--mem=64G")),
-        ("gpus=8-16", ("-N4", "--gpus-per-node=v100:4", "-c8", "--mem=8G")),
-        ("gpus=1-4 mem-per-gpu=40G-80G", ("-N1", "--gpus-per-node=2", "-C", "feat", "-c8", "--mem=80G")),
-        ("gpus=1-8", ("-N2", "--gpus-per-node=4", "-x", "n[1-3]", "-c8", "--mem=8G")),
-        ("gpus=4-8", ("-N2", "--gpus-per-node=4", "-w", "n[2-3]", "-c8", "--mem=8G")),
-        ("gpus=8", ("-N1", "--gpus-per-node=4", "-w", "n2", "-c8", "--mem=8G")),
+        (0.0, [(1, 1), (2, 4), (1, 1), (1, 1), (1, 4), None]),
+        (1.0, [(2, 4), (4, 4), (1, 4), (2, 4), (2, 4), None]),
     ],
+    ids=["fewest", "most"],
 )
 def test_no_job_gets_a_size_that_no_node_for_it_has(
-    mixed: Installation, words: str, options: tuple[str, ...]
+    mixed: Installation, share: float, expected: list[tuple[int, int] | None]
 ) -> None:
-    job_id = mixed.submit(LLM.format(words=words), *options)
-    decision = mixed.decision(job_id)
-    assert decision.reason == "" or "for it with" in decision.reason
-    mixed.site.wait_for_states([job_id], ENDED)
+    """Whatever the policy answers. The largest node, n1, would hold most of these jobs alone, in any size."""
+    with answered_with_share(mixed, share):
+        job_ids = [mixed.submit(LLM.format(words=words), *options) for words, *options in PARTICULAR]
+        decisions = [mixed.decision(job_id) for job_id in job_ids]
+    sizes = [decision.allocation for decision in decisions]
+    assert [size and (size.nodes, size.gpus_per_node) for size in sizes] == expected
+    assert "there is no node for it with 1 node x 8 GPUs" in decisions[-1].reason
+    mixed.site.wait_for_states(job_ids, ENDED)
+    for job_id, size in zip(job_ids, sizes, strict=True):
+        assert size is None or f"gres/gpu={size.gpus}" in mixed.job(job_id)["TRES"].split(",")
 
 
 def test_a_job_with_few_switches_gets_no_more_nodes(mixed: Installation) -> None:
@@ -224,8 +257,11 @@ def test_no_job_gets_a_size_that_only_a_reserved_node_has(idle: Installation) ->
     reserved = ("ReservationName=closed", "StartTime=now", "Duration=60", "Nodes=n1", "Users=root")
     idle.site.run(["scontrol", "create", "reservation", *reserved])
     idle.read_again()
-    job_id = idle.submit(LLM.format(words="gpus=4-8"), "-N1", "--gpus-per-node=4", "-c8", "--mem=8G")
-    assert idle.decision(job_id).reason == "" or "outside reservation closed" in idle.decision(job_id).reason
+    with answered_with_share(idle, 1.0):
+        job_id = idle.submit(LLM.format(words="gpus=4-8"), "-N1", "--gpus-per-node=4", "-c8", "--mem=8G")
+        decision = idle.decision(job_id)
+    assert (decision.bounds.gpu_counts if decision.bounds else ()) == (4, 8)
+    assert "outside reservation closed" in decision.reason
     idle.site.wait_for_states([job_id], ENDED)
 
 
