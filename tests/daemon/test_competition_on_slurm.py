@@ -32,10 +32,11 @@ LIMIT_S = 20 * 60
 OTHER = "llm-bob"
 NODES = (  # after n1 and n2, which have eight a100 each
     NodeKind(1, gpus=4, gpu_type="v100", cpus=32, mem_mib=96_000),
-    NodeKind(1, gpus=0, cpus=32, mem_mib=96_000, gres=(Gres("gpu", "1g.10gb", 7),)),
+    NodeKind(1, gpus=2, gpu_type="h100", cpus=32, mem_mib=96_000, gres=(Gres("gpu", "1g.10gb", 7),)),
     NodeKind(1, gpus=2, cpus=32, mem_mib=96_000, gres=(Gres("shard", "", 8),)),
     NodeKind(1, gpus=4, gpu_type="mi300x", cpus=32, mem_mib=96_000),
     NodeKind(1, gpus=4, cpus=32, mem_mib=96_000),
+    NodeKind(1, gpus=4, gpu_type="max1550", cpus=32, mem_mib=96_000),
 )
 SLICED, SHARED, ASLEEP = "n4", "n5", "n7"
 PARTITIONS = (
@@ -44,6 +45,8 @@ PARTITIONS = (
     Partition("parts", nodes="n[4-5]", default=False),
     Partition("amd", nodes="n6", default=False),
     Partition("cloud", nodes=ASLEEP, default=False),
+    Partition("intel", nodes="n8", default=False),
+    Partition("across", nodes="n[2-3]", default=False),
 )
 CONFIG = parse_config("mode: enforce\nrules: [{name: llm, mode: enforce}]", "test")
 WHOLE_NODE = ("-N1", "--gpus-per-node=8", "-c8", "--mem=8G")
@@ -290,6 +293,17 @@ def test_jobs_start_when_their_views_expect_it(site: Site, slurm: Slurm) -> None
     assert waited_s[-1] > 2 * one_job_s
 
 
+def test_a_job_sees_what_jobs_of_another_partition_hold_of_its_nodes(site: Site, slurm: Slurm) -> None:
+    """And those that wait there: n2 is in both partitions."""
+    size = ("--partition=across", "-N1", "--gpus-per-node=4", "-c1", "--mem=1G")
+    assert free_gpus(seen_by(site, slurm, USER, *size)) == [8, 4]
+    held_by(site, OTHER, "--partition=new", "-N1", "-w", "n2", "--gpus-per-node=5", "--mem=1G")
+    waits = site.sbatch(SLEEPS, user=OTHER, options=["-N2", "--gpus-per-node=8", "-c8", "--mem=8G"])
+    wait_until(lambda: reason(site, waits) == "Resources", what="a job of the other partition waits", timeout_s=60)
+    view = seen_by(site, slurm, USER, *size)
+    assert (free_gpus(view), len(view.queued)) == ([3, 4], 1)
+
+
 # What a job gets
 
 
@@ -299,8 +313,9 @@ def test_jobs_start_when_their_views_expect_it(site: Site, slurm: Slurm) -> None
         (("--partition=parts", "--gres=gpu:1g.10gb:2"), SLICED, "gpu:1g.10gb:4"),
         (("--partition=parts", "--gres=shard:2"), SHARED, "shard:4"),
         (("--partition=amd", "--gres=gpu:mi300x:2"), "n6", "gpu:mi300x:4"),
+        (("--partition=intel", "--gres=gpu:max1550:2"), "n8", "gpu:max1550:4"),
     ],
-    ids=["slices", "shards", "amd"],
+    ids=["slices", "shards", "amd", "intel"],
 )
 def test_slices_shards_and_gpus_of_any_maker_are_sized_as_such(
     site: Site, sizing: Installation, options: Sequence[str], node: str, field: str
@@ -315,6 +330,8 @@ def test_slices_shards_and_gpus_of_any_maker_are_sized_as_such(
     assert (job["NodeList"], job["TresPerNode"].replace("/", ":").removeprefix("gres:")) == (node, field)
     devices = sizing.output(job_id).strip().split(",")
     assert len(devices) == (1 if "shard" in field else 4), "shards of one GPU"
+    (told,) = sizing.explain(job_id)
+    assert told["decision"]["allocation"]["gpus_per_node"] == 4
 
 
 def test_slices_are_never_more_than_a_node_has_and_shards_than_a_gpu(site: Site, sizing: Installation) -> None:
@@ -324,6 +341,25 @@ def test_slices_are_never_more_than_a_node_has_and_shards_than_a_gpu(site: Site,
         assert bounds is not None
         assert max(bounds.gpu_counts) <= most
         assert bounds.gpus.maximum == most
+
+
+def test_a_job_with_slices_gets_no_whole_gpus(site: Site, slurm: Slurm, sizing: Installation) -> None:
+    """On a node with both. A job that names no type might get a mix, and keeps its request."""
+    size = ("--partition=parts", "-N1", "-c4", "--mem=4G")
+    slices, whole = ((f"--gres=gpu:{name}:1", *size) for name in ("1g.10gb", "h100"))
+    job_id = sizing.submit(LLM.format(words="gpus=4") + "exec sleep 600\n", *slices)
+    decision = sizing.decision(job_id)
+    assert decision.allocation is not None, decision.reason
+    site.wait_for_states([job_id], {"RUNNING"}, timeout_s=120)
+    assert "GresUsed=gpu:h100:0(IDX:N/A),gpu:1g.10gb:4(" in site.run(
+        ["scontrol", "show", "node", SLICED, "--details"]
+    )
+    assert [free_gpus(seen_by(site, slurm, USER, *each)) for each in (slices, whole)] == [[3], [2]]
+    bounds = sizing.decision(sizing.submit(LLM.format(words="gpus=1-16"), *whole)).bounds
+    assert bounds is not None
+    assert max(bounds.gpu_counts) <= 2
+    any_type = sizing.submit(LLM.format(words="gpus=1-16"), "--gres=gpu:1", *size)
+    assert sizing.decision(any_type).skip_code == "mixed-devices"
 
 
 def test_of_several_partitions_the_one_counts_where_a_job_would_start_first(site: Site, sizing: Installation) -> None:
