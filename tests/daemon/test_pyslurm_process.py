@@ -3,21 +3,27 @@
 A pyslurm of a few lines stands in for the real one, which is not to be had here.
 """
 
+import os
+import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
+from rlallocd.signals import Signals
 from rlallocd.slurm import SlurmUnavailable, UnexpectedAnswer
 from rlallocd.slurm.generations import generations
 from rlallocd.slurm.json_reader import JsonReader
 from rlallocd.slurm.pyslurm_reader import PyslurmReader
 from rlallocd.slurm.slurm_commands import Commands
+from slurm_testbed import wait_until
 
 PYSLURM = '''
 """slurmctld is what the file beside this one says."""
-import pathlib, time
+import ctypes, pathlib
 
 STATE = pathlib.Path(__file__).with_name("slurmctld")
 
@@ -36,7 +42,8 @@ class Nodes:
         print("libslurm may print what it likes")
         state = STATE.read_text()
         if state == "down":
-            time.sleep(600)
+            STATE.write_text("asked")
+            ctypes.PyDLL(None).sleep(600)  # which keeps the interpreter, as pyslurm does
         if state == "refuses":
             raise RPCError("Unable to contact slurm controller")
         if state == "crashes libslurm":
@@ -85,3 +92,41 @@ def test_a_call_that_does_not_return_is_given_up(tmp_path: Path, reader: Pyslurm
     reader._process._commands.timeout_s = 60.0
     (tmp_path / "slurmctld").write_text("up")
     assert [node.name for node in reader.nodes()] == ["n1"]
+
+
+def wait_until_asked(tmp_path: Path) -> None:
+    """Until the process is in a call that does not return."""
+    wait_until(lambda: (tmp_path / "slurmctld").read_text() == "asked", what="pyslurm asks slurmctld")
+
+
+def test_sigterm_ends_the_process_in_a_call_that_does_not_return(tmp_path: Path, reader: PyslurmReader) -> None:
+    """As where all processes of a service get it: rlallocd goes on at once."""
+    (tmp_path / "slurmctld").write_text("down")
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(reader.nodes)
+        wait_until_asked(tmp_path)
+        assert reader._process._running is not None
+        os.kill(reader._process._running.process.pid, signal.SIGTERM)
+        with pytest.raises(SlurmUnavailable, match="its process has ended"):
+            asked.result()
+
+
+def test_sigterm_to_rlallocd_alone_is_heard_when_the_calls_time_is_over(
+    tmp_path: Path, reader: PyslurmReader
+) -> None:
+    """The signal ends no call, of pyslurm or of a command, but the call ends in slurm.command_timeout_s."""
+    (tmp_path / "slurmctld").write_text("down")
+    reader._process._commands.timeout_s = 2.0
+
+    def send() -> None:
+        wait_until_asked(tmp_path)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with closing(Signals()) as signals:
+        sender = Thread(target=send)
+        sender.start()
+        with pytest.raises(SlurmUnavailable, match="no answer in 2 s"):
+            reader.nodes()
+        sender.join()
+        assert signals.stop
+    assert reader._process._running is None
