@@ -13,13 +13,13 @@ restoration leaves such a field out. It cannot always:
 Somebody's changes are one intention: where one of them cannot be kept, none is, and the whole request comes back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from rlalloc.store import Application
-from rlallocd.journal_entries import added_nice, record_before
+from rlallocd.journal_entries import added_nice, record_before, restoration_of, taking_back
 from rlallocd.node_demands import names_in
 from rlallocd.slurm import JobRecord, UpdatePlan
 from rlallocd.update_plans import clears_node_list, has_own_terms
@@ -88,6 +88,17 @@ def kept_changes(application: Application, job: JobRecord) -> Kept | None:
         text.append(f"required nodes {job.required_nodes or 'any'}")
         unsent.append("ReqNodeList")
     return Kept(", ".join(text), tuple(unsent), record) if unsent else None
+
+
+def taking_back_kept(job: JobRecord, begun: Sequence[Application], why: str) -> Application | None:
+    """The entry that takes back all updates of a job that was read just now (``taking_back``).
+
+    Also where others have changed its size, if that can be kept; None if it cannot.
+    """
+    if (entry := taking_back(job, begun, why)) is not None:
+        return entry
+    entry = restoration_of(begun, why)
+    return entry if kept_changes(entry, job) is not None else None
 
 
 def verify_kept(job: JobRecord, application: Application, kept: Kept) -> Verification:

@@ -74,7 +74,7 @@ def _size_before(candidate: Candidate, decision: Decision) -> Allocation:
         return decision.request
 
 
-def _taking_back(begun: Sequence[Application], why: str) -> Application:
+def restoration_of(begun: Sequence[Application], why: str) -> Application:
     """The entry that takes back all updates of a job (``begun``, oldest first, at least one), still without an id."""
     with_nice = next((each for each in begun if each.added_nice), begun[-1])
     return msgspec.structs.replace(
@@ -99,7 +99,7 @@ def taking_back(job: JobRecord, begun: Sequence[Application], why: str) -> Appli
     not: an update of NumNodes that Slurm refuses leaves a NumCPUs that no node holds with the tasks of the decided
     size.
     """
-    entry, last = _taking_back(begun, why), begun[-1]
+    entry, last = restoration_of(begun, why), begun[-1]
     asked, before, ours = job.fields, record_before(entry), last.intended
     if is_as_applied(job, last):
         return entry

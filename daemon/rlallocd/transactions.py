@@ -18,7 +18,7 @@ import msgspec
 from rlalloc.llm.parallel_layouts import ParallelPlan
 from rlalloc.store import OPEN_STATES, Application, ApplicationState, Decision, JobHistory, Store
 from rlallocd.candidates import Candidate
-from rlallocd.changes_of_others import kept_changes, verify_kept, verify_kept_as_started
+from rlallocd.changes_of_others import kept_changes, taking_back_kept, verify_kept, verify_kept_as_started
 from rlallocd.decisions import LEAST_GRACE_LEFT_S
 from rlallocd.job_plans import looks_for_a_plan
 from rlallocd.job_tag import fits_slurmdbd, read_tag, with_plan_note
@@ -31,7 +31,6 @@ from rlallocd.journal_entries import (
     is_new_size,
     parallel_plan_of,
     restorations_for,
-    taking_back,
     update_for,
     verify,
     verify_as_started,
@@ -157,7 +156,7 @@ class Applier:
                 if (begun := [each for each in history.applications if each.state == "begun"])
                 and (job := found.get(job_id)) is not None
                 and job.pending
-                and (entry := taking_back(job, begun, why)) is not None
+                and (entry := taking_back_kept(job, begun, why)) is not None
             ]
             restorations = self._journal.enter(wanted) if wanted else ()
             entered += restorations
@@ -194,7 +193,8 @@ class Applier:
                     refusals[application.job_id] = answer.refusal
                 open_still.append(application)
         jobs = self._updates.read_back([*(application.job_id for application in open_still), *following])
-        self._restore(self._settle(open_still, jobs, refusals), jobs)
+        if wrong := self._settle(open_still, jobs, refusals):  # their users may have changed them since that reading
+            self._restore(wrong, {**jobs, **self._updates.read_back([each.job_id for each, _ in wrong])})
         return jobs
 
     def _settle(

@@ -178,8 +178,8 @@ class _Was(msgspec.Struct, frozen=True):
     record: JobRecord | None
 
 
-CPUS_THAT_COME_BACK: Final = frozenset({"CPUs", "CPUs per task"})
-"""Contradictions that do not keep a job from getting its request back (``journal_entries.taking_back``)."""
+CPUS_THAT_COME_BACK: Final = frozenset({"CPUs", "CPUs per task", "CPUs per node"})
+"""Contradictions that do not keep a job from getting its request back (``changes_of_others.taking_back_kept``)."""
 
 
 def contradictions(job: JobRecord, size: Allocation) -> dict[str, tuple[float, float]]:

@@ -94,7 +94,7 @@ def with_count(request: str, count: int) -> str:
 
 def quotient(job: Changed, name: str, dividend: int, divisor: int) -> Expected:
     """The variable for another count of one thing per other thing; None if that is no whole number."""
-    return None if dividend % divisor else with_count(job.before[name], dividend // divisor)
+    return with_count(job.before[name], dividend // divisor) if divisor and dividend % divisor == 0 else None
 
 
 def per_task(job: Changed, name: str) -> Expected:

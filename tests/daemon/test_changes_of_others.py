@@ -133,6 +133,18 @@ def test_what_others_set_after_the_update_stays(
     assert "request restored, except what someone else set" in application.detail
 
 
+def test_a_job_that_waits_gets_its_request_back_and_keeps_what_its_user_set(store: Store) -> None:
+    """After it was let go, its user set more CPUs per node than were decided: no node has both, for ever."""
+    slurm = UpdatingSlurm(submitted(), {})
+    assert apply(slurm, store).state == "begun"
+    slurm.set({"MinCPUsNode": "20"})
+    (history,) = store.histories({(7, int(slurm.job.submitted_s))}).values()
+    taken_back = Applier(cast("Slurm", slurm), store, Counter()).take_back(7, history, "it waits for Reservation")
+    assert taken_back == "restored"
+    assert slurm.job.fields.cpus_per_task == REQUEST.cpus_per_task
+    assert (slurm.job.fields.min_cpus_per_node, slurm.job.fields.min_cpus) == (20, 20)
+
+
 @pytest.mark.parametrize(
     ("of_others", "terms"),
     [
