@@ -58,7 +58,8 @@ def test_each_job_of_the_site_is_added_as_it_ends_and_found_by_an_import(rlalloc
     assert began_s - 2 <= job.submitted_s <= job.started_s <= job.ended_s <= time.time() + 2
     assert (added[str(ours)].gpus, added[str(ours)].limit_s) == (4, 600)  # as asked for
     assert (had := added[str(ours)].allotted) is not None
-    assert had.gpus in (1, 2)
+    assert (size := rlalloc.decision(ours).allocation) is not None
+    assert (had.gpus, had.cpus) == (size.gpus, size.cpus)
     assert added[str(holds)].max_rss_mib is not None
     assert 100 <= (added[str(holds)].node_rss_mib or 0) <= 200  # two tasks of 50 MiB and an interpreter each
 

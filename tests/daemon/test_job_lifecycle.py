@@ -33,7 +33,8 @@ def test_a_moldable_job_gets_what_was_decided_and_its_outcome_is_kept(rlalloc: I
     gpus, cpus = decision.allocation.gpus, decision.allocation.cpus
     assert f"gres/gpu={gpus}" in job["TRES"]
     assert f"cpu={cpus}," in job["TRES"]
-    assert int(job["TimeLimit"].split(":")[1]) >= 10 or int(job["TimeLimit"].split(":")[0]) >= 1
+    hours, minutes, _ = map(int, job["TimeLimit"].split(":"))
+    assert hours * 3600 + minutes * 60 == decision.allocation.time_limit_s >= 600
 
     output = rlalloc.output(job_id)
     assert f"SLURM_GPUS_ON_NODE={gpus}\n" in output
