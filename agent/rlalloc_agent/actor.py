@@ -70,7 +70,7 @@ class Actor(TanhGaussian):
 
 
 class AroundHeuristic(TanhGaussian):
-    """What an untrained actor is, without its network. An observation is the heuristic's shares, (jobs, SHARES)."""
+    """An untrained actor's answers, without its network. An observation is the heuristic's shares, (jobs, SHARES)."""
 
     def __init__(self) -> None:
         super().__init__(SHARES, SHARES, ())
@@ -120,5 +120,5 @@ def _heuristic(observations: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _squashed(shares: Tensor) -> Tensor:
-    """Shares as values of tanh, off its flat ends."""
+    """Shares as values of tanh, clipped short of its flat ends."""
     return (2.0 * shares - 1.0).clamp(-MEAN_CLIP, MEAN_CLIP)

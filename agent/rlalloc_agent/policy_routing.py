@@ -35,7 +35,8 @@ class RoutedPolicy:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return shares (jobs, SHARES) and log-densities (jobs,).
 
-        Raises MissingInputsError if the batch lacks what the routing depends on, or what answers reads.
+        Raises MissingInputsError if the batch lacks what the routing depends on, or what an answering policy
+        reads.
         """
         if self.routing.everywhere:
             return self.actor.decide(self.actor.inputs.rows(batch), sample=sample, generator=generator)

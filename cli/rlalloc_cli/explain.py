@@ -92,7 +92,10 @@ def _print_chapter(chapter: Chapter, running: str) -> None:
 
 
 def as_asked(decision: Decision) -> str:
-    """A job's request, as Slurm had it when it was decided: defaults for each GPU come when the job starts."""
+    """A job's request as Slurm had it at the decision.
+
+    Slurm adds its defaults for each GPU only when it first tries to start the job.
+    """
     later = ", before Slurm's defaults for each GPU (below)" if decision.skip_code == "gpu-defaults" else ""
     return decision.request.describe() + later
 

@@ -301,7 +301,7 @@ class EncodedBatch(NamedTuple):
 
     @classmethod
     def of(cls, questions: Sequence[EncodedQuestion]) -> Self:
-        """Put one or more questions of this program side by side, with the heuristics that all of them were asked."""
+        """Put one or more questions of this program side by side, with the heuristics that answered all of them."""
         heuristics = tuple(questions[0].alternatives)
         if any(one.alternatives.keys() != questions[0].alternatives.keys() for one in questions):
             heuristics = tuple(name for name in heuristics if all(name in one.alternatives for one in questions))
@@ -329,7 +329,8 @@ def recalled(
     """Encode anew what a decision stored (``as_stored``), maybe under other features and heuristics than today's.
 
     Features are matched by name: one that is newer than the decision has its default, one that is gone is dropped. A
-    heuristic that was not asked has no answer. Return None if it cannot be read, or has no answer of today's.
+    heuristic that was not asked has no answer. Return None if the decision cannot be read, or if none of today's
+    heuristics answered.
     """
     stored, answers = as_stored(names, features, alternatives)
     known = {name: answers[name] for name in SERVED_HEURISTICS if name in answers}

@@ -11,8 +11,8 @@ from rlalloc.job import Allocation, Bounds
 def with_few_switches(bounds: Bounds, request: Allocation, shape: NodeShape) -> Bounds:
     """Bounds of a job with ``--switches``: no more nodes than asked for.
 
-    More nodes may not be below so many switches, and Slurm then lets the job wait for them as long as its user or
-    max_switch_wait allows. Raises DirectiveError if no GPU count remains.
+    There may not be more nodes below so many switches. Slurm would then make the job wait for them, as long as its
+    user or max_switch_wait allows. Raises DirectiveError if no GPU count remains.
     """
     most = max(request.gpus, request.nodes * shape.gpus)
     counts = tuple(count for count in bounds.gpu_counts if count <= most)

@@ -186,9 +186,10 @@ def job_view(
 
 
 def _require_named(job: JobRecord, tag: Tag, defaults: Sequence[GpuDefaults]) -> None:
-    """Raise Skipped where Slurm has ``defaults`` for each GPU of what a job's user left to them.
+    """Raise Skipped if Slurm has ``defaults`` for each GPU for something that a job's user did not name.
 
-    Named CPUs per GPU are left, too: Slurm has one CPU per task in the record beside them (seen on 22.05).
+    A job with --cpus-per-gpu counts as one that left its CPUs to them: its record has one CPU per task (seen on
+    22.05).
     """
     of = {
         "cpus": ("DefCpuPerGPU", [each.cpus for each in defaults]),

@@ -1,16 +1,18 @@
-"""What others made of a job between our update and our look at it: as far as possible, it outlives a restoration.
+"""What others changed of a job between our update and our reading of it. A restoration keeps it as far as possible.
 
-Pure functions. A field is somebody else's where its value is neither what we sent nor what the request had before. A
-restoration leaves such a field out. It cannot always:
+Pure functions. A field is somebody else's if its value is neither what we sent nor what the request had before. A
+restoration leaves such a field out. It cannot keep:
 
-- NumNodes, NumTasks, TasksPerNode and NumCPUs: Slurm moves one with another, and an update that it refuses half-way
-  leaves values in them that nobody asked for.
-- A value between ours and the request's: a site's job_submit plugin may have made it of ours, and the job would have
-  less than it asked for.
-- CPUs per task where there are fewer than the request had, or where scontrol cannot repeat the request in its own
-  terms; GPUs that the request does not name per node.
+- NumNodes, NumTasks, TasksPerNode and NumCPUs: Slurm changes one together with another, and an update that it refuses
+  half-way leaves values in them that nobody asked for.
+- A value between ours and the request's: a site's job_submit plugin may have made it from ours, and the job would
+  have less than it asked for.
+- CPUs per task, unless there are more than in the request and in our size, and scontrol can repeat the request in its
+  own terms.
+- GPUs per node, if the request does not name them so.
 
-Somebody's changes are one intention: where one of them cannot be kept, none is, and the whole request comes back.
+All changes of others are taken as one intention: if one of them cannot be kept, none is, and the whole request comes
+back.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +29,7 @@ from rlallocd.verification import Verification, changed_by_others, verify_pendin
 
 
 class _Term(NamedTuple):
-    """What holds one value of a request: fields of scontrol, fields of the record, and the totals that follow."""
+    """One value of a request: its fields in scontrol, its fields in the record, and the totals that follow."""
 
     sent: tuple[str, ...]
     fields: tuple[str, ...]
@@ -50,9 +52,9 @@ _TERMS: Final = {
 
 
 class Kept(NamedTuple):
-    """What a restoration of a job leaves as others set it: ``text`` says it, ``unsent`` are scontrol's fields for it.
+    """What a restoration leaves as others set it: in words (``text``), and the fields of scontrol that are left out.
 
-    ``record`` is what the job is to be afterwards: Slurm's record of before the update, with these changes.
+    ``record`` is what the job is to be afterwards: Slurm's record from before the update, with these changes.
     """
 
     text: str
@@ -60,14 +62,14 @@ class Kept(NamedTuple):
     record: JobRecord
 
     def left_out_of(self, plan: UpdatePlan) -> UpdatePlan:
-        """A restoration of the whole request, without what is kept, and with the CPUs that follow from it."""
+        """The restoration ``plan`` of a whole request, without what is kept, with the NumCPUs that follow from it."""
         cpus = ("NumCPUs", str(self.record.fields.min_cpus))
         fields = (cpus if field[0] == cpus[0] and "MinCPUsNode" in self.unsent else field for field in plan.fields)
         return msgspec.structs.replace(plan, fields=tuple(fields)).without(*self.unsent)
 
 
 def kept_changes(application: Application, job: JobRecord) -> Kept | None:
-    """What to keep of a job that was read just now; None for nothing: then the whole request comes back."""
+    """What to keep of a job that was read just now. None if nothing is kept: then the whole request comes back."""
     before = record_before(application)
     if before is None or not before.fields.reported or application.intended == application.original:
         return None
@@ -102,20 +104,20 @@ def taking_back_kept(job: JobRecord, begun: Sequence[Application], why: str) -> 
 
 
 def verify_kept(job: JobRecord, application: Application, kept: Kept) -> Verification:
-    """Whether a pending job is as submitted, but for what others made of it."""
+    """Whether a pending job is as submitted, except for what is kept."""
     nice = added_nice(application)
     return verify_pending(job, application.original, application.intended, kept.record, nice)
 
 
 def verify_kept_as_started(job: JobRecord, application: Application) -> Verification:
-    """Likewise of a job that runs or has run."""
+    """Likewise for a job that runs or has run."""
     kept = kept_changes(application, job)
     before = record_before(application) if kept is None else kept.record
     return verify_started(job, application.original, application.intended, before)
 
 
 def _may_stay(name: str, value: float, others: tuple[float, ...], before: JobRecord) -> bool:
-    """``others`` are the values of that name in our size and in the request."""
+    """Whether a restoration can keep a value that others set. ``others`` are those of our size and the request."""
     if name not in _TERMS or min(others) <= value <= max(others):
         return False
     if name == "CPUs per task":
@@ -127,14 +129,14 @@ def _may_stay(name: str, value: float, others: tuple[float, ...], before: JobRec
 
 
 def _is_raised(job: JobRecord, changed: Mapping[str, tuple[float, tuple[float, ...]]]) -> bool:
-    """Whether Slurm has raised NumCPUs to what a MinCPUsNode of others needs at least (seen on 22.05)."""
+    """Whether Slurm itself raised NumCPUs to the least that a MinCPUsNode of others needs (seen on 22.05)."""
     if not {"CPUs", "CPUs per node"} <= changed.keys():
         return False
     return job.fields.min_cpus == job.fields.min_cpus_per_node * job.fields.min_nodes
 
 
 def _with_changes(before: JobRecord, job: JobRecord, terms: list[_Term]) -> JobRecord:
-    """The record of before, with these terms of the job as they are now, and the totals that follow from them."""
+    """The record ``before``, with these terms of the job as they are now, and the totals that follow from them."""
     names = {name for term in terms for name in term.fields}
     totals = {name for term in terms for name in term.totals}
     if "cpus" in totals and job.fields.mem_mib_per_cpu:
@@ -150,7 +152,7 @@ def _with_changes(before: JobRecord, job: JobRecord, terms: list[_Term]) -> JobR
 
 
 def _others_excluded(application: Application, job: JobRecord, before: JobRecord) -> bool:
-    """Whether others named the nodes to leave out: then none is left of those that we added for a type."""
+    """Whether others set the excluded nodes: then the list has none of the nodes that we added for a type of GPU."""
     chosen = application.intended.gpu_type
     if chosen is None:
         return False
@@ -161,7 +163,7 @@ def _others_excluded(application: Application, job: JobRecord, before: JobRecord
 
 
 def _others_required(application: Application, job: JobRecord, before: JobRecord) -> bool:
-    """Whether others named the nodes that a job is to have, where a restoration would name its own again."""
+    """Whether others set the required nodes of a job whose request also names some."""
     if not before.required_nodes:
         return False
     sent = "" if clears_node_list(before, application.intended) else before.required_nodes

@@ -27,7 +27,7 @@ _PLAN: Final = re.compile(r"(?:^|;|\s+)rlalloc-plan:[^\s;]*")
 _MOST_BYTES: Final = 65_535
 """What slurmdbd keeps of an AdminComment (MariaDB's TEXT); a longer one would be cut, or the record refused."""
 DEFAULTED: Final = frozenset({"cpus", "mem"})
-"""What Slurm may have defaults for, for each GPU, by the names in a tag."""
+"""What Slurm may have defaults per GPU for, by the names in a tag."""
 
 
 class Tag(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ _KILLED_FOR_ITS_SIZE: Final = frozenset({"TIMEOUT", "OUT_OF_MEMORY"})
 _RUN_AGAIN: Final = frozenset({"REQUEUED", "PREEMPTED", "NODE_FAIL"})
 """States in slurmdbd of a run after which the job went back into the queue."""
 _CHANGES_SIZE: Final = "RESIZING"
-"""State in slurmdbd of a run that goes on in another record, after its user gave nodes back (scontrol update)."""
+"""State in slurmdbd of a run that goes on in another record, because its user gave nodes back (scontrol update)."""
 
 
 def outcomes_of(
@@ -56,8 +56,8 @@ def outcomes_of(
 def _last_runs(records: Sequence[AccountingRecord], submitted_s: int) -> list[AccountingRecord]:
     """The last run of each part of the job that was submitted then; Slurm may have used its id for others, too.
 
-    A requeue leaves a record behind that says so, and makes a new one, submitted at that moment. So does a user who
-    gives nodes of a running job back; of that job the size at its start counts.
+    A requeue leaves a record behind that says so, and makes a new one, submitted at that moment. The same happens
+    when a user gives nodes of a running job back. The size at the job's start counts then.
     """
     runs: dict[str, AccountingRecord] = {}
     for record in sorted(records, key=lambda record: record.submitted_s):
@@ -70,7 +70,7 @@ def _last_runs(records: Sequence[AccountingRecord], submitted_s: int) -> list[Ac
 
 
 def _going_on(before: AccountingRecord, record: AccountingRecord) -> AccountingRecord:
-    """A run that changed its size, as one: its first size and times, and the end of the later record."""
+    """A run that changed its size, as one record: its first size and times, and the end of the later record."""
     return msgspec.structs.replace(
         record,
         eligible_s=before.eligible_s,

@@ -247,7 +247,7 @@ class Applier:
     def _restore(self, wrong: Sequence[tuple[Application, str]], jobs: Mapping[int, JobRecord]) -> None:
         """Send the request again and verify it, RESTORATIONS times; then the rest stays open. Raises SlurmError.
 
-        The last one is of the whole request, whatever others changed: what they set may be what Slurm refuses.
+        The last attempt sends the whole request, whatever others changed: what they set may be what Slurm refuses.
         """
         for attempt in range(1, RESTORATIONS + 1):
             if not wrong:
@@ -264,7 +264,7 @@ class Applier:
             _log.error("job %d: not restored yet: %s", application.job_id, why, extra=_fields(application))
 
     def _send_restoration(self, application: Application, job: JobRecord, *, whole: bool) -> bool:
-        """Send the request again, but for what others changed unless it is to be ``whole``.
+        """Send the request again: the ``whole`` of it, or without what is kept of others' changes.
 
         Returns whether scontrol answered every update.
         """
@@ -349,7 +349,7 @@ def _left(application: Application, refusal: str) -> tuple[Application, Applicat
 
 
 def _kept(application: Application, finding: Verification, job: JobRecord) -> str:
-    """What others changed of a job that has its request back but for that; empty where that is not all."""
+    """What others changed of a job that is otherwise as submitted again; empty if anything else differs."""
     if application.state != "restoring" or finding.verdict == "as decided":
         return ""
     kept = kept_changes(application, job)

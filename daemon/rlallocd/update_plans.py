@@ -117,7 +117,7 @@ def _node_list(job: JobRecord, size: Allocation) -> dict[str, str]:
 
 
 def clears_node_list(job: JobRecord, size: Allocation) -> bool:
-    """Slurm refuses more named nodes than the job is to have: then the list is cleared, and any nodes will do."""
+    """Whether an update clears the list of named nodes: Slurm refuses more of them than the job is to have."""
     return bool(job.required_nodes) and size.nodes < (job.fields.min_nodes or job.nodes)
 
 

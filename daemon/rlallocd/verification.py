@@ -214,7 +214,10 @@ def _not_as_before(job: JobRecord, original: Allocation, before: JobRecord | Non
 def changed_by_others(
     job: JobRecord, original: Allocation, intended: Allocation, before: JobRecord
 ) -> dict[str, tuple[float, tuple[float, ...]]]:
-    """Each single field of a pending job that is neither as decided nor as before: its value, and what ours are."""
+    """Each single field of a pending job that is neither as decided nor as before: its value, and those that we know.
+
+    Those are of the original size, of the intended one, and of ``before`` if it has one.
+    """
     others = set(_not_as_before(job, original, before)) - _totals(job).keys()
     values, ours = _values(before), [_allowed(size) for size in (original, intended)]
     return {

@@ -75,7 +75,7 @@ def _lost(event: UserEvent, done: Happened, twin: TwinJob, job: TwinJob, what: s
 
 
 def _shows_nothing(word: str, done: Happened, job: TwinJob) -> bool:
-    """Whether the user set, before an update of rlalloc, what the job had: slurmctld shows no trace of that."""
+    """Whether the user set what the job had anyway, before an update of rlalloc: slurmctld shows no trace of it."""
     field, _, value = word.partition("=")
     for each in (update for decided in job.decisions for update in decided.updates if update.at_s >= done.at_s):
         had = {

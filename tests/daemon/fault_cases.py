@@ -36,7 +36,7 @@ class Fault:
     nice: int | None = None
     """The nice that it has in the end, if not what the end says: the one added, or its own."""
     of_others: Mapping[str, float] = field(default_factory=dict)
-    """What somebody else set and is to stay: in the end the job has these, not those of its size."""
+    """Values that somebody else set and that are to stay: in the end the job has these, not those of its size."""
     kept: bool = False
     """Whether slurmctld has to have written the job to its disk before the fault: it does so some seconds later."""
 

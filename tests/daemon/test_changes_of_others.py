@@ -1,4 +1,4 @@
-"""What others change between an update and the look at it stays, where Slurm can have it with the request."""
+"""What others change between an update and our reading of it stays, where Slurm can have it with the request."""
 
 import time
 from collections import Counter
@@ -33,7 +33,7 @@ FIELDS: Mapping[str, Callable[[str], Mapping[str, int | str]]] = {
 
 
 class UpdatingSlurm(SlurmInMemory):
-    """It carries out updates of one job, and somebody else's right after the first."""
+    """It carries out updates of one job, and somebody else's update right after the first one."""
 
     def __init__(self, job: JobRecord, of_others: Mapping[str, str]) -> None:
         super().__init__([job])

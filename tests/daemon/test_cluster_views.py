@@ -324,7 +324,7 @@ PARTITIONS = {
 def test_a_job_may_start_in_each_of_its_partitions(
     partition: str, defaults: list[tuple[int, int]], *, alone: bool
 ) -> None:
-    """One that is not known yet, as it is new, has what slurm.conf says."""
+    """In a partition that is so new that it is not known yet, slurm.conf's defaults hold."""
     views = views_of([NODE], [], facts=SiteFacts(partitions=PARTITIONS, gpu_defaults=GpuDefaults(2, 3000)))
     asking = msgspec.structs.replace(NEW, partition=partition)
     assert views.has_its_nodes_alone(asking) is alone

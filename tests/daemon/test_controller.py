@@ -185,7 +185,7 @@ def test_the_heartbeat_does_not_wait_for_slurmdbd(make: MakeController, store: S
 
 
 def test_without_slurmdbd_nobody_asks_sacct(make: MakeController, store: Store) -> None:
-    """It would fail: each such cycle counted as failed."""
+    """Sacct would fail, and the cycle would count as failed."""
     store.add_decisions([msgspec.structs.replace(decision_for(pending_job(1)), decided_s=time.time())])
     slurm = SlurmInMemory()
     slurm.config = msgspec.structs.replace(slurm.config, has_slurmdbd=False)

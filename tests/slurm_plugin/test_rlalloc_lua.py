@@ -168,7 +168,7 @@ def test_llm_job_is_tagged_and_deferred(submitted: Callable[..., Submitted]) -> 
 def test_the_tag_tells_what_the_user_left_to_defaults(
     submitted: Callable[..., Submitted], fields: dict[str, Any], unset: set[str]
 ) -> None:
-    """Also where that is nothing: a tag that does not tell is of an earlier rlalloc.lua."""
+    """The tag has the key even if it is empty: a tag without it is from an earlier rlalloc.lua."""
     tag = read_tag(submitted(**fields).writes["admin_comment"])
     assert tag is not None
     assert tag.unset is not None

@@ -98,7 +98,7 @@ def test_what_rlalloc_0_1_stored_trains_the_same_policy(experiences: list[Experi
 
 
 def test_of_what_rlalloc_0_1_stored_a_network_reads_only_what_was_asked(experiences: list[Experience]) -> None:
-    """That version had no known-gain, around which a network that is trained from nothing is a residual."""
+    """That version had no known-gain, and a network that is trained from scratch adds to its answers."""
     names = {7: NAMES_OF_0_1}
     earlier = usable([as_rlalloc_0_1_stored(each) for each in experiences], names)
     assert len(earlier) == len(experiences)

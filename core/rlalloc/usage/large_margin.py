@@ -1,13 +1,15 @@
 """A large margin above the memory that like jobs used, where what it gives back is worth its risk.
 
-A learned margin (``rlalloc.usage.learned_margin``) needs families that hardly ever jump. Real ones do, by factors. A
-job that uses a thirtieth of its request can be trimmed all the same, with room for such a jump.
+A learned margin (``rlalloc.usage.learned_margin``) needs families whose use hardly ever jumps. In real families it
+does, by factors. A job that uses a thirtieth of its request can be trimmed all the same, with room for such a jump.
 
-The risk of each of FACTORS is counted on past jobs: how many of those that it would have trimmed used more than
-so many times the most of their like jobs, by how many like jobs there were and how much those differed. A job gets
-the factor with the largest part of its request given back, less PRICE times the risk. That is done only while few
-of the last jobs that would have got such a margin would have gone beyond it. Jobs that got none count, too, so the
-margin comes back once it has become safe.
+The risk of each of FACTORS is counted on past jobs: of those that the factor would have trimmed, how many used more
+than the factor times the most of their like jobs. Jobs are counted apart by how many like jobs they had, and by how
+much these differed. A job gets the factor with the largest gain: the part of its request that is given back, less
+PRICE times the risk.
+
+No job gets a large margin while too many of the last jobs that would have got one would have gone beyond it. Jobs
+that got none count, too, so the margin comes back once it has become safe.
 """
 
 import bisect
@@ -21,24 +23,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 FACTORS: Final = (2.5, 3.0, 4.0, 6.0, 10.0, 20.0)
-"""With smaller ones, many jobs in a row are beyond them where needs change."""
+"""Smaller ones would be exceeded by many jobs in a row where needs change."""
 PRICE: Final = 30.0
 """What a job beyond its floor costs, in whole requests: it is killed."""
 ENOUGH: Final = 10
-"""So many like jobs count rather than fewer nearer ones."""
+"""A group of so many like jobs counts before nearer groups of fewer."""
 OUTCOMES: Final = 1000
 _FEWEST: Final = 20
-"""Past jobs that a risk has to be counted on. As many are added to those seen, _PRIOR of them beyond the margin."""
+"""So many past jobs are needed to count a risk. As many are added to those seen, _PRIOR of them beyond the margin."""
 _PRIOR: Final = 0.5
 _NUMBERS: Final = (2, 10, 20)
 _SPREADS: Final = (0.02, 0.1, 0.3, 1.0)
-"""What tells jobs apart: the number of their like jobs, and the standard deviation of the logarithm of their use."""
+"""Limits between cells: the number of a job's like jobs, and the standard deviation of the logarithm of their use."""
 
 Cell = tuple[int, int]
 
 
 class LargeMargin:
-    """The counted risks, and what became of the last jobs; at most the part ``exceeded`` of these may go beyond.
+    """The counted risks, and whether the last jobs went beyond; at most the part ``exceeded`` of these may.
 
     ``least`` is the least margin (0.1: a tenth). All amounts of a call are in the same unit.
     """
@@ -52,7 +54,7 @@ class LargeMargin:
         self._outcomes: deque[bool] = deque(maxlen=OUTCOMES)
 
     def learn(self, known: Sequence[float], used: float, asked: float, step: float) -> None:
-        """Count a job that used so much beside like jobs that had used ``known``; sizes are multiples of ``step``."""
+        """Count a job that ``used`` so much, whose like jobs had used ``known``; sizes are multiples of ``step``."""
         floor = self._best(known, asked, step)
         if floor is not None:
             self._outcomes.append(used > floor)
@@ -63,7 +65,7 @@ class LargeMargin:
         self._beyond[cell] = self._beyond.get(cell, zeros) + (would_trim & (math.log(used) - most > self._logs))
 
     def floor(self, known: Sequence[float], asked: float, step: float) -> float | None:
-        """The least size above ``known``; None if no margin is worth its risk, or too many went beyond theirs."""
+        """The floor of a job; None if no margin is worth its risk, or if too many of the last jobs went beyond."""
         if sum(self._outcomes) + 1 > self._exceeded * (len(self._outcomes) + 1):
             return None
         return self._best(known, asked, step)

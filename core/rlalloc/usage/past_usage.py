@@ -134,9 +134,10 @@ class _Resource:
         return False
 
     def nearest(self, groups: Groups, facts: JobFacts, before_s: float = math.inf) -> tuple[str, list[float]]:
-        """The kind of the nearest like jobs and what they had used by a time [s]: of ENOUGH or more, else of any.
+        """The kind of a job's nearest like jobs, and what those that had ended by a time [s] used.
 
-        Nothing where some of them may have been forgotten meanwhile.
+        The first group with ENOUGH of them counts, else the first with any. Both are empty if some jobs of a group
+        that was looked at may have been forgotten meanwhile.
         """
         nearest: tuple[str, list[float]] = "", []
         for name, group, known, _ in self._in_order(groups, facts, before_s):
@@ -233,7 +234,7 @@ class PastUsage:
 
 
 def _memory_step(facts: JobFacts) -> float:
-    """MiB of a node of which sizes are multiples: a GiB for each of its GPUs."""
+    """Memory of a node is trimmed to multiples of this [MiB]: a GiB for each GPU that the job has on it."""
     return 1024.0 * max(1, facts.gpus // max(1, facts.nodes))
 
 

@@ -61,7 +61,7 @@ class NodeNeeds(msgspec.Struct, frozen=True, kw_only=True):
     Its nodes have at least so many ``sockets``, ``cores`` a socket, ``threads`` a core, which it uses no more of, and
     MiB of temporary disk. ``contiguous``: they are in a row. ``near_gpus``: it gets only CPUs beside its GPUs
     (--gres-flags=enforce-binding). ``spares_cores``: it leaves some to the system (--core-spec, --thread-spec).
-    ``few_switches``: they are below few network switches (--switches; 22.05's JSON does not tell).
+    ``few_switches``: they are below few network switches (--switches; 22.05's JSON lacks it).
     """
 
     sockets: int = 0
@@ -270,7 +270,7 @@ class GpuDefaults(msgspec.Struct, frozen=True):
     mem_mib: int = 0
 
     def before(self, others: "GpuDefaults") -> "GpuDefaults":
-        """These, and ``others`` for what they do not set."""
+        """These, with the values of ``others`` where these set nothing."""
         return GpuDefaults(self.cpus or others.cpus, self.mem_mib or others.mem_mib)
 
 
@@ -279,7 +279,7 @@ class PartitionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     ``tier`` is its PriorityTier: jobs of a higher one come first whatever their priority. ``preemptable`` says
     whether its jobs may be ended for others, and ``whole_nodes`` whether each job has its nodes alone
-    (OverSubscribe=EXCLUSIVE). ``gpu_defaults`` come before those of slurm.conf.
+    (OverSubscribe=EXCLUSIVE). ``gpu_defaults`` take precedence over those of slurm.conf.
     Where a partition sets no limit of memory, slurm.conf's holds: ControllerConfig has it.
     """
 
@@ -339,8 +339,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     ``has_task_prolog``: it names a TaskProlog, ours or one that is to call ours. ``admin_level`` is what slurmctld
     lets the user of this process do, ``slurm_user`` SlurmUser's name, ``controllers`` the hosts of slurmctld: the
-    primary's, then its backups'. ``gpu_defaults`` hold in partitions without their own. ``select_type`` is what
-    places jobs on nodes; ``has_slurmdbd`` whether sacct can say what became of jobs.
+    primary's, then its backups'. ``gpu_defaults`` hold in partitions without their own. ``select_type`` is the
+    plugin that places jobs on nodes. ``has_slurmdbd`` says whether sacct can report ended jobs.
     """
 
     slurm_version: str
@@ -360,7 +360,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 WITHOUT_GPU_UPDATES: Final = frozenset({"select/linear", "select/cons_res"})
-"""Values of SelectType with which slurmctld refuses each update of GPUs: not even an empty TresPerJob passes."""
+"""Values of SelectType with which slurmctld refuses each update of GPUs, even an empty TresPerJob."""
 
 
 class UpdatePlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -86,7 +86,7 @@ def shares_of(experiences: Sequence[Experience]) -> NDArray[np.float32]:
 
 
 def readable(experiences: Sequence[Experience], inputs: PolicyInputs) -> list[Experience]:
-    """Return the usable experiences of which is known what a network reads.
+    """Return those usable experiences that have all that a network reads.
 
     A decision of an earlier rlalloc lacks the answers of heuristics that are newer.
     """
