@@ -436,7 +436,7 @@ def test_a_users_update_that_slurm_refuses_keeps_no_resized_job_waiting(idle: In
     [
         (1, 8, "CPUsPerTask=2", [("2", "1")]),
         (4, 8, "CPUsPerTask=2", [("4", "4")]),
-        (2, 3, "MinCPUsNode=6", [("2", "2"), ("2", "6")]),  # 22.05 resets it
+        (2, 3, "MinCPUsNode=6", [("2", "2"), ("2", "6")]),  # the first where Slurm finds no node for it
     ],
 )
 def test_a_users_update_that_does_not_go_with_the_decided_size_keeps_no_job_waiting(
