@@ -164,3 +164,11 @@ def test_a_job_that_asked_for_less_than_the_floor_may_keep_it() -> None:
 def test_counts_that_the_tasks_cannot_share_are_no_choice(gpus: int, tasks: int, counts: tuple[int, ...]) -> None:
     request = Allocation(1, gpus, tasks, 4, 64_000, 3600)
     assert bounds_for(request, parse_directives("gpus=1-16"), SiteBounds(), SHAPE).gpu_counts == counts
+
+
+@pytest.mark.parametrize(
+    ("words", "counts"), [("mem-per-gpu=100G-200G", (1, 2, 4)), ("cpus-per-gpu=12-16", (1, 2, 4)), ("", (1, 2, 4, 8))]
+)
+def test_counts_without_the_least_that_the_script_names_are_no_choice(words: str, counts: tuple[int, ...]) -> None:
+    """A node has 512,000 MiB and 64 CPUs; the request has four GPUs."""
+    assert bounds_for(FOUR_GPUS, parse_directives(f"gpus=1-8 {words}"), SiteBounds(), SHAPE).gpu_counts == counts
