@@ -72,9 +72,9 @@ def mixed(job_submit_lua: Path) -> Iterator[Installation]:
 
 
 PARTICULAR = (
-    ("gpus=1-8 mem-per-gpu=64G-64G", "-N1", "--gres=gpu:v100:1", "-c8", "--mem=64G"),
+    ("gpus=1-8 mem-per-gpu=16G-64G", "-N1", "--gres=gpu:v100:1", "-c8", "--mem=64G"),
     ("gpus=8-16", "-N4", "--gpus-per-node=v100:4", "-c8", "--mem=8G"),
-    ("gpus=1-4 mem-per-gpu=40G-80G", "-N1", "--gpus-per-node=2", "-C", "feat", "-c8", "--mem=80G"),
+    ("gpus=1-4 mem-per-gpu=20G-80G", "-N1", "--gpus-per-node=2", "-C", "feat", "-c8", "--mem=80G"),
     ("gpus=1-8", "-N1", "--gpus-per-node=4", "-x", "n[1-3]", "-c8", "--mem=8G"),
     ("gpus=4-8", "-N2", "--gpus-per-node=4", "-w", "n[2-3]", "-c8", "--mem=8G"),
     ("gpus=8", "-N1", "--gpus-per-node=4", "-w", "n2", "-c8", "--mem=8G"),
