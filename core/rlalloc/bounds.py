@@ -162,6 +162,26 @@ def bounds_for(
     )
 
 
+def with_declared_least(bounds: Bounds, request: Allocation, directives: Directives, shape: NodeShape) -> Bounds:
+    """Leave out GPU counts for which a node has less CPUs or memory per GPU than the script names as the least.
+
+    Raises DirectiveError if none remains.
+    """
+    mem_mib, cpus = directives.mem_mib_per_gpu or (0.0, 0.0), directives.cpus_per_gpu or (0.0, 0.0)
+
+    def fits(count: int) -> bool:
+        here = min(count, shape.gpus)
+        return mem_mib[0] * here <= shape.mem_mib and cpus[0] * here <= shape.cpus
+
+    counts = tuple(count for count in bounds.gpu_counts if count == request.gpus or fits(count))
+    if not counts:
+        raise DirectiveError(
+            f"#RLALLOC gpus={bounds.gpus.minimum:.0f}-{bounds.gpus.maximum:.0f}: no count in it leaves each GPU of a "
+            "node the least CPUs and memory that the script names; widen the range, or name less"
+        )
+    return msgspec.structs.replace(bounds, gpu_counts=counts)
+
+
 def _gpu_range(
     request: Allocation, directives: Directives, site: SiteBounds, shape: NodeShape, consent: Consent
 ) -> Range:
@@ -240,24 +260,16 @@ def _workable_counts(request: Allocation, directives: Directives, gpus: Range, s
         and count % directives.gpu_multiple == 0
         and (count <= shape.gpus or count % shape.gpus == 0)
         and _tasks_can_share(min(count, shape.gpus), request, directives)
-        and _holds_declared(min(count, shape.gpus), directives, shape)
     }
     if gpus.minimum <= request.gpus <= gpus.maximum:
         workable.add(request.gpus)  # what was submitted always works
     if not workable:
         raise DirectiveError(
             f"#RLALLOC gpus={gpus.minimum:.0f}-{gpus.maximum:.0f}: no count in it is a multiple of "
-            f"{directives.gpu_multiple}, fits nodes of {counted(shape.gpus, 'GPU')} with the least CPUs and memory "
-            f"that the script names, and can be shared by the tasks of a node ({request.tasks_per_node}); widen the "
-            "range"
+            f"{directives.gpu_multiple}, fits nodes of {counted(shape.gpus, 'GPU')} and can be shared by the "
+            f"tasks of a node ({request.tasks_per_node}); widen the range"
         )
     return tuple(sorted(workable))
-
-
-def _holds_declared(gpus_per_node: int, directives: Directives, shape: NodeShape) -> bool:
-    """Whether a node has the least CPUs and memory for each of so many GPUs that the script names."""
-    mem_mib, cpus = directives.mem_mib_per_gpu or (0.0, 0.0), directives.cpus_per_gpu or (0.0, 0.0)
-    return mem_mib[0] * gpus_per_node <= shape.mem_mib and cpus[0] * gpus_per_node <= shape.cpus
 
 
 def _tasks_can_share(gpus_per_node: int, request: Allocation, directives: Directives) -> bool:

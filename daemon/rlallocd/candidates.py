@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from rlalloc.allocation import without_limit
-from rlalloc.bounds import Directives, bounds_for, parse_directives, task_per_gpu
+from rlalloc.bounds import Directives, bounds_for, parse_directives, task_per_gpu, with_declared_least
 from rlalloc.config import Config, Rule
 from rlalloc.consent import NO_CONSENT, Consent, consent_of
 from rlalloc.errors import DirectiveError
@@ -162,6 +162,7 @@ def job_view(
         directives = _directives(candidate.tag.directives)
         consent = _consent(candidate.tag, request, directives, config)
         bounds = _bounds(without_limit(request), directives, site, cluster.shape, most, consent)
+        bounds = with_declared_least(bounds, request, directives, cluster.shape)
         bounds = with_past_needs(bounds, request, directives, consent, views.usage(job, request))
         if views.has_its_nodes_alone(job):
             bounds = with_whole_nodes(bounds, request, cluster.shape)

@@ -31,6 +31,7 @@ from rlallocd.journal_entries import (
     is_new_size,
     parallel_plan_of,
     restorations_for,
+    taking_back,
     update_for,
     verify,
     verify_as_started,
@@ -46,6 +47,8 @@ RESTORATIONS: Final = 3
 _BETWEEN: Final = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 """States of a job that may become pending again, or end: the next cycle looks again."""
 
+TakingBack = Callable[[JobRecord, Sequence[Application], str], Application | None]
+"""What makes the entry that takes back all updates of a job, or None where its size is no longer ours."""
 TakenBack = Literal["not ours", "restored", "not yet"]
 """Of a request: the job's size is not ours (as submitted, changed by others, or it has started), the request is back,
 or Slurm has not taken it so far and the next cycle tries again."""
@@ -137,7 +140,7 @@ class Applier:
         The journal says that those decisions no longer hold once the request has been read back, not before. Raises
         SlurmError, StoreError.
         """
-        restorations = self.take_back_all([(job_id, history, why)])
+        restorations = self.take_back_all([(job_id, history, why)], still_ours=taking_back)
         if not restorations:
             return "not ours"
         state = self._journal.state_of(restorations[0])
@@ -145,8 +148,13 @@ class Applier:
             return "not yet"
         return "restored" if state == "restored" else "not ours"
 
-    def take_back_all(self, jobs: Sequence[tuple[int, JobHistory, str]]) -> tuple[Application, ...]:
-        """Likewise for several jobs, each with the reason; returns the journal's entries for those still ours."""
+    def take_back_all(
+        self, jobs: Sequence[tuple[int, JobHistory, str]], still_ours: TakingBack = taking_back_kept
+    ) -> tuple[Application, ...]:
+        """Likewise for several jobs, each with the reason; returns the journal's entries for those still ours.
+
+        ``still_ours`` says which are: also those of which others have changed what can be kept, or not.
+        """
         entered: list[Application] = []
         for batch in in_batches(jobs):
             found = self._updates.read_back([job_id for job_id, _, _ in batch])
@@ -156,7 +164,7 @@ class Applier:
                 if (begun := [each for each in history.applications if each.state == "begun"])
                 and (job := found.get(job_id)) is not None
                 and job.pending
-                and (entry := taking_back_kept(job, begun, why)) is not None
+                and (entry := still_ours(job, begun, why)) is not None
             ]
             restorations = self._journal.enter(wanted) if wanted else ()
             entered += restorations

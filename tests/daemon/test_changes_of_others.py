@@ -139,8 +139,10 @@ def test_a_job_that_waits_gets_its_request_back_and_keeps_what_its_user_set(stor
     assert apply(slurm, store).state == "begun"
     slurm.set({"MinCPUsNode": "20"})
     (history,) = store.histories({(7, int(slurm.job.submitted_s))}).values()
-    taken_back = Applier(cast("Slurm", slurm), store, Counter()).take_back(7, history, "it waits for Reservation")
-    assert taken_back == "restored"
+    applier = Applier(cast("Slurm", slurm), store, Counter())
+    assert applier.take_back(7, history, "rlalloc off") == "not ours"
+    (entry,) = applier.take_back_all([(7, history, "it waits for Reservation")])
+    assert store.applications(entry.decision_id)[-1].state == "restored"
     assert slurm.job.fields.cpus_per_task == REQUEST.cpus_per_task
     assert (slurm.job.fields.min_cpus_per_node, slurm.job.fields.min_cpus) == (20, 20)
 

@@ -9,6 +9,7 @@ from rlalloc.speed.type_speeds import is_measured
 from rlallocd.checks.finding import Finding, failure, good, unchecked, warning
 from rlallocd.node_demands import host_list
 from rlallocd.slurm import WITHOUT_GPU_UPDATES, NodeRecord
+from rlallocd.slurm.generations import capabilities_of
 from rlallocd.slurm.site_settings import SiteSettings
 from rlallocd.unchecked_nodes import CHECK, unchecked_nodes
 
@@ -96,12 +97,13 @@ def _plugin(config: Config, site: SiteSettings) -> Finding:
 
 
 def _select_type(config: Config, site: SiteSettings) -> list[Finding]:
-    if site.slurm_version.startswith("22.05") and not site.select_parameters.isdisjoint(_BY_SOCKET):
+    by_socket = not site.select_parameters.isdisjoint(_BY_SOCKET)
+    if by_socket and capabilities_of(site.slurm_version).new_cpus_per_task_take_sockets:
         return [
             warning(
                 "SelectType",
-                "slurm.conf: SelectTypeParameters has CR_Socket: Slurm 22.05 gives a job all sockets of its nodes "
-                "once its CPUs per task have been changed",
+                "slurm.conf: SelectTypeParameters has CR_Socket: this version of Slurm gives a job all sockets of "
+                "its nodes once its CPUs per task have been changed",
                 "set CR_Core or CR_Core_Memory, upgrade Slurm, or keep shadow mode",
             )
         ]

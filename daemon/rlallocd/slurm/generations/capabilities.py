@@ -33,6 +33,9 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     exclusive_word: str
     """What ``exclusive_column`` shows of a job that takes whole nodes."""
 
+    new_cpus_per_task_take_sockets: bool
+    """Whether a job gets all sockets of its nodes once its CPUs per task have been changed (with CR_Socket)."""
+
     skipped_forms: frozenset[str]
     """Forms of submission, by their names in docs/reference/messages.md, that any update breaks in this generation.
 

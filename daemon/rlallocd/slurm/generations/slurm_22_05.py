@@ -10,5 +10,6 @@ CAPABILITIES = Capabilities(
     json_tells_cpus_per_task=False,  # always null
     exclusive_column="OverSubscribe",
     exclusive_word="NO",
+    new_cpus_per_task_take_sockets=True,
     skipped_forms=frozenset(),
 )

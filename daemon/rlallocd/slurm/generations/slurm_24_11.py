@@ -17,5 +17,6 @@ CAPABILITIES = Capabilities(
     exclusive_word="NO",
     # Seen on 24.11.5: any update of a pending --ntasks-per-gpu job, even of its begin time, leaves it with one task
     # and one CPU. _figure_out_num_tasks in slurmctld's job_mgr.c counts the tasks anew, since 23.02.
+    new_cpus_per_task_take_sockets=False,
     skipped_forms=frozenset({"ntasks-per-gpu"}),
 )

@@ -10,5 +10,6 @@ CAPABILITIES = Capabilities(
     json_tells_cpus_per_task=True,
     exclusive_column="OverSubscribe",
     exclusive_word="NO",
+    new_cpus_per_task_take_sockets=False,
     skipped_forms=frozenset({"ntasks-per-gpu"}),
 )

@@ -12,5 +12,6 @@ CAPABILITIES = Capabilities(
     json_tells_cpus_per_task=True,
     exclusive_column="Exclusive",  # OverSubscribe shows NO for every job
     exclusive_word="NODE",
+    new_cpus_per_task_take_sockets=False,
     skipped_forms=frozenset({"ntasks-per-gpu"}),
 )
