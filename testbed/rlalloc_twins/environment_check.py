@@ -55,7 +55,9 @@ def _inherited(job: Changed, name: str, where: Where) -> tuple[Expected, ...]:
     own_or_gone: tuple[Expected, ...] = ()
     if name in job.outer.size:
         of_size = _documented(where, "resized jobs").get(name)
-        own_or_gone = (None, _seen(name, own), *((of_size.expected(job, name),) if of_size else ()))
+        now = job.outer.after.get(name)
+        is_own_size = of_size is not None and now is not None and of_size.expected(job, name) == now
+        own_or_gone = (None, _seen(name, own), *((_seen(name, now),) if is_own_size else ()))
     handed_on = own is not None and own == job.outer.before.get(name)
     return (
         *own_or_gone,

@@ -103,7 +103,7 @@ def per_task(job: Changed, name: str) -> Expected:
     parts = []
     for part in job.before[name].split(","):
         end = max(part.rfind("="), part.rfind(":"))
-        if "gpu" in part[:end] and gpus % tasks:
+        if "gpu" in part[:end] and (not tasks or gpus % tasks):
             return None
         parts.append(f"{part[: end + 1]}{gpus // tasks if 'gpu' in part[:end] else job.given.cpus_per_task}")
     return ",".join(parts)
