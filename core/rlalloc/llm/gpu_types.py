@@ -25,11 +25,16 @@ GPU_MEMORY_GIB: Final[Mapping[str, float]] = {
     "a100": 80,
     "a100-40": 40,
     "a100-80": 80,
+    "a800": 80,
     "h100": 80,
     "h100-94": 94,
+    "h800": 80,
+    "h20": 96,
     "h200": 141,
     "gh200": 96,
+    "rtxpro6000": 96,
     "b200": 180,
+    "gb200": 186,
     "mi100": 32,
     "mi210": 64,
     "mi250": 64,
@@ -37,12 +42,18 @@ GPU_MEMORY_GIB: Final[Mapping[str, float]] = {
     "mi300a": 128,
     "mi300x": 192,
     "mi325x": 256,
+    "mi350x": 288,
+    "mi355x": 288,
+    "max1100": 48,
+    "max1550": 128,
+    "gaudi2": 96,
+    "gaudi3": 128,
 }
 """GiB that a process can use, from the vendors' data sheets, less ECC where it costs some (A10, A40, L4, L40, T4).
 
 Where a name stands for several sizes (a100, v100) it has the larger one: too little would raise a job's least count
 for nothing; ``gpu_memory`` in the configuration says what the site has. Of MI250 and MI250X, Slurm counts each of the
-two dies as a GPU.
+two dies as a GPU; of Intel's Max 1550, both stacks together.
 """
 
 
@@ -79,7 +90,7 @@ def known_type(gpu_type: str) -> str | None:
     if name in GPU_MEMORY_GIB:
         return name
     joined = name.replace("-", "")
-    words = {*name.split("-"), *re.findall(r"(?:rtx|quadro)[a-z]*\d+(?:ti)?|mi\d+[ax]?|gh\d+", joined)}
+    words = {*name.split("-"), *re.findall(r"(?:rtx|quadro)[a-z]*\d+(?:ti)?|mi\d+[ax]?|gh\d+|max\d+", joined)}
     return max((word for word in GPU_MEMORY_GIB if word in words), key=len, default=None)
 
 

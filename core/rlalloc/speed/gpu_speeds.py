@@ -22,8 +22,10 @@ class GpuSpeed(msgspec.Struct, frozen=True):
 
 _AMPERE: Final = 0.75
 _HOPPER: Final = 0.53
+_GAUDI: Final = 0.60
 """Fitted to MPT's throughput on A100 and H100 (``make research RESEARCH_ARGS="speed-model --data DIR"``). Other types
-have the value of the one that they resemble: nobody measured them for us."""
+have the value of the one that they resemble: nobody measured them for us. Gaudi 2 trained MPT-7B at 260 TFLOP/s
+(Databricks, January 2024)."""
 
 GPU_SPEEDS: Final[Mapping[str, GpuSpeed]] = {
     "v100": GpuSpeed(125, 150, 6, _AMPERE),
@@ -39,6 +41,8 @@ GPU_SPEEDS: Final[Mapping[str, GpuSpeed]] = {
     "b200": GpuSpeed(2250, 900, 50, _HOPPER),
     "mi250x": GpuSpeed(191, 100, 12, _HOPPER),
     "mi300x": GpuSpeed(1307, 448, 50, _HOPPER),
+    "gaudi2": GpuSpeed(432, 262, 37, _GAUDI),
+    "gaudi3": GpuSpeed(1835, 525, 75, _GAUDI),
 }
 """Vendors' data sheets. ``between`` is the network of the vendors' reference systems (DGX-1, DGX A100, DGX H100), or
 PCIe cards on a usual network. Which layout is the fastest depends on ratios of these."""
